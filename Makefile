@@ -1,0 +1,44 @@
+# Wraps what a newcomer types first; after `. .venv/bin/activate` plain snakemake is all one needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# Snakemake starts the python that it finds on PATH.
+export PATH := $(abspath $(BIN)):$(PATH)
+
+.PHONY: env demo test lint format docs lock
+env: $(READY)
+
+$(READY): requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo 'profzoo needs Python 3.11 or later: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)' >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements.lock
+	touch $@
+
+demo: $(READY)  ## profile three models with torch.profiler on what this machine has
+	snakemake report --configfile config/quickstart.yaml
+	@echo "report:  $(CURDIR)/results/report.html"
+	@echo "figures: $(CURDIR)/results/figures/"
+
+test: $(READY)  ## the test suite; ARGS='-k lstm' narrows it
+	python -m pytest $(ARGS)
+
+lint: $(READY)  ## formatting, lint and types, as CI runs them
+	ruff check .
+	ruff format --check .
+	snakefmt --check Snakefile workflow/rules
+	mypy models workflow/scripts
+	snakemake --lint
+
+format: $(READY)
+	ruff check --fix .
+	ruff format .
+	snakefmt Snakefile workflow/rules
+
+docs: $(READY)  ## config/README.md from the schema
+	python -m workflow.scripts.document_config workflow/schemas/config.schema.yaml config/README.md
+
+lock: $(READY)  ## requirements.lock from pyproject.toml
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --group dev \
+	  --custom-compile-command 'make lock' pyproject.toml --output-file requirements.lock

@@ -1,0 +1,142 @@
+"""Feeds a cell through a real DataLoader: synthetic samples, a torchvision dataset, or an image folder on disk."""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset, Subset
+
+from workflow.scripts.lib.schema import ConfigError, suggest
+
+Sample = tuple[Any, Any]
+
+
+class Synthetic(Dataset[Sample]):
+    """Random samples, the same for the same seed and index."""
+
+    def __init__(self, sample: Callable[..., Sample], shape: SimpleNamespace, count: int, seed: int) -> None:
+        """sample: the model file's function of (shape, generator)."""
+        self._sample, self._shape, self._count, self._seed = sample, shape, count, seed
+
+    def __len__(self) -> int:
+        """Samples in one epoch."""
+        return self._count
+
+    def __getitem__(self, index: int) -> Sample:
+        """The sample of that index."""
+        if not 0 <= index < self._count:
+            raise IndexError(index)
+        return self._sample(self._shape, torch.Generator().manual_seed(self._seed * 1_000_003 + index))
+
+
+class Adapted(Dataset[Sample]):
+    """A torchvision dataset's samples in the form that the model's task takes."""
+
+    def __init__(self, dataset: Any, adapt: Callable[[Sample], Sample]) -> None:
+        """adapt: from (PIL image, label or mask) to (input, target)."""
+        self._dataset, self._adapt = dataset, adapt
+
+    def __len__(self) -> int:
+        """Samples on disk."""
+        return len(self._dataset)
+
+    def __getitem__(self, index: int) -> Sample:
+        """The sample of that index."""
+        return self._adapt(self._dataset[index])
+
+
+def batches(cell: Mapping[str, Any], model: ModuleType) -> Iterator[Any]:
+    """The cell's batches, epoch after epoch, from one DataLoader.
+
+    Raises:
+        ConfigError: the data set is not there, too small, or does not fit the model's task.
+    """
+    dataset = _dataset(cell, model)
+    loader: DataLoader[Sample] = DataLoader(
+        dataset,
+        batch_size=cell["batch"],
+        shuffle=cell["phase"] == "train",
+        drop_last=True,
+        num_workers=cell["workers"],
+        pin_memory=cell["pin_memory"] and torch.cuda.is_available(),
+        persistent_workers=cell["workers"] > 0,
+        collate_fn=getattr(model, "collate", None),
+        generator=torch.Generator().manual_seed(cell["seed"]),
+    )
+    return itertools.chain.from_iterable(itertools.repeat(loader, cell["epochs"]))
+
+
+def to_device(batch: Any, device: torch.device, memory_format: torch.memory_format) -> Any:
+    """The batch with its tensors on the device, 4-dimensional floating-point ones in the memory format."""
+    if isinstance(batch, torch.Tensor):
+        if batch.dim() == 4 and batch.is_floating_point():
+            return batch.to(device, non_blocking=True, memory_format=memory_format)
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, list | tuple):
+        return type(batch)(to_device(item, device, memory_format) for item in batch)
+    return batch
+
+
+def _dataset(cell: Mapping[str, Any], model: ModuleType) -> Dataset[Sample]:
+    source, name, root, arguments = (cell["data"][key] for key in ("source", "name", "root", "arguments"))
+    shape = SimpleNamespace(**cell["shape"])
+    if source == "synthetic":
+        return Synthetic(model.sample, shape, cell["samples"], cell["seed"])
+
+    from torchvision import datasets
+
+    if source == "folder":
+        if not root or not Path(root).is_dir():
+            raise ConfigError(f"data.root = {root!r} is no folder: name the one that holds your images")
+        raw: Any = datasets.ImageFolder(root)
+    else:
+        known = [key for key in datasets.__all__ if isinstance(getattr(datasets, key), type)]
+        if name not in known:
+            raise ConfigError(f"data.name = {name!r} is no dataset of torchvision: {suggest(name, known)}")
+        place = {} if name == "FakeData" else {"root": root}
+        try:
+            raw = getattr(datasets, name)(**place, **arguments)
+        except (RuntimeError, TypeError, FileNotFoundError) as error:
+            raise ConfigError(f"data.name = {name}, data.root = {root!r}: {error}") from error
+    if len(raw) < cell["samples"]:
+        raise ConfigError(
+            f"the data set has {len(raw)} samples, {cell['samples']} are needed: "
+            "lower samples, batch, warmup or window, or raise epochs"
+        )
+    return Subset(Adapted(raw, _adapter(model.GROUPS[0], shape)), range(cell["samples"]))
+
+
+def _adapter(task: str, shape: SimpleNamespace) -> Callable[[Sample], Sample]:
+    """From a PIL image with its label or mask to what models of the task take."""
+    from torchvision.transforms import v2
+
+    bilinear, nearest = v2.InterpolationMode.BILINEAR, v2.InterpolationMode.NEAREST
+
+    def pixels(image: Any, channels: int, size: int) -> torch.Tensor:
+        image = v2.functional.to_image(image.convert("L" if channels == 1 else "RGB"))
+        image = v2.functional.resize(image, [size, size], interpolation=bilinear, antialias=True)
+        return v2.functional.to_dtype(image, torch.float32, scale=True)
+
+    def classify(sample: Sample) -> Sample:
+        image, label = sample
+        if not isinstance(label, int) or not 0 <= label < shape.classes:
+            raise ConfigError(f"label {label!r} is not one of the model's {shape.classes} classes")
+        return pixels(image, 3, shape.size), label
+
+    def segment(sample: Sample) -> Sample:
+        image, mask = sample
+        if not hasattr(mask, "convert"):
+            raise ConfigError("a segmentation model needs masks: take a dataset such as VOCSegmentation")
+        channels = getattr(shape, "channels", 3)
+        target = v2.functional.pil_to_tensor(mask).squeeze(0).long()
+        target = v2.functional.resize(target[None], [shape.size, shape.size], interpolation=nearest)[0]
+        # 255 marks pixels without a class (VOC); the others beyond the model's classes join the last one.
+        return pixels(image, channels, shape.size), target.clamp(max=shape.classes - 1)
+
+    adapters = {"classification": classify, "segmentation": segment}
+    if task not in adapters:
+        raise ConfigError(f"a {task} model takes no image data set: set data.source to synthetic")
+    return adapters[task]

@@ -1,0 +1,173 @@
+"""The steps of a cell: warm-up, then the window, each step in its named ranges."""
+
+import contextlib
+import importlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+
+from models.harness.data import batches, to_device
+from models.harness.ranges import Ranges
+from models.harness.recorders import Recorder
+from models.harness.windows import STEP, WINDOW
+from workflow.scripts.lib.schema import ConfigError
+
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class NotFiniteError(ArithmeticError):
+    """A loss, or an output, is NaN or infinite."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run showed: parameters of the network, samples in the window, last loss (None in inference)."""
+
+    parameters: int
+    items: int
+    loss: float | None
+
+
+def device_of(cell: Mapping[str, Any]) -> torch.device:
+    """The device that the cell runs on; ConfigError where it asks for a GPU that torch does not see."""
+    visible = torch.cuda.is_available()
+    if cell["device"] == "cuda" and not visible:
+        built = torch.version.cuda or "none"
+        raise ConfigError(
+            f"device = 'cuda', but torch {torch.__version__} (CUDA {built}) sees no GPU: "
+            "set device to cpu, or let `snakemake doctor` say what is missing"
+        )
+    return torch.device("cuda" if visible and cell["device"] != "cpu" else "cpu")
+
+
+def network_of(cell: Mapping[str, Any], model: ModuleType, device: torch.device, weights: Path | None) -> nn.Module:
+    """The cell's network on the device, with weights loaded if given, in the cell's memory format."""
+    torch.manual_seed(cell["seed"])
+    network = model.build(SimpleNamespace(**cell["shape"]))
+    if weights:
+        try:
+            network.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
+        except RuntimeError as error:
+            first = str(error).splitlines()[-1].strip()
+            raise ConfigError(
+                f"{weights} does not fit {cell['model']} in {cell['phase']}: {first} (give both phases the same shapes)"
+            ) from error
+    network = network.to(device, memory_format=_memory_format(cell))  # type: ignore[call-overload]
+    network.train(cell["phase"] == "train")
+    prepare(network)
+    return network
+
+
+def prepare(network: nn.Module) -> None:
+    """Call what the model's file wants done after its weights were moved, cast or loaded."""
+    for module in network.modules():
+        if callable(hook := getattr(module, "prepare", None)):
+            hook()
+
+
+def run(cell: Mapping[str, Any], network: nn.Module, device: torch.device, recorder: Recorder) -> Outcome:
+    """All steps of the cell; the recorder sees those of the window.
+
+    Raises:
+        NotFiniteError: a loss or the last output was not finite.
+        ConfigError: the data ended before the steps did.
+    """
+    model = importlib.import_module(cell["module"])
+    ranges = Ranges(torch_ranges=recorder.torch_ranges)
+    source = iter(batches(cell, model))
+    transfer = getattr(model, "transfer", None) or _transfer(cell)
+    _arithmetic(cell)
+    forward = torch.compile(network) if cell["compile"] else network
+    step = _training_step if cell["phase"] == "train" else _inference_step
+    state = SimpleNamespace(
+        network=forward,
+        model=model,
+        ranges=ranges,
+        autocast=_autocast(cell, device),
+        optimizer=model.optimizer(network.parameters()) if cell["phase"] == "train" else None,
+        scaler=torch.amp.GradScaler(device.type, enabled=cell["precision"] == "fp16"),
+    )
+    results = []
+    for index in range(cell["steps"]):
+        if index == cell["warmup"]:
+            recorder.start()
+            ranges.open(WINDOW)
+        with ranges(STEP):
+            with ranges("data"):
+                batch = next(source, None)
+            if batch is None:
+                raise ConfigError(f"the data ended after {index} of {cell['steps']} steps: raise samples or epochs")
+            with ranges("transfer"):
+                batch = transfer(batch, device)
+            results.append(step(state, batch))
+        if index >= cell["warmup"]:
+            recorder.step(cell["batch"])
+    recorder.stop()
+    ranges.close()
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    items = cell["batch"] * (cell["steps"] - cell["warmup"])
+    return Outcome(parameters, items, _finite(results, cell))
+
+
+def _training_step(state: SimpleNamespace, batch: Any) -> torch.Tensor:
+    ranges, (inputs, target) = state.ranges, batch
+    with state.autocast():
+        with ranges("forward"):
+            outputs = state.network(inputs)
+        with ranges("loss"):
+            loss = state.model.loss(outputs, target)
+    with ranges("backward"):
+        state.scaler.scale(loss).backward()
+    with ranges("optimizer"):
+        state.scaler.step(state.optimizer)
+        state.scaler.update()
+        state.optimizer.zero_grad(set_to_none=True)
+    return loss.detach()
+
+
+def _inference_step(state: SimpleNamespace, batch: Any) -> Any:
+    with torch.inference_mode(), state.autocast(), state.ranges("forward"):
+        return state.network(batch[0])
+
+
+def _finite(results: list[Any], cell: Mapping[str, Any]) -> float | None:
+    """The last loss, None in inference; looked at after the window, so that no step waits for it."""
+    if cell["phase"] == "train":
+        losses = torch.stack(results).float().tolist()
+        for index, loss in enumerate(losses):
+            if not math.isfinite(loss):
+                raise NotFiniteError(f"the loss is {loss} at step {index} of {len(losses)}")
+        return losses[-1]
+    tensors = results[-1] if isinstance(results[-1], list | tuple) else [results[-1]]
+    for tensor in tensors:
+        if isinstance(tensor, torch.Tensor) and tensor.is_floating_point() and not tensor.isfinite().all():
+            raise NotFiniteError("the output of the last step holds NaN or infinity")
+    return None
+
+
+def _memory_format(cell: Mapping[str, Any]) -> torch.memory_format:
+    return torch.channels_last if cell["channels_last"] else torch.contiguous_format
+
+
+def _transfer(cell: Mapping[str, Any]) -> Any:
+    memory_format = _memory_format(cell)
+    return lambda batch, device: to_device(batch, device, memory_format)
+
+
+def _autocast(cell: Mapping[str, Any], device: torch.device) -> Any:
+    dtype = AUTOCAST.get(cell["precision"])
+    return lambda: torch.autocast(device.type, dtype) if dtype else contextlib.nullcontext()
+
+
+def _arithmetic(cell: Mapping[str, Any]) -> None:
+    """Set what torch keeps globally: TensorFloat-32, which it would otherwise allow cuDNN, and cuDNN's autotuner."""
+    tf32 = cell["precision"] == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    torch.backends.cudnn.allow_tf32 = tf32
+    torch.backends.cudnn.benchmark = cell["cudnn_benchmark"]

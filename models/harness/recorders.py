@@ -1,0 +1,177 @@
+"""What watches the window: nothing but markers for ncu and nsys, a clock, or torch.profiler."""
+
+import csv
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile, schedule
+
+STEP_COLUMNS = ("step", "wall_ns", "gpu_ns", "items", "peak_memory_bytes")
+OPERATOR_FIELDS = (
+    "count",
+    "self_cpu_time_total",
+    "cpu_time_total",
+    "self_device_time_total",
+    "device_time_total",
+    "self_cpu_memory_usage",
+    "cpu_memory_usage",
+    "self_device_memory_usage",
+    "device_memory_usage",
+    "flops",
+)
+
+
+# Frames of Python that tell operators apart where stacks are recorded.
+STACK_DEPTH = 5
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done all that it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+class Recorder:
+    """Marks the window for ncu and nsys (cudaProfilerStart and -Stop) and measures its wall time.
+
+    start, then step after each step of the window, then stop.
+    """
+
+    torch_ranges = False
+    window_wall_ns = 0
+    _began = 0
+
+    def __init__(self, device: torch.device) -> None:
+        """device: what the model runs on."""
+        self.device = device
+
+    def start(self) -> None:
+        """Open the window."""
+        synchronize(self.device)
+        if self.device.type == "cuda":
+            torch.cuda.profiler.start()
+        self._began = time.perf_counter_ns()
+
+    def step(self, items: int) -> None:
+        """One step of that many samples is over, as far as the host is concerned."""
+
+    def stop(self) -> None:
+        """Close the window, once the device has caught up."""
+        synchronize(self.device)
+        self.window_wall_ns = time.perf_counter_ns() - self._began
+        if self.device.type == "cuda":
+            torch.cuda.profiler.stop()
+
+
+class StepTimer(Recorder):
+    """Writes a row a step, without a synchronisation between steps.
+
+    wall_ns: host time from the end of the step before to the end of this one; the last includes the wait for the
+    device. gpu_ns: the same on the device's own clock, by CUDA events; empty on a CPU. peak_memory_bytes: most
+    bytes of tensors on the GPU at once since the process began; empty on a CPU.
+    """
+
+    def __init__(self, device: torch.device, path: Path) -> None:
+        """path: the CSV to write."""
+        super().__init__(device)
+        self._path = path
+        self._rows: list[tuple[int, int, int | None]] = []
+        self._events: list[torch.cuda.Event] = []
+
+    def start(self) -> None:
+        """Open the window."""
+        synchronize(self.device)
+        self._began = time.perf_counter_ns()
+        self._mark(0)
+
+    def step(self, items: int) -> None:
+        """Note the end of a step."""
+        self._mark(items)
+
+    def stop(self) -> None:
+        """Close the window and write the rows."""
+        synchronize(self.device)
+        end = time.perf_counter_ns()
+        self.window_wall_ns = end - self._began
+        clock = [row[0] for row in self._rows[:-1]] + [end]
+        gpu: list[object] = [""] * len(self._rows)
+        if self._events:
+            milliseconds = [a.elapsed_time(b) for a, b in zip(self._events, self._events[1:], strict=False)]
+            gpu[1:] = [round(ms * 1e6) for ms in milliseconds]
+        with self._path.open("w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(STEP_COLUMNS)
+            for index in range(1, len(clock)):
+                _, items, memory = self._rows[index]
+                writer.writerow([index - 1, clock[index] - clock[index - 1], gpu[index], items, memory])
+
+    def _mark(self, items: int) -> None:
+        memory = None
+        if self.device.type == "cuda":
+            memory = torch.cuda.max_memory_allocated(self.device)
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            self._events.append(event)
+        self._rows.append((time.perf_counter_ns(), items, memory))
+
+
+class TorchProfiler(Recorder):
+    """Runs torch.profiler by its schedule; leaves the table of operators and the trace of the last cycle.
+
+    The table is torch's own, times in microseconds; export_torch.py makes the tidy one of it.
+    """
+
+    torch_ranges = True
+
+    def __init__(self, device: torch.device, options: Mapping[str, Any], window: int, operators: Path, trace: Path):
+        """options: wait, warmup, repeat, shapes, memory, flops, stacks; window: active steps of a cycle."""
+        super().__init__(device)
+        self._options, self._operators, self._trace = options, operators, trace
+        self._rows: list[list[Any]] = []
+        activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device.type == "cuda")
+        self._profiler = profile(
+            activities=activities,
+            schedule=schedule(
+                wait=options["wait"], warmup=options["warmup"], active=window, repeat=options["repeat"]
+            ),
+            on_trace_ready=self._cycle,
+            record_shapes=options["shapes"],
+            profile_memory=options["memory"],
+            with_flops=options["flops"],
+            with_stack=options["stacks"],
+        )
+
+    def start(self) -> None:
+        """Start the schedule."""
+        synchronize(self.device)
+        self._began = time.perf_counter_ns()
+        self._profiler.start()
+
+    def step(self, items: int) -> None:
+        """Tell the schedule that a step is over."""
+        synchronize(self.device)
+        self._profiler.step()
+
+    def stop(self) -> None:
+        """End the schedule and write the table."""
+        self.window_wall_ns = time.perf_counter_ns() - self._began
+        self._profiler.stop()
+        with self._operators.open("w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["device", "name", "shapes", "stack", *OPERATOR_FIELDS])
+            writer.writerows(self._rows)
+
+    def _cycle(self, profiler: profile) -> None:
+        averages = profiler.key_averages(
+            group_by_input_shape=self._options["shapes"], group_by_stack_n=STACK_DEPTH * self._options["stacks"]
+        )
+        self._rows = [
+            [event.device_type.name, event.key, event.input_shapes or "", "|".join(event.stack or [])]
+            + [getattr(event, field) for field in OPERATOR_FIELDS]
+            for event in averages
+        ]
+        self._trace.unlink(missing_ok=True)
+        profiler.export_chrome_trace(str(self._trace))

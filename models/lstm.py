@@ -1,0 +1,100 @@
+"""LSTM sentiment classifier over word vectors, kept on cuDNN's fused path.
+
+The fused path needs all weights of the LSTM in one contiguous buffer. Moving, casting or loading a module may
+leave them scattered, after which every call copies them together again; `prepare` is called after each of these.
+docs/lstm.md says what else falls off the path and what it costs.
+
+Parameters with 4 gates, input 300, hidden 64, 2 classes: 4*64*(300 + 64) + 2*4*64 + 64*2 + 2 = 93_826.
+"""
+
+from collections.abc import Iterable, Sequence
+from types import SimpleNamespace
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
+
+GROUPS = ("recurrent",)
+SOURCE = (
+    "Hochreiter and Schmidhuber 1997, with forget gates (Gers et al. 2000); word vectors of 300 and 64 units, as the "
+    "sentiment classifier that AI Benchmark's workload goes back to; parameters derived in the file"
+)
+PARAMETERS = 93_826
+SHAPE = {"features": 300, "hidden": 64, "layers": 1, "classes": 2, "packed": False, "stateful": False}
+WORKLOADS = {
+    "trimmed": {
+        "train": {"batch": 10, "sequence_length": 256},
+        "inference": {"batch": 10, "sequence_length": 256},
+    },
+    "reference": {
+        "train": {"batch": 10, "sequence_length": 1024},
+        "inference": {"batch": 100, "sequence_length": 1024},
+    },
+}
+
+
+class SentimentLSTM(nn.Module):
+    """From (word vectors (batch, steps, features), lengths (batch,) on the CPU) to class scores (batch, classes).
+
+    stateful: carry the hidden state from batch to batch, as over consecutive windows of long texts; it is
+    detached in between, so that the graph of a window ends with the window.
+    """
+
+    def __init__(self, features: int, hidden: int, layers: int, classes: int, packed: bool, stateful: bool) -> None:
+        """Sizes; packed: skip the padding of shorter texts."""
+        super().__init__()
+        self.lstm = nn.LSTM(features, hidden, layers, batch_first=True)
+        self.head = nn.Linear(hidden, classes)
+        self.packed, self.stateful = packed, stateful
+        self.state: tuple[Tensor, Tensor] | None = None
+
+    def forward(self, text: tuple[Tensor, Tensor]) -> Tensor:
+        """Class scores from the hidden state after each text's last word."""
+        words, lengths = text
+        sequence = pack_padded_sequence(words, lengths, batch_first=True, enforce_sorted=False) if self.packed else words
+        _, (hidden, cell) = self.lstm(sequence, self.state)
+        if self.stateful:
+            self.state = (hidden.detach(), cell.detach())
+        return self.head(hidden[-1])
+
+    def prepare(self) -> None:
+        """Lay the LSTM's weights out as one buffer again; call after every move, cast or load."""
+        self.lstm.flatten_parameters()
+
+
+def build(shape: SimpleNamespace) -> nn.Module:
+    """The network with random weights."""
+    return SentimentLSTM(shape.features, shape.hidden, shape.layers, shape.classes, shape.packed, shape.stateful)
+
+
+def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[tuple[Tensor, int], int]:
+    """Word vectors (sequence_length, features) with their count, the rest zero where packed, and a class."""
+    words = torch.randn(shape.sequence_length, shape.features, generator=generator)
+    length = shape.sequence_length
+    if shape.packed:
+        length = int(torch.randint(1, length + 1, (), generator=generator))
+        words[length:] = 0
+    return (words, length), int(torch.randint(shape.classes, (), generator=generator))
+
+
+def collate(samples: Sequence[tuple[tuple[Tensor, int], int]]) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    """A batch: (words (batch, steps, features), lengths (batch,)), classes (batch,)."""
+    texts, classes = zip(*samples, strict=True)
+    words, lengths = zip(*texts, strict=True)
+    return (torch.stack(words), torch.tensor(lengths)), torch.tensor(classes)
+
+
+def transfer(batch: tuple[tuple[Tensor, Tensor], Tensor], device: torch.device) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    """The batch on the device; lengths stay on the CPU, where packing reads them without a synchronisation."""
+    (words, lengths), classes = batch
+    return (words.to(device, non_blocking=True), lengths), classes.to(device, non_blocking=True)
+
+
+def loss(outputs: Tensor, target: Tensor) -> Tensor:
+    """Cross-entropy of the class scores."""
+    return nn.functional.cross_entropy(outputs, target)
+
+
+def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    """Adam, as the sentiment classifier trains."""
+    return torch.optim.Adam(parameters, lr=1e-3)

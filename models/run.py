@@ -1,0 +1,131 @@
+"""Runs one cell: `python -m models.run mobilenetv2 train batch=8`, which is exactly what the workflow's jobs run.
+
+Settings are key=value words, named and defaulted as in workflow/schemas/config.schema.yaml. Exit code 0 means that
+every step ran and every loss was finite; 2 that the input cannot be used; 3 a loss that was not finite.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import platform
+import resource
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from models.harness import settings
+from workflow.scripts.lib import schema
+from workflow.scripts.lib.schema import ConfigError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    tool = "torch" if options.trace else "time"
+    try:
+        cell = resolve(options.model, options.phase, tool, options.settings)
+        facts = run(cell, options)
+    except ConfigError as error:
+        return _fail(2, str(error))
+    except Exception as error:
+        traceback.print_exc()
+        name = f"{options.model} {options.phase}"
+        kind = type(error).__name__
+        first = (str(error).strip() or "no message").splitlines()[0]
+        if kind == "OutOfMemoryError":
+            return _fail(1, f"{name} ran out of GPU memory at batch {cell['batch']}: set a smaller batch. {first}")
+        if kind == "NotFiniteError":
+            return _fail(3, f"{name}: {first}; try another seed, precision fp32 or a lower learning rate")
+        return _fail(1, f"{name} failed with {kind}: {first}")
+    if options.facts:
+        options.facts.write_text(json.dumps(facts, indent=1) + "\n")
+    _summarise(cell, facts)
+    return 0
+
+
+def resolve(cell_model: str, phase: str, tool: str, words: Sequence[str]) -> dict[str, Any]:
+    """The cell that the command line asks for, over the schema's defaults."""
+    given = settings.parse(words)
+    config = schema.fill({}, schema.load())
+    if "profiler" in given:
+        part = schema.load()["properties"]["torch"]
+        config["torch"] |= schema.coerce(given.pop("profiler"), part)
+        schema.check(config["torch"], part, "profiler")
+    name, _ = settings.split_variant(cell_model)
+    config["settings"] = {name: given}
+    return settings.resolve(cell_model, phase, tool, config)
+
+
+def run(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    """Run the cell and return what a reader of its numbers wants to know."""
+    # Here, so that a mistyped command line is answered without the seconds that importing torch takes.
+    import torch
+
+    from models.harness import loop, recorders
+
+    torch.set_num_threads(cell["threads"] or len(os.sched_getaffinity(0)))
+    device = loop.device_of(cell)
+    model = importlib.import_module(cell["module"])
+    network = loop.network_of(cell, model, device, options.load)
+    recorder = recorders.Recorder(device)
+    if options.steps:
+        recorder = recorders.StepTimer(device, options.steps)
+    elif options.trace:
+        profiler = cell["profiler"]
+        recorder = recorders.TorchProfiler(device, profiler, cell["window"], options.operators, options.trace)
+    outcome = loop.run(cell, network, device, recorder)
+    if options.save:
+        torch.save(network.state_dict(), options.save)
+    cuda = device.type == "cuda"
+    return {
+        "device": torch.cuda.get_device_name(device) if cuda else f"CPU, {torch.get_num_threads()} threads",
+        "device_type": device.type,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda if cuda else None,
+        "cudnn": torch.backends.cudnn.version() if cuda else None,
+        "parameters": outcome.parameters,
+        "batch": cell["batch"],
+        "steps": cell["steps"] - cell["warmup"],
+        "items": outcome.items,
+        "loss": outcome.loss,
+        "window_wall_ns": recorder.window_wall_ns,
+        "peak_memory_bytes": torch.cuda.max_memory_allocated(device) if cuda else None,
+        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    }
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m models.run", description=__doc__, allow_abbrev=False)
+    parser.add_argument("model", help="a model of the zoo, or model@variant")
+    parser.add_argument("phase", help="train or inference")
+    parser.add_argument("settings", nargs="*", metavar="key=value", help="such as batch=8 window=1 precision=bf16")
+    parser.add_argument("--load", type=Path, metavar="FILE", help="weights to load first")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="where to save the weights afterwards")
+    parser.add_argument("--facts", type=Path, metavar="FILE", help="JSON on the run: versions, loss, peak memory")
+    parser.add_argument("--steps", type=Path, metavar="FILE", help="time the steps, into this CSV")
+    parser.add_argument("--trace", type=Path, metavar="FILE", help="run torch.profiler, its trace into this .json.gz")
+    parser.add_argument("--operators", type=Path, metavar="FILE", help="with --trace: torch.profiler's table")
+    return parser
+
+
+def _fail(code: int, message: str) -> int:
+    print(f"profzoo: {message}", file=sys.stderr)
+    return code
+
+
+def _summarise(cell: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    steps, wall = facts["steps"], facts["window_wall_ns"]
+    rate = f"{wall / steps / 1e6:.2f} ms a step, {facts['items'] / wall * 1e9:.1f} samples/s, " if steps else ""
+    loss = f"loss {facts['loss']:.4f}, " if facts["loss"] is not None else ""
+    print(
+        f"{cell['model']} {cell['phase']} on {facts['device']}: {steps} steps of batch {facts['batch']}, "
+        f"{rate}{loss}{facts['parameters']:,} parameters"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

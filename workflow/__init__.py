@@ -1,0 +1,1 @@
+"""The workflow: rules, scripts, schema."""

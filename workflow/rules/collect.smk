@@ -1,0 +1,132 @@
+# The only rules that touch a GPU.
+# Needs: a model's file, its settings, the tool. Makes: reports, each with a sidecar that says how it came about.
+
+
+rule time_training:
+    """Time a cell's training without a profiler, and leave the weights that inference loads."""
+    input:
+        sources,
+    output:
+        steps="<results>/{model}/train.time.csv",
+        sidecar="<results>/{model}/train.time.csv.json",
+        weights="<results>/{model}/weights.pt",
+    log:
+        "<logs>/{model}/train.time.log",
+    benchmark:
+        "<benchmarks>/{model}/train.time.tsv"
+    params:
+        cell=cell_words("time", phase="train"),
+        job=job_text("time", phase="train"),
+    resources:
+        gpu=1,
+    shell:
+        "python -m workflow.scripts.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
+        " --expect {output.steps:q} --"
+        " python -m models.run {params.cell:q} --save {output.weights:q}"
+        " --steps {output.steps:q} --facts {output.sidecar:q}"
+
+
+rule time_inference:
+    """Time a cell's inference without a profiler."""
+    input:
+        sources,
+        weights="<results>/{model}/weights.pt",
+    output:
+        steps="<results>/{model}/inference.time.csv",
+        sidecar="<results>/{model}/inference.time.csv.json",
+    log:
+        "<logs>/{model}/inference.time.log",
+    benchmark:
+        "<benchmarks>/{model}/inference.time.tsv"
+    params:
+        cell=cell_words("time", phase="inference"),
+        job=job_text("time", phase="inference"),
+    resources:
+        gpu=1,
+    shell:
+        "python -m workflow.scripts.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
+        " --expect {output.steps:q} --"
+        " python -m models.run {params.cell:q} --load {input.weights:q}"
+        " --steps {output.steps:q} --facts {output.sidecar:q}"
+
+
+rule profile_ncu:
+    """Profile a cell's window with Nsight Compute, one section set."""
+    input:
+        sources,
+        weights=weights,
+    output:
+        report="<results>/{model}/{phase}.{set}.ncu-rep",
+        sidecar="<results>/{model}/{phase}.{set}.ncu-rep.json",
+    log:
+        "<logs>/{model}/{phase}.{set}.ncu.log",
+    benchmark:
+        "<benchmarks>/{model}/{phase}.{set}.ncu.tsv"
+    params:
+        options=lambda wildcards: checked(ncu.options, config["ncu"], wildcards.set),
+        cell=cell_words("ncu"),
+        job=job_text("ncu"),
+        load=load_weights,
+    resources:
+        gpu=1,
+    shell:
+        "python -m workflow.scripts.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
+        " --expect {output.report:q} --"
+        " ncu {params.options:q} --export {output.report:q}"
+        " python -m models.run {params.cell:q} {params.load:q} --facts {output.sidecar:q}"
+
+
+rule profile_nsys:
+    """Trace a cell's window with Nsight Systems."""
+    input:
+        sources,
+        weights=weights,
+    output:
+        report="<results>/{model}/{phase}.nsys-rep",
+        sqlite="<results>/{model}/{phase}.nsys.sqlite",
+        sidecar="<results>/{model}/{phase}.nsys-rep.json",
+    log:
+        "<logs>/{model}/{phase}.nsys.log",
+    benchmark:
+        "<benchmarks>/{model}/{phase}.nsys.tsv"
+    params:
+        options=lambda wildcards: nsys.options(config["nsys"]),
+        cell=cell_words("nsys"),
+        job=job_text("nsys"),
+        load=load_weights,
+        exported="<results>/{model}/{phase}.sqlite",
+        raw="<results>/{model}/{phase}.qdstrm",
+    resources:
+        gpu=1,
+    shell:
+        "python -m workflow.scripts.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
+        " --expect {output.report:q} {params.exported:q} --leftover {params.raw:q} --"
+        " nsys profile {params.options:q} --output {output.report:q}"
+        " python -m models.run {params.cell:q} {params.load:q} --facts {output.sidecar:q}"
+        " && mv {params.exported:q} {output.sqlite:q}"
+
+
+rule profile_torch:
+    """Profile a cell's window with torch.profiler."""
+    input:
+        sources,
+        weights=weights,
+    output:
+        operators="<results>/{model}/{phase}.torch-operators.csv",
+        trace="<results>/{model}/{phase}.trace.json.gz",
+        sidecar="<results>/{model}/{phase}.trace.json.gz.json",
+    log:
+        "<logs>/{model}/{phase}.torch.log",
+    benchmark:
+        "<benchmarks>/{model}/{phase}.torch.tsv"
+    params:
+        cell=cell_words("torch"),
+        job=job_text("torch"),
+        load=load_weights,
+    resources:
+        gpu=1,
+    shell:
+        "python -m workflow.scripts.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
+        " --expect {output.operators:q} {output.trace:q} --"
+        " python -m models.run {params.cell:q} {params.load:q}"
+        " --operators {output.operators:q} --trace {output.trace:q} --facts {output.sidecar:q}"

@@ -1,0 +1,117 @@
+# Needs: the configuration. Makes: its checked form, the wildcard constraints, and the functions that name targets.
+import json
+import os
+import re
+import sys
+
+from snakemake.exceptions import WorkflowError
+
+sys.path.insert(0, workflow.basedir)
+# Jobs import models/ and workflow/ wherever they run.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    dict.fromkeys([workflow.basedir, os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])])
+)
+
+from models.harness import registry, settings
+from workflow.scripts.lib import config as configuration
+from workflow.scripts.lib import ncu, nsys
+from workflow.scripts.lib.schema import ConfigError
+
+
+def checked(function, *arguments):
+    """The function's result; what is wrong with the configuration ends the run in one line."""
+    try:
+        return function(*arguments)
+    except ConfigError as error:
+        raise WorkflowError(str(error)) from None
+
+
+config.update(checked(configuration.normalise, config))
+MODELS = checked(configuration.models, config)
+SELECTED = checked(configuration.select, config)
+RESULTS = workflow.pathvars.get("results")
+TOOLS = [tool for tool in config["tool"] if tool != "time"]
+
+if workflow.dag_settings:
+    checked(configuration.check_targets, sorted(map(str, workflow.dag_settings.targets)), RESULTS, config)
+# Every cell is resolved once here, so that what is wrong with any of them is said before a job runs.
+for model in SELECTED:
+    for phase in config["phases"]:
+        for tool in ("time", *TOOLS):
+            checked(settings.resolve, model, phase, tool, config)
+
+
+def any_of(names):
+    """A regular expression that matches exactly these names."""
+    return "|".join(map(re.escape, names))
+
+
+wildcard_constraints:
+    model=f"({any_of(MODELS)})(@({any_of(config['variants'])}))?",
+    phase="train|inference",
+    tool="ncu|nsys|torch|time",
+    set=any_of(config["ncu"]["sets"]),
+    report=any_of(nsys.REPORTS),
+    table="cells|ranges|kernels|agreement",
+    figure="step_time|ranges|top_kernels|agreement",
+
+
+def cell_words(tool, phase=None):
+    """A params function: the words that run the cell under a tool by hand, all settings spelled out."""
+    return lambda wildcards: settings.words(resolved(wildcards, tool, phase))
+
+
+def job_text(tool, phase=None):
+    """A params function: all that a collecting job goes by, as one JSON text with sorted keys."""
+    return lambda wildcards: json.dumps(
+        {"tool": tool, "cell": resolved(wildcards, tool, phase), "environment": config["environment"]}, sort_keys=True
+    )
+
+
+def resolved(wildcards, tool, phase):
+    """The settings of the cell; the phase comes from the wildcards unless given."""
+    return checked(settings.resolve, wildcards.model, phase or wildcards.phase, tool, config)
+
+
+def sources(wildcards):
+    """The files whose change means that a cell has to be collected again."""
+    name, _ = settings.split_variant(wildcards.model)
+    harness = ("data.py", "loop.py", "ranges.py", "recorders.py", "windows.py")
+    return [str(registry.ZOO / "harness" / file) for file in harness] + [str(MODELS[name].path)]
+
+
+def weights(wildcards):
+    """What inference loads: the weights that the unprofiled training left."""
+    return f"<results>/{wildcards.model}/weights.pt" if wildcards.phase == "inference" else []
+
+
+def load_weights(wildcards, input):
+    """The words that load them."""
+    return ["--load", str(input.weights)] if wildcards.phase == "inference" else []
+
+
+def census(wildcards):
+    """The set that takes every launch, from which a set that takes one of each configuration has its counts."""
+    counted = ncu.launches(config["ncu"], wildcards.set) == "all" or wildcards.set == ncu.CENSUS
+    return [] if counted else f"<results>/{wildcards.model}/{wildcards.phase}.ncu.{ncu.CENSUS}.csv"
+
+
+def source(path):
+    """A source file of the workflow, as the input of the rules that run it."""
+    return os.path.join(workflow.basedir, "workflow", "scripts", path)
+
+
+def cells(pattern, **more):
+    """The pattern for every selected cell."""
+    return collect(pattern, model=SELECTED, phase=config["phases"], **more)
+
+
+def exports():
+    """What is exported for every selected cell under every chosen tool."""
+    cell = "<results>/{model}/{phase}"
+    files = {
+        "ncu": [f"{cell}.ncu.csv", f"{cell}.ncu-details.csv"],
+        "nsys": [f"{cell}.nsys.csv", *(f"{cell}.nsys/{report}.csv" for report in config["nsys"]["reports"])],
+        "torch": [f"{cell}.torch.csv", f"{cell}.trace.json.gz"],
+    }
+    return [path for pattern in [f"{cell}.time.csv", *sum((files[t] for t in TOOLS), [])] for path in cells(pattern)]

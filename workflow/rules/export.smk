@@ -1,0 +1,106 @@
+# Needs: reports. Makes: tidy CSV, one header row, base units. Runs on a CPU; ncu and nsys read their own reports.
+
+
+rule print_ncu:
+    """Print a report's raw page, by mangled and by demangled kernel names."""
+    input:
+        "<results>/{model}/{phase}.{set}.ncu-rep",
+    output:
+        mangled=temp("<results>/{model}/{phase}.{set}.mangled.csv"),
+        demangled=temp("<results>/{model}/{phase}.{set}.demangled.csv"),
+    log:
+        "<logs>/{model}/{phase}.{set}.print.log",
+    shell:
+        "ncu --import {input:q} --page raw --csv --print-units base --print-kernel-base mangled"
+        " > {output.mangled:q} 2> {log:q}"
+        " && ncu --import {input:q} --page raw --csv --print-units base --print-kernel-base demangled"
+        " --metrics gpu__time_duration.sum > {output.demangled:q} 2>> {log:q}"
+
+
+rule export_ncu:
+    """Export a section set's launches, with how many of each configuration the window holds."""
+    input:
+        source("lib/ncu_tables.py"),
+        mangled="<results>/{model}/{phase}.{set}.mangled.csv",
+        demangled="<results>/{model}/{phase}.{set}.demangled.csv",
+        sidecar="<results>/{model}/{phase}.{set}.ncu-rep.json",
+        census=census,
+    output:
+        csv="<results>/{model}/{phase}.ncu.{set}.csv",
+        sidecar="<results>/{model}/{phase}.ncu.{set}.csv.json",
+    log:
+        "<logs>/{model}/{phase}.ncu.{set}.export.log",
+    params:
+        launches=lambda wildcards: ncu.launches(config["ncu"], wildcards.set),
+    script:
+        "../scripts/export_ncu.py"
+
+
+rule select_ncu:
+    """Put the configured default section set under the name that needs no set."""
+    input:
+        csv=f"<results>/{{model}}/{{phase}}.ncu.{config['ncu']['set']}.csv",
+        sidecar=f"<results>/{{model}}/{{phase}}.ncu.{config['ncu']['set']}.csv.json",
+    output:
+        csv="<results>/{model}/{phase}.ncu.csv",
+        sidecar="<results>/{model}/{phase}.ncu.csv.json",
+    log:
+        "<logs>/{model}/{phase}.ncu.select.log",
+    shell:
+        "(cp {input.csv:q} {output.csv:q} && cp {input.sidecar:q} {output.sidecar:q}) 2> {log:q}"
+
+
+rule print_ncu_details:
+    """Print ncu's own details page of the default section set, with its rules' advice, verbatim."""
+    input:
+        f"<results>/{{model}}/{{phase}}.{config['ncu']['set']}.ncu-rep",
+    output:
+        ensure("<results>/{model}/{phase}.ncu-details.csv", non_empty=True),
+    log:
+        "<logs>/{model}/{phase}.ncu-details.log",
+    shell:
+        "ncu --import {input:q} --page details --csv > {output:q} 2> {log:q}"
+
+
+rule export_nsys:
+    """Export an nsys trace: a row a launch configuration and range."""
+    input:
+        source("lib/nsys_tables.py"),
+        sqlite="<results>/{model}/{phase}.nsys.sqlite",
+        sidecar="<results>/{model}/{phase}.nsys-rep.json",
+    output:
+        csv="<results>/{model}/{phase}.nsys.csv",
+    log:
+        "<logs>/{model}/{phase}.nsys.export.log",
+    script:
+        "../scripts/export_nsys.py"
+
+
+rule export_nsys_stats:
+    """Export the configured reports of `nsys stats`, each to its own CSV."""
+    input:
+        source("lib/nsys.py"),
+        sqlite="<results>/{model}/{phase}.nsys.sqlite",
+    output:
+        collect("<results>/{{model}}/{{phase}}.nsys/{report}.csv", report=config["nsys"]["reports"]),
+    log:
+        "<logs>/{model}/{phase}.nsys.stats.log",
+    params:
+        reports=config["nsys"]["reports"],
+    script:
+        "../scripts/export_nsys_stats.py"
+
+
+rule export_torch:
+    """Export torch.profiler's operators, and its trace's kernels by range."""
+    input:
+        source("lib/torch_tables.py"),
+        operators="<results>/{model}/{phase}.torch-operators.csv",
+        trace="<results>/{model}/{phase}.trace.json.gz",
+        sidecar="<results>/{model}/{phase}.trace.json.gz.json",
+    output:
+        csv="<results>/{model}/{phase}.torch.csv",
+    log:
+        "<logs>/{model}/{phase}.torch.export.log",
+    script:
+        "../scripts/export_torch.py"

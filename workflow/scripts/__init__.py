@@ -1,0 +1,1 @@
+"""One small module a rule; lib/ holds what several share."""

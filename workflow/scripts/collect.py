@@ -1,0 +1,177 @@
+"""Runs one collecting command: a small environment, its output in a log, a sidecar, and plain words on failure."""
+
+import argparse
+import datetime
+import json
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from workflow.scripts.lib import diagnose, nsys
+from workflow.scripts.lib.schema import ConfigError
+
+# Reports embed the environment of the process, so it sees only what it needs.
+NEEDED = {"PATH", "HOME", "USER", "LANG", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "SHELL"}
+NEEDED_PREFIXES = (
+    "CUDA_", "CUBLAS_", "CUDNN_", "LC_", "MKL_", "NCCL_", "NVIDIA_", "NSYS_", "OMP_", "PYTORCH_", "PYTHON",
+    "TORCH_", "TORCHINDUCTOR_", "TRITON_",
+)  # fmt: skip
+INSTALL = {
+    "ncu": "install NVIDIA Nsight Compute, or load its module, so that `ncu --version` works",
+    "nsys": "install NVIDIA Nsight Systems, or load its module, so that `nsys --version` works",
+}
+
+
+class CollectError(RuntimeError):
+    """A collection that failed; the message says what and what to do."""
+
+
+def environment(given: Mapping[str, str], extra: Sequence[str]) -> dict[str, str]:
+    """The part of an environment that a profiled process may see."""
+    return {
+        key: value
+        for key, value in given.items()
+        if key in NEEDED or key.startswith(NEEDED_PREFIXES) or key in extra
+    }
+
+
+def gpu_facts() -> dict[str, str] | None:
+    """Name, driver, UUID and memory of the first visible GPU, by nvidia-smi; None where there is no GPU."""
+    if not shutil.which("nvidia-smi"):
+        return None
+    fields = {"gpu": "name", "driver": "driver_version", "gpu_uuid": "uuid", "gpu_memory": "memory.total"}
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
+    command = ["nvidia-smi", f"--query-gpu={','.join(fields.values())}", "--format=csv,noheader"]
+    answer = subprocess.run(
+        command + ([f"--id={visible}"] if visible else []), capture_output=True, text=True, check=False
+    )
+    first = answer.stdout.strip().splitlines()[:1]
+    if answer.returncode or not first or "No devices" in first[0]:
+        return None
+    return dict(zip(fields, (part.strip() for part in first[0].split(",")), strict=False))
+
+
+def version(tool: str) -> str | None:
+    """The last line that `tool --version` prints; None for what is no program of its own."""
+    if tool not in INSTALL:
+        return None
+    answer = subprocess.run([tool, "--version"], capture_output=True, text=True, check=False)
+    return (answer.stdout.strip().splitlines() or [""])[-1]
+
+
+def commit(folder: Path) -> dict[str, Any]:
+    """The git commit of the workflow, and whether its files differ from it; empty outside a checkout."""
+    git = ["git", "-C", str(folder)]
+    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    if head.returncode:
+        return {}
+    changed = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=False)
+    return {"commit": head.stdout.strip(), "commit_changed": bool(changed.stdout.strip())}
+
+
+def prepare(tool: str, command: Sequence[str], gpu: bool) -> list[str]:
+    """The command in the words of the tool that is there; gpu: whether the cell will run on one.
+
+    Raises:
+        CollectError: the tool is not there, or ncu has no GPU to profile.
+    """
+    if tool in INSTALL and not shutil.which(command[0]):
+        raise CollectError(f"{command[0]} is not on PATH: {INSTALL[tool]}; `snakemake doctor` says what is there")
+    if tool == "ncu" and not gpu:
+        raise CollectError("ncu profiles GPUs only, and this cell has none: run where one is visible, device not cpu")
+    if tool != "nsys":
+        return list(command)
+    answer = subprocess.run([command[0], "profile", "--help"], capture_output=True, text=True, check=False)
+    end = next(index for index, word in enumerate(command) if word == "--output")
+    return [*command[:2], *nsys.adapt(command[2:end], answer.stdout, gpu), *command[end:]]
+
+
+def run(command: Sequence[str], log: Path, env: Mapping[str, str]) -> int:
+    """Run the command with its output in the log; its exit code. A signal to this process ends the command too."""
+    with log.open("wb") as file:
+        file.write(f"$ {shlex.join(command)}\n".encode())
+        file.flush()
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=env)
+        previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        try:
+            return process.wait()
+        finally:
+            signal.signal(signal.SIGTERM, previous)
+            if process.poll() is None:
+                process.terminate()
+                try:
+                    process.wait(timeout=10)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+
+
+def collect(options: argparse.Namespace) -> None:
+    """Run the command and leave its sidecar.
+
+    Raises:
+        CollectError, ConfigError: the tool is not there, failed, or left nothing.
+    """
+    job = json.loads(options.job)
+    tool, gpu = job["tool"], gpu_facts()
+    command = prepare(tool, options.command, gpu is not None and job["cell"]["device"] != "cpu")
+    options.sidecar.unlink(missing_ok=True)
+    started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
+    code = run(command, options.log, environment(os.environ, job["environment"]))
+    wall = time.monotonic() - clock
+    printed = options.log.read_text(errors="replace")
+    if code:
+        reason = diagnose.cause(printed) or f"{command[0]} ended with exit code {code}"
+        raise CollectError(f"{reason} (log: {options.log})")
+    for path in options.expect:
+        if not path.exists() or path.stat().st_size == 0:
+            reason = diagnose.cause(printed) or f"{command[0]} ended well but left no {path.name}"
+            raise CollectError(f"{reason} (log: {options.log})")
+    facts = json.loads(options.sidecar.read_text())
+    sidecar = {
+        **job,
+        "command": list(command),
+        **(gpu or {}),
+        **facts,
+        "tool_version": version(tool) or f"torch {facts['torch']}",
+        **commit(Path(__file__).parents[2]),
+        "host": socket.gethostname(),
+        "started": started.isoformat(timespec="seconds"),
+        "wall_s": round(wall, 3),
+        "warnings": diagnose.warnings(printed),
+    }
+    options.sidecar.write_text(json.dumps(sidecar, indent=1, sort_keys=True) + "\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m workflow.scripts.collect", description=__doc__)
+    parser.add_argument("--job", required=True, help="JSON: tool, cell, environment")
+    parser.add_argument("--sidecar", type=Path, required=True, help="where the command leaves its facts, and this its own")
+    parser.add_argument("--log", type=Path, required=True)
+    parser.add_argument("--expect", type=Path, nargs="+", default=[], help="files that the command must leave")
+    parser.add_argument("--leftover", type=Path, nargs="*", default=[], help="files to remove when it fails")
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    options = parser.parse_args(arguments)
+    options.command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    try:
+        collect(options)
+    except (CollectError, ConfigError) as error:
+        with options.log.open("a") as log:
+            print(f"profzoo: {error}", file=log)
+        print(f"profzoo: {error}", file=sys.stderr)
+        for path in [*options.expect, *options.leftover, options.sidecar]:
+            path.unlink(missing_ok=True)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+"""Exports a section set of an ncu report to a tidy CSV, with its units in the sidecar."""
+
+import pandas as pd
+
+from workflow.scripts.lib import ncu_tables
+from workflow.scripts.lib.files import read_json, reported, write_csv, write_json
+
+
+def main(
+    mangled: str, demangled: str, report_sidecar: str, census: str | None, counted: bool, csv: str, sidecar: str
+) -> None:
+    """Read the printed pages, write the CSV and its sidecar.
+
+    census: CSV of all launches of the window; counted: whether the report itself holds all of them. Without
+    either, how many launches a configuration has is not known.
+    """
+    raw, units = ncu_tables.read_raw(mangled)
+    names, _ = ncu_tables.read_raw(demangled)
+    table, kept = ncu_tables.tidy(raw, units, names, ncu_tables.configuration_counts(pd.read_csv(census)) if census else None)
+    if not census and not counted:
+        table["launches"] = pd.NA
+    write_csv(table, csv)
+    write_json({**read_json(report_sidecar), "units": kept, "rows": len(table)}, sidecar)
+
+
+if "snakemake" in globals():
+    snakemake = globals()["snakemake"]
+    with reported(snakemake.log[0]):
+        main(
+            snakemake.input.mangled,
+            snakemake.input.demangled,
+            snakemake.input.sidecar,
+            snakemake.input.get("census") or None,
+            snakemake.params.launches == "all",
+            snakemake.output.csv,
+            snakemake.output.sidecar,
+        )

@@ -1,0 +1,85 @@
+"""Turns what the user wrote into the checked, complete configuration, and names the cells that it selects."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from models.harness import registry, settings
+from workflow.scripts.lib import ncu, nsys, schema
+from workflow.scripts.lib.schema import ConfigError, suggest
+
+
+def normalise(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration with strings coerced, shorthands resolved, defaults filled, and everything checked.
+
+    Idempotent, so that a remote job which gets the result as its configuration arrives at the same.
+
+    Raises:
+        ConfigError: in one line, the first thing that is wrong.
+    """
+    rules = schema.load()
+    config = schema.coerce(given, rules)
+    if isinstance(config.get("models"), Mapping):
+        own = config["models"]
+        config |= {"models": list(own), "settings": {**config.get("settings", {}), **own}}
+    config = schema.fill(config, rules)
+    schema.check(config, rules)
+    config["settings"] = {name: value or {} for name, value in config["settings"].items()}
+    for name, changes in config["settings"].items():
+        model = registry.find(name, changes.get("module"))
+        settings.checked({key: value for key, value in changes.items() if key != "module"}, model, f"settings.{name}")
+    config["nsys"] = {**config["nsys"], "reports": nsys.current_names(config["nsys"]["reports"])}
+    ncu.check(config["ncu"])
+    nsys.check(config["nsys"])
+    return config
+
+
+def models(config: Mapping[str, Any]) -> dict[str, registry.Model]:
+    """All models that the configuration knows, by name: the zoo's and the user's own."""
+    own = {name: changes["module"] for name, changes in config["settings"].items() if "module" in changes}
+    return registry.zoo() | {name: registry.find(name, module) for name, module in own.items()}
+
+
+def select(config: Mapping[str, Any]) -> list[str]:
+    """Names (model or model@variant) that the key `models` selects, in order and without repeats."""
+    known = models(config)
+    groups: dict[str, list[str]] = {"all": list(known)}
+    for name, model in known.items():
+        for group in model.groups:
+            groups.setdefault(group, []).append(name)
+    chosen: list[str] = []
+    for word in config["models"]:
+        name, variant = settings.split_variant(word)
+        if name not in known and name not in groups:
+            raise ConfigError(f"models = '{word}': no model or group of that name; {suggest(name, [*known, *groups])}")
+        if variant and variant not in config["variants"]:
+            raise ConfigError(f"models = '{word}': no variant '{variant}'; {suggest(variant, config['variants'])}")
+        chosen += [f"{one}@{variant}" if variant else one for one in groups.get(name, [name])]
+    return list(dict.fromkeys(chosen))
+
+
+def check_targets(targets: Sequence[str], results: str, config: Mapping[str, Any]) -> None:
+    """Explain a target file under results/ whose model, phase, tool or set does not exist.
+
+    Raises:
+        ConfigError: naming the part that is wrong and the nearest valid one.
+    """
+    shared = {"tables", "figures", "logs", "benchmarks"}
+    for target in targets:
+        parts = target.removeprefix("./").removeprefix(f"{results}/").split("/")
+        if not target.removeprefix("./").startswith(f"{results}/") or len(parts) < 2 or parts[0] in shared:
+            continue
+        name, variant = settings.split_variant(parts[0])
+        if name not in models(config):
+            raise ConfigError(f"target '{target}': unknown model '{name}'; {suggest(name, models(config))}")
+        if variant and variant not in config["variants"]:
+            raise ConfigError(f"target '{target}': unknown variant '{variant}'; {suggest(variant, config['variants'])}")
+        phase, *rest = parts[1].split(".")
+        if parts[1] == "weights.pt":
+            continue
+        if phase not in settings.PHASES:
+            raise ConfigError(f"target '{target}': unknown phase '{phase}'; {suggest(phase, settings.PHASES)}")
+        endings = ("csv", "json", "ncu-rep", "nsys-rep", "sqlite", "gz", "trace")
+        known = [*config["ncu"]["sets"], "ncu", "ncu-details", "nsys", "torch", "time", *endings]
+        for part in rest:
+            if part not in known:
+                raise ConfigError(f"target '{target}': no tool, section set or file '{part}'; {suggest(part, known)}")

@@ -1,0 +1,46 @@
+"""What every adapter of a script does: errors in one line, into the log and onto the console, and whole files."""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from workflow.scripts.lib.schema import ConfigError
+
+
+class DataError(ValueError):
+    """A file that cannot be used; the message is one line that says which, what is wrong and what to do."""
+
+
+@contextmanager
+def reported(log: str) -> Iterator[None]:
+    """Run the body with its output in the log; end with one line for what is wrong with the data."""
+    with Path(log).open("w") as file:
+        console, sys.stdout, sys.stderr = (sys.stdout, sys.stderr), file, file
+        try:
+            yield
+        except (DataError, ConfigError) as error:
+            print(f"profzoo: {error}", file=file)
+            print(f"profzoo: {error}", file=console[1])
+            sys.exit(1)
+        finally:
+            sys.stdout, sys.stderr = console
+
+
+def write_csv(frame: pd.DataFrame, path: str | Path) -> None:
+    """Write a tidy CSV: UTF-8, one header row, no index, empty where there is no value."""
+    frame.to_csv(path, index=False, lineterminator="\n")
+
+
+def read_json(path: str | Path) -> dict[str, Any]:
+    """A sidecar."""
+    return json.loads(Path(path).read_text())
+
+
+def write_json(content: Mapping[str, Any], path: str | Path) -> None:
+    """Write a sidecar."""
+    Path(path).write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")

@@ -1,0 +1,142 @@
+"""Makes ncu's raw page tidy: no units row, no thousands separators, names and ranges in columns of their own."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from models.harness.windows import DOMAIN, PARTS
+from workflow.scripts.lib.files import DataError
+
+CONFIGURATION = [
+    "mangled",
+    "grid_x", "grid_y", "grid_z",
+    "block_x", "block_y", "block_z",
+    "smem_static_bytes", "smem_dynamic_bytes",
+]  # fmt: skip
+LEADING = ["id", "kernel", "mangled", "function", "range", "stream", *CONFIGURATION[1:], "launches"]
+SHARED_MEMORY = {
+    "smem_static_bytes": "launch__shared_mem_per_block_static",
+    "smem_dynamic_bytes": "launch__shared_mem_per_block_dynamic",
+}
+BYTES = {"byte": 1, "Kbyte": 1_000, "Mbyte": 1_000_000}
+# Properties of the GPU and of the collection that ncu repeats in every row; the sidecar and the report have them.
+CONSTANT = re.compile(r"^(device__attribute_|c2clink__|nvlink__|numa__|profiler__|session__)")
+
+
+def read_raw(path: str | Path) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The raw page of a report as `ncu --import X --page raw --csv` prints it.
+
+    Returns: a row a launch, all values as text; the unit of each column that has one.
+
+    Raises:
+        DataError: there is no table, or it has no launch.
+    """
+    with Path(path).open(encoding="utf-8") as file:
+        # ncu mixes lines such as ==PROF== into the output of some commands.
+        table = [line for line in file if not line.startswith("==")]
+    start = next((index for index, line in enumerate(table) if line.startswith('"ID"')), None)
+    if start is None or len(table) - start < 3:
+        raise DataError(f"{path} holds no launch: ncu printed no table; see the log of the profiling job")
+    frame = pd.read_csv(_lines(table[start:]), dtype=str, keep_default_na=False)
+    units = {name: unit for name, unit in frame.iloc[0].items() if unit}
+    return frame.iloc[1:].reset_index(drop=True), units
+
+
+def tidy(
+    mangled: pd.DataFrame, units: Mapping[str, str], demangled: pd.DataFrame, counts: pd.Series | None
+) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The exported table of one section set.
+
+    Args:
+        mangled: raw page with mangled kernel names; units: its units.
+        demangled: raw page of the same report with demangled names.
+        counts: launches of each launch configuration in the window, indexed by CONFIGURATION; None where the
+            rows themselves are all of them.
+
+    Returns: a row a profiled launch, LEADING columns, then every metric that ncu collected as a plain number in
+    base units (text where it is no number); the unit of each metric.
+    """
+    frame = pd.DataFrame({"id": mangled["ID"].astype("int64"), "mangled": mangled["Kernel Name"]})
+    frame["kernel"] = demangled.set_index("ID")["Kernel Name"].reindex(mangled["ID"]).to_numpy()
+    frame["function"] = frame["kernel"].map(function_name)
+    frame["range"] = ranges(mangled)
+    frame["stream"] = mangled["Stream"].astype("int64")
+    for what in ("grid", "block"):
+        sizes = mangled[f"{what.title()} Size"].str.extract(r"\((\d+), (\d+), (\d+)\)").astype("int64")
+        frame[[f"{what}_x", f"{what}_y", f"{what}_z"]] = sizes.to_numpy()
+    for column, metric in SHARED_MEMORY.items():
+        if metric in mangled:
+            unit = units.get(metric, "byte/block").partition("/")[0]
+            frame[column] = (numbers(mangled[metric]) * BYTES[unit]).round().astype("Int64")
+        else:
+            frame[column] = pd.array([pd.NA] * len(frame), dtype="Int64")
+    frame["launches"] = _launches(frame, counts)
+    first = mangled.columns.get_loc("CC") + 1
+    names = [name for name in mangled.columns[first:] if not CONSTANT.match(name)]
+    metrics = pd.DataFrame({name: numbers(mangled[name]) for name in names})
+    kept = {name: unit for name, unit in units.items() if name in metrics}
+    return pd.concat([frame[LEADING], metrics], axis=1), kept
+
+
+def configuration_counts(census: pd.DataFrame) -> pd.Series:
+    """Launches of each launch configuration among the rows, indexed by CONFIGURATION."""
+    return census.groupby(CONFIGURATION, dropna=False).size()
+
+
+def numbers(column: pd.Series) -> pd.Series:
+    """The column as numbers, without thousands separators; unchanged where it holds anything else."""
+    plain = column.str.replace(",", "", regex=False)
+    parsed = pd.to_numeric(plain.replace("", None), errors="coerce")
+    if (parsed.isna() & (plain != "")).any():
+        return column
+    whole = parsed.dropna()
+    return parsed.astype("Int64") if len(whole) and (np.mod(whole, 1) == 0).all() and whole.abs().max() < 2**63 else parsed
+
+
+def ranges(raw: pd.DataFrame) -> pd.Series:
+    """The step's part (forward, backward, ...) that each launch is in, empty where in none.
+
+    ncu prints the stack of open push/pop ranges, outermost first, each as "domain:name:..." in quotes.
+    """
+    column = next((name for name in raw.columns if "Push/Pop_Range" in name), None)
+    if column is None:
+        return pd.Series([""] * len(raw))
+    pattern = rf'"{DOMAIN}:({"|".join(PARTS)}):'
+    return raw[column].str.findall(pattern).map(lambda found: found[-1] if found else "")
+
+
+def function_name(kernel: str) -> str:
+    """The bare name of a kernel: no return type, namespace, template arguments or parameters.
+
+    >>> function_name("void at::native::vectorized_elementwise_kernel<4, at::Add<float>>(int, T2)")
+    'vectorized_elementwise_kernel'
+    >>> function_name("void <unnamed>::softmax_warp_forward<float, (int)5>(T1 *)")
+    'softmax_warp_forward'
+    """
+    name = kernel.replace("(anonymous namespace)", "").replace("<unnamed>", "")
+    depth, last = 0, ""
+    for character in name:
+        if character == "<":
+            depth += 1
+        elif character == ">":
+            depth -= 1
+        elif depth == 0:
+            if character == "(" and last:
+                break
+            last += character
+    return re.split(r"::|\s", last.strip())[-1] or kernel
+
+
+def _launches(frame: pd.DataFrame, counts: pd.Series | None) -> pd.Series:
+    known = configuration_counts(frame) if counts is None else counts
+    index = pd.MultiIndex.from_frame(frame[CONFIGURATION])
+    return pd.Series(known.reindex(index).to_numpy(), index=frame.index).astype("Int64")
+
+
+def _lines(lines: list[str]) -> object:
+    import io
+
+    return io.StringIO("".join(lines))
