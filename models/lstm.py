@@ -51,7 +51,9 @@ class SentimentLSTM(nn.Module):
     def forward(self, text: tuple[Tensor, Tensor]) -> Tensor:
         """Class scores from the hidden state after each text's last word."""
         words, lengths = text
-        sequence = pack_padded_sequence(words, lengths, batch_first=True, enforce_sorted=False) if self.packed else words
+        sequence = (
+            pack_padded_sequence(words, lengths, batch_first=True, enforce_sorted=False) if self.packed else words
+        )
         _, (hidden, cell) = self.lstm(sequence, self.state)
         if self.stateful:
             self.state = (hidden.detach(), cell.detach())

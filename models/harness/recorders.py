@@ -134,9 +134,7 @@ class TorchProfiler(Recorder):
         activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device.type == "cuda")
         self._profiler = profile(
             activities=activities,
-            schedule=schedule(
-                wait=options["wait"], warmup=options["warmup"], active=window, repeat=options["repeat"]
-            ),
+            schedule=schedule(wait=options["wait"], warmup=options["warmup"], active=window, repeat=options["repeat"]),
             on_trace_ready=self._cycle,
             record_shapes=options["shapes"],
             profile_memory=options["memory"],
@@ -166,7 +164,8 @@ class TorchProfiler(Recorder):
 
     def _cycle(self, profiler: profile) -> None:
         averages = profiler.key_averages(
-            group_by_input_shape=self._options["shapes"], group_by_stack_n=STACK_DEPTH * self._options["stacks"]
+            group_by_input_shape=self._options["shapes"],
+            group_by_stack_n=STACK_DEPTH * self._options["stacks"],
         )
         self._rows = [
             [event.device_type.name, event.key, event.input_shapes or "", "|".join(event.stack or [])]

@@ -14,11 +14,11 @@ rule time_training:
         "<logs>/{model}/train.time.log",
     benchmark:
         "<benchmarks>/{model}/train.time.tsv"
+    resources:
+        gpu=1,
     params:
         cell=cell_words("time", phase="train"),
         job=job_text("time", phase="train"),
-    resources:
-        gpu=1,
     shell:
         "python -m workflow.scripts.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
         " --expect {output.steps:q} --"
@@ -38,11 +38,11 @@ rule time_inference:
         "<logs>/{model}/inference.time.log",
     benchmark:
         "<benchmarks>/{model}/inference.time.tsv"
+    resources:
+        gpu=1,
     params:
         cell=cell_words("time", phase="inference"),
         job=job_text("time", phase="inference"),
-    resources:
-        gpu=1,
     shell:
         "python -m workflow.scripts.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
         " --expect {output.steps:q} --"
@@ -62,13 +62,13 @@ rule profile_ncu:
         "<logs>/{model}/{phase}.{set}.ncu.log",
     benchmark:
         "<benchmarks>/{model}/{phase}.{set}.ncu.tsv"
+    resources:
+        gpu=1,
     params:
         options=lambda wildcards: checked(ncu.options, config["ncu"], wildcards.set),
         cell=cell_words("ncu"),
         job=job_text("ncu"),
         load=load_weights,
-    resources:
-        gpu=1,
     shell:
         "python -m workflow.scripts.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
         " --expect {output.report:q} --"
@@ -89,6 +89,8 @@ rule profile_nsys:
         "<logs>/{model}/{phase}.nsys.log",
     benchmark:
         "<benchmarks>/{model}/{phase}.nsys.tsv"
+    resources:
+        gpu=1,
     params:
         options=lambda wildcards: nsys.options(config["nsys"]),
         cell=cell_words("nsys"),
@@ -96,8 +98,6 @@ rule profile_nsys:
         load=load_weights,
         exported="<results>/{model}/{phase}.sqlite",
         raw="<results>/{model}/{phase}.qdstrm",
-    resources:
-        gpu=1,
     shell:
         "python -m workflow.scripts.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
         " --expect {output.report:q} {params.exported:q} --leftover {params.raw:q} --"
@@ -119,12 +119,12 @@ rule profile_torch:
         "<logs>/{model}/{phase}.torch.log",
     benchmark:
         "<benchmarks>/{model}/{phase}.torch.tsv"
+    resources:
+        gpu=1,
     params:
         cell=cell_words("torch"),
         job=job_text("torch"),
         load=load_weights,
-    resources:
-        gpu=1,
     shell:
         "python -m workflow.scripts.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
         " --expect {output.operators:q} {output.trace:q} --"

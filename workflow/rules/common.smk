@@ -3,8 +3,10 @@ import json
 import os
 import re
 import sys
+from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
+from snakemake.io import regex_from_filepattern
 
 sys.path.insert(0, workflow.basedir)
 # Jobs import models/ and workflow/ wherever they run.
@@ -52,8 +54,6 @@ wildcard_constraints:
     tool="ncu|nsys|torch|time",
     set=any_of(config["ncu"]["sets"]),
     report=any_of(nsys.REPORTS),
-    table="cells|ranges|kernels|agreement",
-    figure="step_time|ranges|top_kernels|agreement",
 
 
 def cell_words(tool, phase=None):
@@ -63,9 +63,18 @@ def cell_words(tool, phase=None):
 
 def job_text(tool, phase=None):
     """A params function: all that a collecting job goes by, as one JSON text with sorted keys."""
-    return lambda wildcards: json.dumps(
-        {"tool": tool, "cell": resolved(wildcards, tool, phase), "environment": config["environment"]}, sort_keys=True
-    )
+    more = {"capture": config["nsys"]["capture"]} if tool == "nsys" else {}
+
+    def text(wildcards):
+        job = {
+            "tool": tool,
+            "cell": resolved(wildcards, tool, phase),
+            "environment": config["environment"],
+            **more,
+        }
+        return json.dumps(job, sort_keys=True)
+
+    return text
 
 
 def resolved(wildcards, tool, phase):
@@ -98,12 +107,34 @@ def census(wildcards):
 
 def source(path):
     """A source file of the workflow, as the input of the rules that run it."""
-    return os.path.join(workflow.basedir, "workflow", "scripts", path)
+    return os.path.normpath(os.path.join(workflow.basedir, "workflow", "scripts", path))
 
 
 def cells(pattern, **more):
     """The pattern for every selected cell."""
     return collect(pattern, model=SELECTED, phase=config["phases"], **more)
+
+
+def tabulated():
+    """The inputs of the tables, by tool, each with its sidecars in the same order."""
+    patterns = {
+        "time": ("{phase}.time.csv", "{phase}.time.csv.json"),
+        "nsys": ("{phase}.nsys.csv", "{phase}.nsys-rep.json"),
+        "torch": ("{phase}.torch.csv", "{phase}.trace.json.gz.json"),
+        "ncu": (f"{{phase}}.ncu.{ncu.CENSUS}.csv", f"{{phase}}.ncu.{ncu.CENSUS}.csv.json"),
+    }
+    files = {}
+    for tool in ("time", *TOOLS):
+        for key, pattern in zip((tool, f"{tool}_sidecar"), patterns[tool]):
+            files[key] = cells("<results>/{model}/" + pattern)
+    return files
+
+
+def drawn():
+    """The figures that the chosen tools have data for."""
+    traced = {"nsys", "torch"} & set(TOOLS)
+    names = ["step_time", *(["ranges", "overhead"] if traced else []), *(["top_kernels"] if TOOLS else [])]
+    return collect("<results>/figures/{name}.svg", name=names)
 
 
 def exports():
@@ -114,4 +145,19 @@ def exports():
         "nsys": [f"{cell}.nsys.csv", *(f"{cell}.nsys/{report}.csv" for report in config["nsys"]["reports"])],
         "torch": [f"{cell}.torch.csv", f"{cell}.trace.json.gz"],
     }
-    return [path for pattern in [f"{cell}.time.csv", *sum((files[t] for t in TOOLS), [])] for path in cells(pattern)]
+    return [
+        path
+        for pattern in [f"{cell}.time.csv", *sum((files[t] for t in TOOLS), [])]
+        for path in cells(pattern)
+    ]
+
+
+def made(wildcards):
+    """The files there are that a rule of this workflow makes, by the patterns of its outputs, logs and benchmarks."""
+    patterns = [
+        str(file) for rule in workflow.rules for file in (*rule.output, *rule.log, rule.benchmark) if file
+    ]
+    patterns.append(f"{RESULTS}/{{model}}/{{phase}}.nsys/{{report}}.csv")
+    matchers = [re.compile(regex_from_filepattern(pattern)) for pattern in dict.fromkeys(patterns)]
+    found = (str(path) for path in Path(RESULTS).rglob("*") if path.is_file())
+    return sorted(path for path in found if any(matcher.fullmatch(path) for matcher in matchers))

@@ -37,9 +37,7 @@ class CollectError(RuntimeError):
 def environment(given: Mapping[str, str], extra: Sequence[str]) -> dict[str, str]:
     """The part of an environment that a profiled process may see."""
     return {
-        key: value
-        for key, value in given.items()
-        if key in NEEDED or key.startswith(NEEDED_PREFIXES) or key in extra
+        key: value for key, value in given.items() if key in NEEDED or key.startswith(NEEDED_PREFIXES) or key in extra
     }
 
 
@@ -154,7 +152,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m workflow.scripts.collect", description=__doc__)
     parser.add_argument("--job", required=True, help="JSON: tool, cell, environment")
-    parser.add_argument("--sidecar", type=Path, required=True, help="where the command leaves its facts, and this its own")
+    parser.add_argument(
+        "--sidecar", type=Path, required=True, help="where the command leaves its facts, and this its own"
+    )
     parser.add_argument("--log", type=Path, required=True)
     parser.add_argument("--expect", type=Path, nargs="+", default=[], help="files that the command must leave")
     parser.add_argument("--leftover", type=Path, nargs="*", default=[], help="files to remove when it fails")

@@ -7,7 +7,13 @@ from workflow.scripts.lib.files import read_json, reported, write_csv, write_jso
 
 
 def main(
-    mangled: str, demangled: str, report_sidecar: str, census: str | None, counted: bool, csv: str, sidecar: str
+    mangled: str,
+    demangled: str,
+    report_sidecar: str,
+    census: str | None,
+    counted: bool,
+    csv: str,
+    sidecar: str,
 ) -> None:
     """Read the printed pages, write the CSV and its sidecar.
 
@@ -16,7 +22,9 @@ def main(
     """
     raw, units = ncu_tables.read_raw(mangled)
     names, _ = ncu_tables.read_raw(demangled)
-    table, kept = ncu_tables.tidy(raw, units, names, ncu_tables.configuration_counts(pd.read_csv(census)) if census else None)
+    table, kept = ncu_tables.tidy(
+        raw, units, names, ncu_tables.configuration_counts(pd.read_csv(census)) if census else None
+    )
     if not census and not counted:
         table["launches"] = pd.NA
     write_csv(table, csv)

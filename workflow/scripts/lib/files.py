@@ -2,6 +2,7 @@
 
 import json
 import sys
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,9 @@ def reported(log: str) -> Iterator[None]:
             print(f"profzoo: {error}", file=file)
             print(f"profzoo: {error}", file=console[1])
             sys.exit(1)
+        except Exception:
+            traceback.print_exc(file=file)
+            raise
         finally:
             sys.stdout, sys.stderr = console
 

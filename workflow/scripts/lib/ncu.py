@@ -63,7 +63,14 @@ def options(ncu: Mapping[str, Any], name: str) -> list[str]:
         words += ["--devices", ",".join(map(str, ncu["devices"]))]
     if selection == "distinct":
         # Without mangled names, instances of one template count as one configuration and all but one are lost.
-        words += ["--filter-mode", "per-launch-config", "--launch-count", "1", "--kernel-name-base", "mangled"]
+        words += [
+            "--filter-mode",
+            "per-launch-config",
+            "--launch-count",
+            "1",
+            "--kernel-name-base",
+            "mangled",
+        ]
     elif selection != "all":
         words += ["--launch-count", str(selection)]
     if ncu["kernel_name"]:
@@ -93,7 +100,9 @@ def check(ncu: Mapping[str, Any]) -> None:
             f"ncu.sets.{name}.launches": launches(ncu, name) for name in ncu["sets"]
         }.items():
             if value != "all":
-                raise ConfigError(f"ncu.replay = '{ncu['replay']}' measures whole ranges: set {key} to all, not {value!r}")
+                raise ConfigError(
+                    f"ncu.replay = '{ncu['replay']}' measures whole ranges: set {key} to all, not {value!r}"
+                )
     for name, chosen in ncu["sets"].items():
         if not {"set", "sections", "metrics"} & set(chosen):
             raise ConfigError(f"ncu.sets.{name} collects nothing: give it set, sections or metrics")
@@ -101,4 +110,6 @@ def check(ncu: Mapping[str, Any]) -> None:
         raise ConfigError("ncu.target_processes_filter chooses among child processes: set ncu.target_processes to all")
     for word in ncu["extra"]:
         if (option := word.partition("=")[0]) in OWN_OPTIONS:
-            raise ConfigError(f"ncu.extra holds {option}, which the workflow gives itself: change {OWN_OPTIONS[option]}")
+            raise ConfigError(
+                f"ncu.extra holds {option}, which the workflow gives itself: change {OWN_OPTIONS[option]}"
+            )

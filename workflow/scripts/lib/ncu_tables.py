@@ -93,7 +93,9 @@ def numbers(column: pd.Series) -> pd.Series:
     if (parsed.isna() & (plain != "")).any():
         return column
     whole = parsed.dropna()
-    return parsed.astype("Int64") if len(whole) and (np.mod(whole, 1) == 0).all() and whole.abs().max() < 2**63 else parsed
+    return (
+        parsed.astype("Int64") if len(whole) and (np.mod(whole, 1) == 0).all() and whole.abs().max() < 2**63 else parsed
+    )
 
 
 def ranges(raw: pd.DataFrame) -> pd.Series:

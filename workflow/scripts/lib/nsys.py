@@ -157,4 +157,6 @@ def check(nsys: Mapping[str, Any]) -> None:
         raise ConfigError("nsys.backtrace has nothing to unwind: set nsys.sample to process-tree or trace osrt")
     for word in nsys["extra"]:
         if (option := word.partition("=")[0]) in OWN_OPTIONS:
-            raise ConfigError(f"nsys.extra holds {option}, which the workflow gives itself: change {OWN_OPTIONS[option]}")
+            raise ConfigError(
+                f"nsys.extra holds {option}, which the workflow gives itself: change {OWN_OPTIONS[option]}"
+            )

@@ -55,7 +55,9 @@ def summarise(path: str | Path) -> pd.DataFrame:
         packed, launched, process, duration = _launches(database, "CUPTI_ACTIVITY_KIND_RUNTIME" in tables)
         ranges = _ranges(launched, process, _parts(database, tables, PARTS))
         names = dict(database.execute("SELECT id, value FROM StringIds").fetchall())
-        shown = database.execute("SELECT DISTINCT mangledName, demangledName, shortName FROM CUPTI_ACTIVITY_KIND_KERNEL")
+        shown = database.execute(
+            "SELECT DISTINCT mangledName, demangledName, shortName FROM CUPTI_ACTIVITY_KIND_KERNEL"
+        )
         kernels = {mangled: (names[long], names[short]) for mangled, long, short in shown}
 
     keys = {f"pack{index}": column for index, column in enumerate(packed)}
@@ -64,7 +66,8 @@ def summarise(path: str | Path) -> pd.DataFrame:
     table["std_ns"] = grouped.std(ddof=0)
     table["share"] = table["sum"] / table["sum"].sum()
     table = table.reset_index().rename(
-        columns={"size": "launches", "sum": "total_ns"} | {name: f"{name}_ns" for name in ("mean", "median", "min", "max")}
+        columns={"size": "launches", "sum": "total_ns"}
+        | {name: f"{name}_ns" for name in ("mean", "median", "min", "max")}
     )
     table = table.assign(**_unpacked(table, list(keys)))
     table["range"] = np.array(["", *PARTS])[table["range"]]

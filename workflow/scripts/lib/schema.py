@@ -50,7 +50,7 @@ def coerce(value: Any, schema: Mapping[str, Any]) -> Any:
     if isinstance(value, str) and not isinstance(value, bool):
         if "array" in kinds and not value.lstrip().startswith(("[", "{")):
             value = [part.strip() for part in value.split(",") if part.strip()]
-        elif kinds and "string" not in kinds or {"integer", "null", "array", "object"} & kinds:
+        elif (kinds and "string" not in kinds) or {"integer", "null", "array", "object"} & kinds:
             value = _scalar(value, kinds)
     if isinstance(value, list) and "items" in schema:
         return [coerce(item, schema["items"]) for item in value]

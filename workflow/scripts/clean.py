@@ -1,0 +1,24 @@
+"""Removes the files that the workflow made, then the folders that this leaves empty."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def main(made: Iterable[str], results: str) -> int:
+    """Remove these files; returns how many there were."""
+    paths = [Path(path) for path in made]
+    for path in paths:
+        path.unlink(missing_ok=True)
+    root = Path(results)
+    folders = [root, *(folder for folder in root.rglob("*") if folder.is_dir())] if root.is_dir() else []
+    for folder in sorted(folders, reverse=True):
+        if not any(folder.iterdir()):
+            folder.rmdir()
+    return len(paths)
+
+
+if "snakemake" in globals():
+    snakemake = globals()["snakemake"]
+    count = main(snakemake.params.made, snakemake.params.results)
+    left = sum(path.is_file() for path in Path(snakemake.params.results).rglob("*"))
+    print(f"removed {count} files" + (f"; left {left} that the workflow did not make" if left else ""))

@@ -1,0 +1,33 @@
+"""Draws how much each profiler slows a step down against the unprofiled baseline."""
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure
+
+from workflow.scripts.lib import plots
+from workflow.scripts.lib.files import reported
+
+MARKERS = {"nsys": ("o", "#0072b2"), "torch": ("D", "#d55e00")}
+
+
+def draw(agreement: pd.DataFrame) -> Figure:
+    """From the table of agreement: a point a cell and tool, step time under the tool over that without."""
+    plots.style()
+    cells = plots.label(agreement)
+    figure, axis = plt.subplots(figsize=(8, plots.height(len(cells))))
+    for tool, (marker, colour) in MARKERS.items():
+        if (column := f"{tool}_slowdown") in agreement:
+            axis.scatter(agreement[column], cells, marker=marker, s=50, color=colour, label=tool, zorder=3)
+    axis.axvline(1, color="#444444", linewidth=1, linestyle="--")
+    axis.invert_yaxis()
+    axis.set_xlim(left=min(0.8, axis.get_xlim()[0]))
+    axis.set_xlabel("Time of a step under the profiler / without (1 = no slowdown)")
+    if axis.get_legend_handles_labels()[0]:
+        axis.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, frameon=False)
+    return figure
+
+
+if "snakemake" in globals():
+    snakemake = globals()["snakemake"]
+    with reported(snakemake.log[0]):
+        plots.save(draw(pd.read_csv(snakemake.input.agreement)), snakemake.output, plots.note(snakemake.input.cells))

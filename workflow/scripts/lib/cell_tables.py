@@ -1,0 +1,144 @@
+"""Tables across cells, from exported CSV and their sidecars; everything per step, so that windows may differ."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+CELL = ["model", "phase"]
+GPU_TIME = "gpu__time_duration.sum"
+TOOLS = ("nsys", "torch", "ncu")
+
+
+def cell_of(path: str | Path) -> dict[str, str]:
+    """Model (with variant) and phase that a file under results/ belongs to.
+
+    >>> cell_of("results/lstm@bf16/train.ncu.launch.csv")
+    {'model': 'lstm@bf16', 'phase': 'train'}
+    """
+    path = Path(path)
+    return {"model": path.parent.name, "phase": path.name.partition(".")[0]}
+
+
+def profiled_steps(sidecar: Mapping[str, Any]) -> int:
+    """Steps that a report's numbers are sums over."""
+    whole_run = sidecar.get("capture") == "run"
+    return sidecar["cell"]["steps"] if whole_run else sidecar["cell"]["window"]
+
+
+def cells(timed: Iterable[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, Any]]]) -> pd.DataFrame:
+    """A row a cell of the unprofiled baseline: what ran, time a step, throughput, peak memory.
+
+    timed: cell, rows of its time.csv, sidecar. `step_ns` is the window's wall time over its steps; `step_median_ns`
+    the median on the GPU's clock (on a CPU, the host's).
+    """
+    rows = []
+    for cell, steps, facts in timed:
+        clock = steps["gpu_ns"] if steps["gpu_ns"].notna().any() else steps["wall_ns"]
+        rows.append(
+            {
+                **cell,
+                "device": facts["device"],
+                "date": facts["started"][:10],
+                "workload": facts["cell"]["workload"],
+                "precision": facts["cell"]["precision"],
+                "parameters": facts["parameters"],
+                "batch": facts["batch"],
+                "steps": facts["steps"],
+                "step_ns": facts["window_wall_ns"] / facts["steps"],
+                "step_median_ns": clock.median(),
+                "items_per_s": facts["items"] / facts["window_wall_ns"] * 1e9,
+                "peak_memory_bytes": facts["peak_memory_bytes"],
+                "peak_rss_bytes": facts["peak_rss_bytes"],
+                "loss": facts["loss"],
+            }
+        )
+    return pd.DataFrame(rows).astype({"peak_memory_bytes": "Int64"})
+
+
+def kernels(
+    exported: Iterable[tuple[str, Mapping[str, str], pd.DataFrame, Mapping[str, Any]]],
+) -> pd.DataFrame:
+    """A row a cell, tool, range and kernel (on a CPU: operator), per step, the longest first within a cell and tool.
+
+    exported: tool, cell, rows of its CSV, sidecar. `share` is of the time that the tool saw in the cell. Operators of
+    torch count with their own time, without what they call.
+    """
+    frames = []
+    for tool, cell, table, facts in exported:
+        steps = profiled_steps(facts)
+        if tool == "nsys":
+            rows = table.assign(kind="kernel", name=table["kernel"], count=table["launches"], ns=table["total_ns"])
+        elif tool == "torch":
+            gpu = facts["device_type"] == "cuda"
+            rows = table[table["kind"] == ("kernel" if gpu else "operator")]
+            rows = rows.assign(ns=rows["device_ns" if gpu else "self_cpu_ns"])
+        else:
+            rows = table.assign(kind="kernel", name=table["kernel"], count=1, ns=table[GPU_TIME])
+        grouped = rows.groupby(["kind", "name", "range"], dropna=False)[["count", "ns"]].sum().reset_index()
+        grouped = grouped.rename(columns={"count": "launches_per_step", "ns": "ns_per_step"})
+        grouped["share"] = grouped["ns_per_step"] / max(grouped["ns_per_step"].sum(), 1)
+        grouped[["launches_per_step", "ns_per_step"]] /= steps
+        frames.append(grouped.assign(**cell, tool=tool).sort_values("ns_per_step", ascending=False))
+    columns = [*CELL, "tool", "kind", "range", "name", "launches_per_step", "ns_per_step", "share"]
+    return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
+
+
+def ranges(
+    exported: Iterable[tuple[str, Mapping[str, str], pd.DataFrame, Mapping[str, Any]]],
+) -> pd.DataFrame:
+    """A row a cell, tool and part of the step, per step: GPU time of the kernels launched in it, or CPU time.
+
+    `clock` says which: gpu, or cpu where the cell ran on one. Launches outside every part have an empty range.
+    """
+    rows = []
+    for tool, cell, table, facts in exported:
+        steps = profiled_steps(facts)
+        if tool == "torch" and facts["device_type"] != "cuda":
+            parts = table[(table["kind"] == "range") & (table["name"] != "step")]
+            sums = {row["name"]: (row["cpu_ns"], None) for _, row in parts.iterrows()}
+            clock = "cpu"
+        else:
+            chosen = table[table["kind"] == "kernel"] if tool == "torch" else table
+            columns = {"torch": ("device_ns", "count"), "nsys": ("total_ns", "launches")}[tool]
+            grouped = chosen.assign(range=chosen["range"].fillna("")).groupby("range")[list(columns)].sum()
+            sums = {name: tuple(values) for name, values in zip(grouped.index, grouped.to_numpy(), strict=True)}
+            clock = "gpu"
+        for name, (ns, launches) in sums.items():
+            per_step = None if launches is None else launches / steps
+            rows.append({**cell, "tool": tool, "clock": clock, "range": name, "ns_per_step": ns / steps,
+                         "launches_per_step": per_step})  # fmt: skip
+    return pd.DataFrame(rows, columns=[*CELL, "tool", "clock", "range", "ns_per_step", "launches_per_step"])
+
+
+def agreement(
+    baseline: pd.DataFrame,
+    kernel_table: pd.DataFrame,
+    walls: Iterable[tuple[str, Mapping[str, str], float]],
+) -> pd.DataFrame:
+    """A row a cell: launches and GPU time a step as each tool sees them, and how much each slows the step down.
+
+    baseline: the table of cells. walls: tool, cell, wall ns a step under the tool (not for ncu, which replays).
+    `launches_spread` and `gpu_ns_spread` are (largest - smallest) / largest over the tools that saw the cell.
+    """
+    table = baseline[[*CELL, "step_ns"]].copy()
+    seen = kernel_table[kernel_table["kind"] == "kernel"]
+    sums = seen.groupby([*CELL, "tool"])[["launches_per_step", "ns_per_step"]].sum().unstack("tool")
+    index = pd.MultiIndex.from_frame(table[CELL])
+    for measure, field in (("launches", "launches_per_step"), ("gpu_ns", "ns_per_step")):
+        columns = []
+        for tool in TOOLS:
+            if (field, tool) in sums:
+                table[f"{tool}_{measure}"] = sums[field, tool].reindex(index).to_numpy()
+                columns.append(f"{tool}_{measure}")
+        values = table[columns]
+        largest = values.max(axis=1)
+        several = values.notna().sum(axis=1) > 1
+        table[f"{measure}_spread"] = ((largest - values.min(axis=1)) / largest).where(several)
+    for tool in ("nsys", "torch"):
+        found = {(cell["model"], cell["phase"]): wall for name, cell, wall in walls if name == tool}
+        if found:
+            wall = pd.Series([found.get(key) for key in index], index=table.index, dtype="float64")
+            table[f"{tool}_slowdown"] = wall / table["step_ns"]
+    return table

@@ -1,0 +1,43 @@
+"""Makes the tables across the zoo from every exported cell."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from workflow.scripts.lib import cell_tables
+from workflow.scripts.lib.files import read_json, reported, write_csv
+
+Exported = list[tuple[str, Mapping[str, str], pd.DataFrame, Mapping[str, Any]]]
+
+
+def read(tool: str, tables: Sequence[str], sidecars: Sequence[str]) -> Exported:
+    """A tool's exported tables with the cell and the sidecar of each."""
+    return [
+        (tool, cell_tables.cell_of(table), pd.read_csv(table), read_json(sidecar))
+        for table, sidecar in zip(tables, sidecars, strict=True)
+    ]
+
+
+def main(inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, str]) -> None:
+    """Read what each tool exported (inputs: tool and tool_sidecar to paths) and write the tables."""
+    timed = [entry[1:] for entry in read("time", inputs["time"], inputs["time_sidecar"])]
+    exported = [
+        entry
+        for tool in cell_tables.TOOLS
+        for entry in read(tool, inputs.get(tool, []), inputs.get(f"{tool}_sidecar", []))
+    ]
+    traced = [entry for entry in exported if entry[0] != "ncu"]
+    walls = [(tool, cell, facts["window_wall_ns"] / facts["steps"]) for tool, cell, _, facts in traced]
+    cells, kernels = cell_tables.cells(timed), cell_tables.kernels(exported)
+    write_csv(cells, outputs["cells"])
+    write_csv(kernels, outputs["kernels"])
+    write_csv(cell_tables.ranges(traced), outputs["ranges"])
+    write_csv(cell_tables.agreement(cells, kernels, walls), outputs["agreement"])
+
+
+if "snakemake" in globals():
+    snakemake = globals()["snakemake"]
+    with reported(snakemake.log[0]):
+        inputs = {name: [files] if isinstance(files, str) else files for name, files in snakemake.input.items()}
+        main(inputs, dict(snakemake.output.items()))

@@ -1,0 +1,160 @@
+"""Writes the report: one HTML page, figures inlined, that opens offline."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pandas as pd
+from markupsafe import Markup
+
+from workflow.scripts.figure_ranges import preferred
+from workflow.scripts.lib.files import read_json, reported
+
+TEMPLATE = Path(__file__).parents[1] / "report" / "report.html.j2"
+TOP = 10
+MISSING = "–"
+CELL_COLUMNS = {
+    "model": ("model", str),
+    "phase": ("phase", str),
+    "batch": ("batch", "{:,.0f}".format),
+    "parameters": ("parameters", "{:,.0f}".format),
+    "step": ("step_ns", lambda ns: duration(ns)),
+    "samples/s": ("items_per_s", "{:,.1f}".format),
+    "peak GPU memory": ("peak_memory_bytes", lambda value: f"{value / 2**20:,.0f} MiB"),
+    "loss": ("loss", "{:.4f}".format),
+}
+
+
+def duration(ns: float) -> str:
+    """A time in the unit that suits it.
+
+    >>> duration(12_345_678)
+    '12.3 ms'
+    """
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if ns >= size:
+            return f"{ns / size:.3g} {unit}"
+    return f"{ns:.0f} ns"
+
+
+def agreement_format(column: str) -> Any:
+    """How a column of the table of agreement is shown."""
+    if column.endswith("_ns"):
+        return duration
+    if column.endswith("_spread"):
+        return "{:.1%}".format
+    if column.endswith("_slowdown"):
+        return "{:.2f}×".format
+    return "{:,.1f}".format if column.endswith("_launches") else str
+
+
+def shown(value: Any, form: Any) -> str:
+    """The value in its form, a dash where there is none."""
+    return MISSING if pd.isna(value) else form(value)
+
+
+def render(
+    cells: pd.DataFrame,
+    agreement: pd.DataFrame,
+    kernels: pd.DataFrame,
+    figures: Sequence[str],
+    results: Path,
+    tools: Sequence[str],
+) -> str:
+    """The page, from the tables, the SVG files to inline, and the folder that the cells' files are in."""
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    sidecars = [read_json(results / row.model / f"{row.phase}.time.csv.json") for row in cells.itertuples()]
+    return template.render(
+        tools=tools,
+        cells=[
+            {
+                "anchor": anchor(row),
+                "shown": [shown(row[field], form) for field, form in CELL_COLUMNS.values()],
+            }
+            for _, row in cells.iterrows()
+        ],
+        cell_columns=list(CELL_COLUMNS),
+        models=cells["model"].nunique(),
+        devices=sorted(set(cells["device"])),
+        dates=sorted(set(cells["date"])),
+        software=", ".join(sorted({software(sidecar) for sidecar in sidecars})),
+        figures=[figure(path) for path in figures],
+        agreement=[
+            [shown(row[column], agreement_format(column)) for column in agreement] for _, row in agreement.iterrows()
+        ]
+        if tools
+        else [],
+        agreement_columns=[column.replace("_", " ").removesuffix(" ns") for column in agreement],
+        details=[detail(row, kernels, results) for _, row in cells.iterrows()],
+    )
+
+
+def software(sidecar: dict[str, Any]) -> str:
+    """Versions that a cell was measured with."""
+    gpu = f", CUDA {sidecar['cuda']}, driver {sidecar['driver']}" if sidecar["cuda"] and "driver" in sidecar else ""
+    return f"torch {sidecar['torch']}{gpu}"
+
+
+def anchor(row: pd.Series) -> str:
+    """The cell's place in the page."""
+    return f"{row['model']}-{row['phase']}"
+
+
+def figure(path: str) -> dict[str, Any]:
+    """A figure's markup without XML header, its name, and its caption."""
+    svg = Path(path).read_text(encoding="utf-8")
+    name = Path(path).stem
+    # Several SVGs in one page share one space of ids.
+    svg = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{name}-", svg[svg.index("<svg") :])
+    caption = (TEMPLATE.parent / f"{name}.rst").read_text(encoding="utf-8").strip()
+    return {"name": name, "svg": Markup(svg), "caption": caption}
+
+
+def detail(row: pd.Series, kernels: pd.DataFrame, results: Path) -> dict[str, Any]:
+    """A cell's section: its largest kernels by one tool, and its files."""
+    mine = kernels[(kernels["model"] == row["model"]) & (kernels["phase"] == row["phase"])]
+    by_trace = mine[mine["tool"] != "ncu"]
+    chosen = (preferred(by_trace) if len(by_trace) else mine).head(TOP)
+    folder = results / row["model"]
+    files = sorted(
+        f"{row['model']}/{path.name}"
+        for path in folder.glob(f"{row['phase']}.*")
+        if not path.name.endswith(".json") and path.is_file()
+    )
+    return {
+        "anchor": anchor(row),
+        "model": row["model"],
+        "phase": row["phase"],
+        "step": duration(row["step_ns"]),
+        "kind": chosen["kind"].iloc[0] if len(chosen) else "",
+        "tool": chosen["tool"].iloc[0] if len(chosen) else "",
+        "kernels": [
+            {
+                "name": kernel.name_,
+                "range": shown(kernel.range, str),
+                "launches": f"{kernel.launches_per_step:,.4g}",
+                "time": duration(kernel.ns_per_step),
+                "share": f"{kernel.share:.1%}",
+            }
+            for kernel in chosen.rename(columns={"name": "name_"}).itertuples()
+        ],
+        "files": files,
+        "trace": next((name for name in files if name.endswith(".trace.json.gz")), None),
+    }
+
+
+if "snakemake" in globals():
+    snakemake = globals()["snakemake"]
+    with reported(snakemake.log[0]):
+        tables = {name: pd.read_csv(snakemake.input[name]) for name in ("cells", "agreement", "kernels")}
+        svgs = snakemake.input.figures
+        html = render(
+            **tables,
+            figures=[svgs] if isinstance(svgs, str) else svgs,
+            results=Path(snakemake.output[0]).parent,
+            tools=snakemake.params.tools,
+        )
+        Path(snakemake.output[0]).write_text(html, encoding="utf-8")
