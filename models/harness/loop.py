@@ -27,10 +27,9 @@ class NotFiniteError(ArithmeticError):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run showed: parameters of the network, samples in the window, last loss (None in inference)."""
+    """What a run showed: parameters of the network, last loss (None in inference)."""
 
     parameters: int
-    items: int
     loss: float | None
 
 
@@ -58,7 +57,7 @@ def network_of(cell: Mapping[str, Any], model: ModuleType, device: torch.device,
             raise ConfigError(
                 f"{weights} does not fit {cell['model']} in {cell['phase']}: {first} (give both phases the same shapes)"
             ) from error
-    network = network.to(device, memory_format=_memory_format(cell))  # type: ignore[call-overload]
+    network = network.to(device, memory_format=_memory_format(cell))
     network.train(cell["phase"] == "train")
     prepare(network)
     return network
@@ -111,8 +110,7 @@ def run(cell: Mapping[str, Any], network: nn.Module, device: torch.device, recor
     recorder.stop()
     ranges.close()
     parameters = sum(parameter.numel() for parameter in network.parameters())
-    items = cell["batch"] * (cell["steps"] - cell["warmup"])
-    return Outcome(parameters, items, _finite(results, cell))
+    return Outcome(parameters, _finite(results, cell))
 
 
 def _training_step(state: SimpleNamespace, batch: Any) -> torch.Tensor:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile, schedule
+from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
 
 STEP_COLUMNS = ("step", "wall_ns", "gpu_ns", "items", "peak_memory_bytes")
 OPERATOR_FIELDS = (
@@ -41,12 +41,11 @@ class Recorder:
     """
 
     torch_ranges = False
-    window_wall_ns = 0
-    _began = 0
 
     def __init__(self, device: torch.device) -> None:
         """device: what the model runs on."""
         self.device = device
+        self.steps, self.window_wall_ns, self._began = 0, 0, 0
 
     def start(self) -> None:
         """Open the window."""
@@ -57,6 +56,7 @@ class Recorder:
 
     def step(self, items: int) -> None:
         """One step of that many samples is over, as far as the host is concerned."""
+        self.steps += 1
 
     def stop(self) -> None:
         """Close the window, once the device has caught up."""
@@ -89,6 +89,7 @@ class StepTimer(Recorder):
 
     def step(self, items: int) -> None:
         """Note the end of a step."""
+        super().step(items)
         self._mark(items)
 
     def stop(self) -> None:
@@ -121,6 +122,8 @@ class StepTimer(Recorder):
 class TorchProfiler(Recorder):
     """Runs torch.profiler by its schedule; leaves the table of operators and the trace of the last cycle.
 
+    Only active steps count, and the work that the profiler does between steps is not in their wall time.
+
     The table is torch's own, times in microseconds; export_torch.py makes the tidy one of it.
     """
 
@@ -145,17 +148,20 @@ class TorchProfiler(Recorder):
     def start(self) -> None:
         """Start the schedule."""
         synchronize(self.device)
-        self._began = time.perf_counter_ns()
         self._profiler.start()
+        self._began = time.perf_counter_ns()
 
     def step(self, items: int) -> None:
         """Tell the schedule that a step is over."""
         synchronize(self.device)
+        if self._profiler.current_action in (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE):
+            super().step(items)
+            self.window_wall_ns += time.perf_counter_ns() - self._began
         self._profiler.step()
+        self._began = time.perf_counter_ns()
 
     def stop(self) -> None:
         """End the schedule and write the table."""
-        self.window_wall_ns = time.perf_counter_ns() - self._began
         self._profiler.stop()
         with self._operators.open("w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")

@@ -145,18 +145,12 @@ def exports():
         "nsys": [f"{cell}.nsys.csv", *(f"{cell}.nsys/{report}.csv" for report in config["nsys"]["reports"])],
         "torch": [f"{cell}.torch.csv", f"{cell}.trace.json.gz"],
     }
-    return [
-        path
-        for pattern in [f"{cell}.time.csv", *sum((files[t] for t in TOOLS), [])]
-        for path in cells(pattern)
-    ]
+    return [path for pattern in [f"{cell}.time.csv", *sum((files[t] for t in TOOLS), [])] for path in cells(pattern)]
 
 
 def made(wildcards):
     """The files there are that a rule of this workflow makes, by the patterns of its outputs, logs and benchmarks."""
-    patterns = [
-        str(file) for rule in workflow.rules for file in (*rule.output, *rule.log, rule.benchmark) if file
-    ]
+    patterns = [str(file) for rule in workflow.rules for file in (*rule.output, *rule.log, rule.benchmark) if file]
     patterns.append(f"{RESULTS}/{{model}}/{{phase}}.nsys/{{report}}.csv")
     matchers = [re.compile(regex_from_filepattern(pattern)) for pattern in dict.fromkeys(patterns)]
     found = (str(path) for path in Path(RESULTS).rglob("*") if path.is_file())

@@ -76,11 +76,9 @@ def check_counters() -> Finding:
     if not shutil.which("ncu") or gpu_facts() is None:
         return Finding(name, "not checked, which takes ncu and a GPU", "see ncu and GPU above")
     with tempfile.TemporaryDirectory() as folder:
-        answer = subprocess.run(
-            ["ncu", "--clock-control", "none", "--metrics", "gpu__time_duration.sum", "--launch-count", "1"]
-            + ["--export", f"{folder}/probe", sys.executable, "-c", KERNEL],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        words = ["ncu", "--clock-control", "none", "--metrics", "gpu__time_duration.sum", "--launch-count", "1"]
+        words += ["--export", f"{folder}/probe", sys.executable, "-c", KERNEL]
+        answer = subprocess.run(words, capture_output=True, text=True, check=False)
         if (Path(folder) / "probe.ncu-rep").exists():
             return Finding(name, "readable (profiled one kernel)")
     reason = diagnose.cause(answer.stdout + answer.stderr) or "ncu left no report of one small kernel"

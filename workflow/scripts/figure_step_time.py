@@ -31,7 +31,7 @@ def draw(cells: pd.DataFrame) -> Figure:
     axes[0].set_yticks(range(len(models)), models)
     axes[0].invert_yaxis()
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="upper right", ncols=2, frameon=False)
+    figure.legend(handles, labels, loc="lower right", ncols=2, frameon=False)
     return figure
 
 

@@ -64,6 +64,7 @@ def render(
     tools: Sequence[str],
 ) -> str:
     """The page, from the tables, the SVG files to inline, and the folder that the cells' files are in."""
+    agreement = agreement.dropna(axis="columns", how="all")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
     sidecars = [read_json(results / row.model / f"{row.phase}.time.csv.json") for row in cells.itertuples()]

@@ -21,10 +21,18 @@ CAUSES: Sequence[tuple[str, str]] = (
         "ncu could not load its profiling library: the driver and Nsight Compute do not fit, or the GPU is "
         "virtualised without profiling",
     ),
-    (r"Failed to find metric|Unable to find metric", "a metric of this section set does not exist on this GPU: "
-     "see `ncu --query-metrics`, and change ncu.sets"),
-    (r"Could not find (any )?section|no section.*found", "a section of this set does not exist in this ncu: see `ncu --list-sections`, and change ncu.sets"),
-    (r"unrecognised option|unrecognized option", "the tool does not know one of the options: see ncu.extra and nsys.extra, or its version is too old"),
+    (
+        r"(Failed|Unable) to find metric",
+        "a metric of this section set does not exist on this GPU: see `ncu --query-metrics`, and change ncu.sets",
+    ),
+    (
+        r"Could not find (any )?section|no section.*found",
+        "a section of this set does not exist in this ncu: see `ncu --list-sections`, and change ncu.sets",
+    ),
+    (
+        r"unrecogni[sz]ed option",
+        "the tool does not know one of the options: see ncu.extra and nsys.extra, or its version is too old",
+    ),
     (
         r"Unsupported API during capture",
         "the window makes calls that ncu cannot replay as a range: set ncu.replay to app-range, which runs the whole "
@@ -33,14 +41,15 @@ CAUSES: Sequence[tuple[str, str]] = (
     (r"[Nn]o space left on device", "no space is left on the disk"),
     (
         r"[Ff]ailed to import|Importer error|QdstrmImporter",
-        "nsys traced the program but could not import its own trace: its importer is missing or broken (look for a missing library with "
-        "`ldd` on QdstrmImporter)",
+        "nsys traced the program but could not import its own trace: its importer is missing or broken (look for a "
+        "missing library with `ldd` on QdstrmImporter)",
     ),
     (
         r"No kernels were profiled",
-        "no kernel launch matched: look at ncu.kernel_name, ncu.devices and ncu.target_processes_filter, and whether the cell ran on a GPU",
+        "no kernel launch matched: look at ncu.kernel_name, ncu.devices and ncu.target_processes_filter, and whether "
+        "the cell ran on a GPU",
     ),
-)  # fmt: skip
+)
 
 
 def cause(log: str) -> str | None:

@@ -96,9 +96,9 @@ def check(ncu: Mapping[str, Any]) -> None:
     if ncu["replay"] in RANGE_REPLAY:
         if ncu["kernel_name"]:
             raise ConfigError(f"ncu.replay = '{ncu['replay']}' measures whole ranges: unset ncu.kernel_name")
-        for key, value in {"ncu.launches": ncu["launches"]} | {
-            f"ncu.sets.{name}.launches": launches(ncu, name) for name in ncu["sets"]
-        }.items():
+        selections = {"ncu.launches": ncu["launches"]}
+        selections |= {f"ncu.sets.{name}.launches": launches(ncu, name) for name in ncu["sets"]}
+        for key, value in selections.items():
             if value != "all":
                 raise ConfigError(
                     f"ncu.replay = '{ncu['replay']}' measures whole ranges: set {key} to all, not {value!r}"

@@ -111,9 +111,8 @@ def _launches(database: sqlite3.Connection, calls: bool) -> tuple[list[np.ndarra
         if calls
         else ""
     )
-    cursor = database.execute(
-        f"SELECT {', '.join(columns)}, {launched}, k.globalPid, k.end - k.start FROM CUPTI_ACTIVITY_KIND_KERNEL k {joined}"
-    )
+    values = ", ".join([*columns, launched, "k.globalPid", "k.end - k.start"])
+    cursor = database.execute(f"SELECT {values} FROM CUPTI_ACTIVITY_KIND_KERNEL k {joined}")
     width = len(columns) + 3
     chunks = [np.empty((0, width), dtype=np.int64)]
     while rows := cursor.fetchmany(CHUNK):
