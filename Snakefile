@@ -7,6 +7,10 @@ min_version("9.27")
 configfile: "config/config.yaml"
 
 
+# Used with --sdm apptainer only; containers/profzoo.def builds it.
+container: "containers/profzoo.sif"
+
+
 report: "workflow/report/workflow.rst"
 
 

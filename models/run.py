@@ -92,6 +92,7 @@ def run(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
         "steps": recorder.steps,
         "items": recorder.steps * cell["batch"],
         "loss": outcome.loss,
+        "step_ns": recorder.step_ns,
         "window_wall_ns": recorder.window_wall_ns,
         "peak_memory_bytes": torch.cuda.max_memory_allocated(device) if cuda else None,
         "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,

@@ -12,14 +12,22 @@ from torch.utils.data import DataLoader, Dataset, Subset
 from workflow.scripts.lib.schema import ConfigError, suggest
 
 Sample = tuple[Any, Any]
+# Batches of different synthetic samples.
+DISTINCT_BATCHES = 2
 
 
 class Synthetic(Dataset[Sample]):
-    """Random samples, the same for the same seed and index."""
+    """Random samples, the same for the same seed and index.
 
-    def __init__(self, sample: Callable[..., Sample], shape: SimpleNamespace, count: int, seed: int) -> None:
-        """sample: the model file's function of (shape, generator)."""
-        self._sample, self._shape, self._count, self._seed = sample, shape, count, seed
+    A few are made beforehand and come again and again: drawing random numbers in every step would take longer than
+    the step of a small model, and would be profiled with it.
+    """
+
+    def __init__(self, sample: Callable[..., Sample], shape: SimpleNamespace, count: int, distinct: int, seed: int):
+        """sample: the model file's function of (shape, generator); distinct: samples made beforehand."""
+        generators = (torch.Generator().manual_seed(seed * 1_000_003 + index) for index in range(min(distinct, count)))
+        self._pool = [sample(shape, generator) for generator in generators]
+        self._count = count
 
     def __len__(self) -> int:
         """Samples in one epoch."""
@@ -29,7 +37,7 @@ class Synthetic(Dataset[Sample]):
         """The sample of that index."""
         if not 0 <= index < self._count:
             raise IndexError(index)
-        return self._sample(self._shape, torch.Generator().manual_seed(self._seed * 1_000_003 + index))
+        return self._pool[index % len(self._pool)]
 
 
 class Adapted(Dataset[Sample]):
@@ -84,7 +92,7 @@ def _dataset(cell: Mapping[str, Any], model: ModuleType) -> Dataset[Sample]:
     source, name, root, arguments = (cell["data"][key] for key in ("source", "name", "root", "arguments"))
     shape = SimpleNamespace(**cell["shape"])
     if source == "synthetic":
-        return Synthetic(model.sample, shape, cell["samples"], cell["seed"])
+        return Synthetic(model.sample, shape, cell["samples"], DISTINCT_BATCHES * cell["batch"], cell["seed"])
 
     from torchvision import datasets
 

@@ -1,6 +1,7 @@
 """What watches the window: nothing but markers for ncu and nsys, a clock, or torch.profiler."""
 
 import csv
+import statistics
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,7 +46,7 @@ class Recorder:
     def __init__(self, device: torch.device) -> None:
         """device: what the model runs on."""
         self.device = device
-        self.steps, self.window_wall_ns, self._began = 0, 0, 0
+        self.steps, self.window_wall_ns, self._began, self._first = 0, 0, 0, 0
 
     def start(self) -> None:
         """Open the window."""
@@ -57,6 +58,15 @@ class Recorder:
     def step(self, items: int) -> None:
         """One step of that many samples is over, as far as the host is concerned."""
         self.steps += 1
+        if self.steps == 1:
+            self._first = time.perf_counter_ns()
+
+    @property
+    def step_ns(self) -> float:
+        """Wall time of a step, without the window's first where there are more: profilers start up in it."""
+        if self.steps < 2:
+            return float(self.window_wall_ns)
+        return (self._began + self.window_wall_ns - self._first) / (self.steps - 1)
 
     def stop(self) -> None:
         """Close the window, once the device has caught up."""
@@ -134,6 +144,7 @@ class TorchProfiler(Recorder):
         super().__init__(device)
         self._options, self._operators, self._trace = options, operators, trace
         self._rows: list[list[Any]] = []
+        self._times: list[int] = []
         activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device.type == "cuda")
         self._profiler = profile(
             activities=activities,
@@ -155,13 +166,19 @@ class TorchProfiler(Recorder):
         """Tell the schedule that a step is over."""
         synchronize(self.device)
         if self._profiler.current_action in (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE):
-            super().step(items)
-            self.window_wall_ns += time.perf_counter_ns() - self._began
+            self._times.append(time.perf_counter_ns() - self._began)
+            self.steps += 1
         self._profiler.step()
         self._began = time.perf_counter_ns()
 
+    @property
+    def step_ns(self) -> float:
+        """Median wall time of an active step."""
+        return statistics.median(self._times)
+
     def stop(self) -> None:
         """End the schedule and write the table."""
+        self.window_wall_ns = sum(self._times)
         self._profiler.stop()
         with self._operators.open("w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")

@@ -96,8 +96,8 @@ rule profile_nsys:
         cell=cell_words("nsys"),
         job=job_text("nsys"),
         load=load_weights,
-        exported="<results>/{model}/{phase}.sqlite",
-        raw="<results>/{model}/{phase}.qdstrm",
+        exported=lambda wildcards, output: output.sqlite.replace(".nsys.sqlite", ".sqlite"),
+        raw=lambda wildcards, output: output.sqlite.replace(".nsys.sqlite", ".qdstrm"),
     shell:
         "python -m workflow.scripts.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
         " --expect {output.report:q} {params.exported:q} --leftover {params.raw:q} --"

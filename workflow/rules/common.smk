@@ -9,15 +9,15 @@ from snakemake.exceptions import WorkflowError
 from snakemake.io import regex_from_filepattern
 
 sys.path.insert(0, workflow.basedir)
-# Jobs import models/ and workflow/ wherever they run.
-os.environ["PYTHONPATH"] = os.pathsep.join(
-    dict.fromkeys([workflow.basedir, os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])])
-)
 
 from models.harness import registry, settings
+from workflow.scripts import clean
 from workflow.scripts.lib import config as configuration
-from workflow.scripts.lib import ncu, nsys
+from workflow.scripts.lib import files, ncu, nsys
 from workflow.scripts.lib.schema import ConfigError
+
+# Jobs import models/ and workflow/ wherever they run.
+files.make_importable(workflow.basedir)
 
 
 def checked(function, *arguments):
@@ -126,7 +126,7 @@ def tabulated():
     files = {}
     for tool in ("time", *TOOLS):
         for key, pattern in zip((tool, f"{tool}_sidecar"), patterns[tool]):
-            files[key] = cells("<results>/{model}/" + pattern)
+            files[key] = cells(f"<results>/{{model}}/{pattern}")
     return files
 
 
@@ -148,7 +148,7 @@ def exports():
     return [path for pattern in [f"{cell}.time.csv", *sum((files[t] for t in TOOLS), [])] for path in cells(pattern)]
 
 
-def made(wildcards):
+def made():
     """The files there are that a rule of this workflow makes, by the patterns of its outputs, logs and benchmarks."""
     patterns = [str(file) for rule in workflow.rules for file in (*rule.output, *rule.log, rule.benchmark) if file]
     patterns.append(f"{RESULTS}/{{model}}/{{phase}}.nsys/{{report}}.csv")

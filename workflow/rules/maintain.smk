@@ -13,8 +13,9 @@ rule doctor:
 
 rule clean:
     """Remove what the workflow made, and nothing else."""
-    params:
-        made=made,
-        results=RESULTS,
-    script:
-        "../scripts/clean.py"
+    log:
+        ".snakemake/log/clean.log",
+    run:
+        said = clean.main(made(), RESULTS)
+        print(said)
+        Path(log[0]).write_text(f"{said}\n")

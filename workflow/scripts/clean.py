@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 
-def main(made: Iterable[str], results: str) -> int:
-    """Remove these files; returns how many there were."""
+def main(made: Iterable[str], results: str) -> str:
+    """Remove these files; returns how many there were, and how many files are left, in words."""
     paths = [Path(path) for path in made]
     for path in paths:
         path.unlink(missing_ok=True)
@@ -14,11 +14,5 @@ def main(made: Iterable[str], results: str) -> int:
     for folder in sorted(folders, reverse=True):
         if not any(folder.iterdir()):
             folder.rmdir()
-    return len(paths)
-
-
-if "snakemake" in globals():
-    snakemake = globals()["snakemake"]
-    count = main(snakemake.params.made, snakemake.params.results)
-    left = sum(path.is_file() for path in Path(snakemake.params.results).rglob("*"))
-    print(f"removed {count} files" + (f"; left {left} that the workflow did not make" if left else ""))
+    left = sum(path.is_file() for path in root.rglob("*"))
+    return f"removed {len(paths)} files" + (f"; left {left} that the workflow did not make" if left else "")

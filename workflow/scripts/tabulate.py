@@ -28,7 +28,7 @@ def main(inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, str]) -> Non
         for entry in read(tool, inputs.get(tool, []), inputs.get(f"{tool}_sidecar", []))
     ]
     traced = [entry for entry in exported if entry[0] != "ncu"]
-    walls = [(tool, cell, facts["window_wall_ns"] / facts["steps"]) for tool, cell, _, facts in traced]
+    walls = [(tool, cell, facts["step_ns"]) for tool, cell, _, facts in traced]
     cells, kernels = cell_tables.cells(timed), cell_tables.kernels(exported)
     write_csv(cells, outputs["cells"])
     write_csv(kernels, outputs["kernels"])

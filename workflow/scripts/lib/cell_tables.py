@@ -30,8 +30,8 @@ def profiled_steps(sidecar: Mapping[str, Any]) -> int:
 def cells(timed: Iterable[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, Any]]]) -> pd.DataFrame:
     """A row a cell of the unprofiled baseline: what ran, time a step, throughput, peak memory.
 
-    timed: cell, rows of its time.csv, sidecar. `step_ns` is the window's wall time over its steps; `step_median_ns`
-    the median on the GPU's clock (on a CPU, the host's).
+    timed: cell, rows of its time.csv, sidecar. `step_ns` is wall time over the window's steps but the first,
+    `step_median_ns` the median on the GPU's clock (on a CPU, the host's).
     """
     rows = []
     for cell, steps, facts in timed:
@@ -46,7 +46,7 @@ def cells(timed: Iterable[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, An
                 "parameters": facts["parameters"],
                 "batch": facts["batch"],
                 "steps": facts["steps"],
-                "step_ns": facts["window_wall_ns"] / facts["steps"],
+                "step_ns": facts["step_ns"],
                 "step_median_ns": clock.median(),
                 "items_per_s": facts["items"] / facts["window_wall_ns"] * 1e9,
                 "peak_memory_bytes": facts["peak_memory_bytes"],

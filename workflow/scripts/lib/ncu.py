@@ -7,6 +7,8 @@ from workflow.scripts.lib.schema import ConfigError, suggest
 
 # The section set whose launches are counted.
 CENSUS = "launch"
+# Parts of a launch configuration that ncu shows as metrics only; they take no pass.
+SHARED_MEMORY = ("launch__shared_mem_per_block_static", "launch__shared_mem_per_block_dynamic")
 RANGE_REPLAY = ("range", "app-range")
 # What the workflow passes itself, with the key to change instead.
 OWN_OPTIONS = {
@@ -55,7 +57,8 @@ def options(ncu: Mapping[str, Any], name: str) -> list[str]:
         words += ["--profile-from-start", "off"]
     # Ranges belong to the thread that opened them; autograd launches the backward pass from another one.
     words += ["--nvtx", "--nvtx-push-pop-scope", "process"]
-    words += ["--cache-control", ncu["cache_control"], "--clock-control", ncu["clock_control"]]
+    words += ["--cache-control", chosen.get("cache_control", ncu["cache_control"])]
+    words += ["--clock-control", ncu["clock_control"]]
     words += ["--import-sass", "yes" if ncu["sass"] else "no"]
     if ncu["target_processes_filter"]:
         words += ["--target-processes-filter", ncu["target_processes_filter"]]
@@ -80,8 +83,9 @@ def options(ncu: Mapping[str, Any], name: str) -> list[str]:
     sections = chosen.get("sections", [])
     for section in [sections] if isinstance(sections, str) else sections:
         words += ["--section", section]
-    if "metrics" in chosen:
-        words += ["--metrics", ",".join(chosen["metrics"])]
+    configuration = () if replay in RANGE_REPLAY else SHARED_MEMORY
+    if metrics := list(dict.fromkeys([*chosen.get("metrics", []), *configuration])):
+        words += ["--metrics", ",".join(metrics)]
     return words + ncu["extra"]
 
 

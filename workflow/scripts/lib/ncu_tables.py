@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from models.harness.windows import DOMAIN, PARTS
+from workflow.scripts.lib import ncu
 from workflow.scripts.lib.files import DataError
 
 CONFIGURATION = [
@@ -17,10 +18,7 @@ CONFIGURATION = [
     "smem_static_bytes", "smem_dynamic_bytes",
 ]  # fmt: skip
 LEADING = ["id", "kernel", "mangled", "function", "range", "stream", *CONFIGURATION[1:], "launches"]
-SHARED_MEMORY = {
-    "smem_static_bytes": "launch__shared_mem_per_block_static",
-    "smem_dynamic_bytes": "launch__shared_mem_per_block_dynamic",
-}
+SHARED_MEMORY = dict(zip(("smem_static_bytes", "smem_dynamic_bytes"), ncu.SHARED_MEMORY, strict=True))
 BYTES = {"byte": 1, "Kbyte": 1_000, "Mbyte": 1_000_000}
 # Properties of the GPU and of the collection that ncu repeats in every row; the sidecar and the report have them.
 CONSTANT = re.compile(r"^(device__attribute_|c2clink__|nvlink__|numa__|profiler__|session__)")

@@ -1,0 +1,55 @@
+"""Our export of a large nsys trace beside `nsys stats -r cuda_gpu_kern_gb_sum` on the same file.
+
+python tests/benchmarks/nsys_export.py SMALL.sqlite [LAUNCHES [ROUNDS]]
+
+SMALL is any nsys export; it is enlarged to LAUNCHES first (a million). Runs alternate; prints medians of wall time,
+peak memory, and the ratio.
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.benchmarks.enlarge_nsys import enlarge
+
+EXPORT = (
+    "import sys; from workflow.scripts.lib import files, nsys_tables; "
+    "files.write_csv(nsys_tables.summarise(sys.argv[1]), sys.argv[2])"
+)
+
+
+def run(command: list[str]) -> tuple[float, float]:
+    """Wall seconds and peak MiB of a command and its children."""
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"{command[0]} failed")
+    return time.perf_counter() - start, usage.ru_maxrss / 1024
+
+
+def main() -> None:
+    """Measure and print a table."""
+    small, launches, rounds = [*sys.argv[1:], *["", "1000000", "5"][len(sys.argv) - 1 :]]
+    with tempfile.TemporaryDirectory() as folder:
+        large = Path(folder) / "large.sqlite"
+        count = enlarge(Path(small), large, int(launches))
+        ours = [sys.executable, "-c", EXPORT, str(large), f"{folder}/ours.csv"]
+        stats = ["nsys", "stats", "-r", "cuda_gpu_kern_gb_sum", "-f", "csv", "--force-overwrite", "true"]
+        theirs = [*stats, "-o", f"{folder}/theirs", str(large)]
+        results = [(run(ours), run(theirs)) for _ in range(int(rounds))]
+    print(f"{count:,} launches")
+    medians = []
+    for name, column in zip(("profzoo", "nsys stats"), zip(*results, strict=True), strict=True):
+        wall, memory = (statistics.median(values) for values in zip(*column, strict=True))
+        medians.append(wall)
+        print(f"{name:<10} {wall:6.2f} s  {memory:6.0f} MiB")
+    print(f"ratio      {medians[0] / medians[1]:6.2f}")
+
+
+if __name__ == "__main__":
+    main()
