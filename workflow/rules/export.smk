@@ -32,6 +32,7 @@ rule export_ncu:
         "<logs>/{model}/{phase}.ncu.{set}.export.log",
     params:
         launches=lambda wildcards: ncu.launches(config["ncu"], wildcards.set),
+        metrics=lambda wildcards: config["ncu"]["sets"][wildcards.set].get("metrics", []),
     script:
         "../scripts/export_ncu.py"
 

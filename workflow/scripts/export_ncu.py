@@ -28,7 +28,9 @@ def main(
     if not census and not counted:
         table["launches"] = pd.NA
     write_csv(table, csv)
-    write_json({**read_json(report_sidecar), "units": kept, "rows": len(table)}, sidecar)
+    missing = [name for name in metrics if ":" not in name and not any(c.startswith(name) for c in table.columns)]
+    facts = {"units": kept, "rows": len(table), "missing_metrics": missing}
+    write_json({**read_json(report_sidecar), **facts}, sidecar)
 
 
 if "snakemake" in globals():
@@ -40,6 +42,7 @@ if "snakemake" in globals():
             snakemake.input.sidecar,
             snakemake.input.get("census") or None,
             snakemake.params.launches == "all",
+            snakemake.params.metrics,
             snakemake.output.csv,
             snakemake.output.sidecar,
         )

@@ -16,8 +16,8 @@ SKIPPED = re.compile(r"^SKIPPED: (?:.*? )?(does not contain .*?)\.?$", re.MULTIL
 def main(sqlite: str, outputs: Mapping[str, str]) -> None:
     """Write each report to its file.
 
-    A report that nsys skips, because the trace holds none of its data, becomes a CSV of one column `skipped`
-    with nsys's reason.
+    A report that nsys skips, or makes without a row, because the trace holds none of its data, becomes a CSV of one
+    column `skipped` with the reason.
 
     Raises:
         DataError: nsys fails, or leaves a report out without a reason.
@@ -33,6 +33,8 @@ def main(sqlite: str, outputs: Mapping[str, str]) -> None:
         for report, output in outputs.items():
             made = Path(folder) / f"x_{names[report]}.csv"
             text = made.read_text(encoding="utf-8").lstrip() if made.exists() else ""
+            if made.exists() and not text and not answer.returncode:
+                reasons.setdefault(report, "holds no row of this report")
             if not text and report not in reasons:
                 raise DataError(f"nsys stats left no {report} of {sqlite} (exit code {answer.returncode}); see the log")
             Path(output).write_text(text or f'skipped\n"{reasons[report]}"\n', encoding="utf-8")

@@ -1,0 +1,107 @@
+"""What only a real GPU can show: the LSTM's fused path, and the three tools' agreement, through snakemake itself."""
+
+import subprocess
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+import torch
+
+from models import lstm
+from models.harness import loop
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible to torch here"),
+]
+PROJECT = Path(__file__).parents[2]
+CUDA = torch.device("cuda")
+
+
+def launches(network: torch.nn.Module, sequence_length: int) -> int:
+    """Kernel launches of one forward pass."""
+    shape = SimpleNamespace(**lstm.SHAPE | {"sequence_length": sequence_length})
+    samples = [lstm.sample(shape, torch.Generator().manual_seed(index)) for index in range(4)]
+    (words, lengths), _ = lstm.transfer(lstm.collate(samples), CUDA)
+    for _ in range(2):
+        network((words, lengths))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        network((words, lengths))
+        torch.cuda.synchronize()
+    return sum(event.device_type == torch.autograd.DeviceType.CUDA for event in profiler.events())
+
+
+def fused(**shape: object) -> torch.nn.Module:
+    """The zoo's LSTM as the harness prepares it."""
+    network = lstm.build(SimpleNamespace(**lstm.SHAPE | shape)).to(CUDA)
+    loop.prepare(network)
+    return network.eval()
+
+
+def test_launches_of_the_lstm_do_not_grow_with_the_sequence() -> None:
+    network = fused()
+    assert launches(network, 32) == launches(network, 128) < 20
+
+
+def test_a_stepwise_lstm_would_fail_that() -> None:
+    class Stepwise(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = torch.nn.LSTMCell(300, 64)
+
+        def forward(self, text: tuple) -> torch.Tensor:
+            state = None
+            for words in text[0].unbind(1):
+                state = self.cell(words, state)
+            return state[0]
+
+    network = Stepwise().to(CUDA).eval()
+    assert launches(network, 128) > 3 * launches(network, 32)
+
+
+def test_weights_are_one_buffer_and_torch_does_not_warn() -> None:
+    network = fused(layers=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        launches(network, 16)
+    for parameter in network.lstm.parameters():
+        parameter.data = parameter.data.clone()
+    with pytest.warns(UserWarning, match="contiguous"):
+        launches(network, 16)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What snakemake makes of one cell under every tool, in a folder of its own."""
+    folder = tmp_path_factory.mktemp("results")
+    cell = f"{folder}/mobilenetv2/train"
+    targets = [f"{cell}.{name}.csv" for name in ("nsys", "torch", "ncu", "ncu.traffic")]
+    settings = ["models=mobilenetv2", f"pathvars={{results: {folder}}}"]
+    settings.append("ncu={sets: {traffic: {metrics: [gpu__time_duration.sum, dram__bytes_read.sum]}}}")
+    command = ["snakemake", "--nolock", *targets, "--config", *settings]
+    answer = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    return folder / "mobilenetv2"
+
+
+def test_one_launch_of_each_configuration_and_none_is_lost(results: Path) -> None:
+    census, distinct = (pd.read_csv(results / f"train.ncu.{name}.csv") for name in ("launch", "traffic"))
+    assert distinct["launches"].sum() == len(census)
+    assert distinct["launches"].notna().all()
+
+
+def test_the_tools_count_the_same_launches(results: Path) -> None:
+    nsys, torch_, ncu = (pd.read_csv(results / f"train.{name}.csv") for name in ("nsys", "torch", "ncu"))
+    counts = [nsys["launches"].sum() / 10, torch_.loc[torch_["kind"] == "kernel", "count"].sum() / 3, len(ncu)]
+    assert max(counts) - min(counts) <= 0.02 * max(counts)
+
+
+def test_backward_launches_have_their_range(results: Path) -> None:
+    for name, count in (("nsys", "launches"), ("torch", "count")):
+        table = pd.read_csv(results / f"train.{name}.csv")
+        table = table[table["range"].notna()]
+        assert (
+            table.loc[table["range"] == "backward", count].sum() > table.loc[table["range"] == "forward", count].sum()
+        )
