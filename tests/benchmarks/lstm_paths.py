@@ -88,9 +88,7 @@ def main() -> None:
         SHAPE.sequence_length = int(sys.argv[1])
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     warnings.simplefilter("ignore")
-    print(
-        f"batch {SHAPE.batch}, {SHAPE.sequence_length} steps of {SHAPE.features}, {SHAPE.hidden} units, on {DEVICE.type}"
-    )
+    print(f"batch {SHAPE.batch}, {SHAPE.sequence_length} steps of {SHAPE.features}, {SHAPE.hidden} units, on {DEVICE}")
     base = None
     for name, make in (("fused", fused), ("scattered", scattered), ("stepwise", lambda: Stepwise().to(DEVICE))):
         seconds, launches = measure(make())

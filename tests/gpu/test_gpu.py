@@ -42,7 +42,8 @@ def fused(**shape: object) -> torch.nn.Module:
 
 def test_launches_of_the_lstm_do_not_grow_with_the_sequence() -> None:
     network = fused()
-    assert launches(network, 32) == launches(network, 128) < 20
+    # cuDNN may take one kernel more or fewer for another length; a launch a step would be 96 more.
+    assert launches(network, 128) <= launches(network, 32) + 3 < 20
 
 
 def test_a_stepwise_lstm_would_fail_that() -> None:

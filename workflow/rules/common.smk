@@ -34,8 +34,8 @@ SELECTED = checked(configuration.select, config)
 RESULTS = workflow.pathvars.get("results")
 TOOLS = [tool for tool in config["tool"] if tool != "time"]
 
-if workflow.dag_settings:
-    checked(configuration.check_targets, sorted(map(str, workflow.dag_settings.targets)), RESULTS, config)
+# Snakemake reads this before it knows its targets, so they are taken from the command line.
+checked(configuration.check_targets, sys.argv[1:], RESULTS, config)
 # Every cell is resolved once here, so that what is wrong with any of them is said before a job runs.
 for model in SELECTED:
     for phase in config["phases"]:
@@ -86,7 +86,9 @@ def sources(wildcards):
     """The files whose change means that a cell has to be collected again."""
     name, _ = settings.split_variant(wildcards.model)
     harness = ("data.py", "loop.py", "ranges.py", "recorders.py", "windows.py")
-    return [str(registry.ZOO / "harness" / file) for file in harness] + [str(MODELS[name].path)]
+    paths = [*(registry.ZOO / "harness" / file for file in harness), MODELS[name].path]
+    # Relative, so that a checkout can be moved.
+    return [os.path.relpath(path) for path in paths]
 
 
 def weights(wildcards):
@@ -107,7 +109,7 @@ def census(wildcards):
 
 def source(path):
     """A source file of the workflow, as the input of the rules that run it."""
-    return os.path.normpath(os.path.join(workflow.basedir, "workflow", "scripts", path))
+    return os.path.relpath(os.path.join(workflow.basedir, "workflow", "scripts", path))
 
 
 def cells(pattern, **more):

@@ -1,5 +1,7 @@
 """Exports a section set of an ncu report to a tidy CSV, with its units in the sidecar."""
 
+from collections.abc import Sequence
+
 import pandas as pd
 
 from workflow.scripts.lib import ncu_tables
@@ -12,13 +14,15 @@ def main(
     report_sidecar: str,
     census: str | None,
     counted: bool,
+    metrics: Sequence[str],
     csv: str,
     sidecar: str,
 ) -> None:
     """Read the printed pages, write the CSV and its sidecar.
 
     census: CSV of all launches of the window; counted: whether the report itself holds all of them. Without
-    either, how many launches a configuration has is not known.
+    either, how many launches a configuration has is not known. metrics: those asked for; ncu leaves out without a
+    word what the GPU does not have, and the sidecar names it.
     """
     raw, units = ncu_tables.read_raw(mangled)
     names, _ = ncu_tables.read_raw(demangled)

@@ -10,7 +10,7 @@ from pathlib import Path
 from workflow.scripts.lib import nsys
 from workflow.scripts.lib.files import DataError, reported
 
-SKIPPED = re.compile(r"^SKIPPED: (?:.*? )?(does not contain .*?)\.?$", re.MULTILINE)
+SKIPPED = re.compile(r"SKIPPED: (?:.*? )?(does not contain .*?)\.?$")
 
 
 def main(sqlite: str, outputs: Mapping[str, str]) -> None:

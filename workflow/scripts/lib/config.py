@@ -7,6 +7,9 @@ from models.harness import registry, settings
 from workflow.scripts.lib import ncu, nsys, schema
 from workflow.scripts.lib.schema import ConfigError, suggest
 
+# Options of snakemake that a file follows.
+TAKE_FILES = {"--report", "-d", "--directory", "--configfile", "--configfiles", "-s", "--snakefile"}
+
 
 def normalise(given: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration with strings coerced, shorthands resolved, defaults filled, and everything checked.
@@ -57,14 +60,18 @@ def select(config: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(chosen))
 
 
-def check_targets(targets: Sequence[str], results: str, config: Mapping[str, Any]) -> None:
+def check_targets(words: Sequence[str], results: str, config: Mapping[str, Any]) -> None:
     """Explain a target file under results/ whose model, phase, tool or set does not exist.
+
+    words: snakemake's command line; files that are no targets, such as that of --report, are passed over.
 
     Raises:
         ConfigError: naming the part that is wrong and the nearest valid one.
     """
     shared = {"tables", "figures", "logs", "benchmarks"}
-    for target in targets:
+    for before, target in zip(["", *words], words, strict=False):
+        if before in TAKE_FILES:
+            continue
         parts = target.removeprefix("./").removeprefix(f"{results}/").split("/")
         if not target.removeprefix("./").startswith(f"{results}/") or len(parts) < 2 or parts[0] in shared:
             continue

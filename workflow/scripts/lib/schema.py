@@ -36,8 +36,9 @@ def suggest(value: object, choices: Iterable[str]) -> str:
     'valid are: inference, train'
     """
     names = sorted(map(str, choices))
-    near = difflib.get_close_matches(str(value).lower(), names, n=1)
-    return f"did you mean '{near[0]}'?" if near else f"valid are: {', '.join(names)}"
+    lower = {name.lower(): name for name in names}
+    near = difflib.get_close_matches(str(value).lower(), lower, n=1)
+    return f"did you mean '{lower[near[0]]}'?" if near else f"valid are: {', '.join(names)}"
 
 
 def coerce(value: Any, schema: Mapping[str, Any]) -> Any:

@@ -1,0 +1,120 @@
+"""The wrapper of collecting commands: environment, sidecar, failures in plain words; doctor and clean beside it."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from workflow.scripts import clean, collect, doctor
+from workflow.scripts.lib import diagnose
+
+JOB = json.dumps({"tool": "time", "cell": {"device": "cpu"}, "environment": ["KEPT"]})
+
+
+def call(folder: Path, code: str, tool: str = "time", command: str = sys.executable) -> int:
+    """Collect with a small Python program in the place of the model."""
+    job = JOB.replace('"time"', f'"{tool}"')
+    words = [
+        "--job",
+        job,
+        "--sidecar",
+        str(folder / "s.json"),
+        "--log",
+        str(folder / "log"),
+        "--expect",
+        str(folder / "out"),
+    ]
+    return collect.main([*words, "--", command, "-c", code])
+
+
+def leave(folder: Path, text: str = "x") -> str:
+    """A program that leaves its output and facts."""
+    facts = '{"torch": "2", "device_type": "cpu"}'
+    return f"open({str(folder / 'out')!r}, 'w').write({text!r}); open({str(folder / 's.json')!r}, 'w').write('''{facts}''')"
+
+
+def test_profiled_processes_see_what_they_need_and_no_more() -> None:
+    given = {"PATH": "p", "SECRET_TOKEN": "s", "CUDA_VISIBLE_DEVICES": "0", "KEPT": "k", "AWS_KEY": "a"}
+    assert collect.environment(given, ["KEPT"]) == {"PATH": "p", "CUDA_VISIBLE_DEVICES": "0", "KEPT": "k"}
+
+
+def test_a_good_run_leaves_a_sidecar(tmp_path: Path) -> None:
+    assert call(tmp_path, leave(tmp_path)) == 0
+    sidecar = json.loads((tmp_path / "s.json").read_text())
+    assert sidecar["command"][0] == sys.executable and sidecar["wall_s"] > 0 and sidecar["tool_version"] == "torch 2"
+    assert {"host", "started", "warnings", "cell", "device_type"} <= set(sidecar)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("raise SystemExit(7)", "exit code 7"),
+        ("import sys; print('profzoo: the loss is nan', file=sys.stderr); sys.exit(3)", "the loss is nan"),
+        (
+            "print('==ERROR== ERR_NVGPUCTRPERM'); raise SystemExit(1)",
+            "no permission to read the GPU's performance counters",
+        ),
+        ("pass", "left no out"),
+    ],
+)
+def test_a_bad_run_is_explained_and_leaves_nothing(tmp_path: Path, capsys, code: str, words: str) -> None:
+    assert call(tmp_path, code) == 1
+    printed = capsys.readouterr().err
+    assert printed.count("profzoo: ") == 1 and words in printed
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+
+
+def test_an_empty_file_is_nothing(tmp_path: Path, capsys) -> None:
+    assert call(tmp_path, leave(tmp_path, "")) == 1
+    assert "left no out" in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("tool", ["ncu", "nsys"])
+def test_a_missing_tool_is_named(tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch, tool: str) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert call(tmp_path, "pass", tool, tool) == 1
+    assert f"{tool} is not on PATH: install NVIDIA Nsight" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission", "CAP_SYS_ADMIN"),
+        ("==ERROR== Driver resource was unavailable.", "dcgmi profile --pause"),
+        ("==ERROR== Failed to find metric foo__bar.sum", "ncu --query-metrics"),
+        ("==ERROR== Unsupported API during capture (cuKernelSetAttribute)", "app-range"),
+        ("OSError: [Errno 28] No space left on device", "no space"),
+        ("Importer error status: An unknown error occurred.", "importer"),
+        ("==WARNING== No kernels were profiled.", "ncu.kernel_name"),
+    ],
+)
+def test_known_causes(line: str, words: str) -> None:
+    assert words in (diagnose.cause(f"before\n{line}\nafter") or "")
+
+
+def test_the_programs_own_reason_goes_first() -> None:
+    assert diagnose.cause("profzoo: the loss is nan\n==WARNING== No kernels were profiled.") == "the loss is nan"
+    assert diagnose.cause("nothing odd") is None
+
+
+def test_warnings_are_kept_once() -> None:
+    assert diagnose.warnings("==WARNING== a\n==PROF== b\n==WARNING== a\nWARNING: c") == ["a", "c"]
+
+
+def test_doctor_says_what_to_do_about_each_lack(capsys, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert doctor.main() == 0
+    printed = capsys.readouterr().out
+    for name in ("GPU", "driver", "torch CUDA", "ncu", "counters", "nsys", "nsys importer"):
+        assert f"{name:<14}" in printed
+    assert printed.count("->") >= 6 and "This machine can profile with: torch" in printed
+
+
+def test_clean_leaves_what_it_was_not_given(tmp_path: Path) -> None:
+    for name in ("a/made.csv", "a/mine.txt", "b/c/made.csv"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    said = clean.main([str(tmp_path / "a/made.csv"), str(tmp_path / "b/c/made.csv")], str(tmp_path))
+    assert said == "removed 2 files; left 1 that the workflow did not make"
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "mine.txt"]

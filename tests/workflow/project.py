@@ -1,0 +1,162 @@
+"""A temporary copy of the project in which tests run snakemake, and what they ask of it."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+CHECKOUT = Path(__file__).parents[2]
+STANDINS = CHECKOUT / "tests" / "tools" / "standins"
+COPIED = ("Snakefile", "workflow", "models", "config", "profiles")
+PROFILERS = ("ncu", "nsys", "nvidia-smi")
+COLLECTING = {"time_training", "time_inference", "profile_ncu", "profile_nsys", "profile_torch"}
+TINY = """\
+tool: torch
+models: [lstm, unet]
+device: cpu
+warmup: 1
+time: {window: 2}
+torch: {window: 1}
+nsys: {window: 2}
+settings:
+  lstm: {sequence_length: 8}
+  unet: {size: 32, batch: 1}
+"""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job of a dry run; model: empty where the rule has none."""
+
+    rule: str
+    model: str
+    reason: str
+
+
+@dataclass
+class Project:
+    """A copy of the project; path: folders on PATH before the others, which hold no profiler."""
+
+    root: Path
+    path: tuple[Path, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def snakemake(self, *words: str, ok: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run snakemake with the tiny configuration; ok: whether it must succeed."""
+        configured = [] if "--list" in words else ["--configfile", "tiny.yaml"]
+        # Targets go first: some options take any number of words.
+        command = [sys.executable, "-m", "snakemake", *words, *configured]
+        run = subprocess.run(
+            command, cwd=self.root, env=self.environment(), capture_output=True, text=True, check=False
+        )
+        if ok:
+            assert run.returncode == 0, run.stdout + run.stderr
+        return run
+
+    def dry(self, *words: str) -> list[Job]:
+        """The jobs that snakemake would run."""
+        printed = self.snakemake(*words, "--dry-run").stdout
+        jobs = []
+        for block in re.split(r"\n(?=(?:local)?rule \w+:\n)", printed)[1:]:
+            lines = dict(re.findall(r"^    (\w+): (.*)$", block, re.MULTILINE))
+            wildcards = dict(part.split("=") for part in lines.get("wildcards", "").split(", ") if part)
+            jobs.append(Job(block.split(" ", 1)[1].split(":")[0], wildcards.get("model", ""), lines["reason"]))
+        assert jobs or "Nothing to be done" in printed, printed
+        return [job for job in jobs if job.rule not in ("all", "figures", "report")]
+
+    def environment(self) -> dict[str, str]:
+        """An environment without GPU and profilers, but for those in `path`, that writes nothing outside the copy."""
+        home = self.root.parent / "home"
+        home.mkdir(exist_ok=True)
+        own = {
+            "PATH": os.pathsep.join(map(str, [*self.path, Path(sys.executable).parent, *self._path()])),
+            "HOME": str(home),
+            "XDG_CACHE_HOME": str(home / "cache"),
+            "XDG_CONFIG_HOME": str(home / "config"),
+            "CUDA_VISIBLE_DEVICES": "",
+        }
+        return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | own | dict(self.variables)
+
+    def files(self, under: str = "results") -> set[str]:
+        """The files under results/, by their paths from there; logs and benchmarks left out."""
+        root = self.root / under
+        paths = (path.relative_to(root) for path in root.rglob("*") if path.is_file())
+        return {str(path) for path in paths if path.parts[0] not in ("logs", "benchmarks")}
+
+    def read(self, path: str) -> str:
+        return (self.root / path).read_text()
+
+    def write(self, path: str, text: str) -> None:
+        (self.root / path).write_text(text)
+
+    def replace(self, path: str, old: str, new: str) -> None:
+        """Replace a text, which must be there, in a file."""
+        text = self.read(path)
+        assert old in text
+        self.write(path, text.replace(old, new, 1))
+
+    def _path(self) -> Iterable[Path]:
+        """The folders of PATH; one that holds a profiler is stood in for by links to its other files."""
+        for number, folder in enumerate(map(Path, os.environ["PATH"].split(os.pathsep))):
+            if not any((folder / name).exists() for name in PROFILERS):
+                yield folder
+                continue
+            mirror = self.root.parent / f"path{number}"
+            if not mirror.exists():
+                mirror.mkdir()
+                for file in folder.iterdir():
+                    if file.name not in PROFILERS:
+                        (mirror / file.name).symlink_to(file)
+            yield mirror
+
+
+def copy(root: Path, config: str = TINY) -> Project:
+    """A copy of the checkout's sources at root, with nothing made yet."""
+    root.mkdir(parents=True)
+    for name in COPIED:
+        source = CHECKOUT / name
+        if source.is_dir():
+            shutil.copytree(source, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy2(source, root / name)
+    (root / "tiny.yaml").write_text(config)
+    return Project(root)
+
+
+class Built:
+    """A project that was built once; every test gets it back as it was, at the same place."""
+
+    def __init__(self, project: Project, *words: str) -> None:
+        """words: what snakemake makes of it."""
+        self.project = project
+        self.project.snakemake(*words)
+        self._kept = project.root.parent / "kept"
+        self._copy(project.root, self._kept)
+
+    def restored(self) -> Project:
+        """The project as it was built."""
+        shutil.rmtree(self.project.root)
+        self._copy(self._kept, self.project.root)
+        return self.project
+
+    @staticmethod
+    def _copy(source: Path, target: Path) -> None:
+        subprocess.run(["cp", "-a", str(source), str(target)], check=True)
+
+
+def rules(jobs: Iterable[Job]) -> set[str]:
+    return {job.rule for job in jobs}
+
+
+def models(jobs: Iterable[Job]) -> set[str]:
+    """Models whose own files the jobs make."""
+    return {job.model for job in jobs if job.model}
+
+
+def said(run: subprocess.CompletedProcess[str]) -> list[str]:
+    """The lines in which profzoo itself says why jobs failed."""
+    return re.findall(r"^profzoo: (.*)$", run.stdout + run.stderr, re.MULTILINE)

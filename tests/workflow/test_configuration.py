@@ -1,0 +1,95 @@
+"""What the command line configures is taken strictly: a mistake ends the run in one line before any job."""
+
+import pytest
+
+from tests.workflow.project import Project, models, rules
+
+UNKNOWN_TARGETS = [
+    ("results/lsmt/train.torch.csv", "unknown model 'lsmt'; did you mean 'lstm'?"),
+    ("results/lstm@bf61/train.torch.csv", "unknown variant 'bf61'; did you mean 'bf16'?"),
+    ("results/lstm/trian.torch.csv", "unknown phase 'trian'; did you mean 'train'?"),
+    ("results/lstm/train.trch.csv", "no tool, section set or file 'trch'; did you mean 'torch'?"),
+    ("results/lstm/train.ncu.rooflin.csv", "no tool, section set or file 'rooflin'; did you mean 'roofline'?"),
+]
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ("toool=nsys", "unknown key 'toool' (value 'nsys'): did you mean 'tool'?"),
+        ("torch={windw: 2}", "unknown key 'torch.windw' (value '2'): did you mean 'window'?"),
+        ("settings={lstm: {hiden: 3}}", "unknown key 'settings.lstm.hiden' (value '3'): did you mean 'hidden'?"),
+        ("settings={lsmt: {batch: 1}}", "unknown model 'lsmt': did you mean 'lstm'?"),
+        ("warmup=many", "warmup = 'many' is a string, not integer"),
+        ("warmup=-1", "warmup = -1 is too small: at least 0"),
+        ("compile=perhaps", "compile = 'perhaps' is a string, not boolean"),
+        ("tool=nsyss", "tool.0 = 'nsyss': did you mean 'nsys'?"),
+        ("tool=ncu,torhc", "tool.1 = 'torhc': did you mean 'torch'?"),
+        ("phases=trian", "phases.0 = 'trian': did you mean 'train'?"),
+        ("models=lsmt", "models = 'lsmt': no model or group of that name; did you mean 'lstm'?"),
+        ("models=lstm@bf61", "models = 'lstm@bf61': no variant 'bf61'; did you mean 'bf16'?"),
+        ("ncu={set: rooflin}", "ncu.set = 'rooflin': did you mean 'roofline'?"),
+        ("nsys={reports: [osrt_sun]}", "nsys.reports holds 'osrt_sun': did you mean 'osrt_sum'?"),
+    ],
+)
+def test_mistake_ends_in_one_line(untouched: Project, given: str, line: str) -> None:
+    run = untouched.snakemake("all", "--config", given, ok=False)
+    printed = run.stdout + run.stderr
+    assert run.returncode != 0
+    assert printed.splitlines().count(line) == 1, printed
+    assert "Traceback" not in printed
+    assert not untouched.files()
+
+
+@pytest.mark.parametrize(("target", "words"), UNKNOWN_TARGETS)
+def test_unknown_target_names_the_nearest(untouched: Project, target: str, words: str) -> None:
+    run = untouched.snakemake(target, ok=False)
+    printed = run.stdout + run.stderr
+    assert run.returncode != 0
+    assert printed.splitlines().count(f"target '{target}': {words}") == 1, printed
+    assert "Traceback" not in printed
+    assert not untouched.files()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("tool=nsys", {"profile_nsys"}),
+        ("tool=ncu,nsys", {"profile_ncu", "profile_nsys"}),
+        ("tool=[ncu, torch]", {"profile_ncu", "profile_torch"}),
+        ("tool=time", set()),
+    ],
+)
+def test_tool_on_the_command_line(untouched: Project, given: str, expected: set[str]) -> None:
+    jobs = untouched.dry("all", "--config", given)
+    assert {rule for rule in rules(jobs) if rule.startswith("profile_")} == expected
+    assert "time_training" in rules(jobs)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("models=lstm", {"lstm"}),
+        ("models=unet,lstm@bf16", {"unet", "lstm@bf16"}),
+        ("models=recurrent", {"lstm"}),
+        ("models={unet: {batch: 2}}", {"unet"}),
+    ],
+)
+def test_models_on_the_command_line(untouched: Project, given: str, expected: set[str]) -> None:
+    assert models(untouched.dry("all", "--config", given)) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("compile=true", '"compile": true'),
+        ("warmup=4", '"warmup": 4'),
+        ("data={source: synthetic, root: null}", '"root": null'),
+        ("precision=bf16", '"precision": "bf16"'),
+    ],
+)
+def test_strings_take_their_types(untouched: Project, given: str, text: str) -> None:
+    printed = untouched.snakemake(
+        "results/lstm/train.time.csv", "--dry-run", "--printshellcmds", "--config", given
+    ).stdout
+    assert text in printed

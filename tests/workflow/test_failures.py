@@ -1,0 +1,93 @@
+"""A job that fails says why in one line, leaves nothing half-written, and stops only what needs it."""
+
+import pytest
+
+from tests.workflow.project import STANDINS, Project, said
+
+OWN_MODEL = '''\
+"""A model of the user's own, which fails."""
+
+import torch
+from torch import nn
+
+GROUPS = ("classification",)
+SOURCE = "none"
+PARAMETERS = 6
+SHAPE = {}
+WORKLOADS = {"trimmed": {"train": {"batch": 2}, "inference": {"batch": 2}}}
+
+
+def build(shape):
+    return nn.Linear(2, 2)
+
+
+def sample(shape, generator):
+    return torch.randn(2, generator=generator), torch.randn(2, generator=generator)
+
+
+def loss(outputs, target):
+    FAILS
+
+
+def optimizer(parameters):
+    return torch.optim.SGD(parameters, 0.1)
+'''
+RAISES = 'raise RuntimeError("the cat is on the keyboard")'
+NAN = "return (outputs - target).sum() * float('nan')"
+
+
+def own_model(project: Project, fails: str) -> None:
+    project.write("mine.py", OWN_MODEL.replace("FAILS", fails))
+    project.replace("tiny.yaml", "models: [lstm, unet]", "models: [mine, lstm]\nphases: train")
+    project.replace("tiny.yaml", "settings:", "settings:\n  mine: {module: mine}")
+
+
+def test_failing_model_leaves_the_others_alone(fresh: Project) -> None:
+    own_model(fresh, RAISES)
+    run = fresh.snakemake("all", ok=False)
+    assert run.returncode != 0
+    assert len(said(run)) == 2, run.stdout + run.stderr
+    for line in said(run):
+        assert "mine" in line and "the cat is on the keyboard" in line
+    made = fresh.files()
+    assert {"lstm/train.time.csv", "lstm/train.torch.csv", "lstm/weights.pt"} <= made
+    assert {path.split("/")[0] for path in made} == {"lstm"}
+    assert "Traceback" in fresh.read("results/logs/mine/train.time.log")
+
+
+def test_failing_model_is_made_once_it_works(fresh: Project) -> None:
+    own_model(fresh, RAISES)
+    assert fresh.snakemake("results/mine/train.time.csv", ok=False).returncode != 0
+    own = fresh.read("mine.py").replace(RAISES, "return (outputs - target).square().sum()")
+    fresh.write("mine.py", own)
+    fresh.snakemake("results/mine/train.time.csv")
+    assert fresh.files() == {"mine/train.time.csv", "mine/train.time.csv.json", "mine/weights.pt"}
+
+
+def test_loss_that_is_not_a_number(fresh: Project) -> None:
+    own_model(fresh, NAN)
+    targets = ["results/mine/train.torch.csv", "results/mine/inference.time.csv"]
+    run = fresh.snakemake(*targets, "--config", "phases=train,inference", ok=False)
+    assert run.returncode != 0
+    assert len(said(run)) == 2
+    assert all("nan" in line and "mine" in line for line in said(run))
+    assert not fresh.files()
+
+
+@pytest.mark.parametrize(("tool", "target"), [("ncu", "train.ncu.csv"), ("nsys", "train.nsys.csv")])
+def test_profiler_that_is_not_there(fresh: Project, tool: str, target: str) -> None:
+    run = fresh.snakemake(f"results/lstm/{target}", ok=False)
+    assert run.returncode != 0
+    assert len(said(run)) == 1
+    assert said(run)[0].startswith(f"{tool} is not on PATH: install NVIDIA Nsight")
+    assert "snakemake doctor" in said(run)[0]
+    assert not fresh.files()
+
+
+def test_ncu_without_a_gpu(fresh: Project) -> None:
+    fresh.path = (STANDINS,)
+    run = fresh.snakemake("results/lstm/train.ncu.csv", ok=False)
+    assert run.returncode != 0
+    assert len(said(run)) == 1
+    assert said(run)[0].startswith("ncu profiles GPUs only, and this cell has none")
+    assert not fresh.files()

@@ -1,0 +1,118 @@
+"""The whole path of ncu through the workflow, by a recorded stand-in, and the ways in which ncu fails."""
+
+import csv
+import io
+import json
+import subprocess
+from typing import Any
+
+import pytest
+
+from tests.workflow.project import STANDINS, Project, said
+
+LAUNCHES = 468
+METRIC = "gpu__time_duration.sum"
+KEY = ("mangled", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+KEY += ("smem_static_bytes", "smem_dynamic_bytes")
+
+
+def table(project: Project, path: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(project.read(f"results/lstm/{path}"))))
+
+
+def sidecar(project: Project, path: str) -> dict[str, Any]:
+    return json.loads(project.read(f"results/lstm/{path}"))
+
+
+def configuration(row: dict[str, str]) -> tuple[str, ...]:
+    return tuple(row[key] for key in KEY)
+
+
+def test_default_set_has_every_launch(ncu_built: Project) -> None:
+    rows = table(ncu_built, "train.ncu.csv")
+    assert rows == table(ncu_built, "train.ncu.launch.csv")
+    assert len(rows) == LAUNCHES
+    assert {row["range"] for row in rows} >= {"forward", "backward", "optimizer"}
+    assert all(float(row[METRIC]) > 0 for row in rows)
+    assert sidecar(ncu_built, "train.ncu.csv.json")["units"][METRIC] == "ns"
+
+
+def test_other_set_has_its_counts_from_the_census(ncu_built: Project) -> None:
+    census, rows = table(ncu_built, "train.ncu.launch.csv"), table(ncu_built, "train.ncu.roofline.csv")
+    assert len(rows) == len(set(map(configuration, rows))) == len(set(map(configuration, census)))
+    assert sum(int(row["launches"]) for row in rows) == LAUNCHES
+    for row in rows:
+        same = [launch for launch in census if configuration(launch) == configuration(row)]
+        assert int(row["launches"]) == len(same)
+
+
+def test_details_page_is_verbatim(ncu_built: Project) -> None:
+    rows = table(ncu_built, "train.ncu-details.csv")
+    assert {"Section Name", "Metric Name", "Rule Description"} <= set(rows[0])
+
+
+def test_sidecar_says_how_it_came_about(ncu_built: Project) -> None:
+    facts = sidecar(ncu_built, "train.roofline.ncu-rep.json")
+    assert (facts["gpu"], facts["driver"]) == ("NVIDIA H200", "580.159.04")
+    assert facts["tool_version"] == "Version 2025.3.1.0 (recorded stand-in)"
+    command = facts["command"]
+    assert command[0] == "ncu"
+    chosen = command.index("--filter-mode")
+    assert command[chosen : chosen + 2] == ["--filter-mode", "per-launch-config"]
+    assert facts["loss"] > 0 and facts["cell"]["model"] == "lstm"
+
+
+def test_nothing_but_the_files_of_the_design(ncu_built: Project) -> None:
+    reports = {f"lstm/train.{name}.ncu-rep{end}" for name in ("launch", "roofline") for end in ("", ".json")}
+    exports = {f"lstm/train.ncu{name}.csv{end}" for name in ("", ".launch", ".roofline") for end in ("", ".json")}
+    timed = {"lstm/train.time.csv", "lstm/train.time.csv.json", "lstm/weights.pt", "lstm/train.ncu-details.csv"}
+    assert ncu_built.files() == reports | exports | timed
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [
+        ("permission", "no permission to read the GPU's performance counters"),
+        ("nothing", "no kernel launch matched"),
+        ("empty", "ncu ended well but left no train.launch.ncu-rep"),
+    ],
+)
+def test_failure_in_plain_words(fresh: Project, mode: str, words: str) -> None:
+    fresh.path, fresh.variables = (STANDINS,), {"STANDIN_NCU": mode}
+    overrides = ["device=auto", "environment=[STANDIN_NCU]"]
+    run = fresh.snakemake("results/lstm/train.ncu.csv", "--config", *overrides, ok=False)
+    assert run.returncode != 0
+    assert len(said(run)) == 1 and said(run)[0].startswith(words), run.stdout + run.stderr
+    assert "results/logs/lstm/train.launch.ncu.log" in said(run)[0]
+    assert not fresh.files()
+
+
+def test_program_sees_only_listed_variables(fresh: Project) -> None:
+    """The same variable, not listed under `environment`: the stand-in does not get it, and works."""
+    fresh.path, fresh.variables = (STANDINS,), {"STANDIN_NCU": "permission"}
+    fresh.snakemake("results/lstm/train.launch.ncu-rep", "--config", "device=auto")
+
+
+def test_option_that_ncu_does_not_know(fresh: Project) -> None:
+    fresh.path = (STANDINS,)
+    overrides = ["device=auto", "ncu={extra: [--frobnicate]}"]
+    run = fresh.snakemake("results/lstm/train.ncu.csv", "--config", *overrides, ok=False)
+    assert run.returncode != 0
+    assert len(said(run)) == 1 and said(run)[0].startswith("the tool does not know one of the options")
+    assert not fresh.files()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--frobnicate", "true"], "unrecognised option '--frobnicate'"),
+        (["true"], "no recording was made without --export"),
+        (["--nvtx", "--nvtx", "true"], "more than once"),
+        (["--import", "nowhere.ncu-rep", "--page", "raw", "--csv"], "failed to open the report"),
+        (["--export"], "the required argument for option '--export' is missing"),
+    ],
+)
+def test_standin_is_strict(words: list[str], message: str) -> None:
+    run = subprocess.run([STANDINS / "ncu", *words], capture_output=True, text=True, check=False)
+    assert run.returncode == 2
+    assert message in run.stdout

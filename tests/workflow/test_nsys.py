@@ -1,0 +1,167 @@
+"""The whole path of a real Nsight Systems, which needs no GPU: trace, SQLite, CSV, reports."""
+
+import csv
+import io
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from models.harness.windows import DOMAIN, PARTS, STEP, WINDOW
+from tests.workflow.project import CHECKOUT, TINY, Built, Project, copy, rules
+
+CELL = "results/lstm/train"
+STEPS = 2
+NVTX = "SELECT coalesce(text, value) AS name, start, end, domainId FROM NVTX_EVENTS LEFT JOIN StringIds ON textId = id"
+REPORTS = {
+    "cuda_api_gpu_sum", "cuda_api_sum", "cuda_api_trace", "cuda_gpu_kern_gb_sum", "cuda_gpu_kern_sum",
+    "cuda_gpu_mem_size_sum", "cuda_gpu_mem_time_sum", "cuda_gpu_sum", "cuda_gpu_trace", "cuda_kern_exec_sum",
+    "cuda_kern_exec_trace", "osrt_sum", "um_cpu_page_faults_sum", "um_sum", "um_total_sum",
+}  # fmt: skip
+
+
+def installed() -> Path | None:
+    """The folder of nsys: PROFZOO_NSYS, else the one on PATH."""
+    named = os.environ.get("PROFZOO_NSYS")
+    if named:
+        # A wrong name is a mistake, not a machine without nsys.
+        assert (Path(named) / "nsys").exists(), f"PROFZOO_NSYS={named} holds no nsys"
+        return Path(named).resolve()
+    found = shutil.which("nsys")
+    return Path(found).parent if found else None
+
+
+NSYS = installed()
+pytestmark = [
+    pytest.mark.nsys,
+    pytest.mark.skipif(
+        NSYS is None,
+        reason="no nsys: neither PROFZOO_NSYS nor PATH has one; tests/tools/install-nsys.sh DIR sets one up",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def nsys_build(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """One cell under nsys, with the default reports."""
+    assert NSYS
+    root = tmp_path_factory.mktemp("nsys") / "project"
+    project = copy(root, TINY.replace("nsys: {window: 2}", f"nsys: {{window: {STEPS}}}"))
+    tools = root.parent / "tools"
+    tools.mkdir()
+    (tools / "nsys").symlink_to(NSYS / "nsys")
+    project.path = (tools,)
+    if (NSYS.parent / "python").is_dir():
+        project.variables = {"PYTHONPATH": str(NSYS.parent / "python")}
+    return Built(project, f"{CELL}.nsys.csv", f"{CELL}.nsys/osrt_sum.csv")
+
+
+@pytest.fixture
+def nsys_built(nsys_build: Built) -> Project:
+    return nsys_build.restored()
+
+
+def ranges(project: Project) -> list[tuple[str, int, int, int]]:
+    """All NVTX ranges of the trace: name, start, end, domain; in order."""
+    with closing(sqlite3.connect(project.root / f"{CELL}.nsys.sqlite")) as database:
+        return database.execute(f"{NVTX} WHERE end IS NOT NULL ORDER BY start").fetchall()
+
+
+def test_nothing_but_the_files_of_the_design(nsys_built: Project) -> None:
+    reports = {f"lstm/train.nsys/{report}.csv" for report in REPORTS}
+    traces = {f"lstm/train.{end}" for end in ("nsys-rep", "nsys-rep.json", "nsys.sqlite", "nsys.csv")}
+    assert nsys_built.files() == reports | traces
+
+
+def test_export_has_a_header_only_without_a_gpu(nsys_built: Project) -> None:
+    header, *rows = csv.reader(io.StringIO(nsys_built.read(f"{CELL}.nsys.csv")))
+    assert {"mangled", "range", "launches", "total_ns", "median_ns", "share"} <= set(header)
+    assert rows == []
+
+
+def test_reports_have_data_or_say_why_not(nsys_built: Project) -> None:
+    tables = {
+        report: list(csv.DictReader(io.StringIO(nsys_built.read(f"{CELL}.nsys/{report}.csv")))) for report in REPORTS
+    }
+    osrt = tables.pop("osrt_sum")
+    assert all(int(row["Num Calls"]) > 0 for row in osrt) and osrt
+    for report, rows in tables.items():
+        assert [list(row) for row in rows] == [["skipped"]], report
+        assert rows[0]["skipped"].startswith("does not contain"), report
+
+
+def test_window_is_what_was_traced(nsys_built: Project) -> None:
+    found = ranges(nsys_built)
+    names = [name for name, *_ in found]
+    assert names.count(STEP) == STEPS
+    assert {part: names.count(part) for part in PARTS} == dict.fromkeys(PARTS, STEPS)
+    steps = [(start, end) for name, start, end, _ in found if name == STEP]
+    for name, start, end, _ in found:
+        if name in PARTS:
+            assert any(first <= start <= end <= last for first, last in steps)
+    assert set(names) <= {WINDOW, STEP, *PARTS}
+
+
+def test_ranges_are_in_our_domain(nsys_built: Project) -> None:
+    with closing(sqlite3.connect(nsys_built.root / f"{CELL}.nsys.sqlite")) as database:
+        created = database.execute(f"{NVTX} WHERE eventType = 75").fetchall()
+    domains = {number: name for name, _, _, number in created}
+    assert {domains[number] for _, _, _, number in ranges(nsys_built)} == {DOMAIN}
+
+
+def test_sidecar_says_how_it_came_about(nsys_built: Project) -> None:
+    facts = json.loads(nsys_built.read(f"{CELL}.nsys-rep.json"))
+    assert facts["tool_version"].startswith("NVIDIA Nsight Systems version")
+    assert facts["command"][:2] == ["nsys", "profile"]
+    assert facts["steps"] == STEPS
+    assert "gpu" not in facts or facts["device_type"] == "cpu"
+
+
+def test_second_run_does_nothing(nsys_built: Project) -> None:
+    assert nsys_built.dry(f"{CELL}.nsys.csv", f"{CELL}.nsys/osrt_sum.csv") == []
+
+
+def test_changed_parser_exports_again(nsys_built: Project) -> None:
+    path = "workflow/scripts/lib/nsys_tables.py"
+    nsys_built.write(path, nsys_built.read(path) + "\n# changed\n")
+    assert rules(nsys_built.dry(f"{CELL}.nsys.csv", f"{CELL}.nsys/osrt_sum.csv")) == {"export_nsys"}
+
+
+def test_reports_by_their_old_names(nsys_built: Project) -> None:
+    chosen = ["--config", "nsys={window: 2, reports: [gpukernsum, osrtsum, nvtx_pushpop_sum]}"]
+    target = f"{CELL}.nsys/nvtx_pushpop_sum.csv"
+    assert rules(nsys_built.dry(target, *chosen)) == {"export_nsys_stats"}
+    nsys_built.snakemake(target, *chosen)
+    assert nsys_built.read(f"{CELL}.nsys/cuda_gpu_kern_sum.csv").startswith("skipped\n")
+    rows = list(csv.DictReader(io.StringIO(nsys_built.read(f"{CELL}.nsys/nvtx_pushpop_sum.csv"))))
+    assert {row["Range"]: int(row["Instances"]) for row in rows}[f"{DOMAIN}:{STEP}"] == STEPS
+
+
+def test_tables_and_report_without_kernels(nsys_built: Project) -> None:
+    nsys_built.snakemake("all", "--config", "tool=nsys", "models=lstm", "phases=train")
+    assert "report.html" in nsys_built.files()
+
+
+@pytest.mark.xfail(strict=True, reason="nsys 2023.4 embeds /proc/*/environ of every process that it may read")
+def test_trace_holds_no_secret(nsys_built: Project) -> None:
+    """A variable that snakemake has, and that `environment` does not list, reaches neither report nor export."""
+    nsys_built.variables = {**nsys_built.variables, "SOME_TOKEN": "opensesame-opensesame"}
+    target = f"{CELL}.nsys-rep"
+    try:
+        nsys_built.snakemake(target, "--force")
+    finally:
+        nsys_built.variables = {key: value for key, value in nsys_built.variables.items() if key != "SOME_TOKEN"}
+    assert b"opensesame" not in (nsys_built.root / target).read_bytes()
+    assert b"opensesame" not in (nsys_built.root / f"{CELL}.nsys.sqlite").read_bytes()
+
+
+def test_installer_does_nothing_where_complete(tmp_path: Path) -> None:
+    installer = CHECKOUT / "tests" / "tools" / "install-nsys.sh"
+    (tmp_path / ".complete").touch()
+    subprocess.run([installer, tmp_path], check=True)
+    assert [path.name for path in tmp_path.iterdir()] == [".complete"]

@@ -1,0 +1,125 @@
+"""Only what depends on a change is made again."""
+
+import os
+import shutil
+
+import pytest
+
+from tests.workflow.project import COLLECTING, Project, models, rules
+
+FIGURES = {"draw_step_time", "draw_ranges", "draw_overhead", "draw_top_kernels"}
+AFTER_EXPORT = {"tabulate", "write_report", *FIGURES}
+
+
+def test_second_run_does_nothing(built: Project) -> None:
+    assert built.dry("all") == []
+
+
+@pytest.mark.parametrize("path", ["models/lstm.py", "models/harness/loop.py", "workflow/scripts/lib/torch_tables.py"])
+def test_touched_file_of_the_same_content(built: Project, path: str) -> None:
+    os.utime(built.root / path)
+    assert built.dry("all") == []
+
+
+def test_model_file_concerns_that_model(built: Project) -> None:
+    built.write("models/unet.py", built.read("models/unet.py") + "\n# changed\n")
+    jobs = built.dry("all")
+    assert models(jobs) == {"unet"}
+    assert rules(jobs) == {"time_training", "time_inference", "profile_torch", "export_torch", *AFTER_EXPORT}
+
+
+def test_changed_model_is_made_again_and_then_done(built: Project) -> None:
+    before = {path: (built.root / "results" / path).stat().st_mtime_ns for path in built.files()}
+    built.write("models/unet.py", built.read("models/unet.py") + "\n# changed\n")
+    built.snakemake("all")
+    remade = {path for path in built.files() if (built.root / "results" / path).stat().st_mtime_ns != before[path]}
+    assert {path.split("/")[0] for path in remade} == {"unet", "tables", "figures", "report.html"}
+    assert built.dry("all") == []
+
+
+def test_model_settings_concern_that_model(built: Project) -> None:
+    built.replace("tiny.yaml", "lstm: {sequence_length: 8}", "lstm: {sequence_length: 9}")
+    jobs = built.dry("all")
+    assert models(jobs) == {"lstm"}
+    assert {"time_training", "time_inference", "profile_torch"} <= rules(jobs)
+
+
+def test_two_swapped_settings_of_a_model(built: Project) -> None:
+    """Snakemake compares a job's values as a set without names."""
+    built.replace("tiny.yaml", "{sequence_length: 8}", "{sequence_length: 8, features: 64, hidden: 300}")
+    jobs = built.dry("all")
+    assert models(jobs) == {"lstm"}
+    assert {"time_training", "time_inference", "profile_torch"} <= rules(jobs)
+
+
+def test_warmup_and_window_swapped(built: Project) -> None:
+    built.replace("tiny.yaml", "warmup: 1\ntime: {window: 2}", "warmup: 2\ntime: {window: 1}")
+    jobs = built.dry("all")
+    assert models(jobs) == {"lstm", "unet"}
+    assert {"time_training", "time_inference", "profile_torch"} <= rules(jobs)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        pytest.param(
+            "sampling.\n      type: integer\n      minimum: 0\n      default: 0",
+            "sampling.\n      type: integer\n      minimum: 0\n      default: 1",
+            {"time_training", "time_inference", "profile_torch", "export_torch", *AFTER_EXPORT},
+            id="seed",
+        ),
+        pytest.param(
+            "group operators by them.\n        type: boolean\n        default: true",
+            "group operators by them.\n        type: boolean\n        default: false",
+            {"profile_torch", "export_torch", *AFTER_EXPORT},
+            id="torch.shapes",
+        ),
+        pytest.param("default: 15", "default: 10", {"draw_top_kernels", "write_report"}, id="figures.top"),
+    ],
+)
+def test_changed_default_in_the_schema(built: Project, old: str, new: str, expected: set[str]) -> None:
+    built.replace("workflow/schemas/config.schema.yaml", old, new)
+    assert rules(built.dry("all")) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("workflow/scripts/figure_step_time.py", {"draw_step_time", "write_report"}),
+        ("workflow/scripts/lib/plots.py", {*FIGURES, "write_report"}),
+        ("workflow/scripts/write_report.py", {"write_report"}),
+        ("workflow/scripts/tabulate.py", AFTER_EXPORT),
+        ("workflow/scripts/lib/cell_tables.py", AFTER_EXPORT),
+        ("workflow/scripts/lib/torch_tables.py", {"export_torch", *AFTER_EXPORT}),
+    ],
+)
+def test_changed_source_of_the_workflow(built: Project, path: str, expected: set[str]) -> None:
+    built.write(path, built.read(path) + "\n# changed\n")
+    jobs = built.dry("all")
+    assert rules(jobs) == expected
+    assert not rules(jobs) & COLLECTING
+
+
+def test_changed_ncu_parser_exports_again(ncu_built: Project) -> None:
+    path = "workflow/scripts/lib/ncu_tables.py"
+    ncu_built.write(path, ncu_built.read(path) + "\n# changed\n")
+    jobs = ncu_built.dry("results/lstm/train.ncu.csv", "results/lstm/train.ncu.roofline.csv")
+    assert rules(jobs) == {"print_ncu", "export_ncu", "select_ncu"}
+
+
+def test_another_default_set_collects_nothing_that_exists(ncu_built: Project) -> None:
+    targets = ["results/lstm/train.ncu.csv", "results/lstm/train.ncu-details.csv"]
+    assert ncu_built.dry(*targets) == []
+    jobs = ncu_built.dry(*targets, "--config", "ncu={set: roofline}")
+    assert rules(jobs) == {"select_ncu", "print_ncu_details"}
+
+
+def test_moved_project_is_still_done(built: Project) -> None:
+    """Nothing that a job goes by holds the folder that the project lies in."""
+    moved = built.root.parent / "moved"
+    shutil.rmtree(moved, ignore_errors=True)
+    built.root.rename(moved)
+    try:
+        assert Project(moved).dry("all") == []
+    finally:
+        moved.rename(built.root)

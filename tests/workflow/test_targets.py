@@ -1,0 +1,94 @@
+"""What a user asks for by name is made: that, what it needs, and nothing else."""
+
+import csv
+import io
+import re
+
+from tests.workflow.project import STANDINS, Project
+
+RULE = re.compile(r"^(?:checkpoint|rule) (\w+):", re.MULTILINE)
+
+
+def test_all_without_a_core_count(built: Project) -> None:
+    cells = {f"{model}/{phase}" for model in ("lstm", "unet") for phase in ("train", "inference")}
+    wanted = {f"{cell}.{end}" for cell in cells for end in ("time.csv", "torch.csv", "trace.json.gz")}
+    assert wanted <= built.files()
+    rows = list(csv.DictReader(io.StringIO(built.read("results/tables/cells.csv"))))
+    assert {f"{row['model']}/{row['phase']}" for row in rows} == cells
+
+
+def test_one_file_makes_only_what_it_needs(fresh: Project) -> None:
+    fresh.snakemake("-j1", "results/lstm/train.torch.csv")
+    ends = {"torch.csv", "torch-operators.csv", "trace.json.gz", "trace.json.gz.json"}
+    assert fresh.files() == {f"lstm/train.{end}" for end in ends}
+
+
+def test_report_opens_offline(built: Project) -> None:
+    page = built.read("results/report.html")
+    assert page.count("<svg") == 4
+    assert not re.findall(r"""(?:src|srcset|data)\s*=\s*["']?\s*(?:https?:)?//""", page)
+    assert not re.findall(r"<(?:script|link)\b[^>]*(?:src|href)=", page)
+    assert not re.findall(r"""url\(\s*["']?(?:https?:)?//|@import""", page)
+
+
+def test_every_link_of_the_report_leads_somewhere(built: Project) -> None:
+    page = built.read("results/report.html")
+    ids = set(re.findall(r'\bid="([^"]+)"', page))
+    for link in re.findall(r'<a\b[^>]*\bhref="([^"]*)"', page):
+        if link.startswith("#"):
+            assert link[1:] in ids
+        elif "://" not in link:
+            assert (built.root / "results" / link).exists(), link
+
+
+def test_snakemakes_own_report(built: Project) -> None:
+    built.snakemake("--report", "out.html")
+    assert (built.root / "out.html").stat().st_size > 100_000
+
+
+def test_every_rule_says_what_it_does(untouched: Project) -> None:
+    sources = [untouched.root / "Snakefile", *(untouched.root / "workflow" / "rules").glob("*.smk")]
+    named = {name for source in sources for name in RULE.findall(source.read_text())}
+    printed = untouched.snakemake("--list").stdout
+    listed = dict(re.findall(r"^(\w+) \((.+)\)$", printed, re.MULTILINE))
+    assert set(listed) == named
+    assert all(words.endswith(".") for words in listed.values())
+
+
+def test_doctor_without_a_gpu(fresh: Project) -> None:
+    printed = fresh.snakemake("doctor").stdout
+    assert "This machine can profile with: torch (on the CPU)." in printed
+    assert re.search(r"^--  ncu +not on PATH$", printed, re.MULTILINE)
+
+
+def test_doctor_where_counters_are_restricted(fresh: Project) -> None:
+    fresh.path, fresh.variables = (STANDINS,), {"STANDIN_NCU": "permission"}
+    printed = fresh.snakemake("doctor").stdout
+    assert re.search(r"^ok  GPU +NVIDIA H200, 143771 MiB$", printed, re.MULTILINE)
+    assert re.search(r"^--  counters +not readable", printed, re.MULTILINE)
+
+
+def test_clean_removes_exactly_what_was_made(built: Project) -> None:
+    own = {"notes.txt", "lstm/mine.csv", "tables/own.xlsx", "lstm/train.notes.txt", "figures/step_time.pdf"}
+    for path in own:
+        built.write(f"results/{path}", "the user's own")
+    built.snakemake("clean")
+    left = {str(path.relative_to(built.root / "results")) for path in (built.root / "results").rglob("*")}
+    assert left == own | {"lstm", "tables", "figures"}
+
+
+def test_clean_leaves_no_folder_and_no_source(built: Project) -> None:
+    sources = built.files("workflow") | built.files("models")
+    built.snakemake("clean")
+    assert not (built.root / "results").exists()
+    assert built.files("workflow") | built.files("models") == sources
+
+
+def test_clean_after_ncu(ncu_built: Project) -> None:
+    ncu_built.snakemake("clean")
+    assert not (ncu_built.root / "results").exists()
+
+
+def test_clean_where_nothing_is(fresh: Project) -> None:
+    fresh.snakemake("clean")
+    assert not (fresh.root / "results").exists()
