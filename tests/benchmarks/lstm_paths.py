@@ -14,30 +14,15 @@ import warnings
 from types import SimpleNamespace
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from models import lstm
+from tests.stepwise import Stepwise
 
 SHAPE = SimpleNamespace(**lstm.SHAPE | lstm.WORKLOADS["trimmed"]["train"])
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 ROUNDS, WARMUP = 30, 5
-
-
-class Stepwise(nn.Module):
-    """The same network, a step of the sequence at a time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.cell = nn.LSTMCell(SHAPE.features, SHAPE.hidden)
-        self.head = nn.Linear(SHAPE.hidden, SHAPE.classes)
-
-    def forward(self, text: tuple[Tensor, Tensor]) -> Tensor:
-        """Class scores after the last word."""
-        state = None
-        for words in text[0].unbind(1):
-            state = self.cell(words, state)
-        return self.head(state[0])
 
 
 def scattered() -> nn.Module:

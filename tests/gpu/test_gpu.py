@@ -11,6 +11,7 @@ import torch
 
 from models import lstm
 from models.harness import loop
+from tests.stepwise import Stepwise
 
 pytestmark = [
     pytest.mark.gpu,
@@ -47,17 +48,6 @@ def test_launches_of_the_lstm_do_not_grow_with_the_sequence() -> None:
 
 
 def test_a_stepwise_lstm_would_fail_that() -> None:
-    class Stepwise(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.cell = torch.nn.LSTMCell(300, 64)
-
-        def forward(self, text: tuple) -> torch.Tensor:
-            state = None
-            for words in text[0].unbind(1):
-                state = self.cell(words, state)
-            return state[0]
-
     network = Stepwise().to(CUDA).eval()
     assert launches(network, 128) > 3 * launches(network, 32)
 

@@ -12,6 +12,7 @@ from PIL import Image
 
 from models import lstm, run
 from models.harness import data, loop, registry, settings
+from tests.stepwise import Stepwise
 from workflow.scripts.lib import config
 from workflow.scripts.lib.schema import ConfigError
 
@@ -178,17 +179,6 @@ def test_operators_of_the_lstm_do_not_grow_with_the_sequence() -> None:
 
 
 def test_a_stepwise_lstm_would_fail_that() -> None:
-    class Stepwise(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.cell = torch.nn.LSTMCell(300, 64)
-
-        def forward(self, text: tuple) -> torch.Tensor:
-            state = None
-            for words in text[0].unbind(1):
-                state = self.cell(words, state)
-            return state[0]
-
     assert operators(Stepwise(), 64) > 2 * operators(Stepwise(), 16)
 
 

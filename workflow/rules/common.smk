@@ -13,11 +13,11 @@ sys.path.insert(0, workflow.basedir)
 from models.harness import registry, settings
 from workflow.scripts import clean
 from workflow.scripts.lib import config as configuration
-from workflow.scripts.lib import files, ncu, nsys
+from workflow.scripts.lib import ncu, nsys, paths
 from workflow.scripts.lib.schema import ConfigError
 
 # Jobs import models/ and workflow/ wherever they run.
-files.make_importable(workflow.basedir)
+paths.make_importable(workflow.basedir)
 
 
 def checked(function, *arguments):

@@ -1,7 +1,6 @@
 """What every adapter of a script does: errors in one line, into the log and onto the console, and whole files."""
 
 import json
-import os
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
@@ -16,12 +15,6 @@ from workflow.scripts.lib.schema import ConfigError
 
 class DataError(ValueError):
     """A file that cannot be used; the message is one line that says which, what is wrong and what to do."""
-
-
-def make_importable(folder: str) -> None:
-    """Put the folder, and the current one, on PYTHONPATH for all processes that this one starts."""
-    paths = [folder, str(Path.cwd()), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
 
 
 @contextmanager
