@@ -1,0 +1,134 @@
+"""lib/config: mistakes beyond those of test_settings.py, groups, variants, models of one's own, targets."""
+
+from pathlib import Path
+
+import pytest
+
+from models.harness import registry, settings
+from workflow.scripts.lib import config
+from workflow.scripts.lib.schema import ConfigError
+
+DEFECT = pytest.mark.xfail(strict=True, raises=(AttributeError, ImportError), reason="a traceback instead of one line")
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict:
+    """A configuration with a model of the user's own."""
+    (tmp_path / "own_unet.py").write_text((registry.ZOO / "unet.py").read_text())
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return {"settings": {"mine": {"module": "own_unet", "size": "32"}}}
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"phases": "trian"}, "phases.0 = 'trian': did you mean 'train'?"),
+        ({"phases": ["train", "train"]}, "phases = ['train', 'train'] names something twice"),
+        ({"tool": "nsy"}, "tool.0 = 'nsy': did you mean 'nsys'?"),
+        ({"models": []}, "models is empty: name at least 1"),
+        ({"models": "{}"}, "models is empty"),
+        ({"precision": "fp8"}, "precision = 'fp8': did you mean 'fp16'?"),
+        ({"workload": "big"}, "workload = 'big': valid are: reference, trimmed"),
+        ({"epochs": 0}, "epochs = 0 is too small: at least 1"),
+        ({"window": "most"}, "window = 'most': "),
+        ({"compile": "maybe"}, "compile = 'maybe' is a string, not boolean"),
+        ({"seed": -1}, "seed = -1 is too small: at least 0"),
+        ({"data": {"roots": "x"}}, "unknown key 'data.roots' (value 'x'): did you mean 'root'?"),
+        ({"settings": {"lstm": {"precision": "fp31"}}}, "settings.lstm.precision = 'fp31': did you mean"),
+        ({"settings": {"lstm": {"hidden": "x"}}}, "settings.lstm.hidden = 'x' is a string, not integer"),
+        ({"ncu": {"sets": {"a-b": {"set": "full"}}}}, "ncu.sets"),
+        ({"ncu": {"sets": {"mine": {"metric": ["a"]}}}}, "unknown key 'ncu.sets.mine.metric' (value ['a']): did you"),
+        ({"ncu": {"replay": "rang"}}, "ncu.replay = 'rang': did you mean 'range'?"),
+        ({"ncu": {"devices": "x"}}, "ncu.devices.0 = 'x' is a string, not integer"),
+        ({"nsys": {"duration": 0, "capture": "run"}}, "nsys.duration = 0 is too small: more than 0"),
+        ({"nsys": {"traces": "cuda,nvtxx"}}, "nsys.traces.1 = 'nvtxx': did you mean 'nvtx'?"),
+        ({"torch": {"repeat": 0}}, "torch.repeat = 0 is too small: at least 1"),
+        ({"figures": {"top": "many"}}, "figures.top = 'many' is a string, not integer"),
+        pytest.param({"settings": {"lstm": 5}}, "settings.lstm = 5 is an integer", marks=DEFECT),
+        pytest.param({"models": {"lstm": "big"}}, "settings.lstm = 'big' is a string", marks=DEFECT),
+        pytest.param({"variants": {"x": None}, "models": "lstm@x"}, "variants.x = None is null", marks=DEFECT),
+        pytest.param({"settings": {"mine": {"module": ".x"}}}, "settings.mine.module = '.x'", marks=DEFECT),
+        pytest.param({"settings": {"mine": {"module": 3}}}, "settings.mine.module = 3", marks=DEFECT),
+    ],
+)
+def test_a_mistake_is_one_line(given: dict, line: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        checked = config.normalise(given)
+        for model in config.select(checked):
+            settings.resolve(model, "train", "time", checked)
+    assert str(error.value).startswith(line) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"models": {"lstm": {"batch": "3"}, "unet": None}},
+        {"variants": {"big": {"batch": 64}}, "models": "lstm@big"},
+        {"ncu": "{sets: {mine: {set: full}}, set: mine}", "nsys": {"reports": "gpukernsum,cuda_gpu_kern_sum"}},
+    ],
+)
+def test_normalise_is_idempotent_and_leaves_its_input_alone(given: dict) -> None:
+    before = str(given)
+    once = config.normalise(given)
+    assert config.normalise(once) == once and str(given) == before
+
+
+@pytest.mark.parametrize(
+    ("models", "chosen"),
+    [
+        ("all", sorted(registry.zoo())),
+        ("recurrent,lstm", ["lstm"]),
+        (["unet", "classification"], ["unet", "mobilenetv2"]),
+        ("segmentation@bf16,unet", ["unet@bf16", "unet"]),
+        ({"unet": {"batch": 1}}, ["unet"]),
+    ],
+)
+def test_select(models: object, chosen: list[str]) -> None:
+    assert config.select(config.normalise({"models": models})) == chosen
+
+
+@pytest.mark.parametrize(
+    ("models", "words"),
+    [("lstn", "did you mean 'lstm'"), ("lstm@bf61", "no variant 'bf61'; did you mean 'bf16'"), ("segmentaton", "'segm")],
+)
+def test_select_names_what_is_unknown(models: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        config.select(config.normalise({"models": models}))
+
+
+def test_a_mapping_of_models_goes_over_settings() -> None:
+    given = {"models": {"lstm": {"batch": 3}}, "settings": {"lstm": {"batch": 4}, "unet": {"batch": 5}}}
+    assert config.normalise(given)["settings"] == {"lstm": {"batch": 3}, "unet": {"batch": 5}}
+
+
+def test_own_module(own: dict) -> None:
+    checked = config.normalise({**own, "models": "mine,segmentation"})
+    assert config.select(checked) == ["mine", "unet"]
+    cell = settings.resolve("mine", "inference", "nsys", checked)
+    assert (cell["module"], cell["shape"]["size"], cell["batch"]) == ("own_unet", 32, 2)
+    assert "module=own_unet" in settings.words(cell)
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["results/lstm@bf16/train.time.csv", "./results/unet/inference.nsys/cuda_gpu_sum.csv", "results/lstm/weights.pt",
+     "results/tables/cells.csv", "elsewhere/nothing/trian.csv", "all", "results/unet/train.full.ncu-rep.json",
+     "results/unet/train.trace.json.gz"],
+)  # fmt: skip
+def test_targets_that_can_be(target: str) -> None:
+    assert config.check_targets([target], "results", config.normalise({})) is None
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("results/lstn/train.time.csv", "unknown model 'lstn'; did you mean 'lstm'"),
+        ("./results/lstm@bf61/train.csv", "unknown variant 'bf61'; did you mean 'bf16'"),
+        ("results/lstm/train.ncu.rofline.csv", "no tool, section set or file 'rofline'; did you mean 'roofline'"),
+        ("results/lstm/train.nsis.csv", "did you mean 'nsys'"),
+    ],
+)
+def test_targets_that_cannot_be(target: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        config.check_targets(["-n", target], "results", config.normalise({}))

@@ -1,0 +1,54 @@
+"""lib/files and lib/paths: errors in one line into log and console, whole CSV and JSON files, importable modules."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from workflow.scripts.lib import files, paths
+from workflow.scripts.lib.schema import ConfigError
+
+
+@pytest.mark.parametrize("kind", [files.DataError, ConfigError])
+def test_what_is_wrong_with_the_data_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture, kind: type) -> None:
+    log = tmp_path / "log"
+    with pytest.raises(SystemExit) as ended, files.reported(str(log)):
+        print("working")
+        raise kind("a.csv is empty")
+    assert ended.value.code == 1
+    assert capsys.readouterr() == ("", "profzoo: a.csv is empty\n")
+    assert log.read_text() == "working\nprofzoo: a.csv is empty\n"
+
+
+def test_other_errors_leave_their_traceback_in_the_log(tmp_path: Path) -> None:
+    out, log = sys.stdout, tmp_path / "log"
+    with pytest.raises(KeyError), files.reported(str(log)):
+        {}["missing"]
+    assert "Traceback" in log.read_text() and "KeyError: 'missing'" in log.read_text()
+    assert sys.stdout is out
+
+
+def test_csv_is_tidy(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"name": ["a,b", "ü"], "ns": pd.array([1, None], dtype="Int64")})
+    files.write_csv(frame, tmp_path / "t.csv")
+    assert (tmp_path / "t.csv").read_bytes().decode("utf-8") == 'name,ns\n"a,b",1\nü,\n'
+
+
+def test_json_comes_back_and_keys_are_sorted(tmp_path: Path) -> None:
+    files.write_json({"b": [1], "a": None}, tmp_path / "s.json")
+    assert list(files.read_json(tmp_path / "s.json").items()) == [("a", None), ("b", [1])]
+
+
+def test_modules_are_importable_by_started_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/only_here.py").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", "kept")
+    for _ in range(2):
+        paths.make_importable(str(tmp_path / "a"))
+    found = [str(tmp_path / "a"), str(tmp_path), "kept"]
+    assert os.environ["PYTHONPATH"].split(os.pathsep) == found
+    assert subprocess.run([sys.executable, "-c", "import only_here"], check=False).returncode == 0

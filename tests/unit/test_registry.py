@@ -1,0 +1,89 @@
+"""harness/registry: what models declare, read without importing them; every unusable file named."""
+
+from pathlib import Path
+
+import pytest
+
+from models.harness import registry, settings
+from workflow.scripts.lib import config
+from workflow.scripts.lib.schema import ConfigError
+
+GOOD = {
+    "GROUPS": "('own',)",
+    "SOURCE": "'here'",
+    "PARAMETERS": "1",
+    "SHAPE": "{'size': 3}",
+    "WORKLOADS": "{'trimmed': {'inference': {'batch': 2}}}",
+}
+
+
+def write(path: Path, **changes: str | None) -> Path:
+    """A model's file that only declares; None leaves a declaration out."""
+    declared = {**GOOD, **changes}
+    path.write_text("\n".join(f"{name} = {value}" for name, value in declared.items() if value is not None))
+    return path
+
+
+@pytest.mark.parametrize("name", sorted(registry.zoo()))
+def test_the_zoo_declares_both_workloads_and_its_source(name: str) -> None:
+    model = registry.zoo()[name]
+    assert set(model.workloads) == {"trimmed", "reference"} and model.groups and model.source
+    for workload in model.workloads.values():
+        assert all(workload[phase]["batch"] >= 1 for phase in settings.PHASES)
+
+
+def test_annotated_declarations_count(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.py", PARAMETERS=None)
+    path.write_text(path.read_text() + "\nPARAMETERS: int = 7\nimport does_not_exist\n")
+    assert registry.read(path, "m", "m").parameters == 7
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"SOURCE": None}, "does not declare SOURCE"),
+        ({"SOURCE": None, "SHAPE": None}, "does not declare SOURCE, SHAPE"),
+        ({"PARAMETERS": "2 * x"}, "PARAMETERS must be a literal"),
+    ],
+)
+def test_declarations_that_are_missing(tmp_path: Path, changes: dict, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        registry.read(write(tmp_path / "m.py", **changes), "m", "m")
+
+
+@pytest.mark.xfail(strict=True, raises=SyntaxError, reason="read() lets SyntaxError through")
+def test_a_file_that_is_no_python(tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text("def (")
+    with pytest.raises(ConfigError, match=r"m\.py"):
+        registry.read(tmp_path / "m.py", "m", "m")
+
+
+@pytest.mark.parametrize("module", ["no_such_module", "no_such.module", "models.no_such", ""])
+def test_modules_that_are_not_there(module: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be found"):
+        registry.find("mine", module)
+
+
+@pytest.mark.parametrize(
+    ("phase", "given"),
+    [
+        ("inference", {}),
+        pytest.param("train", {}, marks=pytest.mark.xfail(strict=True, raises=KeyError, reason="KeyError: 'train'")),
+        pytest.param(
+            "inference",
+            {"workload": "reference"},
+            marks=pytest.mark.xfail(strict=True, raises=KeyError, reason="KeyError: 'reference'"),
+        ),
+    ],
+)
+def test_a_model_of_one_phase_or_workload_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str, given: dict
+) -> None:
+    write(tmp_path / "one_phase.py")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    checked = config.normalise({**given, "settings": {"mine": {"module": "one_phase"}}})
+    if phase == "inference" and not given:
+        assert settings.resolve("mine", phase, "time", checked)["batch"] == 2
+    else:
+        with pytest.raises(ConfigError, match="mine"):
+            settings.resolve("mine", phase, "time", checked)
