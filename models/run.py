@@ -23,7 +23,9 @@ from workflow.scripts.lib.schema import ConfigError
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    options = _parser().parse_args(arguments)
+    options = _parser().parse_intermixed_args(arguments)
+    if (options.trace is None) != (options.operators is None):
+        return _fail(2, "--trace and --operators go together: torch.profiler leaves both")
     tool = "torch" if options.trace else "time"
     try:
         cell = resolve(options.model, options.phase, tool, options.settings)

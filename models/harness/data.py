@@ -99,15 +99,20 @@ def _dataset(cell: Mapping[str, Any], model: ModuleType) -> Dataset[Sample]:
     if source == "folder":
         if not root or not Path(root).is_dir():
             raise ConfigError(f"data.root = {root!r} is no folder: name the one that holds your images")
-        raw: Any = datasets.ImageFolder(root)
+        try:
+            raw: Any = datasets.ImageFolder(root)
+        except FileNotFoundError as error:
+            raise ConfigError(f"data.root = {root!r}: {error}; it must hold a folder of images a class") from error
     else:
         known = [key for key in datasets.__all__ if isinstance(getattr(datasets, key), type)]
         if name not in known:
             raise ConfigError(f"data.name = {name!r} is no dataset of torchvision: {suggest(name, known)}")
+        if arguments.get("download"):
+            raise ConfigError(f"data.arguments.download: profzoo downloads nothing; put {name} under {root!r} yourself")
         place = {} if name == "FakeData" else {"root": root}
         try:
             raw = getattr(datasets, name)(**place, **arguments)
-        except (RuntimeError, TypeError, FileNotFoundError) as error:
+        except (RuntimeError, TypeError, ValueError, OSError) as error:
             raise ConfigError(f"data.name = {name}, data.root = {root!r}: {error}") from error
     if len(raw) < cell["samples"]:
         raise ConfigError(
@@ -141,7 +146,7 @@ def _adapter(task: str, shape: SimpleNamespace) -> Callable[[Sample], Sample]:
         channels = getattr(shape, "channels", 3)
         target = v2.functional.pil_to_tensor(mask).squeeze(0).long()
         target = v2.functional.resize(target[None], [shape.size, shape.size], interpolation=nearest)[0]
-        # 255 marks pixels without a class (VOC); the others beyond the model's classes join the last one.
+        # Also what marks pixels without a class (255 in VOC): a profile needs valid classes, not the right ones.
         return pixels(image, channels, shape.size), target.clamp(max=shape.classes - 1)
 
     adapters = {"classification": classify, "segmentation": segment}

@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import math
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,9 @@ def network_of(cell: Mapping[str, Any], model: ModuleType, device: torch.device,
     if weights:
         try:
             network.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
+        except (OSError, pickle.UnpicklingError, EOFError) as error:
+            first = str(error).splitlines()[0].strip()
+            raise ConfigError(f"--load {weights}: no weights that torch can read: {first}") from error
         except RuntimeError as error:
             first = str(error).splitlines()[-1].strip()
             raise ConfigError(

@@ -154,6 +154,8 @@ class TorchProfiler(Recorder):
             profile_memory=options["memory"],
             with_flops=options["flops"],
             with_stack=options["stacks"],
+            # Without it torch records stacks and then leaves them out of its tables.
+            experimental_config=torch._C._profiler._ExperimentalConfig(verbose=options["stacks"]),
         )
 
     def start(self) -> None:

@@ -36,9 +36,13 @@ class Model:
 
 
 def read(path: Path, name: str, module: str) -> Model:
-    """The declarations of a model's file; ConfigError where one is missing or no literal."""
+    """The declarations of a model's file; ConfigError where it is no Python, or one is missing or no literal."""
     found: dict[str, Any] = {}
-    for node in ast.parse(path.read_text(), str(path)).body:
+    try:
+        tree = ast.parse(path.read_text(), str(path))
+    except (SyntaxError, ValueError) as error:
+        raise ConfigError(f"{path}: model '{name}' is no Python: {error}") from error
+    for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             target, value = node.targets[0].id, node.value
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
@@ -71,7 +75,7 @@ def find(name: str, module: str | None = None) -> Model:
         return zoo()[name]
     try:
         spec = importlib.util.find_spec(module)
-    except ModuleNotFoundError:
+    except (ImportError, AttributeError, TypeError, ValueError):
         spec = None
     if spec is None or not spec.origin:
         raise ConfigError(

@@ -24,8 +24,8 @@ def split_variant(cell_model: str) -> tuple[str, str | None]:
 def resolve(cell_model: str, phase: str, tool: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """All settings of a cell under a tool, in plain values and sorted by key.
 
-    Precedence, lowest first: the schema's defaults and the configuration's top level, the model's workload,
-    the configuration's `settings` of the model, the variant. A `window` of null takes the tool's.
+    Precedence, lowest first: the schema's defaults, the model's workload, the configuration's top level, its
+    `settings` of the model, the variant. A `window` of null takes the tool's.
 
     Args:
         cell_model: model or model@variant.
@@ -34,7 +34,8 @@ def resolve(cell_model: str, phase: str, tool: str, config: Mapping[str, Any]) -
         config: filled and checked configuration.
 
     Raises:
-        ConfigError: unknown model, phase, variant or setting, or fewer steps than the window needs.
+        ConfigError: unknown model, phase, variant or setting, a phase or workload that the model does not have, or
+            fewer steps than the window needs.
     """
     name, variant = split_variant(cell_model)
     if phase not in PHASES:
@@ -43,16 +44,16 @@ def resolve(cell_model: str, phase: str, tool: str, config: Mapping[str, Any]) -
     model = find(name, own.pop("module", None))
     if variant and variant not in config["variants"]:
         raise ConfigError(f"unknown variant '{variant}' of '{cell_model}': {suggest(variant, config['variants'])}")
-    changes = {
-        **checked(own, model, f"settings.{name}"),
-        **checked(config["variants"][variant] if variant else {}, model, f"variants.{variant}"),
-    }
+    of_model = checked(own, model, f"settings.{name}")
+    of_variant = checked(config["variants"][variant] if variant else {}, model, f"variants.{variant}")
+    changes = {**of_model, **of_variant, "data": {**of_model.get("data", {}), **of_variant.get("data", {})}}
 
     known = schema.cell_properties()
     general = {key: config[key] for key in known}
     workload = changes.get("workload", general["workload"])
-    declared = {**model.shape, **model.workloads[workload][phase]}
+    declared = {**model.shape, **_declared(model, workload, phase)}
     cell = {**general, **{key: value for key, value in changes.items() if key in known}}
+    cell["data"] = {**general["data"], **changes.get("data", {})}
     cell["batch"] = cell["batch"] or declared.pop("batch")
     declared.pop("batch", None)
     cell["shape"] = {key: changes.get(key, value) for key, value in sorted(declared.items())}
@@ -66,22 +67,27 @@ def resolve(cell_model: str, phase: str, tool: str, config: Mapping[str, Any]) -
 
 def checked(changes: Mapping[str, Any], model: Model, where: str) -> dict[str, Any]:
     """Settings under `where`, coerced to their types; ConfigError for a key or value that the model does not know."""
-    known = schema.cell_properties()
-    shapes = dict(model.shape)
-    for workload in model.workloads.values():
-        for declared in workload.values():
-            shapes |= {key: value for key, value in declared.items() if key != "batch"}
+    known, own = schema.cell_properties(), shapes(model)
     result = {}
     for key, value in changes.items():
         if key in known:
             part = known[key]
-        elif key in shapes:
-            part = {"type": _json_type(shapes[key])}
+        elif key in own:
+            part = _shape_schema(own[key])
         else:
-            raise ConfigError(f"unknown key '{where}.{key}' (value {value!r}): {suggest(key, [*known, *shapes])}")
-        result[key] = schema.fill(schema.coerce(value, part), part)
+            raise ConfigError(f"unknown key '{where}.{key}' (value {value!r}): {suggest(key, [*known, *own])}")
+        result[key] = schema.coerce(value, part)
         schema.check(result[key], part, f"{where}.{key}")
     return result
+
+
+def shapes(model: Model) -> dict[str, Any]:
+    """The model's shape parameters, of whatever workload and phase, each with a value of it."""
+    found = dict(model.shape)
+    for workload in model.workloads.values():
+        for declared in workload.values():
+            found |= {key: value for key, value in declared.items() if key != "batch"}
+    return found
 
 
 def parse(words: Sequence[str]) -> dict[str, Any]:
@@ -118,9 +124,19 @@ def _word(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _json_type(value: Any) -> str:
+def _declared(model: Model, workload: str, phase: str) -> Mapping[str, Any]:
+    if workload not in model.workloads:
+        raise ConfigError(f"model '{model.name}' has no workload '{workload}': {suggest(workload, model.workloads)}")
+    if phase not in model.workloads[workload]:
+        phases = model.workloads[workload]
+        raise ConfigError(f"model '{model.name}' has no phase '{phase}' in {workload}: {suggest(phase, phases)}")
+    return model.workloads[workload][phase]
+
+
+def _shape_schema(default: Any) -> dict[str, Any]:
     names: dict[type, str] = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
-    return names[type(value)]
+    kind = names[type(default)]
+    return {"type": kind, "minimum": 1} if kind == "integer" else {"type": kind}
 
 
 def _with_steps(cell: dict[str, Any]) -> dict[str, Any]:

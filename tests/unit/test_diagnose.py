@@ -5,8 +5,14 @@ import pytest
 from workflow.scripts.lib import diagnose
 
 LINES = [
-    ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters", "root"),
-    ("==ERROR== Driver resource was unavailable. Ensure that no other tool (like DCGM) is concurrently collecting", "DCGM"),
+    (
+        "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters",
+        "root",
+    ),
+    (
+        "==ERROR== Driver resource was unavailable. Ensure that no other tool (like DCGM) is concurrently collecting",
+        "DCGM",
+    ),
     ("==ERROR== Profiling failed because a driver resource was unavailable.", "DCGM"),
     ("==ERROR== LibraryNotLoaded", "profiling library"),
     ("==ERROR== Failed to find metric sm__foo.sum", "ncu.sets"),

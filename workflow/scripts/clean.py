@@ -10,7 +10,8 @@ def main(made: Iterable[str], results: str) -> str:
     for path in paths:
         path.unlink(missing_ok=True)
     root = Path(results)
-    folders = [root, *(folder for folder in root.rglob("*") if folder.is_dir())] if root.is_dir() else []
+    found = [root, *root.rglob("*")] if root.is_dir() else []
+    folders = [path for path in found if path.is_dir() and not path.is_symlink()]
     for folder in sorted(folders, reverse=True):
         if not any(folder.iterdir()):
             folder.rmdir()

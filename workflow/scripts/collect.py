@@ -46,7 +46,10 @@ def gpu_facts() -> dict[str, str] | None:
     if not shutil.which("nvidia-smi"):
         return None
     fields = {"gpu": "name", "driver": "driver_version", "gpu_uuid": "uuid", "gpu_memory": "memory.total"}
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if listed is not None and not listed.strip():
+        return None  # CUDA takes an empty list for: no GPU.
+    visible = (listed or "").split(",")[0].strip()
     command = ["nvidia-smi", f"--query-gpu={','.join(fields.values())}", "--format=csv,noheader"]
     answer = subprocess.run(
         command + ([f"--id={visible}"] if visible else []), capture_output=True, text=True, check=False
@@ -81,8 +84,9 @@ def prepare(tool: str, command: Sequence[str], gpu: bool) -> list[str]:
     Raises:
         CollectError: the tool is not there, or ncu has no GPU to profile.
     """
-    if tool in INSTALL and not shutil.which(command[0]):
-        raise CollectError(f"{command[0]} is not on PATH: {INSTALL[tool]}; `snakemake doctor` says what is there")
+    if not shutil.which(command[0]):
+        advice = f": {INSTALL[tool]}; `snakemake doctor` says what is there" if tool in INSTALL else ""
+        raise CollectError(f"{command[0]} is not on PATH{advice}")
     if tool == "ncu" and not gpu:
         raise CollectError("ncu profiles GPUs only, and this cell has none: run where one is visible, device not cpu")
     if tool != "nsys":
@@ -128,7 +132,7 @@ def collect(options: argparse.Namespace) -> None:
     if code:
         reason = diagnose.cause(printed) or f"{command[0]} ended with exit code {code}"
         raise CollectError(f"{reason} (log: {options.log})")
-    for path in options.expect:
+    for path in [*options.expect, options.sidecar]:
         if not path.exists() or path.stat().st_size == 0:
             reason = diagnose.cause(printed) or f"{command[0]} ended well but left no {path.name}"
             raise CollectError(f"{reason} (log: {options.log})")

@@ -30,10 +30,20 @@ def normalise(given: Mapping[str, Any]) -> dict[str, Any]:
     for name, changes in config["settings"].items():
         model = registry.find(name, changes.get("module"))
         settings.checked({key: value for key, value in changes.items() if key != "module"}, model, f"settings.{name}")
+    _check_variants(config)
     config["nsys"] = {**config["nsys"], "reports": nsys.current_names(config["nsys"]["reports"])}
     ncu.check(config["ncu"])
     nsys.check(config["nsys"])
     return config
+
+
+def _check_variants(config: Mapping[str, Any]) -> None:
+    """A variant may be of any model, so its keys are held against the shapes of all; values are checked in use."""
+    known = {*schema.cell_properties()}.union(*(settings.shapes(model) for model in models(config).values()))
+    for variant, changes in config["variants"].items():
+        for key, value in changes.items():
+            if key not in known:
+                raise ConfigError(f"unknown key 'variants.{variant}.{key}' (value {value!r}): {suggest(key, known)}")
 
 
 def models(config: Mapping[str, Any]) -> dict[str, registry.Model]:

@@ -87,13 +87,13 @@ def configuration_counts(census: pd.DataFrame) -> pd.Series:
 def numbers(column: pd.Series) -> pd.Series:
     """The column as numbers, without thousands separators; unchanged where it holds anything else."""
     plain = column.str.replace(",", "", regex=False)
-    parsed = pd.to_numeric(plain.replace("", None), errors="coerce")
-    if (parsed.isna() & (plain != "")).any():
+    given = plain[plain != ""]
+    parsed = pd.to_numeric(given, errors="coerce")
+    if parsed.isna().any():
         return column
-    whole = parsed.dropna()
-    return (
-        parsed.astype("Int64") if len(whole) and (np.mod(whole, 1) == 0).all() and whole.abs().max() < 2**63 else parsed
-    )
+    if len(given) and (np.mod(parsed, 1) == 0).all() and parsed.abs().max() < 2**63:
+        return parsed.astype("Int64").reindex(column.index)
+    return parsed.astype("float64").reindex(column.index)
 
 
 def ranges(raw: pd.DataFrame) -> pd.Series:
@@ -117,12 +117,12 @@ def function_name(kernel: str) -> str:
     'softmax_warp_forward'
     """
     name = kernel.replace("(anonymous namespace)", "").replace("<unnamed>", "")
-    depth, last = 0, ""
+    depth, parentheses, last = 0, 0, ""
     for character in name:
-        if character == "<":
-            depth += 1
-        elif character == ">":
-            depth -= 1
+        if depth and character in "()":
+            parentheses += 1 if character == "(" else -1
+        elif character in "<>" and not parentheses:
+            depth += 1 if character == "<" else -1
         elif depth == 0:
             if character == "(" and last:
                 break

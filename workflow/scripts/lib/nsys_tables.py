@@ -1,6 +1,7 @@
 """Reads an nsys export (SQLite) into a row a launch configuration and range."""
 
 import sqlite3
+import urllib.parse
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -85,7 +86,11 @@ def range_durations(path: str | Path, names: tuple[str, ...]) -> pd.DataFrame:
 
 @contextmanager
 def _opened(path: str | Path) -> Iterator[tuple[sqlite3.Connection, set[str]]]:
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+    try:
+        database = sqlite3.connect(f"file:{urllib.parse.quote(str(path))}?mode=ro", uri=True)
+    except sqlite3.OperationalError as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+    with closing(database):
         try:
             tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         except sqlite3.DatabaseError as error:

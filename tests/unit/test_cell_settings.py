@@ -1,0 +1,152 @@
+"""harness/settings: precedence key by key, the window's arithmetic, and words that lead back to every cell."""
+
+import itertools
+
+import pytest
+
+from models import run
+from models.harness import registry, settings
+from workflow.scripts.lib import config
+from workflow.scripts.lib.schema import ConfigError
+
+TOOLS = ("ncu", "nsys", "torch", "time")
+VARIANTS = sorted(config.normalise({})["variants"])
+
+
+def cell(name: str = "lstm", phase: str = "train", tool: str = "time", **given: object) -> dict:
+    """A resolved cell."""
+    return settings.resolve(name, phase, tool, config.normalise(given))
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "precision"),
+    [
+        ({}, "lstm", "fp32"),
+        ({"precision": "tf32"}, "lstm", "tf32"),
+        ({"precision": "tf32", "settings": {"lstm": {"precision": "fp16"}}}, "lstm", "fp16"),
+        ({"precision": "tf32", "settings": {"unet": {"precision": "fp16"}}}, "lstm", "tf32"),
+        ({"settings": {"lstm": {"precision": "fp16"}}}, "lstm@bf16", "bf16"),
+    ],
+)
+def test_precedence(given: dict, name: str, precision: str) -> None:
+    assert cell(name, **given)["precision"] == precision
+
+
+@pytest.mark.parametrize(
+    ("given", "phase", "sequence_length", "batch"),
+    [
+        ({}, "train", 256, 10),
+        ({"workload": "reference"}, "inference", 1024, 100),
+        ({"settings": {"lstm": {"workload": "reference"}}}, "train", 1024, 10),
+        ({"workload": "reference", "settings": {"lstm": {"sequence_length": "8", "batch": "2"}}}, "inference", 8, 2),
+        ({"workload": "reference", "batch": 3}, "inference", 1024, 3),
+    ],
+)
+def test_workload(given: dict, phase: str, sequence_length: int, batch: int) -> None:
+    resolved = cell(phase=phase, **given)
+    assert (resolved["shape"]["sequence_length"], resolved["batch"]) == (sequence_length, batch)
+
+
+@pytest.mark.parametrize("where", ["settings", "variants"])
+def test_a_part_of_data_leaves_the_rest_as_it_is(where: str) -> None:
+    changes = {"settings": {"unet": {"data": {"root": "mine"}}}, "variants": {"x": {"data": {"root": "mine"}}}}
+    given = {"data": {"source": "folder", "root": "all"}, where: changes[where]}
+    data = cell("unet@x" if where == "variants" else "unet", **given)["data"]
+    assert (data["source"], data["root"]) == ("folder", "mine")
+
+
+@pytest.mark.parametrize(
+    ("given", "tool", "window", "steps", "samples"),
+    [
+        ({}, "ncu", 1, 4, 40),
+        ({}, "nsys", 10, 13, 130),
+        ({}, "torch", 3, 7, 70),
+        ({"window": 5}, "nsys", 5, 8, 80),
+        ({"window": "null", "nsys": {"window": 6}}, "nsys", 6, 9, 90),
+        ({"settings": {"lstm": {"window": 2}}, "window": 5}, "time", 2, 5, 50),
+        ({"epochs": 3}, "time", 20, 23, 80),
+        ({"samples": 1000, "epochs": 3, "batch": 8, "window": "rest"}, "time", 372, 375, 1000),
+        ({"samples": 99, "batch": 10, "window": "rest", "warmup": 0}, "time", 9, 9, 99),
+        ({"samples": 200, "window": "rest", "torch": {"wait": 1, "warmup": 2, "repeat": 2}}, "torch", 5, 19, 200),
+    ],
+)
+def test_window_steps_and_samples(given: dict, tool: str, window: int, steps: int, samples: int) -> None:
+    resolved = cell(tool=tool, **given)
+    assert (resolved["window"], resolved["steps"], resolved["samples"]) == (window, steps, samples)
+    assert resolved["epochs"] * (samples // resolved["batch"]) >= steps
+
+
+@pytest.mark.parametrize(
+    ("given", "needed"),
+    [
+        ({"samples": 30, "window": 1}, 40),
+        ({"samples": 30, "window": "rest"}, 40),
+        ({"samples": 30, "window": 10, "epochs": 2}, 70),
+        ({"samples": 9, "window": 1, "warmup": 0}, 10),
+    ],
+)
+def test_the_samples_that_are_said_to_be_needed_are_enough(given: dict, needed: int) -> None:
+    with pytest.raises(ConfigError, match=f"set samples to {needed} or more"):
+        cell(**given)
+    assert cell(**{**given, "samples": needed})["samples"] == needed
+    with pytest.raises(ConfigError):
+        cell(**{**given, "samples": needed - 1})
+
+
+def test_rest_needs_to_know_of_how_many() -> None:
+    with pytest.raises(ConfigError, match="window = 'rest' needs samples"):
+        cell(window="rest")
+
+
+@pytest.mark.parametrize("name", [*registry.zoo(), *(f"lstm@{variant}" for variant in VARIANTS)])
+def test_words_lead_back_to_every_cell(name: str) -> None:
+    source = {"source": "dataset", "name": "FakeData", "arguments": {"size": 9, "image_size": [3, 4, 4]}}
+    givens = (
+        {},
+        {"workload": "reference", "batch": 3},
+        {"data": source, "threads": 2, "samples": 900, "window": "rest"},
+    )
+    for phase, tool, given in itertools.product(settings.PHASES, TOOLS, givens):
+        resolved = cell(name, phase, tool, **given)
+        model, same_phase, *words = settings.words(resolved)
+        assert (model, same_phase) == (name.partition("@")[0], phase)
+        assert run.resolve(model, phase, tool, words) == resolved
+
+
+def test_words_of_the_profiler() -> None:
+    resolved = cell(tool="torch", torch={"stacks": True, "repeat": 2, "wait": 1})
+    words = settings.words(resolved)
+    assert "profiler.stacks=true" in words and run.resolve("lstm", "train", "torch", words[2:]) == resolved
+
+
+@pytest.mark.parametrize(
+    ("words", "parsed"),
+    [
+        ([], {}),
+        (["a=1", "a=2"], {"a": "2"}),
+        (["kernel=x=y"], {"kernel": "x=y"}),
+        (["data.root=a.b/c", "data.name="], {"data": {"root": "a.b/c", "name": ""}}),
+    ],
+)
+def test_parse(words: list[str], parsed: dict) -> None:
+    assert settings.parse(words) == parsed
+
+
+@pytest.mark.parametrize(
+    ("name", "phase", "line"),
+    [
+        ("lsm", "train", "unknown model 'lsm': did you mean 'lstm'?"),
+        ("lstm", "infer", "unknown phase 'infer': did you mean 'inference'?"),
+        ("lstm@compil", "train", "unknown variant 'compil' of 'lstm@compil': did you mean 'compile'?"),
+    ],
+)
+def test_unknown_cells(name: str, phase: str, line: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        cell(name, phase)
+    assert str(error.value) == line
+
+
+def test_keys_are_sorted_so_that_jobs_compare_equal() -> None:
+    resolved = cell(tool="torch", data={"source": "synthetic"})
+    for mapping in (resolved, resolved["shape"], resolved["profiler"]):
+        assert list(mapping) == sorted(mapping)

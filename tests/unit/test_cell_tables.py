@@ -1,0 +1,127 @@
+"""lib/cell_tables: per-step sums across cells and tools, whatever their windows; what was not measured stays empty."""
+
+import pandas as pd
+import pytest
+
+from workflow.scripts.lib import cell_tables
+from workflow.scripts.lib.cell_tables import GPU_TIME
+
+CELL = {"model": "unet", "phase": "train"}
+
+
+def facts(window: int, device: str = "cuda", **more: object) -> dict:
+    """A sidecar with what the tables read."""
+    cell = {"window": window, "steps": window + 3, "workload": "trimmed", "precision": "fp32"}
+    run = {"parameters": 7, "batch": 2, "steps": window, "items": 2 * window, "window_wall_ns": window * 10**9}
+    run |= {"step_ns": 5e8, "peak_memory_bytes": None, "peak_rss_bytes": 9, "loss": None, "device": device}
+    return {"cell": cell, "device_type": device, "started": "2026-11-20T10:00:00+00:00", **run, **more}
+
+
+NSYS = pd.DataFrame(
+    {"kernel": ["a", "a", "b"], "range": ["forward", "backward", None], "launches": [10, 20, 10], "total_ns": [100, 600, 300]}
+)  # fmt: skip
+NCU = pd.DataFrame(
+    {"kernel": ["a", "a", "a", "b"], "range": ["forward", "backward", "backward", ""], GPU_TIME: [20, 60, 60, 60]}
+)
+TORCH = pd.DataFrame(
+    {
+        "kind": ["kernel", "kernel", "operator", "range", "range"],
+        "name": ["a", "b", "aten::add", "forward", "step"],
+        "range": ["forward", None, None, None, None],
+        "count": [9, 3, 5, 3, 3],
+        "device_ns": [90, 210, None, 90, None],
+        "self_cpu_ns": [None, None, 30, 1, 1],
+        "cpu_ns": [None, None, 60, 600, 900],
+    }
+)
+EXPORTED = [("nsys", CELL, NSYS, facts(10)), ("torch", CELL, TORCH, facts(3)), ("ncu", CELL, NCU, facts(1))]
+
+
+@pytest.mark.parametrize(
+    ("path", "cell"),
+    [
+        ("results/unet/train.time.csv", CELL),
+        ("/a/b.c/lstm@bf16/inference.ncu.full.csv", {"model": "lstm@bf16", "phase": "inference"}),
+    ],
+)
+def test_cell_of(path: str, cell: dict) -> None:
+    assert cell_tables.cell_of(path) == cell
+
+
+@pytest.mark.parametrize(("more", "steps"), [({}, 10), ({"capture": "window"}, 10), ({"capture": "run"}, 13)])
+def test_profiled_steps(more: dict, steps: int) -> None:
+    assert cell_tables.profiled_steps(facts(10, **more)) == steps
+
+
+@pytest.mark.parametrize(("gpu_ns", "median"), [([1, 2, 9], 2), ([None, None, None], 20)])
+def test_cells_take_the_gpus_clock_where_there_is_one(gpu_ns: list, median: float) -> None:
+    steps = pd.DataFrame({"wall_ns": [10, 20, 90], "gpu_ns": pd.Series(gpu_ns, dtype="float64")})
+    row = cell_tables.cells([(CELL, steps, facts(3))]).iloc[0]
+    assert (row["model"], row["date"], row["items_per_s"]) == ("unet", "2026-11-20", 2.0)
+    assert row["step_median_ns"] == median and pd.isna(row["peak_memory_bytes"])
+
+
+def test_kernels_are_per_step_and_shares_of_each_tool_add_up() -> None:
+    table = cell_tables.kernels(EXPORTED)
+    assert table.groupby("tool")["share"].sum().tolist() == pytest.approx([1, 1, 1])
+    sums = table.groupby("tool")[["launches_per_step", "ns_per_step"]].sum()
+    assert sums.to_dict("index") == {
+        "nsys": {"launches_per_step": 4, "ns_per_step": 100},
+        "torch": {"launches_per_step": 4, "ns_per_step": 100},
+        "ncu": {"launches_per_step": 4, "ns_per_step": 200},
+    }
+    for _, group in table.groupby("tool"):
+        assert group["ns_per_step"].is_monotonic_decreasing
+
+
+def test_operators_take_the_place_of_kernels_on_a_cpu() -> None:
+    table = cell_tables.kernels([("torch", CELL, TORCH, facts(3, "cpu"))])
+    assert table[["kind", "name", "ns_per_step", "share"]].to_numpy().tolist() == [["operator", "aten::add", 10.0, 1.0]]
+
+
+def test_kernels_of_nothing_have_columns() -> None:
+    assert cell_tables.kernels([]).empty and "share" in cell_tables.kernels([])
+    empty = cell_tables.kernels([("nsys", CELL, NSYS.iloc[:0], facts(10))])
+    assert empty.empty
+
+
+def test_ranges_on_the_gpu_and_on_the_cpu() -> None:
+    table = cell_tables.ranges([*EXPORTED[:2], ("torch", CELL, TORCH, facts(3, "cpu"))]).fillna(-1)
+    rows = set(table[["tool", "clock", "range", "ns_per_step", "launches_per_step"]].itertuples(index=False, name=None))
+    assert rows == {
+        ("nsys", "gpu", "forward", 10, 1), ("nsys", "gpu", "backward", 60, 2), ("nsys", "gpu", "", 30, 1),
+        ("torch", "gpu", "forward", 30, 3), ("torch", "gpu", "", 70, 1),
+        ("torch", "cpu", "forward", 200, -1),
+    }  # fmt: skip
+
+
+def baseline(*cells: dict) -> pd.DataFrame:
+    """A table of cells with what agreement reads."""
+    return pd.DataFrame([{**cell, "step_ns": 100.0} for cell in cells])
+
+
+def test_agreement_of_three_tools() -> None:
+    other = {"model": "lstm", "phase": "train"}
+    walls = [("nsys", CELL, 150.0), ("torch", CELL, 300.0), ("torch", other, 100.0)]
+    table = cell_tables.agreement(baseline(CELL, other), cell_tables.kernels(EXPORTED), walls)
+    seen, unseen = table.iloc[0], table.iloc[1]
+    assert (seen["launches_spread"], seen["gpu_ns_spread"]) == (0, 0.5)
+    assert (seen["nsys_launches"], seen["ncu_gpu_ns"], seen["nsys_slowdown"], seen["torch_slowdown"]) == (
+        4,
+        200,
+        1.5,
+        3,
+    )
+    assert pd.isna(unseen["launches_spread"]) and pd.isna(unseen["nsys_launches"]) and pd.isna(unseen["nsys_slowdown"])
+    assert unseen["torch_slowdown"] == 1
+
+
+def test_one_tool_agrees_with_nobody() -> None:
+    table = cell_tables.agreement(baseline(CELL), cell_tables.kernels(EXPORTED[:1]), [])
+    assert table["launches_spread"].isna().all() and "torch_launches" not in table and "nsys_slowdown" not in table
+
+
+def test_agreement_of_a_cpu_has_no_launches() -> None:
+    kernels = cell_tables.kernels([("torch", CELL, TORCH, facts(3, "cpu"))])
+    table = cell_tables.agreement(baseline(CELL), kernels, [("torch", CELL, 150.0)])
+    assert table["gpu_ns_spread"].isna().all() and table["torch_slowdown"].tolist() == [1.5]

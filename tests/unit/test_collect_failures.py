@@ -1,0 +1,133 @@
+"""collect and its processes: what is seen of the GPU, signals, leftovers, and one line for each failure."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from workflow.scripts import collect
+
+PROJECT = Path(__file__).parents[2]
+STANDINS = PROJECT / "tests/tools/standins"
+
+
+def words(folder: Path, *command: str, tool: str = "time", **more: object) -> list[str]:
+    """The arguments of collect for a shell command that should leave `out` and `s.json`."""
+    job = json.dumps({"tool": tool, "cell": {"device": "cpu"}, "environment": [], **more})
+    places = {"--job": job, "--sidecar": folder / "s.json", "--log": folder / "log", "--expect": folder / "out"}
+    leftover = ["--leftover", str(folder / "raw")]
+    return [*(str(word) for pair in places.items() for word in pair), *leftover, "--", *command]
+
+
+def test_the_commands_facts_and_output_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = '{"torch": "2.11", "device_type": "cpu", "loss": 1.5}'
+    code = f"echo x > {tmp_path}/out; echo '{facts}' > {tmp_path}/s.json; echo '==WARNING== odd'; echo $SECRET_TOKEN"
+    monkeypatch.setenv("SECRET_TOKEN", "hidden-token")
+    assert collect.main(words(tmp_path, "sh", "-c", code)) == 0
+    sidecar = json.loads((tmp_path / "s.json").read_text())
+    assert sidecar["loss"] == 1.5 and sidecar["warnings"] == ["odd"] and sidecar["command"][:2] == ["sh", "-c"]
+    assert sidecar["tool_version"] == "torch 2.11" and sidecar["started"].endswith("+00:00")
+    log = (tmp_path / "log").read_text()
+    assert log.startswith("$ sh -c ") and "hidden-token" not in log
+
+
+def test_environment_of_the_job_passes() -> None:
+    given = {"SECRET_TOKEN": "s", "MY_FLAG": "m", "LC_ALL": "C", "PYTHONPATH": "p", "PATHOLOGY": "x", "NCCL_DEBUG": "i"}
+    assert collect.environment(given, ["MY_FLAG", "ABSENT"]) == {
+        "MY_FLAG": "m", "LC_ALL": "C", "PYTHONPATH": "p", "NCCL_DEBUG": "i",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        ("exit 9", "sh ended with exit code 9"),
+        ("kill -9 $$", "sh ended with exit code -9"),
+        (": > {0}/out", "sh ended well but left no out"),
+        ("echo x > {0}/out; exit 1", "exit code 1"),
+        ("echo 'No space left on device'; exit 1", "no space is left on the disk"),
+        ("echo x > {0}/out", "s.json"),
+    ],
+)
+def test_a_failure_is_one_line_and_leaves_the_log_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture, command: str, line: str
+) -> None:
+    for name in ("raw", "s.json"):
+        (tmp_path / name).write_text("of an earlier run")
+    assert collect.main(words(tmp_path, "sh", "-c", command.format(tmp_path))) == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith("profzoo: ") and printed.count("\n") == 1 and line in printed
+    assert f"(log: {tmp_path / 'log'})" in printed and (tmp_path / "log").read_text().endswith(printed)
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+
+
+def test_a_program_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert collect.main(words(tmp_path, "no_such_program")) == 1
+    assert "no_such_program" in capsys.readouterr().err
+
+
+def test_ncu_on_a_cpu_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setenv("PATH", f"{STANDINS}:{os.environ['PATH']}")
+    assert collect.main(words(tmp_path, "ncu", "true", tool="ncu")) == 1
+    assert "ncu profiles GPUs only, and this cell has none" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("visible", "name"),
+    [
+        (None, "NVIDIA H200"),
+        ("0", "NVIDIA H200"),
+        ("", None),
+    ],
+)
+def test_gpu_facts_are_of_a_visible_gpu(monkeypatch: pytest.MonkeyPatch, visible: str | None, name: str | None) -> None:
+    monkeypatch.setenv("PATH", f"{STANDINS}:{os.environ['PATH']}")
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert (collect.gpu_facts() or {}).get("gpu") == name
+
+
+@pytest.mark.parametrize("body", ["echo 'No devices were found'", "exit 9", "true"])
+def test_no_gpu_facts_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
+    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{body}\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    assert collect.gpu_facts() is None
+
+
+def test_commit_is_that_of_the_checkout_and_empty_elsewhere(tmp_path: Path) -> None:
+    assert collect.commit(tmp_path) == {}
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@t"]
+    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "one"]):
+        subprocess.run([*git, *command], check=True)
+    clean = collect.commit(tmp_path)
+    assert len(clean["commit"]) == 40 and clean["commit_changed"] is False
+    (tmp_path / "new").touch()
+    assert collect.commit(tmp_path) == {**clean, "commit_changed": True}
+
+
+def alive(process: int) -> bool:
+    """Whether there is a process of that id, not counting those that only wait to be asked for."""
+    status = Path(f"/proc/{process}/stat")
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_a_signal_ends_the_command_too(tmp_path: Path) -> None:
+    code = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(f'{{os.getpid()}}.'); time.sleep(60)"
+    arguments = words(tmp_path, sys.executable, "-c", code)
+    process = subprocess.Popen([sys.executable, "-m", "workflow.scripts.collect", *arguments], cwd=PROJECT)
+    started, pid = time.monotonic(), tmp_path / "pid"
+    while time.monotonic() < started + 30 and not (pid.exists() and pid.read_text().endswith(".")):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=30) == 143
+    assert not alive(int(pid.read_text().rstrip(".")))

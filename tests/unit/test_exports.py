@@ -1,0 +1,143 @@
+"""export_ncu, export_nsys, export_torch, export_nsys_stats and tabulate: from recordings to files, and honest errors."""
+
+import gzip
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.conftest import DATA
+from workflow.scripts import export_ncu, export_nsys, export_nsys_stats, export_torch, tabulate
+from workflow.scripts.lib import ncu_tables, nsys_tables
+from workflow.scripts.lib.files import DataError
+
+NCU_PAGES = ("ncu/launch.raw.mangled.csv", "ncu/launch.raw.demangled.csv")
+
+
+def sidecar(folder: Path, **facts: object) -> str:
+    """A sidecar of a collecting job."""
+    path = folder / "in.json"
+    path.write_text(json.dumps({"device_type": "cuda", "tool": "x", **facts}))
+    return str(path)
+
+
+def ncu(folder: Path, recording: Callable, census: str | None, counted: bool, metrics: list[str]) -> tuple:
+    """Exported table and sidecar of the recording."""
+    pages = [str(recording(name)) for name in NCU_PAGES]
+    out = folder / "out.csv", folder / "out.csv.json"
+    export_ncu.main(*pages, sidecar(folder), census, counted, metrics, *map(str, out))
+    return pd.read_csv(out[0]), json.loads(out[1].read_text())
+
+
+def test_ncu_census_counts_itself(tmp_path: Path, recording: Callable) -> None:
+    table, facts = ncu(tmp_path, recording, None, True, ["gpu__time_duration.sum"])
+    assert len(table) == facts["rows"] == 468 and table["launches"].notna().all()
+    assert facts["missing_metrics"] == [] and facts["units"]["gpu__time_duration.sum"] == "ns" and facts["tool"] == "x"
+
+
+def test_ncu_counts_come_from_the_census(tmp_path: Path, recording: Callable) -> None:
+    table, _ = ncu(tmp_path, recording, None, True, [])
+    census = tmp_path / "census.csv"
+    table.iloc[:100].to_csv(census, index=False)
+    again, _ = ncu(tmp_path, recording, str(census), False, [])
+    known = again["launches"].notna()
+    assert known[:100].all() and not known.all()
+    assert again[known].drop_duplicates(ncu_tables.CONFIGURATION)["launches"].sum() == 100
+
+
+def test_ncu_counts_that_nobody_knows_stay_empty(tmp_path: Path, recording: Callable) -> None:
+    table, _ = ncu(tmp_path, recording, None, False, [])
+    assert table["launches"].isna().all()
+
+
+def test_ncu_metrics_that_the_gpu_does_not_have_are_named(tmp_path: Path, recording: Callable) -> None:
+    asked = ["gpu__time_duration.sum", "sm__no_such.sum", "launch__registers_per_thread", "group:memory__all"]
+    _, facts = ncu(tmp_path, recording, None, True, asked)
+    assert facts["missing_metrics"] == ["sm__no_such.sum"]
+
+
+def test_nsys(tmp_path: Path, recording: Callable) -> None:
+    export_nsys.main(str(recording("nsys/train.sqlite")), sidecar(tmp_path), str(tmp_path / "o.csv"))
+    table = pd.read_csv(tmp_path / "o.csv")
+    assert list(table.columns) == nsys_tables.COLUMNS and table["launches"].sum() == 4750
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_nsys_without_launches_is_right_on_a_cpu_only(tmp_path: Path, device: str) -> None:
+    path, csv = tmp_path / "a.sqlite", tmp_path / "o.csv"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE StringIds (id, value)")
+    facts = sidecar(tmp_path, device_type=device)
+    if device == "cpu":
+        export_nsys.main(str(path), facts, str(csv))
+        assert csv.read_text() == ",".join(nsys_tables.COLUMNS) + "\n"
+    else:
+        with pytest.raises(DataError, match=r"a\.sqlite holds no kernel launch although the cell ran on a GPU"):
+            export_nsys.main(str(path), facts, str(csv))
+
+
+def torch_files(folder: Path, recording: Callable) -> tuple[str, str, str]:
+    """Table, trace and sidecar of the recording."""
+    facts = sidecar(folder, cell={"profiler": {"memory": False}})
+    return str(recording("torch/train.torch-operators.csv")), str(DATA / "torch/train.trace.json.gz"), facts
+
+
+def test_torch(tmp_path: Path, recording: Callable) -> None:
+    export_torch.main(*torch_files(tmp_path, recording), str(tmp_path / "o.csv"))
+    table = pd.read_csv(tmp_path / "o.csv")
+    assert set(table["kind"]) >= {"kernel", "operator", "range", "runtime"}
+    assert table.loc[table["kind"] == "kernel", "count"].sum() == 108
+
+
+def test_torch_without_kernels_or_operators(tmp_path: Path, recording: Callable) -> None:
+    operators, _, facts = torch_files(tmp_path, recording)
+    empty, trace = tmp_path / "o.csv", tmp_path / "t.json.gz"
+    empty.write_text(Path(operators).read_text().splitlines()[0] + "\n")
+    trace.write_bytes(gzip.compress(b'{"traceEvents": []}'))
+    with pytest.raises(DataError, match=r"o\.csv holds no operator"):
+        export_torch.main(str(empty), str(trace), facts, str(tmp_path / "out.csv"))
+    with pytest.raises(DataError, match=r"t\.json\.gz holds no kernel although the cell ran on a GPU"):
+        export_torch.main(operators, str(trace), facts, str(tmp_path / "out.csv"))
+
+
+def test_nsys_stats_without_nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(DataError, match="nsys is not on PATH"):
+        export_nsys_stats.main("a.sqlite", {"osrt_sum": str(tmp_path / "o.csv")})
+
+
+def test_reasons_of_skipped_reports() -> None:
+    printed = (
+        "Processing [a.sqlite] with [/opt/nsys/reports/gpukernsum.py]... \n"
+        "SKIPPED: a.sqlite does not contain CUDA kernel data.\n"
+        "Processing [a.sqlite] with [/opt/nsys/reports/osrt_sum.py]... \n"
+    )
+    reasons = export_nsys_stats._reasons(printed, ["cuda_gpu_kern_sum", "osrt_sum"])
+    assert reasons == {"cuda_gpu_kern_sum": "does not contain CUDA kernel data"}
+
+
+def test_tables_across_cells(tmp_path: Path, recording: Callable) -> None:
+    folder = tmp_path / "results/mobilenetv2"
+    folder.mkdir(parents=True)
+    cell = {"window": 10, "steps": 13, "workload": "trimmed", "precision": "fp32"}
+    run = {"parameters": 3, "batch": 8, "steps": 2, "items": 16, "window_wall_ns": 10**9, "step_ns": 5e8, "loss": 2.5}
+    run |= {"peak_memory_bytes": 2**40, "peak_rss_bytes": 1, "device": "NVIDIA H200", "started": "2026-11-20T01:00:00"}
+    shutil.copy(sidecar(tmp_path, cell=cell, **run), folder / "s.json")
+    (folder / "train.time.csv").write_text("step,wall_ns,gpu_ns,items\n0,1,2,8\n1,3,4,8\n")
+    export_nsys.main(str(recording("nsys/train.sqlite")), str(folder / "s.json"), str(folder / "train.nsys.csv"))
+    inputs = {tool: [str(folder / f"train.{tool}.csv")] for tool in ("time", "nsys")}
+    inputs |= {f"{tool}_sidecar": [str(folder / "s.json")] for tool in ("time", "nsys")}
+    outputs = {name: str(tmp_path / f"{name}.csv") for name in ("cells", "kernels", "ranges", "agreement")}
+    tabulate.main(inputs, outputs)
+    tables = {name: pd.read_csv(path) for name, path in outputs.items()}
+    assert tables["cells"].loc[0, ["model", "phase", "peak_memory_bytes"]].tolist() == ["mobilenetv2", "train", 2**40]
+    assert tables["kernels"]["launches_per_step"].sum() == pytest.approx(475)
+    assert tables["ranges"].set_index("range")["launches_per_step"].to_dict() == pytest.approx(
+        {"backward": 249, "forward": 206, "optimizer": 20}
+    )
+    assert tables["agreement"].loc[0, "nsys_launches"] == pytest.approx(475)

@@ -1,0 +1,135 @@
+"""models/lstm: the fused path on a CPU, with a criterion that a stepwise LSTM fails; packing; carried state."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from models import lstm
+from models.harness import loop, registry, settings
+from tests.stepwise import Stepwise
+from workflow.scripts.lib import config
+
+FUSED = {"aten::lstm", "aten::mkldnn_rnn_layer"}
+
+
+def network(**shape: object) -> nn.Module:
+    """The LSTM, in evaluation mode."""
+    torch.manual_seed(0)
+    return lstm.build(SimpleNamespace(**lstm.SHAPE | shape)).eval()
+
+
+def text(length: int, lengths: list[int] | None = None, batch: int = 2) -> tuple[Tensor, Tensor]:
+    """Random words of a batch."""
+    words = torch.randn(batch, length, lstm.SHAPE["features"], generator=torch.Generator().manual_seed(1))
+    return words, torch.tensor(lengths or [length] * batch)
+
+
+def operators(module: nn.Module, length: int, train: bool) -> dict[str, int]:
+    """Calls of each operator in one step on the CPU, the second one."""
+    for _ in range(2):
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+            with torch.set_grad_enabled(train):
+                scores = module(text(length))
+            if train:
+                scores.sum().backward()
+        module.zero_grad()
+    return {event.key: event.count for event in profiler.key_averages()}
+
+
+def is_fused(module: nn.Module, train: bool) -> bool:
+    """The criterion: one fused operator a forward pass, and no more operators for a longer sequence."""
+    short, long = operators(module, 16, train), operators(module, 64, train)
+    return sum(short.values()) == sum(long.values()) and FUSED & set(long) and long[max(FUSED & set(long))] == 1
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_the_zoos_lstm_is_fused(train: bool) -> None:
+    module = network()
+    if train and "aten::mkldnn_rnn_layer_backward" not in operators(module, 16, train):
+        pytest.skip("torch has no fused backward pass on this CPU")
+    assert is_fused(module, train)
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_a_stepwise_lstm_fails_the_same_criterion(train: bool) -> None:
+    assert not is_fused(Stepwise(), train)
+
+
+def test_a_stepwise_lstm_computes_the_same() -> None:
+    fused, stepwise = network(), Stepwise()
+    for name, parameter in stepwise.cell.named_parameters():
+        parameter.data = getattr(fused.lstm, f"{name}_l0").data
+    stepwise.head.load_state_dict(fused.head.state_dict())
+    torch.testing.assert_close(fused(text(9)), stepwise(text(9)))
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_packing_reads_no_padding(layers: int) -> None:
+    module = network(packed=True, layers=layers)
+    (words, lengths), alone = text(7, [3, 7]), text(7)[0][:1, :3]
+    torch.testing.assert_close(module((words, lengths))[:1], module((alone, torch.tensor([3]))))
+    changed = words.clone()
+    changed[0, 3:] = 99
+    torch.testing.assert_close(module((changed, lengths)), module((words, lengths)))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_carried_state_continues_the_text(packed: bool) -> None:
+    module, whole = network(stateful=True, packed=packed), network()
+    words, _ = text(8)
+    for half in words.split(4, dim=1):
+        scores = module((half, torch.tensor([4, 4])))
+    torch.testing.assert_close(scores, whole((words, torch.tensor([8, 8]))))
+
+
+def test_training_with_carried_state_goes_on() -> None:
+    module = network(stateful=True).train()
+    optimizer = lstm.optimizer(module.parameters())
+    for _ in range(3):
+        lstm.loss(module(text(5)), torch.tensor([0, 1])).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        assert all(state.grad_fn is None and not state.requires_grad for state in module.state)
+
+
+def test_state_is_no_part_of_the_weights() -> None:
+    module = network(stateful=True)
+    before = set(module.state_dict())
+    module(text(5))
+    assert set(module.state_dict()) == before == set(network().state_dict())
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_samples(packed: bool) -> None:
+    shape = SimpleNamespace(**lstm.SHAPE | {"sequence_length": 12, "packed": packed})
+    samples = [lstm.sample(shape, torch.Generator().manual_seed(seed)) for seed in range(8)]
+    (words, lengths), classes = lstm.transfer(lstm.collate(samples), torch.device("cpu"))
+    assert words.shape == (8, 12, 300) and classes.shape == (8,) and lengths.device.type == "cpu"
+    assert (lengths.min() < 12) == packed and lengths.min() >= 1 and lengths.max() <= 12
+    for row, length in zip(words, lengths.tolist(), strict=True):
+        assert row[length:].eq(0).all() and row[:length].ne(0).any(1).all()
+
+
+def test_prepare_reaches_modules_at_any_depth(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[nn.Module] = []
+    modules = nn.Sequential(nn.Linear(2, 2), nn.Sequential(network(), network()))
+    monkeypatch.setattr(nn.LSTM, "flatten_parameters", lambda self: calls.append(self))
+    loop.prepare(modules)
+    assert calls == [module.lstm for module in modules[1]]
+
+
+def test_network_is_prepared_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    to, train = nn.Module.to, nn.Module.train
+    monkeypatch.setattr(nn.Module, "to", lambda self, *a, **k: order.append("to") or to(self, *a, **k))
+    monkeypatch.setattr(nn.Module, "train", lambda self, mode=True: order.append("train") or train(self, mode))
+    monkeypatch.setattr(nn.LSTM, "flatten_parameters", lambda self: order.append("flatten"))
+    cell = settings.resolve("lstm", "train", "time", config.normalise({}))
+    loop.network_of(cell, lstm, torch.device("cpu"), None)
+    assert order[-1] == "flatten" and "to" in order
+
+
+def test_parameters_are_as_derived() -> None:
+    assert sum(p.numel() for p in network().parameters()) == registry.zoo()["lstm"].parameters == 93_826

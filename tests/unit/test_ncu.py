@@ -1,0 +1,119 @@
+"""lib/ncu: every key reaches the command line in options that ncu has; what cannot be combined is refused."""
+
+import pytest
+
+from tests.conftest import DATA
+from workflow.scripts.lib import config, ncu, schema
+from workflow.scripts.lib.schema import ConfigError
+
+# A value other than the default for each key, and the words it becomes.
+CHANGES = {
+    "launches": ("all", None),
+    "replay": ("application", "--replay-mode application"),
+    "target_processes": ("application-only", "--target-processes application-only"),
+    "target_processes_filter": ("exclude:sh", "--target-processes-filter exclude:sh"),
+    "kernel_name": ("gemm.*", "--kernel-name regex:gemm.*"),
+    "devices": ([0, 2], "--devices 0,2"),
+    "cache_control": ("none", "--cache-control none"),
+    "clock_control": ("base", "--clock-control base"),
+    "sass": (True, "--import-sass yes"),
+    "extra": (["--verbose"], "--verbose"),
+}
+NOT_OPTIONS = {"set", "sets", "window"}
+KNOWN = {f"--{line.split()[0]}" for line in (DATA / "ncu/options.txt").read_text().splitlines() if line[0] != "#"}
+
+
+def words(name: str = "roofline", **given: object) -> str:
+    """The command line's options of a section set."""
+    return " ".join(ncu.options(config.normalise({"ncu": given})["ncu"], name))
+
+
+def test_no_key_is_left_untested() -> None:
+    assert set(CHANGES) | NOT_OPTIONS == set(schema.load()["properties"]["ncu"]["properties"])
+
+
+@pytest.mark.parametrize(("key", "value", "expected"), [(key, *change) for key, change in CHANGES.items()])
+def test_every_key_changes_the_command_line(key: str, value: object, expected: str | None) -> None:
+    assert words(**{key: value}) != words()
+    if expected:
+        assert expected in words(**{key: value}) and expected not in words()
+
+
+@pytest.mark.parametrize("name", sorted(config.normalise({})["ncu"]["sets"]))
+def test_ncu_knows_every_option(name: str) -> None:
+    given = {key: value for key, (value, _) in CHANGES.items() if key not in ("target_processes", "launches")}
+    used = {word for word in words(name, **given).split() if word.startswith("--")}
+    assert used <= KNOWN and len(used) > 12
+
+
+@pytest.mark.parametrize(
+    ("launches", "present", "absent"),
+    [
+        ("distinct", "--filter-mode per-launch-config --launch-count 1 --kernel-name-base mangled", "--launch-skip"),
+        ("all", "--nvtx-push-pop-scope process", "--launch-count"),
+        (25, "--launch-count 25", "--filter-mode"),
+    ],
+)
+def test_selection_of_launches(launches: object, present: str, absent: str) -> None:
+    assert present in words(launches=launches) and absent not in words(launches=launches)
+
+
+def test_a_sets_own_selection_and_cache_control_go_first() -> None:
+    sets = {"mine": {"set": "basic", "launches": 3, "cache_control": "none"}}
+    assert "--launch-count 3" in words("mine", sets=sets, launches="all")
+    assert "--cache-control none" in words("mine", sets=sets)
+    assert "--cache-control none" in words("launch") and "--cache-control all" in words("roofline")
+
+
+def test_shared_memory_is_always_asked_for_once() -> None:
+    sets = {"mine": {"metrics": ["a.sum", ncu.SHARED_MEMORY[0]]}, "regex": {"sections": "regex:Mem.*"}}
+    assert f"--metrics a.sum,{','.join(ncu.SHARED_MEMORY)}" in words("mine", sets=sets)
+    assert f"--section regex:Mem.* --metrics {','.join(ncu.SHARED_MEMORY)}" in words("regex", sets=sets)
+
+
+@pytest.mark.parametrize("replay", ["range", "app-range"])
+def test_range_replay_takes_what_ncu_allows_it(replay: str) -> None:
+    all_of_them = words(replay=replay, launches="all")
+    assert "--profile-from-start" not in all_of_them and "launch__shared_mem" not in all_of_them
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"set": "none"}, "ncu.set = 'none': "),
+        ({"replay": "range"}, "ncu.replay = 'range' measures whole ranges: set ncu.launches to all, not 'distinct'"),
+        (
+            {"replay": "range", "launches": "all", "kernel_name": "x"},
+            "ncu.replay = 'range' measures whole ranges: unset",
+        ),
+        (
+            {"replay": "app-range", "launches": "all", "sets": {"mine": {"set": "full", "launches": 2}}},
+            "ncu.replay = 'app-range' measures whole ranges: set ncu.sets.mine.launches to all, not 2",
+        ),
+        ({"sets": {"mine": {"cache_control": "all"}}}, "ncu.sets.mine collects nothing"),
+        (
+            {"target_processes": "application-only", "target_processes_filter": "x"},
+            "ncu.target_processes_filter choose",
+        ),
+        (
+            {"extra": ["--verbose", "-k", "x"]},
+            "ncu.extra holds -k, which the workflow gives itself: change ncu.kernel_",
+        ),
+    ],
+)
+def test_what_cannot_be_combined_is_refused(given: dict, line: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        config.normalise({"ncu": given})
+    assert str(error.value).startswith(line)
+
+
+@pytest.mark.parametrize("option", sorted(ncu.OWN_OPTIONS))
+def test_options_that_the_workflow_gives_itself(option: str) -> None:
+    with pytest.raises(ConfigError, match="which the workflow gives itself"):
+        config.normalise({"ncu": {"extra": [f"{option}=x"]}})
+
+
+def test_no_option_of_the_command_line_can_be_given_twice() -> None:
+    given = {key: value for key, (value, _) in CHANGES.items() if key not in ("extra", "target_processes", "launches")}
+    used = {word for word in f"{words('basic', **given)} {words('memory')}".split() if word.startswith("--")}
+    assert used <= set(ncu.OWN_OPTIONS)

@@ -1,0 +1,156 @@
+"""harness/recorders and harness/loop: which steps are recorded, and what the step loop sets and refuses."""
+
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+import torch
+
+from models import lstm, mobilenetv2
+from models.harness import loop, recorders, settings
+from workflow.scripts.lib import config
+from workflow.scripts.lib.schema import ConfigError
+
+CPU = torch.device("cpu")
+
+
+def cell(name: str = "lstm", phase: str = "train", tool: str = "time", **given: object) -> dict:
+    """A small cell."""
+    small = {"sequence_length": 4, "batch": 2} if name == "lstm" else {"size": 32, "batch": 2, "classes": 10}
+    general = {key: given.pop(key) for key in ("torch",) if key in given}
+    return settings.resolve(name, phase, tool, config.normalise({**general, "settings": {name: {**small, **given}}}))
+
+
+def run(one: dict, recorder: recorders.Recorder, network: torch.nn.Module | None = None) -> loop.Outcome:
+    """All steps of a cell on the CPU."""
+    model = {"lstm": lstm, "mobilenetv2": mobilenetv2}[one["model"]]
+    return loop.run(one, network or loop.network_of(one, model, CPU, None), CPU, recorder)
+
+
+class Counting(torch.nn.Module):
+    """Counts its forward passes, and calls of `prepare`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = lstm.build(SimpleNamespace(**lstm.SHAPE))
+        self.forwards, self.prepared = 0, 0
+
+    def forward(self, text: tuple) -> torch.Tensor:
+        self.forwards += 1
+        return self.inner(text)
+
+    def prepare(self) -> None:
+        self.prepared += 1
+
+
+@pytest.mark.parametrize(("warmup", "window"), [(0, 1), (2, 3)])
+def test_the_recorder_sees_the_window_only(warmup: int, window: int) -> None:
+    recorder, network = recorders.Recorder(CPU), Counting()
+    run(cell(warmup=warmup, window=window), recorder, network)
+    assert recorder.steps == window and network.forwards == warmup + window
+    assert recorder.window_wall_ns > 0 and recorder.step_ns > 0
+
+
+def test_a_first_step_that_starts_profilers_up_does_not_count() -> None:
+    recorder = recorders.Recorder(CPU)
+    recorder.start()
+    for pause in (0.2, 0.0, 0.0):
+        time.sleep(pause)
+        recorder.step(1)
+    recorder.stop()
+    assert recorder.window_wall_ns >= 200_000_000 and recorder.step_ns <= recorder.window_wall_ns - 200_000_000
+
+
+def test_step_timer_rows_add_up_to_the_window(tmp_path: Path) -> None:
+    recorder = recorders.StepTimer(CPU, tmp_path / "s.csv")
+    run(cell(warmup=1, window=3), recorder)
+    table = pd.read_csv(tmp_path / "s.csv")
+    assert tuple(table.columns) == recorders.STEP_COLUMNS and table["step"].tolist() == [0, 1, 2]
+    assert table["items"].tolist() == [2, 2, 2]
+    assert table["wall_ns"].sum() == recorder.window_wall_ns and (table["wall_ns"] > 0).all()
+    assert table[["gpu_ns", "peak_memory_bytes"]].isna().all(axis=None)
+
+
+@pytest.mark.parametrize(("wait", "warmup", "repeat"), [(0, 1, 1), (1, 0, 2), (2, 1, 2)])
+def test_torch_profiler_follows_its_schedule(tmp_path: Path, wait: int, warmup: int, repeat: int) -> None:
+    given = cell(tool="torch", warmup=1, window=2, torch={"wait": wait, "warmup": warmup, "repeat": repeat})
+    assert given["steps"] == 1 + repeat * (wait + warmup + 2)
+    recorder = recorders.TorchProfiler(
+        CPU, given["profiler"], given["window"], tmp_path / "o.csv", tmp_path / "t.json.gz"
+    )
+    run(given, recorder)
+    assert recorder.steps == 2 * repeat
+    table = pd.read_csv(tmp_path / "o.csv").set_index("name")
+    assert table.loc["profzoo:forward", "count"] == 2  # Of the last cycle.
+
+
+def test_prepare_is_called_after_weights_were_loaded_and_moved(tmp_path: Path) -> None:
+    torch.save(Counting().state_dict(), tmp_path / "w.pt")
+    model = SimpleNamespace(build=lambda shape: Counting())
+    for weights in (None, tmp_path / "w.pt"):
+        assert loop.network_of(cell(), model, CPU, weights).prepared == 1
+
+
+@pytest.mark.parametrize("stateful", [False, True])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("phase", ["train", "inference"])
+def test_lstm_runs_several_steps_in_every_mode(phase: str, packed: bool, stateful: bool) -> None:
+    outcome = run(cell(phase=phase, packed=packed, stateful=stateful, warmup=0, window=3), recorders.Recorder(CPU))
+    assert outcome.parameters == lstm.PARAMETERS
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16", "fp16"])
+def test_precision_is_what_the_network_computes_in(precision: str) -> None:
+    seen = []
+    given = cell("mobilenetv2", precision=precision, warmup=0, window=1)
+    network = loop.network_of(given, mobilenetv2, CPU, None)
+    network.features[0][0].register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+    run(given, recorders.Recorder(CPU), network)
+    assert seen == [loop.AUTOCAST.get(precision, torch.float32)]
+    assert torch.backends.cudnn.allow_tf32 == torch.backends.cuda.matmul.allow_tf32 == (precision == "tf32")
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_channels_last_reaches_weights_and_images(channels_last: bool) -> None:
+    seen = []
+    given = cell("mobilenetv2", phase="inference", channels_last=channels_last, warmup=0, window=1)
+    network = loop.network_of(given, mobilenetv2, CPU, None)
+    first = network.features[0][0]
+    first.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    run(given, recorders.Recorder(CPU), network)
+    for tensor in (seen[0], first.weight):
+        assert tensor.is_contiguous(memory_format=torch.channels_last) == channels_last
+
+
+@pytest.mark.parametrize("phase", ["train", "inference"])
+def test_eval_mode_and_gradients(phase: str) -> None:
+    given = cell("mobilenetv2", phase=phase, warmup=0, window=1)
+    network = loop.network_of(given, mobilenetv2, CPU, None)
+    before = {key: value.clone() for key, value in network.state_dict().items()}
+    run(given, recorders.Recorder(CPU), network)
+    changed = {key for key, value in network.state_dict().items() if not torch.equal(value, before[key])}
+    assert ("features.0.1.running_mean" in changed and "classifier.1.weight" in changed) == (phase == "train")
+    assert bool(changed) == (phase == "train")
+    assert all(parameter.grad is None for parameter in network.parameters())
+
+
+def test_data_that_ends_early_is_said() -> None:
+    with pytest.raises(ConfigError, match="the data ended after 2 of 3 steps"):
+        run({**cell(warmup=1, window=2), "samples": 4}, recorders.Recorder(CPU))
+
+
+@pytest.mark.parametrize(
+    "output",
+    [torch.tensor([1.0, float("nan")]), [torch.ones(1), torch.tensor(float("inf"))], (torch.tensor(float("nan")),)],
+)
+def test_outputs_that_are_not_finite_are_refused(output: object) -> None:
+    with pytest.raises(loop.NotFiniteError, match="holds NaN or infinity"):
+        loop._finite([torch.ones(1), output], {"phase": "inference"})
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("device", ["auto", "cpu"])
+def test_device_without_a_gpu(device: str) -> None:
+    assert loop.device_of(cell(device=device)) == CPU

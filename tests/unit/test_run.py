@@ -1,0 +1,132 @@
+"""models.run: exit codes, files it leaves, both phases, reproducibility, its command line."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from models import lstm, run
+from models.harness import registry
+
+TINY = {
+    "mobilenetv2": ["size=32", "batch=2", "classes=10"],
+    "unet": ["size=16", "batch=1"],
+    "lstm": ["sequence_length=4", "batch=2"],
+}
+ONE = ["window=1", "warmup=0", "device=cpu"]
+
+
+def facts_of(folder: Path, *words: str) -> dict:
+    """What a run says of itself."""
+    path = folder / "facts.json"
+    assert run.main([*words, "--facts", str(path)]) == 0
+    return json.loads(path.read_text())
+
+
+@pytest.mark.parametrize("phase", ["train", "inference"])
+@pytest.mark.parametrize("name", sorted(registry.zoo()))
+def test_every_cell_runs(tmp_path: Path, name: str, phase: str) -> None:
+    steps = tmp_path / "steps.csv"
+    facts = facts_of(tmp_path, name, phase, *TINY[name], *ONE, "--steps", str(steps))
+    assert (facts["loss"] is None) == (phase == "inference")
+    assert facts["steps"] == 1 and facts["items"] == facts["batch"] and facts["device_type"] == "cpu"
+    assert pd.read_csv(steps)["wall_ns"].tolist() == [facts["window_wall_ns"]]
+
+
+def test_the_same_seed_trains_to_the_same_loss(tmp_path: Path) -> None:
+    words = ["lstm", "train", *TINY["lstm"], "window=3", "warmup=0", "device=cpu", "threads=1"]
+    losses = [facts_of(tmp_path, *words, f"seed={seed}")["loss"] for seed in (1, 1, 2)]
+    assert losses[0] == losses[1] != losses[2]
+
+
+def test_weights_go_from_training_to_inference(tmp_path: Path) -> None:
+    weights = str(tmp_path / "w.pt")
+    assert run.main(["lstm", "train", *TINY["lstm"], *ONE, "--save", weights]) == 0
+    assert run.main(["lstm", "inference", *TINY["lstm"], *ONE, "--load", weights, "--save", f"{weights}2"]) == 0
+    before, after = torch.load(weights), torch.load(f"{weights}2")
+    assert before.keys() == after.keys() and all(torch.equal(before[key], after[key]) for key in before)
+
+
+@pytest.mark.parametrize("stacks", [False, True])
+def test_trace_and_table(tmp_path: Path, stacks: bool) -> None:
+    trace, table = tmp_path / "t.json.gz", tmp_path / "o.csv"
+    words = [*TINY["lstm"], "warmup=1", "window=2", "device=cpu", "profiler.warmup=1", f"profiler.stacks={stacks}"]
+    facts = facts_of(tmp_path, "lstm", "train", *words, "--trace", str(trace), "--operators", str(table))
+    assert facts["steps"] == 2
+    events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+    steps = [event for event in events if event["name"] == "profzoo:step" and event.get("cat") == "user_annotation"]
+    assert len(steps) == 2
+    operators = pd.read_csv(table, keep_default_na=False).set_index("name")
+    assert operators.loc["profzoo:optimizer", "count"] == 2
+    assert operators["stack"].any() == stacks
+
+
+OWN = {
+    "nan": ("\ndef loss(o, t):\n    return o.sum() * float('nan')\n", "train", 3, "mine train: the loss is nan at step 0"),
+    "infinite": ("\ndef loss(o, t):\n    return o.sum() / 0\n", "train", 3, "inf at step 0"),
+    "nan_output": (
+        "\ndef build(s):\n    m = SentimentLSTM(s.features, s.hidden, 1, 2, False, False)\n"
+        "    nn.init.constant_(m.head.bias, float('nan'))\n    return m\n",
+        "inference", 3, "the output of the last step holds NaN or infinity",
+    ),
+    "raising": ("\ndef loss(o, t):\n    raise ValueError('odd\\nmore')\n", "train", 1, "failed with ValueError: odd"),
+    "silent": ("\ndef loss(o, t):\n    raise ValueError\n", "train", 1, "failed with ValueError: no message"),
+    "full": ("\ndef loss(o, t):\n    raise torch.cuda.OutOfMemoryError('7 GiB')\n", "train", 1,
+             "ran out of GPU memory at batch 2: set a smaller batch. 7 GiB"),
+    "broken": ("\nimport does_not_exist\n", "train", 1, "failed with ModuleNotFoundError: No module named 'does_not_exist'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", OWN)
+def test_failures_of_an_own_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, kind: str
+) -> None:
+    body, phase, code, words = OWN[kind]
+    (tmp_path / f"own_{kind}.py").write_text(Path(lstm.__file__).read_text() + body)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    facts = tmp_path / "facts.json"
+    arguments = ["mine", phase, f"module=own_{kind}", *TINY["lstm"], *ONE, "--facts", str(facts)]
+    assert run.main(arguments) == code
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("profzoo: ")]
+    assert len(lines) == 1 and words in lines[0] and not facts.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["lsm", "train"], "unknown model 'lsm': did you mean 'lstm'?"),
+        (["lstm", "trian"], "unknown phase 'trian': did you mean 'train'?"),
+        (["lstm@bf61", "train"], "unknown variant 'bf61' of 'lstm@bf61': did you mean 'bf16'?"),
+        (["lstm", "train", "batch"], "'batch' is no setting: give key=value"),
+        (["lstm", "train", "batch=0"], "batch = 0 is too small"),
+        (["lstm", "train", "hiden=3"], "did you mean 'hidden'?"),
+        (["lstm", "train", "samples=4"], "set samples to"),
+        (
+            ["lstm", "train", "profiler.wait=-1", "--trace", "t.json.gz", "--operators", "o.csv"],
+            "profiler.wait = -1 is too small",
+        ),
+        (["lstm", "train", *ONE, "--load", "no_such.pt"], "no_such.pt"),
+        (["lstm", "train", *ONE, "--trace", "t.json.gz"], "--operators"),
+        (["lstm", "train", *ONE, "hidden=0"], "hidden = 0"),
+    ],
+)
+def test_input_that_cannot_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, arguments: list[str], words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run.main(arguments) == 2
+    printed = capsys.readouterr().err
+    assert words in printed and printed.startswith("profzoo: ") and printed.count("\n") == 1
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there(capsys: pytest.CaptureFixture) -> None:
+    assert run.main(["lstm", "train", "device=cuda"]) == 2
+    assert "device = 'cuda', but torch" in capsys.readouterr().err
+
+
+def test_settings_may_follow_options(tmp_path: Path) -> None:
+    assert run.main(["lstm", "train", "--facts", str(tmp_path / "f.json"), *TINY["lstm"], *ONE]) == 0
