@@ -77,7 +77,8 @@ class Project:
             "HOME": str(home),
             "XDG_CACHE_HOME": str(home / "cache"),
             "XDG_CONFIG_HOME": str(home / "config"),
-            "CUDA_VISIBLE_DEVICES": "",
+            # The GPU that the stand-in for nvidia-smi tells of: CUDA finds none of that name.
+            "CUDA_VISIBLE_DEVICES": "GPU-00000000-0000-0000-0000-000000000000",
         }
         return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | own | dict(self.variables)
 
