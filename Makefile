@@ -36,8 +36,9 @@ format: $(READY)
 	ruff format .
 	snakefmt Snakefile workflow/rules
 
-docs: $(READY)  ## config/README.md from the schema
+docs: $(READY)  ## config/README.md from the schema, docs/zoo.md from the models
 	python -m workflow.scripts.document_config workflow/schemas/config.schema.yaml config/README.md
+	python -m workflow.scripts.document_zoo docs/zoo.md
 
 lock: $(READY)  ## requirements.lock from pyproject.toml
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --group dev \

@@ -7,7 +7,7 @@ docs/lstm.md says what else falls off the path and what it costs.
 Parameters with 4 gates, input 300, hidden 64, 2 classes: 4*64*(300 + 64) + 2*4*64 + 64*2 + 2 = 93_826.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 import torch
@@ -90,13 +90,3 @@ def transfer(batch: tuple[tuple[Tensor, Tensor], Tensor], device: torch.device) 
     """The batch on the device; lengths stay on the CPU, where packing reads them without a synchronisation."""
     (words, lengths), classes = batch
     return (words.to(device, non_blocking=True), lengths), classes.to(device, non_blocking=True)
-
-
-def loss(outputs: Tensor, target: Tensor) -> Tensor:
-    """Cross-entropy of the class scores."""
-    return nn.functional.cross_entropy(outputs, target)
-
-
-def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """Adam, as the sentiment classifier trains."""
-    return torch.optim.Adam(parameters, lr=1e-3)

@@ -5,7 +5,6 @@ every step ran and every loss was finite; 2 that the input cannot be used; 3 a l
 """
 
 import argparse
-import importlib
 import json
 import os
 import platform
@@ -16,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from models.harness import settings
+from models.harness import fitting, settings
 from workflow.scripts.lib import schema
 from workflow.scripts.lib.schema import ConfigError
 
@@ -29,6 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tool = "torch" if options.trace else "time"
     try:
         cell = resolve(options.model, options.phase, tool, options.settings)
+        cell = fitted(cell) if cell["fit"] else cell
         facts = run(cell, options)
     except ConfigError as error:
         return _fail(2, str(error))
@@ -37,8 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         name = f"{options.model} {options.phase}"
         kind = type(error).__name__
         first = (str(error).strip() or "no message").splitlines()[0]
-        if kind == "OutOfMemoryError":
-            return _fail(1, f"{name} ran out of GPU memory at batch {cell['batch']}: set a smaller batch. {first}")
+        if fitting.out_of_memory(error):
+            advice = "set a smaller batch, or batch: auto to find one"
+            return _fail(1, f"{name} ran out of memory at batch {cell['batch']}: {advice}. {first}")
         if kind == "NotFiniteError":
             return _fail(3, f"{name}: {first}; try another seed, precision fp32 or a lower learning rate")
         return _fail(1, f"{name} failed with {kind}: {first}")
@@ -61,16 +62,24 @@ def resolve(cell_model: str, phase: str, tool: str, words: Sequence[str]) -> dic
     return settings.resolve(cell_model, phase, tool, config)
 
 
+def fitted(cell: Mapping[str, Any]) -> dict[str, Any]:
+    """The cell with the largest batch that fits into memory, by halving; ConfigError where not even one sample does."""
+    from models.harness import interface, loop
+
+    device, model = loop.device_of(cell), interface.load(cell["module"])
+    return fitting.fit(cell, lambda smaller: loop.rehearse(smaller, model, device))
+
+
 def run(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     """Run the cell and return what a reader of its numbers wants to know."""
     # Here, so that a mistyped command line is answered without the seconds that importing torch takes.
     import torch
 
-    from models.harness import loop, recorders
+    from models.harness import interface, loop, recorders
 
     torch.set_num_threads(cell["threads"] or len(os.sched_getaffinity(0)))
     device = loop.device_of(cell)
-    model = importlib.import_module(cell["module"])
+    model = interface.load(cell["module"])
     network = loop.network_of(cell, model, device, options.load)
     recorder = recorders.Recorder(device)
     if options.steps:

@@ -14,6 +14,8 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor, nn
 
+from models.harness.tasks.segmentation import adapt, sample
+
 GROUPS = ("segmentation",)
 SOURCE = "Ronneberger et al. 2015, arXiv:1505.04597, figure 1; parameters derived from it above"
 PARAMETERS = 31_030_658
@@ -69,17 +71,6 @@ class UNet(nn.Module):
 def build(shape: SimpleNamespace) -> nn.Module:
     """The network with random weights."""
     return UNet(shape.channels, shape.classes)
-
-
-def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """An image (channels, size, size) and its mask of classes (size, size)."""
-    image = torch.rand(shape.channels, shape.size, shape.size, generator=generator)
-    return image, torch.randint(shape.classes, (shape.size, shape.size), generator=generator)
-
-
-def loss(outputs: Tensor, target: Tensor) -> Tensor:
-    """Cross-entropy, averaged over pixels."""
-    return nn.functional.cross_entropy(outputs, target)
 
 
 def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:

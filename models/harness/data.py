@@ -3,12 +3,13 @@
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset, Subset
 
+from models.harness.interface import Functions
 from workflow.scripts.lib.schema import ConfigError, suggest
 
 Sample = tuple[Any, Any]
@@ -43,9 +44,9 @@ class Synthetic(Dataset[Sample]):
 class Adapted(Dataset[Sample]):
     """A torchvision dataset's samples in the form that the model's task takes."""
 
-    def __init__(self, dataset: Any, adapt: Callable[[Sample], Sample]) -> None:
-        """adapt: from (PIL image, label or mask) to (input, target)."""
-        self._dataset, self._adapt = dataset, adapt
+    def __init__(self, dataset: Any, adapt: Callable[..., Sample], shape: SimpleNamespace) -> None:
+        """adapt: from ((PIL image, label or mask), shape) to (input, target)."""
+        self._dataset, self._adapt, self._shape = dataset, adapt, shape
 
     def __len__(self) -> int:
         """Samples on disk."""
@@ -53,10 +54,10 @@ class Adapted(Dataset[Sample]):
 
     def __getitem__(self, index: int) -> Sample:
         """The sample of that index."""
-        return self._adapt(self._dataset[index])
+        return self._adapt(self._dataset[index], self._shape)
 
 
-def batches(cell: Mapping[str, Any], model: ModuleType) -> Iterator[Any]:
+def batches(cell: Mapping[str, Any], model: Functions) -> Iterator[Any]:
     """The cell's batches, epoch after epoch, from one DataLoader.
 
     Raises:
@@ -71,7 +72,7 @@ def batches(cell: Mapping[str, Any], model: ModuleType) -> Iterator[Any]:
         num_workers=cell["workers"],
         pin_memory=cell["pin_memory"] and torch.cuda.is_available(),
         persistent_workers=cell["workers"] > 0,
-        collate_fn=getattr(model, "collate", None),
+        collate_fn=model.collate,
         generator=torch.Generator().manual_seed(cell["seed"]),
     )
     return itertools.chain.from_iterable(itertools.repeat(loader, cell["epochs"]))
@@ -88,12 +89,14 @@ def to_device(batch: Any, device: torch.device, memory_format: torch.memory_form
     return batch
 
 
-def _dataset(cell: Mapping[str, Any], model: ModuleType) -> Dataset[Sample]:
+def _dataset(cell: Mapping[str, Any], model: Functions) -> Dataset[Sample]:
     source, name, root, arguments = (cell["data"][key] for key in ("source", "name", "root", "arguments"))
     shape = SimpleNamespace(**cell["shape"])
     if source == "synthetic":
         return Synthetic(model.sample, shape, cell["samples"], DISTINCT_BATCHES * cell["batch"], cell["seed"])
 
+    if model.adapt is None:
+        raise ConfigError(f"{cell['model']} takes no image data set: set data.source to synthetic")
     from torchvision import datasets
 
     if source == "folder":
@@ -119,37 +122,4 @@ def _dataset(cell: Mapping[str, Any], model: ModuleType) -> Dataset[Sample]:
             f"the data set has {len(raw)} samples, {cell['samples']} are needed: "
             "lower samples, batch, warmup or window, or raise epochs"
         )
-    return Subset(Adapted(raw, _adapter(model.GROUPS[0], shape)), range(cell["samples"]))
-
-
-def _adapter(task: str, shape: SimpleNamespace) -> Callable[[Sample], Sample]:
-    """From a PIL image with its label or mask to what models of the task take."""
-    from torchvision.transforms import v2
-
-    bilinear, nearest = v2.InterpolationMode.BILINEAR, v2.InterpolationMode.NEAREST
-
-    def pixels(image: Any, channels: int, size: int) -> torch.Tensor:
-        image = v2.functional.to_image(image.convert("L" if channels == 1 else "RGB"))
-        image = v2.functional.resize(image, [size, size], interpolation=bilinear, antialias=True)
-        return v2.functional.to_dtype(image, torch.float32, scale=True)
-
-    def classify(sample: Sample) -> Sample:
-        image, label = sample
-        if not isinstance(label, int) or not 0 <= label < shape.classes:
-            raise ConfigError(f"label {label!r} is not one of the model's {shape.classes} classes")
-        return pixels(image, 3, shape.size), label
-
-    def segment(sample: Sample) -> Sample:
-        image, mask = sample
-        if not hasattr(mask, "convert"):
-            raise ConfigError("a segmentation model needs masks: take a dataset such as VOCSegmentation")
-        channels = getattr(shape, "channels", 3)
-        target = v2.functional.pil_to_tensor(mask).squeeze(0).long()
-        target = v2.functional.resize(target[None], [shape.size, shape.size], interpolation=nearest)[0]
-        # Also what marks pixels without a class (255 in VOC): a profile needs valid classes, not the right ones.
-        return pixels(image, channels, shape.size), target.clamp(max=shape.classes - 1)
-
-    adapters = {"classification": classify, "segmentation": segment}
-    if task not in adapters:
-        raise ConfigError(f"a {task} model takes no image data set: set data.source to synthetic")
-    return adapters[task]
+    return Subset(Adapted(raw, model.adapt, shape), range(cell["samples"]))

@@ -1,18 +1,18 @@
 """The steps of a cell: warm-up, then the window, each step in its named ranges."""
 
 import contextlib
-import importlib
 import math
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import nn
 
+from models.harness import interface, recorders
 from models.harness.data import batches, to_device
 from models.harness.ranges import Ranges
 from models.harness.recorders import Recorder
@@ -46,7 +46,9 @@ def device_of(cell: Mapping[str, Any]) -> torch.device:
     return torch.device("cuda" if visible and cell["device"] != "cpu" else "cpu")
 
 
-def network_of(cell: Mapping[str, Any], model: ModuleType, device: torch.device, weights: Path | None) -> nn.Module:
+def network_of(
+    cell: Mapping[str, Any], model: interface.Functions, device: torch.device, weights: Path | None
+) -> nn.Module:
     """The cell's network on the device, with weights loaded if given, in the cell's memory format."""
     torch.manual_seed(cell["seed"])
     network = model.build(SimpleNamespace(**cell["shape"]))
@@ -61,7 +63,7 @@ def network_of(cell: Mapping[str, Any], model: ModuleType, device: torch.device,
             raise ConfigError(
                 f"{weights} does not fit {cell['model']} in {cell['phase']}: {first} (give both phases the same shapes)"
             ) from error
-    network = network.to(device, memory_format=_memory_format(cell))
+    network = _placed(network, cell, device)
     network.train(cell["phase"] == "train")
     prepare(network)
     return network
@@ -81,21 +83,11 @@ def run(cell: Mapping[str, Any], network: nn.Module, device: torch.device, recor
         NotFiniteError: a loss or the last output was not finite.
         ConfigError: the data ended before the steps did.
     """
-    model = importlib.import_module(cell["module"])
+    model = interface.load(cell["module"])
     ranges = Ranges(torch_ranges=recorder.torch_ranges)
     source = iter(batches(cell, model))
-    transfer = getattr(model, "transfer", None) or _transfer(cell)
-    _arithmetic(cell)
-    forward = torch.compile(network) if cell["compile"] else network
-    step = _training_step if cell["phase"] == "train" else _inference_step
-    state = SimpleNamespace(
-        network=forward,
-        model=model,
-        ranges=ranges,
-        autocast=_autocast(cell, device),
-        optimizer=model.optimizer(network.parameters()) if cell["phase"] == "train" else None,
-        scaler=torch.amp.GradScaler(device.type, enabled=cell["precision"] == "fp16"),
-    )
+    transfer = model.transfer or _transfer(cell)
+    step = _step(cell, model, network, device, ranges)
     results = []
     for index in range(cell["steps"]):
         if index == cell["warmup"]:
@@ -108,7 +100,7 @@ def run(cell: Mapping[str, Any], network: nn.Module, device: torch.device, recor
                 raise ConfigError(f"the data ended after {index} of {cell['steps']} steps: raise samples or epochs")
             with ranges("transfer"):
                 batch = transfer(batch, device)
-            results.append(step(state, batch))
+            results.append(step(batch))
         if index >= cell["warmup"]:
             recorder.step(cell["batch"])
     recorder.stop()
@@ -117,25 +109,89 @@ def run(cell: Mapping[str, Any], network: nn.Module, device: torch.device, recor
     return Outcome(parameters, _finite(results, cell))
 
 
-def _training_step(state: SimpleNamespace, batch: Any) -> torch.Tensor:
-    ranges, (inputs, target) = state.ranges, batch
-    with state.autocast():
-        with ranges("forward"):
-            outputs = state.network(inputs)
-        with ranges("loss"):
-            loss = state.model.loss(outputs, target)
-    with ranges("backward"):
-        state.scaler.scale(loss).backward()
-    with ranges("optimizer"):
-        state.scaler.step(state.optimizer)
-        state.scaler.update()
-        state.optimizer.zero_grad(set_to_none=True)
-    return loss.detach()
+def rehearse(cell: Mapping[str, Any], model: interface.Functions, device: torch.device) -> None:
+    """Two steps outside any window: the second needs the optimizer's state as well. Raises what goes wrong."""
+    network = network_of(cell, model, device, None)
+    transfer = model.transfer or _transfer(cell)
+    step = _step(cell, model, network, device, Ranges())
+    batch = transfer(next(iter(batches(cell, model))), device)
+    for _ in range(2):
+        step(batch)
+    recorders.synchronize(device)
 
 
-def _inference_step(state: SimpleNamespace, batch: Any) -> Any:
-    with torch.inference_mode(), state.autocast(), state.ranges("forward"):
-        return state.network(batch[0])
+class Trainer:
+    """What a training step works with: `network`, `others`, their `optimizers`, and the ranges around its parts.
+
+    others: networks that training alone needs, such as a discriminator.
+    """
+
+    def __init__(
+        self, cell: Mapping[str, Any], model: interface.Functions, network: nn.Module, device: torch.device, ranges: Any
+    ) -> None:
+        """network: on the device already."""
+        self.model, self.network, self._ranges = model, network, ranges
+        self.others = _placed(model.others(SimpleNamespace(**cell["shape"])), cell, device)
+        if model.optimizers:
+            self.optimizers = model.optimizers(network, self.others)
+        else:
+            self.optimizers = (model.optimizer(network.parameters()),)
+        self._autocast = _autocast(cell, device)
+        self._scaler = torch.amp.GradScaler(device.type, enabled=cell["precision"] == "fp16")
+
+    @contextlib.contextmanager
+    def forward(self) -> Iterator[None]:
+        """Around what makes outputs."""
+        with self._ranges("forward"), self._autocast():
+            yield
+
+    @contextlib.contextmanager
+    def loss(self) -> Iterator[None]:
+        """Around what makes a loss of them."""
+        with self._ranges("loss"), self._autocast():
+            yield
+
+    def update(self, loss: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
+        """Gradients of a loss, and one step of the optimizer."""
+        with self._ranges("backward"):
+            self._scaler.scale(loss).backward()
+        with self._ranges("optimizer"):
+            self._scaler.step(optimizer)
+            self._scaler.update()
+            optimizer.zero_grad(set_to_none=True)
+
+
+def _step(
+    cell: Mapping[str, Any], model: interface.Functions, network: nn.Module, device: torch.device, ranges: Ranges
+) -> Callable[[Any], Any]:
+    """The function of a batch that the cell repeats: its loss in training, outputs in inference."""
+    _arithmetic(cell)
+    if cell["compile"]:
+        for part in model.compiled(network):
+            part.compile()
+    if cell["phase"] == "train":
+        trainer = Trainer(cell, model, network, device, ranges)
+        training = model.training_step or training_step
+        return lambda batch: training(trainer, batch).detach()
+
+    autocast = _autocast(cell, device)
+
+    def inference(batch: Any) -> Any:
+        with torch.inference_mode(), autocast(), ranges("forward"):
+            return model.infer(network, batch[0])
+
+    return inference
+
+
+def training_step(trainer: Trainer, batch: Any) -> torch.Tensor:
+    """Forward, loss, backward and optimizer, once each; the loss."""
+    inputs, target = batch
+    with trainer.forward():
+        outputs = trainer.network(inputs)
+    with trainer.loss():
+        loss = trainer.model.loss(outputs, target)
+    trainer.update(loss, trainer.optimizers[0])
+    return loss
 
 
 def _finite(results: list[Any], cell: Mapping[str, Any]) -> float | None:
@@ -155,6 +211,10 @@ def _finite(results: list[Any], cell: Mapping[str, Any]) -> float | None:
 
 def _memory_format(cell: Mapping[str, Any]) -> torch.memory_format:
     return torch.channels_last if cell["channels_last"] else torch.contiguous_format
+
+
+def _placed(network: Any, cell: Mapping[str, Any], device: torch.device) -> nn.Module:
+    return network.to(device, memory_format=_memory_format(cell))
 
 
 def _transfer(cell: Mapping[str, Any]) -> Any:

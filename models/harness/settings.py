@@ -25,7 +25,8 @@ def resolve(cell_model: str, phase: str, tool: str, config: Mapping[str, Any]) -
     """All settings of a cell under a tool, in plain values and sorted by key.
 
     Precedence, lowest first: the schema's defaults, the model's workload, the configuration's top level, its
-    `settings` of the model, the variant. A `window` of null takes the tool's.
+    `settings` of the model, the variant. A `window` of null takes the tool's. A `batch` of auto becomes the model's
+    own, and `fit` true.
 
     Args:
         cell_model: model or model@variant.
@@ -54,8 +55,9 @@ def resolve(cell_model: str, phase: str, tool: str, config: Mapping[str, Any]) -
     declared = {**model.shape, **_declared(model, workload, phase)}
     cell = {**general, **{key: value for key, value in changes.items() if key in known}}
     cell["data"] = {**general["data"], **changes.get("data", {})}
-    cell["batch"] = cell["batch"] or declared.pop("batch")
-    declared.pop("batch", None)
+    own_batch = declared.pop("batch")
+    cell["fit"] = cell["batch"] == "auto"
+    cell["batch"] = own_batch if cell["batch"] in (None, "auto") else cell["batch"]
     cell["shape"] = {key: changes.get(key, value) for key, value in sorted(declared.items())}
     cell |= {"model": name, "module": model.module, "phase": phase, "workload": workload}
     cell["window"] = cell["window"] or config[tool]["window"]
@@ -112,6 +114,8 @@ def parse(words: Sequence[str]) -> dict[str, Any]:
 def words(cell: Mapping[str, Any]) -> list[str]:
     """The command line words of `python -m models.run` that resolve to this cell again: model, phase, settings."""
     settings = {key: cell[key] for key in (*schema.cell_properties(), "profiler") if key in cell} | cell["shape"]
+    if cell["fit"]:
+        settings["batch"] = "auto"
     if cell["module"] != f"models.{cell['model']}":
         settings["module"] = cell["module"]
     flat: dict[str, Any] = {}

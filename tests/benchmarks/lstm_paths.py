@@ -18,6 +18,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from models import lstm
+from models.harness import interface
 from tests.stepwise import Stepwise
 
 SHAPE = SimpleNamespace(**lstm.SHAPE | lstm.WORKLOADS["trimmed"]["train"])
@@ -42,7 +43,7 @@ def fused() -> nn.Module:
 
 def step(network: nn.Module, optimizer: torch.optim.Optimizer, batch: tuple) -> None:
     """One training step, waited for."""
-    lstm.loss(network(batch[0]), batch[1]).backward()
+    torch.nn.functional.cross_entropy(network(batch[0]), batch[1]).backward()
     optimizer.step()
     optimizer.zero_grad()
     if DEVICE.type == "cuda":
@@ -53,7 +54,7 @@ def measure(network: nn.Module) -> tuple[float, int]:
     """Median seconds and launches (operators) of a training step."""
     samples = [lstm.sample(SHAPE, torch.Generator().manual_seed(index)) for index in range(SHAPE.batch)]
     batch = lstm.transfer(lstm.collate(samples), DEVICE)
-    optimizer = lstm.optimizer(network.parameters())
+    optimizer = interface.adam(network.parameters())
     times = []
     for _ in range(WARMUP + ROUNDS):
         start = time.perf_counter()

@@ -35,7 +35,14 @@ def leave(folder: Path, text: str = "x") -> str:
 
 
 def test_profiled_processes_see_what_they_need_and_no_more() -> None:
-    given = {"PATH": "p", "SECRET_TOKEN": "s", "CUDA_VISIBLE_DEVICES": "0", "KEPT": "k", "AWS_KEY": "a"}
+    given = {
+        "PATH": "p",
+        "SECRET_TOKEN": "s",
+        "CUDA_VISIBLE_DEVICES": "0",
+        "KEPT": "k",
+        "AWS_KEY": "a",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     assert collect.environment(given, ["KEPT"]) == {"PATH": "p", "CUDA_VISIBLE_DEVICES": "0", "KEPT": "k"}
 
 

@@ -77,9 +77,9 @@ def test_normalise_is_idempotent_and_leaves_its_input_alone(given: dict) -> None
     ("models", "chosen"),
     [
         ("all", sorted(registry.zoo())),
-        ("recurrent,lstm", ["lstm"]),
-        (["unet", "classification"], ["unet", "mobilenetv2"]),
-        ("segmentation@bf16,unet", ["unet@bf16", "unet"]),
+        ("recurrent,lstm", ["gnmt", "lstm", "pixelrnn"]),
+        (["unet", "segmentation"], ["unet", "deeplab", "icnet", "pspnet"]),
+        ("transformer@bf16,bert", ["bert@bf16", "gpt@bf16", "bert"]),
         ({"unet": {"batch": 1}}, ["unet"]),
     ],
 )
@@ -107,7 +107,7 @@ def test_a_mapping_of_models_goes_over_settings() -> None:
 
 def test_own_module(own: dict) -> None:
     checked = config.normalise({**own, "models": "mine,segmentation"})
-    assert config.select(checked) == ["mine", "unet"]
+    assert config.select(checked) == ["mine", "deeplab", "icnet", "pspnet", "unet"]
     cell = settings.resolve("mine", "inference", "nsys", checked)
     assert (cell["module"], cell["shape"]["size"], cell["batch"]) == ("own_unet", 32, 2)
     assert "module=own_unet" in settings.words(cell)

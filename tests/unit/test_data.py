@@ -1,7 +1,5 @@
 """harness/data: the same samples for the same seed, epochs, adapters of image data sets, one line for what does not fit."""
 
-import importlib
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +9,8 @@ import torch
 from PIL import Image
 
 from models import mobilenetv2
-from models.harness import data, settings
+from models.harness import data, interface, settings
+from models.harness.tasks import segmentation
 from workflow.scripts.lib import config
 from workflow.scripts.lib.schema import ConfigError
 
@@ -24,7 +23,7 @@ def batches(name: str, phase: str = "train", **given: object) -> list:
     small = {"size": 32, "batch": 2} if name != "lstm" else {"sequence_length": 4, "batch": 2}
     checked = config.normalise({"warmup": 0, "window": 2, "settings": {name: {**small, **given}}})
     cell = settings.resolve(name, phase, "time", checked)
-    return list(data.batches(cell, importlib.import_module(cell["module"])))
+    return list(data.batches(cell, interface.load(cell["module"])))
 
 
 def images(folder: Path, **labels: int) -> str:
@@ -88,8 +87,7 @@ def test_images_become_scaled_tensors_of_the_models_size(tmp_path: Path) -> None
 
 def masks(values: np.ndarray, shape: SimpleNamespace) -> tuple[torch.Tensor, torch.Tensor]:
     """A white image and a mask through the adapter of segmentation."""
-    adapt: Callable = data._adapter("segmentation", shape)
-    return adapt((Image.new("RGB", (6, 6), "white"), Image.fromarray(values.astype("uint8"))))
+    return segmentation.adapt((Image.new("RGB", (6, 6), "white"), Image.fromarray(values.astype("uint8"))), shape)
 
 
 def test_masks_become_classes_of_the_model() -> None:
@@ -119,7 +117,7 @@ def test_masks_become_classes_of_the_model() -> None:
             "profzoo downloads nothing; put MNIST under 'here'",
         ),
         ("unet", {"source": "dataset", "name": "FakeData"}, "needs masks"),
-        ("lstm", {"source": "dataset", "name": "FakeData"}, "a recurrent model takes no image data set"),
+        ("lstm", {"source": "dataset", "name": "FakeData"}, "lstm takes no image data set"),
         ("mobilenetv2", {"source": "folder", "root": "empty"}, "data.root = 'empty'"),
         (
             "unet",

@@ -1,6 +1,5 @@
 """The zoo: sizes, shapes, learning; the harness that runs it; the LSTM's fused path on a CPU."""
 
-import importlib
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,72 +9,131 @@ import pytest
 import torch
 from PIL import Image
 
-from models import lstm, run
-from models.harness import data, loop, registry, settings
+from models import gnmt, inceptionv3, lstm, run
+from models.harness import data, interface, loop, registry, settings
+from tests import zoo
 from tests.stepwise import Stepwise
 from workflow.scripts.lib import config
 from workflow.scripts.lib.schema import ConfigError
 
-TINY = {
-    "mobilenetv2": {"size": 64, "batch": 4, "classes": 10},
-    "unet": {"size": 32, "batch": 1},
-    "lstm": {"sequence_length": 16, "batch": 4},
-}
-OUTPUTS = {"mobilenetv2": (4, 10), "unet": (1, 2, 32, 32), "lstm": (4, 2)}
 ZOO = sorted(registry.zoo())
-
-
-def tiny(name: str, phase: str = "train", **more: object) -> dict:
-    """A resolved cell small enough for a CPU."""
-    given = config.normalise({"settings": {name: {**TINY[name], "warmup": 0, "window": 1, **more}}, "device": "cpu"})
-    return settings.resolve(name, phase, "time", given)
-
-
-def network_and_batch(cell: dict) -> tuple[torch.nn.Module, tuple]:
-    """The cell's network and its first batch."""
-    model = importlib.import_module(cell["module"])
-    network = loop.network_of(cell, model, torch.device("cpu"), None)
-    return network, next(data.batches(cell, model))
 
 
 @pytest.mark.parametrize("name", ZOO)
 def test_parameter_count_is_the_published_one(name: str) -> None:
     model = registry.zoo()[name]
     shape = SimpleNamespace(**model.shape | model.workloads["trimmed"]["train"])
-    network = importlib.import_module(model.module).build(shape)
+    with torch.device("meta"):
+        network = interface.load(model.module).build(shape)
     assert sum(p.numel() for p in network.parameters()) == pytest.approx(model.parameters, rel=0.01)
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_output_shape(name: str) -> None:
-    network, (inputs, _) = network_and_batch(tiny(name, "inference"))
+def test_inference_gives_the_same_output_of_the_right_shape_and_learns_nothing(name: str) -> None:
+    tiny = zoo.cell(name, "inference")
+    network, (inputs, _), model = zoo.network(tiny), zoo.batch(tiny), interface.load(tiny["module"])
+    before = {key: value.clone() for key, value in network.state_dict().items()}
     with torch.inference_mode():
-        assert tuple(network(inputs).shape) == OUTPUTS[name]
-        assert torch.equal(network(inputs), network(inputs))
+        first, second = model.infer(network, inputs), model.infer(network, inputs)
+    assert tuple(first.shape) == zoo.OUTPUTS[name] and torch.equal(first, second)
+    assert not first.is_floating_point() or first.isfinite().all()
+    assert not network.training
+    assert all(torch.equal(value, before[key]) for key, value in network.state_dict().items())
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_loss_falls_on_one_batch(name: str) -> None:
-    cell = tiny(name)
-    network, (inputs, target) = network_and_batch(cell)
-    model = importlib.import_module(cell["module"])
-    optimizer = model.optimizer(network.parameters())
-    losses = []
-    for _ in range(20):
-        loss = model.loss(network(inputs), target)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
+def test_training_on_one_batch_lowers_the_loss_and_reaches_every_weight(name: str) -> None:
+    tiny = zoo.cell(name)
+    network, batch = zoo.network(tiny), zoo.batch(tiny)
+    assert all(module.training for module in network.modules())
+    before = {key: value.clone() for key, value in network.state_dict().items()}
+    trainer = zoo.trainer(tiny, network)
+    # A loss against a discriminator falls for certain only while that one stands still.
+    for optimizer in trainer.optimizers[1:]:
+        optimizer.param_groups[0]["lr"] = 0.0
+    step = trainer.model.training_step or loop.training_step
+    losses = [step(trainer, batch).item() for _ in range(20)]
     assert losses[-1] < losses[0]
+    after = network.state_dict()
+    assert not [key for key, _ in network.named_parameters() if torch.equal(after[key], before[key])]
+    running = [key for key in after if key.endswith("running_mean")]
+    assert not [key for key in running if torch.equal(after[key], before[key])]
 
 
-def test_train_and_inference_modes() -> None:
-    training, (images, _) = network_and_batch(tiny("mobilenetv2"))
-    before = training.features[0][1].running_mean.clone()
-    training(images)
-    assert not torch.equal(before, training.features[0][1].running_mean)
-    assert not network_and_batch(tiny("mobilenetv2", "inference"))[0].training
+@pytest.mark.parametrize("name", [name for name in ZOO if "adversarial" in registry.zoo()[name].groups])
+def test_discriminators_learn_as_well_and_features_do_not(name: str) -> None:
+    tiny = zoo.cell(name)
+    trainer = zoo.trainer(tiny, zoo.network(tiny))
+    before = {key: value.clone() for key, value in trainer.others.named_parameters()}
+    trainer.model.training_step(trainer, zoo.batch(tiny))
+    changed = {
+        key.split(".")[0] for key, value in trainer.others.named_parameters() if not torch.equal(value, before[key])
+    }
+    assert changed == {"discriminator"}
+
+
+@pytest.mark.parametrize("workload", ["trimmed", "reference"])
+@pytest.mark.parametrize("name", ZOO)
+def test_every_workload_has_shapes_that_the_model_takes(name: str, workload: str) -> None:
+    """On torch's meta device, which computes shapes and no numbers."""
+    meta = torch.device("meta")
+    for phase in settings.PHASES:
+        cell = settings.resolve(name, phase, "time", config.normalise({"workload": workload}))
+        model, shape = interface.load(cell["module"]), SimpleNamespace(**cell["shape"])
+        collate = model.collate or torch.utils.data.default_collate
+        sample = model.sample(shape, torch.Generator().manual_seed(0))
+        inputs, target = data.to_device(collate([sample] * cell["batch"]), meta, torch.contiguous_format)
+        with meta:
+            network = model.build(shape).train(phase == "train")
+            if phase == "inference":
+                assert len(model.infer(network, inputs)) == cell["batch"]
+            elif model.training_step is None:
+                assert model.loss(network(inputs), target).shape == ()
+
+
+def test_the_auxiliary_classifier_of_inception_trains() -> None:
+    tiny = zoo.cell("inceptionv3", auxiliary=True, size=299)
+    network, (images, classes) = zoo.network(tiny), zoo.batch(tiny)
+    outputs = network(images)
+    parts = [torch.nn.functional.cross_entropy(part, classes) for part in outputs]
+    assert len(parts) == 2
+    torch.testing.assert_close(inceptionv3.loss(outputs, classes), parts[0] + 0.3 * parts[1])
+
+
+def test_a_pixel_is_predicted_from_those_before_it_alone() -> None:
+    network = zoo.network(zoo.cell("pixelrnn", "inference"))
+    image = torch.rand(1, 1, 8, 8, requires_grad=True)
+    network(image)[0, :, 4, 3].sum().backward()
+    seen = image.grad[0, 0] != 0
+    assert seen[:4].any() and seen[4, :3].any() and not seen[4, 3:].any() and not seen[5:].any()
+
+
+def test_beam_search_of_one_beam_is_greedy_and_wider_ones_find_likelier_translations() -> None:
+    tiny = zoo.cell("gnmt", "inference")
+    network, ((source, _), _) = zoo.network(tiny), zoo.batch(tiny)
+
+    def likelihood(found: torch.Tensor) -> float:
+        start = torch.full((len(found), 1), gnmt.START)
+        scores = network((source, torch.cat((start, found[:, :-1]), dim=1))).log_softmax(-1)
+        return scores.gather(-1, found[..., None]).sum().item()
+
+    with torch.inference_mode():
+        network.beams = 1
+        greedy, following = network.translate(source, 5), torch.full((2, 1), gnmt.START)
+        for _ in range(5):
+            following = torch.cat((following, network((source, following))[:, -1:].argmax(-1)), dim=1)
+        assert torch.equal(greedy, following[:, 1:])
+        network.beams = 50
+        assert likelihood(network.translate(source, 5)) >= likelihood(greedy)
+
+
+def test_generating_from_caches_gives_what_reading_it_all_again_gives() -> None:
+    network = zoo.network(zoo.cell("gpt", "inference"))
+    text = prompt = torch.randint(50, (2, 6))
+    with torch.inference_mode():
+        for _ in range(4):
+            text = torch.cat((text, network(text)[:, -1:].argmax(-1)), dim=1)
+        assert torch.equal(network.generate(prompt, 4), text[:, 6:])
 
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16", "fp16"])
@@ -120,11 +178,11 @@ def test_exit_codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
 def test_weights_of_other_shapes_are_refused(tmp_path: Path) -> None:
     torch.save(lstm.build(SimpleNamespace(**lstm.SHAPE | {"hidden": 8})).state_dict(), tmp_path / "w.pt")
     with pytest.raises(ConfigError, match="does not fit lstm"):
-        loop.network_of(tiny("lstm", "inference"), lstm, torch.device("cpu"), tmp_path / "w.pt")
+        loop.network_of(zoo.cell("lstm", "inference"), lstm, torch.device("cpu"), tmp_path / "w.pt")
 
 
 def test_synthetic_data_is_the_same_for_the_same_seed() -> None:
-    one, same, other = (network_and_batch(tiny("lstm", seed=seed))[1] for seed in (1, 1, 2))
+    one, same, other = (zoo.batch(zoo.cell("lstm", seed=seed)) for seed in (1, 1, 2))
     assert torch.equal(one[0][0], same[0][0]) and not torch.equal(one[0][0], other[0][0])
 
 
@@ -134,13 +192,13 @@ def test_images_from_a_folder(tmp_path: Path) -> None:
         for index in range(2):
             Image.new("L", (40, 30), index * 80).save(tmp_path / label / f"{index}.png")
     folder = {"source": "folder", "root": str(tmp_path)}
-    _, (images, labels) = network_and_batch(tiny("mobilenetv2", data=folder))
+    images, labels = zoo.batch(zoo.cell("mobilenetv2", data=folder))
     assert images.shape == (4, 3, 64, 64) and sorted(labels.tolist()) == [0, 0, 1, 1]
 
 
 def test_a_torchvision_dataset() -> None:
     fake = {"source": "dataset", "name": "FakeData", "arguments": {"size": 8, "image_size": [3, 20, 20]}}
-    _, (images, _) = network_and_batch(tiny("mobilenetv2", data=fake))
+    images, _ = zoo.batch(zoo.cell("mobilenetv2", data=fake))
     assert images.shape == (4, 3, 64, 64)
 
 
@@ -159,7 +217,7 @@ def test_a_torchvision_dataset() -> None:
 )
 def test_data_that_does_not_fit_is_named(name: str, source: dict, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        network_and_batch(tiny(name, data=source))
+        zoo.batch(zoo.cell(name, data=source))
 
 
 def operators(network: torch.nn.Module, sequence_length: int) -> int:
@@ -185,7 +243,7 @@ def test_a_stepwise_lstm_would_fail_that() -> None:
 def test_the_lstm_is_prepared_after_moves_and_loads(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     monkeypatch.setattr(torch.nn.LSTM, "flatten_parameters", lambda self: calls.append(self))
-    network_and_batch(tiny("lstm"))
+    zoo.network(zoo.cell("lstm"))
     assert calls[-2:] and len(calls) >= 2  # Once by its own constructor, then by the harness.
 
 

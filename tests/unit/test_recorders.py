@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 import torch
 
-from models import lstm, mobilenetv2
-from models.harness import loop, recorders, settings
+from models import lstm
+from models.harness import interface, loop, recorders, settings
 from workflow.scripts.lib import config
 from workflow.scripts.lib.schema import ConfigError
 
@@ -25,7 +25,7 @@ def cell(name: str = "lstm", phase: str = "train", tool: str = "time", **given: 
 
 def run(one: dict, recorder: recorders.Recorder, network: torch.nn.Module | None = None) -> loop.Outcome:
     """All steps of a cell on the CPU."""
-    model = {"lstm": lstm, "mobilenetv2": mobilenetv2}[one["model"]]
+    model = interface.load(one["module"])
     return loop.run(one, network or loop.network_of(one, model, CPU, None), CPU, recorder)
 
 
@@ -105,7 +105,7 @@ def test_lstm_runs_several_steps_in_every_mode(phase: str, packed: bool, statefu
 def test_precision_is_what_the_network_computes_in(precision: str) -> None:
     seen = []
     given = cell("mobilenetv2", precision=precision, warmup=0, window=1)
-    network = loop.network_of(given, mobilenetv2, CPU, None)
+    network = loop.network_of(given, interface.load(given["module"]), CPU, None)
     network.features[0][0].register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
     run(given, recorders.Recorder(CPU), network)
     assert seen == [loop.AUTOCAST.get(precision, torch.float32)]
@@ -116,7 +116,7 @@ def test_precision_is_what_the_network_computes_in(precision: str) -> None:
 def test_channels_last_reaches_weights_and_images(channels_last: bool) -> None:
     seen = []
     given = cell("mobilenetv2", phase="inference", channels_last=channels_last, warmup=0, window=1)
-    network = loop.network_of(given, mobilenetv2, CPU, None)
+    network = loop.network_of(given, interface.load(given["module"]), CPU, None)
     first = network.features[0][0]
     first.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
     run(given, recorders.Recorder(CPU), network)
@@ -127,7 +127,7 @@ def test_channels_last_reaches_weights_and_images(channels_last: bool) -> None:
 @pytest.mark.parametrize("phase", ["train", "inference"])
 def test_eval_mode_and_gradients(phase: str) -> None:
     given = cell("mobilenetv2", phase=phase, warmup=0, window=1)
-    network = loop.network_of(given, mobilenetv2, CPU, None)
+    network = loop.network_of(given, interface.load(given["module"]), CPU, None)
     before = {key: value.clone() for key, value in network.state_dict().items()}
     run(given, recorders.Recorder(CPU), network)
     changed = {key for key, value in network.state_dict().items() if not torch.equal(value, before[key])}

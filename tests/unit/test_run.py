@@ -10,12 +10,9 @@ import torch
 
 from models import lstm, run
 from models.harness import registry
+from tests import zoo
 
-TINY = {
-    "mobilenetv2": ["size=32", "batch=2", "classes=10"],
-    "unet": ["size=16", "batch=1"],
-    "lstm": ["sequence_length=4", "batch=2"],
-}
+TINY = {name: [f"{key}={value}" for key, value in shape.items()] for name, shape in zoo.TINY.items()}
 ONE = ["window=1", "warmup=0", "device=cpu"]
 
 
@@ -75,7 +72,7 @@ OWN = {
     "raising": ("\ndef loss(o, t):\n    raise ValueError('odd\\nmore')\n", "train", 1, "failed with ValueError: odd"),
     "silent": ("\ndef loss(o, t):\n    raise ValueError\n", "train", 1, "failed with ValueError: no message"),
     "full": ("\ndef loss(o, t):\n    raise torch.cuda.OutOfMemoryError('7 GiB')\n", "train", 1,
-             "ran out of GPU memory at batch 2: set a smaller batch. 7 GiB"),
+             "ran out of memory at batch 4: set a smaller batch, or batch: auto to find one. 7 GiB"),
     "broken": ("\nimport does_not_exist\n", "train", 1, "failed with ModuleNotFoundError: No module named 'does_not_exist'"),
 }  # fmt: skip
 

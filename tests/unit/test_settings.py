@@ -59,7 +59,7 @@ def test_strings_of_the_command_line_become_what_they_mean(given: dict, key: str
     [
         ({"tol": 1}, "unknown key 'tol' (value 1): did you mean 'tool'?"),
         ({"ncu": {"sett": "full"}}, "unknown key 'ncu.sett' (value 'full'): did you mean 'set'?"),
-        ({"batch": "x"}, "batch = 'x' is a string, not integer or null"),
+        ({"batch": "x"}, "batch = 'x': valid are: auto or a whole number"),
         ({"ncu": {"launches": "distnct"}}, "ncu.launches = 'distnct': did you mean 'distinct'? or a whole number"),
         ({"ncu": {"launches": 0}}, "ncu.launches = 0 is too small: at least 1"),
         ({"ncu": {"set": "rofline"}}, "ncu.set = 'rofline': did you mean 'roofline'?"),
@@ -86,7 +86,7 @@ def test_a_mistake_is_one_line(given: dict, line: str) -> None:
 
 
 def test_models_by_name_group_variant_and_mapping() -> None:
-    assert config.select(config.normalise({"models": "classification,lstm@bf16"})) == ["mobilenetv2", "lstm@bf16"]
+    assert config.select(config.normalise({"models": "super-resolution,lstm@bf16"})) == ["srcnn", "srgan", "lstm@bf16"]
     mapped = config.normalise({"models": {"lstm": {"batch": 3}}})
     assert config.select(mapped) == ["lstm"] and mapped["settings"] == {"lstm": {"batch": 3}}
     with pytest.raises(ConfigError, match="did you mean 'unet'"):

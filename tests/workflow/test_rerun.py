@@ -28,6 +28,12 @@ def test_model_file_concerns_that_model(built: Project) -> None:
     assert rules(jobs) == {"time_training", "time_inference", "profile_torch", "export_torch", *AFTER_EXPORT}
 
 
+def test_what_models_of_a_task_share_concerns_those(built: Project) -> None:
+    path = "models/harness/tasks/segmentation.py"
+    built.write(path, built.read(path) + "\n# changed\n")
+    assert models(built.dry("all")) == {"unet"}
+
+
 def test_changed_model_is_made_again_and_then_done(built: Project) -> None:
     before = {path: (built.root / "results" / path).stat().st_mtime_ns for path in built.files()}
     built.write("models/unet.py", built.read("models/unet.py") + "\n# changed\n")

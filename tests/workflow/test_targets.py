@@ -4,7 +4,7 @@ import csv
 import io
 import re
 
-from tests.workflow.project import STANDINS, Project
+from tests.workflow.project import CHECKOUT, STANDINS, Project, rules
 
 RULE = re.compile(r"^(?:checkpoint|rule) (\w+):", re.MULTILINE)
 
@@ -92,3 +92,31 @@ def test_clean_after_ncu(ncu_built: Project) -> None:
 def test_clean_where_nothing_is(fresh: Project) -> None:
     fresh.snakemake("clean")
     assert not (fresh.root / "results").exists()
+
+
+def example() -> str:
+    """The model of one's own in the README."""
+    readme = (CHECKOUT / "README.md").read_text()
+    return readme.partition("```python\n")[2].partition("```")[0]
+
+
+def test_a_model_of_ones_own_is_a_file(fresh: Project) -> None:
+    assert 0 < len([line for line in example().splitlines() if line]) <= 10
+    fresh.write("models/mine.py", example())
+    fresh.snakemake("results/mine/train.torch.csv", "results/mine/inference.time.csv")
+    assert {"mine/train.torch.csv", "mine/inference.time.csv", "mine/weights.pt"} <= fresh.files()
+    assert "addmm" in fresh.read("results/mine/train.torch.csv")
+
+
+def test_a_model_of_ones_own_is_a_module(fresh: Project) -> None:
+    (fresh.root / "my").mkdir()
+    fresh.write("my/package.py", example())
+    own = ["--config", "models={mine: {module: my.package, batch: 5}}", "tool=torch"]
+    fresh.snakemake("all", *own)
+    rows = list(csv.DictReader(io.StringIO(fresh.read("results/tables/cells.csv"))))
+    assert [(row["model"], row["phase"], row["batch"]) for row in rows] == [
+        ("mine", "train", "5"),
+        ("mine", "inference", "5"),
+    ]
+    fresh.write("my/package.py", example().replace("256", "128"))
+    assert {"time_training", "time_inference", "profile_torch"} <= rules(fresh.dry("all", *own))

@@ -85,10 +85,8 @@ def resolved(wildcards, tool, phase):
 def sources(wildcards):
     """The files whose change means that a cell has to be collected again."""
     name, _ = settings.split_variant(wildcards.model)
-    harness = ("data.py", "loop.py", "ranges.py", "recorders.py", "windows.py")
-    paths = [*(registry.ZOO / "harness" / file for file in harness), MODELS[name].path]
     # Relative, so that a checkout can be moved.
-    return [os.path.relpath(path) for path in paths]
+    return [os.path.relpath(path) for path in registry.sources(MODELS[name])]
 
 
 def weights(wildcards):

@@ -35,10 +35,12 @@ class CollectError(RuntimeError):
 
 
 def environment(given: Mapping[str, str], extra: Sequence[str]) -> dict[str, str]:
-    """The part of an environment that a profiled process may see."""
-    return {
-        key: value for key, value in given.items() if key in NEEDED or key.startswith(NEEDED_PREFIXES) or key in extra
-    }
+    """The part of an environment that a profiled process may see.
+
+    It may write bytecode even where its parent may not: uncompiled, torch alone takes several times as long to import.
+    """
+    seen = {key for key in given if key in NEEDED or key.startswith(NEEDED_PREFIXES)} - {"PYTHONDONTWRITEBYTECODE"}
+    return {key: value for key, value in given.items() if key in seen or key in extra}
 
 
 def gpu_facts() -> dict[str, str] | None:

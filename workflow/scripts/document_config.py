@@ -26,11 +26,21 @@ Cores, GPUs, memory and partitions are no matter of configuration but of profile
 MODELS = """
 ## Models of your own
 
-A file in `models/`, or any importable module named in `settings`, is a model when it declares, as literals that can
-be read without importing torch, `GROUPS`, `SOURCE`, `PARAMETERS`, `SHAPE` and `WORKLOADS`, and defines `build(shape)`,
-`sample(shape, generator)`, `loss(outputs, target)` and `optimizer(parameters)`; `models/unet.py` shows all of them.
-`collate(samples)` and `transfer(batch, device)` may be defined too (`models/lstm.py`), and a module of the network
-that has a method `prepare` has it called after its weights were moved or loaded.
+A file in `models/`, or any importable module named in `models` or `settings`, is a model when it declares `WORKLOADS`
+and defines `build(shape)` and `sample(shape, generator)`; the README has an example of ten lines. Declarations are
+literals, so that they can be read without importing torch:
+
+| name | holds |
+|---|---|
+| `WORKLOADS` | by workload (`trimmed`, `reference`) and phase: `batch`, and shape parameters |
+| `SHAPE` | shape parameters of every workload; each is a setting of the model |
+| `GROUPS` | groups that the model is selected by |
+| `SOURCE`, `PARAMETERS` | where the architecture is published, and how many parameters it has |
+
+Functions that it may define besides, each with its default, are listed in `models/harness/interface.py`: `loss`,
+`optimizer`, `adapt`, `collate`, `transfer`, `infer`, `compiled`, and for training steps of its own `others`,
+`optimizers` and `training_step` (`models/srgan.py`). A module of the network that has a method `prepare` has it called
+after its weights were moved or loaded (`models/lstm.py`).
 
 ```yaml
 models: [mine]

@@ -1,0 +1,166 @@
+"""ResNet-DPED: a residual generator that turns a phone's photograph into a camera's, trained against a discriminator.
+
+Training updates the generator on content, texture, colour and total-variation loss, then the discriminator, which
+judges textures in grey; inference runs the generator alone.
+
+Parameters of the generator, from figure 4 (four residual blocks of two convolutions with batch norm, 64 maps):
+  first 9x9      9*9*3*64 + 64                     =  15_616
+  4 blocks       4*(2*(9*64*64 + 64) + 2*2*64)     = 296_448
+  two 3x3        2*(9*64*64 + 64)                  =  73_856
+  last 9x9       9*9*64*3 + 3                      =  15_555
+"""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss
+
+from models.harness.tasks import restoration
+from models.harness.tasks.adversarial import Features, frozen
+
+GROUPS = ("enhancement", "adversarial")
+SOURCE = "Ignatov et al. 2017, arXiv:1704.02470, figure 4; parameters of the generator derived in the file"
+PARAMETERS = 401_475
+SHAPE = {"scale": 1}
+WORKLOADS = {
+    "trimmed": {
+        "train": {"batch": 8, "size": 96},
+        "inference": {"batch": 8, "size": 256},
+    },
+    "reference": {
+        "train": {"batch": 15, "size": 128},
+        "inference": {"batch": 10, "size": 256},
+    },
+}
+# Section 3.1.5, and the blur of equation 2.
+TEXTURE_WEIGHT, COLOUR_WEIGHT, VARIATION_WEIGHT = 0.4, 0.1, 400.0
+BLUR_WIDTH, BLUR_AMPLITUDE, BLUR_SIGMA = 21, 0.053, 3.0
+
+
+class Block(nn.Module):
+    """Two convolutions with batch norm and ReLU, added to what went in."""
+
+    def __init__(self) -> None:
+        """64 maps in and out."""
+        super().__init__()
+        layers: list[nn.Module] = []
+        for _ in range(2):
+            layers += [nn.Conv2d(64, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(inplace=True)]
+        self.body = nn.Sequential(*layers)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Maps of the same size."""
+        return maps + self.body(maps)
+
+
+class Generator(nn.Sequential):
+    """From (batch, 3, size, size) to the same, a little beyond [0, 1] at most."""
+
+    def __init__(self) -> None:
+        """Layers as in figure 4."""
+        super().__init__(
+            nn.Conv2d(3, 64, 9, padding=4),
+            nn.ReLU(inplace=True),
+            *(Block() for _ in range(4)),
+            nn.Conv2d(64, 64, 3, padding=1),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(64, 64, 3, padding=1),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(64, 3, 9, padding=4),
+            nn.Tanh(),
+        )
+
+    def forward(self, image: Tensor) -> Tensor:
+        """The improved image."""
+        return 0.58 * super().forward(image) + 0.5
+
+
+def discriminator() -> nn.Module:
+    """From (batch, 1, size, size) to a score (batch, 1); pooled to the 7x7 maps of the paper's 100-pixel patches."""
+    layers: list[nn.Module] = [nn.Conv2d(1, 48, 11, 4, padding=5), nn.LeakyReLU(0.2, inplace=True)]
+    maps = 48
+    for wider, width, stride in ((128, 5, 2), (192, 3, 1), (192, 3, 1), (128, 3, 2)):
+        layers += [nn.Conv2d(maps, wider, width, stride, padding=width // 2), nn.LeakyReLU(0.2, inplace=True)]
+        layers += [nn.BatchNorm2d(wider)]
+        maps = wider
+    head = [nn.Linear(128 * 7 * 7, 1024), nn.LeakyReLU(0.2, inplace=True), nn.Linear(1024, 1)]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(7), nn.Flatten(), *head)
+
+
+class Blur(nn.Module):
+    """The Gaussian blur under which colours are compared."""
+
+    kernel: Tensor
+
+    def __init__(self) -> None:
+        """A kernel for each of three channels."""
+        super().__init__()
+        steps = torch.arange(BLUR_WIDTH) - BLUR_WIDTH // 2
+        bell = torch.exp(-steps.square() / (2 * BLUR_SIGMA))
+        self.register_buffer("kernel", (BLUR_AMPLITUDE * torch.outer(bell, bell)).expand(3, 1, -1, -1).clone())
+
+    def forward(self, image: Tensor) -> Tensor:
+        """The blurred image, without its margin."""
+        return nn.functional.conv2d(image, self.kernel, groups=3)
+
+
+def build(shape: SimpleNamespace) -> nn.Module:
+    """The generator with random weights."""
+    return Generator()
+
+
+def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """An image of low contrast, and the image, both (3, size, size)."""
+    return _dull(*restoration.sample(shape, generator))
+
+
+def adapt(raw: tuple[Any, Any], shape: SimpleNamespace) -> tuple[Tensor, Tensor]:
+    """The same of a PIL image."""
+    return _dull(*restoration.adapt(raw, shape))
+
+
+def _dull(_: Tensor, image: Tensor) -> tuple[Tensor, Tensor]:
+    return 0.25 + 0.5 * image, image
+
+
+def others(shape: SimpleNamespace) -> nn.Module:
+    """The discriminator, the features of the content loss, and the blur of the colour loss."""
+    return nn.ModuleDict({"discriminator": discriminator(), "features": Features("conv5_4"), "blur": Blur()})
+
+
+def optimizers(network: nn.Module, others: Any) -> Sequence[torch.optim.Optimizer]:
+    """Adam for generator and discriminator (section 3.3)."""
+    return [torch.optim.Adam(part.parameters(), lr=5e-4) for part in (network, others["discriminator"])]
+
+
+def variation(image: Tensor) -> Tensor:
+    """Mean squared difference of neighbouring pixels."""
+    down, right = image.diff(dim=2), image.diff(dim=3)
+    return down.square().mean() + right.square().mean()
+
+
+def training_step(trainer: Any, batch: tuple[Tensor, Tensor]) -> Tensor:
+    """Update the generator, then the discriminator; the generator's loss."""
+    dull, better = batch
+    judge, features, blur = (trainer.others[name] for name in ("discriminator", "features", "blur"))
+    generator_optimizer, judge_optimizer = trainer.optimizers
+    with frozen(judge):
+        with trainer.forward():
+            made = trainer.network(dull)
+            score = judge(made.mean(1, keepdim=True))
+        with trainer.loss():
+            loss = mse_loss(features(made)[0], features(better)[0])
+            loss = loss + TEXTURE_WEIGHT * binary_cross_entropy_with_logits(score, torch.ones_like(score))
+            loss = loss + COLOUR_WEIGHT * mse_loss(blur(made), blur(better))
+            loss = loss + VARIATION_WEIGHT * variation(made)
+        trainer.update(loss, generator_optimizer)
+    with trainer.forward():
+        real, fake = (judge(image.mean(1, keepdim=True)) for image in (better, made.detach()))
+    with trainer.loss():
+        judged = binary_cross_entropy_with_logits(real, torch.ones_like(real))
+        judged = judged + binary_cross_entropy_with_logits(fake, torch.zeros_like(fake))
+    trainer.update(judged, judge_optimizer)
+    return loss

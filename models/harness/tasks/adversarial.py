@@ -1,0 +1,47 @@
+"""What the generative adversarial models share: frozen VGG-19 features for content losses, and who learns when."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from torch import Tensor, nn
+
+
+class Features(nn.Module):
+    """VGG-19's maps after the convolutions of these names, such as conv5_4, frozen.
+
+    Weights are random, as everywhere in the zoo: the work is the same, and nothing is downloaded.
+    """
+
+    # Index of each convolution in torchvision's vgg19().features, by the paper's name (block_number).
+    CONVOLUTIONS: Mapping[str, int] = {
+        "conv1_1": 0, "conv2_1": 5, "conv3_1": 10, "conv4_1": 19, "conv5_1": 28, "conv5_4": 34,
+    }  # fmt: skip
+
+    def __init__(self, *names: str) -> None:
+        """names: convolutions, in order of depth."""
+        super().__init__()
+        from torchvision.models import vgg19
+
+        ends = [self.CONVOLUTIONS[name] + 2 for name in names]  # With the ReLU that follows.
+        layers = vgg19(weights=None, init_weights=False).features
+        starts = [0, *ends]
+        self.parts = nn.ModuleList(layers[start:end] for start, end in zip(starts, ends, strict=False))
+        self.requires_grad_(False)
+
+    def forward(self, image: Tensor) -> list[Tensor]:
+        """Each map of (batch, 3, height, width)."""
+        maps = []
+        for part in self.parts:
+            image = part(image)
+            maps.append(image)
+        return maps
+
+
+@contextmanager
+def frozen(network: nn.Module) -> Iterator[None]:
+    """While it is frozen, gradients pass through a network and stay out of its weights."""
+    network.requires_grad_(False)
+    try:
+        yield
+    finally:
+        network.requires_grad_(True)

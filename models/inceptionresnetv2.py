@@ -1,0 +1,30 @@
+"""Inception-ResNet-V2: Inception blocks with scaled residuals."""
+
+from types import SimpleNamespace
+
+from timm.models.inception_resnet_v2 import InceptionResnetV2
+from torch import nn
+
+from models.harness.tasks.classification import adapt, sample
+
+GROUPS = ("classification",)
+SOURCE = (
+    "Szegedy et al. 2016, arXiv:1602.07261, figure 15; parameters as Keras Applications lists them for 1000 classes"
+)
+PARAMETERS = 55_873_736
+SHAPE = {"classes": 1000}
+WORKLOADS = {
+    "trimmed": {
+        "train": {"batch": 8, "size": 299},
+        "inference": {"batch": 8, "size": 299},
+    },
+    "reference": {
+        "train": {"batch": 8, "size": 346, "classes": 1001},
+        "inference": {"batch": 10, "size": 346, "classes": 1001},
+    },
+}
+
+
+def build(shape: SimpleNamespace) -> nn.Module:
+    """The network with random weights; it takes images from 75 pixels on."""
+    return InceptionResnetV2(num_classes=shape.classes)

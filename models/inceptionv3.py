@@ -1,0 +1,40 @@
+"""Inception-V3: factorised convolutions, and an auxiliary classifier while training."""
+
+from types import SimpleNamespace
+
+from torch import Tensor, nn
+from torchvision.models import inception_v3
+
+from models.harness.tasks.classification import adapt, sample
+
+GROUPS = ("classification",)
+SOURCE = (
+    "Szegedy et al. 2015, arXiv:1512.00567, table 1; parameters as torchvision counts them for 1000 classes, the "
+    "auxiliary classifier included"
+)
+PARAMETERS = 27_161_264
+SHAPE = {"classes": 1000, "auxiliary": True}
+WORKLOADS = {
+    "trimmed": {
+        "train": {"batch": 8, "size": 299},
+        "inference": {"batch": 8, "size": 299},
+    },
+    "reference": {
+        "train": {"batch": 20, "size": 346, "classes": 1001},
+        "inference": {"batch": 20, "size": 346, "classes": 1001},
+    },
+}
+AUXILIARY_WEIGHT = 0.3  # As in the paper that introduced them, arXiv:1409.4842, section 5.
+
+
+def build(shape: SimpleNamespace) -> nn.Module:
+    """The network with random weights; without the auxiliary classifier it takes images from 75 pixels on."""
+    return inception_v3(weights=None, init_weights=False, num_classes=shape.classes, aux_logits=shape.auxiliary)
+
+
+def loss(outputs: Tensor | tuple[Tensor, Tensor], target: Tensor) -> Tensor:
+    """Cross-entropy of the class scores, and of the auxiliary ones where there are any."""
+    if isinstance(outputs, Tensor):
+        return nn.functional.cross_entropy(outputs, target)
+    scores, auxiliary = (nn.functional.cross_entropy(part, target) for part in outputs)
+    return scores + AUXILIARY_WEIGHT * auxiliary

@@ -1,0 +1,28 @@
+"""Inception-V4: a deeper stem, and Inception and reduction blocks without residuals."""
+
+from types import SimpleNamespace
+
+from timm.models.inception_v4 import InceptionV4
+from torch import nn
+
+from models.harness.tasks.classification import adapt, sample
+
+GROUPS = ("classification",)
+SOURCE = "Szegedy et al. 2016, arXiv:1602.07261, figure 9; parameters as timm's results list them (42.68 M)"
+PARAMETERS = 42_680_000
+SHAPE = {"classes": 1000}
+WORKLOADS = {
+    "trimmed": {
+        "train": {"batch": 8, "size": 299},
+        "inference": {"batch": 8, "size": 299},
+    },
+    "reference": {
+        "train": {"batch": 10, "size": 346, "classes": 1001},
+        "inference": {"batch": 10, "size": 346, "classes": 1001},
+    },
+}
+
+
+def build(shape: SimpleNamespace) -> nn.Module:
+    """The network with random weights; it takes images from 75 pixels on."""
+    return InceptionV4(num_classes=shape.classes)
