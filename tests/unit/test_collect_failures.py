@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from workflow.scripts import collect
+from workflow.scripts.lib import gpus
 
 PROJECT = Path(__file__).parents[2]
 STANDINS = PROJECT / "tests/tools/standins"
@@ -93,7 +94,7 @@ def test_gpu_facts_are_of_a_visible_gpu(monkeypatch: pytest.MonkeyPatch, visible
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert (collect.gpu_facts() or {}).get("gpu") == name
+    assert [gpu["gpu"] for gpu in gpus.visible(os.environ)] == [name] * (name is not None)
 
 
 @pytest.mark.parametrize("body", ["echo 'No devices were found'", "exit 9", "true"])
@@ -101,7 +102,7 @@ def test_no_gpu_facts_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{body}\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    assert collect.gpu_facts() is None
+    assert gpus.visible(os.environ) == []
 
 
 def test_commit_is_that_of_the_checkout_and_empty_elsewhere(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_tool_on_the_command_line(untouched: Project, given: str, expected: set[
     [
         ("models=lstm", {"lstm"}),
         ("models=unet,lstm@bf16", {"unet", "lstm@bf16"}),
-        ("models=recurrent", {"lstm"}),
+        ("models=recurrent", {"gnmt", "lstm", "pixelrnn"}),
         ("models={unet: {batch: 2}}", {"unet"}),
     ],
 )

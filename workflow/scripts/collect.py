@@ -10,12 +10,14 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from workflow.scripts.lib import diagnose, nsys
+from workflow.scripts.lib import diagnose, gpu_slots, gpus, nsys
 from workflow.scripts.lib.schema import ConfigError
 
 # Reports embed the environment of the process, so it sees only what it needs.
@@ -41,25 +43,6 @@ def environment(given: Mapping[str, str], extra: Sequence[str]) -> dict[str, str
     """
     seen = {key for key in given if key in NEEDED or key.startswith(NEEDED_PREFIXES)} - {"PYTHONDONTWRITEBYTECODE"}
     return {key: value for key, value in given.items() if key in seen or key in extra}
-
-
-def gpu_facts() -> dict[str, str] | None:
-    """Name, driver, UUID and memory of the first visible GPU, by nvidia-smi; None where there is no GPU."""
-    if not shutil.which("nvidia-smi"):
-        return None
-    fields = {"gpu": "name", "driver": "driver_version", "gpu_uuid": "uuid", "gpu_memory": "memory.total"}
-    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if listed is not None and not listed.strip():
-        return None  # CUDA takes an empty list for: no GPU.
-    visible = (listed or "").split(",")[0].strip()
-    command = ["nvidia-smi", f"--query-gpu={','.join(fields.values())}", "--format=csv,noheader"]
-    answer = subprocess.run(
-        command + ([f"--id={visible}"] if visible else []), capture_output=True, text=True, check=False
-    )
-    first = answer.stdout.strip().splitlines()[:1]
-    if answer.returncode or not first or "No devices" in first[0]:
-        return None
-    return dict(zip(fields, (part.strip() for part in first[0].split(",")), strict=False))
 
 
 def version(tool: str) -> str | None:
@@ -117,6 +100,14 @@ def run(command: Sequence[str], log: Path, env: Mapping[str, str]) -> int:
                     process.kill()
 
 
+def own_gpus(words: Sequence[str], found: Sequence[Mapping[str, str]]) -> AbstractContextManager[list[str]]:
+    """One of the GPUs, held while the body runs; none where there is none. Says so where it has to wait for one."""
+    if not words:
+        return nullcontext([])
+    uuids = [gpu["gpu_uuid"] for gpu in found]
+    return gpu_slots.taken(1, words, uuids, lambda line: print(f"profzoo: {line}", file=sys.stderr, flush=True))
+
+
 def collect(options: argparse.Namespace) -> None:
     """Run the command and leave its sidecar.
 
@@ -124,12 +115,17 @@ def collect(options: argparse.Namespace) -> None:
         CollectError, ConfigError: the tool is not there, failed, or left nothing.
     """
     job = json.loads(options.job)
-    tool, gpu = job["tool"], gpu_facts()
-    command = prepare(tool, options.command, gpu is not None and job["cell"]["device"] != "cpu")
+    tool, found = job["tool"], gpus.present()
+    words = gpus.candidates(os.environ, found) if job["cell"]["device"] != "cpu" else []
+    command = prepare(tool, options.command, bool(words))
     options.sidecar.unlink(missing_ok=True)
-    started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
-    code = run(command, options.log, environment(os.environ, job["environment"]))
-    wall = time.monotonic() - clock
+    env = environment(os.environ, job["environment"])
+    with own_gpus(words, found) as mine, tempfile.TemporaryDirectory(prefix="profzoo-") as scratch:
+        # ncu waits for others at a lock in TMPDIR, which jobs on different GPUs need not do.
+        env |= {"TMPDIR": scratch} | ({"CUDA_VISIBLE_DEVICES": ",".join(mine)} if mine else {})
+        started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
+        code = run(command, options.log, env)
+        wall = time.monotonic() - clock
     printed = options.log.read_text(errors="replace")
     if code:
         reason = diagnose.cause(printed) or f"{command[0]} ended with exit code {code}"
@@ -142,7 +138,7 @@ def collect(options: argparse.Namespace) -> None:
     sidecar = {
         **job,
         "command": list(command),
-        **(gpu or {}),
+        **(gpus.named(mine[0], found) if mine else {}),
         **facts,
         "tool_version": version(tool) or f"torch {facts['torch']}",
         **commit(Path(__file__).parents[2]),

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from workflow.scripts.collect import INSTALL, gpu_facts, version
-from workflow.scripts.lib import diagnose
+from workflow.scripts.collect import INSTALL, version
+from workflow.scripts.lib import diagnose, gpus
 
 TORCH = (
     "import torch; print(torch.__version__, torch.version.cuda, torch.cuda.is_available(), torch.cuda.device_count())"
@@ -31,8 +31,8 @@ class Finding:
 
 def check_gpu() -> Finding:
     """Whether the driver shows a GPU."""
-    if facts := gpu_facts():
-        return Finding("GPU", f"{facts['gpu']}, {facts['gpu_memory']}")
+    if visible := gpus.visible(os.environ):
+        return Finding("GPU", "; ".join(f"{gpu['gpu']}, {gpu['gpu_memory']}" for gpu in visible))
     hint = "nvidia-smi is not on PATH" if not shutil.which("nvidia-smi") else "nvidia-smi shows none"
     return Finding(
         "GPU", f"none ({hint})", "run on a machine with an NVIDIA GPU, or profile on the CPU with tool=torch"
@@ -41,8 +41,8 @@ def check_gpu() -> Finding:
 
 def check_driver() -> Finding:
     """The driver's version."""
-    if facts := gpu_facts():
-        return Finding("driver", facts["driver"])
+    if visible := gpus.visible(os.environ):
+        return Finding("driver", visible[0]["driver"])
     return Finding("driver", "none", "install the NVIDIA driver where there is a GPU")
 
 
@@ -73,7 +73,7 @@ def check_tool(name: str) -> Finding:
 def check_counters() -> Finding:
     """Whether ncu may read performance counters, by profiling one small kernel."""
     name = "counters"
-    if not shutil.which("ncu") or gpu_facts() is None:
+    if not shutil.which("ncu") or not gpus.visible(os.environ):
         return Finding(name, "not checked, which takes ncu and a GPU", "see ncu and GPU above")
     with tempfile.TemporaryDirectory() as folder:
         words = ["ncu", "--clock-control", "none", "--metrics", "gpu__time_duration.sum", "--launch-count", "1"]

@@ -1,0 +1,45 @@
+"""A run that is cut off keeps what it has, leaves nothing half-written, and goes on from there."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.workflow.project import Project
+
+FIRST, SECOND = "results/lstm/train.time.csv", "results/lstm/inference.time.csv"
+# An inference long enough to be cut off, as long as a variable asks for it.
+SLOW = """
+import os, time
+def infer(network, inputs):
+    time.sleep(float(os.environ.get("PYTHON_TEST_PAUSE", "0")))
+    return network(inputs)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_run_that_was_cut_off_goes_on(fresh: Project, number: signal.Signals) -> None:
+    fresh.write("models/lstm.py", fresh.read("models/lstm.py") + SLOW)
+    words = [FIRST, SECOND, "--configfile", "tiny.yaml"]
+    environment = fresh.environment() | {"PYTHON_TEST_PAUSE": "60"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "snakemake", *words],
+        cwd=fresh.root, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    log = fresh.root / "results/logs/lstm/inference.time.log"
+    deadline = time.monotonic() + 60
+    while not log.exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert log.exists() and process.poll() is None
+    made = (fresh.root / FIRST).stat().st_mtime_ns
+    os.killpg(process.pid, number)
+    assert process.wait(timeout=30) != 0
+    assert not (fresh.root / SECOND).exists()
+    if number == signal.SIGKILL:
+        fresh.snakemake("--unlock")
+    assert {job.rule for job in fresh.dry(FIRST, SECOND)} == {"time_inference"}
+    fresh.snakemake(FIRST, SECOND)
+    assert (fresh.root / SECOND).exists() and (fresh.root / FIRST).stat().st_mtime_ns == made
