@@ -62,7 +62,9 @@ def test_ncu_metrics_that_the_gpu_does_not_have_are_named(tmp_path: Path, record
 
 
 def test_nsys(tmp_path: Path, recording: Callable) -> None:
-    export_nsys.main(str(recording("nsys/train.sqlite")), sidecar(tmp_path), str(tmp_path / "o.csv"))
+    export_nsys.main(
+        str(recording("nsys/train.sqlite")), sidecar(tmp_path), str(tmp_path / "o.csv"), str(tmp_path / "s.csv")
+    )
     table = pd.read_csv(tmp_path / "o.csv")
     assert list(table.columns) == nsys_tables.COLUMNS and table["launches"].sum() == 4750
 
@@ -74,11 +76,11 @@ def test_nsys_without_launches_is_right_on_a_cpu_only(tmp_path: Path, device: st
         database.execute("CREATE TABLE StringIds (id, value)")
     facts = sidecar(tmp_path, device_type=device)
     if device == "cpu":
-        export_nsys.main(str(path), facts, str(csv))
+        export_nsys.main(str(path), facts, str(csv), str(tmp_path / "s.csv"))
         assert csv.read_text() == ",".join(nsys_tables.COLUMNS) + "\n"
     else:
         with pytest.raises(DataError, match=r"a\.sqlite holds no kernel launch although the cell ran on a GPU"):
-            export_nsys.main(str(path), facts, str(csv))
+            export_nsys.main(str(path), facts, str(csv), str(tmp_path / "s.csv"))
 
 
 def torch_files(folder: Path, recording: Callable) -> tuple[str, str, str]:
@@ -129,10 +131,16 @@ def test_tables_across_cells(tmp_path: Path, recording: Callable) -> None:
     run |= {"peak_memory_bytes": 2**40, "peak_rss_bytes": 1, "device": "NVIDIA H200", "started": "2026-11-20T01:00:00"}
     shutil.copy(sidecar(tmp_path, cell=cell, **run), folder / "s.json")
     (folder / "train.time.csv").write_text("step,wall_ns,gpu_ns,items\n0,1,2,8\n1,3,4,8\n")
-    export_nsys.main(str(recording("nsys/train.sqlite")), str(folder / "s.json"), str(folder / "train.nsys.csv"))
+    export_nsys.main(
+        str(recording("nsys/train.sqlite")),
+        str(folder / "s.json"),
+        str(folder / "train.nsys.csv"),
+        str(folder / "train.nsys-steps.csv"),
+    )
     inputs = {tool: [str(folder / f"train.{tool}.csv")] for tool in ("time", "nsys")}
     inputs |= {f"{tool}_sidecar": [str(folder / "s.json")] for tool in ("time", "nsys")}
-    outputs = {name: str(tmp_path / f"{name}.csv") for name in ("cells", "kernels", "ranges", "agreement")}
+    inputs["nsys_steps"] = [str(folder / "train.nsys-steps.csv")]
+    outputs = {name: str(tmp_path / f"{name}.csv") for name in ("cells", "kernels", "ranges", "steps", "agreement")}
     tabulate.main(inputs, outputs)
     tables = {name: pd.read_csv(path) for name, path in outputs.items()}
     assert tables["cells"].loc[0, ["model", "phase", "peak_memory_bytes"]].tolist() == ["mobilenetv2", "train", 2**40]
@@ -141,3 +149,7 @@ def test_tables_across_cells(tmp_path: Path, recording: Callable) -> None:
         {"backward": 249, "forward": 206, "optimizer": 20}
     )
     assert tables["agreement"].loc[0, "nsys_launches"] == pytest.approx(475)
+    steps = tables["steps"].iloc[0]
+    assert (steps["model"], steps["step_ns"], steps["launches"]) == ("mobilenetv2", 5e8, 475)
+    assert steps["busy_share"] == pytest.approx(steps["busy_ns"] / 5e8)
+    assert steps["nsys_busy_share"] == pytest.approx(steps["busy_ns"] / steps["wall_ns"])

@@ -97,7 +97,8 @@ def test_the_largest_configuration_survives_packing(tmp_path: Path) -> None:
 
 
 def test_ranges_of_the_window(recording) -> None:
-    found = nsys_tables.range_durations(recording("nsys/train.sqlite"), ("step", *PARTS))
+    with nsys_tables.opened(recording("nsys/train.sqlite")) as (database, tables):
+        found = nsys_tables.ranges_of(database, tables, ("step", *PARTS))
     assert found["name"].value_counts().to_dict() == {"step": 10, "forward": 10, "backward": 10, "optimizer": 10}
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from tests.conftest import DATA
-from workflow.scripts.lib import ncu_tables, nsys_tables, torch_tables
+from workflow.scripts.lib import ncu_tables, nsys_steps, nsys_tables, torch_tables
 from workflow.scripts.lib.files import DataError
 
 LAMBDA = "at::native::f(at::T &)::[lambda() (instance 3)]::operator ()() const::[lambda(float) (instance 1)]"
@@ -125,7 +125,7 @@ def test_statistics_are_those_of_the_launches(recording: Callable) -> None:
     assert (row["median_ns"], row["std_ns"]) == (ns.median(), pytest.approx(ns.std(ddof=0)))
 
 
-@pytest.mark.parametrize("kind", [nsys_tables.summarise, lambda path: nsys_tables.range_durations(path, ("step",))])
+@pytest.mark.parametrize("kind", [nsys_tables.summarise, nsys_steps.where_time_goes])
 def test_an_export_that_is_cut_off_is_named(tmp_path: Path, recording: Callable, kind: Callable) -> None:
     path = tmp_path / "cut.sqlite"
     path.write_bytes(recording("nsys/train.sqlite").read_bytes()[:200_000])

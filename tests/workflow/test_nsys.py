@@ -72,9 +72,18 @@ def ranges(project: Project) -> list[tuple[str, int, int, int]]:
         return database.execute(f"{NVTX} WHERE end IS NOT NULL ORDER BY start").fetchall()
 
 
+def test_where_the_steps_of_a_cpu_go(nsys_built: Project) -> None:
+    (row,) = csv.DictReader(io.StringIO(nsys_built.read("results/lstm/train.nsys-steps.csv")))
+    seen = {key: float(value) for key, value in row.items() if value}
+    assert seen["steps"] == STEPS - 1 and seen["launches"] == seen["busy_ns"] == 0
+    assert seen["idle_host_ns"] + seen["idle_input_ns"] == pytest.approx(seen["wall_ns"])
+    parts = sum(seen[f"cpu_{part}_ns"] for part in ("data", "transfer", "forward", "loss", "backward", "optimizer"))
+    assert 0.5 * seen["wall_ns"] < parts <= seen["wall_ns"]
+
+
 def test_nothing_but_the_files_of_the_design(nsys_built: Project) -> None:
     reports = {f"lstm/train.nsys/{report}.csv" for report in REPORTS}
-    traces = {f"lstm/train.{end}" for end in ("nsys-rep", "nsys-rep.json", "nsys.sqlite", "nsys.csv")}
+    traces = {f"lstm/train.{end}" for end in ("nsys-rep", "nsys-rep.json", "nsys.sqlite", "nsys.csv", "nsys-steps.csv")}
     assert nsys_built.files() == reports | traces
 
 

@@ -10,6 +10,7 @@ rule tabulate:
         cells="<results>/tables/cells.csv",
         kernels="<results>/tables/kernels.csv",
         ranges="<results>/tables/ranges.csv",
+        steps="<results>/tables/steps.csv",
         agreement="<results>/tables/agreement.csv",
     log:
         "<logs>/tables/tabulate.log",

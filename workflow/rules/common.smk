@@ -117,16 +117,20 @@ def cells(pattern, **more):
 
 def tabulated():
     """The inputs of the tables, by tool, each with its sidecars in the same order."""
+    census = f"{{phase}}.ncu.{ncu.CENSUS}.csv"
     patterns = {
-        "time": ("{phase}.time.csv", "{phase}.time.csv.json"),
-        "nsys": ("{phase}.nsys.csv", "{phase}.nsys-rep.json"),
-        "torch": ("{phase}.torch.csv", "{phase}.trace.json.gz.json"),
-        "ncu": (f"{{phase}}.ncu.{ncu.CENSUS}.csv", f"{{phase}}.ncu.{ncu.CENSUS}.csv.json"),
+        "time": {"time": "{phase}.time.csv", "time_sidecar": "{phase}.time.csv.json"},
+        "nsys": {
+            "nsys": "{phase}.nsys.csv",
+            "nsys_steps": "{phase}.nsys-steps.csv",
+            "nsys_sidecar": "{phase}.nsys-rep.json",
+        },
+        "torch": {"torch": "{phase}.torch.csv", "torch_sidecar": "{phase}.trace.json.gz.json"},
+        "ncu": {"ncu": census, "ncu_sidecar": f"{census}.json"},
     }
     files = {}
     for tool in ("time", *TOOLS):
-        for key, pattern in zip((tool, f"{tool}_sidecar"), patterns[tool]):
-            files[key] = cells(f"<results>/{{model}}/{pattern}")
+        files |= {key: cells(f"<results>/{{model}}/{pattern}") for key, pattern in patterns[tool].items()}
     return files
 
 

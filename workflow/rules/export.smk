@@ -64,13 +64,16 @@ rule print_ncu_details:
 
 
 rule export_nsys:
-    """Export an nsys trace: a row a launch configuration and range."""
+    """Export an nsys trace: a row a launch configuration and range, and where the window's time goes."""
     input:
         source("lib/nsys_tables.py"),
+        source("lib/nsys_steps.py"),
+        source("lib/intervals.py"),
         sqlite="<results>/{model}/{phase}.nsys.sqlite",
         sidecar="<results>/{model}/{phase}.nsys-rep.json",
     output:
         csv="<results>/{model}/{phase}.nsys.csv",
+        steps="<results>/{model}/{phase}.nsys-steps.csv",
     log:
         "<logs>/{model}/{phase}.nsys.export.log",
     script:

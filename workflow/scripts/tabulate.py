@@ -33,6 +33,8 @@ def main(inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, str]) -> Non
     write_csv(cells, outputs["cells"])
     write_csv(kernels, outputs["kernels"])
     write_csv(cell_tables.ranges(traced), outputs["ranges"])
+    parts = [(cell_tables.cell_of(table), pd.read_csv(table)) for table in inputs.get("nsys_steps", [])]
+    write_csv(cell_tables.steps(cells, parts), outputs["steps"])
     write_csv(cell_tables.agreement(cells, kernels, walls), outputs["agreement"])
 
 

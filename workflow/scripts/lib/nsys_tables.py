@@ -50,11 +50,11 @@ def summarise(path: str | Path) -> pd.DataFrame:
     Raises:
         DataError: the file is no export of nsys.
     """
-    with _opened(path) as (database, tables):
+    with opened(path) as (database, tables):
         if "CUPTI_ACTIVITY_KIND_KERNEL" not in tables:
             return pd.DataFrame(columns=COLUMNS)
         packed, launched, process, duration = _launches(database, "CUPTI_ACTIVITY_KIND_RUNTIME" in tables)
-        ranges = _ranges(launched, process, _parts(database, tables, PARTS))
+        ranges = _ranges(launched, process, ranges_of(database, tables, PARTS))
         names = dict(database.execute("SELECT id, value FROM StringIds").fetchall())
         shown = database.execute(
             "SELECT DISTINCT mangledName, demangledName, shortName FROM CUPTI_ACTIVITY_KIND_KERNEL"
@@ -78,14 +78,9 @@ def summarise(path: str | Path) -> pd.DataFrame:
     return table.sort_values(["total_ns", "mangled"], ascending=[False, True])[COLUMNS].reset_index(drop=True)
 
 
-def range_durations(path: str | Path, names: tuple[str, ...]) -> pd.DataFrame:
-    """The window's ranges of these names (step, forward, ...) on the CPU: name, start and end in ns, process."""
-    with _opened(path) as (database, tables):
-        return _parts(database, tables, names)
-
-
 @contextmanager
-def _opened(path: str | Path) -> Iterator[tuple[sqlite3.Connection, set[str]]]:
+def opened(path: str | Path) -> Iterator[tuple[sqlite3.Connection, set[str]]]:
+    """An export for reading, and the names of its tables; DataError where it is none."""
     try:
         database = sqlite3.connect(f"file:{urllib.parse.quote(str(path))}?mode=ro", uri=True)
     except sqlite3.OperationalError as error:
@@ -126,8 +121,8 @@ def _launches(database: sqlite3.Connection, calls: bool) -> tuple[list[np.ndarra
     return [table[:, index] for index in range(len(columns))], table[:, -3], table[:, -2], table[:, -1]
 
 
-def _parts(database: sqlite3.Connection, tables: set[str], names: tuple[str, ...]) -> pd.DataFrame:
-    """Name, start, end and process of the domain's push/pop ranges of these names, by start."""
+def ranges_of(database: sqlite3.Connection, tables: set[str], names: tuple[str, ...]) -> pd.DataFrame:
+    """The domain's ranges of these names (step, forward, ...) on the CPU: name, start, end in ns, process; by start."""
     columns = ["name", "start", "end", "process", "domain"]
     if "NVTX_EVENTS" not in tables:
         return pd.DataFrame(columns=columns)

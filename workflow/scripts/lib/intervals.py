@@ -1,0 +1,47 @@
+"""Arithmetic on sets of intervals: arrays (n, 2) of int64, start and end in ns, sorted and without overlap."""
+
+import numpy as np
+
+
+def union(*parts: np.ndarray) -> np.ndarray:
+    """What any of them covers; parts: arrays (n, 2) in any order, overlapping or empty."""
+    spans = np.concatenate([np.asarray(part, dtype=np.int64).reshape(-1, 2) for part in parts])
+    spans = spans[spans[:, 1] > spans[:, 0]]
+    if not len(spans):
+        return spans
+    spans = spans[np.argsort(spans[:, 0], kind="stable")]
+    reached = np.maximum.accumulate(spans[:, 1])
+    begins = np.concatenate(([True], spans[1:, 0] > reached[:-1]))
+    return np.column_stack((spans[begins, 0], reached[np.append(begins[1:], True)]))
+
+
+def total(spans: np.ndarray) -> int:
+    """Length in ns."""
+    return int((spans[:, 1] - spans[:, 0]).sum())
+
+
+def subtract(spans: np.ndarray, away: np.ndarray) -> np.ndarray:
+    """What the first set covers and the second does not."""
+    if not len(spans) or not len(away):
+        return spans
+    return intersect(spans, _complement(away, int(spans[0, 0]), int(spans[-1, 1])))
+
+
+def intersect(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """What both cover."""
+    if not len(first) or not len(second):
+        return np.empty((0, 2), dtype=np.int64)
+    # Each of `first` meets those of `second` that end after it begins and begin before it ends.
+    low = np.searchsorted(second[:, 1], first[:, 0], side="right")
+    high = np.searchsorted(second[:, 0], first[:, 1], side="left")
+    counts = np.maximum(high - low, 0)
+    mine = np.repeat(np.arange(len(first)), counts)
+    offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    theirs = np.repeat(low, counts) + offsets
+    starts = np.maximum(first[mine, 0], second[theirs, 0])
+    return np.column_stack((starts, np.minimum(first[mine, 1], second[theirs, 1])))
+
+
+def _complement(spans: np.ndarray, start: int, end: int) -> np.ndarray:
+    gaps = np.column_stack((np.append(start, spans[:, 1]), np.append(spans[:, 0], end)))
+    return gaps[gaps[:, 1] > gaps[:, 0]]
