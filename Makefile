@@ -41,5 +41,5 @@ docs: $(READY)  ## config/README.md from the schema, docs/zoo.md from the models
 	python -m workflow.scripts.document_zoo docs/zoo.md
 
 lock: $(READY)  ## requirements.lock from pyproject.toml
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --group dev \
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra cluster --group dev \
 	  --custom-compile-command 'make lock' pyproject.toml --output-file requirements.lock
