@@ -140,7 +140,9 @@ def test_tables_across_cells(tmp_path: Path, recording: Callable) -> None:
     inputs = {tool: [str(folder / f"train.{tool}.csv")] for tool in ("time", "nsys")}
     inputs |= {f"{tool}_sidecar": [str(folder / "s.json")] for tool in ("time", "nsys")}
     inputs["nsys_steps"] = [str(folder / "train.nsys-steps.csv")]
-    outputs = {name: str(tmp_path / f"{name}.csv") for name in ("cells", "kernels", "ranges", "steps", "agreement")}
+    outputs = {
+        name: str(tmp_path / f"{name}.csv") for name in ("cells", "kernels", "ranges", "steps", "agreement", "coverage")
+    }
     tabulate.main(inputs, outputs)
     tables = {name: pd.read_csv(path) for name, path in outputs.items()}
     assert tables["cells"].loc[0, ["model", "phase", "peak_memory_bytes"]].tolist() == ["mobilenetv2", "train", 2**40]

@@ -131,6 +131,8 @@ def tabulated():
     files = {}
     for tool in ("time", *TOOLS):
         files |= {key: cells(f"<results>/{{model}}/{pattern}") for key, pattern in patterns[tool].items()}
+    if {"ncu", "nsys"} <= set(TOOLS):
+        files["coverage"] = cells(f"<results>/{{model}}/{{phase}}.ncu.{config['ncu']['set']}.coverage.csv")
     return files
 
 

@@ -1,6 +1,7 @@
 """Makes the tables across the zoo from every exported cell."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -35,6 +36,11 @@ def main(inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, str]) -> Non
     write_csv(cell_tables.ranges(traced), outputs["ranges"])
     parts = [(cell_tables.cell_of(table), pd.read_csv(table)) for table in inputs.get("nsys_steps", [])]
     write_csv(cell_tables.steps(cells, parts), outputs["steps"])
+    compared = [
+        (cell_tables.cell_of(table), Path(table).name.split(".")[2], pd.read_csv(table))
+        for table in inputs.get("coverage", [])
+    ]
+    write_csv(cell_tables.coverages(compared), outputs["coverage"])
     write_csv(cell_tables.agreement(cells, kernels, walls), outputs["agreement"])
 
 

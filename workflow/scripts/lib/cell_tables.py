@@ -6,6 +6,8 @@ from typing import Any
 
 import pandas as pd
 
+from workflow.scripts.lib import coverage
+
 CELL = ["model", "phase"]
 GPU_TIME = "gpu__time_duration.sum"
 TOOLS = ("nsys", "torch", "ncu")
@@ -126,6 +128,26 @@ def steps(baseline: pd.DataFrame, traced: Iterable[tuple[Mapping[str, str], pd.D
     table["nsys_busy_share"] = table["busy_ns"] / table["wall_ns"]
     leading = [*CELL, "process", "steps", "step_ns", "busy_share", "nsys_busy_share"]
     return table[[*leading, *(name for name in table.columns if name not in leading)]]
+
+
+def coverages(compared: Iterable[tuple[Mapping[str, str], str, pd.DataFrame]]) -> pd.DataFrame:
+    """A row a cell and section set: how much of what nsys traced ncu profiled, as lib/coverage says.
+
+    compared: cell, name of the section set, rows of its coverage.csv.
+    """
+    rows = [{**cell, "set": name, **coverage.summary(table)} for cell, name, table in compared]
+    columns = [
+        *CELL,
+        "set",
+        "configurations",
+        "covered",
+        "coverage",
+        "time_coverage",
+        "extra",
+        "other_choice",
+        "missing",
+    ]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def agreement(

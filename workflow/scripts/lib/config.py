@@ -96,7 +96,17 @@ def check_targets(words: Sequence[str], results: str, config: Mapping[str, Any])
         if phase not in settings.PHASES:
             raise ConfigError(f"target '{target}': unknown phase '{phase}'; {suggest(phase, settings.PHASES)}")
         endings = ("csv", "json", "ncu-rep", "nsys-rep", "sqlite", "gz", "trace")
-        known = [*config["ncu"]["sets"], "ncu", "ncu-details", "nsys", "nsys-steps", "torch", "time", *endings]
+        known = [
+            *config["ncu"]["sets"],
+            "ncu",
+            "ncu-details",
+            "nsys",
+            "nsys-steps",
+            "coverage",
+            "torch",
+            "time",
+            *endings,
+        ]
         for part in rest:
             if part not in known:
                 raise ConfigError(f"target '{target}': no tool, section set or file '{part}'; {suggest(part, known)}")

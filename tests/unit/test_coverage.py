@@ -1,0 +1,67 @@
+"""lib/coverage: nothing that ncu missed goes unnamed."""
+
+from collections.abc import Callable
+
+import pandas as pd
+import pytest
+
+from workflow.scripts.lib import coverage, ncu_tables, nsys_tables
+
+
+def rows(*launches: tuple, **columns: list) -> pd.DataFrame:
+    """Configurations (mangled, grid_x) of 32 threads."""
+    table = pd.DataFrame(launches, columns=["mangled", "grid_x"])
+    fixed = dict.fromkeys(coverage.KEYS[2:], 1) | {"block_x": 32, "smem_static_bytes": 0, "smem_dynamic_bytes": 0}
+    return table.assign(**fixed, kernel=table["mangled"] + "()", function=table["mangled"], **columns)
+
+
+NSYS = rows(
+    ("a", 1), ("a", 1), ("a", 2), ("b", 1), ("c", 1),
+    launches=[10, 10, 5, 4, 1], total_ns=[40, 20, 20, 15, 5], share=[0.4, 0.2, 0.2, 0.15, 0.05],
+)  # fmt: skip
+
+
+def test_everything_is_covered() -> None:
+    found = coverage.compare(NSYS, rows(("c", 1), ("a", 2), ("a", 1), ("b", 1)))
+    assert set(found["status"]) == {"covered"} and found["launches"].tolist() == [20, 5, 4, 1]
+    said = coverage.summary(found)
+    assert (said["configurations"], said["covered"], said["coverage"], said["extra"]) == (4, 4, 1, 0)
+    assert said["time_coverage"] == pytest.approx(1) and not said["other_choice"] and said["missing"] == ""
+
+
+def test_what_is_missing_is_named_with_its_share_and_cause() -> None:
+    found = coverage.compare(NSYS, rows(("a", 1), ("a", 3), ("d", 1)))
+    assert found[["status", "function", "grid_x"]].to_numpy().tolist() == [
+        ["missing", "a", 2], ["missing", "b", 1], ["missing", "c", 1],
+        ["extra", "a", 3], ["extra", "d", 1], ["covered", "a", 1],
+    ]  # fmt: skip
+    assert found["cause"].tolist()[:5] == [
+        coverage.OTHER_LAUNCH, coverage.OTHER_KERNEL, coverage.OTHER_KERNEL,
+        coverage.OTHER_LAUNCH, coverage.OTHER_KERNEL,
+    ]  # fmt: skip
+    assert found.loc[found["status"] == "extra", "launches"].isna().all()
+    said = coverage.summary(found)
+    assert (said["configurations"], said["covered"], said["extra"]) == (4, 1, 2)
+    assert said["time_coverage"] == pytest.approx(0.6) and said["other_choice"] and said["missing"] == "a; b; c"
+
+
+def test_launch_parameters_alone_are_no_other_choice() -> None:
+    said = coverage.summary(coverage.compare(NSYS[:3], rows(("a", 1), ("a", 3))))
+    assert said["missing"] == "a" and not said["other_choice"]
+
+
+def test_a_cell_without_launches_has_no_coverage() -> None:
+    said = coverage.summary(coverage.compare(NSYS[:0], rows()))
+    assert said["configurations"] == 0 and pd.isna(said["coverage"]) and pd.isna(said["time_coverage"])
+
+
+def test_recordings_of_two_precisions(recording: Callable) -> None:
+    """nsys's is of TensorFloat-32, ncu's is not: cuDNN and cuBLAS choose other kernels for a quarter of the time."""
+    raw, units = ncu_tables.read_raw(recording("ncu/launch.raw.mangled.csv"))
+    names, _ = ncu_tables.read_raw(recording("ncu/launch.raw.demangled.csv"))
+    ncu, _ = ncu_tables.tidy(raw, units, names, None)
+    found = coverage.compare(nsys_tables.summarise(recording("nsys/train.sqlite")), ncu)
+    said = coverage.summary(found)
+    assert (said["configurations"], said["covered"], said["extra"], said["other_choice"]) == (189, 113, 73, True)
+    assert said["time_coverage"] == pytest.approx(0.7303, abs=1e-4) and found["share"].sum() == pytest.approx(1)
+    assert found.loc[0, "function"].startswith("sm80_xmma_wgrad_implicit_gemm_indexed_wo_smem_tf32f32")

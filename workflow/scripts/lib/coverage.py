@@ -1,0 +1,76 @@
+"""Holds what ncu profiled against what nsys traced of the same cell: launch configurations, and share of time."""
+
+import pandas as pd
+
+KEYS = [
+    "mangled",
+    "grid_x", "grid_y", "grid_z",
+    "block_x", "block_y", "block_z",
+    "smem_static_bytes", "smem_dynamic_bytes",
+]  # fmt: skip
+COLUMNS = ["status", "cause", "kernel", "function", *KEYS, "launches", "total_ns", "share"]
+COVERED, MISSING, EXTRA = "covered", "missing", "extra"
+
+
+def compare(nsys: pd.DataFrame, ncu: pd.DataFrame) -> pd.DataFrame:
+    """A row a launch configuration that either tool saw, those that ncu missed first, the longest first.
+
+    Args:
+        nsys: rows of a cell's nsys.csv; ncu: rows of an ncu.{set}.csv of the same cell.
+
+    `status` is covered, missing (traced by nsys, not profiled by ncu) or extra (the other way round). `launches`,
+    `total_ns` and `share` are nsys's, over its window; an extra configuration has none. `cause` says what is known of
+    why: the same kernel was launched otherwise, or a kernel of that name was not launched at all.
+    """
+    traced = nsys.groupby(KEYS, sort=False).agg(
+        {"kernel": "first", "function": "first", "launches": "sum", "total_ns": "sum", "share": "sum"}
+    )
+    profiled = ncu.groupby(KEYS, sort=False).agg({"kernel": "first", "function": "first"})
+    table = traced.join(profiled, how="outer", suffixes=("", "_ncu")).reset_index()
+    by_nsys = pd.MultiIndex.from_frame(table[KEYS]).isin(traced.index)
+    by_ncu = pd.MultiIndex.from_frame(table[KEYS]).isin(profiled.index)
+    table["status"] = [
+        COVERED if one and other else MISSING if one else EXTRA for one, other in zip(by_nsys, by_ncu, strict=True)
+    ]
+    for name in ("kernel", "function"):
+        table[name] = table[name].fillna(table.pop(f"{name}_ncu"))
+    seen = {
+        MISSING: set(profiled.index.get_level_values("mangled")),
+        EXTRA: set(traced.index.get_level_values("mangled")),
+    }
+    table["cause"] = [_cause(row.status, row.mangled in seen.get(row.status, ())) for row in table.itertuples()]
+    table["launches"] = table["launches"].astype("Int64")
+    rank = table["status"].map({MISSING: 0, EXTRA: 1, COVERED: 2})
+    ordered = table.assign(_rank=rank, _time=table["total_ns"].fillna(0))
+    ordered = ordered.sort_values(["_rank", "_time", "mangled"], ascending=[True, False, True], kind="stable")
+    return ordered[COLUMNS].reset_index(drop=True)
+
+
+def summary(compared: pd.DataFrame) -> dict[str, float | int | str]:
+    """Configurations that nsys traced, those that ncu profiled of them, their share of GPU time, and what is missing.
+
+    `missing` names functions of missing configurations, the longest first; `other_choice` says whether either tool saw
+    a kernel that the other did not, as where cuDNN chose another algorithm from one run to the next.
+    """
+    missing, extra = compared[compared["status"] == MISSING], compared[compared["status"] == EXTRA]
+    covered = compared[compared["status"] == COVERED]
+    traced = len(covered) + len(missing)
+    return {
+        "configurations": traced,
+        "covered": len(covered),
+        "coverage": len(covered) / traced if traced else float("nan"),
+        "time_coverage": float(covered["share"].sum()) if traced else float("nan"),
+        "extra": len(extra),
+        "other_choice": bool((pd.concat([missing, extra])["cause"] == OTHER_KERNEL).any()),
+        "missing": "; ".join(dict.fromkeys(missing["function"])),
+    }
+
+
+OTHER_KERNEL = "kernel launched in one of the two runs only"
+OTHER_LAUNCH = "same kernel, other launch parameters"
+
+
+def _cause(status: str, kernel_seen: bool) -> str:
+    if status == COVERED:
+        return ""
+    return OTHER_LAUNCH if kernel_seen else OTHER_KERNEL
