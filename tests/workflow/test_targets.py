@@ -120,3 +120,12 @@ def test_a_model_of_ones_own_is_a_module(fresh: Project) -> None:
     ]
     fresh.write("my/package.py", example().replace("256", "128"))
     assert {"time_training", "time_inference", "profile_torch"} <= rules(fresh.dry("all", *own))
+
+
+def test_peaks_of_this_machine(fresh: Project) -> None:
+    fresh.snakemake("results/peaks/here.csv")
+    rows = list(csv.DictReader(io.StringIO(fresh.read("results/peaks/here.csv"))))
+    assert {row["peak"] for row in rows} >= {"dram", "l2", "fp32"} and fresh.files() == {
+        "peaks/here.csv",
+        "peaks/here.csv.json",
+    }

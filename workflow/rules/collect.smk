@@ -50,6 +50,26 @@ rule time_inference:
         " --steps {output.steps:q} --facts {output.sidecar:q}"
 
 
+rule measure_peaks:
+    """Measure what the GPU can do at most: DRAM, L2, and products in each precision."""
+    input:
+        os.path.relpath(os.path.join(workflow.basedir, "models/harness/peaks.py")),
+    output:
+        csv="<results>/peaks/{gpu}.csv",
+        sidecar="<results>/peaks/{gpu}.csv.json",
+    log:
+        "<logs>/peaks/{gpu}.log",
+    resources:
+        gpu=1,
+    params:
+        device=config["device"],
+        job=json.dumps({"tool": "peaks", "cell": {"device": config["device"]}, "environment": config["environment"]}),
+    shell:
+        "python -m workflow.scripts.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
+        " --expect {output.csv:q} --"
+        " python -m models.harness.peaks --device {params.device:q} --out {output.csv:q} --facts {output.sidecar:q}"
+
+
 rule profile_ncu:
     """Profile a cell's window with Nsight Compute, one section set."""
     input:

@@ -54,6 +54,7 @@ wildcard_constraints:
     tool="ncu|nsys|torch|time",
     set=any_of(config["ncu"]["sets"]),
     report=any_of(nsys.REPORTS),
+    gpu=r"[\w-]+",
 
 
 def cell_words(tool, phase=None):

@@ -78,7 +78,7 @@ def check_targets(words: Sequence[str], results: str, config: Mapping[str, Any])
     Raises:
         ConfigError: naming the part that is wrong and the nearest valid one.
     """
-    shared = {"tables", "figures", "logs", "benchmarks"}
+    shared = {"tables", "figures", "peaks", "logs", "benchmarks"}
     for before, target in zip(["", *words], words, strict=False):
         if before in TAKE_FILES:
             continue

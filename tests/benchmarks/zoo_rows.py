@@ -1,0 +1,60 @@
+"""Prints docs/measured's row of each cell from results/, after `snakemake all --config tool=nsys` or with ncu too.
+
+python -m tests.benchmarks.zoo_rows [RESULTS]
+"""
+
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+from workflow.scripts.lib.coverage import KEYS
+from workflow.scripts.lib.files import read_json
+
+HEADER = (
+    "cell", "parameters", "batch", "step ms", "launches", "kernels", "configurations", "GPU busy", "idle: input / "
+    "sync / latency / launch / host", "peak memory GB", "time s", "nsys s", "ncu s",
+)  # fmt: skip
+
+
+def wall(path: Path) -> str:
+    """Wall seconds of a job, by its sidecar."""
+    return f"{read_json(path)['wall_s']:.1f}" if path.exists() else ""
+
+
+def row(cell: pd.Series, steps: pd.DataFrame, results: Path) -> tuple[str, ...]:
+    """A cell's row."""
+    folder, phase = results / cell["model"], cell["phase"]
+    seen = pd.read_csv(folder / f"{phase}.nsys.csv")
+    where = steps[(steps["model"] == cell["model"]) & (steps["phase"] == phase)].iloc[0]
+    causes = ("input", "synchronisation", "latency", "launch", "host")
+    idle = (f"{where[f'idle_{cause}_ns'] / max(where['idle_ns'], 1):.0%}" for cause in causes)
+    memory = cell["peak_memory_bytes"]
+    return (
+        f"{cell['model']} {phase}",
+        f"{cell['parameters']:,}",
+        str(cell["batch"]),
+        f"{cell['step_ns'] / 1e6:.2f}",
+        f"{where['launches']:,.0f}",
+        str(seen["mangled"].nunique()),
+        str(len(seen[KEYS].drop_duplicates())),
+        f"{where['busy_share']:.0%}",
+        " / ".join(idle),
+        f"{memory / 1e9:.2f}" if pd.notna(memory) else "",
+        wall(folder / f"{phase}.time.csv.json"),
+        wall(folder / f"{phase}.nsys-rep.json"),
+        wall(folder / f"{phase}.launch.ncu-rep.json"),
+    )
+
+
+def main(results: str = "results") -> None:
+    """Print the table."""
+    root = Path(results)
+    cells, steps = (pd.read_csv(root / "tables" / f"{name}.csv") for name in ("cells", "steps"))
+    print(f"| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}")
+    for _, cell in cells.iterrows():
+        print(f"| {' | '.join(row(cell, steps, root))} |")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
