@@ -62,7 +62,7 @@ def test_cells_take_the_gpus_clock_where_there_is_one(gpu_ns: list, median: floa
 
 
 def test_kernels_are_per_step_and_shares_of_each_tool_add_up() -> None:
-    table = cell_tables.kernels(EXPORTED)
+    table = cell_tables.activity(EXPORTED)
     assert table.groupby("tool")["share"].sum().tolist() == pytest.approx([1, 1, 1])
     sums = table.groupby("tool")[["launches_per_step", "ns_per_step"]].sum()
     assert sums.to_dict("index") == {
@@ -75,13 +75,13 @@ def test_kernels_are_per_step_and_shares_of_each_tool_add_up() -> None:
 
 
 def test_operators_take_the_place_of_kernels_on_a_cpu() -> None:
-    table = cell_tables.kernels([("torch", CELL, TORCH, facts(3, "cpu"))])
+    table = cell_tables.activity([("torch", CELL, TORCH, facts(3, "cpu"))])
     assert table[["kind", "name", "ns_per_step", "share"]].to_numpy().tolist() == [["operator", "aten::add", 10.0, 1.0]]
 
 
 def test_kernels_of_nothing_have_columns() -> None:
-    assert cell_tables.kernels([]).empty and "share" in cell_tables.kernels([])
-    empty = cell_tables.kernels([("nsys", CELL, NSYS.iloc[:0], facts(10))])
+    assert cell_tables.activity([]).empty and "share" in cell_tables.activity([])
+    empty = cell_tables.activity([("nsys", CELL, NSYS.iloc[:0], facts(10))])
     assert empty.empty
 
 
@@ -103,7 +103,7 @@ def baseline(*cells: dict) -> pd.DataFrame:
 def test_agreement_of_three_tools() -> None:
     other = {"model": "lstm", "phase": "train"}
     walls = [("nsys", CELL, 150.0), ("torch", CELL, 300.0), ("torch", other, 100.0)]
-    table = cell_tables.agreement(baseline(CELL, other), cell_tables.kernels(EXPORTED), walls)
+    table = cell_tables.agreement(baseline(CELL, other), cell_tables.activity(EXPORTED), walls)
     seen, unseen = table.iloc[0], table.iloc[1]
     assert (seen["launches_spread"], seen["gpu_ns_spread"]) == (0, 0.5)
     assert (seen["nsys_launches"], seen["ncu_gpu_ns"], seen["nsys_slowdown"], seen["torch_slowdown"]) == (
@@ -117,11 +117,11 @@ def test_agreement_of_three_tools() -> None:
 
 
 def test_one_tool_agrees_with_nobody() -> None:
-    table = cell_tables.agreement(baseline(CELL), cell_tables.kernels(EXPORTED[:1]), [])
+    table = cell_tables.agreement(baseline(CELL), cell_tables.activity(EXPORTED[:1]), [])
     assert table["launches_spread"].isna().all() and "torch_launches" not in table and "nsys_slowdown" not in table
 
 
 def test_agreement_of_a_cpu_has_no_launches() -> None:
-    kernels = cell_tables.kernels([("torch", CELL, TORCH, facts(3, "cpu"))])
+    kernels = cell_tables.activity([("torch", CELL, TORCH, facts(3, "cpu"))])
     table = cell_tables.agreement(baseline(CELL), kernels, [("torch", CELL, 150.0)])
     assert table["gpu_ns_spread"].isna().all() and table["torch_slowdown"].tolist() == [1.5]

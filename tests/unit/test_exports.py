@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from tests.conftest import DATA
-from workflow.scripts import export_ncu, export_nsys, export_nsys_stats, export_torch, tabulate
+from workflow.scripts import export_ncu, export_nsys, export_nsys_stats, export_torch, join_kernels, tabulate
 from workflow.scripts.lib import ncu_tables, nsys_tables
 from workflow.scripts.lib.files import DataError
 
@@ -139,18 +139,25 @@ def test_tables_across_cells(tmp_path: Path, recording: Callable) -> None:
     )
     inputs = {tool: [str(folder / f"train.{tool}.csv")] for tool in ("time", "nsys")}
     inputs |= {f"{tool}_sidecar": [str(folder / "s.json")] for tool in ("time", "nsys")}
+    joined = str(folder / "train.kernels.csv")
+    join_kernels.main(inputs["nsys"][0], str(folder / "s.json"), [], joined)
+    inputs["kernels"] = [joined]
     inputs["nsys_steps"] = [str(folder / "train.nsys-steps.csv")]
     outputs = {
-        name: str(tmp_path / f"{name}.csv") for name in ("cells", "kernels", "ranges", "steps", "agreement", "coverage")
+        name: str(tmp_path / f"{name}.csv")
+        for name in ("cells", "activity", "kernels", "ranges", "steps", "agreement", "coverage")
     }
     tabulate.main(inputs, outputs)
     tables = {name: pd.read_csv(path) for name, path in outputs.items()}
     assert tables["cells"].loc[0, ["model", "phase", "peak_memory_bytes"]].tolist() == ["mobilenetv2", "train", 2**40]
-    assert tables["kernels"]["launches_per_step"].sum() == pytest.approx(475)
+    assert tables["activity"]["launches_per_step"].sum() == pytest.approx(475)
     assert tables["ranges"].set_index("range")["launches_per_step"].to_dict() == pytest.approx(
         {"backward": 249, "forward": 206, "optimizer": 20}
     )
     assert tables["agreement"].loc[0, "nsys_launches"] == pytest.approx(475)
+    kernels = tables["kernels"]
+    assert kernels["launches"].sum() == pytest.approx(475) and set(kernels["source"]) == {"nsys"}
+    assert {"convolution", "gemm", "normalisation"} < set(kernels["class"]) and "other" not in set(kernels["class"])
     steps = tables["steps"].iloc[0]
     assert (steps["model"], steps["step_ns"], steps["launches"]) == ("mobilenetv2", 5e8, 475)
     assert steps["busy_share"] == pytest.approx(steps["busy_ns"] / 5e8)

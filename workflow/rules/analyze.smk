@@ -15,6 +15,24 @@ rule cover_ncu:
         "../scripts/cover_ncu.py"
 
 
+rule join_kernels:
+    """Join a cell's time by nsys with its counters by ncu, a row a launch configuration and range."""
+    input:
+        source("lib/kernel_table.py"),
+        source("lib/kernel_classes.py"),
+        source("lib/metrics.py"),
+        source("../data/kernel_classes.yaml"),
+        nsys="<results>/{model}/{phase}.nsys.csv",
+        sidecar="<results>/{model}/{phase}.nsys-rep.json",
+        sets=joined_sets,
+    output:
+        csv="<results>/{model}/{phase}.kernels.csv",
+    log:
+        "<logs>/{model}/{phase}.kernels.log",
+    script:
+        "../scripts/join_kernels.py"
+
+
 rule tabulate:
     """Join what every tool saw of every selected cell into tables, per step."""
     input:
@@ -23,6 +41,7 @@ rule tabulate:
         **tabulated(),
     output:
         cells="<results>/tables/cells.csv",
+        activity="<results>/tables/activity.csv",
         kernels="<results>/tables/kernels.csv",
         ranges="<results>/tables/ranges.csv",
         steps="<results>/tables/steps.csv",
@@ -32,3 +51,19 @@ rule tabulate:
         "<logs>/tables/tabulate.log",
     script:
         "../scripts/tabulate.py"
+
+
+rule tabulate_roofline:
+    """Hold counted work against the GPU's measured peaks: bound and efficiency of cells, classes and launches."""
+    input:
+        source("lib/roofline.py"),
+        kernels="<results>/tables/kernels.csv",
+        cells="<results>/tables/cells.csv",
+        peaks=f"<results>/peaks/{config['gpu']}.csv",
+        sidecar=f"<results>/peaks/{config['gpu']}.csv.json",
+    output:
+        csv="<results>/tables/roofline.csv",
+    log:
+        "<logs>/tables/roofline.log",
+    script:
+        "../scripts/tabulate_roofline.py"

@@ -116,6 +116,12 @@ def cells(pattern, **more):
     return collect(pattern, model=SELECTED, phase=config["phases"], **more)
 
 
+def joined_sets(wildcards):
+    """The section sets whose counters go into the kernel table: the default one and the census, where ncu is chosen."""
+    names = dict.fromkeys([config["ncu"]["set"], ncu.CENSUS] if "ncu" in TOOLS else [])
+    return [f"<results>/{wildcards.model}/{wildcards.phase}.ncu.{name}.csv" for name in names]
+
+
 def tabulated():
     """The inputs of the tables, by tool, each with its sidecars in the same order."""
     census = f"{{phase}}.ncu.{ncu.CENSUS}.csv"
@@ -124,6 +130,7 @@ def tabulated():
         "nsys": {
             "nsys": "{phase}.nsys.csv",
             "nsys_steps": "{phase}.nsys-steps.csv",
+            "kernels": "{phase}.kernels.csv",
             "nsys_sidecar": "{phase}.nsys-rep.json",
         },
         "torch": {"torch": "{phase}.torch.csv", "torch_sidecar": "{phase}.trace.json.gz.json"},

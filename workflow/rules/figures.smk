@@ -46,7 +46,7 @@ rule draw_top_kernels:
         source("lib/plots.py"),
         source("figure_ranges.py"),
         cells="<results>/tables/cells.csv",
-        kernels="<results>/tables/kernels.csv",
+        activity="<results>/tables/activity.csv",
     output:
         report(
             "<results>/figures/top_kernels.svg",
@@ -95,7 +95,7 @@ rule write_report:
         source("../report/report.html.j2"),
         cells="<results>/tables/cells.csv",
         agreement="<results>/tables/agreement.csv",
-        kernels="<results>/tables/kernels.csv",
+        activity="<results>/tables/activity.csv",
         figures=drawn(),
     output:
         "<results>/report.html",

@@ -19,10 +19,10 @@ def short(name: str) -> str:
     return name if len(name) <= WIDEST else f"{name[: WIDEST - 21]}...{name[-18:]}"
 
 
-def draw(kernels: pd.DataFrame, top: int) -> Figure:
-    """From the table of kernels: the largest by mean share of a cell's time, so that no large model outweighs all."""
+def draw(activity: pd.DataFrame, top: int) -> Figure:
+    """From the table of activity: the largest by mean share of a cell's time, so that no large model outweighs all."""
     plots.style()
-    chosen = preferred(kernels[kernels["tool"] != "ncu"]) if (kernels["tool"] != "ncu").any() else kernels
+    chosen = preferred(activity[activity["tool"] != "ncu"]) if (activity["tool"] != "ncu").any() else activity
     chosen = chosen.assign(cell=plots.label(chosen), name=chosen["name"].map(short))
     cells = list(dict.fromkeys(chosen["cell"]))
     wide = chosen.pivot_table(index="name", columns="cell", values="share", aggfunc="sum").fillna(0) / len(cells) * 100
@@ -46,5 +46,5 @@ def draw(kernels: pd.DataFrame, top: int) -> Figure:
 if "snakemake" in globals():
     snakemake = globals()["snakemake"]
     with reported(snakemake.log[0]):
-        figure = draw(pd.read_csv(snakemake.input.kernels), snakemake.params.top)
+        figure = draw(pd.read_csv(snakemake.input.activity), snakemake.params.top)
         plots.save(figure, snakemake.output, plots.note(snakemake.input.cells))

@@ -20,6 +20,11 @@ def read(tool: str, tables: Sequence[str], sidecars: Sequence[str]) -> Exported:
     ]
 
 
+def read_cells(paths: Sequence[str]) -> list[tuple[Mapping[str, str], pd.DataFrame]]:
+    """Tables of cells, each with its cell."""
+    return [(cell_tables.cell_of(path), pd.read_csv(path)) for path in paths]
+
+
 def main(inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, str]) -> None:
     """Read what each tool exported (inputs: tool and tool_sidecar to paths) and write the tables."""
     timed = [entry[1:] for entry in read("time", inputs["time"], inputs["time_sidecar"])]
@@ -30,18 +35,19 @@ def main(inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, str]) -> Non
     ]
     traced = [entry for entry in exported if entry[0] != "ncu"]
     walls = [(tool, cell, facts["step_ns"]) for tool, cell, _, facts in traced]
-    cells, kernels = cell_tables.cells(timed), cell_tables.kernels(exported)
+    cells, activity = cell_tables.cells(timed), cell_tables.activity(exported)
     write_csv(cells, outputs["cells"])
-    write_csv(kernels, outputs["kernels"])
+    write_csv(activity, outputs["activity"])
+    write_csv(cell_tables.kernels(read_cells(inputs.get("kernels", []))), outputs["kernels"])
     write_csv(cell_tables.ranges(traced), outputs["ranges"])
-    parts = [(cell_tables.cell_of(table), pd.read_csv(table)) for table in inputs.get("nsys_steps", [])]
-    write_csv(cell_tables.steps(cells, parts), outputs["steps"])
+    write_csv(cell_tables.steps(cells, read_cells(inputs.get("nsys_steps", []))), outputs["steps"])
+    paths = inputs.get("coverage", [])
     compared = [
-        (cell_tables.cell_of(table), Path(table).name.split(".")[2], pd.read_csv(table))
-        for table in inputs.get("coverage", [])
+        (cell, Path(path).name.split(".")[2], table)
+        for path, (cell, table) in zip(paths, read_cells(paths), strict=True)
     ]
     write_csv(cell_tables.coverages(compared), outputs["coverage"])
-    write_csv(cell_tables.agreement(cells, kernels, walls), outputs["agreement"])
+    write_csv(cell_tables.agreement(cells, activity, walls), outputs["agreement"])
 
 
 if "snakemake" in globals():

@@ -58,7 +58,7 @@ def shown(value: Any, form: Any) -> str:
 def render(
     cells: pd.DataFrame,
     agreement: pd.DataFrame,
-    kernels: pd.DataFrame,
+    activity: pd.DataFrame,
     figures: Sequence[str],
     results: Path,
     tools: Sequence[str],
@@ -89,7 +89,7 @@ def render(
         if tools
         else [],
         agreement_columns=[column.replace("_", " ").removesuffix(" ns") for column in agreement],
-        details=[detail(row, kernels, results) for _, row in cells.iterrows()],
+        details=[detail(row, activity, results) for _, row in cells.iterrows()],
     )
 
 
@@ -114,9 +114,9 @@ def figure(path: str) -> dict[str, Any]:
     return {"name": name, "svg": Markup(svg), "caption": caption}
 
 
-def detail(row: pd.Series, kernels: pd.DataFrame, results: Path) -> dict[str, Any]:
+def detail(row: pd.Series, activity: pd.DataFrame, results: Path) -> dict[str, Any]:
     """A cell's section: its largest kernels by one tool, and its files."""
-    mine = kernels[(kernels["model"] == row["model"]) & (kernels["phase"] == row["phase"])]
+    mine = activity[(activity["model"] == row["model"]) & (activity["phase"] == row["phase"])]
     by_trace = mine[mine["tool"] != "ncu"]
     chosen = (preferred(by_trace) if len(by_trace) else mine).head(TOP)
     folder = results / row["model"]
@@ -150,7 +150,7 @@ def detail(row: pd.Series, kernels: pd.DataFrame, results: Path) -> dict[str, An
 if "snakemake" in globals():
     snakemake = globals()["snakemake"]
     with reported(snakemake.log[0]):
-        tables = {name: pd.read_csv(snakemake.input[name]) for name in ("cells", "agreement", "kernels")}
+        tables = {name: pd.read_csv(snakemake.input[name]) for name in ("cells", "agreement", "activity")}
         svgs = snakemake.input.figures
         html = render(
             **tables,

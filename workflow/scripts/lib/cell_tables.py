@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from workflow.scripts.lib import coverage
+from workflow.scripts.lib import coverage, kernel_table
 
 CELL = ["model", "phase"]
 GPU_TIME = "gpu__time_duration.sum"
@@ -59,7 +59,7 @@ def cells(timed: Iterable[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, An
     return pd.DataFrame(rows).astype({"peak_memory_bytes": "Int64"})
 
 
-def kernels(
+def activity(
     exported: Iterable[tuple[str, Mapping[str, str], pd.DataFrame, Mapping[str, Any]]],
 ) -> pd.DataFrame:
     """A row a cell, tool, range and kernel (on a CPU: operator), per step, the longest first within a cell and tool.
@@ -114,6 +114,13 @@ def ranges(
     return pd.DataFrame(rows, columns=[*CELL, "tool", "clock", "range", "ns_per_step", "launches_per_step"])
 
 
+def kernels(joined: Iterable[tuple[Mapping[str, str], pd.DataFrame]]) -> pd.DataFrame:
+    """The kernel tables of all cells, as lib/kernel_table makes each, one below the other."""
+    frames = [table.assign(**cell) for cell, table in joined]
+    table = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=kernel_table.COLUMNS)
+    return table.reindex(columns=[*CELL, *kernel_table.COLUMNS])
+
+
 def steps(baseline: pd.DataFrame, traced: Iterable[tuple[Mapping[str, str], pd.DataFrame]]) -> pd.DataFrame:
     """A row a cell and process that nsys saw: where a step's time goes, as lib/nsys_steps.py says.
 
@@ -152,16 +159,17 @@ def coverages(compared: Iterable[tuple[Mapping[str, str], str, pd.DataFrame]]) -
 
 def agreement(
     baseline: pd.DataFrame,
-    kernel_table: pd.DataFrame,
+    activities: pd.DataFrame,
     walls: Iterable[tuple[str, Mapping[str, str], float]],
 ) -> pd.DataFrame:
     """A row a cell: launches and GPU time a step as each tool sees them, and how much each slows the step down.
 
-    baseline: the table of cells. walls: tool, cell, wall ns a step under the tool (not for ncu, which replays).
+    baseline: the table of cells; activities: that of activity. walls: tool, cell, wall ns a step under the tool (not
+    for ncu, which replays).
     `launches_spread` and `gpu_ns_spread` are (largest - smallest) / largest over the tools that saw the cell.
     """
     table = baseline[[*CELL, "step_ns"]].copy()
-    seen = kernel_table[kernel_table["kind"] == "kernel"]
+    seen = activities[activities["kind"] == "kernel"]
     sums = seen.groupby([*CELL, "tool"])[["launches_per_step", "ns_per_step"]].sum().unstack("tool")
     index = pd.MultiIndex.from_frame(table[CELL])
     for measure, field in (("launches", "launches_per_step"), ("gpu_ns", "ns_per_step")):

@@ -103,6 +103,7 @@ def check_targets(words: Sequence[str], results: str, config: Mapping[str, Any])
             "nsys",
             "nsys-steps",
             "coverage",
+            "kernels",
             "torch",
             "time",
             *endings,

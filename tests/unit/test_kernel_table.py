@@ -1,0 +1,109 @@
+"""lib/kernel_table and lib/metrics: time and counters meet by launch configuration, and nothing is lost or made up."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from workflow.scripts.lib import kernel_table, metrics, ncu_tables, nsys_tables
+from workflow.scripts.lib.coverage import KEYS
+
+FADD, FMUL, FFMA = (f"smsp__sass_thread_inst_executed_op_f{name}_pred_on.sum" for name in ("add", "mul", "fma"))
+
+
+def rows(*configurations: tuple, **columns: list) -> pd.DataFrame:
+    """Launch configurations (mangled, grid_x, range)."""
+    table = pd.DataFrame(configurations, columns=["mangled", "grid_x", "range"])
+    fixed = dict.fromkeys(KEYS[2:], 1) | {"block_x": 32, "smem_static_bytes": 0, "smem_dynamic_bytes": 0}
+    return table.assign(**fixed, kernel=table["mangled"] + "()", function=table["mangled"], **columns)
+
+
+NSYS = rows(
+    ("a", 1, "forward"), ("a", 1, "backward"), ("b", 1, "forward"), ("c", 2, np.nan),
+    launches=[4, 2, 2, 2], total_ns=[400, 200, 300, 100], share=[0.4, 0.2, 0.3, 0.1],
+)  # fmt: skip
+CLASSES = {"a()": "gemm", "b()": "convolution", "c()": "elementwise", "d()": "other"}
+
+
+def joined(*sets: pd.DataFrame) -> pd.DataFrame:
+    """The table of NSYS over two steps and these sets of ncu."""
+    return kernel_table.join(NSYS, 2, sets, CLASSES)
+
+
+def test_times_are_per_step_and_counters_per_launch() -> None:
+    roofline = rows(
+        ("a", 1, "forward"), ("b", 1, "forward"), **{"dram__bytes_read.sum": [7, 5], "dram__bytes_write.sum": [1, 2]}
+    )
+    table = joined(roofline).set_index(["mangled", "range"])
+    assert table.loc[("a", "forward"), ["launches", "total_ns", "mean_ns", "share"]].tolist() == [2, 200, 100, 0.4]
+    assert table.loc["a", "dram_bytes"].tolist() == [8, 8] and table.loc[("b", "forward"), "dram_bytes"] == 7
+    assert table["source"].to_dict() == {
+        ("a", "forward"): "nsys+ncu", ("a", "backward"): "nsys+ncu", ("b", "forward"): "nsys+ncu", ("c", ""): "nsys",
+    }  # fmt: skip
+    assert table["class"].tolist() == ["gemm", "convolution", "gemm", "elementwise"]
+    assert table["share"].sum() == pytest.approx(1)
+    assert kernel_table.time_with(joined(roofline), ["dram_bytes"]) == pytest.approx(0.9)
+
+
+def test_what_ncu_alone_saw_has_a_row_of_its_own() -> None:
+    table = joined(rows(("d", 1, "forward"), ("a", 9, "forward"), **{metrics.GPU_TIME: [10, 20]}))
+    alone = table[table["source"] == "ncu"].set_index("mangled")
+    assert set(alone.index) == {"a", "d"} and alone.loc["a", "grid_x"] == 9
+    assert alone[["launches", "total_ns", "share"]].isna().all(axis=None) and alone["ncu_ns"].to_dict() == {
+        "a": 20,
+        "d": 10,
+    }
+    assert len(table) == len(NSYS) + 2 and (table["source"] != "nsys+ncu").all()
+
+
+def test_several_sets_complete_one_another_and_the_first_counts() -> None:
+    one = rows(("a", 1, "forward"), **{metrics.GPU_TIME: [10]})
+    other = rows(("a", 1, "forward"), ("b", 1, "forward"), **{metrics.GPU_TIME: [99, 30], "lts__t_bytes.sum": [5, 6]})
+    table = joined(one, other).drop_duplicates("mangled").set_index("mangled")
+    assert table["ncu_ns"].dropna().to_dict() == {"a": 10, "b": 30}
+    assert table["l2_bytes"].dropna().to_dict() == {"a": 5, "b": 6}
+
+
+def test_launches_of_a_configuration_are_averaged() -> None:
+    every = rows(("a", 1, "forward"), ("a", 1, "backward"), **{metrics.GPU_TIME: [10, 20]})
+    assert joined(every).set_index("mangled").loc["a", "ncu_ns"].tolist() == [15, 15]
+
+
+def test_without_ncu_there_is_time_and_no_counter() -> None:
+    table = joined()
+    assert list(table.columns) == kernel_table.COLUMNS and set(table["source"]) == {"nsys"}
+    assert table[list(metrics.QUANTITIES)].isna().all(axis=None) and table["total_ns"].sum() == 500
+
+
+def test_without_launches_the_table_is_empty() -> None:
+    table = kernel_table.join(NSYS[:0], 2, [], CLASSES)
+    assert table.empty and list(table.columns) == kernel_table.COLUMNS
+
+
+def test_fused_operations_count_twice() -> None:
+    table = pd.DataFrame({FADD: [1, 1], FMUL: [10, 10], FFMA: [100, None]})
+    derived = metrics.derive(table)["fp32_flop"]
+    assert derived[0] == 211 and pd.isna(derived[1])
+
+
+def test_a_sum_is_derived_only_where_all_its_metrics_are_there() -> None:
+    assert "fp32_flop" not in metrics.derive(pd.DataFrame({FADD: [1], FMUL: [1]}))
+    both = {"sm__ops_path_tensor_src_fp16_dst_fp16.sum": [3], "sm__ops_path_tensor_src_fp16_dst_fp32.sum": [4]}
+    assert metrics.derive(pd.DataFrame(both))["tensor_fp16_flop"].tolist() == [7]
+    assert metrics.derive(pd.DataFrame({**both, "sm__ops_path_tensor_src_fp16.sum": [9]}))[
+        "tensor_fp16_flop"
+    ].tolist() == [9]
+
+
+def test_recordings(recording: Callable) -> None:
+    raw, units = ncu_tables.read_raw(recording("ncu/launch.raw.mangled.csv"))
+    names, _ = ncu_tables.read_raw(recording("ncu/launch.raw.demangled.csv"))
+    ncu, _ = ncu_tables.tidy(raw, units, names, None)
+    nsys = nsys_tables.summarise(recording("nsys/train.sqlite"))
+    table = kernel_table.join(nsys, 10, [ncu], {})
+    assert table["launches"].sum() == pytest.approx(475) and table["share"].sum() == pytest.approx(1)
+    assert kernel_table.time_with(table, ["ncu_ns"]) == pytest.approx(0.7303, abs=1e-4)
+    both = table[table["source"] == "nsys+ncu"].drop_duplicates(KEYS)
+    # Kernels that both launched take much the same time, but for the caches, which this run of ncu emptied.
+    assert 1 < (both["ncu_ns"] / both["mean_ns"]).median() < 1.4

@@ -1,0 +1,111 @@
+"""lib/roofline: bounds and efficiencies of work with known answers."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from workflow.scripts import tabulate_roofline
+from workflow.scripts.lib import kernel_table, roofline
+from workflow.scripts.lib.files import DataError
+
+# A thousand bytes, or operations, a nanosecond, and so on.
+PEAKS = {"dram": 1e12, "l2": 4e12, "fp64": 1e12, "fp32": 2e12, "tf32": 20e12, "bf16": 40e12, "fp16": 40e12}
+
+
+def kernels(*rows: dict) -> pd.DataFrame:
+    """A kernel table; each row's time is that of one launch."""
+    table = pd.DataFrame(rows).reindex(columns=kernel_table.COLUMNS)
+    table["launches"] = table["launches"].fillna(1)
+    return table.assign(total_ns=table["mean_ns"] * table["launches"])
+
+
+COPY = {"mean_ns": 20, "dram_bytes": 10_000, "l2_bytes": 10_000, "fp32_flop": 0}
+PRODUCT = {"mean_ns": 100, "dram_bytes": 1000, "l2_bytes": 8000, "tensor_bf16_flop": 2_000_000, "fp32_flop": 4000}
+
+
+@pytest.mark.parametrize(
+    ("work", "bound", "least"),
+    [
+        (COPY, "dram", 10),
+        (PRODUCT, "tensor", 50),
+        ({**PRODUCT, "fp32_flop": 180_000}, "simt", 90),
+        ({"mean_ns": 100, "dram_bytes": 10, "l2_bytes": 80_000, "fp32_flop": 1}, "l2", 20),
+        ({"mean_ns": 100, "dram_bytes": 10, "fp64_flop": 30_000, "fp32_flop": 40_000, "fp16_flop": 10_000}, "simt", 55),
+        (
+            {"mean_ns": 100, "dram_bytes": 10, "tensor_tf32_flop": 1_000_000, "tensor_fp16_flop": 1_200_000},
+            "tensor",
+            80,
+        ),
+    ],
+)
+def test_the_bound_is_what_takes_longest_at_its_peak(work: dict, bound: str, least: float) -> None:
+    row = roofline.of_launches(kernels(work), PEAKS).iloc[0]
+    assert row["bound"] == bound and row[f"{bound}_ns"] == pytest.approx(least)
+    assert row["efficiency"] == pytest.approx(least / work["mean_ns"])
+
+
+def test_intensity_and_rates() -> None:
+    row = roofline.of_launches(kernels(PRODUCT), PEAKS).iloc[0]
+    assert row["intensity"] == pytest.approx(2004) and row["flop_per_s"] == pytest.approx(2_004_000 / 100e-9)
+    assert row["dram_bytes_per_s"] == pytest.approx(1e10) and (row["simt_flop"], row["tensor_flop"]) == (
+        4000,
+        2_000_000,
+    )
+
+
+def test_what_was_not_counted_stays_empty() -> None:
+    rows = roofline.of_launches(kernels({"mean_ns": 5}, {"dram_bytes": 5, "fp32_flop": 1}, COPY), PEAKS)
+    assert rows.loc[0, "bound"] == "" and rows.loc[0, roofline.COLUMNS[1:7]].isna().all()
+    assert pd.isna(rows.loc[1, "efficiency"]) and rows.loc[2, "bound"] == "dram"
+
+
+def test_a_peak_that_was_not_measured_bounds_nothing() -> None:
+    row = roofline.of_launches(kernels(PRODUCT), {"dram": 1e12}).iloc[0]
+    assert row["bound"] == "dram" and pd.isna(row["l2_ns"]) and row["tensor_ns"] == 0
+
+
+def test_groups_add_up_and_say_what_share_was_counted() -> None:
+    table = kernels(
+        {**COPY, "class": "copy", "launches": 3},
+        {**PRODUCT, "class": "gemm", "launches": 2},
+        {"mean_ns": 40, "class": "gemm", "launches": 5},
+        {"mean_ns": 7, "class": "random"},
+    )
+    groups = roofline.of_groups(table, ["class"], PEAKS).set_index("class")
+    assert groups["counted_share"].to_dict() == {"copy": 1.0, "gemm": 0.5, "random": 0.0}
+    assert groups["bound"].to_dict() == {"copy": "dram", "gemm": "tensor", "random": ""}
+    assert groups.loc["copy", ["ns", "dram_bytes", "dram_ns"]].tolist() == [60, 30_000, 30]
+    assert groups.loc["gemm", ["ns", "tensor_flop", "tensor_ns"]].tolist() == [200, 4_000_000, 100]
+    assert groups.loc["gemm", "efficiency"] == pytest.approx(0.5) and pd.isna(groups.loc["random", "efficiency"])
+
+
+def test_a_groups_efficiency_is_that_of_its_launches_each_at_its_own_bound() -> None:
+    table = kernels({**COPY, "class": "x"}, {**PRODUCT, "class": "x"})
+    row = roofline.of_groups(table, ["class"], PEAKS).iloc[0]
+    assert row["efficiency"] == pytest.approx((10 + 50) / 120)
+    assert row["bound"] == "tensor" and row["tensor_ns"] == 50 and row["dram_ns"] == 11
+
+
+def test_the_table_has_cells_classes_and_launches() -> None:
+    rows = kernels({**COPY, "class": "copy"}, {**PRODUCT, "class": "gemm"}, {"mean_ns": 30, "class": "random"})
+    found = tabulate_roofline.table(rows.assign(model="m", phase="train"), PEAKS)
+    assert found["level"].tolist() == ["cell", "class", "class", "class", "launch", "launch", "launch"]
+    assert found["counted_share"].tolist() == pytest.approx([120 / 150, 1, 1, 0, 1, 1, 0])
+    assert found["bound"].tolist() == ["tensor", "dram", "tensor", "", "dram", "tensor", ""]
+
+
+@pytest.mark.parametrize(("device", "fits"), [("NVIDIA H200", True), ("NVIDIA H100", False)])
+def test_peaks_of_another_gpu_are_refused(tmp_path: Path, device: str, fits: bool) -> None:
+    paths = [str(tmp_path / f"{name}.csv") for name in ("kernels", "cells", "peaks", "out")]
+    kernels(COPY).assign(model="m", phase="train").to_csv(paths[0], index=False)
+    pd.DataFrame({"device": ["NVIDIA H200"]}).to_csv(paths[1], index=False)
+    pd.DataFrame({"peak": list(PEAKS), "rate": list(PEAKS.values())}).to_csv(paths[2], index=False)
+    (tmp_path / "peaks.csv.json").write_text(json.dumps({"device": device}))
+    if fits:
+        tabulate_roofline.main(*paths)
+        assert pd.read_csv(paths[3]).loc[0, "efficiency"] == pytest.approx(0.5)
+    else:
+        with pytest.raises(DataError, match="is of NVIDIA H100, cells ran on NVIDIA H200"):
+            tabulate_roofline.main(*paths)

@@ -1,0 +1,90 @@
+"""Holds counted work against measured peaks: what bounds a launch, a class of kernels or a cell, and how near it comes.
+
+A kernel takes at least as long as its DRAM traffic at the DRAM's peak, its L2 traffic at L2's, and its operations at
+the peak of each arithmetic, those of SIMT units and of tensor cores apart, as they may run side by side. The longest of
+these is its bound; that time over the measured one is its efficiency. Operations and bytes are ncu's counts, of one
+launch; times are nsys's, which ncu does not stretch.
+"""
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+# The measured peak that each counted arithmetic is held against. Half precision on SIMT units has none of its own among
+# matrix products, which use tensor cores for it: fp32's, which it at least reaches, makes its times upper bounds.
+SIMT = {"fp64_flop": "fp64", "fp32_flop": "fp32", "fp16_flop": "fp32"}
+TENSOR = {
+    "tensor_bf16_flop": "bf16",
+    "tensor_fp16_flop": "fp16",
+    "tensor_tf32_flop": "tf32",
+    "tensor_fp64_flop": "fp64",
+}
+MEMORY = {"dram_bytes": "dram", "l2_bytes": "l2"}
+BOUNDS = ("dram", "l2", "simt", "tensor")
+COUNTED = [*MEMORY, *SIMT, *TENSOR]
+COLUMNS = [
+    "ns", "dram_bytes", "l2_bytes", "simt_flop", "tensor_flop", "intensity", "flop_per_s", "dram_bytes_per_s",
+    *(f"{bound}_ns" for bound in BOUNDS), "bound", "efficiency",
+]  # fmt: skip
+
+
+def of_launches(kernels: pd.DataFrame, peaks: Mapping[str, float]) -> pd.DataFrame:
+    """COLUMNS for each row of a kernel table, one launch each; rows without counts or time are left empty.
+
+    peaks: rates by name, byte/s and flop/s. `intensity` is flop a byte of DRAM.
+    """
+    return _held(kernels["mean_ns"], kernels, peaks)
+
+
+def of_groups(kernels: pd.DataFrame, by: list[str], peaks: Mapping[str, float]) -> pd.DataFrame:
+    """COLUMNS for each group of a kernel table's rows, per step, with the share of the group's time that they are of.
+
+    Only rows with time and counts go in: `counted_share` says how much of the group's GPU time these take. The least
+    times of the group are the sums of those of its launches, each of which has its own bound.
+    """
+    known = kernels[_counted(kernels) & kernels["total_ns"].notna()]
+    rows = _held(known["mean_ns"], known, peaks)
+    times = known["launches"].to_numpy()
+    sums = rows.drop(columns=["intensity", "flop_per_s", "dram_bytes_per_s", "bound", "efficiency"]).mul(times, axis=0)
+    bounded = rows[[f"{bound}_ns" for bound in BOUNDS]].max(axis=1) * times
+    grouped = pd.concat([known[by], sums.assign(_bounded=bounded)], axis=1).groupby(by, sort=False, dropna=False).sum()
+    whole = kernels.groupby(by, sort=False, dropna=False)["total_ns"].sum()
+    table = grouped.reindex(whole.index)
+    table["counted_share"] = (table["ns"] / whole.where(whole > 0)).fillna(0.0)
+    table = _rates(table)
+    table["efficiency"] = table.pop("_bounded") / table["ns"]
+    return table.reset_index()[[*by, "counted_share", *COLUMNS]]
+
+
+def _counted(kernels: pd.DataFrame) -> pd.Series:
+    """Rows with a time, with DRAM traffic and with at least one kind of operations counted."""
+    operations = [name for name in (*SIMT, *TENSOR) if name in kernels]
+    return kernels["mean_ns"].notna() & kernels["dram_bytes"].notna() & kernels[operations].notna().any(axis=1)
+
+
+def _held(ns: pd.Series, work: pd.DataFrame, peaks: Mapping[str, float]) -> pd.DataFrame:
+    work = work.reindex(columns=COUNTED).astype("float64")
+    table = pd.DataFrame({"ns": ns.astype("float64")})
+    table[list(MEMORY)] = work[list(MEMORY)]
+    for units, arithmetic in (("simt", SIMT), ("tensor", TENSOR)):
+        columns = list(arithmetic)
+        table[f"{units}_flop"] = work[columns].sum(axis=1, min_count=1)
+        least = sum((work[name].fillna(0) / peaks[peak] for name, peak in arithmetic.items() if peak in peaks), 0 * ns)
+        table[f"{units}_ns"] = (least * 1e9).where(table[f"{units}_flop"].notna())
+    for name, peak in MEMORY.items():
+        table[f"{peak}_ns"] = work[name] / peaks[peak] * 1e9 if peak in peaks else float("nan")
+    table = _rates(table)
+    table["efficiency"] = table[[f"{bound}_ns" for bound in BOUNDS]].max(axis=1) / table["ns"]
+    return table[COLUMNS]
+
+
+def _rates(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with intensity, rates and the bound."""
+    flop = table[["simt_flop", "tensor_flop"]].sum(axis=1, min_count=1)
+    table["intensity"] = flop / table["dram_bytes"].where(table["dram_bytes"] > 0)
+    table["flop_per_s"] = flop / table["ns"] * 1e9
+    table["dram_bytes_per_s"] = table["dram_bytes"] / table["ns"] * 1e9
+    least = table[[f"{bound}_ns" for bound in BOUNDS]]
+    known = least.notna().any(axis=1)
+    table["bound"] = least[known].idxmax(axis=1).str.removesuffix("_ns").reindex(table.index).fillna("")
+    return table
