@@ -3,6 +3,7 @@
 import contextlib
 import math
 import pickle
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,7 +89,8 @@ def run(cell: Mapping[str, Any], network: nn.Module, device: torch.device, recor
     source = iter(batches(cell, model))
     transfer = model.transfer or _transfer(cell)
     step = _step(cell, model, network, device, ranges)
-    results = []
+    # Of inference only the last output is looked at: more of them would be counted as the model's memory.
+    results: deque[Any] = deque(maxlen=None if cell["phase"] == "train" else 1)
     for index in range(cell["steps"]):
         if index == cell["warmup"]:
             recorder.start()
@@ -194,10 +196,10 @@ def training_step(trainer: Trainer, batch: Any) -> torch.Tensor:
     return loss
 
 
-def _finite(results: list[Any], cell: Mapping[str, Any]) -> float | None:
+def _finite(results: deque[Any], cell: Mapping[str, Any]) -> float | None:
     """The last loss, None in inference; looked at after the window, so that no step waits for it."""
     if cell["phase"] == "train":
-        losses = torch.stack(results).float().tolist()
+        losses = torch.stack(list(results)).float().tolist()
         for index, loss in enumerate(losses):
             if not math.isfinite(loss):
                 raise NotFiniteError(f"the loss is {loss} at step {index} of {len(losses)}")

@@ -1,6 +1,7 @@
 """harness/recorders and harness/loop: which steps are recorded, and what the step loop sets and refuses."""
 
 import time
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -154,3 +155,18 @@ def test_outputs_that_are_not_finite_are_refused(output: object) -> None:
 @pytest.mark.parametrize("device", ["auto", "cpu"])
 def test_device_without_a_gpu(device: str) -> None:
     assert loop.device_of(cell(device=device)) == CPU
+
+
+def test_of_inference_only_the_last_output_is_kept() -> None:
+    seen, alive = [], []
+
+    class Watched(Counting):
+        def forward(self, text: tuple) -> torch.Tensor:
+            seen.append(len(alive))
+            output = super().forward(text)
+            alive.append(1)
+            weakref.finalize(output, alive.pop)
+            return output
+
+    run(cell(phase="inference", warmup=0, window=5), recorders.Recorder(CPU), Watched().eval())
+    assert max(seen) == 1
