@@ -24,6 +24,7 @@ rule draw_ranges:
     """Draw where the step goes, by its parts."""
     input:
         source("lib/plots.py"),
+        source("lib/text.py"),
         cells="<results>/tables/cells.csv",
         ranges="<results>/tables/ranges.csv",
     output:
@@ -93,6 +94,7 @@ rule write_report:
     """Write the report: one HTML page that opens offline."""
     input:
         source("../report/report.html.j2"),
+        source("lib/text.py"),
         cells="<results>/tables/cells.csv",
         agreement="<results>/tables/agreement.csv",
         activity="<results>/tables/activity.csv",

@@ -19,7 +19,7 @@ def draw(agreement: pd.DataFrame) -> Figure:
         if (column := f"{tool}_slowdown") in agreement:
             axis.scatter(agreement[column], cells, marker=marker, s=50, color=colour, label=tool, zorder=3)
     axis.axvline(1, color="#444444", linewidth=1, linestyle="--")
-    axis.invert_yaxis()
+    plots.rows(axis, len(cells))
     axis.set_xlim(left=min(0.8, axis.get_xlim()[0]))
     axis.set_xlabel("Time of a step under the profiler / without (1 = no slowdown)")
     if axis.get_legend_handles_labels()[0]:

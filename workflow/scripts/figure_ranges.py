@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from workflow.scripts.lib import plots
+from workflow.scripts.lib import plots, text
 from workflow.scripts.lib.files import reported
 
 
@@ -44,12 +44,11 @@ def draw(ranges: pd.DataFrame) -> Figure:
                 axis.text(start + width / 2, row, f"{width:.0f} %", ha="center", va="center", fontsize=8,
                           color="white" if part in ("backward", "optimizer") else "black")  # fmt: skip
         left += share[part]
-    totals = wide.sum(axis=1) / 1e6
-    for row, total in enumerate(totals):
-        axis.text(101, row, f"{total:,.3g} ms", va="center", fontsize=8)
+    for row, total in enumerate(wide.sum(axis=1)):
+        axis.text(101, row, text.duration(total), va="center", fontsize=8)
     axis.set_xlim(0, 112)
     axis.set_xticks(range(0, 101, 20))
-    axis.invert_yaxis()
+    plots.rows(axis, len(order))
     clocks = {
         "gpu": "GPU time of the kernels launched in each part of the step (%)",
         "cpu": "CPU time of each part (%)",

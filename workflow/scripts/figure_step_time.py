@@ -29,7 +29,7 @@ def draw(cells: pd.DataFrame) -> Figure:
         axis.margins(x=0.18)
         axis.grid(visible=False, axis="y")
     axes[0].set_yticks(range(len(models)), models)
-    axes[0].invert_yaxis()
+    plots.rows(axes[0], len(models))
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower right", ncols=2, frameon=False)
     return figure

@@ -11,6 +11,8 @@ from workflow.scripts.lib.files import reported
 from workflow.scripts.lib.ncu_tables import function_name
 
 WIDEST = 54
+# More than these cannot be told apart by colour.
+MOST_CELLS = 10
 
 
 def short(name: str) -> str:
@@ -24,22 +26,23 @@ def draw(activity: pd.DataFrame, top: int) -> Figure:
     plots.style()
     chosen = preferred(activity[activity["tool"] != "ncu"]) if (activity["tool"] != "ncu").any() else activity
     chosen = chosen.assign(cell=plots.label(chosen), name=chosen["name"].map(short))
-    cells = list(dict.fromkeys(chosen["cell"]))
-    wide = chosen.pivot_table(index="name", columns="cell", values="share", aggfunc="sum").fillna(0) / len(cells) * 100
-    wide = wide.loc[wide.sum(axis=1).nlargest(top).index, cells]
+    count = chosen["cell"].nunique()
+    parts, palette = "cell", sns.color_palette("colorblind", count)
+    if count > MOST_CELLS:
+        parts, palette = "phase", [plots.PHASE_COLOURS[phase] for phase in dict.fromkeys(chosen["phase"])]
+    order = list(dict.fromkeys(chosen[parts]))
+    wide = chosen.pivot_table(index="name", columns=parts, values="share", aggfunc="sum").fillna(0) / count * 100
+    wide = wide.loc[wide.sum(axis=1).nlargest(top).index, order]
     figure, axis = plt.subplots(figsize=(10, plots.height(len(wide))))
-    colours = (
-        sns.color_palette("colorblind", len(cells)) if len(cells) <= 10 else sns.color_palette("viridis", len(cells))
-    )
     left = pd.Series(0.0, index=wide.index)
-    for cell, colour in zip(cells, colours, strict=True):
-        axis.barh(wide.index, wide[cell], left=left, color=colour, label=cell, edgecolor="white", linewidth=0.5)
-        left += wide[cell]
-    axis.invert_yaxis()
+    for part, colour in zip(order, palette, strict=True):
+        axis.barh(wide.index, wide[part], left=left, color=colour, label=part, edgecolor="white", linewidth=0.5)
+        left += wide[part]
+    plots.rows(axis, len(wide))
     axis.set_xlabel("Share of a cell's time, mean over the cells (%)")
     axis.tick_params(axis="y", labelsize=8)
     axis.grid(visible=False, axis="y")
-    axis.legend(loc="lower right", frameon=True, fontsize=8, ncols=1 + len(cells) // 12)
+    axis.legend(loc="lower right", frameon=True, fontsize=8)
     return figure
 
 

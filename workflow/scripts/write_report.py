@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from workflow.scripts.figure_ranges import preferred
 from workflow.scripts.lib.files import read_json, reported
+from workflow.scripts.lib.text import duration
 
 TEMPLATE = Path(__file__).parents[1] / "report" / "report.html.j2"
 TOP = 10
@@ -25,18 +26,6 @@ CELL_COLUMNS = {
     "peak GPU memory": ("peak_memory_bytes", lambda value: f"{value / 2**20:,.0f} MiB"),
     "loss": ("loss", "{:.4f}".format),
 }
-
-
-def duration(ns: float) -> str:
-    """A time in the unit that suits it.
-
-    >>> duration(12_345_678)
-    '12.3 ms'
-    """
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if ns >= size:
-            return f"{ns / size:.3g} {unit}"
-    return f"{ns:.0f} ns"
 
 
 def agreement_format(column: str) -> Any:

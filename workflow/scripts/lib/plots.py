@@ -9,6 +9,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import pandas as pd
 import seaborn as sns
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 PHASE_COLOURS = {"train": "#0072b2", "inference": "#e69f00"}
@@ -40,6 +41,11 @@ def label(cell: pd.DataFrame) -> pd.Series:
 def height(rows: int, least: float = 2.6) -> float:
     """Inches that a figure of that many rows needs."""
     return max(least, 1.5 + ROW_HEIGHT * rows)
+
+
+def rows(axis: Axes, count: int) -> None:
+    """Show so many rows from the top down, without the empty ones that matplotlib leaves above and below many."""
+    axis.set_ylim(count - 0.4, -0.6)
 
 
 def save(figure: Figure, outputs: Sequence[str], note: str) -> None:
