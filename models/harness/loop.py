@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 import pickle
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -230,8 +231,16 @@ def _autocast(cell: Mapping[str, Any], device: torch.device) -> Any:
 
 
 def _arithmetic(cell: Mapping[str, Any]) -> None:
-    """Set what torch keeps globally: TensorFloat-32, which it would otherwise allow cuDNN, and cuDNN's autotuner."""
+    """Set what torch keeps globally: TensorFloat-32, which it would otherwise allow cuDNN, and choice of algorithms."""
     tf32 = cell["precision"] == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = tf32
     torch.backends.cudnn.allow_tf32 = tf32
     torch.backends.cudnn.benchmark = cell["cudnn_benchmark"]
+    torch.backends.cudnn.deterministic = cell["deterministic"]
+    if cell["deterministic"]:
+        # cuBLAS repeats its results only with workspaces of a fixed size, which it reads when it is first used.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    # Some operations have no such algorithm: torch names them in a warning, and the run goes on.
+    torch.use_deterministic_algorithms(cell["deterministic"], warn_only=True)
+    # Else it would fill what it allocates as well, by launches that the model does not have.
+    torch.utils.deterministic.fill_uninitialized_memory = False

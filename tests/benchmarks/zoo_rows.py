@@ -12,7 +12,7 @@ from workflow.scripts.lib.coverage import KEYS
 from workflow.scripts.lib.files import read_json
 
 HEADER = (
-    "cell", "parameters", "batch", "step ms", "launches", "kernels", "configurations", "GPU busy", "idle: input / "
+    "cell", "parameters", "batch", "step ms", "launches", "kernels", "configurations", "GPU busy", "idle, %: input / "
     "sync / latency / launch / host", "peak memory GB", "time s", "nsys s", "ncu s",
 )  # fmt: skip
 
@@ -22,24 +22,32 @@ def wall(path: Path) -> str:
     return f"{read_json(path)['wall_s']:.1f}" if path.exists() else ""
 
 
+def traced(path: Path, steps: pd.DataFrame) -> tuple[str, ...]:
+    """What nsys saw of a cell: launches, kernels, configurations, busy share, idle by cause; empty where it did not."""
+    if not path.exists() or steps.empty:
+        return ("",) * 5
+    seen, where = pd.read_csv(path), steps.iloc[0]
+    causes = ("input", "synchronisation", "latency", "launch", "host")
+    idle = (f"{where[f'idle_{cause}_ns'] / max(where['idle_ns'], 1) * 100:.0f}" for cause in causes)
+    return (
+        f"{where['launches']:,.0f}",
+        str(seen["mangled"].nunique()),
+        str(len(seen[KEYS].drop_duplicates())),
+        f"{where['busy_share']:.0%}",
+        " / ".join(idle),
+    )
+
+
 def row(cell: pd.Series, steps: pd.DataFrame, results: Path) -> tuple[str, ...]:
     """A cell's row."""
     folder, phase = results / cell["model"], cell["phase"]
-    seen = pd.read_csv(folder / f"{phase}.nsys.csv")
-    where = steps[(steps["model"] == cell["model"]) & (steps["phase"] == phase)].iloc[0]
-    causes = ("input", "synchronisation", "latency", "launch", "host")
-    idle = (f"{where[f'idle_{cause}_ns'] / max(where['idle_ns'], 1):.0%}" for cause in causes)
     memory = cell["peak_memory_bytes"]
     return (
         f"{cell['model']} {phase}",
         f"{cell['parameters']:,}",
         str(cell["batch"]),
         f"{cell['step_ns'] / 1e6:.2f}",
-        f"{where['launches']:,.0f}",
-        str(seen["mangled"].nunique()),
-        str(len(seen[KEYS].drop_duplicates())),
-        f"{where['busy_share']:.0%}",
-        " / ".join(idle),
+        *traced(folder / f"{phase}.nsys.csv", steps[(steps["model"] == cell["model"]) & (steps["phase"] == phase)]),
         f"{memory / 1e9:.2f}" if pd.notna(memory) else "",
         wall(folder / f"{phase}.time.csv.json"),
         wall(folder / f"{phase}.nsys-rep.json"),

@@ -50,6 +50,21 @@ def test_ncu_counts_come_from_the_census(tmp_path: Path, recording: Callable) ->
     assert again[known].drop_duplicates(ncu_tables.CONFIGURATION)["launches"].sum() == 100
 
 
+def test_kernels_that_the_census_lacks_are_named(
+    tmp_path: Path, recording: Callable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, facts = ncu(tmp_path, recording, None, True, [])
+    assert facts["other_choices"] == []
+    census = tmp_path / "census.csv"
+    function = table["function"].value_counts().index[-1]
+    table[table["function"] != function].to_csv(census, index=False)
+    again, facts = ncu(tmp_path, recording, str(census), False, [])
+    assert facts["other_choices"] == [function]
+    assert again.loc[again["function"] == function, "launches"].isna().all()
+    said = capsys.readouterr().err
+    assert function in said and "deterministic: true" in said
+
+
 def test_ncu_counts_that_nobody_knows_stay_empty(tmp_path: Path, recording: Callable) -> None:
     table, _ = ncu(tmp_path, recording, None, False, [])
     assert table["launches"].isna().all()

@@ -26,7 +26,7 @@ def compare(nsys: pd.DataFrame, ncu: pd.DataFrame) -> pd.DataFrame:
         {"kernel": "first", "function": "first", "launches": "sum", "total_ns": "sum", "share": "sum"}
     )
     profiled = ncu.groupby(KEYS, sort=False).agg({"kernel": "first", "function": "first"})
-    table = traced.join(profiled, how="outer", suffixes=("", "_ncu")).reset_index()
+    table = traced.merge(profiled, how="outer", left_index=True, right_index=True, suffixes=("", "_ncu")).reset_index()
     by_nsys = pd.MultiIndex.from_frame(table[KEYS]).isin(traced.index)
     by_ncu = pd.MultiIndex.from_frame(table[KEYS]).isin(profiled.index)
     table["status"] = [

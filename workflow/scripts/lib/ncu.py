@@ -1,6 +1,6 @@
 """Nsight Compute's command line from the configuration, and what cannot be combined in it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workflow.scripts.lib.schema import ConfigError, suggest
@@ -78,15 +78,17 @@ def options(ncu: Mapping[str, Any], name: str) -> list[str]:
         words += ["--launch-count", str(selection)]
     if ncu["kernel_name"]:
         words += ["--kernel-name", f"regex:{ncu['kernel_name']}"]
-    if "set" in chosen:
-        words += ["--set", chosen["set"]]
+    return words + collected(chosen, () if replay in RANGE_REPLAY else SHARED_MEMORY) + ncu["extra"]
+
+
+def collected(chosen: Mapping[str, Any], also: Sequence[str] = ()) -> list[str]:
+    """Options of ncu that collect a section set's sections and metrics, and also these metrics."""
+    words = ["--set", chosen["set"]] if "set" in chosen else []
     sections = chosen.get("sections", [])
     for section in [sections] if isinstance(sections, str) else sections:
         words += ["--section", section]
-    configuration = () if replay in RANGE_REPLAY else SHARED_MEMORY
-    if metrics := list(dict.fromkeys([*chosen.get("metrics", []), *configuration])):
-        words += ["--metrics", ",".join(metrics)]
-    return words + ncu["extra"]
+    metrics = list(dict.fromkeys([*chosen.get("metrics", []), *also]))
+    return words + (["--metrics", ",".join(metrics)] if metrics else [])
 
 
 def check(ncu: Mapping[str, Any]) -> None:

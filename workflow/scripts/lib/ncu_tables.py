@@ -84,6 +84,15 @@ def configuration_counts(census: pd.DataFrame) -> pd.Series:
     return census.groupby(CONFIGURATION, dropna=False).size()
 
 
+def other_choices(table: pd.DataFrame, census: pd.DataFrame) -> list[str]:
+    """Functions of kernels in one exported table of a cell that the census of its launches, another run, lacks.
+
+    There are none but where a library chose another algorithm than in the census, as cuDNN may.
+    """
+    new = table[~table["mangled"].isin(census["mangled"])]
+    return list(dict.fromkeys(new["function"]))
+
+
 def numbers(column: pd.Series) -> pd.Series:
     """The column as numbers, without thousands separators; unchanged where it holds anything else."""
     plain = column.str.replace(",", "", regex=False)
