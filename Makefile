@@ -36,9 +36,10 @@ format: $(READY)
 	ruff format .
 	snakefmt Snakefile workflow/rules
 
-docs: $(READY)  ## config/README.md from the schema, docs/zoo.md from the models
+docs: $(READY)  ## config/README.md, docs/zoo.md and docs/sections.md from what they describe
 	python -m workflow.scripts.document_config workflow/schemas/config.schema.yaml config/README.md
 	python -m workflow.scripts.document_zoo docs/zoo.md
+	python -m workflow.scripts.document_sets docs/sections.md
 
 lock: $(READY)  ## requirements.lock from pyproject.toml
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra cluster --group dev \

@@ -243,4 +243,4 @@ def _arithmetic(cell: Mapping[str, Any]) -> None:
     # Some operations have no such algorithm: torch names them in a warning, and the run goes on.
     torch.use_deterministic_algorithms(cell["deterministic"], warn_only=True)
     # Else it would fill what it allocates as well, by launches that the model does not have.
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

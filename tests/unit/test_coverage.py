@@ -50,6 +50,12 @@ def test_launch_parameters_alone_are_no_other_choice() -> None:
     assert said["missing"] == "a" and not said["other_choice"]
 
 
+def test_what_was_there_and_not_chosen_says_so() -> None:
+    found = coverage.compare(NSYS, rows(("a", 1)), rows(("a", 1), ("a", 2), ("b", 1)))
+    causes = dict(zip(found["function"] + found["grid_x"].astype(str), found["cause"], strict=True))
+    assert causes == {"a1": "", "a2": coverage.NOT_CHOSEN, "b1": coverage.NOT_CHOSEN, "c1": coverage.OTHER_KERNEL}
+
+
 def test_a_cell_without_launches_has_no_coverage() -> None:
     said = coverage.summary(coverage.compare(NSYS[:0], rows()))
     assert said["configurations"] == 0 and pd.isna(said["coverage"]) and pd.isna(said["time_coverage"])

@@ -26,53 +26,62 @@ def sidecar(folder: Path, **facts: object) -> str:
     return str(path)
 
 
-def ncu(folder: Path, recording: Callable, census: str | None, counted: bool, metrics: list[str]) -> tuple:
+def ncu(
+    folder: Path, recording: Callable, census: str | None, launches: str, metrics: list[str], said: Callable = print
+) -> tuple:
     """Exported table and sidecar of the recording."""
     pages = [str(recording(name)) for name in NCU_PAGES]
     out = folder / "out.csv", folder / "out.csv.json"
-    export_ncu.main(*pages, sidecar(folder), census, counted, metrics, *map(str, out))
+    export_ncu.main(pages, sidecar(folder), census, launches, metrics, *map(str, out), said)
     return pd.read_csv(out[0]), json.loads(out[1].read_text())
 
 
 def test_ncu_census_counts_itself(tmp_path: Path, recording: Callable) -> None:
-    table, facts = ncu(tmp_path, recording, None, True, ["gpu__time_duration.sum"])
+    table, facts = ncu(tmp_path, recording, None, "all", ["gpu__time_duration.sum"])
     assert len(table) == facts["rows"] == 468 and table["launches"].notna().all()
     assert facts["missing_metrics"] == [] and facts["units"]["gpu__time_duration.sum"] == "ns" and facts["tool"] == "x"
 
 
 def test_ncu_counts_come_from_the_census(tmp_path: Path, recording: Callable) -> None:
-    table, _ = ncu(tmp_path, recording, None, True, [])
+    table, _ = ncu(tmp_path, recording, None, "all", [])
     census = tmp_path / "census.csv"
     table.iloc[:100].to_csv(census, index=False)
-    again, _ = ncu(tmp_path, recording, str(census), False, [])
+    again, _ = ncu(tmp_path, recording, str(census), "1000", [])
     known = again["launches"].notna()
     assert known[:100].all() and not known.all()
     assert again[known].drop_duplicates(ncu_tables.CONFIGURATION)["launches"].sum() == 100
 
 
-def test_kernels_that_the_census_lacks_are_named(
-    tmp_path: Path, recording: Callable, capsys: pytest.CaptureFixture[str]
-) -> None:
-    table, facts = ncu(tmp_path, recording, None, True, [])
+def test_kernels_that_the_census_lacks_are_named(tmp_path: Path, recording: Callable) -> None:
+    table, facts = ncu(tmp_path, recording, None, "all", [])
     assert facts["other_choices"] == []
     census = tmp_path / "census.csv"
     function = table["function"].value_counts().index[-1]
     table[table["function"] != function].to_csv(census, index=False)
-    again, facts = ncu(tmp_path, recording, str(census), False, [])
+    said: list[str] = []
+    again, facts = ncu(tmp_path, recording, str(census), "1000", [], said.append)
     assert facts["other_choices"] == [function]
     assert again.loc[again["function"] == function, "launches"].isna().all()
-    said = capsys.readouterr().err
-    assert function in said and "deterministic: true" in said
+    assert function in said[0] and "deterministic: true" in said[0]
+
+
+def test_a_configuration_that_was_profiled_twice_is_exported_once(tmp_path: Path, recording: Callable) -> None:
+    every, _ = ncu(tmp_path, recording, None, "all", [])
+    census = tmp_path / "census.csv"
+    every.to_csv(census, index=False)
+    once, facts = ncu(tmp_path, recording, str(census), "distinct", [])
+    assert len(once) == len(every.drop_duplicates(ncu_tables.CONFIGURATION)) == facts["rows"] < len(every)
+    assert once["launches"].sum() == len(every)
 
 
 def test_ncu_counts_that_nobody_knows_stay_empty(tmp_path: Path, recording: Callable) -> None:
-    table, _ = ncu(tmp_path, recording, None, False, [])
+    table, _ = ncu(tmp_path, recording, None, "5", [])
     assert table["launches"].isna().all()
 
 
 def test_ncu_metrics_that_the_gpu_does_not_have_are_named(tmp_path: Path, recording: Callable) -> None:
     asked = ["gpu__time_duration.sum", "sm__no_such.sum", "launch__registers_per_thread", "group:memory__all"]
-    _, facts = ncu(tmp_path, recording, None, True, asked)
+    _, facts = ncu(tmp_path, recording, None, "all", asked)
     assert facts["missing_metrics"] == ["sm__no_such.sum"]
 
 

@@ -19,13 +19,16 @@ CHANGES = {
     "sass": (True, "--import-sass yes"),
     "extra": (["--verbose"], "--verbose"),
 }
-NOT_OPTIONS = {"set", "sets", "window"}
+# The budget is that of tests/unit/test_planning.py.
+NOT_OPTIONS = {"set", "sets", "window", "budget"}
 KNOWN = {f"--{line.split()[0]}" for line in (DATA / "ncu/options.txt").read_text().splitlines() if line[0] != "#"}
 
 
 def words(name: str = "roofline", **given: object) -> str:
-    """The command line's options of a section set."""
-    return " ".join(ncu.options(config.normalise({"ncu": given})["ncu"], name))
+    """The command line's options of a section set, with those that its plan starts from."""
+    filled = config.normalise({"ncu": given})["ncu"]
+    planned = ["--replay-mode", ncu.replay(filled, name), *ncu.selection(filled, name)]
+    return " ".join([*ncu.options(filled, name), *(planned if ncu.planned(filled, name) else [])])
 
 
 def test_no_key_is_left_untested() -> None:
@@ -43,7 +46,7 @@ def test_every_key_changes_the_command_line(key: str, value: object, expected: s
 def test_ncu_knows_every_option(name: str) -> None:
     given = {key: value for key, (value, _) in CHANGES.items() if key not in ("target_processes", "launches")}
     used = {word for word in words(name, **given).split() if word.startswith("--")}
-    assert used <= KNOWN and len(used) > 12
+    assert used <= KNOWN and len(used) >= 11
 
 
 @pytest.mark.parametrize(
@@ -77,6 +80,17 @@ def test_range_replay_takes_what_ncu_allows_it(replay: str) -> None:
     assert "--profile-from-start" not in all_of_them and "launch__shared_mem" not in all_of_them
 
 
+def test_a_set_measures_ranges_by_its_own_replay() -> None:
+    given = words("ranges", kernel_name="gemm", launches=3)
+    assert "--replay-mode app-range --nvtx-include profzoo@forward/ --nvtx-include profzoo@loss/" in given
+    assert "--launch-count" not in given and "--kernel-name" not in given and "--profile-from-start" not in given
+
+
+@pytest.mark.parametrize(("budget", "expected"), [("120s", 120), ("2m", 120), ("1.5h", 5400), (30, 30), ("30", 30)])
+def test_budgets_are_times(budget: object, expected: float) -> None:
+    assert ncu.seconds(config.normalise({"ncu": {"budget": budget}})["ncu"]["budget"]) == expected
+
+
 @pytest.mark.parametrize(
     ("given", "line"),
     [
@@ -91,6 +105,16 @@ def test_range_replay_takes_what_ncu_allows_it(replay: str) -> None:
             "ncu.replay = 'app-range' measures whole ranges: set ncu.sets.mine.launches to all, not 2",
         ),
         ({"sets": {"mine": {"cache_control": "all"}}}, "ncu.sets.mine collects nothing"),
+        ({"budget": "soon"}, "ncu.budget = 'soon' is no time: give seconds, or such as 120s, 10m or 1h"),
+        ({"budget": 60, "launches": "all"}, "ncu.budget chooses among launch configurations: set the launches of "),
+        (
+            {"sets": {"mine": {"set": "full", "ranges": ["step"]}}},
+            "ncu.sets.mine.ranges needs range replay: set ncu.sets.mine.replay to app-range",
+        ),
+        (
+            {"sets": {"mine": {"metrics": ["a.sum"], "replay": "app-range", "launches": 2}}},
+            "ncu.sets.mine.replay = 'app-range' measures whole ranges: set ncu.sets.mine.launches to all, not 2",
+        ),
         (
             {"target_processes": "application-only", "target_processes_filter": "x"},
             "ncu.target_processes_filter choose",

@@ -1,5 +1,6 @@
 """Tidying of ncu's raw page, on recordings of an H200."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -94,3 +95,20 @@ def test_no_launch_is_an_error_that_names_the_file(tmp_path: Path, text: str) ->
 )  # fmt: skip
 def test_function_name(kernel: str, name: str) -> None:
     assert ncu_tables.function_name(kernel) == name
+
+
+def test_range_replay_has_a_row_for_each_part_of_the_window(recording: Callable) -> None:
+    raw, units = ncu_tables.read_raw(recording("ncu/ranges.raw.csv"))
+    table, kept = ncu_tables.tidy_ranges(raw, units)
+    # The recording holds three steps of warm-up before it.
+    assert list(table["range"]) == ["forward", "loss", "backward", "optimizer"] and (table["step"] == 0).all()
+    assert table["dram__bytes_read.sum"].tolist() == [141_550_080, 74_752, 871_993_088, 74_699_264]
+    assert kept["dram__bytes_read.sum"] == "byte" and "gpu__time_duration.sum" in kept
+    assert not [name for name in table.columns if name.startswith(("launch__", "device__"))]
+
+
+def test_range_replay_of_the_whole_window(recording: Callable) -> None:
+    raw, units = ncu_tables.read_raw(recording("ncu/ranges.raw.csv"))
+    column = next(name for name in raw.columns if "Push/Pop_Range" in name)
+    table, _ = ncu_tables.tidy_ranges(raw.iloc[:1].assign(**{column: ""}), units)
+    assert table["range"].tolist() == ["window"]

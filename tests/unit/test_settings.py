@@ -7,8 +7,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from models.harness import registry, settings
-from workflow.scripts import document_config, document_zoo
-from workflow.scripts.lib import config, ncu, nsys, schema
+from workflow.scripts import document_config, document_sets, document_zoo
+from workflow.scripts.lib import config, ncu, ncu_costs, nsys, schema
 from workflow.scripts.lib.schema import ConfigError
 
 PROJECT = Path(__file__).parents[2]
@@ -35,6 +35,11 @@ def test_the_page_of_the_configuration_is_the_schema() -> None:
 
 def test_the_page_of_the_zoo_is_what_the_models_say() -> None:
     assert (PROJECT / "docs/zoo.md").read_text() == document_zoo.page(registry.zoo())
+
+
+def test_the_page_of_the_section_sets_is_what_is_shipped_and_measured() -> None:
+    page = document_sets.page(config.normalise({})["ncu"]["sets"], ncu_costs.table())
+    assert (PROJECT / "docs/sections.md").read_text() == page
 
 
 def test_normalising_twice_is_normalising_once() -> None:
@@ -138,7 +143,7 @@ def test_words_lead_back_to_the_cell(tool: str) -> None:
 
 
 def test_distinct_selection_keys_on_mangled_names() -> None:
-    words = " ".join(ncu.options(config.normalise({})["ncu"], "roofline"))
+    words = " ".join(ncu.selection(config.normalise({})["ncu"], "roofline"))
     assert "--filter-mode per-launch-config --launch-count 1 --kernel-name-base mangled" in words
     assert "--launch-count" not in " ".join(ncu.options(config.normalise({})["ncu"], "launch"))
 
@@ -149,8 +154,9 @@ def test_every_key_of_ncu_reaches_its_command_line() -> None:
         "devices": [0, 2], "cache_control": "none", "clock_control": "base", "sass": True, "extra": ["--verbose"],
         "sets": {"mine": {"set": "basic", "sections": ["Occupancy", "LaunchStats"], "metrics": ["a.sum"]}},
     }  # fmt: skip
-    words = " ".join(ncu.options(config.normalise({"ncu": given})["ncu"], "mine"))
-    for part in ("--launch-count 5", "--replay-mode application", "--target-processes-filter regex:py", "--devices 0,2",
+    filled = config.normalise({"ncu": given})["ncu"]
+    words = " ".join([*ncu.options(filled, "mine"), *ncu.selection(filled, "mine")])
+    for part in ("--launch-count 5", "--target-processes-filter regex:py", "--devices 0,2",
                  "--kernel-name regex:gemm", "--cache-control none", "--clock-control base", "--import-sass yes",
                  "--set basic", "--section Occupancy --section LaunchStats", "--metrics a.sum,", "--verbose"):  # fmt: skip
         assert part in words

@@ -66,7 +66,40 @@ def test_nothing_but_the_files_of_the_design(ncu_built: Project) -> None:
     reports = {f"lstm/train.{name}.ncu-rep{end}" for name in ("launch", "roofline") for end in ("", ".json")}
     exports = {f"lstm/train.ncu{name}.csv{end}" for name in ("", ".launch", ".roofline") for end in ("", ".json")}
     timed = {"lstm/train.time.csv", "lstm/train.time.csv.json", "lstm/weights.pt", "lstm/train.ncu-details.csv"}
-    assert ncu_built.files() == reports | exports | timed
+    assert ncu_built.files() == reports | exports | timed | {"lstm/train.roofline.plan.json"}
+
+
+def test_a_plan_is_printed_and_held_against_the_outcome(fresh: Project) -> None:
+    fresh.path = (STANDINS,)
+    run = fresh.snakemake("results/lstm/train.ncu.roofline.csv", "--config", "device=auto", "ncu={budget: 20s}")
+    planned, took = said(run)
+    rows, facts = table(fresh, "train.ncu.roofline.csv"), sidecar(fresh, "train.roofline.ncu-rep.json")
+    plan = facts["plan"]
+    assert 0 < len(rows) == plan["configurations"] < plan["configurations_of_window"] == 186
+    assert len(rows) == len(set(map(configuration, rows)))
+    assert f"{plan['launches']} launches, {len(rows)} of 186 configurations, {plan['share']:.1%} of GPU time" in planned
+    assert took.startswith("lstm train: ncu roofline took ") and took.endswith(
+        f"{plan['estimate_s']:.0f} s were planned"
+    )
+    assert plan["estimate_s"] <= 20 and "--kernel-id" in facts["command"]
+    # A budget that pays for everything: planned and collected again.
+    jobs = fresh.dry("results/lstm/train.ncu.roofline.csv", "--config", "device=auto", "ncu={budget: 10m}")
+    assert {job.rule for job in jobs} == {"plan_ncu", "profile_ncu", "print_ncu", "export_ncu"}
+
+
+def test_a_budget_for_nothing_is_one_line(fresh: Project) -> None:
+    fresh.path = (STANDINS,)
+    run = fresh.snakemake("results/lstm/train.ncu.full.csv", "--config", "device=auto", "ncu={budget: 1s}", ok=False)
+    assert run.returncode and said(run)[0].startswith("ncu.budget = 1s does not pay for one launch of set full")
+
+
+def test_ranges_have_a_table_of_their_own(fresh: Project) -> None:
+    fresh.path = (STANDINS,)
+    fresh.snakemake("results/lstm/train.ncu.ranges.csv", "--config", "device=auto")
+    rows = table(fresh, "train.ncu.ranges.csv")
+    assert [row["range"] for row in rows] == ["forward", "loss", "backward", "optimizer"]
+    assert all(float(row[METRIC]) > 0 and float(row["dram__bytes_read.sum"]) > 0 for row in rows)
+    assert not fresh.files() & {"lstm/train.ncu.launch.csv", "lstm/train.ranges.plan.json"}
 
 
 @pytest.mark.parametrize(

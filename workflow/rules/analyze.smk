@@ -7,6 +7,7 @@ rule cover_ncu:
         source("lib/coverage.py"),
         nsys="<results>/{model}/{phase}.nsys.csv",
         ncu="<results>/{model}/{phase}.ncu.{set}.csv",
+        census=census,
     output:
         csv="<results>/{model}/{phase}.ncu.{set}.coverage.csv",
     log:

@@ -70,11 +70,31 @@ rule measure_peaks:
         " python -m models.harness.peaks --device {params.device:q} --out {output.csv:q} --facts {output.sidecar:q}"
 
 
+rule plan_ncu:
+    """Plan a section set: launches, replay, and the time that ncu should take, from the census and measured costs."""
+    input:
+        source("lib/planning.py"),
+        source("lib/ncu_costs.py"),
+        source("../data/ncu_costs.yaml"),
+        census=f"<results>/{{model}}/{{phase}}.ncu.{ncu.CENSUS}.csv",
+        sidecar=f"<results>/{{model}}/{{phase}}.{ncu.CENSUS}.ncu-rep.json",
+    output:
+        plan="<results>/{model}/{phase}.{set}.plan.json",
+    log:
+        "<logs>/{model}/{phase}.{set}.plan.log",
+    params:
+        ncu=planned_options,
+    script:
+        "../scripts/plan_ncu.py"
+
+
 rule profile_ncu:
     """Profile a cell's window with Nsight Compute, one section set."""
     input:
         sources,
         weights=weights,
+        # What is planned follows from settings that are params here; a better estimate is no reason to profile again.
+        plan=ancient(plan),
     output:
         report="<results>/{model}/{phase}.{set}.ncu-rep",
         sidecar="<results>/{model}/{phase}.{set}.ncu-rep.json",
@@ -86,12 +106,14 @@ rule profile_ncu:
         gpu=1,
     params:
         options=lambda wildcards: checked(ncu.options, config["ncu"], wildcards.set),
+        planned=planned_options,
         cell=cell_words("ncu"),
         job=job_text("ncu"),
         load=load_weights,
+        plan=lambda wildcards, input: ["--plan", str(input.plan)] if input.plan else [],
     shell:
         "python -m workflow.scripts.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
-        " --expect {output.report:q} --"
+        " --expect {output.report:q} {params.plan:q} --"
         " ncu {params.options:q} --export {output.report:q}"
         " python -m models.run {params.cell:q} {params.load:q} --facts {output.sidecar:q}"
 

@@ -102,8 +102,26 @@ def load_weights(wildcards, input):
 
 def census(wildcards):
     """The set that takes every launch, from which a set that takes one of each configuration has its counts."""
-    counted = ncu.launches(config["ncu"], wildcards.set) == "all" or wildcards.set == ncu.CENSUS
+    counted = profiled(wildcards) in ("all", "ranges") or wildcards.set == ncu.CENSUS
     return [] if counted else f"<results>/{wildcards.model}/{wildcards.phase}.ncu.{ncu.CENSUS}.csv"
+
+
+def profiled(wildcards):
+    """What a section set profiles: `distinct` launches, `all`, the first N, or `ranges`."""
+    return "ranges" if ncu.ranged(config["ncu"], wildcards.set) else ncu.launches(config["ncu"], wildcards.set)
+
+
+def plan(wildcards):
+    """The plan of a section set that has one."""
+    made = f"<results>/{wildcards.model}/{wildcards.phase}.{wildcards.set}.plan.json"
+    return made if ncu.planned(config["ncu"], wildcards.set) else []
+
+
+def planned_options(wildcards):
+    """What of the configuration a plan goes by."""
+    keys = ("kernel_name", "launches", "replay", "budget")
+    chosen = {key: config["ncu"][key] for key in keys}
+    return {**chosen, "sets": {wildcards.set: config["ncu"]["sets"][wildcards.set]}}
 
 
 def source(path):
@@ -139,7 +157,7 @@ def tabulated():
     files = {}
     for tool in ("time", *TOOLS):
         files |= {key: cells(f"<results>/{{model}}/{pattern}") for key, pattern in patterns[tool].items()}
-    if {"ncu", "nsys"} <= set(TOOLS):
+    if {"ncu", "nsys"} <= set(TOOLS) and not ncu.ranged(config["ncu"], config["ncu"]["set"]):
         files["coverage"] = cells(f"<results>/{{model}}/{{phase}}.ncu.{config['ncu']['set']}.coverage.csv")
     return files
 

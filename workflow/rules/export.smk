@@ -31,7 +31,7 @@ rule export_ncu:
     log:
         "<logs>/{model}/{phase}.ncu.{set}.export.log",
     params:
-        launches=lambda wildcards: ncu.launches(config["ncu"], wildcards.set),
+        launches=profiled,
         metrics=lambda wildcards: config["ncu"]["sets"][wildcards.set].get("metrics", []),
     script:
         "../scripts/export_ncu.py"

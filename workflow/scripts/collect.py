@@ -117,7 +117,9 @@ def collect(options: argparse.Namespace) -> None:
     job = json.loads(options.job)
     tool, found = job["tool"], gpus.present()
     words = gpus.candidates(os.environ, found) if job["cell"]["device"] != "cpu" else []
-    command = prepare(tool, options.command, bool(words))
+    planned = json.loads(options.plan.read_text()) if options.plan else {}
+    # The plan decides what could not be known when the job's command line was written.
+    command = prepare(tool, [*options.command[:1], *planned.get("options", []), *options.command[1:]], bool(words))
     options.sidecar.unlink(missing_ok=True)
     env = environment(os.environ, job["environment"])
     with own_gpus(words, found) as mine, tempfile.TemporaryDirectory(prefix="profzoo-") as scratch:
@@ -147,6 +149,10 @@ def collect(options: argparse.Namespace) -> None:
         "wall_s": round(wall, 3),
         "warnings": diagnose.warnings(printed),
     }
+    if planned:
+        sidecar["plan"] = {key: value for key, value in planned.items() if key != "options"}
+        took = f"{job['cell']['model']} {job['cell']['phase']}: ncu {planned['set']} took {wall:.0f} s"
+        print(f"profzoo: {took}, {planned['estimate_s']:.0f} s were planned", file=sys.stderr)
     options.sidecar.write_text(json.dumps(sidecar, indent=1, sort_keys=True) + "\n")
 
 
@@ -159,6 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--log", type=Path, required=True)
     parser.add_argument("--expect", type=Path, nargs="+", default=[], help="files that the command must leave")
+    parser.add_argument("--plan", type=Path, help="JSON of a plan, whose options go first")
     parser.add_argument("--leftover", type=Path, nargs="*", default=[], help="files to remove when it fails")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args(arguments)

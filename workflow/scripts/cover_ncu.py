@@ -8,5 +8,6 @@ from workflow.scripts.lib.files import reported, write_csv
 if "snakemake" in globals():
     snakemake = globals()["snakemake"]
     with reported(snakemake.log[0]):
-        compared = coverage.compare(pd.read_csv(snakemake.input.nsys), pd.read_csv(snakemake.input.ncu))
+        census = pd.read_csv(snakemake.input.census) if snakemake.input.get("census") else None
+        compared = coverage.compare(pd.read_csv(snakemake.input.nsys), pd.read_csv(snakemake.input.ncu), census)
         write_csv(compared, snakemake.output.csv)

@@ -12,15 +12,17 @@ COLUMNS = ["status", "cause", "kernel", "function", *KEYS, "launches", "total_ns
 COVERED, MISSING, EXTRA = "covered", "missing", "extra"
 
 
-def compare(nsys: pd.DataFrame, ncu: pd.DataFrame) -> pd.DataFrame:
+def compare(nsys: pd.DataFrame, ncu: pd.DataFrame, census: pd.DataFrame | None = None) -> pd.DataFrame:
     """A row a launch configuration that either tool saw, those that ncu missed first, the longest first.
 
     Args:
         nsys: rows of a cell's nsys.csv; ncu: rows of an ncu.{set}.csv of the same cell.
+        census: rows of its ncu.launch.csv, where the set's launches were chosen from them.
 
     `status` is covered, missing (traced by nsys, not profiled by ncu) or extra (the other way round). `launches`,
     `total_ns` and `share` are nsys's, over its window; an extra configuration has none. `cause` says what is known of
-    why: the same kernel was launched otherwise, or a kernel of that name was not launched at all.
+    why: it was there to be profiled and not chosen, the same kernel was launched otherwise, or a kernel of that name
+    was not launched at all.
     """
     traced = nsys.groupby(KEYS, sort=False).agg(
         {"kernel": "first", "function": "first", "launches": "sum", "total_ns": "sum", "share": "sum"}
@@ -39,6 +41,9 @@ def compare(nsys: pd.DataFrame, ncu: pd.DataFrame) -> pd.DataFrame:
         EXTRA: set(traced.index.get_level_values("mangled")),
     }
     table["cause"] = [_cause(row.status, row.mangled in seen.get(row.status, ())) for row in table.itertuples()]
+    if census is not None:
+        there = pd.MultiIndex.from_frame(table[KEYS]).isin(pd.MultiIndex.from_frame(census[KEYS]))
+        table.loc[there & (table["status"] == MISSING), "cause"] = NOT_CHOSEN
     table["launches"] = table["launches"].astype("Int64")
     rank = table["status"].map({MISSING: 0, EXTRA: 1, COVERED: 2})
     ordered = table.assign(_rank=rank, _time=table["total_ns"].fillna(0))
@@ -67,6 +72,7 @@ def summary(compared: pd.DataFrame) -> dict[str, float | int | str]:
 
 
 OTHER_KERNEL = "kernel launched in one of the two runs only"
+NOT_CHOSEN = "launched, but not chosen: see ncu.budget, ncu.kernel_name and ncu.launches"
 OTHER_LAUNCH = "same kernel, other launch parameters"
 
 

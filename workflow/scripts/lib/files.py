@@ -3,7 +3,7 @@
 import json
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,22 @@ class DataError(ValueError):
 
 
 @contextmanager
-def reported(log: str) -> Iterator[None]:
-    """Run the body with its output in the log; end with one line for what is wrong with the data."""
+def reported(log: str) -> Iterator[Callable[[object], None]]:
+    """Run the body with its output in the log; end with one line for what is wrong with the data.
+
+    Yields a function that says a line on the console too.
+    """
     with Path(log).open("w") as file:
         console, sys.stdout, sys.stderr = (sys.stdout, sys.stderr), file, file
+
+        def say(line: object) -> None:
+            for stream in (file, console[1]):
+                print(f"profzoo: {line}", file=stream, flush=True)
+
         try:
-            yield
+            yield say
         except (DataError, ConfigError) as error:
-            print(f"profzoo: {error}", file=file)
-            print(f"profzoo: {error}", file=console[1])
+            say(error)
             sys.exit(1)
         except Exception:
             traceback.print_exc(file=file)

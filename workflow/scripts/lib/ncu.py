@@ -1,8 +1,10 @@
 """Nsight Compute's command line from the configuration, and what cannot be combined in it."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from models.harness.windows import DOMAIN
 from workflow.scripts.lib.schema import ConfigError, suggest
 
 # The section set whose launches are counted.
@@ -30,6 +32,8 @@ OWN_OPTIONS = {
     "-k": "ncu.kernel_name",
     "--kernel-name": "ncu.kernel_name",
     "--kernel-name-base": "ncu.launches",
+    "--kernel-id": "ncu.budget",
+    "--nvtx-include": "ncu.sets",
     "--filter-mode": "ncu.launches",
     "-c": "ncu.launches",
     "--launch-count": "ncu.launches",
@@ -48,13 +52,60 @@ def launches(ncu: Mapping[str, Any], name: str) -> str | int:
     return ncu["sets"][name].get("launches", ncu["launches"])
 
 
+def replay(ncu: Mapping[str, Any], name: str) -> str:
+    """The replay mode of a section set: its own, else ncu.replay."""
+    return ncu["sets"][name].get("replay", ncu["replay"])
+
+
+def ranged(ncu: Mapping[str, Any], name: str) -> bool:
+    """Whether a section set measures whole ranges instead of launches."""
+    return replay(ncu, name) in RANGE_REPLAY
+
+
+def planned(ncu: Mapping[str, Any], name: str) -> bool:
+    """Whether a plan made from the census decides a section set's replay mode and launches."""
+    return name != CENSUS and not ranged(ncu, name)
+
+
+def seconds(budget: str | float) -> float:
+    """A budget in seconds.
+
+    >>> seconds("2m"), seconds("90s"), seconds(30)
+    (120.0, 90.0, 30.0)
+    """
+    found = re.fullmatch(r"([\d.]+)\s*([smh]?)", str(budget).strip())
+    if not found:
+        raise ConfigError(f"ncu.budget = {budget!r} is no time: give seconds, or such as 120s, 10m or 1h")
+    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
+
+
+def selection(ncu: Mapping[str, Any], name: str) -> list[str]:
+    """Options of ncu that select the launches that a section set's configuration asks for."""
+    chosen, words = launches(ncu, name), []
+    if chosen == "distinct":
+        # Without mangled names, instances of one template count as one configuration and all but one are lost.
+        words = ["--filter-mode", "per-launch-config", "--launch-count", "1", "--kernel-name-base", "mangled"]
+    elif chosen != "all":
+        words = ["--launch-count", str(chosen)]
+    if ncu["kernel_name"]:
+        words += ["--kernel-name", f"regex:{ncu['kernel_name']}"]
+    return words
+
+
 def options(ncu: Mapping[str, Any], name: str) -> list[str]:
-    """Options of ncu, but for the report's name, that collect the section set of that name."""
-    chosen, replay, selection = ncu["sets"][name], ncu["replay"], launches(ncu, name)
-    words = ["--force-overwrite", "--replay-mode", replay, "--target-processes", ncu["target_processes"]]
-    if replay not in RANGE_REPLAY:
+    """Options of ncu that collect the section set of that name, but for the report's name and what a plan decides."""
+    chosen = ncu["sets"][name]
+    words = ["--force-overwrite", "--target-processes", ncu["target_processes"]]
+    if ranged(ncu, name):
+        words += ["--replay-mode", replay(ncu, name)]
+        for part in chosen.get("ranges", []):
+            words += ["--nvtx-include", f"{DOMAIN}@{part}/"]
+    else:
         # Range replay takes the window between profiler start and stop as its range, and refuses this option.
         words += ["--profile-from-start", "off"]
+        if not planned(ncu, name):
+            mode = "application" if replay(ncu, name) == "application" else "kernel"
+            words += ["--replay-mode", mode, *selection(ncu, name)]
     # Ranges belong to the thread that opened them; autograd launches the backward pass from another one.
     words += ["--nvtx", "--nvtx-push-pop-scope", "process"]
     words += ["--cache-control", chosen.get("cache_control", ncu["cache_control"])]
@@ -64,21 +115,7 @@ def options(ncu: Mapping[str, Any], name: str) -> list[str]:
         words += ["--target-processes-filter", ncu["target_processes_filter"]]
     if ncu["devices"]:
         words += ["--devices", ",".join(map(str, ncu["devices"]))]
-    if selection == "distinct":
-        # Without mangled names, instances of one template count as one configuration and all but one are lost.
-        words += [
-            "--filter-mode",
-            "per-launch-config",
-            "--launch-count",
-            "1",
-            "--kernel-name-base",
-            "mangled",
-        ]
-    elif selection != "all":
-        words += ["--launch-count", str(selection)]
-    if ncu["kernel_name"]:
-        words += ["--kernel-name", f"regex:{ncu['kernel_name']}"]
-    return words + collected(chosen, () if replay in RANGE_REPLAY else SHARED_MEMORY) + ncu["extra"]
+    return words + collected(chosen, () if ranged(ncu, name) else SHARED_MEMORY) + ncu["extra"]
 
 
 def collected(chosen: Mapping[str, Any], also: Sequence[str] = ()) -> list[str]:
@@ -99,19 +136,21 @@ def check(ncu: Mapping[str, Any]) -> None:
     """
     if ncu["set"] not in ncu["sets"]:
         raise ConfigError(f"ncu.set = '{ncu['set']}': {suggest(ncu['set'], ncu['sets'])}")
-    if ncu["replay"] in RANGE_REPLAY:
-        if ncu["kernel_name"]:
-            raise ConfigError(f"ncu.replay = '{ncu['replay']}' measures whole ranges: unset ncu.kernel_name")
-        selections = {"ncu.launches": ncu["launches"]}
-        selections |= {f"ncu.sets.{name}.launches": launches(ncu, name) for name in ncu["sets"]}
-        for key, value in selections.items():
-            if value != "all":
-                raise ConfigError(
-                    f"ncu.replay = '{ncu['replay']}' measures whole ranges: set {key} to all, not {value!r}"
-                )
+    if ncu["budget"] is not None:
+        seconds(ncu["budget"])
     for name, chosen in ncu["sets"].items():
+        where = f"ncu.sets.{name}"
         if not {"set", "sections", "metrics"} & set(chosen):
-            raise ConfigError(f"ncu.sets.{name} collects nothing: give it set, sections or metrics")
+            raise ConfigError(f"{where} collects nothing: give it set, sections or metrics")
+        if ranged(ncu, name):
+            _check_ranges(ncu, name)
+        elif "ranges" in chosen:
+            raise ConfigError(f"{where}.ranges needs range replay: set {where}.replay to app-range")
+        elif ncu["budget"] is not None and name != CENSUS and launches(ncu, name) != "distinct":
+            raise ConfigError(
+                f"ncu.budget chooses among launch configurations: set the launches of {where} to distinct, not "
+                f"{launches(ncu, name)!r}"
+            )
     if ncu["target_processes"] == "application-only" and ncu["target_processes_filter"]:
         raise ConfigError("ncu.target_processes_filter chooses among child processes: set ncu.target_processes to all")
     for word in ncu["extra"]:
@@ -119,3 +158,16 @@ def check(ncu: Mapping[str, Any]) -> None:
             raise ConfigError(
                 f"ncu.extra holds {option}, which the workflow gives itself: change {OWN_OPTIONS[option]}"
             )
+
+
+def _check_ranges(ncu: Mapping[str, Any], name: str) -> None:
+    chosen, mode = ncu["sets"][name], replay(ncu, name)
+    own = "replay" in chosen
+    what = f"{f'ncu.sets.{name}.replay' if own else 'ncu.replay'} = '{mode}' measures whole ranges"
+    # What is said of launches in general does not concern a set with a replay of its own.
+    if ncu["kernel_name"] and not own:
+        raise ConfigError(f"{what}: unset ncu.kernel_name")
+    key = f"ncu.sets.{name}.launches" if own or "launches" in chosen else "ncu.launches"
+    value = chosen.get("launches", "all" if own else ncu["launches"])
+    if value != "all":
+        raise ConfigError(f"{what}: set {key} to all, not {value!r}")

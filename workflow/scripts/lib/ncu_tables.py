@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from models.harness.windows import DOMAIN, PARTS
+from models.harness.windows import DOMAIN, PARTS, WINDOW
 from workflow.scripts.lib import ncu
 from workflow.scripts.lib.files import DataError
 
@@ -79,6 +79,25 @@ def tidy(
     return pd.concat([frame[LEADING], metrics], axis=1), kept
 
 
+def tidy_ranges(raw: pd.DataFrame, units: Mapping[str, str]) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The exported table of a section set under range replay: a row a range and step, of the window alone.
+
+    Returns: `id`, `range`, `step` (from 0, of the window), then every metric as a number in base units; their units.
+    """
+    stacks = _stacks(raw).map(lambda printed: re.findall(rf'"{DOMAIN}:(\w+):', printed))
+    inside = stacks.map(lambda stack: WINDOW in stack)
+    # Without NVTX ranges, what is measured is the window itself, from profiler start to stop.
+    kept = raw[inside] if inside.any() else raw
+    frame = pd.DataFrame({"id": kept["ID"].astype("int64")})
+    frame["range"] = stacks[kept.index].map(lambda stack: stack[-1] if stack else WINDOW)
+    frame["step"] = frame.groupby("range").cumcount()
+    first = raw.columns.get_loc("CC") + 1
+    # Launches are what range replay does not see, and it prints zeros for them.
+    names = [name for name in raw.columns[first:] if not CONSTANT.match(name) and not name.startswith("launch__")]
+    metrics = pd.DataFrame({name: numbers(kept[name]) for name in names})
+    return pd.concat([frame, metrics], axis=1), {name: unit for name, unit in units.items() if name in metrics}
+
+
 def configuration_counts(census: pd.DataFrame) -> pd.Series:
     """Launches of each launch configuration among the rows, indexed by CONFIGURATION."""
     return census.groupby(CONFIGURATION, dropna=False).size()
@@ -110,11 +129,13 @@ def ranges(raw: pd.DataFrame) -> pd.Series:
 
     ncu prints the stack of open push/pop ranges, outermost first, each as "domain:name:..." in quotes.
     """
-    column = next((name for name in raw.columns if "Push/Pop_Range" in name), None)
-    if column is None:
-        return pd.Series([""] * len(raw))
     pattern = rf'"{DOMAIN}:({"|".join(PARTS)}):'
-    return raw[column].str.findall(pattern).map(lambda found: found[-1] if found else "")
+    return _stacks(raw).str.findall(pattern).map(lambda found: found[-1] if found else "")
+
+
+def _stacks(raw: pd.DataFrame) -> pd.Series:
+    column = next((name for name in raw.columns if "Push/Pop_Range" in name), None)
+    return pd.Series([""] * len(raw)) if column is None else raw[column]
 
 
 def function_name(kernel: str) -> str:

@@ -1,0 +1,147 @@
+"""lib/planning and lib/ncu_costs: estimates from what was measured, and what a budget pays for."""
+
+import re
+from collections.abc import Callable
+
+import pandas as pd
+import pytest
+
+from workflow.scripts.lib import config, ncu, ncu_costs, ncu_tables, planning
+from workflow.scripts.lib.coverage import KEYS
+from workflow.scripts.lib.files import DataError
+from workflow.scripts.lib.metrics import GPU_TIME
+
+COSTS = ncu_costs.table()
+START = 4.0
+
+
+@pytest.fixture(scope="module")
+def census(recording: Callable) -> pd.DataFrame:
+    """Every launch of a step of MobileNetV2's training."""
+    raw, units = ncu_tables.read_raw(recording("ncu/launch.raw.mangled.csv"))
+    names, _ = ncu_tables.read_raw(recording("ncu/launch.raw.demangled.csv"))
+    return ncu_tables.tidy(raw, units, names, None)[0]
+
+
+def plan(census: pd.DataFrame, name: str = "roofline", **given: object) -> dict:
+    """The plan of a set under a configuration, for a process that takes START without a launch."""
+    options = config.normalise({"ncu": given})["ncu"]
+    wall = START + len(census) * COSTS["sets"][ncu.CENSUS]["seconds"]
+    price = ncu_costs.cost(options["sets"][name], COSTS)
+    return planning.plan(options, name, census, wall, price, COSTS)
+
+
+def profiled(census: pd.DataFrame, planned: dict) -> pd.DataFrame:
+    """The launches that ncu takes by the plan's --kernel-id."""
+    _, _, _, names, at = planned["options"][planned["options"].index("--kernel-id") + 1].split(":")
+    number = (census.groupby("mangled").cumcount() + 1).astype(str)
+    return census[census["mangled"].str.fullmatch(names) & number.str.fullmatch(at)]
+
+
+def test_everything_is_profiled_without_a_budget(census: pd.DataFrame) -> None:
+    planned = plan(census)
+    assert planned["launches"] == planned["configurations"] == planned["configurations_of_window"] == 186
+    assert planned["share"] == 1 and planned["replay"] == "kernel" and planned["basis"] == "measured"
+    assert planned["estimate_s"] == pytest.approx(START + 186 * COSTS["sets"]["roofline"]["seconds"])
+    assert planned["options"] == ["--replay-mode", "kernel", *ncu.selection(config.normalise({})["ncu"], "roofline")]
+    assert planning.sentence(planned) == (
+        "ncu roofline: 186 launches, 186 of 186 configurations, 100.0% of GPU time, 6 passes, kernel replay: about 34 s"
+    )
+
+
+def test_a_budget_that_suffices_changes_nothing(census: pd.DataFrame) -> None:
+    assert plan(census, budget="10m") == plan(census) | {"budget": "10m"}
+
+
+@pytest.mark.parametrize("budget", [6, "10s", "20s", "30s"])
+def test_a_budget_is_kept_and_spent_on_what_takes_longest(census: pd.DataFrame, budget: str | int) -> None:
+    planned = plan(census, budget=budget)
+    limit = ncu.seconds(budget)
+    assert planned["estimate_s"] <= limit and planned["configurations"] < 186
+    # Each launch that is left out would have cost more than what is left.
+    assert limit - planned["estimate_s"] < 8 * planned["launch_s"]
+    taken = profiled(census, planned)
+    assert len(taken) == planned["launches"]
+    covered = taken[KEYS].drop_duplicates().merge(census, on=KEYS)
+    assert len(taken[KEYS].drop_duplicates()) == planned["configurations"]
+    assert covered[GPU_TIME].sum() / census[GPU_TIME].sum() == pytest.approx(planned["share"], abs=1e-6)
+    even = planned["configurations"] / 186
+    assert planned["share"] > even
+    longest = census.groupby(KEYS)[GPU_TIME].sum().idxmax()
+    assert (taken[KEYS].apply(tuple, axis=1) == longest).any()
+
+
+def test_more_budget_covers_more(census: pd.DataFrame) -> None:
+    shares = [plan(census, budget=limit)["share"] for limit in (6, 10, 15, 20, 25, 30, 40)]
+    assert shares == sorted(shares) and shares[-1] == 1
+
+
+def test_names_are_taken_literally(census: pd.DataFrame) -> None:
+    odd = census.assign(mangled=census["mangled"] + ".part.0$")
+    planned = plan(odd, budget=8)
+    assert len(profiled(odd, planned)) == planned["launches"] > 0
+    assert re.search(r"part\\\.0\\\$", planned["options"][-1])
+
+
+def test_a_budget_for_nothing_is_refused(census: pd.DataFrame) -> None:
+    with pytest.raises(DataError) as error:
+        plan(census, "full", budget=5)
+    assert str(error.value) == (
+        "ncu.budget = 5 does not pay for one launch of set full: starting takes 4 s and a launch 1.72 s; give 7s or more"
+    )
+
+
+def test_kernels_by_name(census: pd.DataFrame) -> None:
+    some = plan(census, kernel_name="cudnn")
+    assert 0 < some["configurations"] < 186 and 0 < some["share"] < 1
+    assert "regex:cudnn" in some["options"]
+    with pytest.raises(DataError, match="matches none"):
+        plan(census, kernel_name="no_such_kernel")
+
+
+def test_launches_that_are_counted_off(census: pd.DataFrame) -> None:
+    assert plan(census, launches="all")["launches"] == len(census)
+    assert plan(census, launches=20)["options"] == ["--replay-mode", "kernel", "--launch-count", "20"]
+
+
+def test_application_replay_where_it_is_clearly_cheaper(census: pd.DataFrame) -> None:
+    assert plan(census, "full")["replay"] == "kernel"
+    dear = ncu_costs.Cost(9, 2.0)
+    options = config.normalise({})["ncu"]
+    planned = planning.plan(options, "roofline", census, START, dear, COSTS)
+    assert planned["replay"] == "application"
+    start = planned["start_s"]
+    assert planned["estimate_s"] == pytest.approx(9 * (start + 186 * COSTS["application_pass_s"]), abs=1e-3)
+    asked = config.normalise({"ncu": {"replay": "kernel"}})["ncu"]
+    assert planning.plan(asked, "roofline", census, START, dear, COSTS)["replay"] == "kernel"
+
+
+def test_sets_are_found_by_what_they_collect() -> None:
+    sets = config.normalise({})["ncu"]["sets"]
+    assert ncu_costs.cost(sets["full"], COSTS) == ncu_costs.Cost(38, 1.72)
+    assert ncu_costs.cost(sets["roofline"] | {"launches": "all"}, COSTS).basis == ncu_costs.MEASURED
+
+
+def test_other_sets_cost_what_their_parts_do() -> None:
+    parts = COSTS["sections"]
+    two = ncu_costs.cost({"sections": ["SpeedOfLight", "Occupancy"]}, COSTS)
+    assert two == ncu_costs.Cost(10, pytest.approx(parts["SpeedOfLight"]["seconds"]), ncu_costs.PARTS)
+    one = ncu_costs.cost({"metrics": ["gpu__time_duration.sum", "dram__bytes_read.sum"]}, COSTS)
+    assert one.passes == 1 and one.seconds < 0.1
+    more = ncu_costs.cost({"sections": "regex:^SpeedOfLight$", "metrics": ["sm__inst_executed.sum"]}, COSTS)
+    assert more.passes == 12 and two.seconds < more.seconds < 0.5
+    full = COSTS["ncu_sets"]["full"]
+    assert ncu_costs.cost({"set": "full", "sections": ["PmSampling"]}, COSTS).seconds == full["seconds"]
+    assert ncu_costs.cost({"set": "full", "sections": ["PmSampling_WarpStates"]}, COSTS).seconds > full["seconds"]
+    most = ncu_costs.cost({"sections": "regex:^(?!C2C|Nvlink$|PmSampling_)"}, COSTS)
+    assert (most.passes, most.seconds) == (full["passes"], full["seconds"])
+    # Sections of other versions of ncu, which nobody measured, are no reason to fail.
+    assert ncu_costs.cost({"sections": ["NewSection"]}, COSTS).passes == 1
+
+
+def test_the_measured_costs_are_of_what_there_is() -> None:
+    shipped = config.normalise({})["ncu"]["sets"]
+    assert set(COSTS["sets"]) <= set(shipped)
+    named = {section for chosen in shipped.values() for section in chosen.get("sections", [])}
+    listed = {section for of in COSTS["ncu_sets"].values() if isinstance(of, list) for section in of}
+    assert named | listed <= set(COSTS["sections"])
