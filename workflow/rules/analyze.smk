@@ -68,3 +68,19 @@ rule tabulate_roofline:
         "<logs>/tables/roofline.log",
     script:
         "../scripts/tabulate_roofline.py"
+
+
+rule tabulate_verdicts:
+    """Judge what holds every cell and its top kernels back, with the evidence, the expected gain and a next step."""
+    input:
+        source("lib/verdicts.py"),
+        source("../data/verdicts.yaml"),
+        **judged(),
+        steps="<results>/tables/steps.csv",
+        kernels="<results>/tables/kernels.csv",
+    output:
+        csv="<results>/tables/verdicts.csv",
+    log:
+        "<logs>/tables/verdicts.log",
+    script:
+        "../scripts/tabulate_verdicts.py"

@@ -162,10 +162,26 @@ def tabulated():
     return files
 
 
+def judged():
+    """What verdicts go by besides times: ncu's advice, and counters held against peaks where the default set has any."""
+    if "ncu" not in TOOLS:
+        return {}
+    details = cells("<results>/{model}/{phase}.ncu-details.csv")
+    if config["ncu"]["set"] == ncu.CENSUS or "nsys" not in TOOLS:
+        return {"details": details}
+    peaks = f"<results>/peaks/{config['gpu']}.csv"
+    return {"details": details, "roofline": "<results>/tables/roofline.csv", "peaks": peaks}
+
+
 def drawn():
     """The figures that the chosen tools have data for."""
-    traced = {"nsys", "torch"} & set(TOOLS)
-    names = ["step_time", *(["ranges", "overhead"] if traced else []), *(["top_kernels"] if TOOLS else [])]
+    names = ["step_time"]
+    if "nsys" in TOOLS:
+        names += ["steps", "classes", "launches", "similarity"]
+    if {"nsys", "torch"} & set(TOOLS):
+        names += ["ranges", "overhead"]
+    if TOOLS:
+        names.append("top_kernels")
     return collect("<results>/figures/{name}.svg", name=names)
 
 

@@ -84,6 +84,88 @@ rule draw_overhead:
         "../scripts/figure_overhead.py"
 
 
+rule draw_classes:
+    """Draw what kinds of kernels take the GPU's time."""
+    input:
+        source("lib/plots.py"),
+        cells="<results>/tables/cells.csv",
+        table="<results>/tables/kernels.csv",
+    output:
+        report(
+            "<results>/figures/classes.svg",
+            category="Figures",
+            caption="../report/classes.rst",
+            labels={"figure": "kernel classes"},
+        ),
+        "<results>/figures/classes.png",
+    log:
+        "<logs>/figures/classes.log",
+    script:
+        "../scripts/figure_classes.py"
+
+
+rule draw_steps:
+    """Draw where an unprofiled step goes, idle time by cause."""
+    input:
+        source("lib/plots.py"),
+        source("lib/verdicts.py"),
+        cells="<results>/tables/cells.csv",
+        table="<results>/tables/steps.csv",
+    output:
+        report(
+            "<results>/figures/steps.svg",
+            category="Figures",
+            caption="../report/steps.rst",
+            labels={"figure": "where the step goes"},
+        ),
+        "<results>/figures/steps.png",
+    log:
+        "<logs>/figures/steps.log",
+    script:
+        "../scripts/figure_steps.py"
+
+
+rule draw_launches:
+    """Draw launches against the time that the GPU waits for them."""
+    input:
+        source("lib/plots.py"),
+        source("lib/verdicts.py"),
+        cells="<results>/tables/cells.csv",
+        table="<results>/tables/steps.csv",
+    output:
+        report(
+            "<results>/figures/launches.svg",
+            category="Figures",
+            caption="../report/launches.rst",
+            labels={"figure": "launches"},
+        ),
+        "<results>/figures/launches.png",
+    log:
+        "<logs>/figures/launches.log",
+    script:
+        "../scripts/figure_launches.py"
+
+
+rule draw_similarity:
+    """Draw which cells are alike by their kernels."""
+    input:
+        source("lib/plots.py"),
+        cells="<results>/tables/cells.csv",
+        table="<results>/tables/kernels.csv",
+    output:
+        report(
+            "<results>/figures/similarity.svg",
+            category="Figures",
+            caption="../report/similarity.rst",
+            labels={"figure": "similarity"},
+        ),
+        "<results>/figures/similarity.png",
+    log:
+        "<logs>/figures/similarity.log",
+    script:
+        "../scripts/figure_similarity.py"
+
+
 rule figures:
     """Draw every figure that the chosen tools have data for."""
     input:
@@ -98,6 +180,8 @@ rule write_report:
         cells="<results>/tables/cells.csv",
         agreement="<results>/tables/agreement.csv",
         activity="<results>/tables/activity.csv",
+        steps="<results>/tables/steps.csv",
+        verdicts="<results>/tables/verdicts.csv",
         figures=drawn(),
     output:
         "<results>/report.html",

@@ -25,37 +25,12 @@ def draw(ranges: pd.DataFrame) -> Figure:
     )
     share = wide.div(wide.sum(axis=1), axis=0) * 100
     figure, axis = plt.subplots(figsize=(9, plots.height(len(order))))
-    left = pd.Series(0.0, index=order)
-    for part, colour in plots.PART_COLOURS.items():
-        if part not in share:
-            continue
-        axis.barh(
-            order,
-            share[part],
-            left=left,
-            color=colour,
-            label=part,
-            edgecolor="white",
-            linewidth=0.6,
-            height=0.7,
-        )
-        for row, (start, width) in enumerate(zip(left, share[part], strict=True)):
-            if width >= 7:
-                axis.text(start + width / 2, row, f"{width:.0f} %", ha="center", va="center", fontsize=8,
-                          color="white" if part in ("backward", "optimizer") else "black")  # fmt: skip
-        left += share[part]
-    for row, total in enumerate(wide.sum(axis=1)):
-        axis.text(101, row, text.duration(total), va="center", fontsize=8)
-    axis.set_xlim(0, 112)
-    axis.set_xticks(range(0, 101, 20))
-    plots.rows(axis, len(order))
+    plots.stacked(axis, share, plots.PART_COLOURS, [text.duration(total) for total in wide.sum(axis=1)])
     clocks = {
         "gpu": "GPU time of the kernels launched in each part of the step (%)",
         "cpu": "CPU time of each part (%)",
     }
     axis.set_xlabel(" / ".join(clocks[clock] for clock in dict.fromkeys(chosen["clock"])))
-    axis.grid(visible=False, axis="y")
-    axis.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=7, frameon=False, handlelength=1, columnspacing=1.2)
     return figure
 
 

@@ -10,22 +10,31 @@ import pandas as pd
 from markupsafe import Markup
 
 from workflow.scripts.figure_ranges import preferred
+from workflow.scripts.lib import verdicts as judging
+from workflow.scripts.lib.cell_tables import CELL
 from workflow.scripts.lib.files import read_json, reported
+from workflow.scripts.lib.plots import STEP_COLOURS
 from workflow.scripts.lib.text import duration
 
 TEMPLATE = Path(__file__).parents[1] / "report" / "report.html.j2"
+TABLES = ("cells", "agreement", "activity", "steps", "verdicts")
 TOP = 10
 MISSING = "–"
 CELL_COLUMNS = {
     "model": ("model", str),
     "phase": ("phase", str),
+    "verdict": ("verdict", str),
+    "gain": ("gain", "{:.2f}×".format),
     "batch": ("batch", "{:,.0f}".format),
     "parameters": ("parameters", "{:,.0f}".format),
     "step": ("step_ns", lambda ns: duration(ns)),
     "samples/s": ("items_per_s", "{:,.1f}".format),
+    "GPU busy": ("busy_share", "{:.0%}".format),
+    "launches": ("launches", "{:,.0f}".format),
     "peak GPU memory": ("peak_memory_bytes", lambda value: f"{value / 2**20:,.0f} MiB"),
     "loss": ("loss", "{:.4f}".format),
 }
+TEXTS = ("model", "phase", "verdict")
 
 
 def agreement_format(column: str) -> Any:
@@ -44,16 +53,33 @@ def shown(value: Any, form: Any) -> str:
     return MISSING if pd.isna(value) else form(value)
 
 
+def field(value: Any, form: Any) -> dict[str, Any]:
+    """A field of a table: what is shown, and what it is sorted by."""
+    return {"text": shown(value, form), "value": "" if pd.isna(value) else value}
+
+
+def overview(cells: pd.DataFrame, steps: pd.DataFrame, verdicts: pd.DataFrame) -> pd.DataFrame:
+    """The cells with what holds each back most, how busy they keep the GPU, and their launches."""
+    first = verdicts[(verdicts["level"] == "cell") & (verdicts["rank"] == 1)]
+    busiest = steps.sort_values("busy_share", ascending=False).drop_duplicates(CELL) if len(steps) else steps
+    table = cells.merge(first[[*CELL, "verdict", "gain"]], on=CELL, how="left")
+    return table.merge(busiest.reindex(columns=[*CELL, "busy_share", "launches"]), on=CELL, how="left")
+
+
 def render(
     cells: pd.DataFrame,
     agreement: pd.DataFrame,
     activity: pd.DataFrame,
+    steps: pd.DataFrame,
+    verdicts: pd.DataFrame,
     figures: Sequence[str],
     results: Path,
     tools: Sequence[str],
 ) -> str:
     """The page, from the tables, the SVG files to inline, and the folder that the cells' files are in."""
     agreement = agreement.dropna(axis="columns", how="all")
+    rows = overview(cells, steps, verdicts)
+    columns = {name: form for name, form in CELL_COLUMNS.items() if rows[form[0]].notna().any()}
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
     sidecars = [read_json(results / row.model / f"{row.phase}.time.csv.json") for row in cells.itertuples()]
@@ -62,23 +88,25 @@ def render(
         cells=[
             {
                 "anchor": anchor(row),
-                "shown": [shown(row[field], form) for field, form in CELL_COLUMNS.values()],
+                "fields": [field(row[name], form) for name, form in columns.values()],
             }
-            for _, row in cells.iterrows()
+            for _, row in rows.iterrows()
         ],
-        cell_columns=list(CELL_COLUMNS),
+        cell_columns=list(columns),
+        texts=TEXTS,
+        missing=[name for name in ("ncu", "nsys", "torch") if name not in tools],
         models=cells["model"].nunique(),
         devices=sorted(set(cells["device"])),
         dates=sorted(set(cells["date"])),
         software=", ".join(sorted({software(sidecar) for sidecar in sidecars})),
         figures=[figure(path) for path in figures],
         agreement=[
-            [shown(row[column], agreement_format(column)) for column in agreement] for _, row in agreement.iterrows()
+            [field(row[column], agreement_format(column)) for column in agreement] for _, row in agreement.iterrows()
         ]
         if tools
         else [],
         agreement_columns=[column.replace("_", " ").removesuffix(" ns") for column in agreement],
-        details=[detail(row, activity, results) for _, row in cells.iterrows()],
+        details=[detail(row, activity, steps, verdicts, results) for _, row in cells.iterrows()],
     )
 
 
@@ -103,9 +131,44 @@ def figure(path: str) -> dict[str, Any]:
     return {"name": name, "svg": Markup(svg), "caption": caption}
 
 
-def detail(row: pd.Series, activity: pd.DataFrame, results: Path) -> dict[str, Any]:
-    """A cell's section: its largest kernels by one tool, and its files."""
-    mine = activity[(activity["model"] == row["model"]) & (activity["phase"] == row["phase"])]
+def of_cell(table: pd.DataFrame, row: pd.Series) -> pd.DataFrame:
+    """The rows of a table that are of the same cell."""
+    return table[(table["model"] == row["model"]) & (table["phase"] == row["phase"])]
+
+
+def strip(steps: pd.DataFrame) -> list[dict[str, Any]]:
+    """A step as a strip: its parts with their share in % and their colour; empty where nsys did not trace the cell."""
+    if steps.empty:
+        return []
+    shares = judging.shares(steps).mean().rename(lambda name: name.replace("idle_", "idle: "))
+    parts = ((part, shares[part] * 100, colour) for part, colour in STEP_COLOURS.items())
+    return [{"part": part, "percent": percent, "colour": colour} for part, percent, colour in parts if percent >= 0.5]
+
+
+def advice(verdicts: pd.DataFrame) -> list[dict[str, str]]:
+    """The verdicts of a cell and its kernels as the page shows them."""
+    return [
+        {
+            "level": row.level,
+            "verdict": row.verdict,
+            "about": shown(row.function, str) if row.level == "kernel" else "the step",
+            "value": (f"{row.value:.1%}" if row.by == judging.OURS else f"{row.value:.0f} %")
+            if row.verdict != judging.UNDECIDED
+            else f"{row.value:.2f}",
+            "gain": shown(row.gain, "{:.2f}×".format),
+            "next": row.next_step,
+            "by": row.by,
+            "source": shown(row.source, str),
+        }
+        for row in verdicts.itertuples()
+    ]
+
+
+def detail(
+    row: pd.Series, activity: pd.DataFrame, steps: pd.DataFrame, verdicts: pd.DataFrame, results: Path
+) -> dict[str, Any]:
+    """A cell's section: verdicts, where its step goes, its largest kernels by one tool, and its files."""
+    mine = of_cell(activity, row)
     by_trace = mine[mine["tool"] != "ncu"]
     chosen = (preferred(by_trace) if len(by_trace) else mine).head(TOP)
     folder = results / row["model"]
@@ -119,6 +182,8 @@ def detail(row: pd.Series, activity: pd.DataFrame, results: Path) -> dict[str, A
         "model": row["model"],
         "phase": row["phase"],
         "step": duration(row["step_ns"]),
+        "strip": strip(of_cell(steps, row)),
+        "advice": advice(of_cell(verdicts, row)),
         "kind": chosen["kind"].iloc[0] if len(chosen) else "",
         "tool": chosen["tool"].iloc[0] if len(chosen) else "",
         "kernels": [
@@ -139,7 +204,7 @@ def detail(row: pd.Series, activity: pd.DataFrame, results: Path) -> dict[str, A
 if "snakemake" in globals():
     snakemake = globals()["snakemake"]
     with reported(snakemake.log[0]):
-        tables = {name: pd.read_csv(snakemake.input[name]) for name in ("cells", "agreement", "activity")}
+        tables = {name: pd.read_csv(snakemake.input[name], low_memory=False) for name in TABLES}
         svgs = snakemake.input.figures
         html = render(
             **tables,

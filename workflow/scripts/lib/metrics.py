@@ -69,6 +69,7 @@ QUANTITIES: dict[str, Quantity] = {
     ),
     "l2_hit_pct": Quantity("%", "requests that L2 answers", ({"lts__t_sector_hit_rate.pct": 1},)),
     "waves": Quantity("waves", "rounds of blocks that an SM runs", ({"launch__waves_per_multiprocessor": 1},)),
+    "multiprocessors": Quantity("SM", "of the GPU", ({"launch__sm_count": 1},)),
     "registers": Quantity("registers", "of a thread", ({"launch__registers_per_thread": 1},)),
 }
 FLOPS = [name for name in QUANTITIES if name.endswith("_flop")]

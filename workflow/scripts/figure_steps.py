@@ -1,0 +1,28 @@
+"""Draws where an unprofiled step goes: GPU busy, copying, communicating, or idle and waiting for what."""
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure
+
+from workflow.scripts.lib import plots, text, verdicts
+from workflow.scripts.lib.files import reported
+
+
+def draw(steps: pd.DataFrame) -> Figure:
+    """From the table of steps: a bar a cell. Where it ran in several processes, the mean of them."""
+    plots.style()
+    shares = verdicts.shares(steps).groupby(steps[["model", "phase"]].apply(tuple, axis=1), sort=False).mean() * 100
+    cells = steps.drop_duplicates(["model", "phase"])
+    shares.index = plots.label(cells).to_list()
+    shares = shares.rename(columns=lambda name: name.replace("idle_", "idle: "))
+    figure, axis = plt.subplots(figsize=(10, plots.height(len(shares))))
+    plots.stacked(axis, shares, plots.STEP_COLOURS, [text.duration(ns) for ns in cells["step_ns"]])
+    axis.set_xlabel("Wall time of a step without profiler; idle time by what the GPU waits for, as nsys saw it (%)")
+    return figure
+
+
+if "snakemake" in globals():
+    snakemake = globals()["snakemake"]
+    with reported(snakemake.log[0]):
+        table = pd.read_csv(snakemake.input.table, low_memory=False)
+        plots.save(draw(table), snakemake.output, plots.note(snakemake.input.cells))
