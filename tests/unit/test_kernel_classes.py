@@ -76,6 +76,7 @@ NAMES = {
         "void at::native::<unnamed>::max_pool_forward_nchw<float, long>", "void at::native::max_pool_backward_nchw<float>",
         "void at::native::<unnamed>::adaptive_average_pool<float>", "void cudnn::pooling_fw_4d_kernel<float, float>",
         "void at::native::<unnamed>::upsample_bilinear2d_out_frame<float, float>",
+        "void at::native::<unnamed>::atomic_adaptive_average_gradinput<float>(T1 *, const T1 *, int, int, int, int)",
     ],
     "convolution": [
         "sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nchwkcrs_nchw_tilesize128x32x8_stage3_warpsize2x2x1_g1_ffma",
@@ -84,6 +85,9 @@ NAMES = {
         "void implicit_convolve_sgemm<float, float, (int)128, (int)5, (int)5, (int)3, (int)3, (int)3, (int)1>",
         "void cudnn::winograd_nonfused::winogradForwardData4x4<float, float>", "void fft2d_r2c_32x32<float, false, 0u, false>",
         "void at::native::<unnamed>::conv_depthwise2d_forward_kernel<(int)3, float, int>", "void flip_filter<float, float>",
+        "sm80_xmma_gemm_cf32cf32_f32f32_cf32_tn_n_tilesize32x32x8_stage3_warpsize2x2x1_ffma_aligna8_alignc8_execute_kernel",
+        "void internal::region_transform_ABC_val<int, (int)32, (int)32, (bool)0, internal::TransformParamsABC<float2>>",
+        "void vector_fft<(unsigned int)64, (unsigned int)4, float>", "void regular_fft_pad<(unsigned int)0, float>",
         "void wgrad_alg0_engine<float, (int)128, (int)5, (int)5, (int)3, (int)3, (int)3, (bool)0, (int)512>",
         "void at::native::im2col_kernel<float>", "void cudnn::cnn::reduce_wgrad_nchw_helper<float, float>",
         "void conv2d_grouped_direct_kernel<false, true, false, false, 0, 0, int, float, float>", "triton_tem_fused_convolution_4",
