@@ -9,10 +9,23 @@ import pytest
 from matplotlib.figure import Figure
 
 from tests.conftest import DATA
-from workflow.scripts import figure_classes, figure_launches, figure_similarity, figure_steps
+from workflow.scripts import (
+    figure_classes,
+    figure_launches,
+    figure_occupancy,
+    figure_roofline,
+    figure_similarity,
+    figure_speed_of_light,
+    figure_steps,
+    tabulate_roofline,
+)
 from workflow.scripts.lib import kernel_classes, plots
 
+PEAKS = {"dram": 4e12, "l2": 9e12, "fp32": 5e13, "tf32": 4e14, "bf16": 8e14}
 FIGURES = {
+    "roofline": (lambda table: figure_roofline.draw(table, PEAKS), "roofline"),
+    "speed of light": (figure_speed_of_light.draw, "counted"),
+    "occupancy": (figure_occupancy.draw, "counted"),
     "classes": (figure_classes.draw, "kernels"),
     "similarity": (figure_similarity.draw, "kernels"),
     "steps": (figure_steps.draw, "steps"),
@@ -22,7 +35,24 @@ FIGURES = {
 
 @pytest.fixture(scope="module")
 def tables(recording: Callable) -> dict[str, pd.DataFrame]:
-    return {"kernels": pd.read_csv(recording("zoo/kernels.csv")), "steps": pd.read_csv(DATA / "zoo/steps.csv")}
+    kernels = pd.read_csv(recording("zoo/kernels.csv"))
+    counted = with_counters(kernels)
+    return {
+        "kernels": kernels,
+        "counted": counted,
+        "roofline": tabulate_roofline.table(counted.assign(mangled=counted["function"]), PEAKS),
+        "steps": pd.read_csv(DATA / "zoo/steps.csv"),
+    }
+
+
+def with_counters(kernels: pd.DataFrame) -> pd.DataFrame:
+    """The table with counters that were not measured: they follow from the grid, so that points lie apart."""
+    spread = (kernels["grid_x"] % 97 + 3) / 100
+    counted = kernels.assign(dram_bytes=kernels["mean_ns"] * 2000 * spread, tensor_bf16_flop=0.0)
+    counted["fp32_flop"] = counted["dram_bytes"] * 20 * spread
+    for name in ("sm_pct", "memory_pct", "dram_pct", "l2_hit_pct", "occupancy_limit_pct"):
+        counted[name] = 100 * spread
+    return counted.assign(occupancy_pct=50 * spread)
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +69,7 @@ def drawn(tables: dict[str, pd.DataFrame], name: str) -> Figure:
     return figure
 
 
-@pytest.mark.parametrize("name", ["classes", "similarity", "steps"])
+@pytest.mark.parametrize("name", ["classes", "similarity", "steps", "speed of light"])
 def test_names_of_42_cells_do_not_overlap(tables: dict[str, pd.DataFrame], name: str) -> None:
     figure = drawn(tables, name)
     axis = max(figure.axes, key=lambda axis: len(axis.get_yticklabels()))
@@ -49,10 +79,11 @@ def test_names_of_42_cells_do_not_overlap(tables: dict[str, pd.DataFrame], name:
     assert all(lower.y1 <= upper.y0 + 0.5 for lower, upper in itertools.pairwise(boxes))
 
 
-def test_names_of_points_cover_neither_each_other_nor_points(tables: dict[str, pd.DataFrame]) -> None:
-    figure = drawn(tables, "launches")
+@pytest.mark.parametrize(("name", "least"), [("launches", 10), ("roofline", 5)])
+def test_names_of_points_do_not_cover_each_other(tables: dict[str, pd.DataFrame], name: str, least: int) -> None:
+    figure = drawn(tables, name)
     boxes = [text.get_window_extent() for text in figure.axes[0].texts]
-    assert len(boxes) >= 10
+    assert len(boxes) >= least
     assert not any(one.overlaps(other) for index, one in enumerate(boxes) for other in boxes[index + 1 :])
 
 
@@ -60,6 +91,19 @@ def test_names_of_points_cover_neither_each_other_nor_points(tables: dict[str, p
 def test_a_single_cell_is_drawn_too(tables: dict[str, pd.DataFrame], name: str) -> None:
     cell = {key: table[(table["model"] == "lstm") & (table["phase"] == "train")] for key, table in tables.items()}
     assert drawn({key: table.reset_index(drop=True) for key, table in cell.items()}, name).axes
+
+
+@pytest.mark.parametrize("name", ["roofline", "speed of light", "occupancy"])
+def test_a_figure_without_counters_says_what_to_collect(tables: dict[str, pd.DataFrame], name: str) -> None:
+    draw, _ = FIGURES[name]
+    bare = tables["kernels"].assign(mangled=tables["kernels"]["function"], dram_bytes=float("nan"))
+    figure = draw(tabulate_roofline.table(bare, PEAKS) if name == "roofline" else bare)
+    assert "ncu.set" in figure.axes[0].texts[0].get_text()
+
+
+def test_weighted_means_weigh_by_time() -> None:
+    table = pd.DataFrame({"cell": list("aab"), "x": [0.0, 100.0, None], "total_ns": [1.0, 3.0, 5.0]})
+    assert plots.weighted(table, "x", "cell").to_dict() == {"a": 75.0}
 
 
 def test_a_stack_ends_at_the_whole(tables: dict[str, pd.DataFrame]) -> None:

@@ -15,8 +15,11 @@ PEAKS = {"dram": 1e12, "l2": 4e12, "fp64": 1e12, "fp32": 2e12, "tf32": 20e12, "b
 
 
 def kernels(*rows: dict) -> pd.DataFrame:
-    """A kernel table; each row's time is that of one launch."""
-    table = pd.DataFrame(rows).reindex(columns=kernel_table.COLUMNS)
+    """A kernel table; each row's time is that of one launch. Operations of rows with traffic are 0 unless given."""
+    none = {"fp32_flop": 0, "tensor_bf16_flop": 0}
+    table = pd.DataFrame([(none if "dram_bytes" in row else {}) | row for row in rows]).reindex(
+        columns=kernel_table.COLUMNS
+    )
     table["launches"] = table["launches"].fillna(1)
     return table.assign(total_ns=table["mean_ns"] * table["launches"])
 
@@ -56,9 +59,17 @@ def test_intensity_and_rates() -> None:
 
 
 def test_what_was_not_counted_stays_empty() -> None:
-    rows = roofline.of_launches(kernels({"mean_ns": 5}, {"dram_bytes": 5, "fp32_flop": 1}, COPY), PEAKS)
+    rows = roofline.of_launches(kernels({"mean_ns": 5}, {"dram_bytes": 5}, COPY), PEAKS)
     assert rows.loc[0, "bound"] == "" and rows.loc[0, roofline.COLUMNS[1:7]].isna().all()
     assert pd.isna(rows.loc[1, "efficiency"]) and rows.loc[2, "bound"] == "dram"
+
+
+@pytest.mark.parametrize("kind", ["fp32_flop", "tensor_bf16_flop"])
+def test_a_bound_is_only_told_where_every_kind_of_operation_was_counted(kind: str) -> None:
+    table = kernels({**COPY, kind: None})
+    row = roofline.of_launches(table, PEAKS).iloc[0]
+    assert row["bound"] == "" and pd.isna(row["efficiency"]) and row["dram_bytes_per_s"] == pytest.approx(5e11)
+    assert roofline.of_groups(table.assign(x=1), ["x"], PEAKS)["counted_share"].tolist() == [0.0]
 
 
 def test_a_peak_that_was_not_measured_bounds_nothing() -> None:

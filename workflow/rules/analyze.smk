@@ -39,6 +39,7 @@ rule tabulate:
     input:
         source("lib/cell_tables.py"),
         source("lib/coverage.py"),
+        source("lib/reconcile.py"),
         **tabulated(),
     output:
         cells="<results>/tables/cells.csv",

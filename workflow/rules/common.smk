@@ -178,6 +178,8 @@ def drawn():
     names = ["step_time"]
     if "nsys" in TOOLS:
         names += ["steps", "classes", "launches", "similarity"]
+    if "roofline" in judged():
+        names += ["roofline", "speed_of_light", "occupancy"]
     if {"nsys", "torch"} & set(TOOLS):
         names += ["ranges", "overhead"]
     if TOOLS:

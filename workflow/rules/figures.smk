@@ -166,6 +166,67 @@ rule draw_similarity:
         "../scripts/figure_similarity.py"
 
 
+rule draw_roofline:
+    """Draw the roofline of the zoo."""
+    input:
+        source("lib/plots.py"),
+        cells="<results>/tables/cells.csv",
+        table="<results>/tables/roofline.csv",
+        peaks=f"<results>/peaks/{config['gpu']}.csv",
+    output:
+        report(
+            "<results>/figures/roofline.svg",
+            category="Figures",
+            caption="../report/roofline.rst",
+            labels={"figure": "roofline"},
+        ),
+        "<results>/figures/roofline.png",
+    log:
+        "<logs>/figures/roofline.log",
+    script:
+        "../scripts/figure_roofline.py"
+
+
+rule draw_speed_of_light:
+    """Draw how near cells come to the limits of the GPU."""
+    input:
+        source("lib/plots.py"),
+        cells="<results>/tables/cells.csv",
+        table="<results>/tables/kernels.csv",
+    output:
+        report(
+            "<results>/figures/speed_of_light.svg",
+            category="Figures",
+            caption="../report/speed_of_light.rst",
+            labels={"figure": "speed of light"},
+        ),
+        "<results>/figures/speed_of_light.png",
+    log:
+        "<logs>/figures/speed_of_light.log",
+    script:
+        "../scripts/figure_speed_of_light.py"
+
+
+rule draw_occupancy:
+    """Draw achieved against possible occupancy."""
+    input:
+        source("lib/plots.py"),
+        cells="<results>/tables/cells.csv",
+        table="<results>/tables/kernels.csv",
+    output:
+        report(
+            "<results>/figures/occupancy.svg",
+            category="Figures",
+            caption="../report/occupancy.rst",
+            labels={"figure": "occupancy"},
+        ),
+        "<results>/figures/occupancy.png",
+    log:
+        "<logs>/figures/occupancy.log",
+    script:
+        "../scripts/figure_occupancy.py"
+
+
 rule figures:
     """Draw every figure that the chosen tools have data for."""
     input:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from workflow.scripts.lib import cell_tables
+from workflow.scripts.lib import cell_tables, reconcile
 from workflow.scripts.lib.files import read_json, reported, write_csv
 
 Exported = list[tuple[str, Mapping[str, str], pd.DataFrame, Mapping[str, Any]]]
@@ -46,8 +46,9 @@ def main(inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, str]) -> Non
         (cell, Path(path).name.split(".")[2], table)
         for path, (cell, table) in zip(paths, read_cells(paths), strict=True)
     ]
-    write_csv(cell_tables.coverages(compared), outputs["coverage"])
-    write_csv(cell_tables.agreement(cells, activity, walls), outputs["agreement"])
+    coverage = cell_tables.coverages(compared)
+    write_csv(coverage, outputs["coverage"])
+    write_csv(reconcile.explained(cell_tables.agreement(cells, activity, walls), coverage), outputs["agreement"])
 
 
 if "snakemake" in globals():

@@ -77,6 +77,7 @@ def render(
     tools: Sequence[str],
 ) -> str:
     """The page, from the tables, the SVG files to inline, and the folder that the cells' files are in."""
+    # A column of nothing but gaps is of a tool that was not asked for.
     agreement = agreement.dropna(axis="columns", how="all")
     rows = overview(cells, steps, verdicts)
     columns = {name: form for name, form in CELL_COLUMNS.items() if rows[form[0]].notna().any()}
@@ -105,6 +106,7 @@ def render(
         ]
         if tools
         else [],
+        agreement_texts=[index for index, name in enumerate(agreement) if name in (*CELL, "flag", "cause")],
         agreement_columns=[column.replace("_", " ").removesuffix(" ns") for column in agreement],
         details=[detail(row, activity, steps, verdicts, results) for _, row in cells.iterrows()],
     )

@@ -137,6 +137,23 @@ def note(cells: str) -> str:
     return f"{devices}; measured {days}; profzoo"
 
 
+def weighted(table: pd.DataFrame, column: str, by: str | list[str]) -> pd.Series:
+    """Means of a column of a kernel table by group, weighted by GPU time; rows without it are left out."""
+    known = table[table[column].notna() & table["total_ns"].notna()]
+    sums = (
+        (known[column] * known["total_ns"]).groupby([known[key] for key in ([by] if isinstance(by, str) else by)]).sum()
+    )
+    return sums / known.groupby(by)["total_ns"].sum()
+
+
+def nothing(why: str) -> Figure:
+    """A figure that says why it shows nothing."""
+    figure, axis = plt.subplots(figsize=(8, 1.6))
+    axis.text(0.5, 0.5, why, ha="center", va="center", color="#666666", transform=axis.transAxes)
+    axis.set_axis_off()
+    return figure
+
+
 def name_points(axis: Axes, points: Sequence[tuple[float, float, str]]) -> None:
     """Write names beside points, on a side where they cover no other name and no point of the axis."""
     figure = axis.figure

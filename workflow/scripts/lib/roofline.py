@@ -29,11 +29,12 @@ COLUMNS = [
 
 
 def of_launches(kernels: pd.DataFrame, peaks: Mapping[str, float]) -> pd.DataFrame:
-    """COLUMNS for each row of a kernel table, one launch each; rows without counts or time are left empty.
+    """COLUMNS for each row of a kernel table, one launch each; what needs counts or times that are not there is empty.
 
     peaks: rates by name, byte/s and flop/s. `intensity` is flop a byte of DRAM.
     """
-    return _held(kernels["mean_ns"], kernels, peaks)
+    table, counted = _held(kernels["mean_ns"], kernels, peaks), _counted(kernels)
+    return table.assign(bound=table["bound"].where(counted, ""), efficiency=table["efficiency"].where(counted))
 
 
 def of_groups(kernels: pd.DataFrame, by: list[str], peaks: Mapping[str, float]) -> pd.DataFrame:
@@ -47,7 +48,8 @@ def of_groups(kernels: pd.DataFrame, by: list[str], peaks: Mapping[str, float]) 
     times = known["launches"].to_numpy()
     sums = rows.drop(columns=["intensity", "flop_per_s", "dram_bytes_per_s", "bound", "efficiency"]).mul(times, axis=0)
     bounded = rows[[f"{bound}_ns" for bound in BOUNDS]].max(axis=1) * times
-    grouped = pd.concat([known[by], sums.assign(_bounded=bounded)], axis=1).groupby(by, sort=False, dropna=False).sum()
+    parts = pd.concat([known[by], sums.assign(_bounded=bounded)], axis=1)
+    grouped = parts.groupby(by, sort=False, dropna=False).sum(min_count=1)
     whole = kernels.groupby(by, sort=False, dropna=False)["total_ns"].sum()
     table = grouped.reindex(whole.index)
     table["counted_share"] = (table["ns"] / whole.where(whole > 0)).fillna(0.0)
@@ -57,9 +59,11 @@ def of_groups(kernels: pd.DataFrame, by: list[str], peaks: Mapping[str, float]) 
 
 
 def _counted(kernels: pd.DataFrame) -> pd.Series:
-    """Rows with a time, with DRAM traffic and with at least one kind of operations counted."""
-    operations = [name for name in (*SIMT, *TENSOR) if name in kernels]
-    return kernels["mean_ns"].notna() & kernels["dram_bytes"].notna() & kernels[operations].notna().any(axis=1)
+    """Rows with a time, DRAM traffic, and operations of both kinds: without one of these, a bound may go unseen."""
+    counted = kernels["mean_ns"].notna() & kernels["dram_bytes"].notna()
+    for operations in (SIMT, TENSOR):
+        counted &= kernels.reindex(columns=list(operations)).notna().any(axis=1)
+    return counted
 
 
 def _held(ns: pd.Series, work: pd.DataFrame, peaks: Mapping[str, float]) -> pd.DataFrame:

@@ -1,0 +1,53 @@
+"""lib/reconcile: disagreement of the tools is flagged, and explained where it can be."""
+
+import pandas as pd
+import pytest
+
+from workflow.scripts.lib import reconcile
+
+NO_COVERAGE = pd.DataFrame(columns=["model", "phase", "other_choice", "missing"])
+
+
+def agreement(**changes: float) -> pd.DataFrame:
+    """A cell of 1,000 launches of 5 µs, on which the tools agree but for the changes."""
+    row = {"model": "m", "phase": "train", "nsys_launches": 1000.0, "ncu_launches": 1000.0, "nsys_gpu_ns": 5e6,
+           "ncu_gpu_ns": 5e6} | changes  # fmt: skip
+    for measure in ("launches", "gpu_ns"):
+        values = [row[f"{tool}_{measure}"] for tool in ("nsys", "ncu")]
+        row[f"{measure}_spread"] = (max(values) - min(values)) / max(values)
+    return pd.DataFrame([row])
+
+
+def explained(table: pd.DataFrame, coverage: pd.DataFrame = NO_COVERAGE) -> tuple[str, str]:
+    row = reconcile.explained(table, coverage).iloc[0]
+    return row["flag"], row["cause"]
+
+
+@pytest.mark.parametrize("changes", [{}, {"ncu_gpu_ns": 5.5e6}, {"ncu_launches": 1010.0}])
+def test_small_differences_are_none(changes: dict) -> None:
+    assert explained(agreement(**changes)) == ("", "")
+
+
+def test_short_launches_take_longer_alone() -> None:
+    flag, cause = explained(agreement(ncu_gpu_ns=5.8e6))
+    assert flag == "time" and cause.startswith("under ncu each launch runs alone and takes 0.8 µs more, beside 5.0 µs")
+
+
+@pytest.mark.parametrize("ns", [4e6, 9e6])
+def test_what_cannot_be_explained_says_so(ns: float) -> None:
+    assert explained(agreement(ncu_gpu_ns=ns)) == ("time", reconcile.UNKNOWN)
+
+
+def test_different_launches_without_different_kernels() -> None:
+    assert explained(agreement(ncu_launches=900.0, ncu_gpu_ns=4e6)) == ("launches, time", reconcile.UNKNOWN)
+
+
+def test_different_kernels_explain_both() -> None:
+    coverage = pd.DataFrame([{"model": "m", "phase": "train", "other_choice": True, "missing": "wgrad; gemm"}])
+    flag, cause = explained(agreement(ncu_launches=900.0), coverage)
+    assert flag == "launches" and cause.startswith("the runs launched different kernels (wgrad; gemm)")
+
+
+def test_cells_of_one_tool_are_not_flagged() -> None:
+    table = agreement().drop(columns=["ncu_launches", "ncu_gpu_ns"])
+    assert explained(table.assign(launches_spread=float("nan"), gpu_ns_spread=float("nan"))) == ("", "")

@@ -1,0 +1,50 @@
+"""Draws the roofline of the zoo: work a byte against rate, below the roofs measured on that GPU."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from workflow.scripts.lib import plots
+from workflow.scripts.lib.files import reported
+
+# Roofs of arithmetic that are drawn, where they were measured.
+ROOFS = {"fp32": "-", "tf32": "--", "bf16": ":"}
+NAMED = 14
+
+
+def draw(roofline: pd.DataFrame, peaks: dict[str, float]) -> Figure:
+    """From the table of the roofline: a point a cell, with all of its operations; peaks: rates by name."""
+    plots.style()
+    cells = roofline[(roofline["level"] == "cell") & (roofline["intensity"] > 0)].reset_index(drop=True)
+    if cells.empty:
+        return plots.nothing("No operations and bytes were counted: take ncu.set roofline")
+    figure, axis = plt.subplots(figsize=(9.5, 6.5))
+    intensity = np.logspace(np.log10(min(cells["intensity"].min() / 2, 1)), np.log10(cells["intensity"].max() * 4), 200)
+    for name, line in ROOFS.items():
+        if name in peaks:
+            roof = np.minimum(peaks[name], intensity * peaks["dram"]) / 1e12
+            axis.plot(
+                intensity, roof, color="#444444", linestyle=line, linewidth=1.2, label=f"{name} and DRAM, measured"
+            )
+    for phase, colour in plots.PHASE_COLOURS.items():
+        mine = cells[cells["phase"] == phase]
+        axis.scatter(mine["intensity"], mine["flop_per_s"] / 1e12, color=colour, s=40, label=phase, zorder=3,
+                     marker="o" if phase == "train" else "^")  # fmt: skip
+    axis.set(xscale="log", yscale="log", xlabel="Operations a byte of DRAM traffic (flop/byte)",
+             ylabel="Rate while the GPU is busy (Tflop/s)")  # fmt: skip
+    slowest = cells["efficiency"].nsmallest(NAMED).index
+    points = [
+        (row.intensity, row.flop_per_s / 1e12, f"{row.model} {row.phase}") for row in cells.loc[slowest].itertuples()
+    ]
+    plots.name_points(axis, points)
+    axis.legend(loc="lower right", frameon=False)
+    return figure
+
+
+if "snakemake" in globals():
+    snakemake = globals()["snakemake"]
+    with reported(snakemake.log[0]):
+        rates = pd.read_csv(snakemake.input.peaks).set_index("peak")["rate"].to_dict()
+        table = pd.read_csv(snakemake.input.table, low_memory=False)
+        plots.save(draw(table, rates), snakemake.output, plots.note(snakemake.input.cells))
