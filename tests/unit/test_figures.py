@@ -101,6 +101,17 @@ def test_a_figure_without_counters_says_what_to_collect(tables: dict[str, pd.Dat
     assert "ncu.set" in figure.axes[0].texts[0].get_text()
 
 
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_of_nothing_says_so(tables: dict[str, pd.DataFrame], name: str) -> None:
+    draw, table = FIGURES[name]
+    assert draw(tables[table].iloc[:0]).axes[0].texts[0].get_text()
+
+
+def test_a_cpu_launches_no_kernels(tables: dict[str, pd.DataFrame]) -> None:
+    figure = figure_launches.draw(tables["steps"].assign(launches=0.0))
+    assert "No kernel" in figure.axes[0].texts[0].get_text()
+
+
 def test_weighted_means_weigh_by_time() -> None:
     table = pd.DataFrame({"cell": list("aab"), "x": [0.0, 100.0, None], "total_ns": [1.0, 3.0, 5.0]})
     assert plots.weighted(table, "x", "cell").to_dict() == {"a": 75.0}

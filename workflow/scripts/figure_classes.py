@@ -11,6 +11,8 @@ from workflow.scripts.lib.files import reported
 def draw(kernels: pd.DataFrame) -> Figure:
     """From the kernel table: a bar a cell, training on the left, inference on the right, models in the same order."""
     plots.style()
+    if kernels["total_ns"].sum() == 0:
+        return plots.nothing("No kernel was traced: nsys sees them on a GPU")
     phases = [phase for phase in plots.PHASE_COLOURS if (kernels["phase"] == phase).any()]
     models = list(dict.fromkeys(kernels["model"]))
     figure, axes = plt.subplots(

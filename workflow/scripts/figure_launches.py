@@ -14,6 +14,8 @@ NAMED = 12
 def draw(steps: pd.DataFrame) -> Figure:
     """From the table of steps: a point a cell, launches against the share of the step that launching idles the GPU."""
     plots.style()
+    if steps.empty or steps["launches"].sum() == 0:
+        return plots.nothing("No kernel was traced: nsys sees them on a GPU")
     shares = verdicts.shares(steps)
     waiting = shares[[f"idle_{cause}" for cause in verdicts.LAUNCHING]].sum(axis=1) * 100
     figure, axis = plt.subplots(figsize=(9, 6))

@@ -11,6 +11,8 @@ from workflow.scripts.lib.files import reported
 def draw(kernels: pd.DataFrame) -> Figure:
     """From the kernel table: cells and classes, each ordered so that those alike are neighbours (average linkage)."""
     plots.style()
+    if kernels["total_ns"].sum() == 0:
+        return plots.nothing("No kernel was traced: nsys sees them on a GPU")
     times = kernels.assign(cell=plots.label(kernels)).pivot_table(
         index="cell", columns="class", values="total_ns", aggfunc="sum", fill_value=0
     )

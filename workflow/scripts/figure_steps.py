@@ -11,6 +11,8 @@ from workflow.scripts.lib.files import reported
 def draw(steps: pd.DataFrame) -> Figure:
     """From the table of steps: a bar a cell. Where it ran in several processes, the mean of them."""
     plots.style()
+    if steps.empty:
+        return plots.nothing("No step was traced by nsys")
     shares = verdicts.shares(steps).groupby(steps[["model", "phase"]].apply(tuple, axis=1), sort=False).mean() * 100
     cells = steps.drop_duplicates(["model", "phase"])
     shares.index = plots.label(cells).to_list()
