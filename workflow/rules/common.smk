@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -27,6 +28,10 @@ def checked(function, *arguments):
     except ConfigError as error:
         raise WorkflowError(str(error)) from None
 
+
+if shutil.which("sbatch"):
+    # What the Slurm plugin asks for its jobs' states; profiles/slurm says why.
+    paths.put_first(os.path.join(workflow.basedir, "profiles", "slurm", "bin"))
 
 config.update(checked(configuration.normalise, config))
 MODELS = checked(configuration.models, config)

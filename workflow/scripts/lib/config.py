@@ -105,6 +105,10 @@ def check_targets(words: Sequence[str], results: str, config: Mapping[str, Any])
             "coverage",
             "kernels",
             "torch",
+            "torch-operators",
+            "mangled",
+            "demangled",
+            "plan",
             "time",
             *endings,
         ]

@@ -1,4 +1,4 @@
-"""Lets jobs import the project's modules wherever they run."""
+"""What jobs inherit from the process that starts them: where modules and programs are found."""
 
 import os
 from pathlib import Path
@@ -8,3 +8,8 @@ def make_importable(folder: str) -> None:
     """Put the folder, and the current one, on PYTHONPATH for all processes that this one starts."""
     paths = [folder, str(Path.cwd()), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+
+
+def put_first(folder: str) -> None:
+    """Put a folder of programs first in PATH, of this process and those that it starts."""
+    os.environ["PATH"] = os.pathsep.join([folder, *os.environ.get("PATH", "").split(os.pathsep)])

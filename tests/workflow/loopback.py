@@ -1,0 +1,224 @@
+"""A real Slurm for tests, of one node with pretended GPUs, that listens on loopback and lives in a temporary folder."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import psutil
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "scontrol")
+GPUS = 2
+# Debian keeps daemons where users do not look.
+SEARCH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+CONFIGURATION = """
+ClusterName=loopback
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={controller}
+SlurmdPort={node}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.sock
+CredType=cred/munge
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+MpiDefault=none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+# Without a database, squeue has to remember finished jobs.
+MinJobAge=3600
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+GresTypes=gpu
+# Refuse what can never run, instead of keeping it pending.
+EnforcePartLimits=ALL
+ReturnToService=2
+KillWait=5
+InactiveLimit=0
+SlurmdTimeout=10
+SchedulerParameters=batch_sched_delay=0,bf_interval=5
+SlurmdParameters=config_overrides
+{loopback}
+NodeName={host} NodeAddr=127.0.0.1 CPUs=16 Boards=1 SocketsPerBoard=1 CoresPerSocket=16 ThreadsPerCore=1 \\
+  RealMemory=64000 Gres=gpu:h200:{gpus} State=UNKNOWN
+PartitionName=main Nodes={host} Default=YES MaxTime=600 DefaultTime=10 DefMemPerCPU=200 State=UP
+"""
+
+
+def missing() -> list[str]:
+    """The programs of Slurm that this machine lacks."""
+    return [name for name in PROGRAMS if not shutil.which(name, path=SEARCH)]
+
+
+def waited(condition: Callable[[], bool], seconds: float, what: str) -> None:
+    """Wait until the condition holds.
+
+    Raises:
+        TimeoutError: it did not within that time; what: what was waited for.
+    """
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"waited {seconds} s for {what}")
+        time.sleep(0.1)
+
+
+class Slurm:
+    """The daemons; each is started in the foreground as a child, and stopped by its own id."""
+
+    def __init__(self, folder: Path) -> None:
+        """folder: short, because sockets lie in it."""
+        self.folder, self.children = folder, dict[str, subprocess.Popen[bytes]]()
+        for name in ("state", "spool", "dev", "bin"):
+            (folder / name).mkdir(parents=True)
+        self.environment = {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": f"{folder / 'bin'}:{SEARCH}"}
+        self._configure()
+
+    def _configure(self) -> None:
+        host = socket.gethostname().partition(".")[0]
+        # Whose own name is not on loopback would otherwise listen on every address it has.
+        own = socket.gethostbyname(host) == "127.0.0.1"
+        controller, node = _free_port(), _free_port()
+        text = CONFIGURATION.format(
+            host=host, controller=controller, node=node, user=_user(), folder=self.folder, gpus=GPUS,
+            loopback="CommunicationParameters=NoInAddrAny,NoCtldInAddrAny" if own else "",
+        )  # fmt: skip
+        (self.folder / "slurm.conf").write_text(text)
+        devices = [self.folder / "dev" / f"nvidia{index}" for index in range(GPUS)]
+        for device in devices:
+            # Slurm hands out character devices only.
+            device.symlink_to("/dev/null")
+        (self.folder / "gres.conf").write_text(
+            f"AutoDetect=off\nNodeName={host} Name=gpu Type=h200 File={self.folder}/dev/nvidia[0-{GPUS - 1}]\n"
+        )
+        key = self.folder / "munge.key"
+        key.write_bytes(os.urandom(128))
+        key.chmod(0o600)
+        # Inside a job Snakemake drops SLURM_CONF before it calls srun.
+        srun = self.folder / "bin" / "srun"
+        real = shutil.which("srun", path=SEARCH)
+        srun.write_text(f'#!/bin/sh\nSLURM_CONF={self.folder}/slurm.conf exec {real} "$@"\n')
+        srun.chmod(0o755)
+
+    def start(self) -> None:
+        """Start all daemons and wait until the node takes jobs."""
+        socket_path = self.folder / "munge.sock"
+        self._run("munged", "--foreground", f"--socket={socket_path}", f"--key-file={self.folder / 'munge.key'}",
+                  f"--pid-file={self.folder / 'munged.pid'}", f"--log-file={self.folder / 'munged.log'}",
+                  f"--seed-file={self.folder / 'munged.seed'}", "--force")  # fmt: skip
+        waited(socket_path.exists, 10, "munged")
+        self.start_controller()
+        self.start_node()
+
+    def start_controller(self) -> None:
+        """Start the controller."""
+        self._run("slurmctld", "-D")
+        waited(lambda: "is UP" in self.ask("scontrol", "ping"), 30, "slurmctld")
+
+    def start_node(self) -> None:
+        """Start the node's daemon."""
+        self._run("slurmd", "-D")
+        waited(
+            lambda: self.ask("sinfo", "-h", "-N", "-o", "%T").strip() in ("idle", "mixed", "allocated"), 30, "the node"
+        )
+
+    def stop(self, name: str) -> None:
+        """Stop one daemon."""
+        child = self.children.pop(name)
+        child.terminate()
+        try:
+            child.wait(timeout=15)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+    def crash_node(self) -> None:
+        """End the node's daemon and all that it runs at once, as a loss of power does."""
+        running = [int(line.split()[0]) for line in self.ask("scontrol", "listpids").splitlines()[1:]]
+        # A step's own daemon is an ancestor of its processes, and outlives that of the node.
+        lost = {process for pid in running if psutil.pid_exists(pid) for process in _up_to_step(psutil.Process(pid))}
+        self.children["slurmd"].kill()
+        self.children.pop("slurmd").wait()
+        for process in lost:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+
+    def close(self) -> None:
+        """Cancel what is left and stop all daemons, the last one first."""
+        if "slurmctld" in self.children:
+            self.ask("scancel", f"--user={_user()}")
+            with contextlib.suppress(TimeoutError):
+                waited(lambda: not self.jobs(), 15, "jobs to end")
+        for name in reversed(list(self.children)):
+            self.stop(name)
+
+    def ask(self, *command: str) -> str:
+        """What a command of Slurm prints; empty where it fails."""
+        env = {**os.environ, **self.environment}
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60).stdout
+
+    def jobs(self) -> dict[str, str]:
+        """Jobs that wait or run, and what state each is in."""
+        lines = self.ask("squeue", "-h", "-o", "%i %T").split("\n")
+        return dict(line.split() for line in lines if line)
+
+    def _run(self, program: str, *words: str) -> None:
+        path = shutil.which(program, path=SEARCH)
+        log = (self.folder / f"{program}.out").open("wb")
+        env = {**os.environ, **self.environment}
+        self.children[program] = subprocess.Popen(
+            [str(path), *words], env=env, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
+        )
+
+
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[Slurm]:
+    """A Slurm that is stopped afterwards, whatever happens."""
+    slurm = Slurm(folder)
+    try:
+        slurm.start()
+        yield slurm
+    finally:
+        slurm.close()
+
+
+def snakemake(root: Path, environment: Mapping[str, str], *words: str) -> subprocess.Popen[str]:
+    """Snakemake in the background, which an interrupt reaches as it reaches one in a terminal."""
+    command = [sys.executable, "-m", "snakemake", *words]
+    return subprocess.Popen(
+        command, cwd=root, env=dict(environment), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+
+
+def _up_to_step(process: psutil.Process) -> list[psutil.Process]:
+    """The process and its ancestors, up to the daemon of the step that it belongs to."""
+    chain = [process, *process.parents()]
+    step = next((index for index, one in enumerate(chain) if one.name().startswith("slurmstepd")), 0)
+    return chain[: step + 1]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _user() -> str:
+    import pwd
+
+    return pwd.getpwuid(os.getuid()).pw_name

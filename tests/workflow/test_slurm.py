@@ -1,0 +1,196 @@
+"""The workflow through a real Slurm on loopback, by profiles/slurm: what it asks for, and what survives what."""
+
+import re
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.workflow import loopback
+from tests.workflow.project import CHECKOUT, TINY, Project, copy
+
+pytestmark = pytest.mark.skipif(
+    bool(loopback.missing()), reason=f"no Slurm here: {', '.join(loopback.missing())} missing"
+)
+PROFILE = ["--configfile", "tiny.yaml", "--workflow-profile", "profiles/slurm"]
+# Sites may look less often; tests have no time for that.
+SOON = ["--slurm-init-seconds-before-status-checks", "3"]
+TARGET = "results/lstm/train.time.csv"
+# Steps for a job that is still there when something happens to it.
+LONG = ["--config", "time={window: 100000}", "samples=1000030"]
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[loopback.Slurm]:
+    # Not pytest's own folder: the path of a socket may have 107 characters.
+    with tempfile.TemporaryDirectory(prefix="profzoo-") as folder, loopback.running(Path(folder) / "s") as started:
+        yield started
+
+
+@dataclass
+class Site(Project):
+    """A copy of the project on the login node of that cluster."""
+
+    slurm: loopback.Slurm = field(kw_only=True)
+
+    def environment(self) -> dict[str, str]:
+        own = super().environment()
+        path = f"{self.slurm.folder / 'bin'}:{own['PATH']}:{loopback.SEARCH}"
+        return own | {"SLURM_CONF": self.slurm.environment["SLURM_CONF"], "PATH": path}
+
+    def begun(self, *words: str) -> subprocess.Popen[str]:
+        """Snakemake in the background, by the profile."""
+        return loopback.snakemake(self.root, self.environment(), *words, *PROFILE, *SOON)
+
+    def ended(self, *words: str, seconds: float = 240) -> tuple[int, str]:
+        """Exit code and output of snakemake by the profile."""
+        return finished(self.begun(*words), seconds)
+
+    def running(self) -> str:
+        """The id of the job that runs, once there is one."""
+        loopback.waited(lambda: "RUNNING" in self.slurm.jobs().values(), 60, "a job to run")
+        return next(job for job, state in self.slurm.jobs().items() if state == "RUNNING")
+
+
+def finished(process: subprocess.Popen[str], seconds: float = 240) -> tuple[int, str]:
+    """Exit code and output; one that hangs is killed and fails the test."""
+    try:
+        output, _ = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    return process.returncode, output
+
+
+@pytest.fixture
+def site(slurm: loopback.Slurm, tmp_path: Path) -> Iterator[Site]:
+    made = copy(tmp_path / "project", TINY.replace("models: [lstm, unet]", "models: [lstm]"))
+    site = Site(made.root, slurm=slurm)
+    yield site
+    for job in slurm.jobs():
+        slurm.ask("scancel", job)
+    loopback.waited(lambda: not slurm.jobs(), 30, "the queue to be empty")
+
+
+def test_everything_is_made_and_a_second_run_does_nothing(site: Site) -> None:
+    before = site.slurm.ask("squeue", "-h", "-t", "all", "-o", "%i").split()
+    code, output = site.ended("all")
+    assert code == 0, output
+    assert site.read("results/report.html") and site.read("results/lstm/inference.torch.csv")
+    asked = site.slurm.ask("squeue", "-h", "-t", "all", "-O", "jobid:10,tres-per-job:30,mintmpdisk:6").splitlines()
+    mine = [line.split() for line in asked if line.split()[0] not in before]
+    with_gpu = [words for words in mine if "gpu:1" in words[1]]
+    # Four cells are collected on a GPU; their exports go together, as do tables, figures and report.
+    assert len(with_gpu) == 4 and len(mine) - len(with_gpu) <= 3, asked
+    assert site.dry("all") == []
+
+
+def test_a_failing_job_costs_nothing_else(site: Site) -> None:
+    path = "models/lstm.py"
+    whole = site.read(path)
+    site.write(
+        path, whole.replace("def build(", "def build(shape):\n    raise RuntimeError('broken')\n\n\ndef unused(")
+    )
+    code, output = site.ended(TARGET, "results/srcnn/train.time.csv", "--config", "models=[lstm,srcnn]",
+                              "settings={srcnn: {size: 32, batch: 1}}")  # fmt: skip
+    assert code == 1, output
+    assert "lstm train failed with RuntimeError: broken" in site.read("results/logs/lstm/train.time.log")
+    assert site.files() == {f"srcnn/{name}" for name in ("train.time.csv", "train.time.csv.json", "weights.pt")}
+    site.write(path, whole)
+    code, output = site.ended(TARGET)
+    assert code == 0, output
+    assert len(re.findall(r"Submitted job|has been submitted", output)) == 1
+
+
+def test_a_cancelled_job_is_noticed(site: Site) -> None:
+    run = site.begun(TARGET, *LONG)
+    site.slurm.ask("scancel", site.running())
+    code, output = finished(run, 60)
+    assert code == 1 and "CANCELLED" in output
+    assert not site.files()
+
+
+def test_an_interrupt_leaves_nothing_in_the_queue(site: Site) -> None:
+    run = site.begun(TARGET, *LONG)
+    site.running()
+    run.send_signal(signal.SIGINT)
+    code, _ = finished(run, 90)
+    assert code != 0 and not site.files()
+    loopback.waited(lambda: not site.slurm.jobs(), 30, "the queue to be empty")
+
+
+def test_a_controller_that_restarts_is_outlasted(site: Site) -> None:
+    """By default the plugin loses its jobs after five failed queries, and waits for ever."""
+    run = site.begun(TARGET, "--config", "time={window: 5000}", "samples=50030")
+    log = site.root / "results/logs/lstm/train.time.log"
+    # Slurm itself fails a job whose step it cannot start.
+    loopback.waited(log.exists, 60, "the job's step")
+    site.slurm.stop("slurmctld")
+    try:
+        # Long enough for more than five queries.
+        with pytest.raises(subprocess.TimeoutExpired):
+            run.communicate(timeout=40)
+    finally:
+        site.slurm.start_controller()
+    code, output = finished(run)
+    assert code == 0, output
+    assert site.read(TARGET)
+
+
+STATES = "1|RUNNING\n2|CANCELLED by 0\n3|COMPLETED\n"
+
+
+@pytest.mark.parametrize(
+    ("sacct", "expected"),
+    [
+        (f"printf '{STATES}'", "1|RUNNING\n2|CANCELLED\n3|COMPLETED\n"),
+        ("echo 'Slurm accounting storage is disabled' >&2; exit 1", "of --name run"),
+    ],
+)
+def test_states_come_from_sacct_or_else_from_squeue(tmp_path: Path, sacct: str, expected: str) -> None:
+    own = CHECKOUT / "profiles/slurm/bin"
+    for name, body in (("sacct", sacct), ("squeue", 'echo "of $4 $5"')):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    env = {"PATH": f"{own}:{tmp_path}:/usr/bin:/bin"}
+    command = [str(own / "sacct"), "-X", "--name", "run"]
+    answer = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == expected.strip()
+
+
+def test_a_node_that_goes_down_and_comes_back(site: Site) -> None:
+    run = site.begun(TARGET, *LONG)
+    job = site.running()
+    site.slurm.crash_node()
+    try:
+        states = ("down", "down*")
+        loopback.waited(
+            lambda: site.slurm.ask("sinfo", "-h", "-N", "-o", "%T").strip() in states, 90, "the node's loss"
+        )
+        loopback.waited(lambda: site.slurm.jobs().get(job) != "RUNNING", 60, "Slurm to take the job back")
+        assert run.poll() is None
+    finally:
+        site.slurm.start_node()
+    # Slurm starts it anew, by itself after two minutes, for which a test has no time; snakemake waits for it. What
+    # the controller still does to the lost job on the node's return must be over, or it hits the new one.
+    time.sleep(6)
+    site.slurm.ask("scontrol", "update", f"JobId={job}", "StartTime=now")
+    loopback.waited(lambda: site.slurm.jobs().get(job) == "RUNNING", 120, "the job to run again")
+    assert run.poll() is None
+    site.slurm.ask("scancel", job)
+    assert finished(run, 60)[0] == 1
+
+
+def test_the_profile_gives_every_rule_its_place() -> None:
+    profile = yaml.safe_load((CHECKOUT / "profiles/slurm/config.yaml").read_text())
+    text = "".join(path.read_text() for path in (CHECKOUT / "workflow/rules").glob("*.smk"))
+    rules = set(re.findall(r"^rule (\w+):", text, re.MULTILINE)) - {"figures", "report", "doctor", "clean"}
+    assert rules == set(profile["groups"]) | set(profile["set-resources"])
+    # Limits of a single machine would hold the cluster to one GPU.
+    assert not {"cores", "resources"} & set(profile)
