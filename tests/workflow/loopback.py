@@ -91,7 +91,10 @@ class Slurm:
     def _configure(self) -> None:
         host = socket.gethostname().partition(".")[0]
         # Whose own name is not on loopback would otherwise listen on every address it has.
-        own = socket.gethostbyname(host) == "127.0.0.1"
+        try:
+            own = socket.gethostbyname(host) == "127.0.0.1"
+        except OSError:
+            own = False
         controller, node = _free_port(), _free_port()
         text = CONFIGURATION.format(
             host=host, controller=controller, node=node, user=_user(), folder=self.folder, gpus=GPUS,
