@@ -10,6 +10,7 @@ import pandas as pd
 
 from workflow.scripts.lib.coverage import KEYS
 from workflow.scripts.lib.files import read_json
+from workflow.scripts.lib.nsys_steps import CAUSES
 
 HEADER = (
     "cell", "parameters", "batch", "step ms", "launches", "kernels", "configurations", "GPU busy", "idle, %: input / "
@@ -27,8 +28,7 @@ def traced(path: Path, steps: pd.DataFrame) -> tuple[str, ...]:
     if not path.exists() or steps.empty:
         return ("",) * 5
     seen, where = pd.read_csv(path), steps.iloc[0]
-    causes = ("input", "synchronisation", "latency", "launch", "host")
-    idle = (f"{where[f'idle_{cause}_ns'] / max(where['idle_ns'], 1) * 100:.0f}" for cause in causes)
+    idle = (f"{where[f'idle_{cause}_ns'] / max(where['idle_ns'], 1) * 100:.0f}" for cause in CAUSES)
     return (
         f"{where['launches']:,.0f}",
         str(seen["mangled"].nunique()),

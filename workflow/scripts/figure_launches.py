@@ -5,7 +5,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from workflow.scripts.lib import plots, verdicts
-from workflow.scripts.lib.files import reported
 
 # Names only the cells that wait most, as the others lie close together.
 NAMED = 12
@@ -19,24 +18,18 @@ def draw(steps: pd.DataFrame) -> Figure:
     shares = verdicts.shares(steps)
     waiting = shares[[f"idle_{cause}" for cause in verdicts.LAUNCHING]].sum(axis=1) * 100
     figure, axis = plt.subplots(figsize=(9, 6))
-    texts = []
-    for phase, colour in plots.PHASE_COLOURS.items():
-        mine = steps["phase"] == phase
-        marker = "o" if phase == "train" else "^"
-        axis.scatter(steps["launches"][mine], waiting[mine], color=colour, marker=marker, s=36, label=phase, zorder=3)
+    plots.by_phase(axis, steps, steps["launches"], waiting, size=36)
     axis.set_xscale("log")
     axis.set_ylim(bottom=0)
     axis.set_xlabel("Kernel launches a step")
     axis.set_ylabel("Step in which the GPU waits for launches (%)")
-    for index in waiting.nlargest(NAMED).index:
-        texts.append((steps["launches"][index], waiting[index], f"{steps['model'][index]} {steps['phase'][index]}"))
-    plots.name_points(axis, texts)
+    names = steps["model"] + " " + steps["phase"]
+    most = waiting.nlargest(NAMED).index
+    plots.name_points(axis, [(steps["launches"][index], waiting[index], names[index]) for index in most])
     axis.legend(loc="upper left", frameon=False)
     return figure
 
 
 if "snakemake" in globals():
     snakemake = globals()["snakemake"]
-    with reported(snakemake.log[0]):
-        table = pd.read_csv(snakemake.input.table, low_memory=False)
-        plots.save(draw(table), snakemake.output, plots.note(snakemake.input.cells))
+    plots.run(snakemake, snakemake.input.table, draw)

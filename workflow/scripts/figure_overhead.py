@@ -5,7 +5,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from workflow.scripts.lib import plots
-from workflow.scripts.lib.files import reported
 
 MARKERS = {"nsys": ("o", "#0072b2"), "torch": ("D", "#d55e00")}
 
@@ -29,5 +28,4 @@ def draw(agreement: pd.DataFrame) -> Figure:
 
 if "snakemake" in globals():
     snakemake = globals()["snakemake"]
-    with reported(snakemake.log[0]):
-        plots.save(draw(pd.read_csv(snakemake.input.agreement)), snakemake.output, plots.note(snakemake.input.cells))
+    plots.run(snakemake, snakemake.input.agreement, draw)

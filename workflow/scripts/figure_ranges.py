@@ -5,7 +5,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from workflow.scripts.lib import plots, text
-from workflow.scripts.lib.files import reported
 
 
 def preferred(table: pd.DataFrame) -> pd.DataFrame:
@@ -36,5 +35,4 @@ def draw(ranges: pd.DataFrame) -> Figure:
 
 if "snakemake" in globals():
     snakemake = globals()["snakemake"]
-    with reported(snakemake.log[0]):
-        plots.save(draw(pd.read_csv(snakemake.input.ranges)), snakemake.output, plots.note(snakemake.input.cells))
+    plots.run(snakemake, snakemake.input.ranges, draw)

@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from workflow.scripts.lib import plots
-from workflow.scripts.lib.files import reported
+from workflow.scripts.lib.roofline import read_peaks
 
 # Roofs of arithmetic that are drawn, where they were measured.
 ROOFS = {"fp32": "-", "tf32": "--", "bf16": ":"}
@@ -27,10 +27,7 @@ def draw(roofline: pd.DataFrame, peaks: dict[str, float]) -> Figure:
             axis.plot(
                 intensity, roof, color="#444444", linestyle=line, linewidth=1.2, label=f"{name} and DRAM, measured"
             )
-    for phase, colour in plots.PHASE_COLOURS.items():
-        mine = cells[cells["phase"] == phase]
-        axis.scatter(mine["intensity"], mine["flop_per_s"] / 1e12, color=colour, s=40, label=phase, zorder=3,
-                     marker="o" if phase == "train" else "^")  # fmt: skip
+    plots.by_phase(axis, cells, cells["intensity"], cells["flop_per_s"] / 1e12, size=40)
     axis.set(xscale="log", yscale="log", xlabel="Operations a byte of DRAM traffic (flop/byte)",
              ylabel="Rate while the GPU is busy (Tflop/s)")  # fmt: skip
     slowest = cells["efficiency"].nsmallest(NAMED).index
@@ -44,7 +41,4 @@ def draw(roofline: pd.DataFrame, peaks: dict[str, float]) -> Figure:
 
 if "snakemake" in globals():
     snakemake = globals()["snakemake"]
-    with reported(snakemake.log[0]):
-        rates = pd.read_csv(snakemake.input.peaks).set_index("peak")["rate"].to_dict()
-        table = pd.read_csv(snakemake.input.table, low_memory=False)
-        plots.save(draw(table, rates), snakemake.output, plots.note(snakemake.input.cells))
+    plots.run(snakemake, snakemake.input.table, lambda table: draw(table, read_peaks(snakemake.input.peaks)))

@@ -5,7 +5,6 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from workflow.scripts.lib import plots
-from workflow.scripts.lib.files import reported
 
 
 def draw(kernels: pd.DataFrame) -> Figure:
@@ -34,6 +33,4 @@ def draw(kernels: pd.DataFrame) -> Figure:
 
 if "snakemake" in globals():
     snakemake = globals()["snakemake"]
-    with reported(snakemake.log[0]):
-        table = pd.read_csv(snakemake.input.table, low_memory=False)
-        plots.save(draw(table), snakemake.output, plots.note(snakemake.input.cells))
+    plots.run(snakemake, snakemake.input.table, draw)

@@ -6,7 +6,6 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from workflow.scripts.lib import plots
-from workflow.scripts.lib.files import reported
 
 METRICS = {
     "sm_pct": "SMs,\nbusiest unit",
@@ -36,6 +35,4 @@ def draw(kernels: pd.DataFrame) -> Figure:
 
 if "snakemake" in globals():
     snakemake = globals()["snakemake"]
-    with reported(snakemake.log[0]):
-        table = pd.read_csv(snakemake.input.table, low_memory=False)
-        plots.save(draw(table), snakemake.output, plots.note(snakemake.input.cells))
+    plots.run(snakemake, snakemake.input.table, draw)

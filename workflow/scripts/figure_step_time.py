@@ -6,7 +6,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from workflow.scripts.lib import plots
-from workflow.scripts.lib.files import reported
 
 
 def draw(cells: pd.DataFrame) -> Figure:
@@ -37,5 +36,4 @@ def draw(cells: pd.DataFrame) -> Figure:
 
 if "snakemake" in globals():
     snakemake = globals()["snakemake"]
-    with reported(snakemake.log[0]):
-        plots.save(draw(pd.read_csv(snakemake.input.cells)), snakemake.output, plots.note(snakemake.input.cells))
+    plots.run(snakemake, snakemake.input.cells, draw)

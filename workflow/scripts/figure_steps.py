@@ -5,7 +5,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from workflow.scripts.lib import plots, text, verdicts
-from workflow.scripts.lib.files import reported
 
 
 def draw(steps: pd.DataFrame) -> Figure:
@@ -25,6 +24,4 @@ def draw(steps: pd.DataFrame) -> Figure:
 
 if "snakemake" in globals():
     snakemake = globals()["snakemake"]
-    with reported(snakemake.log[0]):
-        table = pd.read_csv(snakemake.input.table, low_memory=False)
-        plots.save(draw(table), snakemake.output, plots.note(snakemake.input.cells))
+    plots.run(snakemake, snakemake.input.table, draw)

@@ -7,7 +7,6 @@ from matplotlib.figure import Figure
 
 from workflow.scripts.figure_ranges import preferred
 from workflow.scripts.lib import plots
-from workflow.scripts.lib.files import reported
 from workflow.scripts.lib.ncu_tables import function_name
 
 WIDEST = 54
@@ -48,6 +47,4 @@ def draw(activity: pd.DataFrame, top: int) -> Figure:
 
 if "snakemake" in globals():
     snakemake = globals()["snakemake"]
-    with reported(snakemake.log[0]):
-        figure = draw(pd.read_csv(snakemake.input.activity), snakemake.params.top)
-        plots.save(figure, snakemake.output, plots.note(snakemake.input.cells))
+    plots.run(snakemake, snakemake.input.activity, lambda table: draw(table, snakemake.params.top))

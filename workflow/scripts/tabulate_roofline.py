@@ -38,8 +38,7 @@ def main(kernels: str, cells: str, peaks: str, csv: str) -> None:
             f"{peaks} is of {measured}, cells ran on {others}: measure that one's peaks under a name of its own, and "
             "set the key gpu to it"
         )
-    rates = pd.read_csv(peaks).set_index("peak")["rate"].to_dict()
-    write_csv(table(pd.read_csv(kernels), rates), csv)
+    write_csv(table(pd.read_csv(kernels), roofline.read_peaks(peaks)), csv)
 
 
 if "snakemake" in globals():

@@ -7,11 +7,12 @@ import pandas as pd
 from workflow.scripts.lib import verdicts
 from workflow.scripts.lib.cell_tables import cell_of
 from workflow.scripts.lib.files import reported, write_csv
+from workflow.scripts.lib.roofline import read_peaks
 
 
 def main(steps: str, kernels: str, roofline: str | None, peaks: str | None, details: Sequence[str], csv: str) -> None:
     """Read the tables, write the verdicts; details: ncu's details pages, which may hold no advice."""
-    rates = pd.read_csv(peaks).set_index("peak")["rate"].to_dict() if peaks else {}
+    rates = read_peaks(peaks) if peaks else {}
     held = pd.read_csv(roofline, low_memory=False) if roofline else None
     cells = (cell_of(path) for path in details)
     advice = {(cell["model"], cell["phase"]): pd.read_csv(path, low_memory=False)

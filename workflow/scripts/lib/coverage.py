@@ -2,12 +2,9 @@
 
 import pandas as pd
 
-KEYS = [
-    "mangled",
-    "grid_x", "grid_y", "grid_z",
-    "block_x", "block_y", "block_z",
-    "smem_static_bytes", "smem_dynamic_bytes",
-]  # fmt: skip
+from workflow.scripts.lib.ncu_tables import CONFIGURATION
+
+KEYS = CONFIGURATION
 COLUMNS = ["status", "cause", "kernel", "function", *KEYS, "launches", "total_ns", "share"]
 COVERED, MISSING, EXTRA = "covered", "missing", "extra"
 

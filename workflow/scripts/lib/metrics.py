@@ -1,6 +1,6 @@
 """The quantities that tables speak of, each from NVIDIA's metrics: the one place that knows these by name."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pandas as pd
@@ -72,7 +72,6 @@ QUANTITIES: dict[str, Quantity] = {
     "multiprocessors": Quantity("SM", "of the GPU", ({"launch__sm_count": 1},)),
     "registers": Quantity("registers", "of a thread", ({"launch__registers_per_thread": 1},)),
 }
-FLOPS = [name for name in QUANTITIES if name.endswith("_flop")]
 
 
 def derive(table: pd.DataFrame) -> pd.DataFrame:
@@ -86,8 +85,3 @@ def derive(table: pd.DataFrame) -> pd.DataFrame:
                 (numbers[metric] * factor for metric, factor in chosen.items()), pd.Series(0.0, table.index)
             )
     return pd.DataFrame(columns, index=table.index)
-
-
-def needed(names: Sequence[str]) -> list[str]:
-    """The metrics that these quantities take, by their first sums."""
-    return list(dict.fromkeys(metric for name in names for metric in QUANTITIES[name].sums[0]))

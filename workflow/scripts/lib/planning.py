@@ -114,18 +114,14 @@ def sentence(planned: Mapping[str, Any]) -> str:
 
 def whole_selection(options: Mapping[str, Any], name: str, wanted: pd.DataFrame, census: pd.DataFrame) -> Selection:
     """What the configuration asks for, without regard to a budget."""
-    chosen, total = ncu.launches(options, name), census[GPU_TIME].sum()
-    configurations = wanted[KEYS].drop_duplicates()
-    if chosen == "distinct":
-        return Selection(
-            len(configurations),
-            len(configurations),
-            wanted[GPU_TIME].sum() / total,
-            ncu.selection(options, name),
-        )
-    first = wanted if chosen == "all" else wanted.iloc[: int(chosen)]
+    chosen = ncu.launches(options, name)
+    rows = wanted if chosen in ("distinct", "all") else wanted.iloc[: int(chosen)]
+    configurations = len(rows[KEYS].drop_duplicates())
     return Selection(
-        len(first), len(first[KEYS].drop_duplicates()), first[GPU_TIME].sum() / total, ncu.selection(options, name)
+        configurations if chosen == "distinct" else len(rows),
+        configurations,
+        rows[GPU_TIME].sum() / census[GPU_TIME].sum(),
+        ncu.selection(options, name),
     )
 
 

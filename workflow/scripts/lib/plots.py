@@ -1,6 +1,6 @@
 """The look that all figures share, and how one is written."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,10 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
+from workflow.scripts.lib.files import reported
+
 PHASE_COLOURS = {"train": "#0072b2", "inference": "#e69f00"}
+PHASE_MARKERS = {"train": "o", "inference": "^"}
 # Okabe and Ito's palette; their lightness differs too, so that grey print keeps them apart.
 PART_COLOURS = {
     "data": "#f0e442",
@@ -130,11 +133,24 @@ def save(figure: Figure, outputs: Sequence[str], note: str) -> None:
     plt.close(figure)
 
 
+def run(snakemake: Any, table: str, draw: Callable[[pd.DataFrame], Figure]) -> None:
+    """Draw the figure of a rule from one table, with what is wrong in the rule's log."""
+    with reported(snakemake.log[0]):
+        save(draw(pd.read_csv(table, low_memory=False)), snakemake.output, note(snakemake.input.cells))
+
+
 def note(cells: str) -> str:
     """What a figure says of where and when its numbers come from; cells: path of the table of cells."""
     table = pd.read_csv(cells)
     devices, days = (", ".join(sorted(set(table[column]))) for column in ("device", "date"))
     return f"{devices}; measured {days}; profzoo"
+
+
+def by_phase(axis: Axes, cells: pd.DataFrame, x: pd.Series, y: pd.Series, size: float) -> None:
+    """Draw a point a cell, in the colour and with the marker of its phase."""
+    for phase, colour in PHASE_COLOURS.items():
+        mine = cells["phase"] == phase
+        axis.scatter(x[mine], y[mine], color=colour, marker=PHASE_MARKERS[phase], s=size, label=phase, zorder=3)
 
 
 def weighted(table: pd.DataFrame, column: str, by: str | list[str]) -> pd.Series:

@@ -7,6 +7,7 @@ launch; times are nsys's, which ncu does not stretch.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pandas as pd
 
@@ -26,6 +27,11 @@ COLUMNS = [
     "ns", "dram_bytes", "l2_bytes", "simt_flop", "tensor_flop", "intensity", "flop_per_s", "dram_bytes_per_s",
     *(f"{bound}_ns" for bound in BOUNDS), "bound", "efficiency",
 ]  # fmt: skip
+
+
+def read_peaks(path: str | Path) -> dict[str, float]:
+    """Rates by name, byte/s and flop/s, of a file of measured peaks."""
+    return pd.read_csv(path).set_index("peak")["rate"].to_dict()
 
 
 def of_launches(kernels: pd.DataFrame, peaks: Mapping[str, float]) -> pd.DataFrame:

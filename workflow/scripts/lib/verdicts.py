@@ -58,7 +58,8 @@ def table(
         traits = with_traits(launches, _of(roofline, cell), given["traits"], peaks)
         found = [
             *_of_step(where, given),
-            *_of_kernels(traits, where["busy_share"], {}, given["rules"], "cell", _uncounted(traits, given)),
+            *_of_kernels(traits, where["busy_share"], given["rules"], "cell"),
+            *_uncounted(traits, given["floors"]["counted"]),
         ]
         # What cannot be told comes before what is worth less than it may be.
         everything = sorted(found, key=lambda row: -(row["gain"] or row.pop("potential", 1.0)))
@@ -162,10 +163,8 @@ def _of_step(step: pd.Series, given: Mapping[str, Any]) -> Iterator[dict[str, An
 def _of_kernels(
     traits: pd.DataFrame,
     busy: float,
-    subject: Mapping[str, str],
     given: list[Mapping[str, Any]],
     level: str,
-    uncounted: str | None,
     total: float | None = None,
     least: float | None = None,
 ) -> Iterator[dict[str, Any]]:
@@ -188,13 +187,10 @@ def _of_kernels(
         table = (
             "kernels.csv: grid, multiprocessors" if rule["share"] == "small_grid" else "roofline.csv: bound, efficiency"
         )
-        row = _held(rule, share, cured, level, table) | dict(subject)
+        row = _held(rule, share, cured, level, table)
         if least is not None:
             row["threshold"] = least * own
         yield row
-    if uncounted and level == "cell":
-        yield {"level": level, "verdict": UNDECIDED, "metric": "share of GPU time with counters", "gain": None,
-               **_counted(traits), "next_step": uncounted}  # fmt: skip
 
 
 def _of_each(traits: pd.DataFrame, step: pd.Series, given: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -203,9 +199,9 @@ def _of_each(traits: pd.DataFrame, step: pd.Series, given: Mapping[str, Any]) ->
     found: list[dict[str, Any]] = []
     for (kind, function), own in traits.groupby(KERNEL, sort=False):
         if total and own["total_ns"].sum() / total * busy >= given["floors"]["kernel"]:
-            subject = {"class": kind, "function": function}
             # A kernel has the trait that half of its time has.
-            found += _of_kernels(own, busy, subject, given["rules"], "kernel", None, total, least=0.5)
+            rows = _of_kernels(own, busy, given["rules"], "kernel", total, least=0.5)
+            found += ({"class": kind, "function": function, **row} for row in rows)
     return sorted(found, key=lambda row: -(row["gain"] or 0))
 
 
@@ -217,18 +213,17 @@ def _held(rule: Mapping[str, Any], share: float, cured: float | None, level: str
     }  # fmt: skip
 
 
-def _uncounted(traits: pd.DataFrame, given: Mapping[str, Any]) -> str | None:
-    """Why verdicts that need counters are not given, where some were collected but too few."""
+def _uncounted(traits: pd.DataFrame, floor: float) -> Iterator[dict[str, Any]]:
+    """That verdicts which need counters are not given, where some were collected but too few."""
     total = traits["total_ns"].sum()
     share = traits["counted_ns"].sum() / total if total else 1.0
-    if share == 0 or share >= given["floors"]["counted"]:
-        return None
-    return f"counters cover {share:.0%} of GPU time: raise ncu.budget or collect ncu.set roofline of all configurations"
-
-
-def _counted(traits: pd.DataFrame) -> dict[str, Any]:
-    share = traits["counted_ns"].sum() / max(traits["total_ns"].sum(), 1.0)
-    return {"value": share, "threshold": rules()["floors"]["counted"], "evidence": "roofline.csv: counted_share"}
+    if 0 < share < floor:
+        yield {
+            "level": "cell", "verdict": UNDECIDED, "metric": "share of GPU time with counters", "value": share,
+            "threshold": floor, "evidence": "roofline.csv: counted_share", "gain": None,
+            "next_step": f"counters cover {share:.0%} of GPU time: raise ncu.budget or collect ncu.set roofline of all "
+            "configurations",
+        }  # fmt: skip
 
 
 def _nothing(step: pd.Series, counted: bool) -> dict[str, Any]:
