@@ -2,8 +2,8 @@
 
 python -m tests.benchmarks.ncu_costs [MODEL PHASE [LAUNCHES [NAME ...]]]
 
-NAME is a section set of the configuration, a section of ncu's own, or metrics with commas between them; without any,
-all of ncu's own sections and all sets. The first LAUNCHES launches of the window are profiled. ncu says which launch it
+NAME is a section set of the configuration or one spelled out (`{sections: [...], metrics: [...]}`), a section of ncu's
+own, or metrics with commas between them; without any, all of ncu's own sections and all sets. The first LAUNCHES launches of the window are profiled. ncu says which launch it
 is at as it goes: what a launch costs is the time from its line to the next one, of which this prints the median.
 """
 
@@ -19,6 +19,8 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from models.harness import settings
 from workflow.scripts.lib import config, ncu
@@ -38,6 +40,8 @@ def wanted(name: str, sets: Mapping[str, Any]) -> list[str]:
     """ncu's words that collect what the name stands for."""
     if name in sets:
         return ncu.collected(sets[name])
+    if name.startswith("{"):
+        return ncu.collected(yaml.safe_load(name))
     return ncu.collected({"metrics": name.split(",")} if "__" in name else {"sections": [name]})
 
 

@@ -42,10 +42,12 @@ def test_everything_is_profiled_without_a_budget(census: pd.DataFrame) -> None:
     planned = plan(census)
     assert planned["launches"] == planned["configurations"] == planned["configurations_of_window"] == 186
     assert planned["share"] == 1 and planned["replay"] == "kernel" and planned["basis"] == "measured"
-    assert planned["estimate_s"] == pytest.approx(START + 186 * COSTS["sets"]["roofline"]["seconds"])
+    assert planned["estimate_s"] == pytest.approx(
+        START + 186 * COSTS["sets"]["roofline"]["seconds"] + (len(census) - 186) * COSTS["passed_over_s"], abs=1e-3
+    )
     assert planned["options"] == ["--replay-mode", "kernel", *ncu.selection(config.normalise({})["ncu"], "roofline")]
     assert planning.sentence(planned) == (
-        "ncu roofline: 186 launches, 186 of 186 configurations, 100.0% of GPU time, 6 passes, kernel replay: about 34 s"
+        "ncu roofline: 186 launches, 186 of 186 configurations, 100.0% of GPU time, 6 passes, kernel replay: about 39 s"
     )
 
 
@@ -111,7 +113,9 @@ def test_application_replay_where_it_is_clearly_cheaper(census: pd.DataFrame) ->
     planned = planning.plan(options, "roofline", census, START, dear, COSTS)
     assert planned["replay"] == "application"
     start = planned["start_s"]
-    assert planned["estimate_s"] == pytest.approx(9 * (start + 186 * COSTS["application_pass_s"]), abs=1e-3)
+    assert planned["estimate_s"] == pytest.approx(
+        9 * (start + 186 * COSTS["application_pass_s"] + (len(census) - 186) * COSTS["passed_over_s"]), abs=1e-2
+    )
     asked = config.normalise({"ncu": {"replay": "kernel"}})["ncu"]
     assert planning.plan(asked, "roofline", census, START, dear, COSTS)["replay"] == "kernel"
 

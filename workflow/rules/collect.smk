@@ -1,4 +1,4 @@
-# The only rules that touch a GPU.
+# The only rules that touch a GPU. Those that take longest go first, so that no GPU waits for the last of them alone.
 # Needs: a model's file, its settings, the tool. Makes: reports, each with a sidecar that says how it came about.
 
 
@@ -102,6 +102,7 @@ rule profile_ncu:
         "<logs>/{model}/{phase}.{set}.ncu.log",
     benchmark:
         "<benchmarks>/{model}/{phase}.{set}.ncu.tsv"
+    priority: 3
     resources:
         gpu=1,
     params:
@@ -131,6 +132,7 @@ rule profile_nsys:
         "<logs>/{model}/{phase}.nsys.log",
     benchmark:
         "<benchmarks>/{model}/{phase}.nsys.tsv"
+    priority: 2
     resources:
         gpu=1,
     params:
@@ -161,6 +163,7 @@ rule profile_torch:
         "<logs>/{model}/{phase}.torch.log",
     benchmark:
         "<benchmarks>/{model}/{phase}.torch.tsv"
+    priority: 1
     resources:
         gpu=1,
     params:

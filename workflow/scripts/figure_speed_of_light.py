@@ -10,7 +10,9 @@ from workflow.scripts.lib import plots
 METRICS = {
     "sm_pct": "SMs,\nbusiest unit",
     "memory_pct": "memory,\nbusiest unit",
+    "issue_pct": "instruction\nissue",
     "dram_pct": "DRAM\nbandwidth",
+    "l2_pct": "L2\nbandwidth",
     "l2_hit_pct": "L2 hits",
     "occupancy_pct": "occupancy",
 }

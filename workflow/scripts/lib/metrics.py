@@ -54,6 +54,9 @@ QUANTITIES: dict[str, Quantity] = {
         "%", "warps that could be resident", ({"sm__maximum_warps_per_active_cycle_pct": 1},)
     ),
     "sm_pct": Quantity("%", "busiest unit of the SMs", ({"sm__throughput.avg.pct_of_peak_sustained_elapsed": 1},)),
+    "issue_pct": Quantity(
+        "%", "instructions, of the most that SMs can issue", ({"sm__inst_executed.avg.pct_of_peak_sustained_elapsed": 1},)
+    ),
     "memory_pct": Quantity(
         "%",
         "busiest unit of the memory system",
@@ -67,6 +70,7 @@ QUANTITIES: dict[str, Quantity] = {
             {"dram__throughput.avg.pct_of_peak_sustained_elapsed": 1},
         ),
     ),
+    "l2_pct": Quantity("%", "L2 cache bandwidth", ({"lts__t_sectors.avg.pct_of_peak_sustained_elapsed": 1},)),
     "l2_hit_pct": Quantity("%", "requests that L2 answers", ({"lts__t_sector_hit_rate.pct": 1},)),
     "waves": Quantity("waves", "rounds of blocks that an SM runs", ({"launch__waves_per_multiprocessor": 1},)),
     "multiprocessors": Quantity("SM", "of the GPU", ({"launch__sm_count": 1},)),

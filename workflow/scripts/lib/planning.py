@@ -61,9 +61,10 @@ def plan(
         raise DataError(f"ncu.kernel_name = {options['kernel_name']!r} matches none of the cell's kernels")
 
     def estimate(replay: str, launches: int) -> float:
+        whole_process = start + (len(census) - launches) * costs["passed_over_s"]
         if replay == "kernel":
-            return start + launches * price.seconds
-        return price.passes * (start + launches * costs["application_pass_s"])
+            return whole_process + launches * price.seconds
+        return price.passes * (whole_process + launches * costs["application_pass_s"])
 
     asked = ncu.replay(options, name)
     replay = "kernel" if asked == "auto" else asked
@@ -73,8 +74,8 @@ def plan(
     if budget is not None and estimate(replay, whole.launches) > ncu.seconds(budget):
         # What a rerun costs is paid whatever is chosen, so a budget is spent launch by launch, in kernel replay.
         replay = "kernel" if asked == "auto" else replay
-        paid = start if replay == "kernel" else price.passes * start
-        each = (estimate(replay, 1) - paid) or float("inf")
+        paid = estimate(replay, 0)
+        each = max(estimate(replay, 1) - paid, 1e-6)
         affordable = int((ncu.seconds(budget) - paid) / each)
         if affordable < 1:
             least = paid + each
