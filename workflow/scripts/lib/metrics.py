@@ -55,7 +55,7 @@ QUANTITIES: dict[str, Quantity] = {
     ),
     "sm_pct": Quantity("%", "busiest unit of the SMs", ({"sm__throughput.avg.pct_of_peak_sustained_elapsed": 1},)),
     "issue_pct": Quantity(
-        "%", "instructions, of the most that SMs can issue", ({"sm__inst_executed.avg.pct_of_peak_sustained_elapsed": 1},)
+        "%", "instructions, of the most possible", ({"sm__inst_executed.avg.pct_of_peak_sustained_elapsed": 1},)
     ),
     "memory_pct": Quantity(
         "%",
