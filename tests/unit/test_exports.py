@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -72,6 +73,11 @@ def test_a_configuration_that_was_profiled_twice_is_exported_once(tmp_path: Path
     once, facts = ncu(tmp_path, recording, str(census), "distinct", [])
     assert len(once) == len(every.drop_duplicates(ncu_tables.CONFIGURATION)) == facts["rows"] < len(every)
     assert once["launches"].sum() == len(every)
+    # The first of each was profiled, which need not be like the others of its configuration.
+    times = every.groupby(ncu_tables.CONFIGURATION)["gpu__time_duration.sum"]
+    expected = (times.mean() / times.first()).reindex(pd.MultiIndex.from_frame(once[ncu_tables.CONFIGURATION]))
+    np.testing.assert_allclose(once["time_ratio"], expected, atol=1e-4)
+    assert (once["time_spread"] >= 1).all() and (once.loc[once["launches"] == 1, "time_spread"] == 1).all()
 
 
 def test_ncu_counts_that_nobody_knows_stay_empty(tmp_path: Path, recording: Callable) -> None:

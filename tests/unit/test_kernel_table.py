@@ -70,6 +70,24 @@ def test_launches_of_a_configuration_are_averaged() -> None:
     assert joined(every).set_index("mangled").loc["a", "ncu_ns"].tolist() == [15, 15]
 
 
+def test_work_grows_with_time_where_launches_are_uneven() -> None:
+    profiled = rows(("a", 1, "forward"), ("b", 1, "forward"), time_spread=[4.0, 1.4], time_ratio=[2.5, 1.1],
+                    **{metrics.GPU_TIME: [10, 30], "lts__t_bytes.sum": [8, 6], "lts__t_sector_hit_rate.pct": [50, 60]})  # fmt: skip
+    table = joined(profiled).set_index(["mangled", "range"])
+    assert table["work_ratio"].dropna().to_dict() == {
+        ("a", "forward"): 2.5,
+        ("a", "backward"): 2.5,
+        ("b", "forward"): 1,
+    }
+    assert table["l2_bytes"].dropna().tolist() == [20, 6, 20] and table.loc["a", "l2_hit_pct"].tolist() == [50, 50]
+    # nsys tells ranges apart: here those of the backward pass take four times those of the forward pass.
+    unlike = NSYS.assign(total_ns=[400, 800, 300, 100])
+    table = kernel_table.join(unlike, 2, [profiled], CLASSES).set_index(["mangled", "range"])
+    launches, each = table.loc["a", "launches"], table.loc["a", "l2_bytes"]
+    assert each["backward"] == pytest.approx(4 * each["forward"])
+    assert (launches * each).sum() == pytest.approx(3 * 20)
+
+
 def test_without_ncu_there_is_time_and_no_counter() -> None:
     table = joined()
     assert list(table.columns) == kernel_table.COLUMNS and set(table["source"]) == {"nsys"}

@@ -51,6 +51,10 @@ def test_everything_is_profiled_without_a_budget(census: pd.DataFrame) -> None:
     )
 
 
+def test_without_a_budget_any_launch_may_be_the_first_of_its_configuration(census: pd.DataFrame) -> None:
+    assert planning.profiled(census, plan(census)["options"]) is census
+
+
 def test_a_budget_that_suffices_changes_nothing(census: pd.DataFrame) -> None:
     assert plan(census, budget="10m") == plan(census) | {"budget": "10m"}
 
@@ -64,6 +68,7 @@ def test_a_budget_is_kept_and_spent_on_what_takes_longest(census: pd.DataFrame, 
     assert limit - planned["estimate_s"] < 8 * planned["launch_s"]
     taken = profiled(census, planned)
     assert len(taken) == planned["launches"]
+    assert planning.profiled(census, planned["options"]).equals(taken)
     covered = taken[KEYS].drop_duplicates().merge(census, on=KEYS)
     assert len(taken[KEYS].drop_duplicates()) == planned["configurations"]
     assert covered[GPU_TIME].sum() / census[GPU_TIME].sum() == pytest.approx(planned["share"], abs=1e-6)

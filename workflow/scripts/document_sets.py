@@ -33,6 +33,10 @@ how long. The report's sidecar has both the plan and the wall time that it reall
 are missing, their share of GPU time, and why. cuDNN and cuBLAS may choose other kernels from one run to the next; the
 export says so, by name, and `deterministic: true` (or `model@deterministic`) has them choose the same each time.
 
+Launches of one configuration may still be of unlike work, such as products of matrices with another inner dimension. By
+the times of the census, `time_spread` is the longest of them over the shortest and `time_ratio` their mean over the one
+that was profiled; where the spread is above 1.5, `tables/kernels.csv` scales bytes and operations by it (`work_ratio`).
+
 ## Ranges
 
 Sets with `replay: app-range` measure whole NVTX ranges instead of launches, caches and overlap as they are: `ranges`

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pandas as pd
 
-from workflow.scripts.lib import ncu_tables
+from workflow.scripts.lib import ncu_tables, planning
 from workflow.scripts.lib.files import read_json, reported, write_csv, write_json
 
 OTHER_CHOICES = (
@@ -31,7 +31,7 @@ def main(
     that the census lacks.
     """
     raw, units = ncu_tables.read_raw(pages[0])
-    other: list[str] = []
+    facts, other = read_json(report_sidecar), list[str]()
     if launches == "ranges":
         table, kept = ncu_tables.tidy_ranges(raw, units)
     else:
@@ -46,12 +46,17 @@ def main(
         if launches == "distinct":
             # What a budget pays for may hold a configuration twice.
             table = table.drop_duplicates(ncu_tables.CONFIGURATION, ignore_index=True)
+            if window is not None:
+                chosen = planning.profiled(window, facts.get("plan", {}).get("options", []))
+                typical = ncu_tables.typicality(table, window, chosen)
+                where = table.columns.get_loc("launches") + 1
+                table = pd.concat([table.iloc[:, :where], typical, table.iloc[:, where:]], axis=1)
     if other:
         say(f"{csv}: {OTHER_CHOICES}: {'; '.join(other)}")
     write_csv(table, csv)
     missing = [name for name in metrics if ":" not in name and not any(c.startswith(name) for c in table.columns)]
-    facts = {"units": kept, "rows": len(table), "missing_metrics": missing, "other_choices": other}
-    write_json({**read_json(report_sidecar), **facts}, sidecar)
+    said = {"units": kept, "rows": len(table), "missing_metrics": missing, "other_choices": other}
+    write_json({**facts, **said}, sidecar)
 
 
 if "snakemake" in globals():

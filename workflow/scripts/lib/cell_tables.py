@@ -150,6 +150,7 @@ def coverages(compared: Iterable[tuple[Mapping[str, str], str, pd.DataFrame]]) -
         "covered",
         "coverage",
         "time_coverage",
+        "uneven_time",
         "extra",
         "other_choice",
         "missing",

@@ -2,10 +2,10 @@
 
 import pandas as pd
 
-from workflow.scripts.lib.ncu_tables import CONFIGURATION
+from workflow.scripts.lib.ncu_tables import CONFIGURATION, UNEVEN
 
 KEYS = CONFIGURATION
-COLUMNS = ["status", "cause", "kernel", "function", *KEYS, "launches", "total_ns", "share"]
+COLUMNS = ["status", "cause", "kernel", "function", *KEYS, "launches", "total_ns", "share", "time_spread"]
 COVERED, MISSING, EXTRA = "covered", "missing", "extra"
 
 
@@ -17,14 +17,16 @@ def compare(nsys: pd.DataFrame, ncu: pd.DataFrame, census: pd.DataFrame | None =
         census: rows of its ncu.launch.csv, where the set's launches were chosen from them.
 
     `status` is covered, missing (traced by nsys, not profiled by ncu) or extra (the other way round). `launches`,
-    `total_ns` and `share` are nsys's, over its window; an extra configuration has none. `cause` says what is known of
-    why: it was there to be profiled and not chosen, the same kernel was launched otherwise, or a kernel of that name
-    was not launched at all.
+    `total_ns` and `share` are nsys's, over its window; an extra configuration has none. `time_spread` is the longest
+    over the shortest of the configuration's launches, where a set of ncu's has one of them for all. `cause` says what
+    is known of why: it was there to be profiled and not chosen, the same kernel was launched otherwise, or a kernel of
+    that name was not launched at all.
     """
     traced = nsys.groupby(KEYS, sort=False).agg(
         {"kernel": "first", "function": "first", "launches": "sum", "total_ns": "sum", "share": "sum"}
     )
-    profiled = ncu.groupby(KEYS, sort=False).agg({"kernel": "first", "function": "first"})
+    ncu = ncu if "time_spread" in ncu else ncu.assign(time_spread=float("nan"))
+    profiled = ncu.groupby(KEYS, sort=False).agg({"kernel": "first", "function": "first", "time_spread": "first"})
     table = traced.merge(profiled, how="outer", left_index=True, right_index=True, suffixes=("", "_ncu")).reset_index()
     by_nsys = pd.MultiIndex.from_frame(table[KEYS]).isin(traced.index)
     by_ncu = pd.MultiIndex.from_frame(table[KEYS]).isin(profiled.index)
@@ -51,8 +53,10 @@ def compare(nsys: pd.DataFrame, ncu: pd.DataFrame, census: pd.DataFrame | None =
 def summary(compared: pd.DataFrame) -> dict[str, float | int | str]:
     """Configurations that nsys traced, those that ncu profiled of them, their share of GPU time, and what is missing.
 
-    `missing` names functions of missing configurations, the longest first; `other_choice` says whether either tool saw
-    a kernel that the other did not, as where cuDNN chose another algorithm from one run to the next.
+    `uneven_time` is the share of GPU time in configurations whose launches take unlike times, so that counters of one
+    of them say less about the rest. `missing` names functions of missing configurations, the longest first;
+    `other_choice` says whether either tool saw a kernel that the other did not, as where cuDNN chose another algorithm
+    from one run to the next.
     """
     missing, extra = compared[compared["status"] == MISSING], compared[compared["status"] == EXTRA]
     covered = compared[compared["status"] == COVERED]
@@ -62,6 +66,7 @@ def summary(compared: pd.DataFrame) -> dict[str, float | int | str]:
         "covered": len(covered),
         "coverage": len(covered) / traced if traced else float("nan"),
         "time_coverage": float(covered["share"].sum()) if traced else float("nan"),
+        "uneven_time": float(covered.loc[covered["time_spread"] > UNEVEN, "share"].sum()),
         "extra": len(extra),
         "other_choice": bool((pd.concat([missing, extra])["cause"] == OTHER_KERNEL).any()),
         "missing": "; ".join(dict.fromkeys(missing["function"])),

@@ -6,10 +6,12 @@ import pandas as pd
 
 from workflow.scripts.lib import metrics
 from workflow.scripts.lib.coverage import KEYS
+from workflow.scripts.lib.ncu_tables import UNEVEN
 
 LEADING = ["range", "class", "kernel", "function", *KEYS]
-MEASURED = ["launches", "total_ns", "mean_ns", "share"]
+MEASURED = ["launches", "total_ns", "mean_ns", "share", "work_ratio"]
 COLUMNS = [*LEADING, *MEASURED, "source", *metrics.QUANTITIES]
+TYPICAL = ["time_spread", "time_ratio"]
 BOTH, NSYS, NCU = "nsys+ncu", "nsys", "ncu"
 
 
@@ -22,8 +24,10 @@ def join(nsys: pd.DataFrame, steps: float, sets: Sequence[pd.DataFrame], classes
         classes: class of each kernel by its name as either tool gives it.
 
     `launches` and `total_ns` are per step, `mean_ns` is of a launch, `share` of the cell's GPU time, all by nsys.
-    The other quantities are ncu's, of one launch (their mean where a set holds several of a configuration). `source`
-    names the tools that saw the configuration.
+    The other quantities are ncu's, of one launch (their mean where a set holds several of a configuration). Where the
+    launches of a configuration are uneven, so that the one that ncu profiled does not stand for the rest, its bytes and
+    operations are taken to grow with time: `work_ratio` is the factor, of the row's mean launch. `source` names the
+    tools that saw the configuration.
     """
     counters = _counters(sets)
     timed = nsys.assign(range=nsys["range"].fillna(""))
@@ -36,6 +40,7 @@ def join(nsys: pd.DataFrame, steps: float, sets: Sequence[pd.DataFrame], classes
     alone = alone[alone.pop("_merge") == "left_only"].assign(source=NCU)
     table = pd.concat([part for part in (joined, alone) if len(part)] or [joined], ignore_index=True)
     table["mean_ns"] = table["total_ns"] / table["launches"]
+    table = _scaled(table)
     table[["launches", "total_ns"]] = table[["launches", "total_ns"]].astype("float64") / steps
     table["class"] = table["kernel"].map(classes)
     table = table.reindex(columns=COLUMNS)
@@ -49,12 +54,25 @@ def time_with(table: pd.DataFrame, quantities: Sequence[str]) -> float:
     return float(table.loc[table[list(quantities)].notna().all(axis=1), "share"].sum())
 
 
+def _scaled(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with `work_ratio`, and with what adds up over launches scaled by it."""
+    known = table.reindex(columns=list(dict.fromkeys([*table.columns, *TYPICAL, "ncu_ns"])))
+    groups = known.groupby(KEYS, dropna=False)
+    mean = groups["total_ns"].transform("sum") / groups["launches"].transform("sum")
+    # Launches of one configuration may be uneven between ranges, too.
+    of_row = (known["mean_ns"] / mean).astype("float64").fillna(1.0)
+    ratio = (known["time_ratio"] * of_row).where(known["time_spread"] > UNEVEN).fillna(1.0)
+    additive = [name for name in metrics.ADDITIVE if name in table]
+    return table.assign(work_ratio=ratio.where(known["ncu_ns"].notna()), **table[additive].mul(ratio, axis=0))
+
+
 def _counters(sets: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """A row a configuration that ncu saw: names, range of its first launch, and the quantities."""
     names = ["kernel", "function", "range"]
     frames = []
     for table in sets:
         values = metrics.derive(table)
+        values = values.assign(**{name: table[name] for name in TYPICAL if name in table})
         keyed = pd.concat([table[[*KEYS, *names]], values], axis=1)
         how = dict.fromkeys(names, "first") | dict.fromkeys(values.columns, "mean")
         frames.append(keyed.groupby(KEYS, sort=False).agg(how))

@@ -77,6 +77,9 @@ QUANTITIES: dict[str, Quantity] = {
     "registers": Quantity("registers", "of a thread", ({"launch__registers_per_thread": 1},)),
 }
 
+# What adds up over launches, unlike percentages.
+ADDITIVE = [name for name, quantity in QUANTITIES.items() if quantity.unit in ("ns", "byte", "flop")]
+
 
 def derive(table: pd.DataFrame) -> pd.DataFrame:
     """The quantities that a table of ncu's metrics holds, a column each, empty where a metric of a sum is."""

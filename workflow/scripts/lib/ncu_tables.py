@@ -10,6 +10,7 @@ import pandas as pd
 from models.harness.windows import DOMAIN, PARTS, WINDOW
 from workflow.scripts.lib import ncu
 from workflow.scripts.lib.files import DataError
+from workflow.scripts.lib.metrics import GPU_TIME
 
 CONFIGURATION = [
     "mangled",
@@ -20,6 +21,9 @@ CONFIGURATION = [
 LEADING = ["id", "kernel", "mangled", "function", "range", "stream", *CONFIGURATION[1:], "launches"]
 SHARED_MEMORY = dict(zip(("smem_static_bytes", "smem_dynamic_bytes"), ncu.SHARED_MEMORY, strict=True))
 BYTES = {"byte": 1, "Kbyte": 1_000, "Mbyte": 1_000_000}
+# A configuration whose launches differ by more in time is taken to hold launches of unlike work, such as products of
+# matrices with another inner dimension: less is what one and the same launch varies by.
+UNEVEN = 1.5
 # Properties of the GPU and of the collection that ncu repeats in every row; the sidecar and the report have them.
 CONSTANT = re.compile(r"^(device__attribute_|c2clink__|nvlink__|numa__|profiler__|session__)")
 
@@ -101,6 +105,24 @@ def tidy_ranges(raw: pd.DataFrame, units: Mapping[str, str]) -> tuple[pd.DataFra
 def configuration_counts(census: pd.DataFrame) -> pd.Series:
     """Launches of each launch configuration among the rows, indexed by CONFIGURATION."""
     return census.groupby(CONFIGURATION, dropna=False).size()
+
+
+def typicality(table: pd.DataFrame, census: pd.DataFrame, profiled: pd.DataFrame) -> pd.DataFrame:
+    """How typical each profiled launch is of its configuration, by the times that the census has of its launches.
+
+    Args:
+        table: exported rows; census: every launch of the window; profiled: those of them that were profiled, in order.
+
+    Returns: for each row `time_spread`, the longest of the configuration's launches over the shortest, and
+    `time_ratio`, their mean over the launch that was profiled; both empty where the census lacks the configuration.
+    """
+    times = census.groupby(CONFIGURATION, dropna=False)[GPU_TIME]
+    first = profiled.drop_duplicates(CONFIGURATION).set_index(CONFIGURATION)[GPU_TIME]
+    index = pd.MultiIndex.from_frame(table[CONFIGURATION])
+    spread, ratio = times.max() / times.min(), times.mean() / first
+    return pd.DataFrame(
+        {"time_spread": spread.reindex(index).to_numpy(), "time_ratio": ratio.reindex(index).to_numpy()}, table.index
+    ).round(4)
 
 
 def other_choices(table: pd.DataFrame, census: pd.DataFrame) -> list[str]:

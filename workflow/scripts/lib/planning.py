@@ -101,6 +101,18 @@ def plan(
     }
 
 
+def profiled(census: pd.DataFrame, options: Sequence[str]) -> pd.DataFrame:
+    """The launches of a window, of which the census has all in order, that ncu profiles first by a plan's words.
+
+    They are the first of each configuration, or those of the kernels and invocations that a budget pays for.
+    """
+    if "--kernel-id" not in options:
+        return census
+    names, at = options[options.index("--kernel-id") + 1].removeprefix("::regex:").split(":")
+    number = (census.groupby("mangled").cumcount() + 1).astype("str")
+    return census[census["mangled"].str.fullmatch(names) & number.str.fullmatch(at)]
+
+
 def sentence(planned: Mapping[str, Any]) -> str:
     """The plan in one line."""
     of = planned["configurations_of_window"]
