@@ -43,9 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if kind == "NotFiniteError":
             return _fail(3, f"{name}: {first}; try another seed, precision fp32 or a lower learning rate")
         return _fail(1, f"{name} failed with {kind}: {first}")
-    if options.facts:
-        options.facts.write_text(json.dumps(facts, indent=1) + "\n")
-    _summarise(cell, facts)
+    if facts:
+        if options.facts:
+            options.facts.write_text(json.dumps(facts, indent=1) + "\n")
+        _summarise(cell, facts)
     return 0
 
 
@@ -71,26 +72,32 @@ def fitted(cell: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def run(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
-    """Run the cell and return what a reader of its numbers wants to know."""
+    """Run the cell and return what a reader of its numbers wants to know; only the first rank says it, and writes."""
     # Here, so that a mistyped command line is answered without the seconds that importing torch takes.
     import torch
 
-    from models.harness import interface, loop, recorders
+    from models.harness import distributed, interface, loop, recorders
 
-    torch.set_num_threads(cell["threads"] or len(os.sched_getaffinity(0)))
-    device = loop.device_of(cell)
+    torch.set_num_threads(cell["threads"] or max(len(os.sched_getaffinity(0)) // cell["gpus"], 1))
+    rank, device = distributed.rank(cell), loop.device_of(cell)
+    cuda = device.type == "cuda"
     model = interface.load(cell["module"])
-    network = loop.network_of(cell, model, device, options.load)
-    recorder = recorders.Recorder(device)
-    if options.steps:
-        recorder = recorders.StepTimer(device, options.steps)
-    elif options.trace:
-        profiler = cell["profiler"]
-        recorder = recorders.TorchProfiler(device, profiler, cell["window"], options.operators, options.trace)
-    outcome = loop.run(cell, network, device, recorder)
+    with distributed.group(cell, device):
+        network = loop.network_of(cell, model, device, options.load)
+        recorder = recorders.Recorder(device)
+        if options.steps and not rank:
+            recorder = recorders.StepTimer(device, options.steps)
+        elif options.trace and not rank:
+            profiler = cell["profiler"]
+            recorder = recorders.TorchProfiler(device, profiler, cell["window"], options.operators, options.trace)
+        outcome = loop.run(cell, network, device, recorder)
+        memory = torch.cuda.max_memory_allocated(device) if cuda else None
+        own = {"rank": rank, "host": platform.node(), "step_ns": recorder.step_ns, "peak_memory_bytes": memory}
+        ranks = distributed.gathered(cell, own)
+    if rank:
+        return {}
     if options.save:
         torch.save(network.state_dict(), options.save)
-    cuda = device.type == "cuda"
     return {
         "device": torch.cuda.get_device_name(device) if cuda else f"CPU, {torch.get_num_threads()} threads",
         "device_type": device.type,
@@ -101,12 +108,13 @@ def run(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
         "parameters": outcome.parameters,
         "batch": cell["batch"],
         "steps": recorder.steps,
-        "items": recorder.steps * cell["batch"],
+        "items": recorder.steps * cell["batch"] * cell["gpus"],
         "loss": outcome.loss,
         "step_ns": recorder.step_ns,
         "window_wall_ns": recorder.window_wall_ns,
-        "peak_memory_bytes": torch.cuda.max_memory_allocated(device) if cuda else None,
+        "peak_memory_bytes": memory,
         "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        **({"ranks": ranks} if cell["gpus"] > 1 else {}),
     }
 
 
@@ -134,9 +142,14 @@ def _summarise(cell: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
     rate = f"{wall / steps / 1e6:.2f} ms a step, {facts['items'] / wall * 1e9:.1f} samples/s, " if steps else ""
     loss = f"loss {facts['loss']:.4f}, " if facts["loss"] is not None else ""
     print(
-        f"{cell['model']} {cell['phase']} on {facts['device']}: {steps} steps of batch {facts['batch']}, "
+        f"{cell['model']} {cell['phase']} on {_times(cell['gpus'])}{facts['device']}: {steps} steps of batch "
+        f"{_times(cell['gpus'])}{facts['batch']}, "
         f"{rate}{loss}{facts['parameters']:,} parameters"
     )
+
+
+def _times(gpus: int) -> str:
+    return f"{gpus} x " if gpus > 1 else ""
 
 
 if __name__ == "__main__":

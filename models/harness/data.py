@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, Subset
 
+from models.harness import distributed
 from models.harness.interface import Functions
 from workflow.scripts.lib.schema import ConfigError, suggest
 
@@ -64,10 +65,12 @@ def batches(cell: Mapping[str, Any], model: Functions) -> Iterator[Any]:
         ConfigError: the data set is not there, too small, or does not fit the model's task.
     """
     dataset = _dataset(cell, model)
+    share = distributed.sampler(dataset, cell)
     loader: DataLoader[Sample] = DataLoader(
         dataset,
         batch_size=cell["batch"],
-        shuffle=cell["phase"] == "train",
+        shuffle=cell["phase"] == "train" and share is None,
+        sampler=share,
         drop_last=True,
         num_workers=cell["workers"],
         pin_memory=cell["pin_memory"] and torch.cuda.is_available(),

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from models.harness import interface, recorders
+from models.harness import distributed, interface, recorders
 from models.harness.data import batches, to_device
 from models.harness.ranges import Ranges
 from models.harness.recorders import Recorder
@@ -45,7 +45,12 @@ def device_of(cell: Mapping[str, Any]) -> torch.device:
             f"device = 'cuda', but torch {torch.__version__} (CUDA {built}) sees no GPU: "
             "set device to cpu, or let `snakemake doctor` say what is missing"
         )
-    return torch.device("cuda" if visible and cell["device"] != "cpu" else "cpu")
+    if not visible or cell["device"] == "cpu":
+        return torch.device("cpu")
+    number = distributed.rank(cell)
+    if number >= torch.cuda.device_count():
+        raise ConfigError(f"gpus = {cell['gpus']}, but torch sees {torch.cuda.device_count()}: lower gpus")
+    return torch.device("cuda", number)
 
 
 def network_of(
@@ -94,6 +99,7 @@ def run(cell: Mapping[str, Any], network: nn.Module, device: torch.device, recor
     results: deque[Any] = deque(maxlen=None if cell["phase"] == "train" else 1)
     for index in range(cell["steps"]):
         if index == cell["warmup"]:
+            distributed.meet(cell)
             recorder.start()
             ranges.open(WINDOW)
         with ranges(STEP):
@@ -105,7 +111,7 @@ def run(cell: Mapping[str, Any], network: nn.Module, device: torch.device, recor
                 batch = transfer(batch, device)
             results.append(step(batch))
         if index >= cell["warmup"]:
-            recorder.step(cell["batch"])
+            recorder.step(cell["batch"] * cell["gpus"])
     recorder.stop()
     ranges.close()
     parameters = sum(parameter.numel() for parameter in network.parameters())
@@ -133,12 +139,13 @@ class Trainer:
         self, cell: Mapping[str, Any], model: interface.Functions, network: nn.Module, device: torch.device, ranges: Any
     ) -> None:
         """network: on the device already."""
-        self.model, self.network, self._ranges = model, network, ranges
+        self.model, self._ranges = model, ranges
         self.others = _placed(model.others(SimpleNamespace(**cell["shape"])), cell, device)
         if model.optimizers:
             self.optimizers = model.optimizers(network, self.others)
         else:
             self.optimizers = (model.optimizer(network.parameters()),)
+        self.network = distributed.spread(network, cell, model, device)
         self._autocast = _autocast(cell, device)
         self._scaler = torch.amp.GradScaler(device.type, enabled=cell["precision"] == "fp16")
 

@@ -60,6 +60,11 @@ def resolve(cell_model: str, phase: str, tool: str, config: Mapping[str, Any]) -
     cell["batch"] = own_batch if cell["batch"] in (None, "auto") else cell["batch"]
     cell["shape"] = {key: changes.get(key, value) for key, value in sorted(declared.items())}
     cell |= {"model": name, "module": model.module, "phase": phase, "workload": workload}
+    cell["gpus"] = cell["gpus"] if phase == "train" else 1
+    if cell["gpus"] > 1 and cell["fit"]:
+        raise ConfigError(
+            f"{name}: batch = 'auto' is for one GPU, and gpus = {cell['gpus']}: set batch, that of one GPU"
+        )
     cell["window"] = cell["window"] or config[tool]["window"]
     if tool == "torch":
         options = ("wait", "warmup", "repeat", "shapes", "memory", "flops", "stacks")
@@ -148,19 +153,20 @@ def _with_steps(cell: dict[str, Any]) -> dict[str, Any]:
     profiler = cell.get("profiler", {"wait": 0, "warmup": 0, "repeat": 1})
     beside = profiler["wait"] + profiler["warmup"]
     where = f"{cell['model']} {cell['phase']}"
-    available = cell["epochs"] * (cell["samples"] // cell["batch"]) if cell["samples"] else None
+    at_once = cell["batch"] * cell["gpus"]
+    available = cell["epochs"] * (cell["samples"] // at_once) if cell["samples"] else None
     if cell["window"] == "rest":
         if available is None:
             raise ConfigError(f"{where}: window = 'rest' needs samples, the size of the data set")
         cell["window"] = max((available - cell["warmup"]) // profiler["repeat"] - beside, 0)
     cell["steps"] = cell["warmup"] + profiler["repeat"] * (beside + cell["window"])
     if available is None:
-        cell["samples"] = cell["batch"] * -(-cell["steps"] // cell["epochs"])
+        cell["samples"] = at_once * -(-cell["steps"] // cell["epochs"])
     elif cell["window"] < 1 or cell["steps"] > available:
         needed = max(cell["steps"], cell["warmup"] + profiler["repeat"] * (beside + 1))
         raise ConfigError(
-            f"{where}: {cell['samples']} samples in batches of {cell['batch']} over {cell['epochs']} epoch(s) make "
+            f"{where}: {cell['samples']} samples in batches of {at_once} over {cell['epochs']} epoch(s) make "
             f"{available} steps, warm-up and window need {needed}: set samples to "
-            f"{cell['batch'] * -(-needed // cell['epochs'])} or more, or lower batch, warmup or window"
+            f"{at_once * -(-needed // cell['epochs'])} or more, or lower batch, warmup or window"
         )
     return cell

@@ -17,12 +17,17 @@ PROCESS = 7 << 24
 
 
 def trace(
-    path: Path, ranges: list[tuple], calls: list[tuple] = (), kernels: list[tuple] = (), copies: list[tuple] = ()
+    path: Path,
+    ranges: list[tuple],
+    calls: list[tuple] = (),
+    kernels: list[tuple] = (),
+    copies: list[tuple] = (),
+    name: str = "t.sqlite",
 ) -> pd.Series:
     """The one row of a trace of ranges (name, start, end), calls (name, start, end, correlation), kernels and copies
     (start, end, correlation, and for kernels the name)."""  # fmt: skip
     columns = "start, end, correlationId, globalPid"
-    with closing(sqlite3.connect(path / "t.sqlite")) as database:
+    with closing(sqlite3.connect(path / name)) as database:
         database.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
         database.executemany("INSERT INTO StringIds VALUES (?, ?)", NAMES.items())
         database.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL ({columns}, shortName)")
@@ -38,7 +43,7 @@ def trace(
         rows = [(start, end, PROCESS + 1, name) for name, start, end in ranges]
         database.executemany("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, NULL, 59, 0)", rows)
         database.commit()
-    (_, row), = nsys_steps.where_time_goes(path / "t.sqlite").iterrows()  # fmt: skip
+    (_, row), = nsys_steps.where_time_goes(path / name).iterrows()  # fmt: skip
     return row
 
 

@@ -174,3 +174,18 @@ def test_installer_does_nothing_where_complete(tmp_path: Path) -> None:
     (tmp_path / ".complete").touch()
     subprocess.run([installer, tmp_path], check=True)
     assert [path.name for path in tmp_path.iterdir()] == [".complete"]
+
+
+def test_every_process_of_a_cell_on_several_gpus_is_traced(nsys_built: Project) -> None:
+    cell, table = "results/lstm@ddp/train", "results/tables/ranks.csv"
+    chosen = ["models=lstm@ddp", "tool=nsys", "variants={ddp: {gpus: 2, batch: 2}}"]
+    nsys_built.snakemake("-j1", table, f"{cell}.nsys.csv", "--config", *chosen)
+    rows = list(csv.DictReader(io.StringIO(nsys_built.read(table))))
+    host = json.loads(nsys_built.read(f"{cell}.nsys-rep.json"))["host"]
+    assert [(row["model"], row["host"], row["rank"]) for row in rows] == [("lstm@ddp", host, "0"), ("lstm@ddp", host, "1")]
+    assert all(float(row["wall_ns"]) > 0 and float(row["steps"]) == STEPS - 1 for row in rows)
+    traces = {path.name for path in (nsys_built.root / f"{cell}.nsys-ranks").iterdir() if not path.name.startswith(".")}
+    assert traces == {f"{host}.{rank}.{end}" for rank in (0, 1) for end in ("nsys-rep", "sqlite")}
+    assert nsys_built.dry(table, "--config", *chosen) == []
+    nsys_built.snakemake("clean", "--config", *chosen)
+    assert not (nsys_built.root / "results" / "lstm@ddp").exists()

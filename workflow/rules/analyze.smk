@@ -55,6 +55,21 @@ rule tabulate:
         "../scripts/tabulate.py"
 
 
+rule tabulate_ranks:
+    """Compare the processes of every selected cell on several GPUs."""
+    input:
+        source("lib/ranks.py"),
+        ranks=collect("<results>/{model}/train.ranks.csv", model=SPREAD_SELECTED),
+    output:
+        csv="<results>/tables/ranks.csv",
+    log:
+        "<logs>/ranks.log",
+    params:
+        models=SPREAD_SELECTED,
+    script:
+        "../scripts/tabulate_ranks.py"
+
+
 rule tabulate_roofline:
     """Hold counted work against the GPU's measured peaks: bound and efficiency of cells, classes and launches."""
     input:

@@ -15,14 +15,15 @@ rule time_training:
     benchmark:
         "<benchmarks>/{model}/train.time.tsv"
     resources:
-        gpu=1,
+        gpu=gpus("train"),
     params:
+        launcher=launcher("train"),
         cell=cell_words("time", phase="train"),
         job=job_text("time", phase="train"),
     shell:
         "python -m workflow.scripts.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
         " --expect {output.steps:q} --"
-        " python -m models.run {params.cell:q} --save {output.weights:q}"
+        " {params.launcher:q} python -m models.run {params.cell:q} --save {output.weights:q}"
         " --steps {output.steps:q} --facts {output.sidecar:q}"
 
 
@@ -104,9 +105,11 @@ rule profile_ncu:
         "<benchmarks>/{model}/{phase}.{set}.ncu.tsv"
     priority: 3
     resources:
-        gpu=1,
+        gpu=gpus(),
     params:
-        options=lambda wildcards: checked(ncu.options, config["ncu"], wildcards.set),
+        launcher=lambda wildcards: [*launcher()(wildcards), *FIRST_RANK] if spread(wildcards) else [],
+        options=lambda wildcards: checked(ncu.options, ncu_settings(wildcards), wildcards.set),
+        end=lambda wildcards: ["--"] if spread(wildcards) else [],
         planned=planned_options,
         cell=cell_words("ncu"),
         job=job_text("ncu"),
@@ -115,7 +118,7 @@ rule profile_ncu:
     shell:
         "python -m workflow.scripts.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
         " --expect {output.report:q} {params.plan:q} --"
-        " ncu {params.options:q} --export {output.report:q}"
+        " {params.launcher:q} ncu {params.options:q} --export {output.report:q} {params.end:q}"
         " python -m models.run {params.cell:q} {params.load:q} --facts {output.sidecar:q}"
 
 
@@ -150,6 +153,42 @@ rule profile_nsys:
         " && mv {params.exported:q} {output.sqlite:q}"
 
 
+rule profile_nsys_ranks:
+    """Trace a cell of several GPUs, each of its processes into a report named by host and rank."""
+    input:
+        sources,
+    output:
+        report="<results>/{model}/{phase}.nsys-rep",
+        sqlite="<results>/{model}/{phase}.nsys.sqlite",
+        sidecar="<results>/{model}/{phase}.nsys-rep.json",
+        ranks=directory("<results>/{model}/{phase}.nsys-ranks"),
+    log:
+        "<logs>/{model}/{phase}.nsys.log",
+    benchmark:
+        "<benchmarks>/{model}/{phase}.nsys.tsv"
+    wildcard_constraints:
+        model=any_of(SPREAD) or "no_cell",
+        phase="train",
+    priority: 2
+    resources:
+        gpu=gpus(),
+    params:
+        launcher=launcher(),
+        options=lambda wildcards: nsys.options(config["nsys"]),
+        cell=cell_words("nsys"),
+        job=job_text("nsys"),
+    shell:
+        "rm -rf {output.ranks:q} && mkdir {output.ranks:q}"
+        " && python -m workflow.scripts.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q} --"
+        " {params.launcher:q} nsys profile {params.options:q} --output {output.ranks:q}/%h.%q{{RANK}}"
+        " python -m models.run {params.cell:q} --facts {output.sidecar:q}"
+        # What the first rank did stands for the cell wherever one trace does.
+        " && cp {output.ranks:q}/*.0.nsys-rep {output.report:q} && cp {output.ranks:q}/*.0.sqlite {output.sqlite:q}"
+
+
+ruleorder: profile_nsys_ranks > profile_nsys
+
+
 rule profile_torch:
     """Profile a cell's window with torch.profiler."""
     input:
@@ -165,13 +204,14 @@ rule profile_torch:
         "<benchmarks>/{model}/{phase}.torch.tsv"
     priority: 1
     resources:
-        gpu=1,
+        gpu=gpus(),
     params:
+        launcher=launcher(),
         cell=cell_words("torch"),
         job=job_text("torch"),
         load=load_weights,
     shell:
         "python -m workflow.scripts.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
         " --expect {output.operators:q} {output.trace:q} --"
-        " python -m models.run {params.cell:q} {params.load:q}"
+        " {params.launcher:q} python -m models.run {params.cell:q} {params.load:q}"
         " --operators {output.operators:q} --trace {output.trace:q} --facts {output.sidecar:q}"

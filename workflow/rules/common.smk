@@ -53,6 +53,11 @@ def any_of(names):
     return "|".join(map(re.escape, names))
 
 
+# Cells of several GPUs, which nsys traces into a report for each.
+SPREAD = checked(configuration.spread, config)
+SPREAD_SELECTED = [model for model in SELECTED if model in SPREAD and "train" in config["phases"]]
+
+
 wildcard_constraints:
     model=f"({any_of(MODELS)})(@({any_of(config['variants'])}))?",
     phase="train|inference",
@@ -81,6 +86,38 @@ def job_text(tool, phase=None):
         return json.dumps(job, sort_keys=True)
 
     return text
+
+
+def gpus(phase=None):
+    """A resources function: the GPUs that a cell takes."""
+    return lambda wildcards: resolved(wildcards, "time", phase)["gpus"]
+
+
+# ncu profiles the first process of a cell alone. It cannot replay NCCL's kernels, which wait for the other processes.
+FIRST_RANK = ["python", "-m", "workflow.scripts.first_rank"]
+NOT_NCCL = "^(?!.*nccl)"
+
+
+def spread(wildcards):
+    """Whether a cell takes several GPUs."""
+    return gpus()(wildcards) > 1
+
+
+def ncu_settings(wildcards):
+    """The configuration's `ncu` for one section set of a cell."""
+    replayed = spread(wildcards) and wildcards.set != ncu.CENSUS
+    return config["ncu"] | ({"kernel_name": config["ncu"]["kernel_name"] or NOT_NCCL} if replayed else {})
+
+
+def launcher(phase=None):
+    """A params function: the words that start a process for each of the cell's GPUs; none where there is one."""
+
+    def words(wildcards):
+        count = gpus(phase)(wildcards)
+        spread = f"python -m torch.distributed.run --standalone --nproc-per-node={count} --no-python"
+        return spread.split() if count > 1 else []
+
+    return words
 
 
 def resolved(wildcards, tool, phase):
@@ -125,7 +162,7 @@ def plan(wildcards):
 def planned_options(wildcards):
     """What of the configuration a plan goes by."""
     keys = ("kernel_name", "launches", "replay", "budget")
-    chosen = {key: config["ncu"][key] for key in keys}
+    chosen = {key: ncu_settings(wildcards)[key] for key in keys}
     return {**chosen, "sets": {wildcards.set: config["ncu"]["sets"][wildcards.set]}}
 
 
@@ -200,13 +237,16 @@ def exports():
         "nsys": [f"{cell}.nsys.csv", *(f"{cell}.nsys/{report}.csv" for report in config["nsys"]["reports"])],
         "torch": [f"{cell}.torch.csv", f"{cell}.trace.json.gz"],
     }
-    return [path for pattern in [f"{cell}.time.csv", *sum((files[t] for t in TOOLS), [])] for path in cells(pattern)]
+    ranks = ["<results>/tables/ranks.csv"] if SPREAD_SELECTED and "nsys" in TOOLS else []
+    return ranks + [
+        path for pattern in [f"{cell}.time.csv", *sum((files[t] for t in TOOLS), [])] for path in cells(pattern)
+    ]
 
 
 def made():
     """The files there are that a rule of this workflow makes, by the patterns of its outputs, logs and benchmarks."""
     patterns = [str(file) for rule in workflow.rules for file in (*rule.output, *rule.log, rule.benchmark) if file]
-    patterns.append(f"{RESULTS}/{{model}}/{{phase}}.nsys/{{report}}.csv")
+    patterns += [f"{RESULTS}/{{model}}/{{phase}}.{files}" for files in ("nsys/{report}.csv", "nsys-ranks/{rank}")]
     matchers = [re.compile(regex_from_filepattern(pattern)) for pattern in dict.fromkeys(patterns)]
     found = (str(path) for path in Path(RESULTS).rglob("*") if path.is_file())
     return sorted(path for path in found if any(matcher.fullmatch(path) for matcher in matchers))

@@ -80,6 +80,22 @@ rule export_nsys:
         "../scripts/export_nsys.py"
 
 
+rule export_ranks:
+    """Export what each process of a cell on several GPUs did in a step."""
+    input:
+        source("lib/ranks.py"),
+        source("lib/nsys_steps.py"),
+        source("lib/intervals.py"),
+        ranks="<results>/{model}/{phase}.nsys-ranks",
+        sidecar="<results>/{model}/{phase}.nsys-rep.json",
+    output:
+        csv="<results>/{model}/{phase}.ranks.csv",
+    log:
+        "<logs>/{model}/{phase}.ranks.log",
+    script:
+        "../scripts/export_ranks.py"
+
+
 rule export_nsys_stats:
     """Export the configured reports of `nsys stats`, each to its own CSV."""
     input:

@@ -100,12 +100,18 @@ def run(command: Sequence[str], log: Path, env: Mapping[str, str]) -> int:
                     process.kill()
 
 
-def own_gpus(words: Sequence[str], found: Sequence[Mapping[str, str]]) -> AbstractContextManager[list[str]]:
-    """One of the GPUs, held while the body runs; none where there is none. Says so where it has to wait for one."""
+def own_gpus(count: int, words: Sequence[str], found: Sequence[Mapping[str, str]]) -> AbstractContextManager[list[str]]:
+    """So many of the GPUs, held while the body runs; none where there is none. Says so where it has to wait for one.
+
+    Raises:
+        CollectError: there are fewer.
+    """
     if not words:
         return nullcontext([])
+    if count > len(words):
+        raise CollectError(f"gpus = {count}, and {len(words)} visible here: lower gpus, or run where there are more")
     uuids = [gpu["gpu_uuid"] for gpu in found]
-    return gpu_slots.taken(1, words, uuids, lambda line: print(f"profzoo: {line}", file=sys.stderr, flush=True))
+    return gpu_slots.taken(count, words, uuids, lambda line: print(f"profzoo: {line}", file=sys.stderr, flush=True))
 
 
 def collect(options: argparse.Namespace) -> None:
@@ -119,10 +125,15 @@ def collect(options: argparse.Namespace) -> None:
     words = gpus.candidates(os.environ, found) if job["cell"]["device"] != "cpu" else []
     planned = json.loads(options.plan.read_text()) if options.plan else {}
     # The plan decides what could not be known when the job's command line was written.
-    command = prepare(tool, [*options.command[:1], *planned.get("options", []), *options.command[1:]], bool(words))
+    at = options.command.index(tool) if tool in INSTALL else 0
+    launcher, (program, *rest) = options.command[:at], options.command[at:]
+    command = [*launcher, *prepare(tool, [program, *planned.get("options", []), *rest], bool(words))]
     options.sidecar.unlink(missing_ok=True)
     env = environment(os.environ, job["environment"])
-    with own_gpus(words, found) as mine, tempfile.TemporaryDirectory(prefix="profzoo-") as scratch:
+    with (
+        own_gpus(job["cell"].get("gpus", 1), words, found) as mine,
+        tempfile.TemporaryDirectory(prefix="profzoo-") as scratch,
+    ):
         # ncu waits for others at a lock in TMPDIR, which jobs on different GPUs need not do.
         env |= {"TMPDIR": scratch} | ({"CUDA_VISIBLE_DEVICES": ",".join(mine)} if mine else {})
         started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()

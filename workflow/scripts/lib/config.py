@@ -52,6 +52,16 @@ def models(config: Mapping[str, Any]) -> dict[str, registry.Model]:
     return registry.zoo() | {name: registry.find(name, module) for name, module in own.items()}
 
 
+def spread(config: Mapping[str, Any]) -> list[str]:
+    """Names (model or model@variant) of the cells that train on several GPUs."""
+    names = []
+    for name in models(config):
+        own = config["settings"].get(name, {}).get("gpus", config["gpus"])
+        of_variants = {f"{name}@{variant}": changes.get("gpus", own) for variant, changes in config["variants"].items()}
+        names += [cell for cell, gpus in {name: own, **of_variants}.items() if int(gpus) > 1]
+    return names
+
+
 def select(config: Mapping[str, Any]) -> list[str]:
     """Names (model or model@variant) that the key `models` selects, in order and without repeats."""
     known = models(config)
@@ -102,6 +112,8 @@ def check_targets(words: Sequence[str], results: str, config: Mapping[str, Any])
             "ncu-details",
             "nsys",
             "nsys-steps",
+            "nsys-ranks",
+            "ranks",
             "coverage",
             "kernels",
             "torch",

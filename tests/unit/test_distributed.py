@@ -1,0 +1,66 @@
+"""models.harness.distributed: training on several processes, for real with gloo on this CPU, and what is refused."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from models import run
+from models.harness import settings
+from workflow.scripts.lib import config
+from workflow.scripts.lib.schema import ConfigError
+
+PROJECT = Path(__file__).parents[2]
+WORDS = ["train", "device=cpu", "gpus=2", "warmup=1", "window=2"]
+
+
+def torchrun(*words: str) -> subprocess.CompletedProcess[str]:
+    """The processes of a cell."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command = [*launcher, "-m", "models.run", *words]
+    return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=300)
+
+
+def test_two_processes_train_together(tmp_path: Path) -> None:
+    files = [word for name in ("facts", "steps", "save") for word in (f"--{name}", str(tmp_path / name))]
+    done = torchrun("lstm", *WORDS, "sequence_length=8", "batch=3", *files)
+    assert done.returncode == 0, done.stderr
+    facts = json.loads((tmp_path / "facts").read_text())
+    assert facts["batch"] == 3 and facts["steps"] == 2 and facts["items"] == 2 * 2 * 3
+    assert [rank["rank"] for rank in facts["ranks"]] == [0, 1] and all(rank["step_ns"] > 0 for rank in facts["ranks"])
+    assert pd.read_csv(tmp_path / "steps")["items"].tolist() == [6, 6]
+    # One process says how it went, and its weights are those of the bare network.
+    assert done.stdout.count("lstm train on 2 x CPU") == 1
+    words = ["lstm", "inference", "device=cpu", "window=1", "warmup=0", "sequence_length=8"]
+    assert run.main([*words, "--load", str(tmp_path / "save")]) == 0
+
+
+def test_a_model_of_several_networks_is_refused() -> None:
+    done = torchrun("srgan", *WORDS, "batch=1", "size=16")
+    assert (
+        done.returncode and "profzoo: gpus = 2: srgan trains several networks in turn, on one GPU only" in done.stderr
+    )
+
+
+def test_processes_have_to_be_started(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.main(["lstm", *WORDS]) == 2
+    assert "torchrun --standalone --nproc-per-node=2 -m models.run lstm" in capsys.readouterr().err
+
+
+def test_batch_and_samples_count_for_each() -> None:
+    given = config.normalise({"gpus": "2", "models": ["lstm"]})
+    cell = settings.resolve("lstm", "train", "time", given)
+    assert cell["gpus"] == 2 and cell["samples"] == 2 * cell["batch"] * cell["steps"]
+    assert settings.resolve("lstm", "inference", "time", given)["gpus"] == 1
+    with pytest.raises(ConfigError, match="batch = 'auto' is for one GPU"):
+        settings.resolve("lstm", "train", "time", given | {"batch": "auto"})
+
+
+def test_cells_of_several_gpus_are_found() -> None:
+    assert config.spread(config.normalise({})) == []
+    given = {"settings": {"unet": {"gpus": 2}}, "variants": {"one": {"gpus": 1}, "four": {"gpus": 4}}}
+    found = config.spread(config.normalise(given))
+    assert {"unet", "unet@four", "lstm@four"} <= set(found) and not {"unet@one", "lstm", "lstm@one"} & set(found)

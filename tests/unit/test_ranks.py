@@ -1,0 +1,57 @@
+"""lib/ranks and first_rank: what the processes of a cell on several GPUs did, by their traces."""
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.unit.test_nsys_steps import trace
+from workflow.scripts import first_rank
+from workflow.scripts.lib import ranks
+from workflow.scripts.lib.files import DataError
+
+STEP = [("step", 0, 100)]
+TALKING = 2
+
+
+def two(folder: Path) -> pd.DataFrame:
+    """A cell's two processes: the second computes for longer, and the first's communication waits for it."""
+    trace(folder, STEP, kernels=[(10, 40, 1), (30, 90, 2, TALKING)], name="node.a.0.sqlite")
+    trace(folder, STEP, kernels=[(10, 60, 1), (50, 90, 2, TALKING)], name="node.b.1.sqlite")
+    return ranks.of_traces(sorted(folder.glob("*.sqlite"), reverse=True), 2)
+
+
+def test_each_process_has_a_row(tmp_path: Path) -> None:
+    table = two(tmp_path)
+    assert list(table.columns) == ranks.COLUMNS
+    assert table[["host", "rank"]].to_numpy().tolist() == [["node.a", 0], ["node.b", 1]]
+    assert table["compute_ns"].tolist() == [30, 50] and table["communication_ns"].tolist() == [60, 40]
+    assert table["overlap_ns"].tolist() == [10, 10] and table["exposed_ns"].tolist() == [50, 30]
+    assert (table["busy_ns"] == table["compute_ns"] + table["exposed_ns"]).all()
+
+
+def test_a_process_without_a_trace_is_named(tmp_path: Path) -> None:
+    trace(tmp_path, STEP, kernels=[(10, 40, 1)], name="node.1.sqlite")
+    with pytest.raises(DataError, match=re.escape("3 processes, but no trace of rank 0, 2")):
+        ranks.of_traces(tmp_path.glob("*.sqlite"), 3)
+
+
+def test_processes_are_held_against_their_own_cell(tmp_path: Path) -> None:
+    alone = pd.DataFrame({**dict.fromkeys(ranks.COLUMNS, 0), "host": "h", "wall_ns": 10}, index=[0])
+    cells = [({"model": "a", "phase": "train"}, two(tmp_path)), ({"model": "b", "phase": "train"}, alone)]
+    table = ranks.across_cells(cells)
+    assert table["model"].tolist() == ["a", "a", "b"]
+    assert table["imbalance"].tolist()[:2] == [-0.25, 0.25] and table["exposed_share"].tolist() == [0.5, 0.3, 0]
+    assert table["overlap_share"].tolist()[:2] == pytest.approx([1 / 6, 1 / 4])
+    # Without kernels, as on a CPU, nothing is known.
+    assert table.loc[2, ["imbalance", "overlap_share"]].isna().all()
+
+
+def test_without_cells_the_table_is_empty() -> None:
+    assert ranks.across_cells([]).empty
+
+
+@pytest.mark.parametrize(("rank", "runs"), [(0, ["ncu", "-x", "python", "p"]), (1, ["python", "p"])])
+def test_the_first_process_alone_is_profiled(rank: int, runs: list[str]) -> None:
+    assert first_rank.words(["ncu", "-x", "--", "python", "p"], rank) == runs

@@ -1,0 +1,61 @@
+"""How a cell's processes on several GPUs share a step: computing, communicating, waiting, and how unlike they are."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from workflow.scripts.lib import nsys_steps
+from workflow.scripts.lib.files import DataError
+
+TIMES = ["wall_ns", "busy_ns", "compute_ns", "communication_ns", "overlap_ns", "exposed_ns", "copy_ns", "idle_ns"]
+COLUMNS = ["host", "rank", "steps", *TIMES, "launches"]
+CELL = ["model", "phase"]
+
+
+def of_traces(paths: Iterable[Path], processes: int) -> pd.DataFrame:
+    """A row a process of one cell, times and launches per step, by rank.
+
+    Args:
+        paths: traces as SQLite, each named `{host}.{rank}.sqlite`; processes: that the cell has.
+
+    `compute_ns` is time in which a kernel ran that does not communicate, `communication_ns` one of NCCL's, of which
+    `overlap_ns` beside others and `exposed_ns` alone; NCCL's kernels wait for the other processes, so that what one of
+    them lags behind is the others' communication.
+
+    Raises:
+        DataError: a process left no trace, or one without steps.
+    """
+    rows = []
+    for path in paths:
+        host, _, number = path.stem.rpartition(".")
+        steps = nsys_steps.where_time_goes(path)
+        if steps.empty:
+            raise DataError(f"{path} holds no step: see the log of the profiling job")
+        rows.append({"host": host, "rank": int(number), **steps.iloc[0]})
+    table = pd.DataFrame(rows, columns=["host", "rank", *nsys_steps.COLUMNS])
+    missing = sorted(set(range(processes)) - set(table["rank"]))
+    if missing:
+        raise DataError(f"{processes} processes, but no trace of rank {', '.join(map(str, missing))}")
+    table["exposed_ns"] = table["communication_ns"] - table["overlap_ns"]
+    table["compute_ns"] = table["kernel_ns"] - table["exposed_ns"]
+    return table.sort_values("rank")[COLUMNS].reset_index(drop=True)
+
+
+def across_cells(tables: Iterable[tuple[Mapping[str, str], pd.DataFrame]]) -> pd.DataFrame:
+    """The rows of all cells, with shares of the step and how far each process's computing is from the cell's mean.
+
+    `communication_share` and `exposed_share` are of the step's wall time, `overlap_share` of the communication;
+    `imbalance` is the process's compute_ns over the mean of its cell's, less one.
+    """
+    frames = [table.assign(**cell) for cell, table in tables]
+    together = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=[*CELL, *COLUMNS])
+    mean = together.groupby(CELL)["compute_ns"].transform("mean")
+    together["communication_share"] = together["communication_ns"] / together["wall_ns"]
+    together["exposed_share"] = together["exposed_ns"] / together["wall_ns"]
+    together["overlap_share"] = together["overlap_ns"] / together["communication_ns"].where(
+        together["communication_ns"] > 0
+    )
+    together["imbalance"] = together["compute_ns"] / mean.where(mean > 0) - 1
+    shares = ["communication_share", "exposed_share", "overlap_share", "imbalance"]
+    return together[[*CELL, *COLUMNS, *shares]]
