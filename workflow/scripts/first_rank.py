@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 
-def words(arguments: Sequence[str], rank: int) -> Sequence[str]:
+def words(arguments: Sequence[str], rank: int) -> list[str]:
     """What the process of that rank runs.
 
     >>> words(["ncu", "--set", "full", "--", "python", "x.py"], 0)
@@ -17,7 +17,8 @@ def words(arguments: Sequence[str], rank: int) -> Sequence[str]:
     ['python', 'x.py']
     """
     at = arguments.index("--")
-    return [*arguments[:at], *arguments[at + 1 :]] if rank == 0 else arguments[at + 1 :]
+    profiler = arguments[:at] if rank == 0 else []
+    return [*profiler, *arguments[at + 1 :]]
 
 
 if __name__ == "__main__":
