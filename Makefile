@@ -28,7 +28,7 @@ lint: $(READY)  ## formatting, lint and types, as CI runs them
 	ruff check .
 	ruff format --check .
 	snakefmt --check Snakefile workflow/rules
-	mypy models workflow/scripts
+	mypy models workflow/scripts profiles
 	snakemake --lint
 
 format: $(READY)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.workflow import loopback
 from tests.workflow.project import CHECKOUT, TINY, Project, copy
@@ -190,12 +189,3 @@ def test_a_node_that_goes_down_and_comes_back(site: Site) -> None:
     assert run.poll() is None
     site.slurm.ask("scancel", job)
     assert finished(run, 60)[0] == 1
-
-
-def test_the_profile_gives_every_rule_its_place() -> None:
-    profile = yaml.safe_load((CHECKOUT / "profiles/slurm/config.yaml").read_text())
-    text = "".join(path.read_text() for path in (CHECKOUT / "workflow/rules").glob("*.smk"))
-    rules = set(re.findall(r"^rule (\w+):", text, re.MULTILINE)) - {"figures", "report", "doctor", "clean"}
-    assert rules == set(profile["groups"]) | set(profile["set-resources"])
-    # Limits of a single machine would hold the cluster to one GPU.
-    assert not {"cores", "resources"} & set(profile)

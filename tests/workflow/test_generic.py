@@ -1,0 +1,160 @@
+"""The workflow through stand-ins for LSF and PBS Pro that run its jobs, by profiles/generic."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.workflow.loopback import waited
+from tests.workflow.project import CHECKOUT, TINY, Project, copy
+
+PROGRAMS = {"lsf": ("bsub", "bjobs", "bhist", "bkill"), "pbs": ("qsub", "qstat", "qdel")}
+# Sites may look less often; tests have no time for that.
+PROFILE = [
+    "--configfile",
+    "tiny.yaml",
+    "--workflow-profile",
+    "profiles/generic",
+    "--seconds-between-status-checks",
+    "1",
+]
+TARGET = "results/lstm/train.time.csv"
+# Steps for a job that is still there when something happens to it.
+LONG = ["--config", "time={window: 100000}", "samples=1000030"]
+
+
+@dataclass
+class Site(Project):
+    """A copy of the project on the login node of that queue."""
+
+    queue: Path = field(kw_only=True)
+
+    def environment(self) -> dict[str, str]:
+        own = super().environment()
+        return own | {"QUEUE": str(self.queue), "PATH": f"{self.queue.parent / 'programs'}:{own['PATH']}"}
+
+    def begun(self, *words: str) -> subprocess.Popen[str]:
+        """Snakemake in the background by the profile, in a group of processes as in a terminal."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "snakemake", *words, *PROFILE], cwd=self.root, env=self.environment(), text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, process_group=0,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )  # fmt: skip
+
+    def ended(self, *words: str) -> tuple[int, str]:
+        """Exit code and output of snakemake by the profile."""
+        return finished(self.begun(*words))
+
+    def submitted(self) -> dict[str, list[str]]:
+        """By their numbers the jobs that there were, and with which words."""
+        return {path.parent.name: path.read_text().splitlines() for path in sorted(self.queue.glob("*/words"))}
+
+    def running(self) -> list[str]:
+        """The numbers of the jobs that run."""
+        ended = {path.parent.name for name in ("code", "killed") for path in self.queue.glob(f"*/{name}")}
+        return [job for job in self.submitted() if job not in ended]
+
+    def misbehave(self, how: str, does: bool = True) -> None:
+        (self.queue / how).touch() if does else (self.queue / how).unlink()
+
+
+def finished(process: subprocess.Popen[str], seconds: float = 240) -> tuple[int, str]:
+    """Exit code and output; one that hangs is killed and fails the test."""
+    try:
+        output, _ = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    return process.returncode, output
+
+
+def sited(folder: Path, system: str) -> Site:
+    """A copy of the project with one model, and the programs of that queue."""
+    (folder / "queue").mkdir()
+    (folder / "programs").mkdir()
+    for name in PROGRAMS[system]:
+        (folder / "programs" / name).symlink_to(CHECKOUT / "tests" / "tools" / "queue" / "queue.py")
+    made = copy(folder / "project", TINY.replace("models: [lstm, unet]", "models: [lstm]"))
+    return Site(made.root, queue=folder / "queue")
+
+
+@pytest.fixture(params=["lsf", "pbs"])
+def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
+    site = sited(tmp_path, request.param)
+    yield site
+    for job in site.running():
+        os.killpg(int((site.queue / job / "pid").read_text()), signal.SIGKILL)
+
+
+def test_everything_is_made_and_a_second_run_does_nothing(site: Site) -> None:
+    site.misbehave("forgetful")
+    code, output = site.ended("all")
+    assert code == 0, output
+    assert site.read("results/report.html") and site.read("results/lstm/inference.torch.csv")
+    jobs = [" ".join(words) for words in site.submitted().values()]
+    with_gpu = [words for words in jobs if "-gpu num=1" in words or ":ngpus=1" in words]
+    # Four cells are collected on a GPU; their exports go together, as do tables, figures and report.
+    assert len(with_gpu) == 4 and len(jobs) - len(with_gpu) <= 3, jobs
+    assert all("mem=16000" in words for words in with_gpu)
+    # The report's five jobs that could run side by side: a group is held to what a collecting job takes.
+    asked = [re.search(r"(?:-n |ncpus=)(\d+).*mem=(\d+)", words) for words in jobs]
+    assert all(found and int(found[1]) <= 4 and int(found[2]) <= 16000 for found in asked), jobs
+    assert site.dry("all") == []
+
+
+def test_a_failing_job_costs_nothing_else(site: Site) -> None:
+    path = "models/lstm.py"
+    whole = site.read(path)
+    site.write(
+        path, whole.replace("def build(", "def build(shape):\n    raise RuntimeError('broken')\n\n\ndef unused(")
+    )
+    if site.queue.parent.joinpath("programs/qsub").exists():
+        site.misbehave("unkept")
+    code, output = site.ended(TARGET, "results/srcnn/train.time.csv", "--config", "models=[lstm,srcnn]",
+                              "settings={srcnn: {size: 32, batch: 1}}")  # fmt: skip
+    assert code == 1, output
+    assert "lstm train failed with RuntimeError: broken" in site.read("results/logs/lstm/train.time.log")
+    assert site.files() == {f"srcnn/{name}" for name in ("train.time.csv", "train.time.csv.json", "weights.pt")}
+    site.write(path, whole)
+    before = len(site.submitted())
+    code, output = site.ended(TARGET)
+    assert code == 0, output
+    assert len(site.submitted()) == before + 1
+
+
+def test_an_interrupt_cancels_all_that_run(site: Site) -> None:
+    run = site.begun(TARGET, "results/srcnn/train.time.csv", *LONG, "models=[lstm,srcnn]")
+    # Both at a time: what limits one job of the queue does not limit the queue.
+    waited(lambda: len(site.running()) == 2, 60, "two jobs to run")
+    # Cancelling takes longer than the two seconds that the plugin gives it.
+    site.misbehave("slow")
+    time.sleep(1.5)
+    os.killpg(run.pid, signal.SIGINT)
+    code, output = finished(run, 60)
+    assert code != 0 and not site.files(), output
+    waited(lambda: not site.running(), 30, "the queue to be empty")
+
+
+def test_a_cancelled_job_is_noticed_and_a_queue_that_is_away_outlasted(site: Site) -> None:
+    run = site.begun(TARGET, *LONG)
+    waited(lambda: bool(site.running()), 60, "a job to run")
+    site.misbehave("away")
+    with pytest.raises(subprocess.TimeoutExpired):
+        run.communicate(timeout=8)
+    assert len(site.running()) == 1
+    site.misbehave("away", does=False)
+    job = site.running()[0]
+    lsf = (site.queue.parent / "programs" / "bkill").exists()
+    subprocess.run(
+        ["bkill", job] if lsf else ["qdel", f"{job}.server"], env=site.environment(), check=True, capture_output=True
+    )
+    code, output = finished(run, 60)
+    assert code == 1 and "Error in rule time_training" in output
+    assert not site.files()

@@ -1,0 +1,76 @@
+"""The workflow by profiles/kubernetes: what it plans, and a cell through a stand-in cluster that shares no files."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from snakemake.cli import get_argument_parser
+
+from tests.workflow.pods import Pods, serving
+from tests.workflow.project import CHECKOUT, TINY, Project, copy
+
+PROFILE = ["--workflow-profile", "profiles/kubernetes"]
+PROGRAMS = {
+    # Neither copies nor installs over a network: this machine need not have rsync, and its python has the plugin.
+    "rsync": 'for word; do case $word in -*) ;; *) from=$to; to=$word ;; esac; done\nexec cp -rpL "$from" "$to"',
+    "pip": "exit 0",
+}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    made = copy(tmp_path / "project", TINY.replace("models: [lstm, unet]", "models: [lstm]"))
+    (tmp_path / "programs").mkdir()
+    for name, body in PROGRAMS.items():
+        (tmp_path / "programs" / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / "programs" / name).chmod(0o755)
+    made.path = (tmp_path / "programs",)
+    # Snakemake sends to the pods what git has.
+    for words in (["init", "-q"], ["add", "."]):
+        subprocess.run(["git", *words], cwd=made.root, check=True)
+    return made
+
+
+def storing(root: Path) -> list[str]:
+    """The profile, for a project that lies elsewhere than it says."""
+    return [*PROFILE, "--default-storage-prefix", str(root)]
+
+
+def test_everything_is_planned_without_a_cluster(project: Project) -> None:
+    planned = project.snakemake("all", "--dry-run", *storing(project.root), "--config", "tool=ncu,nsys,torch").stdout
+    counts = {rule: int(count) for rule, count in re.findall(r"^(\w+) +(\d+)$", planned, re.MULTILINE)}
+    collecting = {"time_training": 1, "time_inference": 1, "profile_ncu": 2, "profile_nsys": 2, "profile_torch": 2}
+    assert collecting.items() <= counts.items()
+    assert {"export_ncu": 2, "export_nsys": 2, "tabulate": 1, "write_report": 1}.items() <= counts.items()
+    # A rule that snakemake takes for local would run where it was called, without a GPU.
+    assert "rule profile_torch:" in planned and "localrule" not in planned
+
+
+def test_everything_is_made_in_pods_that_share_no_files(project: Project, tmp_path: Path) -> None:
+    (tmp_path / "pods").mkdir()
+    pods = Pods(tmp_path / "pods", project.environment())
+    with serving(pods) as cluster:
+        (tmp_path / "kubeconfig").write_text(cluster)
+        project.variables = {"KUBECONFIG": str(tmp_path / "kubeconfig")}
+        mine = [*storing(project.root), "--seconds-between-status-checks", "1"]
+        run = project.snakemake("all", *mine, ok=False)
+        assert run.returncode == 0, run.stdout + run.stderr + pods.logs()
+        assert project.dry("all", *mine) == []
+    assert project.read("results/report.html") and project.read("results/lstm/inference.torch.csv")
+    containers = [spec["containers"][0] for spec in pods.specs]
+    with_gpu = [one for one in containers if "nvidia.com/gpu" in one["resources"]["requests"]]
+    # Four cells are collected on a GPU; their exports go together, as do tables, figures and report.
+    assert len(with_gpu) == 4 and len(containers) - len(with_gpu) <= 3
+    for one in with_gpu:
+        # Without a limit Kubernetes gives no GPU.
+        assert {"cpu": "4000m", "memory": "16000M", "nvidia.com/gpu": "1"}.items() <= one["resources"]["limits"].items()
+    for one in containers:
+        assert one["image"] == "profzoo:latest" and "securityContext" not in one
+        assert {"name": "profzoo", "mountPath": "/profzoo"} in one["volumeMounts"]
+
+
+def test_the_profile_asks_for_no_privileges() -> None:
+    """The plugin takes any value of that key for true."""
+    parser = get_argument_parser([str(CHECKOUT / "profiles" / "kubernetes")])
+    assert parser.parse_args([]).kubernetes_privileged is not True
