@@ -32,8 +32,10 @@ def test_every_profile_is_looked_at() -> None:
 @EVERY
 def test_every_rule_has_its_place(name: str) -> None:
     said = profile(name)
-    collecting = {rule for rule, body in rules().items() if re.search(r"^        gpu=1,$", body, re.MULTILINE)}
-    assert len(collecting) == 6
+    collecting = {
+        rule for rule, body in rules().items() if re.search(r"^        gpu=(1|gpus\(.*\)),$", body, re.MULTILINE)
+    }
+    assert len(collecting) == 7
     assert set(said["set-resources"]) == collecting
     assert set(said["groups"]) == set(rules()) - collecting
     assert set(said["group-components"]) <= set(said["groups"].values())
