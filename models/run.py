@@ -108,13 +108,13 @@ def run(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
         "parameters": outcome.parameters,
         "batch": cell["batch"],
         "steps": recorder.steps,
-        "items": recorder.steps * cell["batch"] * cell["gpus"],
+        "items": recorder.steps * cell["batch"] * settings.processes(cell),
         "loss": outcome.loss,
         "step_ns": recorder.step_ns,
         "window_wall_ns": recorder.window_wall_ns,
         "peak_memory_bytes": memory,
         "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        **({"ranks": ranks} if cell["gpus"] > 1 else {}),
+        **({"ranks": ranks} if len(ranks) > 1 else {}),
     }
 
 
@@ -139,17 +139,13 @@ def _fail(code: int, message: str) -> int:
 
 def _summarise(cell: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
     steps, wall = facts["steps"], facts["window_wall_ns"]
+    times = f"{settings.processes(cell)} x " if settings.processes(cell) > 1 else ""
     rate = f"{wall / steps / 1e6:.2f} ms a step, {facts['items'] / wall * 1e9:.1f} samples/s, " if steps else ""
     loss = f"loss {facts['loss']:.4f}, " if facts["loss"] is not None else ""
     print(
-        f"{cell['model']} {cell['phase']} on {_times(cell['gpus'])}{facts['device']}: {steps} steps of batch "
-        f"{_times(cell['gpus'])}{facts['batch']}, "
+        f"{cell['model']} {cell['phase']} on {times}{facts['device']}: {steps} steps of batch {times}{facts['batch']}, "
         f"{rate}{loss}{facts['parameters']:,} parameters"
     )
-
-
-def _times(gpus: int) -> str:
-    return f"{gpus} x " if gpus > 1 else ""
 
 
 if __name__ == "__main__":

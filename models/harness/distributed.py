@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset, DistributedSampler
 
 from models.harness.interface import Functions
+from models.harness.settings import processes
 from workflow.scripts.lib.schema import ConfigError
 
 
@@ -21,19 +22,25 @@ def rank(cell: Mapping[str, Any]) -> int:
     Raises:
         ConfigError: torchrun did not start as many as the cell has GPUs.
     """
-    started = int(os.environ.get("WORLD_SIZE", "1"))
-    if started != cell["gpus"]:
+    started, needed = int(os.environ.get("WORLD_SIZE", "1")), processes(cell)
+    if started != needed:
         raise ConfigError(
-            f"gpus = {cell['gpus']} takes as many processes, and {started} started: "
+            f"gpus = {cell['gpus']} and nodes = {cell['nodes']} take {needed} processes, and {started} started: "
             f"begin with torchrun --standalone --nproc-per-node={cell['gpus']} -m models.run {cell['model']}"
         )
     return int(os.environ.get("RANK", "0"))
 
 
+def number_on_node(cell: Mapping[str, Any]) -> int:
+    """The number of this process among those of the cell on this node, which is that of its GPU."""
+    rank(cell)
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
 @contextlib.contextmanager
 def group(cell: Mapping[str, Any], device: torch.device) -> Iterator[None]:
     """Around what the processes do together; they part when it ends well, else torchrun ends them all."""
-    if cell["gpus"] == 1:
+    if processes(cell) == 1:
         yield
         return
     cuda = device.type == "cuda"
@@ -46,7 +53,7 @@ def group(cell: Mapping[str, Any], device: torch.device) -> Iterator[None]:
 
 def meet(cell: Mapping[str, Any]) -> None:
     """Wait until all processes are here."""
-    if cell["gpus"] > 1:
+    if processes(cell) > 1:
         dist.barrier()
 
 
@@ -56,24 +63,24 @@ def spread(network: nn.Module, cell: Mapping[str, Any], model: Functions, device
     Raises:
         ConfigError: the model trains several networks in turn, which is not supported.
     """
-    if cell["gpus"] == 1:
+    if processes(cell) == 1:
         return network
     if model.training_step:
-        raise ConfigError(f"gpus = {cell['gpus']}: {cell['model']} trains several networks in turn, on one GPU only")
+        raise ConfigError(f"gpus = {processes(cell)}: {cell['model']} trains several networks in turn, on one GPU only")
     return DistributedDataParallel(network, device_ids=[device] if device.type == "cuda" else None)
 
 
 def sampler(dataset: Dataset[Any], cell: Mapping[str, Any]) -> DistributedSampler[Any] | None:
     """This process's share of the samples; None where there is one process."""
-    if cell["gpus"] == 1:
+    if processes(cell) == 1:
         return None
-    return DistributedSampler(dataset, cell["gpus"], rank(cell), shuffle=True, seed=cell["seed"], drop_last=True)
+    return DistributedSampler(dataset, processes(cell), rank(cell), shuffle=True, seed=cell["seed"], drop_last=True)
 
 
 def gathered(cell: Mapping[str, Any], facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """What every process has to say, in the order of their ranks."""
-    if cell["gpus"] == 1:
+    if processes(cell) == 1:
         return [facts]
-    said: list[Any] = [None] * cell["gpus"]
+    said: list[Any] = [None] * processes(cell)
     dist.all_gather_object(said, facts)
     return said

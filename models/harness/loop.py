@@ -18,6 +18,7 @@ from models.harness import distributed, interface, recorders
 from models.harness.data import batches, to_device
 from models.harness.ranges import Ranges
 from models.harness.recorders import Recorder
+from models.harness.settings import processes
 from models.harness.windows import STEP, WINDOW
 from workflow.scripts.lib.schema import ConfigError
 
@@ -47,7 +48,7 @@ def device_of(cell: Mapping[str, Any]) -> torch.device:
         )
     if not visible or cell["device"] == "cpu":
         return torch.device("cpu")
-    number = distributed.rank(cell)
+    number = distributed.number_on_node(cell)
     if number >= torch.cuda.device_count():
         raise ConfigError(f"gpus = {cell['gpus']}, but torch sees {torch.cuda.device_count()}: lower gpus")
     return torch.device("cuda", number)
@@ -111,7 +112,7 @@ def run(cell: Mapping[str, Any], network: nn.Module, device: torch.device, recor
                 batch = transfer(batch, device)
             results.append(step(batch))
         if index >= cell["warmup"]:
-            recorder.step(cell["batch"] * cell["gpus"])
+            recorder.step(cell["batch"] * processes(cell))
     recorder.stop()
     ranges.close()
     parameters = sum(parameter.numel() for parameter in network.parameters())

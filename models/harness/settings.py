@@ -60,16 +60,20 @@ def resolve(cell_model: str, phase: str, tool: str, config: Mapping[str, Any]) -
     cell["batch"] = own_batch if cell["batch"] in (None, "auto") else cell["batch"]
     cell["shape"] = {key: changes.get(key, value) for key, value in sorted(declared.items())}
     cell |= {"model": name, "module": model.module, "phase": phase, "workload": workload}
-    cell["gpus"] = cell["gpus"] if phase == "train" else 1
-    if cell["gpus"] > 1 and cell["fit"]:
-        raise ConfigError(
-            f"{name}: batch = 'auto' is for one GPU, and gpus = {cell['gpus']}: set batch, that of one GPU"
-        )
+    if phase == "inference":
+        cell |= {"gpus": 1, "nodes": 1}
+    if processes(cell) > 1 and cell["fit"]:
+        raise ConfigError(f"{name}: batch = 'auto' is for one GPU, not {processes(cell)}: set batch, that of one GPU")
     cell["window"] = cell["window"] or config[tool]["window"]
     if tool == "torch":
         options = ("wait", "warmup", "repeat", "shapes", "memory", "flops", "stacks")
         cell["profiler"] = {key: config["torch"][key] for key in sorted(options)}
     return dict(sorted(_with_steps(cell).items()))
+
+
+def processes(cell: Mapping[str, Any]) -> int:
+    """Processes that share a cell's training, one for each GPU of each node."""
+    return int(cell["gpus"] * cell["nodes"])
 
 
 def checked(changes: Mapping[str, Any], model: Model, where: str) -> dict[str, Any]:
@@ -153,7 +157,7 @@ def _with_steps(cell: dict[str, Any]) -> dict[str, Any]:
     profiler = cell.get("profiler", {"wait": 0, "warmup": 0, "repeat": 1})
     beside = profiler["wait"] + profiler["warmup"]
     where = f"{cell['model']} {cell['phase']}"
-    at_once = cell["batch"] * cell["gpus"]
+    at_once = cell["batch"] * processes(cell)
     available = cell["epochs"] * (cell["samples"] // at_once) if cell["samples"] else None
     if cell["window"] == "rest":
         if available is None:

@@ -10,6 +10,7 @@ import pytest
 
 from models import run
 from models.harness import settings
+from workflow.scripts import launch
 from workflow.scripts.lib import config
 from workflow.scripts.lib.schema import ConfigError
 
@@ -55,12 +56,26 @@ def test_batch_and_samples_count_for_each() -> None:
     cell = settings.resolve("lstm", "train", "time", given)
     assert cell["gpus"] == 2 and cell["samples"] == 2 * cell["batch"] * cell["steps"]
     assert settings.resolve("lstm", "inference", "time", given)["gpus"] == 1
-    with pytest.raises(ConfigError, match="batch = 'auto' is for one GPU"):
+    with pytest.raises(ConfigError, match="batch = 'auto' is for one GPU, not 2"):
         settings.resolve("lstm", "train", "time", given | {"batch": "auto"})
 
 
 def test_cells_of_several_gpus_are_found() -> None:
     assert config.spread(config.normalise({})) == []
-    given = {"settings": {"unet": {"gpus": 2}}, "variants": {"one": {"gpus": 1}, "four": {"gpus": 4}}}
+    given = {"settings": {"unet": {"gpus": 2}}, "variants": {"one": {"gpus": 1}, "four": {"nodes": 4}}}
     found = config.spread(config.normalise(given))
     assert {"unet", "unet@four", "lstm@four"} <= set(found) and not {"unet@one", "lstm", "lstm@one"} & set(found)
+
+
+def test_nodes_are_started_by_slurm() -> None:
+    command = launch.words(2, 4, ["nsys", "profile"], "123456", "10.0.0.7")
+    assert command[0] == "srun" and {"--nodes=2", "--ntasks=2", "--ntasks-per-node=1"} <= set(command)
+    at = command.index("torch.distributed.run")
+    assert {"--nnodes=2", "--nproc-per-node=4", "--rdzv-endpoint=10.0.0.7:23456"} <= set(command[at:])
+    assert command[-3:] == ["--no-python", "nsys", "profile"]
+
+
+def test_nodes_without_slurm_are_refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert launch.main(["2", "1", "true"]) == 1
+    assert "nodes = 2 takes a Slurm job: --workflow-profile profiles/slurm" in capsys.readouterr().err

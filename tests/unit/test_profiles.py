@@ -33,7 +33,7 @@ def test_every_profile_is_looked_at() -> None:
 def test_every_rule_has_its_place(name: str) -> None:
     said = profile(name)
     collecting = {
-        rule for rule, body in rules().items() if re.search(r"^        gpu=(1|gpus\(.*\)),$", body, re.MULTILINE)
+        rule for rule, body in rules().items() if re.search(r"^        (gpu=1|\*\*on_gpus\(.*\)),$", body, re.MULTILINE)
     }
     assert len(collecting) == 7
     assert set(said["set-resources"]) == collecting

@@ -21,18 +21,17 @@ CONFIGURATION = """
 ClusterName=loopback
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={controller}
-SlurmdPort={node}
 SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge.sock
 CredType=cred/munge
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool/%n
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd.log
+SlurmdLogFile={folder}/%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SwitchType=switch/none
@@ -53,10 +52,14 @@ SlurmdTimeout=10
 SchedulerParameters=batch_sched_delay=0,bf_interval=5
 SlurmdParameters=config_overrides
 {loopback}
-NodeName={host} NodeAddr=127.0.0.1 CPUs=16 Boards=1 SocketsPerBoard=1 CoresPerSocket=16 ThreadsPerCore=1 \\
-  RealMemory=64000 Gres=gpu:h200:{gpus} State=UNKNOWN
-PartitionName=main Nodes={host} Default=YES MaxTime=600 DefaultTime=10 DefMemPerCPU=200 State=UP
+{nodes}
+PartitionName=main Nodes=ALL Default=YES MaxTime=600 DefaultTime=10 DefMemPerCPU=200 State=UP
 """
+
+NODE = (
+    "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=16 Boards=1 SocketsPerBoard=1 "
+    "CoresPerSocket=16 ThreadsPerCore=1 RealMemory=64000 Gres=gpu:h200:{gpus} State=UNKNOWN"
+)
 
 
 def missing() -> list[str]:
@@ -80,24 +83,25 @@ def waited(condition: Callable[[], bool], seconds: float, what: str) -> None:
 class Slurm:
     """The daemons; each is started in the foreground as a child, and stopped by its own id."""
 
-    def __init__(self, folder: Path) -> None:
-        """folder: short, because sockets lie in it."""
+    def __init__(self, folder: Path, nodes: int = 1) -> None:
+        """folder: short, because sockets lie in it; nodes: as many as there are daemons for, all on this machine."""
         self.folder, self.children = folder, dict[str, subprocess.Popen[bytes]]()
+        self.host = socket.gethostname().partition(".")[0]
+        self.nodes = [self.host] if nodes == 1 else [f"{self.host}-{index}" for index in range(nodes)]
         for name in ("state", "spool", "dev", "bin"):
             (folder / name).mkdir(parents=True)
         self.environment = {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": f"{folder / 'bin'}:{SEARCH}"}
         self._configure()
 
     def _configure(self) -> None:
-        host = socket.gethostname().partition(".")[0]
         # Whose own name is not on loopback would otherwise listen on every address it has.
         try:
-            own = socket.gethostbyname(host) == "127.0.0.1"
+            own = socket.gethostbyname(self.host) == "127.0.0.1"
         except OSError:
             own = False
-        controller, node = _free_port(), _free_port()
+        nodes = [NODE.format(name=name, host=self.host, port=_free_port(), gpus=GPUS) for name in self.nodes]
         text = CONFIGURATION.format(
-            host=host, controller=controller, node=node, user=_user(), folder=self.folder, gpus=GPUS,
+            host=self.host, controller=_free_port(), nodes="\n".join(nodes), user=_user(), folder=self.folder,
             loopback="CommunicationParameters=NoInAddrAny,NoCtldInAddrAny" if own else "",
         )  # fmt: skip
         (self.folder / "slurm.conf").write_text(text)
@@ -106,16 +110,16 @@ class Slurm:
             # Slurm hands out character devices only.
             device.symlink_to("/dev/null")
         (self.folder / "gres.conf").write_text(
-            f"AutoDetect=off\nNodeName={host} Name=gpu Type=h200 File={self.folder}/dev/nvidia[0-{GPUS - 1}]\n"
+            f"AutoDetect=off\nNodeName={','.join(self.nodes)} Name=gpu Type=h200 File={self.folder}/dev/nvidia[0-{GPUS - 1}]\n"
         )
         key = self.folder / "munge.key"
         key.write_bytes(os.urandom(128))
         key.chmod(0o600)
-        # Inside a job Snakemake drops SLURM_CONF before it calls srun.
-        srun = self.folder / "bin" / "srun"
-        real = shutil.which("srun", path=SEARCH)
-        srun.write_text(f'#!/bin/sh\nSLURM_CONF={self.folder}/slurm.conf exec {real} "$@"\n')
-        srun.chmod(0o755)
+        # Inside a job Snakemake drops SLURM_CONF before it calls srun, and before what the job calls.
+        for name in ("srun", "scontrol"):
+            own, real = self.folder / "bin" / name, shutil.which(name, path=SEARCH)
+            own.write_text(f'#!/bin/sh\nSLURM_CONF={self.folder}/slurm.conf exec {real} "$@"\n')
+            own.chmod(0o755)
 
     def start(self) -> None:
         """Start all daemons and wait until the node takes jobs."""
@@ -133,11 +137,14 @@ class Slurm:
         waited(lambda: "is UP" in self.ask("scontrol", "ping"), 30, "slurmctld")
 
     def start_node(self) -> None:
-        """Start the node's daemon."""
-        self._run("slurmd", "-D")
-        waited(
-            lambda: self.ask("sinfo", "-h", "-N", "-o", "%T").strip() in ("idle", "mixed", "allocated"), 30, "the node"
-        )
+        """Start the daemon of each node."""
+        for name in self.nodes:
+            self._run("slurmd", "-D", "-N", name, child="slurmd" if name == self.nodes[0] else name)
+        waited(self._up, 30, "the node")
+
+    def _up(self) -> bool:
+        states = self.ask("sinfo", "-h", "-N", "-o", "%T").split()
+        return len(states) == len(self.nodes) and set(states) <= {"idle", "mixed", "allocated"}
 
     def stop(self, name: str) -> None:
         """Stop one daemon."""
@@ -179,19 +186,19 @@ class Slurm:
         lines = self.ask("squeue", "-h", "-o", "%i %T").split("\n")
         return dict(line.split() for line in lines if line)
 
-    def _run(self, program: str, *words: str) -> None:
+    def _run(self, program: str, *words: str, child: str = "") -> None:
         path = shutil.which(program, path=SEARCH)
-        log = (self.folder / f"{program}.out").open("wb")
+        log = (self.folder / f"{child or program}.out").open("wb")
         env = {**os.environ, **self.environment}
-        self.children[program] = subprocess.Popen(
+        self.children[child or program] = subprocess.Popen(
             [str(path), *words], env=env, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
         )
 
 
 @contextlib.contextmanager
-def running(folder: Path) -> Iterator[Slurm]:
-    """A Slurm that is stopped afterwards, whatever happens."""
-    slurm = Slurm(folder)
+def running(folder: Path, nodes: int = 1) -> Iterator[Slurm]:
+    """A Slurm of so many nodes that is stopped afterwards, whatever happens."""
+    slurm = Slurm(folder, nodes)
     try:
         slurm.start()
         yield slurm

@@ -1,6 +1,7 @@
 """The workflow through a real Slurm on loopback, by profiles/slurm: what it asks for, and what survives what."""
 
 import contextlib
+import json
 import re
 import signal
 import subprocess
@@ -28,13 +29,20 @@ LONG = ["--config", "time={window: 100000}", "samples=1000030"]
 
 @pytest.fixture(scope="module")
 def slurm() -> Iterator[loopback.Slurm]:
+    with started(1) as cluster:
+        yield cluster
+
+
+@contextlib.contextmanager
+def started(nodes: int) -> Iterator[loopback.Slurm]:
+    """A Slurm of so many nodes; the test is skipped where its daemons do not start."""
     # Not pytest's own folder: the path of a socket may have 107 characters.
     with tempfile.TemporaryDirectory(prefix="profzoo-") as folder, contextlib.ExitStack() as stack:
         try:
-            started = stack.enter_context(loopback.running(Path(folder) / "s"))
+            cluster = stack.enter_context(loopback.running(Path(folder) / "s", nodes))
         except (OSError, TimeoutError) as error:
             pytest.skip(f"Slurm is installed here, but its daemons do not start: {error}")
-        yield started
+        yield cluster
 
 
 @dataclass
@@ -189,3 +197,18 @@ def test_a_node_that_goes_down_and_comes_back(site: Site) -> None:
     assert run.poll() is None
     site.slurm.ask("scancel", job)
     assert finished(run, 60)[0] == 1
+
+
+def test_a_cell_spreads_over_nodes(tmp_path: Path) -> None:
+    with started(2) as cluster:
+        made = copy(tmp_path / "project", TINY.replace("models: [lstm, unet]", "models: [lstm]"))
+        # Both nodes are this machine, whose own name need not lead anywhere.
+        site = Site(made.root, variables={"GLOO_SOCKET_IFNAME": "lo"}, slurm=cluster)
+        far = ["--config", "variants={far: {nodes: 2, batch: 2}}"]
+        code, output = site.ended("results/lstm@far/train.time.csv", *far)
+        assert code == 0, output + site.read("results/logs/lstm@far/train.time.log")
+        facts = json.loads(site.read("results/lstm@far/train.time.csv.json"))
+        (job,) = cluster.ask("squeue", "-h", "-t", "all", "-O", "jobid:10,numnodes:6,tres-per-job:30").splitlines()
+        assert job.split()[1] == "2" and "gpu:2" in job
+    assert [rank["rank"] for rank in facts["ranks"]] == [0, 1] and facts["items"] == facts["steps"] * 2 * 2
+    assert "--nodes=2" not in facts["command"] and "workflow.scripts.launch" in facts["command"]

@@ -15,7 +15,7 @@ rule time_training:
     benchmark:
         "<benchmarks>/{model}/train.time.tsv"
     resources:
-        gpu=gpus("train"),
+        **on_gpus("train"),
     params:
         launcher=launcher("train"),
         cell=cell_words("time", phase="train"),
@@ -105,7 +105,7 @@ rule profile_ncu:
         "<benchmarks>/{model}/{phase}.{set}.ncu.tsv"
     priority: 3
     resources:
-        gpu=gpus(),
+        **on_gpus(),
     params:
         launcher=lambda wildcards: [*launcher()(wildcards), *FIRST_RANK] if spread(wildcards) else [],
         options=lambda wildcards: checked(ncu.options, ncu_settings(wildcards), wildcards.set),
@@ -171,7 +171,7 @@ rule profile_nsys_ranks:
         phase="train",
     priority: 2
     resources:
-        gpu=gpus(),
+        **on_gpus(),
     params:
         launcher=launcher(),
         options=lambda wildcards: nsys.options(config["nsys"]),
@@ -204,7 +204,7 @@ rule profile_torch:
         "<benchmarks>/{model}/{phase}.torch.tsv"
     priority: 1
     resources:
-        gpu=gpus(),
+        **on_gpus(),
     params:
         launcher=launcher(),
         cell=cell_words("torch"),

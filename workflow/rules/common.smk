@@ -88,9 +88,24 @@ def job_text(tool, phase=None):
     return text
 
 
-def gpus(phase=None):
-    """A resources function: the GPUs that a cell takes."""
-    return lambda wildcards: resolved(wildcards, "time", phase)["gpus"]
+def on_gpus(phase=None):
+    """The resources of a collecting job: as many GPUs and nodes as its cell takes, and what Slurm's plugin asks for
+    where these are several nodes, on which the job's own srun starts a task each."""
+
+    def cell(wildcards):
+        return resolved(wildcards, "time", phase)
+
+    def over_nodes(value):
+        # Resources of None are not there.
+        return lambda wildcards: value(cell(wildcards)) if cell(wildcards)["nodes"] > 1 else None
+
+    return {
+        "gpu": lambda wildcards: settings.processes(cell(wildcards)),
+        "nodes": lambda wildcards: cell(wildcards)["nodes"],
+        "mpi": over_nodes(lambda cell: "srun"),
+        "tasks": over_nodes(lambda cell: cell["nodes"]),
+        "tasks_per_gpu": over_nodes(lambda cell: 0),
+    }
 
 
 # ncu profiles the first process of a cell alone. It cannot replay NCCL's kernels, which wait for the other processes.
@@ -100,7 +115,7 @@ NOT_NCCL = "^(?!.*nccl)"
 
 def spread(wildcards):
     """Whether a cell takes several GPUs."""
-    return gpus()(wildcards) > 1
+    return settings.processes(resolved(wildcards, "time", None)) > 1
 
 
 def ncu_settings(wildcards):
@@ -113,9 +128,13 @@ def launcher(phase=None):
     """A params function: the words that start a process for each of the cell's GPUs; none where there is one."""
 
     def words(wildcards):
-        count = gpus(phase)(wildcards)
-        spread = f"python -m torch.distributed.run --standalone --nproc-per-node={count} --no-python"
-        return spread.split() if count > 1 else []
+        cell = resolved(wildcards, "time", phase)
+        if settings.processes(cell) == 1:
+            return []
+        if cell["nodes"] > 1:
+            return ["python", "-m", "workflow.scripts.launch", str(cell["nodes"]), str(cell["gpus"])]
+        torchrun = ["python", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={cell['gpus']}"]
+        return [*torchrun, "--no-python"]
 
     return words
 

@@ -23,7 +23,7 @@ from workflow.scripts.lib.schema import ConfigError
 # Reports embed the environment of the process, so it sees only what it needs.
 NEEDED = {"PATH", "HOME", "USER", "LANG", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "SHELL"}
 NEEDED_PREFIXES = (
-    "CUDA_", "CUBLAS_", "CUDNN_", "LC_", "MKL_", "NCCL_", "NVIDIA_", "NSYS_", "OMP_", "PYTORCH_", "PYTHON",
+    "CUDA_", "CUBLAS_", "CUDNN_", "GLOO_", "LC_", "MKL_", "NCCL_", "NVIDIA_", "NSYS_", "OMP_", "PYTORCH_", "PYTHON",
     "TORCH_", "TORCHINDUCTOR_", "TRITON_",
 )  # fmt: skip
 INSTALL = {
@@ -43,6 +43,11 @@ def environment(given: Mapping[str, str], extra: Sequence[str]) -> dict[str, str
     """
     seen = {key for key in given if key in NEEDED or key.startswith(NEEDED_PREFIXES)} - {"PYTHONDONTWRITEBYTECODE"}
     return {key: value for key, value in given.items() if key in seen or key in extra}
+
+
+def slurm(given: Mapping[str, str]) -> list[str]:
+    """The variables by which a Slurm job's commands know it."""
+    return [key for key in given if key.startswith("SLURM_")]
 
 
 def version(tool: str) -> str | None:
@@ -129,13 +134,16 @@ def collect(options: argparse.Namespace) -> None:
     launcher, (program, *rest) = options.command[:at], options.command[at:]
     command = [*launcher, *prepare(tool, [program, *planned.get("options", []), *rest], bool(words))]
     options.sidecar.unlink(missing_ok=True)
-    env = environment(os.environ, job["environment"])
+    several = job["cell"].get("nodes", 1) > 1
+    # Slurm starts processes on other nodes, where it says which GPUs are theirs, and where the scratch is not.
+    env = environment(os.environ, [*job["environment"], *(slurm(os.environ) if several else [])])
     with (
-        own_gpus(job["cell"].get("gpus", 1), words, found) as mine,
+        own_gpus(job["cell"].get("gpus", 1), [] if several else words, found) as mine,
         tempfile.TemporaryDirectory(prefix="profzoo-") as scratch,
     ):
         # ncu waits for others at a lock in TMPDIR, which jobs on different GPUs need not do.
-        env |= {"TMPDIR": scratch} | ({"CUDA_VISIBLE_DEVICES": ",".join(mine)} if mine else {})
+        env |= {} if several else {"TMPDIR": scratch}
+        env |= {"CUDA_VISIBLE_DEVICES": ",".join(mine)} if mine else {}
         started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
         code = run(command, options.log, env)
         wall = time.monotonic() - clock

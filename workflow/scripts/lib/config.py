@@ -1,5 +1,7 @@
 """Turns what the user wrote into the checked, complete configuration, and names the cells that it selects."""
 
+import math
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -54,11 +56,15 @@ def models(config: Mapping[str, Any]) -> dict[str, registry.Model]:
 
 def spread(config: Mapping[str, Any]) -> list[str]:
     """Names (model or model@variant) of the cells that train on several GPUs."""
+
+    def processes(*changes: Mapping[str, Any]) -> int:
+        return math.prod(int(ChainMap(*map(dict, changes), dict(config))[key]) for key in ("gpus", "nodes"))
+
     names = []
     for name in models(config):
-        own = config["settings"].get(name, {}).get("gpus", config["gpus"])
-        of_variants = {f"{name}@{variant}": changes.get("gpus", own) for variant, changes in config["variants"].items()}
-        names += [cell for cell, gpus in {name: own, **of_variants}.items() if int(gpus) > 1]
+        own = config["settings"].get(name, {})
+        variants = {f"{name}@{variant}": processes(changes, own) for variant, changes in config["variants"].items()}
+        names += [cell for cell, count in {name: processes(own), **variants}.items() if count > 1]
     return names
 
 
