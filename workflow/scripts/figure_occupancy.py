@@ -34,7 +34,9 @@ def draw(kernels: pd.DataFrame) -> Figure:
     # The legend's points are all of one size, unlike those of the figure.
     kinds = [plt.Line2D([], [], marker="o", linestyle="", color=plots.CLASS_COLOURS[label], label=label)
              for label in axis.get_legend_handles_labels()[1]]  # fmt: skip
-    axis.legend(handles=kinds, loc="upper left", frameon=False)
+    # On white, as lines of the grid run behind it.
+    axis.legend(handles=kinds, loc="upper left", frameon=True, framealpha=1, edgecolor="none",
+                alignment="left", title="A cell's kernels of a class,\nas large as their share of its time")  # fmt: skip
     return figure
 
 

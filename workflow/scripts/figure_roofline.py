@@ -10,7 +10,8 @@ from workflow.scripts.lib.roofline import read_peaks
 
 # Roofs of arithmetic that are drawn, where they were measured.
 ROOFS = {"fp32": "-", "tf32": "--", "bf16": ":"}
-NAMED = 14
+# Cells that are named: the farthest from their roofs, and the nearest.
+FARTHEST, NEAREST = 12, 6
 
 
 def draw(roofline: pd.DataFrame, peaks: dict[str, float]) -> Figure:
@@ -30,12 +31,11 @@ def draw(roofline: pd.DataFrame, peaks: dict[str, float]) -> Figure:
     plots.by_phase(axis, cells, cells["intensity"], cells["flop_per_s"] / 1e12, size=40)
     axis.set(xscale="log", yscale="log", xlabel="Operations a byte of DRAM traffic (flop/byte)",
              ylabel="Rate while the GPU is busy (Tflop/s)")  # fmt: skip
-    slowest = cells["efficiency"].nsmallest(NAMED).index
-    points = [
-        (row.intensity, row.flop_per_s / 1e12, f"{row.model} {row.phase}") for row in cells.loc[slowest].itertuples()
-    ]
+    ranked = cells.sort_values("efficiency")
+    extreme = pd.concat([ranked.iloc[:FARTHEST], ranked.iloc[FARTHEST:].iloc[-NEAREST:]])
+    points = [(row.intensity, row.flop_per_s / 1e12, f"{row.model} {row.phase}") for row in extreme.itertuples()]
     plots.name_points(axis, points)
-    axis.legend(loc="lower right", frameon=False)
+    axis.legend(loc="upper left", frameon=True, framealpha=1, edgecolor="none")
     return figure
 
 

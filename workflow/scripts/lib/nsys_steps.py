@@ -10,6 +10,7 @@ idleness is put down to the first of these that holds:
   host             the CPU does something else: Python, torch, autograd
 """
 
+import itertools
 import sqlite3
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def where_time_goes(path: str | Path) -> pd.DataFrame:
     with opened(path) as (database, tables):
         ranges = ranges_of(database, tables, (STEP, *PARTS))
         activity = _activity(database, tables)
-        calls = _calls(database) if "CUPTI_ACTIVITY_KIND_RUNTIME" in tables else _no_calls()
+        calls = _calls(database, tables)
     rows = []
     for process, own in ranges.groupby("process"):
         mine = activity[activity["process"] == process].merge(
@@ -77,8 +78,8 @@ def _row(process: int, ranges: pd.DataFrame, activity: pd.DataFrame, calls: pd.D
     def spans(frame: pd.DataFrame, begin: str = "start", end: str = "end") -> np.ndarray:
         return intervals.intersect(intervals.union(frame[[begin, end]].to_numpy(dtype=np.int64)), window)
 
-    kernels = within[within["kind"] == "kernel"]
-    talking = kernels["name"].str.startswith(COMMUNICATION)
+    kernels = within[within["kernel"]]
+    talking = kernels["talking"]
     running, communication, computing = spans(kernels), spans(kernels[talking]), spans(kernels[~talking])
     busy = spans(within)
     idle = intervals.subtract(window, busy)
@@ -86,9 +87,9 @@ def _row(process: int, ranges: pd.DataFrame, activity: pd.DataFrame, calls: pd.D
     known = within.dropna(subset=["start_call"])
     covers = {
         "input": spans(in_window[in_window["name"].isin(INPUT)]),
-        "synchronisation": spans(calls[calls["name"].str.startswith(WAITING)]),
+        "synchronisation": spans(calls[calls["waits"]]),
         "latency": spans(known[known["end_call"] < known["start"]], "end_call", "start"),
-        "launch": spans(calls[calls["name"].str.startswith(LAUNCHING)]),
+        "launch": spans(calls[calls["launches"]]),
         "host": window,
     }
     causes = {}
@@ -131,29 +132,38 @@ def _queue(kernels: pd.DataFrame) -> dict[str, float]:
 
 
 def _activity(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
-    """What the GPU did: start and end in ns, correlation ID, process, kind (kernel or copy) and kernel's short name."""
+    """What the GPU did: start and end in ns, correlation ID, process, whether a kernel, and one that communicates."""
+    talking = _named(database, (COMMUNICATION,))
     frames = []
     for table in ACTIVITIES:
         if table in tables:
             kernel = table == ACTIVITIES[0]
-            name = "(SELECT value FROM StringIds WHERE id = shortName)" if kernel else "''"
-            query = f"SELECT start, end, correlationId, globalPid, {name} FROM {table}"
-            frame = pd.DataFrame(database.execute(query).fetchall(), columns=_ACTIVITY)
-            frames.append(frame.assign(kind="kernel" if kernel else "copy"))
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=[*_ACTIVITY, "kind"])
+            name = "shortName" if kernel else "0"
+            frame = _numbers(database, f"SELECT start, end, correlationId, globalPid, {name} FROM {table}", _SEEN)
+            frames.append(frame.assign(kernel=kernel, talking=frame.pop("name").isin(talking)))
+    none = _numbers(database, "SELECT 0, 0, 0, 0 WHERE 0", _SEEN[:-1]).assign(kernel=False, talking=False)
+    return pd.concat(frames, ignore_index=True) if frames else none
 
 
-_ACTIVITY = ["start", "end", "correlation", "process", "name"]
+_SEEN = ["start", "end", "correlation", "process", "name"]
 
 
-def _calls(database: sqlite3.Connection) -> pd.DataFrame:
-    """CUDA calls of the CPU: start and end in ns, correlation ID, process and name."""
-    rows = database.execute(
-        f"SELECT start, end, correlationId, globalTid & {PROCESS}, (SELECT value FROM StringIds WHERE id = nameId) "
-        "FROM CUPTI_ACTIVITY_KIND_RUNTIME"
-    ).fetchall()
-    return pd.DataFrame(rows, columns=_ACTIVITY)
+def _calls(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
+    """CUDA calls of the CPU: start and end in ns, correlation ID, process, and whether they launch or wait."""
+    query = f"SELECT start, end, correlationId, globalTid & {PROCESS}, nameId FROM CUPTI_ACTIVITY_KIND_RUNTIME"
+    there = "CUPTI_ACTIVITY_KIND_RUNTIME" in tables
+    frame = _numbers(database, query if there else "SELECT 0, 0, 0, 0, 0 WHERE 0", _SEEN)
+    names = frame.pop("name")
+    return frame.assign(launches=names.isin(_named(database, LAUNCHING)), waits=names.isin(_named(database, WAITING)))
 
 
-def _no_calls() -> pd.DataFrame:
-    return pd.DataFrame(columns=_ACTIVITY).astype({"name": "str"})
+def _named(database: sqlite3.Connection, beginnings: tuple[str, ...]) -> list[int]:
+    """Of strings that begin so, the numbers by which rows refer to them."""
+    rows = database.execute("SELECT id, value FROM StringIds").fetchall()
+    return [number for number, value in rows if value.startswith(beginnings)]
+
+
+def _numbers(database: sqlite3.Connection, query: str, columns: list[str]) -> pd.DataFrame:
+    """What a query of whole numbers gives, without a Python object for each of a million rows at a time."""
+    flat = np.fromiter(itertools.chain.from_iterable(database.execute(query)), dtype=np.int64)
+    return pd.DataFrame(flat.reshape(-1, len(columns)), columns=columns)
