@@ -19,13 +19,16 @@ from torch.utils.flop_counter import FlopCounterMode
 from models import run
 
 
-def needed(model: str, phase: str) -> int:
-    """Operations of a step's convolutions, products and attention."""
-    with FlopCounterMode(display=False) as counter, contextlib.redirect_stdout(io.StringIO()):
+def needed(model: str, phase: str) -> float:
+    """Operations of a step's convolutions, products and attention; NaN where it does not run under torch's counter."""
+    quiet = io.StringIO()
+    with (
+        contextlib.redirect_stdout(quiet),
+        contextlib.redirect_stderr(quiet),
+        FlopCounterMode(display=False) as counter,
+    ):
         code = run.main([model, phase, "window=1", "warmup=0", "device=cpu"])
-    if code:
-        raise SystemExit(f"{model} {phase} failed on the CPU with exit code {code}")
-    return counter.get_total_flops()
+    return float("nan") if code else counter.get_total_flops()
 
 
 def main(results: str = "results") -> None:
@@ -35,8 +38,8 @@ def main(results: str = "results") -> None:
     print("| cell | counted Gflop | needed | ratio |\n|---|---|---|---|")
     for _, cell in table[table["level"] == "cell"].iterrows():
         counted, least = cell["simt_flop"] + cell["tensor_flop"], needed(cell["model"], cell["phase"])
-        print(f"| {cell['model']} {cell['phase']} | {counted / 1e9:,.1f} | {least / 1e9:,.1f} | {counted / least:.2f} |",
-              flush=True)  # fmt: skip
+        ratio = f"{counted / least:.2f}" if least > counted / 1000 else ""
+        print(f"| {cell['model']} {cell['phase']} | {counted / 1e9:,.1f} | {least / 1e9:,.1f} | {ratio} |", flush=True)
 
 
 if __name__ == "__main__":

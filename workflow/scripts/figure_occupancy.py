@@ -35,8 +35,8 @@ def draw(kernels: pd.DataFrame) -> Figure:
     kinds = [plt.Line2D([], [], marker="o", linestyle="", color=plots.CLASS_COLOURS[label], label=label)
              for label in axis.get_legend_handles_labels()[1]]  # fmt: skip
     # On white, as lines of the grid run behind it.
-    axis.legend(handles=kinds, loc="upper left", frameon=True, framealpha=1, edgecolor="none",
-                alignment="left", title="A cell's kernels of a class,\nas large as their share of its time")  # fmt: skip
+    title = "A cell's kernels of a class,\nas large as their share of its time"
+    axis.legend(handles=kinds, title=title, alignment="left", loc="upper left", framealpha=1, edgecolor="none")
     return figure
 
 
