@@ -100,6 +100,8 @@ def test_everything_is_made_and_a_second_run_does_nothing(site: Site) -> None:
     with_gpu = [words for words in mine if "gpu:1" in words[1]]
     # Four cells are collected on a GPU; their exports go together, as do tables, figures and report.
     assert len(with_gpu) == 4 and len(mine) - len(with_gpu) <= 3, asked
+    # Whose temporary folder that is, is decided on the node.
+    assert "tmpdir=<TBD>" in output
     assert site.dry("all") == []
 
 

@@ -1,0 +1,31 @@
+"""What profiles/slurm makes of the workflow, planned on a machine that needs no Slurm for it."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.workflow.project import CHECKOUT, TINY, Project, copy
+
+
+@pytest.fixture
+def login(tmp_path: Path) -> Project:
+    """A copy of the project, with the plugin and without a Slurm."""
+    return copy(tmp_path / "project", TINY.replace("device: cpu", "device: auto"))
+
+
+def plan(login: Project, *words: str) -> str:
+    """What snakemake would do by the profile."""
+    return login.snakemake(*words, "--dry-run", "--workflow-profile", "profiles/slurm").stdout
+
+
+def test_section_sets_are_planned_although_groups_hold_their_census(login: Project) -> None:
+    planned = plan(login, "results/lstm/train.ncu.roofline.csv", "results/unet/train.ncu.roofline.csv")
+    assert "results/lstm/train.roofline.plan.json" in planned
+
+
+def test_a_shared_file_system_is_waited_for_and_spared_of_temporary_files() -> None:
+    profile = yaml.safe_load((CHECKOUT / "profiles/slurm/config.yaml").read_text())
+    assert profile["latency-wait"] >= 60
+    # What the profile does not say each node decides for itself.
+    assert "tmpdir" not in profile["default-resources"]
