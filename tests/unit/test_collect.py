@@ -1,13 +1,15 @@
 """The wrapper of collecting commands: environment, sidecar, failures in plain words; doctor and clean beside it."""
 
 import json
+import os
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from workflow.scripts import clean, collect, doctor
-from workflow.scripts.lib import diagnose
+from workflow.scripts.lib import diagnose, paths
 
 JOB = json.dumps({"tool": "time", "cell": {"device": "cpu"}, "environment": ["KEPT"]})
 
@@ -44,6 +46,30 @@ def test_profiled_processes_see_what_they_need_and_no_more() -> None:
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     assert collect.environment(given, ["KEPT"]) == {"PATH": "p", "CUDA_VISIBLE_DEVICES": "0", "KEPT": "k"}
+
+
+def test_ncu_leaves_home_alone(monkeypatch) -> None:
+    monkeypatch.setenv(paths.NO_DEPLOYMENT, "")
+    monkeypatch.delenv(paths.NO_DEPLOYMENT)
+    paths.leave_home_alone()
+    assert collect.environment(os.environ, [])[paths.NO_DEPLOYMENT] == "1"
+
+
+def test_temporary_files_lie_in_the_nodes_folder_under_a_name_of_the_jobs_own(tmp_path: Path, monkeypatch) -> None:
+    node = tmp_path / "node"
+    node.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("TMPDIR", str(node))
+    # A process of the same id on another host must not get the same name.
+    monkeypatch.setattr(os, "getpid", lambda: 4242)
+    seen = []
+    for _ in range(2):
+        code = f"import os, tempfile; said = os.environ['TMPDIR'] + ' ' + tempfile.gettempdir(); {leave(tmp_path)}; "
+        assert call(tmp_path, code + f"open({str(tmp_path / 'out')!r}, 'w').write(said)") == 0
+        own, taken = (tmp_path / "out").read_text().split()
+        assert own == taken and Path(own).parent == node
+        seen.append(own)
+    assert len(set(seen)) == 2 and not list(node.iterdir())
 
 
 def test_a_good_run_leaves_a_sidecar(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from workflow.scripts.lib.schema import ConfigError
 
 # Jobs import models/ and workflow/ wherever they run.
 paths.make_importable(workflow.basedir)
+paths.leave_home_alone()
 
 
 def checked(function, *arguments):

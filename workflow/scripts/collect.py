@@ -17,11 +17,12 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from workflow.scripts.lib import diagnose, gpu_slots, gpus, nsys
+from workflow.scripts.lib import diagnose, gpu_slots, gpus, nsys, paths
 from workflow.scripts.lib.schema import ConfigError
 
 # Reports embed the environment of the process, so it sees only what it needs.
 NEEDED = {"PATH", "HOME", "USER", "LANG", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "SHELL"}
+NEEDED |= {paths.NO_DEPLOYMENT}
 NEEDED_PREFIXES = (
     "CUDA_", "CUBLAS_", "CUDNN_", "GLOO_", "LC_", "MKL_", "NCCL_", "NVIDIA_", "NSYS_", "OMP_", "PYTORCH_", "PYTHON",
     "TORCH_", "TORCHINDUCTOR_", "TRITON_",

@@ -1,7 +1,10 @@
-"""What jobs inherit from the process that starts them: where modules and programs are found."""
+"""What jobs inherit from the process that starts them: where modules and programs are found, what spares HOME."""
 
 import os
 from pathlib import Path
+
+# Otherwise ncu copies its section files to HOME as it starts, which jobs of several nodes may do at once.
+NO_DEPLOYMENT = "NV_COMPUTE_PROFILER_DISABLE_STOCK_FILE_DEPLOYMENT"
 
 
 def make_importable(folder: str) -> None:
@@ -13,3 +16,8 @@ def make_importable(folder: str) -> None:
 def put_first(folder: str) -> None:
     """Put a folder of programs first in PATH, of this process and those that it starts."""
     os.environ["PATH"] = os.pathsep.join([folder, *os.environ.get("PATH", "").split(os.pathsep)])
+
+
+def leave_home_alone() -> None:
+    """Have ncu, of all processes that this one starts, read its section files where it is installed."""
+    os.environ.setdefault(NO_DEPLOYMENT, "1")
