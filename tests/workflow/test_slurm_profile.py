@@ -1,5 +1,6 @@
 """What profiles/slurm makes of the workflow, planned on a machine that needs no Slurm for it."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,22 @@ def plan(login: Project, *words: str) -> str:
 def test_section_sets_are_planned_although_groups_hold_their_census(login: Project) -> None:
     planned = plan(login, "results/lstm/train.ncu.roofline.csv", "results/unet/train.ncu.roofline.csv")
     assert "results/lstm/train.roofline.plan.json" in planned
+
+
+def test_no_two_jobs_write_the_same_file(login: Project) -> None:
+    """Jobs of several nodes run at once, and nothing but their files' names keeps them apart."""
+    sets = [
+        f"results/lstm/{phase}.ncu.{name}.csv" for phase in ("train", "inference") for name in ("roofline", "memory")
+    ]
+    config = ["--config", "tool=ncu,nsys,torch", "models=lstm,unet,lstm@bf16"]
+    planned = plan(login, "all", *sets, *config, "--printshellcmds")
+    written = re.findall(r"^ +(?:output|log|benchmark): (.*)$", planned, re.MULTILINE)
+    # What nsys leaves beside its report until that has its place.
+    written += re.findall(r"--expect \S+ (\S+\.sqlite) --leftover", planned)
+    written += re.findall(r"--leftover (\S+\.qdstrm)", planned)
+    paths = [path for line in written for path in line.split(", ")]
+    assert len(paths) > 200
+    assert sorted(set(paths)) == sorted(paths)
 
 
 def test_a_shared_file_system_is_waited_for_and_spared_of_temporary_files() -> None:
