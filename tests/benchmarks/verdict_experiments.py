@@ -1,0 +1,59 @@
+"""Takes the advice of verdicts on a GPU, and holds the gain against the one that they expect.
+
+python -m tests.benchmarks.verdict_experiments VERDICTS.csv [ROUNDS]
+
+VERDICTS.csv is `tables/verdicts.csv` of the zoo. Each cell runs as it is and with the advice applied, alternating;
+gains are of samples a second, by medians, as advice may change the batch.
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pandas as pd
+
+# Cell, verdict, and the settings that its next step names.
+EXPERIMENTS = (
+    ("vgg19", "inference", "compute-bound (SIMT)", ["precision=tf32"]),
+    ("inceptionv3", "inference", "input-bound", ["workers=4", "pin_memory=true"]),
+    ("gpt", "inference", "launch-bound", ["batch=8"]),
+    ("pixelrnn", "inference", "launch-bound", ["compile=true"]),
+    ("icnet", "inference", "latency-bound (small grid)", ["batch=8"]),
+    ("gpt", "train", "memory-bound", ["precision=bf16"]),
+    ("bert", "train", "compute-bound (SIMT)", ["precision=tf32"]),
+)
+
+
+def rate(model: str, phase: str, settings: list[str]) -> float:
+    """Samples a second of a cell."""
+    with tempfile.TemporaryDirectory() as folder:
+        facts = Path(folder) / "facts.json"
+        command = [sys.executable, "-m", "models.run", model, phase, *settings, "--facts", str(facts)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        said = json.loads(facts.read_text())
+    return said["items"] / said["steps"] / said["step_ns"] * 1e9
+
+
+def main(path: str, rounds: str = "3") -> None:
+    """Print the table."""
+    verdicts = pd.read_csv(path)
+    verdicts = verdicts[verdicts["level"] == "cell"].set_index(["model", "phase", "verdict"])
+    print("| cell | verdict | advice | expected | measured | rounds |\n|---|---|---|---|---|---|")
+    for model, phase, verdict, advice in EXPERIMENTS:
+        expected = verdicts["gain"].get((model, phase, verdict))
+        if expected is None:
+            print(f"| {model} {phase} | {verdict} | | not given here | | |", flush=True)
+            continue
+        window = ["window=20"]
+        pairs = [(rate(model, phase, window), rate(model, phase, [*window, *advice])) for _ in range(int(rounds))]
+        gains = [after / before for before, after in pairs]
+        each = ", ".join(f"{gain:.2f}" for gain in sorted(gains))
+        print(f"| {model} {phase} | {verdict} | {' '.join(advice)} | {expected:.2f} x | "
+              f"{statistics.median(gains):.2f} x | {each} |", flush=True)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
