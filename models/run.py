@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from models.harness import fitting, settings
+from models.harness.spread import processes
 from workflow.scripts.lib import schema
 from workflow.scripts.lib.schema import ConfigError
 
@@ -108,7 +109,7 @@ def run(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
         "parameters": outcome.parameters,
         "batch": cell["batch"],
         "steps": recorder.steps,
-        "items": recorder.steps * cell["batch"] * settings.processes(cell),
+        "items": recorder.steps * cell["batch"] * processes(cell),
         "loss": outcome.loss,
         "step_ns": recorder.step_ns,
         "window_wall_ns": recorder.window_wall_ns,
@@ -139,7 +140,7 @@ def _fail(code: int, message: str) -> int:
 
 def _summarise(cell: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
     steps, wall = facts["steps"], facts["window_wall_ns"]
-    times = f"{settings.processes(cell)} x " if settings.processes(cell) > 1 else ""
+    times = f"{processes(cell)} x " if processes(cell) > 1 else ""
     rate = f"{wall / steps / 1e6:.2f} ms a step, {facts['items'] / wall * 1e9:.1f} samples/s, " if steps else ""
     loss = f"loss {facts['loss']:.4f}, " if facts["loss"] is not None else ""
     print(

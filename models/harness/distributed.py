@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset, DistributedSampler
 
 from models.harness.interface import Functions
-from models.harness.settings import processes
+from models.harness.spread import processes
 from workflow.scripts.lib.schema import ConfigError
 
 

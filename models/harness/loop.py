@@ -18,7 +18,7 @@ from models.harness import distributed, interface, recorders
 from models.harness.data import batches, to_device
 from models.harness.ranges import Ranges
 from models.harness.recorders import Recorder
-from models.harness.settings import processes
+from models.harness.spread import processes
 from models.harness.windows import STEP, WINDOW
 from workflow.scripts.lib.schema import ConfigError
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from models.harness.registry import Model, find
+from models.harness.spread import processes
 from workflow.scripts.lib import schema
 from workflow.scripts.lib.schema import ConfigError, suggest
 
@@ -69,11 +70,6 @@ def resolve(cell_model: str, phase: str, tool: str, config: Mapping[str, Any]) -
         options = ("wait", "warmup", "repeat", "shapes", "memory", "flops", "stacks")
         cell["profiler"] = {key: config["torch"][key] for key in sorted(options)}
     return dict(sorted(_with_steps(cell).items()))
-
-
-def processes(cell: Mapping[str, Any]) -> int:
-    """Processes that share a cell's training, one for each GPU of each node."""
-    return int(cell["gpus"] * cell["nodes"])
 
 
 def checked(changes: Mapping[str, Any], model: Model, where: str) -> dict[str, Any]:

@@ -28,6 +28,8 @@ def test_a_run_that_was_cut_off_goes_on(fresh: Project, number: signal.Signals) 
     process = subprocess.Popen(
         [sys.executable, "-m", "snakemake", *words],
         cwd=fresh.root, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        # Whoever started the tests in the background has them ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
     log = fresh.root / "results/logs/lstm/inference.time.log"
     deadline = time.monotonic() + 60

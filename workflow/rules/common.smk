@@ -12,6 +12,7 @@ from snakemake.io import regex_from_filepattern
 sys.path.insert(0, workflow.basedir)
 
 from models.harness import registry, settings
+from models.harness.spread import processes
 from workflow.scripts import clean
 from workflow.scripts.lib import config as configuration
 from workflow.scripts.lib import ncu, nsys, paths
@@ -101,7 +102,7 @@ def on_gpus(phase=None):
         return lambda wildcards: value(cell(wildcards)) if cell(wildcards)["nodes"] > 1 else None
 
     return {
-        "gpu": lambda wildcards: settings.processes(cell(wildcards)),
+        "gpu": lambda wildcards: processes(cell(wildcards)),
         "nodes": lambda wildcards: cell(wildcards)["nodes"],
         "mpi": over_nodes(lambda cell: "srun"),
         "tasks": over_nodes(lambda cell: cell["nodes"]),
@@ -116,7 +117,7 @@ NOT_NCCL = "^(?!.*nccl)"
 
 def spread(wildcards):
     """Whether a cell takes several GPUs."""
-    return settings.processes(resolved(wildcards, "time", None)) > 1
+    return processes(resolved(wildcards, "time", None)) > 1
 
 
 def ncu_settings(wildcards):
@@ -130,7 +131,7 @@ def launcher(phase=None):
 
     def words(wildcards):
         cell = resolved(wildcards, "time", phase)
-        if settings.processes(cell) == 1:
+        if processes(cell) == 1:
             return []
         if cell["nodes"] > 1:
             return ["python", "-m", "workflow.scripts.launch", str(cell["nodes"]), str(cell["gpus"])]

@@ -1,0 +1,9 @@
+"""Over how many processes a cell's training is spread."""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def processes(cell: Mapping[str, Any]) -> int:
+    """Processes that share the training, one for each GPU of each node."""
+    return int(cell["gpus"] * cell["nodes"])
