@@ -64,8 +64,6 @@ rule tabulate_ranks:
         csv="<results>/tables/ranks.csv",
     log:
         "<logs>/ranks.log",
-    params:
-        models=SPREAD_SELECTED,
     script:
         "../scripts/tabulate_ranks.py"
 

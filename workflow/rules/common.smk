@@ -183,8 +183,8 @@ def plan(wildcards):
 def planned_options(wildcards):
     """What of the configuration a plan goes by."""
     keys = ("kernel_name", "launches", "replay", "budget")
-    chosen = {key: ncu_settings(wildcards)[key] for key in keys}
-    return {**chosen, "sets": {wildcards.set: config["ncu"]["sets"][wildcards.set]}}
+    given = ncu_settings(wildcards)
+    return {**{key: given[key] for key in keys}, "sets": {wildcards.set: config["ncu"]["sets"][wildcards.set]}}
 
 
 def source(path):

@@ -21,6 +21,7 @@ rule export_ncu:
     """Export a section set's launches, with how many of each configuration the window holds."""
     input:
         source("lib/ncu_tables.py"),
+        source("lib/planning.py"),
         mangled="<results>/{model}/{phase}.{set}.mangled.csv",
         demangled="<results>/{model}/{phase}.{set}.demangled.csv",
         sidecar="<results>/{model}/{phase}.{set}.ncu-rep.json",

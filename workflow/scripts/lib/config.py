@@ -1,11 +1,10 @@
 """Turns what the user wrote into the checked, complete configuration, and names the cells that it selects."""
 
-import math
-from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from models.harness import registry, settings
+from models.harness.spread import processes
 from workflow.scripts.lib import ncu, nsys, schema
 from workflow.scripts.lib.schema import ConfigError, suggest
 
@@ -56,16 +55,16 @@ def models(config: Mapping[str, Any]) -> dict[str, registry.Model]:
 
 def spread(config: Mapping[str, Any]) -> list[str]:
     """Names (model or model@variant) of the cells that train on several GPUs."""
+    names = [name for model in models(config) for name in (model, *(f"{model}@{one}" for one in config["variants"]))]
+    return [name for name in names if _trains_on_several(name, config)]
 
-    def processes(*changes: Mapping[str, Any]) -> int:
-        return math.prod(int(ChainMap(*map(dict, changes), dict(config))[key]) for key in ("gpus", "nodes"))
 
-    names = []
-    for name in models(config):
-        own = config["settings"].get(name, {})
-        variants = {f"{name}@{variant}": processes(changes, own) for variant, changes in config["variants"].items()}
-        names += [cell for cell, count in {name: processes(own), **variants}.items() if count > 1]
-    return names
+def _trains_on_several(name: str, config: Mapping[str, Any]) -> bool:
+    try:
+        return processes(settings.resolve(name, "train", "time", config)) > 1
+    except ConfigError:
+        # Said where the cell is asked for: not every variant fits every model.
+        return False
 
 
 def select(config: Mapping[str, Any]) -> list[str]:

@@ -136,23 +136,16 @@ def _activity(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
     talking = _named(database, (COMMUNICATION,))
     frames = []
     for table in ACTIVITIES:
-        if table in tables:
-            kernel = table == ACTIVITIES[0]
-            name = "shortName" if kernel else "0"
-            frame = _numbers(database, f"SELECT start, end, correlationId, globalPid, {name} FROM {table}", _SEEN)
-            frames.append(frame.assign(kernel=kernel, talking=frame.pop("name").isin(talking)))
-    none = _numbers(database, "SELECT 0, 0, 0, 0 WHERE 0", _SEEN[:-1]).assign(kernel=False, talking=False)
-    return pd.concat(frames, ignore_index=True) if frames else none
-
-
-_SEEN = ["start", "end", "correlation", "process", "name"]
+        kernel = table == ACTIVITIES[0]
+        frame = _numbers(database, tables, table, "globalPid", "shortName" if kernel else "0")
+        kernels = np.full(len(frame), kernel)
+        frames.append(frame.assign(kernel=kernels, talking=frame.pop("name").isin(talking)))
+    return pd.concat(frames, ignore_index=True)
 
 
 def _calls(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
     """CUDA calls of the CPU: start and end in ns, correlation ID, process, and whether they launch or wait."""
-    query = f"SELECT start, end, correlationId, globalTid & {PROCESS}, nameId FROM CUPTI_ACTIVITY_KIND_RUNTIME"
-    there = "CUPTI_ACTIVITY_KIND_RUNTIME" in tables
-    frame = _numbers(database, query if there else "SELECT 0, 0, 0, 0, 0 WHERE 0", _SEEN)
+    frame = _numbers(database, tables, "CUPTI_ACTIVITY_KIND_RUNTIME", f"globalTid & {PROCESS}", "nameId")
     names = frame.pop("name")
     return frame.assign(launches=names.isin(_named(database, LAUNCHING)), waits=names.isin(_named(database, WAITING)))
 
@@ -163,7 +156,12 @@ def _named(database: sqlite3.Connection, beginnings: tuple[str, ...]) -> list[in
     return [number for number, value in rows if value.startswith(beginnings)]
 
 
-def _numbers(database: sqlite3.Connection, query: str, columns: list[str]) -> pd.DataFrame:
-    """What a query of whole numbers gives, without a Python object for each of a million rows at a time."""
-    flat = np.fromiter(itertools.chain.from_iterable(database.execute(query)), dtype=np.int64)
-    return pd.DataFrame(flat.reshape(-1, len(columns)), columns=columns)
+def _numbers(database: sqlite3.Connection, tables: set[str], table: str, process: str, name: str) -> pd.DataFrame:
+    """Start, end, correlation ID, process and number of the name of each row of a table; none where it is not there.
+
+    Without a Python object for each of a million rows at a time.
+    """
+    query = f"SELECT start, end, correlationId, {process}, {name} FROM {table}"
+    rows = database.execute(query) if table in tables else ()
+    flat = np.fromiter(itertools.chain.from_iterable(rows), dtype=np.int64)
+    return pd.DataFrame(flat.reshape(-1, 5), columns=["start", "end", "correlation", "process", "name"])

@@ -6,11 +6,11 @@ from pathlib import Path
 import pandas as pd
 
 from workflow.scripts.lib import nsys_steps
+from workflow.scripts.lib.cell_tables import CELL
 from workflow.scripts.lib.files import DataError
 
 TIMES = ["wall_ns", "busy_ns", "compute_ns", "communication_ns", "overlap_ns", "exposed_ns", "copy_ns", "idle_ns"]
 COLUMNS = ["host", "rank", "steps", *TIMES, "launches"]
-CELL = ["model", "phase"]
 
 
 def of_traces(paths: Iterable[Path], processes: int) -> pd.DataFrame:
