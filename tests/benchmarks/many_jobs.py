@@ -34,7 +34,7 @@ import psutil
 
 from models.harness import registry
 from tests.workflow import loopback
-from tests.workflow.project import CHECKOUT, STANDINS, Project, copy
+from tests.workflow.project import CHECKOUT, STANDINS, Project, copy, heed_interrupts
 
 VARIANTS = ("", "@bf16", "@compile", "@fp16", "@tf32", "@channels_last", "@deterministic")
 SETS = ("roofline", "survey", "memory", "compute", "stalls")
@@ -202,7 +202,7 @@ def watch(command: Sequence[str], project: Project, cluster: loopback.Slurm, kee
     with tempfile.TemporaryFile("w+") as out:
         process = psutil.Popen(
             command, cwd=project.root, env=project.environment(), stdout=out, stderr=subprocess.STDOUT,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+            preexec_fn=heed_interrupts,
         )  # fmt: skip
         peak = 0
         while process.poll() is None:

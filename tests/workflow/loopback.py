@@ -3,12 +3,10 @@
 import contextlib
 import os
 import shutil
-import signal
 import socket
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -117,9 +115,9 @@ class Slurm:
         key.chmod(0o600)
         # Inside a job Snakemake drops SLURM_CONF before it calls srun, and before what the job calls.
         for name in ("srun", "scontrol"):
-            own, real = self.folder / "bin" / name, shutil.which(name, path=SEARCH)
-            own.write_text(f'#!/bin/sh\nSLURM_CONF={self.folder}/slurm.conf exec {real} "$@"\n')
-            own.chmod(0o755)
+            wrapper, real = self.folder / "bin" / name, shutil.which(name, path=SEARCH)
+            wrapper.write_text(f'#!/bin/sh\nSLURM_CONF={self.folder}/slurm.conf exec {real} "$@"\n')
+            wrapper.chmod(0o755)
 
     def start(self) -> None:
         """Start all daemons and wait until the node takes jobs."""
@@ -204,15 +202,6 @@ def running(folder: Path, nodes: int = 1) -> Iterator[Slurm]:
         yield slurm
     finally:
         slurm.close()
-
-
-def snakemake(root: Path, environment: Mapping[str, str], *words: str) -> subprocess.Popen[str]:
-    """Snakemake in the background, which an interrupt reaches as it reaches one in a terminal."""
-    command = [sys.executable, "-m", "snakemake", *words]
-    return subprocess.Popen(
-        command, cwd=root, env=dict(environment), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        stdin=subprocess.DEVNULL, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )  # fmt: skip
 
 
 def _up_to_step(process: psutil.Process) -> list[psutil.Process]:

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -26,6 +27,7 @@ settings:
   lstm: {sequence_length: 8}
   unet: {size: 32, batch: 1}
 """
+ONE_MODEL = TINY.replace("models: [lstm, unet]", "models: [lstm]")
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,18 @@ class Project:
         if ok:
             assert run.returncode == 0, run.stdout + run.stderr
         return run
+
+    def begun(self, *words: str) -> subprocess.Popen[str]:
+        """Snakemake in the background, in a group of processes as in a terminal."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "snakemake", *words], cwd=self.root, env=self.environment(), text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, process_group=0,
+            preexec_fn=heed_interrupts,
+        )  # fmt: skip
+
+    def ended(self, *words: str) -> tuple[int, str]:
+        """Exit code and output of that."""
+        return finished(self.begun(*words))
 
     def dry(self, *words: str) -> list[Job]:
         """The jobs that snakemake would run."""
@@ -126,6 +140,21 @@ def copy(root: Path, config: str = TINY) -> Project:
             shutil.copy2(source, root / name)
     (root / "tiny.yaml").write_text(config)
     return Project(root)
+
+
+def heed_interrupts() -> None:
+    """Have this process heed an interrupt, which whatever a shell has started in the background ignores."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def finished(process: subprocess.Popen[str], seconds: float = 240) -> tuple[int, str]:
+    """Exit code and output; one that hangs is killed and fails the test."""
+    try:
+        output, _ = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    return process.returncode, output
 
 
 class Built:

@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.workflow.batch import LONG, TARGET, a_failing_job_costs_nothing_else
 from tests.workflow.loopback import waited
-from tests.workflow.project import CHECKOUT, TINY, Project, copy
+from tests.workflow.project import CHECKOUT, ONE_MODEL, Project, copy, finished
 
 PROGRAMS = {"lsf": ("bsub", "bjobs", "bhist", "bkill"), "pbs": ("qsub", "qstat", "qdel")}
 # Sites may look less often; tests have no time for that.
@@ -25,9 +25,6 @@ PROFILE = [
     "--seconds-between-status-checks",
     "1",
 ]
-TARGET = "results/lstm/train.time.csv"
-# Steps for a job that is still there when something happens to it.
-LONG = ["--config", "time={window: 100000}", "samples=1000030"]
 
 
 @dataclass
@@ -41,16 +38,8 @@ class Site(Project):
         return own | {"QUEUE": str(self.queue), "PATH": f"{self.queue.parent / 'programs'}:{own['PATH']}"}
 
     def begun(self, *words: str) -> subprocess.Popen[str]:
-        """Snakemake in the background by the profile, in a group of processes as in a terminal."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "snakemake", *words, *PROFILE], cwd=self.root, env=self.environment(), text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, process_group=0,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-        )  # fmt: skip
-
-    def ended(self, *words: str) -> tuple[int, str]:
-        """Exit code and output of snakemake by the profile."""
-        return finished(self.begun(*words))
+        """Snakemake in the background, by the profile."""
+        return super().begun(*words, *PROFILE)
 
     def submitted(self) -> dict[str, list[str]]:
         """By their numbers the jobs that there were, and with which words."""
@@ -65,23 +54,13 @@ class Site(Project):
         (self.queue / how).touch() if does else (self.queue / how).unlink()
 
 
-def finished(process: subprocess.Popen[str], seconds: float = 240) -> tuple[int, str]:
-    """Exit code and output; one that hangs is killed and fails the test."""
-    try:
-        output, _ = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        raise
-    return process.returncode, output
-
-
 def sited(folder: Path, system: str) -> Site:
     """A copy of the project with one model, and the programs of that queue."""
     (folder / "queue").mkdir()
     (folder / "programs").mkdir()
     for name in PROGRAMS[system]:
         (folder / "programs" / name).symlink_to(CHECKOUT / "tests" / "tools" / "queue" / "queue.py")
-    made = copy(folder / "project", TINY.replace("models: [lstm, unet]", "models: [lstm]"))
+    made = copy(folder / "project", ONE_MODEL)
     return Site(made.root, queue=folder / "queue")
 
 
@@ -110,19 +89,9 @@ def test_everything_is_made_and_a_second_run_does_nothing(site: Site) -> None:
 
 
 def test_a_failing_job_costs_nothing_else(site: Site) -> None:
-    path = "models/lstm.py"
-    whole = site.read(path)
-    site.write(
-        path, whole.replace("def build(", "def build(shape):\n    raise RuntimeError('broken')\n\n\ndef unused(")
-    )
     if site.queue.parent.joinpath("programs/qsub").exists():
         site.misbehave("unkept")
-    code, output = site.ended(TARGET, "results/srcnn/train.time.csv", "--config", "models=[lstm,srcnn]",
-                              "settings={srcnn: {size: 32, batch: 1}}")  # fmt: skip
-    assert code == 1, output
-    assert "lstm train failed with RuntimeError: broken" in site.read("results/logs/lstm/train.time.log")
-    assert site.files() == {f"srcnn/{name}" for name in ("train.time.csv", "train.time.csv.json", "weights.pt")}
-    site.write(path, whole)
+    a_failing_job_costs_nothing_else(site)
     before = len(site.submitted())
     code, output = site.ended(TARGET)
     assert code == 0, output

@@ -8,7 +8,7 @@ import pytest
 from snakemake.cli import get_argument_parser
 
 from tests.workflow.pods import Pods, serving
-from tests.workflow.project import CHECKOUT, TINY, Project, copy
+from tests.workflow.project import CHECKOUT, ONE_MODEL, Project, copy
 
 PROFILE = ["--workflow-profile", "profiles/kubernetes"]
 PROGRAMS = {
@@ -20,7 +20,7 @@ PROGRAMS = {
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    made = copy(tmp_path / "project", TINY.replace("models: [lstm, unet]", "models: [lstm]"))
+    made = copy(tmp_path / "project", ONE_MODEL)
     (tmp_path / "programs").mkdir()
     for name, body in PROGRAMS.items():
         (tmp_path / "programs" / name).write_text(f"#!/bin/sh\n{body}\n")

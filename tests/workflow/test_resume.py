@@ -2,13 +2,11 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 
-from tests.workflow.project import Project
+from tests.workflow.project import Project, finished
 
 FIRST, SECOND = "results/lstm/train.time.csv", "results/lstm/inference.time.csv"
 # An inference long enough to be cut off, as long as a variable asks for it.
@@ -23,14 +21,9 @@ def infer(network, inputs):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_run_that_was_cut_off_goes_on(fresh: Project, number: signal.Signals) -> None:
     fresh.write("models/lstm.py", fresh.read("models/lstm.py") + SLOW)
-    words = [FIRST, SECOND, "--configfile", "tiny.yaml"]
-    environment = fresh.environment() | {"PYTHON_TEST_PAUSE": "60"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "snakemake", *words],
-        cwd=fresh.root, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-        # Whoever started the tests in the background has them ignore it.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )  # fmt: skip
+    fresh.variables = {"PYTHON_TEST_PAUSE": "60"}
+    process = fresh.begun(FIRST, SECOND, "--configfile", "tiny.yaml")
+    fresh.variables = {}
     log = fresh.root / "results/logs/lstm/inference.time.log"
     deadline = time.monotonic() + 60
     while not log.exists() and time.monotonic() < deadline:
@@ -38,7 +31,7 @@ def test_a_run_that_was_cut_off_goes_on(fresh: Project, number: signal.Signals) 
     assert log.exists() and process.poll() is None
     made = (fresh.root / FIRST).stat().st_mtime_ns
     os.killpg(process.pid, number)
-    assert process.wait(timeout=30) != 0
+    assert finished(process, 30)[0] != 0
     assert not (fresh.root / SECOND).exists()
     if number == signal.SIGKILL:
         fresh.snakemake("--unlock")

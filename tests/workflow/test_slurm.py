@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.workflow import loopback
-from tests.workflow.project import CHECKOUT, TINY, Project, copy
+from tests.workflow.batch import LONG, TARGET, a_failing_job_costs_nothing_else
+from tests.workflow.project import CHECKOUT, ONE_MODEL, Project, copy, finished
 
 pytestmark = pytest.mark.skipif(
     bool(loopback.missing()), reason=f"no Slurm here: {', '.join(loopback.missing())} missing"
@@ -22,9 +23,6 @@ pytestmark = pytest.mark.skipif(
 PROFILE = ["--configfile", "tiny.yaml", "--workflow-profile", "profiles/slurm"]
 # Sites may look less often; tests have no time for that.
 SOON = ["--slurm-init-seconds-before-status-checks", "3"]
-TARGET = "results/lstm/train.time.csv"
-# Steps for a job that is still there when something happens to it.
-LONG = ["--config", "time={window: 100000}", "samples=1000030"]
 
 
 @pytest.fixture(scope="module")
@@ -58,11 +56,7 @@ class Site(Project):
 
     def begun(self, *words: str) -> subprocess.Popen[str]:
         """Snakemake in the background, by the profile."""
-        return loopback.snakemake(self.root, self.environment(), *words, *PROFILE, *SOON)
-
-    def ended(self, *words: str, seconds: float = 240) -> tuple[int, str]:
-        """Exit code and output of snakemake by the profile."""
-        return finished(self.begun(*words), seconds)
+        return super().begun(*words, *PROFILE, *SOON)
 
     def running(self) -> str:
         """The id of the job that runs, once there is one."""
@@ -70,19 +64,9 @@ class Site(Project):
         return next(job for job, state in self.slurm.jobs().items() if state == "RUNNING")
 
 
-def finished(process: subprocess.Popen[str], seconds: float = 240) -> tuple[int, str]:
-    """Exit code and output; one that hangs is killed and fails the test."""
-    try:
-        output, _ = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        raise
-    return process.returncode, output
-
-
 @pytest.fixture
 def site(slurm: loopback.Slurm, tmp_path: Path) -> Iterator[Site]:
-    made = copy(tmp_path / "project", TINY.replace("models: [lstm, unet]", "models: [lstm]"))
+    made = copy(tmp_path / "project", ONE_MODEL)
     site = Site(made.root, slurm=slurm)
     yield site
     for job in slurm.jobs():
@@ -106,17 +90,7 @@ def test_everything_is_made_and_a_second_run_does_nothing(site: Site) -> None:
 
 
 def test_a_failing_job_costs_nothing_else(site: Site) -> None:
-    path = "models/lstm.py"
-    whole = site.read(path)
-    site.write(
-        path, whole.replace("def build(", "def build(shape):\n    raise RuntimeError('broken')\n\n\ndef unused(")
-    )
-    code, output = site.ended(TARGET, "results/srcnn/train.time.csv", "--config", "models=[lstm,srcnn]",
-                              "settings={srcnn: {size: 32, batch: 1}}")  # fmt: skip
-    assert code == 1, output
-    assert "lstm train failed with RuntimeError: broken" in site.read("results/logs/lstm/train.time.log")
-    assert site.files() == {f"srcnn/{name}" for name in ("train.time.csv", "train.time.csv.json", "weights.pt")}
-    site.write(path, whole)
+    a_failing_job_costs_nothing_else(site)
     code, output = site.ended(TARGET)
     assert code == 0, output
     assert len(re.findall(r"Submitted job|has been submitted", output)) == 1
@@ -203,7 +177,7 @@ def test_a_node_that_goes_down_and_comes_back(site: Site) -> None:
 
 def test_a_cell_spreads_over_nodes(tmp_path: Path) -> None:
     with started(2) as cluster:
-        made = copy(tmp_path / "project", TINY.replace("models: [lstm, unet]", "models: [lstm]"))
+        made = copy(tmp_path / "project", ONE_MODEL)
         # Both nodes are this machine, whose own name need not lead anywhere.
         site = Site(made.root, variables={"GLOO_SOCKET_IFNAME": "lo"}, slurm=cluster)
         far = ["--config", "variants={far: {nodes: 2, batch: 2}}"]
