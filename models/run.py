@@ -6,7 +6,6 @@ every step ran and every loss was finite; 2 that the input cannot be used; 3 a l
 
 import argparse
 import json
-import os
 import platform
 import resource
 import sys
@@ -79,7 +78,8 @@ def run(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
 
     from models.harness import distributed, interface, loop, recorders
 
-    torch.set_num_threads(cell["threads"] or max(len(os.sched_getaffinity(0)) // cell["gpus"], 1))
+    if cell["threads"]:
+        torch.set_num_threads(cell["threads"])
     rank, device = distributed.rank(cell), loop.device_of(cell)
     cuda = device.type == "cuda"
     model = interface.load(cell["module"])
@@ -102,6 +102,7 @@ def run(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     return {
         "device": torch.cuda.get_device_name(device) if cuda else f"CPU, {torch.get_num_threads()} threads",
         "device_type": device.type,
+        "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "cuda": torch.version.cuda if cuda else None,

@@ -35,8 +35,9 @@ def test_every_cell_runs(tmp_path: Path, name: str, phase: str) -> None:
 
 def test_the_same_seed_trains_to_the_same_loss(tmp_path: Path) -> None:
     words = ["lstm", "train", *TINY["lstm"], "window=3", "warmup=0", "device=cpu", "threads=1"]
-    losses = [facts_of(tmp_path, *words, f"seed={seed}")["loss"] for seed in (1, 1, 2)]
-    assert losses[0] == losses[1] != losses[2]
+    said = [facts_of(tmp_path, *words, f"seed={seed}") for seed in (1, 1, 2)]
+    losses = [facts["loss"] for facts in said]
+    assert losses[0] == losses[1] != losses[2] and said[0]["threads"] == 1
 
 
 def test_weights_go_from_training_to_inference(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -128,6 +129,8 @@ def test_sidecar_says_how_it_came_about(nsys_built: Project) -> None:
     assert facts["tool_version"].startswith("NVIDIA Nsight Systems version")
     assert facts["command"][:2] == ["nsys", "profile"]
     assert facts["steps"] == STEPS
+    # Without a GPU torch has all cores.
+    assert facts["threads"] == len(os.sched_getaffinity(0))
     assert "gpu" not in facts or facts["device_type"] == "cpu"
 
 
