@@ -107,6 +107,18 @@ def test_a_step_without_gpu_work_is_all_the_cpus(tmp_path: Path) -> None:
     assert idle(row) == {"input": 10, "host": 40} and row["launches"] == 0 and pd.isna(row["queue_depth"])
 
 
+def test_what_the_cpu_takes_without_waiting_for_a_busy_gpu(tmp_path: Path) -> None:
+    unit = nsys_steps.WAITS_NS
+    row = trace(
+        tmp_path,
+        [("step", 0, 10 * unit)],
+        # A launch; one that waits for room in the queue; a wait of which the GPU is busy for the first half.
+        [(LAUNCH, 0, unit // 2, 1), (LAUNCH, unit, 3 * unit, 2), (SYNCHRONIZE, 5 * unit, 9 * unit, 3)],
+        [(unit // 2, 3 * unit, 1), (3 * unit, 7 * unit, 2)],
+    )
+    assert row["host_ns"] == (10 - 2 - 2) * unit
+
+
 def test_a_recording(recording: Callable) -> None:
     (_, row), = nsys_steps.where_time_goes(recording("nsys/train.sqlite")).iterrows()  # fmt: skip
     assert row["launches"] == 475 and row["steps"] == 9
@@ -114,3 +126,5 @@ def test_a_recording(recording: Callable) -> None:
     assert sum(idle(row).values()) == pytest.approx(row["idle_ns"])
     # The GPU works a fifth of the time; Python and autograd take most of the rest.
     assert 0.15 < row["busy_ns"] / row["wall_ns"] < 0.25 and row["idle_host_ns"] > 0.5 * row["wall_ns"]
+    # So the CPU hardly ever waits for it.
+    assert 0.95 < row["host_ns"] / row["wall_ns"] <= 1

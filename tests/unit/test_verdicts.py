@@ -141,6 +141,19 @@ def test_what_kernels_are_bound_by(bound: str, efficiency: float, verdict: str, 
     assert (kernel["verdict"], kernel["function"], kernel["value"]) == (verdict, "f", pytest.approx(0.6))
 
 
+def test_shorter_kernels_gain_no_more_than_the_cpu_lets_through() -> None:
+    rows, roofs = kernel_rows(total_ns=[60.0, 40.0]), held([0.8, 0.4], ["simt", "dram"])
+    step = made({}).assign(host_ns=0.9e6)
+    table = verdicts.table(step, rows, roofs, {"fp32": 50.0, "tf32": 500.0}, {}, RULES)
+    assert table["gain"].tolist() == table["limit"].tolist() == pytest.approx([1 / 0.9] * 2)
+    assert table["next_step"].str.startswith(verdicts.LAUNCH_LESS + "use tensor cores").all()
+    for host, stretch in ((0.1e6, 1.0), (0.9e6, 3.0), (np.nan, 1.0)):
+        free = verdicts.table(
+            made({}, stretch).assign(host_ns=host), rows, roofs, {"fp32": 50.0, "tf32": 500.0}, {}, RULES
+        )
+        assert free["gain"].iloc[0] == pytest.approx(1 / (1 - 0.6 * 0.9)) and free["limit"].isna().all()
+
+
 def test_a_grid_smaller_than_the_gpu() -> None:
     rows = kernel_rows(total_ns=[50.0, 50.0], grid_x=[4, 40], function=["small", "large"])
     table = verdicts.table(made({}), rows, None, {}, {}, RULES)
@@ -185,3 +198,4 @@ def test_every_rule_says_what_to_do_and_where_that_is_from() -> None:
     for rule in RULES["rules"]:
         assert rule["share"] in known and rule["of"] in ("step", "kernels") and 0 < rule["at_least"] < 1
         assert rule["next"] and rule["source"]
+        assert rule["of"] == "step" or rule["launches"] in ("kept", "changed")

@@ -24,7 +24,7 @@ from workflow.scripts.lib.nsys_tables import PROCESS, opened, ranges_of
 CAUSES = ("input", "synchronisation", "latency", "launch", "host")
 COLUMNS = [
     "process", "steps", "wall_ns", "busy_ns", "kernel_ns", "copy_ns", "communication_ns", "overlap_ns", "idle_ns",
-    *(f"idle_{cause}_ns" for cause in CAUSES),
+    *(f"idle_{cause}_ns" for cause in CAUSES), "host_ns",
     "launches", "launch_call_ns", "launch_latency_ns", "queue_depth",
     *(f"cpu_{part}_ns" for part in PARTS),
 ]  # fmt: skip
@@ -35,6 +35,8 @@ LAUNCHING = ("cudaLaunch", "cuLaunch", "cudaGraphLaunch", "cuGraphLaunch",
 WAITING = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cuStreamSynchronize",
            "cuCtxSynchronize", "cuEventSynchronize")  # fmt: skip
 COMMUNICATION = "nccl"
+# A launch or copy that takes longer waits for room in the queue, or for the GPU to get to it; others take a tenth.
+WAITS_NS = 100_000
 ACTIVITIES = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
 
 
@@ -44,7 +46,8 @@ def where_time_goes(path: str | Path) -> pd.DataFrame:
     The window's first step is left out where there are more, because profilers start up in it. Time counts from when
     CPU and GPU were done with it, to when they were done with the last. `kernel_ns` is time in which a kernel ran,
     `copy_ns` in which there was nothing but copies, `overlap_ns` in which communication and other kernels ran side by
-    side. `launch_call_ns` and `launch_latency_ns` (from call to start, of launches that met an idle GPU) are medians,
+    side. `host_ns` is what the CPU took, less its waiting for a busy GPU: however fast the kernels, a step takes that long.
+    `launch_call_ns` and `launch_latency_ns` (from call to start, of launches that met an idle GPU) are medians,
     as is `queue_depth`, the launches that had not begun when one more was made. `cpu_` times are those of the ranges
     on the CPU.
 
@@ -108,8 +111,19 @@ def _row(process: int, ranges: pd.DataFrame, activity: pd.DataFrame, calls: pd.D
         "launches": len(kernels),
         **{f"cpu_{part}_ns": intervals.total(spans(in_window[in_window["name"] == part])) for part in PARTS},
     }
+    totals["host_ns"] = _host(first["start"], last["end"], activity, calls)
     per_step = {name: value / count for name, value in totals.items()}
     return {"process": process >> 24 & 0xFFFFFF, "steps": count, **per_step, **_queue(kernels)}
+
+
+def _host(start: int, end: int, activity: pd.DataFrame, calls: pd.DataFrame) -> int:
+    """Time from start to end in which the CPU did not wait for a GPU that had something to do."""
+    waits = calls["waits"] | (calls["launches"] & (calls["end"] - calls["start"] > WAITS_NS))
+    waiting, busy = (
+        intervals.union(frame[["start", "end"]].to_numpy(dtype=np.int64)) for frame in (calls[waits], activity)
+    )
+    waited = intervals.intersect(intervals.intersect(waiting, busy), np.array([[start, end]], dtype=np.int64))
+    return int(end - start) - intervals.total(waited)
 
 
 def _queue(kernels: pd.DataFrame) -> dict[str, float]:

@@ -39,7 +39,7 @@ def of_traces(paths: Iterable[Path], processes: int) -> pd.DataFrame:
         raise DataError(f"{processes} processes, but no trace of rank {', '.join(map(str, missing))}")
     table["exposed_ns"] = table["communication_ns"] - table["overlap_ns"]
     table["compute_ns"] = table["kernel_ns"] - table["exposed_ns"]
-    return table.sort_values("rank")[COLUMNS].reset_index(drop=True)
+    return table.astype({"steps": int}).sort_values("rank")[COLUMNS].reset_index(drop=True)
 
 
 def across_cells(tables: Iterable[tuple[Mapping[str, str], pd.DataFrame]]) -> pd.DataFrame:

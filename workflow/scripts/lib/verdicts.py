@@ -18,11 +18,12 @@ RULES_FILE = Path(__file__).parents[2] / "data" / "verdicts.yaml"
 ADVICE = 5
 COLUMNS = [
     *CELL, "level", "class", "function", "rank", "verdict", "metric", "value", "threshold", "evidence", "cured", "gain",
-    "next_step", "by", "source",
+    "limit", "next_step", "by", "source",
 ]  # fmt: skip
 NOTHING, UNDECIDED = "nothing stands out", "undecided"
 OURS, NCU = "profzoo", "ncu"
 KERNEL = ["class", "function"]
+LAUNCH_LESS = "launch less first, as the CPU would hold the step back: CUDA graphs, compile: true; then "
 # Causes of idleness that fewer or larger launches cure.
 LAUNCHING = ("latency", "launch", "host")
 
@@ -48,7 +49,8 @@ def table(
             given. peaks: rates by name, flop/s. advice: ncu's details pages, by cell.
         given: as `rules` has them.
 
-    A cell to which no rule applies has NOTHING, one whose evidence is below a floor UNDECIDED with the reason.
+    A cell to which no rule applies has NOTHING, one whose evidence is below a floor UNDECIDED with the reason. `limit`
+    is the gain at which the CPU, which launches as many kernels as before, holds the step back; no gain is above it.
     """
     rows: list[dict[str, Any]] = []
     for cell, step in steps.groupby(CELL, sort=False):
@@ -58,7 +60,7 @@ def table(
         traits = with_traits(launches, _of(roofline, cell), given["traits"], peaks)
         found = [
             *_of_step(where, given),
-            *_of_kernels(traits, where["busy_share"], given["rules"], "cell"),
+            *_of_kernels(traits, where, given, "cell"),
             *_uncounted(traits, given["floors"]["counted"]),
         ]
         # What cannot be told comes before what is worth less than it may be.
@@ -137,6 +139,18 @@ def amdahl(share: float, cured: float) -> float:
     return 1 / max(1 - share * cured, 1e-9)
 
 
+def host_limit(step: pd.Series, most: float) -> float:
+    """How many times as fast a step gets by shorter kernels, before it waits for the CPU all the time; at least 1.
+
+    Under nsys, which slows the CPU down, so that this errs on the low side. Infinite where it is not known: beyond so
+    many times the unprofiled step, or without `host_ns`.
+    """
+    host = step.get("host_ns")
+    if pd.isna(host) or not host or step["wall_ns"] / step["step_ns"] > most:
+        return float("inf")
+    return max(step["wall_ns"] / host, 1.0)
+
+
 def _of_step(step: pd.Series, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Verdicts on what the GPU waits for, as shares of the unprofiled step."""
     found = shares(step.to_frame().T.infer_objects()).iloc[0]
@@ -162,8 +176,8 @@ def _of_step(step: pd.Series, given: Mapping[str, Any]) -> Iterator[dict[str, An
 
 def _of_kernels(
     traits: pd.DataFrame,
-    busy: float,
-    given: list[Mapping[str, Any]],
+    step: pd.Series,
+    given: Mapping[str, Any],
     level: str,
     total: float | None = None,
     least: float | None = None,
@@ -172,8 +186,9 @@ def _of_kernels(
     total = traits["total_ns"].sum() if total is None else total
     if not total:
         return
+    busy, limit = step["busy_share"], host_limit(step, given["floors"]["stretch"])
     own = max(traits["total_ns"].sum() / total * busy, 1e-12)
-    for rule in given:
+    for rule in given["rules"]:
         column = f"{rule['share']}_ns"
         if rule["of"] != "kernels" or column not in traits:
             continue
@@ -190,17 +205,19 @@ def _of_kernels(
         row = _held(rule, share, cured, level, table)
         if least is not None:
             row["threshold"] = least * own
+        if rule["launches"] == "kept" and limit < row["gain"]:
+            row |= {"gain": limit, "limit": limit, "next_step": LAUNCH_LESS + row["next_step"]}
         yield row
 
 
 def _of_each(traits: pd.DataFrame, step: pd.Series, given: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Verdicts on each kernel that takes long enough, the largest gain first."""
-    total, busy = traits["total_ns"].sum(), step["busy_share"]
+    total = traits["total_ns"].sum()
     found: list[dict[str, Any]] = []
     for (kind, function), own in traits.groupby(KERNEL, sort=False):
-        if total and own["total_ns"].sum() / total * busy >= given["floors"]["kernel"]:
+        if total and own["total_ns"].sum() / total * step["busy_share"] >= given["floors"]["kernel"]:
             # A kernel has the trait that half of its time has.
-            rows = _of_kernels(own, busy, given["rules"], "kernel", total, least=0.5)
+            rows = _of_kernels(own, step, given, "kernel", total, least=0.5)
             found += ({"class": kind, "function": function, **row} for row in rows)
     return sorted(found, key=lambda row: -(row["gain"] or 0))
 
