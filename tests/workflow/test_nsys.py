@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import os
-import os
 import shutil
 import sqlite3
 import subprocess

@@ -46,10 +46,10 @@ def where_time_goes(path: str | Path) -> pd.DataFrame:
     The window's first step is left out where there are more, because profilers start up in it. Time counts from when
     CPU and GPU were done with it, to when they were done with the last. `kernel_ns` is time in which a kernel ran,
     `copy_ns` in which there was nothing but copies, `overlap_ns` in which communication and other kernels ran side by
-    side. `host_ns` is what the CPU took, less its waiting for a busy GPU: however fast the kernels, a step takes that long.
-    `launch_call_ns` and `launch_latency_ns` (from call to start, of launches that met an idle GPU) are medians,
-    as is `queue_depth`, the launches that had not begun when one more was made. `cpu_` times are those of the ranges
-    on the CPU.
+    side. `host_ns` is what the CPU took, less its waiting for a busy GPU: a step takes that long however fast the
+    kernels. `launch_call_ns` and `launch_latency_ns` (from call to start, of launches that met an idle GPU) are
+    medians, as is `queue_depth`, the launches that had not begun when one more was made. `cpu_` times are those of the
+    ranges on the CPU.
 
     Raises:
         DataError: the file is no export of nsys.
