@@ -43,6 +43,7 @@ def test_processes_are_held_against_their_own_cell(tmp_path: Path) -> None:
     table = ranks.across_cells(cells)
     assert table["model"].tolist() == ["a", "a", "b"]
     assert table["imbalance"].tolist()[:2] == [-0.25, 0.25] and table["exposed_share"].tolist() == [0.5, 0.3, 0]
+    assert table["waiting_ns"].tolist() == [20, 0, 0]
     assert table["overlap_share"].tolist()[:2] == pytest.approx([1 / 6, 1 / 4])
     # Without kernels, as on a CPU, nothing is known.
     assert table.loc[2, ["imbalance", "overlap_share"]].isna().all()
