@@ -20,7 +20,8 @@ def draw(steps: pd.DataFrame) -> Figure:
     figure, axis = plt.subplots(figsize=(9, 6))
     plots.by_phase(axis, steps, steps["launches"], waiting, size=36)
     axis.set_xscale("log")
-    axis.set_ylim(bottom=0)
+    # Room for points that lie on the axis.
+    axis.set_ylim(bottom=-1)
     axis.set_xlabel("Kernel launches a step")
     axis.set_ylabel("Step in which the GPU waits for launches (%)")
     names = steps["model"] + " " + steps["phase"]

@@ -19,7 +19,9 @@ def draw(agreement: pd.DataFrame) -> Figure:
             axis.scatter(agreement[column], cells, marker=marker, s=50, color=colour, label=tool, zorder=3)
     axis.axvline(1, color="#444444", linewidth=1, linestyle="--")
     plots.rows(axis, len(cells))
-    axis.set_xlim(left=min(0.8, axis.get_xlim()[0]))
+    axis.set_xscale("log", base=2)
+    axis.xaxis.set_major_formatter("{x:g}")
+    axis.set_xlim(min(0.5, axis.get_xlim()[0]), max(4, axis.get_xlim()[1]))
     axis.set_xlabel("Time of a step under the profiler / without (1 = no slowdown)")
     if axis.get_legend_handles_labels()[0]:
         axis.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, frameon=False)

@@ -24,8 +24,9 @@ def draw(kernels: pd.DataFrame) -> Figure:
         annot=shares.map(lambda share: f"{share:.0f}" if share >= 5 else ""), fmt="", annot_kws={"fontsize": 7},
         linewidths=0.5,
         figsize=(9, plots.height(len(shares)) + 1.5), dendrogram_ratio=(0.12, 0.06), cbar_pos=(0.02, 0.95, 0.02, 0.04),
-        cbar_kws={"label": "%"}, yticklabels=True, xticklabels=True,
+        yticklabels=True, xticklabels=True,
     )  # fmt: skip
+    grid.ax_cbar.set_title("%", fontsize=8)
     grid.ax_heatmap.set(xlabel="GPU time by class of kernel (%)", ylabel="")
     grid.ax_heatmap.tick_params(axis="y", labelsize=8, rotation=0)
     return grid.figure
