@@ -97,7 +97,7 @@ def test_ranges_on_the_gpu_and_on_the_cpu() -> None:
 
 def baseline(*cells: dict) -> pd.DataFrame:
     """A table of cells with what agreement reads."""
-    return pd.DataFrame([{**cell, "step_ns": 100.0} for cell in cells])
+    return pd.DataFrame([{**cell, "step_ns": 100.0, "step_median_ns": 90.0} for cell in cells])
 
 
 def test_agreement_of_three_tools() -> None:

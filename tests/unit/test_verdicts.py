@@ -121,6 +121,13 @@ def test_causes_that_the_profiler_stretched_are_not_told() -> None:
     assert "idles 50% of the step, but nsys stretches it 3.0 times" in table["next_step"].iloc[0]
 
 
+def test_causes_of_steps_that_were_disturbed_are_not_told() -> None:
+    step = made({"idle_input": 0.5}).assign(step_median_ns=0.5e6)
+    table = verdicts.table(step, kernel_rows(total_ns=[1.0]), None, {}, {}, RULES)
+    assert table["verdict"].tolist() == [verdicts.UNDECIDED] and table["value"].tolist() == [2]
+    assert "without a profiler its mean is 2.0 times its median" in table["next_step"].iloc[0]
+
+
 @pytest.mark.parametrize(
     ("bound", "efficiency", "verdict", "cured"),
     [

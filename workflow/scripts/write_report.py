@@ -28,6 +28,7 @@ CELL_COLUMNS = {
     "batch": ("batch", "{:,.0f}".format),
     "parameters": ("parameters", "{:,.0f}".format),
     "step": ("step_ns", lambda ns: duration(ns)),
+    "median": ("step_median_ns", lambda ns: duration(ns)),
     "samples/s": ("items_per_s", "{:,.1f}".format),
     "GPU busy": ("busy_share", "{:.0%}".format),
     "launches": ("launches", "{:,.0f}".format),

@@ -125,15 +125,16 @@ def steps(baseline: pd.DataFrame, traced: Iterable[tuple[Mapping[str, str], pd.D
     """A row a cell and process that nsys saw: where a step's time goes, as lib/nsys_steps.py says.
 
     baseline: the table of cells; traced: cell, rows of its nsys-steps.csv. `busy_share` is the GPU's busy time in the
-    unprofiled step, `nsys_busy_share` in that under nsys, which takes longer.
+    unprofiled step, `nsys_busy_share` in that under nsys, which takes longer. Mean and median step are the baseline's.
     """
+    unprofiled = ["step_ns", "step_median_ns"]
+    leading = [*CELL, "process", "steps", *unprofiled, "busy_share", "nsys_busy_share"]
     frames = [rows.assign(**cell) for cell, rows in traced]
     if not frames:
-        return pd.DataFrame(columns=[*CELL, "process", "steps", "step_ns", "busy_share", "nsys_busy_share"])
-    table = pd.concat(frames, ignore_index=True).merge(baseline[[*CELL, "step_ns"]], on=CELL, how="left")
+        return pd.DataFrame(columns=leading)
+    table = pd.concat(frames, ignore_index=True).merge(baseline[[*CELL, *unprofiled]], on=CELL, how="left")
     table["busy_share"] = (table["busy_ns"] / table["step_ns"]).clip(upper=1)
     table["nsys_busy_share"] = table["busy_ns"] / table["wall_ns"]
-    leading = [*CELL, "process", "steps", "step_ns", "busy_share", "nsys_busy_share"]
     return table[[*leading, *(name for name in table.columns if name not in leading)]]
 
 

@@ -156,22 +156,35 @@ def _of_step(step: pd.Series, given: Mapping[str, Any]) -> Iterator[dict[str, An
     found = shares(step.to_frame().T.infer_objects()).iloc[0]
     idle = 1 - step["busy_share"]
     found["idle_launching"] = sum(found[f"idle_{cause}"] for cause in LAUNCHING)
-    stretch = step["wall_ns"] / step["step_ns"]
     here = [rule for rule in given["rules"] if rule["of"] == "step"]
     evidence = f"steps.csv: process {step['process']:.0f}"
-    if stretch > given["floors"]["stretch"]:
+    doubts = (doubt for doubt in _doubts(step) if doubt[1] > given["floors"][doubt[2]])
+    for metric, value, floor, why, advice in doubts:
         if idle >= min(rule["at_least"] for rule in here):
             yield {
-                "level": "cell", "verdict": UNDECIDED, "metric": "step under nsys / unprofiled", "value": stretch,
-                "threshold": given["floors"]["stretch"], "evidence": evidence, "gain": None,
-                "potential": amdahl(idle, 1),
-                "next_step": f"the GPU idles {idle:.0%} of the step, but nsys stretches it {stretch:.1f} times, so "
-                "what it waits for is not told: raise nsys.window, or quiet the machine",
+                "level": "cell", "verdict": UNDECIDED, "metric": metric, "value": value,
+                "threshold": given["floors"][floor], "evidence": evidence, "gain": None, "potential": amdahl(idle, 1),
+                "next_step": f"the GPU idles {idle:.0%} of the step, but {why}, so what it waits for is not told: "
+                f"{advice}",
             }  # fmt: skip
         return
     for rule in here:
         if found[rule["share"]] >= rule["at_least"]:
             yield _held(rule, found[rule["share"]], rule["cured"], "cell", evidence)
+
+
+def _doubts(step: pd.Series) -> Iterator[tuple[str, float, str, str, str]]:
+    """What may make a step's idle time another's doing: metric, value, its floor, and in words why and what to do."""
+    stretch, unsteady = step["wall_ns"] / step["step_ns"], step["step_ns"] / step.get("step_median_ns", float("nan"))
+    yield (
+        "step under nsys / unprofiled", stretch, "stretch", f"nsys stretches it {stretch:.1f} times",
+        "raise nsys.window, or quiet the machine",
+    )  # fmt: skip
+    yield (
+        "unprofiled step, mean / median", unsteady, "steady",
+        f"without a profiler its mean is {unsteady:.1f} times its median",
+        "quiet the machine and measure again; data that comes in bursts looks the same",
+    )  # fmt: skip
 
 
 def _of_kernels(
