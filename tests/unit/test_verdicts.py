@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from models import run
 from tests.conftest import DATA
 from workflow.scripts.lib import verdicts
 
@@ -206,3 +207,13 @@ def test_every_rule_says_what_to_do_and_where_that_is_from() -> None:
         assert rule["share"] in known and rule["of"] in ("step", "kernels") and 0 < rule["at_least"] < 1
         assert rule["next"] and rule["source"]
         assert rule["of"] == "step" or rule["launches"] in ("kept", "changed")
+
+
+def test_settings_that_follow_advice_are_settings_of_a_cell() -> None:
+    table = verdicts.table(made({"idle_input": 0.3}), kernel_rows(total_ns=[1.0]), None, {}, {}, RULES)
+    assert table["settings"].tolist() == ["workers=4 pin_memory=true"]
+    tried = [rule["settings"].split() for rule in RULES["rules"] if "settings" in rule]
+    assert len(tried) == 5
+    untouched = run.resolve("vgg16", "train", "time", [])
+    for words in tried:
+        assert run.resolve("vgg16", "train", "time", words) != untouched

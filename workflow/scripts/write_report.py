@@ -160,6 +160,7 @@ def advice(verdicts: pd.DataFrame) -> list[dict[str, str]]:
             else f"{row.value:.2f}",
             "gain": shown(row.gain, "{:.2f}×".format),
             "next": row.next_step,
+            "settings": "" if row.level == "kernel" or pd.isna(row.settings) else row.settings,
             "by": row.by,
             "source": shown(row.source, str),
         }

@@ -18,7 +18,7 @@ RULES_FILE = Path(__file__).parents[2] / "data" / "verdicts.yaml"
 ADVICE = 5
 COLUMNS = [
     *CELL, "level", "class", "function", "rank", "verdict", "metric", "value", "threshold", "evidence", "cured", "gain",
-    "limit", "next_step", "by", "source",
+    "limit", "next_step", "settings", "by", "source",
 ]  # fmt: skip
 NOTHING, UNDECIDED = "nothing stands out", "undecided"
 OURS, NCU = "profzoo", "ncu"
@@ -51,6 +51,7 @@ def table(
 
     A cell to which no rule applies has NOTHING, one whose evidence is below a floor UNDECIDED with the reason. `limit`
     is the gain at which the CPU, which launches as many kernels as before, holds the step back; no gain is above it.
+    `settings`, in the words of models.run, follow the advice at once.
     """
     rows: list[dict[str, Any]] = []
     for cell, step in steps.groupby(CELL, sort=False):
@@ -239,7 +240,8 @@ def _held(rule: Mapping[str, Any], share: float, cured: float | None, level: str
     return {
         "level": level, "verdict": rule["verdict"], "metric": f"share of the step: {rule['share']}", "value": share,
         "threshold": rule["at_least"], "evidence": evidence, "cured": cured,
-        "gain": 1.0 if cured is None else amdahl(share, cured), "next_step": rule["next"], "source": rule["source"],
+        "gain": 1.0 if cured is None else amdahl(share, cured), "next_step": rule["next"],
+        "settings": rule.get("settings"), "source": rule["source"],
     }  # fmt: skip
 
 
