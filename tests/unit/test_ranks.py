@@ -1,4 +1,4 @@
-"""lib/ranks and first_rank: what the processes of a cell on several GPUs did, by their traces."""
+"""lib/ranks and profile_ranks: what the processes of a cell on several GPUs did, by their traces."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from tests.unit.test_nsys_steps import trace
-from workflow.scripts import first_rank
+from workflow.scripts import profile_ranks
 from workflow.scripts.lib import ranks
 from workflow.scripts.lib.files import DataError
 
@@ -53,6 +53,13 @@ def test_without_cells_the_table_is_empty() -> None:
     assert ranks.across_cells([]).empty
 
 
-@pytest.mark.parametrize(("rank", "runs"), [(0, ["ncu", "-x", "python", "p"]), (1, ["python", "p"])])
-def test_the_first_process_alone_is_profiled(rank: int, runs: list[str]) -> None:
-    assert first_rank.words(["ncu", "-x", "--", "python", "p"], rank) == runs
+@pytest.mark.parametrize(
+    ("which", "rank", "runs"),
+    [
+        ("first", 0, ["ncu", "-x", "python", "p"]),
+        ("first", 1, ["python", "p"]),
+        ("all", 1, ["ncu", "-x", "python", "p"]),
+    ],
+)
+def test_the_first_process_is_profiled_or_all(which: str, rank: int, runs: list[str]) -> None:
+    assert profile_ranks.words(which, ["ncu", "-x", "--", "python", "p"], rank) == runs

@@ -149,3 +149,22 @@ def test_standin_is_strict(words: list[str], message: str) -> None:
     run = subprocess.run([STANDINS / "ncu", *words], capture_output=True, text=True, check=False)
     assert run.returncode == 2
     assert message in run.stdout
+
+
+def test_each_process_of_a_cell_on_several_gpus_is_profiled(fresh: Project) -> None:
+    gpus = [f"GPU-00000000-0000-0000-0000-00000000000{number}" for number in (0, 1)]
+    fresh.path, fresh.variables = (STANDINS,), {"STANDIN_GPUS": "2", "CUDA_VISIBLE_DEVICES": ",".join(gpus)}
+    cell, name = "results/lstm@ddp/train", "ncu-ranks.roofline.csv"
+    chosen = ["device=auto", "variants={ddp: {gpus: 2, batch: 2}}"]
+    fresh.snakemake(f"{cell}.{name}", "--resources", "gpu=2", "--config", *chosen)
+    rows = list(csv.DictReader(io.StringIO(fresh.read(f"{cell}.{name}"))))
+    facts = json.loads(fresh.read(f"{cell}.roofline.ncu-ranks.json"))
+    assert {(row["host"], row["rank"]) for row in rows} == {(facts["host"], "0"), (facts["host"], "1")}
+    each = [[configuration(row) for row in rows if row["rank"] == rank] for rank in "01"]
+    assert each[0] == each[1] and len(each[0]) == len(set(each[0])) == 186
+    reports = {path.name for path in (fresh.root / f"{cell}.roofline.ncu-ranks").iterdir() if path.suffix == ".ncu-rep"}
+    assert reports == {f"{facts['host']}.{rank}.ncu-rep" for rank in (0, 1)}
+    # NCCL's kernels wait for the other process, so that none is replayed.
+    assert "regex:^(?!.*nccl)" in facts["command"] and facts["plan"]["configurations"] == 186
+    fresh.snakemake("clean", "--config", *chosen)
+    assert not (fresh.root / cell).parent.exists()

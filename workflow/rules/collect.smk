@@ -107,7 +107,7 @@ rule profile_ncu:
     resources:
         **on_gpus(),
     params:
-        launcher=lambda wildcards: [*launcher()(wildcards), *FIRST_RANK] if spread(wildcards) else [],
+        launcher=lambda wildcards: [*launcher()(wildcards), *PROFILE_RANKS, "first"] if spread(wildcards) else [],
         options=lambda wildcards: checked(ncu.options, ncu_settings(wildcards), wildcards.set),
         end=lambda wildcards: ["--"] if spread(wildcards) else [],
         planned=planned_options,
@@ -120,6 +120,39 @@ rule profile_ncu:
         " --expect {output.report:q} {params.plan:q} --"
         " {params.launcher:q} ncu {params.options:q} --export {output.report:q} {params.end:q}"
         " python -m models.run {params.cell:q} {params.load:q} --facts {output.sidecar:q}"
+
+
+rule profile_ncu_ranks:
+    """Profile each process of a cell of several GPUs, one section set, into a report named by host and rank."""
+    input:
+        sources,
+        plan=ancient(plan),
+    output:
+        ranks=directory("<results>/{model}/{phase}.{set}.ncu-ranks"),
+        sidecar="<results>/{model}/{phase}.{set}.ncu-ranks.json",
+    log:
+        "<logs>/{model}/{phase}.{set}.ncu-ranks.log",
+    benchmark:
+        "<benchmarks>/{model}/{phase}.{set}.ncu-ranks.tsv"
+    wildcard_constraints:
+        model=any_of(SPREAD) or "no_cell",
+        phase="train",
+    priority: 3
+    resources:
+        **on_gpus(),
+    params:
+        launcher=lambda wildcards: [*launcher()(wildcards), *PROFILE_RANKS, "all"],
+        options=lambda wildcards: checked(ncu.options, ncu_settings(wildcards), wildcards.set),
+        planned=planned_options,
+        cell=cell_words("ncu"),
+        job=job_text("ncu"),
+        plan=lambda wildcards, input: ["--plan", str(input.plan)] if input.plan else [],
+    shell:
+        "rm -rf {output.ranks:q} && mkdir {output.ranks:q}"
+        " && python -m workflow.scripts.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
+        " {params.plan:q} --"
+        " {params.launcher:q} ncu {params.options:q} --export {output.ranks:q}/%h.%q{{RANK}} --"
+        " python -m models.run {params.cell:q} --facts {output.sidecar:q}"
 
 
 rule profile_nsys:

@@ -110,8 +110,8 @@ def on_gpus(phase=None):
     }
 
 
-# ncu profiles the first process of a cell alone. It cannot replay NCCL's kernels, which wait for the other processes.
-FIRST_RANK = ["python", "-m", "workflow.scripts.first_rank"]
+# ncu profiles the first process of a cell alone, or each. It cannot replay NCCL's kernels, which wait for other processes.
+PROFILE_RANKS = ["python", "-m", "workflow.scripts.profile_ranks"]
 NOT_NCCL = "^(?!.*nccl)"
 
 
@@ -267,7 +267,8 @@ def exports():
 def made():
     """The files there are that a rule of this workflow makes, by the patterns of its outputs, logs and benchmarks."""
     patterns = [str(file) for rule in workflow.rules for file in (*rule.output, *rule.log, rule.benchmark) if file]
-    patterns += [f"{RESULTS}/{{model}}/{{phase}}.{files}" for files in ("nsys/{report}.csv", "nsys-ranks/{rank}")]
+    in_folders = ("nsys/{report}.csv", "nsys-ranks/{rank}", "{set}.ncu-ranks/{rank}")
+    patterns += [f"{RESULTS}/{{model}}/{{phase}}.{files}" for files in in_folders]
     matchers = [re.compile(regex_from_filepattern(pattern)) for pattern in dict.fromkeys(patterns)]
     found = (str(path) for path in Path(RESULTS).rglob("*") if path.is_file())
     return sorted(path for path in found if any(matcher.fullmatch(path) for matcher in matchers))

@@ -38,6 +38,41 @@ rule export_ncu:
         "../scripts/export_ncu.py"
 
 
+rule print_ncu_ranks:
+    """Print the raw pages of each process's report, as of one report."""
+    input:
+        "<results>/{model}/{phase}.{set}.ncu-ranks",
+    output:
+        temp(directory("<results>/{model}/{phase}.{set}.ncu-ranks-pages")),
+    log:
+        "<logs>/{model}/{phase}.{set}.ncu-ranks.print.log",
+    shell:
+        "(mkdir -p {output:q} && for report in {input:q}/*.ncu-rep; do"
+        ' page={output:q}/"$(basename "$report" .ncu-rep)";'
+        ' ncu --import "$report" --page raw --csv --print-units base --print-kernel-base mangled > "$page".mangled.csv'
+        ' && ncu --import "$report" --page raw --csv --print-units base --print-kernel-base demangled'
+        ' --metrics gpu__time_duration.sum > "$page".demangled.csv || exit 1; done) 2> {log:q}'
+
+
+rule export_ncu_ranks:
+    """Export a section set's launches in each process of a cell of several GPUs."""
+    input:
+        source("export_ncu.py"),
+        source("lib/ncu_tables.py"),
+        source("lib/planning.py"),
+        pages="<results>/{model}/{phase}.{set}.ncu-ranks-pages",
+        sidecar="<results>/{model}/{phase}.{set}.ncu-ranks.json",
+        census=census,
+    output:
+        csv="<results>/{model}/{phase}.ncu-ranks.{set}.csv",
+    log:
+        "<logs>/{model}/{phase}.{set}.ncu-ranks.export.log",
+    params:
+        launches=profiled,
+    script:
+        "../scripts/export_ncu_ranks.py"
+
+
 rule select_ncu:
     """Put the configured default section set under the name that needs no set."""
     input:

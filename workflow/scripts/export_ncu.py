@@ -1,6 +1,7 @@
 """Exports a section set of an ncu report to a tidy CSV, with its units in the sidecar."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -13,6 +14,36 @@ OTHER_CHOICES = (
 )
 
 
+def tabulate(
+    pages: Sequence[str], facts: Mapping[str, Any], census: str | None, launches: str | int
+) -> tuple[pd.DataFrame, dict[str, str], list[str]]:
+    """What was profiled as a table, its units, and in words the kernels that the census lacks.
+
+    pages: raw, by mangled and by demangled names. facts: the report's sidecar. census: CSV of all launches of the
+    window, if these are not in the report itself. launches: those that were profiled, `distinct`, `all` or the first N,
+    or `ranges`.
+    """
+    raw, units = ncu_tables.read_raw(pages[0])
+    if launches == "ranges":
+        return *ncu_tables.tidy_ranges(raw, units), []
+    names, _ = ncu_tables.read_raw(pages[1])
+    window = pd.read_csv(census) if census else None
+    counts = None if window is None else ncu_tables.configuration_counts(window)
+    table, kept = ncu_tables.tidy(raw, units, names, counts)
+    other = [] if window is None else ncu_tables.other_choices(table, window)
+    if window is None and launches != "all":
+        table["launches"] = pd.NA
+    if launches == "distinct":
+        # What a budget pays for may hold a configuration twice.
+        table = table.drop_duplicates(ncu_tables.CONFIGURATION, ignore_index=True)
+        if window is not None:
+            chosen = planning.profiled(window, facts.get("plan", {}).get("options", []))
+            typical = ncu_tables.typicality(table, window, chosen)
+            where = table.columns.get_loc("launches") + 1
+            table = pd.concat([table.iloc[:, :where], typical, table.iloc[:, where:]], axis=1)
+    return table, kept, other
+
+
 def main(
     pages: Sequence[str],
     report_sidecar: str,
@@ -23,34 +54,13 @@ def main(
     sidecar: str,
     say: Callable[[str], object] = print,
 ) -> None:
-    """Read the printed pages, write the CSV and its sidecar.
+    """Write the CSV of what was profiled, and its sidecar.
 
-    pages: raw, by mangled and by demangled names. census: CSV of all launches of the window, if these are not in the
-    report itself. launches: those that were profiled, `distinct`, `all` or the first N, or `ranges`. metrics: those
-    asked for; ncu leaves out without a word what the GPU does not have, which the sidecar names, as it does kernels
-    that the census lacks.
+    pages, census, launches: as of tabulate. metrics: those asked for; ncu leaves out without a word what the GPU does
+    not have, which the sidecar names, as it does kernels that the census lacks.
     """
-    raw, units = ncu_tables.read_raw(pages[0])
-    facts, other = read_json(report_sidecar), list[str]()
-    if launches == "ranges":
-        table, kept = ncu_tables.tidy_ranges(raw, units)
-    else:
-        names, _ = ncu_tables.read_raw(pages[1])
-        window = pd.read_csv(census) if census else None
-        counts = None if window is None else ncu_tables.configuration_counts(window)
-        table, kept = ncu_tables.tidy(raw, units, names, counts)
-        if window is not None:
-            other = ncu_tables.other_choices(table, window)
-        elif launches != "all":
-            table["launches"] = pd.NA
-        if launches == "distinct":
-            # What a budget pays for may hold a configuration twice.
-            table = table.drop_duplicates(ncu_tables.CONFIGURATION, ignore_index=True)
-            if window is not None:
-                chosen = planning.profiled(window, facts.get("plan", {}).get("options", []))
-                typical = ncu_tables.typicality(table, window, chosen)
-                where = table.columns.get_loc("launches") + 1
-                table = pd.concat([table.iloc[:, :where], typical, table.iloc[:, where:]], axis=1)
+    facts = read_json(report_sidecar)
+    table, kept, other = tabulate(pages, facts, census, launches)
     if other:
         say(f"{csv}: {OTHER_CHOICES}: {'; '.join(other)}")
     write_csv(table, csv)

@@ -118,6 +118,7 @@ def check_targets(words: Sequence[str], results: str, config: Mapping[str, Any])
             "nsys",
             "nsys-steps",
             "nsys-ranks",
+            "ncu-ranks",
             "ranks",
             "coverage",
             "kernels",
