@@ -190,5 +190,8 @@ def test_every_process_of_a_cell_on_several_gpus_is_traced(nsys_built: Project) 
     traces = {path.name for path in (nsys_built.root / f"{cell}.nsys-ranks").iterdir() if not path.name.startswith(".")}
     assert traces == {f"{host}.{rank}.{end}" for rank in (0, 1) for end in ("nsys-rep", "sqlite")}
     assert nsys_built.dry(table, "--config", *chosen) == []
+    nsys_built.snakemake("-j1", "report", "--config", *chosen)
+    page = nsys_built.read("results/report.html")
+    assert "Its processes, a GPU each:" in page and page.count(f'<td class="text">{host}</td>') == 2
     nsys_built.snakemake("clean", "--config", *chosen)
     assert not (nsys_built.root / "results" / "lstm@ddp").exists()

@@ -250,6 +250,11 @@ def drawn():
     return collect("<results>/figures/{name}.svg", name=names)
 
 
+def compared_ranks():
+    """The table of the processes of cells on several GPUs, where such are chosen and traced."""
+    return ["<results>/tables/ranks.csv"] if SPREAD_SELECTED and "nsys" in TOOLS else []
+
+
 def exports():
     """What is exported for every selected cell under every chosen tool."""
     cell = "<results>/{model}/{phase}"
@@ -258,8 +263,7 @@ def exports():
         "nsys": [f"{cell}.nsys.csv", *(f"{cell}.nsys/{report}.csv" for report in config["nsys"]["reports"])],
         "torch": [f"{cell}.torch.csv", f"{cell}.trace.json.gz"],
     }
-    ranks = ["<results>/tables/ranks.csv"] if SPREAD_SELECTED and "nsys" in TOOLS else []
-    return ranks + [
+    return compared_ranks() + [
         path for pattern in [f"{cell}.time.csv", *sum((files[t] for t in TOOLS), [])] for path in cells(pattern)
     ]
 

@@ -243,6 +243,7 @@ rule write_report:
         activity="<results>/tables/activity.csv",
         steps="<results>/tables/steps.csv",
         verdicts="<results>/tables/verdicts.csv",
+        ranks=compared_ranks(),
         sidecars=cells("<results>/{model}/{phase}.time.csv.json"),
         figures=drawn(),
     output:

@@ -36,6 +36,17 @@ CELL_COLUMNS = {
     "loss": ("loss", "{:.4f}".format),
 }
 TEXTS = ("model", "phase", "verdict")
+# Of a cell on several GPUs, a row a process.
+PROCESS_COLUMNS = {
+    "host": ("host", str),
+    "rank": ("rank", "{:.0f}".format),
+    "step under nsys": ("wall_ns", duration),
+    "computing": ("compute_ns", duration),
+    "communicating": ("communication_ns", duration),
+    "of it waiting": ("waiting_ns", duration),
+    "beside computing": ("overlap_share", "{:.0%}".format),
+    "imbalance": ("imbalance", "{:+.1%}".format),
+}
 
 
 def agreement_format(column: str) -> Any:
@@ -73,6 +84,7 @@ def render(
     activity: pd.DataFrame,
     steps: pd.DataFrame,
     verdicts: pd.DataFrame,
+    ranks: pd.DataFrame,
     figures: Sequence[str],
     results: Path,
     tools: Sequence[str],
@@ -109,7 +121,8 @@ def render(
         else [],
         agreement_texts=[index for index, name in enumerate(agreement) if name in (*CELL, "flag", "cause")],
         agreement_columns=[column.replace("_", " ").removesuffix(" ns") for column in agreement],
-        details=[detail(row, activity, steps, verdicts, results) for _, row in cells.iterrows()],
+        process_columns=list(PROCESS_COLUMNS),
+        details=[detail(row, activity, steps, verdicts, ranks, results) for _, row in cells.iterrows()],
     )
 
 
@@ -168,10 +181,20 @@ def advice(verdicts: pd.DataFrame) -> list[dict[str, str]]:
     ]
 
 
+def processes(ranks: pd.DataFrame) -> list[list[str]]:
+    """The processes of a cell on several GPUs, each as the fields of PROCESS_COLUMNS."""
+    return [[shown(row[name], form) for name, form in PROCESS_COLUMNS.values()] for _, row in ranks.iterrows()]
+
+
 def detail(
-    row: pd.Series, activity: pd.DataFrame, steps: pd.DataFrame, verdicts: pd.DataFrame, results: Path
+    row: pd.Series,
+    activity: pd.DataFrame,
+    steps: pd.DataFrame,
+    verdicts: pd.DataFrame,
+    ranks: pd.DataFrame,
+    results: Path,
 ) -> dict[str, Any]:
-    """A cell's section: verdicts, where its step goes, its largest kernels by one tool, and its files."""
+    """A cell's section: verdicts, where its step goes, its processes, its largest kernels by one tool, its files."""
     mine = of_cell(activity, row)
     by_trace = mine[mine["tool"] != "ncu"]
     chosen = (preferred(by_trace) if len(by_trace) else mine).head(TOP)
@@ -188,6 +211,7 @@ def detail(
         "step": duration(row["step_ns"]),
         "strip": strip(of_cell(steps, row)),
         "advice": advice(of_cell(verdicts, row)),
+        "processes": processes(of_cell(ranks, row)),
         "kind": chosen["kind"].iloc[0] if len(chosen) else "",
         "tool": chosen["tool"].iloc[0] if len(chosen) else "",
         "kernels": [
@@ -209,6 +233,8 @@ if "snakemake" in globals():
     snakemake = globals()["snakemake"]
     with reported(snakemake.log[0]):
         tables = {name: pd.read_csv(snakemake.input[name], low_memory=False) for name in TABLES}
+        compared = snakemake.input.get("ranks")
+        tables["ranks"] = pd.read_csv(compared[0]) if compared else pd.DataFrame(columns=CELL)
         svgs = snakemake.input.figures
         html = render(
             **tables,
