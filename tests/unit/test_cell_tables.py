@@ -125,3 +125,16 @@ def test_agreement_of_a_cpu_has_no_launches() -> None:
     kernels = cell_tables.activity([("torch", CELL, TORCH, facts(3, "cpu"))])
     table = cell_tables.agreement(baseline(CELL), kernels, [("torch", CELL, 150.0)])
     assert table["gpu_ns_spread"].isna().all() and table["torch_slowdown"].tolist() == [1.5]
+
+
+def test_waiting_for_other_processes_is_no_work_of_the_gpu() -> None:
+    spread, alone = {"model": "a@two", "phase": "train"}, {"model": "a", "phase": "train"}
+    row = pd.DataFrame(
+        {"process": 1, "steps": 9, "wall_ns": 200.0, "busy_ns": 90.0, "communication_ns": 50.0, "overlap_ns": 20.0},
+        index=[0],
+    )
+    ranks = pd.DataFrame([{**spread, "rank": rank, "waiting_ns": waiting} for rank, waiting in ((1, 0.0), (0, 40.0))])
+    table = cell_tables.steps(baseline(alone, spread), [(alone, row), (spread, row)], ranks)
+    # Of 40 ns no more than the 30 in which there was nothing beside.
+    assert table["waiting_ns"].tolist() == [0, 30] and table["busy_share"].tolist() == [0.9, 0.6]
+    assert cell_tables.steps(baseline(alone), [(alone, row)])["waiting_ns"].tolist() == [0]

@@ -116,6 +116,14 @@ def test_communication_that_is_overlapped_does_not_count() -> None:
     assert table["verdict"].tolist() == [verdicts.NOTHING]
 
 
+def test_waiting_for_other_processes_is_no_communication() -> None:
+    step = made({"communication": 0.6, "waiting": 0.4}).assign(busy_share=0.6)
+    shares = verdicts.shares(step).iloc[0]
+    assert shares["communication"] == pytest.approx(0.2) and shares["busy"] == pytest.approx(0.4)
+    table = verdicts.table(step, kernel_rows(total_ns=[1.0]), None, {}, {}, RULES)
+    assert table["verdict"].tolist() == ["communication-bound"] and table["gain"].iloc[0] == pytest.approx(1 / 0.8)
+
+
 def test_causes_that_the_profiler_stretched_are_not_told() -> None:
     table = verdicts.table(made({"idle_input": 0.5}, stretch=3), kernel_rows(total_ns=[1.0]), None, {}, {}, RULES)
     assert table["verdict"].tolist() == [verdicts.UNDECIDED] and table["gain"].isna().all()

@@ -222,7 +222,7 @@ def tabulated():
         files |= {key: cells(f"<results>/{{model}}/{pattern}") for key, pattern in patterns[tool].items()}
     if {"ncu", "nsys"} <= set(TOOLS) and not ncu.ranged(config["ncu"], config["ncu"]["set"]):
         files["coverage"] = cells(f"<results>/{{model}}/{{phase}}.ncu.{config['ncu']['set']}.coverage.csv")
-    return files
+    return files | {"ranks": compared_ranks()}
 
 
 def judged():

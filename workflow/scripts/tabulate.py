@@ -40,7 +40,9 @@ def main(inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, str]) -> Non
     write_csv(activity, outputs["activity"])
     write_csv(cell_tables.kernels(read_cells(inputs.get("kernels", []))), outputs["kernels"])
     write_csv(cell_tables.ranges(traced), outputs["ranges"])
-    write_csv(cell_tables.steps(cells, read_cells(inputs.get("nsys_steps", []))), outputs["steps"])
+    ranks = [pd.read_csv(path) for path in inputs.get("ranks", [])]
+    steps = cell_tables.steps(cells, read_cells(inputs.get("nsys_steps", [])), ranks[0] if ranks else None)
+    write_csv(steps, outputs["steps"])
     paths = inputs.get("coverage", [])
     compared = [
         (cell, Path(path).name.split(".")[2], table)

@@ -121,11 +121,18 @@ def kernels(joined: Iterable[tuple[Mapping[str, str], pd.DataFrame]]) -> pd.Data
     return table.reindex(columns=[*CELL, *kernel_table.COLUMNS])
 
 
-def steps(baseline: pd.DataFrame, traced: Iterable[tuple[Mapping[str, str], pd.DataFrame]]) -> pd.DataFrame:
+def steps(
+    baseline: pd.DataFrame,
+    traced: Iterable[tuple[Mapping[str, str], pd.DataFrame]],
+    ranks: pd.DataFrame | None = None,
+) -> pd.DataFrame:
     """A row a cell and process that nsys saw: where a step's time goes, as lib/nsys_steps.py says.
 
-    baseline: the table of cells; traced: cell, rows of its nsys-steps.csv. `busy_share` is the GPU's busy time in the
-    unprofiled step, `nsys_busy_share` in that under nsys, which takes longer. Mean and median step are the baseline's.
+    baseline: the table of cells; traced: cell, rows of its nsys-steps.csv, which are of the first process where there
+    are several; ranks: the table of these. `waiting_ns` is what of `busy_ns` and `communication_ns` is no more than
+    NCCL's kernels waiting for other processes, with nothing beside. `busy_share` is the rest of the GPU's busy time in
+    the unprofiled step, `nsys_busy_share` in that under nsys, which takes longer. Mean and median step are the
+    baseline's.
     """
     unprofiled = ["step_ns", "step_median_ns"]
     leading = [*CELL, "process", "steps", *unprofiled, "busy_share", "nsys_busy_share"]
@@ -133,8 +140,14 @@ def steps(baseline: pd.DataFrame, traced: Iterable[tuple[Mapping[str, str], pd.D
     if not frames:
         return pd.DataFrame(columns=leading)
     table = pd.concat(frames, ignore_index=True).merge(baseline[[*CELL, *unprofiled]], on=CELL, how="left")
-    table["busy_share"] = (table["busy_ns"] / table["step_ns"]).clip(upper=1)
-    table["nsys_busy_share"] = table["busy_ns"] / table["wall_ns"]
+    table["waiting_ns"] = 0.0
+    if ranks is not None:
+        first = table[CELL].merge(ranks[ranks["rank"] == 0], on=CELL, how="left")
+        exposed = table["communication_ns"] - table["overlap_ns"]
+        table["waiting_ns"] = first["waiting_ns"].fillna(0.0).clip(upper=exposed)
+    working = table["busy_ns"] - table["waiting_ns"]
+    table["busy_share"] = (working / table["step_ns"]).clip(upper=1)
+    table["nsys_busy_share"] = working / table["wall_ns"]
     return table[[*leading, *(name for name in table.columns if name not in leading)]]
 
 

@@ -121,8 +121,9 @@ def shares(steps: pd.DataFrame) -> pd.DataFrame:
     from the proportions under nsys.
     """
     busy = steps["busy_share"]
-    exposed = (steps["communication_ns"] - steps["overlap_ns"]).clip(lower=0)
-    within = busy / steps["busy_ns"].where(steps["busy_ns"] > 0, 1)
+    exposed = (steps["communication_ns"] - steps["overlap_ns"] - steps["waiting_ns"]).clip(lower=0)
+    working = steps["busy_ns"] - steps["waiting_ns"]
+    within = busy / working.where(working > 0, 1)
     table = pd.DataFrame({"copy": steps["copy_ns"] * within, "communication": exposed * within})
     table.insert(0, "busy", busy - table.sum(axis=1))
     whole = steps["idle_ns"].where(steps["idle_ns"] > 0, 1)
