@@ -13,8 +13,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+
+import psutil
 
 EVERY_S = 0.05
 DEPTH = 8
@@ -30,16 +32,13 @@ def start(gpu: int, folder: str, metrics: str, launches: str) -> subprocess.Pope
     return subprocess.Popen([*ncu, *program], env=env, stdout=subprocess.DEVNULL)
 
 
-def family(roots: Iterable[int]) -> set[int]:
+def family(roots: Sequence[int]) -> set[int]:
     """Process ids of the roots and all that descend from them."""
-    children: dict[int, list[int]] = collections.defaultdict(list)
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            children[int(path.read_text().rsplit(")", 1)[1].split()[1])].append(int(path.parent.name))
-    found = list(roots)
-    for process in found:
-        found += children[process]
-    return set(found)
+    found = set(roots)
+    for root in roots:
+        with contextlib.suppress(psutil.Error):
+            found |= {child.pid for child in psutil.Process(root).children(recursive=True)}
+    return found
 
 
 def in_the_driver(processes: Iterable[int]) -> Iterator[tuple[str, str, str]]:
@@ -60,7 +59,7 @@ def main(metrics: str, launches: str, gpus: str = "2") -> None:
     with tempfile.TemporaryDirectory() as folder:
         jobs = [start(gpu, folder, metrics, launches) for gpu in range(int(gpus))]
         while any(job.poll() is None for job in jobs):
-            seen.update(in_the_driver(family(job.pid for job in jobs)))
+            seen.update(in_the_driver(family([job.pid for job in jobs])))
             rounds += 1
             time.sleep(EVERY_S)
     print(f"{rounds} rounds; exit codes {[job.returncode for job in jobs]}")

@@ -5,6 +5,7 @@ import pytest
 
 from workflow.scripts.lib import cell_tables
 from workflow.scripts.lib.cell_tables import GPU_TIME
+from workflow.scripts.lib.ranks import across_cells
 
 CELL = {"model": "unet", "phase": "train"}
 
@@ -137,4 +138,4 @@ def test_waiting_for_other_processes_is_no_work_of_the_gpu() -> None:
     table = cell_tables.steps(baseline(alone, spread), [(alone, row), (spread, row)], ranks)
     # Of 40 ns no more than the 30 in which there was nothing beside.
     assert table["waiting_ns"].tolist() == [0, 30] and table["busy_share"].tolist() == [0.9, 0.6]
-    assert cell_tables.steps(baseline(alone), [(alone, row)])["waiting_ns"].tolist() == [0]
+    assert cell_tables.steps(baseline(alone), [(alone, row)], across_cells([]))["waiting_ns"].tolist() == [0]

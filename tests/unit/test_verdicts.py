@@ -34,7 +34,13 @@ def leading(judged: pd.DataFrame, model: str, phase: str) -> pd.Series:
 def made(share: dict[str, float], stretch: float = 1.0) -> pd.DataFrame:
     """A step of 1 ms with these shares of its wall time."""
     names = [name for name in STEPS.columns if name.endswith("_ns")]
-    row = dict.fromkeys(names, 0.0) | {"model": "m", "phase": "train", "process": 1, "step_ns": 1e6}
+    row = dict.fromkeys(names, 0.0) | {
+        "model": "m",
+        "phase": "train",
+        "process": 1,
+        "step_ns": 1e6,
+        "step_median_ns": 1e6,
+    }
     row |= {f"{name}_ns": value * 1e6 for name, value in share.items()}
     idle = sum(value for name, value in share.items() if name.startswith("idle_"))
     busy = 1 - idle

@@ -108,13 +108,13 @@ rule profile_ncu:
         **on_gpus(),
     params:
         launcher=lambda wildcards: [*launcher()(wildcards), *PROFILE_RANKS, "first"] if spread(wildcards) else [],
-        options=lambda wildcards: checked(ncu.options, ncu_settings(wildcards), wildcards.set),
+        options=ncu_options,
         end=lambda wildcards: ["--"] if spread(wildcards) else [],
         planned=planned_options,
         cell=cell_words("ncu"),
         job=job_text("ncu"),
         load=load_weights,
-        plan=lambda wildcards, input: ["--plan", str(input.plan)] if input.plan else [],
+        plan=plan_words,
     shell:
         "python -m workflow.scripts.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
         " --expect {output.report:q} {params.plan:q} --"
@@ -142,11 +142,11 @@ rule profile_ncu_ranks:
         **on_gpus(),
     params:
         launcher=lambda wildcards: [*launcher()(wildcards), *PROFILE_RANKS, "all"],
-        options=lambda wildcards: checked(ncu.options, ncu_settings(wildcards), wildcards.set),
+        options=ncu_options,
         planned=planned_options,
         cell=cell_words("ncu"),
         job=job_text("ncu"),
-        plan=lambda wildcards, input: ["--plan", str(input.plan)] if input.plan else [],
+        plan=plan_words,
     shell:
         "rm -rf {output.ranks:q} && mkdir {output.ranks:q}"
         " && python -m workflow.scripts.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"

@@ -110,6 +110,9 @@ def on_gpus(phase=None):
     }
 
 
+# How ncu prints the page that is exported, before the kind of kernel names.
+RAW_PAGE = "--page raw --csv --print-units base --print-kernel-base"
+
 # ncu profiles the first process of a cell alone, or each. It cannot replay NCCL's kernels, which wait for other processes.
 PROFILE_RANKS = ["python", "-m", "workflow.scripts.profile_ranks"]
 NOT_NCCL = "^(?!.*nccl)"
@@ -117,13 +120,18 @@ NOT_NCCL = "^(?!.*nccl)"
 
 def spread(wildcards):
     """Whether a cell takes several GPUs."""
-    return processes(resolved(wildcards, "time", None)) > 1
+    return wildcards.phase == "train" and wildcards.model in SPREAD
 
 
 def ncu_settings(wildcards):
     """The configuration's `ncu` for one section set of a cell."""
     replayed = spread(wildcards) and wildcards.set != ncu.CENSUS
     return config["ncu"] | ({"kernel_name": config["ncu"]["kernel_name"] or NOT_NCCL} if replayed else {})
+
+
+def ncu_options(wildcards):
+    """ncu's options for one section set of a cell."""
+    return checked(ncu.options, ncu_settings(wildcards), wildcards.set)
 
 
 def launcher(phase=None):
@@ -178,6 +186,11 @@ def plan(wildcards):
     """The plan of a section set that has one."""
     made = f"<results>/{wildcards.model}/{wildcards.phase}.{wildcards.set}.plan.json"
     return made if ncu.planned(config["ncu"], wildcards.set) else []
+
+
+def plan_words(wildcards, input):
+    """The words that name the plan, where there is one."""
+    return ["--plan", str(input.plan)] if input.plan else []
 
 
 def planned_options(wildcards):

@@ -10,11 +10,12 @@ rule print_ncu:
         demangled=temp("<results>/{model}/{phase}.{set}.demangled.csv"),
     log:
         "<logs>/{model}/{phase}.{set}.print.log",
+    params:
+        page=RAW_PAGE,
     shell:
-        "ncu --import {input:q} --page raw --csv --print-units base --print-kernel-base mangled"
-        " > {output.mangled:q} 2> {log:q}"
-        " && ncu --import {input:q} --page raw --csv --print-units base --print-kernel-base demangled"
-        " --metrics gpu__time_duration.sum > {output.demangled:q} 2>> {log:q}"
+        "ncu --import {input:q} {params.page} mangled > {output.mangled:q} 2> {log:q}"
+        " && ncu --import {input:q} {params.page} demangled --metrics gpu__time_duration.sum"
+        " > {output.demangled:q} 2>> {log:q}"
 
 
 rule export_ncu:
@@ -46,12 +47,14 @@ rule print_ncu_ranks:
         temp(directory("<results>/{model}/{phase}.{set}.ncu-ranks-pages")),
     log:
         "<logs>/{model}/{phase}.{set}.ncu-ranks.print.log",
+    params:
+        page=RAW_PAGE,
     shell:
         "(mkdir -p {output:q} && for report in {input:q}/*.ncu-rep; do"
         ' page={output:q}/"$(basename "$report" .ncu-rep)";'
-        ' ncu --import "$report" --page raw --csv --print-units base --print-kernel-base mangled > "$page".mangled.csv'
-        ' && ncu --import "$report" --page raw --csv --print-units base --print-kernel-base demangled'
-        ' --metrics gpu__time_duration.sum > "$page".demangled.csv || exit 1; done) 2> {log:q}'
+        ' ncu --import "$report" {params.page} mangled > "$page".mangled.csv'
+        ' && ncu --import "$report" {params.page} demangled --metrics gpu__time_duration.sum'
+        ' > "$page".demangled.csv || exit 1; done) 2> {log:q}'
 
 
 rule export_ncu_ranks:

@@ -149,12 +149,12 @@ def collect(options: argparse.Namespace) -> None:
     launcher, (program, *rest) = options.command[:at], options.command[at:]
     command = [*launcher, *prepare(tool, [program, *planned.get("options", []), *rest], bool(words))]
     options.sidecar.unlink(missing_ok=True)
-    several = job["cell"].get("nodes", 1) > 1
+    count, several = job["cell"].get("gpus", 1), job["cell"].get("nodes", 1) > 1
     # Slurm starts processes on other nodes, where it says which GPUs are theirs, and where the scratch is not.
     env = environment(os.environ, [*job["environment"], *(slurm(os.environ) if several else [])])
-    env |= threads(len(os.sched_getaffinity(0)), len(words), job["cell"].get("gpus", 1))
+    env |= threads(len(os.sched_getaffinity(0)), len(words), count)
     with (
-        own_gpus(job["cell"].get("gpus", 1), [] if several else words, found) as mine,
+        own_gpus(count, [] if several else words, found) as mine,
         tempfile.TemporaryDirectory(prefix="profzoo-") as scratch,
     ):
         # ncu waits for others at a lock in TMPDIR, which jobs on different GPUs need not do.

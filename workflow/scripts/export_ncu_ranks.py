@@ -5,7 +5,8 @@ from pathlib import Path
 import pandas as pd
 
 from workflow.scripts.export_ncu import tabulate
-from workflow.scripts.lib.files import DataError, read_json, reported, write_csv
+from workflow.scripts.lib.files import read_json, reported, write_csv
+from workflow.scripts.lib.ranks import by_rank
 
 
 def main(pages: str, sidecar: str, census: str | None, launches: str | int, csv: str) -> None:
@@ -17,18 +18,16 @@ def main(pages: str, sidecar: str, census: str | None, launches: str | int, csv:
     Raises:
         DataError: a process left no report.
     """
-    facts, frames = read_json(sidecar), {}
-    for path in Path(pages).glob("*.mangled.csv"):
-        host, _, rank = path.name.removesuffix(".mangled.csv").rpartition(".")
-        both = [str(path), str(path.with_name(f"{host}.{rank}.demangled.csv"))]
+    facts, frames = read_json(sidecar), []
+    ending = ".mangled.csv"
+    printed = Path(pages).glob(f"*{ending}")
+    for host, rank, path in by_rank(printed, ending, len(facts["ranks"]), "report"):
+        both = [str(path), str(path).removesuffix(ending) + ".demangled.csv"]
         table, _, _ = tabulate(both, facts, census, launches)
         table.insert(0, "host", host)
-        table.insert(1, "rank", int(rank))
-        frames[int(rank)] = table
-    missing = [str(own["rank"]) for own in facts["ranks"] if own["rank"] not in frames]
-    if missing:
-        raise DataError(f"{len(facts['ranks'])} processes, but no report of rank {', '.join(missing)}")
-    write_csv(pd.concat([frames[rank] for rank in sorted(frames)], ignore_index=True), csv)
+        table.insert(1, "rank", rank)
+        frames.append(table)
+    write_csv(pd.concat(frames, ignore_index=True), csv)
 
 
 if "snakemake" in globals():

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from workflow.scripts.lib import cell_tables, reconcile
+from workflow.scripts.lib import cell_tables, ranks, reconcile
 from workflow.scripts.lib.files import read_json, reported, write_csv
 
 Exported = list[tuple[str, Mapping[str, str], pd.DataFrame, Mapping[str, Any]]]
@@ -40,9 +40,8 @@ def main(inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, str]) -> Non
     write_csv(activity, outputs["activity"])
     write_csv(cell_tables.kernels(read_cells(inputs.get("kernels", []))), outputs["kernels"])
     write_csv(cell_tables.ranges(traced), outputs["ranges"])
-    ranks = [pd.read_csv(path) for path in inputs.get("ranks", [])]
-    steps = cell_tables.steps(cells, read_cells(inputs.get("nsys_steps", [])), ranks[0] if ranks else None)
-    write_csv(steps, outputs["steps"])
+    processes = ranks.read(inputs.get("ranks", []))
+    write_csv(cell_tables.steps(cells, read_cells(inputs.get("nsys_steps", [])), processes), outputs["steps"])
     paths = inputs.get("coverage", [])
     compared = [
         (cell, Path(path).name.split(".")[2], table)

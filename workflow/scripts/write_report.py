@@ -14,6 +14,7 @@ from workflow.scripts.lib import verdicts as judging
 from workflow.scripts.lib.cell_tables import CELL
 from workflow.scripts.lib.files import read_json, reported
 from workflow.scripts.lib.plots import STEP_COLOURS
+from workflow.scripts.lib.ranks import read as read_ranks
 from workflow.scripts.lib.text import duration
 
 TEMPLATE = Path(__file__).parents[1] / "report" / "report.html.j2"
@@ -233,11 +234,10 @@ if "snakemake" in globals():
     snakemake = globals()["snakemake"]
     with reported(snakemake.log[0]):
         tables = {name: pd.read_csv(snakemake.input[name], low_memory=False) for name in TABLES}
-        compared = snakemake.input.get("ranks")
-        tables["ranks"] = pd.read_csv(compared[0]) if compared else pd.DataFrame(columns=CELL)
         svgs = snakemake.input.figures
         html = render(
             **tables,
+            ranks=read_ranks(snakemake.input.ranks),
             figures=[svgs] if isinstance(svgs, str) else svgs,
             results=Path(snakemake.output[0]).parent,
             tools=snakemake.params.tools,

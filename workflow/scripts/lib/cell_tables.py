@@ -122,9 +122,7 @@ def kernels(joined: Iterable[tuple[Mapping[str, str], pd.DataFrame]]) -> pd.Data
 
 
 def steps(
-    baseline: pd.DataFrame,
-    traced: Iterable[tuple[Mapping[str, str], pd.DataFrame]],
-    ranks: pd.DataFrame | None = None,
+    baseline: pd.DataFrame, traced: Iterable[tuple[Mapping[str, str], pd.DataFrame]], ranks: pd.DataFrame
 ) -> pd.DataFrame:
     """A row a cell and process that nsys saw: where a step's time goes, as lib/nsys_steps.py says.
 
@@ -140,11 +138,9 @@ def steps(
     if not frames:
         return pd.DataFrame(columns=leading)
     table = pd.concat(frames, ignore_index=True).merge(baseline[[*CELL, *unprofiled]], on=CELL, how="left")
-    table["waiting_ns"] = 0.0
-    if ranks is not None:
-        first = table[CELL].merge(ranks[ranks["rank"] == 0], on=CELL, how="left")
-        exposed = table["communication_ns"] - table["overlap_ns"]
-        table["waiting_ns"] = first["waiting_ns"].fillna(0.0).clip(upper=exposed)
+    first = table[CELL].merge(ranks[ranks["rank"] == 0], on=CELL, how="left")
+    exposed = table["communication_ns"] - table["overlap_ns"]
+    table["waiting_ns"] = first["waiting_ns"].astype(float).fillna(0.0).clip(upper=exposed)
     working = table["busy_ns"] - table["waiting_ns"]
     table["busy_share"] = (working / table["step_ns"]).clip(upper=1)
     table["nsys_busy_share"] = working / table["wall_ns"]

@@ -1,6 +1,6 @@
 """How a cell's processes on several GPUs share a step: computing, communicating, waiting, and how unlike they are."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -11,6 +11,22 @@ from workflow.scripts.lib.files import DataError
 
 TIMES = ["wall_ns", "busy_ns", "compute_ns", "communication_ns", "overlap_ns", "exposed_ns", "copy_ns", "idle_ns"]
 COLUMNS = ["host", "rank", "steps", *TIMES, "launches"]
+
+
+def by_rank(paths: Iterable[Path], ending: str, processes: int, what: str) -> list[tuple[str, int, Path]]:
+    """Host, rank and file of each of a cell's processes, by rank; files are named `{host}.{rank}{ending}`.
+
+    Raises:
+        DataError: a process has none; the message calls it by what it is.
+    """
+    found = {}
+    for path in paths:
+        host, _, number = path.name.removesuffix(ending).rpartition(".")
+        found[int(number)] = (host, int(number), path)
+    missing = sorted(set(range(processes)) - set(found))
+    if missing:
+        raise DataError(f"{processes} processes, but no {what} of rank {', '.join(map(str, missing))}")
+    return [found[number] for number in sorted(found)]
 
 
 def of_traces(paths: Iterable[Path], processes: int) -> pd.DataFrame:
@@ -27,19 +43,15 @@ def of_traces(paths: Iterable[Path], processes: int) -> pd.DataFrame:
         DataError: a process left no trace, or one without steps.
     """
     rows = []
-    for path in paths:
-        host, _, number = path.stem.rpartition(".")
+    for host, number, path in by_rank(paths, ".sqlite", processes, "trace"):
         steps = nsys_steps.where_time_goes(path)
         if steps.empty:
             raise DataError(f"{path} holds no step: see the log of the profiling job")
-        rows.append({"host": host, "rank": int(number), **steps.iloc[0]})
+        rows.append({"host": host, "rank": number, **steps.iloc[0]})
     table = pd.DataFrame(rows, columns=["host", "rank", *nsys_steps.COLUMNS])
-    missing = sorted(set(range(processes)) - set(table["rank"]))
-    if missing:
-        raise DataError(f"{processes} processes, but no trace of rank {', '.join(map(str, missing))}")
     table["exposed_ns"] = table["communication_ns"] - table["overlap_ns"]
     table["compute_ns"] = table["kernel_ns"] - table["exposed_ns"]
-    return table.astype({"steps": int}).sort_values("rank")[COLUMNS].reset_index(drop=True)
+    return table.astype({"steps": int})[COLUMNS]
 
 
 def across_cells(tables: Iterable[tuple[Mapping[str, str], pd.DataFrame]]) -> pd.DataFrame:
@@ -62,3 +74,8 @@ def across_cells(tables: Iterable[tuple[Mapping[str, str], pd.DataFrame]]) -> pd
     together["imbalance"] = together["compute_ns"] / mean.where(mean > 0) - 1
     shares = ["waiting_ns", "communication_share", "exposed_share", "overlap_share", "imbalance"]
     return together[[*CELL, *COLUMNS, *shares]]
+
+
+def read(paths: Sequence[str]) -> pd.DataFrame:
+    """The table across cells at the one path; without rows where there is no path."""
+    return pd.read_csv(paths[0]) if paths else across_cells([])

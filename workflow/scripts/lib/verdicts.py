@@ -147,10 +147,15 @@ def host_limit(step: pd.Series, most: float) -> float:
     Under nsys, which slows the CPU down, so that this errs on the low side. Infinite where it is not known: beyond so
     many times the unprofiled step, or without `host_ns`.
     """
-    host = step.get("host_ns")
-    if pd.isna(host) or not host or step["wall_ns"] / step["step_ns"] > most:
+    host = step.get("host_ns", float("nan"))
+    if not host > 0 or _stretch(step) > most:
         return float("inf")
     return max(step["wall_ns"] / host, 1.0)
+
+
+def _stretch(step: pd.Series) -> float:
+    """A step under nsys over the unprofiled one."""
+    return float(step["wall_ns"] / step["step_ns"])
 
 
 def _of_step(step: pd.Series, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -160,12 +165,13 @@ def _of_step(step: pd.Series, given: Mapping[str, Any]) -> Iterator[dict[str, An
     found["idle_launching"] = sum(found[f"idle_{cause}"] for cause in LAUNCHING)
     here = [rule for rule in given["rules"] if rule["of"] == "step"]
     evidence = f"steps.csv: process {step['process']:.0f}"
-    doubts = (doubt for doubt in _doubts(step) if doubt[1] > given["floors"][doubt[2]])
-    for metric, value, floor, why, advice in doubts:
+    doubt = _doubt(step, given["floors"])
+    if doubt:
+        measured, why, advice = doubt
         if idle >= min(rule["at_least"] for rule in here):
             yield {
-                "level": "cell", "verdict": UNDECIDED, "metric": metric, "value": value,
-                "threshold": given["floors"][floor], "evidence": evidence, "gain": None, "potential": amdahl(idle, 1),
+                "level": "cell", "verdict": UNDECIDED, **measured, "evidence": evidence, "gain": None,
+                "potential": amdahl(idle, 1),
                 "next_step": f"the GPU idles {idle:.0%} of the step, but {why}, so what it waits for is not told: "
                 f"{advice}",
             }  # fmt: skip
@@ -175,18 +181,17 @@ def _of_step(step: pd.Series, given: Mapping[str, Any]) -> Iterator[dict[str, An
             yield _held(rule, found[rule["share"]], rule["cured"], "cell", evidence)
 
 
-def _doubts(step: pd.Series) -> Iterator[tuple[str, float, str, str, str]]:
-    """What may make a step's idle time another's doing: metric, value, its floor, and in words why and what to do."""
-    stretch, unsteady = step["wall_ns"] / step["step_ns"], step["step_ns"] / step.get("step_median_ns", float("nan"))
-    yield (
-        "step under nsys / unprofiled", stretch, "stretch", f"nsys stretches it {stretch:.1f} times",
-        "raise nsys.window, or quiet the machine",
-    )  # fmt: skip
-    yield (
-        "unprofiled step, mean / median", unsteady, "steady",
-        f"without a profiler its mean is {unsteady:.1f} times its median",
-        "quiet the machine and measure again; data that comes in bursts looks the same",
-    )  # fmt: skip
+def _doubt(step: pd.Series, floors: Mapping[str, float]) -> tuple[dict[str, Any], str, str] | None:
+    """Why a step's idle time may be another's doing: metric, value and threshold; in words; and what to do."""
+    stretch, unsteady = _stretch(step), step["step_ns"] / step["step_median_ns"]
+    if stretch > floors["stretch"]:
+        measured = {"metric": "step under nsys / unprofiled", "value": stretch, "threshold": floors["stretch"]}
+        return measured, f"nsys stretches it {stretch:.1f} times", "raise nsys.window, or quiet the machine"
+    if unsteady > floors["steady"]:
+        measured = {"metric": "unprofiled step, mean / median", "value": unsteady, "threshold": floors["steady"]}
+        advice = "quiet the machine and measure again; data that comes in bursts looks the same"
+        return measured, f"without a profiler its mean is {unsteady:.1f} times its median", advice
+    return None
 
 
 def _of_kernels(
