@@ -23,7 +23,7 @@ COLUMNS = [
 NOTHING, UNDECIDED = "nothing stands out", "undecided"
 OURS, NCU = "profzoo", "ncu"
 KERNEL = ["class", "function"]
-LAUNCH_LESS = "launch less first, as the CPU would hold the step back: CUDA graphs, compile: true; then "
+LAUNCH_LESS = "launch less first, as the CPU would hold the step back: a larger batch, CUDA graphs; then "
 # Causes of idleness that fewer or larger launches cure.
 LAUNCHING = ("latency", "launch", "host")
 
@@ -178,7 +178,15 @@ def _of_step(step: pd.Series, given: Mapping[str, Any]) -> Iterator[dict[str, An
         return
     for rule in here:
         if found[rule["share"]] >= rule["at_least"]:
-            yield _held(rule, found[rule["share"]], rule["cured"], "cell", evidence)
+            yield _held(_for_short(rule, step), found[rule["share"]], rule["cured"], "cell", evidence)
+
+
+def _for_short(rule: Mapping[str, Any], step: pd.Series) -> Mapping[str, Any]:
+    """The rule with the advice that fits a step in which what it is about takes little time."""
+    short = rule.get("short")
+    if short and all(step[column] < value for column, value in short["below"].items()):
+        return {**rule, "next": short["next"], "settings": None}
+    return rule
 
 
 def _doubt(step: pd.Series, floors: Mapping[str, float]) -> tuple[dict[str, Any], str, str] | None:
