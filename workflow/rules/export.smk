@@ -63,6 +63,7 @@ rule export_ncu_ranks:
         source("export_ncu.py"),
         source("lib/ncu_tables.py"),
         source("lib/planning.py"),
+        source("lib/ranks.py"),
         pages="<results>/{model}/{phase}.{set}.ncu-ranks-pages",
         sidecar="<results>/{model}/{phase}.{set}.ncu-ranks.json",
         census=census,

@@ -145,12 +145,11 @@ def host_limit(step: pd.Series, most: float) -> float:
     """How many times as fast a step gets by shorter kernels, before it waits for the CPU all the time; at least 1.
 
     Under nsys, which slows the CPU down, so that this errs on the low side. Infinite where it is not known: beyond so
-    many times the unprofiled step, or without `host_ns`.
+    many times the unprofiled step, or where `host_ns` is empty.
     """
-    host = step.get("host_ns", float("nan"))
-    if not host > 0 or _stretch(step) > most:
+    if not step["host_ns"] > 0 or _stretch(step) > most:
         return float("inf")
-    return max(step["wall_ns"] / host, 1.0)
+    return max(step["wall_ns"] / step["host_ns"], 1.0)
 
 
 def _stretch(step: pd.Series) -> float:
@@ -184,7 +183,7 @@ def _of_step(step: pd.Series, given: Mapping[str, Any]) -> Iterator[dict[str, An
 def _for_short(rule: Mapping[str, Any], step: pd.Series) -> Mapping[str, Any]:
     """The rule with the advice that fits a step in which what it is about takes little time."""
     short = rule.get("short")
-    if short and all(step[column] < value for column, value in short["below"].items()):
+    if short and step[short["column"]] < short["below"]:
         return {**rule, "next": short["next"], "settings": None}
     return rule
 
