@@ -140,9 +140,9 @@ def _fail(code: int, message: str) -> int:
 
 
 def _summarise(cell: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
-    steps, wall = facts["steps"], facts["window_wall_ns"]
+    steps, step_ns = facts["steps"], facts["step_ns"]
     times = f"{processes(cell)} x " if processes(cell) > 1 else ""
-    rate = f"{wall / steps / 1e6:.2f} ms a step, {facts['items'] / wall * 1e9:.1f} samples/s, " if steps else ""
+    rate = f"{step_ns / 1e6:.2f} ms a step, {facts['items'] / steps / step_ns * 1e9:.1f} samples/s, " if steps else ""
     loss = f"loss {facts['loss']:.4f}, " if facts["loss"] is not None else ""
     print(
         f"{cell['model']} {cell['phase']} on {times}{facts['device']}: {steps} steps of batch {times}{facts['batch']}, "

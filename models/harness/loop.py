@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from models.harness import distributed, interface, recorders
+from models.harness import clocks, distributed, interface
 from models.harness.data import batches, to_device
 from models.harness.ranges import Ranges
 from models.harness.recorders import Recorder
@@ -127,7 +127,7 @@ def rehearse(cell: Mapping[str, Any], model: interface.Functions, device: torch.
     batch = transfer(next(iter(batches(cell, model))), device)
     for _ in range(2):
         step(batch)
-    recorders.synchronize(device)
+    clocks.of(device).wait()
 
 
 class Trainer:

@@ -2,13 +2,15 @@
 
 import csv
 import statistics
-import time
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
+
+from models.harness import clocks
 
 STEP_COLUMNS = ("step", "wall_ns", "gpu_ns", "items", "peak_memory_bytes")
 OPERATOR_FIELDS = (
@@ -29,49 +31,50 @@ OPERATOR_FIELDS = (
 STACK_DEPTH = 5
 
 
-def synchronize(device: torch.device) -> None:
-    """Wait until the device has done all that it was given."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
 class Recorder:
-    """Marks the window for ncu and nsys (cudaProfilerStart and -Stop) and measures its wall time.
+    """Marks the window for ncu and nsys (cudaProfilerStart and -Stop) and measures its time.
 
     start, then step after each step of the window, then stop.
     """
 
     torch_ranges = False
 
-    def __init__(self, device: torch.device) -> None:
-        """device: what the model runs on."""
-        self.device = device
-        self.steps, self.window_wall_ns, self._began, self._first = 0, 0, 0, 0
+    def __init__(self, device: torch.device, clock: clocks.Clock | None = None) -> None:
+        """device: what the model runs on; clock: the device's, unless given."""
+        self.device, self.clock = device, clock or clocks.of(device)
+        self.steps, self.window_wall_ns, self._began = 0, 0, 0
+        self._first: Any = None
+        self._last: Any = None
 
     def start(self) -> None:
         """Open the window."""
-        synchronize(self.device)
+        self.clock.wait()
         if self.device.type == "cuda":
             torch.cuda.profiler.start()
-        self._began = time.perf_counter_ns()
+        self._began = self.clock.now()
 
     def step(self, items: int) -> None:
         """One step of that many samples is over, as far as the host is concerned."""
         self.steps += 1
         if self.steps == 1:
-            self._first = time.perf_counter_ns()
+            self._first = self.clock.mark()
 
     @property
     def step_ns(self) -> float:
-        """Wall time of a step, without the window's first where there are more: profilers start up in it."""
+        """Time of a step, without the window's first where there are more: profilers start up in it.
+
+        From when the device was done with the first step to when it was done with the last. The host may be steps ahead
+        of it by then, so that its own clock would count what the device had still to do of the first step twice.
+        """
         if self.steps < 2:
             return float(self.window_wall_ns)
-        return (self._began + self.window_wall_ns - self._first) / (self.steps - 1)
+        return self.clock.between(self._first, self._last) / (self.steps - 1)
 
     def stop(self) -> None:
         """Close the window, once the device has caught up."""
-        synchronize(self.device)
-        self.window_wall_ns = time.perf_counter_ns() - self._began
+        self._last = self.clock.mark()
+        self.clock.wait()
+        self.window_wall_ns = self.clock.now() - self._began
         if self.device.type == "cuda":
             torch.cuda.profiler.stop()
 
@@ -89,29 +92,29 @@ class StepTimer(Recorder):
         super().__init__(device)
         self._path = path
         self._rows: list[tuple[int, int, int | None]] = []
-        self._events: list[torch.cuda.Event] = []
+        self._marks: list[Any] = []
 
     def start(self) -> None:
         """Open the window."""
-        synchronize(self.device)
-        self._mark(0)
+        self.clock.wait()
+        self._note(0)
         self._began = self._rows[0][0]
 
     def step(self, items: int) -> None:
         """Note the end of a step."""
-        super().step(items)
-        self._mark(items)
+        self.steps += 1
+        self._note(items)
 
     def stop(self) -> None:
         """Close the window and write the rows."""
-        synchronize(self.device)
-        end = time.perf_counter_ns()
+        self._first, self._last = self._marks[1], self._marks[-1]
+        self.clock.wait()
+        end = self.clock.now()
         self.window_wall_ns = end - self._began
         clock = [row[0] for row in self._rows[:-1]] + [end]
         gpu: list[object] = [""] * len(self._rows)
-        if self._events:
-            milliseconds = [a.elapsed_time(b) for a, b in zip(self._events, self._events[1:], strict=False)]
-            gpu[1:] = [round(ms * 1e6) for ms in milliseconds]
+        if self.device.type == "cuda":
+            gpu[1:] = [round(self.clock.between(*pair)) for pair in pairwise(self._marks)]
         with self._path.open("w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(STEP_COLUMNS)
@@ -119,14 +122,10 @@ class StepTimer(Recorder):
                 _, items, memory = self._rows[index]
                 writer.writerow([index - 1, clock[index] - clock[index - 1], gpu[index], items, memory])
 
-    def _mark(self, items: int) -> None:
-        memory = None
-        if self.device.type == "cuda":
-            memory = torch.cuda.max_memory_allocated(self.device)
-            event = torch.cuda.Event(enable_timing=True)
-            event.record()
-            self._events.append(event)
-        self._rows.append((time.perf_counter_ns(), items, memory))
+    def _note(self, items: int) -> None:
+        memory = torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else None
+        self._marks.append(self.clock.mark())
+        self._rows.append((self.clock.now(), items, memory))
 
 
 class TorchProfiler(Recorder):
@@ -160,18 +159,18 @@ class TorchProfiler(Recorder):
 
     def start(self) -> None:
         """Start the schedule."""
-        synchronize(self.device)
+        self.clock.wait()
         self._profiler.start()
-        self._began = time.perf_counter_ns()
+        self._began = self.clock.now()
 
     def step(self, items: int) -> None:
         """Tell the schedule that a step is over."""
-        synchronize(self.device)
+        self.clock.wait()
         if self._profiler.current_action in (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE):
-            self._times.append(time.perf_counter_ns() - self._began)
+            self._times.append(self.clock.now() - self._began)
             self.steps += 1
         self._profiler.step()
-        self._began = time.perf_counter_ns()
+        self._began = self.clock.now()
 
     @property
     def step_ns(self) -> float:

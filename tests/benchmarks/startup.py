@@ -25,24 +25,25 @@ def lap(what):
 import torch
 lap("import torch")
 from models import run
-from models.harness import data, interface, loop, ranges, recorders
+from models.harness import clocks, data, interface, loop, ranges
 lap("import the harness")
 cell = run.resolve(MODEL, PHASE, "time", ["window=1"])
 model = interface.load(cell["module"])
 lap("import the model's libraries")
 device = loop.device_of(cell)
+clock = clocks.of(device)
 torch.zeros(1, device=device)
-recorders.synchronize(device)
+clock.wait()
 lap("start CUDA")
 network = loop.network_of(cell, model, device, None)
-recorders.synchronize(device)
+clock.wait()
 lap("build the network and move it")
 step = loop._step(cell, model, network, device, ranges.Ranges())
 batch = data.to_device(next(iter(data.batches(cell, model))), device, torch.contiguous_format)
 lap("first batch, optimizer")
 for what in ("first step", "second step"):
     step(batch)
-    recorders.synchronize(device)
+    clock.wait()
     lap(what)
 """
 

@@ -54,11 +54,12 @@ def test_profiled_steps(more: dict, steps: int) -> None:
     assert cell_tables.profiled_steps(facts(10, **more)) == steps
 
 
-@pytest.mark.parametrize(("gpu_ns", "median"), [([1, 2, 9], 2), ([None, None, None], 20)])
+@pytest.mark.parametrize(("gpu_ns", "median"), [([9, 1, 2, 9], 2), ([None, None, None, None], 20)])
 def test_cells_take_the_gpus_clock_where_there_is_one(gpu_ns: list, median: float) -> None:
-    steps = pd.DataFrame({"wall_ns": [10, 20, 90], "gpu_ns": pd.Series(gpu_ns, dtype="float64")})
-    row = cell_tables.cells([(CELL, steps, facts(3))]).iloc[0]
-    assert (row["model"], row["date"], row["items_per_s"]) == ("unet", "2026-11-20", 2.0)
+    steps = pd.DataFrame({"wall_ns": [90, 10, 20, 90], "gpu_ns": pd.Series(gpu_ns, dtype="float64")})
+    row = cell_tables.cells([(CELL, steps, facts(4))]).iloc[0]
+    # Two samples a step of half a second.
+    assert (row["model"], row["date"], row["items_per_s"]) == ("unet", "2026-11-20", 4.0)
     assert row["step_median_ns"] == median and pd.isna(row["peak_memory_bytes"])
 
 

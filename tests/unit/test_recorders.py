@@ -64,6 +64,44 @@ def test_a_first_step_that_starts_profilers_up_does_not_count() -> None:
     assert recorder.window_wall_ns >= 200_000_000 and recorder.step_ns <= recorder.window_wall_ns - 200_000_000
 
 
+class Lagging:
+    """The clocks of a host and of a device that works through what it was given, in virtual time."""
+
+    def __init__(self) -> None:
+        self.host, self.done = 0, 0
+
+    def give(self, host_ns: int, device_ns: int) -> None:
+        """A step that the host takes so long to launch, and the device to carry out once the last launch is made."""
+        self.host += host_ns
+        self.done = max(self.done, self.host) + device_ns
+
+    def now(self) -> int:
+        return self.host
+
+    def mark(self) -> int:
+        return max(self.done, self.host)
+
+    def between(self, first: int, last: int) -> float:
+        return float(last - first)
+
+    def wait(self) -> None:
+        self.host = self.mark()
+
+
+@pytest.mark.parametrize("window", [2, 10, 20])
+@pytest.mark.parametrize(("host", "device"), [(3, 25), (25, 25), (25, 3)])
+def test_a_step_takes_as_long_as_the_slower_of_host_and_device(host: int, device: int, window: int) -> None:
+    clock = Lagging()
+    recorder = recorders.Recorder(CPU, clock)
+    recorder.start()
+    for index in range(window):
+        clock.give(host + 400 * (index == 0), device)
+        recorder.step(1)
+    recorder.stop()
+    assert recorder.step_ns == max(host, device)
+    assert recorder.window_wall_ns == clock.done
+
+
 def test_step_timer_rows_add_up_to_the_window(tmp_path: Path) -> None:
     recorder = recorders.StepTimer(CPU, tmp_path / "s.csv")
     run(cell(warmup=1, window=3), recorder)

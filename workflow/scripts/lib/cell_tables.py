@@ -32,12 +32,13 @@ def profiled_steps(sidecar: Mapping[str, Any]) -> int:
 def cells(timed: Iterable[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, Any]]]) -> pd.DataFrame:
     """A row a cell of the unprofiled baseline: what ran, time a step, throughput, peak memory.
 
-    timed: cell, rows of its time.csv, sidecar. `step_ns` is wall time over the window's steps but the first,
-    `step_median_ns` the median on the GPU's clock (on a CPU, the host's).
+    timed: cell, rows of its time.csv, sidecar. `step_ns` is the mean of the window's steps but the first,
+    `step_median_ns` their median, both on the GPU's clock (on a CPU, the host's); `items_per_s` is by the mean.
     """
     rows = []
     for cell, steps, facts in timed:
         clock = steps["gpu_ns"] if steps["gpu_ns"].notna().any() else steps["wall_ns"]
+        settled = clock.iloc[1:] if len(clock) > 1 else clock
         rows.append(
             {
                 **cell,
@@ -49,8 +50,8 @@ def cells(timed: Iterable[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, An
                 "batch": facts["batch"],
                 "steps": facts["steps"],
                 "step_ns": facts["step_ns"],
-                "step_median_ns": clock.median(),
-                "items_per_s": facts["items"] / facts["window_wall_ns"] * 1e9,
+                "step_median_ns": settled.median(),
+                "items_per_s": facts["items"] / facts["steps"] / facts["step_ns"] * 1e9,
                 "peak_memory_bytes": facts["peak_memory_bytes"],
                 "peak_rss_bytes": facts["peak_rss_bytes"],
                 "loss": facts["loss"],
