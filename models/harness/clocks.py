@@ -1,4 +1,4 @@
-"""When a device is done with what it was given: by CUDA events of a GPU, by the host's clock where that is the device."""
+"""When a device is done with what it was given: by CUDA events, or by the host's clock where that is the device."""
 
 import time
 from typing import Any, Protocol

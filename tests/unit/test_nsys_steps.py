@@ -13,6 +13,7 @@ from workflow.scripts.lib import nsys_steps
 NAMES = {1: "k", 2: "ncclDevKernel_AllReduce", 10: "cudaLaunchKernel_v7000", 11: "cudaDeviceSynchronize_v3020",
          12: "cudaMemcpyAsync_v3020", 13: "cudaGetDevice_v3020"}  # fmt: skip
 LAUNCH, SYNCHRONIZE, COPY, OTHER = 10, 11, 12, 13
+TO_HOST, WITHIN = 2, 8
 PROCESS = 7 << 24
 
 
@@ -24,8 +25,8 @@ def trace(
     copies: list[tuple] = (),
     name: str = "t.sqlite",
 ) -> pd.Series:
-    """The one row of a trace of ranges (name, start, end), calls (name, start, end, correlation), kernels and copies
-    (start, end, correlation, and for kernels the name)."""  # fmt: skip
+    """The one row of a trace of ranges (name, start, end), calls (name, start, end, correlation), kernels (start, end,
+    correlation, name) and copies (start, end, correlation, kind)."""  # fmt: skip
     columns = "start, end, correlationId, globalPid"
     with closing(sqlite3.connect(path / name)) as database:
         database.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
@@ -33,9 +34,9 @@ def trace(
         database.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL ({columns}, shortName)")
         rows = [(start, end, correlation, PROCESS, *(name or (1,))) for start, end, correlation, *name in kernels]
         database.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?, ?, ?)", rows)
-        database.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY ({columns})")
-        rows = [(*copy, PROCESS) for copy in copies]
-        database.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (?, ?, ?, ?)", rows)
+        database.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY ({columns}, copyKind)")
+        rows = [(start, end, correlation, PROCESS, *(kind or (WITHIN,))) for start, end, correlation, *kind in copies]
+        database.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (?, ?, ?, ?, ?)", rows)
         database.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start, end, correlationId, globalTid, nameId)")
         rows = [(start, end, correlation, PROCESS + 1, name) for name, start, end, correlation in calls]
         database.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?, ?, ?)", rows)
@@ -59,8 +60,11 @@ def test_every_cause_of_idleness(tmp_path: Path) -> None:
         [(LAUNCH, 30, 35, 1), (SYNCHRONIZE, 50, 75, 2), (OTHER, 80, 85, 3)],
         [(40, 60, 1)],
     )
-    # Data 0-20, host 20-30, launch 30-35, on its way 35-40, busy 40-60, waiting 60-75, host 75-100.
-    assert idle(row) == {"input": 20, "host": 10 + 25, "launch": 5, "latency": 5, "synchronisation": 15}
+    # Data 0-20, host 20-30, launch 30-35, on its way 35-40, busy 40-60, waiting 60-75, host 75-100. The CPU waited 10
+    # for the busy GPU, so 10 of the 45 for which the queue was empty are the wait's as well.
+    left = 35 / 45
+    expected = {"input": 20, "host": (10 + 25) * left, "launch": 5 * left, "latency": 5 * left}
+    assert idle(row) == pytest.approx({**expected, "synchronisation": 15 + 10})
     assert (row["wall_ns"], row["busy_ns"], row["idle_ns"], row["launches"]) == (100, 20, 80, 1)
     assert (row["launch_call_ns"], row["launch_latency_ns"], row["queue_depth"]) == (5, 10, 0)
     assert (row["cpu_data_ns"], row["cpu_forward_ns"], row["process"]) == (20, 70, 7)
@@ -105,6 +109,70 @@ def test_kernels_of_one_graph_share_its_launch(tmp_path: Path) -> None:
 def test_a_step_without_gpu_work_is_all_the_cpus(tmp_path: Path) -> None:
     row = trace(tmp_path, [("step", 0, 50), ("data", 0, 10)])
     assert idle(row) == {"input": 10, "host": 40} and row["launches"] == 0 and pd.isna(row["queue_depth"])
+
+
+def simulated(path: Path, step: list[tuple[int, int, bool]], waits: bool, steps: int = 6) -> pd.Series:
+    """The row of a program whose every step is this list: what the CPU takes to come to a launch, what the GPU takes to
+    carry it out, and whether the CPU waits for it before it goes on."""  # fmt: skip
+    call, way, clock, free = 2, 3, 0, 0
+    ranges, calls, kernels = [], [], []
+    for _ in range(steps):
+        began = clock
+        for host, device, wait in step:
+            clock += host
+            calls.append((LAUNCH, clock, clock + call, len(kernels)))
+            clock += call
+            start = max(clock + way, free)
+            free = start + device
+            kernels.append((start, free, len(kernels)))
+            if wait and waits:
+                calls.append((SYNCHRONIZE, clock, max(clock, free) + 1, -len(calls)))
+                clock = calls[-1][2]
+        ranges.append(("step", began, clock))
+    return trace(path, ranges, calls, kernels, name=f"{waits}.sqlite")
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        # Six waits a step, of a GPU that is the slower one, the faster one, or now one and then the other.
+        [(4, 20, index % 5 == 4) for index in range(30)],
+        [(20, 4, index % 5 == 4) for index in range(30)],
+        [(4, 20, False)] * 10 + [(4, 20, True)] + [(20, 4, False)] * 10,
+        [(20, 4, False)] * 20 + [(4, 40, False)] * 9 + [(4, 40, True)],
+        [(10, 12, True)] * 10,
+    ],
+)
+def test_what_waits_cost_is_what_a_step_takes_less_without_them(
+    tmp_path: Path, step: list[tuple[int, int, bool]]
+) -> None:
+    with_waits, without = simulated(tmp_path, step, True), simulated(tmp_path, step, False)
+    saved = with_waits["wall_ns"] - without["wall_ns"]
+    assert with_waits["idle_synchronisation_ns"] == pytest.approx(saved, abs=0.05 * with_waits["wall_ns"])
+    assert without["idle_synchronisation_ns"] == 0
+    assert sum(idle(with_waits).values()) == pytest.approx(with_waits["wall_ns"] - with_waits["busy_ns"])
+
+
+def test_a_gap_between_launches_that_were_queued_is_no_waits_doing(tmp_path: Path) -> None:
+    calls = [(LAUNCH, 0, 1, 1), (LAUNCH, 1, 2, 2), (SYNCHRONIZE, 2, 50, 3)]
+    row = trace(tmp_path, [("step", 0, 50)], calls, [(2, 20, 1), (24, 50, 2)])
+    assert idle(row) == {"latency": 4, "synchronisation": 2}
+
+
+def test_a_copy_that_returns_when_it_is_done_is_a_wait(tmp_path: Path) -> None:
+    # The CPU is ahead until it copies a result: a copy to pageable memory, and one that goes on by itself.
+    for ends, waited in ((60, 10), (16, 0)):
+        calls = [(LAUNCH, 0, 5, 1), (COPY, 14, ends, 2), (LAUNCH, 80, 85, 3)]
+        row = trace(
+            tmp_path,
+            [("step", 0, 100)],
+            calls,
+            [(10, 50, 1), (90, 100, 3)],
+            [(50, 60, 2, TO_HOST)],
+            name=f"{ends}.sqlite",
+        )
+        assert (row["copy_ns"], row["transfer_ns"]) == (10, 10)
+        assert row["idle_synchronisation_ns"] == pytest.approx(min(60 - 14, 40) if waited else 0)
 
 
 def test_what_the_cpu_takes_without_waiting_for_a_busy_gpu(tmp_path: Path) -> None:

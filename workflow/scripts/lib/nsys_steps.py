@@ -4,14 +4,20 @@ The GPU idles because the CPU has not launched anything, or because what it laun
 idleness is put down to the first of these that holds:
 
   input            the CPU is in the range `data` or `transfer`
-  synchronisation  the CPU waits in a CUDA call for the GPU, which has nothing to do
+  synchronisation  the CPU waits in a CUDA call for the GPU, which was given nothing more to do
   latency          something was launched and has not begun: the GPU's own way from launch to start
   launch           the CPU is in a CUDA call that launches or copies
   host             the CPU does something else: Python, torch, autograd
+
+A wait also costs what comes after it: the CPU, which had been ahead, has to fill an empty queue again. Without its
+waits the CPU would be ahead by as long again as it waited for a busy GPU, so that much of the idleness in which nothing
+was queued is put down to synchronisation as well, in equal parts from latency, launch and host. What is left is what a
+CPU that never waits would still be too slow for.
 """
 
 import itertools
 import sqlite3
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +28,11 @@ from workflow.scripts.lib import intervals
 from workflow.scripts.lib.nsys_tables import PROCESS, opened, ranges_of
 
 CAUSES = ("input", "synchronisation", "latency", "launch", "host")
+# Those that lie in how fast the CPU launches, and so go where it is ahead.
+FEEDING = ("latency", "launch", "host")
 COLUMNS = [
-    "process", "steps", "wall_ns", "busy_ns", "kernel_ns", "copy_ns", "communication_ns", "overlap_ns", "idle_ns",
-    *(f"idle_{cause}_ns" for cause in CAUSES), "host_ns",
+    "process", "steps", "wall_ns", "busy_ns", "kernel_ns", "copy_ns", "transfer_ns", "communication_ns", "overlap_ns",
+    "idle_ns", *(f"idle_{cause}_ns" for cause in CAUSES), "host_ns",
     "launches", "launch_call_ns", "launch_latency_ns", "queue_depth",
     *(f"cpu_{part}_ns" for part in PARTS),
 ]  # fmt: skip
@@ -34,7 +42,10 @@ LAUNCHING = ("cudaLaunch", "cuLaunch", "cudaGraphLaunch", "cuGraphLaunch",
              "cudaMemcpy", "cuMemcpy", "cudaMemset", "cuMemset")  # fmt: skip
 WAITING = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cuStreamSynchronize",
            "cuCtxSynchronize", "cuEventSynchronize")  # fmt: skip
+COPYING = ("cudaMemcpy", "cuMemcpy")
 COMMUNICATION = "nccl"
+# CUPTI's kinds of copies that cross between host and device: to and from device memory, and arrays.
+CROSSING = (1, 2, 3, 4)
 # A launch or copy that takes longer waits for room in the queue, or for the GPU to get to it; others take a tenth.
 WAITS_NS = 100_000
 ACTIVITIES = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
@@ -45,11 +56,11 @@ def where_time_goes(path: str | Path) -> pd.DataFrame:
 
     The window's first step is left out where there are more, because profilers start up in it. Time counts from when
     CPU and GPU were done with it, to when they were done with the last. `kernel_ns` is time in which a kernel ran,
-    `copy_ns` in which there was nothing but copies, `overlap_ns` in which communication and other kernels ran side by
-    side. `host_ns` is what the CPU took, less its waiting for a busy GPU: a step takes that long however fast the
-    kernels. `launch_call_ns` and `launch_latency_ns` (from call to start, of launches that met an idle GPU) are
-    medians, as is `queue_depth`, the launches that had not begun when one more was made. `cpu_` times are those of the
-    ranges on the CPU.
+    `copy_ns` in which there was nothing but copies, of which `transfer_ns` with one between host and device,
+    `overlap_ns` in which communication and other kernels ran side by side. `host_ns` is what the CPU took, less its
+    waiting for a busy GPU: a step takes that long however fast the kernels. `launch_call_ns` and `launch_latency_ns`
+    (from call to start, of launches that met an idle GPU) are medians, as is `queue_depth`, the launches that had not
+    begun when one more was made. `cpu_` times are those of the ranges on the CPU.
 
     Raises:
         DataError: the file is no export of nsys.
@@ -72,7 +83,7 @@ def _row(process: int, ranges: pd.DataFrame, activity: pd.DataFrame, calls: pd.D
     steps = ranges[ranges["name"] == STEP].sort_values("start")
     left_out = min(1, len(steps) - 1)
     first, last = steps.iloc[left_out], steps.iloc[-1]
-    count = len(steps) - left_out
+    count, took = len(steps) - left_out, np.array([[first["start"], last["end"]]], dtype=np.int64)
     launched = activity["start_call"].fillna(activity["start"])
     before, within = activity[launched < first["start"]], activity[launched.between(first["start"], last["end"])]
     start = max([first["start"], *before["end"]]) if left_out else first["start"]
@@ -88,22 +99,22 @@ def _row(process: int, ranges: pd.DataFrame, activity: pd.DataFrame, calls: pd.D
     idle = intervals.subtract(window, busy)
     in_window = ranges[ranges["start"] >= first["start"]]
     known = within.dropna(subset=["start_call"])
+    unqueued = _unqueued(idle, within)
     covers = {
         "input": spans(in_window[in_window["name"].isin(INPUT)]),
-        "synchronisation": spans(calls[calls["waits"]]),
+        # While the CPU waits, a gap before what is queued already is the GPU's own.
+        "synchronisation": intervals.intersect(spans(calls[calls["waits"]]), unqueued),
         "latency": spans(known[known["end_call"] < known["start"]], "end_call", "start"),
         "launch": spans(calls[calls["launches"]]),
         "host": window,
     }
-    causes = {}
-    for cause in CAUSES:
-        causes[cause] = intervals.total(intervals.intersect(idle, covers[cause]))
-        idle = intervals.subtract(idle, covers[cause])
+    causes = _causes(idle, covers, unqueued, _waited(calls, activity, took))
     totals = {
         "wall_ns": intervals.total(window),
         "busy_ns": intervals.total(busy),
         "kernel_ns": intervals.total(running),
         "copy_ns": intervals.total(busy) - intervals.total(running),
+        "transfer_ns": intervals.total(intervals.subtract(spans(within[within["crossing"]]), running)),
         "communication_ns": intervals.total(communication),
         "overlap_ns": intervals.total(intervals.intersect(communication, computing)),
         "idle_ns": sum(causes.values()),
@@ -111,19 +122,57 @@ def _row(process: int, ranges: pd.DataFrame, activity: pd.DataFrame, calls: pd.D
         "launches": len(kernels),
         **{f"cpu_{part}_ns": intervals.total(spans(in_window[in_window["name"] == part])) for part in PARTS},
     }
-    totals["host_ns"] = _host(first["start"], last["end"], activity, calls)
+    totals["host_ns"] = intervals.total(took) - _waited(calls, activity, took, queue=True)
     per_step = {name: value / count for name, value in totals.items()}
     return {"process": process >> 24 & 0xFFFFFF, "steps": count, **per_step, **_queue(kernels)}
 
 
-def _host(start: int, end: int, activity: pd.DataFrame, calls: pd.DataFrame) -> int:
-    """Time from start to end in which the CPU did not wait for a GPU that had something to do."""
-    waits = calls["waits"] | (calls["launches"] & (calls["end"] - calls["start"] > WAITS_NS))
+def _causes(
+    idle: np.ndarray, covers: Mapping[str, np.ndarray], unqueued: np.ndarray, waited: float
+) -> dict[str, float]:
+    """Idle time by cause.
+
+    Args:
+        covers: when each cause may hold, of which the first counts; unqueued: idleness in which nothing was queued;
+        waited: ns that the CPU waited for a busy GPU.
+    """
+    causes: dict[str, float] = {}
+    after_wait: dict[str, float] = {}
+    for cause in CAUSES:
+        held = intervals.intersect(idle, covers[cause])
+        causes[cause] = intervals.total(held)
+        if cause in FEEDING:
+            after_wait[cause] = intervals.total(intervals.intersect(held, unqueued))
+        idle = intervals.subtract(idle, covers[cause])
+    most = sum(after_wait.values())
+    part = min(waited / most, 1.0) if most else 0.0
+    for cause, ns in after_wait.items():
+        causes[cause] -= part * ns
+    causes["synchronisation"] += part * most
+    return causes
+
+
+def _unqueued(idle: np.ndarray, activity: pd.DataFrame) -> np.ndarray:
+    """The idle spans at whose beginning the CPU had launched nothing of what was still to come."""
+    ordered = activity.sort_values("start")
+    launched = ordered["start_call"].fillna(ordered["start"]).to_numpy(dtype=np.float64)
+    # Of each activity and all after it, when the first was launched; nothing comes after the last.
+    earliest = np.append(np.minimum.accumulate(launched[::-1])[::-1], np.inf)
+    following = np.searchsorted(ordered["start"].to_numpy(), idle[:, 1])
+    return idle[earliest[following] >= idle[:, 0]]
+
+
+def _waited(calls: pd.DataFrame, activity: pd.DataFrame, window: np.ndarray, queue: bool = False) -> int:
+    """Ns of the window in which the CPU waited in a CUDA call for a busy GPU; queue: also for room in its queue."""
+    # A copy from or to pageable memory may return only when it is done, and all that was queued before it.
+    done = calls["correlation"].map(activity.groupby("correlation")["end"].max())
+    waits = calls["waits"] | (calls["copies"] & done.le(calls["end"]))
+    if queue:
+        waits |= calls["launches"] & (calls["end"] - calls["start"] > WAITS_NS)
     waiting, busy = (
         intervals.union(frame[["start", "end"]].to_numpy(dtype=np.int64)) for frame in (calls[waits], activity)
     )
-    waited = intervals.intersect(intervals.intersect(waiting, busy), np.array([[start, end]], dtype=np.int64))
-    return int(end - start) - intervals.total(waited)
+    return intervals.total(intervals.intersect(intervals.intersect(waiting, busy), window))
 
 
 def _queue(kernels: pd.DataFrame) -> dict[str, float]:
@@ -146,22 +195,29 @@ def _queue(kernels: pd.DataFrame) -> dict[str, float]:
 
 
 def _activity(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
-    """What the GPU did: start and end in ns, correlation ID, process, whether a kernel, and one that communicates."""
-    talking = _named(database, (COMMUNICATION,))
+    """What the GPU did: start and end in ns, correlation ID, process, and whether it is a kernel, a kernel that
+    communicates, or a copy between host and device."""  # fmt: skip
+    kinds = {"kernel": "shortName", "copy": "copyKind", "set": "0"}
     frames = []
-    for table in ACTIVITIES:
-        kernel = table == ACTIVITIES[0]
-        frame = _numbers(database, tables, table, "globalPid", "shortName" if kernel else "0")
-        kernels = np.full(len(frame), kernel)
-        frames.append(frame.assign(kernel=kernels, talking=frame.pop("name").isin(talking)))
+    for (kind, column), table in zip(kinds.items(), ACTIVITIES, strict=True):
+        frame = _numbers(database, tables, table, "globalPid", column)
+        number = frame.pop("name")
+        frames.append(
+            frame.assign(
+                kernel=kind == "kernel",
+                talking=(kind == "kernel") & number.isin(_named(database, (COMMUNICATION,))),
+                crossing=(kind == "copy") & number.isin(CROSSING),
+            )
+        )
     return pd.concat(frames, ignore_index=True)
 
 
 def _calls(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
-    """CUDA calls of the CPU: start and end in ns, correlation ID, process, and whether they launch or wait."""
+    """CUDA calls of the CPU: start and end in ns, correlation ID, process, and whether they launch, copy or wait."""
     frame = _numbers(database, tables, "CUPTI_ACTIVITY_KIND_RUNTIME", f"globalTid & {PROCESS}", "nameId")
     names = frame.pop("name")
-    return frame.assign(launches=names.isin(_named(database, LAUNCHING)), waits=names.isin(_named(database, WAITING)))
+    kinds = {"launches": LAUNCHING, "copies": COPYING, "waits": WAITING}
+    return frame.assign(**{kind: names.isin(_named(database, beginnings)) for kind, beginnings in kinds.items()})
 
 
 def _named(database: sqlite3.Connection, beginnings: tuple[str, ...]) -> list[int]:
