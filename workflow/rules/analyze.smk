@@ -88,8 +88,13 @@ rule tabulate_verdicts:
     """Judge what holds every cell and its top kernels back, with the evidence, the expected gain and a next step."""
     input:
         source("lib/verdicts.py"),
+        source("lib/verdict_rules.py"),
+        source("lib/kernel_traits.py"),
+        source("lib/step_shares.py"),
+        source("lib/ncu_advice.py"),
         source("../data/verdicts.yaml"),
         **judged(),
+        sidecars=cells("<results>/{model}/{phase}.time.csv.json"),
         steps="<results>/tables/steps.csv",
         kernels="<results>/tables/kernels.csv",
     output:

@@ -242,11 +242,13 @@ def judged():
     """What verdicts go by besides times: ncu's advice, and counters held against peaks where the default set has any."""
     if "ncu" not in TOOLS:
         return {}
-    details = cells("<results>/{model}/{phase}.ncu-details.csv")
+    advice = {
+        "details": cells("<results>/{model}/{phase}.ncu-details.csv"),
+        "launches": cells("<results>/{model}/{phase}.ncu.csv"),
+    }
     if config["ncu"]["set"] == ncu.CENSUS or "nsys" not in TOOLS:
-        return {"details": details}
-    peaks = f"<results>/peaks/{config['gpu']}.csv"
-    return {"details": details, "roofline": "<results>/tables/roofline.csv", "peaks": peaks}
+        return advice
+    return advice | {"roofline": "<results>/tables/roofline.csv", "peaks": f"<results>/peaks/{config['gpu']}.csv"}
 
 
 def drawn():

@@ -108,7 +108,7 @@ rule draw_steps:
     """Draw where an unprofiled step goes, idle time by cause."""
     input:
         source("lib/plots.py"),
-        source("lib/verdicts.py"),
+        source("lib/step_shares.py"),
         cells="<results>/tables/cells.csv",
         table="<results>/tables/steps.csv",
     output:
@@ -129,7 +129,7 @@ rule draw_launches:
     """Draw launches against the time that the GPU waits for them."""
     input:
         source("lib/plots.py"),
-        source("lib/verdicts.py"),
+        source("lib/step_shares.py"),
         cells="<results>/tables/cells.csv",
         table="<results>/tables/steps.csv",
     output:

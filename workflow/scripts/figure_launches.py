@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from workflow.scripts.lib import plots, verdicts
+from workflow.scripts.lib import plots, step_shares
 
 # Names only the cells that wait most, as the others lie close together.
 NAMED = 12
@@ -15,8 +15,7 @@ def draw(steps: pd.DataFrame) -> Figure:
     plots.style()
     if steps.empty or steps["launches"].sum() == 0:
         return plots.nothing("No kernel was traced: nsys sees them on a GPU")
-    shares = verdicts.shares(steps)
-    waiting = shares[[f"idle_{cause}" for cause in verdicts.LAUNCHING]].sum(axis=1) * 100
+    waiting = step_shares.launching(step_shares.shares(steps)) * 100
     figure, axis = plt.subplots(figsize=(9, 6))
     plots.by_phase(axis, steps, steps["launches"], waiting, size=36)
     axis.set_xscale("log")

@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from workflow.scripts.lib import plots, text, verdicts
+from workflow.scripts.lib import plots, step_shares, text
 
 
 def draw(steps: pd.DataFrame) -> Figure:
@@ -12,7 +12,7 @@ def draw(steps: pd.DataFrame) -> Figure:
     plots.style()
     if steps.empty:
         return plots.nothing("No step was traced by nsys")
-    shares = verdicts.shares(steps).groupby(steps[["model", "phase"]].apply(tuple, axis=1), sort=False).mean() * 100
+    shares = step_shares.shares(steps).groupby(steps[["model", "phase"]].apply(tuple, axis=1), sort=False).mean() * 100
     cells = steps.drop_duplicates(["model", "phase"])
     shares.index = plots.label(cells).to_list()
     shares = shares.rename(columns=lambda name: name.replace("idle_", "idle: "))

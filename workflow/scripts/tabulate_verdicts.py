@@ -4,33 +4,55 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from workflow.scripts.lib import verdicts
+from workflow.scripts.lib import verdict_rules, verdicts
 from workflow.scripts.lib.cell_tables import cell_of
-from workflow.scripts.lib.files import reported, write_csv
+from workflow.scripts.lib.coverage import KEYS
+from workflow.scripts.lib.files import read_json, reported, write_csv
 from workflow.scripts.lib.roofline import read_peaks
 
 
-def main(steps: str, kernels: str, roofline: str | None, peaks: str | None, details: Sequence[str], csv: str) -> None:
-    """Read the tables, write the verdicts; details: ncu's details pages, which may hold no advice."""
+def main(
+    steps: str,
+    kernels: str,
+    roofline: str | None,
+    peaks: str | None,
+    details: Sequence[str],
+    launches: Sequence[str],
+    sidecars: Sequence[str],
+    csv: str,
+) -> None:
+    """Read the tables, write the verdicts.
+
+    details: ncu's details pages, which may hold no advice; launches: exported launches of the same reports, in the same
+    order; sidecars: of the unprofiled runs.
+    """
     rates = read_peaks(peaks) if peaks else {}
     held = pd.read_csv(roofline, low_memory=False) if roofline else None
-    cells = (cell_of(path) for path in details)
-    advice = {(cell["model"], cell["phase"]): pd.read_csv(path, low_memory=False)
-              for cell, path in zip(cells, details, strict=True)}  # fmt: skip
+    advice = {
+        _cell(page): (pd.read_csv(page, low_memory=False), pd.read_csv(rows, usecols=["id", *KEYS]))
+        for page, rows in zip(details, launches, strict=True)
+    }
+    ran_with = {_cell(path): read_json(path)["cell"] for path in sidecars}
     kernel_table = pd.read_csv(kernels, low_memory=False)
-    write_csv(verdicts.table(pd.read_csv(steps), kernel_table, held, rates, advice, verdicts.rules()), csv)
+    rules = verdict_rules.load()
+    write_csv(verdicts.table(pd.read_csv(steps), kernel_table, held, rates, advice, ran_with, rules), csv)
+
+
+def _cell(path: str) -> tuple[str, str]:
+    cell = cell_of(path)
+    return cell["model"], cell["phase"]
 
 
 if "snakemake" in globals():
     snakemake = globals()["snakemake"]
     with reported(snakemake.log[0]):
         given = snakemake.input
-        details = given.get("details", [])
+        lists = {name: given.get(name, []) for name in ("details", "launches", "sidecars")}
         main(
             given.steps,
             given.kernels,
             given.get("roofline") or None,
             given.get("peaks") or None,
-            [details] if isinstance(details, str) else details,
-            snakemake.output.csv,
+            **{name: [files] if isinstance(files, str) else files for name, files in lists.items()},
+            csv=snakemake.output.csv,
         )

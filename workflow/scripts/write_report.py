@@ -10,7 +10,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from workflow.scripts.figure_ranges import preferred
-from workflow.scripts.lib import verdicts as judging
+from workflow.scripts.lib import step_shares
 from workflow.scripts.lib.cell_tables import CELL
 from workflow.scripts.lib.files import read_json, reported
 from workflow.scripts.lib.plots import STEP_COLOURS
@@ -157,7 +157,7 @@ def strip(steps: pd.DataFrame) -> list[dict[str, Any]]:
     """A step as a strip: its parts with their share in % and their colour; empty where nsys did not trace the cell."""
     if steps.empty:
         return []
-    shares = judging.shares(steps).mean().rename(lambda name: name.replace("idle_", "idle: "))
+    shares = step_shares.shares(steps).mean().rename(lambda name: name.replace("idle_", "idle: "))
     parts = ((part, shares[part] * 100, colour) for part, colour in STEP_COLOURS.items())
     return [{"part": part, "percent": percent, "colour": colour} for part, percent, colour in parts if percent >= 0.5]
 
@@ -169,9 +169,7 @@ def advice(verdicts: pd.DataFrame) -> list[dict[str, str]]:
             "level": row.level,
             "verdict": row.verdict,
             "about": shown(row.function, str) if row.level == "kernel" else "the step",
-            "value": (f"{row.value:.1%}" if row.by == judging.OURS else f"{row.value:.0f} %")
-            if row.verdict != judging.UNDECIDED
-            else f"{row.value:.2f}",
+            "share": shown(row.share, "{:.1%}".format),
             "gain": shown(row.gain, "{:.2f}×".format),
             "next": row.next_step,
             "settings": "" if row.level == "kernel" or pd.isna(row.settings) else row.settings,

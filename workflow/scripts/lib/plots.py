@@ -48,14 +48,17 @@ CLASS_COLOURS = {
     "other": "#e8e8e8",
 }
 STEP_COLOURS = {
-    "busy": "#0072b2",
+    "kernels": "#0072b2",
     "copy": "#56b4e9",
+    "transfer": "#009e73",
     "communication": "#000000",
+    "waiting": "#777777",
     "idle: input": "#f0e442",
     "idle: synchronisation": "#cc79a7",
     "idle: latency": "#f5cf99",
     "idle: launch": "#e69f00",
     "idle: host": "#d55e00",
+    "idle: unknown": "#e8e8e8",
 }
 ROW_HEIGHT = 0.32
 

@@ -1,37 +1,23 @@
 """Says what holds each cell and its top kernels back, by the rules of data/verdicts.yaml, with the evidence."""
 
-import functools
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
+from workflow.scripts.lib import ncu_advice, step_shares, verdict_rules
 from workflow.scripts.lib.cell_tables import CELL
-from workflow.scripts.lib.kernel_classes import classify
-from workflow.scripts.lib.ncu_tables import function_name
-from workflow.scripts.lib.nsys_steps import CAUSES
+from workflow.scripts.lib.kernel_traits import with_traits
 
-RULES_FILE = Path(__file__).parents[2] / "data" / "verdicts.yaml"
-# Of ncu's own advice, so much a cell.
-ADVICE = 5
 COLUMNS = [
-    *CELL, "level", "class", "function", "rank", "verdict", "metric", "value", "threshold", "evidence", "cured", "gain",
-    "limit", "next_step", "settings", "by", "source",
+    *CELL, "level", "class", "function", "rank", "verdict", "metric", "value", "threshold", "share", "evidence",
+    "cured", "gain", "limit", "next_step", "settings", "by", "source",
 ]  # fmt: skip
 NOTHING, UNDECIDED = "nothing stands out", "undecided"
-OURS, NCU = "profzoo", "ncu"
+OURS = "profzoo"
 KERNEL = ["class", "function"]
 LAUNCH_LESS = "launch less first, as the CPU would hold the step back: a larger batch, CUDA graphs; then "
-# Causes of idleness that fewer or larger launches cure.
-LAUNCHING = ("latency", "launch", "host")
-
-
-@functools.cache
-def rules() -> Mapping[str, Any]:
-    """The rules with their floors and traits."""
-    return yaml.safe_load(RULES_FILE.read_text())
+Cell = tuple[str, str]
 
 
 def table(
@@ -39,97 +25,45 @@ def table(
     kernels: pd.DataFrame,
     roofline: pd.DataFrame | None,
     peaks: Mapping[str, float],
-    advice: Mapping[tuple[str, str], pd.DataFrame],
+    advice: Mapping[Cell, tuple[pd.DataFrame, pd.DataFrame]],
+    ran_with: Mapping[Cell, Mapping[str, Any]],
     given: Mapping[str, Any],
 ) -> pd.DataFrame:
     """COLUMNS: the verdicts of each cell, the largest gain first, then those of its kernels.
 
     Args:
         steps, kernels, roofline: the tables of these names; without roofline, verdicts that need counters are not
-            given. peaks: rates by name, flop/s. advice: ncu's details pages, by cell.
-        given: as `rules` has them.
+            given. peaks: rates by name, flop/s. advice: ncu's details page and the launches on it, by cell.
+        ran_with: settings of each cell, so that none is advised what it does already.
+        given: as `verdict_rules.load` has them.
 
-    A cell to which no rule applies has NOTHING, one whose evidence is below a floor UNDECIDED with the reason. `limit`
-    is the gain at which the CPU, which launches as many kernels as before, holds the step back; no gain is above it.
-    `settings`, in the words of models.run, follow the advice at once.
+    `share` is the part of the unprofiled step that a row is about, empty where it is about none. A cell to which no
+    rule applies has NOTHING, one whose evidence is below a floor UNDECIDED with the reason. `limit` is the gain at
+    which the CPU, which has launches to make, holds the step back; no gain is above it. `settings`, in the words of
+    models.run, follow the advice at once.
     """
     rows: list[dict[str, Any]] = []
     for cell, step in steps.groupby(CELL, sort=False):
         # Of several processes the one that keeps its GPU busiest says what the cell is like.
         where = step.loc[step["busy_ns"].idxmax()]
+        judged = _Judged(where, ran_with.get(cell, {}), given)
         launches = _of(kernels, cell)
         traits = with_traits(launches, _of(roofline, cell), given["traits"], peaks)
         found = [
-            *_of_step(where, given),
-            *_of_kernels(traits, where, given, "cell"),
+            *judged.of_step(),
+            *judged.of_kernels(traits, "cell"),
             *_uncounted(traits, given["floors"]["counted"]),
         ]
         # What cannot be told comes before what is worth less than it may be.
         everything = sorted(found, key=lambda row: -(row["gain"] or row.pop("potential", 1.0)))
         everything = everything or [_nothing(where, roofline is not None)]
-        for group in (everything, _of_each(traits, where, given), _of_ncu(advice.get(cell))):
+        said = ncu_advice.of_step(*advice[cell], launches, judged.shares["kernels"]) if cell in advice else []
+        for group in (everything, judged.of_each(traits), said):
             rows += [
                 {"by": OURS, **dict(zip(CELL, cell, strict=True)), **row, "rank": rank}
                 for rank, row in enumerate(group, 1)
             ]
     return pd.DataFrame(rows, columns=COLUMNS)
-
-
-def with_traits(
-    kernels: pd.DataFrame, roofline: pd.DataFrame | None, traits: Mapping[str, Any], peaks: Mapping[str, float]
-) -> pd.DataFrame:
-    """The rows of one cell's kernel table, with the time that has each trait, and the part of it that a cure saves.
-
-    Columns added: for each trait `{trait}_ns`, and `{trait}_saved_ns` where the saving depends on the launch;
-    `counted_ns`, the time of launches with counters. Traits exclude each other: a small grid comes first.
-    """
-    table = kernels.copy()
-    total = table["total_ns"].fillna(0.0)
-    # Blocks that each multiprocessor gets; not known without ncu.
-    known = table.reindex(columns=["multiprocessors"]).iloc[:, 0]
-    blocks = table["grid_x"] * table["grid_y"] * table["grid_z"] / known
-    small = blocks.lt(traits["small_grid"]["blocks_below"])
-    bound, efficiency = pd.Series("", table.index), pd.Series(float("nan"), table.index)
-    if roofline is not None and len(roofline):
-        held = roofline[roofline["level"] == "launch"]
-        bound, efficiency = held["bound"].fillna("").set_axis(table.index), held["efficiency"].set_axis(table.index)
-    near = efficiency.ge(traits["at_the_roof"]["efficiency_at_least"])
-    far = efficiency.lt(traits["far_from_the_roof"]["efficiency_below"])
-    when = {
-        "small_grid": small & ~near,
-        "memory": near & bound.isin(("dram", "l2")),
-        "simt": near & (bound == "simt"),
-        "tensor": near & (bound == "tensor"),
-        "underused": far & ~small,
-    }
-    for name, holds in when.items():
-        table[f"{name}_ns"] = total.where(holds, 0.0)
-    # As many blocks as there are multiprocessors would have taken no longer.
-    table["small_grid_saved_ns"] = table["small_grid_ns"] * (1 - blocks.clip(upper=1).fillna(1))
-    roof = traits["at_the_roof"]["efficiency_at_least"]
-    table["underused_saved_ns"] = table["underused_ns"] * (1 - efficiency.fillna(roof) / roof)
-    if {"fp32", "tf32"} <= set(peaks):
-        table["simt_saved_ns"] = table["simt_ns"] * max(1 - peaks["fp32"] / peaks["tf32"], 0.0)
-    table["counted_ns"] = total.where(efficiency.notna(), 0.0)
-    return table
-
-
-def shares(steps: pd.DataFrame) -> pd.DataFrame:
-    """Shares of the unprofiled step, which add up to one: busy, copy, communication, and idle_ by cause.
-
-    How busy the GPU is follows from its busy time and the unprofiled step; what it waits for, and what it is busy with,
-    from the proportions under nsys.
-    """
-    busy = steps["busy_share"]
-    exposed = (steps["communication_ns"] - steps["overlap_ns"] - steps["waiting_ns"]).clip(lower=0)
-    working = steps["busy_ns"] - steps["waiting_ns"]
-    within = busy / working.where(working > 0, 1)
-    table = pd.DataFrame({"copy": steps["copy_ns"] * within, "communication": exposed * within})
-    table.insert(0, "busy", busy - table.sum(axis=1))
-    whole = steps["idle_ns"].where(steps["idle_ns"] > 0, 1)
-    for cause in CAUSES:
-        table[f"idle_{cause}"] = (1 - busy) * steps[f"idle_{cause}_ns"] / whole
-    return table
 
 
 def amdahl(share: float, cured: float) -> float:
@@ -141,51 +75,114 @@ def amdahl(share: float, cured: float) -> float:
     return 1 / max(1 - share * cured, 1e-9)
 
 
-def host_limit(step: pd.Series, most: float) -> float:
+def host_limit(step: Mapping[str, Any], most: float, removed: float = 0.0) -> float:
     """How many times as fast a step gets by shorter kernels, before it waits for the CPU all the time; at least 1.
+
+    removed: the part of its launches that the CPU no longer makes, each of which takes it as long as any other.
 
     Under nsys, which slows the CPU down, so that this errs on the low side. Infinite where it is not known: beyond so
     many times the unprofiled step, or where `host_ns` is empty.
     """
-    if not step["host_ns"] > 0 or _stretch(step) > most:
+    if not step["host_ns"] > 0 or removed >= 1 or _stretch(step) > most:
         return float("inf")
-    return max(step["wall_ns"] / step["host_ns"], 1.0)
+    return float(max(step["wall_ns"] / (step["host_ns"] * (1 - removed)), 1.0))
 
 
-def _stretch(step: pd.Series) -> float:
+def _stretch(step: Mapping[str, Any]) -> float:
     """A step under nsys over the unprofiled one."""
     return float(step["wall_ns"] / step["step_ns"])
 
 
-def _of_step(step: pd.Series, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Verdicts on what the GPU waits for, as shares of the unprofiled step."""
-    found = shares(step.to_frame().T.infer_objects()).iloc[0]
-    idle = 1 - step["busy_share"]
-    found["idle_launching"] = sum(found[f"idle_{cause}"] for cause in LAUNCHING)
-    here = [rule for rule in given["rules"] if rule["of"] == "step"]
-    evidence = f"steps.csv: process {step['process']:.0f}"
-    doubt = _doubt(step, given["floors"])
-    if doubt:
-        measured, why, advice = doubt
-        if idle >= min(rule["at_least"] for rule in here):
+class _Judged:
+    """One cell, held against the rules."""
+
+    def __init__(self, step: pd.Series, ran_with: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+        """step: the cell's row of the table of steps; ran_with: its settings; given: rules, floors and traits."""
+        self.step, self.ran_with, self.given = step, ran_with, given
+        self.floors = given["floors"]
+        table = step_shares.shares(step.to_frame().T.infer_objects())
+        self.shares = {**table.iloc[0], verdict_rules.LAUNCHING: float(step_shares.launching(table).iloc[0])}
+
+    def of_step(self) -> Iterator[dict[str, Any]]:
+        """Verdicts on what the GPU does besides kernels, and what it waits for."""
+        evidence = f"steps.csv: process {self.step['process']:.0f}"
+        idle = sum(share for name, share in self.shares.items() if name in step_shares.IDLE)
+        doubt = _doubt(self.step, self.floors)
+        here = [rule for rule in self.given["rules"] if rule["of"] == "step"]
+        if doubt and idle >= min(rule["at_least"] for rule in here):
+            measured, why, advice = doubt
             yield {
                 "level": "cell", "verdict": UNDECIDED, **measured, "evidence": evidence, "gain": None,
                 "potential": amdahl(idle, 1),
                 "next_step": f"the GPU idles {idle:.0%} of the step, but {why}, so what it waits for is not told: "
                 f"{advice}",
             }  # fmt: skip
-        return
-    for rule in here:
-        if found[rule["share"]] >= rule["at_least"]:
-            yield _held(_for_short(rule, step), found[rule["share"]], rule["cured"], "cell", evidence)
+        for rule in here:
+            share = self.shares[rule["share"]]
+            told = not doubt or rule["share"] in step_shares.WORK
+            if told and share >= rule["at_least"]:
+                yield self._row(rule, share, None, "cell", evidence)
 
+    def of_kernels(
+        self, traits: pd.DataFrame, level: str, whole: float | None = None, least: float | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """Verdicts on launches with a trait.
 
-def _for_short(rule: Mapping[str, Any], step: pd.Series) -> Mapping[str, Any]:
-    """The rule with the advice that fits a step in which what it is about takes little time."""
-    short = rule.get("short")
-    if short and step[short["column"]] < short["below"]:
-        return {**rule, "next": short["next"], "settings": None}
-    return rule
+        whole: GPU time of the cell's kernels, where these rows are some of them; least: part of the subject's own time
+        that a trait takes, instead of the rule's share of the step.
+        """
+        total = traits["total_ns"].sum() if whole is None else whole
+        if not total:
+            return
+        of_step = self.shares["kernels"] / total
+        own = max(traits["total_ns"].sum() * of_step, 1e-12)
+        for rule in self.given["rules"]:
+            if rule["of"] != "kernels":
+                continue
+            ns = traits[f"{rule['share']}_ns"].sum()
+            threshold = rule["at_least"] if least is None else least * own
+            if ns * of_step >= threshold and ns:
+                row = self._row(rule, ns * of_step, traits, level, _evidence(rule))
+                yield row | {"threshold": threshold}
+
+    def of_each(self, traits: pd.DataFrame) -> list[dict[str, Any]]:
+        """Verdicts on each kernel that takes long enough, the largest gain first."""
+        total = traits["total_ns"].sum()
+        found: list[dict[str, Any]] = []
+        for (kind, function), own in traits.groupby(KERNEL, sort=False):
+            if total and own["total_ns"].sum() / total * self.shares["kernels"] >= self.floors["kernel"]:
+                # A kernel has the trait that half of its time has.
+                rows = self.of_kernels(own, "kernel", total, least=0.5)
+                found += ({"class": kind, "function": function, **row} for row in rows)
+        return sorted(found, key=lambda row: -(row["gain"] or 0))
+
+    def _row(
+        self, rule: Mapping[str, Any], share: float, traits: pd.DataFrame | None, level: str, evidence: str
+    ) -> dict[str, Any]:
+        """A rule that holds; traits: of the launches that it is about, None for a rule about the step."""
+        advice = verdict_rules.advice(rule, self.step, self.ran_with)
+        cured = advice["cured"]
+        if isinstance(cured, str) and traits is not None:
+            saved = f"{rule['share']}_saved_ns"
+            # Not known without the peaks that it follows from.
+            cured = traits[saved].sum() / traits[f"{rule['share']}_ns"].sum() if saved in traits else None
+        row = {
+            "level": level, "verdict": rule["verdict"], "metric": f"share of the step: {rule['share']}",
+            "value": share, "threshold": rule["at_least"], "share": share, "evidence": evidence, "cured": cured,
+            "gain": amdahl(share, cured or 0), "next_step": advice["next"], "settings": advice["settings"],
+            "source": rule["source"],
+        }  # fmt: skip
+        if traits is None or rule["launches"] == "changed":
+            return row
+        removed = 0.0
+        if rule["launches"] == "removed":
+            removed = cured * min(traits[f"{rule['share']}_launches"].sum() / max(self.step["launches"], 1), 1.0)
+            # The GPU no longer waits for them either.
+            row["gain"] = amdahl(share * cured + self.shares[verdict_rules.LAUNCHING] * removed, 1)
+        limit = host_limit(self.step, self.floors["stretch"], removed)
+        if limit < row["gain"]:
+            row |= {"gain": limit, "limit": limit, "next_step": LAUNCH_LESS + row["next_step"]}
+        return row
 
 
 def _doubt(step: pd.Series, floors: Mapping[str, float]) -> tuple[dict[str, Any], str, str] | None:
@@ -201,61 +198,10 @@ def _doubt(step: pd.Series, floors: Mapping[str, float]) -> tuple[dict[str, Any]
     return None
 
 
-def _of_kernels(
-    traits: pd.DataFrame,
-    step: pd.Series,
-    given: Mapping[str, Any],
-    level: str,
-    total: float | None = None,
-    least: float | None = None,
-) -> Iterator[dict[str, Any]]:
-    """Verdicts on launches with a trait; least: of the subject's own time, instead of the rule's share of the step."""
-    total = traits["total_ns"].sum() if total is None else total
-    if not total:
-        return
-    busy, limit = step["busy_share"], host_limit(step, given["floors"]["stretch"])
-    own = max(traits["total_ns"].sum() / total * busy, 1e-12)
-    for rule in given["rules"]:
-        column = f"{rule['share']}_ns"
-        if rule["of"] != "kernels" or column not in traits:
-            continue
-        share = traits[column].sum() / total * busy
-        if share < (rule["at_least"] if least is None else least * own):
-            continue
-        cured = rule["cured"]
-        if isinstance(cured, str):
-            saved = f"{rule['share']}_saved_ns"
-            cured = traits[saved].sum() / traits[column].sum() if saved in traits else None
-        table = (
-            "kernels.csv: grid, multiprocessors" if rule["share"] == "small_grid" else "roofline.csv: bound, efficiency"
-        )
-        row = _held(rule, share, cured, level, table)
-        if least is not None:
-            row["threshold"] = least * own
-        if rule["launches"] == "kept" and limit < row["gain"]:
-            row |= {"gain": limit, "limit": limit, "next_step": LAUNCH_LESS + row["next_step"]}
-        yield row
-
-
-def _of_each(traits: pd.DataFrame, step: pd.Series, given: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Verdicts on each kernel that takes long enough, the largest gain first."""
-    total = traits["total_ns"].sum()
-    found: list[dict[str, Any]] = []
-    for (kind, function), own in traits.groupby(KERNEL, sort=False):
-        if total and own["total_ns"].sum() / total * step["busy_share"] >= given["floors"]["kernel"]:
-            # A kernel has the trait that half of its time has.
-            rows = _of_kernels(own, step, given, "kernel", total, least=0.5)
-            found += ({"class": kind, "function": function, **row} for row in rows)
-    return sorted(found, key=lambda row: -(row["gain"] or 0))
-
-
-def _held(rule: Mapping[str, Any], share: float, cured: float | None, level: str, evidence: str) -> dict[str, Any]:
-    return {
-        "level": level, "verdict": rule["verdict"], "metric": f"share of the step: {rule['share']}", "value": share,
-        "threshold": rule["at_least"], "evidence": evidence, "cured": cured,
-        "gain": 1.0 if cured is None else amdahl(share, cured), "next_step": rule["next"],
-        "settings": rule.get("settings"), "source": rule["source"],
-    }  # fmt: skip
+def _evidence(rule: Mapping[str, Any]) -> str:
+    """The table and columns that a rule about kernels goes by."""
+    columns = {"short": "kernels.csv: mean_ns, class", "small_grid": "kernels.csv: grid, multiprocessors"}
+    return columns.get(rule["share"], "roofline.csv: bound, efficiency")
 
 
 def _uncounted(traits: pd.DataFrame, floor: float) -> Iterator[dict[str, Any]]:
@@ -274,30 +220,11 @@ def _uncounted(traits: pd.DataFrame, floor: float) -> Iterator[dict[str, Any]]:
 def _nothing(step: pd.Series, counted: bool) -> dict[str, Any]:
     more = "" if counted else ": collect ncu.set roofline to tell what bounds its kernels"
     return {"level": "cell", "verdict": NOTHING, "metric": "share of the step: busy", "value": step["busy_share"],
-            "evidence": "steps.csv: busy_share", "gain": 1.0,
+            "share": step["busy_share"], "evidence": "steps.csv: busy_share", "gain": 1.0,
             "next_step": f"the GPU is busy {step['busy_share']:.0%} of the step{more}"}  # fmt: skip
 
 
-def _of_ncu(details: pd.DataFrame | None) -> list[dict[str, Any]]:
-    """What ncu's own rules advise, the largest speed-up of a kernel first; details: ncu's details page."""
-    if details is None or "Estimated Speedup" not in details:
-        return []
-    said = details[details["Rule Type"].eq("OPT") & pd.to_numeric(details["Estimated Speedup"], errors="coerce").gt(0)]
-    said = said.assign(
-        function=said["Kernel Name"].map(function_name), percent=pd.to_numeric(said["Estimated Speedup"])
-    ).sort_values("percent", ascending=False, kind="stable")
-    return [
-        {
-            "level": "kernel", "class": classify(row["Kernel Name"]), "function": row["function"],
-            "verdict": f"ncu: {row['Rule Name']}", "metric": f"estimated speed-up, {row['Estimated Speedup Type']}, %",
-            "value": row["percent"], "evidence": f"ncu-details.csv: launch {row['ID']}",
-            "next_step": row["Rule Description"], "by": NCU, "source": f"ncu, section {row['Section Name']}",
-        }
-        for _, row in said.drop_duplicates(["function", "Rule Name"]).head(ADVICE).iterrows()
-    ]  # fmt: skip
-
-
-def _of(frame: pd.DataFrame | None, cell: tuple[str, str]) -> Any:
+def _of(frame: pd.DataFrame | None, cell: Cell) -> Any:
     if frame is None:
         return None
     return frame[(frame["model"] == cell[0]) & (frame["phase"] == cell[1])]

@@ -1,0 +1,83 @@
+"""lib/verdict_rules: what is wrong with a file of rules is said in one line, and advice follows a cell's settings."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from models import run
+from workflow.scripts.lib import verdict_rules
+from workflow.scripts.lib.schema import ConfigError
+
+RULES = verdict_rules.load()
+
+
+def rule(content: dict[str, Any], verdict: str) -> dict[str, Any]:
+    return next(one for one in content["rules"] if one["verdict"] == verdict)
+
+
+def memory(content: dict[str, Any]) -> dict[str, Any]:
+    return rule(content, "memory-bound")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda c: memory(c).update(of="kernals"), "rule 'memory-bound'.of = 'kernals': did you mean 'kernels'?"),
+        (lambda c: memory(c).update(share="memroy"), "rule 'memory-bound'.share = 'memroy': did you mean 'memory'?"),
+        (lambda c: memory(c).update(share="transfer"), "share = 'transfer'"),
+        (lambda c: memory(c).update(launches="gone"), "launches = 'gone': valid are: changed, kept, removed"),
+        (lambda c: memory(c).update(at_least="0.1x"), "at_least = '0.1x' is no number"),
+        (lambda c: memory(c).update(cured=2), "cured = 2 is no part of a share: give 0 to 1"),
+        (lambda c: memory(c).update(cured="smal_grid"), "cured = 'smal_grid': did you mean 'small_grid'?"),
+        (lambda c: memory(c).update(sauce="?"), "unknown key 'sauce'; did you mean 'source'?"),
+        (lambda c: memory(c).pop("source"), "rule 'memory-bound': 'source' is missing"),
+        (lambda c: memory(c).pop("launches"), "'launches' is missing"),
+        (lambda c: memory(c).update(advice=[]), "advice is empty"),
+        (lambda c: memory(c)["advice"][0].update(setings="a=1"), "unknown key 'setings'; did you mean 'settings'?"),
+        (lambda c: memory(c)["advice"][0].update(settings="precison=bf16"), "did you mean 'precision'?"),
+        (lambda c: memory(c)["advice"][0].update(settings="precision=bf61"), "did you mean 'bf16'?"),
+        (lambda c: memory(c)["advice"][0]["when"].update(precision=["fp23"]), "did you mean 'fp32'?"),
+        (lambda c: memory(c)["advice"][0]["when"].update(precison=["fp32"]), "did you mean 'precision'?"),
+        (lambda c: memory(c)["advice"][0]["when"].update(precision="fp32"), "is no list of values"),
+        (lambda c: memory(c)["advice"][0]["when"].update(cpu_dta_ns={"below": 1}), "did you mean 'cpu_data_ns'?"),
+        (lambda c: memory(c)["advice"][0]["when"].update(cpu_data_ns={"belo": 1}), "did you mean 'below'?"),
+        (lambda c: memory(c)["advice"].pop(), "the last one has a `when`"),
+        (lambda c: memory(c)["advice"].insert(0, {"next": "x"}), "what follows 'x' is never reached"),
+        (lambda c: c["floors"].update(strech=1), "floors: unknown key 'strech'; did you mean 'stretch'?"),
+        (lambda c: c["floors"].pop("steady"), "floors: 'steady' is missing"),
+        (lambda c: c["traits"]["short"].update(classes=["elemntwise"]), "did you mean 'elementwise'?"),
+        (lambda c: c["traits"]["small_grid"].update(blocks=1), "traits.small_grid: unknown key 'blocks'"),
+        (lambda c: c.update(rule=[]), "unknown key 'rule'; did you mean 'rules'?"),
+    ],
+)
+def test_a_rule_that_would_never_hold_is_refused(spoil: Callable, said: str) -> None:
+    content = copy.deepcopy(dict(RULES))
+    spoil(content)
+    with pytest.raises(ConfigError) as error:
+        verdict_rules.checked(content)
+    assert said in str(error.value) and "\n" not in str(error.value)
+
+
+def test_settings_that_follow_advice_are_settings_of_a_cell() -> None:
+    tried = [one["settings"].split() for each in RULES["rules"] for one in each["advice"] if "settings" in one]
+    assert len(tried) == 4
+    untouched = run.resolve("vgg16", "train", "time", [])
+    for words in tried:
+        assert run.resolve("vgg16", "train", "time", words) != untouched
+
+
+def test_every_advice_is_some_cells() -> None:
+    """Each is given to a cell that fits it and has none of its settings yet."""
+    for each in RULES["rules"]:
+        for one in each["advice"]:
+            conditions = one.get("when", {})
+            step = {name: wanted.get("at_least", 0) for name, wanted in conditions.items() if isinstance(wanted, dict)}
+            cell = {name: wanted[0] for name, wanted in conditions.items() if isinstance(wanted, list)}
+            if not conditions:  # The last resort: of a cell that follows all the others.
+                for other in each["advice"][:-1]:
+                    cell |= verdict_rules._settings(other.get("settings", ""))
+                    cell |= {"compile": True} if "compile" in other.get("when", {}) else {}
+            found = verdict_rules.advice(each, {"cpu_data_ns": 1e9} | step, cell)
+            assert found["next"] == one["next"]
