@@ -1,7 +1,9 @@
 """export_ncu, export_nsys, export_torch, export_nsys_stats and tabulate: from recordings to files, and honest errors."""
 
+import csv
 import gzip
 import json
+import re
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -13,11 +15,22 @@ import pandas as pd
 import pytest
 
 from tests.conftest import DATA
-from workflow.scripts import export_ncu, export_nsys, export_nsys_stats, export_torch, join_kernels, tabulate
+from workflow.scripts import (
+    export_ncu,
+    export_ncu_ranks,
+    export_nsys,
+    export_nsys_stats,
+    export_torch,
+    join_kernels,
+    tabulate,
+)
 from workflow.scripts.lib import ncu_tables, nsys_tables
 from workflow.scripts.lib.files import DataError
 
 NCU_PAGES = ("ncu/launch.raw.mangled.csv", "ncu/launch.raw.demangled.csv")
+
+
+FIRST_OF_EACH = ["ncu", "--filter-mode", "per-launch-config", "--launch-count", "1", "--kernel-name-base", "mangled"]
 
 
 def sidecar(folder: Path, **facts: object) -> str:
@@ -28,13 +41,32 @@ def sidecar(folder: Path, **facts: object) -> str:
 
 
 def ncu(
-    folder: Path, recording: Callable, census: str | None, launches: str, metrics: list[str], said: Callable = print
+    folder: Path,
+    recording: Callable,
+    census: str | None,
+    launches: str,
+    metrics: list[str],
+    said: Callable = print,
+    pages: list[str] | None = None,
+    command: list[str] = FIRST_OF_EACH,
 ) -> tuple:
-    """Exported table and sidecar of the recording."""
-    pages = [str(recording(name)) for name in NCU_PAGES]
+    """Exported table and sidecar of the recording, or of other pages."""
+    pages = pages or [str(recording(name)) for name in NCU_PAGES]
     out = folder / "out.csv", folder / "out.csv.json"
-    export_ncu.main(pages, sidecar(folder), census, launches, metrics, *map(str, out), said)
+    export_ncu.main(pages, sidecar(folder, command=command), census, launches, metrics, *map(str, out), said)
     return pd.read_csv(out[0]), json.loads(out[1].read_text())
+
+
+def pages_of(folder: Path, recording: Callable, chosen: set[int]) -> list[str]:
+    """The recorded pages with the launches of these numbers alone."""
+    written = []
+    for name in NCU_PAGES:
+        header, units, *rows = csv.reader(recording(name).read_text().splitlines())
+        kept = [row for row in rows if int(row[0]) in chosen]
+        written.append(folder / name.replace("/", "."))
+        with written[-1].open("w", newline="") as file:
+            csv.writer(file, quoting=csv.QUOTE_ALL).writerows([header, units, *kept])
+    return [str(path) for path in written]
 
 
 def test_ncu_census_counts_itself(tmp_path: Path, recording: Callable) -> None:
@@ -66,18 +98,76 @@ def test_kernels_that_the_census_lacks_are_named(tmp_path: Path, recording: Call
     assert function in said[0] and "deterministic: true" in said[0]
 
 
-def test_a_configuration_that_was_profiled_twice_is_exported_once(tmp_path: Path, recording: Callable) -> None:
+def test_the_first_launch_of_each_configuration(tmp_path: Path, recording: Callable) -> None:
     every, _ = ncu(tmp_path, recording, None, "all", [])
     census = tmp_path / "census.csv"
     every.to_csv(census, index=False)
-    once, facts = ncu(tmp_path, recording, str(census), "distinct", [])
-    assert len(once) == len(every.drop_duplicates(ncu_tables.CONFIGURATION)) == facts["rows"] < len(every)
+    firsts = every.drop_duplicates(ncu_tables.CONFIGURATION)
+    said: list[str] = []
+    once, facts = ncu(
+        tmp_path, recording, str(census), "distinct", [], said.append, pages_of(tmp_path, recording, set(firsts["id"]))
+    )
+    assert len(once) == len(firsts) == facts["rows"] < len(every) and not said and facts["not_as_planned"] == []
     assert once["launches"].sum() == len(every)
     # The first of each was profiled, which need not be like the others of its configuration.
     times = every.groupby(ncu_tables.CONFIGURATION)["gpu__time_duration.sum"]
     expected = (times.mean() / times.first()).reindex(pd.MultiIndex.from_frame(once[ncu_tables.CONFIGURATION]))
     np.testing.assert_allclose(once["time_ratio"], expected, atol=1e-4)
     assert (once["time_spread"] >= 1).all() and (once.loc[once["launches"] == 1, "time_spread"] == 1).all()
+
+
+def of_a_budget(recording: Callable, tmp_path: Path) -> tuple[pd.DataFrame, str, list[str], set[int]]:
+    """The census, its file, the words of a budgeted run, and the launches that they choose: the third of each kernel."""
+    every, _ = ncu(tmp_path, recording, None, "all", [])
+    every.to_csv(tmp_path / "census.csv", index=False)
+    number = every.groupby("mangled").cumcount() + 1
+    names = "|".join(map(re.escape, every.loc[number == 3, "mangled"]))
+    words = ["ncu", "--kernel-name-base", "mangled", "--kernel-id", f"::regex:^({names})$:^(3|4)$"]
+    chosen = every[every["mangled"].isin(every.loc[number == 3, "mangled"]) & number.isin([3, 4])]
+    return every, str(tmp_path / "census.csv"), words, set(chosen["id"])
+
+
+def test_ratios_of_a_budget_are_of_the_launches_that_were_profiled(tmp_path: Path, recording: Callable) -> None:
+    every, census, words, chosen = of_a_budget(recording, tmp_path)
+    said: list[str] = []
+    pages = pages_of(tmp_path, recording, chosen)
+    rows, facts = ncu(tmp_path, recording, census, "distinct", [], said.append, pages, words)
+    assert not said and facts["not_as_planned"] == []
+    for _, row in rows.iterrows():
+        same = every[(every[ncu_tables.CONFIGURATION] == row[ncu_tables.CONFIGURATION]).all(axis=1)]
+        own = every.loc[every["id"] == row["id"], "gpu__time_duration.sum"].item()
+        assert row["time_ratio"] == pytest.approx(same["gpu__time_duration.sum"].mean() / own, abs=1e-4)
+    # The first of its configuration would have given another ratio for some.
+    firsts = every.drop_duplicates(ncu_tables.CONFIGURATION)["id"]
+    assert not set(rows["id"]) <= set(firsts) and (rows["time_ratio"] != 1).any()
+
+
+def test_launches_that_were_not_profiled_as_planned_are_said(tmp_path: Path, recording: Callable) -> None:
+    every, census, words, chosen = of_a_budget(recording, tmp_path)
+    said: list[str] = []
+    lost = every[every["id"].isin(chosen)].groupby("mangled").filter(lambda rows: len(rows) == 2).iloc[0]
+    pages = pages_of(tmp_path, recording, chosen - {lost["id"]})
+    rows, facts = ncu(tmp_path, recording, census, "distinct", [], said.append, pages, words)
+    assert len(said) == 1 and "were not profiled as often as ncu's words and the census say" in said[0]
+    assert facts["not_as_planned"] == [lost["function"]] and lost["function"] in said[0]
+    same = (rows[ncu_tables.CONFIGURATION] == lost[ncu_tables.CONFIGURATION]).all(axis=1)
+    assert rows.loc[same, "time_ratio"].isna().all() and rows.loc[~same, "time_ratio"].notna().all()
+
+
+def test_each_process_is_held_against_what_was_profiled(tmp_path: Path, recording: Callable) -> None:
+    every, census, words, chosen = of_a_budget(recording, tmp_path)
+    for rank in (0, 1):
+        for kind, page in zip(("mangled", "demangled"), pages_of(tmp_path, recording, chosen), strict=True):
+            (tmp_path / "pages").mkdir(exist_ok=True)
+            shutil.copy(page, tmp_path / "pages" / f"node.{rank}.{kind}.csv")
+    facts = sidecar(tmp_path, command=words, ranks=[0, 1])
+    export_ncu_ranks.main(str(tmp_path / "pages"), facts, census, "distinct", str(tmp_path / "o.csv"))
+    rows = pd.read_csv(tmp_path / "o.csv")
+    times = every.groupby(ncu_tables.CONFIGURATION)["gpu__time_duration.sum"].mean()
+    mean = times.reindex(pd.MultiIndex.from_frame(rows[ncu_tables.CONFIGURATION])).to_numpy()
+    own = every.set_index("id")["gpu__time_duration.sum"].reindex(rows["id"]).to_numpy()
+    assert rows.groupby("rank").size().nunique() == 1 and set(rows["rank"]) == {0, 1}
+    np.testing.assert_allclose(rows["time_ratio"], mean / own, atol=1e-4)
 
 
 def test_ncu_counts_that_nobody_knows_stay_empty(tmp_path: Path, recording: Callable) -> None:

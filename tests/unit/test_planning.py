@@ -51,8 +51,20 @@ def test_everything_is_profiled_without_a_budget(census: pd.DataFrame) -> None:
     )
 
 
-def test_without_a_budget_any_launch_may_be_the_first_of_its_configuration(census: pd.DataFrame) -> None:
-    assert planning.profiled(census, plan(census)["options"]) is census
+def test_without_a_budget_the_first_of_each_configuration_is_profiled(census: pd.DataFrame) -> None:
+    assert planning.profiled(census, plan(census)["options"]).equals(census.drop_duplicates(KEYS))
+    some = planning.profiled(census, plan(census, kernel_name="cudnn")["options"])
+    assert 0 < len(some) < 186 and some["mangled"].str.contains("cudnn").all()
+
+
+def test_configurations_that_were_not_profiled_as_planned(census: pd.DataFrame) -> None:
+    planned = planning.profiled(census, plan(census, budget="20s")["options"])
+    assert not len(planning.unlike(planned, planned))
+    # One launch that was profiled in another's place: neither is known.
+    missed, other = planned.index[3], census.index.difference(planned.index)[-1]
+    taken = census.loc[[*planned.index.drop(missed), other]]
+    found = planning.unlike(taken, planned)
+    assert set(found) == {tuple(census.loc[at, KEYS]) for at in (missed, other)}
 
 
 def test_a_budget_that_suffices_changes_nothing(census: pd.DataFrame) -> None:

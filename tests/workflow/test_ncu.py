@@ -28,6 +28,22 @@ def configuration(row: dict[str, str]) -> tuple[str, ...]:
     return tuple(row[key] for key in KEY)
 
 
+def typical(rows: list[dict[str, str]], census: list[dict[str, str]]) -> None:
+    """Each row's time_ratio is the mean of its configuration's launches over the launch that was profiled.
+
+    The stand-in numbers what was profiled of the window as the window does, so that the launch is known by its number.
+    """
+    times: dict[tuple[str, ...], list[float]] = {}
+    for launch in census:
+        times.setdefault(configuration(launch), []).append(float(launch[METRIC]))
+    own = {launch["id"]: float(launch[METRIC]) for launch in census}
+    for row in rows:
+        same = times[configuration(row)]
+        assert float(row["time_ratio"]) == pytest.approx(sum(same) / len(same) / own[row["id"]], abs=1e-4), row["id"]
+    # Some of what a budget pays for is not the first of its configuration, or this would show nothing.
+    assert any(float(row["time_spread"]) > 1 for row in rows)
+
+
 def test_default_set_has_every_launch(ncu_built: Project) -> None:
     rows = table(ncu_built, "train.ncu.csv")
     assert rows == table(ncu_built, "train.ncu.launch.csv")
@@ -82,6 +98,8 @@ def test_a_plan_is_printed_and_held_against_the_outcome(fresh: Project) -> None:
         f"{plan['estimate_s']:.0f} s were planned"
     )
     assert plan["estimate_s"] <= 20 and "--kernel-id" in facts["command"]
+    assert plan["options"] == json.loads(fresh.read("results/lstm/train.roofline.plan.json"))["options"]
+    typical(rows, table(fresh, "train.ncu.launch.csv"))
     # A budget that pays for everything: planned and collected again.
     jobs = fresh.dry("results/lstm/train.ncu.roofline.csv", "--config", "device=auto", "ncu={budget: 10m}")
     assert {job.rule for job in jobs} == {"plan_ncu", "profile_ncu", "print_ncu", "export_ncu"}

@@ -185,7 +185,7 @@ def collect(options: argparse.Namespace) -> None:
         "warnings": diagnose.warnings(printed),
     }
     if planned:
-        sidecar["plan"] = {key: value for key, value in planned.items() if key != "options"}
+        sidecar["plan"] = planned
         took = f"{options.sidecar.parent.name} {job['cell']['phase']}: ncu {planned['set']} took {wall:.0f} s"
         print(f"profzoo: {took}, {planned['estimate_s']:.0f} s were planned", file=sys.stderr)
     options.sidecar.write_text(json.dumps(sidecar, indent=1, sort_keys=True) + "\n")

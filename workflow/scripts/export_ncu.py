@@ -1,6 +1,7 @@
 """Exports a section set of an ncu report to a tidy CSV, with its units in the sidecar."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -12,12 +13,33 @@ OTHER_CHOICES = (
     "kernels that the census of this cell's launches lacks, so that their launches are not known; cuDNN or cuBLAS "
     "chose otherwise in this run, which `deterministic: true` prevents"
 )
+NOT_AS_PLANNED = (
+    "launches of these functions were not profiled as often as ncu's words and the census say, so that it is not known "
+    "which they are, and their time_ratio is left empty; `deterministic: true` has all runs launch alike"
+)
 
 
-def tabulate(
-    pages: Sequence[str], facts: Mapping[str, Any], census: str | None, launches: str | int
-) -> tuple[pd.DataFrame, dict[str, str], list[str]]:
-    """What was profiled as a table, its units, and in words the kernels that the census lacks.
+@dataclass(frozen=True)
+class Exported:
+    """What was profiled as a table, and its units.
+
+    other_choices: functions of kernels that the census lacks. not_as_planned: functions of the census's kernels of
+    which other launches were profiled than ncu was asked for.
+    """
+
+    table: pd.DataFrame
+    units: Mapping[str, str]
+    other_choices: Sequence[str] = field(default_factory=list)
+    not_as_planned: Sequence[str] = field(default_factory=list)
+
+    def notes(self) -> list[str]:
+        """What there is to say of it, a line each."""
+        found = ((OTHER_CHOICES, self.other_choices), (NOT_AS_PLANNED, self.not_as_planned))
+        return [f"{what}: {'; '.join(functions)}" for what, functions in found if functions]
+
+
+def tabulate(pages: Sequence[str], facts: Mapping[str, Any], census: str | None, launches: str | int) -> Exported:
+    """Make the table of what was profiled.
 
     pages: raw, by mangled and by demangled names. facts: the report's sidecar. census: CSV of all launches of the
     window, if these are not in the report itself. launches: those that were profiled, `distinct`, `all` or the first N,
@@ -25,23 +47,28 @@ def tabulate(
     """
     raw, units = ncu_tables.read_raw(pages[0])
     if launches == "ranges":
-        return *ncu_tables.tidy_ranges(raw, units), []
+        return Exported(*ncu_tables.tidy_ranges(raw, units))
     names, _ = ncu_tables.read_raw(pages[1])
     window = pd.read_csv(census) if census else None
     counts = None if window is None else ncu_tables.configuration_counts(window)
-    table, kept = ncu_tables.tidy(raw, units, names, counts)
-    other = [] if window is None else ncu_tables.other_choices(table, window)
-    if window is None and launches != "all":
-        table["launches"] = pd.NA
-    if launches == "distinct":
-        # What a budget pays for may hold a configuration twice.
-        table = table.drop_duplicates(ncu_tables.CONFIGURATION, ignore_index=True)
-        if window is not None:
-            chosen = planning.profiled(window, facts.get("plan", {}).get("options", []))
-            typical = ncu_tables.typicality(table, window, chosen)
-            where = table.columns.get_loc("launches") + 1
-            table = pd.concat([table.iloc[:, :where], typical, table.iloc[:, where:]], axis=1)
-    return table, kept, other
+    taken, kept = ncu_tables.tidy(raw, units, names, counts)
+    if window is None:
+        return Exported(taken if launches == "all" else taken.assign(launches=pd.NA), kept)
+    other = ncu_tables.other_choices(taken, window)
+    if launches != "distinct":
+        return Exported(taken, kept, other)
+    # What a budget pays for may hold a configuration twice.
+    table = taken.drop_duplicates(ncu_tables.CONFIGURATION, ignore_index=True)
+    expected = planning.profiled(window, facts["command"])
+    doubtful = planning.unlike(taken, expected)
+    known = expected[~pd.MultiIndex.from_frame(expected[ncu_tables.CONFIGURATION]).isin(doubtful)]
+    typical = ncu_tables.typicality(table, window, known)
+    where = table.columns.get_loc("launches") + 1
+    table = pd.concat([table.iloc[:, :where], typical, table.iloc[:, where:]], axis=1)
+    either = pd.concat([taken, expected])
+    there = pd.MultiIndex.from_frame(either[ncu_tables.CONFIGURATION]).isin(doubtful)
+    functions = either.loc[there & either["mangled"].isin(window["mangled"]), "function"]
+    return Exported(table, kept, other, list(dict.fromkeys(functions)))
 
 
 def main(
@@ -57,15 +84,22 @@ def main(
     """Write the CSV of what was profiled, and its sidecar.
 
     pages, census, launches: as of tabulate. metrics: those asked for; ncu leaves out without a word what the GPU does
-    not have, which the sidecar names, as it does kernels that the census lacks.
+    not have, which the sidecar names, as it does kernels that the census lacks and what was not profiled as planned.
     """
     facts = read_json(report_sidecar)
-    table, kept, other = tabulate(pages, facts, census, launches)
-    if other:
-        say(f"{csv}: {OTHER_CHOICES}: {'; '.join(other)}")
+    exported = tabulate(pages, facts, census, launches)
+    table = exported.table
+    for note in exported.notes():
+        say(f"{csv}: {note}")
     write_csv(table, csv)
     missing = [name for name in metrics if ":" not in name and not any(c.startswith(name) for c in table.columns)]
-    said = {"units": kept, "rows": len(table), "missing_metrics": missing, "other_choices": other}
+    said = {
+        "units": exported.units,
+        "rows": len(table),
+        "missing_metrics": missing,
+        "other_choices": exported.other_choices,
+        "not_as_planned": exported.not_as_planned,
+    }
     write_json({**facts, **said}, sidecar)
 
 

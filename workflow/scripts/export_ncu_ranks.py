@@ -1,5 +1,6 @@
 """Exports a section set of the ncu reports of a cell's processes to one tidy CSV: a row a launch, by host and rank."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -9,7 +10,9 @@ from workflow.scripts.lib.files import read_json, reported, write_csv
 from workflow.scripts.lib.ranks import by_rank
 
 
-def main(pages: str, sidecar: str, census: str | None, launches: str | int, csv: str) -> None:
+def main(
+    pages: str, sidecar: str, census: str | None, launches: str | int, csv: str, say: Callable[[str], object] = print
+) -> None:
     """Write the CSV.
 
     pages: folder of the printed pages, each named `{host}.{rank}.{mangled,demangled}.csv`. census: CSV of the first
@@ -23,7 +26,10 @@ def main(pages: str, sidecar: str, census: str | None, launches: str | int, csv:
     printed = Path(pages).glob(f"*{ending}")
     for host, rank, path in by_rank(printed, ending, len(facts["ranks"]), "report"):
         both = [str(path), str(path).removesuffix(ending) + ".demangled.csv"]
-        table, _, _ = tabulate(both, facts, census, launches)
+        exported = tabulate(both, facts, census, launches)
+        for note in exported.notes():
+            say(f"{csv}, rank {rank}: {note}")
+        table = exported.table
         table.insert(0, "host", host)
         table.insert(1, "rank", rank)
         frames.append(table)
@@ -32,11 +38,12 @@ def main(pages: str, sidecar: str, census: str | None, launches: str | int, csv:
 
 if "snakemake" in globals():
     snakemake = globals()["snakemake"]
-    with reported(snakemake.log[0]):
+    with reported(snakemake.log[0]) as say:
         main(
             snakemake.input.pages,
             snakemake.input.sidecar,
             snakemake.input.get("census") or None,
             snakemake.params.launches,
             snakemake.output.csv,
+            say,
         )

@@ -101,16 +101,26 @@ def plan(
     }
 
 
-def profiled(census: pd.DataFrame, options: Sequence[str]) -> pd.DataFrame:
-    """The launches of a window, of which the census has all in order, that ncu profiles first by a plan's words.
+def profiled(census: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
+    """The launches of a window, of which the census has all in order, that ncu profiles by the words it is given.
 
     They are the first of each configuration, or those of the kernels and invocations that a budget pays for.
     """
-    if "--kernel-id" not in options:
-        return census
-    names, at = options[options.index("--kernel-id") + 1].removeprefix("::regex:").split(":")
-    number = (census.groupby("mangled").cumcount() + 1).astype("str")
-    return census[census["mangled"].str.fullmatch(names) & number.str.fullmatch(at)]
+    if "--kernel-id" in words:
+        names, at = words[words.index("--kernel-id") + 1].removeprefix("::regex:").split(":")
+        number = (census.groupby("mangled").cumcount() + 1).astype("str")
+        return census[census["mangled"].str.fullmatch(names) & number.str.fullmatch(at)]
+    if "--kernel-name" in words:
+        name = words[words.index("--kernel-name") + 1].removeprefix("regex:")
+        census = census[census["mangled"].str.contains(name, regex=True)]
+    return census.drop_duplicates(KEYS) if "per-launch-config" in words else census
+
+
+def unlike(taken: pd.DataFrame, expected: pd.DataFrame) -> pd.MultiIndex:
+    """The launch configurations, as KEYS, that are not as often among the launches taken as among those expected."""
+    counts = [frame.groupby(KEYS, dropna=False).size() for frame in (taken, expected)]
+    both = pd.concat(counts, axis=1, keys=["taken", "expected"]).fillna(0)
+    return pd.MultiIndex.from_tuples(both.index[both["taken"] != both["expected"]], names=KEYS)
 
 
 def sentence(planned: Mapping[str, Any]) -> str:
