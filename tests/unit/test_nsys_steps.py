@@ -24,9 +24,10 @@ def trace(
     kernels: list[tuple] = (),
     copies: list[tuple] = (),
     name: str = "t.sqlite",
+    graphs: list[tuple] = (),
 ) -> pd.Series:
     """The one row of a trace of ranges (name, start, end), calls (name, start, end, correlation), kernels (start, end,
-    correlation, name) and copies (start, end, correlation, kind)."""  # fmt: skip
+    correlation, name), copies (start, end, correlation, kind), and graphs that were traced whole, as kernels."""  # fmt: skip
     columns = "start, end, correlationId, globalPid"
     with closing(sqlite3.connect(path / name)) as database:
         database.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
@@ -37,6 +38,10 @@ def trace(
         database.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY ({columns}, copyKind)")
         rows = [(start, end, correlation, PROCESS, *(kind or (WITHIN,))) for start, end, correlation, *kind in copies]
         database.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (?, ?, ?, ?, ?)", rows)
+        if graphs:
+            database.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE ({columns}, graphId)")
+            rows = [(*graph, PROCESS, 3) for graph in graphs]
+            database.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (?, ?, ?, ?, ?)", rows)
         database.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start, end, correlationId, globalTid, nameId)")
         rows = [(start, end, correlation, PROCESS + 1, name) for name, start, end, correlation in calls]
         database.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?, ?, ?)", rows)
@@ -104,6 +109,24 @@ def test_copies_and_communication_beside_other_kernels(tmp_path: Path) -> None:
 def test_kernels_of_one_graph_share_its_launch(tmp_path: Path) -> None:
     row = trace(tmp_path, [("step", 0, 50)], [(LAUNCH, 0, 5, 1)], [(10, 20, 1), (22, 30, 1)])
     assert row["launches"] == 2 and idle(row) == {"launch": 5, "latency": 5 + 2, "host": 20}
+
+
+def test_a_graph_that_was_traced_whole_is_busy(tmp_path: Path) -> None:
+    calls = [(LAUNCH, 0, 5, 1), (LAUNCH, 45, 48, 2)]
+    row = trace(tmp_path, [("step", 0, 100)], calls, [(50, 60, 2)], graphs=[(10, 40, 1), (50, 60, 2)])
+    # The kernel that the trace has of the second graph stands for it.
+    assert (row["busy_ns"], row["kernel_ns"], row["copy_ns"], row["launches"]) == (40, 40, 0, 2)
+    assert row["idle_ns"] == 60
+
+
+def test_the_first_of_two_calls_launches_whatever_their_order(tmp_path: Path) -> None:
+    calls = [(LAUNCH, 10, 20, 1), (LAUNCH, 13, 16, 1)]
+    rows = [
+        trace(tmp_path, [("step", 0, 100)], given, [(30, 40, 1)], name=f"{number}.sqlite")
+        for number, given in enumerate((calls, calls[::-1]))
+    ]
+    for row in rows:
+        assert (row["launches"], row["launch_call_ns"], row["launch_latency_ns"]) == (1, 10, 20)
 
 
 def test_a_step_without_gpu_work_is_all_the_cpus(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ import pandas as pd
 
 from models.harness.windows import PARTS, STEP
 from workflow.scripts.lib import intervals
-from workflow.scripts.lib.nsys_tables import PROCESS, opened, ranges_of
+from workflow.scripts.lib.nsys_tables import CALL_TABLE, PROCESS, graphs, opened, ranges_of, window_steps
 
 CAUSES = ("input", "synchronisation", "latency", "launch", "host")
 # Those that lie in how fast the CPU launches, and so go where it is ahead.
@@ -51,7 +51,7 @@ WAITS_NS = 100_000
 ACTIVITIES = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
 
 
-def where_time_goes(path: str | Path) -> pd.DataFrame:
+def where_time_goes(path: str | Path, whole_run: bool = False) -> pd.DataFrame:
     """A row a process that ran steps, all times and counts per step.
 
     The window's first step is left out where there are more, because profilers start up in it. Time counts from when
@@ -60,19 +60,24 @@ def where_time_goes(path: str | Path) -> pd.DataFrame:
     `overlap_ns` in which communication and other kernels ran side by side. `host_ns` is what the CPU took, less its
     waiting for a busy GPU: a step takes that long however fast the kernels. `launch_call_ns` and `launch_latency_ns`
     (from call to start, of launches that met an idle GPU) are medians, as is `queue_depth`, the launches that had not
-    begun when one more was made. `cpu_` times are those of the ranges on the CPU.
+    begun when one more was made. `cpu_` times are those of the ranges on the CPU. A CUDA graph that was traced whole
+    counts as one launch, and as a kernel for as long as it took.
+
+    whole_run: whether more was traced than the window, of which only whole steps count.
 
     Raises:
         DataError: the file is no export of nsys.
     """
     with opened(path) as (database, tables):
-        ranges = ranges_of(database, tables, (STEP, *PARTS))
+        steps = window_steps(database, tables, whole_run)
+        ranges = pd.concat([steps, ranges_of(database, tables, PARTS)], ignore_index=True)
+        ranges = ranges[ranges["process"].isin(steps["process"])]
         activity = _activity(database, tables)
         calls = _calls(database, tables)
     rows = []
     for process, own in ranges.groupby("process"):
         mine = activity[activity["process"] == process].merge(
-            calls.loc[calls["process"] == process, ["correlation", "start", "end"]].drop_duplicates("correlation"),
+            _outermost(calls[calls["process"] == process]),
             on="correlation", how="left", suffixes=("", "_call"),
         )  # fmt: skip
         rows.append(_row(process, own, mine, calls[calls["process"] == process]))
@@ -199,22 +204,37 @@ def _activity(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
     communicates, or a copy between host and device."""  # fmt: skip
     kinds = {"kernel": "shortName", "copy": "copyKind", "set": "0"}
     frames = []
+    talking = _named(database, (COMMUNICATION,))
     for (kind, column), table in zip(kinds.items(), ACTIVITIES, strict=True):
         frame = _numbers(database, tables, table, "globalPid", column)
         number = frame.pop("name")
         frames.append(
             frame.assign(
                 kernel=kind == "kernel",
-                talking=(kind == "kernel") & number.isin(_named(database, (COMMUNICATION,))),
+                talking=(kind == "kernel") & number.isin(talking),
                 crossing=(kind == "copy") & number.isin(CROSSING),
             )
         )
+    whole = graphs(database, tables).drop(columns="graph")
+    # What communicates or crosses in a graph that was traced whole is not known.
+    none = np.full(len(whole), False)
+    frames.append(whole.assign(kernel=~none, talking=none, crossing=none))
     return pd.concat(frames, ignore_index=True)
+
+
+def _outermost(calls: pd.DataFrame) -> pd.DataFrame:
+    """Correlation ID, start and end of one process's calls; where several share an ID, of the one around the others.
+
+    As a runtime call may the driver's that it makes.
+    """
+    if calls["correlation"].duplicated().any():
+        calls = calls.sort_values(["start", "end"], ascending=[True, False])
+    return calls.drop_duplicates("correlation")[["correlation", "start", "end"]]
 
 
 def _calls(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
     """CUDA calls of the CPU: start and end in ns, correlation ID, process, and whether they launch, copy or wait."""
-    frame = _numbers(database, tables, "CUPTI_ACTIVITY_KIND_RUNTIME", f"globalTid & {PROCESS}", "nameId")
+    frame = _numbers(database, tables, CALL_TABLE, f"globalTid & {PROCESS}", "nameId")
     names = frame.pop("name")
     kinds = {"launches": LAUNCHING, "copies": COPYING, "waits": WAITING}
     return frame.assign(**{kind: names.isin(_named(database, beginnings)) for kind, beginnings in kinds.items()})
