@@ -49,7 +49,9 @@ def test_cell_of(path: str, cell: dict) -> None:
     assert cell_tables.cell_of(path) == cell
 
 
-@pytest.mark.parametrize(("more", "steps"), [({}, 10), ({"capture": "window"}, 10), ({"capture": "run"}, 13)])
+@pytest.mark.parametrize(
+    ("more", "steps"), [({}, 10), ({"capture": "window"}, 10), ({"capture": "run", "traced_steps": 7}, 7)]
+)
 def test_profiled_steps(more: dict, steps: int) -> None:
     assert cell_tables.profiled_steps(facts(10, **more)) == steps
 
@@ -74,6 +76,16 @@ def test_kernels_are_per_step_and_shares_of_each_tool_add_up() -> None:
     }
     for _, group in table.groupby("tool"):
         assert group["ns_per_step"].is_monotonic_decreasing
+
+
+def test_launches_outside_the_steps_of_a_whole_run_are_none_of_a_steps() -> None:
+    start_up = pd.DataFrame(
+        {"kernel": ["a", "c"], "range": ["outside"] * 2, "launches": [99, 1], "total_ns": [1, 9999]}
+    )
+    run = [("nsys", CELL, pd.concat([NSYS, start_up]), facts(12, capture="run", traced_steps=10))]
+    alone = [("nsys", CELL, NSYS, facts(10))]
+    for table in (cell_tables.activity, cell_tables.ranges):
+        pd.testing.assert_frame_equal(table(run), table(alone))
 
 
 def test_operators_take_the_place_of_kernels_on_a_cpu() -> None:

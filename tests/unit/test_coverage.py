@@ -17,7 +17,7 @@ def rows(*launches: tuple, **columns: list) -> pd.DataFrame:
 
 NSYS = rows(
     ("a", 1), ("a", 1), ("a", 2), ("b", 1), ("c", 1),
-    launches=[10, 10, 5, 4, 1], total_ns=[40, 20, 20, 15, 5], share=[0.4, 0.2, 0.2, 0.15, 0.05],
+    range=["forward", "backward", None, None, None], launches=[10, 10, 5, 4, 1], total_ns=[40, 20, 20, 15, 5], share=[0.4, 0.2, 0.2, 0.15, 0.05],
 )  # fmt: skip
 
 
@@ -27,6 +27,13 @@ def test_everything_is_covered() -> None:
     said = coverage.summary(found)
     assert (said["configurations"], said["covered"], said["coverage"], said["extra"]) == (4, 4, 1, 0)
     assert said["time_coverage"] == pytest.approx(1) and not said["other_choice"] and said["missing"] == ""
+
+
+def test_launches_outside_the_steps_of_a_whole_run_are_not_missing() -> None:
+    start_up = rows(("d", 1), range=["outside"], launches=[7], total_ns=[900], share=[float("nan")])
+    pd.testing.assert_frame_equal(
+        coverage.compare(pd.concat([NSYS, start_up]), rows(("a", 1))), coverage.compare(NSYS, rows(("a", 1)))
+    )
 
 
 def test_what_is_missing_is_named_with_its_share_and_cause() -> None:

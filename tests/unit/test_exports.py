@@ -24,8 +24,8 @@ from workflow.scripts import (
     join_kernels,
     tabulate,
 )
-from workflow.scripts.lib import ncu_tables, nsys_tables
-from workflow.scripts.lib.files import DataError
+from workflow.scripts.lib import cell_tables, ncu_tables, nsys_tables
+from workflow.scripts.lib.files import DataError, read_json
 
 NCU_PAGES = ("ncu/launch.raw.mangled.csv", "ncu/launch.raw.demangled.csv")
 
@@ -181,26 +181,139 @@ def test_ncu_metrics_that_the_gpu_does_not_have_are_named(tmp_path: Path, record
     assert facts["missing_metrics"] == ["sm__no_such.sum"]
 
 
+def nsys(folder: Path, sqlite: Path, said: Callable = print, **facts: object) -> tuple[str, str, str]:
+    """Paths of what is exported of a trace: table, steps, sidecar."""
+    folder.mkdir(exist_ok=True)
+    out = tuple(str(folder / name) for name in ("o.csv", "s.csv", "o.csv.json"))
+    export_nsys.main(str(sqlite), sidecar(folder, **{"capture": "window", **facts}), *out, said)
+    return out
+
+
 def test_nsys(tmp_path: Path, recording: Callable) -> None:
-    export_nsys.main(
-        str(recording("nsys/train.sqlite")), sidecar(tmp_path), str(tmp_path / "o.csv"), str(tmp_path / "s.csv")
-    )
-    table = pd.read_csv(tmp_path / "o.csv")
+    said: list[str] = []
+    exported, _, facts = nsys(tmp_path, recording("nsys/train.sqlite"), said.append)
+    table = pd.read_csv(exported)
     assert list(table.columns) == nsys_tables.COLUMNS and table["launches"].sum() == 4750
+    assert not said and read_json(facts)["tool"] == "x"
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_nsys_without_launches_is_right_on_a_cpu_only(tmp_path: Path, device: str) -> None:
-    path, csv = tmp_path / "a.sqlite", tmp_path / "o.csv"
+    path = tmp_path / "a.sqlite"
     with closing(sqlite3.connect(path)) as database:
         database.execute("CREATE TABLE StringIds (id, value)")
-    facts = sidecar(tmp_path, device_type=device)
     if device == "cpu":
-        export_nsys.main(str(path), facts, str(csv), str(tmp_path / "s.csv"))
-        assert csv.read_text() == ",".join(nsys_tables.COLUMNS) + "\n"
+        exported, *_ = nsys(tmp_path, path, device_type=device)
+        assert Path(exported).read_text() == ",".join(nsys_tables.COLUMNS) + "\n"
     else:
         with pytest.raises(DataError, match=r"a\.sqlite holds no kernel launch although the cell ran on a GPU"):
-            export_nsys.main(str(path), facts, str(csv), str(tmp_path / "s.csv"))
+            nsys(tmp_path, path, device_type=device)
+
+
+@pytest.mark.parametrize(("cut", "steps"), [(None, 6), ("in its sixth step", 5), ("in its second", 1)])
+def test_what_a_whole_run_took_per_step_is_what_its_window_takes(
+    tmp_path: Path, recording: Callable, cut: str | None, steps: int
+) -> None:
+    """The recording of ten steps as if four of them had been warm-up, and as if the trace had ended early."""
+    whole, window = of_a_run(tmp_path, recording, cut)
+    alone = nsys(tmp_path / "window", window, cell={"window": steps, "steps": 10})
+    more = nsys(tmp_path / "run", whole, capture="run", cell={"window": 6, "steps": 10})
+    per_step = []
+    for exported, _, facts in (alone, more):
+        joined = str(Path(exported).with_name("kernels.csv"))
+        join_kernels.main(exported, facts, [], joined)
+        per_step.append(pd.read_csv(joined))
+    # Half of a step's kernels begin when its range has ended: these are not lost on it.
+    pd.testing.assert_frame_equal(*per_step, rtol=1e-9)
+    assert per_step[1]["launches"].sum() == pytest.approx(475) and per_step[1]["share"].sum() == pytest.approx(1)
+    assert read_json(more[2])["traced_steps"] == steps
+    activity = [
+        cell_tables.activity([("nsys", {"model": "m", "phase": "train"}, pd.read_csv(exported), read_json(facts))])
+        for exported, _, facts in (alone, more)
+    ]
+    assert activity[1]["launches_per_step"].sum() == pytest.approx(475)
+    sums = [table.groupby("name")["ns_per_step"].sum() for table in activity]
+    pd.testing.assert_series_equal(*sums, rtol=1e-9)
+    where = [pd.read_csv(path).loc[0] for _, path, _ in (alone, more)]
+    assert where[1]["steps"] == where[0]["steps"] == max(steps - 1, 1)
+    compared = ["busy_ns", "kernel_ns", "launches", "wall_ns"]
+    assert where[1][compared].tolist() == pytest.approx(where[0][compared].tolist())
+
+
+def of_a_run(folder: Path, recording: Callable, cut: str | None) -> tuple[Path, Path]:
+    """The recording with a window from its fifth step on, cut off; and the whole steps of that window alone."""
+    whole, window = folder / "whole.sqlite", folder / "window.sqlite"
+    shutil.copy(recording("nsys/train.sqlite"), whole)
+    text = "coalesce(text, (SELECT value FROM StringIds WHERE id = textId))"
+    with closing(sqlite3.connect(whole)) as database:
+        steps = database.execute(
+            f"SELECT start, end, globalTid FROM NVTX_EVENTS WHERE {text} = 'step' ORDER BY start"
+        ).fetchall()
+        opened = steps[4][0] - 10
+        last = {None: 10, "in its sixth step": 9, "in its second": 5}[cut]
+        ends = (steps[last][0] + steps[last][1]) // 2 if cut else None
+        columns = "start, end, eventType, text, globalTid, domainId"
+        after = ends or steps[-1][1] + 10
+        database.execute(
+            f"INSERT INTO NVTX_EVENTS ({columns}) VALUES (?, ?, 59, 'window', ?, 0)", (opened, after, steps[0][2])
+        )
+        if ends:
+            for table in ("NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME"):
+                database.execute(f"DELETE FROM {table} WHERE start > ?", (ends,))
+                database.execute(f"UPDATE {table} SET end = ? WHERE end > ?", (ends, ends))
+            for table in ("KERNEL", "MEMCPY", "MEMSET"):
+                database.execute(f"DELETE FROM CUPTI_ACTIVITY_KIND_{table} WHERE end > ?", (ends,))
+            database.execute("UPDATE ANALYSIS_DETAILS SET duration = ?", (ends,))
+        database.commit()
+    shutil.copy(whole, window)
+    kept = steps[4:last]
+    with closing(sqlite3.connect(window)) as database:
+        spans = " OR ".join(f"start BETWEEN {start} AND {end - 1}" for start, end, _ in kept)
+        made = f"SELECT correlationId FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE {spans}"
+        for table in ("KERNEL", "MEMCPY", "MEMSET"):
+            database.execute(f"DELETE FROM CUPTI_ACTIVITY_KIND_{table} WHERE correlationId NOT IN ({made})")
+        for table in ("CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"):
+            database.execute(f"DELETE FROM {table} WHERE NOT ({spans})")
+        database.commit()
+    return whole, window
+
+
+def test_a_whole_run_without_a_whole_step_says_so(tmp_path: Path, recording: Callable) -> None:
+    path = tmp_path / "a.sqlite"
+    shutil.copy(recording("nsys/train.sqlite"), path)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("DELETE FROM NVTX_EVENTS")
+        database.commit()
+    said: list[str] = []
+    exported, _, facts = nsys(tmp_path / "run", path, said.append, capture="run", cell={"window": 6, "steps": 10})
+    # What it holds is all there, but belongs to no step.
+    assert pd.read_csv(exported)["launches"].sum() == 4750 and read_json(facts)["traced_steps"] == 0
+    assert len(said) == 1 and "holds no whole step of the window" in said[0] and "nsys.duration" in said[0]
+    with pytest.raises(DataError, match=r"of lstm train holds no whole step.*nsys\.duration"):
+        cell_tables.profiled_steps({"traced_steps": 0, "capture": "run", "cell": {"model": "lstm", "phase": "train"}})
+
+
+def test_a_whole_run_from_within_the_window_says_so(tmp_path: Path, recording: Callable) -> None:
+    said: list[str] = []
+    _, _, facts = nsys(tmp_path, recording("nsys/train.sqlite"), said.append, capture="run", cell={"window": 10})
+    assert read_json(facts)["traced_steps"] == 10
+    assert len(said) == 1 and "the window's beginning is not in the trace" in said[0]
+
+
+def test_graphs_that_were_traced_whole_are_said(tmp_path: Path, recording: Callable) -> None:
+    path = tmp_path / "a.sqlite"
+    shutil.copy(recording("nsys/train.sqlite"), path)
+    with closing(sqlite3.connect(path)) as database:
+        (total,) = database.execute("SELECT sum(end - start) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
+        database.execute(
+            "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start, end, correlationId, globalPid, graphId, graphExecId)"
+        )
+        (process,) = database.execute("SELECT max(globalPid) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
+        database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (9, ?, -1, ?, 3, 4)", (9 + total, process))
+        database.commit()
+    said: list[str] = []
+    nsys(tmp_path, path, said.append)
+    assert len(said) == 1 and "50% of GPU time" in said[0] and "nsys.cuda_graph: node" in said[0]
 
 
 def torch_files(folder: Path, recording: Callable) -> tuple[str, str, str]:
@@ -249,13 +362,14 @@ def test_tables_across_cells(tmp_path: Path, recording: Callable) -> None:
     cell = {"window": 10, "steps": 13, "workload": "trimmed", "precision": "fp32"}
     run = {"parameters": 3, "batch": 8, "steps": 2, "items": 16, "window_wall_ns": 10**9, "step_ns": 5e8, "loss": 2.5}
     run |= {"peak_memory_bytes": 2**40, "peak_rss_bytes": 1, "device": "NVIDIA H200", "started": "2026-11-20T01:00:00"}
-    shutil.copy(sidecar(tmp_path, cell=cell, **run), folder / "s.json")
+    shutil.copy(sidecar(tmp_path, cell=cell, capture="window", **run), folder / "s.json")
     (folder / "train.time.csv").write_text("step,wall_ns,gpu_ns,items\n0,1,2,8\n1,3,4,8\n")
     export_nsys.main(
         str(recording("nsys/train.sqlite")),
         str(folder / "s.json"),
         str(folder / "train.nsys.csv"),
         str(folder / "train.nsys-steps.csv"),
+        str(folder / "train.nsys.csv.json"),
     )
     inputs = {tool: [str(folder / f"train.{tool}.csv")] for tool in ("time", "nsys")}
     inputs |= {f"{tool}_sidecar": [str(folder / "s.json")] for tool in ("time", "nsys")}

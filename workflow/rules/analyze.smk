@@ -24,7 +24,7 @@ rule join_kernels:
         source("lib/metrics.py"),
         source("../data/kernel_classes.yaml"),
         nsys="<results>/{model}/{phase}.nsys.csv",
-        sidecar="<results>/{model}/{phase}.nsys-rep.json",
+        sidecar="<results>/{model}/{phase}.nsys.csv.json",
         sets=joined_sets,
     output:
         csv="<results>/{model}/{phase}.kernels.csv",

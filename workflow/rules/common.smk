@@ -225,7 +225,7 @@ def tabulated():
             "nsys": "{phase}.nsys.csv",
             "nsys_steps": "{phase}.nsys-steps.csv",
             "kernels": "{phase}.kernels.csv",
-            "nsys_sidecar": "{phase}.nsys-rep.json",
+            "nsys_sidecar": "{phase}.nsys.csv.json",
         },
         "torch": {"torch": "{phase}.torch.csv", "torch_sidecar": "{phase}.trace.json.gz.json"},
         "ncu": {"ncu": census, "ncu_sidecar": f"{census}.json"},

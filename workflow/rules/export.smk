@@ -114,6 +114,7 @@ rule export_nsys:
     output:
         csv="<results>/{model}/{phase}.nsys.csv",
         steps="<results>/{model}/{phase}.nsys-steps.csv",
+        sidecar="<results>/{model}/{phase}.nsys.csv.json",
     log:
         "<logs>/{model}/{phase}.nsys.export.log",
     script:

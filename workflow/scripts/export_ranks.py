@@ -9,5 +9,6 @@ if "snakemake" in globals():
     snakemake = globals()["snakemake"]
     with reported(snakemake.log[0]):
         traces = Path(snakemake.input.ranks).glob("*.sqlite")
-        processes = len(read_json(snakemake.input.sidecar)["ranks"])
-        write_csv(ranks.of_traces(traces, processes), snakemake.output.csv)
+        facts = read_json(snakemake.input.sidecar)
+        table = ranks.of_traces(traces, len(facts["ranks"]), facts["capture"] == "run")
+        write_csv(table, snakemake.output.csv)

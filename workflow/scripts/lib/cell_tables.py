@@ -6,7 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from workflow.scripts.lib import coverage, kernel_table
+from workflow.scripts.lib import coverage, kernel_table, nsys_tables
+from workflow.scripts.lib.files import DataError
 
 CELL = ["model", "phase"]
 GPU_TIME = "gpu__time_duration.sum"
@@ -24,9 +25,17 @@ def cell_of(path: str | Path) -> dict[str, str]:
 
 
 def profiled_steps(sidecar: Mapping[str, Any]) -> int:
-    """Steps that a report's numbers are sums over."""
-    whole_run = sidecar.get("capture") == "run"
-    return sidecar["cell"]["steps"] if whole_run else sidecar["cell"]["window"]
+    """Steps that an export's numbers are sums over; of a whole run under nsys, those that its trace holds.
+
+    Raises:
+        DataError: it holds none.
+    """
+    cell = sidecar["cell"]
+    if sidecar.get("capture") != "run":
+        return cell["window"]
+    if not sidecar["traced_steps"]:
+        raise DataError(f"the trace of {cell['model']} {cell['phase']} {nsys_tables.NO_STEP}")
+    return sidecar["traced_steps"]
 
 
 def cells(timed: Iterable[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, Any]]]) -> pd.DataFrame:
@@ -72,6 +81,7 @@ def activity(
     for tool, cell, table, facts in exported:
         steps = profiled_steps(facts)
         if tool == "nsys":
+            table = nsys_tables.of_steps(table)
             rows = table.assign(kind="kernel", name=table["kernel"], count=table["launches"], ns=table["total_ns"])
         elif tool == "torch":
             gpu = facts["device_type"] == "cuda"
@@ -103,7 +113,7 @@ def ranges(
             sums = {row["name"]: (row["cpu_ns"], None) for _, row in parts.iterrows()}
             clock = "cpu"
         else:
-            chosen = table[table["kind"] == "kernel"] if tool == "torch" else table
+            chosen = table[table["kind"] == "kernel"] if tool == "torch" else nsys_tables.of_steps(table)
             columns = {"torch": ("device_ns", "count"), "nsys": ("total_ns", "launches")}[tool]
             grouped = chosen.assign(range=chosen["range"].fillna("")).groupby("range")[list(columns)].sum()
             sums = {name: tuple(values) for name, values in zip(grouped.index, grouped.to_numpy(), strict=True)}

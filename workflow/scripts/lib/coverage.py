@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from workflow.scripts.lib import nsys_tables
 from workflow.scripts.lib.ncu_tables import CONFIGURATION, UNEVEN
 
 KEYS = CONFIGURATION
@@ -22,8 +23,10 @@ def compare(nsys: pd.DataFrame, ncu: pd.DataFrame, census: pd.DataFrame | None =
     is known of why: it was there to be profiled and not chosen, the same kernel was launched otherwise, or a kernel of
     that name was not launched at all.
     """
-    traced = nsys.groupby(KEYS, sort=False).agg(
-        {"kernel": "first", "function": "first", "launches": "sum", "total_ns": "sum", "share": "sum"}
+    traced = (
+        nsys_tables.of_steps(nsys)
+        .groupby(KEYS, sort=False)
+        .agg({"kernel": "first", "function": "first", "launches": "sum", "total_ns": "sum", "share": "sum"})
     )
     ncu = ncu if "time_spread" in ncu else ncu.assign(time_spread=float("nan"))
     profiled = ncu.groupby(KEYS, sort=False).agg({"kernel": "first", "function": "first", "time_spread": "first"})

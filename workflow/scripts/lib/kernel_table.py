@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from workflow.scripts.lib import metrics
+from workflow.scripts.lib import metrics, nsys_tables
 from workflow.scripts.lib.coverage import KEYS
 from workflow.scripts.lib.ncu_tables import UNEVEN
 
@@ -30,7 +30,8 @@ def join(nsys: pd.DataFrame, steps: float, sets: Sequence[pd.DataFrame], classes
     tools that saw the configuration.
     """
     counters = _counters(sets)
-    timed = nsys.assign(range=nsys["range"].fillna(""))
+    timed = nsys_tables.of_steps(nsys)
+    timed = timed.assign(range=timed["range"].fillna(""))
     timed = timed.groupby([*KEYS, "range"], sort=False, as_index=False).agg(
         {"kernel": "first", "function": "first", "launches": "sum", "total_ns": "sum", "share": "sum"}
     )

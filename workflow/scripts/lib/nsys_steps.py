@@ -223,9 +223,9 @@ def _activity(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
 
 
 def _outermost(calls: pd.DataFrame) -> pd.DataFrame:
-    """Correlation ID, start and end of one process's calls; where several share an ID, of the one around the others.
+    """Correlation ID, start and end of one process's calls; of those that share an ID, of the one around the others.
 
-    As a runtime call may the driver's that it makes.
+    A runtime call may share its ID with the driver's that it makes.
     """
     if calls["correlation"].duplicated().any():
         calls = calls.sort_values(["start", "end"], ascending=[True, False])

@@ -38,6 +38,10 @@ STATISTICS = ["launches", "total_ns", "mean_ns", "median_ns", "min_ns", "max_ns"
 COLUMNS = ["kernel", "mangled", "function", "range", *CONFIGURATION, *STATISTICS]
 # The range of launches that are in no step of the window, of a whole run.
 OUTSIDE = "outside"
+NO_STEP = (
+    "holds no whole step of the window, so that nothing is known per step: raise nsys.duration, lower nsys.delay, and "
+    "have nvtx among nsys.traces"
+)
 GRAPH = "CUDA graph"
 KERNEL_TABLE, GRAPH_TABLE, CALL_TABLE = (f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "GRAPH_TRACE", "RUNTIME"))
 # CUDA runtime and driver calls that have kernels run, by how their names begin.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from workflow.scripts.lib import nsys_steps
+from workflow.scripts.lib import nsys_steps, nsys_tables
 from workflow.scripts.lib.cell_tables import CELL
 from workflow.scripts.lib.files import DataError
 
@@ -29,11 +29,12 @@ def by_rank(paths: Iterable[Path], ending: str, processes: int, what: str) -> li
     return [found[number] for number in sorted(found)]
 
 
-def of_traces(paths: Iterable[Path], processes: int) -> pd.DataFrame:
+def of_traces(paths: Iterable[Path], processes: int, whole_run: bool = False) -> pd.DataFrame:
     """A row a process of one cell, times and launches per step, by rank.
 
     Args:
         paths: traces as SQLite, each named `{host}.{rank}.sqlite`; processes: that the cell has.
+        whole_run: whether more was traced than the window.
 
     `compute_ns` is time in which a kernel ran that does not communicate, `communication_ns` one of NCCL's, of which
     `overlap_ns` beside others and `exposed_ns` alone; NCCL's kernels wait for the other processes, so that what one of
@@ -44,9 +45,10 @@ def of_traces(paths: Iterable[Path], processes: int) -> pd.DataFrame:
     """
     rows = []
     for host, number, path in by_rank(paths, ".sqlite", processes, "trace"):
-        steps = nsys_steps.where_time_goes(path)
+        steps = nsys_steps.where_time_goes(path, whole_run)
         if steps.empty:
-            raise DataError(f"{path} holds no step: see the log of the profiling job")
+            what = nsys_tables.NO_STEP if whole_run else "holds no step: see the log of the profiling job"
+            raise DataError(f"{path} {what}")
         rows.append({"host": host, "rank": number, **steps.iloc[0]})
     table = pd.DataFrame(rows, columns=["host", "rank", *nsys_steps.COLUMNS])
     table["exposed_ns"] = table["communication_ns"] - table["overlap_ns"]
