@@ -98,6 +98,31 @@ def test_kernels_that_the_census_lacks_are_named(tmp_path: Path, recording: Call
     assert function in said[0] and "deterministic: true" in said[0]
 
 
+def test_values_that_ncu_did_not_have_are_counted(tmp_path: Path, recording: Callable) -> None:
+    pages = pages_of(tmp_path, recording, set(range(20)))
+    header, units, *rows = csv.reader(Path(pages[0]).read_text().splitlines())
+    at = header.index("launch__waves_per_multiprocessor")
+    rows[3][at] = rows[7][at] = "n/a"
+    with Path(pages[0]).open("w", newline="") as file:
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows([header, units, *rows])
+    table, facts = ncu(tmp_path, recording, None, "all", [], pages=pages)
+    assert facts["no_value"] == {"launch__waves_per_multiprocessor": 2}
+    assert table["launch__waves_per_multiprocessor"].notna().sum() == 18
+    whole, facts = ncu(tmp_path, recording, None, "all", ["gpu__time_duration.sum"])
+    assert facts["no_value"] == {} and whole["gpu__time_duration.sum"].notna().all()
+
+
+def test_processes_whose_reports_differ_in_units_are_refused(tmp_path: Path, recording: Callable) -> None:
+    (tmp_path / "pages").mkdir()
+    for rank, unit in ((0, "warp"), (1, "thread")):
+        for kind, page in zip(("mangled", "demangled"), pages_of(tmp_path, recording, {0, 1, 2}), strict=True):
+            text = Path(page).read_text().replace('"warp"', f'"{unit}"')
+            (tmp_path / "pages" / f"node.{rank}.{kind}.csv").write_text(text)
+    facts = sidecar(tmp_path, command=["ncu"], ranks=[0, 1])
+    with pytest.raises(DataError, match=r"rank 1 has .* in thread, rank 0 in warp"):
+        export_ncu_ranks.main(str(tmp_path / "pages"), facts, None, "all", str(tmp_path / "o.csv"))
+
+
 def test_the_first_launch_of_each_configuration(tmp_path: Path, recording: Callable) -> None:
     every, _ = ncu(tmp_path, recording, None, "all", [])
     census = tmp_path / "census.csv"

@@ -69,14 +69,6 @@ def test_function_names_are_nsyss_own(recording: Callable) -> None:
     assert table["kernel"].map(ncu_tables.function_name).tolist() == table["function"].tolist() and len(table) == 61
 
 
-@pytest.mark.parametrize(("unit", "factor"), [("byte/block", 1), ("Kbyte/block", 1_000), ("Mbyte/block", 1_000_000)])
-def test_shared_memory_is_in_bytes(recording: Callable, unit: str, factor: int) -> None:
-    raw, units = ncu_tables.read_raw(recording("ncu/launch.raw.mangled.csv"))
-    raw, metric = raw.iloc[:1], ncu_tables.SHARED_MEMORY["smem_dynamic_bytes"]
-    table, _ = ncu_tables.tidy(raw.assign(**{metric: "16.384"}), units | {metric: unit}, raw, None)
-    assert table["smem_dynamic_bytes"].item() == round(16.384 * factor)
-
-
 def test_shared_memory_that_was_not_collected_is_empty(recording: Callable) -> None:
     raw, units = ncu_tables.read_raw(recording("ncu/launch.raw.mangled.csv"))
     table, _ = ncu_tables.tidy(raw.drop(columns=[*ncu_tables.SHARED_MEMORY.values()]), units, raw, None)

@@ -13,7 +13,8 @@ rule print_ncu:
     params:
         page=RAW_PAGE,
     shell:
-        "ncu --import {input:q} {params.page} mangled > {output.mangled:q} 2> {log:q}"
+        # Another locale would have other separators in numbers.
+        "export LC_ALL=C; ncu --import {input:q} {params.page} mangled > {output.mangled:q} 2> {log:q}"
         " && ncu --import {input:q} {params.page} demangled --metrics gpu__time_duration.sum"
         " > {output.demangled:q} 2>> {log:q}"
 
@@ -22,6 +23,7 @@ rule export_ncu:
     """Export a section set's launches, with how many of each configuration the window holds."""
     input:
         source("lib/ncu_tables.py"),
+        source("lib/ncu_values.py"),
         source("lib/planning.py"),
         mangled="<results>/{model}/{phase}.{set}.mangled.csv",
         demangled="<results>/{model}/{phase}.{set}.demangled.csv",
@@ -50,7 +52,7 @@ rule print_ncu_ranks:
     params:
         page=RAW_PAGE,
     shell:
-        "(mkdir -p {output:q} && for report in {input:q}/*.ncu-rep; do"
+        "export LC_ALL=C; (mkdir -p {output:q} && for report in {input:q}/*.ncu-rep; do"
         ' page={output:q}/"$(basename "$report" .ncu-rep)";'
         ' ncu --import "$report" {params.page} mangled > "$page".mangled.csv'
         ' && ncu --import "$report" {params.page} demangled --metrics gpu__time_duration.sum'
@@ -62,6 +64,7 @@ rule export_ncu_ranks:
     input:
         source("export_ncu.py"),
         source("lib/ncu_tables.py"),
+        source("lib/ncu_values.py"),
         source("lib/planning.py"),
         source("lib/ranks.py"),
         pages="<results>/{model}/{phase}.{set}.ncu-ranks-pages",
@@ -100,7 +103,7 @@ rule print_ncu_details:
     log:
         "<logs>/{model}/{phase}.ncu-details.log",
     shell:
-        "ncu --import {input:q} --page details --csv > {output:q} 2> {log:q}"
+        "LC_ALL=C ncu --import {input:q} --page details --csv > {output:q} 2> {log:q}"
 
 
 rule export_nsys:

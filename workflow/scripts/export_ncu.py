@@ -1,6 +1,6 @@
 """Exports a section set of an ncu report to a tidy CSV, with its units in the sidecar."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,6 +71,12 @@ def tabulate(pages: Sequence[str], facts: Mapping[str, Any], census: str | None,
     return Exported(table, kept, other, list(dict.fromkeys(functions)))
 
 
+def without_value(table: pd.DataFrame, asked: Collection[str]) -> dict[str, int]:
+    """Launches without a value of each metric that others have, or that was asked for."""
+    counts = {name: int(table[name].isna().sum()) for name in table if "__" in name}
+    return {name: count for name, count in counts.items() if count and (count < len(table) or name in asked)}
+
+
 def main(
     pages: Sequence[str],
     report_sidecar: str,
@@ -84,7 +90,8 @@ def main(
     """Write the CSV of what was profiled, and its sidecar.
 
     pages, census, launches: as of tabulate. metrics: those asked for; ncu leaves out without a word what the GPU does
-    not have, which the sidecar names, as it does kernels that the census lacks and what was not profiled as planned.
+    not have, which the sidecar names, as it does kernels that the census lacks, what was not profiled as planned, and
+    in how many launches a metric has no value.
     """
     facts = read_json(report_sidecar)
     exported = tabulate(pages, facts, census, launches)
@@ -97,6 +104,7 @@ def main(
         "units": exported.units,
         "rows": len(table),
         "missing_metrics": missing,
+        "no_value": without_value(table, {*exported.units, *metrics}),
         "other_choices": exported.other_choices,
         "not_as_planned": exported.not_as_planned,
     }

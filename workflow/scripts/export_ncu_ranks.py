@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from workflow.scripts.export_ncu import tabulate
-from workflow.scripts.lib.files import read_json, reported, write_csv
+from workflow.scripts.lib.files import DataError, read_json, reported, write_csv
 from workflow.scripts.lib.ranks import by_rank
 
 
@@ -19,9 +19,10 @@ def main(
     process's launches, of which the others have as many. launches: as of export_ncu.
 
     Raises:
-        DataError: a process left no report.
+        DataError: a process left no report, or has a metric in another unit than the others.
     """
     facts, frames = read_json(sidecar), []
+    units: dict[str, tuple[int, str]] = {}
     ending = ".mangled.csv"
     printed = Path(pages).glob(f"*{ending}")
     for host, rank, path in by_rank(printed, ending, len(facts["ranks"]), "report"):
@@ -29,6 +30,10 @@ def main(
         exported = tabulate(both, facts, census, launches)
         for note in exported.notes():
             say(f"{csv}, rank {rank}: {note}")
+        for name, unit in exported.units.items():
+            first, other = units.setdefault(name, (rank, unit))
+            if unit != other:
+                raise DataError(f"{csv}: rank {rank} has {name} in {unit}, rank {first} in {other}: profile them alike")
         table = exported.table
         table.insert(0, "host", host)
         table.insert(1, "rank", rank)

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from workflow.scripts.lib.files import DataError
+
 GPU_TIME = "gpu__time_duration.sum"
 
 
@@ -82,13 +84,25 @@ ADDITIVE = [name for name, quantity in QUANTITIES.items() if quantity.unit in ("
 
 
 def derive(table: pd.DataFrame) -> pd.DataFrame:
-    """The quantities that a table of ncu's metrics holds, a column each, empty where a metric of a sum is."""
+    """The quantities that a table of ncu's metrics holds, a column each, empty where a metric of a sum is.
+
+    Raises:
+        DataError: a metric holds what is no number.
+    """
     columns = {}
     for name, quantity in QUANTITIES.items():
         chosen = next((parts for parts in quantity.sums if set(parts) <= set(table.columns)), None)
         if chosen is not None:
-            numbers = {metric: pd.to_numeric(table[metric], errors="coerce") for metric in chosen}
+            numbers = {metric: _numbers(table[metric]) for metric in chosen}
             columns[name] = sum(
                 (numbers[metric] * factor for metric, factor in chosen.items()), pd.Series(0.0, table.index)
             )
     return pd.DataFrame(columns, index=table.index)
+
+
+def _numbers(column: pd.Series) -> pd.Series:
+    parsed = pd.to_numeric(column, errors="coerce")
+    lost = column[parsed.isna() & column.notna()]
+    if len(lost):
+        raise DataError(f"{column.name} holds {lost.iloc[0]!r}, which is no number: export the report again")
+    return parsed

@@ -1,16 +1,16 @@
-"""Makes ncu's raw page tidy: no units row, no thousands separators, names and ranges in columns of their own."""
+"""Makes ncu's raw page tidy: no units row, plain numbers in base units, names and ranges in columns of their own."""
 
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from models.harness.windows import DOMAIN, PARTS, WINDOW
 from workflow.scripts.lib import ncu
 from workflow.scripts.lib.files import DataError
 from workflow.scripts.lib.metrics import GPU_TIME
+from workflow.scripts.lib.ncu_values import ValueFormatError, numbers, plain
 
 CONFIGURATION = [
     "mangled",
@@ -20,7 +20,6 @@ CONFIGURATION = [
 ]  # fmt: skip
 LEADING = ["id", "kernel", "mangled", "function", "range", "stream", *CONFIGURATION[1:], "launches"]
 SHARED_MEMORY = dict(zip(("smem_static_bytes", "smem_dynamic_bytes"), ncu.SHARED_MEMORY, strict=True))
-BYTES = {"byte": 1, "Kbyte": 1_000, "Mbyte": 1_000_000}
 # A configuration whose launches differ by more in time is taken to hold launches of unlike work, such as products of
 # matrices with another inner dimension: less is what one and the same launch varies by.
 UNEVEN = 1.5
@@ -31,10 +30,11 @@ CONSTANT = re.compile(r"^(device__attribute_|c2clink__|nvlink__|numa__|profiler_
 def read_raw(path: str | Path) -> tuple[pd.DataFrame, dict[str, str]]:
     """The raw page of a report as `ncu --import X --page raw --csv` prints it.
 
-    Returns: a row a launch, all values as text; the unit of each column that has one.
+    Returns: a row a launch, all values as text, those of metrics as plain numbers in base units, whatever units were
+    printed, and empty where there is none; the base unit of each column that has one.
 
     Raises:
-        DataError: there is no table, or it has no launch.
+        DataError: there is no table, or it has no launch, or a value cannot be read for certain.
     """
     with Path(path).open(encoding="utf-8") as file:
         # ncu mixes lines such as ==PROF== into the output of some commands.
@@ -44,7 +44,31 @@ def read_raw(path: str | Path) -> tuple[pd.DataFrame, dict[str, str]]:
         raise DataError(f"{path} holds no launch: ncu printed no table; see the log of the profiling job")
     frame = pd.read_csv(_lines(table[start:]), dtype=str, keep_default_na=False)
     units = {name: unit for name, unit in frame.iloc[0].items() if unit}
-    return frame.iloc[1:].reset_index(drop=True), units
+    frame = frame.iloc[1:].reset_index(drop=True)
+    other = frame.index[~frame["ID"].str.fullmatch(r"\d+")]
+    if len(other):
+        launch = frame.loc[other[0], "ID"]
+        raise DataError(f"{path}: row {other[0] + 1} is of launch {launch!r}: the page holds more than one table")
+    for name in _metrics(frame):
+        try:
+            printed = units.get(name, "")
+            frame[name], unit = plain(name, frame[name], printed)
+            if name in ncu.SHARED_MEMORY and unit != printed:
+                # A multiple is rounded, and launch configurations are told apart and joined by it.
+                raise ValueFormatError(
+                    f"is in {printed}, to which it was rounded: have ncu print it by --print-units base"
+                )
+        except ValueFormatError as error:
+            joined = "," if str(error).startswith("in ") else ""
+            raise DataError(f"{path}: column {name}{joined} {error}") from None
+        if unit:
+            units[name] = unit
+    return frame, units
+
+
+def _metrics(raw: pd.DataFrame) -> list[str]:
+    """The columns of a raw page that ncu collected."""
+    return [name for name in raw.columns[raw.columns.get_loc("CC") + 1 :] if not CONSTANT.match(name)]
 
 
 def tidy(
@@ -71,14 +95,11 @@ def tidy(
         frame[[f"{what}_x", f"{what}_y", f"{what}_z"]] = sizes.to_numpy()
     for column, metric in SHARED_MEMORY.items():
         if metric in mangled:
-            unit = units.get(metric, "byte/block").partition("/")[0]
-            frame[column] = (numbers(mangled[metric]) * BYTES[unit]).round().astype("Int64")
+            frame[column] = numbers(mangled[metric]).round().astype("Int64")
         else:
             frame[column] = pd.array([pd.NA] * len(frame), dtype="Int64")
     frame["launches"] = _launches(frame, counts)
-    first = mangled.columns.get_loc("CC") + 1
-    names = [name for name in mangled.columns[first:] if not CONSTANT.match(name)]
-    metrics = pd.DataFrame({name: numbers(mangled[name]) for name in names})
+    metrics = pd.DataFrame({name: numbers(mangled[name]) for name in _metrics(mangled)})
     kept = {name: unit for name, unit in units.items() if name in metrics}
     return pd.concat([frame[LEADING], metrics], axis=1), kept
 
@@ -95,9 +116,8 @@ def tidy_ranges(raw: pd.DataFrame, units: Mapping[str, str]) -> tuple[pd.DataFra
     frame = pd.DataFrame({"id": kept["ID"].astype("int64")})
     frame["range"] = stacks[kept.index].map(lambda stack: stack[-1] if stack else WINDOW)
     frame["step"] = frame.groupby("range").cumcount()
-    first = raw.columns.get_loc("CC") + 1
     # Launches are what range replay does not see, and it prints zeros for them.
-    names = [name for name in raw.columns[first:] if not CONSTANT.match(name) and not name.startswith("launch__")]
+    names = [name for name in _metrics(raw) if not name.startswith("launch__")]
     metrics = pd.DataFrame({name: numbers(kept[name]) for name in names})
     return pd.concat([frame, metrics], axis=1), {name: unit for name, unit in units.items() if name in metrics}
 
@@ -132,18 +152,6 @@ def other_choices(table: pd.DataFrame, census: pd.DataFrame) -> list[str]:
     """
     new = table[~table["mangled"].isin(census["mangled"])]
     return list(dict.fromkeys(new["function"]))
-
-
-def numbers(column: pd.Series) -> pd.Series:
-    """The column as numbers, without thousands separators; unchanged where it holds anything else."""
-    plain = column.str.replace(",", "", regex=False)
-    given = plain[plain != ""]
-    parsed = pd.to_numeric(given, errors="coerce")
-    if parsed.isna().any():
-        return column
-    if len(given) and (np.mod(parsed, 1) == 0).all() and parsed.abs().max() < 2**63:
-        return parsed.astype("Int64").reindex(column.index)
-    return parsed.astype("float64").reindex(column.index)
 
 
 def ranges(raw: pd.DataFrame) -> pd.Series:

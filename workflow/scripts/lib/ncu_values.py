@@ -1,0 +1,123 @@
+"""Reads the values that ncu prints: numbers with separators, in units that it scales by, and what stands for none."""
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+
+import pandas as pd
+
+TIMES = {
+    "ns": 1,
+    "nsecond": 1,
+    "us": 10**3,
+    "usecond": 10**3,
+    "ms": 10**6,
+    "msecond": 10**6,
+    "s": 10**9,
+    "second": 10**9,
+}
+PREFIXES = {"K": 10**3, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
+# What ncu counts in, and may print thousands or millions of.
+COUNTED = {"bit", "block", "byte", "cycle", "flop", "hz", "inst", "op", "packet", "register", "request", "sector",
+           "thread", "warp", "wavefront"}  # fmt: skip
+NUMBER = re.compile(r"[-+]?([1-9]\d{0,2}(,\d{3})+|\d+)(\.\d+)?([eE][-+]?\d+)?")
+# Digits and what separates them somewhere, but not as ncu does: 12,34 or 1.234,5 or 1 234.
+MISPRINTED = re.compile(r"[-+]?\d[\d.,'\s\u00a0\u202f]*([eE][-+]?\d+)?")
+# ncu marks some of them with (!).
+NONE = {"", "n/a", "nan", "inf", "no data"}
+# Lists of numbers, which are text.
+LISTS = {"launch__tpc_enabled"}
+
+
+class ValueFormatError(ValueError):
+    """A column that cannot be read for certain; the message is what is wrong with it, without the file and its name."""
+
+
+def base_unit(unit: str) -> tuple[str, int]:
+    """The unit without prefixes that a unit of ncu's is a multiple of, and how many.
+
+    Times are in ns, and what is by time is by second. A unit that is not known is its own, as long as it does not look
+    like a multiple.
+
+    >>> base_unit("Kbyte/block"), base_unit("us"), base_unit("cycle/nsecond")
+    (('byte/block', 1000), ('ns', 1000), ('cycle/s', 1000000000))
+
+    Raises:
+        ValueFormatError: it may be a multiple, and is not known.
+    """
+    counted, by, per = unit.partition("/")
+    name, factor = ("ns", TIMES[counted]) if counted in TIMES else _multiple(counted, unit)
+    if per in TIMES:
+        return f"{name}/s", factor * (TIMES["s"] // TIMES[per])
+    if _multiple(per, unit)[1] != 1:
+        raise _unknown(unit)
+    return name + by + per, factor
+
+
+def _multiple(word: str, unit: str) -> tuple[str, int]:
+    if word[1:] in COUNTED and word[0] in PREFIXES:
+        return word[1:], PREFIXES[word[0]]
+    if re.fullmatch(r"[KMGTPE][a-z]+|.*second", word):
+        raise _unknown(unit)
+    return word, 1
+
+
+def _unknown(unit: str) -> ValueFormatError:
+    return ValueFormatError(
+        f"is in {unit!r}, which may be a multiple of a unit: have ncu print it by --print-units base"
+    )
+
+
+def plain(name: str, column: pd.Series, unit: str) -> tuple[pd.Series, str]:
+    """A metric's column with plain numbers in base units, empty where there is none, and that unit; as text.
+
+    A column of words stays what it is.
+
+    Raises:
+        ValueFormatError: numbers as another locale prints them, a unit that is not known, a word that has a unit.
+    """
+    base, factor = base_unit(unit)
+    values = column.unique()
+    known: dict[str, str] = {value: "" for value in values if _none(value)}
+    known |= {value: _scaled(value, factor) for value in values if value not in known and NUMBER.fullmatch(value)}
+    others = [value for value in values if value not in known]
+    words = others if name in LISTS else [value for value in others if not MISPRINTED.fullmatch(value)]
+    if words and unit:
+        raise ValueFormatError(
+            f"in {unit}, holds {words[0]!r}, which is no number: this workflow does not know its meaning"
+        )
+    if words:
+        return column, base
+    if others:
+        raise ValueFormatError(
+            f"holds {others[0]!r}, which is no number as ncu prints it in English: print the page under LC_ALL=C"
+        )
+    return column.map(known), base
+
+
+def _none(value: str) -> bool:
+    return value.strip().removeprefix("(!)").strip().lstrip("+-").lower() in NONE
+
+
+def _scaled(value: str, factor: int) -> str:
+    digits = value.replace(",", "")
+    return digits if factor == 1 else format(Decimal(digits) * factor, "f")
+
+
+def numbers(column: pd.Series) -> pd.Series:
+    """A column of text as numbers: whole ones exactly, where all are; unchanged where it holds anything else."""
+    given = column[column != ""]
+    parsed: Mapping[str, int | float] | None = _parsed(list(given.unique()))
+    if parsed is None:
+        return column
+    kind = "Int64" if len(given) and all(isinstance(value, int) for value in parsed.values()) else "float64"
+    return pd.Series([parsed[value] for value in given], given.index, dtype=kind).reindex(column.index)
+
+
+def _parsed(values: list[str]) -> dict[str, int | float] | None:
+    if not all(NUMBER.fullmatch(value) for value in values):
+        return None
+    exact = {value: Decimal(value.replace(",", "")) for value in values}
+    if all(number == number.to_integral_value() and abs(number) < 2**63 for number in exact.values()):
+        return {value: int(number) for value, number in exact.items()}
+    return {value: float(number) for value, number in exact.items()}
