@@ -80,6 +80,20 @@ def test_range_replay_takes_what_ncu_allows_it(replay: str) -> None:
     assert "--profile-from-start" not in all_of_them and "launch__shared_mem" not in all_of_them
 
 
+@pytest.mark.parametrize("replay", ["range", "app-range"])
+def test_the_census_is_of_launches_whatever_the_replay(replay: str) -> None:
+    filled = config.normalise({"ncu": {"replay": replay, "launches": "all"}})["ncu"]
+    assert not ncu.ranged(filled, ncu.CENSUS) and "--replay-mode kernel" in " ".join(ncu.options(filled, ncu.CENSUS))
+    assert ncu.ranged(filled, "roofline") and ncu.of_launches(filled) == [ncu.CENSUS]
+
+
+@pytest.mark.parametrize(
+    ("name", "sets"), [("launch", ["launch"]), ("roofline", ["roofline", "launch"]), ("ranges", ["launch"])]
+)
+def test_sets_that_tables_of_kernels_are_made_of(name: str, sets: list[str]) -> None:
+    assert ncu.of_launches(config.normalise({"ncu": {"set": name}})["ncu"]) == sets
+
+
 def test_a_set_measures_ranges_by_its_own_replay() -> None:
     given = words("ranges", kernel_name="gemm", launches=3)
     assert "--replay-mode app-range --nvtx-include profzoo@forward/ --nvtx-include profzoo@loss/" in given
@@ -110,6 +124,10 @@ def test_budgets_are_times(budget: object, expected: float) -> None:
         (
             {"sets": {"mine": {"set": "full", "ranges": ["step"]}}},
             "ncu.sets.mine.ranges needs range replay: set ncu.sets.mine.replay to app-range",
+        ),
+        (
+            {"sets": {"launch": {"metrics": ["a.sum"], "replay": "app-range"}}},
+            "ncu.sets.launch.replay = 'app-range': all launches are counted in it, not ranges",
         ),
         (
             {"sets": {"mine": {"metrics": ["a.sum"], "replay": "app-range", "launches": 2}}},

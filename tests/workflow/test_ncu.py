@@ -1,6 +1,7 @@
 """The whole path of ncu through the workflow, by a recorded stand-in, and the ways in which ncu fails."""
 
 import csv
+import gzip
 import io
 import json
 import subprocess
@@ -8,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.workflow.project import STANDINS, Project, said
+from tests.conftest import DATA
+from tests.workflow.project import STANDINS, Project, rules, said
 
 LAUNCHES = 468
 METRIC = "gpu__time_duration.sum"
@@ -118,6 +120,57 @@ def test_ranges_have_a_table_of_their_own(fresh: Project) -> None:
     assert [row["range"] for row in rows] == ["forward", "loss", "backward", "optimizer"]
     assert all(float(row[METRIC]) > 0 and float(row["dram__bytes_read.sum"]) > 0 for row in rows)
     assert not fresh.files() & {"lstm/train.ncu.launch.csv", "lstm/train.ranges.plan.json"}
+
+
+RANGED = ["tool=ncu,nsys", "models=lstm", "phases=train", "device=auto"]
+
+
+def traced(project: Project) -> None:
+    """Leave a recorded trace of nsys in place of the cell's, as there is no nsys here."""
+    cell = project.root / "results/lstm"
+    cell.mkdir(parents=True, exist_ok=True)
+    (cell / "train.nsys.sqlite").write_bytes(gzip.decompress((DATA / "nsys/train.sqlite.gz").read_bytes()))
+    (cell / "train.nsys-rep").write_text("stands for the report\n")
+    facts = {"capture": "window", "device_type": "cuda", "step_ns": 1e7, "cell": {"window": 10, "steps": 13}}
+    (cell / "train.nsys-rep.json").write_text(json.dumps(facts))
+
+
+@pytest.mark.parametrize("chosen", ["{set: ranges}", "{set: step}"])
+def test_a_default_set_of_ranges_goes_without_what_is_of_launches(fresh: Project, chosen: str) -> None:
+    fresh.path = (STANDINS,)
+    jobs = fresh.dry("all", "--config", *RANGED, f"ncu={chosen}")
+    # No counters of launches, so none to hold against peaks, to cover, or to advise on.
+    assert not rules(jobs) & {"tabulate_roofline", "cover_ncu", "measure_peaks", "draw_roofline", "plan_ncu"}
+    assert {"join_kernels", "tabulate", "tabulate_verdicts", "select_ncu", "print_ncu_details"} <= rules(jobs)
+    assert "draw_roofline" in rules(fresh.dry("all", "--config", *RANGED, "ncu={set: roofline}"))
+
+
+def test_a_default_set_of_ranges_together_with_nsys(fresh: Project) -> None:
+    fresh.path = (STANDINS,)
+    traced(fresh)
+    names = [
+        "report.html",
+        "lstm/train.ncu.csv",
+        "tables/verdicts.csv",
+        "tables/activity.csv",
+        "lstm/train.kernels.csv",
+    ]
+    files = [f"results/{name}" for name in names]
+    fresh.snakemake(*files, "--config", *RANGED, "ncu={set: ranges}")
+    assert [row["range"] for row in table(fresh, "train.ncu.csv")] == ["forward", "loss", "backward", "optimizer"]
+    kernels = table(fresh, "train.kernels.csv")
+    traced_ns = sum(float(row["total_ns"]) for row in kernels if row["total_ns"])
+    assert traced_ns * 10 == pytest.approx(44388337) and {row["source"] for row in kernels} >= {"nsys"}
+    # The census, which is of launches, is joined as ever.
+    assert "nsys+ncu" in {row["source"] for row in kernels}
+    rows = list(csv.DictReader(io.StringIO(fresh.read("results/tables/activity.csv"))))
+    assert {row["tool"] for row in rows} == {"nsys", "ncu"}
+    run = fresh.snakemake(
+        "results/lstm/train.ncu.ranges.coverage.csv", "--config", *RANGED, "ncu={set: ranges}", ok=False
+    )
+    assert (
+        run.returncode and len(said(run)) == 1 and "measures ranges, which hold no launches to compare" in said(run)[0]
+    )
 
 
 @pytest.mark.parametrize(

@@ -212,7 +212,7 @@ def cells(pattern, **more):
 
 def joined_sets(wildcards):
     """The section sets whose counters go into the kernel table: the default one and the census, where ncu is chosen."""
-    names = dict.fromkeys([config["ncu"]["set"], ncu.CENSUS] if "ncu" in TOOLS else [])
+    names = ncu.of_launches(config["ncu"]) if "ncu" in TOOLS else []
     return [f"<results>/{wildcards.model}/{wildcards.phase}.ncu.{name}.csv" for name in names]
 
 
@@ -233,14 +233,17 @@ def tabulated():
     files = {}
     for tool in ("time", *TOOLS):
         files |= {key: cells(f"<results>/{{model}}/{pattern}") for key, pattern in patterns[tool].items()}
-    if {"ncu", "nsys"} <= set(TOOLS) and not ncu.ranged(config["ncu"], config["ncu"]["set"]):
+    if {"ncu", "nsys"} <= set(TOOLS) and config["ncu"]["set"] in ncu.of_launches(config["ncu"]):
         files["coverage"] = cells(f"<results>/{{model}}/{{phase}}.ncu.{config['ncu']['set']}.coverage.csv")
     return files | {"ranks": compared_ranks()}
 
 
 def judged():
-    """What verdicts go by besides times: ncu's advice, and counters held against peaks where the default set has any."""
-    if "ncu" not in TOOLS:
+    """What verdicts go by besides times: ncu's advice, and counters held against peaks where the default set has any.
+
+    A set that measures ranges has neither for kernels.
+    """
+    if "ncu" not in TOOLS or config["ncu"]["set"] not in ncu.of_launches(config["ncu"]):
         return {}
     advice = {
         "details": cells("<results>/{model}/{phase}.ncu-details.csv"),

@@ -53,13 +53,25 @@ def launches(ncu: Mapping[str, Any], name: str) -> str | int:
 
 
 def replay(ncu: Mapping[str, Any], name: str) -> str:
-    """The replay mode of a section set: its own, else ncu.replay."""
-    return ncu["sets"][name].get("replay", ncu["replay"])
+    """The replay mode of a section set: its own, else ncu.replay.
+
+    The census is of launches, whatever the other sets measure.
+    """
+    general = "kernel" if name == CENSUS and ncu["replay"] in RANGE_REPLAY else ncu["replay"]
+    return ncu["sets"][name].get("replay", general)
 
 
 def ranged(ncu: Mapping[str, Any], name: str) -> bool:
     """Whether a section set measures whole ranges instead of launches."""
     return replay(ncu, name) in RANGE_REPLAY
+
+
+def of_launches(ncu: Mapping[str, Any]) -> list[str]:
+    """The section sets that tables of kernels are made of, the one that counts first: the default one and the census.
+
+    A default set that measures ranges has no launches to go into them.
+    """
+    return list(dict.fromkeys([*([] if ranged(ncu, ncu["set"]) else [ncu["set"]]), CENSUS]))
 
 
 def planned(ncu: Mapping[str, Any], name: str) -> bool:
@@ -143,6 +155,8 @@ def check(ncu: Mapping[str, Any]) -> None:
         if not {"set", "sections", "metrics"} & set(chosen):
             raise ConfigError(f"{where} collects nothing: give it set, sections or metrics")
         if ranged(ncu, name):
+            if name == CENSUS:
+                raise ConfigError(f"{where}.replay = '{replay(ncu, name)}': all launches are counted in it, not ranges")
             _check_ranges(ncu, name)
         elif "ranges" in chosen:
             raise ConfigError(f"{where}.ranges needs range replay: set {where}.replay to app-range")
