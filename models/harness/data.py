@@ -1,5 +1,6 @@
 """Feeds a cell through a real DataLoader: synthetic samples, a torchvision dataset, or an image folder on disk."""
 
+import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, Subset
 
-from models.harness import distributed
+from models.harness import distributed, trees
 from models.harness.interface import Functions
 from workflow.scripts.lib.schema import ConfigError, suggest
 
@@ -82,14 +83,36 @@ def batches(cell: Mapping[str, Any], model: Functions) -> Iterator[Any]:
 
 
 def to_device(batch: Any, device: torch.device, memory_format: torch.memory_format) -> Any:
-    """The batch with its tensors on the device, 4-dimensional floating-point ones in the memory format."""
-    if isinstance(batch, torch.Tensor):
-        if batch.dim() == 4 and batch.is_floating_point():
-            return batch.to(device, non_blocking=True, memory_format=memory_format)
-        return batch.to(device, non_blocking=True)
-    if isinstance(batch, list | tuple):
-        return type(batch)(to_device(item, device, memory_format) for item in batch)
-    return batch
+    """The batch with its tensors on the device, 4-dimensional floating-point ones in the memory format.
+
+    Raises:
+        ConfigError: an object of some other kind holds tensors, which would stay where they are.
+    """
+
+    def placed(part: Any) -> Any:
+        if isinstance(part, torch.Tensor):
+            if part.dim() == 4 and part.is_floating_point():
+                return part.to(device, non_blocking=True, memory_format=memory_format)
+            return part.to(device, non_blocking=True)
+        if trees.moves_itself(part):
+            moved = part.to(device, **_without_waiting(part.to))
+            return part if moved is None else moved
+        for tensor in trees.tensors(part):
+            if tensor.device.type != device.type:
+                raise ConfigError(
+                    f"the batch holds tensors on {tensor.device} in an object of type {type(part).__name__}: give it a "
+                    "method to(device), make it a dataclass, or define `transfer` in the model's file"
+                )
+        return part
+
+    return trees.mapped(placed, batch)
+
+
+def _without_waiting(to: Callable[..., Any]) -> dict[str, bool]:
+    """The word that has a method `to` copy while the host goes on, where it takes that."""
+    taken = inspect.signature(to).parameters.values()
+    known = any(one.name == "non_blocking" or one.kind is one.VAR_KEYWORD for one in taken)
+    return {"non_blocking": True} if known else {}
 
 
 def _dataset(cell: Mapping[str, Any], model: Functions) -> Dataset[Sample]:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from models.harness import clocks, distributed, interface
+from models.harness import clocks, distributed, interface, trees
 from models.harness.data import batches, to_device
 from models.harness.ranges import Ranges
 from models.harness.recorders import Recorder
@@ -213,9 +213,8 @@ def _finite(results: deque[Any], cell: Mapping[str, Any]) -> float | None:
             if not math.isfinite(loss):
                 raise NotFiniteError(f"the loss is {loss} at step {index} of {len(losses)}")
         return losses[-1]
-    tensors = results[-1] if isinstance(results[-1], list | tuple) else [results[-1]]
-    for tensor in tensors:
-        if isinstance(tensor, torch.Tensor) and tensor.is_floating_point() and not tensor.isfinite().all():
+    for tensor in trees.tensors(results[-1]):
+        if (tensor.is_floating_point() or tensor.is_complex()) and not tensor.isfinite().all():
             raise NotFiniteError("the output of the last step holds NaN or infinity")
     return None
 

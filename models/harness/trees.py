@@ -1,0 +1,84 @@
+"""Walks what models take and give: tensors in any nesting of sequences, mappings, dataclasses and other objects."""
+
+import array
+import copy
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence, Set
+from typing import Any
+
+from torch import Tensor
+
+# Sequences of plain values, which hold no tensor.
+FLAT = (str, bytes, bytearray, array.array)
+
+
+def mapped(function: Callable[[Any], Any], value: Any) -> Any:
+    """The same structure with the function's result for each leaf; what went in is left as it is.
+
+    Sequences, named tuples, sets, mappings and dataclasses are taken apart and keep their types. Everything else is a
+    leaf: tensors, and also what has a method `to` (such as torch's PackedSequence), which knows best how it is moved.
+    """
+    parts = None if moves_itself(value) else _parts(value)
+    if parts is None:
+        return function(value)
+    return _rebuilt(value, {key: mapped(function, part) for key, part in parts.items()})
+
+
+def tensors(value: Any) -> Iterator[Tensor]:
+    """Every tensor in a structure, once each, those that are attributes of objects of any kind as well."""
+    waiting, seen = [value], {}
+    while waiting:
+        part = waiting.pop()
+        if id(part) in seen:
+            continue
+        # Kept alive, so that no other object gets its number.
+        seen[id(part)] = part
+        if isinstance(part, Tensor):
+            yield part
+        elif not isinstance(part, type):
+            parts = _parts(part)
+            held = list((_attributes(part) if parts is None else parts).values())
+            waiting += reversed(held)
+
+
+def moves_itself(value: Any) -> bool:
+    """Whether an object has a method `to`, as tensors do and what is made of them may."""
+    return not isinstance(value, type) and callable(getattr(value, "to", None))
+
+
+def _parts(value: Any) -> dict[Any, Any] | None:
+    """What a structure is made of, by key, index or attribute; None for what is no structure."""
+    if isinstance(value, (Tensor, type, *FLAT)):
+        return None
+    if isinstance(value, Mapping):
+        return dict(value.items())
+    if isinstance(value, tuple | MutableSequence | Set):
+        return dict(enumerate(value))
+    return _attributes(value) if dataclasses.is_dataclass(value) else None
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """The attributes that an object itself holds, in slots as well."""
+    slots = [getattr(kind, "__slots__", ()) for kind in type(value).__mro__]
+    names = [name for slot in slots for name in ([slot] if isinstance(slot, str) else slot)]
+    held = {name: getattr(value, name) for name in names if name != "__dict__" and hasattr(value, name)}
+    return held | getattr(value, "__dict__", {})
+
+
+def _rebuilt(value: Any, parts: dict[Any, Any]) -> Any:
+    """A structure of the same type with other parts."""
+    kind = type(value)
+    if hasattr(value, "_make"):
+        return value._make(parts.values())
+    if isinstance(value, tuple | Set):
+        return kind(list(parts.values()))
+    if isinstance(value, Mapping) and not isinstance(value, MutableMapping):
+        return kind(parts)
+    other = copy.copy(value)
+    for key, part in parts.items():
+        if isinstance(value, MutableMapping | MutableSequence):
+            other[key] = part
+        else:
+            # Also where the dataclass is frozen.
+            object.__setattr__(other, key, part)
+    return other
