@@ -13,7 +13,16 @@ from workflow.scripts.lib.schema import ConfigError, suggest
 ZOO = Path(__file__).parents[1]
 NOT_MODELS = {"__init__", "run"}
 # What a file declares, with what stands in for it; there is no stand-in for the workloads.
-DECLARED: dict[str, Any] = {"GROUPS": ("own",), "SOURCE": "", "PARAMETERS": None, "SHAPE": {}, "WORKLOADS": None}
+DECLARED: dict[str, Any] = {
+    "GROUPS": ("own",), "SOURCE": "", "PARAMETERS": None, "DIFFERENCE": "", "SHAPE": {}, "WORKLOADS": None
+}  # fmt: skip
+KINDS: dict[str, tuple[type, ...]] = {
+    "GROUPS": (tuple, list), "SOURCE": (str,), "PARAMETERS": (int, type(None)), "DIFFERENCE": (str,), "SHAPE": (dict,),
+    "WORKLOADS": (dict,),
+}  # fmt: skip
+PHASES = ("train", "inference")
+# What a shape parameter may be, so that the configuration can set it.
+SHAPES = (bool, int, float, str, list)
 EXAMPLE = '{"trimmed": {"train": {"batch": 8}, "inference": {"batch": 8}}}'
 FUNCTIONS = ("build", "sample")
 # The parts of the harness that run a step, and so are part of what is measured.
@@ -27,6 +36,7 @@ class Model:
     groups: what kind of model it is, such as ("classification",), the first one naming its task.
     source: paper and table that define the architecture.
     parameters: published parameter count, at the shapes of the trimmed workload; None where none is known.
+    difference: why the network that is built has another count; empty where it has that one.
     shape: shape parameters of every workload; workloads: those, and the batch, by workload and phase.
     """
 
@@ -36,23 +46,51 @@ class Model:
     groups: tuple[str, ...]
     source: str
     parameters: int | None
+    difference: str
     shape: Mapping[str, Any]
     workloads: Mapping[str, Mapping[str, Mapping[str, Any]]]
+
+
+class UnusableError(ConfigError):
+    """A model's file that cannot be used; others can."""
 
 
 def read(path: Path, name: str, module: str) -> Model:
     """The declarations of a model's file.
 
     Raises:
-        ConfigError: it is no Python, lacks WORKLOADS or a function that every model needs, or declares no literal.
+        UnusableError: it cannot be read, is no Python, lacks WORKLOADS or a function that every model needs, or
+            declares no literal or one of another form.
     """
+    found, defined = _declarations(path, name)
+    if "WORKLOADS" not in found:
+        raise UnusableError(f"{path}: model '{name}' does not declare WORKLOADS, such as {EXAMPLE}")
+    if missing := [function for function in FUNCTIONS if function not in defined]:
+        raise UnusableError(
+            f"{path}: model '{name}' does not define {' and '.join(missing)}; the README has an example"
+        )
+    if wrong := _misdeclared(found):
+        raise UnusableError(f"{path}: model '{name}': {wrong}")
+    return Model(name, module, path, *({**DECLARED, **found}[target] for target in DECLARED))
+
+
+def _parsed(path: Path, what: str) -> ast.Module:
+    """The file's syntax tree; UnusableError, in one line, where it cannot be read or is no Python."""
+    try:
+        return ast.parse(path.read_bytes(), str(path))
+    except OSError as error:
+        raise UnusableError(f"{path}: {what} cannot be read: {error.strerror}") from error
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        where = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
+        reason = (error.msg if isinstance(error, SyntaxError) else str(error)).splitlines() or ["nested too deeply"]
+        raise UnusableError(f"{path}: {what} is no Python: {reason[0]}{where}") from error
+
+
+def _declarations(path: Path, name: str) -> tuple[dict[str, Any], set[str]]:
+    """What a file declares, and the names of the functions that it defines or imports."""
     found: dict[str, Any] = {}
     defined: set[str] = set()
-    try:
-        tree = ast.parse(path.read_text(), str(path))
-    except (SyntaxError, ValueError) as error:
-        raise ConfigError(f"{path}: model '{name}' is no Python: {error}") from error
-    for node in tree.body:
+    for node in _parsed(path, f"model '{name}'").body:
         if isinstance(node, ast.FunctionDef):
             defined.add(node.name)
         elif isinstance(node, ast.ImportFrom):
@@ -66,25 +104,80 @@ def read(path: Path, name: str, module: str) -> Model:
         if target in DECLARED:
             try:
                 found[target] = ast.literal_eval(value)
-            except ValueError:
-                raise ConfigError(f"{path}: {target} must be a literal, so that it can be read without torch") from None
-    if "WORKLOADS" not in found:
-        raise ConfigError(f"{path}: model '{name}' does not declare WORKLOADS, such as {EXAMPLE}")
-    if missing := [function for function in FUNCTIONS if function not in defined]:
-        raise ConfigError(f"{path}: model '{name}' does not define {' and '.join(missing)}; the README has an example")
-    return Model(name, module, path, *({**DECLARED, **found}[target] for target in DECLARED))
+            except (ValueError, TypeError):
+                message = f"{path}: {target} must be a literal, so that it can be read without torch"
+                raise UnusableError(message) from None
+    return found, defined
+
+
+def _misdeclared(found: Mapping[str, Any]) -> str:
+    """What is wrong with the form of declarations; empty where nothing is."""
+    for target, value in found.items():
+        if not isinstance(value, KINDS[target]):
+            kinds = " or ".join(kind.__name__ for kind in KINDS[target])
+            return f"{target} = {value!r} is no {kinds}"
+    shapes = [("SHAPE", found.get("SHAPE", {}))]
+    if not found["WORKLOADS"]:
+        return f"WORKLOADS is empty: declare one, such as {EXAMPLE}"
+    for workload, phases in found["WORKLOADS"].items():
+        if not isinstance(phases, dict) or not phases:
+            return f"WORKLOADS[{workload!r}] = {phases!r} is no mapping of phases, such as {EXAMPLE}"
+        for phase, declared in phases.items():
+            where = f"WORKLOADS[{workload!r}][{phase!r}]"
+            if phase not in PHASES:
+                return f"{where}: unknown phase; {suggest(phase, PHASES)}"
+            batch = declared.get("batch") if isinstance(declared, dict) else None
+            if not isinstance(batch, int) or isinstance(batch, bool) or batch < 1:
+                return f"{where} = {declared!r} holds no batch of 1 or more, such as {EXAMPLE}"
+            shapes.append((where, declared))
+    for where, declared in shapes:
+        for key, value in declared.items():
+            if not isinstance(value, SHAPES):
+                kinds = ", ".join(kind.__name__ for kind in SHAPES)
+                return f"{where}[{key!r}] = {value!r} is none of {kinds}"
+    return ""
+
+
+def zoo() -> dict[str, Model]:
+    """The models of models/, by name: the files there that declare one."""
+    return _scanned()[0]
+
+
+def unusable() -> dict[str, str]:
+    """What is wrong with files of models/ that would be models, in a line each, by name."""
+    return _scanned()[1]
 
 
 @functools.cache
-def zoo() -> dict[str, Model]:
-    """The models of models/, by name: every file there but run.py."""
-    paths = sorted(path for path in ZOO.glob("*.py") if path.stem not in NOT_MODELS)
-    return {path.stem: read(path, path.stem, f"models.{path.stem}") for path in paths}
+def _scanned() -> tuple[dict[str, Model], dict[str, str]]:
+    models, wrong = {}, {}
+    # Hidden ones are an editor's.
+    for path in sorted(path for path in ZOO.glob("*.py") if not path.name.startswith(".")):
+        name = path.stem
+        if name in NOT_MODELS:
+            continue
+        try:
+            found, defined = _declarations(path, name)
+            if "WORKLOADS" not in found and not defined & set(FUNCTIONS):
+                continue  # A helper of other files.
+            if set(name) & set("@."):
+                raise UnusableError(f"{path}: a model's name holds no '@' and no '.': rename the file")
+            models[name] = read(path, name, f"models.{name}")
+        except UnusableError as error:
+            wrong[name] = str(error)
+    return models, wrong
 
 
 def find(name: str, module: str | None = None) -> Model:
-    """The model of that name: of the zoo, or of an importable module of the user's own."""
+    """The model of that name: of the zoo, or of an importable module of the user's own.
+
+    Raises:
+        UnusableError: its file cannot be used.
+        ConfigError: there is none.
+    """
     if module is None:
+        if name in unusable():
+            raise UnusableError(unusable()[name])
         if name not in zoo():
             raise ConfigError(f"unknown model '{name}': {suggest(name, zoo())}")
         return zoo()[name]
@@ -92,6 +185,10 @@ def find(name: str, module: str | None = None) -> Model:
         spec = importlib.util.find_spec(module)
     except (ImportError, AttributeError, TypeError, ValueError):
         spec = None
+    except Exception as error:
+        # The packages around a module are imported to find it.
+        reason = (str(error).strip() or "no message").splitlines()[0]
+        raise UnusableError(f"settings.{name}.module = {module!r}: {type(error).__name__}: {reason}") from error
     if spec is None or not spec.origin:
         raise ConfigError(
             f"settings.{name}.module = {module!r} cannot be found: it must be importable from the folder "
@@ -105,6 +202,9 @@ def sources(model: Model) -> list[Path]:
 
     They are its own, those of the harness that run a step, and what these import from the same packages, found by
     reading the import statements.
+
+    Raises:
+        UnusableError: one of them cannot be read or is no Python.
     """
     return list(_sources(model.module, model.path))
 
@@ -139,7 +239,7 @@ def _imported(path: Path, module: str) -> tuple[str, ...]:
     """Names that a file imports and that may be modules, relative ones made absolute."""
     package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
     names: list[str] = []
-    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+    for node in ast.walk(_parsed(path, f"module '{module}'")):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

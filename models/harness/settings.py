@@ -4,12 +4,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from models.harness.registry import Model, find
+from models.harness.registry import PHASES, Model, find
 from models.harness.spread import processes
 from workflow.scripts.lib import schema
 from workflow.scripts.lib.schema import ConfigError, suggest
-
-PHASES = ("train", "inference")
 
 
 def split_variant(cell_model: str) -> tuple[str, str | None]:
@@ -39,17 +37,10 @@ def resolve(cell_model: str, phase: str, tool: str, config: Mapping[str, Any]) -
         ConfigError: unknown model, phase, variant or setting, a phase or workload that the model does not have, or
             fewer steps than the window needs.
     """
-    name, variant = split_variant(cell_model)
+    name, _ = split_variant(cell_model)
     if phase not in PHASES:
         raise ConfigError(f"unknown phase '{phase}': {suggest(phase, PHASES)}")
-    own = dict(config["settings"].get(name) or {})
-    model = find(name, own.pop("module", None))
-    if variant and variant not in config["variants"]:
-        raise ConfigError(f"unknown variant '{variant}' of '{cell_model}': {suggest(variant, config['variants'])}")
-    of_model = checked(own, model, f"settings.{name}")
-    of_variant = checked(config["variants"][variant] if variant else {}, model, f"variants.{variant}")
-    changes = {**of_model, **of_variant, "data": {**of_model.get("data", {}), **of_variant.get("data", {})}}
-
+    model, changes = _changed(cell_model, config)
     known = schema.cell_properties()
     general = {key: config[key] for key in known}
     workload = changes.get("workload", general["workload"])
@@ -70,6 +61,29 @@ def resolve(cell_model: str, phase: str, tool: str, config: Mapping[str, Any]) -
         options = ("wait", "warmup", "repeat", "shapes", "memory", "flops", "stacks")
         cell["profiler"] = {key: config["torch"][key] for key in sorted(options)}
     return dict(sorted(_with_steps(cell).items()))
+
+
+def phases(cell_model: str, config: Mapping[str, Any]) -> list[str]:
+    """The phases that a model (or model@variant) declares for the workload that it is to have; none without that.
+
+    Raises:
+        ConfigError: unknown model, variant or setting.
+    """
+    model, changes = _changed(cell_model, config)
+    declared = model.workloads.get(changes.get("workload", config["workload"]), {})
+    return [phase for phase in PHASES if phase in declared]
+
+
+def _changed(cell_model: str, config: Mapping[str, Any]) -> tuple[Model, dict[str, Any]]:
+    """The model of a cell, and what its settings and variant change."""
+    name, variant = split_variant(cell_model)
+    own = dict(config["settings"].get(name) or {})
+    model = find(name, own.pop("module", None))
+    if variant and variant not in config["variants"]:
+        raise ConfigError(f"unknown variant '{variant}' of '{cell_model}': {suggest(variant, config['variants'])}")
+    of_model = checked(own, model, f"settings.{name}")
+    of_variant = checked(config["variants"][variant] if variant else {}, model, f"variants.{variant}")
+    return model, {**of_model, **of_variant, "data": {**of_model.get("data", {}), **of_variant.get("data", {})}}
 
 
 def checked(changes: Mapping[str, Any], model: Model, where: str) -> dict[str, Any]:

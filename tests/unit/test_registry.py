@@ -1,5 +1,6 @@
 """harness/registry: what models declare, read without importing them; every unusable file named."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -62,10 +63,134 @@ def test_only_workloads_and_two_functions_are_needed(tmp_path: Path) -> None:
         registry.read(path, "m", "m")
 
 
-def test_a_file_that_is_no_python(tmp_path: Path) -> None:
-    (tmp_path / "m.py").write_text("def (")
-    with pytest.raises(ConfigError, match=r"m\.py"):
-        registry.read(tmp_path / "m.py", "m", "m")
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"def (", "model 'm' is no Python: invalid syntax (line 1)"),
+        (b"x = 1\nif x:\n", "model 'm' is no Python: expected an indented block"),
+        (b"name = '\xff'", "model 'm' is no Python: (unicode error)"),
+        (b"a = 1\0", "model 'm' is no Python: source code string cannot contain null bytes"),
+        (b"x = " + b"(" * 500, "model 'm' is no Python: "),
+        (None, "model 'm' cannot be read: Is a directory"),
+    ],
+)
+def test_a_file_that_is_no_python(tmp_path: Path, content: bytes | None, words: str) -> None:
+    path = tmp_path / "m.py"
+    path.mkdir() if content is None else path.write_bytes(content)
+    with pytest.raises(registry.UnusableError) as error:
+        registry.read(path, "m", "m")
+    assert str(error.value).startswith(f"{path}: {words}") and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"WORKLOADS": "3"}, "WORKLOADS = 3 is no dict"),
+        ({"WORKLOADS": "{}"}, "WORKLOADS is empty"),
+        ({"WORKLOADS": "{'trimmed': {}}"}, "WORKLOADS['trimmed'] = {} is no mapping of phases"),
+        ({"WORKLOADS": "{'trimmed': {'trian': {'batch': 1}}}"}, "unknown phase; did you mean 'train'?"),
+        ({"WORKLOADS": "{'trimmed': {'train': {'size': 1}}}"}, "holds no batch of 1 or more"),
+        ({"WORKLOADS": "{'trimmed': {'train': {'batch': 1, 'size': None}}}"}, "['size'] = None is none of bool, int"),
+        ({"SHAPE": "{'size': (3, 4)}"}, "SHAPE['size'] = (3, 4) is none of bool, int"),
+        ({"GROUPS": "'own'"}, "GROUPS = 'own' is no tuple or list"),
+        ({"PARAMETERS": "'many'"}, "PARAMETERS = 'many' is no int"),
+        ({"SHAPE": "{[]: 1}"}, "SHAPE must be a literal"),
+    ],
+)
+def test_declarations_of_another_form(tmp_path: Path, changes: dict, words: str) -> None:
+    with pytest.raises(registry.UnusableError) as error:
+        registry.read(write(tmp_path / "m.py", **changes), "m", "m")
+    assert words in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of models with a good one and what else may lie there."""
+    write(tmp_path / "good.py")
+    write(tmp_path / "no@name.py")
+    (tmp_path / "broken.py").write_text("def (")
+    (tmp_path / "unfinished.py").write_text("def build(shape): ...")
+    (tmp_path / "latin.py").write_bytes(b"name = '\xe9'")
+    (tmp_path / "helper.py").write_text("def layers(): ...")
+    (tmp_path / ".#good.py").symlink_to("someone@host.4711")
+    (tmp_path / "gone.py").symlink_to("nowhere.py")
+    (tmp_path / "__init__.py").write_text("")
+    monkeypatch.setattr(registry, "ZOO", tmp_path)
+    registry._scanned.cache_clear()
+    yield tmp_path
+    registry._scanned.cache_clear()
+
+
+def test_a_file_that_cannot_be_used_leaves_the_others(folder: Path) -> None:
+    assert list(registry.zoo()) == ["good"] and registry.find("good").name == "good"
+    assert set(registry.unusable()) == {"broken", "gone", "latin", "no@name", "unfinished"}
+    for name, line in registry.unusable().items():
+        assert line.startswith(f"{folder / name}.py: ") and "\n" not in line
+    for name, words in {
+        "broken": "is no Python",
+        "gone": "cannot be read: No such file",
+        "unfinished": "WORKLOADS",
+    }.items():
+        with pytest.raises(registry.UnusableError, match=words):
+            registry.find(name)
+    for name in ("helper", ".#good"):
+        with pytest.raises(ConfigError, match="unknown model"):
+            registry.find(name)
+
+
+def test_it_is_said_where_it_is_asked_for(folder: Path) -> None:
+    checked = config.normalise({"settings": {"broken": {"batch": 2}}, "phases": ["inference"]})
+    assert config.cells(checked) == [("good", "inference")]
+    assert [line.split(":")[0] for line in config.left_out(checked)] == [
+        f"models = all leaves out {name}" for name in ("broken", "gone", "latin", "no@name", "unfinished")
+    ]
+    good = config.normalise({"models": ["good"]})
+    assert config.cells(good) == [("good", "inference")] and config.left_out(good) == []
+    config.check_targets(["results/good/inference.time.csv"], "results", good)
+    with pytest.raises(ConfigError, match=r"models = 'broken': .*broken.py: model 'broken' is no Python"):
+        config.cells(config.normalise({"models": ["good", "broken"]}))
+    with pytest.raises(ConfigError, match=r"target 'results/broken/train.time.csv': .*broken.py: model 'broken' is no"):
+        config.check_targets(["results/broken/train.time.csv"], "results", good)
+    with pytest.raises(ConfigError, match="model 'good' has no phase 'train' in trimmed"):
+        config.check_targets(["results/good/weights.pt"], "results", good)
+
+
+def test_a_workload_or_phase_that_a_model_lacks(folder: Path) -> None:
+    write(folder / "other.py", WORKLOADS="{'trimmed': {'train': {'batch': 2}, 'inference': {'batch': 2}}}")
+    registry._scanned.cache_clear()
+    assert config.cells(config.normalise({})) == [("good", "inference"), ("other", "train"), ("other", "inference")]
+    training = config.normalise({"phases": ["train"]})
+    assert config.cells(training) == [("other", "train")]
+    assert config.left_out(training)[-1] == "good is left out: it declares no train for its workload"
+    with pytest.raises(ConfigError, match="model 'good' has no phase 'train' in trimmed"):
+        config.cells(config.normalise({"phases": ["train"], "models": ["good"]}))
+    with pytest.raises(ConfigError, match="is no cell"):
+        config.cells(config.normalise({"workload": "reference"}))
+
+
+def test_a_module_of_ones_own_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_pieces").mkdir()
+    (tmp_path / "own_pieces" / "__init__.py").write_text("def (")
+    (tmp_path / "own_broken.py").write_text("def (")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for module, words in (("own_broken", "is no Python"), ("own_pieces.net", "SyntaxError: ")):
+        checked = config.normalise({"settings": {"mine": {"module": module, "batch": 2}}, "models": ["lstm"]})
+        assert {model for model, _ in config.cells(checked)} == {"lstm"}
+        with pytest.raises(ConfigError, match=f"models = 'mine': .*{words}"):
+            config.cells(checked | {"models": ["mine"]})
+
+
+def test_a_helper_that_cannot_be_used_concerns_the_models_that_import_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_zoo").mkdir()
+    for name, text in {"__init__": "", "helper": "def ("}.items():
+        (tmp_path / "own_zoo" / f"{name}.py").write_text(text)
+    model = write(tmp_path / "own_zoo" / "net.py")
+    model.write_text("from own_zoo import helper\n" + model.read_text())
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(registry.UnusableError, match=r"helper.py: module 'own_zoo.helper' is no Python: "):
+        registry.sources(registry.find("mine", "own_zoo.net"))
 
 
 @pytest.mark.parametrize("module", ["no_such_module", "no_such.module", "models.no_such"])

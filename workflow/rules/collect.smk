@@ -31,7 +31,7 @@ rule time_inference:
     """Time a cell's inference without a profiler."""
     input:
         sources,
-        weights="<results>/{model}/weights.pt",
+        weights=weights,
     output:
         steps="<results>/{model}/inference.time.csv",
         sidecar="<results>/{model}/inference.time.csv.json",
@@ -44,10 +44,11 @@ rule time_inference:
     params:
         cell=cell_words("time", phase="inference"),
         job=job_text("time", phase="inference"),
+        load=load_weights,
     shell:
         "python -m workflow.scripts.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
         " --expect {output.steps:q} --"
-        " python -m models.run {params.cell:q} --load {input.weights:q}"
+        " python -m models.run {params.cell:q} {params.load:q}"
         " --steps {output.steps:q} --facts {output.sidecar:q}"
 
 

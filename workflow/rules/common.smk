@@ -15,7 +15,7 @@ from models.harness import registry, settings
 from models.harness.spread import processes
 from workflow.scripts import clean
 from workflow.scripts.lib import config as configuration
-from workflow.scripts.lib import ncu, nsys, paths
+from workflow.scripts.lib import data_files, ncu, nsys, paths
 from workflow.scripts.lib.schema import ConfigError
 
 # Jobs import models/ and workflow/ wherever they run.
@@ -37,17 +37,21 @@ if shutil.which("sbatch"):
 
 config.update(checked(configuration.normalise, config))
 MODELS = checked(configuration.models, config)
-SELECTED = checked(configuration.select, config)
+UNUSABLE = checked(configuration.unusable, config)
+CELLS = checked(configuration.cells, config)
+SELECTED = list(dict.fromkeys(model for model, _ in CELLS))
 RESULTS = workflow.pathvars.get("results")
 TOOLS = [tool for tool in config["tool"] if tool != "time"]
 
 # Snakemake reads this before it knows its targets, so they are taken from the command line.
 checked(configuration.check_targets, sys.argv[1:], RESULTS, config)
 # Every cell is resolved once here, so that what is wrong with any of them is said before a job runs.
-for model in SELECTED:
-    for phase in config["phases"]:
-        for tool in ("time", *TOOLS):
-            checked(settings.resolve, model, phase, tool, config)
+for model, phase in CELLS:
+    for tool in ("time", *TOOLS):
+        checked(data_files.root, checked(settings.resolve, model, phase, tool, config))
+if workflow.is_main_process:
+    for line in configuration.left_out(config):
+        print(f"profzoo: warning: {line}", file=sys.stderr)
 
 
 def any_of(names):
@@ -57,11 +61,12 @@ def any_of(names):
 
 # Cells of several GPUs, which nsys traces into a report for each.
 SPREAD = checked(configuration.spread, config)
-SPREAD_SELECTED = [model for model in SELECTED if model in SPREAD and "train" in config["phases"]]
+SPREAD_SELECTED = [model for model in SELECTED if model in SPREAD and (model, "train") in CELLS]
 
 
 wildcard_constraints:
-    model=f"({any_of(MODELS)})(@({any_of(config['variants'])}))?",
+    # Also those whose files cannot be used, so that what was made of them is known.
+    model=f"({any_of([*MODELS, *UNUSABLE])})(@({any_of(config['variants'])}))?",
     phase="train|inference",
     tool="ncu|nsys|torch|time",
     set=any_of(config["ncu"]["sets"]),
@@ -83,6 +88,7 @@ def job_text(tool, phase=None):
             "tool": tool,
             "cell": resolved(wildcards, tool, phase),
             "environment": config["environment"],
+            **checked(data_files.summary, resolved(wildcards, tool, phase)),
             **more,
         }
         return json.dumps(job, sort_keys=True)
@@ -157,18 +163,21 @@ def resolved(wildcards, tool, phase):
 def sources(wildcards):
     """The files whose change means that a cell has to be collected again."""
     name, _ = settings.split_variant(wildcards.model)
+    model = checked(registry.find, name, config["settings"].get(name, {}).get("module"))
     # Relative, so that a checkout can be moved.
-    return [os.path.relpath(path) for path in registry.sources(MODELS[name])]
+    return [os.path.relpath(path) for path in checked(registry.sources, model)]
 
 
 def weights(wildcards):
-    """What inference loads: the weights that the unprofiled training left."""
-    return f"<results>/{wildcards.model}/weights.pt" if wildcards.phase == "inference" else []
+    """What inference loads: the weights that the unprofiled training left, where the model has one."""
+    inference = wildcards.get("phase", "inference") == "inference"
+    trains = inference and "train" in checked(settings.phases, wildcards.model, config)
+    return f"<results>/{wildcards.model}/weights.pt" if trains else []
 
 
 def load_weights(wildcards, input):
     """The words that load them."""
-    return ["--load", str(input.weights)] if wildcards.phase == "inference" else []
+    return ["--load", str(input.weights)] if input.weights else []
 
 
 def census(wildcards):
@@ -205,9 +214,10 @@ def source(path):
     return os.path.relpath(os.path.join(workflow.basedir, "workflow", "scripts", path))
 
 
-def cells(pattern, **more):
+def cells(pattern):
     """The pattern for every selected cell."""
-    return collect(pattern, model=SELECTED, phase=config["phases"], **more)
+    models, phases = zip(*CELLS, strict=True)
+    return collect(pattern, zip, model=models, phase=phases)
 
 
 def joined_sets(wildcards):

@@ -5,7 +5,7 @@ from typing import Any
 
 from models.harness import registry, settings
 from models.harness.spread import processes
-from workflow.scripts.lib import ncu, nsys, schema
+from workflow.scripts.lib import data_files, ncu, nsys, schema
 from workflow.scripts.lib.schema import ConfigError, suggest
 
 # Options of snakemake that a file follows.
@@ -29,7 +29,10 @@ def normalise(given: Mapping[str, Any]) -> dict[str, Any]:
     schema.check(config, rules)
     config["settings"] = {name: value or {} for name, value in config["settings"].items()}
     for name, changes in config["settings"].items():
-        model = registry.find(name, changes.get("module"))
+        try:
+            model = registry.find(name, changes.get("module"))
+        except registry.UnusableError:
+            continue  # Said where the model is asked for.
         settings.checked({key: value for key, value in changes.items() if key != "module"}, model, f"settings.{name}")
     _check_variants(config)
     config["nsys"] = {**config["nsys"], "reports": nsys.current_names(config["nsys"]["reports"])}
@@ -48,9 +51,27 @@ def _check_variants(config: Mapping[str, Any]) -> None:
 
 
 def models(config: Mapping[str, Any]) -> dict[str, registry.Model]:
-    """All models that the configuration knows, by name: the zoo's and the user's own."""
-    own = {name: changes["module"] for name, changes in config["settings"].items() if "module" in changes}
-    return registry.zoo() | {name: registry.find(name, module) for name, module in own.items()}
+    """All models that the configuration knows and that can be used, by name: the zoo's and the user's own."""
+    return _known(config)[0]
+
+
+def unusable(config: Mapping[str, Any]) -> dict[str, str]:
+    """What is wrong with models whose files cannot be used, in a line each, by name."""
+    return _known(config)[1]
+
+
+def _known(config: Mapping[str, Any]) -> tuple[dict[str, registry.Model], dict[str, str]]:
+    usable, wrong = dict(registry.zoo()), dict(registry.unusable())
+    for name, changes in config["settings"].items():
+        if "module" not in changes:
+            continue
+        for found in (usable, wrong):
+            found.pop(name, None)
+        try:
+            usable[name] = registry.find(name, changes["module"])
+        except registry.UnusableError as error:
+            wrong[name] = str(error)
+    return usable, wrong
 
 
 def spread(config: Mapping[str, Any]) -> list[str]:
@@ -68,8 +89,12 @@ def _trains_on_several(name: str, config: Mapping[str, Any]) -> bool:
 
 
 def select(config: Mapping[str, Any]) -> list[str]:
-    """Names (model or model@variant) that the key `models` selects, in order and without repeats."""
-    known = models(config)
+    """Names (model or model@variant) that the key `models` selects, in order and without repeats.
+
+    Raises:
+        ConfigError: there is no such model, group or variant, or the file of a model that is named cannot be used.
+    """
+    known, wrong = _known(config)
     groups: dict[str, list[str]] = {"all": list(known)}
     for name, model in known.items():
         for group in model.groups:
@@ -77,12 +102,48 @@ def select(config: Mapping[str, Any]) -> list[str]:
     chosen: list[str] = []
     for word in config["models"]:
         name, variant = settings.split_variant(word)
+        if name in wrong:
+            raise ConfigError(f"models = '{word}': {wrong[name]}")
         if name not in known and name not in groups:
             raise ConfigError(f"models = '{word}': no model or group of that name; {suggest(name, [*known, *groups])}")
         if variant and variant not in config["variants"]:
             raise ConfigError(f"models = '{word}': no variant '{variant}'; {suggest(variant, config['variants'])}")
         chosen += [f"{one}@{variant}" if variant else one for one in groups.get(name, [name])]
     return list(dict.fromkeys(chosen))
+
+
+def cells(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The cells that the configuration selects: model (or model@variant) and phase, of those that the models declare.
+
+    Raises:
+        ConfigError: there is none, or none of a model that is named by itself.
+    """
+    chosen: list[tuple[str, str]] = []
+    for name in select(config):
+        found = _cells_of(name, config)
+        if not found and name in config["models"]:
+            settings.resolve(name, config["phases"][0], "time", config)
+        chosen += found
+    if not chosen:
+        raise ConfigError(
+            f"models = {','.join(config['models'])} with phases = {','.join(config['phases'])} is no cell"
+        )
+    return chosen
+
+
+def left_out(config: Mapping[str, Any]) -> list[str]:
+    """What `models` would select by `all` or a group, and does not: in a line each, which model and why."""
+    every = any(settings.split_variant(word)[0] == "all" for word in config["models"])
+    lines = [f"models = all leaves out {name}: {wrong}" for name, wrong in unusable(config).items() if every]
+    for name in select(config):
+        if not _cells_of(name, config):
+            lines.append(f"{name} is left out: it declares no {' or '.join(config['phases'])} for its workload")
+    return lines
+
+
+def _cells_of(name: str, config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    declared = settings.phases(name, config)
+    return [(name, phase) for phase in config["phases"] if phase in declared]
 
 
 def check_targets(words: Sequence[str], results: str, config: Mapping[str, Any]) -> None:
@@ -101,15 +162,17 @@ def check_targets(words: Sequence[str], results: str, config: Mapping[str, Any])
         if not target.removeprefix("./").startswith(f"{results}/") or len(parts) < 2 or parts[0] in shared:
             continue
         name, variant = settings.split_variant(parts[0])
+        if name in unusable(config):
+            raise ConfigError(f"target '{target}': {unusable(config)[name]}")
         if name not in models(config):
             raise ConfigError(f"target '{target}': unknown model '{name}'; {suggest(name, models(config))}")
         if variant and variant not in config["variants"]:
             raise ConfigError(f"target '{target}': unknown variant '{variant}'; {suggest(variant, config['variants'])}")
-        phase, *rest = parts[1].split(".")
-        if parts[1] == "weights.pt":
-            continue
+        phase, *rest = ["train"] if parts[1] == "weights.pt" else parts[1].split(".")
         if phase not in settings.PHASES:
             raise ConfigError(f"target '{target}': unknown phase '{phase}'; {suggest(phase, settings.PHASES)}")
+        # Raises what is wrong with the cell, such as a phase that the model does not have.
+        data_files.root(settings.resolve(parts[0], phase, "time", config))
         endings = ("csv", "json", "ncu-rep", "nsys-rep", "sqlite", "gz", "trace")
         known = [
             *config["ncu"]["sets"],

@@ -1,0 +1,92 @@
+"""lib/data_files: any change of a file changes the digest, nothing else does; folders that are not there are named."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from workflow.scripts.lib import data_files
+from workflow.scripts.lib.schema import ConfigError
+
+
+def cell(root: object, source: str = "folder", name: str | None = None) -> dict:
+    return {"model": "mine", "data": {"source": source, "name": name, "root": root and str(root), "arguments": {}}}
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    """Files of two labels, one folder being a link, and a link to nothing."""
+    for path, text in {"set/a/1.png": "one", "set/a/2.png": "two", "elsewhere/3.png": "three"}.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    (tmp_path / "set" / "b").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "set" / "none.png").symlink_to("nowhere")
+    return tmp_path / "set"
+
+
+def summed(root: Path) -> dict:
+    """The summary as another run of snakemake makes it."""
+    data_files._summed.cache_clear()
+    return data_files.summary(cell(root))["data_files"]
+
+
+def again(path: Path, text: str) -> None:
+    """The file with another content of the same length, a nanosecond younger."""
+    facts = path.stat()
+    path.write_text(text)
+    os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns + 1))
+
+
+def test_what_there_is_adds_up(images: Path) -> None:
+    told = summed(images)
+    assert (told["count"], told["bytes"]) == (4, len("onetwothree")) and len(told["digest"]) == 32
+    assert summed(images) == told == summed(Path(os.path.relpath(images)))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda root: again(root / "a" / "1.png", "ONE"),
+        lambda root: again(root / "b" / "3.png", "THREE"),
+        lambda root: (root / "a" / "1.png").rename(root / "a" / "0.png"),
+        lambda root: (root / "a" / "1.png").rename(root / "b" / "1.png"),
+        lambda root: (root / "a" / "2.png").unlink(),
+        lambda root: (root / "none.png").unlink(),
+        lambda root: (root / "b" / "new.png").write_text("new"),
+    ],
+)  # fmt: skip
+def test_any_change_of_a_file_is_seen(images: Path, change: Callable[[Path], object]) -> None:
+    before = summed(images)
+    change(images)
+    assert summed(images)["digest"] != before["digest"]
+
+
+def test_a_link_back_ends(images: Path) -> None:
+    before = summed(images)
+    (images / "a" / "round").symlink_to(images)
+    assert summed(images) == before
+
+
+def test_a_copy_that_keeps_times_is_the_same(images: Path, tmp_path: Path) -> None:
+    before = summed(images)
+    images.rename(tmp_path / "moved")
+    assert summed(tmp_path / "moved") == before
+
+
+@pytest.mark.parametrize("made_up", [cell("/nowhere", "synthetic"), cell(None, "dataset", "FakeData")])
+def test_samples_that_are_made_up_have_no_files(made_up: dict) -> None:
+    assert data_files.summary(made_up) == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (cell(None), "mine: data.root = None is no folder: name the one that holds your images"),
+        (cell("/nowhere"), "mine: data.root = '/nowhere' is no folder"),
+        (cell("/nowhere", "dataset", "MNIST"), "name the one that holds MNIST"),
+    ],
+)
+def test_a_folder_that_is_not_there(given: dict, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        data_files.summary(given)

@@ -1,0 +1,60 @@
+"""Images on disk are inputs of the cells that use them, and of no others."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.workflow.project import TINY, Project, copy, models, rules
+
+CONFIG = (
+    TINY.replace("models: [lstm, unet]", "models: [lstm, mobilenetv2]")
+    + """\
+  mobilenetv2: {size: 32, batch: 2, data: {source: folder, root: images}}
+"""
+)
+TARGETS = [
+    f"results/{model}/{end}" for model in ("lstm", "mobilenetv2") for end in ("train.torch.csv", "inference.time.csv")
+]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """One model on images and one without, both made."""
+    project = copy(tmp_path_factory.mktemp("images") / "project", CONFIG)
+    for label in ("cat", "dog"):
+        (project.root / "images" / label).mkdir(parents=True)
+        for index in range(4):
+            draw(project.root / "images" / label / f"{index}.png", index)
+    project.snakemake(*TARGETS)
+    return project
+
+
+def draw(path: Path, seed: int) -> None:
+    Image.fromarray(np.random.default_rng(seed).integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(path)
+
+
+def test_replaced_and_added_images_run_again_what_used_them(trained: Project) -> None:
+    assert trained.dry(*TARGETS) == []
+    images = trained.root / "images"
+    draw(images / "dog" / "3.png", 7)
+    jobs = trained.dry(*TARGETS)
+    assert models(jobs) == {"mobilenetv2"}
+    assert rules(jobs) == {"time_training", "time_inference", "profile_torch", "export_torch"}
+    trained.snakemake(*TARGETS)
+    assert trained.dry(*TARGETS) == []
+    os.link(images / "dog" / "3.png", images / "dog" / "4.png")
+    assert models(trained.dry(*TARGETS)) == {"mobilenetv2"}
+    (images / "dog" / "4.png").unlink()
+    assert trained.dry(*TARGETS) == []
+
+
+@pytest.mark.parametrize("words", [["all"], ["results/mobilenetv2/train.time.csv", "--config", "models=lstm"]])
+def test_a_folder_that_is_not_there_is_named_before_any_job(tmp_path: Path, words: list[str]) -> None:
+    project = copy(tmp_path / "project", CONFIG)
+    run = project.snakemake(*words, ok=False)
+    line = "mobilenetv2: data.root = 'images' is no folder: name the one that holds your images"
+    assert run.returncode and (run.stdout + run.stderr).splitlines().count(line) == 1
+    assert not project.files()
