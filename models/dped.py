@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss
 
-from models.harness.tasks import restoration
+from models.harness.tasks import images, restoration
 from models.harness.tasks.adversarial import Features, frozen
 
 GROUPS = ("enhancement", "adversarial")
@@ -103,8 +103,8 @@ class Blur(nn.Module):
         self.register_buffer("kernel", (BLUR_AMPLITUDE * torch.outer(bell, bell)).expand(3, 1, -1, -1).clone())
 
     def forward(self, image: Tensor) -> Tensor:
-        """The blurred image, without its margin."""
-        return nn.functional.conv2d(image, self.kernel, groups=3)
+        """The blurred image, of the same size."""
+        return nn.functional.conv2d(image, self.kernel, padding=BLUR_WIDTH // 2, groups=3)
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
@@ -128,12 +128,19 @@ def _dull(_: Tensor, image: Tensor) -> tuple[Tensor, Tensor]:
 
 def others(shape: SimpleNamespace) -> nn.Module:
     """The discriminator, the features of the content loss, and the blur of the colour loss."""
-    return nn.ModuleDict({"discriminator": discriminator(), "features": Features("conv5_4"), "blur": Blur()})
+    return nn.ModuleDict(
+        {"discriminator": discriminator(), "features": Features("conv5_4", scale=images.IMAGENET), "blur": Blur()}
+    )
 
 
 def optimizers(network: nn.Module, others: Any) -> Sequence[torch.optim.Optimizer]:
     """Adam for generator and discriminator (section 3.3)."""
     return [torch.optim.Adam(part.parameters(), lr=5e-4) for part in (network, others["discriminator"])]
+
+
+def colour(made: Tensor, better: Tensor) -> Tensor:
+    """Squared distance of two blurred images (equation 1): a sum over pixels, which outweighs the total variation."""
+    return (made - better).square().sum() / len(made)
 
 
 def variation(image: Tensor) -> Tensor:
@@ -154,7 +161,7 @@ def training_step(trainer: Any, batch: tuple[Tensor, Tensor]) -> Tensor:
         with trainer.loss():
             loss = mse_loss(features(made)[0], features(better)[0])
             loss = loss + TEXTURE_WEIGHT * binary_cross_entropy_with_logits(score, torch.ones_like(score))
-            loss = loss + COLOUR_WEIGHT * mse_loss(blur(made), blur(better))
+            loss = loss + COLOUR_WEIGHT * colour(blur(made), blur(better))
             loss = loss + VARIATION_WEIGHT * variation(made)
         trainer.update(loss, generator_optimizer)
     with trainer.forward():

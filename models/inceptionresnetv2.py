@@ -5,13 +5,15 @@ from types import SimpleNamespace
 from timm.models.inception_resnet_v2 import InceptionResnetV2
 from torch import nn
 
-from models.harness.tasks.classification import adapt, sample
+from models.harness.tasks.classification import symmetric_adapt as adapt
+from models.harness.tasks.classification import symmetric_sample as sample
 
 GROUPS = ("classification",)
 SOURCE = (
     "Szegedy et al. 2016, arXiv:1602.07261, figure 15; parameters as Keras Applications lists them for 1000 classes"
 )
 PARAMETERS = 55_873_736
+DIFFERENCE = "Keras counts running means and variances of batch norm as well, and leaves out its scale, which timm has"
 SHAPE = {"classes": 1000}
 WORKLOADS = {
     "trimmed": {

@@ -10,6 +10,10 @@ from models.harness.tasks.classification import adapt, sample
 GROUPS = ("classification",)
 SOURCE = "He et al. 2016, arXiv:1603.05027; parameters as Keras Applications lists ResNet50V2 for 1000 classes"
 PARAMETERS = 25_613_800
+DIFFERENCE = (
+    "Keras counts running means and variances of batch norm as well, and has biases in its first convolution "
+    "and in those before an addition"
+)
 SHAPE = {"classes": 1000}
 WORKLOADS = {
     "trimmed": {

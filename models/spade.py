@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate, l1_loss, leaky_relu, relu
 from torch.nn.utils.parametrizations import spectral_norm
 
-from models.harness.tasks import segmentation
+from models.harness.tasks import images, segmentation
 from models.harness.tasks.adversarial import Features, frozen
 
 GROUPS = ("generation", "adversarial")
@@ -149,16 +149,18 @@ def build(shape: SimpleNamespace) -> nn.Module:
 
 def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Classes (size, size), and the image (3, size, size) in [-1, 1]."""
-    return _turned(*segmentation.sample(shape, generator))
+    return _turned(*segmentation.drawn(shape, generator), shape)
 
 
 def adapt(raw: tuple[Any, Any], shape: SimpleNamespace) -> tuple[Tensor, Tensor]:
-    """The same of a PIL image and its mask."""
-    return _turned(*segmentation.adapt(raw, shape))
+    """The same of a PIL image and its mask; pixels without a class have the last one."""
+    return _turned(*segmentation.read(raw, shape), shape)
 
 
-def _turned(image: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    return mask, 2 * image - 1
+def _turned(image: Tensor, mask: Tensor, shape: SimpleNamespace) -> tuple[Tensor, Tensor]:
+    # The class for none is part of what the network takes, beside those of the data set.
+    mask = mask.masked_fill(mask == segmentation.IGNORED, shape.classes - 1)
+    return mask, images.normalised(image, images.SYMMETRIC)
 
 
 def others(shape: SimpleNamespace) -> nn.Module:

@@ -14,8 +14,9 @@ from models.harness.tasks import restoration
 from models.harness.tasks.restoration import loss
 
 GROUPS = ("super-resolution",)
-SOURCE = "Dong et al. 2015, arXiv:1501.00092, section 4.3.2; parameters as given there, without 97 biases"
+SOURCE = "Dong et al. 2015, arXiv:1501.00092, section 4.3.2; parameters as given there"
 PARAMETERS = 57_184
+DIFFERENCE = "the paper leaves 97 biases out"
 SHAPE = {"channels": 1, "scale": 2}
 WORKLOADS = {
     "trimmed": {

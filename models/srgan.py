@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss
 
+from models.harness.tasks import images, restoration
 from models.harness.tasks.adversarial import Features, frozen
-from models.harness.tasks.restoration import adapt, sample
 
 GROUPS = ("super-resolution", "adversarial")
 SOURCE = "Ledig et al. 2017, arXiv:1609.04802, figure 4; parameters of the generator derived in the file"
@@ -92,6 +92,21 @@ def discriminator() -> nn.Module:
 def build(shape: SimpleNamespace) -> nn.Module:
     """The generator with random weights."""
     return Generator()
+
+
+def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """A small image (3, size / scale, size / scale) in [0, 1], and the large one (3, size, size) in [-1, 1]."""
+    return _turned(*restoration.sample(shape, generator))
+
+
+def adapt(raw: tuple[Any, Any], shape: SimpleNamespace) -> tuple[Tensor, Tensor]:
+    """The same of a PIL image."""
+    return _turned(*restoration.adapt(raw, shape))
+
+
+def _turned(small: Tensor, large: Tensor) -> tuple[Tensor, Tensor]:
+    # Section 3.2 gives these ranges.
+    return small, images.normalised(large, images.SYMMETRIC)
 
 
 def others(shape: SimpleNamespace) -> nn.Module:

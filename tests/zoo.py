@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from models.harness import data, interface, loop, settings
+from models.harness import data, interface, loop, settings, trees
 from models.harness.ranges import Ranges
 from workflow.scripts.lib import config
 
@@ -34,6 +34,16 @@ TINY: dict[str, dict[str, Any]] = {
     "gnmt": {**TEXTS, "beams": 3},
     "bert": {**TEXTS, "heads": 2},
     "gpt": {**TEXTS, "heads": 2, "generated": 5},
+}
+# Steps in which a model learns a batch, and how many times its own rate it takes for that in so few.
+LEARNING: dict[str, tuple[int, float]] = {
+    **dict.fromkeys(TINY, (20, 1)),
+    **dict.fromkeys(("vgg16", "vgg19"), (15, 10)),
+    "gnmt": (30, 4),
+    "pixelrnn": (60, 10),
+    "bert": (40, 30),
+    "gpt": (40, 10),
+    **dict.fromkeys(("inceptionresnetv2", "inceptionv3", "inceptionv4", "resnetv2_152", "resnetv2_50"), (10, 1)),
 }
 OUTPUTS = {
     **{name: (2, 10) for name, shape in TINY.items() if shape.get("classes") == 10},
@@ -71,6 +81,44 @@ def batch(tiny: dict[str, Any]) -> Any:
     return next(data.batches(tiny, interface.load(tiny["module"])))
 
 
+def telling_batch(tiny: dict[str, Any]) -> Any:
+    """The same, but that no two images or texts are of one class, where they have one each."""
+    inputs, target = batch(tiny)
+    return inputs, torch.arange(len(target)) % tiny["shape"]["classes"] if target.dim() == 1 else target
+
+
 def trainer(tiny: dict[str, Any], trained: nn.Module) -> loop.Trainer:
     """What trains the network as the cell does."""
     return loop.Trainer(tiny, interface.load(tiny["module"]), trained, CPU, Ranges())
+
+
+def error(trainer: loop.Trainer, batch: Any) -> float:
+    """How far the network's answers are from the target: of images mean squared, of classes the model's own loss."""
+    inputs, target = batch
+    with torch.no_grad():
+        return _loss(trainer, trainer.network(inputs), target).item()
+
+
+def blind_error(trainer: loop.Trainer, batch: Any) -> float:
+    """The same for the best answer that does not look at the input: mean colours, or how often each class occurs."""
+    inputs, target = batch
+    with torch.no_grad():
+        outputs = trainer.network(inputs)
+        if target.is_floating_point():
+            return _loss(trainer, target.mean((0, 2, 3), keepdim=True).expand_as(outputs), target).item()
+        constant = trees.mapped(lambda scores: _frequencies(scores, target), outputs)
+        return _loss(trainer, constant, target).item()
+
+
+def _loss(trainer: loop.Trainer, outputs: Any, target: torch.Tensor) -> torch.Tensor:
+    if target.is_floating_point():
+        return nn.functional.mse_loss(outputs, target)
+    return trainer.model.loss(outputs, target)
+
+
+def _frequencies(scores: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Scores by how often each class occurs; those of texts have the classes last."""
+    classes = scores.movedim(-1, 1) if scores.dim() == 3 else scores
+    counts = torch.bincount(target[target >= 0].flatten(), minlength=classes.shape[1])
+    constant = (counts + 1e-9).log()[None, :, *[None] * (classes.dim() - 2)].expand_as(classes)
+    return constant.movedim(1, -1) if scores.dim() == 3 else constant

@@ -3,22 +3,29 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+import torch
 from torch import Tensor, nn
+
+from models.harness.tasks import images, weights
 
 
 class Features(nn.Module):
     """VGG-19's maps after the convolutions of these names, such as conv5_4, frozen.
 
-    Weights are random, as everywhere in the zoo: the work is the same, and nothing is downloaded.
+    Weights are random, as everywhere in the zoo: the work is the same, and nothing is downloaded. They are drawn so
+    that the maps of any depth are about as large as the image, and tell images apart.
     """
+
+    mean: Tensor
+    deviation: Tensor
 
     # Index of each convolution in torchvision's vgg19().features, by the paper's name (block_number).
     CONVOLUTIONS: Mapping[str, int] = {
         "conv1_1": 0, "conv2_1": 5, "conv3_1": 10, "conv4_1": 19, "conv5_1": 28, "conv5_4": 34,
     }  # fmt: skip
 
-    def __init__(self, *names: str) -> None:
-        """names: convolutions, in order of depth."""
+    def __init__(self, *names: str, scale: images.Scale = images.AS_IT_IS) -> None:
+        """names: convolutions, in order of depth; scale: what images are scaled by first."""
         super().__init__()
         from torchvision.models import vgg19
 
@@ -26,10 +33,15 @@ class Features(nn.Module):
         layers = vgg19(weights=None, init_weights=False).features
         starts = [0, *ends]
         self.parts = nn.ModuleList(layers[start:end] for start, end in zip(starts, ends, strict=False))
+        weights.he(self)
+        # Kept here, where they are on the device already.
+        for name, part in zip(("mean", "deviation"), scale, strict=True):
+            self.register_buffer(name, torch.tensor(part)[:, None, None])
         self.requires_grad_(False)
 
     def forward(self, image: Tensor) -> list[Tensor]:
         """Each map of (batch, 3, height, width)."""
+        image = (image - self.mean) / self.deviation
         maps = []
         for part in self.parts:
             image = part(image)

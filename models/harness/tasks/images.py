@@ -1,10 +1,22 @@
-"""Images as tensors: random ones, and those on disk."""
+"""Images as tensors: random ones, and those on disk, in the ranges that networks take them in."""
 
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import interpolate
+
+# Means and deviations of red, green and blue.
+Scale = tuple[tuple[float, ...], tuple[float, ...]]
+# Those of ImageNet, by which torchvision scales what its networks are trained on.
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+# From [0, 1] to [-1, 1].
+SYMMETRIC = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+# What leaves an image as it is.
+AS_IT_IS = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+# Pixels from one free choice of colour to the next in a random image.
+GRAIN = 8
 
 
 def extent(shape: SimpleNamespace) -> tuple[int, int]:
@@ -18,8 +30,14 @@ def channels(shape: SimpleNamespace) -> int:
 
 
 def random(shape: SimpleNamespace, generator: torch.Generator) -> Tensor:
-    """An image (channels, height, width) of uniform noise in [0, 1)."""
-    return torch.rand(channels(shape), *extent(shape), generator=generator)
+    """An image (channels, height, width) of random colours in [0, 1) that flow into each other.
+
+    Neighbouring pixels are alike, as in a photograph: noise could not be restored from a smaller image, and a loss that
+    smooths would leave nothing of it.
+    """
+    height, width = extent(shape)
+    coarse = torch.rand(1, channels(shape), height // GRAIN + 2, width // GRAIN + 2, generator=generator)
+    return interpolate(coarse, size=(height, width), mode="bilinear", align_corners=False)[0]
 
 
 def pixels(image: Any, colours: int, height: int, width: int) -> Tensor:
@@ -30,3 +48,11 @@ def pixels(image: Any, colours: int, height: int, width: int) -> Tensor:
     tensor = v2.functional.to_image(image.convert("L" if colours == 1 else "RGB"))
     tensor = v2.functional.resize(tensor, [height, width], interpolation=mode, antialias=True)
     return v2.functional.to_dtype(tensor, torch.float32, scale=True)
+
+
+def normalised(image: Tensor, scale: Scale) -> Tensor:
+    """An image (colours, height, width) of [0, 1], less the scale's mean, in its deviations; grey by those of all."""
+    mean, deviation = (torch.tensor(part, dtype=image.dtype, device=image.device)[:, None, None] for part in scale)
+    if image.shape[-3] != len(mean):
+        mean, deviation = mean.mean(0, keepdim=True), deviation.mean(0, keepdim=True)
+    return (image - mean) / deviation
