@@ -148,4 +148,6 @@ def _dataset(cell: Mapping[str, Any], model: Functions) -> Dataset[Sample]:
             f"the data set has {len(raw)} samples, {cell['samples']} are needed: "
             "lower samples, batch, warmup or window, or raise epochs"
         )
-    return Subset(Adapted(raw, model.adapt, shape), range(cell["samples"]))
+    # From all over the data set: folders are read class by class, so that the first samples are all of one.
+    order = torch.randperm(len(raw), generator=torch.Generator().manual_seed(cell["seed"]))
+    return Subset(Adapted(raw, model.adapt, shape), order[: cell["samples"]].tolist())

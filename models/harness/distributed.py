@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset, DistributedSampler
 
-from models.harness.interface import Functions
+from models.harness.interface import Functions, no_others
 from models.harness.spread import processes
 from workflow.scripts.lib.schema import ConfigError
 
@@ -65,7 +65,7 @@ def spread(network: nn.Module, cell: Mapping[str, Any], model: Functions, device
     """
     if processes(cell) == 1:
         return network
-    if model.training_step:
+    if model.optimizers or model.others is not no_others:
         raise ConfigError(f"gpus = {processes(cell)}: {cell['model']} trains several networks in turn, on one GPU only")
     return DistributedDataParallel(network, device_ids=[device] if device.type == "cuda" else None)
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 
 from models import run
-from models.harness import settings
+from models.harness import distributed, interface, settings
 from workflow.scripts import launch
 from workflow.scripts.lib import config
 from workflow.scripts.lib.schema import ConfigError
@@ -44,6 +45,68 @@ def test_a_model_of_several_networks_is_refused() -> None:
     assert (
         done.returncode and "profzoo: gpus = 2: srgan trains several networks in turn, on one GPU only" in done.stderr
     )
+
+
+OWN_STEP = '''
+import torch
+import torch.distributed as dist
+from torch import nn
+
+WORKLOADS = {"trimmed": {"train": {"batch": 4}, "inference": {"batch": 4}}}
+
+
+def build(shape):
+    return nn.Linear(3, 1)
+
+
+def sample(shape, generator):
+    return torch.rand(3, generator=generator), torch.rand(1, generator=generator)
+
+
+def training_step(trainer, batch):
+    """Two passes before each update."""
+    inputs, target = batch
+    with trainer.forward():
+        outputs = trainer.network(inputs) + trainer.network(-inputs)
+    with trainer.loss():
+        loss = (outputs - target).square().mean()
+    trainer.update(loss, trainer.optimizers[0])
+    assert same_everywhere(trainer.network.module.weight.detach()) and not same_everywhere(inputs)
+    return loss
+
+
+def same_everywhere(tensor):
+    found = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
+    dist.all_gather(found, tensor.contiguous())
+    return all(torch.equal(one, found[0]) for one in found)
+'''
+
+
+def test_a_training_step_of_ones_own_with_one_network_is_spread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_step.py").write_text(OWN_STEP)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    # The step itself looks: after each update the processes have the same weights, from different batches.
+    done = torchrun("mine", *WORDS, "module=own_step")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("mine train on 2 x CPU") == 1
+
+
+@pytest.mark.parametrize(
+    "body", ["def others(shape):\n    return build(shape)\n", "def optimizers(network, others):\n    return ()\n"]
+)
+def test_several_networks_or_optimizers_in_turn_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str
+) -> None:
+    (tmp_path / "in_turn.py").write_text(f"{OWN_STEP}\n\n{body}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    cell = {"gpus": 2, "nodes": 1, "model": "mine"}
+    model = interface.load("in_turn")
+    monkeypatch.delitem(sys.modules, "in_turn")
+    with pytest.raises(ConfigError, match="gpus = 2: mine trains several networks in turn, on one GPU only"):
+        distributed.spread(model.build(None), cell, model, torch.device("cpu"))
 
 
 def test_processes_have_to_be_started(capsys: pytest.CaptureFixture[str]) -> None:
