@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from models.harness import settings
+from models.harness.registry import find
 from workflow.scripts import clean, doctor, document_config
-from workflow.scripts.lib import schema
+from workflow.scripts.lib import config, schema
 
 STANDINS = Path(__file__).parents[1] / "tools/standins"
 
@@ -114,3 +116,35 @@ def test_the_page_has_one_row_a_key() -> None:
     lines = [line for line in document_config.page(schema.load()).splitlines() if line.startswith("| `")]
     columns = {line.count("|") for line in lines[: len(rows)]}
     assert columns == {5} and len(lines) > len(rows)
+
+
+# Sources of settings that the page names, with what gives a `batch` there; the defaults and the model's file always do.
+LEVELS = {
+    "the defaults below": None,
+    "the model's file": None,
+    "the top level of the configuration": lambda value: {"batch": value},
+    "`settings` of the model": lambda value: {"settings": {"lstm": {"batch": value}}},
+    "the variant": lambda value: {"variants": {"mine": {"batch": value}}},
+}
+
+
+def batch(given: dict) -> int:
+    """The batch of a cell with a variant `mine`."""
+    return settings.resolve("lstm@mine", "train", "time", config.normalise({"variants": {"mine": {}}} | given))["batch"]
+
+
+def test_the_page_says_in_which_order_settings_count() -> None:
+    text = " ".join(document_config.page(schema.load()).split())
+    sentence = text.partition("the later over the earlier, from: ")[2].partition(".")[0]
+    assert all(level in sentence for level in LEVELS), sentence
+    order = sorted(LEVELS, key=sentence.index)
+    own = find("lstm").workloads["trimmed"]["train"]["batch"]
+    # The schema's default is null, over which the file's own counts.
+    assert batch({}) == own and order.index("the defaults below") < order.index("the model's file")
+    settable = {level: give for level, give in LEVELS.items() if give}
+    for level, give in settable.items():
+        assert (batch(give(own + 1)) == own + 1) == (order.index(level) > order.index("the model's file")), level
+        for other, more in settable.items():
+            if level != other:
+                last = max(level, other, key=order.index)
+                assert batch(give(own + 1) | more(own + 2)) == (own + 1 if last == level else own + 2), (level, other)

@@ -17,8 +17,8 @@ tool=nsys batch=4 ncu='{set: roofline}'`. Lists may be comma-separated strings t
 `ncu.set` is `set` under `ncu`. Whatever does not fit ends in one line that names the key, the value and the nearest
 valid one, before any job runs.
 
-A cell's settings come, the later over the earlier, from: the defaults below and the top level of the configuration; the
-model's file, for the chosen workload; `settings` of the model; the variant.
+A cell's settings come, the later over the earlier, from: the defaults below; the model's file, for the chosen workload;
+the top level of the configuration; `settings` of the model; the variant.
 
 Cores, GPUs, memory and partitions are no matter of configuration but of profiles: see `profiles/`.
 """
