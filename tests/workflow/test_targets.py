@@ -129,3 +129,14 @@ def test_peaks_of_this_machine(fresh: Project) -> None:
         "peaks/here.csv",
         "peaks/here.csv.json",
     }
+
+
+def test_snakemake_called_by_its_path_runs_jobs_by_its_own_python(fresh: Project) -> None:
+    """Without an active virtual environment the first `python` in PATH is another, or there is none."""
+    other = fresh.root.parent / "other"
+    other.mkdir()
+    (other / "python").write_text("#!/bin/sh\necho 'another python' >&2\nexit 1\n")
+    (other / "python").chmod(0o755)
+    fresh.variables = {"PATH": f"{other}:/usr/bin:/bin"}
+    fresh.snakemake("results/lstm/train.time.csv")
+    assert "lstm/train.time.csv" in fresh.files()

@@ -18,10 +18,6 @@ from workflow.scripts.lib import config as configuration
 from workflow.scripts.lib import data_files, ncu, nsys, paths
 from workflow.scripts.lib.schema import ConfigError
 
-# Jobs import models/ and workflow/ wherever they run.
-paths.make_importable(workflow.basedir)
-paths.leave_home_alone()
-
 
 def checked(function, *arguments):
     """The function's result; what is wrong with the configuration ends the run in one line."""
@@ -30,6 +26,11 @@ def checked(function, *arguments):
     except ConfigError as error:
         raise WorkflowError(str(error)) from None
 
+
+# Jobs import models/ and workflow/ wherever they run, by the interpreter that runs this.
+paths.make_importable(workflow.basedir)
+paths.leave_home_alone()
+checked(paths.use_own_python)
 
 if shutil.which("sbatch"):
     # What the Slurm plugin asks for its jobs' states; profiles/slurm says why.
