@@ -81,7 +81,7 @@ def test_a_good_run_leaves_a_sidecar(tmp_path: Path) -> None:
 
 def test_more_gpus_than_there_are_is_refused() -> None:
     with pytest.raises(collect.CollectError, match="gpus = 2, and 1 visible here"):
-        collect.own_gpus(2, ["0"], [{"gpu_uuid": "GPU-a"}])
+        collect.own_gpus(2, ["GPU-a"])
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from workflow.scripts import collect
-from workflow.scripts.lib import gpus
+from workflow.scripts.lib import gpus, programs
 
 PROJECT = Path(__file__).parents[2]
 STANDINS = PROJECT / "tests/tools/standins"
@@ -112,8 +113,72 @@ def test_commit_is_that_of_the_checkout_and_empty_elsewhere(tmp_path: Path) -> N
         subprocess.run([*git, *command], check=True)
     clean = collect.commit(tmp_path)
     assert len(clean["commit"]) == 40 and clean["commit_changed"] is False
-    (tmp_path / "new").touch()
-    assert collect.commit(tmp_path) == {**clean, "commit_changed": True}
+    # Results, wherever they are, and notes are no code.
+    for name in ("results2/lstm/train.time.csv", "notes.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert collect.commit(tmp_path, "mine.net") == clean
+
+
+@pytest.mark.parametrize(
+    "name", ["models/new.py", "workflow/scripts/new.py", "config/new.yaml", "Snakefile", "mine.py", "mine/new.py"]
+)
+def test_code_that_git_does_not_know_is_a_change(tmp_path: Path, name: str) -> None:
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@t"]
+    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "one"]):
+        subprocess.run([*git, *command], check=True)
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).touch()
+    assert collect.commit(tmp_path, "mine.net")["commit_changed"] is True
+
+
+def test_a_known_file_that_differs_is_a_change(tmp_path: Path) -> None:
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@t"]
+    (tmp_path / "pyproject.toml").touch()
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "one"]):
+        subprocess.run([*git, *command], check=True)
+    (tmp_path / "pyproject.toml").write_text("x")
+    assert collect.commit(tmp_path)["commit_changed"] is True
+
+
+GOOD = """echo x > {0}/out; echo '{{"torch": "2"}}' > {0}/s.json"""
+
+
+@pytest.mark.parametrize("program", ["absent", "exit 1", "not executable", "hangs"])
+def test_a_git_that_does_not_answer_costs_no_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    tools, out = tmp_path / "tools", tmp_path / "results"
+    tools.mkdir()
+    out.mkdir()
+    for name in ("sh", "sleep"):
+        (tools / name).symlink_to(shutil.which(name))
+    if program != "absent":
+        (tools / "git").write_text(f"#!/bin/sh\n{'exec sleep 60' if program == 'hangs' else 'exit 1'}\n")
+        (tools / "git").chmod(0o644 if program == "not executable" else 0o755)
+    monkeypatch.setenv("PATH", str(tools))
+    answer = programs.answer
+    monkeypatch.setattr(programs, "answer", lambda command, seconds=60, **more: answer(command, 0.5, **more))
+    assert collect.main(words(out, "sh", "-c", GOOD.format(out))) == 0
+    sidecar = json.loads((out / "s.json").read_text())
+    assert sidecar["torch"] == "2" and "commit" not in sidecar
+
+
+def test_a_profiler_that_does_not_say_its_version_costs_no_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs the program but hangs, or is gone, when it is asked for its version."""
+    nsys = "#!/bin/sh\ncase $1 in --version) exec sleep 60;; esac\nwhile [ $1 != -- ]; do shift; done\nshift\nexec $@\n"
+    (tmp_path / "nsys").write_text(nsys)
+    (tmp_path / "nsys").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    answer = programs.answer
+    monkeypatch.setattr(programs, "answer", lambda command, seconds=60, **more: answer(command, 0.5, **more))
+    (tmp_path / "good").write_text("#!/bin/sh\n" + GOOD.format(tmp_path))
+    (tmp_path / "good").chmod(0o755)
+    command = ["nsys", "profile", "--output", str(tmp_path / "report"), "--", str(tmp_path / "good")]
+    assert collect.main(words(tmp_path, *command, tool="nsys")) == 0
+    assert json.loads((tmp_path / "s.json").read_text())["torch"] == "2"
 
 
 def alive(process: int) -> bool:

@@ -2,13 +2,18 @@
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from workflow.scripts import collect
-from workflow.scripts.lib import gpu_slots, gpus
+from workflow.scripts.lib import gpu_slots, gpus, programs
+from workflow.scripts.lib.schema import ConfigError
+
+PROJECT = Path(__file__).parents[2]
 
 FOUND = [{"gpu": f"GPU {name}", "gpu_uuid": f"GPU-{name}-1"} for name in "abc"]
 ROWS = "\n".join(f"NVIDIA {name}, 580.1, GPU-{name}-1, 143771 MiB" for name in "abc")
@@ -16,7 +21,8 @@ ROWS = "\n".join(f"NVIDIA {name}, 580.1, GPU-{name}-1, 143771 MiB" for name in "
 PROBE = """
 import json, os, sys
 seen = {key: os.environ.get(key) for key in ("CUDA_VISIBLE_DEVICES", "TMPDIR")}
-open(sys.argv[1], "w").write(json.dumps({"torch": "2", "seen": seen, "exists": os.path.isdir(seen["TMPDIR"])}))
+facts = {"torch": "2", "seen": seen, "exists": os.path.isdir(seen["TMPDIR"])} | json.loads(sys.argv[2])
+open(sys.argv[1], "w").write(json.dumps(facts))
 """
 
 
@@ -32,20 +38,93 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def job(folder: Path, device: str = "auto") -> dict:
-    """The sidecar of a job of the wrapper."""
+def job(folder: Path, device: str = "auto", code: int = 0, cell: dict | None = None, **facts: object) -> dict:
+    """The sidecar of a job of the wrapper, whose command leaves these facts; empty where it fails, as code says."""
     sidecar = folder / "s.json"
-    given = {"tool": "time", "cell": {"device": device}, "environment": []}
+    given = {"tool": "time", "cell": {"device": device} | (cell or {}), "environment": []}
     words = ["--job", json.dumps(given), "--sidecar", str(sidecar), "--log", str(folder / "log")]
-    assert collect.main([*words, "--", sys.executable, "-c", PROBE, str(sidecar)]) == 0
-    return json.loads(sidecar.read_text())
+    assert collect.main([*words, "--", sys.executable, "-c", PROBE, str(sidecar), json.dumps(facts)]) == code
+    return json.loads(sidecar.read_text()) if sidecar.exists() else {}
 
 
-@pytest.mark.parametrize(
-    ("word", "name"), [("1", "GPU b"), ("GPU-c", "GPU c"), ("GPU-c-1", "GPU c"), ("MIG-7", "GPU a")]
-)
-def test_a_gpu_is_named_by_number_or_uuid(word: str, name: str) -> None:
-    assert gpus.named(word, FOUND)["gpu"] == name
+LISTS = ["", "-1", "0", "2", "2,0", "0,2,-1,1", "1,7,0", "7", "0,0", "NoDevFiles", "1gpu2,2ampere", " 1 , 2 ", "0,,1"]
+LISTS += [
+    "GPU-a-1",
+    "GPU-c",
+    "GPU-",
+    "GPU-c,GPU-a",
+    "GPU-a,GPU-a-1",
+    "GPU-b,GPU-z,GPU-a",
+    "GPU-a,1",
+    "1,GPU-a",
+    "GPU-z",
+]
+
+
+@pytest.mark.parametrize("listed", LISTS)
+def test_candidates_are_what_cuda_sees(monkeypatch: pytest.MonkeyPatch, listed: str) -> None:
+    """torch has to know without CUDA which GPUs that will show, and reads the variable by CUDA's rules."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
+    uuids = [gpu["gpu_uuid"] for gpu in FOUND]
+    seen = torch.cuda._parse_visible_devices()
+    if seen and isinstance(seen[0], str):
+        seen = torch.cuda._transform_uuid_to_ordinals(seen, uuids)
+    # Numbers of GPUs that are not there end the list as well.
+    numbers = seen[: next((at for at, number in enumerate(seen) if number >= len(uuids)), None)]
+    found = gpus.candidates({"CUDA_VISIBLE_DEVICES": listed, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, FOUND)
+    assert found == [uuids[number] for number in numbers]
+
+
+def test_parts_of_gpus_keep_their_words() -> None:
+    given = {"CUDA_VISIBLE_DEVICES": "MIG-1, MIG-GPU-a-1/2/0"}
+    assert gpus.candidates(given, FOUND) == ["MIG-1", "MIG-GPU-a-1/2/0"]
+    # Of which GPU they are is not known: what differs between these is not said.
+    assert gpus.named("MIG-1", FOUND) == {"gpu_uuid": "MIG-1"}
+    assert gpus.named("MIG-1", FOUND[:1]) == {"gpu": "GPU a", "gpu_uuid": "MIG-1"}
+
+
+@pytest.mark.parametrize(("listed", "order", "refused"), [
+    ("1", None, True), ("0,2", "FASTEST_FIRST", True), ("1", "PCI_BUS_ID", False), ("2,0,1", None, False),
+    ("-1", None, False), ("GPU-b", None, False),
+])  # fmt: skip
+def test_numbers_of_gpus_of_several_kinds_are_refused(listed: str, order: str | None, refused: bool) -> None:
+    """CUDA counts the fastest first, nvidia-smi by the PCI bus: 1 may be another GPU for either."""
+    given = {"CUDA_VISIBLE_DEVICES": listed} | ({"CUDA_DEVICE_ORDER": order} if order else {})
+    if refused:
+        with pytest.raises(ConfigError, match=r"give UUIDs .* or set CUDA_DEVICE_ORDER=PCI_BUS_ID"):
+            gpus.candidates(given, FOUND)
+    else:
+        gpus.candidates(given, FOUND)
+
+
+def test_numbers_of_gpus_of_one_kind_are_nvidia_smis() -> None:
+    alike = [gpu | {"gpu": "the same"} for gpu in FOUND]
+    assert gpus.candidates({"CUDA_VISIBLE_DEVICES": "2,1"}, alike) == ["GPU-c-1", "GPU-b-1"]
+
+
+@pytest.mark.parametrize(("driver", "cuda", "old"), [
+    ("535.183.01", "13.0", True), ("580.65.06", "13.0", False), ("575.57.08", "13.2", True), ("525.60", "12.8", False),
+    ("[N/A]", "13.0", False), ("535.1", None, False), ("535.1", "99.0", False),
+])  # fmt: skip
+def test_drivers_that_are_too_old(driver: str, cuda: str | None, old: bool) -> None:
+    assert bool(gpus.too_old(driver, cuda)) == old
+
+
+def test_the_readme_names_the_oldest_driver_of_the_locked_cuda() -> None:
+    locked = re.findall(
+        r"^nvidia-cuda-runtime==(\d+)\.(\d+)", (PROJECT / "requirements.lock").read_text(), re.MULTILINE
+    )
+    assert len(locked) == 1 and ".".join(locked[0]) == torch.version.cuda
+    words = f"driver {gpus.OLDEST_DRIVER[locked[0][0]]} or later, as CUDA {torch.version.cuda}"
+    assert words in " ".join((PROJECT / "README.md").read_text().split())
+
+
+def test_a_hanging_nvidia_smi_is_said(machine: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    (machine / "nvidia-smi").write_text("#!/bin/sh\nexec sleep 60\n")
+    answer = programs.answer
+    monkeypatch.setattr(programs, "answer", lambda command, seconds=60, **more: answer(command, 0.5, **more))
+    assert job(machine, code=1) == {}
+    assert "nvidia-smi did not answer within 0.5 s: the GPU's driver hangs" in capsys.readouterr().err
 
 
 def test_a_job_takes_a_free_gpu_and_a_temporary_folder_of_its_own(machine: Path) -> None:
@@ -57,17 +136,39 @@ def test_a_job_takes_a_free_gpu_and_a_temporary_folder_of_its_own(machine: Path)
 
 def test_a_job_leaves_a_gpu_that_is_taken(machine: Path) -> None:
     uuids = [gpu["gpu_uuid"] for gpu in gpus.present()]
-    with gpu_slots.taken(1, uuids, uuids, print):
+    with gpu_slots.taken(1, uuids, print):
         assert job(machine)["gpu"] == "NVIDIA b"
 
 
 def test_a_job_keeps_to_what_the_batch_system_gave_it(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     sidecar = job(machine)
-    assert sidecar["seen"]["CUDA_VISIBLE_DEVICES"] == "2" and sidecar["gpu"] == "NVIDIA c"
+    assert sidecar["seen"]["CUDA_VISIBLE_DEVICES"] == sidecar["gpu_uuid"] == "GPU-c-1" and sidecar["gpu"] == "NVIDIA c"
 
 
-@pytest.mark.parametrize(("device", "given", "seen"), [("cpu", None, None), ("auto", "", ""), ("cpu", "1", "1")])
+def test_a_job_that_ran_on_another_gpu_fails(machine: Path, capsys: pytest.CaptureFixture) -> None:
+    assert job(machine, device_uuid="GPU-a-1")["gpu_uuid"] == "GPU-a-1"
+    # A part of a GPU has a UUID that nvidia-smi does not list among GPUs.
+    assert job(machine, device_uuid="GPU-f")["device_uuid"] == "GPU-f"
+    assert job(machine, code=1, device_uuid="GPU-b-1") == {}
+    assert "ran on GPU-b-1, and GPU-a-1 was held for it" in capsys.readouterr().err
+    ranks = [{"device_uuid": "GPU-a-1"}, {"device_uuid": "GPU-c-1"}]
+    assert job(machine, cell={"gpus": 2}, code=1, device_uuid="GPU-a-1", ranks=ranks) == {}
+    assert "ran on GPU-c-1, and GPU-a-1, GPU-b-1 was held" in capsys.readouterr().err
+
+
+def test_a_job_on_the_cpu_says_so(machine: Path, capsys: pytest.CaptureFixture) -> None:
+    why = "device = cpu, though NVIDIA a is here"
+    assert job(machine, "cpu", device_type="cpu", device_why=why)["device_why"] == why
+    assert capsys.readouterr().err == f"profzoo: {machine / 's'} is of the CPU: {why}\n"
+    job(machine, device_type="cuda", device_why=None)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("device", "given", "seen"), [("cpu", None, None), ("auto", "", ""), ("auto", "-1", "-1"), ("cpu", "1", "1")]
+)
 def test_a_job_without_a_gpu_takes_none(
     machine: Path, monkeypatch: pytest.MonkeyPatch, device: str, given: str | None, seen: str | None
 ) -> None:

@@ -6,9 +6,7 @@ import json
 import os
 import shlex
 import shutil
-import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -17,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from workflow.scripts.lib import diagnose, gpu_slots, gpus, nsys, paths
+from workflow.scripts.lib import diagnose, gpu_slots, gpus, nsys, paths, processes, programs
 from workflow.scripts.lib.schema import ConfigError
 
 # Reports embed the environment of the process, so it sees only what it needs.
@@ -31,6 +29,9 @@ INSTALL = {
     "ncu": "install NVIDIA Nsight Compute, or load its module, so that `ncu --version` works",
     "nsys": "install NVIDIA Nsight Systems, or load its module, so that `nsys --version` works",
 }
+
+# Of the checkout, what jobs run: files there count as changes of it even where git does not know them.
+CODE = ("Snakefile", "workflow", "models", "config", "profiles")
 
 
 class CollectError(RuntimeError):
@@ -69,18 +70,25 @@ def version(tool: str) -> str | None:
     """The last line that `tool --version` prints; None for what is no program of its own."""
     if tool not in INSTALL:
         return None
-    answer = subprocess.run([tool, "--version"], capture_output=True, text=True, check=False)
-    return (answer.stdout.strip().splitlines() or [""])[-1]
+    return (programs.answer([tool, "--version"]).stdout.strip().splitlines() or [""])[-1]
 
 
-def commit(folder: Path) -> dict[str, Any]:
-    """The git commit of the workflow, and whether its files differ from it; empty outside a checkout."""
-    git = ["git", "-C", str(folder)]
-    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+def commit(folder: Path, module: str = "models") -> dict[str, Any]:
+    """The git commit of the workflow, and whether code that a job may run differs from it; empty where git tells none.
+
+    module: that of the cell's model. Files that git does not know count where code lies; results do not.
+    """
+    git, package = ["git", "-C", str(folder)], module.partition(".")[0]
+    head = programs.answer([*git, "rev-parse", "HEAD"])
     if head.returncode:
         return {}
-    changed = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=False)
-    return {"commit": head.stdout.strip(), "commit_changed": bool(changed.stdout.strip())}
+    status = [*git, "status", "--porcelain"]
+    code = [*CODE, package, f"{package}.py"]
+    asked = [[*status, "--untracked-files=no", "--", "."], [*status, "--untracked-files=normal", "--", *code]]
+    changed = [programs.answer(command) for command in asked]
+    if any(answer.returncode for answer in changed):
+        return {"commit": head.stdout.strip()}
+    return {"commit": head.stdout.strip(), "commit_changed": any(answer.stdout.strip() for answer in changed)}
 
 
 def prepare(tool: str, command: Sequence[str], gpu: bool) -> list[str]:
@@ -96,31 +104,20 @@ def prepare(tool: str, command: Sequence[str], gpu: bool) -> list[str]:
         raise CollectError("ncu profiles GPUs only, and this cell has none: run where one is visible, device not cpu")
     if tool != "nsys":
         return list(command)
-    answer = subprocess.run([command[0], "profile", "--help"], capture_output=True, text=True, check=False)
+    answer = programs.answer([command[0], "profile", "--help"])
     end = next(index for index, word in enumerate(command) if word == "--output")
     return [*command[:2], *nsys.adapt(command[2:end], answer.stdout, gpu), *command[end:]]
 
 
 def run(command: Sequence[str], log: Path, env: Mapping[str, str]) -> int:
-    """Run the command with its output in the log; its exit code. A signal to this process ends the command too."""
+    """Run the command with its output in the log; its exit code. Nothing that it started outlives this."""
     with log.open("wb") as file:
         file.write(f"$ {shlex.join(command)}\n".encode())
         file.flush()
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=env)
-        previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-        try:
-            return process.wait()
-        finally:
-            signal.signal(signal.SIGTERM, previous)
-            if process.poll() is None:
-                process.terminate()
-                try:
-                    process.wait(timeout=10)
-                except subprocess.TimeoutExpired:
-                    process.kill()
+        return processes.run(command, file, env)
 
 
-def own_gpus(count: int, words: Sequence[str], found: Sequence[Mapping[str, str]]) -> AbstractContextManager[list[str]]:
+def own_gpus(count: int, words: Sequence[str]) -> AbstractContextManager[list[str]]:
     """So many of the GPUs, held while the body runs; none where there is none. Says so where it has to wait for one.
 
     Raises:
@@ -130,36 +127,48 @@ def own_gpus(count: int, words: Sequence[str], found: Sequence[Mapping[str, str]
         return nullcontext([])
     if count > len(words):
         raise CollectError(f"gpus = {count}, and {len(words)} visible here: lower gpus, or run where there are more")
-    uuids = [gpu["gpu_uuid"] for gpu in found]
-    return gpu_slots.taken(count, words, uuids, lambda line: print(f"profzoo: {line}", file=sys.stderr, flush=True))
+    return gpu_slots.taken(count, words, lambda line: print(f"profzoo: {line}", file=sys.stderr, flush=True))
+
+
+def elsewhere(facts: Mapping[str, Any], mine: Sequence[str], found: Sequence[Mapping[str, str]]) -> list[str]:
+    """UUIDs of GPUs here that the command says it ran on, and that were not held for it.
+
+    Of a part of a GPU (MIG) it may tell a UUID that nvidia-smi does not list, which says nothing.
+    """
+    said = [process.get("device_uuid") for process in facts.get("ranks", [facts])]
+    here = {gpu["gpu_uuid"] for gpu in found}
+    return sorted({uuid for uuid in said if uuid in here and uuid not in mine}) if mine else []
 
 
 def collect(options: argparse.Namespace) -> None:
     """Run the command and leave its sidecar.
 
     Raises:
-        CollectError, ConfigError: the tool is not there, failed, or left nothing.
+        CollectError, ConfigError: the tool is not there, failed, left nothing, or ran on another GPU than it was given.
     """
     job = json.loads(options.job)
-    tool, found = job["tool"], gpus.present()
-    words = gpus.candidates(os.environ, found) if job["cell"]["device"] != "cpu" else []
+    cell, tool = job["cell"], job["tool"]
+    found = gpus.present() if cell["device"] != "cpu" else []
+    words = gpus.candidates(os.environ, found)
     planned = json.loads(options.plan.read_text()) if options.plan else {}
     # The plan decides what could not be known when the job's command line was written.
     at = options.command.index(tool) if tool in INSTALL else 0
     launcher, (program, *rest) = options.command[:at], options.command[at:]
     command = [*launcher, *prepare(tool, [program, *planned.get("options", []), *rest], bool(words))]
     options.sidecar.unlink(missing_ok=True)
-    count, several = job["cell"].get("gpus", 1), job["cell"].get("nodes", 1) > 1
+    count, several = cell.get("gpus", 1), cell.get("nodes", 1) > 1
     # Slurm starts processes on other nodes, where it says which GPUs are theirs, and where the scratch is not.
     env = environment(os.environ, [*job["environment"], *(slurm(os.environ) if several else [])])
     env |= threads(len(os.sched_getaffinity(0)), len(words), count)
+    # Asked before the command runs: what goes wrong here must not cost a measurement, and code may change meanwhile.
+    beside = {"tool_version": version(tool), **commit(Path(__file__).parents[2], cell.get("module", "models"))}
     with (
-        own_gpus(count, [] if several else words, found) as mine,
+        own_gpus(count, [] if several else words) as mine,
         tempfile.TemporaryDirectory(prefix="profzoo-") as scratch,
     ):
         # ncu waits for others at a lock in TMPDIR, which jobs on different GPUs need not do.
         env |= {} if several else {"TMPDIR": scratch}
-        env |= {"CUDA_VISIBLE_DEVICES": ",".join(mine)} if mine else {}
+        env |= {gpus.VISIBLE: ",".join(mine)} if mine else {}
         started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
         code = run(command, options.log, env)
         wall = time.monotonic() - clock
@@ -172,13 +181,15 @@ def collect(options: argparse.Namespace) -> None:
             reason = diagnose.cause(printed) or f"{command[0]} ended well but left no {path.name}"
             raise CollectError(f"{reason} (log: {options.log})")
     facts = json.loads(options.sidecar.read_text())
+    if wrong := elsewhere(facts, mine, found):
+        raise CollectError(f"ran on {', '.join(wrong)}, and {', '.join(mine)} was held for it (log: {options.log})")
     sidecar = {
         **job,
         "command": list(command),
         **(gpus.named(mine[0], found) if mine else {}),
         **facts,
-        "tool_version": version(tool) or f"torch {facts['torch']}",
-        **commit(Path(__file__).parents[2]),
+        **beside,
+        "tool_version": beside["tool_version"] or f"torch {facts['torch']}",
         "host": socket.gethostname(),
         "started": started.isoformat(timespec="seconds"),
         "wall_s": round(wall, 3),
@@ -186,9 +197,17 @@ def collect(options: argparse.Namespace) -> None:
     }
     if planned:
         sidecar["plan"] = planned
-        took = f"{options.sidecar.parent.name} {job['cell']['phase']}: ncu {planned['set']} took {wall:.0f} s"
-        print(f"profzoo: {took}, {planned['estimate_s']:.0f} s were planned", file=sys.stderr)
     options.sidecar.write_text(json.dumps(sidecar, indent=1, sort_keys=True) + "\n")
+    _say(options.sidecar, sidecar)
+
+
+def _say(path: Path, sidecar: Mapping[str, Any]) -> None:
+    """On the console, what a plan came to, and that a cell ran on the CPU."""
+    if planned := sidecar.get("plan"):
+        took = f"{path.parent.name} {sidecar['cell']['phase']}: ncu {planned['set']} took {sidecar['wall_s']:.0f} s"
+        print(f"profzoo: {took}, {planned['estimate_s']:.0f} s were planned", file=sys.stderr)
+    if why := sidecar.get("device_why"):
+        print(f"profzoo: {path.with_suffix('')} is of the CPU: {why}", file=sys.stderr)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -211,10 +230,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with options.log.open("a") as log:
             print(f"profzoo: {error}", file=log)
         print(f"profzoo: {error}", file=sys.stderr)
-        for path in [*options.expect, *options.leftover, options.sidecar]:
-            path.unlink(missing_ok=True)
+        _forget(options)
         return 1
+    except SystemExit:
+        # A signal.
+        _forget(options)
+        raise
     return 0
+
+
+def _forget(options: argparse.Namespace) -> None:
+    """Remove what a command left that did not end well."""
+    for path in [*options.expect, *options.leftover, options.sidecar]:
+        path.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

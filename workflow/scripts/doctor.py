@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workflow.scripts.collect import INSTALL, version
-from workflow.scripts.lib import diagnose, gpus
+from workflow.scripts.lib import diagnose, gpus, programs
+from workflow.scripts.lib.schema import ConfigError
 
+# Seconds: longer than importing torch takes on a slow disk, and than ncu or nsys take over nothing.
+PATIENCE_S = 300
 TORCH = (
     "import torch; print(torch.__version__, torch.version.cuda, torch.cuda.is_available(), torch.cuda.device_count())"
 )
@@ -31,19 +34,31 @@ class Finding:
 
 def check_gpu() -> Finding:
     """Whether the driver shows a GPU."""
-    if visible := gpus.visible(os.environ):
-        return Finding("GPU", "; ".join(f"{gpu['gpu']}, {gpu['gpu_memory']}" for gpu in visible))
-    hint = "nvidia-smi is not on PATH" if not shutil.which("nvidia-smi") else "nvidia-smi shows none"
-    return Finding(
-        "GPU", f"none ({hint})", "run on a machine with an NVIDIA GPU, or profile on the CPU with tool=torch"
-    )
+    advice = "run on a machine with an NVIDIA GPU, or profile on the CPU with tool=torch"
+    try:
+        found, none = gpus.ask()
+        visible = gpus.visible(os.environ)
+    except ConfigError as error:
+        return Finding("GPU", "not known", str(error))
+    if visible:
+        described = [", ".join(gpu[key] for key in ("gpu", "gpu_memory") if key in gpu) for gpu in visible]
+        return Finding("GPU", "; ".join(described))
+    if found:
+        hidden = f"{gpus.VISIBLE} = '{os.environ.get(gpus.VISIBLE)}' hides {len(found)}"
+        return Finding("GPU", f"none ({hidden})", f"unset {gpus.VISIBLE}, or have it name one")
+    return Finding("GPU", f"none ({none})", advice)
 
 
 def check_driver() -> Finding:
-    """The driver's version."""
-    if visible := gpus.visible(os.environ):
-        return Finding("driver", visible[0]["driver"])
-    return Finding("driver", "none", "install the NVIDIA driver where there is a GPU")
+    """The driver's version, and whether it is new enough for torch's CUDA."""
+    visible = _visible()
+    if not visible:
+        return Finding("driver", "none", "install the NVIDIA driver where there is a GPU")
+    driver = visible[0]["driver"]
+    _, cuda, available, _ = (_python(TORCH).stdout.split() + [""] * 4)[:4]
+    # NVIDIA's packages for forward compatibility let some GPUs do with an older one.
+    old = None if available == "True" else gpus.too_old(driver, cuda)
+    return Finding("driver", driver, f"{old}: update the driver" if old else None)
 
 
 def check_torch() -> Finding:
@@ -55,11 +70,12 @@ def check_torch() -> Finding:
     torch, cuda, available, count = answer.stdout.split()
     if available == "True":
         return Finding("torch CUDA", f"torch {torch}, {count} GPU(s)")
-    advice = (
-        "install a torch built with CUDA (make env does)"
-        if cuda == "None"
-        else "see GPU and driver above; the driver must be new enough for CUDA " + cuda
-    )
+    if cuda == "None":
+        advice = "install a torch built with CUDA (make env does)"
+    else:
+        oldest = gpus.OLDEST_DRIVER.get(cuda.partition(".")[0])
+        needed = f"driver {oldest} or later" if oldest else "a driver that is new enough for it"
+        advice = f"see GPU and driver above; CUDA {cuda} needs {needed}"
     return Finding("torch CUDA", f"torch {torch} (CUDA {cuda}) sees no GPU", advice)
 
 
@@ -73,14 +89,16 @@ def check_tool(name: str) -> Finding:
 def check_counters() -> Finding:
     """Whether ncu may read performance counters, by profiling one small kernel."""
     name = "counters"
-    if not shutil.which("ncu") or not gpus.visible(os.environ):
+    if not shutil.which("ncu") or not _visible():
         return Finding(name, "not checked, which takes ncu and a GPU", "see ncu and GPU above")
     with tempfile.TemporaryDirectory() as folder:
         words = ["ncu", "--clock-control", "none", "--metrics", "gpu__time_duration.sum", "--launch-count", "1"]
         words += ["--export", f"{folder}/probe", sys.executable, "-c", KERNEL]
-        answer = subprocess.run(words, capture_output=True, text=True, check=False)
+        answer = programs.answer(words, PATIENCE_S)
         if (Path(folder) / "probe.ncu-rep").exists():
             return Finding(name, "readable (profiled one kernel)")
+    if answer.returncode == programs.TIMED_OUT:
+        return Finding(name, "not known", f"{answer.stderr}: look for other jobs under ncu, or a profiler that hangs")
     reason = diagnose.cause(answer.stdout + answer.stderr) or "ncu left no report of one small kernel"
     restricted = RESTRICTED.exists() and "RmProfilingAdminOnly: 1" in RESTRICTED.read_text()
     return Finding(name, "not readable" + (" (the driver restricts them to root)" if restricted else ""), reason)
@@ -100,11 +118,11 @@ def check_importer() -> Finding:
             "--cpuctxsw=none",
             f"--output={folder}/probe",
         ]
-        answer = subprocess.run(
-            [*words, sys.executable, "-c", "pass"], capture_output=True, text=True, check=False, cwd=folder
-        )
+        answer = programs.answer([*words, sys.executable, "-c", "pass"], PATIENCE_S, cwd=folder)
         if (Path(folder) / "probe.nsys-rep").exists():
             return Finding(name, "works (traced one process)")
+    if answer.returncode == programs.TIMED_OUT:
+        return Finding(name, "not known", answer.stderr)
     printed = answer.stdout + answer.stderr
     return Finding(name, "leaves no report", diagnose.cause(printed + "\nQdstrmImporter"))
 
@@ -140,8 +158,10 @@ def main() -> int:
             lacking.add(finding.name)
             print(f"    {'':<14} -> {finding.advice}")
     gpu = not lacking & {"GPU", "torch CUDA", "torch"}
+    # A GPU that is there and not used is no matter of course.
+    on_cpu = "torch (on the CPU)" if "GPU" in lacking else "torch (on the CPU, where device is cpu)"
     able = [
-        *(["torch (on the GPU)"] if gpu else ["torch (on the CPU)"] if "torch" not in lacking else []),
+        *(["torch (on the GPU)"] if gpu else [on_cpu] if "torch" not in lacking else []),
         *(["ncu"] if gpu and not lacking & {"ncu", "counters"} else []),
         *(["nsys"] if not lacking & {"nsys", "nsys importer", "torch"} else []),
     ]
@@ -150,7 +170,15 @@ def main() -> int:
 
 
 def _python(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    return programs.answer([sys.executable, "-c", code], PATIENCE_S)
+
+
+def _visible() -> list[dict[str, str]]:
+    """The GPUs that a job may take; none where that cannot be told, which check_gpu says."""
+    try:
+        return gpus.visible(os.environ)
+    except ConfigError:
+        return []
 
 
 if __name__ == "__main__":

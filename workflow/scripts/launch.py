@@ -5,9 +5,10 @@ python -m workflow.scripts.launch NODES GPUS PROGRAM ...
 
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+
+from workflow.scripts.lib import programs
 
 # The processes find each other at a port of the first node, another one for each job.
 FIRST_PORT, PORTS = 20_000, 10_000
@@ -49,7 +50,7 @@ def _field(name: str, text: str) -> str:
 
 
 def _asked(*command: str) -> str:
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    answer = programs.answer(command)
     if answer.returncode:
         raise LaunchError(f"{' '.join(command)}: {answer.stderr.strip()}")
     return answer.stdout

@@ -20,7 +20,6 @@ PAUSE_S = 0.2
 def taken(
     count: int,
     words: Sequence[str],
-    found: Sequence[str],
     waiting: Callable[[str], None],
     folder: Path = FOLDER,
 ) -> Iterator[list[str]]:
@@ -28,8 +27,7 @@ def taken(
 
     Args:
         count: GPUs wanted, at most as many as there are words.
-        words: GPUs to choose from, numbers or UUIDs as in CUDA_VISIBLE_DEVICES.
-        found: UUIDs of the machine's GPUs in the order of their numbers.
+        words: GPUs to choose from, by their UUIDs, which alone mean the same to every job.
         waiting: told once, in words, if there is something to wait for.
         folder: of the lock files.
 
@@ -43,7 +41,7 @@ def taken(
         with ExitStack() as held:
             mine: list[str] = []
             for word in words:
-                if len(mine) < count and held.enter_context(_locked(folder / f"{_key(word, found)}.lock")):
+                if len(mine) < count and held.enter_context(_locked(folder / f"{word.replace('/', '-')}.lock")):
                     mine.append(word)
             if len(mine) == count:
                 yield mine
@@ -53,11 +51,6 @@ def taken(
             waiting(f"waiting for {count} of {len(words)} GPU(s), which other jobs on this machine hold")
             told = True
         time.sleep(PAUSE_S * (0.5 + random.random()))
-
-
-def _key(word: str, found: Sequence[str]) -> str:
-    """The GPU's UUID where its number is given."""
-    return found[int(word)] if word.isdigit() and int(word) < len(found) else word.replace("/", "-")
 
 
 @contextmanager

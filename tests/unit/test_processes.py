@@ -1,0 +1,137 @@
+"""lib/processes: nothing that a command started outlives the call, however it, or this process, ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from workflow.scripts.lib import processes
+
+PROJECT = Path(__file__).parents[2]
+# A program whose child heeds no SIGTERM, in its group or in a session of its own; both leave their ids.
+STUBBORN = """
+import os, signal, sys, time
+folder, detached, stay = sys.argv[1], sys.argv[2] == "detached", float(sys.argv[3])
+if not os.fork():
+    if detached:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    open(f"{folder}/grandchild", "w").write(f"{os.getpid()}.")
+    time.sleep(120)
+open(f"{folder}/child", "w").write(f"{os.getpid()}.")
+while not os.path.exists(f"{folder}/grandchild"):
+    time.sleep(0.01)
+time.sleep(stay)
+"""
+# Collects as a job does, with a lock in a folder of the test's own, and says when it has let go.
+COLLECTING = """
+import sys
+from pathlib import Path
+from workflow.scripts.lib import gpu_slots, processes
+folder = Path(sys.argv[1])
+processes.ASKED_S = 0.5
+with gpu_slots.taken(1, ["GPU-a"], print, folder), (folder / "log").open("wb") as log:
+    code = processes.run([sys.executable, "-c", *sys.argv[2:]], log, None)
+sys.exit(code)
+"""
+
+
+def started(folder: Path, kind: str, stay: float) -> tuple[subprocess.Popen[bytes], int, int]:
+    """The process that collects, and the ids of what its command is made of."""
+    words = [sys.executable, "-c", COLLECTING, str(folder), STUBBORN, str(folder), kind, str(stay)]
+    process = subprocess.Popen(words, cwd=PROJECT)
+    return process, written(folder / "child"), written(folder / "grandchild")
+
+
+def written(path: Path) -> int:
+    """The process id in a file, once it is there."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if path.exists() and (text := path.read_text()).endswith("."):
+            return int(text.rstrip("."))
+        time.sleep(0.01)
+    raise TimeoutError(path)
+
+
+def alive(process: int) -> bool:
+    """Whether there is a process of that id, not counting those that only wait to be asked for."""
+    try:
+        status = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] not in "ZX"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    for name in ("child", "grandchild"):
+        with suppress(OSError, ValueError):
+            os.kill(int((tmp_path / name).read_text().rstrip(".")), signal.SIGKILL)
+
+
+def free(folder: Path) -> bool:
+    """Whether another job could take the GPU."""
+    code = "import sys; from workflow.scripts.lib import gpu_slots; from pathlib import Path\n"
+    code += "def no(line): sys.exit(1)\nwith gpu_slots.taken(1, ['GPU-a'], no, Path(sys.argv[1])): pass"
+    return subprocess.run([sys.executable, "-c", code, str(folder)], cwd=PROJECT, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("kind", ["attached", "detached"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_ends_all_before_the_gpu_is_free(folder: Path, kind: str, number: signal.Signals) -> None:
+    process, child, grandchild = started(folder, kind, 60)
+    assert alive(child) and alive(grandchild) and not free(folder)
+    process.send_signal(number)
+    # A second one must not spare the grandchild.
+    time.sleep(0.1)
+    process.send_signal(number)
+    while not free(folder):
+        assert process.poll() is None
+    assert not alive(child) and not alive(grandchild)
+    assert process.wait(timeout=30) == 128 + number
+
+
+@pytest.mark.parametrize("kind", ["attached", "detached"])
+def test_what_a_command_leaves_behind_is_ended(folder: Path, kind: str) -> None:
+    process, child, grandchild = started(folder, kind, 0)
+    assert process.wait(timeout=30) == 0
+    assert not alive(child) and not alive(grandchild)
+
+
+def test_a_killed_collector_takes_its_command_along(folder: Path) -> None:
+    process, child, _ = started(folder, "attached", 60)
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 10
+    while alive(child) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not alive(child)
+
+
+def test_other_children_of_this_process_are_left_alone(tmp_path: Path) -> None:
+    other = subprocess.Popen(["sleep", "60"])
+    try:
+        with (tmp_path / "log").open("wb") as log:
+            assert processes.run(["sh", "-c", "echo said; exit 3"], log, os.environ) == 3
+        assert (tmp_path / "log").read_text() == "said\n" and other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_an_ignored_signal_stays_ignored(folder: Path) -> None:
+    """As nohup wants it."""
+    words = [sys.executable, "-c", COLLECTING, str(folder), STUBBORN, str(folder), "attached", "1"]
+    process = subprocess.Popen(["nohup", *words], cwd=PROJECT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    written(folder / "grandchild")
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(timeout=30) == 0
