@@ -76,7 +76,7 @@ def run(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     # Here, so that a mistyped command line is answered without the seconds that importing torch takes.
     import torch
 
-    from models.harness import distributed, interface, loop, recorders
+    from models.harness import devices, distributed, interface, loop, recorders
 
     if cell["threads"]:
         torch.set_num_threads(cell["threads"])
@@ -94,6 +94,7 @@ def run(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
         outcome = loop.run(cell, network, device, recorder)
         memory = torch.cuda.max_memory_allocated(device) if cuda else None
         own = {"rank": rank, "host": platform.node(), "step_ns": recorder.step_ns, "peak_memory_bytes": memory}
+        own["device_uuid"] = devices.uuid(device)
         ranks = distributed.gathered(cell, own)
     if rank:
         return {}
@@ -102,6 +103,8 @@ def run(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     return {
         "device": torch.cuda.get_device_name(device) if cuda else f"CPU, {torch.get_num_threads()} threads",
         "device_type": device.type,
+        "device_uuid": devices.uuid(device),
+        "device_why": devices.why_cpu(cell["device"], device),
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -144,8 +147,9 @@ def _summarise(cell: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
     times = f"{processes(cell)} x " if processes(cell) > 1 else ""
     rate = f"{step_ns / 1e6:.2f} ms a step, {facts['items'] / steps / step_ns * 1e9:.1f} samples/s, " if steps else ""
     loss = f"loss {facts['loss']:.4f}, " if facts["loss"] is not None else ""
+    device = facts["device"] + (f" ({facts['device_why']})" if facts["device_why"] else "")
     print(
-        f"{cell['model']} {cell['phase']} on {times}{facts['device']}: {steps} steps of batch {times}{facts['batch']}, "
+        f"{cell['model']} {cell['phase']} on {times}{device}: {steps} steps of batch {times}{facts['batch']}, "
         f"{rate}{loss}{facts['parameters']:,} parameters"
     )
 

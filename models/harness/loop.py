@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from models.harness import clocks, distributed, interface, trees
+from models.harness import clocks, devices, distributed, interface, trees
 from models.harness.data import batches, to_device
 from models.harness.ranges import Ranges
 from models.harness.recorders import Recorder
@@ -38,20 +38,12 @@ class Outcome:
 
 
 def device_of(cell: Mapping[str, Any]) -> torch.device:
-    """The device that the cell runs on; ConfigError where it asks for a GPU that torch does not see."""
-    visible = torch.cuda.is_available()
-    if cell["device"] == "cuda" and not visible:
-        built = torch.version.cuda or "none"
-        raise ConfigError(
-            f"device = 'cuda', but torch {torch.__version__} (CUDA {built}) sees no GPU: "
-            "set device to cpu, or let `snakemake doctor` say what is missing"
-        )
-    if not visible or cell["device"] == "cpu":
-        return torch.device("cpu")
+    """The device that the cell runs on; ConfigError where it is to be a GPU and torch sees none, or too few."""
     number = distributed.number_on_node(cell)
-    if number >= torch.cuda.device_count():
+    device = devices.choose(cell["device"], number)
+    if device.type == "cuda" and number >= torch.cuda.device_count():
         raise ConfigError(f"gpus = {cell['gpus']}, but torch sees {torch.cuda.device_count()}: lower gpus")
-    return torch.device("cuda", number)
+    return device
 
 
 def network_of(

@@ -15,6 +15,9 @@ from pathlib import Path
 
 import torch
 
+from models.harness import devices
+from workflow.scripts.lib.schema import ConfigError
+
 COLUMNS = ("peak", "rate", "unit", "how")
 REPEATS = 5
 # Long enough for clocks to rise and for the timer's grain not to matter.
@@ -108,20 +111,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--facts", type=Path, metavar="FILE", help="JSON on the run: device, versions")
     parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
     options = parser.parse_args(arguments)
-    gpu = torch.cuda.is_available() and options.device != "cpu"
-    if options.device == "cuda" and not gpu:
-        print("profzoo: --device cuda, but torch sees no GPU", file=sys.stderr)
+    try:
+        device = devices.choose(options.device)
+    except ConfigError as error:
+        print(f"profzoo: {error}", file=sys.stderr)
         return 2
-    device = torch.device("cuda" if gpu else "cpu")
     rows = list(measure(device, sizes(device)))
     with options.out.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
         writer.writerows(rows)
-    name = torch.cuda.get_device_name(device) if gpu else f"CPU, {torch.get_num_threads()} threads"
+    cuda = device.type == "cuda"
+    facts = {
+        "device": torch.cuda.get_device_name(device) if cuda else f"CPU, {torch.get_num_threads()} threads",
+        "device_type": device.type,
+        "device_uuid": devices.uuid(device),
+        "device_why": devices.why_cpu(options.device, device),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda if cuda else None,
+    }
     if options.facts:
-        facts = {"device": name, "device_type": device.type, "torch": torch.__version__, "cuda": torch.version.cuda}
         options.facts.write_text(json.dumps(facts, indent=1) + "\n")
+    print(f"on {facts['device']}{f' ({why})' if (why := facts['device_why']) else ''}:")
     for peak, rate, unit, _ in rows:
         print(f"{peak:5} {rate / 1e12:9.3f} T{unit}")
     return 0

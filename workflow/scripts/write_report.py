@@ -1,6 +1,7 @@
 """Writes the report: one HTML page, figures inlined, that opens offline."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,7 @@ def render(
         devices=sorted(set(cells["device"])),
         dates=sorted(set(cells["date"])),
         software=", ".join(sorted({software(sidecar) for sidecar in sidecars})),
+        on_cpu=on_cpu(sidecars),
         figures=[figure(path) for path in figures],
         agreement=[
             [field(row[column], agreement_format(column)) for column in agreement] for _, row in agreement.iterrows()
@@ -131,6 +133,12 @@ def software(sidecar: dict[str, Any]) -> str:
     """Versions that a cell was measured with."""
     gpu = f", CUDA {sidecar['cuda']}, driver {sidecar['driver']}" if sidecar["cuda"] and "driver" in sidecar else ""
     return f"torch {sidecar['torch']}{gpu}"
+
+
+def on_cpu(sidecars: Sequence[dict[str, Any]]) -> list[str]:
+    """Why cells were measured on the CPU, each reason with how many of them it is of."""
+    reasons = Counter(why for sidecar in sidecars if (why := sidecar.get("device_why")))
+    return [f"{count} of {len(sidecars)} cells: {why}" for why, count in reasons.most_common()]
 
 
 def anchor(row: pd.Series) -> str:
