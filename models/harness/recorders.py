@@ -13,18 +13,20 @@ from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
 from models.harness import clocks
 
 STEP_COLUMNS = ("step", "wall_ns", "gpu_ns", "items", "peak_memory_bytes")
-OPERATOR_FIELDS = (
-    "count",
-    "self_cpu_time_total",
-    "cpu_time_total",
-    "self_device_time_total",
-    "device_time_total",
-    "self_cpu_memory_usage",
-    "cpu_memory_usage",
-    "self_device_memory_usage",
-    "device_memory_usage",
-    "flops",
-)
+# Columns of the table of operators, and torch's names of what they hold, which are microseconds where they are times.
+OPERATOR_TIMES = {
+    "self_cpu_ns": "self_cpu_time_total",
+    "cpu_ns": "cpu_time_total",
+    "self_device_ns": "self_device_time_total",
+    "device_ns": "device_time_total",
+}
+OPERATOR_MEMORY = {
+    "self_cpu_memory_bytes": "self_cpu_memory_usage",
+    "cpu_memory_bytes": "cpu_memory_usage",
+    "self_device_memory_bytes": "self_device_memory_usage",
+    "device_memory_bytes": "device_memory_usage",
+}
+OPERATOR_COLUMNS = ("device", "name", "shapes", "stack", "count", *OPERATOR_TIMES, *OPERATOR_MEMORY, "flops")
 
 
 # Frames of Python that tell operators apart where stacks are recorded.
@@ -133,7 +135,7 @@ class TorchProfiler(Recorder):
 
     Only active steps count, and the work that the profiler does between steps is not in their wall time.
 
-    The table is torch's own, times in microseconds; export_torch.py makes the tidy one of it.
+    The table is torch's own, in ns and bytes; export_torch.py makes the tidy one of it.
     """
 
     torch_ranges = True
@@ -183,7 +185,7 @@ class TorchProfiler(Recorder):
         self._profiler.stop()
         with self._operators.open("w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["device", "name", "shapes", "stack", *OPERATOR_FIELDS])
+            writer.writerow(OPERATOR_COLUMNS)
             writer.writerows(self._rows)
 
     def _cycle(self, profiler: profile) -> None:
@@ -192,8 +194,9 @@ class TorchProfiler(Recorder):
             group_by_stack_n=STACK_DEPTH * self._options["stacks"],
         )
         self._rows = [
-            [event.device_type.name, event.key, event.input_shapes or "", "|".join(event.stack or [])]
-            + [getattr(event, field) for field in OPERATOR_FIELDS]
+            [event.device_type.name, event.key, event.input_shapes or "", "|".join(event.stack or []), event.count]
+            + [round(getattr(event, field) * 1000) for field in OPERATOR_TIMES.values()]
+            + [getattr(event, field) for field in (*OPERATOR_MEMORY.values(), "flops")]
             for event in averages
         ]
         self._trace.unlink(missing_ok=True)

@@ -1,5 +1,7 @@
 """harness/recorders and harness/loop: which steps are recorded, and what the step loop sets and refuses."""
 
+import gzip
+import json
 import time
 import weakref
 from pathlib import Path
@@ -123,6 +125,12 @@ def test_torch_profiler_follows_its_schedule(tmp_path: Path, wait: int, warmup: 
     assert recorder.steps == 2 * repeat
     table = pd.read_csv(tmp_path / "o.csv").set_index("name")
     assert table.loc["profzoo:forward", "count"] == 2  # Of the last cycle.
+    # Times are in ns, as the columns say: the trace of the same cycle has them in µs.
+    with gzip.open(tmp_path / "t.json.gz", "rt") as file:
+        opened = [e["dur"] for e in json.load(file)["traceEvents"]
+                  if e.get("cat") == "user_annotation" and e["name"] == "profzoo:forward"]  # fmt: skip
+    assert table.loc["profzoo:forward", "cpu_ns"] == pytest.approx(sum(opened) * 1000, abs=2)
+    assert not [name for name in table if "time" in name] and table["cpu_ns"].dtype == "int64"
 
 
 def test_prepare_is_called_after_weights_were_loaded_and_moved(tmp_path: Path) -> None:

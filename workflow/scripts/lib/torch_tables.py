@@ -14,18 +14,8 @@ import pandas as pd
 from models.harness.windows import DOMAIN, PARTS
 from workflow.scripts.lib.files import DataError
 
-TIMES = {
-    "self_cpu_ns": "self_cpu_time_total",
-    "cpu_ns": "cpu_time_total",
-    "self_device_ns": "self_device_time_total",
-    "device_ns": "device_time_total",
-}
-MEMORY = {
-    "self_cpu_memory_bytes": "self_cpu_memory_usage",
-    "cpu_memory_bytes": "cpu_memory_usage",
-    "self_device_memory_bytes": "self_device_memory_usage",
-    "device_memory_bytes": "device_memory_usage",
-}
+TIMES = ("self_cpu_ns", "cpu_ns", "self_device_ns", "device_ns")
+MEMORY = ("self_cpu_memory_bytes", "cpu_memory_bytes", "self_device_memory_bytes", "device_memory_bytes")
 COLUMNS = ["kind", "name", "range", "count", *TIMES, *MEMORY, "flops", "shapes", "stack"]
 DEVICE_KINDS = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
 RUNTIME = re.compile(r"cuda[A-Z]|cu[A-Z]")
@@ -44,14 +34,20 @@ def tidy(operators: pd.DataFrame, trace: list[dict[str, Any]], profiler: Mapping
     """A row an operator, range, runtime call, kernel, memcpy or memset, by kind and then by time.
 
     Args:
-        operators: torch.profiler's table as the recorder leaves it, times in microseconds.
+        operators: torch.profiler's table as the recorder leaves it.
         trace: events of the same cycle.
         profiler: its options; what they left unmeasured is left empty.
         gpu: whether the cell ran on a GPU.
 
     `cpu_ns` and `device_ns` include what an operator calls, `self_` ones do not. `range` is the part of the step that
     was open when the launch was made, on whatever thread; the `device_ns` of a range is that of its launches.
+
+    Raises:
+        DataError: the table of operators was made by another version of this workflow.
     """
+    missing = [name for name in ("count", *TIMES, *MEMORY, "flops") if name not in operators]
+    if missing:
+        raise DataError(f"torch.profiler's table has no column {missing[0]}: another version made it; collect it again")
     launches = device_events(trace)
     table = pd.concat([_operators(operators), _grouped(launches)], ignore_index=True).reindex(columns=COLUMNS)
     is_range = table["kind"] == "range"
@@ -85,11 +81,12 @@ def device_events(trace: list[dict[str, Any]]) -> pd.DataFrame:
             "correlation": [event["args"].get("correlation", -1) for event in chosen],
         }
     )
-    calls = {
-        event["args"]["correlation"]: event["ts"]
-        for event in trace
-        if event.get("cat") in ("cuda_runtime", "cuda_driver") and "correlation" in event.get("args", {})
-    }
+    calls: dict[int, float] = {}
+    for event in trace:
+        if event.get("cat") in ("cuda_runtime", "cuda_driver") and "correlation" in event.get("args", {}):
+            # A runtime call may share its ID with the driver's that it makes.
+            correlation = event["args"]["correlation"]
+            calls[correlation] = min(event["ts"], calls.get(correlation, event["ts"]))
     launched = frame["correlation"].map(calls).astype("float64").fillna(-1).to_numpy()
     return frame.assign(range=_ranges(launched, trace)).drop(columns="correlation")
 
@@ -113,10 +110,7 @@ def _operators(raw: pd.DataFrame) -> pd.DataFrame:
     ours = host["name"].str.startswith(f"{DOMAIN}:")
     runtime = host["name"].str.match(RUNTIME)
     table["kind"] = np.select([ours, runtime], ["range", "runtime"], "operator")
-    for name, field in TIMES.items():
-        table[name] = (host[field] * 1000).round()
-    for name, field in MEMORY.items():
-        table[name] = host[field]
+    table[[*TIMES, *MEMORY]] = host[[*TIMES, *MEMORY]]
     return table.assign(range="", flops=host["flops"], shapes=host["shapes"], stack=host["stack"])
 
 
