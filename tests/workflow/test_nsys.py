@@ -81,6 +81,17 @@ def test_where_the_steps_of_a_cpu_go(nsys_built: Project) -> None:
     assert 0.5 * seen["wall_ns"] < parts <= seen["wall_ns"]
 
 
+def test_a_whole_run_counts_the_steps_of_its_window(nsys_built: Project) -> None:
+    target, chosen = f"{CELL}.nsys.csv", ["--config", f"nsys={{window: {STEPS}, capture: run}}"]
+    assert rules(nsys_built.dry(target, *chosen)) == {"profile_nsys", "export_nsys"}
+    nsys_built.snakemake(target, *chosen)
+    # Warm-up is in the trace, and does not count.
+    assert [name for name, *_ in ranges(nsys_built)].count(STEP) == STEPS + 1
+    assert json.loads(nsys_built.read(f"{target}.json"))["traced_steps"] == STEPS
+    (row,) = csv.DictReader(io.StringIO(nsys_built.read("results/lstm/train.nsys-steps.csv")))
+    assert float(row["steps"]) == STEPS - 1
+
+
 def test_nothing_but_the_files_of_the_design(nsys_built: Project) -> None:
     reports = {f"lstm/train.nsys/{report}.csv" for report in REPORTS}
     traces = {f"lstm/train.{end}" for end in ("nsys-rep", "nsys-rep.json", "nsys.sqlite")}

@@ -21,7 +21,7 @@ AFTERWARDS = """
 
 Each set but `launch` is planned first, from the launches that `launch` found: `{phase}.{set}.plan.json` and a line on
 the console say how many launches will be profiled, what share of GPU time they stand for, in how many passes and about
-how long. The report's sidecar has both the plan and the wall time that it really took.
+how long. The report's sidecar has the plan, with ncu's options for it, and the wall time that it really took.
 
 - `ncu.budget: 120s` profiles the configurations with the largest share of GPU time, as many as fit.
 - `ncu.replay: auto` (the default) replays launch by launch, or repeats the process where that is clearly cheaper.
@@ -35,12 +35,14 @@ export says so, by name, and `deterministic: true` (or `model@deterministic`) ha
 
 Launches of one configuration may still be of unlike work, such as products of matrices with another inner dimension. By
 the times of the census, `time_spread` is the longest of them over the shortest and `time_ratio` their mean over the one
-that was profiled; where the spread is above 1.5, `tables/kernels.csv` scales bytes and operations by it (`work_ratio`).
+that was profiled; it is empty, and the export says so, where other launches were profiled than planned. Where the
+spread is above 1.5, `tables/kernels.csv` scales bytes and operations by it (`work_ratio`).
 
 ## Ranges
 
 Sets with `replay: app-range` measure whole NVTX ranges instead of launches, caches and overlap as they are: `ranges`
-has a row for each part of a step, `step` one for the step. ncu refuses metrics of single instructions there.
+has a row for each part of a step, `step` one for the step. ncu refuses metrics of single instructions there. With such
+a set as `ncu.set`, tables of kernels have the times of `launch` alone, and there is no roofline, coverage or advice.
 """
 
 
