@@ -8,10 +8,10 @@ from models import lstm
 class Stepwise(nn.Module):
     """From (word vectors (batch, steps, features), lengths) to class scores, by a loop of LSTMCell."""
 
-    def __init__(self) -> None:
+    def __init__(self, hidden: int = lstm.SHAPE["hidden"]) -> None:
         super().__init__()
-        self.cell = nn.LSTMCell(lstm.SHAPE["features"], lstm.SHAPE["hidden"])
-        self.head = nn.Linear(lstm.SHAPE["hidden"], lstm.SHAPE["classes"])
+        self.cell = nn.LSTMCell(lstm.SHAPE["features"], hidden)
+        self.head = nn.Linear(hidden, lstm.SHAPE["classes"])
 
     def forward(self, text: tuple[Tensor, Tensor]) -> Tensor:
         """Class scores after the last word."""

@@ -2,6 +2,7 @@
 
 import subprocess
 import warnings
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,17 +22,32 @@ PROJECT = Path(__file__).parents[2]
 CUDA = torch.device("cuda")
 
 
-def launches(network: torch.nn.Module, sequence_length: int) -> int:
-    """Kernel launches of one forward pass."""
+def profiled(network: torch.nn.Module, sequence_length: int, train: bool = False) -> torch.profiler.profile:
+    """One forward pass, in training with the backward one, the third."""
     shape = SimpleNamespace(**lstm.SHAPE | {"sequence_length": sequence_length})
     samples = [lstm.sample(shape, torch.Generator().manual_seed(index)) for index in range(4)]
-    (words, lengths), _ = lstm.transfer(lstm.collate(samples), CUDA)
-    for _ in range(2):
-        network((words, lengths))
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
-        network((words, lengths))
-        torch.cuda.synchronize()
-    return sum(event.device_type == torch.autograd.DeviceType.CUDA for event in profiler.events())
+    text, _ = lstm.transfer(lstm.collate(samples), CUDA)
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    for _ in range(3):
+        with torch.profiler.profile(activities=activities) as profiler:
+            with torch.set_grad_enabled(train):
+                scores = network(text)
+            if train:
+                scores.sum().backward()
+            torch.cuda.synchronize()
+    return profiler
+
+
+def launches(network: torch.nn.Module, sequence_length: int) -> int:
+    """Kernel launches of one forward pass."""
+    events = profiled(network, sequence_length).events()
+    return sum(event.device_type == torch.autograd.DeviceType.CUDA for event in events)
+
+
+def operators(network: torch.nn.Module, sequence_length: int, train: bool) -> Counter[str]:
+    """Calls of each of torch's operators."""
+    events = profiled(network, sequence_length, train).events()
+    return Counter(event.name for event in events if event.name.startswith("aten::"))
 
 
 def fused(**shape: object) -> torch.nn.Module:
@@ -52,8 +68,41 @@ def test_a_stepwise_lstm_would_fail_that() -> None:
     assert launches(network, 128) > 3 * launches(network, 32)
 
 
-def test_weights_are_one_buffer_and_torch_does_not_warn() -> None:
-    network = fused(layers=2)
+# Of the workloads. Of the wider one cuDNN itself may launch kernels for each step: what torch does may not grow.
+@pytest.mark.parametrize("hidden", [64, 1024])
+@pytest.mark.parametrize("train", [False, True])
+def test_a_sequence_is_one_call_of_cudnn_whatever_its_length(hidden: int, train: bool) -> None:
+    network = fused(hidden=hidden).train(train)
+    short, long = operators(network, 32, train), operators(network, 128, train)
+    assert short == long
+    assert long["aten::_cudnn_rnn"] == 1 and long["aten::_cudnn_rnn_backward"] == train
+    assert not long["aten::_cudnn_rnn_flatten_weight"]
+
+
+@pytest.mark.parametrize("hidden", [64, 1024])
+@pytest.mark.parametrize("train", [False, True])
+def test_a_stepwise_lstm_is_none(hidden: int, train: bool) -> None:
+    network = Stepwise(hidden).to(CUDA).train(train)
+    short, long = operators(network, 32, train), operators(network, 128, train)
+    assert not long["aten::_cudnn_rnn"] and long.total() > 3 * short.total()
+
+
+@pytest.mark.parametrize("hidden", [64, 1024])
+def test_weights_are_copied_together_only_where_they_are_scattered(hidden: int) -> None:
+    network = fused(hidden=hidden)
+    whole = operators(network, 16, train=False)
+    for parameter in network.lstm.parameters():
+        parameter.data = parameter.data.clone()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        scattered = operators(network, 16, train=False)
+    # Two matrices and two biases.
+    assert scattered["aten::copy_"] >= whole["aten::copy_"] + 4
+
+
+@pytest.mark.parametrize("hidden", [64, 1024])
+def test_weights_are_one_buffer_and_torch_does_not_warn(hidden: int) -> None:
+    network = fused(layers=2, hidden=hidden)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         launches(network, 16)

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from models import lstm
 from models.harness import interface, loop, registry, settings
@@ -12,6 +13,8 @@ from tests.stepwise import Stepwise
 from workflow.scripts.lib import config
 
 FUSED = {"aten::lstm", "aten::mkldnn_rnn_layer"}
+# Those of the workloads.
+WIDTHS = [64, 1024]
 
 
 def network(**shape: object) -> nn.Module:
@@ -44,21 +47,24 @@ def is_fused(module: nn.Module, train: bool) -> bool:
     return sum(short.values()) == sum(long.values()) and FUSED & set(long) and long[max(FUSED & set(long))] == 1
 
 
+@pytest.mark.parametrize("hidden", WIDTHS)
 @pytest.mark.parametrize("train", [False, True])
-def test_the_zoos_lstm_is_fused(train: bool) -> None:
-    module = network()
+def test_the_zoos_lstm_is_fused(train: bool, hidden: int) -> None:
+    module = network(hidden=hidden)
     if train and "aten::mkldnn_rnn_layer_backward" not in operators(module, 16, train):
         pytest.skip("torch has no fused backward pass on this CPU")
     assert is_fused(module, train)
 
 
+@pytest.mark.parametrize("hidden", WIDTHS)
 @pytest.mark.parametrize("train", [False, True])
-def test_a_stepwise_lstm_fails_the_same_criterion(train: bool) -> None:
-    assert not is_fused(Stepwise(), train)
+def test_a_stepwise_lstm_fails_the_same_criterion(train: bool, hidden: int) -> None:
+    assert not is_fused(Stepwise(hidden), train)
 
 
-def test_a_stepwise_lstm_computes_the_same() -> None:
-    fused, stepwise = network(), Stepwise()
+@pytest.mark.parametrize("hidden", WIDTHS)
+def test_a_stepwise_lstm_computes_the_same(hidden: int) -> None:
+    fused, stepwise = network(hidden=hidden), Stepwise(hidden)
     for name, parameter in stepwise.cell.named_parameters():
         parameter.data = getattr(fused.lstm, f"{name}_l0").data
     stepwise.head.load_state_dict(fused.head.state_dict())
@@ -133,3 +139,21 @@ def test_network_is_prepared_last(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_parameters_are_as_derived() -> None:
     assert sum(p.numel() for p in network().parameters()) == registry.zoo()["lstm"].parameters == 93_826
+
+
+@pytest.mark.parametrize("phase", settings.PHASES)
+def test_the_reference_is_as_wide_as_ai_benchmarks(phase: str) -> None:
+    cell = settings.resolve("lstm", phase, "time", config.normalise({"workload": "reference"}))
+    assert cell["shape"]["hidden"] == 1024 and cell["shape"]["sequence_length"] == 1024
+    module = lstm.build(SimpleNamespace(**cell["shape"]))
+    # AI Benchmark's count, and a second bias for each of 1024 units in four gates.
+    assert sum(p.numel() for p in module.parameters()) == 5_429_250 + 4 * 1024
+    assert settings.resolve("lstm", phase, "time", config.normalise({}))["shape"]["hidden"] == 64
+
+
+def test_the_reference_computes_what_ai_benchmark_does() -> None:
+    """A forward pass of batch 10 over 1024 words takes 111 GFLOP."""
+    words = 8
+    with FlopCounterMode(display=False) as counter, torch.inference_mode():
+        Stepwise(1024)(text(words, batch=10))
+    assert counter.get_total_flops() / words * 1024 == pytest.approx(111e9, rel=0.01)

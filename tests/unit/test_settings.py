@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from models.harness import registry, settings
-from workflow.scripts import document_config, document_sets, document_zoo
+from models.harness import settings
+from workflow.scripts import document_config, document_sets
 from workflow.scripts.lib import config, ncu, ncu_costs, nsys, schema
 from workflow.scripts.lib.schema import ConfigError
 
@@ -31,10 +31,6 @@ def test_every_key_says_what_it_does_and_has_a_default_that_fits(key: str, part:
 
 def test_the_page_of_the_configuration_is_the_schema() -> None:
     assert (PROJECT / "config/README.md").read_text() == document_config.page(schema.load())
-
-
-def test_the_page_of_the_zoo_is_what_the_models_say() -> None:
-    assert (PROJECT / "docs/zoo.md").read_text() == document_zoo.page(registry.zoo())
 
 
 def test_the_page_of_the_section_sets_is_what_is_shipped_and_measured() -> None:

@@ -36,6 +36,10 @@ literals, so that they can be read without importing torch:
 | `SHAPE` | shape parameters of every workload; each is a setting of the model |
 | `GROUPS` | groups that the model is selected by |
 | `SOURCE`, `PARAMETERS` | where the architecture is published, and how many parameters it has |
+| `DIFFERENCE` | why the network has another number, where it has |
+
+A file that cannot be used costs its own cells alone: `models: all` leaves it out and says so, and asking for it ends in
+one line. A model may declare one workload or phase only; those are its cells.
 
 Functions that it may define besides, each with its default, are listed in `models/harness/interface.py`: `loss`,
 `optimizer`, `adapt`, `collate`, `transfer`, `infer`, `compiled`, and for training steps of its own `others`,
