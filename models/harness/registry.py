@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workflow.scripts.lib import imports
+from workflow.scripts.lib.imports import UnusableError, parsed
 from workflow.scripts.lib.schema import ConfigError, suggest
 
 ZOO = Path(__file__).parents[1]
@@ -51,10 +53,6 @@ class Model:
     workloads: Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 
-class UnusableError(ConfigError):
-    """A model's file that cannot be used; others can."""
-
-
 def read(path: Path, name: str, module: str) -> Model:
     """The declarations of a model's file.
 
@@ -74,23 +72,11 @@ def read(path: Path, name: str, module: str) -> Model:
     return Model(name, module, path, *({**DECLARED, **found}[target] for target in DECLARED))
 
 
-def _parsed(path: Path, what: str) -> ast.Module:
-    """The file's syntax tree; UnusableError, in one line, where it cannot be read or is no Python."""
-    try:
-        return ast.parse(path.read_bytes(), str(path))
-    except OSError as error:
-        raise UnusableError(f"{path}: {what} cannot be read: {error.strerror}") from error
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        where = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
-        reason = (error.msg if isinstance(error, SyntaxError) else str(error)).splitlines() or ["nested too deeply"]
-        raise UnusableError(f"{path}: {what} is no Python: {reason[0]}{where}") from error
-
-
 def _declarations(path: Path, name: str) -> tuple[dict[str, Any], set[str]]:
     """What a file declares, and the names of the functions that it defines or imports."""
     found: dict[str, Any] = {}
     defined: set[str] = set()
-    for node in _parsed(path, f"model '{name}'").body:
+    for node in parsed(path, f"model '{name}'").body:
         if isinstance(node, ast.FunctionDef):
             defined.add(node.name)
         elif isinstance(node, ast.ImportFrom):
@@ -211,39 +197,15 @@ def sources(model: Model) -> list[Path]:
 
 @functools.cache
 def _sources(module: str, path: Path) -> tuple[Path, ...]:
-    waiting = [(module, path), *((part, ZOO.parent / f"{part.replace('.', '/')}.py") for part in MEASURED)]
-    found = set()
-    while waiting:
-        module, path = waiting.pop()
-        if path in found:
-            continue
-        found.add(path)
-        root = path.parents[module.count(".") + (path.name == "__init__.py")]
-        for name in (module, *_imported(path, module)):
-            package = name.partition(".")[0]
-            if package in (module.partition(".")[0], ZOO.name):
-                waiting += _modules(root if package != ZOO.name else ZOO.parent, name)
-    return tuple(sorted(found))
+    start = [(module, path), *((part, ZOO.parent / f"{part.replace('.', '/')}.py") for part in MEASURED)]
+    return tuple(imports.closure(start, {module.partition(".")[0]: _root(module, path), ZOO.name: ZOO.parent}))
 
 
-def _modules(root: Path, name: str) -> list[tuple[str, Path]]:
-    """The file of that dotted name and those of the packages around it, as far as there are any."""
-    parts = name.split(".")
-    places = [(".".join(parts[:end]), root.joinpath(*parts[:end])) for end in range(1, len(parts) + 1)]
-    files = [(one, file) for one, place in places for file in (place.with_suffix(".py"), place / "__init__.py")]
-    return [(one, file) for one, file in files if file.is_file()]
+def _root(module: str, path: Path) -> Path:
+    """The folder from which the module is imported by its name."""
+    return path.parents[module.count(".") + (path.name == "__init__.py")]
 
 
-@functools.cache
-def _imported(path: Path, module: str) -> tuple[str, ...]:
-    """Names that a file imports and that may be modules, relative ones made absolute."""
-    package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
-    names: list[str] = []
-    for node in ast.walk(_parsed(path, f"module '{module}'")):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            above = package[: len(package) - node.level + 1] if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
-            names += [base, *(f"{base}.{alias.name}" for alias in node.names)]
-    return tuple(names)
+def parts_of(module: str) -> list[Path]:
+    """The files that a module of the harness is made of: its own, and all of models/ that it imports."""
+    return imports.closure([(module, ZOO.parent / f"{module.replace('.', '/')}.py")], {ZOO.name: ZOO.parent})

@@ -35,7 +35,7 @@ def test_every_rule_has_its_place(name: str) -> None:
     collecting = {
         rule for rule, body in rules().items() if re.search(r"^        (gpu=1|\*\*on_gpus\(.*\)),$", body, re.MULTILINE)
     }
-    assert len(collecting) == 8
+    assert len(collecting) == 9
     assert set(said["set-resources"]) == collecting
     assert set(said["groups"]) == set(rules()) - collecting
     assert set(said["group-components"]) <= set(said["groups"].values())

@@ -14,7 +14,7 @@ CHECKOUT = Path(__file__).parents[2]
 STANDINS = CHECKOUT / "tests" / "tools" / "standins"
 COPIED = ("Snakefile", "workflow", "models", "config", "profiles")
 PROFILERS = ("ncu", "nsys", "nvidia-smi")
-COLLECTING = {"time_training", "time_inference", "profile_ncu", "profile_nsys", "profile_torch"}
+COLLECTING = {"train_weights", "time_training", "time_inference", "profile_ncu", "profile_nsys", "profile_torch"}
 TINY = """\
 tool: torch
 models: [lstm, unet]
@@ -94,7 +94,11 @@ class Project:
             # The GPU that the stand-in for nvidia-smi tells of: CUDA finds none of that name.
             "CUDA_VISIBLE_DEVICES": "GPU-00000000-0000-0000-0000-000000000000",
         }
-        return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | own | dict(self.variables)
+        found = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | own | dict(self.variables)
+        if STANDINS in self.path:
+            # The CPU stands in for the GPU that nvidia-smi's stand-in tells of.
+            found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(STANDINS / "gpu"), found.get("PYTHONPATH")]))
+        return found
 
     def files(self, under: str = "results") -> set[str]:
         """The files under results/, by their paths from there; logs and benchmarks left out."""
@@ -188,5 +192,6 @@ def models(jobs: Iterable[Job]) -> set[str]:
 
 
 def said(run: subprocess.CompletedProcess[str]) -> list[str]:
-    """The lines in which profzoo itself says why jobs failed."""
-    return re.findall(r"^profzoo: (.*)$", run.stdout + run.stderr, re.MULTILINE)
+    """The lines in which profzoo itself says why jobs failed; not those on a CPU, or on a wait for other tests' jobs."""
+    lines = re.findall(r"^profzoo: (.*)$", run.stdout + run.stderr, re.MULTILINE)
+    return [line for line in lines if " is of the CPU: " not in line and not line.startswith("waiting for ")]

@@ -83,8 +83,10 @@ def test_sidecar_says_how_it_came_about(ncu_built: Project) -> None:
 def test_nothing_but_the_files_of_the_design(ncu_built: Project) -> None:
     reports = {f"lstm/train.{name}.ncu-rep{end}" for name in ("launch", "roofline") for end in ("", ".json")}
     exports = {f"lstm/train.ncu{name}.csv{end}" for name in ("", ".launch", ".roofline") for end in ("", ".json")}
-    timed = {"lstm/train.time.csv", "lstm/train.time.csv.json", "lstm/weights.pt", "lstm/train.ncu-details.csv"}
-    assert ncu_built.files() == reports | exports | timed | {"lstm/train.roofline.plan.json"}
+    others = {f"lstm/train.{name}" for name in ("time.csv", "time.csv.json", "ncu-details.csv")}
+    assert ncu_built.files() == reports | exports | others | {
+        f"lstm/train.roofline.{name}.json" for name in ("job", "plan")
+    }
 
 
 def test_a_plan_is_printed_and_held_against_the_outcome(fresh: Project) -> None:
@@ -104,7 +106,9 @@ def test_a_plan_is_printed_and_held_against_the_outcome(fresh: Project) -> None:
     typical(rows, table(fresh, "train.ncu.launch.csv"))
     # A budget that pays for everything: planned and collected again.
     jobs = fresh.dry("results/lstm/train.ncu.roofline.csv", "--config", "device=auto", "ncu={budget: 10m}")
-    assert {job.rule for job in jobs} == {"plan_ncu", "profile_ncu", "print_ncu", "export_ncu"}
+    again = ["export_ncu", "plan_ncu", "print_ncu", "profile_ncu", "settle_ncu"]
+    # The census does not go by a budget.
+    assert sorted(job.rule for job in jobs) == again
 
 
 def test_a_budget_for_nothing_is_one_line(fresh: Project) -> None:
@@ -239,3 +243,26 @@ def test_each_process_of_a_cell_on_several_gpus_is_profiled(fresh: Project) -> N
     assert "regex:^(?!.*nccl)" in facts["command"] and facts["plan"]["configurations"] == 186
     fresh.snakemake("clean", "--config", *chosen)
     assert not (fresh.root / cell).parent.exists()
+
+
+def test_a_pretended_gpu_is_an_error(fresh: Project) -> None:
+    """Without what stands in for it: torch sees no GPU, though nvidia-smi shows one."""
+    (fresh.root.parent / "tools").mkdir()
+    for name in ("ncu", "nvidia-smi"):
+        (fresh.root.parent / "tools" / name).symlink_to(STANDINS / name)
+    fresh.path = (fresh.root.parent / "tools",)
+    targets = ["results/lstm/train.time.csv", "results/lstm/train.ncu.csv", "results/peaks/here.csv"]
+    run = fresh.snakemake(*targets, "--config", "device=auto", ok=False)
+    assert run.returncode != 0 and len(said(run)) == 3, run.stdout + run.stderr
+    assert all("nvidia-smi shows NVIDIA H200, but torch" in line for line in said(run))
+    assert not fresh.files()
+
+
+def test_a_cell_on_the_cpu_says_so_everywhere(fresh: Project) -> None:
+    fresh.path = (STANDINS,)
+    run = fresh.snakemake("report", "--config", "models=lstm", "phases=train", "tool=torch")
+    why = "device = cpu, though NVIDIA H200 is here"
+    assert f"profzoo: results/lstm/train.time.csv is of the CPU: {why}" in run.stdout + run.stderr
+    assert sidecar(fresh, "train.time.csv.json")["device_why"] == why
+    page = fresh.read("results/report.html")
+    assert "Measured on the CPU, not on a GPU.</b> 1 of 1 cells: device = cpu, though NVIDIA H200 is here." in page

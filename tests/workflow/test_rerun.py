@@ -8,6 +8,7 @@ import pytest
 from tests.workflow.project import COLLECTING, Project, models, rules
 
 FIGURES = {"draw_step_time", "draw_ranges", "draw_overhead", "draw_top_kernels"}
+CELL = {"train_weights", "time_training", "time_inference", "profile_torch"}
 AFTER_EXPORT = {"tabulate", "tabulate_verdicts", "write_report", *FIGURES}
 
 
@@ -25,7 +26,7 @@ def test_model_file_concerns_that_model(built: Project) -> None:
     built.write("models/unet.py", built.read("models/unet.py") + "\n# changed\n")
     jobs = built.dry("all")
     assert models(jobs) == {"unet"}
-    assert rules(jobs) == {"time_training", "time_inference", "profile_torch", "export_torch", *AFTER_EXPORT}
+    assert rules(jobs) == {*CELL, "export_torch", *AFTER_EXPORT}
 
 
 def test_what_models_of_a_task_share_concerns_those(built: Project) -> None:
@@ -47,7 +48,7 @@ def test_model_settings_concern_that_model(built: Project) -> None:
     built.replace("tiny.yaml", "lstm: {sequence_length: 8}", "lstm: {sequence_length: 9}")
     jobs = built.dry("all")
     assert models(jobs) == {"lstm"}
-    assert {"time_training", "time_inference", "profile_torch"} <= rules(jobs)
+    assert rules(jobs) >= CELL
 
 
 def test_two_swapped_settings_of_a_model(built: Project) -> None:
@@ -55,14 +56,14 @@ def test_two_swapped_settings_of_a_model(built: Project) -> None:
     built.replace("tiny.yaml", "{sequence_length: 8}", "{sequence_length: 8, features: 64, hidden: 300}")
     jobs = built.dry("all")
     assert models(jobs) == {"lstm"}
-    assert {"time_training", "time_inference", "profile_torch"} <= rules(jobs)
+    assert rules(jobs) >= CELL
 
 
 def test_warmup_and_window_swapped(built: Project) -> None:
     built.replace("tiny.yaml", "warmup: 1\ntime: {window: 2}", "warmup: 2\ntime: {window: 1}")
     jobs = built.dry("all")
     assert models(jobs) == {"lstm", "unet"}
-    assert {"time_training", "time_inference", "profile_torch"} <= rules(jobs)
+    assert rules(jobs) >= CELL
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,7 @@ def test_warmup_and_window_swapped(built: Project) -> None:
         pytest.param(
             "sampling.\n      type: integer\n      minimum: 0\n      default: 0",
             "sampling.\n      type: integer\n      minimum: 0\n      default: 1",
-            {"time_training", "time_inference", "profile_torch", "export_torch", *AFTER_EXPORT},
+            {*CELL, "export_torch", *AFTER_EXPORT},
             id="seed",
         ),
         pytest.param(
@@ -130,3 +131,75 @@ def test_moved_project_is_still_done(built: Project) -> None:
         assert Project(moved).dry("all") == []
     finally:
         moved.rename(built.root)
+
+
+def test_a_longer_timing_concerns_the_timings_alone(built: Project) -> None:
+    """What inference is profiled with are weights, however long they were trained."""
+    built.replace("tiny.yaml", "time: {window: 2}", "time: {window: 3}")
+    jobs = built.dry("all")
+    collecting = sorted((job.rule, job.model) for job in jobs if job.rule in COLLECTING)
+    assert collecting == [(rule, model) for rule in ("time_inference", "time_training") for model in ("lstm", "unet")]
+    built.snakemake("all")
+    assert built.dry("all") == []
+
+
+@pytest.mark.parametrize("change", ["batch: 2", "precision: bf16", "seed: 1", "gpus: 2"])
+def test_settings_of_a_model_concern_what_they_are_used_for(built: Project, change: str) -> None:
+    built.replace("tiny.yaml", "lstm: {sequence_length: 8}", f"lstm: {{sequence_length: 8, {change}}}")
+    jobs = [job for job in built.dry("all") if job.rule in COLLECTING]
+    assert {job.model for job in jobs} == {"lstm"}
+    # On several GPUs the weights are trained as ever.
+    wanted = ["profile_torch", "time_training"] if "gpus" in change else [*CELL, "profile_torch"]
+    assert sorted(job.rule for job in jobs) == sorted(wanted)
+
+
+def test_missing_weights_are_made_where_they_are_needed(built: Project) -> None:
+    (built.root / "results/lstm/weights.pt").unlink()
+    (built.root / "results/lstm/inference.trace.json.gz").unlink()
+    jobs = {(job.rule, job.model) for job in built.dry("all") if job.rule in COLLECTING}
+    assert {("train_weights", "lstm"), ("profile_torch", "lstm")} <= jobs and {model for _, model in jobs} == {"lstm"}
+
+
+def test_another_selection_of_launches_collects_again(ncu_built: Project) -> None:
+    ncu_built.replace("workflow/scripts/lib/ncu.py", '"--launch-count", "1",', '"--launch-count", "2",')
+    jobs = ncu_built.dry("results/lstm/train.ncu.csv", "results/lstm/train.ncu.roofline.csv")
+    assert {"settle_ncu", "plan_ncu", "profile_ncu", "print_ncu", "export_ncu"} <= rules(jobs)
+    # The census takes every launch, as ever.
+    assert len([job for job in jobs if job.rule == "profile_ncu"]) == 1
+
+
+def test_a_changed_model_is_collected_again_with_every_set(ncu_built: Project) -> None:
+    """Whatever else is made again in the same run: the census, from which a plan is made again."""
+    ncu_built.write("models/lstm.py", ncu_built.read("models/lstm.py") + "\n# changed\n")
+    jobs = ncu_built.dry("results/lstm/train.ncu.csv", "results/lstm/train.ncu.roofline.csv")
+    assert len([job for job in jobs if job.rule == "profile_ncu"]) == 2
+
+
+def test_a_changed_parser_hides_no_changed_setting(ncu_built: Project) -> None:
+    path = "workflow/scripts/lib/ncu_tables.py"
+    ncu_built.write(path, ncu_built.read(path) + "\n# changed\n")
+    targets = ["results/lstm/train.ncu.csv", "results/lstm/train.ncu.roofline.csv"]
+    jobs = ncu_built.dry(*targets, "--config", "ncu={budget: 20s}")
+    assert len([job for job in jobs if job.rule == "profile_ncu"]) == 1
+
+
+def test_a_caption_concerns_the_report(built: Project) -> None:
+    path = "workflow/report/step_time.rst"
+    built.write(path, built.read(path) + "\nMore words.\n")
+    assert rules(built.dry("all")) == {"write_report"}
+    # No figure of that name is drawn.
+    built.write("workflow/report/roofline.rst", "Other words.\n")
+    assert rules(built.dry("all")) == {"write_report"}
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("workflow/scripts/lib/text.py", {"draw_ranges", "draw_top_kernels", "write_report"}),
+        ("workflow/scripts/lib/kernel_table.py", AFTER_EXPORT),
+        ("workflow/scripts/lib/files.py", {"export_torch", *AFTER_EXPORT}),
+    ],
+)
+def test_what_a_script_imports_by_way_of_others(built: Project, path: str, expected: set[str]) -> None:
+    built.write(path, built.read(path) + "\n# changed\n")
+    assert rules(built.dry("all")) == expected

@@ -4,7 +4,7 @@
 rule cover_ncu:
     """Hold what ncu profiled against what nsys traced: configurations, share of GPU time, and what is missing."""
     input:
-        source("lib/coverage.py"),
+        code("cover_ncu.py"),
         nsys="<results>/{model}/{phase}.nsys.csv",
         ncu="<results>/{model}/{phase}.ncu.{set}.csv",
         census=census,
@@ -19,9 +19,7 @@ rule cover_ncu:
 rule join_kernels:
     """Join a cell's time by nsys with its counters by ncu, a row a launch configuration and range."""
     input:
-        source("lib/kernel_table.py"),
-        source("lib/kernel_classes.py"),
-        source("lib/metrics.py"),
+        code("join_kernels.py"),
         source("../data/kernel_classes.yaml"),
         nsys="<results>/{model}/{phase}.nsys.csv",
         sidecar="<results>/{model}/{phase}.nsys.csv.json",
@@ -37,9 +35,7 @@ rule join_kernels:
 rule tabulate:
     """Join what every tool saw of every selected cell into tables, per step."""
     input:
-        source("lib/cell_tables.py"),
-        source("lib/coverage.py"),
-        source("lib/reconcile.py"),
+        code("tabulate.py"),
         **tabulated(),
     output:
         cells="<results>/tables/cells.csv",
@@ -58,7 +54,7 @@ rule tabulate:
 rule tabulate_ranks:
     """Compare the processes of every selected cell on several GPUs."""
     input:
-        source("lib/ranks.py"),
+        code("tabulate_ranks.py"),
         ranks=collect("<results>/{model}/train.ranks.csv", model=SPREAD_SELECTED),
     output:
         csv="<results>/tables/ranks.csv",
@@ -71,7 +67,7 @@ rule tabulate_ranks:
 rule tabulate_roofline:
     """Hold counted work against the GPU's measured peaks: bound and efficiency of cells, classes and launches."""
     input:
-        source("lib/roofline.py"),
+        code("tabulate_roofline.py"),
         kernels="<results>/tables/kernels.csv",
         cells="<results>/tables/cells.csv",
         peaks=f"<results>/peaks/{config['gpu']}.csv",
@@ -87,11 +83,7 @@ rule tabulate_roofline:
 rule tabulate_verdicts:
     """Judge what holds every cell and its top kernels back, with the evidence, the expected gain and a next step."""
     input:
-        source("lib/verdicts.py"),
-        source("lib/verdict_rules.py"),
-        source("lib/kernel_traits.py"),
-        source("lib/step_shares.py"),
-        source("lib/ncu_advice.py"),
+        code("tabulate_verdicts.py"),
         source("../data/verdicts.yaml"),
         **judged(),
         sidecars=cells("<results>/{model}/{phase}.time.csv.json"),

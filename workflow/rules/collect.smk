@@ -2,14 +2,40 @@
 # Needs: a model's file, its settings, the tool. Makes: reports, each with a sidecar that says how it came about.
 
 
+rule train_weights:
+    """Train the weights that a cell's inference loads, for as few steps as there can be."""
+
+    # Not part of the timing: a timing that is made anew is no reason to profile inference again.
+    input:
+        sources,
+    output:
+        weights="<results>/{model}/weights.pt",
+        sidecar="<results>/{model}/weights.pt.json",
+    log:
+        "<logs>/{model}/weights.log",
+    benchmark:
+        "<benchmarks>/{model}/weights.tsv"
+    priority: 4
+    resources:
+        gpu=1,
+    params:
+        cell=lambda wildcards: settings.words(trained(wildcards)),
+        job=lambda wildcards: json.dumps(
+            {"tool": "train", "cell": trained(wildcards), "environment": config["environment"]}, sort_keys=True
+        ),
+    shell:
+        "python -m workflow.scripts.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
+        " --expect {output.weights:q} --"
+        " python -m models.run {params.cell:q} --save {output.weights:q} --facts {output.sidecar:q}"
+
+
 rule time_training:
-    """Time a cell's training without a profiler, and leave the weights that inference loads."""
+    """Time a cell's training without a profiler."""
     input:
         sources,
     output:
         steps="<results>/{model}/train.time.csv",
         sidecar="<results>/{model}/train.time.csv.json",
-        weights="<results>/{model}/weights.pt",
     log:
         "<logs>/{model}/train.time.log",
     benchmark:
@@ -23,7 +49,7 @@ rule time_training:
     shell:
         "python -m workflow.scripts.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
         " --expect {output.steps:q} --"
-        " {params.launcher:q} python -m models.run {params.cell:q} --save {output.weights:q}"
+        " {params.launcher:q} python -m models.run {params.cell:q}"
         " --steps {output.steps:q} --facts {output.sidecar:q}"
 
 
@@ -55,7 +81,7 @@ rule time_inference:
 rule measure_peaks:
     """Measure what the GPU can do at most: DRAM, L2, and products in each precision."""
     input:
-        os.path.relpath(os.path.join(workflow.basedir, "models/harness/peaks.py")),
+        [os.path.relpath(path) for path in registry.parts_of("models.harness.peaks")],
     output:
         csv="<results>/peaks/{gpu}.csv",
         sidecar="<results>/peaks/{gpu}.csv.json",
@@ -75,8 +101,7 @@ rule measure_peaks:
 rule plan_ncu:
     """Plan a section set: launches, replay, and the time that ncu should take, from the census and measured costs."""
     input:
-        source("lib/planning.py"),
-        source("lib/ncu_costs.py"),
+        code("plan_ncu.py"),
         source("../data/ncu_costs.yaml"),
         census=f"<results>/{{model}}/{{phase}}.ncu.{ncu.CENSUS}.csv",
         sidecar=f"<results>/{{model}}/{{phase}}.{ncu.CENSUS}.ncu-rep.json",
@@ -90,12 +115,30 @@ rule plan_ncu:
         "../scripts/plan_ncu.py"
 
 
+rule settle_ncu:
+    """Write down what a section set that has a plan is collected by, so that a change of that collects it again."""
+
+    # Where a plan is made again, Snakemake does not judge the jobs that take it as ancient by what else they depend on,
+    # in that run (its issue 4166). It does judge this one, on which they depend.
+    input:
+        sources,
+    output:
+        job="<results>/{model}/{phase}.{set}.job.json",
+    log:
+        "<logs>/{model}/{phase}.{set}.job.log",
+    params:
+        job=ncu_job,
+    shell:
+        "printf '%s\\n' {params.job:q} > {output.job:q} 2> {log:q}"
+
+
 rule profile_ncu:
     """Profile a cell's window with Nsight Compute, one section set."""
     input:
         sources,
         weights=weights,
-        # What is planned follows from settings that are params here; a better estimate is no reason to profile again.
+        job=settled,
+        # What is planned follows from these settings; a better estimate is no reason to profile again.
         plan=ancient(plan),
     output:
         report="<results>/{model}/{phase}.{set}.ncu-rep",
@@ -127,6 +170,7 @@ rule profile_ncu_ranks:
     """Profile each process of a cell of several GPUs, one section set, into a report named by host and rank."""
     input:
         sources,
+        job=settled,
         plan=ancient(plan),
     output:
         ranks=directory("<results>/{model}/{phase}.{set}.ncu-ranks"),

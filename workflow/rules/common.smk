@@ -15,7 +15,7 @@ from models.harness import registry, settings
 from models.harness.spread import processes
 from workflow.scripts import clean
 from workflow.scripts.lib import config as configuration
-from workflow.scripts.lib import data_files, ncu, nsys, paths
+from workflow.scripts.lib import data_files, imports, ncu, nsys, paths
 from workflow.scripts.lib.schema import ConfigError
 
 
@@ -97,6 +97,12 @@ def job_text(tool, phase=None):
     return text
 
 
+def trained(wildcards):
+    """The settings of the training whose weights inference loads: on one GPU, and no longer than it has to be."""
+    shortest = config | {"time": config["time"] | {"window": 1}}
+    return checked(settings.resolve, wildcards.model, "train", "time", shortest) | {"gpus": 1, "nodes": 1}
+
+
 def on_gpus(phase=None):
     """The resources of a collecting job: as many GPUs and nodes as its cell takes, and what Slurm's plugin asks for
     where these are several nodes, on which the job's own srun starts a task each."""
@@ -170,7 +176,7 @@ def sources(wildcards):
 
 
 def weights(wildcards):
-    """What inference loads: the weights that the unprofiled training left, where the model has one."""
+    """What inference loads: the weights that a training left, where the model has one."""
     inference = wildcards.get("phase", "inference") == "inference"
     trains = inference and "train" in checked(settings.phases, wildcards.model, config)
     return f"<results>/{wildcards.model}/weights.pt" if trains else []
@@ -198,20 +204,42 @@ def plan(wildcards):
     return made if ncu.planned(config["ncu"], wildcards.set) else []
 
 
+def settled(wildcards):
+    """What a section set that has a plan is collected by."""
+    written = f"<results>/{wildcards.model}/{wildcards.phase}.{wildcards.set}.job.json"
+    return written if ncu.planned(config["ncu"], wildcards.set) else []
+
+
+def ncu_job(wildcards):
+    """All that a section set is collected by, as one JSON text."""
+    job = {"job": json.loads(job_text("ncu")(wildcards)), "options": ncu_options(wildcards)}
+    return json.dumps(job | {"planned": planned_options(wildcards)}, sort_keys=True, indent=1)
+
+
 def plan_words(wildcards, input):
     """The words that name the plan, where there is one."""
     return ["--plan", str(input.plan)] if input.plan else []
 
 
 def planned_options(wildcards):
-    """What of the configuration a plan goes by."""
+    """What of the configuration a plan goes by; nothing for a section set that has none."""
+    if not ncu.planned(config["ncu"], wildcards.set):
+        return {}
     keys = ("kernel_name", "launches", "replay", "budget")
     given = ncu_settings(wildcards)
-    return {**{key: given[key] for key in keys}, "sets": {wildcards.set: config["ncu"]["sets"][wildcards.set]}}
+    # The words as well, so that another choice of launches by the same settings is collected again.
+    words = checked(ncu.selection, given, wildcards.set)
+    sets = {wildcards.set: config["ncu"]["sets"][wildcards.set]}
+    return {**{key: given[key] for key in keys}, "sets": sets, "selection": words}
+
+
+def code(script):
+    """The source files that a script is made of, as inputs: Snakemake itself does not look at what it imports."""
+    return [os.path.relpath(path) for path in imports.of_script(script)]
 
 
 def source(path):
-    """A source file of the workflow, as the input of the rules that run it."""
+    """A file of the workflow that scripts read, as an input."""
     return os.path.relpath(os.path.join(workflow.basedir, "workflow", "scripts", path))
 
 
@@ -277,6 +305,11 @@ def drawn():
     if TOOLS:
         names.append("top_kernels")
     return collect("<results>/figures/{name}.svg", name=names)
+
+
+def captions():
+    """The captions of these figures, which the report shows."""
+    return [source(f"../report/{Path(figure).stem}.rst") for figure in drawn()]
 
 
 def compared_ranks():

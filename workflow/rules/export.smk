@@ -22,9 +22,7 @@ rule print_ncu:
 rule export_ncu:
     """Export a section set's launches, with how many of each configuration the window holds."""
     input:
-        source("lib/ncu_tables.py"),
-        source("lib/ncu_values.py"),
-        source("lib/planning.py"),
+        code("export_ncu.py"),
         mangled="<results>/{model}/{phase}.{set}.mangled.csv",
         demangled="<results>/{model}/{phase}.{set}.demangled.csv",
         sidecar="<results>/{model}/{phase}.{set}.ncu-rep.json",
@@ -62,11 +60,7 @@ rule print_ncu_ranks:
 rule export_ncu_ranks:
     """Export a section set's launches in each process of a cell of several GPUs."""
     input:
-        source("export_ncu.py"),
-        source("lib/ncu_tables.py"),
-        source("lib/ncu_values.py"),
-        source("lib/planning.py"),
-        source("lib/ranks.py"),
+        code("export_ncu_ranks.py"),
         pages="<results>/{model}/{phase}.{set}.ncu-ranks-pages",
         sidecar="<results>/{model}/{phase}.{set}.ncu-ranks.json",
         census=census,
@@ -109,9 +103,7 @@ rule print_ncu_details:
 rule export_nsys:
     """Export an nsys trace: a row a launch configuration and range, and where the window's time goes."""
     input:
-        source("lib/nsys_tables.py"),
-        source("lib/nsys_steps.py"),
-        source("lib/intervals.py"),
+        code("export_nsys.py"),
         sqlite="<results>/{model}/{phase}.nsys.sqlite",
         sidecar="<results>/{model}/{phase}.nsys-rep.json",
     output:
@@ -127,9 +119,7 @@ rule export_nsys:
 rule export_ranks:
     """Export what each process of a cell on several GPUs did in a step."""
     input:
-        source("lib/ranks.py"),
-        source("lib/nsys_steps.py"),
-        source("lib/intervals.py"),
+        code("export_ranks.py"),
         ranks="<results>/{model}/{phase}.nsys-ranks",
         sidecar="<results>/{model}/{phase}.nsys-rep.json",
     output:
@@ -143,7 +133,7 @@ rule export_ranks:
 rule export_nsys_stats:
     """Export the configured reports of `nsys stats`, each to its own CSV."""
     input:
-        source("lib/nsys.py"),
+        code("export_nsys_stats.py"),
         sqlite="<results>/{model}/{phase}.nsys.sqlite",
     output:
         collect("<results>/{{model}}/{{phase}}.nsys/{report}.csv", report=config["nsys"]["reports"]),
@@ -158,7 +148,7 @@ rule export_nsys_stats:
 rule export_torch:
     """Export torch.profiler's operators, and its trace's kernels by range."""
     input:
-        source("lib/torch_tables.py"),
+        code("export_torch.py"),
         operators="<results>/{model}/{phase}.torch-operators.csv",
         trace="<results>/{model}/{phase}.trace.json.gz",
         sidecar="<results>/{model}/{phase}.trace.json.gz.json",

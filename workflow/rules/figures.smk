@@ -4,7 +4,7 @@
 rule draw_step_time:
     """Draw the unprofiled time of a step and the throughput."""
     input:
-        source("lib/plots.py"),
+        code("figure_step_time.py"),
         cells="<results>/tables/cells.csv",
     output:
         report(
@@ -23,8 +23,7 @@ rule draw_step_time:
 rule draw_ranges:
     """Draw where the step goes, by its parts."""
     input:
-        source("lib/plots.py"),
-        source("lib/text.py"),
+        code("figure_ranges.py"),
         cells="<results>/tables/cells.csv",
         ranges="<results>/tables/ranges.csv",
     output:
@@ -44,8 +43,7 @@ rule draw_ranges:
 rule draw_top_kernels:
     """Draw the kernels that take most of the time."""
     input:
-        source("lib/plots.py"),
-        source("figure_ranges.py"),
+        code("figure_top_kernels.py"),
         cells="<results>/tables/cells.csv",
         activity="<results>/tables/activity.csv",
     output:
@@ -67,7 +65,7 @@ rule draw_top_kernels:
 rule draw_overhead:
     """Draw how much each profiler slows a step down."""
     input:
-        source("lib/plots.py"),
+        code("figure_overhead.py"),
         cells="<results>/tables/cells.csv",
         agreement="<results>/tables/agreement.csv",
     output:
@@ -87,7 +85,7 @@ rule draw_overhead:
 rule draw_classes:
     """Draw what kinds of kernels take the GPU's time."""
     input:
-        source("lib/plots.py"),
+        code("figure_classes.py"),
         cells="<results>/tables/cells.csv",
         table="<results>/tables/kernels.csv",
     output:
@@ -107,8 +105,7 @@ rule draw_classes:
 rule draw_steps:
     """Draw where an unprofiled step goes, idle time by cause."""
     input:
-        source("lib/plots.py"),
-        source("lib/step_shares.py"),
+        code("figure_steps.py"),
         cells="<results>/tables/cells.csv",
         table="<results>/tables/steps.csv",
     output:
@@ -128,8 +125,7 @@ rule draw_steps:
 rule draw_launches:
     """Draw launches against the time that the GPU waits for them."""
     input:
-        source("lib/plots.py"),
-        source("lib/step_shares.py"),
+        code("figure_launches.py"),
         cells="<results>/tables/cells.csv",
         table="<results>/tables/steps.csv",
     output:
@@ -149,7 +145,7 @@ rule draw_launches:
 rule draw_similarity:
     """Draw which cells are alike by their kernels."""
     input:
-        source("lib/plots.py"),
+        code("figure_similarity.py"),
         cells="<results>/tables/cells.csv",
         table="<results>/tables/kernels.csv",
     output:
@@ -169,7 +165,7 @@ rule draw_similarity:
 rule draw_roofline:
     """Draw the roofline of the zoo."""
     input:
-        source("lib/plots.py"),
+        code("figure_roofline.py"),
         cells="<results>/tables/cells.csv",
         table="<results>/tables/roofline.csv",
         peaks=f"<results>/peaks/{config['gpu']}.csv",
@@ -190,7 +186,7 @@ rule draw_roofline:
 rule draw_speed_of_light:
     """Draw how near cells come to the limits of the GPU."""
     input:
-        source("lib/plots.py"),
+        code("figure_speed_of_light.py"),
         cells="<results>/tables/cells.csv",
         table="<results>/tables/kernels.csv",
     output:
@@ -210,7 +206,7 @@ rule draw_speed_of_light:
 rule draw_occupancy:
     """Draw achieved against possible occupancy."""
     input:
-        source("lib/plots.py"),
+        code("figure_occupancy.py"),
         cells="<results>/tables/cells.csv",
         table="<results>/tables/kernels.csv",
     output:
@@ -236,8 +232,9 @@ rule figures:
 rule write_report:
     """Write the report: one HTML page that opens offline."""
     input:
+        code("write_report.py"),
         source("../report/report.html.j2"),
-        source("lib/text.py"),
+        captions(),
         cells="<results>/tables/cells.csv",
         agreement="<results>/tables/agreement.csv",
         activity="<results>/tables/activity.csv",

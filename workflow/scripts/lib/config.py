@@ -168,7 +168,7 @@ def check_targets(words: Sequence[str], results: str, config: Mapping[str, Any])
             raise ConfigError(f"target '{target}': unknown model '{name}'; {suggest(name, models(config))}")
         if variant and variant not in config["variants"]:
             raise ConfigError(f"target '{target}': unknown variant '{variant}'; {suggest(variant, config['variants'])}")
-        phase, *rest = ["train"] if parts[1] == "weights.pt" else parts[1].split(".")
+        phase, *rest = ["train"] if parts[1].startswith("weights.pt") else parts[1].split(".")
         if phase not in settings.PHASES:
             raise ConfigError(f"target '{target}': unknown phase '{phase}'; {suggest(phase, settings.PHASES)}")
         # Raises what is wrong with the cell, such as a phase that the model does not have.
@@ -190,6 +190,7 @@ def check_targets(words: Sequence[str], results: str, config: Mapping[str, Any])
             "mangled",
             "demangled",
             "plan",
+            "job",
             "time",
             *endings,
         ]
