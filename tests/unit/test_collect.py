@@ -1,4 +1,4 @@
-"""The wrapper of collecting commands: environment, sidecar, failures in plain words; doctor and clean beside it."""
+"""The wrapper of collecting commands: environment, sidecar, failures in plain words; doctor beside it."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from workflow.scripts import clean, collect, doctor
+from workflow.scripts import collect, doctor
 from workflow.scripts.lib import diagnose, paths
 
 JOB = json.dumps({"tool": "time", "cell": {"device": "cpu"}, "environment": ["KEPT"]})
@@ -147,12 +147,3 @@ def test_doctor_says_what_to_do_about_each_lack(capsys, monkeypatch: pytest.Monk
     for name in ("GPU", "driver", "torch CUDA", "ncu", "counters", "nsys", "nsys importer"):
         assert f"{name:<14}" in printed
     assert printed.count("->") >= 6 and "This machine can profile with: torch" in printed
-
-
-def test_clean_leaves_what_it_was_not_given(tmp_path: Path) -> None:
-    for name in ("a/made.csv", "a/mine.txt", "b/c/made.csv"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("x")
-    said = clean.main([str(tmp_path / "a/made.csv"), str(tmp_path / "b/c/made.csv")], str(tmp_path))
-    assert said == "removed 2 files; left 1 that the workflow did not make"
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "mine.txt"]

@@ -8,7 +8,7 @@ import pytest
 from models.harness import settings
 from models.harness.registry import find
 from workflow.scripts import clean, doctor, document_config
-from workflow.scripts.lib import config, schema
+from workflow.scripts.lib import config, programs, schema
 
 STANDINS = Path(__file__).parents[1] / "tools/standins"
 
@@ -44,6 +44,55 @@ def test_nothing_is_advised_where_nothing_is_missing(monkeypatch: pytest.MonkeyP
     assert findings[0].found == "NVIDIA H200, 143771 MiB" and findings[1].found == "580.159.04"
 
 
+def standin(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
+    """An nvidia-smi first in PATH."""
+    (folder / "nvidia-smi").write_text(f"#!/bin/sh\n{body}\n")
+    (folder / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("torch", "advice"),
+    [
+        ("2 13.0 False 0", "driver 535.54 is too old for CUDA 13.0, which needs 580 or later: update the driver"),
+        # By a package for forward compatibility.
+        ("2 13.0 True 1", None),
+        ("2 12.8 False 0", None),
+    ],
+)
+def test_an_old_driver_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, torch: str, advice: str | None) -> None:
+    standin(tmp_path, monkeypatch, "echo 'NVIDIA A100, 535.54, GPU-a, 40960 MiB'")
+    monkeypatch.setattr(doctor, "TORCH", f"print({torch!r})")
+    assert doctor.check_driver() == doctor.Finding("driver", "535.54", advice)
+
+
+@pytest.mark.parametrize(
+    ("body", "visible", "found"),
+    [
+        (
+            "echo 'NVIDIA-SMI has failed because'; exit 9",
+            None,
+            "none (nvidia-smi fails: NVIDIA-SMI has failed because)",
+        ),
+        ("echo 'NVIDIA A100, 1, GPU-a, 1 MiB'", "-1", "none (CUDA_VISIBLE_DEVICES = '-1' hides 1)"),
+        ("echo 'A, 1, GPU-a, 1 MiB'; echo 'B, 1, GPU-b, 1 MiB'", "1", "not known"),
+        ("exec sleep 60", None, "not known"),
+    ],
+)
+def test_a_gpu_that_cannot_be_used_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, body: str, visible: str | None, found: str
+) -> None:
+    standin(tmp_path, monkeypatch, body)
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    answer = programs.answer
+    monkeypatch.setattr(programs, "answer", lambda command, seconds=60, **more: answer(command, 0.5, **more))
+    finding = doctor.check_gpu()
+    assert finding.found == found and finding.advice
+    assert doctor.check_driver().found == "none" and doctor.check_counters().found.startswith("not checked")
+
+
 def test_a_torch_that_does_not_import_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so is missing')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -55,7 +104,8 @@ def test_a_torch_that_does_not_import_is_said(monkeypatch: pytest.MonkeyPatch, t
     ("facts", "advice"),
     [
         ("2 None False 0", "install a torch built with CUDA"),
-        ("2 13.0 False 0", "new enough for CUDA 13.0"),
+        ("2 13.0 False 0", "CUDA 13.0 needs driver 580 or later"),
+        ("2 99.1 False 0", "CUDA 99.1 needs a driver that is new enough"),
         ("2 13.0 True 4", None),
     ],
 )
@@ -65,41 +115,88 @@ def test_a_torch_without_cuda_is_said(monkeypatch: pytest.MonkeyPatch, facts: st
     assert (finding.advice is None) if advice is None else advice in (finding.advice or "")
 
 
-def folder_of(tmp_path: Path, *names: str) -> Path:
-    """A results folder with these files."""
-    for name in names:
-        path = tmp_path / "results" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("x")
-    return tmp_path / "results"
-
-
-def test_clean_removes_the_folder_itself_when_nothing_is_left(tmp_path: Path) -> None:
-    root = folder_of(tmp_path, "a/b/c.csv", "d.csv")
-    assert clean.main([str(root / "a/b/c.csv"), str(root / "d.csv")], str(root)) == "removed 2 files"
-    assert not root.exists()
-
-
-def test_clean_keeps_what_is_not_its_own(tmp_path: Path) -> None:
-    root = folder_of(tmp_path, "unet/train.time.csv", "unet/notes.md", "lstm/weights.pt")
-    (root / "empty/deep").mkdir(parents=True)
-    said = clean.main([str(root / "unet/train.time.csv"), str(root / "lstm/weights.pt")], str(root))
-    assert said == "removed 2 files; left 1 that the workflow did not make"
-    assert sorted(str(path.relative_to(root)) for path in root.rglob("*")) == ["unet", "unet/notes.md"]
-
-
-@pytest.mark.parametrize("made", [[], ["results/gone.csv"]])
-def test_clean_of_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: list[str]) -> None:
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder."""
     monkeypatch.chdir(tmp_path)
-    assert clean.main(made, "results").startswith("removed ") and not Path("results").exists()
+    return tmp_path
 
 
-def test_clean_leaves_the_users_links_alone(tmp_path: Path) -> None:
-    root = folder_of(tmp_path, "a.csv")
-    (tmp_path / "elsewhere").mkdir()
-    (root / "link").symlink_to(tmp_path / "elsewhere")
-    clean.main([str(root / "a.csv")], str(root))
-    assert (root / "link").is_symlink() and (tmp_path / "elsewhere").is_dir()
+def write(*names: str) -> None:
+    """Files in the working folder."""
+    for name in names:
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text("x")
+
+
+def files(under: str) -> list[str]:
+    return sorted(str(path) for path in Path(under).rglob("*") if path.is_file())
+
+
+@pytest.mark.usefixtures("folder")
+def test_clean_removes_the_folder_itself_when_nothing_is_left() -> None:
+    write("results/a/b/c.csv", "results/d.csv")
+    clean.note(["results/a/b/c.csv", "results/d.csv", "results/never_made.csv"])
+    assert clean.main("results") == "removed 2 files"
+    assert not Path("results").exists() and clean.recorded() == []
+
+
+@pytest.mark.usefixtures("folder")
+def test_clean_keeps_what_is_not_recorded() -> None:
+    """Whatever it looks like."""
+    own = ["archive/2024.old.ncu-ranks/notes.txt", "mystuff/run1.nsys/precious.csv", "peaks/mygpu.csv", "unet/notes.md"]
+    write(*(f"results/{name}" for name in own), "results/unet/train.time.csv", "results/lstm@mine/weights.pt")
+    Path("results/empty/deep").mkdir(parents=True)
+    clean.note(["results/unet/train.time.csv"])
+    clean.note(["results/lstm@mine/weights.pt", "results/unet/train.time.csv"])
+    assert clean.main("results") == "removed 2 files; left 4 that the workflow did not make"
+    assert files("results") == [f"results/{name}" for name in own]
+    assert not Path("results/empty").exists() and not Path("results/lstm@mine").exists()
+
+
+@pytest.mark.usefixtures("folder")
+def test_clean_removes_recorded_folders_with_all_that_is_in_them() -> None:
+    write("results/bert@two/train.nsys-ranks/host.0.nsys-rep", "results/bert@two/train.nsys-ranks/.snakemake_timestamp")
+    clean.note(["results/bert@two/train.nsys-ranks"])
+    assert clean.main("results") == "removed 2 files" and not Path("results").exists()
+
+
+@pytest.mark.usefixtures("folder")
+def test_clean_leaves_other_folders_of_results_and_their_record() -> None:
+    write("results/a.csv", "results2/a.csv")
+    clean.note(["results/a.csv", "results2/a.csv"])
+    assert clean.main("results") == "removed 1 files" and files("results2") == ["results2/a.csv"]
+    assert clean.main("results2") == "removed 1 files" and not Path("results2").exists()
+
+
+@pytest.mark.usefixtures("folder")
+def test_clean_without_a_record_removes_nothing_and_says_so() -> None:
+    write("results/lstm/train.time.csv")
+    said = "removed 0 files; left 1 that the workflow did not make, as far as is known here: "
+    assert clean.main("results") == f"{said}.snakemake/profzoo/made.txt names none under results"
+    assert files("results") == ["results/lstm/train.time.csv"]
+
+
+@pytest.mark.usefixtures("folder")
+def test_clean_of_nothing() -> None:
+    assert clean.main("results") == "removed 0 files" and not Path("results").exists()
+
+
+def test_clean_leaves_the_users_links_alone(folder: Path) -> None:
+    write("results/a.csv", "elsewhere/b.csv", "elsewhere/c.csv")
+    Path("results/link").symlink_to(folder / "elsewhere")
+    Path("results/d.csv").symlink_to(folder / "elsewhere/c.csv")
+    clean.note(["results/a.csv", "results/link/b.csv", "results/d.csv"])
+    clean.main("results")
+    assert Path("results/link").is_symlink() and files("elsewhere") == ["elsewhere/b.csv", "elsewhere/c.csv"]
+    assert not Path("results/d.csv").is_symlink()
+
+
+def test_results_may_be_a_link_themselves(folder: Path) -> None:
+    write("scratch/lstm/a.csv")
+    Path("results").symlink_to(folder / "scratch")
+    clean.note(["results/lstm/a.csv"])
+    assert clean.main("results").startswith("removed 1 files") and files("scratch") == []
 
 
 def keys(part: dict, prefix: str = "") -> list[str]:

@@ -40,7 +40,14 @@ def storing(root: Path) -> list[str]:
 def test_everything_is_planned_without_a_cluster(project: Project) -> None:
     planned = project.snakemake("all", "--dry-run", *storing(project.root), "--config", "tool=ncu,nsys,torch").stdout
     counts = {rule: int(count) for rule, count in re.findall(r"^(\w+) +(\d+)$", planned, re.MULTILINE)}
-    collecting = {"time_training": 1, "time_inference": 1, "profile_ncu": 2, "profile_nsys": 2, "profile_torch": 2}
+    collecting = {
+        "train_weights": 1,
+        "time_training": 1,
+        "time_inference": 1,
+        "profile_ncu": 2,
+        "profile_nsys": 2,
+        "profile_torch": 2,
+    }
     assert collecting.items() <= counts.items()
     assert {"export_ncu": 2, "export_nsys": 2, "tabulate": 1, "write_report": 1}.items() <= counts.items()
     # A rule that snakemake takes for local would run where it was called, without a GPU.
@@ -57,11 +64,14 @@ def test_everything_is_made_in_pods_that_share_no_files(project: Project, tmp_pa
         run = project.snakemake("all", *mine, ok=False)
         assert run.returncode == 0, run.stdout + run.stderr + pods.logs()
         assert project.dry("all", *mine) == []
-    assert project.read("results/report.html") and project.read("results/lstm/inference.torch.csv")
+        assert project.read("results/report.html") and project.read("results/lstm/inference.torch.csv")
+        (project.root / "results/own.txt").touch()
+        project.snakemake("clean", *mine)
+    assert [path.name for path in (project.root / "results").rglob("*")] == ["own.txt"]
     containers = [spec["containers"][0] for spec in pods.specs]
     with_gpu = [one for one in containers if "nvidia.com/gpu" in one["resources"]["requests"]]
-    # Four cells are collected on a GPU; their exports go together, as do tables, figures and report.
-    assert len(with_gpu) == 4 and len(containers) - len(with_gpu) <= 3
+    # Four cells are collected, and weights trained, on a GPU; exports go together, as do tables, figures and report.
+    assert len(with_gpu) == 5 and len(containers) - len(with_gpu) <= 3
     for one in with_gpu:
         # Without a limit Kubernetes gives no GPU.
         assert {"cpu": "4000m", "memory": "16000M", "nvidia.com/gpu": "1"}.items() <= one["resources"]["limits"].items()

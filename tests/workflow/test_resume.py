@@ -35,6 +35,9 @@ def test_a_run_that_was_cut_off_goes_on(fresh: Project, number: signal.Signals) 
     assert not (fresh.root / SECOND).exists()
     if number == signal.SIGKILL:
         fresh.snakemake("--unlock")
+    # What the run was making is on record.
+    made_by_now = (fresh.root / ".snakemake/profzoo/made.txt").read_text().splitlines()
+    assert {FIRST, SECOND, "results/logs/lstm/inference.time.log"} <= set(made_by_now)
     assert {job.rule for job in fresh.dry(FIRST, SECOND)} == {"time_inference"}
     fresh.snakemake(FIRST, SECOND)
     assert (fresh.root / SECOND).exists() and (fresh.root / FIRST).stat().st_mtime_ns == made

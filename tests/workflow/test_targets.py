@@ -77,6 +77,29 @@ def test_clean_removes_exactly_what_was_made(built: Project) -> None:
     assert left == own | {"lstm", "tables", "figures"}
 
 
+def test_clean_knows_what_other_command_lines_made_and_no_more(built: Project) -> None:
+    own = {"mystuff/run1.nsys/precious.csv", "archive/2024.old.ncu-ranks/notes.txt", "peaks/mygpu.csv"}
+    own |= {"unet/train.nsys.csv", "logs/old/train.time.log"}
+    for path in own:
+        (built.root / "results" / path).parent.mkdir(parents=True, exist_ok=True)
+        built.write(f"results/{path}", "the user's own")
+    built.write("mine.py", example())
+    built.snakemake(
+        "results/mine@odd/train.time.csv", "--config", "models={mine: {module: mine}}", "variants={odd: {batch: 3}}"
+    )
+    # A job that fails leaves its log.
+    built.write("mine.py", example().replace("nn.ReLU()", "nn.Nothing()"))
+    failing = ["results/mine/train.time.csv", "--config", "models={mine: {module: mine}}"]
+    built.snakemake(*failing, ok=False)
+    assert {"logs/mine/train.time.log", "benchmarks/mine@odd/train.time.tsv"} <= {
+        str(path.relative_to(built.root / "results")) for path in (built.root / "results").rglob("*")
+    }
+    run = built.snakemake("clean")
+    assert f"left {len(own)} that the workflow did not make" in run.stdout + run.stderr
+    left = {path for path in (built.root / "results").rglob("*") if path.is_file()}
+    assert {str(path.relative_to(built.root / "results")) for path in left} == own
+
+
 def test_clean_leaves_no_folder_and_no_source(built: Project) -> None:
     sources = built.files("workflow") | built.files("models")
     built.snakemake("clean")

@@ -7,13 +7,11 @@ import sys
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
-from snakemake.io import regex_from_filepattern
 
 sys.path.insert(0, workflow.basedir)
 
 from models.harness import registry, settings
 from models.harness.spread import processes
-from workflow.scripts import clean
 from workflow.scripts.lib import config as configuration
 from workflow.scripts.lib import data_files, imports, ncu, nsys, paths
 from workflow.scripts.lib.schema import ConfigError
@@ -213,7 +211,7 @@ def settled(wildcards):
 def ncu_job(wildcards):
     """All that a section set is collected by, as one JSON text."""
     job = {"job": json.loads(job_text("ncu")(wildcards)), "options": ncu_options(wildcards)}
-    return json.dumps(job | {"planned": planned_options(wildcards)}, sort_keys=True, indent=1)
+    return json.dumps(job | {"planned": planned_options(wildcards)}, sort_keys=True)
 
 
 def plan_words(wildcards, input):
@@ -330,11 +328,11 @@ def exports():
     ]
 
 
-def made():
-    """The files there are that a rule of this workflow makes, by the patterns of its outputs, logs and benchmarks."""
-    patterns = [str(file) for rule in workflow.rules for file in (*rule.output, *rule.log, rule.benchmark) if file]
-    in_folders = ("nsys/{report}.csv", "nsys-ranks/{rank}", "{set}.ncu-ranks/{rank}")
-    patterns += [f"{RESULTS}/{{model}}/{{phase}}.{files}" for files in in_folders]
-    matchers = [re.compile(regex_from_filepattern(pattern)) for pattern in dict.fromkeys(patterns)]
-    found = (str(path) for path in Path(RESULTS).rglob("*") if path.is_file())
-    return sorted(path for path in found if any(matcher.fullmatch(path) for matcher in matchers))
+def making(jobs):
+    """The files that these jobs make: outputs, logs, benchmarks, and what nsys leaves until that has its place."""
+    for job in jobs:
+        beside = (getattr(job.params, name, None) for name in ("exported", "raw"))
+        for file in (*job.output, *job.log, job.benchmark, *beside):
+            if file:
+                stored = getattr(file, "is_storage", False)
+                yield os.path.relpath(file.storage_object.query if stored else file)

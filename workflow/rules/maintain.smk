@@ -1,4 +1,10 @@
-# Needs: nothing. Says what this machine can profile; removes what the workflow made.
+# Needs: nothing. Says what this machine can profile; keeps a record of what the workflow makes, and removes that.
+from workflow.scripts import clean
+
+
+onstart:
+    # Before the first job, so that a run that is killed has said what it was making.
+    clean.note(making(workflow.dag.needrun_jobs()))
 
 
 rule doctor:
@@ -12,10 +18,12 @@ rule doctor:
 
 
 rule clean:
-    """Remove what the workflow made, and nothing else."""
+    """Remove what the workflow made from this folder, by its record of that, and nothing else."""
     log:
         ".snakemake/log/clean.log",
+    # The record is where snakemake was called.
+    localrule: True
     run:
-        said = clean.main(made(), RESULTS)
+        said = clean.main(RESULTS)
         print(said)
         Path(log[0]).write_text(f"{said}\n")
