@@ -38,7 +38,7 @@ from tests.workflow.project import CHECKOUT, STANDINS, Project, copy, heed_inter
 
 VARIANTS = ("", "@bf16", "@compile", "@fp16", "@tf32", "@channels_last", "@deterministic")
 SETS = ("roofline", "survey", "memory", "compute", "stalls")
-COLLECTING = re.compile(r"^(?:time|profile)_\w+ +(\d+)", re.MULTILINE)
+COLLECTING = re.compile(r"^(?:train|time|profile)_\w+ +(\d+)", re.MULTILINE)
 # Longer than this, something is wrong.
 LIMIT_S = 3600
 CONFIG = """\

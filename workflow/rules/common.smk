@@ -97,8 +97,13 @@ def job_text(tool, phase=None):
 
 def trained(wildcards):
     """The settings of the training whose weights inference loads: on one GPU, and no longer than it has to be."""
-    shortest = config | {"time": config["time"] | {"window": 1}}
-    return checked(settings.resolve, wildcards.model, "train", "time", shortest) | {"gpus": 1, "nodes": 1}
+    one = {"gpus": 1, "nodes": 1}
+    alone = {
+        part: {name: {key: changes[key] for key in changes if key not in one} for name, changes in config[part].items()}
+        for part in ("settings", "variants")
+    }
+    shortest = config | alone | one | {"time": config["time"] | {"window": 1}}
+    return checked(settings.resolve, wildcards.model, "train", "time", shortest)
 
 
 def on_gpus(phase=None):
