@@ -274,6 +274,15 @@ def test_advice_that_removes_launches_frees_the_cpu_of_them() -> None:
     assert short["gain"] == pytest.approx(1 / (1 - 0.8 * 0.4 - 0.2 * 0.2))
 
 
+def test_launches_that_are_removed_gain_no_idleness_that_is_in_doubt() -> None:
+    rows = kernel_rows(**{"class": ["elementwise"]}, total_ns=[1.0], mean_ns=[2000.0], launches=[1000.0])
+    step = made({"idle_host": 0.8}, stretch=2.1)
+    table = verdicts.table(step, rows, None, {}, {}, {}, RULES)
+    found = table[table["level"] == "cell"]
+    assert found["verdict"].tolist() == [verdicts.UNDECIDED, "latency-bound (short kernels)"]
+    assert found["gain"].iloc[1] == pytest.approx(1 / 0.8)
+
+
 def test_kernels_of_little_time_are_not_judged_one_by_one() -> None:
     rows = kernel_rows(total_ns=[1.0, 99.0], grid_x=[4, 1000], function=["short", "long"])
     table = verdicts.table(made({}), rows, None, {}, {}, {}, RULES)

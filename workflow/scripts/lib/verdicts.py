@@ -100,6 +100,7 @@ class _Judged:
         """step: the cell's row of the table of steps; ran_with: its settings; given: rules, floors and traits."""
         self.step, self.ran_with, self.given = step, ran_with, given
         self.floors = given["floors"]
+        self.doubt = _doubt(step, self.floors)
         table = step_shares.shares(step.to_frame().T.infer_objects())
         self.shares = {**table.iloc[0], verdict_rules.LAUNCHING: float(step_shares.launching(table).iloc[0])}
 
@@ -107,10 +108,9 @@ class _Judged:
         """Verdicts on what the GPU does besides kernels, and what it waits for."""
         evidence = f"steps.csv: process {self.step['process']:.0f}"
         idle = sum(share for name, share in self.shares.items() if name in step_shares.IDLE)
-        doubt = _doubt(self.step, self.floors)
         here = [rule for rule in self.given["rules"] if rule["of"] == "step"]
-        if doubt and idle >= min(rule["at_least"] for rule in here):
-            measured, why, advice = doubt
+        if self.doubt and idle >= min(rule["at_least"] for rule in here):
+            measured, why, advice = self.doubt
             yield {
                 "level": "cell", "verdict": UNDECIDED, **measured, "evidence": evidence, "gain": None,
                 "potential": amdahl(idle, 1),
@@ -119,7 +119,7 @@ class _Judged:
             }  # fmt: skip
         for rule in here:
             share = self.shares[rule["share"]]
-            told = not doubt or rule["share"] in step_shares.WORK
+            told = not self.doubt or rule["share"] in step_shares.WORK
             if told and share >= rule["at_least"]:
                 yield self._row(rule, share, None, "cell", evidence)
 
@@ -177,8 +177,9 @@ class _Judged:
         removed = 0.0
         if rule["launches"] == "removed":
             removed = cured * min(traits[f"{rule['share']}_launches"].sum() / max(self.step["launches"], 1), 1.0)
-            # The GPU no longer waits for them either.
-            row["gain"] = amdahl(share * cured + self.shares[verdict_rules.LAUNCHING] * removed, 1)
+            # The GPU no longer waits for them either, as far as that is told.
+            waits = 0.0 if self.doubt else self.shares[verdict_rules.LAUNCHING]
+            row["gain"] = amdahl(share * cured + waits * removed, 1)
         limit = host_limit(self.step, self.floors["stretch"], removed)
         if limit < row["gain"]:
             row |= {"gain": limit, "limit": limit, "next_step": LAUNCH_LESS + row["next_step"]}
