@@ -18,7 +18,7 @@ def draw(steps: pd.DataFrame) -> Figure:
     shares = shares.rename(columns=lambda name: name.replace("idle_", "idle: "))
     figure, axis = plt.subplots(figsize=(10, plots.height(len(shares))))
     plots.stacked(axis, shares, plots.STEP_COLOURS, [text.duration(ns) for ns in cells["step_ns"]])
-    axis.set_xlabel("Wall time of a step without profiler; idle time by what the GPU waits for, as nsys saw it (%)")
+    axis.set_xlabel("Step without profiler; idle time by what the GPU waits for, as nsys saw it (%)")
     return figure
 
 

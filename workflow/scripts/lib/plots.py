@@ -110,7 +110,7 @@ def stacked(axis: Axes, shares: pd.DataFrame, colours: Mapping[str, str], totals
     rows(axis, len(order))
     axis.grid(visible=False, axis="y")
     handles, labels = axis.get_legend_handles_labels()
-    columns = min(len(labels), 7)
+    columns = len(labels) if len(labels) <= 7 else -(-len(labels) // 2)
     axis.legend(handles, labels, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=columns, frameon=False,
                 handlelength=1, columnspacing=1.2)  # fmt: skip
 
