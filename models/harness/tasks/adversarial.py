@@ -24,8 +24,8 @@ class Features(nn.Module):
         "conv1_1": 0, "conv2_1": 5, "conv3_1": 10, "conv4_1": 19, "conv5_1": 28, "conv5_4": 34,
     }  # fmt: skip
 
-    def __init__(self, *names: str, scale: images.Scale = images.AS_IT_IS) -> None:
-        """names: convolutions, in order of depth; scale: what images are scaled by first."""
+    def __init__(self, *names: str, scale: images.Scale | None = None) -> None:
+        """names: convolutions, in order of depth; scale: what images in [0, 1] are scaled by first, if by anything."""
         super().__init__()
         from torchvision.models import vgg19
 
@@ -34,14 +34,16 @@ class Features(nn.Module):
         starts = [0, *ends]
         self.parts = nn.ModuleList(layers[start:end] for start, end in zip(starts, ends, strict=False))
         weights.he(self)
+        self.scaled = scale is not None
         # Kept here, where they are on the device already.
-        for name, part in zip(("mean", "deviation"), scale, strict=True):
+        for name, part in zip(("mean", "deviation"), scale or (), strict=False):
             self.register_buffer(name, torch.tensor(part)[:, None, None])
         self.requires_grad_(False)
 
     def forward(self, image: Tensor) -> list[Tensor]:
         """Each map of (batch, 3, height, width)."""
-        image = (image - self.mean) / self.deviation
+        if self.scaled:
+            image = (image - self.mean) / self.deviation
         maps = []
         for part in self.parts:
             image = part(image)

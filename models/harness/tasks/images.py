@@ -13,8 +13,6 @@ Scale = tuple[tuple[float, ...], tuple[float, ...]]
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 # From [0, 1] to [-1, 1].
 SYMMETRIC = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
-# What leaves an image as it is.
-AS_IT_IS = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 # Pixels from one free choice of colour to the next in a random image.
 GRAIN = 8
 
