@@ -62,7 +62,7 @@ def test_a_rule_that_would_never_hold_is_refused(spoil: Callable, said: str) -> 
 
 def test_settings_that_follow_advice_are_settings_of_a_cell() -> None:
     tried = [one["settings"].split() for each in RULES["rules"] for one in each["advice"] if "settings" in one]
-    assert len(tried) == 4
+    assert len(tried) == 5
     untouched = run.resolve("vgg16", "train", "time", [])
     for words in tried:
         assert run.resolve("vgg16", "train", "time", words) != untouched
@@ -79,5 +79,5 @@ def test_every_advice_is_some_cells() -> None:
                 for other in each["advice"][:-1]:
                     cell |= verdict_rules._settings(other.get("settings", ""))
                     cell |= {"compile": True} if "compile" in other.get("when", {}) else {}
-            found = verdict_rules.advice(each, {"cpu_data_ns": 1e9} | step, cell)
+            found = verdict_rules.advice(each, {"cpu_data_ns": 1e9, "cpu_transfer_ns": 1e9} | step, cell)
             assert found["next"] == one["next"]

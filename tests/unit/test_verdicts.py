@@ -346,6 +346,8 @@ def test_workers_are_advised_where_they_hand_batches_over_faster(
         ({}, "tensor", {"precision": "bf16"}, None, "as fast as the GPU goes"),
         ({"idle_input": 0.5}, "", {"workers": 0}, "workers=4 pin_memory=true", "workers: 2"),
         ({"idle_input": 0.5}, "", {"workers": 4, "pin_memory": True}, None, "more worker processes"),
+        ({"transfer": 0.5}, "", {"pin_memory": False}, "pin_memory=true", "from pinned memory"),
+        ({"transfer": 0.5}, "", {"pin_memory": True}, None, "move less between host and GPU"),
         ({"idle_host": 0.5}, "", {"compile": False}, None, "or try compile: true"),
         ({"idle_host": 0.5}, "", {"compile": True}, None, "without compile"),
     ],
@@ -353,7 +355,7 @@ def test_workers_are_advised_where_they_hand_batches_over_faster(
 def test_a_cell_is_not_advised_what_it_does(
     share: dict[str, float], bound: str, ran_with: dict, settings: str | None, says: str
 ) -> None:
-    step = made(share).assign(cpu_data_ns=5e6)
+    step = made(share).assign(cpu_data_ns=5e6, cpu_transfer_ns=5e6)
     rows, roofs = kernel_rows(total_ns=[100.0]), held([0.8 if bound else float("nan")], [bound])
     found = verdicts.table(step, rows, roofs, ROOFS, {}, {("m", "train"): ran_with}, RULES).iloc[0]
     assert found["settings"] == settings and says in found["next_step"]
