@@ -47,8 +47,14 @@ sys.exit(code)
 def started(folder: Path, kind: str, stay: float) -> tuple[subprocess.Popen[bytes], int, int]:
     """The process that collects, and the ids of what its command is made of."""
     words = [sys.executable, "-c", COLLECTING, str(folder), STUBBORN, str(folder), kind, str(stay)]
-    process = subprocess.Popen(words, cwd=PROJECT)
+    process = subprocess.Popen(words, cwd=PROJECT, preexec_fn=heed_signals)
     return process, written(folder / "child"), written(folder / "grandchild")
+
+
+def heed_signals() -> None:
+    """Signals do what they do by default, also where whatever started the tests ignores them, as nohup does."""
+    for number in processes.HEEDED:
+        signal.signal(number, signal.SIG_DFL)
 
 
 def written(path: Path) -> int:

@@ -82,8 +82,8 @@ def test_everything_is_made_and_a_second_run_does_nothing(site: Site) -> None:
     asked = site.slurm.ask("squeue", "-h", "-t", "all", "-O", "jobid:10,tres-per-job:30,mintmpdisk:6").splitlines()
     mine = [line.split() for line in asked if line.split()[0] not in before]
     with_gpu = [words for words in mine if "gpu:1" in words[1]]
-    # Four cells are collected on a GPU; their exports go together, as do tables, figures and report.
-    assert len(with_gpu) == 4 and len(mine) - len(with_gpu) <= 3, asked
+    # Four cells are collected on a GPU, and weights trained; exports go together, as do tables, figures and report.
+    assert len(with_gpu) == 5 and len(mine) - len(with_gpu) <= 3, asked
     # Whose temporary folder that is, is decided on the node.
     assert "tmpdir=<TBD>" in output
     assert site.dry("all") == []
