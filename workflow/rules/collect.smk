@@ -20,9 +20,7 @@ rule train_weights:
         gpu=1,
     params:
         cell=lambda wildcards: settings.words(trained(wildcards)),
-        job=lambda wildcards: json.dumps(
-            {"tool": "train", "cell": trained(wildcards), "environment": config["environment"]}, sort_keys=True
-        ),
+        job=lambda wildcards: described("train", trained(wildcards)),
     shell:
         "python -m workflow.scripts.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
         " --expect {output.weights:q} --"

@@ -78,21 +78,16 @@ def cell_words(tool, phase=None):
     return lambda wildcards: settings.words(resolved(wildcards, tool, phase))
 
 
+def described(tool, cell, **more):
+    """All that a collecting job goes by, as one JSON text with sorted keys."""
+    job = {"tool": tool, "cell": cell, "environment": config["environment"], **checked(data_files.summary, cell)}
+    return json.dumps(job | more, sort_keys=True)
+
+
 def job_text(tool, phase=None):
-    """A params function: all that a collecting job goes by, as one JSON text with sorted keys."""
+    """A params function: that text of the cell under a tool."""
     more = {"capture": config["nsys"]["capture"]} if tool == "nsys" else {}
-
-    def text(wildcards):
-        job = {
-            "tool": tool,
-            "cell": resolved(wildcards, tool, phase),
-            "environment": config["environment"],
-            **checked(data_files.summary, resolved(wildcards, tool, phase)),
-            **more,
-        }
-        return json.dumps(job, sort_keys=True)
-
-    return text
+    return lambda wildcards: described(tool, resolved(wildcards, tool, phase), **more)
 
 
 def trained(wildcards):
