@@ -9,6 +9,7 @@ import pytest
 from tests.conftest import DATA
 from workflow.scripts.lib import kernel_traits, ncu_advice, step_shares, verdict_rules, verdicts
 from workflow.scripts.lib.coverage import KEYS
+from workflow.scripts.lib.files import DataError
 
 RULES = verdict_rules.load()
 STEPS = pd.read_csv(DATA / "zoo/steps.csv")
@@ -316,6 +317,19 @@ def test_advice_of_ncu_counts_by_what_it_is_worth_to_the_step(recording: Callabl
         if "global" in first["metric"]:
             assert first["gain"] == pytest.approx(1 / (1 - 0.9 * first["value"] / 100))
         assert found.loc[found["metric"].str.contains("local"), "gain"].isna().all()
+
+
+@pytest.mark.parametrize(("printed", "value"), [("1,234.5", 1234.5), ("12.5", 12.5)])
+def test_speed_ups_of_ncu_are_read_whatever_their_size(printed: str, value: float) -> None:
+    launches = pd.DataFrame({"id": [0]}).assign(**dict.fromkeys(KEYS, 1))
+    details = pd.DataFrame({"ID": [0, 0], "Kernel Name": "f()", "Rule Type": "OPT", "Rule Name": "R", "Section Name": "S",
+                            "Rule Description": "do", "Estimated Speedup Type": "local",
+                            "Estimated Speedup": [printed, None]})  # fmt: skip
+    rows = kernel_rows(total_ns=[100.0]).assign(**dict.fromkeys(KEYS, 1))
+    (found,) = ncu_advice.of_step(details, launches, rows, 0.5)
+    assert (found["value"], found["share"], found["gain"]) == (value, 0.5, None)
+    with pytest.raises(DataError, match="holds '12,5'"):
+        ncu_advice.of_step(details.assign(**{"Estimated Speedup": ["12,5", None]}), launches, rows, 0.5)
 
 
 def test_without_a_trace_there_is_nothing_to_judge() -> None:

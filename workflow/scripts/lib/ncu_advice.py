@@ -4,12 +4,15 @@ from typing import Any
 
 import pandas as pd
 
+from workflow.scripts.lib import ncu_values
 from workflow.scripts.lib.coverage import KEYS
+from workflow.scripts.lib.files import DataError
 from workflow.scripts.lib.kernel_classes import classify
 from workflow.scripts.lib.ncu_tables import function_name
 
 # So many rows a cell.
 MOST = 5
+SPEEDUP = "Estimated Speedup"
 NCU = "ncu"
 # ncu's word for a speed-up of the whole launch; a `local` one is of the unit that the rule looks at.
 WHOLE = "global"
@@ -25,10 +28,13 @@ def of_step(details: pd.DataFrame, launches: pd.DataFrame, kernels: pd.DataFrame
     ncu estimates how much faster one launch would get, by which a launch of 1 µs may lead. What counts is the time that
     all launches of its configuration take: `share` of the step, and `gain` of the whole step where the estimate is of
     the whole launch. Both are empty for launches whose configuration the kernel table lacks.
+
+    Raises:
+        DataError: a speed-up is no number.
     """
-    if "Estimated Speedup" not in details:
+    if SPEEDUP not in details:
         return []
-    percent = pd.to_numeric(details["Estimated Speedup"], errors="coerce")
+    percent = _percent(details[SPEEDUP])
     said = details[details["Rule Type"].eq("OPT") & percent.gt(0)].assign(percent=percent)
     times = kernels.groupby(KEYS)["total_ns"].sum() / kernels["total_ns"].sum() * share
     known = launches.drop_duplicates("id").set_index("id")
@@ -48,3 +54,14 @@ def of_step(details: pd.DataFrame, launches: pd.DataFrame, kernels: pd.DataFrame
         }
         for _, row in said.drop_duplicates(["function", "Rule Name"]).head(MOST).iterrows()
     ]  # fmt: skip
+
+
+def _percent(column: pd.Series) -> pd.Series:
+    """Estimates as numbers; those from 1,000 up are printed with separators."""
+    if pd.api.types.is_numeric_dtype(column):
+        return column
+    try:
+        text, _ = ncu_values.plain(SPEEDUP, column.fillna("").astype(str), "%")
+    except ncu_values.ValueFormatError as error:
+        raise DataError(f"ncu's details page: {SPEEDUP} {error}") from error
+    return pd.to_numeric(ncu_values.numbers(text))
