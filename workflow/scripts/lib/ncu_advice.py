@@ -9,6 +9,7 @@ from workflow.scripts.lib.coverage import KEYS
 from workflow.scripts.lib.files import DataError
 from workflow.scripts.lib.kernel_classes import classify
 from workflow.scripts.lib.ncu_tables import function_name
+from workflow.scripts.lib.step_shares import amdahl
 
 # So many rows a cell.
 MOST = 5
@@ -49,7 +50,7 @@ def of_step(details: pd.DataFrame, launches: pd.DataFrame, kernels: pd.DataFrame
             "level": "kernel", "class": classify(row["Kernel Name"]), "function": row["function"],
             "verdict": f"ncu: {row['Rule Name']}", "metric": f"estimated speed-up, {row['Estimated Speedup Type']}, %",
             "value": row["percent"], "share": row["share"], "evidence": f"ncu-details.csv: launch {row['ID']}",
-            "gain": 1 / (1 - min(row["saved"], 0.99)) if row["Estimated Speedup Type"] == WHOLE else None,
+            "gain": amdahl(min(row["saved"], 0.99), 1) if row["Estimated Speedup Type"] == WHOLE else None,
             "next_step": row["Rule Description"], "by": NCU, "source": f"ncu, section {row['Section Name']}",
         }
         for _, row in said.drop_duplicates(["function", "Rule Name"]).head(MOST).iterrows()

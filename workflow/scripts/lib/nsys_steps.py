@@ -113,7 +113,8 @@ def _row(process: int, ranges: pd.DataFrame, activity: pd.DataFrame, calls: pd.D
         "launch": spans(calls[calls["launches"]]),
         "host": window,
     }
-    causes = _causes(idle, covers, unqueued, _waited(calls, activity, took))
+    for_results, at_all = _waited(calls, activity, took)
+    causes = _causes(idle, covers, unqueued, for_results)
     totals = {
         "wall_ns": intervals.total(window),
         "busy_ns": intervals.total(busy),
@@ -127,7 +128,7 @@ def _row(process: int, ranges: pd.DataFrame, activity: pd.DataFrame, calls: pd.D
         "launches": len(kernels),
         **{f"cpu_{part}_ns": intervals.total(spans(in_window[in_window["name"] == part])) for part in PARTS},
     }
-    totals["host_ns"] = intervals.total(took) - _waited(calls, activity, took, queue=True)
+    totals["host_ns"] = intervals.total(took) - at_all
     per_step = {name: value / count for name, value in totals.items()}
     return {"process": process >> 24 & 0xFFFFFF, "steps": count, **per_step, **_queue(kernels)}
 
@@ -167,17 +168,20 @@ def _unqueued(idle: np.ndarray, activity: pd.DataFrame) -> np.ndarray:
     return idle[earliest[following] >= idle[:, 0]]
 
 
-def _waited(calls: pd.DataFrame, activity: pd.DataFrame, window: np.ndarray, queue: bool = False) -> int:
-    """Ns of the window in which the CPU waited in a CUDA call for a busy GPU; queue: also for room in its queue."""
+def _waited(calls: pd.DataFrame, activity: pd.DataFrame, window: np.ndarray) -> tuple[int, int]:
+    """Ns of the window in which the CPU waited in a CUDA call for a busy GPU: for its results, and for room as well."""
     # A copy from or to pageable memory may return only when it is done, and all that was queued before it.
     done = calls["correlation"].map(activity.groupby("correlation")["end"].max())
-    waits = calls["waits"] | (calls["copies"] & done.le(calls["end"]))
-    if queue:
-        waits |= calls["launches"] & (calls["end"] - calls["start"] > WAITS_NS)
-    waiting, busy = (
-        intervals.union(frame[["start", "end"]].to_numpy(dtype=np.int64)) for frame in (calls[waits], activity)
-    )
-    return intervals.total(intervals.intersect(intervals.intersect(waiting, busy), window))
+    for_results = calls["waits"] | (calls["copies"] & done.le(calls["end"]))
+    for_room = calls["launches"] & (calls["end"] - calls["start"] > WAITS_NS)
+    busy = intervals.intersect(intervals.union(activity[["start", "end"]].to_numpy(dtype=np.int64)), window)
+
+    def waiting(chosen: pd.Series) -> int:
+        return intervals.total(
+            intervals.intersect(intervals.union(calls.loc[chosen, ["start", "end"]].to_numpy(dtype=np.int64)), busy)
+        )
+
+    return waiting(for_results), waiting(for_results | for_room)
 
 
 def _queue(kernels: pd.DataFrame) -> dict[str, float]:

@@ -42,3 +42,12 @@ def shares(steps: pd.DataFrame) -> pd.DataFrame:
 def launching(shares: pd.DataFrame) -> pd.Series:
     """The share of the step in which the GPU waits for launches: what fewer or larger launches, or a graph, cure."""
     return shares[[f"idle_{cause}" for cause in FEEDING]].sum(axis=1)
+
+
+def amdahl(share: float, cured: float) -> float:
+    """How many times as fast the whole gets, when the cured part of a share of its time goes (Amdahl 1967).
+
+    >>> amdahl(0.5, 1)
+    2.0
+    """
+    return 1 / max(1 - share * cured, 1e-9)

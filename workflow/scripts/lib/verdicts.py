@@ -66,15 +66,6 @@ def table(
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def amdahl(share: float, cured: float) -> float:
-    """How many times as fast the whole gets, when the cured part of a share of its time goes (Amdahl 1967).
-
-    >>> amdahl(0.5, 1)
-    2.0
-    """
-    return 1 / max(1 - share * cured, 1e-9)
-
-
 def host_limit(step: Mapping[str, Any], most: float, removed: float = 0.0) -> float:
     """How many times as fast a step gets by shorter kernels, before it waits for the CPU all the time; at least 1.
 
@@ -113,7 +104,7 @@ class _Judged:
             measured, why, advice = self.doubt
             yield {
                 "level": "cell", "verdict": UNDECIDED, **measured, "evidence": evidence, "gain": None,
-                "potential": amdahl(idle, 1),
+                "potential": step_shares.amdahl(idle, 1),
                 "next_step": f"the GPU idles {idle:.0%} of the step, but {why}, so what it waits for is not told: "
                 f"{advice}",
             }  # fmt: skip
@@ -169,7 +160,7 @@ class _Judged:
         row = {
             "level": level, "verdict": rule["verdict"], "metric": f"share of the step: {rule['share']}",
             "value": share, "threshold": rule["at_least"], "share": share, "evidence": evidence, "cured": cured,
-            "gain": amdahl(share, cured or 0), "next_step": advice["next"], "settings": advice["settings"],
+            "gain": step_shares.amdahl(share, cured or 0), "next_step": advice["next"], "settings": advice["settings"],
             "source": rule["source"],
         }  # fmt: skip
         if traits is None or rule["launches"] == "changed":
@@ -179,7 +170,7 @@ class _Judged:
             removed = cured * min(traits[f"{rule['share']}_launches"].sum() / max(self.step["launches"], 1), 1.0)
             # The GPU no longer waits for them either, as far as that is told.
             waits = 0.0 if self.doubt else self.shares[verdict_rules.LAUNCHING]
-            row["gain"] = amdahl(share * cured + waits * removed, 1)
+            row["gain"] = step_shares.amdahl(share * cured + waits * removed, 1)
         limit = host_limit(self.step, self.floors["stretch"], removed)
         if limit < row["gain"]:
             row |= {"gain": limit, "limit": limit, "next_step": LAUNCH_LESS + row["next_step"]}
