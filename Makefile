@@ -28,7 +28,7 @@ lint: $(READY)  ## formatting, lint and types, as CI runs them
 	ruff check .
 	ruff format --check .
 	snakefmt --check Snakefile workflow/rules
-	mypy models workflow/scripts profiles
+	mypy models profzoo workflow/scripts profiles
 	snakemake --lint
 
 format: $(READY)
@@ -37,9 +37,9 @@ format: $(READY)
 	snakefmt Snakefile workflow/rules
 
 docs: $(READY)  ## config/README.md, docs/zoo.md and docs/sections.md from what they describe
-	python -m workflow.scripts.document_config workflow/schemas/config.schema.yaml config/README.md
-	python -m workflow.scripts.document_zoo docs/zoo.md
-	python -m workflow.scripts.document_sets docs/sections.md
+	python -m profzoo.document.config profzoo/config/schema.yaml config/README.md
+	python -m profzoo.document.zoo docs/zoo.md
+	python -m profzoo.document.sets docs/sections.md
 
 lock: $(READY)  ## requirements.lock from pyproject.toml
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra cluster --group dev \

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor, nn
 
-from models.harness.tasks import tokens
-from models.harness.tasks.tokens import cross_entropy as loss
+from profzoo.harness.tasks import tokens
+from profzoo.harness.tasks.tokens import cross_entropy as loss
 
 GROUPS = ("language", "transformer")
 SOURCE = "Devlin et al. 2018, arXiv:1810.04805, section 3; 110 M parameters as given there for the base size"

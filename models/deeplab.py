@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from torch import Tensor, nn
 from torchvision.models.segmentation import deeplabv3_resnet50
 
-from models.harness.tasks.segmentation import adapt, sample, with_auxiliary
+from profzoo.harness.tasks.segmentation import adapt, sample, with_auxiliary
 
 GROUPS = ("segmentation",)
 SOURCE = "Chen et al. 2017, arXiv:1706.05587, figure 5; parameters as torchvision lists them, auxiliary head included"

@@ -19,8 +19,8 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor, nn
 
-from models.harness.tasks import tokens
-from models.harness.tasks.tokens import cross_entropy as loss
+from profzoo.harness.tasks import tokens
+from profzoo.harness.tasks.tokens import cross_entropy as loss
 
 GROUPS = ("recurrent", "language")
 SOURCE = "Wu et al. 2016, arXiv:1609.08144, section 3 and figure 1; parameters derived in the file"

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from models.harness.tasks import tokens
-from models.harness.tasks.tokens import cross_entropy as loss
+from profzoo.harness.tasks import tokens
+from profzoo.harness.tasks.tokens import cross_entropy as loss
 
 GROUPS = ("language", "transformer")
 SOURCE = "Radford et al. 2019, Language Models are Unsupervised Multitask Learners, table 2; parameters of its release"

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d, cross_entropy, interpolate, relu
 
-from models.harness.tasks.segmentation import adapt, sample
+from profzoo.harness.tasks.segmentation import adapt, sample
 
 GROUPS = ("segmentation",)
 SOURCE = "Zhao et al. 2018, arXiv:1704.08545, figures 2 and 3; parameters derived in the file"

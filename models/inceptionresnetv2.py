@@ -5,8 +5,8 @@ from types import SimpleNamespace
 from timm.models.inception_resnet_v2 import InceptionResnetV2
 from torch import nn
 
-from models.harness.tasks.classification import symmetric_adapt as adapt
-from models.harness.tasks.classification import symmetric_sample as sample
+from profzoo.harness.tasks.classification import symmetric_adapt as adapt
+from profzoo.harness.tasks.classification import symmetric_sample as sample
 
 GROUPS = ("classification",)
 SOURCE = (

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 from torch import Tensor, nn
 from torchvision.models import inception_v3
 
-from models.harness.tasks.classification import symmetric_adapt as adapt
-from models.harness.tasks.classification import symmetric_sample as sample
+from profzoo.harness.tasks.classification import symmetric_adapt as adapt
+from profzoo.harness.tasks.classification import symmetric_sample as sample
 
 GROUPS = ("classification",)
 SOURCE = (

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 from timm.models.inception_v4 import InceptionV4
 from torch import nn
 
-from models.harness.tasks.classification import symmetric_adapt as adapt
-from models.harness.tasks.classification import symmetric_sample as sample
+from profzoo.harness.tasks.classification import symmetric_adapt as adapt
+from profzoo.harness.tasks.classification import symmetric_sample as sample
 
 GROUPS = ("classification",)
 SOURCE = "Szegedy et al. 2016, arXiv:1602.07261, figure 9; parameters as timm's results list them (42.68 M)"

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from torch import nn
 from torchvision.models import mobilenet_v2
 
-from models.harness.tasks.classification import adapt, sample
+from profzoo.harness.tasks.classification import adapt, sample
 
 GROUPS = ("classification",)
 SOURCE = "Sandler et al. 2018, arXiv:1801.04381, table 2; parameters as torchvision counts them for 1000 classes"

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.harness.tasks import images
+from profzoo.harness.tasks import images
 
 GROUPS = ("generation", "recurrent")
 SOURCE = "van den Oord et al. 2016, arXiv:1601.06759, sections 3.1 and 3.5, table 1; parameters derived in the file"

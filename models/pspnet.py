@@ -15,7 +15,7 @@ from torch.nn.functional import interpolate
 from torchvision.models import resnet50
 from torchvision.models._utils import IntermediateLayerGetter
 
-from models.harness.tasks.segmentation import adapt, sample, with_auxiliary
+from profzoo.harness.tasks.segmentation import adapt, sample, with_auxiliary
 
 GROUPS = ("segmentation",)
 SOURCE = "Zhao et al. 2017, arXiv:1612.01105, figure 3; parameters derived in the file"

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from timm.models.resnetv2 import resnetv2_50
 from torch import nn
 
-from models.harness.tasks.classification import adapt, sample
+from profzoo.harness.tasks.classification import adapt, sample
 
 GROUPS = ("classification",)
 SOURCE = "He et al. 2016, arXiv:1603.05027; parameters as Keras Applications lists ResNet50V2 for 1000 classes"

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate, l1_loss, leaky_relu, relu
 from torch.nn.utils.parametrizations import spectral_norm
 
-from models.harness.tasks import images, segmentation
-from models.harness.tasks.adversarial import Features, frozen
+from profzoo.harness.tasks import images, segmentation
+from profzoo.harness.tasks.adversarial import Features, frozen
 
 GROUPS = ("generation", "adversarial")
 SOURCE = "Park et al. 2019, arXiv:1903.07291, appendix A; parameters of the generator derived in the file"

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.harness.tasks import restoration
-from models.harness.tasks.restoration import loss
+from profzoo.harness.tasks import restoration
+from profzoo.harness.tasks.restoration import loss
 
 GROUPS = ("super-resolution",)
 SOURCE = "Dong et al. 2015, arXiv:1501.00092, section 4.3.2; parameters as given there"

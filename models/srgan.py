@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss
 
-from models.harness.tasks import images, restoration
-from models.harness.tasks.adversarial import Features, frozen
+from profzoo.harness.tasks import images, restoration
+from profzoo.harness.tasks.adversarial import Features, frozen
 
 GROUPS = ("super-resolution", "adversarial")
 SOURCE = "Ledig et al. 2017, arXiv:1609.04802, figure 4; parameters of the generator derived in the file"

@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor, nn
 
-from models.harness.tasks import weights
-from models.harness.tasks.segmentation import adapt, sample
+from profzoo.harness.tasks import weights
+from profzoo.harness.tasks.segmentation import adapt, sample
 
 GROUPS = ("segmentation",)
 SOURCE = "Ronneberger et al. 2015, arXiv:1505.04597, figure 1; parameters derived from it above"

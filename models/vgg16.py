@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torchvision.models import vgg16
 
-from models.harness.tasks.classification import adapt, sample
+from profzoo.harness.tasks.classification import adapt, sample
 
 GROUPS = ("classification",)
 SOURCE = "Simonyan and Zisserman 2014, arXiv:1409.1556, table 1 column D; parameters as torchvision counts them"

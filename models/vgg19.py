@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from torch import nn
 from torchvision.models import vgg19
 
-from models.harness.tasks.classification import adapt, sample
 from models.vgg16 import optimizer
+from profzoo.harness.tasks.classification import adapt, sample
 
 GROUPS = ("classification",)
 SOURCE = "Simonyan and Zisserman 2014, arXiv:1409.1556, table 1 column E; parameters as torchvision counts them"

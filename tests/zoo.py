@@ -5,9 +5,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from models.harness import data, interface, loop, settings, trees
-from models.harness.ranges import Ranges
-from workflow.scripts.lib import config
+from profzoo.cell import settings
+from profzoo.config import configuration as config
+from profzoo.harness import data, interface, loop, trees
+from profzoo.harness.ranges import Ranges
 
 CPU = torch.device("cpu")
 IMAGES = {"size": 64, "batch": 2, "classes": 10}

@@ -16,7 +16,7 @@ from pathlib import Path
 import pandas as pd
 from torch.utils.flop_counter import FlopCounterMode
 
-from models import run
+from profzoo import run
 
 
 def needed(model: str, phase: str) -> float:

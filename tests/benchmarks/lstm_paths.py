@@ -24,7 +24,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from models import lstm
-from models.harness import interface
+from profzoo.harness import interface
 from tests.stepwise import Stepwise
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

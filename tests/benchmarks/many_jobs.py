@@ -32,7 +32,7 @@ from pathlib import Path
 
 import psutil
 
-from models.harness import registry
+from profzoo.cell import registry
 from tests.workflow import loopback
 from tests.workflow.project import CHECKOUT, STANDINS, Project, copy, heed_interrupts
 
@@ -165,7 +165,7 @@ def site(folder: Path, cluster: loopback.Slurm, options: argparse.Namespace) -> 
     path = f"{cluster.folder / 'bin'}"
     project = Project(made.root, (Path(path), STANDINS), {"SLURM_CONF": cluster.environment["SLURM_CONF"]})
     project.variables |= {"PATH": f"{path}:{project.environment()['PATH']}:{loopback.SEARCH}"}
-    project.write("models/run.py", RUN)
+    project.write("profzoo/harness/run.py", RUN)
     (made.root / "recorded").symlink_to(CHECKOUT / "tests" / "data" / "torch")
     profile = project.read("profiles/slurm/config.yaml")
     # What a job asks for must not keep the one small node from running as many as it has pretended GPUs.

@@ -22,8 +22,9 @@ from typing import Any
 
 import yaml
 
-from models.harness import settings
-from workflow.scripts.lib import config, ncu
+from profzoo.cell import settings
+from profzoo.config import configuration as config
+from profzoo.tools.ncu import command as ncu
 
 PROFILED = re.compile(r'==PROF== Profiling "(?P<kernel>.*)" - \d+.*?(?P<passes>\d+) pass')
 COLUMNS = ("cell", "collected", "passes", "seconds_a_launch", "start_s", "wall_s", "launches", "report_mib")

@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.benchmarks.enlarge_nsys import enlarge
 
 EXPORT = (
-    "import sys; from workflow.scripts.lib import files, nsys_tables; "
+    "import sys; from profzoo import files; from profzoo.tools.nsys import tables as nsys_tables; "
     "files.write_csv(nsys_tables.summarise(sys.argv[1]), sys.argv[2])"
 )
 

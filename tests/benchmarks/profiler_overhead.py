@@ -13,8 +13,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from models.harness import settings
-from workflow.scripts.lib import config, ncu, nsys
+from profzoo.cell import settings
+from profzoo.config import configuration as config
+from profzoo.tools.ncu import command as ncu
+from profzoo.tools.nsys import command as nsys
 
 
 def commands(model: str, phase: str, folder: str) -> dict[str, tuple[list[str], list[str]]]:

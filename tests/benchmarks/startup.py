@@ -24,8 +24,12 @@ def lap(what):
     began = now
 import torch
 lap("import torch")
-from models import run
-from models.harness import clocks, data, interface, loop, ranges
+from profzoo import run
+from profzoo.harness import clocks
+from profzoo.harness import data
+from profzoo.harness import interface
+from profzoo.harness import loop
+from profzoo.harness import ranges
 lap("import the harness")
 cell = run.resolve(MODEL, PHASE, "time", ["window=1"])
 model = interface.load(cell["module"])

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from workflow.scripts.lib.coverage import KEYS
-from workflow.scripts.lib.files import read_json
-from workflow.scripts.lib.nsys_steps import CAUSES
+from profzoo.files import read_json
+from profzoo.tables.coverage import KEYS
+from profzoo.tools.nsys.steps import CAUSES
 
 HEADER = (
     "cell", "parameters", "batch", "step ms", "launches", "kernels", "configurations", "GPU busy", "idle, %: input / "

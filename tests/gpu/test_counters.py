@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 import torch
 
+from profzoo.tools.ncu import metrics
 from tests.gpu import products
-from workflow.scripts.lib import metrics
 
 pytestmark = [
     pytest.mark.gpu,

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from models import lstm
-from models.harness import loop
+from profzoo.harness import loop
 from tests.stepwise import Stepwise
 
 pytestmark = [

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from models import run
-from models.harness import registry, settings
+from profzoo import run
+from profzoo.cell import registry, settings
 
 pytestmark = [
     pytest.mark.gpu,

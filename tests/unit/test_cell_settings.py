@@ -4,10 +4,10 @@ import itertools
 
 import pytest
 
-from models import run
-from models.harness import registry, settings
-from workflow.scripts.lib import config
-from workflow.scripts.lib.schema import ConfigError
+from profzoo import run
+from profzoo.cell import registry, settings
+from profzoo.config import configuration as config
+from profzoo.errors import ConfigError
 
 TOOLS = ("ncu", "nsys", "torch", "time")
 VARIANTS = sorted(config.normalise({})["variants"])

@@ -3,9 +3,9 @@
 import pandas as pd
 import pytest
 
-from workflow.scripts.lib import cell_tables
-from workflow.scripts.lib.cell_tables import GPU_TIME
-from workflow.scripts.lib.ranks import across_cells
+from profzoo.tables import cell_tables
+from profzoo.tables.cell_tables import GPU_TIME
+from profzoo.tables.ranks import across_cells
 
 CELL = {"model": "unet", "phase": "train"}
 

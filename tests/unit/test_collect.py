@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from workflow.scripts import collect, doctor
-from workflow.scripts.lib import diagnose, paths
+from profzoo import doctor
+from profzoo.collect import __main__ as collect
+from profzoo.collect import diagnose, surroundings
+from profzoo.machine import paths
 
 JOB = json.dumps({"tool": "time", "cell": {"device": "cpu"}, "environment": ["KEPT"]})
 
@@ -45,14 +47,14 @@ def test_profiled_processes_see_what_they_need_and_no_more() -> None:
         "AWS_KEY": "a",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    assert collect.environment(given, ["KEPT"]) == {"PATH": "p", "CUDA_VISIBLE_DEVICES": "0", "KEPT": "k"}
+    assert surroundings.environment(given, ["KEPT"]) == {"PATH": "p", "CUDA_VISIBLE_DEVICES": "0", "KEPT": "k"}
 
 
 def test_ncu_leaves_home_alone(monkeypatch) -> None:
     monkeypatch.setenv(paths.NO_DEPLOYMENT, "")
     monkeypatch.delenv(paths.NO_DEPLOYMENT)
     paths.leave_home_alone()
-    assert collect.environment(os.environ, [])[paths.NO_DEPLOYMENT] == "1"
+    assert surroundings.environment(os.environ, [])[paths.NO_DEPLOYMENT] == "1"
 
 
 def test_temporary_files_lie_in_the_nodes_folder_under_a_name_of_the_jobs_own(tmp_path: Path, monkeypatch) -> None:
@@ -81,7 +83,7 @@ def test_a_good_run_leaves_a_sidecar(tmp_path: Path) -> None:
 
 def test_more_gpus_than_there_are_is_refused() -> None:
     with pytest.raises(collect.CollectError, match="gpus = 2, and 1 visible here"):
-        collect.own_gpus(2, ["GPU-a"])
+        surroundings.own_gpus(2, ["GPU-a"])
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from workflow.scripts import collect
-from workflow.scripts.lib import gpus, programs
+from profzoo.collect import __main__ as collect
+from profzoo.collect import surroundings
+from profzoo.machine import gpus, programs
 
 PROJECT = Path(__file__).parents[2]
 STANDINS = PROJECT / "tests/tools/standins"
@@ -40,7 +41,7 @@ def test_the_commands_facts_and_output_are_kept(tmp_path: Path, monkeypatch: pyt
 
 def test_environment_of_the_job_passes() -> None:
     given = {"SECRET_TOKEN": "s", "MY_FLAG": "m", "LC_ALL": "C", "PYTHONPATH": "p", "PATHOLOGY": "x", "NCCL_DEBUG": "i"}
-    assert collect.environment(given, ["MY_FLAG", "ABSENT"]) == {
+    assert surroundings.environment(given, ["MY_FLAG", "ABSENT"]) == {
         "MY_FLAG": "m", "LC_ALL": "C", "PYTHONPATH": "p", "NCCL_DEBUG": "i",
     }  # fmt: skip
 
@@ -121,7 +122,7 @@ def test_commit_is_that_of_the_checkout_and_empty_elsewhere(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "name", ["models/new.py", "workflow/scripts/new.py", "config/new.yaml", "Snakefile", "mine.py", "mine/new.py"]
+    "name", ["models/new.py", "profzoo/new.py", "config/new.yaml", "Snakefile", "mine.py", "mine/new.py"]
 )
 def test_code_that_git_does_not_know_is_a_change(tmp_path: Path, name: str) -> None:
     git = ["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@t"]
@@ -190,7 +191,7 @@ def alive(process: int) -> bool:
 def test_a_signal_ends_the_command_too(tmp_path: Path) -> None:
     code = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(f'{{os.getpid()}}.'); time.sleep(60)"
     arguments = words(tmp_path, sys.executable, "-c", code)
-    process = subprocess.Popen([sys.executable, "-m", "workflow.scripts.collect", *arguments], cwd=PROJECT)
+    process = subprocess.Popen([sys.executable, "-m", "profzoo.collect.__main__", *arguments], cwd=PROJECT)
     started, pid = time.monotonic(), tmp_path / "pid"
     while time.monotonic() < started + 30 and not (pid.exists() and pid.read_text().endswith(".")):
         time.sleep(0.05)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from models.harness import registry, settings
-from workflow.scripts.lib import config
-from workflow.scripts.lib.schema import ConfigError
+from profzoo.cell import registry, settings
+from profzoo.config import configuration as config
+from profzoo.errors import ConfigError
 
 
 @pytest.fixture

@@ -5,7 +5,9 @@ from collections.abc import Callable
 import pandas as pd
 import pytest
 
-from workflow.scripts.lib import coverage, ncu_tables, nsys_tables
+from profzoo.tables import coverage
+from profzoo.tools.ncu import tables as ncu_tables
+from profzoo.tools.nsys import tables as nsys_tables
 
 
 def rows(*launches: tuple, **columns: list) -> pd.DataFrame:

@@ -9,11 +9,12 @@ import torch
 from PIL import Image
 
 from models import mobilenetv2, spade
-from models.harness import data, interface, registry, settings, trees
-from models.harness.tasks import segmentation
+from profzoo.cell import registry, settings
+from profzoo.config import configuration as config
+from profzoo.errors import ConfigError
+from profzoo.harness import data, interface, trees
+from profzoo.harness.tasks import segmentation
 from tests import zoo
-from workflow.scripts.lib import config
-from workflow.scripts.lib.schema import ConfigError
 
 CONTIGUOUS, CHANNELS_LAST = torch.contiguous_format, torch.channels_last
 SHAPE = SimpleNamespace(size=8, classes=10)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from workflow.scripts.lib import data_files
-from workflow.scripts.lib.schema import ConfigError
+from profzoo.cell import data_files
+from profzoo.errors import ConfigError
 
 
 def cell(root: object, source: str = "folder", name: str | None = None) -> dict:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from models import run
-from models.harness import devices, peaks
-from workflow.scripts import collect
-from workflow.scripts.lib import gpu_slots
-from workflow.scripts.lib.schema import ConfigError
+from profzoo import run
+from profzoo.collect import __main__ as collect
+from profzoo.errors import ConfigError
+from profzoo.harness import devices, peaks
+from profzoo.machine import gpu_slots
 
 STANDINS = Path(__file__).parents[1] / "tools/standins"
 GPU = "GPU-00000000-0000-0000-0000-000000000000"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from workflow.scripts.lib import diagnose
+from profzoo.collect import diagnose
 
 LINES = [
     (

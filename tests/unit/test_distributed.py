@@ -1,4 +1,4 @@
-"""models.harness.distributed: training on several processes, for real with gloo on this CPU, and what is refused."""
+"""profzoo.harness.distributed: training on several processes, for real with gloo on this CPU, and what is refused."""
 
 import json
 import subprocess
@@ -9,11 +9,12 @@ import pandas as pd
 import pytest
 import torch
 
-from models import run
-from models.harness import distributed, interface, settings
-from workflow.scripts import launch
-from workflow.scripts.lib import config
-from workflow.scripts.lib.schema import ConfigError
+from profzoo import run
+from profzoo.cell import settings
+from profzoo.collect import launch
+from profzoo.config import configuration as config
+from profzoo.errors import ConfigError
+from profzoo.harness import distributed, interface
 
 PROJECT = Path(__file__).parents[2]
 WORDS = ["train", "device=cpu", "gpus=2", "warmup=1", "window=2"]

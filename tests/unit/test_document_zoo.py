@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from models.harness import registry
-from workflow.scripts import document_zoo
+from profzoo.cell import registry
+from profzoo.document import zoo as document_zoo
 
 BARE = """
 from torch import nn

@@ -14,18 +14,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from profzoo.errors import DataError
+from profzoo.files import read_json
+from profzoo.tables import cell_tables, kernel_table, tabulate
+from profzoo.tools.ncu import export as export_ncu
+from profzoo.tools.ncu import export_ranks as export_ncu_ranks
+from profzoo.tools.ncu import tables as ncu_tables
+from profzoo.tools.nsys import export as export_nsys
+from profzoo.tools.nsys import stats as export_nsys_stats
+from profzoo.tools.nsys import tables as nsys_tables
+from profzoo.tools.torch import export as export_torch
 from tests.conftest import DATA
-from workflow.scripts import (
-    export_ncu,
-    export_ncu_ranks,
-    export_nsys,
-    export_nsys_stats,
-    export_torch,
-    join_kernels,
-    tabulate,
-)
-from workflow.scripts.lib import cell_tables, ncu_tables, nsys_tables
-from workflow.scripts.lib.files import DataError, read_json
 
 NCU_PAGES = ("ncu/launch.raw.mangled.csv", "ncu/launch.raw.demangled.csv")
 
@@ -246,7 +245,7 @@ def test_what_a_whole_run_took_per_step_is_what_its_window_takes(
     per_step = []
     for exported, _, facts in (alone, more):
         joined = str(Path(exported).with_name("kernels.csv"))
-        join_kernels.main(exported, facts, [], joined)
+        kernel_table.main(exported, facts, [], joined)
         per_step.append(pd.read_csv(joined))
     # Half of a step's kernels begin when its range has ended: these are not lost on it.
     pd.testing.assert_frame_equal(*per_step, rtol=1e-9)
@@ -399,7 +398,7 @@ def test_tables_across_cells(tmp_path: Path, recording: Callable) -> None:
     inputs = {tool: [str(folder / f"train.{tool}.csv")] for tool in ("time", "nsys")}
     inputs |= {f"{tool}_sidecar": [str(folder / "s.json")] for tool in ("time", "nsys")}
     joined = str(folder / "train.kernels.csv")
-    join_kernels.main(inputs["nsys"][0], str(folder / "s.json"), [], joined)
+    kernel_table.main(inputs["nsys"][0], str(folder / "s.json"), [], joined)
     inputs["kernels"] = [joined]
     inputs["nsys_steps"] = [str(folder / "train.nsys-steps.csv")]
     outputs = {

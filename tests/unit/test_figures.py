@@ -8,28 +8,22 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from profzoo.figures import classes, launches, occupancy, plots, roofline, similarity, speed_of_light, steps
+from profzoo.tables import kernel_classes, tabulate_roofline
 from tests.conftest import DATA
-from workflow.scripts import (
-    figure_classes,
-    figure_launches,
-    figure_occupancy,
-    figure_roofline,
-    figure_similarity,
-    figure_speed_of_light,
-    figure_steps,
-    tabulate_roofline,
-)
-from workflow.scripts.lib import kernel_classes, plots
 
 PEAKS = {"dram": 4e12, "l2": 9e12, "fp32": 5e13, "tf32": 4e14, "bf16": 8e14}
 FIGURES = {
-    "roofline": (lambda table: figure_roofline.draw(table, PEAKS), "roofline"),
-    "speed of light": (figure_speed_of_light.draw, "counted"),
-    "occupancy": (figure_occupancy.draw, "counted"),
-    "classes": (figure_classes.draw, "kernels"),
-    "similarity": (figure_similarity.draw, "kernels"),
-    "steps": (figure_steps.draw, "steps"),
-    "launches": (figure_launches.draw, "steps"),
+    "roofline": (
+        lambda table: roofline.draw(table, pd.Series(PEAKS, name="rate").rename_axis("peak").reset_index()),
+        "roofline",
+    ),
+    "speed of light": (speed_of_light.draw, "counted"),
+    "occupancy": (occupancy.draw, "counted"),
+    "classes": (classes.draw, "kernels"),
+    "similarity": (similarity.draw, "kernels"),
+    "steps": (steps.draw, "steps"),
+    "launches": (launches.draw, "steps"),
 }
 
 
@@ -108,7 +102,7 @@ def test_a_figure_of_nothing_says_so(tables: dict[str, pd.DataFrame], name: str)
 
 
 def test_a_cpu_launches_no_kernels(tables: dict[str, pd.DataFrame]) -> None:
-    figure = figure_launches.draw(tables["steps"].assign(launches=0.0))
+    figure = launches.draw(tables["steps"].assign(launches=0.0))
     assert "No kernel" in figure.axes[0].texts[0].get_text()
 
 

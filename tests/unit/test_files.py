@@ -8,8 +8,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from workflow.scripts.lib import files, paths
-from workflow.scripts.lib.schema import ConfigError
+from profzoo import files
+from profzoo.errors import ConfigError
+from profzoo.machine import paths
 
 
 @pytest.mark.parametrize("kind", [files.DataError, ConfigError])

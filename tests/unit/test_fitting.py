@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from models import lstm, run
-from models.harness import fitting, settings
-from workflow.scripts.lib import config
-from workflow.scripts.lib.schema import ConfigError
+from models import lstm
+from profzoo import run
+from profzoo.cell import settings
+from profzoo.config import configuration as config
+from profzoo.errors import ConfigError
+from profzoo.harness import fitting
 
 CELL = {"model": "mine", "phase": "train", "batch": 20}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from workflow.scripts.lib import gpu_slots
+from profzoo.machine import gpu_slots
 
 PROJECT = Path(__file__).parents[2]
 FOUND = ["GPU-a", "GPU-b", "GPU-c"]
@@ -19,7 +19,7 @@ FOUND = ["GPU-a", "GPU-b", "GPU-c"]
 JOB = """
 import sys, time
 from pathlib import Path
-from workflow.scripts.lib import gpu_slots
+from profzoo.machine import gpu_slots
 folder, count, seconds, words = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), sys.argv[4].split(",")
 with gpu_slots.taken(count, words, lambda line: print(line, flush=True), folder) as mine:
     began = time.monotonic()

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from workflow.scripts import collect
-from workflow.scripts.lib import gpu_slots, gpus, programs
-from workflow.scripts.lib.schema import ConfigError
+from profzoo.collect import __main__ as collect
+from profzoo.errors import ConfigError
+from profzoo.machine import gpu_slots, gpus, programs
 
 PROJECT = Path(__file__).parents[2]
 

@@ -1,32 +1,43 @@
-"""lib/imports: the files that a script is made of are those that Python really imports for it."""
+"""imports: the files that a script is made of are those that Python really imports for it."""
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from workflow.scripts.lib import imports
+from profzoo import figures, imports
 
 SCRIPTS = imports.PROJECT / "workflow" / "scripts"
 SEEN = """
-import sys, {module}
-names = [name for name in sys.modules if name.partition(".")[0] in ("models", "workflow")]
+import sys
+{imported}
+names = [name for name in sys.modules if name.partition(".")[0] in ("models", "profzoo")]
 print(*{{sys.modules[name].__file__ for name in names}}, sep="\\n")
 """
 
 
-def loaded(module: str) -> set[Path]:
-    """The project's files that Python has imported once it has imported the module."""
-    command = [sys.executable, "-c", SEEN.format(module=module)]
+def loaded(path: Path) -> set[Path]:
+    """The project's files that Python has imported once it has run the import statements of a file."""
+    nodes = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    command = [sys.executable, "-c", SEEN.format(imported="\n".join(map(ast.unparse, nodes)))]
     return {Path(line) for line in subprocess.check_output(command, cwd=imports.PROJECT, text=True).splitlines()}
 
 
-@pytest.mark.parametrize(
-    "name", sorted(path.name for path in SCRIPTS.glob("*.py") if "snakemake" in path.read_text().split("\n\nif")[-1])
-)
-def test_a_script_is_made_of_what_python_imports_for_it(name: str) -> None:
-    assert loaded(f"workflow.scripts.{Path(name).stem}") == set(imports.of_script(name))
+@pytest.mark.parametrize("path", sorted(SCRIPTS.glob("*.py")), ids=lambda path: path.stem)
+def test_a_script_is_made_of_what_python_imports_for_it(path: Path) -> None:
+    made_of = imports.made_of(str(path.relative_to(imports.PROJECT)))
+    assert loaded(path) == {file for file in made_of if file.suffix == ".py"} - {path}
+
+
+def test_a_module_is_made_of_the_files_that_it_names() -> None:
+    assert imports.PROJECT / "profzoo/verdicts/rules.yaml" in imports.made_of("workflow/scripts/tabulate_verdicts.py")
+    assert imports.PROJECT / "profzoo/report/page.html.j2" in imports.made_of("workflow/scripts/write_report.py")
+
+
+def test_every_figure_is_a_module_that_draws() -> None:
+    assert all("def draw(" in figure.path.read_text() for figure in figures.known().values())
 
 
 def test_every_rule_with_a_script_names_what_it_is_made_of() -> None:
@@ -37,5 +48,5 @@ def test_every_rule_with_a_script_names_what_it_is_made_of() -> None:
     for rule in rules[1:]:
         if script := rule.partition('"../scripts/')[2].partition('"')[0]:
             scripted += 1
-            assert f'code("{script}")' in rule, rule.partition(":")[0]
-    assert scripted == len([path for path in SCRIPTS.glob("*.py") if 'if "snakemake" in' in path.read_text()])
+            assert f'code("workflow/scripts/{script}"' in rule, rule.partition(":")[0]
+    assert scripted == len(list(SCRIPTS.glob("*.py")))

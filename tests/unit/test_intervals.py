@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from workflow.scripts.lib import intervals
+from profzoo.tools.nsys import intervals
 
 EMPTY = np.empty((0, 2), dtype=np.int64)
 

@@ -4,8 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from workflow.scripts.lib import kernel_classes, ncu_tables, nsys_tables
-from workflow.scripts.lib.schema import ConfigError
+from profzoo.errors import ConfigError
+from profzoo.tables import kernel_classes
+from profzoo.tools.ncu import tables as ncu_tables
+from profzoo.tools.nsys import tables as nsys_tables
 
 ELEMENTWISE = (
     "void at::native::vectorized_elementwise_kernel<(int)4, {}, std::array<char *, (unsigned long)2>>(int, T2, T3)"

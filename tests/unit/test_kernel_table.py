@@ -6,8 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from workflow.scripts.lib import kernel_table, metrics, ncu_tables, nsys_tables
-from workflow.scripts.lib.coverage import KEYS
+from profzoo.tables import kernel_table
+from profzoo.tables.coverage import KEYS
+from profzoo.tools.ncu import metrics
+from profzoo.tools.ncu import tables as ncu_tables
+from profzoo.tools.nsys import tables as nsys_tables
 
 FADD, FMUL, FFMA = (f"smsp__sass_thread_inst_executed_op_f{name}_pred_on.sum" for name in ("add", "mul", "fma"))
 

@@ -8,9 +8,10 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from models import lstm
-from models.harness import interface, loop, registry, settings
+from profzoo.cell import registry, settings
+from profzoo.config import configuration as config
+from profzoo.harness import interface, loop
 from tests.stepwise import Stepwise
-from workflow.scripts.lib import config
 
 FUSED = {"aten::lstm", "aten::mkldnn_rnn_layer"}
 # Those of the workloads.

@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from models.harness import settings
-from models.harness.registry import find
-from workflow.scripts import clean, doctor, document_config
-from workflow.scripts.lib import config, programs, schema
+from profzoo import clean, doctor
+from profzoo.cell import settings
+from profzoo.cell.registry import find
+from profzoo.config import configuration as config
+from profzoo.config import schema
+from profzoo.document import config as document_config
+from profzoo.machine import programs
 
 STANDINS = Path(__file__).parents[1] / "tools/standins"
 

@@ -9,13 +9,15 @@ import pytest
 import torch
 from PIL import Image
 
-from models import dped, gnmt, inceptionv3, lstm, run
-from models.harness import data, interface, loop, registry, settings
-from models.harness.tasks import adversarial, images
+from models import dped, gnmt, inceptionv3, lstm
+from profzoo import run
+from profzoo.cell import registry, settings
+from profzoo.config import configuration as config
+from profzoo.errors import ConfigError
+from profzoo.harness import data, interface, loop
+from profzoo.harness.tasks import adversarial, images
 from tests import zoo
 from tests.stepwise import Stepwise
-from workflow.scripts.lib import config
-from workflow.scripts.lib.schema import ConfigError
 
 ZOO = sorted(registry.zoo())
 # What an answer may leave of the error that the best one without a look at the input has.

@@ -2,9 +2,11 @@
 
 import pytest
 
+from profzoo.config import configuration as config
+from profzoo.config import schema
+from profzoo.errors import ConfigError
+from profzoo.tools.ncu import command as ncu
 from tests.conftest import DATA
-from workflow.scripts.lib import config, ncu, schema
-from workflow.scripts.lib.schema import ConfigError
 
 # A value other than the default for each key, and the words it becomes.
 CHANGES = {

@@ -10,8 +10,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from workflow.scripts.lib import metrics, ncu, ncu_tables
-from workflow.scripts.lib.files import DataError, write_csv
+from profzoo.errors import DataError
+from profzoo.files import write_csv
+from profzoo.tools.ncu import command as ncu
+from profzoo.tools.ncu import metrics
+from profzoo.tools.ncu import tables as ncu_tables
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,10 @@
 
 import pytest
 
-from workflow.scripts.lib import config, nsys, schema
-from workflow.scripts.lib.schema import ConfigError
+from profzoo.config import configuration as config
+from profzoo.config import schema
+from profzoo.errors import ConfigError
+from profzoo.tools.nsys import command as nsys
 
 CHANGES = {
     "traces": ({"traces": ["nvtx", "cuda"]}, "--trace=nvtx,cuda"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from workflow.scripts.lib import nsys_steps
+from profzoo.tools.nsys import steps as nsys_steps
 
 NAMES = {1: "k", 2: "ncclDevKernel_AllReduce", 10: "cudaLaunchKernel_v7000", 11: "cudaDeviceSynchronize_v3020",
          12: "cudaMemcpyAsync_v3020", 13: "cudaGetDevice_v3020"}  # fmt: skip

@@ -8,9 +8,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from models.harness.windows import PARTS
-from workflow.scripts.lib import nsys_steps, nsys_tables, ranks
-from workflow.scripts.lib.files import DataError
+from profzoo.errors import DataError
+from profzoo.harness.windows import PARTS
+from profzoo.tools.nsys import ranks as nsys_ranks
+from profzoo.tools.nsys import steps as nsys_steps
+from profzoo.tools.nsys import tables as nsys_tables
 
 KERNEL = (
     "start, end, correlationId, globalPid, demangledName, shortName, mangledName, gridX, gridY, gridZ, "
@@ -123,8 +125,8 @@ def test_no_table_depends_on_the_order_of_rows(recording, tmp_path: Path) -> Non
         other = shuffled(exported, tmp_path / f"node.{seed - 1}.sqlite", seed)
         pd.testing.assert_frame_equal(nsys_tables.summarise(other), first, check_exact=True)
         pd.testing.assert_frame_equal(nsys_steps.where_time_goes(other), steps, check_exact=True)
-    processes = ranks.of_traces(tmp_path.glob("*.sqlite"), 2)
-    assert processes["rank"].tolist() == [0, 1] and processes[ranks.TIMES].nunique().eq(1).all()
+    processes = nsys_ranks.of_traces(tmp_path.glob("*.sqlite"), 2)
+    assert processes["rank"].tolist() == [0, 1] and processes[nsys_ranks.TIMES].nunique().eq(1).all()
 
 
 def shuffled(source: Path, target: Path, seed: int) -> Path:

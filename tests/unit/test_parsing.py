@@ -11,9 +11,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from profzoo.errors import DataError
+from profzoo.tools.ncu import tables as ncu_tables
+from profzoo.tools.nsys import steps as nsys_steps
+from profzoo.tools.nsys import tables as nsys_tables
+from profzoo.tools.torch import tables as torch_tables
 from tests.conftest import DATA
-from workflow.scripts.lib import ncu_tables, nsys_steps, nsys_tables, torch_tables
-from workflow.scripts.lib.files import DataError
 
 LAMBDA = "at::native::f(at::T &)::[lambda() (instance 3)]::operator ()() const::[lambda(float) (instance 1)]"
 

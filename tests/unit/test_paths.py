@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from workflow.scripts.lib import paths
-from workflow.scripts.lib.schema import ConfigError
+from profzoo.errors import ConfigError
+from profzoo.machine import paths
 
 
 def programs(folder: Path, *names: str) -> Path:

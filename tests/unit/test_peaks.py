@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from models.harness import peaks
+from profzoo.harness import peaks
 
 CPU = torch.device("cpu")
 

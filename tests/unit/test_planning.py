@@ -6,10 +6,14 @@ from collections.abc import Callable
 import pandas as pd
 import pytest
 
-from workflow.scripts.lib import config, ncu, ncu_costs, ncu_tables, planning
-from workflow.scripts.lib.coverage import KEYS
-from workflow.scripts.lib.files import DataError
-from workflow.scripts.lib.metrics import GPU_TIME
+from profzoo.config import configuration as config
+from profzoo.errors import DataError
+from profzoo.tables.coverage import KEYS
+from profzoo.tools.ncu import command as ncu
+from profzoo.tools.ncu import costs as ncu_costs
+from profzoo.tools.ncu import planning
+from profzoo.tools.ncu import tables as ncu_tables
+from profzoo.tools.ncu.metrics import GPU_TIME
 
 COSTS = ncu_costs.table()
 START = 4.0

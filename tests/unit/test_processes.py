@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from workflow.scripts.lib import processes
+from profzoo.machine import processes
 
 PROJECT = Path(__file__).parents[2]
 # A program whose child heeds no SIGTERM, in its group or in a session of its own; both leave their ids.
@@ -35,7 +35,8 @@ time.sleep(stay)
 COLLECTING = """
 import sys
 from pathlib import Path
-from workflow.scripts.lib import gpu_slots, processes
+from profzoo.machine import gpu_slots
+from profzoo.machine import processes
 folder = Path(sys.argv[1])
 processes.ASKED_S = 0.5
 with gpu_slots.taken(1, ["GPU-a"], print, folder), (folder / "log").open("wb") as log:
@@ -86,7 +87,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 def free(folder: Path) -> bool:
     """Whether another job could take the GPU."""
-    code = "import sys; from workflow.scripts.lib import gpu_slots; from pathlib import Path\n"
+    code = "import sys; from profzoo.machine import gpu_slots; from pathlib import Path\n"
     code += "def no(line): sys.exit(1)\nwith gpu_slots.taken(1, ['GPU-a'], no, Path(sys.argv[1])): pass"
     return subprocess.run([sys.executable, "-c", code, str(folder)], cwd=PROJECT, check=False).returncode == 0
 

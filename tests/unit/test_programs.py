@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from workflow.scripts.lib import programs
+from profzoo.machine import programs
 
 
 def test_an_answer_is_what_was_printed() -> None:

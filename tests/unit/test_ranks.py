@@ -6,10 +6,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from profzoo.collect import profile_ranks
+from profzoo.errors import DataError
+from profzoo.tables import ranks
+from profzoo.tools.nsys import ranks as nsys_ranks
 from tests.unit.test_nsys_steps import trace
-from workflow.scripts import profile_ranks
-from workflow.scripts.lib import ranks
-from workflow.scripts.lib.files import DataError
 
 STEP = [("step", 0, 100)]
 TALKING = 2
@@ -19,7 +20,7 @@ def two(folder: Path) -> pd.DataFrame:
     """A cell's two processes: the second computes for longer, and the first's communication waits for it."""
     trace(folder, STEP, kernels=[(10, 40, 1), (30, 90, 2, TALKING)], name="node.a.0.sqlite")
     trace(folder, STEP, kernels=[(10, 60, 1), (50, 90, 2, TALKING)], name="node.b.1.sqlite")
-    return ranks.of_traces(sorted(folder.glob("*.sqlite"), reverse=True), 2)
+    return nsys_ranks.of_traces(sorted(folder.glob("*.sqlite"), reverse=True), 2)
 
 
 def test_each_process_has_a_row(tmp_path: Path) -> None:
@@ -34,7 +35,7 @@ def test_each_process_has_a_row(tmp_path: Path) -> None:
 def test_a_process_without_a_trace_is_named(tmp_path: Path) -> None:
     trace(tmp_path, STEP, kernels=[(10, 40, 1)], name="node.1.sqlite")
     with pytest.raises(DataError, match=re.escape("3 processes, but no trace of rank 0, 2")):
-        ranks.of_traces(tmp_path.glob("*.sqlite"), 3)
+        nsys_ranks.of_traces(tmp_path.glob("*.sqlite"), 3)
 
 
 def test_processes_are_held_against_their_own_cell(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from workflow.scripts.lib import reconcile
+from profzoo.tables import reconcile
 
 NO_COVERAGE = pd.DataFrame(columns=["model", "phase", "other_choice", "missing"])
 

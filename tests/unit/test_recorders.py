@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from models import lstm
-from models.harness import interface, loop, recorders, settings
-from workflow.scripts.lib import config
-from workflow.scripts.lib.schema import ConfigError
+from profzoo.cell import settings
+from profzoo.config import configuration as config
+from profzoo.errors import ConfigError
+from profzoo.harness import interface, loop, recorders
 
 CPU = torch.device("cpu")
 

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from models.harness import registry, settings
-from workflow.scripts.lib import config
-from workflow.scripts.lib.schema import ConfigError
+from profzoo import imports
+from profzoo.cell import registry, settings
+from profzoo.config import configuration as config
+from profzoo.errors import ConfigError
 
 GOOD = {
     "GROUPS": "('own',)",
@@ -221,7 +222,7 @@ def test_a_model_of_one_phase_or_workload_says_so(
 
 
 def test_sources_are_what_the_cell_is_measured_with() -> None:
-    zoo, harness = registry.zoo(), registry.ZOO / "harness"
+    zoo, harness = registry.zoo(), imports.PROJECT / "profzoo/harness"
     shared = {harness / f"{name}.py" for name in ("data", "interface", "loop", "ranges", "recorders", "windows")}
     of_lstm, of_vgg = (set(registry.sources(zoo[name])) for name in ("lstm", "vgg19"))
     assert shared <= of_lstm & of_vgg
@@ -229,7 +230,7 @@ def test_sources_are_what_the_cell_is_measured_with() -> None:
         zoo["lstm"].path
     }
     assert {zoo["vgg16"].path, harness / "tasks" / "classification.py"} <= of_vgg
-    assert harness / "settings.py" not in of_lstm | of_vgg
+    assert imports.PROJECT / "profzoo/cell/settings.py" not in of_lstm | of_vgg
 
 
 def test_sources_of_a_package_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

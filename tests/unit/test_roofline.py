@@ -6,9 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from workflow.scripts import tabulate_roofline
-from workflow.scripts.lib import kernel_table, roofline
-from workflow.scripts.lib.files import DataError
+from profzoo.errors import DataError
+from profzoo.tables import kernel_table, roofline, tabulate_roofline
 
 # A thousand bytes, or operations, a nanosecond, and so on.
 PEAKS = {"dram": 1e12, "l2": 4e12, "fp64": 1e12, "fp32": 2e12, "tf32": 20e12, "bf16": 40e12, "fp16": 40e12}

@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 import torch
 
-from models import lstm, run
-from models.harness import registry
+from models import lstm
+from profzoo import run
+from profzoo.cell import registry
 from tests import zoo
 
 TINY = {name: [f"{key}={value}" for key, value in shape.items()] for name, shape in zoo.TINY.items()}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from workflow.scripts.lib import schema
-from workflow.scripts.lib.schema import ConfigError
+from profzoo.config import schema
+from profzoo.errors import ConfigError
 
 INTEGER_OR_NULL = {"type": ["integer", "null"]}
 LIST = {"type": "array", "items": {"type": "integer"}}

@@ -6,10 +6,15 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from models.harness import settings
-from workflow.scripts import document_config, document_sets
-from workflow.scripts.lib import config, ncu, ncu_costs, nsys, schema
-from workflow.scripts.lib.schema import ConfigError
+from profzoo.cell import settings
+from profzoo.config import configuration as config
+from profzoo.config import schema
+from profzoo.document import config as document_config
+from profzoo.document import sets as document_sets
+from profzoo.errors import ConfigError
+from profzoo.tools.ncu import command as ncu
+from profzoo.tools.ncu import costs as ncu_costs
+from profzoo.tools.nsys import command as nsys
 
 PROJECT = Path(__file__).parents[2]
 
@@ -130,7 +135,7 @@ def test_too_few_samples_say_how_many_are_needed() -> None:
 
 @pytest.mark.parametrize("tool", ["ncu", "nsys", "torch", "time"])
 def test_words_lead_back_to_the_cell(tool: str) -> None:
-    from models import run
+    from profzoo import run
 
     given = config.normalise({"settings": {"lstm": {"hidden": 32, "packed": True}}, "seed": 3})
     cell = settings.resolve("lstm@bf16", "inference", tool, given)

@@ -5,9 +5,9 @@ import json
 import pandas as pd
 import pytest
 
+from profzoo.errors import DataError
+from profzoo.tools.torch import tables as torch_tables
 from tests.conftest import DATA
-from workflow.scripts.lib import torch_tables
-from workflow.scripts.lib.files import DataError
 
 OPTIONS = {"memory": False}
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
-from models.harness import data, loop, trees
-from workflow.scripts.lib.schema import ConfigError
+from profzoo.errors import ConfigError
+from profzoo.harness import data, loop, trees
 
 META = torch.device("meta")
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from models import run
-from workflow.scripts.lib import verdict_rules
-from workflow.scripts.lib.schema import ConfigError
+from profzoo import run
+from profzoo.errors import ConfigError
+from profzoo.verdicts import rules as verdict_rules
 
 RULES = verdict_rules.load()
 

@@ -6,10 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from profzoo.errors import DataError
+from profzoo.tables import step_shares
+from profzoo.tables.coverage import KEYS
+from profzoo.verdicts import ncu_advice, verdicts
+from profzoo.verdicts import rules as verdict_rules
+from profzoo.verdicts import traits as kernel_traits
 from tests.conftest import DATA
-from workflow.scripts.lib import kernel_traits, ncu_advice, step_shares, verdict_rules, verdicts
-from workflow.scripts.lib.coverage import KEYS
-from workflow.scripts.lib.files import DataError
 
 RULES = verdict_rules.load()
 STEPS = pd.read_csv(DATA / "zoo/steps.csv")

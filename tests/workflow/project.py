@@ -12,7 +12,7 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).parents[2]
 STANDINS = CHECKOUT / "tests" / "tools" / "standins"
-COPIED = ("Snakefile", "workflow", "models", "config", "profiles")
+COPIED = ("Snakefile", "workflow", "profzoo", "models", "config", "profiles")
 PROFILERS = ("ncu", "nsys", "nvidia-smi")
 COLLECTING = {"train_weights", "time_training", "time_inference", "profile_ncu", "profile_nsys", "profile_torch"}
 TINY = """\
@@ -32,7 +32,7 @@ ONE_MODEL = TINY.replace("models: [lstm, unet]", "models: [lstm]")
 
 @dataclass(frozen=True)
 class Job:
-    """A job of a dry run; model: empty where the rule has none."""
+    """A job of a dry run; rule: `draw_` and its name for a figure; model: empty where the rule has none."""
 
     rule: str
     model: str
@@ -78,7 +78,9 @@ class Project:
         for block in re.split(r"\n(?=(?:local)?rule \w+:\n)", printed)[1:]:
             lines = dict(re.findall(r"^    (\w+): (.*)$", block, re.MULTILINE))
             wildcards = dict(part.split("=") for part in lines.get("wildcards", "").split(", ") if part)
-            jobs.append(Job(block.split(" ", 1)[1].split(":")[0], wildcards.get("model", ""), lines["reason"]))
+            rule = block.split(" ", 1)[1].split(":")[0]
+            name = f"draw_{wildcards['figure']}" if rule == "draw_figure" else rule
+            jobs.append(Job(name, wildcards.get("model", ""), lines["reason"]))
         assert jobs or "Nothing to be done" in printed, printed
         return [job for job in jobs if job.rule not in ("all", "figures", "report")]
 

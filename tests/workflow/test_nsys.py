@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from models.harness.windows import DOMAIN, PARTS, STEP, WINDOW
+from profzoo.harness.windows import DOMAIN, PARTS, STEP, WINDOW
 from tests.workflow.project import CHECKOUT, TINY, Built, Project, copy, rules
 
 CELL = "results/lstm/train"
@@ -150,7 +150,7 @@ def test_second_run_does_nothing(nsys_built: Project) -> None:
 
 
 def test_changed_parser_exports_again(nsys_built: Project) -> None:
-    path = "workflow/scripts/lib/nsys_tables.py"
+    path = "profzoo/tools/nsys/tables.py"
     nsys_built.write(path, nsys_built.read(path) + "\n# changed\n")
     assert rules(nsys_built.dry(f"{CELL}.nsys.csv", f"{CELL}.nsys/osrt_sum.csv")) == {"export_nsys"}
 

@@ -16,7 +16,7 @@ def test_second_run_does_nothing(built: Project) -> None:
     assert built.dry("all") == []
 
 
-@pytest.mark.parametrize("path", ["models/lstm.py", "models/harness/loop.py", "workflow/scripts/lib/torch_tables.py"])
+@pytest.mark.parametrize("path", ["models/lstm.py", "profzoo/harness/loop.py", "profzoo/tools/torch/tables.py"])
 def test_touched_file_of_the_same_content(built: Project, path: str) -> None:
     os.utime(built.root / path)
     assert built.dry("all") == []
@@ -30,7 +30,7 @@ def test_model_file_concerns_that_model(built: Project) -> None:
 
 
 def test_what_models_of_a_task_share_concerns_those(built: Project) -> None:
-    path = "models/harness/tasks/segmentation.py"
+    path = "profzoo/harness/tasks/segmentation.py"
     built.write(path, built.read(path) + "\n# changed\n")
     assert models(built.dry("all")) == {"unet"}
 
@@ -85,19 +85,19 @@ def test_warmup_and_window_swapped(built: Project) -> None:
     ],
 )
 def test_changed_default_in_the_schema(built: Project, old: str, new: str, expected: set[str]) -> None:
-    built.replace("workflow/schemas/config.schema.yaml", old, new)
+    built.replace("profzoo/config/schema.yaml", old, new)
     assert rules(built.dry("all")) == expected
 
 
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("workflow/scripts/figure_step_time.py", {"draw_step_time", "write_report"}),
-        ("workflow/scripts/lib/plots.py", {*FIGURES, "write_report"}),
-        ("workflow/scripts/write_report.py", {"write_report"}),
-        ("workflow/scripts/tabulate.py", AFTER_EXPORT),
-        ("workflow/scripts/lib/cell_tables.py", AFTER_EXPORT),
-        ("workflow/scripts/lib/torch_tables.py", {"export_torch", *AFTER_EXPORT}),
+        ("profzoo/figures/step_time.py", {"draw_step_time", "write_report"}),
+        ("profzoo/figures/plots.py", {*FIGURES, "write_report"}),
+        ("profzoo/report/page.py", {"write_report"}),
+        ("profzoo/tables/tabulate.py", AFTER_EXPORT),
+        ("profzoo/tables/cell_tables.py", AFTER_EXPORT),
+        ("profzoo/tools/torch/tables.py", {"export_torch", *AFTER_EXPORT}),
     ],
 )
 def test_changed_source_of_the_workflow(built: Project, path: str, expected: set[str]) -> None:
@@ -108,7 +108,7 @@ def test_changed_source_of_the_workflow(built: Project, path: str, expected: set
 
 
 def test_changed_ncu_parser_exports_again(ncu_built: Project) -> None:
-    path = "workflow/scripts/lib/ncu_tables.py"
+    path = "profzoo/tools/ncu/tables.py"
     ncu_built.write(path, ncu_built.read(path) + "\n# changed\n")
     jobs = ncu_built.dry("results/lstm/train.ncu.csv", "results/lstm/train.ncu.roofline.csv")
     # The plan follows the census that is exported again; what was profiled by the last one is not profiled again.
@@ -161,7 +161,7 @@ def test_missing_weights_are_made_where_they_are_needed(built: Project) -> None:
 
 
 def test_another_selection_of_launches_collects_again(ncu_built: Project) -> None:
-    ncu_built.replace("workflow/scripts/lib/ncu.py", '"--launch-count", "1",', '"--launch-count", "2",')
+    ncu_built.replace("profzoo/tools/ncu/command.py", '"--launch-count", "1",', '"--launch-count", "2",')
     jobs = ncu_built.dry("results/lstm/train.ncu.csv", "results/lstm/train.ncu.roofline.csv")
     assert {"settle_ncu", "plan_ncu", "profile_ncu", "print_ncu", "export_ncu"} <= rules(jobs)
     # The census takes every launch, as ever.
@@ -176,7 +176,7 @@ def test_a_changed_model_is_collected_again_with_every_set(ncu_built: Project) -
 
 
 def test_a_changed_parser_hides_no_changed_setting(ncu_built: Project) -> None:
-    path = "workflow/scripts/lib/ncu_tables.py"
+    path = "profzoo/tools/ncu/tables.py"
     ncu_built.write(path, ncu_built.read(path) + "\n# changed\n")
     targets = ["results/lstm/train.ncu.csv", "results/lstm/train.ncu.roofline.csv"]
     jobs = ncu_built.dry(*targets, "--config", "ncu={budget: 20s}")
@@ -195,9 +195,9 @@ def test_a_caption_concerns_the_report(built: Project) -> None:
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("workflow/scripts/lib/text.py", {"draw_ranges", "draw_top_kernels", "write_report"}),
-        ("workflow/scripts/lib/kernel_table.py", AFTER_EXPORT),
-        ("workflow/scripts/lib/files.py", {"export_torch", *AFTER_EXPORT}),
+        ("profzoo/text.py", {"draw_ranges", "draw_top_kernels", "write_report"}),
+        ("profzoo/tables/kernel_table.py", AFTER_EXPORT),
+        ("profzoo/files.py", {"export_torch", *AFTER_EXPORT}),
     ],
 )
 def test_what_a_script_imports_by_way_of_others(built: Project, path: str, expected: set[str]) -> None:

@@ -187,4 +187,4 @@ def test_a_cell_spreads_over_nodes(tmp_path: Path) -> None:
         (job,) = cluster.ask("squeue", "-h", "-t", "all", "-O", "jobid:10,numnodes:6,tres-per-job:30").splitlines()
         assert job.split()[1] == "2" and "gpu:2" in job
     assert [rank["rank"] for rank in facts["ranks"]] == [0, 1] and facts["items"] == facts["steps"] * 2 * 2
-    assert "--nodes=2" not in facts["command"] and "workflow.scripts.launch" in facts["command"]
+    assert "--nodes=2" not in facts["command"] and "profzoo.collect.launch" in facts["command"]

@@ -4,7 +4,7 @@
 rule cover_ncu:
     """Hold what ncu profiled against what nsys traced: configurations, share of GPU time, and what is missing."""
     input:
-        code("cover_ncu.py"),
+        code("workflow/scripts/cover_ncu.py"),
         nsys="<results>/{model}/{phase}.nsys.csv",
         ncu="<results>/{model}/{phase}.ncu.{set}.csv",
         census=census,
@@ -19,8 +19,7 @@ rule cover_ncu:
 rule join_kernels:
     """Join a cell's time by nsys with its counters by ncu, a row a launch configuration and range."""
     input:
-        code("join_kernels.py"),
-        source("../data/kernel_classes.yaml"),
+        code("workflow/scripts/join_kernels.py"),
         nsys="<results>/{model}/{phase}.nsys.csv",
         sidecar="<results>/{model}/{phase}.nsys.csv.json",
         sets=joined_sets,
@@ -35,7 +34,7 @@ rule join_kernels:
 rule tabulate:
     """Join what every tool saw of every selected cell into tables, per step."""
     input:
-        code("tabulate.py"),
+        code("workflow/scripts/tabulate.py"),
         **tabulated(),
     output:
         cells="<results>/tables/cells.csv",
@@ -54,7 +53,7 @@ rule tabulate:
 rule tabulate_ranks:
     """Compare the processes of every selected cell on several GPUs."""
     input:
-        code("tabulate_ranks.py"),
+        code("workflow/scripts/tabulate_ranks.py"),
         ranks=collect("<results>/{model}/train.ranks.csv", model=SPREAD_SELECTED),
     output:
         csv="<results>/tables/ranks.csv",
@@ -67,7 +66,7 @@ rule tabulate_ranks:
 rule tabulate_roofline:
     """Hold counted work against the GPU's measured peaks: bound and efficiency of cells, classes and launches."""
     input:
-        code("tabulate_roofline.py"),
+        code("workflow/scripts/tabulate_roofline.py"),
         kernels="<results>/tables/kernels.csv",
         cells="<results>/tables/cells.csv",
         peaks=f"<results>/peaks/{config['gpu']}.csv",
@@ -83,8 +82,7 @@ rule tabulate_roofline:
 rule tabulate_verdicts:
     """Judge what holds every cell and its top kernels back, with the evidence, the expected gain and a next step."""
     input:
-        code("tabulate_verdicts.py"),
-        source("../data/verdicts.yaml"),
+        code("workflow/scripts/tabulate_verdicts.py"),
         **judged(),
         sidecars=cells("<results>/{model}/{phase}.time.csv.json"),
         steps="<results>/tables/steps.csv",

@@ -22,7 +22,7 @@ rule train_weights:
         cell=lambda wildcards: settings.words(trained(wildcards)),
         job=lambda wildcards: described("train", trained(wildcards)),
     shell:
-        "python -m workflow.scripts.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
+        "python -m profzoo.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
         " --expect {output.weights:q} --"
         " python -m models.run {params.cell:q} --save {output.weights:q} --facts {output.sidecar:q}"
 
@@ -45,7 +45,7 @@ rule time_training:
         cell=cell_words("time", phase="train"),
         job=job_text("time", phase="train"),
     shell:
-        "python -m workflow.scripts.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
+        "python -m profzoo.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
         " --expect {output.steps:q} --"
         " {params.launcher:q} python -m models.run {params.cell:q}"
         " --steps {output.steps:q} --facts {output.sidecar:q}"
@@ -70,7 +70,7 @@ rule time_inference:
         job=job_text("time", phase="inference"),
         load=load_weights,
     shell:
-        "python -m workflow.scripts.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
+        "python -m profzoo.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
         " --expect {output.steps:q} --"
         " python -m models.run {params.cell:q} {params.load:q}"
         " --steps {output.steps:q} --facts {output.sidecar:q}"
@@ -79,7 +79,7 @@ rule time_inference:
 rule measure_peaks:
     """Measure what the GPU can do at most: DRAM, L2, and products in each precision."""
     input:
-        [os.path.relpath(path) for path in registry.parts_of("models.harness.peaks")],
+        code("profzoo/harness/peaks.py", "profzoo/collect/surroundings.py"),
     output:
         csv="<results>/peaks/{gpu}.csv",
         sidecar="<results>/peaks/{gpu}.csv.json",
@@ -91,16 +91,15 @@ rule measure_peaks:
         device=config["device"],
         job=json.dumps({"tool": "peaks", "cell": {"device": config["device"]}, "environment": config["environment"]}),
     shell:
-        "python -m workflow.scripts.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
+        "python -m profzoo.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
         " --expect {output.csv:q} --"
-        " python -m models.harness.peaks --device {params.device:q} --out {output.csv:q} --facts {output.sidecar:q}"
+        " python -m profzoo.harness.peaks --device {params.device:q} --out {output.csv:q} --facts {output.sidecar:q}"
 
 
 rule plan_ncu:
     """Plan a section set: launches, replay, and the time that ncu should take, from the census and measured costs."""
     input:
-        code("plan_ncu.py"),
-        source("../data/ncu_costs.yaml"),
+        code("workflow/scripts/plan_ncu.py"),
         census=f"<results>/{{model}}/{{phase}}.ncu.{ncu.CENSUS}.csv",
         sidecar=f"<results>/{{model}}/{{phase}}.{ncu.CENSUS}.ncu-rep.json",
     output:
@@ -158,7 +157,7 @@ rule profile_ncu:
         load=load_weights,
         plan=plan_words,
     shell:
-        "python -m workflow.scripts.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
+        "python -m profzoo.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
         " --expect {output.report:q} {params.plan:q} --"
         " {params.launcher:q} ncu {params.options:q} --export {output.report:q} {params.end:q}"
         " python -m models.run {params.cell:q} {params.load:q} --facts {output.sidecar:q}"
@@ -192,7 +191,7 @@ rule profile_ncu_ranks:
         plan=plan_words,
     shell:
         "rm -rf {output.ranks:q} && mkdir {output.ranks:q}"
-        " && python -m workflow.scripts.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
+        " && python -m profzoo.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
         " {params.plan:q} --"
         " {params.launcher:q} ncu {params.options:q} --export {output.ranks:q}/%h.%q{{RANK}} --"
         " python -m models.run {params.cell:q} --facts {output.sidecar:q}"
@@ -222,7 +221,7 @@ rule profile_nsys:
         exported=lambda wildcards, output: output.sqlite.replace(".nsys.sqlite", ".sqlite"),
         raw=lambda wildcards, output: output.sqlite.replace(".nsys.sqlite", ".qdstrm"),
     shell:
-        "python -m workflow.scripts.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
+        "python -m profzoo.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
         " --expect {output.report:q} {params.exported:q} --leftover {params.raw:q} --"
         " nsys profile {params.options:q} --output {output.report:q}"
         " python -m models.run {params.cell:q} {params.load:q} --facts {output.sidecar:q}"
@@ -255,7 +254,7 @@ rule profile_nsys_ranks:
         job=job_text("nsys"),
     shell:
         "rm -rf {output.ranks:q} && mkdir {output.ranks:q}"
-        " && python -m workflow.scripts.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q} --"
+        " && python -m profzoo.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q} --"
         " {params.launcher:q} nsys profile {params.options:q} --output {output.ranks:q}/%h.%q{{RANK}}"
         " python -m models.run {params.cell:q} --facts {output.sidecar:q}"
         # What the first rank did stands for the cell wherever one trace does.
@@ -287,7 +286,7 @@ rule profile_torch:
         job=job_text("torch"),
         load=load_weights,
     shell:
-        "python -m workflow.scripts.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
+        "python -m profzoo.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
         " --expect {output.operators:q} {output.trace:q} --"
         " {params.launcher:q} python -m models.run {params.cell:q} {params.load:q}"
         " --operators {output.operators:q} --trace {output.trace:q} --facts {output.sidecar:q}"

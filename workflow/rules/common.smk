@@ -10,11 +10,16 @@ from snakemake.exceptions import WorkflowError
 
 sys.path.insert(0, workflow.basedir)
 
-from models.harness import registry, settings
-from models.harness.spread import processes
-from workflow.scripts.lib import config as configuration
-from workflow.scripts.lib import data_files, imports, ncu, nsys, paths
-from workflow.scripts.lib.schema import ConfigError
+from profzoo.cell import registry
+from profzoo.cell import settings
+from profzoo.cell.spread import processes
+from profzoo.config import configuration
+from profzoo.cell import data_files
+from profzoo import figures, imports
+from profzoo.tools.ncu import command as ncu
+from profzoo.tools.nsys import command as nsys
+from profzoo.machine import paths
+from profzoo.errors import ConfigError
 
 
 def checked(function, *arguments):
@@ -125,7 +130,7 @@ def on_gpus(phase=None):
 RAW_PAGE = "--page raw --csv --print-units base --print-kernel-base"
 
 # ncu profiles the first process of a cell alone, or each. It cannot replay NCCL's kernels, which wait for other processes.
-PROFILE_RANKS = ["python", "-m", "workflow.scripts.profile_ranks"]
+PROFILE_RANKS = ["python", "-m", "profzoo.collect.profile_ranks"]
 NOT_NCCL = "^(?!.*nccl)"
 
 
@@ -153,7 +158,7 @@ def launcher(phase=None):
         if processes(cell) == 1:
             return []
         if cell["nodes"] > 1:
-            return ["python", "-m", "workflow.scripts.launch", str(cell["nodes"]), str(cell["gpus"])]
+            return ["python", "-m", "profzoo.collect.launch", str(cell["nodes"]), str(cell["gpus"])]
         torchrun = ["python", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={cell['gpus']}"]
         return [*torchrun, "--no-python"]
 
@@ -231,14 +236,11 @@ def planned_options(wildcards):
     return {**{key: given[key] for key in keys}, "sets": sets, "selection": words}
 
 
-def code(script):
-    """The source files that a script is made of, as inputs: Snakemake itself does not look at what it imports."""
-    return [os.path.relpath(path) for path in imports.of_script(script)]
-
-
-def source(path):
-    """A file of the workflow that scripts read, as an input."""
-    return os.path.relpath(os.path.join(workflow.basedir, "workflow", "scripts", path))
+def code(*paths):
+    """What scripts or modules are made of, as inputs: Snakemake itself does not look at what they import."""
+    root = imports.PROJECT
+    relative = (str(Path(root, path).relative_to(root)) for path in paths)
+    return [os.path.relpath(path) for path in imports.made_of(*relative)]
 
 
 def cells(pattern):
@@ -293,21 +295,15 @@ def judged():
 
 def drawn():
     """The figures that the chosen tools have data for."""
-    names = ["step_time"]
-    if "nsys" in TOOLS:
-        names += ["steps", "classes", "launches", "similarity"]
-    if "roofline" in judged():
-        names += ["roofline", "speed_of_light", "occupancy"]
-    if {"nsys", "torch"} & set(TOOLS):
-        names += ["ranges", "overhead"]
-    if TOOLS:
-        names.append("top_kernels")
-    return collect("<results>/figures/{name}.svg", name=names)
+    have = {*TOOLS, *({"roofline"} & set(judged()))}
+    return collect("<results>/figures/{name}.svg", name=figures.drawable(have))
 
 
-def captions():
-    """The captions of these figures, which the report shows."""
-    return [source(f"../report/{Path(figure).stem}.rst") for figure in drawn()]
+def drawn_from(wildcards):
+    """The tables that a figure is drawn from, by name; that of the cells says where and when they were measured."""
+    names = ("cells", *figures.known()[wildcards.figure].inputs)
+    peaks = {"peaks": f"<results>/peaks/{config['gpu']}.csv"}
+    return {name: peaks.get(name, f"<results>/tables/{name}.csv") for name in names}
 
 
 def compared_ranks():

@@ -22,7 +22,7 @@ rule print_ncu:
 rule export_ncu:
     """Export a section set's launches, with how many of each configuration the window holds."""
     input:
-        code("export_ncu.py"),
+        code("workflow/scripts/export_ncu.py"),
         mangled="<results>/{model}/{phase}.{set}.mangled.csv",
         demangled="<results>/{model}/{phase}.{set}.demangled.csv",
         sidecar="<results>/{model}/{phase}.{set}.ncu-rep.json",
@@ -60,7 +60,7 @@ rule print_ncu_ranks:
 rule export_ncu_ranks:
     """Export a section set's launches in each process of a cell of several GPUs."""
     input:
-        code("export_ncu_ranks.py"),
+        code("workflow/scripts/export_ncu_ranks.py"),
         pages="<results>/{model}/{phase}.{set}.ncu-ranks-pages",
         sidecar="<results>/{model}/{phase}.{set}.ncu-ranks.json",
         census=census,
@@ -103,7 +103,7 @@ rule print_ncu_details:
 rule export_nsys:
     """Export an nsys trace: a row a launch configuration and range, and where the window's time goes."""
     input:
-        code("export_nsys.py"),
+        code("workflow/scripts/export_nsys.py"),
         sqlite="<results>/{model}/{phase}.nsys.sqlite",
         sidecar="<results>/{model}/{phase}.nsys-rep.json",
     output:
@@ -119,7 +119,7 @@ rule export_nsys:
 rule export_ranks:
     """Export what each process of a cell on several GPUs did in a step."""
     input:
-        code("export_ranks.py"),
+        code("workflow/scripts/export_ranks.py"),
         ranks="<results>/{model}/{phase}.nsys-ranks",
         sidecar="<results>/{model}/{phase}.nsys-rep.json",
     output:
@@ -133,7 +133,7 @@ rule export_ranks:
 rule export_nsys_stats:
     """Export the configured reports of `nsys stats`, each to its own CSV."""
     input:
-        code("export_nsys_stats.py"),
+        code("workflow/scripts/export_nsys_stats.py"),
         sqlite="<results>/{model}/{phase}.nsys.sqlite",
     output:
         collect("<results>/{{model}}/{{phase}}.nsys/{report}.csv", report=config["nsys"]["reports"]),
@@ -148,7 +148,7 @@ rule export_nsys_stats:
 rule export_torch:
     """Export torch.profiler's operators, and its trace's kernels by range."""
     input:
-        code("export_torch.py"),
+        code("workflow/scripts/export_torch.py"),
         operators="<results>/{model}/{phase}.torch-operators.csv",
         trace="<results>/{model}/{phase}.trace.json.gz",
         sidecar="<results>/{model}/{phase}.trace.json.gz.json",

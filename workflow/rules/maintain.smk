@@ -1,5 +1,5 @@
 # Needs: nothing. Says what this machine can profile; keeps a record of what the workflow makes, and removes that.
-from workflow.scripts import clean
+from profzoo import clean
 
 
 onstart:
@@ -9,12 +9,10 @@ onstart:
 
 rule doctor:
     """Say what this machine can profile, and what to do where it cannot."""
-    input:
-        source("doctor.py"),
     log:
         "<logs>/doctor.log",
     shell:
-        "python -m workflow.scripts.doctor 2>&1 | tee {log:q}"
+        "python -m profzoo.doctor 2>&1 | tee {log:q}"
 
 
 rule clean:

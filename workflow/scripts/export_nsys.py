@@ -1,69 +1,10 @@
-"""Exports an nsys trace: a row a launch configuration and range, and where the window's time goes."""
+"""Exports an nsys trace."""
 
-from collections.abc import Callable, Iterator
+from profzoo.files import reported
+from profzoo.tools.nsys import export
 
-import pandas as pd
-
-from workflow.scripts.lib import nsys_steps, nsys_tables
-from workflow.scripts.lib.files import DataError, read_json, reported, write_csv, write_json
-
-
-def main(
-    sqlite: str, report_sidecar: str, csv: str, steps: str, sidecar: str, say: Callable[[str], object] = print
-) -> None:
-    """Read the export and its sidecar, write both CSV and the table's sidecar.
-
-    The table's sidecar is the report's and, where a whole run was traced, `traced_steps`: how many whole steps of the
-    window the trace holds, which are those that per-step values are of.
-
-    Raises:
-        DataError: there is no launch although the cell ran on a GPU.
-    """
-    facts = read_json(report_sidecar)
-    whole_run = facts["capture"] == "run"
-    table = nsys_tables.summarise(sqlite, whole_run)
-    if table.empty and facts["device_type"] == "cuda":
-        raise DataError(
-            f"{sqlite} holds no kernel launch although the cell ran on a GPU: trace cuda (nsys.traces), "
-            "and see the log of the profiling job"
-        )
-    if whole_run:
-        held, begins = nsys_tables.traced_steps(sqlite, whole_run)
-        facts = {**facts, "traced_steps": held}
-        notes = [*_of_steps(held, begins), *_of_graphs(table)]
-    else:
-        notes = list(_of_graphs(table))
-    for note in notes:
-        say(f"{csv}: {note}")
-    write_csv(table, csv)
-    write_csv(nsys_steps.where_time_goes(sqlite, whole_run), steps)
-    write_json(facts, sidecar)
-
-
-def _of_steps(held: int, begins: bool) -> Iterator[str]:
-    if not held:
-        yield f"the trace {nsys_tables.NO_STEP}"
-    elif not begins:
-        yield f"the window's beginning is not in the trace, so that the {held} whole steps there may be of warm-up"
-
-
-def _of_graphs(table: pd.DataFrame) -> Iterator[str]:
-    share = nsys_tables.graph_share(table)
-    if share:
-        yield (
-            f"{share:.0%} of GPU time is in CUDA graphs, each traced as one launch; nsys.cuda_graph: node shows their "
-            "kernels"
-        )
-
-
-if "snakemake" in globals():
-    snakemake = globals()["snakemake"]
-    with reported(snakemake.log[0]) as say:
-        main(
-            snakemake.input.sqlite,
-            snakemake.input.sidecar,
-            snakemake.output.csv,
-            snakemake.output.steps,
-            snakemake.output.sidecar,
-            say,
-        )
+snakemake = globals()["snakemake"]
+with reported(snakemake.log[0]) as say:
+    given = snakemake.input
+    made = snakemake.output
+    export.main(given.sqlite, given.sidecar, made.csv, made.steps, made.sidecar, say)

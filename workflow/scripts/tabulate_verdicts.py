@@ -1,58 +1,11 @@
-"""Judges every cell and its top kernels by the tables across the zoo."""
+"""Judges every cell and its top kernels."""
 
-from collections.abc import Sequence
+from profzoo.files import listed, reported
+from profzoo.verdicts import tabulate
 
-import pandas as pd
-
-from workflow.scripts.lib import verdict_rules, verdicts
-from workflow.scripts.lib.cell_tables import cell_of
-from workflow.scripts.lib.coverage import KEYS
-from workflow.scripts.lib.files import read_json, reported, write_csv
-from workflow.scripts.lib.roofline import read_peaks
-
-
-def main(
-    steps: str,
-    kernels: str,
-    roofline: str | None,
-    peaks: str | None,
-    details: Sequence[str],
-    launches: Sequence[str],
-    sidecars: Sequence[str],
-    csv: str,
-) -> None:
-    """Read the tables, write the verdicts.
-
-    details: ncu's details pages, which may hold no advice; launches: exported launches of the same reports, in the same
-    order; sidecars: of the unprofiled runs.
-    """
-    rates = read_peaks(peaks) if peaks else {}
-    held = pd.read_csv(roofline, low_memory=False) if roofline else None
-    advice = {
-        _cell(page): (pd.read_csv(page, low_memory=False), pd.read_csv(rows, usecols=["id", *KEYS]))
-        for page, rows in zip(details, launches, strict=True)
-    }
-    ran_with = {_cell(path): read_json(path)["cell"] for path in sidecars}
-    kernel_table = pd.read_csv(kernels, low_memory=False)
-    rules = verdict_rules.load()
-    write_csv(verdicts.table(pd.read_csv(steps), kernel_table, held, rates, advice, ran_with, rules), csv)
-
-
-def _cell(path: str) -> tuple[str, str]:
-    cell = cell_of(path)
-    return cell["model"], cell["phase"]
-
-
-if "snakemake" in globals():
-    snakemake = globals()["snakemake"]
-    with reported(snakemake.log[0]):
-        given = snakemake.input
-        lists = {name: given.get(name, []) for name in ("details", "launches", "sidecars")}
-        main(
-            given.steps,
-            given.kernels,
-            given.get("roofline") or None,
-            given.get("peaks") or None,
-            **{name: [files] if isinstance(files, str) else files for name, files in lists.items()},
-            csv=snakemake.output.csv,
-        )
+snakemake = globals()["snakemake"]
+with reported(snakemake.log[0]):
+    given = snakemake.input
+    several = {name: listed(given.get(name, [])) for name in ("details", "launches", "sidecars")}
+    held, peaks = given.get("roofline") or None, given.get("peaks") or None
+    tabulate.main(given.steps, given.kernels, held, peaks, **several, csv=snakemake.output.csv)

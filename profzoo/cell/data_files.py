@@ -1,0 +1,74 @@
+"""Sums up the files of a data set on disk, so that replaced images run again what used them."""
+
+import functools
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from profzoo.errors import ConfigError
+
+# The one data set of torchvision that makes its images up.
+WITHOUT_FILES = "FakeData"
+
+
+def root(cell: Mapping[str, Any]) -> str | None:
+    """The folder of the cell's data set; None where its samples are made up.
+
+    Raises:
+        ConfigError: none is named, or it is not there.
+    """
+    source, name, folder = (cell["data"][key] for key in ("source", "name", "root"))
+    if source == "synthetic" or (source == "dataset" and name == WITHOUT_FILES):
+        return None
+    if not folder or not Path(folder).is_dir():
+        holds = "your images" if source == "folder" else f"{name}"
+        raise ConfigError(f"{cell['model']}: data.root = {folder!r} is no folder: name the one that holds {holds}")
+    return folder
+
+
+def summary(cell: Mapping[str, Any]) -> dict[str, Any]:
+    """What a job goes by of the cell's data set: files, bytes and a digest; empty where its samples are made up."""
+    folder = root(cell)
+    return {"data_files": _summed(folder)} if folder else {}
+
+
+@functools.cache
+def _summed(folder: str) -> dict[str, Any]:
+    """Number, size and digest of all files of a folder.
+
+    The digest is of paths, sizes and times of modification: reading all of a large data set would take longer than the
+    jobs. Once a process, as even that takes seconds for a million files.
+    """
+    count = size = 0
+    digest = hashlib.blake2b(digest_size=16)
+    for path, length, modified_ns in _files(folder, "", frozenset()):
+        count, size = count + 1, size + length
+        digest.update(os.fsencode(f"{path}\0{length}\0{modified_ns}\n"))
+    return {"count": count, "bytes": size, "digest": digest.hexdigest()}
+
+
+def _files(folder: str, below: str, above: frozenset[tuple[int, int]]) -> Iterator[tuple[str, int, int]]:
+    """Path from the root, bytes and time of each file, by name; links are followed, but not in circles."""
+    try:
+        facts = Path(folder).stat()
+        with os.scandir(folder) as entries:
+            found = sorted(entries, key=lambda entry: entry.name)
+    except OSError as error:
+        raise ConfigError(f"data.root: {folder} cannot be read: {error.strerror}") from error
+    place = (facts.st_dev, facts.st_ino)
+    if place in above:
+        return
+    for entry in found:
+        path = f"{below}{entry.name}"
+        try:
+            facts = entry.stat()
+        except OSError:
+            # A link to nothing, or to itself: it is part of the folder as a name.
+            yield path, 0, 0
+            continue
+        if entry.is_dir():
+            yield from _files(entry.path, f"{path}/", above | {place})
+        else:
+            yield path, facts.st_size, facts.st_mtime_ns

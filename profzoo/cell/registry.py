@@ -1,0 +1,207 @@
+"""Finds the zoo's models and reads what their files declare, without importing torch."""
+
+import ast
+import functools
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from profzoo import imports
+from profzoo.errors import ConfigError, UnusableError, suggest
+from profzoo.imports import parsed
+
+ZOO = imports.PROJECT / "models"
+NOT_MODELS = {"__init__", "run"}
+# What a file declares, with what stands in for it; there is no stand-in for the workloads.
+DECLARED: dict[str, Any] = {
+    "GROUPS": ("own",), "SOURCE": "", "PARAMETERS": None, "DIFFERENCE": "", "SHAPE": {}, "WORKLOADS": None
+}  # fmt: skip
+KINDS: dict[str, tuple[type, ...]] = {
+    "GROUPS": (tuple, list), "SOURCE": (str,), "PARAMETERS": (int, type(None)), "DIFFERENCE": (str,), "SHAPE": (dict,),
+    "WORKLOADS": (dict,),
+}  # fmt: skip
+PHASES = ("train", "inference")
+# What a shape parameter may be, so that the configuration can set it.
+SHAPES = (bool, int, float, str, list)
+EXAMPLE = '{"trimmed": {"train": {"batch": 8}, "inference": {"batch": 8}}}'
+FUNCTIONS = ("build", "sample")
+# What runs a resolved cell, and what it runs in: with all that they import, part of what is measured. Not what resolves
+# it, whose outcome is in the job's own words.
+MEASURED = ("profzoo/harness/measure.py", "profzoo/collect/surroundings.py")
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a model's file declares in top-level literals.
+
+    groups: what kind of model it is, such as ("classification",), the first one naming its task.
+    source: paper and table that define the architecture.
+    parameters: published parameter count, at the shapes of the trimmed workload; None where none is known.
+    difference: why the network that is built has another count; empty where it has that one.
+    shape: shape parameters of every workload; workloads: those, and the batch, by workload and phase.
+    """
+
+    name: str
+    module: str
+    path: Path
+    groups: tuple[str, ...]
+    source: str
+    parameters: int | None
+    difference: str
+    shape: Mapping[str, Any]
+    workloads: Mapping[str, Mapping[str, Mapping[str, Any]]]
+
+
+def read(path: Path, name: str, module: str) -> Model:
+    """The declarations of a model's file.
+
+    Raises:
+        UnusableError: it cannot be read, is no Python, lacks WORKLOADS or a function that every model needs, or
+            declares no literal or one of another form.
+    """
+    found, defined = _declarations(path, name)
+    if "WORKLOADS" not in found:
+        raise UnusableError(f"{path}: model '{name}' does not declare WORKLOADS, such as {EXAMPLE}")
+    if missing := [function for function in FUNCTIONS if function not in defined]:
+        raise UnusableError(
+            f"{path}: model '{name}' does not define {' and '.join(missing)}; the README has an example"
+        )
+    if wrong := _misdeclared(found):
+        raise UnusableError(f"{path}: model '{name}': {wrong}")
+    return Model(name, module, path, *({**DECLARED, **found}[target] for target in DECLARED))
+
+
+def _declarations(path: Path, name: str) -> tuple[dict[str, Any], set[str]]:
+    """What a file declares, and the names of the functions that it defines or imports."""
+    found: dict[str, Any] = {}
+    defined: set[str] = set()
+    for node in parsed(path, f"model '{name}'").body:
+        if isinstance(node, ast.FunctionDef):
+            defined.add(node.name)
+        elif isinstance(node, ast.ImportFrom):
+            defined |= {alias.asname or alias.name for alias in node.names}
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            target, value = node.targets[0].id, node.value
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
+            target, value = node.target.id, node.value
+        else:
+            continue
+        if target in DECLARED:
+            try:
+                found[target] = ast.literal_eval(value)
+            except (ValueError, TypeError):
+                message = f"{path}: {target} must be a literal, so that it can be read without torch"
+                raise UnusableError(message) from None
+    return found, defined
+
+
+def _misdeclared(found: Mapping[str, Any]) -> str:
+    """What is wrong with the form of declarations; empty where nothing is."""
+    for target, value in found.items():
+        if not isinstance(value, KINDS[target]):
+            kinds = " or ".join(kind.__name__ for kind in KINDS[target])
+            return f"{target} = {value!r} is no {kinds}"
+    shapes = [("SHAPE", found.get("SHAPE", {}))]
+    if not found["WORKLOADS"]:
+        return f"WORKLOADS is empty: declare one, such as {EXAMPLE}"
+    for workload, phases in found["WORKLOADS"].items():
+        if not isinstance(phases, dict) or not phases:
+            return f"WORKLOADS[{workload!r}] = {phases!r} is no mapping of phases, such as {EXAMPLE}"
+        for phase, declared in phases.items():
+            where = f"WORKLOADS[{workload!r}][{phase!r}]"
+            if phase not in PHASES:
+                return f"{where}: unknown phase; {suggest(phase, PHASES)}"
+            batch = declared.get("batch") if isinstance(declared, dict) else None
+            if not isinstance(batch, int) or isinstance(batch, bool) or batch < 1:
+                return f"{where} = {declared!r} holds no batch of 1 or more, such as {EXAMPLE}"
+            shapes.append((where, declared))
+    for where, declared in shapes:
+        for key, value in declared.items():
+            if not isinstance(value, SHAPES):
+                kinds = ", ".join(kind.__name__ for kind in SHAPES)
+                return f"{where}[{key!r}] = {value!r} is none of {kinds}"
+    return ""
+
+
+def zoo() -> dict[str, Model]:
+    """The models of models/, by name: the files there that declare one."""
+    return _scanned()[0]
+
+
+def unusable() -> dict[str, str]:
+    """What is wrong with files of models/ that would be models, in a line each, by name."""
+    return _scanned()[1]
+
+
+@functools.cache
+def _scanned() -> tuple[dict[str, Model], dict[str, str]]:
+    models, wrong = {}, {}
+    # Hidden ones are an editor's.
+    for path in sorted(path for path in ZOO.glob("*.py") if not path.name.startswith(".")):
+        name = path.stem
+        if name in NOT_MODELS:
+            continue
+        try:
+            found, defined = _declarations(path, name)
+            if "WORKLOADS" not in found and not defined & set(FUNCTIONS):
+                continue  # A helper of other files.
+            if set(name) & set("@."):
+                raise UnusableError(f"{path}: a model's name holds no '@' and no '.': rename the file")
+            models[name] = read(path, name, f"models.{name}")
+        except UnusableError as error:
+            wrong[name] = str(error)
+    return models, wrong
+
+
+def find(name: str, module: str | None = None) -> Model:
+    """The model of that name: of the zoo, or of an importable module of the user's own.
+
+    Raises:
+        UnusableError: its file cannot be used.
+        ConfigError: there is none.
+    """
+    if module is None:
+        if name in unusable():
+            raise UnusableError(unusable()[name])
+        if name not in zoo():
+            raise ConfigError(f"unknown model '{name}': {suggest(name, zoo())}")
+        return zoo()[name]
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, AttributeError, TypeError, ValueError):
+        spec = None
+    except Exception as error:
+        # The packages around a module are imported to find it.
+        reason = (str(error).strip() or "no message").splitlines()[0]
+        raise UnusableError(f"settings.{name}.module = {module!r}: {type(error).__name__}: {reason}") from error
+    if spec is None or not spec.origin:
+        raise ConfigError(
+            f"settings.{name}.module = {module!r} cannot be found: it must be importable from the folder "
+            "that snakemake runs in, or from PYTHONPATH"
+        )
+    return read(Path(spec.origin), name, module)
+
+
+def sources(model: Model) -> list[Path]:
+    """The files that a cell of the model is measured with, sorted.
+
+    They are its own, those of the harness that run a step, and what these import from the same packages, found by
+    reading the import statements.
+
+    Raises:
+        UnusableError: one of them cannot be read or is no Python.
+    """
+    return list(_sources(model.module, model.path))
+
+
+@functools.cache
+def _sources(module: str, path: Path) -> tuple[Path, ...]:
+    roots = {**imports.PACKAGES, module.partition(".")[0]: _root(module, path)}
+    return tuple(sorted({*imports.closure([(module, path)], roots), *imports.made_of(*MEASURED)}))
+
+
+def _root(module: str, path: Path) -> Path:
+    """The folder from which the module is imported by its name."""
+    return path.parents[module.count(".") + (path.name == "__init__.py")]

@@ -1,0 +1,186 @@
+"""Resolves how one cell runs: schema defaults, the model's workload, the configuration, the variant."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from profzoo.cell.registry import PHASES, Model, find
+from profzoo.cell.spread import processes
+from profzoo.config import schema
+from profzoo.errors import ConfigError, suggest
+
+
+def split_variant(cell_model: str) -> tuple[str, str | None]:
+    """Model and variant of a name.
+
+    >>> split_variant("lstm@compile")
+    ('lstm', 'compile')
+    """
+    name, _, variant = cell_model.partition("@")
+    return name, variant or None
+
+
+def resolve(cell_model: str, phase: str, tool: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """All settings of a cell under a tool, in plain values and sorted by key.
+
+    Precedence, lowest first: the schema's defaults, the model's workload, the configuration's top level, its
+    `settings` of the model, the variant. A `window` of null takes the tool's. A `batch` of auto becomes the model's
+    own, and `fit` true.
+
+    Args:
+        cell_model: model or model@variant.
+        phase: train or inference.
+        tool: ncu, nsys, torch or time.
+        config: filled and checked configuration.
+
+    Raises:
+        ConfigError: unknown model, phase, variant or setting, a phase or workload that the model does not have, or
+            fewer steps than the window needs.
+    """
+    name, _ = split_variant(cell_model)
+    if phase not in PHASES:
+        raise ConfigError(f"unknown phase '{phase}': {suggest(phase, PHASES)}")
+    model, changes = _changed(cell_model, config)
+    known = schema.cell_properties()
+    general = {key: config[key] for key in known}
+    workload = changes.get("workload", general["workload"])
+    declared = {**model.shape, **_declared(model, workload, phase)}
+    cell = {**general, **{key: value for key, value in changes.items() if key in known}}
+    cell["data"] = {**general["data"], **changes.get("data", {})}
+    own_batch = declared.pop("batch")
+    cell["fit"] = cell["batch"] == "auto"
+    cell["batch"] = own_batch if cell["batch"] in (None, "auto") else cell["batch"]
+    cell["shape"] = {key: changes.get(key, value) for key, value in sorted(declared.items())}
+    cell |= {"model": name, "module": model.module, "phase": phase, "workload": workload}
+    if phase == "inference":
+        cell |= {"gpus": 1, "nodes": 1}
+    if processes(cell) > 1 and cell["fit"]:
+        raise ConfigError(f"{name}: batch = 'auto' is for one GPU, not {processes(cell)}: set batch, that of one GPU")
+    cell["window"] = cell["window"] or config[tool]["window"]
+    if tool == "torch":
+        options = ("wait", "warmup", "repeat", "shapes", "memory", "flops", "stacks")
+        cell["profiler"] = {key: config["torch"][key] for key in sorted(options)}
+    return dict(sorted(_with_steps(cell).items()))
+
+
+def phases(cell_model: str, config: Mapping[str, Any]) -> list[str]:
+    """The phases that a model (or model@variant) declares for the workload that it is to have; none without that.
+
+    Raises:
+        ConfigError: unknown model, variant or setting.
+    """
+    model, changes = _changed(cell_model, config)
+    declared = model.workloads.get(changes.get("workload", config["workload"]), {})
+    return [phase for phase in PHASES if phase in declared]
+
+
+def _changed(cell_model: str, config: Mapping[str, Any]) -> tuple[Model, dict[str, Any]]:
+    """The model of a cell, and what its settings and variant change."""
+    name, variant = split_variant(cell_model)
+    own = dict(config["settings"].get(name) or {})
+    model = find(name, own.pop("module", None))
+    if variant and variant not in config["variants"]:
+        raise ConfigError(f"unknown variant '{variant}' of '{cell_model}': {suggest(variant, config['variants'])}")
+    of_model = checked(own, model, f"settings.{name}")
+    of_variant = checked(config["variants"][variant] if variant else {}, model, f"variants.{variant}")
+    return model, {**of_model, **of_variant, "data": {**of_model.get("data", {}), **of_variant.get("data", {})}}
+
+
+def checked(changes: Mapping[str, Any], model: Model, where: str) -> dict[str, Any]:
+    """Settings under `where`, coerced to their types; ConfigError for a key or value that the model does not know."""
+    known, own = schema.cell_properties(), shapes(model)
+    result = {}
+    for key, value in changes.items():
+        if key in known:
+            part = known[key]
+        elif key in own:
+            part = _shape_schema(own[key])
+        else:
+            raise ConfigError(f"unknown key '{where}.{key}' (value {value!r}): {suggest(key, [*known, *own])}")
+        result[key] = schema.coerce(value, part)
+        schema.check(result[key], part, f"{where}.{key}")
+    return result
+
+
+def shapes(model: Model) -> dict[str, Any]:
+    """The model's shape parameters, of whatever workload and phase, each with a value of it."""
+    found = dict(model.shape)
+    for workload in model.workloads.values():
+        for declared in workload.values():
+            found |= {key: value for key, value in declared.items() if key != "batch"}
+    return found
+
+
+def parse(words: Sequence[str]) -> dict[str, Any]:
+    """Settings given as key=value words, a dot reaching into a mapping.
+
+    >>> parse(["batch=8", "data.source=folder"])
+    {'batch': '8', 'data': {'source': 'folder'}}
+    """
+    settings: dict[str, Any] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise ConfigError(f"'{word}' is no setting: give key=value, such as batch=8")
+        outer, _, inner = key.partition(".")
+        if inner:
+            settings.setdefault(outer, {})[inner] = value
+        else:
+            settings[outer] = value
+    return settings
+
+
+def words(cell: Mapping[str, Any]) -> list[str]:
+    """The command line words of `python -m models.run` that resolve to this cell again: model, phase, settings."""
+    settings = {key: cell[key] for key in (*schema.cell_properties(), "profiler") if key in cell} | cell["shape"]
+    if cell["fit"]:
+        settings["batch"] = "auto"
+    if cell["module"] != f"models.{cell['model']}":
+        settings["module"] = cell["module"]
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        flat |= {f"{key}.{inner}": item for inner, item in value.items()} if isinstance(value, dict) else {key: value}
+    return [cell["model"], cell["phase"], *(f"{key}={_word(value)}" for key, value in sorted(flat.items()))]
+
+
+def _word(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _declared(model: Model, workload: str, phase: str) -> Mapping[str, Any]:
+    if workload not in model.workloads:
+        raise ConfigError(f"model '{model.name}' has no workload '{workload}': {suggest(workload, model.workloads)}")
+    if phase not in model.workloads[workload]:
+        phases = model.workloads[workload]
+        raise ConfigError(f"model '{model.name}' has no phase '{phase}' in {workload}: {suggest(phase, phases)}")
+    return model.workloads[workload][phase]
+
+
+def _shape_schema(default: Any) -> dict[str, Any]:
+    names: dict[type, str] = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
+    kind = names[type(default)]
+    return {"type": kind, "minimum": 1} if kind == "integer" else {"type": kind}
+
+
+def _with_steps(cell: dict[str, Any]) -> dict[str, Any]:
+    """The cell with `samples`, `window` and `steps` as numbers; ConfigError where the samples do not suffice."""
+    profiler = cell.get("profiler", {"wait": 0, "warmup": 0, "repeat": 1})
+    beside = profiler["wait"] + profiler["warmup"]
+    where = f"{cell['model']} {cell['phase']}"
+    at_once = cell["batch"] * processes(cell)
+    available = cell["epochs"] * (cell["samples"] // at_once) if cell["samples"] else None
+    if cell["window"] == "rest":
+        if available is None:
+            raise ConfigError(f"{where}: window = 'rest' needs samples, the size of the data set")
+        cell["window"] = max((available - cell["warmup"]) // profiler["repeat"] - beside, 0)
+    cell["steps"] = cell["warmup"] + profiler["repeat"] * (beside + cell["window"])
+    if available is None:
+        cell["samples"] = at_once * -(-cell["steps"] // cell["epochs"])
+    elif cell["window"] < 1 or cell["steps"] > available:
+        needed = max(cell["steps"], cell["warmup"] + profiler["repeat"] * (beside + 1))
+        raise ConfigError(
+            f"{where}: {cell['samples']} samples in batches of {at_once} over {cell['epochs']} epoch(s) make "
+            f"{available} steps, warm-up and window need {needed}: set samples to "
+            f"{at_once * -(-needed // cell['epochs'])} or more, or lower batch, warmup or window"
+        )
+    return cell

@@ -1,0 +1,1 @@
+"""Runs a collecting command and leaves a sidecar."""

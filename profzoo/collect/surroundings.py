@@ -1,0 +1,66 @@
+"""What a collecting command runs in: its environment and threads, the GPUs held for it, and the tree of its processes.
+
+A part of what is measured, unlike what is done before and after.
+"""
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from profzoo.errors import CollectError
+from profzoo.machine import gpu_slots, processes
+from profzoo.machine.paths import NO_DEPLOYMENT
+
+# Reports embed the environment of the process, so it sees only what it needs.
+NEEDED = {"PATH", "HOME", "USER", "LANG", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "SHELL"}
+NEEDED |= {NO_DEPLOYMENT}
+NEEDED_PREFIXES = (
+    "CUDA_", "CUBLAS_", "CUDNN_", "GLOO_", "LC_", "MKL_", "NCCL_", "NVIDIA_", "NSYS_", "OMP_", "PYTORCH_", "PYTHON",
+    "TORCH_", "TORCHINDUCTOR_", "TRITON_",
+)  # fmt: skip
+
+
+def environment(given: Mapping[str, str], extra: Sequence[str]) -> dict[str, str]:
+    """The part of an environment that a profiled process may see.
+
+    It may write bytecode even where its parent may not: uncompiled, torch alone takes several times as long to import.
+    """
+    seen = {key for key in given if key in NEEDED or key.startswith(NEEDED_PREFIXES)} - {"PYTHONDONTWRITEBYTECODE"}
+    return {key: value for key, value in given.items() if key in seen or key in extra}
+
+
+def threads(cores: int, gpus: int, processes: int) -> dict[str, str]:
+    """How many CPU threads torch may use, in a job of so many processes that takes its GPUs from among so many.
+
+    Half of the cores are left to the jobs that run beside: an operation on as many threads as there are cores waits
+    for the one that finds its core taken, and collating a batch then takes tens of milliseconds instead of half a one.
+    Without a GPU all cores compute the model.
+
+    >>> threads(16, 1, 1)["OMP_NUM_THREADS"], threads(16, 4, 2)["OMP_NUM_THREADS"], threads(16, 0, 2)["OMP_NUM_THREADS"]
+    ('8', '2', '8')
+    """
+    count = str(max(cores // (2 * gpus or processes), 1))
+    return {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count}
+
+
+def run(command: Sequence[str], log: Path, env: Mapping[str, str]) -> int:
+    """Run the command with its output in the log; its exit code. Nothing that it started outlives this."""
+    with log.open("wb") as file:
+        file.write(f"$ {shlex.join(command)}\n".encode())
+        file.flush()
+        return processes.run(command, file, env)
+
+
+def own_gpus(count: int, words: Sequence[str]) -> AbstractContextManager[list[str]]:
+    """So many of the GPUs, held while the body runs; none where there is none. Says so where it has to wait for one.
+
+    Raises:
+        CollectError: there are fewer.
+    """
+    if not words:
+        return nullcontext([])
+    if count > len(words):
+        raise CollectError(f"gpus = {count}, and {len(words)} visible here: lower gpus, or run where there are more")
+    return gpu_slots.taken(count, words, lambda line: print(f"profzoo: {line}", file=sys.stderr, flush=True))

@@ -1,0 +1,1 @@
+"""The configuration: its schema, its checked form, and what targets it knows."""

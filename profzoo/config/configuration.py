@@ -1,0 +1,201 @@
+"""Turns what the user wrote into the checked, complete configuration, and names the cells that it selects."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from profzoo.cell import data_files, registry, settings
+from profzoo.cell.spread import processes
+from profzoo.config import schema
+from profzoo.errors import ConfigError, suggest
+from profzoo.tools.ncu import command as ncu
+from profzoo.tools.nsys import command as nsys
+
+# Options of snakemake that a file follows.
+TAKE_FILES = {"--report", "-d", "--directory", "--configfile", "--configfiles", "-s", "--snakefile"}
+
+
+def normalise(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration with strings coerced, shorthands resolved, defaults filled, and everything checked.
+
+    Idempotent, so that a remote job which gets the result as its configuration arrives at the same.
+
+    Raises:
+        ConfigError: in one line, the first thing that is wrong.
+    """
+    rules = schema.load()
+    config = schema.coerce(given, rules)
+    if isinstance(config.get("models"), Mapping):
+        own = config["models"]
+        config |= {"models": list(own), "settings": {**config.get("settings", {}), **own}}
+    config = schema.fill(config, rules)
+    schema.check(config, rules)
+    config["settings"] = {name: value or {} for name, value in config["settings"].items()}
+    for name, changes in config["settings"].items():
+        try:
+            model = registry.find(name, changes.get("module"))
+        except registry.UnusableError:
+            continue  # Said where the model is asked for.
+        settings.checked({key: value for key, value in changes.items() if key != "module"}, model, f"settings.{name}")
+    _check_variants(config)
+    config["nsys"] = {**config["nsys"], "reports": nsys.current_names(config["nsys"]["reports"])}
+    ncu.check(config["ncu"])
+    nsys.check(config["nsys"])
+    return config
+
+
+def _check_variants(config: Mapping[str, Any]) -> None:
+    """A variant may be of any model, so its keys are held against the shapes of all; values are checked in use."""
+    known = {*schema.cell_properties()}.union(*(settings.shapes(model) for model in models(config).values()))
+    for variant, changes in config["variants"].items():
+        for key, value in changes.items():
+            if key not in known:
+                raise ConfigError(f"unknown key 'variants.{variant}.{key}' (value {value!r}): {suggest(key, known)}")
+
+
+def models(config: Mapping[str, Any]) -> dict[str, registry.Model]:
+    """All models that the configuration knows and that can be used, by name: the zoo's and the user's own."""
+    return _known(config)[0]
+
+
+def unusable(config: Mapping[str, Any]) -> dict[str, str]:
+    """What is wrong with models whose files cannot be used, in a line each, by name."""
+    return _known(config)[1]
+
+
+def _known(config: Mapping[str, Any]) -> tuple[dict[str, registry.Model], dict[str, str]]:
+    usable, wrong = dict(registry.zoo()), dict(registry.unusable())
+    for name, changes in config["settings"].items():
+        if "module" not in changes:
+            continue
+        for found in (usable, wrong):
+            found.pop(name, None)
+        try:
+            usable[name] = registry.find(name, changes["module"])
+        except registry.UnusableError as error:
+            wrong[name] = str(error)
+    return usable, wrong
+
+
+def spread(config: Mapping[str, Any]) -> list[str]:
+    """Names (model or model@variant) of the cells that train on several GPUs."""
+    names = [name for model in models(config) for name in (model, *(f"{model}@{one}" for one in config["variants"]))]
+    return [name for name in names if _trains_on_several(name, config)]
+
+
+def _trains_on_several(name: str, config: Mapping[str, Any]) -> bool:
+    try:
+        return processes(settings.resolve(name, "train", "time", config)) > 1
+    except ConfigError:
+        # Said where the cell is asked for: not every variant fits every model.
+        return False
+
+
+def select(config: Mapping[str, Any]) -> list[str]:
+    """Names (model or model@variant) that the key `models` selects, in order and without repeats.
+
+    Raises:
+        ConfigError: there is no such model, group or variant, or the file of a model that is named cannot be used.
+    """
+    known, wrong = _known(config)
+    groups: dict[str, list[str]] = {"all": list(known)}
+    for name, model in known.items():
+        for group in model.groups:
+            groups.setdefault(group, []).append(name)
+    chosen: list[str] = []
+    for word in config["models"]:
+        name, variant = settings.split_variant(word)
+        if name in wrong:
+            raise ConfigError(f"models = '{word}': {wrong[name]}")
+        if name not in known and name not in groups:
+            raise ConfigError(f"models = '{word}': no model or group of that name; {suggest(name, [*known, *groups])}")
+        if variant and variant not in config["variants"]:
+            raise ConfigError(f"models = '{word}': no variant '{variant}'; {suggest(variant, config['variants'])}")
+        chosen += [f"{one}@{variant}" if variant else one for one in groups.get(name, [name])]
+    return list(dict.fromkeys(chosen))
+
+
+def cells(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The cells that the configuration selects: model (or model@variant) and phase, of those that the models declare.
+
+    Raises:
+        ConfigError: there is none, or none of a model that is named by itself.
+    """
+    chosen: list[tuple[str, str]] = []
+    for name in select(config):
+        found = _cells_of(name, config)
+        if not found and name in config["models"]:
+            settings.resolve(name, config["phases"][0], "time", config)
+        chosen += found
+    if not chosen:
+        raise ConfigError(
+            f"models = {','.join(config['models'])} with phases = {','.join(config['phases'])} is no cell"
+        )
+    return chosen
+
+
+def left_out(config: Mapping[str, Any]) -> list[str]:
+    """What `models` would select by `all` or a group, and does not: in a line each, which model and why."""
+    every = any(settings.split_variant(word)[0] == "all" for word in config["models"])
+    lines = [f"models = all leaves out {name}: {wrong}" for name, wrong in unusable(config).items() if every]
+    for name in select(config):
+        if not _cells_of(name, config):
+            lines.append(f"{name} is left out: it declares no {' or '.join(config['phases'])} for its workload")
+    return lines
+
+
+def _cells_of(name: str, config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    declared = settings.phases(name, config)
+    return [(name, phase) for phase in config["phases"] if phase in declared]
+
+
+def check_targets(words: Sequence[str], results: str, config: Mapping[str, Any]) -> None:
+    """Explain a target file under results/ whose model, phase, tool or set does not exist.
+
+    words: snakemake's command line; files that are no targets, such as that of --report, are passed over.
+
+    Raises:
+        ConfigError: naming the part that is wrong and the nearest valid one.
+    """
+    shared = {"tables", "figures", "peaks", "logs", "benchmarks"}
+    for before, target in zip(["", *words], words, strict=False):
+        if before in TAKE_FILES:
+            continue
+        parts = target.removeprefix("./").removeprefix(f"{results}/").split("/")
+        if not target.removeprefix("./").startswith(f"{results}/") or len(parts) < 2 or parts[0] in shared:
+            continue
+        name, variant = settings.split_variant(parts[0])
+        if name in unusable(config):
+            raise ConfigError(f"target '{target}': {unusable(config)[name]}")
+        if name not in models(config):
+            raise ConfigError(f"target '{target}': unknown model '{name}'; {suggest(name, models(config))}")
+        if variant and variant not in config["variants"]:
+            raise ConfigError(f"target '{target}': unknown variant '{variant}'; {suggest(variant, config['variants'])}")
+        phase, *rest = ["train"] if parts[1].startswith("weights.pt") else parts[1].split(".")
+        if phase not in settings.PHASES:
+            raise ConfigError(f"target '{target}': unknown phase '{phase}'; {suggest(phase, settings.PHASES)}")
+        # Raises what is wrong with the cell, such as a phase that the model does not have.
+        data_files.root(settings.resolve(parts[0], phase, "time", config))
+        endings = ("csv", "json", "ncu-rep", "nsys-rep", "sqlite", "gz", "trace")
+        known = [
+            *config["ncu"]["sets"],
+            "ncu",
+            "ncu-details",
+            "nsys",
+            "nsys-steps",
+            "nsys-ranks",
+            "ncu-ranks",
+            "ranks",
+            "coverage",
+            "kernels",
+            "torch",
+            "torch-operators",
+            "mangled",
+            "demangled",
+            "plan",
+            "job",
+            "time",
+            *endings,
+        ]
+        for part in rest:
+            if part not in known:
+                raise ConfigError(f"target '{target}': no tool, section set or file '{part}'; {suggest(part, known)}")

@@ -1,0 +1,100 @@
+"""Writes config/README.md from the schema: every key, its type, its default, what it does."""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from profzoo.config import schema
+
+INTRODUCTION = """# Configuration
+
+Generated from `profzoo/config/schema.yaml` by `make docs`; do not edit.
+
+Set keys in `config/config.yaml`, in a file given with `--configfile`, or on the command line: `snakemake all --config
+tool=nsys batch=4 ncu='{set: roofline}'`. Lists may be comma-separated strings there. Keys with a dot are nested:
+`ncu.set` is `set` under `ncu`. Whatever does not fit ends in one line that names the key, the value and the nearest
+valid one, before any job runs.
+
+A cell's settings come, the later over the earlier, from: the defaults below; the model's file, for the chosen workload;
+the top level of the configuration; `settings` of the model; the variant.
+
+Cores, GPUs, memory and partitions are no matter of configuration but of profiles: see `profiles/`.
+"""
+
+MODELS = """
+## Models of your own
+
+A file in `models/`, or any importable module named in `models` or `settings`, is a model when it declares `WORKLOADS`
+and defines `build(shape)` and `sample(shape, generator)`; the README has an example of ten lines. Declarations are
+literals, so that they can be read without importing torch:
+
+| name | holds |
+|---|---|
+| `WORKLOADS` | by workload (`trimmed`, `reference`) and phase: `batch`, and shape parameters |
+| `SHAPE` | shape parameters of every workload; each is a setting of the model |
+| `GROUPS` | groups that the model is selected by |
+| `SOURCE`, `PARAMETERS` | where the architecture is published, and how many parameters it has |
+| `DIFFERENCE` | why the network has another number, where it has |
+
+A file that cannot be used costs its own cells alone: `models: all` leaves it out and says so, and asking for it ends in
+one line. A model may declare one workload or phase only; those are its cells.
+
+Functions that it may define besides, each with its default, are listed in `profzoo/harness/interface.py`: `loss`,
+`optimizer`, `adapt`, `collate`, `transfer`, `infer`, `compiled`, and for training steps of its own `others`,
+`optimizers` and `training_step` (`models/srgan.py`). A module of the network that has a method `prepare` has it called
+after its weights were moved or loaded (`models/lstm.py`).
+
+```yaml
+models: [mine]
+settings:
+  mine: {module: my_package.my_model, batch: 4}
+```
+"""
+
+
+def rows(part: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str, str, str]]:
+    """Key, type, default and description of each key, nested ones after a dot."""
+    for key, value in part["properties"].items():
+        name = f"{prefix}{key}"
+        nested = "properties" in value
+        kind = " or ".join(f"`{item}`" for item in value["enum"]) if "enum" in value else _kind(value)
+        yield f"`{name}`", kind, "" if nested else _default(value["default"]), value["description"]
+        if nested:
+            yield from rows(value, f"{name}.")
+
+
+def page(rules: Mapping[str, Any]) -> str:
+    """The whole page in Markdown."""
+    table = ["| key | type | default | what it does |", "|---|---|---|---|"]
+    table += [f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in rows(rules)]
+    sets = ["", "## Section sets of ncu", "", "| set | collects |", "|---|---|"]
+    for name, chosen in rules["properties"]["ncu"]["properties"]["sets"]["default"].items():
+        what = [f"{key} {', '.join(f'`{item}`' for item in _listed(value))}" for key, value in chosen.items()]
+        sets.append(f"| `{name}` | {'; '.join(what)} |")
+    return "\n".join([INTRODUCTION, *table, *sets, MODELS])
+
+
+def _listed(value: Any) -> list[str]:
+    return [str(item) for item in value] if isinstance(value, list) else [str(value)]
+
+
+def _default(value: Any) -> str:
+    """The default as the table shows it; of a mapping of named entries, the names."""
+    if isinstance(value, dict) and value:
+        return ", ".join(f"`{name}`" for name in value)
+    if isinstance(value, list) and len(value) > 4:
+        return ", ".join(f"`{item}`" for item in value)
+    return f"`{json.dumps(value)}`"
+
+
+def _kind(value: Mapping[str, Any]) -> str:
+    kinds = value["type"] if isinstance(value["type"], list) else [value["type"]]
+    if "array" in kinds and "enum" in value.get("items", {}):
+        return "list of " + ", ".join(f"`{item}`" for item in value["items"]["enum"])
+    return " or ".join(kinds)
+
+
+if __name__ == "__main__":
+    Path(sys.argv[2]).write_text(page(schema.load(Path(sys.argv[1]))), encoding="utf-8")

@@ -1,0 +1,34 @@
+"""What can be wrong with what users give, each said in one line, and the nearest name that would be right."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class ConfigError(ValueError):
+    """Input that cannot be used; the message is one line that says what, where and what would be valid."""
+
+
+class UnusableError(ConfigError):
+    """A file of Python that cannot be used; others can."""
+
+
+class DataError(ValueError):
+    """A file that cannot be used; the message is one line that says which, what is wrong and what to do."""
+
+
+class CollectError(RuntimeError):
+    """A collection that failed; the message says what and what to do."""
+
+
+def suggest(value: object, choices: Iterable[str]) -> str:
+    """A phrase that names the choice nearest to value, else all of them.
+
+    >>> suggest("mobilnetv2", ["mobilenetv2", "unet"])
+    "did you mean 'mobilenetv2'?"
+    >>> suggest("xyz", ["train", "inference"])
+    'valid are: inference, train'
+    """
+    names = sorted(map(str, choices))
+    lower = {name.lower(): name for name in names}
+    near = difflib.get_close_matches(str(value).lower(), lower, n=1)
+    return f"did you mean '{lower[near[0]]}'?" if near else f"valid are: {', '.join(names)}"

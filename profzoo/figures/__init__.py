@@ -1,0 +1,52 @@
+"""The figures, a module each, which declares in literals what it is drawn from; read without importing what draws."""
+
+import functools
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from profzoo import imports
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What a figure's module declares.
+
+    order: its place in the report; title: in words; inputs: names of the tables that `draw` takes, in order;
+    needs: tools, or `roofline`, of which one must have data, empty for none; options: keys of the configuration's
+    `figures` that `draw` takes by name; caption: what readers need to know.
+    """
+
+    name: str
+    order: int
+    title: str
+    inputs: tuple[str, ...]
+    needs: tuple[str, ...]
+    options: tuple[str, ...]
+    caption: str
+
+    @property
+    def path(self) -> Path:
+        """The file of its module."""
+        return HERE / f"{self.name}.py"
+
+
+@functools.cache
+def known() -> dict[str, Figure]:
+    """All figures by name, in their order: the modules here that declare an order."""
+    declared = {path.stem: imports.literals(path) for path in HERE.glob("*.py")}
+    found = [_figure(name, values) for name, values in declared.items() if "ORDER" in values]
+    return {figure.name: figure for figure in sorted(found, key=lambda figure: (figure.order, figure.name))}
+
+
+def drawable(have: Collection[str]) -> list[str]:
+    """Names of the figures that there is data for; have: chosen tools, and `roofline` where it is made."""
+    return [name for name, figure in known().items() if not figure.needs or set(figure.needs) & set(have)]
+
+
+def _figure(name: str, values: dict[str, Any]) -> Figure:
+    given = {key.lower(): values[key] for key in ("ORDER", "TITLE", "INPUTS", "NEEDS", "CAPTION")}
+    return Figure(name, options=values.get("OPTIONS", ()), **given)

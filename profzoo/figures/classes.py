@@ -1,0 +1,46 @@
+"""Draws what kinds of kernels take the GPU's time: shares by class, stacked, train beside inference."""
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure
+
+from profzoo import text
+from profzoo.figures import plots
+
+ORDER = 30
+TITLE = "kernel classes"
+INPUTS = ("kernels",)
+NEEDS = ("nsys",)
+CAPTION = (
+    "GPU time of a step by class of kernel, training beside inference, by nsys. A kernel's class follows from its "
+    "name, by the rules in profzoo/tables/kernel_classes.yaml."
+)
+
+
+def draw(kernels: pd.DataFrame) -> Figure:
+    """From the kernel table: a bar a cell, training on the left, inference on the right, models in the same order."""
+    plots.style()
+    if kernels["total_ns"].sum() == 0:
+        return plots.nothing("No kernel was traced: nsys sees them on a GPU")
+    phases = [phase for phase in plots.PHASE_COLOURS if (kernels["phase"] == phase).any()]
+    models = list(dict.fromkeys(kernels["model"]))
+    figure, axes = plt.subplots(
+        1, len(phases), figsize=(1.5 + 6.5 * len(phases), plots.height(len(models)) + 0.3), sharey=True, squeeze=False
+    )
+    for axis, phase in zip(axes[0], phases, strict=True):
+        times = kernels[kernels["phase"] == phase].pivot_table(
+            index="model", columns="class", values="total_ns", aggfunc="sum", fill_value=0
+        )
+        times = times.reindex(models).fillna(0)
+        whole = times.sum(axis=1)
+        shares = times.div(whole.where(whole > 0), axis=0).fillna(0) * 100
+        plots.stacked(axis, shares, plots.CLASS_COLOURS, [text.duration(ns) if ns else "–" for ns in whole])
+        axis.get_legend().remove()
+        axis.set_xlabel(f"GPU time of a step by class of kernel, {phase} (%)")
+    used = {label: handle for axis in axes[0] for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    order = [name for name in plots.CLASS_COLOURS if name in used]
+    figure.legend([used[name] for name in order], order, loc="upper left", ncols=8, frameon=False, handlelength=1,
+                  columnspacing=1.2)  # fmt: skip
+    # Room for the legend, which belongs to both halves.
+    figure.suptitle(" \n ", fontsize=9)
+    return figure

@@ -1,0 +1,40 @@
+"""Draws how many kernels a step launches, and what share of it the GPU waits for launches."""
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure
+
+from profzoo.figures import plots
+from profzoo.tables import step_shares
+
+ORDER = 40
+TITLE = "launches"
+INPUTS = ("steps",)
+NEEDS = ("nsys",)
+CAPTION = (
+    "Kernel launches of a step, and the share of the step in which the GPU waits for launches (latency, launching "
+    "calls, other code on the CPU). The cells that wait most are named."
+)
+
+# Names only the cells that wait most, as the others lie close together.
+NAMED = 12
+
+
+def draw(steps: pd.DataFrame) -> Figure:
+    """From the table of steps: a point a cell, launches against the share of the step that launching idles the GPU."""
+    plots.style()
+    if steps.empty or steps["launches"].sum() == 0:
+        return plots.nothing("No kernel was traced: nsys sees them on a GPU")
+    waiting = step_shares.launching(step_shares.shares(steps)) * 100
+    figure, axis = plt.subplots(figsize=(9, 6))
+    plots.by_phase(axis, steps, steps["launches"], waiting, size=36)
+    axis.set_xscale("log")
+    # Room for points that lie on the axis.
+    axis.set_ylim(bottom=-1)
+    axis.set_xlabel("Kernel launches a step")
+    axis.set_ylabel("Step in which the GPU waits for launches (%)")
+    names = steps["model"] + " " + steps["phase"]
+    most = waiting.nlargest(NAMED).index
+    plots.name_points(axis, [(steps["launches"][index], waiting[index], names[index]) for index in most])
+    axis.legend(loc="upper left", frameon=False)
+    return figure

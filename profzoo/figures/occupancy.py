@@ -1,0 +1,49 @@
+"""Draws how many warps were resident against how many could have been, by cell and class of kernel."""
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure
+
+from profzoo.figures import plots
+
+ORDER = 80
+TITLE = "occupancy"
+INPUTS = ("kernels",)
+NEEDS = ("roofline",)
+CAPTION = (
+    "Warps resident on the multiprocessors against those that the launch's resources allow, by cell and class of "
+    "kernel. Points far below the line have too few blocks, or blocks of unequal length."
+)
+
+LEAST_SHARE = 0.05
+
+
+def draw(kernels: pd.DataFrame) -> Figure:
+    """From the kernel table: a point a cell and class, as large as its share of the time, from LEAST_SHARE on."""
+    plots.style()
+    wanted = ["occupancy_pct", "occupancy_limit_pct"]
+    known = kernels.reindex(columns=[*kernels.columns, *(name for name in wanted if name not in kernels)])
+    known = known[known[wanted].notna().all(axis=1)]
+    if known.empty:
+        return plots.nothing("Achieved occupancy was not collected: take ncu.set survey")
+    keys = ["model", "phase", "class"]
+    points = pd.DataFrame({name: plots.weighted(known, name, keys) for name in wanted})
+    times = known.groupby(keys)["total_ns"].sum()
+    points["share"] = times / kernels.groupby(keys[:2])["total_ns"].sum().reindex(times.index.droplevel(2)).to_numpy()
+    points = points[points["share"] >= LEAST_SHARE].reset_index()
+    figure, axis = plt.subplots(figsize=(8, 7))
+    axis.plot([0, 100], [0, 100], color="#444444", linewidth=1, linestyle="--")
+    for kind, colour in plots.CLASS_COLOURS.items():
+        mine = points[points["class"] == kind]
+        if len(mine):
+            axis.scatter(mine["occupancy_limit_pct"], mine["occupancy_pct"], s=20 + 260 * mine["share"], color=colour,
+                         alpha=0.85, label=kind, edgecolor="#333333", linewidth=0.5, zorder=3)  # fmt: skip
+    axis.set(xlim=(0, 104), ylim=(0, 104), xlabel="Warps that could be resident, by the launch's resources (%)",
+             ylabel="Warps that were resident (%)")  # fmt: skip
+    # The legend's points are all of one size, unlike those of the figure.
+    kinds = [plt.Line2D([], [], marker="o", linestyle="", color=plots.CLASS_COLOURS[label], label=label)
+             for label in axis.get_legend_handles_labels()[1]]  # fmt: skip
+    # On white, as lines of the grid run behind it.
+    title = "A cell's kernels of a class,\nas large as their share of its time"
+    axis.legend(handles=kinds, title=title, alignment="left", loc="upper left", framealpha=1, edgecolor="none")
+    return figure

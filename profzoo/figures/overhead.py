@@ -1,0 +1,34 @@
+"""Draws how much each profiler slows a step down against the unprofiled baseline."""
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure
+
+from profzoo.figures import plots
+
+ORDER = 100
+TITLE = "profiler overhead"
+INPUTS = ("agreement",)
+NEEDS = ("nsys", "torch")
+CAPTION = "Time of a step under each profiler over the unprofiled time."
+
+MARKERS = {"nsys": ("o", "#0072b2"), "torch": ("D", "#d55e00")}
+
+
+def draw(agreement: pd.DataFrame) -> Figure:
+    """From the table of agreement: a point a cell and tool, step time under the tool over that without."""
+    plots.style()
+    cells = plots.label(agreement)
+    figure, axis = plt.subplots(figsize=(8, plots.height(len(cells))))
+    for tool, (marker, colour) in MARKERS.items():
+        if (column := f"{tool}_slowdown") in agreement:
+            axis.scatter(agreement[column], cells, marker=marker, s=50, color=colour, label=tool, zorder=3)
+    axis.axvline(1, color="#444444", linewidth=1, linestyle="--")
+    plots.rows(axis, len(cells))
+    axis.set_xscale("log", base=2)
+    axis.xaxis.set_major_formatter("{x:g}")
+    axis.set_xlim(min(0.5, axis.get_xlim()[0]), max(4, axis.get_xlim()[1]))
+    axis.set_xlabel("Time of a step under the profiler / without (1 = no slowdown)")
+    if axis.get_legend_handles_labels()[0]:
+        axis.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, frameon=False)
+    return figure

@@ -1,0 +1,187 @@
+"""The look that all figures share, and how one is written."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
+
+PHASE_COLOURS = {"train": "#0072b2", "inference": "#e69f00"}
+PHASE_MARKERS = {"train": "o", "inference": "^"}
+# Okabe and Ito's palette; their lightness differs too, so that grey print keeps them apart.
+PART_COLOURS = {
+    "data": "#f0e442",
+    "transfer": "#e69f00",
+    "forward": "#56b4e9",
+    "loss": "#cc79a7",
+    "backward": "#0072b2",
+    "optimizer": "#009e73",
+    "outside": "#bbbbbb",
+}
+# One colour a class of kernels; neighbours in a stack differ in lightness, and the hatched ones in pattern as well.
+CLASS_COLOURS = {
+    "convolution": "#0072b2",
+    "gemm": "#56b4e9",
+    "attention": "#00405f",
+    "recurrent": "#cc79a7",
+    "normalisation": "#e69f00",
+    "elementwise": "#f0e442",
+    "pooling": "#d55e00",
+    "softmax": "#8c5a00",
+    "reduction": "#7fc8a9",
+    "embedding": "#5a4a78",
+    "optimizer": "#009e73",
+    "copy": "#bbbbbb",
+    "random": "#777777",
+    "communication": "#000000",
+    "other": "#e8e8e8",
+}
+STEP_COLOURS = {
+    "kernels": "#0072b2",
+    "copy": "#56b4e9",
+    "transfer": "#009e73",
+    "communication": "#000000",
+    "waiting": "#777777",
+    "idle: input": "#f0e442",
+    "idle: synchronisation": "#cc79a7",
+    "idle: latency": "#f5cf99",
+    "idle: launch": "#e69f00",
+    "idle: host": "#d55e00",
+    "idle: unknown": "#e8e8e8",
+}
+ROW_HEIGHT = 0.32
+
+
+def style() -> None:
+    """Set seaborn's theme and what SVG needs to be the same from run to run."""
+    sns.set_theme(context="paper", style="whitegrid", font_scale=1.1)
+    plt.rcParams.update({"svg.hashsalt": "profzoo", "svg.fonttype": "path", "axes.spines.left": False})
+    plt.rcParams.update({"axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left"})
+
+
+def label(cell: pd.DataFrame) -> pd.Series:
+    """The cells' names as figures show them."""
+    return cell["model"] + " · " + cell["phase"].replace("inference", "infer")
+
+
+def height(rows: int, least: float = 2.6) -> float:
+    """Inches that a figure of that many rows needs."""
+    return max(least, 1.5 + ROW_HEIGHT * rows)
+
+
+def stacked(axis: Axes, shares: pd.DataFrame, colours: Mapping[str, str], totals: Sequence[str]) -> None:
+    """Draw a bar of 100 % a row, parts in the order of the colours, wide ones with their number, and what 100 % is.
+
+    shares: a row a bar, a column a part, in %; columns without a colour are left out.
+    """
+    order = list(shares.index)
+    left = pd.Series(0.0, index=order)
+    for part in (name for name in colours if name in shares and shares[name].gt(0).any()):
+        axis.barh(
+            order,
+            shares[part],
+            left=left,
+            color=colours[part],
+            label=part,
+            edgecolor="white",
+            linewidth=0.6,
+            height=0.7,
+        )
+        ink = "white" if _lightness(colours[part]) < 0.45 else "black"
+        for row, (start, width) in enumerate(zip(left, shares[part], strict=True)):
+            if width >= 7:
+                axis.text(start + width / 2, row, f"{width:.0f} %", ha="center", va="center", fontsize=8, color=ink)
+        left += shares[part]
+    for row, total in enumerate(totals):
+        axis.text(101, row, total, va="center", fontsize=8)
+    axis.set_xlim(0, 112)
+    axis.set_xticks(range(0, 101, 20))
+    rows(axis, len(order))
+    axis.grid(visible=False, axis="y")
+    handles, labels = axis.get_legend_handles_labels()
+    columns = len(labels) if len(labels) <= 7 else -(-len(labels) // 2)
+    axis.legend(handles, labels, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=columns, frameon=False,
+                handlelength=1, columnspacing=1.2)  # fmt: skip
+
+
+def _lightness(colour: str) -> float:
+    red, green, blue = to_rgb(colour)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def rows(axis: Axes, count: int) -> None:
+    """Show so many rows from the top down, without the empty ones that matplotlib leaves above and below many."""
+    axis.set_ylim(count - 0.4, -0.6)
+
+
+def save(figure: Figure, outputs: Sequence[str], note: str) -> None:
+    """Write the figure to each file, with the note on devices and date below it."""
+    inch = 1 / figure.get_size_inches()[1]
+    figure.text(0.01, 0.05 * inch, note, fontsize=7, color="#666666", va="bottom")
+    figure.tight_layout(rect=(0, 0.22 * inch, 1, 1))
+    for path in outputs:
+        metadata = {"Date": None} if Path(path).suffix == ".svg" else {"Software": None}
+        figure.savefig(path, dpi=150, metadata=metadata)
+    plt.close(figure)
+
+
+def note(cells: str) -> str:
+    """What a figure says of where and when its numbers come from; cells: path of the table of cells."""
+    table = pd.read_csv(cells)
+    devices, days = (", ".join(sorted(set(table[column]))) for column in ("device", "date"))
+    return f"{devices}; measured {days}; profzoo"
+
+
+def by_phase(axis: Axes, cells: pd.DataFrame, x: pd.Series, y: pd.Series, size: float) -> None:
+    """Draw a point a cell, in the colour and with the marker of its phase."""
+    for phase, colour in PHASE_COLOURS.items():
+        mine = cells["phase"] == phase
+        axis.scatter(x[mine], y[mine], color=colour, marker=PHASE_MARKERS[phase], s=size, label=phase, zorder=3)
+
+
+def weighted(table: pd.DataFrame, column: str, by: str | list[str]) -> pd.Series:
+    """Means of a column of a kernel table by group, weighted by GPU time; rows without it are left out."""
+    known = table[table[column].notna() & table["total_ns"].notna()]
+    sums = (
+        (known[column] * known["total_ns"]).groupby([known[key] for key in ([by] if isinstance(by, str) else by)]).sum()
+    )
+    return sums / known.groupby(by)["total_ns"].sum()
+
+
+def nothing(why: str) -> Figure:
+    """A figure that says why it shows nothing."""
+    figure, axis = plt.subplots(figsize=(8, 1.6))
+    axis.text(0.5, 0.5, why, ha="center", va="center", color="#666666", transform=axis.transAxes)
+    axis.set_axis_off()
+    return figure
+
+
+def name_points(axis: Axes, points: Sequence[tuple[float, float, str]]) -> None:
+    """Write names beside points, on a side where they cover no other name and no point of the axis."""
+    figure = axis.figure
+    axis.autoscale_view()
+    figure.canvas.draw()
+    taken: list[Any] = []
+    for collection in axis.collections:
+        for x, y in collection.get_offset_transform().transform(collection.get_offsets()):
+            taken.append(Bbox.from_extents(x - 4, y - 4, x + 4, y + 4))
+    for x, y, name in points:
+        for offset, horizontal in (((6, 0), "left"), ((-6, 0), "right"), ((6, 9), "left"), ((6, -9), "left"),
+                                   ((-6, 9), "right"), ((-6, -9), "right"), ((0, 14), "center")):  # fmt: skip
+            text = axis.annotate(name, (x, y), xytext=offset, textcoords="offset points", ha=horizontal, va="center",
+                                 fontsize=7.5, color="#333333")  # fmt: skip
+            box = text.get_window_extent()
+            inside = axis.get_window_extent().x0 <= box.x0 and box.x1 <= figure.bbox.x1
+            if inside and not any(box.overlaps(other) for other in taken):
+                taken.append(box)
+                break
+            text.remove()

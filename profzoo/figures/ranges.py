@@ -1,0 +1,43 @@
+"""Draws where the step goes: time by part of the step, stacked, cell by cell."""
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure
+
+from profzoo import text
+from profzoo.figures import plots
+
+ORDER = 90
+TITLE = "parts of the step"
+INPUTS = ("ranges",)
+NEEDS = ("nsys", "torch")
+CAPTION = (
+    "Time by part of the step. On a GPU, the time of the kernels that each part launched, on whatever thread; on a "
+    "CPU, the time the part took."
+)
+
+
+def preferred(table: pd.DataFrame) -> pd.DataFrame:
+    """One tool a cell: nsys where it traced the cell, else torch."""
+    first = table.groupby(["model", "phase"])["tool"].transform("min")
+    return table[table["tool"] == first]
+
+
+def draw(ranges: pd.DataFrame) -> Figure:
+    """From the table of ranges: a bar a cell, each part's share of its time."""
+    plots.style()
+    chosen = preferred(ranges)
+    chosen = chosen.assign(cell=plots.label(chosen), range=chosen["range"].fillna("").replace("", "outside"))
+    order = list(dict.fromkeys(chosen["cell"]))
+    wide = (
+        chosen.pivot_table(index="cell", columns="range", values="ns_per_step", aggfunc="sum").reindex(order).fillna(0)
+    )
+    share = wide.div(wide.sum(axis=1), axis=0) * 100
+    figure, axis = plt.subplots(figsize=(9, plots.height(len(order))))
+    plots.stacked(axis, share, plots.PART_COLOURS, [text.duration(total) for total in wide.sum(axis=1)])
+    clocks = {
+        "gpu": "GPU time of the kernels launched in each part of the step (%)",
+        "cpu": "CPU time of each part (%)",
+    }
+    axis.set_xlabel(" / ".join(clocks[clock] for clock in dict.fromkeys(chosen["clock"])))
+    return figure

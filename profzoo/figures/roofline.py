@@ -1,0 +1,48 @@
+"""Draws the roofline of the zoo: work a byte against rate, below the roofs measured on that GPU."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from profzoo.figures import plots
+
+ORDER = 60
+TITLE = "roofline"
+INPUTS = ("roofline", "peaks")
+NEEDS = ("roofline",)
+CAPTION = (
+    "Counted operations a byte of DRAM traffic, against the rate while the GPU is busy, below what torch's own copies "
+    "and products reach on the same GPU. The cells furthest below their roof are named."
+)
+
+# Roofs of arithmetic that are drawn, where they were measured.
+ROOFS = {"fp32": "-", "tf32": "--", "bf16": ":"}
+# Cells that are named: the farthest from their roofs, and the nearest.
+FARTHEST, NEAREST = 12, 6
+
+
+def draw(roofline: pd.DataFrame, peaks: pd.DataFrame) -> Figure:
+    """From the table of the roofline: a point a cell, with all of its operations; peaks: as measured."""
+    plots.style()
+    rates = peaks.set_index("peak")["rate"]
+    cells = roofline[(roofline["level"] == "cell") & (roofline["intensity"] > 0)].reset_index(drop=True)
+    if cells.empty:
+        return plots.nothing("No operations and bytes were counted: take ncu.set roofline")
+    figure, axis = plt.subplots(figsize=(9.5, 6.5))
+    intensity = np.logspace(np.log10(min(cells["intensity"].min() / 2, 1)), np.log10(cells["intensity"].max() * 4), 200)
+    for name, line in ROOFS.items():
+        if name in rates:
+            roof = np.minimum(rates[name], intensity * rates["dram"]) / 1e12
+            axis.plot(
+                intensity, roof, color="#444444", linestyle=line, linewidth=1.2, label=f"{name} and DRAM, measured"
+            )
+    plots.by_phase(axis, cells, cells["intensity"], cells["flop_per_s"] / 1e12, size=40)
+    axis.set(xscale="log", yscale="log", xlabel="Operations a byte of DRAM traffic (flop/byte)",
+             ylabel="Rate while the GPU is busy (Tflop/s)")  # fmt: skip
+    ranked = cells.sort_values("efficiency")
+    extreme = pd.concat([ranked.iloc[:FARTHEST], ranked.iloc[FARTHEST:].iloc[-NEAREST:]])
+    points = [(row.intensity, row.flop_per_s / 1e12, f"{row.model} {row.phase}") for row in extreme.itertuples()]
+    plots.name_points(axis, points)
+    axis.legend(loc="upper left", frameon=True, framealpha=1, edgecolor="none")
+    return figure

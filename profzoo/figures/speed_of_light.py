@@ -1,0 +1,44 @@
+"""Draws how near each cell's kernels come to the GPU's limits: a heat map of cells and metrics."""
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import seaborn as sns
+from matplotlib.figure import Figure
+
+from profzoo.figures import plots
+
+ORDER = 70
+TITLE = "speed of light"
+INPUTS = ("kernels",)
+NEEDS = ("roofline",)
+CAPTION = (
+    "How near the kernels of each cell come to the limits of the GPU, by ncu's throughput metrics; means over "
+    "launches, weighted by their time."
+)
+
+METRICS = {
+    "sm_pct": "SMs,\nbusiest unit",
+    "memory_pct": "memory,\nbusiest unit",
+    "issue_pct": "instruction\nissue",
+    "dram_pct": "DRAM\nbandwidth",
+    "l2_pct": "L2\nbandwidth",
+    "l2_hit_pct": "L2 hits",
+    "occupancy_pct": "occupancy",
+}
+
+
+def draw(kernels: pd.DataFrame) -> Figure:
+    """From the kernel table: means over a cell's launches, weighted by time; metrics without data are left out."""
+    plots.style()
+    known = {name: label for name, label in METRICS.items() if name in kernels and kernels[name].notna().any()}
+    if not known:
+        return plots.nothing("No speed-of-light metrics were collected: take ncu.set survey")
+    cells = kernels.assign(cell=plots.label(kernels))
+    means = pd.DataFrame({label: plots.weighted(cells, name, "cell") for name, label in known.items()})
+    means = means.reindex(list(dict.fromkeys(cells["cell"])))
+    figure, axis = plt.subplots(figsize=(8, plots.height(len(means))))
+    sns.heatmap(means, ax=axis, cmap="Blues", vmin=0, vmax=100, annot=True, fmt=".0f", annot_kws={"fontsize": 8},
+                linewidths=0.5, cbar_kws={"label": "%", "shrink": 0.5}, yticklabels=True)  # fmt: skip
+    axis.set(xlabel="Mean over launches, weighted by GPU time (%)", ylabel="")
+    axis.tick_params(axis="x", rotation=0)
+    return figure

@@ -1,0 +1,35 @@
+"""Draws where an unprofiled step goes: GPU busy, copying, communicating, or idle and waiting for what."""
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure
+
+from profzoo import text
+from profzoo.figures import plots
+from profzoo.tables import step_shares
+
+ORDER = 20
+TITLE = "where the step goes"
+INPUTS = ("steps",)
+NEEDS = ("nsys",)
+CAPTION = (
+    "Where an unprofiled step goes. How long the GPU works is measured, with kernels, copies within it, transfers "
+    "between it and the host, or communication; what it waits for is split as nsys saw it: other processes, the input "
+    "pipeline, a synchronisation and what that leaves to catch up on, a launch that is on its way, the CPU in a "
+    "launching call, or other code on the CPU."
+)
+
+
+def draw(steps: pd.DataFrame) -> Figure:
+    """From the table of steps: a bar a cell. Where it ran in several processes, the mean of them."""
+    plots.style()
+    if steps.empty:
+        return plots.nothing("No step was traced by nsys")
+    shares = step_shares.shares(steps).groupby(steps[["model", "phase"]].apply(tuple, axis=1), sort=False).mean() * 100
+    cells = steps.drop_duplicates(["model", "phase"])
+    shares.index = plots.label(cells).to_list()
+    shares = shares.rename(columns=lambda name: name.replace("idle_", "idle: "))
+    figure, axis = plt.subplots(figsize=(10, plots.height(len(shares))))
+    plots.stacked(axis, shares, plots.STEP_COLOURS, [text.duration(ns) for ns in cells["step_ns"]])
+    axis.set_xlabel("Step without profiler; idle time by what the GPU waits for, as nsys saw it (%)")
+    return figure

@@ -1,0 +1,52 @@
+"""Draws the kernels (on a CPU: operators) that take most of the time, each split by cell."""
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import seaborn as sns
+from matplotlib.figure import Figure
+
+from profzoo.figures import plots
+from profzoo.figures.ranges import preferred
+from profzoo.tools.ncu.tables import function_name
+
+ORDER = 110
+TITLE = "top kernels"
+INPUTS = ("activity",)
+NEEDS = ("ncu", "nsys", "torch")
+OPTIONS = ("top",)
+CAPTION = "Kernels (on a CPU, operators) by their mean share of a cell's time."
+
+WIDEST = 54
+# More than these cannot be told apart by colour.
+MOST_CELLS = 10
+
+
+def short(name: str) -> str:
+    """The kernel's bare name, cut in the middle where it is too long for a label."""
+    name = name if "::" in name and "(" not in name else function_name(name)
+    return name if len(name) <= WIDEST else f"{name[: WIDEST - 21]}...{name[-18:]}"
+
+
+def draw(activity: pd.DataFrame, top: int) -> Figure:
+    """From the table of activity: the largest by mean share of a cell's time, so that no large model outweighs all."""
+    plots.style()
+    chosen = preferred(activity[activity["tool"] != "ncu"]) if (activity["tool"] != "ncu").any() else activity
+    chosen = chosen.assign(cell=plots.label(chosen), name=chosen["name"].map(short))
+    count = chosen["cell"].nunique()
+    parts, palette = "cell", sns.color_palette("colorblind", count)
+    if count > MOST_CELLS:
+        parts, palette = "phase", [plots.PHASE_COLOURS[phase] for phase in dict.fromkeys(chosen["phase"])]
+    order = list(dict.fromkeys(chosen[parts]))
+    wide = chosen.pivot_table(index="name", columns=parts, values="share", aggfunc="sum").fillna(0) / count * 100
+    wide = wide.loc[wide.sum(axis=1).nlargest(top).index, order]
+    figure, axis = plt.subplots(figsize=(10, plots.height(len(wide))))
+    left = pd.Series(0.0, index=wide.index)
+    for part, colour in zip(order, palette, strict=True):
+        axis.barh(wide.index, wide[part], left=left, color=colour, label=part, edgecolor="white", linewidth=0.5)
+        left += wide[part]
+    plots.rows(axis, len(wide))
+    axis.set_xlabel("Share of a cell's time, mean over the cells (%)")
+    axis.tick_params(axis="y", labelsize=8)
+    axis.grid(visible=False, axis="y")
+    axis.legend(loc="lower right", frameon=True, fontsize=8)
+    return figure

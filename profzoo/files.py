@@ -1,0 +1,58 @@
+"""What every adapter of a script does: errors in one line, into the log and onto the console, and whole files."""
+
+import json
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from profzoo.errors import ConfigError, DataError
+
+
+@contextmanager
+def reported(log: str) -> Iterator[Callable[[object], None]]:
+    """Run the body with its output in the log; end with one line for what is wrong with the data.
+
+    Yields a function that says a line on the console too.
+    """
+    with Path(log).open("w") as file:
+        console, sys.stdout, sys.stderr = (sys.stdout, sys.stderr), file, file
+
+        def say(line: object) -> None:
+            for stream in (file, console[1]):
+                print(f"profzoo: {line}", file=stream, flush=True)
+
+        try:
+            yield say
+        except (DataError, ConfigError) as error:
+            say(error)
+            sys.exit(1)
+        except Exception:
+            traceback.print_exc(file=file)
+            raise
+        finally:
+            sys.stdout, sys.stderr = console
+
+
+def write_csv(frame: pd.DataFrame, path: str | Path) -> None:
+    """Write a tidy CSV: UTF-8, one header row, no index, empty where there is no value."""
+    frame.to_csv(path, index=False, lineterminator="\n")
+
+
+def read_json(path: str | Path) -> dict[str, Any]:
+    """A sidecar."""
+    return json.loads(Path(path).read_text())
+
+
+def write_json(content: Mapping[str, Any], path: str | Path) -> None:
+    """Write a sidecar."""
+    Path(path).write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
+
+
+def listed(files: str | Sequence[str]) -> list[str]:
+    """The files of an input that holds any number; Snakemake hands over a single one as such."""
+    return [files] if isinstance(files, str) else list(files)

@@ -1,0 +1,86 @@
+"""Spreads a cell's training over processes, a GPU each: their group, which torchrun started, and each one's part."""
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import Dataset, DistributedSampler
+
+from profzoo.cell.spread import processes
+from profzoo.errors import ConfigError
+from profzoo.harness.interface import Functions, no_others
+
+
+def rank(cell: Mapping[str, Any]) -> int:
+    """The number of this process among those of the cell; 0 where there is one.
+
+    Raises:
+        ConfigError: torchrun did not start as many as the cell has GPUs.
+    """
+    started, needed = int(os.environ.get("WORLD_SIZE", "1")), processes(cell)
+    if started != needed:
+        raise ConfigError(
+            f"gpus = {cell['gpus']} and nodes = {cell['nodes']} take {needed} processes, and {started} started: "
+            f"begin with torchrun --standalone --nproc-per-node={cell['gpus']} -m models.run {cell['model']}"
+        )
+    return int(os.environ.get("RANK", "0"))
+
+
+def number_on_node(cell: Mapping[str, Any]) -> int:
+    """The number of this process among those of the cell on this node, which is that of its GPU."""
+    rank(cell)
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
+@contextlib.contextmanager
+def group(cell: Mapping[str, Any], device: torch.device) -> Iterator[None]:
+    """Around what the processes do together; they part when it ends well, else torchrun ends them all."""
+    if processes(cell) == 1:
+        yield
+        return
+    cuda = device.type == "cuda"
+    if cuda:
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if cuda else "gloo", device_id=device if cuda else None)
+    yield
+    dist.destroy_process_group()
+
+
+def meet(cell: Mapping[str, Any]) -> None:
+    """Wait until all processes are here."""
+    if processes(cell) > 1:
+        dist.barrier()
+
+
+def spread(network: nn.Module, cell: Mapping[str, Any], model: Functions, device: torch.device) -> nn.Module:
+    """The network with gradients that are averaged over the processes; as it is where there is one.
+
+    Raises:
+        ConfigError: the model trains several networks in turn, which is not supported.
+    """
+    if processes(cell) == 1:
+        return network
+    if model.optimizers or model.others is not no_others:
+        raise ConfigError(f"gpus = {processes(cell)}: {cell['model']} trains several networks in turn, on one GPU only")
+    return DistributedDataParallel(network, device_ids=[device] if device.type == "cuda" else None)
+
+
+def sampler(dataset: Dataset[Any], cell: Mapping[str, Any]) -> DistributedSampler[Any] | None:
+    """This process's share of the samples; None where there is one process."""
+    if processes(cell) == 1:
+        return None
+    return DistributedSampler(dataset, processes(cell), rank(cell), shuffle=True, seed=cell["seed"], drop_last=True)
+
+
+def gathered(cell: Mapping[str, Any], facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What every process has to say, in the order of their ranks."""
+    if processes(cell) == 1:
+        return [facts]
+    said: list[Any] = [None] * processes(cell)
+    dist.all_gather_object(said, facts)
+    return said

@@ -1,0 +1,55 @@
+"""Finds a batch that fits into memory: the one asked for, else half of it, and so on."""
+
+import gc
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from profzoo.errors import ConfigError
+
+# What torch's exceptions are called, and what cuBLAS, cuDNN and the CPU's allocator say in one of no special kind.
+KINDS = ("OutOfMemoryError", "MemoryError")
+PHRASES = ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "CUDA out of memory")
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether the error says that memory, of the GPU or the host, did not suffice."""
+    return type(error).__name__ in KINDS or any(phrase in str(error) for phrase in PHRASES)
+
+
+def fit(cell: Mapping[str, Any], rehearse: Callable[[Mapping[str, Any]], None]) -> dict[str, Any]:
+    """The cell with the first batch of batch, batch / 2, batch / 4, ... 1 whose rehearsal does not run out of memory.
+
+    rehearse: runs some steps of the cell that it is given, and raises what goes wrong.
+
+    Raises:
+        ConfigError: not even one sample fits.
+    """
+    batch = cell["batch"]
+    while not _fits({**cell, "batch": batch}, rehearse):
+        batch //= 2
+        if not batch:
+            raise ConfigError(f"{cell['model']} {cell['phase']} runs out of memory at batch 1: take smaller shapes")
+    return {**cell, "batch": batch}
+
+
+def _fits(cell: Mapping[str, Any], rehearse: Callable[[Mapping[str, Any]], None]) -> bool:
+    try:
+        rehearse(cell)
+    except (RuntimeError, MemoryError) as error:
+        if not out_of_memory(error):
+            raise
+        fits = False
+    else:
+        fits = True
+    # After the exception is gone, and with it the tensors that its frames hold.
+    _release()
+    return fits
+
+
+def _release() -> None:
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()

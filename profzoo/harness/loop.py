@@ -1,0 +1,245 @@
+"""The steps of a cell: warm-up, then the window, each step in its named ranges."""
+
+import contextlib
+import math
+import os
+import pickle
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+
+from profzoo.cell.spread import processes
+from profzoo.errors import ConfigError
+from profzoo.harness import clocks, devices, distributed, interface, trees
+from profzoo.harness.data import batches, to_device
+from profzoo.harness.ranges import Ranges
+from profzoo.harness.recorders import Recorder
+from profzoo.harness.windows import STEP, WINDOW
+
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class NotFiniteError(ArithmeticError):
+    """A loss, or an output, is NaN or infinite."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run showed: parameters of the network, last loss (None in inference)."""
+
+    parameters: int
+    loss: float | None
+
+
+def device_of(cell: Mapping[str, Any]) -> torch.device:
+    """The device that the cell runs on; ConfigError where it is to be a GPU and torch sees none, or too few."""
+    number = distributed.number_on_node(cell)
+    device = devices.choose(cell["device"], number)
+    if device.type == "cuda" and number >= torch.cuda.device_count():
+        raise ConfigError(f"gpus = {cell['gpus']}, but torch sees {torch.cuda.device_count()}: lower gpus")
+    return device
+
+
+def network_of(
+    cell: Mapping[str, Any], model: interface.Functions, device: torch.device, weights: Path | None
+) -> nn.Module:
+    """The cell's network on the device, with weights loaded if given, in the cell's memory format."""
+    torch.manual_seed(cell["seed"])
+    network = model.build(SimpleNamespace(**cell["shape"]))
+    if weights:
+        try:
+            network.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
+        except (OSError, pickle.UnpicklingError, EOFError) as error:
+            first = str(error).splitlines()[0].strip()
+            raise ConfigError(f"--load {weights}: no weights that torch can read: {first}") from error
+        except RuntimeError as error:
+            first = str(error).splitlines()[-1].strip()
+            raise ConfigError(
+                f"{weights} does not fit {cell['model']} in {cell['phase']}: {first} (give both phases the same shapes)"
+            ) from error
+    network = _placed(network, cell, device)
+    network.train(cell["phase"] == "train")
+    prepare(network)
+    return network
+
+
+def prepare(network: nn.Module) -> None:
+    """Call what the model's file wants done after its weights were moved, cast or loaded."""
+    for module in network.modules():
+        if callable(hook := getattr(module, "prepare", None)):
+            hook()
+
+
+def run(cell: Mapping[str, Any], network: nn.Module, device: torch.device, recorder: Recorder) -> Outcome:
+    """All steps of the cell; the recorder sees those of the window.
+
+    Raises:
+        NotFiniteError: a loss or the last output was not finite.
+        ConfigError: the data ended before the steps did.
+    """
+    model = interface.load(cell["module"])
+    ranges = Ranges(torch_ranges=recorder.torch_ranges)
+    source = iter(batches(cell, model))
+    transfer = model.transfer or _transfer(cell)
+    step = _step(cell, model, network, device, ranges)
+    # Of inference only the last output is looked at: more of them would be counted as the model's memory.
+    results: deque[Any] = deque(maxlen=None if cell["phase"] == "train" else 1)
+    for index in range(cell["steps"]):
+        if index == cell["warmup"]:
+            distributed.meet(cell)
+            recorder.start()
+            ranges.open(WINDOW)
+        with ranges(STEP):
+            with ranges("data"):
+                batch = next(source, None)
+            if batch is None:
+                raise ConfigError(f"the data ended after {index} of {cell['steps']} steps: raise samples or epochs")
+            with ranges("transfer"):
+                batch = transfer(batch, device)
+            results.append(step(batch))
+        if index >= cell["warmup"]:
+            recorder.step(cell["batch"] * processes(cell))
+    recorder.stop()
+    ranges.close()
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    return Outcome(parameters, _finite(results, cell))
+
+
+def rehearse(cell: Mapping[str, Any], model: interface.Functions, device: torch.device) -> None:
+    """Two steps outside any window: the second needs the optimizer's state as well. Raises what goes wrong."""
+    network = network_of(cell, model, device, None)
+    transfer = model.transfer or _transfer(cell)
+    step = _step(cell, model, network, device, Ranges())
+    batch = transfer(next(iter(batches(cell, model))), device)
+    for _ in range(2):
+        step(batch)
+    clocks.of(device).wait()
+
+
+class Trainer:
+    """What a training step works with: `network`, `others`, their `optimizers`, and the ranges around its parts.
+
+    others: networks that training alone needs, such as a discriminator.
+    """
+
+    def __init__(
+        self, cell: Mapping[str, Any], model: interface.Functions, network: nn.Module, device: torch.device, ranges: Any
+    ) -> None:
+        """network: on the device already."""
+        self.model, self._ranges = model, ranges
+        self.others = _placed(model.others(SimpleNamespace(**cell["shape"])), cell, device)
+        if model.optimizers:
+            self.optimizers = model.optimizers(network, self.others)
+        else:
+            self.optimizers = (model.optimizer(network.parameters()),)
+        self.network = distributed.spread(network, cell, model, device)
+        self._autocast = _autocast(cell, device)
+        self._scaler = torch.amp.GradScaler(device.type, enabled=cell["precision"] == "fp16")
+
+    @contextlib.contextmanager
+    def forward(self) -> Iterator[None]:
+        """Around what makes outputs."""
+        with self._ranges("forward"), self._autocast():
+            yield
+
+    @contextlib.contextmanager
+    def loss(self) -> Iterator[None]:
+        """Around what makes a loss of them."""
+        with self._ranges("loss"), self._autocast():
+            yield
+
+    def update(self, loss: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
+        """Gradients of a loss, and one step of the optimizer."""
+        with self._ranges("backward"):
+            self._scaler.scale(loss).backward()
+        with self._ranges("optimizer"):
+            self._scaler.step(optimizer)
+            self._scaler.update()
+            optimizer.zero_grad(set_to_none=True)
+
+
+def _step(
+    cell: Mapping[str, Any], model: interface.Functions, network: nn.Module, device: torch.device, ranges: Ranges
+) -> Callable[[Any], Any]:
+    """The function of a batch that the cell repeats: its loss in training, outputs in inference."""
+    _arithmetic(cell)
+    if cell["compile"]:
+        for part in model.compiled(network):
+            part.compile()
+    if cell["phase"] == "train":
+        trainer = Trainer(cell, model, network, device, ranges)
+        training = model.training_step or training_step
+        return lambda batch: training(trainer, batch).detach()
+
+    autocast = _autocast(cell, device)
+
+    def inference(batch: Any) -> Any:
+        with torch.inference_mode(), autocast(), ranges("forward"):
+            return model.infer(network, batch[0])
+
+    return inference
+
+
+def training_step(trainer: Trainer, batch: Any) -> torch.Tensor:
+    """Forward, loss, backward and optimizer, once each; the loss."""
+    inputs, target = batch
+    with trainer.forward():
+        outputs = trainer.network(inputs)
+    with trainer.loss():
+        loss = trainer.model.loss(outputs, target)
+    trainer.update(loss, trainer.optimizers[0])
+    return loss
+
+
+def _finite(results: deque[Any], cell: Mapping[str, Any]) -> float | None:
+    """The last loss, None in inference; looked at after the window, so that no step waits for it."""
+    if cell["phase"] == "train":
+        losses = torch.stack(list(results)).float().tolist()
+        for index, loss in enumerate(losses):
+            if not math.isfinite(loss):
+                raise NotFiniteError(f"the loss is {loss} at step {index} of {len(losses)}")
+        return losses[-1]
+    for tensor in trees.tensors(results[-1]):
+        if (tensor.is_floating_point() or tensor.is_complex()) and not tensor.isfinite().all():
+            raise NotFiniteError("the output of the last step holds NaN or infinity")
+    return None
+
+
+def _memory_format(cell: Mapping[str, Any]) -> torch.memory_format:
+    return torch.channels_last if cell["channels_last"] else torch.contiguous_format
+
+
+def _placed(network: Any, cell: Mapping[str, Any], device: torch.device) -> nn.Module:
+    return network.to(device, memory_format=_memory_format(cell))
+
+
+def _transfer(cell: Mapping[str, Any]) -> Any:
+    memory_format = _memory_format(cell)
+    return lambda batch, device: to_device(batch, device, memory_format)
+
+
+def _autocast(cell: Mapping[str, Any], device: torch.device) -> Any:
+    dtype = AUTOCAST.get(cell["precision"])
+    return lambda: torch.autocast(device.type, dtype) if dtype else contextlib.nullcontext()
+
+
+def _arithmetic(cell: Mapping[str, Any]) -> None:
+    """Set what torch keeps globally: TensorFloat-32, which it would otherwise allow cuDNN, and choice of algorithms."""
+    tf32 = cell["precision"] == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    torch.backends.cudnn.allow_tf32 = tf32
+    torch.backends.cudnn.benchmark = cell["cudnn_benchmark"]
+    torch.backends.cudnn.deterministic = cell["deterministic"]
+    if cell["deterministic"]:
+        # cuBLAS repeats its results only with workspaces of a fixed size, which it reads when it is first used.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    # Some operations have no such algorithm: torch names them in a warning, and the run goes on.
+    torch.use_deterministic_algorithms(cell["deterministic"], warn_only=True)
+    # Else it would fill what it allocates as well, by launches that the model does not have.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

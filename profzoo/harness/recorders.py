@@ -1,0 +1,203 @@
+"""What watches the window: nothing but markers for ncu and nsys, a clock, or torch.profiler."""
+
+import csv
+import statistics
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
+
+from profzoo.harness import clocks
+
+STEP_COLUMNS = ("step", "wall_ns", "gpu_ns", "items", "peak_memory_bytes")
+# Columns of the table of operators, and torch's names of what they hold, which are microseconds where they are times.
+OPERATOR_TIMES = {
+    "self_cpu_ns": "self_cpu_time_total",
+    "cpu_ns": "cpu_time_total",
+    "self_device_ns": "self_device_time_total",
+    "device_ns": "device_time_total",
+}
+OPERATOR_MEMORY = {
+    "self_cpu_memory_bytes": "self_cpu_memory_usage",
+    "cpu_memory_bytes": "cpu_memory_usage",
+    "self_device_memory_bytes": "self_device_memory_usage",
+    "device_memory_bytes": "device_memory_usage",
+}
+OPERATOR_COLUMNS = ("device", "name", "shapes", "stack", "count", *OPERATOR_TIMES, *OPERATOR_MEMORY, "flops")
+
+
+# Frames of Python that tell operators apart where stacks are recorded.
+STACK_DEPTH = 5
+
+
+class Recorder:
+    """Marks the window for ncu and nsys (cudaProfilerStart and -Stop) and measures its time.
+
+    start, then step after each step of the window, then stop.
+    """
+
+    torch_ranges = False
+
+    def __init__(self, device: torch.device, clock: clocks.Clock | None = None) -> None:
+        """device: what the model runs on; clock: the device's, unless given."""
+        self.device, self.clock = device, clock or clocks.of(device)
+        self.steps, self.window_wall_ns, self._began = 0, 0, 0
+        self._first: Any = None
+        self._last: Any = None
+
+    def start(self) -> None:
+        """Open the window."""
+        self.clock.wait()
+        if self.device.type == "cuda":
+            torch.cuda.profiler.start()
+        self._began = self.clock.now()
+
+    def step(self, items: int) -> None:
+        """One step of that many samples is over, as far as the host is concerned."""
+        self.steps += 1
+        if self.steps == 1:
+            self._first = self.clock.mark()
+
+    @property
+    def step_ns(self) -> float:
+        """Time of a step, without the window's first where there are more: profilers start up in it.
+
+        From when the device was done with the first step to when it was done with the last. The host may be steps ahead
+        of it by then, so that its own clock would count what the device had still to do of the first step twice.
+        """
+        if self.steps < 2:
+            return float(self.window_wall_ns)
+        return self.clock.between(self._first, self._last) / (self.steps - 1)
+
+    def stop(self) -> None:
+        """Close the window, once the device has caught up."""
+        self._last = self.clock.mark()
+        self.clock.wait()
+        self.window_wall_ns = self.clock.now() - self._began
+        if self.device.type == "cuda":
+            torch.cuda.profiler.stop()
+
+
+class StepTimer(Recorder):
+    """Writes a row a step, without a synchronisation between steps.
+
+    wall_ns: host time from the end of the step before to the end of this one; the last includes the wait for the
+    device. gpu_ns: the same on the device's own clock, by CUDA events; empty on a CPU. peak_memory_bytes: most
+    bytes of tensors on the GPU at once since the process began; empty on a CPU.
+    """
+
+    def __init__(self, device: torch.device, path: Path) -> None:
+        """path: the CSV to write."""
+        super().__init__(device)
+        self._path = path
+        self._rows: list[tuple[int, int, int | None]] = []
+        self._marks: list[Any] = []
+
+    def start(self) -> None:
+        """Open the window."""
+        self.clock.wait()
+        self._note(0)
+        self._began = self._rows[0][0]
+
+    def step(self, items: int) -> None:
+        """Note the end of a step."""
+        self.steps += 1
+        self._note(items)
+
+    def stop(self) -> None:
+        """Close the window and write the rows."""
+        self._first, self._last = self._marks[1], self._marks[-1]
+        self.clock.wait()
+        end = self.clock.now()
+        self.window_wall_ns = end - self._began
+        clock = [row[0] for row in self._rows[:-1]] + [end]
+        gpu: list[object] = [""] * len(self._rows)
+        if self.device.type == "cuda":
+            gpu[1:] = [round(self.clock.between(*pair)) for pair in pairwise(self._marks)]
+        with self._path.open("w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(STEP_COLUMNS)
+            for index in range(1, len(clock)):
+                _, items, memory = self._rows[index]
+                writer.writerow([index - 1, clock[index] - clock[index - 1], gpu[index], items, memory])
+
+    def _note(self, items: int) -> None:
+        memory = torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else None
+        self._marks.append(self.clock.mark())
+        self._rows.append((self.clock.now(), items, memory))
+
+
+class TorchProfiler(Recorder):
+    """Runs torch.profiler by its schedule; leaves the table of operators and the trace of the last cycle.
+
+    Only active steps count, and the work that the profiler does between steps is not in their wall time.
+
+    The table is torch's own, in ns and bytes; export_torch.py makes the tidy one of it.
+    """
+
+    torch_ranges = True
+
+    def __init__(self, device: torch.device, options: Mapping[str, Any], window: int, operators: Path, trace: Path):
+        """options: wait, warmup, repeat, shapes, memory, flops, stacks; window: active steps of a cycle."""
+        super().__init__(device)
+        self._options, self._operators, self._trace = options, operators, trace
+        self._rows: list[list[Any]] = []
+        self._times: list[int] = []
+        activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device.type == "cuda")
+        self._profiler = profile(
+            activities=activities,
+            schedule=schedule(wait=options["wait"], warmup=options["warmup"], active=window, repeat=options["repeat"]),
+            on_trace_ready=self._cycle,
+            record_shapes=options["shapes"],
+            profile_memory=options["memory"],
+            with_flops=options["flops"],
+            with_stack=options["stacks"],
+            # Without it torch records stacks and then leaves them out of its tables.
+            experimental_config=torch._C._profiler._ExperimentalConfig(verbose=options["stacks"]),
+        )
+
+    def start(self) -> None:
+        """Start the schedule."""
+        self.clock.wait()
+        self._profiler.start()
+        self._began = self.clock.now()
+
+    def step(self, items: int) -> None:
+        """Tell the schedule that a step is over."""
+        self.clock.wait()
+        if self._profiler.current_action in (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE):
+            self._times.append(self.clock.now() - self._began)
+            self.steps += 1
+        self._profiler.step()
+        self._began = self.clock.now()
+
+    @property
+    def step_ns(self) -> float:
+        """Median wall time of an active step."""
+        return statistics.median(self._times)
+
+    def stop(self) -> None:
+        """End the schedule and write the table."""
+        self.window_wall_ns = sum(self._times)
+        self._profiler.stop()
+        with self._operators.open("w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(OPERATOR_COLUMNS)
+            writer.writerows(self._rows)
+
+    def _cycle(self, profiler: profile) -> None:
+        averages = profiler.key_averages(
+            group_by_input_shape=self._options["shapes"],
+            group_by_stack_n=STACK_DEPTH * self._options["stacks"],
+        )
+        self._rows = [
+            [event.device_type.name, event.key, event.input_shapes or "", "|".join(event.stack or []), event.count]
+            + [round(getattr(event, field) * 1000) for field in OPERATOR_TIMES.values()]
+            + [getattr(event, field) for field in (*OPERATOR_MEMORY.values(), "flops")]
+            for event in averages
+        ]
+        self._trace.unlink(missing_ok=True)
+        profiler.export_chrome_trace(str(self._trace))

@@ -1,0 +1,112 @@
+"""Finds what a Python file imports of the project, and what that imports, by reading import statements alone."""
+
+import ast
+import contextlib
+import functools
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from profzoo.errors import UnusableError
+
+PROJECT = Path(__file__).parents[1]
+# The folder that holds each package of the project.
+PACKAGES = {"models": PROJECT, "profzoo": PROJECT}
+
+
+def parsed(path: Path, what: str) -> ast.Module:
+    """The file's syntax tree; UnusableError, in one line, where it cannot be read or is no Python."""
+    try:
+        return ast.parse(path.read_bytes(), str(path))
+    except OSError as error:
+        raise UnusableError(f"{path}: {what} cannot be read: {error.strerror}") from error
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        where = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
+        reason = (error.msg if isinstance(error, SyntaxError) else str(error)).splitlines() or ["nested too deeply"]
+        raise UnusableError(f"{path}: {what} is no Python: {reason[0]}{where}") from error
+
+
+def closure(start: Iterable[tuple[str, Path]], roots: Mapping[str, Path]) -> list[Path]:
+    """These modules (dotted name, file), what they import of the packages, and so on: their files, sorted.
+
+    roots: of each package that counts, the folder that holds it.
+
+    Raises:
+        UnusableError: one of them cannot be read or is no Python.
+    """
+    waiting, found = list(start), set[Path]()
+    while waiting:
+        module, path = waiting.pop()
+        if path in found:
+            continue
+        found.add(path)
+        if path.suffix != ".py":
+            continue
+        for name in (module, *_imported(path, module)):
+            if root := roots.get(name.partition(".")[0]):
+                waiting += _modules(root, name)
+        waiting += [(_named(file, roots.values()), file) for file in _loaded(path)]
+    return sorted(found)
+
+
+@functools.cache
+def made_of(*paths: str) -> tuple[Path, ...]:
+    """The files of the project that scripts or modules are made of, by their paths from its root.
+
+    Their own, all that they import of the project, and what any of these loads beside that: files next to a module,
+    which it names in a literal FILES, as patterns. Of Python among those, what it imports counts too.
+
+    Raises:
+        UnusableError: one of them cannot be read or is no Python.
+    """
+    return tuple(closure([(path.removesuffix(".py").replace("/", "."), PROJECT / path) for path in paths], PACKAGES))
+
+
+def literals(path: Path) -> dict[str, Any]:
+    """What a file of Python assigns to names in its first level as literals, such as numbers, texts and tuples."""
+    found = {}
+    for node in parsed(path, f"'{path.stem}'").body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            with contextlib.suppress(ValueError, TypeError):
+                found[node.targets[0].id] = ast.literal_eval(node.value)
+    return found
+
+
+@functools.cache
+def _modules(root: Path, name: str) -> tuple[tuple[str, Path], ...]:
+    """The file of that dotted name and those of the packages around it, as far as there are any."""
+    parts = name.split(".")
+    places = [(".".join(parts[:end]), root.joinpath(*parts[:end])) for end in range(1, len(parts) + 1)]
+    files = [(one, file) for one, place in places for file in (place.with_suffix(".py"), place / "__init__.py")]
+    return tuple((one, file) for one, file in files if file.is_file())
+
+
+@functools.cache
+def _imported(path: Path, module: str) -> tuple[str, ...]:
+    """Names that a file imports and that may be modules, relative ones made absolute."""
+    package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+    names: list[str] = []
+    for node in ast.walk(parsed(path, f"module '{module}'")):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            names += [base, *(f"{base}.{alias.name}" for alias in node.names)]
+    return tuple(names)
+
+
+@functools.cache
+def _loaded(path: Path) -> tuple[Path, ...]:
+    """The files that a module names in FILES."""
+    return tuple(
+        file.resolve() for pattern in literals(path).get("FILES", ()) for file in sorted(path.parent.glob(pattern))
+    )
+
+
+def _named(path: Path, roots: Iterable[Path]) -> str:
+    """The dotted name by which a file is imported from one of the folders; its own name where none holds it."""
+    for root in roots:
+        if path.is_relative_to(root):
+            return ".".join(path.relative_to(root).with_suffix("").parts)
+    return path.stem

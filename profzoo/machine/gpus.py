@@ -1,0 +1,136 @@
+"""Names the GPUs of the machine, those of them that a job may take, and the drivers that CUDA needs."""
+
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+
+from profzoo.errors import ConfigError
+from profzoo.machine import programs
+
+FIELDS = {"gpu": "name", "driver": "driver_version", "gpu_uuid": "uuid", "gpu_memory": "memory.total"}
+# What CUDA goes by, and the order of numbers in it that is nvidia-smi's.
+VISIBLE, ORDER, BY_BUS = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
+# The oldest driver (Linux) for programs of a major version of CUDA: NVIDIA's "CUDA Compatibility", table of minor
+# version compatibility.
+OLDEST_DRIVER = {"11": 450, "12": 525, "13": 580}
+
+
+def ask() -> tuple[list[dict[str, str]], str]:
+    """Name, driver, UUID and memory of each GPU by nvidia-smi, in the order of the PCI bus; if none, why.
+
+    Raises:
+        ConfigError: nvidia-smi hangs, so that nobody knows what there is.
+    """
+    if not shutil.which("nvidia-smi"):
+        return [], "nvidia-smi is not on PATH"
+    command = ["nvidia-smi", f"--query-gpu={','.join(FIELDS.values())}", "--format=csv,noheader"]
+    answer = programs.answer(command)
+    if answer.returncode == programs.TIMED_OUT:
+        raise ConfigError(f"{answer.stderr}: the GPU's driver hangs; restart it, or set device to cpu")
+    if answer.returncode:
+        said = (answer.stdout + answer.stderr).strip().splitlines() or [f"exit code {answer.returncode}"]
+        return [], f"nvidia-smi fails: {said[0].strip()}"
+    rows = [[part.strip() for part in line.split(",")] for line in answer.stdout.splitlines()]
+    complete = [dict(zip(FIELDS, row, strict=True)) for row in rows if len(row) == len(FIELDS)]
+    return complete, "" if complete else "nvidia-smi shows none"
+
+
+def present() -> list[dict[str, str]]:
+    """Name, driver, UUID and memory of each GPU in nvidia-smi's order; empty without one."""
+    return ask()[0]
+
+
+def candidates(given: Mapping[str, str], found: Sequence[Mapping[str, str]]) -> list[str]:
+    """The UUIDs of the GPUs that a job may take: those that CUDA_VISIBLE_DEVICES lets CUDA see if it is set, else all.
+
+    Unlike numbers, UUIDs mean the same to CUDA, nvidia-smi and locks. Parts of GPUs (MIG), which nvidia-smi does not
+    list as GPUs, keep the words that they are given by. Like CUDA, this stops at the first word that names none, and
+    sees none at all where one is named twice.
+
+    given: environment; found: the GPUs present, in nvidia-smi's order.
+
+    Raises:
+        ConfigError: numbers of some of several kinds of GPUs, which CUDA may count in another order.
+
+    >>> candidates({}, [{"gpu_uuid": "GPU-a"}, {"gpu_uuid": "GPU-b"}])
+    ['GPU-a', 'GPU-b']
+    >>> candidates({"CUDA_VISIBLE_DEVICES": "-1"}, [{"gpu_uuid": "GPU-a"}])
+    []
+    """
+    uuids = [gpu["gpu_uuid"] for gpu in found]
+    listed = given.get(VISIBLE)
+    if listed is None or not found:
+        return uuids
+    words = [word.strip() for word in listed.split(",")]
+    if words[0].startswith("MIG-"):
+        chosen = list(takewhile(lambda word: word.startswith("MIG-"), words))
+    elif words[0].startswith("GPU-"):
+        matches = ([uuid for uuid in uuids if uuid.startswith(word)] for word in words)
+        chosen = [uuid for (uuid,) in takewhile(lambda one: len(one) == 1, matches)]
+    else:
+        numbers = list(takewhile(lambda number: 0 <= number < len(found), map(_number, words)))
+        _check_order(listed, numbers, given, found)
+        chosen = [uuids[number] for number in numbers]
+    return chosen if len(set(chosen)) == len(chosen) else []
+
+
+def granted(given: Mapping[str, str]) -> bool:
+    """Whether CUDA_VISIBLE_DEVICES names a GPU, be it there or not; an empty one and -1 hide all.
+
+    >>> [granted({"CUDA_VISIBLE_DEVICES": word}) for word in ("0", "GPU-a", "-1", "", "NoDevFiles")]
+    [True, True, False, False, False]
+    """
+    first = given.get(VISIBLE, "").partition(",")[0].strip()
+    return first.startswith(("GPU-", "MIG-")) or _number(first) >= 0
+
+
+def _number(word: str) -> int:
+    """The number that a word begins with, as CUDA reads it; -1 without one."""
+    digits = re.match(r"[+-]?\d+", word)
+    return int(digits[0]) if digits else -1
+
+
+def _check_order(
+    listed: str, numbers: Sequence[int], given: Mapping[str, str], found: Sequence[Mapping[str, str]]
+) -> None:
+    kinds = sorted({gpu.get("gpu", "") for gpu in found})
+    if len(kinds) == 1 or given.get(ORDER) == BY_BUS or set(numbers) in (set(), set(range(len(found)))):
+        return
+    raise ConfigError(
+        f"{VISIBLE} = '{listed}' counts GPUs of different kinds ({', '.join(kinds)}), the fastest first, and "
+        f"nvidia-smi in another order: give UUIDs (nvidia-smi -L), or set {ORDER}={BY_BUS}"
+    )
+
+
+def named(word: str, found: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Name, driver, UUID and memory of a candidate; of a part of a GPU (MIG), what all GPUs here have in common.
+
+    >>> named("MIG-7", [{"gpu": "A", "gpu_uuid": "GPU-a"}, {"gpu": "A", "gpu_uuid": "GPU-b"}])
+    {'gpu': 'A', 'gpu_uuid': 'MIG-7'}
+    """
+    for gpu in found:
+        if gpu["gpu_uuid"] == word:
+            return dict(gpu)
+    shared = {key: value for key, value in found[0].items() if all(gpu[key] == value for gpu in found)}
+    return shared | {"gpu_uuid": word}
+
+
+def visible(given: Mapping[str, str]) -> list[dict[str, str]]:
+    """The GPUs that a job may take."""
+    found = present()
+    return [named(word, found) for word in candidates(given, found)]
+
+
+def too_old(driver: str, cuda: str | None) -> str | None:
+    """Why a driver cannot run programs of a version of CUDA; None where it can, or where that is not known.
+
+    >>> too_old("535.183.01", "13.0")
+    'driver 535.183.01 is too old for CUDA 13.0, which needs 580 or later'
+    >>> too_old("580.65.06", "13.0")
+    """
+    needed = OLDEST_DRIVER.get((cuda or "").partition(".")[0])
+    major = driver.partition(".")[0]
+    if needed is None or not major.isdigit() or int(major) >= needed:
+        return None
+    return f"driver {driver} is too old for CUDA {cuda}, which needs {needed} or later"

@@ -1,0 +1,100 @@
+"""Runs one cell: `python -m models.run mobilenetv2 train batch=8`, which is exactly what the workflow's jobs run.
+
+Settings are key=value words, named and defaulted as in profzoo/config/schema.yaml. Exit code 0 means that
+every step ran and every loss was finite; 2 that the input cannot be used; 3 a loss that was not finite.
+"""
+
+import argparse
+import json
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from profzoo.cell import settings
+from profzoo.cell.spread import processes
+from profzoo.config import schema
+from profzoo.errors import ConfigError
+from profzoo.harness import fitting
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    options = _parser().parse_intermixed_args(arguments)
+    if (options.trace is None) != (options.operators is None):
+        return _fail(2, "--trace and --operators go together: torch.profiler leaves both")
+    tool = "torch" if options.trace else "time"
+    try:
+        cell = resolve(options.model, options.phase, tool, options.settings)
+        # Here, so that a mistyped command line is answered without the seconds that importing torch takes.
+        from profzoo.harness import measure
+
+        cell = measure.fitted(cell) if cell["fit"] else cell
+        facts = measure.run(cell, options)
+    except ConfigError as error:
+        return _fail(2, str(error))
+    except Exception as error:
+        traceback.print_exc()
+        name = f"{options.model} {options.phase}"
+        kind = type(error).__name__
+        first = (str(error).strip() or "no message").splitlines()[0]
+        if fitting.out_of_memory(error):
+            advice = "set a smaller batch, or batch: auto to find one"
+            return _fail(1, f"{name} ran out of memory at batch {cell['batch']}: {advice}. {first}")
+        if kind == "NotFiniteError":
+            return _fail(3, f"{name}: {first}; try another seed, precision fp32 or a lower learning rate")
+        return _fail(1, f"{name} failed with {kind}: {first}")
+    if facts:
+        if options.facts:
+            options.facts.write_text(json.dumps(facts, indent=1) + "\n")
+        _summarise(cell, facts)
+    return 0
+
+
+def resolve(cell_model: str, phase: str, tool: str, words: Sequence[str]) -> dict[str, Any]:
+    """The cell that the command line asks for, over the schema's defaults."""
+    given = settings.parse(words)
+    config = schema.fill({}, schema.load())
+    if "profiler" in given:
+        part = schema.load()["properties"]["torch"]
+        config["torch"] |= schema.coerce(given.pop("profiler"), part)
+        schema.check(config["torch"], part, "profiler")
+    name, _ = settings.split_variant(cell_model)
+    config["settings"] = {name: given}
+    return settings.resolve(cell_model, phase, tool, config)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m models.run", description=__doc__, allow_abbrev=False)
+    parser.add_argument("model", help="a model of the zoo, or model@variant")
+    parser.add_argument("phase", help="train or inference")
+    parser.add_argument("settings", nargs="*", metavar="key=value", help="such as batch=8 window=1 precision=bf16")
+    parser.add_argument("--load", type=Path, metavar="FILE", help="weights to load first")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="where to save the weights afterwards")
+    parser.add_argument("--facts", type=Path, metavar="FILE", help="JSON on the run: versions, loss, peak memory")
+    parser.add_argument("--steps", type=Path, metavar="FILE", help="time the steps, into this CSV")
+    parser.add_argument("--trace", type=Path, metavar="FILE", help="run torch.profiler, its trace into this .json.gz")
+    parser.add_argument("--operators", type=Path, metavar="FILE", help="with --trace: torch.profiler's table")
+    return parser
+
+
+def _fail(code: int, message: str) -> int:
+    print(f"profzoo: {message}", file=sys.stderr)
+    return code
+
+
+def _summarise(cell: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    steps, step_ns = facts["steps"], facts["step_ns"]
+    times = f"{processes(cell)} x " if processes(cell) > 1 else ""
+    rate = f"{step_ns / 1e6:.2f} ms a step, {facts['items'] / steps / step_ns * 1e9:.1f} samples/s, " if steps else ""
+    loss = f"loss {facts['loss']:.4f}, " if facts["loss"] is not None else ""
+    device = facts["device"] + (f" ({facts['device_why']})" if facts["device_why"] else "")
+    print(
+        f"{cell['model']} {cell['phase']} on {times}{device}: {steps} steps of batch {times}{facts['batch']}, "
+        f"{rate}{loss}{facts['parameters']:,} parameters"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Tables across tools and cells, from exported CSV."""

@@ -1,0 +1,218 @@
+"""Tables across cells, from exported CSV and their sidecars; everything per step, so that windows may differ."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from profzoo.errors import DataError
+from profzoo.tables import coverage, kernel_table
+from profzoo.tools.nsys import tables as nsys_tables
+
+CELL = ["model", "phase"]
+GPU_TIME = "gpu__time_duration.sum"
+TOOLS = ("nsys", "torch", "ncu")
+
+
+def cell_of(path: str | Path) -> dict[str, str]:
+    """Model (with variant) and phase that a file under results/ belongs to.
+
+    >>> cell_of("results/lstm@bf16/train.ncu.launch.csv")
+    {'model': 'lstm@bf16', 'phase': 'train'}
+    """
+    path = Path(path)
+    return {"model": path.parent.name, "phase": path.name.partition(".")[0]}
+
+
+def read(paths: Sequence[str]) -> list[tuple[Mapping[str, str], pd.DataFrame]]:
+    """Tables of cells, each with its cell."""
+    return [(cell_of(path), pd.read_csv(path)) for path in paths]
+
+
+def profiled_steps(sidecar: Mapping[str, Any]) -> int:
+    """Steps that an export's numbers are sums over; of a whole run under nsys, those that its trace holds.
+
+    Raises:
+        DataError: it holds none.
+    """
+    cell = sidecar["cell"]
+    if sidecar.get("capture") != "run":
+        return cell["window"]
+    if not sidecar["traced_steps"]:
+        raise DataError(f"the trace of {cell['model']} {cell['phase']} {nsys_tables.NO_STEP}")
+    return sidecar["traced_steps"]
+
+
+def cells(timed: Iterable[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, Any]]]) -> pd.DataFrame:
+    """A row a cell of the unprofiled baseline: what ran, time a step, throughput, peak memory.
+
+    timed: cell, rows of its time.csv, sidecar. `step_ns` is the mean of the window's steps but the first,
+    `step_median_ns` their median, both on the GPU's clock (on a CPU, the host's); `items_per_s` is by the mean.
+    """
+    rows = []
+    for cell, steps, facts in timed:
+        clock = steps["gpu_ns"] if steps["gpu_ns"].notna().any() else steps["wall_ns"]
+        settled = clock.iloc[1:] if len(clock) > 1 else clock
+        rows.append(
+            {
+                **cell,
+                "device": facts["device"],
+                "date": facts["started"][:10],
+                "workload": facts["cell"]["workload"],
+                "precision": facts["cell"]["precision"],
+                "parameters": facts["parameters"],
+                "batch": facts["batch"],
+                "steps": facts["steps"],
+                "step_ns": facts["step_ns"],
+                "step_median_ns": settled.median(),
+                "items_per_s": facts["items"] / facts["steps"] / facts["step_ns"] * 1e9,
+                "peak_memory_bytes": facts["peak_memory_bytes"],
+                "peak_rss_bytes": facts["peak_rss_bytes"],
+                "loss": facts["loss"],
+            }
+        )
+    return pd.DataFrame(rows).astype({"peak_memory_bytes": "Int64"})
+
+
+def activity(
+    exported: Iterable[tuple[str, Mapping[str, str], pd.DataFrame, Mapping[str, Any]]],
+) -> pd.DataFrame:
+    """A row a cell, tool, range and kernel (on a CPU: operator), per step, the longest first within a cell and tool.
+
+    exported: tool, cell, rows of its CSV, sidecar. `share` is of the time that the tool saw in the cell. Operators of
+    torch count with their own time, without what they call.
+    """
+    frames = []
+    for tool, cell, table, facts in exported:
+        steps = profiled_steps(facts)
+        if tool == "nsys":
+            table = nsys_tables.of_steps(table)
+            rows = table.assign(kind="kernel", name=table["kernel"], count=table["launches"], ns=table["total_ns"])
+        elif tool == "torch":
+            gpu = facts["device_type"] == "cuda"
+            rows = table[table["kind"] == ("kernel" if gpu else "operator")]
+            rows = rows.assign(ns=rows["device_ns" if gpu else "self_cpu_ns"])
+        else:
+            rows = table.assign(kind="kernel", name=table["kernel"], count=1, ns=table[GPU_TIME])
+        grouped = rows.groupby(["kind", "name", "range"], dropna=False)[["count", "ns"]].sum().reset_index()
+        grouped = grouped.rename(columns={"count": "launches_per_step", "ns": "ns_per_step"})
+        grouped["share"] = grouped["ns_per_step"] / max(grouped["ns_per_step"].sum(), 1)
+        grouped[["launches_per_step", "ns_per_step"]] /= steps
+        frames.append(grouped.assign(**cell, tool=tool).sort_values("ns_per_step", ascending=False))
+    columns = [*CELL, "tool", "kind", "range", "name", "launches_per_step", "ns_per_step", "share"]
+    return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
+
+
+def ranges(
+    exported: Iterable[tuple[str, Mapping[str, str], pd.DataFrame, Mapping[str, Any]]],
+) -> pd.DataFrame:
+    """A row a cell, tool and part of the step, per step: GPU time of the kernels launched in it, or CPU time.
+
+    `clock` says which: gpu, or cpu where the cell ran on one. Launches outside every part have an empty range.
+    """
+    rows = []
+    for tool, cell, table, facts in exported:
+        steps = profiled_steps(facts)
+        if tool == "torch" and facts["device_type"] != "cuda":
+            parts = table[(table["kind"] == "range") & (table["name"] != "step")]
+            sums = {row["name"]: (row["cpu_ns"], None) for _, row in parts.iterrows()}
+            clock = "cpu"
+        else:
+            chosen = table[table["kind"] == "kernel"] if tool == "torch" else nsys_tables.of_steps(table)
+            columns = {"torch": ("device_ns", "count"), "nsys": ("total_ns", "launches")}[tool]
+            grouped = chosen.assign(range=chosen["range"].fillna("")).groupby("range")[list(columns)].sum()
+            sums = {name: tuple(values) for name, values in zip(grouped.index, grouped.to_numpy(), strict=True)}
+            clock = "gpu"
+        for name, (ns, launches) in sums.items():
+            per_step = None if launches is None else launches / steps
+            rows.append({**cell, "tool": tool, "clock": clock, "range": name, "ns_per_step": ns / steps,
+                         "launches_per_step": per_step})  # fmt: skip
+    return pd.DataFrame(rows, columns=[*CELL, "tool", "clock", "range", "ns_per_step", "launches_per_step"])
+
+
+def kernels(joined: Iterable[tuple[Mapping[str, str], pd.DataFrame]]) -> pd.DataFrame:
+    """The kernel tables of all cells, as lib/kernel_table makes each, one below the other."""
+    frames = [table.assign(**cell) for cell, table in joined]
+    table = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=kernel_table.COLUMNS)
+    return table.reindex(columns=[*CELL, *kernel_table.COLUMNS])
+
+
+def steps(
+    baseline: pd.DataFrame, traced: Iterable[tuple[Mapping[str, str], pd.DataFrame]], ranks: pd.DataFrame
+) -> pd.DataFrame:
+    """A row a cell and process that nsys saw: where a step's time goes, as lib/nsys_steps.py says.
+
+    baseline: the table of cells; traced: cell, rows of its nsys-steps.csv, which are of the first process where there
+    are several; ranks: the table of these. `waiting_ns` is what of `busy_ns` and `communication_ns` is no more than
+    NCCL's kernels waiting for other processes, with nothing beside. `busy_share` is the rest of the GPU's busy time in
+    the unprofiled step, `nsys_busy_share` in that under nsys, which takes longer. Mean and median step are the
+    baseline's.
+    """
+    unprofiled = ["step_ns", "step_median_ns"]
+    leading = [*CELL, "process", "steps", *unprofiled, "busy_share", "nsys_busy_share"]
+    frames = [rows.assign(**cell) for cell, rows in traced]
+    if not frames:
+        return pd.DataFrame(columns=leading)
+    table = pd.concat(frames, ignore_index=True).merge(baseline[[*CELL, *unprofiled]], on=CELL, how="left")
+    first = table[CELL].merge(ranks[ranks["rank"] == 0], on=CELL, how="left")
+    exposed = table["communication_ns"] - table["overlap_ns"]
+    table["waiting_ns"] = first["waiting_ns"].astype(float).fillna(0.0).clip(upper=exposed)
+    working = table["busy_ns"] - table["waiting_ns"]
+    table["busy_share"] = (working / table["step_ns"]).clip(upper=1)
+    table["nsys_busy_share"] = working / table["wall_ns"]
+    return table[[*leading, *(name for name in table.columns if name not in leading)]]
+
+
+def coverages(compared: Iterable[tuple[Mapping[str, str], str, pd.DataFrame]]) -> pd.DataFrame:
+    """A row a cell and section set: how much of what nsys traced ncu profiled, as lib/coverage says.
+
+    compared: cell, name of the section set, rows of its coverage.csv.
+    """
+    rows = [{**cell, "set": name, **coverage.summary(table)} for cell, name, table in compared]
+    columns = [
+        *CELL,
+        "set",
+        "configurations",
+        "covered",
+        "coverage",
+        "time_coverage",
+        "uneven_time",
+        "extra",
+        "other_choice",
+        "missing",
+    ]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def agreement(
+    baseline: pd.DataFrame,
+    activities: pd.DataFrame,
+    walls: Iterable[tuple[str, Mapping[str, str], float]],
+) -> pd.DataFrame:
+    """A row a cell: launches and GPU time a step as each tool sees them, and how much each slows the step down.
+
+    baseline: the table of cells; activities: that of activity. walls: tool, cell, wall ns a step under the tool (not
+    for ncu, which replays).
+    `launches_spread` and `gpu_ns_spread` are (largest - smallest) / largest over the tools that saw the cell.
+    """
+    table = baseline[[*CELL, "step_ns"]].copy()
+    seen = activities[activities["kind"] == "kernel"]
+    sums = seen.groupby([*CELL, "tool"])[["launches_per_step", "ns_per_step"]].sum().unstack("tool")
+    index = pd.MultiIndex.from_frame(table[CELL])
+    for measure, field in (("launches", "launches_per_step"), ("gpu_ns", "ns_per_step")):
+        columns = []
+        for tool in TOOLS:
+            if (field, tool) in sums:
+                table[f"{tool}_{measure}"] = sums[field, tool].reindex(index).to_numpy()
+                columns.append(f"{tool}_{measure}")
+        values = table[columns]
+        largest = values.max(axis=1)
+        several = values.notna().sum(axis=1) > 1
+        table[f"{measure}_spread"] = ((largest - values.min(axis=1)) / largest).where(several)
+    for tool in ("nsys", "torch"):
+        found = {(cell["model"], cell["phase"]): wall for name, cell, wall in walls if name == tool}
+        if found:
+            wall = pd.Series([found.get(key) for key in index], index=table.index, dtype="float64")
+            table[f"{tool}_slowdown"] = wall / table["step_ns"]
+    return table

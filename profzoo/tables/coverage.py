@@ -1,0 +1,97 @@
+"""Holds what ncu profiled against what nsys traced of the same cell: launch configurations, and share of time."""
+
+import pandas as pd
+
+from profzoo.errors import DataError
+from profzoo.files import write_csv
+from profzoo.tools.ncu.tables import CONFIGURATION, UNEVEN
+from profzoo.tools.nsys import tables as nsys_tables
+
+KEYS = CONFIGURATION
+COLUMNS = ["status", "cause", "kernel", "function", *KEYS, "launches", "total_ns", "share", "time_spread"]
+COVERED, MISSING, EXTRA = "covered", "missing", "extra"
+
+
+def compare(nsys: pd.DataFrame, ncu: pd.DataFrame, census: pd.DataFrame | None = None) -> pd.DataFrame:
+    """A row a launch configuration that either tool saw, those that ncu missed first, the longest first.
+
+    Args:
+        nsys: rows of a cell's nsys.csv; ncu: rows of an ncu.{set}.csv of the same cell.
+        census: rows of its ncu.launch.csv, where the set's launches were chosen from them.
+
+    `status` is covered, missing (traced by nsys, not profiled by ncu) or extra (the other way round). `launches`,
+    `total_ns` and `share` are nsys's, over its window; an extra configuration has none. `time_spread` is the longest
+    over the shortest of the configuration's launches, where a set of ncu's has one of them for all. `cause` says what
+    is known of why: it was there to be profiled and not chosen, the same kernel was launched otherwise, or a kernel of
+    that name was not launched at all.
+    """
+    traced = (
+        nsys_tables.of_steps(nsys)
+        .groupby(KEYS, sort=False)
+        .agg({"kernel": "first", "function": "first", "launches": "sum", "total_ns": "sum", "share": "sum"})
+    )
+    ncu = ncu if "time_spread" in ncu else ncu.assign(time_spread=float("nan"))
+    profiled = ncu.groupby(KEYS, sort=False).agg({"kernel": "first", "function": "first", "time_spread": "first"})
+    table = traced.merge(profiled, how="outer", left_index=True, right_index=True, suffixes=("", "_ncu")).reset_index()
+    by_nsys = pd.MultiIndex.from_frame(table[KEYS]).isin(traced.index)
+    by_ncu = pd.MultiIndex.from_frame(table[KEYS]).isin(profiled.index)
+    table["status"] = [
+        COVERED if one and other else MISSING if one else EXTRA for one, other in zip(by_nsys, by_ncu, strict=True)
+    ]
+    for name in ("kernel", "function"):
+        table[name] = table[name].fillna(table.pop(f"{name}_ncu"))
+    seen = {
+        MISSING: set(profiled.index.get_level_values("mangled")),
+        EXTRA: set(traced.index.get_level_values("mangled")),
+    }
+    table["cause"] = [_cause(row.status, row.mangled in seen.get(row.status, ())) for row in table.itertuples()]
+    if census is not None:
+        there = pd.MultiIndex.from_frame(table[KEYS]).isin(pd.MultiIndex.from_frame(census[KEYS]))
+        table.loc[there & (table["status"] == MISSING), "cause"] = NOT_CHOSEN
+    table["launches"] = table["launches"].astype("Int64")
+    rank = table["status"].map({MISSING: 0, EXTRA: 1, COVERED: 2})
+    ordered = table.assign(_rank=rank, _time=table["total_ns"].fillna(0))
+    ordered = ordered.sort_values(["_rank", "_time", "mangled"], ascending=[True, False, True], kind="stable")
+    return ordered[COLUMNS].reset_index(drop=True)
+
+
+def summary(compared: pd.DataFrame) -> dict[str, float | int | str]:
+    """Configurations that nsys traced, those that ncu profiled of them, their share of GPU time, and what is missing.
+
+    `uneven_time` is the share of GPU time in configurations whose launches take unlike times, so that counters of one
+    of them say less about the rest. `missing` names functions of missing configurations, the longest first;
+    `other_choice` says whether either tool saw a kernel that the other did not, as where cuDNN chose another algorithm
+    from one run to the next.
+    """
+    missing, extra = compared[compared["status"] == MISSING], compared[compared["status"] == EXTRA]
+    covered = compared[compared["status"] == COVERED]
+    traced = len(covered) + len(missing)
+    return {
+        "configurations": traced,
+        "covered": len(covered),
+        "coverage": len(covered) / traced if traced else float("nan"),
+        "time_coverage": float(covered["share"].sum()) if traced else float("nan"),
+        "uneven_time": float(covered.loc[covered["time_spread"] > UNEVEN, "share"].sum()),
+        "extra": len(extra),
+        "other_choice": bool((pd.concat([missing, extra])["cause"] == OTHER_KERNEL).any()),
+        "missing": "; ".join(dict.fromkeys(missing["function"])),
+    }
+
+
+OTHER_KERNEL = "kernel launched in one of the two runs only"
+NOT_CHOSEN = "launched, but not chosen: see ncu.budget, ncu.kernel_name and ncu.launches"
+OTHER_LAUNCH = "same kernel, other launch parameters"
+
+
+def _cause(status: str, kernel_seen: bool) -> str:
+    if status == COVERED:
+        return ""
+    return OTHER_LAUNCH if kernel_seen else OTHER_KERNEL
+
+
+def main(nsys: str, ncu: str, census: str | None, csv: str) -> None:
+    """Read a cell's exported CSV and write the comparison; DataError where ncu's is of ranges."""
+    profiled = pd.read_csv(ncu)
+    if "mangled" not in profiled:
+        raise DataError(f"{ncu} measures ranges, which hold no launches to compare: take a section set of launches")
+    write_csv(compare(pd.read_csv(nsys), profiled, pd.read_csv(census) if census else None), csv)

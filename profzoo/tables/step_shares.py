@@ -1,0 +1,53 @@
+"""Shares of an unprofiled step: what the GPU works at, waiting for other processes, and each cause of idleness."""
+
+import pandas as pd
+
+from profzoo.tools.nsys.steps import CAUSES, FEEDING
+
+# What the GPU does, what it waits for: in the order in which figures and pages show them.
+WORK = ("kernels", "copy", "transfer", "communication")
+IDLE = (*(f"idle_{cause}" for cause in CAUSES), "idle_unknown")
+PARTS = (*WORK, "waiting", *IDLE)
+
+
+def shares(steps: pd.DataFrame) -> pd.DataFrame:
+    """PARTS of each row of the table of steps, which add up to one.
+
+    How long the GPU works follows from its time under nsys and the unprofiled step; with what, and what it waits for
+    the rest of the time, from the proportions under nsys. `kernels` is time with a kernel that does not communicate,
+    `transfer` with nothing but copies of which one is between host and device, `copy` with nothing but others and
+    memsets, `communication` with nothing but NCCL's kernels at work, `waiting` with these waiting for other processes.
+    `idle_unknown` is idleness of a step whose GPU never idled under nsys.
+    """
+    exposed = (steps["communication_ns"] - steps["overlap_ns"] - steps["waiting_ns"]).clip(lower=0)
+    copying = steps["copy_ns"] - steps["transfer_ns"]
+    working = steps["busy_ns"] - steps["waiting_ns"]
+    parts = {
+        "kernels": working - exposed - steps["copy_ns"],
+        "copy": copying,
+        "transfer": steps["transfer_ns"],
+        "communication": exposed,
+    }
+    scale = steps["busy_share"] / working.where(working > 0, 1)
+    table = pd.DataFrame({name: ns * scale for name, ns in parts.items()})
+    rest = 1 - table.sum(axis=1)
+    unoccupied = steps["idle_ns"] + steps["waiting_ns"]
+    known = rest / unoccupied.where(unoccupied > 0)
+    for name in ("waiting", *(f"idle_{cause}" for cause in CAUSES)):
+        table[name] = (steps[f"{name}_ns"] * known).fillna(0.0)
+    table["idle_unknown"] = rest.where(known.isna(), 0.0)
+    return table[list(PARTS)]
+
+
+def launching(shares: pd.DataFrame) -> pd.Series:
+    """The share of the step in which the GPU waits for launches: what fewer or larger launches, or a graph, cure."""
+    return shares[[f"idle_{cause}" for cause in FEEDING]].sum(axis=1)
+
+
+def amdahl(share: float, cured: float) -> float:
+    """How many times as fast the whole gets, when the cured part of a share of its time goes (Amdahl 1967).
+
+    >>> amdahl(0.5, 1)
+    2.0
+    """
+    return 1 / max(1 - share * cured, 1e-9)

@@ -1,0 +1,42 @@
+"""Holds the kernel tables of all cells against the peaks of the GPU that they ran on."""
+
+import pandas as pd
+
+from profzoo.errors import DataError
+from profzoo.files import read_json, write_csv
+from profzoo.tables import roofline
+from profzoo.tables.cell_tables import CELL
+
+LEVELS = {
+    "cell": [],
+    "class": ["class"],
+    "launch": ["class", "function", "mangled", "range", "grid_x", "grid_y", "grid_z"],
+}
+LEADING = ["level", *CELL, *LEVELS["launch"]]
+
+
+def table(kernels: pd.DataFrame, peaks: dict[str, float]) -> pd.DataFrame:
+    """A row a cell, then a row each of its classes, then a row each of its launch configurations and ranges.
+
+    Times and counts of a launch are those of one launch, of the others per step; `counted_share` is the share of GPU
+    time that has counters.
+    """
+    frames = [
+        roofline.of_groups(kernels, [*CELL, *LEVELS[level]], peaks).assign(level=level) for level in ("cell", "class")
+    ]
+    launches = roofline.of_launches(kernels, peaks).assign(level="launch")
+    launches["counted_share"] = launches["bound"].ne("").astype("float64")
+    frames.append(pd.concat([kernels[[*CELL, *LEVELS["launch"]]], launches], axis=1))
+    return pd.concat(frames, ignore_index=True).reindex(columns=[*LEADING, "counted_share", *roofline.COLUMNS])
+
+
+def main(kernels: str, cells: str, peaks: str, csv: str) -> None:
+    """Read the tables, write the CSV; DataError where cells ran on another device than the peaks are of."""
+    measured, ran = read_json(f"{peaks}.json")["device"], set(pd.read_csv(cells)["device"])
+    if ran != {measured}:
+        others = ", ".join(sorted(ran - {measured}))
+        raise DataError(
+            f"{peaks} is of {measured}, cells ran on {others}: measure that one's peaks under a name of its own, and "
+            "set the key gpu to it"
+        )
+    write_csv(table(pd.read_csv(kernels), roofline.read_peaks(peaks)), csv)

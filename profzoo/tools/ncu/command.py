@@ -1,0 +1,187 @@
+"""Nsight Compute's command line from the configuration, and what cannot be combined in it."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from profzoo.errors import ConfigError, suggest
+from profzoo.harness.windows import DOMAIN
+
+# The section set whose launches are counted.
+CENSUS = "launch"
+# Parts of a launch configuration that ncu shows as metrics only; they take no pass.
+SHARED_MEMORY = ("launch__shared_mem_per_block_static", "launch__shared_mem_per_block_dynamic")
+RANGE_REPLAY = ("range", "app-range")
+# What the workflow passes itself, with the key to change instead.
+OWN_OPTIONS = {
+    "-o": "the target file",
+    "--export": "the target file",
+    "-f": "the target file",
+    "--force-overwrite": "the target file",
+    "-i": "the target file",
+    "--import": "the target file",
+    "--csv": "the target file",
+    "--page": "the target file",
+    "--log-file": "the rule's log",
+    "--set": "ncu.sets",
+    "--section": "ncu.sets",
+    "--metrics": "ncu.sets",
+    "--replay-mode": "ncu.replay",
+    "--target-processes": "ncu.target_processes",
+    "--target-processes-filter": "ncu.target_processes_filter",
+    "-k": "ncu.kernel_name",
+    "--kernel-name": "ncu.kernel_name",
+    "--kernel-name-base": "ncu.launches",
+    "--kernel-id": "ncu.budget",
+    "--nvtx-include": "ncu.sets",
+    "--filter-mode": "ncu.launches",
+    "-c": "ncu.launches",
+    "--launch-count": "ncu.launches",
+    "--devices": "ncu.devices",
+    "--cache-control": "ncu.cache_control",
+    "--clock-control": "ncu.clock_control",
+    "--import-sass": "ncu.sass",
+    "--profile-from-start": "warmup and window",
+    "--nvtx": "nothing, it is always on",
+    "--nvtx-push-pop-scope": "nothing, it is always process",
+}
+
+
+def launches(ncu: Mapping[str, Any], name: str) -> str | int:
+    """The launch selection of a section set: its own, else ncu.launches."""
+    return ncu["sets"][name].get("launches", ncu["launches"])
+
+
+def replay(ncu: Mapping[str, Any], name: str) -> str:
+    """The replay mode of a section set: its own, else ncu.replay.
+
+    The census is of launches, whatever the other sets measure.
+    """
+    general = "kernel" if name == CENSUS and ncu["replay"] in RANGE_REPLAY else ncu["replay"]
+    return ncu["sets"][name].get("replay", general)
+
+
+def ranged(ncu: Mapping[str, Any], name: str) -> bool:
+    """Whether a section set measures whole ranges instead of launches."""
+    return replay(ncu, name) in RANGE_REPLAY
+
+
+def of_launches(ncu: Mapping[str, Any]) -> list[str]:
+    """The section sets that tables of kernels are made of, the one that counts first: the default one and the census.
+
+    A default set that measures ranges has no launches to go into them.
+    """
+    return list(dict.fromkeys([*([] if ranged(ncu, ncu["set"]) else [ncu["set"]]), CENSUS]))
+
+
+def planned(ncu: Mapping[str, Any], name: str) -> bool:
+    """Whether a plan made from the census decides a section set's replay mode and launches."""
+    return name != CENSUS and not ranged(ncu, name)
+
+
+def seconds(budget: str | float) -> float:
+    """A budget in seconds.
+
+    >>> seconds("2m"), seconds("90s"), seconds(30)
+    (120.0, 90.0, 30.0)
+    """
+    found = re.fullmatch(r"([\d.]+)\s*([smh]?)", str(budget).strip())
+    if not found:
+        raise ConfigError(f"ncu.budget = {budget!r} is no time: give seconds, or such as 120s, 10m or 1h")
+    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
+
+
+def selection(ncu: Mapping[str, Any], name: str) -> list[str]:
+    """Options of ncu that select the launches that a section set's configuration asks for."""
+    chosen, words = launches(ncu, name), []
+    if chosen == "distinct":
+        # Without mangled names, instances of one template count as one configuration and all but one are lost.
+        words = ["--filter-mode", "per-launch-config", "--launch-count", "1", "--kernel-name-base", "mangled"]
+    elif chosen != "all":
+        words = ["--launch-count", str(chosen)]
+    if ncu["kernel_name"]:
+        words += ["--kernel-name", f"regex:{ncu['kernel_name']}"]
+    return words
+
+
+def options(ncu: Mapping[str, Any], name: str) -> list[str]:
+    """Options of ncu that collect the section set of that name, but for the report's name and what a plan decides."""
+    chosen = ncu["sets"][name]
+    words = ["--force-overwrite", "--target-processes", ncu["target_processes"]]
+    if ranged(ncu, name):
+        words += ["--replay-mode", replay(ncu, name)]
+        for part in chosen.get("ranges", []):
+            words += ["--nvtx-include", f"{DOMAIN}@{part}/"]
+    else:
+        # Range replay takes the window between profiler start and stop as its range, and refuses this option.
+        words += ["--profile-from-start", "off"]
+        if not planned(ncu, name):
+            mode = "application" if replay(ncu, name) == "application" else "kernel"
+            words += ["--replay-mode", mode, *selection(ncu, name)]
+    # Ranges belong to the thread that opened them; autograd launches the backward pass from another one.
+    words += ["--nvtx", "--nvtx-push-pop-scope", "process"]
+    words += ["--cache-control", chosen.get("cache_control", ncu["cache_control"])]
+    words += ["--clock-control", ncu["clock_control"]]
+    words += ["--import-sass", "yes" if ncu["sass"] else "no"]
+    if ncu["target_processes_filter"]:
+        words += ["--target-processes-filter", ncu["target_processes_filter"]]
+    if ncu["devices"]:
+        words += ["--devices", ",".join(map(str, ncu["devices"]))]
+    return words + collected(chosen, () if ranged(ncu, name) else SHARED_MEMORY) + ncu["extra"]
+
+
+def collected(chosen: Mapping[str, Any], also: Sequence[str] = ()) -> list[str]:
+    """Options of ncu that collect a section set's sections and metrics, and also these metrics."""
+    words = ["--set", chosen["set"]] if "set" in chosen else []
+    sections = chosen.get("sections", [])
+    for section in [sections] if isinstance(sections, str) else sections:
+        words += ["--section", section]
+    metrics = list(dict.fromkeys([*chosen.get("metrics", []), *also]))
+    return words + (["--metrics", ",".join(metrics)] if metrics else [])
+
+
+def check(ncu: Mapping[str, Any]) -> None:
+    """Refuse what ncu would refuse, or silently do otherwise, only once it runs.
+
+    Raises:
+        ConfigError: an unknown default set, a combination that ncu does not support, an option given twice.
+    """
+    if ncu["set"] not in ncu["sets"]:
+        raise ConfigError(f"ncu.set = '{ncu['set']}': {suggest(ncu['set'], ncu['sets'])}")
+    if ncu["budget"] is not None:
+        seconds(ncu["budget"])
+    for name, chosen in ncu["sets"].items():
+        where = f"ncu.sets.{name}"
+        if not {"set", "sections", "metrics"} & set(chosen):
+            raise ConfigError(f"{where} collects nothing: give it set, sections or metrics")
+        if ranged(ncu, name):
+            if name == CENSUS:
+                raise ConfigError(f"{where}.replay = '{replay(ncu, name)}': all launches are counted in it, not ranges")
+            _check_ranges(ncu, name)
+        elif "ranges" in chosen:
+            raise ConfigError(f"{where}.ranges needs range replay: set {where}.replay to app-range")
+        elif ncu["budget"] is not None and name != CENSUS and launches(ncu, name) != "distinct":
+            raise ConfigError(
+                f"ncu.budget chooses among launch configurations: set the launches of {where} to distinct, not "
+                f"{launches(ncu, name)!r}"
+            )
+    if ncu["target_processes"] == "application-only" and ncu["target_processes_filter"]:
+        raise ConfigError("ncu.target_processes_filter chooses among child processes: set ncu.target_processes to all")
+    for word in ncu["extra"]:
+        if (option := word.partition("=")[0]) in OWN_OPTIONS:
+            raise ConfigError(
+                f"ncu.extra holds {option}, which the workflow gives itself: change {OWN_OPTIONS[option]}"
+            )
+
+
+def _check_ranges(ncu: Mapping[str, Any], name: str) -> None:
+    chosen, mode = ncu["sets"][name], replay(ncu, name)
+    own = "replay" in chosen
+    what = f"{f'ncu.sets.{name}.replay' if own else 'ncu.replay'} = '{mode}' measures whole ranges"
+    # What is said of launches in general does not concern a set with a replay of its own.
+    if ncu["kernel_name"] and not own:
+        raise ConfigError(f"{what}: unset ncu.kernel_name")
+    key = f"ncu.sets.{name}.launches" if own or "launches" in chosen else "ncu.launches"
+    value = chosen.get("launches", "all" if own else ncu["launches"])
+    if value != "all":
+        raise ConfigError(f"{what}: set {key} to all, not {value!r}")

@@ -1,0 +1,80 @@
+"""What collecting a section set costs under ncu, by what was measured of it or of its parts (costs.yaml)."""
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from profzoo.config import schema
+
+FILES = ("costs.yaml",)
+COSTS_FILE = Path(__file__).with_name(FILES[0])
+MEASURED, PARTS = "measured", "sum of its parts"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Passes and seconds of one launch in kernel replay; basis: MEASURED, or PARTS, an upper bound as parts overlap."""
+
+    passes: int
+    seconds: float
+    basis: str = MEASURED
+
+
+@functools.cache
+def table() -> Mapping[str, Any]:
+    """The measured costs."""
+    return yaml.safe_load(COSTS_FILE.read_text())
+
+
+def cost(chosen: Mapping[str, Any], costs: Mapping[str, Any]) -> Cost:
+    """The cost of a launch under a section set.
+
+    Args:
+        costs: as `table` has them. A set that is defined as shipped, or one of ncu's own, is looked up as a whole.
+    """
+    shipped = schema.load()["properties"]["ncu"]["properties"]["sets"]["default"]
+    own = {"set", "sections", "metrics"}
+    for known, definition in shipped.items():
+        same = {key: chosen[key] for key in own & set(chosen)} == {
+            key: definition[key] for key in own & set(definition)
+        }
+        if same and known in costs["sets"]:
+            return Cost(**costs["sets"][known])
+    names = _sections(chosen, costs)
+    full = costs["ncu_sets"]["full"]
+    whole = chosen.get("set") == "full"
+    parts = [costs["sections"][name] for name in names if not whole or name in full["without"]]
+    groups = (next(group for group in costs["metrics"] if re.search(group["match"], metric))
+              for metric in chosen.get("metrics", []))  # fmt: skip
+    counted = list({group["match"]: group for group in groups}.values())
+    parts += counted
+    price = _together([*parts, *([full] if whole else [])], costs["multi_pass_s"])
+    beyond = set(names) & set(full["without"]) or any(group["passes"] > 1 for group in counted)
+    if not whole and not beyond:
+        # Parts of a set cost no more than all of it.
+        price = Cost(min(price.passes, full["passes"]), min(price.seconds, full["seconds"]), PARTS)
+    return price
+
+
+def _together(parts: Sequence[Mapping[str, Any]], shared: float) -> Cost:
+    several = [part for part in parts if part["passes"] > 1]
+    if not several:
+        return Cost(1, max((part["seconds"] for part in parts), default=0.0), PARTS)
+    passes = 1 + sum(part["passes"] - 1 for part in several)
+    return Cost(passes, shared + sum(max(part["seconds"] - shared, 0.0) for part in several), PARTS)
+
+
+def _sections(chosen: Mapping[str, Any], costs: Mapping[str, Any]) -> list[str]:
+    """The sections of a set whose cost is known, each once; those of ncu's `full` are left out."""
+    wanted = chosen.get("sections", [])
+    if isinstance(wanted, str):
+        expression = re.compile(wanted.removeprefix("regex:"))
+        wanted = [section for section in costs["sections"] if expression.search(section)]
+    of_ncu = costs["ncu_sets"].get(chosen.get("set"), [])
+    names = [*(of_ncu if isinstance(of_ncu, list) else []), *wanted]
+    return [name for name in dict.fromkeys(names) if name in costs["sections"]]

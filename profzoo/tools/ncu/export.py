@@ -1,0 +1,112 @@
+"""Exports a section set of an ncu report to a tidy CSV, with its units in the sidecar."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from profzoo.files import read_json, write_csv, write_json
+from profzoo.tools.ncu import planning
+from profzoo.tools.ncu import tables as ncu_tables
+
+OTHER_CHOICES = (
+    "kernels that the census of this cell's launches lacks, so that their launches are not known; cuDNN or cuBLAS "
+    "chose otherwise in this run, which `deterministic: true` prevents"
+)
+NOT_AS_PLANNED = (
+    "launches of these functions were not profiled as often as ncu's words and the census say, so that it is not known "
+    "which they are, and their time_ratio is left empty; `deterministic: true` has all runs launch alike"
+)
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was profiled as a table, and its units.
+
+    other_choices: functions of kernels that the census lacks. not_as_planned: functions of the census's kernels of
+    which other launches were profiled than ncu was asked for.
+    """
+
+    table: pd.DataFrame
+    units: Mapping[str, str]
+    other_choices: Sequence[str] = field(default_factory=list)
+    not_as_planned: Sequence[str] = field(default_factory=list)
+
+    def notes(self) -> list[str]:
+        """What there is to say of it, a line each."""
+        found = ((OTHER_CHOICES, self.other_choices), (NOT_AS_PLANNED, self.not_as_planned))
+        return [f"{what}: {'; '.join(functions)}" for what, functions in found if functions]
+
+
+def tabulate(pages: Sequence[str], facts: Mapping[str, Any], census: str | None, launches: str | int) -> Exported:
+    """Make the table of what was profiled.
+
+    pages: raw, by mangled and by demangled names. facts: the report's sidecar. census: CSV of all launches of the
+    window, if these are not in the report itself. launches: those that were profiled, `distinct`, `all` or the first N,
+    or `ranges`.
+    """
+    raw, units = ncu_tables.read_raw(pages[0])
+    if launches == "ranges":
+        return Exported(*ncu_tables.tidy_ranges(raw, units))
+    names, _ = ncu_tables.read_raw(pages[1])
+    window = pd.read_csv(census) if census else None
+    counts = None if window is None else ncu_tables.configuration_counts(window)
+    taken, kept = ncu_tables.tidy(raw, units, names, counts)
+    if window is None:
+        return Exported(taken if launches == "all" else taken.assign(launches=pd.NA), kept)
+    other = ncu_tables.other_choices(taken, window)
+    if launches != "distinct":
+        return Exported(taken, kept, other)
+    # What a budget pays for may hold a configuration twice.
+    table = taken.drop_duplicates(ncu_tables.CONFIGURATION, ignore_index=True)
+    expected = planning.profiled(window, facts["command"])
+    doubtful = planning.unlike(taken, expected)
+    known = expected[~pd.MultiIndex.from_frame(expected[ncu_tables.CONFIGURATION]).isin(doubtful)]
+    typical = ncu_tables.typicality(table, window, known)
+    where = table.columns.get_loc("launches") + 1
+    table = pd.concat([table.iloc[:, :where], typical, table.iloc[:, where:]], axis=1)
+    either = pd.concat([taken, expected])
+    there = pd.MultiIndex.from_frame(either[ncu_tables.CONFIGURATION]).isin(doubtful)
+    functions = either.loc[there & either["mangled"].isin(window["mangled"]), "function"]
+    return Exported(table, kept, other, list(dict.fromkeys(functions)))
+
+
+def without_value(table: pd.DataFrame, asked: Collection[str]) -> dict[str, int]:
+    """Launches without a value of each metric that others have, or that was asked for."""
+    counts = {name: int(table[name].isna().sum()) for name in table if "__" in name}
+    return {name: count for name, count in counts.items() if count and (count < len(table) or name in asked)}
+
+
+def main(
+    pages: Sequence[str],
+    report_sidecar: str,
+    census: str | None,
+    launches: str | int,
+    metrics: Sequence[str],
+    csv: str,
+    sidecar: str,
+    say: Callable[[str], object] = print,
+) -> None:
+    """Write the CSV of what was profiled, and its sidecar.
+
+    pages, census, launches: as of tabulate. metrics: those asked for; ncu leaves out without a word what the GPU does
+    not have, which the sidecar names, as it does kernels that the census lacks, what was not profiled as planned, and
+    in how many launches a metric has no value.
+    """
+    facts = read_json(report_sidecar)
+    exported = tabulate(pages, facts, census, launches)
+    table = exported.table
+    for note in exported.notes():
+        say(f"{csv}: {note}")
+    write_csv(table, csv)
+    missing = [name for name in metrics if ":" not in name and not any(c.startswith(name) for c in table.columns)]
+    said = {
+        "units": exported.units,
+        "rows": len(table),
+        "missing_metrics": missing,
+        "no_value": without_value(table, {*exported.units, *metrics}),
+        "other_choices": exported.other_choices,
+        "not_as_planned": exported.not_as_planned,
+    }
+    write_json({**facts, **said}, sidecar)

@@ -1,0 +1,108 @@
+"""The quantities that tables speak of, each from NVIDIA's metrics: the one place that knows these by name."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+
+from profzoo.errors import DataError
+
+GPU_TIME = "gpu__time_duration.sum"
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A sum of metrics times factors; several sums where GPUs differ, of which the first that was collected counts.
+
+    unit: of the value, in base units. what: one line for readers. A metric is only taken with its full name.
+    """
+
+    unit: str
+    what: str
+    sums: tuple[Mapping[str, float], ...]
+
+
+def _flops(letter: str) -> tuple[Mapping[str, float], ...]:
+    """Additions and multiplications count once, fused ones twice; threads that are switched off do not count."""
+    counted = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
+    return ({counted.format(f"{letter}{name}"): factor for name, factor in (("add", 1), ("mul", 1), ("fma", 2))},)
+
+
+QUANTITIES: dict[str, Quantity] = {
+    "ncu_ns": Quantity("ns", "time of a launch under ncu", ({GPU_TIME: 1},)),
+    "dram_bytes": Quantity(
+        "byte", "read from and written to DRAM", ({"dram__bytes_read.sum": 1, "dram__bytes_write.sum": 1},)
+    ),
+    "l2_bytes": Quantity("byte", "through the L2 cache", ({"lts__t_bytes.sum": 1},)),
+    "l1_bytes": Quantity("byte", "through the L1 caches", ({"l1tex__t_bytes.sum": 1},)),
+    "fp64_flop": Quantity("flop", "double precision, SIMT", _flops("d")),
+    "fp32_flop": Quantity("flop", "single precision, SIMT", _flops("f")),
+    "fp16_flop": Quantity("flop", "half precision, SIMT", _flops("h")),
+    "tensor_bf16_flop": Quantity("flop", "tensor cores on bf16", ({"sm__ops_path_tensor_src_bf16_dst_fp32.sum": 1},)),
+    "tensor_fp16_flop": Quantity(
+        "flop",
+        "tensor cores on fp16",
+        (
+            {"sm__ops_path_tensor_src_fp16.sum": 1},
+            {"sm__ops_path_tensor_src_fp16_dst_fp16.sum": 1, "sm__ops_path_tensor_src_fp16_dst_fp32.sum": 1},
+        ),
+    ),
+    "tensor_tf32_flop": Quantity("flop", "tensor cores on tf32", ({"sm__ops_path_tensor_src_tf32_dst_fp32.sum": 1},)),
+    "tensor_fp64_flop": Quantity("flop", "tensor cores on fp64", ({"sm__ops_path_tensor_src_fp64.sum": 1},)),
+    "occupancy_pct": Quantity(
+        "%", "warps resident, of the most there can be", ({"sm__warps_active.avg.pct_of_peak_sustained_active": 1},)
+    ),
+    "occupancy_limit_pct": Quantity(
+        "%", "warps that could be resident", ({"sm__maximum_warps_per_active_cycle_pct": 1},)
+    ),
+    "sm_pct": Quantity("%", "busiest unit of the SMs", ({"sm__throughput.avg.pct_of_peak_sustained_elapsed": 1},)),
+    "issue_pct": Quantity(
+        "%", "instructions, of the most possible", ({"sm__inst_executed.avg.pct_of_peak_sustained_elapsed": 1},)
+    ),
+    "memory_pct": Quantity(
+        "%",
+        "busiest unit of the memory system",
+        ({"gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed": 1},),
+    ),
+    "dram_pct": Quantity(
+        "%",
+        "DRAM bandwidth",
+        (
+            {"gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed": 1},
+            {"dram__throughput.avg.pct_of_peak_sustained_elapsed": 1},
+        ),
+    ),
+    "l2_pct": Quantity("%", "L2 cache bandwidth", ({"lts__t_sectors.avg.pct_of_peak_sustained_elapsed": 1},)),
+    "l2_hit_pct": Quantity("%", "requests that L2 answers", ({"lts__t_sector_hit_rate.pct": 1},)),
+    "waves": Quantity("waves", "rounds of blocks that an SM runs", ({"launch__waves_per_multiprocessor": 1},)),
+    "multiprocessors": Quantity("SM", "of the GPU", ({"launch__sm_count": 1},)),
+    "registers": Quantity("registers", "of a thread", ({"launch__registers_per_thread": 1},)),
+}
+
+# What adds up over launches, unlike percentages.
+ADDITIVE = [name for name, quantity in QUANTITIES.items() if quantity.unit in ("ns", "byte", "flop")]
+
+
+def derive(table: pd.DataFrame) -> pd.DataFrame:
+    """The quantities that a table of ncu's metrics holds, a column each, empty where a metric of a sum is.
+
+    Raises:
+        DataError: a metric holds what is no number.
+    """
+    columns = {}
+    for name, quantity in QUANTITIES.items():
+        chosen = next((parts for parts in quantity.sums if set(parts) <= set(table.columns)), None)
+        if chosen is not None:
+            numbers = {metric: _numbers(table[metric]) for metric in chosen}
+            columns[name] = sum(
+                (numbers[metric] * factor for metric, factor in chosen.items()), pd.Series(0.0, table.index)
+            )
+    return pd.DataFrame(columns, index=table.index)
+
+
+def _numbers(column: pd.Series) -> pd.Series:
+    parsed = pd.to_numeric(column, errors="coerce")
+    lost = column[parsed.isna() & column.notna()]
+    if len(lost):
+        raise DataError(f"{column.name} holds {lost.iloc[0]!r}, which is no number: export the report again")
+    return parsed

@@ -1,0 +1,202 @@
+"""Makes ncu's raw page tidy: no units row, plain numbers in base units, names and ranges in columns of their own."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from profzoo.errors import DataError
+from profzoo.harness.windows import DOMAIN, PARTS, WINDOW
+from profzoo.tools.ncu import command as ncu
+from profzoo.tools.ncu.metrics import GPU_TIME
+from profzoo.tools.ncu.values import ValueFormatError, numbers, plain
+
+CONFIGURATION = [
+    "mangled",
+    "grid_x", "grid_y", "grid_z",
+    "block_x", "block_y", "block_z",
+    "smem_static_bytes", "smem_dynamic_bytes",
+]  # fmt: skip
+LEADING = ["id", "kernel", "mangled", "function", "range", "stream", *CONFIGURATION[1:], "launches"]
+SHARED_MEMORY = dict(zip(("smem_static_bytes", "smem_dynamic_bytes"), ncu.SHARED_MEMORY, strict=True))
+# A configuration whose launches differ by more in time is taken to hold launches of unlike work, such as products of
+# matrices with another inner dimension: less is what one and the same launch varies by.
+UNEVEN = 1.5
+# Properties of the GPU and of the collection that ncu repeats in every row; the sidecar and the report have them.
+CONSTANT = re.compile(r"^(device__attribute_|c2clink__|nvlink__|numa__|profiler__|session__)")
+
+
+def read_raw(path: str | Path) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The raw page of a report as `ncu --import X --page raw --csv` prints it.
+
+    Returns: a row a launch, all values as text, those of metrics as plain numbers in base units, whatever units were
+    printed, and empty where there is none; the base unit of each column that has one.
+
+    Raises:
+        DataError: there is no table, or it has no launch, or a value cannot be read for certain.
+    """
+    with Path(path).open(encoding="utf-8") as file:
+        # ncu mixes lines such as ==PROF== into the output of some commands.
+        table = [line for line in file if not line.startswith("==")]
+    start = next((index for index, line in enumerate(table) if line.startswith('"ID"')), None)
+    if start is None or len(table) - start < 3:
+        raise DataError(f"{path} holds no launch: ncu printed no table; see the log of the profiling job")
+    frame = pd.read_csv(_lines(table[start:]), dtype=str, keep_default_na=False)
+    units = {name: unit for name, unit in frame.iloc[0].items() if unit}
+    frame = frame.iloc[1:].reset_index(drop=True)
+    other = frame.index[~frame["ID"].str.fullmatch(r"\d+")]
+    if len(other):
+        launch = frame.loc[other[0], "ID"]
+        raise DataError(f"{path}: row {other[0] + 1} is of launch {launch!r}: the page holds more than one table")
+    for name in _metrics(frame):
+        try:
+            printed = units.get(name, "")
+            frame[name], unit = plain(name, frame[name], printed)
+            if name in ncu.SHARED_MEMORY and unit != printed:
+                # A multiple is rounded, and launch configurations are told apart and joined by it.
+                raise ValueFormatError(
+                    f"is in {printed}, to which it was rounded: have ncu print it by --print-units base"
+                )
+        except ValueFormatError as error:
+            joined = "," if str(error).startswith("in ") else ""
+            raise DataError(f"{path}: column {name}{joined} {error}") from None
+        if unit:
+            units[name] = unit
+    return frame, units
+
+
+def _metrics(raw: pd.DataFrame) -> list[str]:
+    """The columns of a raw page that ncu collected."""
+    return [name for name in raw.columns[raw.columns.get_loc("CC") + 1 :] if not CONSTANT.match(name)]
+
+
+def tidy(
+    mangled: pd.DataFrame, units: Mapping[str, str], demangled: pd.DataFrame, counts: pd.Series | None
+) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The exported table of one section set.
+
+    Args:
+        mangled: raw page with mangled kernel names; units: its units.
+        demangled: raw page of the same report with demangled names.
+        counts: launches of each launch configuration in the window, indexed by CONFIGURATION; None where the
+            rows themselves are all of them.
+
+    Returns: a row a profiled launch, LEADING columns, then every metric that ncu collected as a plain number in
+    base units (text where it is no number); the unit of each metric.
+    """
+    frame = pd.DataFrame({"id": mangled["ID"].astype("int64"), "mangled": mangled["Kernel Name"]})
+    frame["kernel"] = demangled.set_index("ID")["Kernel Name"].reindex(mangled["ID"]).to_numpy()
+    frame["function"] = frame["kernel"].map(function_name)
+    frame["range"] = ranges(mangled)
+    frame["stream"] = mangled["Stream"].astype("int64")
+    for what in ("grid", "block"):
+        sizes = mangled[f"{what.title()} Size"].str.extract(r"\((\d+), (\d+), (\d+)\)").astype("int64")
+        frame[[f"{what}_x", f"{what}_y", f"{what}_z"]] = sizes.to_numpy()
+    for column, metric in SHARED_MEMORY.items():
+        if metric in mangled:
+            frame[column] = numbers(mangled[metric]).round().astype("Int64")
+        else:
+            frame[column] = pd.array([pd.NA] * len(frame), dtype="Int64")
+    frame["launches"] = _launches(frame, counts)
+    metrics = pd.DataFrame({name: numbers(mangled[name]) for name in _metrics(mangled)})
+    kept = {name: unit for name, unit in units.items() if name in metrics}
+    return pd.concat([frame[LEADING], metrics], axis=1), kept
+
+
+def tidy_ranges(raw: pd.DataFrame, units: Mapping[str, str]) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The exported table of a section set under range replay: a row a range and step, of the window alone.
+
+    Returns: `id`, `range`, `step` (from 0, of the window), then every metric as a number in base units; their units.
+    """
+    stacks = _stacks(raw).map(lambda printed: re.findall(rf'"{DOMAIN}:(\w+):', printed))
+    inside = stacks.map(lambda stack: WINDOW in stack)
+    # Without NVTX ranges, what is measured is the window itself, from profiler start to stop.
+    kept = raw[inside] if inside.any() else raw
+    frame = pd.DataFrame({"id": kept["ID"].astype("int64")})
+    frame["range"] = stacks[kept.index].map(lambda stack: stack[-1] if stack else WINDOW)
+    frame["step"] = frame.groupby("range").cumcount()
+    # Launches are what range replay does not see, and it prints zeros for them.
+    names = [name for name in _metrics(raw) if not name.startswith("launch__")]
+    metrics = pd.DataFrame({name: numbers(kept[name]) for name in names})
+    return pd.concat([frame, metrics], axis=1), {name: unit for name, unit in units.items() if name in metrics}
+
+
+def configuration_counts(census: pd.DataFrame) -> pd.Series:
+    """Launches of each launch configuration among the rows, indexed by CONFIGURATION."""
+    return census.groupby(CONFIGURATION, dropna=False).size()
+
+
+def typicality(table: pd.DataFrame, census: pd.DataFrame, profiled: pd.DataFrame) -> pd.DataFrame:
+    """How typical each profiled launch is of its configuration, by the times that the census has of its launches.
+
+    Args:
+        table: exported rows; census: every launch of the window; profiled: those of them that were profiled, in order.
+
+    Returns: for each row `time_spread`, the longest of the configuration's launches over the shortest, and
+    `time_ratio`, their mean over the launch that was profiled; both empty where the census lacks the configuration.
+    """
+    times = census.groupby(CONFIGURATION, dropna=False)[GPU_TIME]
+    first = profiled.drop_duplicates(CONFIGURATION).set_index(CONFIGURATION)[GPU_TIME]
+    index = pd.MultiIndex.from_frame(table[CONFIGURATION])
+    spread, ratio = times.max() / times.min(), times.mean() / first
+    return pd.DataFrame(
+        {"time_spread": spread.reindex(index).to_numpy(), "time_ratio": ratio.reindex(index).to_numpy()}, table.index
+    ).round(4)
+
+
+def other_choices(table: pd.DataFrame, census: pd.DataFrame) -> list[str]:
+    """Functions of kernels in one exported table of a cell that the census of its launches, another run, lacks.
+
+    There are none but where a library chose another algorithm than in the census, as cuDNN may.
+    """
+    new = table[~table["mangled"].isin(census["mangled"])]
+    return list(dict.fromkeys(new["function"]))
+
+
+def ranges(raw: pd.DataFrame) -> pd.Series:
+    """The step's part (forward, backward, ...) that each launch is in, empty where in none.
+
+    ncu prints the stack of open push/pop ranges, outermost first, each as "domain:name:..." in quotes.
+    """
+    pattern = rf'"{DOMAIN}:({"|".join(PARTS)}):'
+    return _stacks(raw).str.findall(pattern).map(lambda found: found[-1] if found else "")
+
+
+def _stacks(raw: pd.DataFrame) -> pd.Series:
+    column = next((name for name in raw.columns if "Push/Pop_Range" in name), None)
+    return pd.Series([""] * len(raw)) if column is None else raw[column]
+
+
+def function_name(kernel: str) -> str:
+    """The bare name of a kernel: no return type, namespace, template arguments or parameters.
+
+    >>> function_name("void at::native::vectorized_elementwise_kernel<4, at::Add<float>>(int, T2)")
+    'vectorized_elementwise_kernel'
+    >>> function_name("void <unnamed>::softmax_warp_forward<float, (int)5>(T1 *)")
+    'softmax_warp_forward'
+    """
+    name = kernel.replace("(anonymous namespace)", "").replace("<unnamed>", "")
+    depth, parentheses, last = 0, 0, ""
+    for character in name:
+        if depth and character in "()":
+            parentheses += 1 if character == "(" else -1
+        elif character in "<>" and not parentheses:
+            depth += 1 if character == "<" else -1
+        elif depth == 0:
+            if character == "(" and last:
+                break
+            last += character
+    return re.split(r"::|\s", last.strip())[-1] or kernel
+
+
+def _launches(frame: pd.DataFrame, counts: pd.Series | None) -> pd.Series:
+    known = configuration_counts(frame) if counts is None else counts
+    index = pd.MultiIndex.from_frame(frame[CONFIGURATION])
+    return pd.Series(known.reindex(index).to_numpy(), index=frame.index).astype("Int64")
+
+
+def _lines(lines: list[str]) -> object:
+    import io
+
+    return io.StringIO("".join(lines))

@@ -1,0 +1,162 @@
+"""Nsight Systems' command line from the configuration, its report names, and what cannot be combined."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from profzoo.errors import ConfigError, suggest
+from profzoo.harness.windows import DOMAIN, WINDOW
+
+# Where there is no GPU nobody calls cudaProfilerStart, and an NVTX range opens the capture instead. With a GPU that
+# range is of no use: nsys 2025.3 then captures no kernels.
+GPU_CAPTURE = "--capture-range=cudaProfilerApi"
+# Present report names, with what they were called before nsys 2023.
+REPORTS = {
+    "cuda_api_gpu_sum": "apigpusum",
+    "cuda_api_sum": "cudaapisum",
+    "cuda_api_trace": "cudaapitrace",
+    "cuda_gpu_kern_gb_sum": "gpukerngbsum",
+    "cuda_gpu_kern_sum": "gpukernsum",
+    "cuda_gpu_mem_size_sum": "gpumemsizesum",
+    "cuda_gpu_mem_time_sum": "gpumemtimesum",
+    "cuda_gpu_sum": "gpusum",
+    "cuda_gpu_trace": "gputrace",
+    "cuda_kern_exec_sum": "kernexecsum",
+    "cuda_kern_exec_trace": "kernexectrace",
+    "mpi_event_trace": None,
+    "network_congestion": None,
+    "nvtx_gpu_proj_sum": "nvtxgpuproj",
+    "nvtx_gpu_proj_trace": None,
+    "nvtx_kern_sum": "nvtxkernsum",
+    "nvtx_pushpop_sum": "nvtxppsum",
+    "nvtx_pushpop_trace": "nvtxpptrace",
+    "nvtx_startend_sum": "nvtxsesum",
+    "nvtx_sum": "nvtxsum",
+    "openacc_sum": "openaccsum",
+    "openmp_sum": "openmpevtsum",
+    "osrt_sum": "osrtsum",
+    "um_cpu_page_faults_sum": "umcpupagefaults",
+    "um_sum": "unifiedmemory",
+    "um_total_sum": "unifiedmemorytotals",
+}
+OWN_OPTIONS = {
+    "-o": "the target file",
+    "--output": "the target file",
+    "-f": "the target file",
+    "--force-overwrite": "the target file",
+    "--export": "the target file",
+    "-t": "nsys.traces",
+    "--trace": "nsys.traces",
+    "-s": "nsys.sample",
+    "--sample": "nsys.sample",
+    "--cpuctxsw": "nsys.cpuctxsw",
+    "-b": "nsys.backtrace",
+    "--backtrace": "nsys.backtrace",
+    "-c": "nsys.capture",
+    "--capture-range": "nsys.capture",
+    "--capture-range-end": "nsys.capture",
+    "-y": "nsys.delay",
+    "--delay": "nsys.delay",
+    "-d": "nsys.duration",
+    "--duration": "nsys.duration",
+    "--cuda-memory-usage": "nsys.cuda_memory_usage",
+    "--cuda-graph-trace": "nsys.cuda_graph",
+    "--gpu-metrics-device": "nsys.gpu_metrics",
+    "--gpu-metrics-devices": "nsys.gpu_metrics",
+    "--pytorch": "nsys.pytorch",
+}
+
+
+def options(nsys: Mapping[str, Any]) -> list[str]:
+    """Options of `nsys profile`, but for the report's name, in the words of the present release."""
+    words = [
+        "--force-overwrite=true",
+        "--export=sqlite",
+        f"--trace={','.join(nsys['traces'])}",
+        f"--sample={nsys['sample']}",
+        f"--cpuctxsw={nsys['cpuctxsw']}",
+        f"--backtrace={nsys['backtrace']}",
+        f"--cuda-graph-trace={nsys['cuda_graph']}",
+    ]
+    if nsys["capture"] == "window":
+        # The default end of a capture range also ends the program.
+        words += [GPU_CAPTURE, "--capture-range-end=stop"]
+    if nsys["delay"] is not None:
+        words.append(f"--delay={nsys['delay']}")
+    if nsys["duration"] is not None:
+        words += [f"--duration={nsys['duration']}", "--kill=none", "--wait=all"]
+    if nsys["cuda_memory_usage"]:
+        words.append("--cuda-memory-usage=true")
+    if nsys["gpu_metrics"]:
+        words.append("--gpu-metrics-devices=cuda-visible")
+    if nsys["pytorch"] != "none":
+        words.append(f"--pytorch={nsys['pytorch']}")
+    return words + nsys["extra"]
+
+
+def adapt(words: Sequence[str], help_text: str, gpu: bool) -> list[str]:
+    """The options in the words of the nsys whose `nsys profile --help` this is, for a machine with or without a GPU.
+
+    Raises:
+        ConfigError: an option that this nsys does not offer under any name.
+    """
+    adapted = []
+    for word in words:
+        if word == GPU_CAPTURE and not gpu:
+            adapted += ["--capture-range=nvtx", f"--nvtx-capture={WINDOW}@{DOMAIN}"]
+            continue
+        option, equals, value = word.partition("=")
+        if option == "--gpu-metrics-devices" and f"{option}=" not in help_text and option not in help_text.split():
+            option, value = "--gpu-metrics-device", "all"
+        if option in ("--pytorch", "--gpu-metrics-device") and option not in help_text:
+            raise ConfigError(
+                f"this nsys offers no {option}: unset nsys.{option[2:].replace('-', '_').removesuffix('_device')} "
+                "or install a newer Nsight Systems"
+            )
+        adapted.append(option + equals + value)
+    return adapted
+
+
+def current_names(reports: Sequence[str]) -> list[str]:
+    """The reports under their present names.
+
+    >>> current_names(["gpukernsum", "osrt_sum"])
+    ['cuda_gpu_kern_sum', 'osrt_sum']
+    """
+    present = {old: new for new, old in REPORTS.items() if old}
+    return list(dict.fromkeys(present.get(name, name) for name in reports))
+
+
+def offered_names(reports: Sequence[str], help_text: str) -> list[str]:
+    """The reports under the names that the nsys with this `nsys stats --help-reports` knows."""
+    known = set(help_text.replace("[", " ").split())
+    return [name if name in known or REPORTS[name] not in known else str(REPORTS[name]) for name in reports]
+
+
+def check(nsys: Mapping[str, Any]) -> None:
+    """Refuse what nsys would refuse, or silently do otherwise, only once it runs.
+
+    Raises:
+        ConfigError: an unknown report, a combination that nsys does not support, an option given twice.
+    """
+    for report in nsys["reports"]:
+        if report not in REPORTS:
+            raise ConfigError(f"nsys.reports holds '{report}': {suggest(report, REPORTS)}")
+    if nsys["capture"] == "window":
+        for key in ("delay", "duration"):
+            if nsys[key] is not None:
+                raise ConfigError(f"nsys.{key} is for whole runs: set nsys.capture to run, or unset nsys.{key}")
+        if "nvtx" not in nsys["traces"]:
+            raise ConfigError("nsys.capture = 'window' finds the window by NVTX: add nvtx to nsys.traces")
+    if "none" in nsys["traces"] and len(nsys["traces"]) > 1:
+        raise ConfigError("nsys.traces holds none beside others: drop one or the other")
+    if nsys["pytorch"] != "none" and "nvtx" not in nsys["traces"]:
+        raise ConfigError(f"nsys.pytorch = '{nsys['pytorch']}' annotates with NVTX: add nvtx to nsys.traces")
+    if nsys["cuda_memory_usage"] and "cuda" not in nsys["traces"]:
+        raise ConfigError("nsys.cuda_memory_usage needs the cuda trace: add cuda to nsys.traces")
+    if nsys["backtrace"] != "none" and nsys["sample"] == "none" and "osrt" not in nsys["traces"]:
+        raise ConfigError("nsys.backtrace has nothing to unwind: set nsys.sample to process-tree or trace osrt")
+    for word in nsys["extra"]:
+        if (option := word.partition("=")[0]) in OWN_OPTIONS:
+            raise ConfigError(
+                f"nsys.extra holds {option}, which the workflow gives itself: change {OWN_OPTIONS[option]}"
+            )

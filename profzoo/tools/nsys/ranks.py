@@ -1,0 +1,48 @@
+"""What each process of a cell on several GPUs did in a step, from its trace."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pandas as pd
+
+from profzoo.errors import DataError
+from profzoo.files import read_json, write_csv
+from profzoo.tools.by_rank import by_rank
+from profzoo.tools.nsys import steps as nsys_steps
+from profzoo.tools.nsys import tables as nsys_tables
+
+TIMES = ["wall_ns", "busy_ns", "compute_ns", "communication_ns", "overlap_ns", "exposed_ns", "copy_ns", "idle_ns"]
+COLUMNS = ["host", "rank", "steps", *TIMES, "launches"]
+
+
+def of_traces(paths: Iterable[Path], processes: int, whole_run: bool = False) -> pd.DataFrame:
+    """A row a process of one cell, times and launches per step, by rank.
+
+    Args:
+        paths: traces as SQLite, each named `{host}.{rank}.sqlite`; processes: that the cell has.
+        whole_run: whether more was traced than the window.
+
+    `compute_ns` is time in which a kernel ran that does not communicate, `communication_ns` one of NCCL's, of which
+    `overlap_ns` beside others and `exposed_ns` alone; NCCL's kernels wait for the other processes, so that what one of
+    them lags behind is the others' communication.
+
+    Raises:
+        DataError: a process left no trace, or one without steps.
+    """
+    rows = []
+    for host, number, path in by_rank(paths, ".sqlite", processes, "trace"):
+        steps = nsys_steps.where_time_goes(path, whole_run)
+        if steps.empty:
+            what = nsys_tables.NO_STEP if whole_run else "holds no step: see the log of the profiling job"
+            raise DataError(f"{path} {what}")
+        rows.append({"host": host, "rank": number, **steps.iloc[0]})
+    table = pd.DataFrame(rows, columns=["host", "rank", *nsys_steps.COLUMNS])
+    table["exposed_ns"] = table["communication_ns"] - table["overlap_ns"]
+    table["compute_ns"] = table["kernel_ns"] - table["exposed_ns"]
+    return table.astype({"steps": int})[COLUMNS]
+
+
+def main(traces: str, sidecar: str, csv: str) -> None:
+    """Read the traces of a cell's processes, which a folder holds, and their sidecar; write the cell's table."""
+    facts = read_json(sidecar)
+    write_csv(of_traces(Path(traces).glob("*.sqlite"), len(facts["ranks"]), facts["capture"] == "run"), csv)

@@ -1,0 +1,58 @@
+"""Runs `nsys stats` on an export and leaves each report as a CSV of its own."""
+
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from profzoo.errors import DataError
+from profzoo.tools.nsys import command as nsys
+
+SKIPPED = re.compile(r"SKIPPED: (?:.*? )?(does not contain .*?)\.?$")
+
+
+def main(sqlite: str, outputs: Mapping[str, str]) -> None:
+    """Write each report to its file.
+
+    A report that nsys skips, or makes without a row, because the trace holds none of its data, becomes a CSV of one
+    column `skipped` with the reason.
+
+    Raises:
+        DataError: nsys fails, or leaves a report out without a reason.
+    """
+    offered = _run("stats", "--help-reports").stdout
+    names = dict(zip(outputs, nsys.offered_names(list(outputs), offered), strict=True))
+    with tempfile.TemporaryDirectory() as folder:
+        words = ["stats", "--format=csv", f"--output={folder}/x", "--force-overwrite=true"]
+        words += [word for name in names.values() for word in ("--report", name)]
+        answer = _run(*words, sqlite)
+        print(answer.stdout, answer.stderr, sep="\n", file=sys.stderr)
+        reasons = _reasons(answer.stdout + answer.stderr, list(outputs))
+        for report, output in outputs.items():
+            made = Path(folder) / f"x_{names[report]}.csv"
+            text = made.read_text(encoding="utf-8").lstrip() if made.exists() else ""
+            if made.exists() and not text and not answer.returncode:
+                reasons.setdefault(report, "holds no row of this report")
+            if not text and report not in reasons:
+                raise DataError(f"nsys stats left no {report} of {sqlite} (exit code {answer.returncode}); see the log")
+            Path(output).write_text(text or f'skipped\n"{reasons[report]}"\n', encoding="utf-8")
+
+
+def _reasons(printed: str, reports: Sequence[str]) -> dict[str, str]:
+    """Why nsys skipped which report: it says so after naming the report's script."""
+    reasons, current = {}, ""
+    for line in printed.splitlines():
+        if script := re.search(r"/(\w+)\.py\]", line):
+            current = nsys.current_names([script[1]])[0]
+        if (skipped := SKIPPED.search(line)) and current in reports:
+            reasons[current] = skipped[1]
+    return reasons
+
+
+def _run(*words: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(["nsys", *words], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise DataError("nsys is not on PATH, and reading its reports needs it; `snakemake doctor` says more") from None

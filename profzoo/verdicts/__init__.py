@@ -1,0 +1,1 @@
+"""What holds a cell back, by rules with a metric, a threshold, and a next step."""

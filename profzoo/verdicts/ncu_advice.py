@@ -1,0 +1,68 @@
+"""What ncu's own rules advise of a cell's kernels, by what it is worth to the whole step."""
+
+from typing import Any
+
+import pandas as pd
+
+from profzoo.errors import DataError
+from profzoo.tables.coverage import KEYS
+from profzoo.tables.kernel_classes import classify
+from profzoo.tables.step_shares import amdahl
+from profzoo.tools.ncu import values as ncu_values
+from profzoo.tools.ncu.tables import function_name
+
+# So many rows a cell.
+MOST = 5
+SPEEDUP = "Estimated Speedup"
+NCU = "ncu"
+# ncu's word for a speed-up of the whole launch; a `local` one is of the unit that the rule looks at.
+WHOLE = "global"
+
+
+def of_step(details: pd.DataFrame, launches: pd.DataFrame, kernels: pd.DataFrame, share: float) -> list[dict[str, Any]]:
+    """Verdicts, the largest saving first, at most MOST and one a function and rule.
+
+    Args:
+        details: ncu's details page; launches: id and launch configuration of each launch on it.
+        kernels: the cell's kernel table; share: that its GPU time has of the step.
+
+    ncu estimates how much faster one launch would get, by which a launch of 1 µs may lead. What counts is the time that
+    all launches of its configuration take: `share` of the step, and `gain` of the whole step where the estimate is of
+    the whole launch. Both are empty for launches whose configuration the kernel table lacks.
+
+    Raises:
+        DataError: a speed-up is no number.
+    """
+    if SPEEDUP not in details:
+        return []
+    percent = _percent(details[SPEEDUP])
+    said = details[details["Rule Type"].eq("OPT") & percent.gt(0)].assign(percent=percent)
+    times = kernels.groupby(KEYS)["total_ns"].sum() / kernels["total_ns"].sum() * share
+    known = launches.drop_duplicates("id").set_index("id")
+    keys = pd.MultiIndex.from_frame(known.reindex(said["ID"])[KEYS])
+    said = said.assign(
+        function=said["Kernel Name"].map(function_name), share=times.reindex(keys).to_numpy(dtype="float64")
+    )
+    said["saved"] = said["share"] * said["percent"] / 100
+    said = said.sort_values(["saved", "percent"], ascending=False, kind="stable", na_position="last")
+    return [
+        {
+            "level": "kernel", "class": classify(row["Kernel Name"]), "function": row["function"],
+            "verdict": f"ncu: {row['Rule Name']}", "metric": f"estimated speed-up, {row['Estimated Speedup Type']}, %",
+            "value": row["percent"], "share": row["share"], "evidence": f"ncu-details.csv: launch {row['ID']}",
+            "gain": amdahl(min(row["saved"], 0.99), 1) if row["Estimated Speedup Type"] == WHOLE else None,
+            "next_step": row["Rule Description"], "by": NCU, "source": f"ncu, section {row['Section Name']}",
+        }
+        for _, row in said.drop_duplicates(["function", "Rule Name"]).head(MOST).iterrows()
+    ]  # fmt: skip
+
+
+def _percent(column: pd.Series) -> pd.Series:
+    """Estimates as numbers; those from 1,000 up are printed with separators."""
+    if pd.api.types.is_numeric_dtype(column):
+        return column
+    try:
+        text, _ = ncu_values.plain(SPEEDUP, column.fillna("").astype(str), "%")
+    except ncu_values.ValueFormatError as error:
+        raise DataError(f"ncu's details page: {SPEEDUP} {error}") from error
+    return pd.to_numeric(ncu_values.numbers(text))

@@ -1,1 +1,0 @@
-"""The workflow: rules, scripts, schema."""

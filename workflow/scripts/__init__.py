@@ -1,1 +1,0 @@
-"""One small module a rule; lib/ holds what several share."""
