@@ -13,16 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from profzoo import tools
 from profzoo.collect import diagnose, surroundings
 from profzoo.errors import CollectError, ConfigError
 from profzoo.imports import PROJECT
 from profzoo.machine import gpus, programs
-from profzoo.tools.nsys import command as nsys
-
-INSTALL = {
-    "ncu": "install NVIDIA Nsight Compute, or load its module, so that `ncu --version` works",
-    "nsys": "install NVIDIA Nsight Systems, or load its module, so that `nsys --version` works",
-}
 
 # Of the checkout, what jobs run: files there count as changes of it even where git does not know them.
 CODE = ("Snakefile", "workflow", "profzoo", "models", "config", "profiles")
@@ -31,13 +26,6 @@ CODE = ("Snakefile", "workflow", "profzoo", "models", "config", "profiles")
 def slurm(given: Mapping[str, str]) -> list[str]:
     """The variables by which a Slurm job's commands know it."""
     return [key for key in given if key.startswith("SLURM_")]
-
-
-def version(tool: str) -> str | None:
-    """The last line that `tool --version` prints; None for what is no program of its own."""
-    if tool not in INSTALL:
-        return None
-    return (programs.answer([tool, "--version"]).stdout.strip().splitlines() or [""])[-1]
 
 
 def commit(folder: Path, module: str = "models") -> dict[str, Any]:
@@ -59,21 +47,16 @@ def commit(folder: Path, module: str = "models") -> dict[str, Any]:
 
 
 def prepare(tool: str, command: Sequence[str], gpu: bool) -> list[str]:
-    """The command in the words of the tool that is there; gpu: whether the cell will run on one.
+    """The command in the words of the program that is there; gpu: whether the cell will run on one.
 
     Raises:
-        CollectError: the tool is not there, or ncu has no GPU to profile.
+        CollectError, ConfigError: the program is not there, or cannot run so.
     """
+    known = tools.commands().get(tool)
     if not shutil.which(command[0]):
-        advice = f": {INSTALL[tool]}; `snakemake doctor` says what is there" if tool in INSTALL else ""
+        advice = f": {known.INSTALL}; `snakemake doctor` says what is there" if known else ""
         raise CollectError(f"{command[0]} is not on PATH{advice}")
-    if tool == "ncu" and not gpu:
-        raise CollectError("ncu profiles GPUs only, and this cell has none: run where one is visible, device not cpu")
-    if tool != "nsys":
-        return list(command)
-    answer = programs.answer([command[0], "profile", "--help"])
-    end = next(index for index, word in enumerate(command) if word == "--output")
-    return [*command[:2], *nsys.adapt(command[2:end], answer.stdout, gpu), *command[end:]]
+    return known.prepared(command, gpu) if known else list(command)
 
 
 def elsewhere(facts: Mapping[str, Any], mine: Sequence[str], found: Sequence[Mapping[str, str]]) -> list[str]:
@@ -98,16 +81,18 @@ def collect(options: argparse.Namespace) -> None:
     words = gpus.candidates(os.environ, found)
     planned = json.loads(options.plan.read_text()) if options.plan else {}
     # The plan decides what could not be known when the job's command line was written.
-    at = options.command.index(tool) if tool in INSTALL else 0
-    launcher, (program, *rest) = options.command[:at], options.command[at:]
-    command = [*launcher, *prepare(tool, [program, *planned.get("options", []), *rest], bool(words))]
+    program = tools.commands()[tool].PROGRAM if tool in tools.commands() else None
+    at = options.command.index(program) if program else 0
+    launcher, (first, *rest) = options.command[:at], options.command[at:]
+    command = [*launcher, *prepare(tool, [first, *planned.get("options", []), *rest], bool(words))]
     options.sidecar.unlink(missing_ok=True)
     count, several = cell.get("gpus", 1), cell.get("nodes", 1) > 1
     # Slurm starts processes on other nodes, where it says which GPUs are theirs, and where the scratch is not.
     env = surroundings.environment(os.environ, [*job["environment"], *(slurm(os.environ) if several else [])])
     env |= surroundings.threads(len(os.sched_getaffinity(0)), len(words), count)
     # Asked before the command runs: what goes wrong here must not cost a measurement, and code may change meanwhile.
-    beside = {"tool_version": version(tool), **commit(PROJECT, cell.get("module", "models"))}
+    tool_version = programs.version(program) if program else None
+    code_version = commit(PROJECT, cell.get("module", "models"))
     with (
         surroundings.own_gpus(count, [] if several else words) as mine,
         tempfile.TemporaryDirectory(prefix="profzoo-") as scratch,
@@ -134,8 +119,8 @@ def collect(options: argparse.Namespace) -> None:
         "command": list(command),
         **(gpus.named(mine[0], found) if mine else {}),
         **facts,
-        **beside,
-        "tool_version": beside["tool_version"] or f"torch {facts['torch']}",
+        **code_version,
+        "tool_version": tool_version or f"torch {facts['torch']}",
         "host": socket.gethostname(),
         "started": started.isoformat(timespec="seconds"),
         "wall_s": round(wall, 3),

@@ -3,12 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from profzoo import tools
 from profzoo.cell import data_files, registry, settings
 from profzoo.cell.spread import processes
 from profzoo.config import schema
 from profzoo.errors import ConfigError, suggest
-from profzoo.tools.ncu import command as ncu
-from profzoo.tools.nsys import command as nsys
 
 # Options of snakemake that a file follows.
 TAKE_FILES = {"--report", "-d", "--directory", "--configfile", "--configfiles", "-s", "--snakefile"}
@@ -37,10 +36,7 @@ def normalise(given: Mapping[str, Any]) -> dict[str, Any]:
             continue  # Said where the model is asked for.
         settings.checked({key: value for key, value in changes.items() if key != "module"}, model, f"settings.{name}")
     _check_variants(config)
-    config["nsys"] = {**config["nsys"], "reports": nsys.current_names(config["nsys"]["reports"])}
-    ncu.check(config["ncu"])
-    nsys.check(config["nsys"])
-    return config
+    return config | {name: command.checked(config[name]) for name, command in tools.commands().items()}
 
 
 def _check_variants(config: Mapping[str, Any]) -> None:
@@ -175,27 +171,7 @@ def check_targets(words: Sequence[str], results: str, config: Mapping[str, Any])
             raise ConfigError(f"target '{target}': unknown phase '{phase}'; {suggest(phase, settings.PHASES)}")
         # Raises what is wrong with the cell, such as a phase that the model does not have.
         data_files.root(settings.resolve(parts[0], phase, "time", config))
-        endings = ("csv", "json", "ncu-rep", "nsys-rep", "sqlite", "gz", "trace")
-        known = [
-            *config["ncu"]["sets"],
-            "ncu",
-            "ncu-details",
-            "nsys",
-            "nsys-steps",
-            "nsys-ranks",
-            "ncu-ranks",
-            "ranks",
-            "coverage",
-            "kernels",
-            "torch",
-            "torch-operators",
-            "mangled",
-            "demangled",
-            "plan",
-            "job",
-            "time",
-            *endings,
-        ]
+        known = ["csv", "json", *(part for name, one in tools.files().items() for part in one.parts(config[name]))]
         for part in rest:
             if part not in known:
                 raise ConfigError(f"target '{target}': no tool, section set or file '{part}'; {suggest(part, known)}")

@@ -10,13 +10,26 @@ import yaml
 
 from profzoo.errors import ConfigError, suggest
 
+# Not among the FILES of this module: what jobs go by of the schema is in their own words, so that a key more, or other
+# words on one, run none of them again.
 SCHEMA_FILE = Path(__file__).with_name("schema.yaml")
+TOOLS = "../tools/*/schema.yaml"
 
 
 @functools.cache
-def load(path: Path = SCHEMA_FILE) -> dict[str, Any]:
-    """The configuration schema (JSON Schema 2020-12) as a mapping."""
-    return yaml.safe_load(path.read_text())
+def load() -> dict[str, Any]:
+    """The configuration schema (JSON Schema 2020-12) as a mapping: the general part, and one under each tool's name."""
+    schema = yaml.safe_load(SCHEMA_FILE.read_text())
+    schema["properties"] |= of_tools()
+    schema["properties"]["tool"]["items"]["enum"] = sorted(of_tools())
+    return schema
+
+
+@functools.cache
+def of_tools() -> dict[str, dict[str, Any]]:
+    """Each tool's part of the schema, by the tool's name, in their order."""
+    found = {path.parent.name: yaml.safe_load(path.read_text()) for path in SCHEMA_FILE.parent.glob(TOOLS)}
+    return dict(sorted(found.items(), key=lambda item: (item[1]["order"], item[0])))
 
 
 def cell_properties() -> dict[str, Any]:

@@ -97,4 +97,4 @@ def _kind(value: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[2]).write_text(page(schema.load(Path(sys.argv[1]))), encoding="utf-8")
+    Path(sys.argv[1]).write_text(page(schema.load()), encoding="utf-8")

@@ -1,9 +1,12 @@
 """Draws how much each profiler slows a step down against the unprofiled baseline."""
 
+from itertools import cycle
+
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
+from profzoo import tools
 from profzoo.figures import plots
 
 ORDER = 100
@@ -12,7 +15,9 @@ INPUTS = ("agreement",)
 NEEDS = ("nsys", "torch")
 CAPTION = "Time of a step under each profiler over the unprofiled time."
 
-MARKERS = {"nsys": ("o", "#0072b2"), "torch": ("D", "#d55e00")}
+FILES = ("../tools/*/activity.py",)
+# In the order of the tools.
+MARKERS = (("o", "#0072b2"), ("D", "#d55e00"), ("^", "#009e73"), ("s", "#cc79a7"))
 
 
 def draw(agreement: pd.DataFrame) -> Figure:
@@ -20,7 +25,7 @@ def draw(agreement: pd.DataFrame) -> Figure:
     plots.style()
     cells = plots.label(agreement)
     figure, axis = plt.subplots(figsize=(8, plots.height(len(cells))))
-    for tool, (marker, colour) in MARKERS.items():
+    for tool, (marker, colour) in zip(tools.activities(), cycle(MARKERS), strict=False):
         if (column := f"{tool}_slowdown") in agreement:
             axis.scatter(agreement[column], cells, marker=marker, s=50, color=colour, label=tool, zorder=3)
     axis.axvline(1, color="#444444", linewidth=1, linestyle="--")

@@ -6,6 +6,7 @@ from matplotlib.figure import Figure
 
 from profzoo import text
 from profzoo.figures import plots
+from profzoo.tables.preference import preferred
 
 ORDER = 90
 TITLE = "parts of the step"
@@ -15,12 +16,6 @@ CAPTION = (
     "Time by part of the step. On a GPU, the time of the kernels that each part launched, on whatever thread; on a "
     "CPU, the time the part took."
 )
-
-
-def preferred(table: pd.DataFrame) -> pd.DataFrame:
-    """One tool a cell: nsys where it traced the cell, else torch."""
-    first = table.groupby(["model", "phase"])["tool"].transform("min")
-    return table[table["tool"] == first]
 
 
 def draw(ranges: pd.DataFrame) -> Figure:

@@ -6,7 +6,7 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from profzoo.figures import plots
-from profzoo.figures.ranges import preferred
+from profzoo.tables.preference import preferred
 from profzoo.tools.ncu.tables import function_name
 
 ORDER = 110
@@ -30,7 +30,7 @@ def short(name: str) -> str:
 def draw(activity: pd.DataFrame, top: int) -> Figure:
     """From the table of activity: the largest by mean share of a cell's time, so that no large model outweighs all."""
     plots.style()
-    chosen = preferred(activity[activity["tool"] != "ncu"]) if (activity["tool"] != "ncu").any() else activity
+    chosen = preferred(activity)
     chosen = chosen.assign(cell=plots.label(chosen), name=chosen["name"].map(short))
     count = chosen["cell"].nunique()
     parts, palette = "cell", sns.color_palette("colorblind", count)

@@ -18,3 +18,8 @@ def answer(command: Sequence[str], seconds: float = 60, cwd: str | None = None) 
     except subprocess.TimeoutExpired:
         said = f"{command[0]} did not answer within {seconds:g} s"
         return subprocess.CompletedProcess(command, TIMED_OUT, "", said)
+
+
+def version(program: str) -> str:
+    """The last line that `program --version` prints."""
+    return (answer([program, "--version"]).stdout.strip().splitlines() or [""])[-1]

@@ -10,16 +10,17 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
+from profzoo import tools as registry
 from profzoo.figures import known as known_figures
 from profzoo.figures.plots import STEP_COLOURS
-from profzoo.figures.ranges import preferred
 from profzoo.files import read_json
 from profzoo.tables import step_shares
 from profzoo.tables.cell_tables import CELL
+from profzoo.tables.preference import preferred
 from profzoo.tables.ranks import read as read_ranks
 from profzoo.text import duration
 
-FILES = ("page.html.j2",)
+FILES = ("page.html.j2", "../tools/*/activity.py")
 TEMPLATE = Path(__file__).with_name(FILES[0])
 TABLES = ("cells", "agreement", "activity", "steps", "verdicts")
 TOP = 10
@@ -97,7 +98,10 @@ def render(
     # A column of nothing but gaps is of a tool that was not asked for.
     agreement = agreement.dropna(axis="columns", how="all")
     rows = overview(cells, steps, verdicts)
-    columns = {name: form for name, form in CELL_COLUMNS.items() if rows[form[0]].notna().any()}
+    offered = dict(CELL_COLUMNS)
+    for activity_of in registry.activities().values():
+        offered |= activity_of.COLUMNS
+    columns = {name: form for name, form in offered.items() if form[0] in rows and rows[form[0]].notna().any()}
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
     sidecars = [read_json(results / row.model / f"{row.phase}.time.csv.json") for row in cells.itertuples()]
@@ -112,7 +116,7 @@ def render(
         ],
         cell_columns=list(columns),
         texts=TEXTS,
-        missing=[name for name in ("ncu", "nsys", "torch") if name not in tools],
+        missing=sorted(set(registry.compared()) - set(tools)),
         models=cells["model"].nunique(),
         devices=sorted(set(cells["device"])),
         dates=sorted(set(cells["date"])),
@@ -204,8 +208,7 @@ def detail(
 ) -> dict[str, Any]:
     """A cell's section: verdicts, where its step goes, its processes, its largest kernels by one tool, its files."""
     mine = of_cell(activity, row)
-    by_trace = mine[mine["tool"] != "ncu"]
-    chosen = (preferred(by_trace) if len(by_trace) else mine).head(TOP)
+    chosen = preferred(mine).head(TOP)
     folder = results / row["model"]
     files = sorted(
         f"{row['model']}/{path.name}"

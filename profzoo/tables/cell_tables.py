@@ -6,13 +6,13 @@ from typing import Any
 
 import pandas as pd
 
+from profzoo import tools
 from profzoo.errors import DataError
 from profzoo.tables import coverage, kernel_table
 from profzoo.tools.nsys import tables as nsys_tables
 
 CELL = ["model", "phase"]
-GPU_TIME = "gpu__time_duration.sum"
-TOOLS = ("nsys", "torch", "ncu")
+FILES = ("../tools/*/activity.py",)
 
 
 def cell_of(path: str | Path) -> dict[str, str]:
@@ -75,6 +75,20 @@ def cells(timed: Iterable[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, An
     return pd.DataFrame(rows).astype({"peak_memory_bytes": "Int64"})
 
 
+def with_tools(
+    baseline: pd.DataFrame, exported: Iterable[tuple[str, Mapping[str, str], pd.DataFrame, Mapping[str, Any]]]
+) -> pd.DataFrame:
+    """The table of cells with the columns that tools add to it; exported: tool, cell, rows of its CSV, sidecar."""
+    found: dict[tuple[str, ...], dict[str, Any]] = {}
+    for tool, cell, table, facts in exported:
+        if columns := tools.activities()[tool].of_cell(table, facts):
+            found.setdefault(tuple(cell[key] for key in CELL), {}).update(columns)
+    if not found:
+        return baseline
+    rows = [dict(zip(CELL, cell, strict=True)) | columns for cell, columns in found.items()]
+    return baseline.merge(pd.DataFrame(rows), on=CELL, how="left")
+
+
 def activity(
     exported: Iterable[tuple[str, Mapping[str, str], pd.DataFrame, Mapping[str, Any]]],
 ) -> pd.DataFrame:
@@ -85,20 +99,13 @@ def activity(
     """
     frames = []
     for tool, cell, table, facts in exported:
-        steps = profiled_steps(facts)
-        if tool == "nsys":
-            table = nsys_tables.of_steps(table)
-            rows = table.assign(kind="kernel", name=table["kernel"], count=table["launches"], ns=table["total_ns"])
-        elif tool == "torch":
-            gpu = facts["device_type"] == "cuda"
-            rows = table[table["kind"] == ("kernel" if gpu else "operator")]
-            rows = rows.assign(ns=rows["device_ns" if gpu else "self_cpu_ns"])
-        else:
-            rows = table.assign(kind="kernel", name=table["kernel"], count=1, ns=table[GPU_TIME])
+        rows = tools.activities()[tool].of_kernels(table, facts)
+        if rows is None:
+            continue
         grouped = rows.groupby(["kind", "name", "range"], dropna=False)[["count", "ns"]].sum().reset_index()
         grouped = grouped.rename(columns={"count": "launches_per_step", "ns": "ns_per_step"})
         grouped["share"] = grouped["ns_per_step"] / max(grouped["ns_per_step"].sum(), 1)
-        grouped[["launches_per_step", "ns_per_step"]] /= steps
+        grouped[["launches_per_step", "ns_per_step"]] /= profiled_steps(facts)
         frames.append(grouped.assign(**cell, tool=tool).sort_values("ns_per_step", ascending=False))
     columns = [*CELL, "tool", "kind", "range", "name", "launches_per_step", "ns_per_step", "share"]
     return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
@@ -113,17 +120,10 @@ def ranges(
     """
     rows = []
     for tool, cell, table, facts in exported:
-        steps = profiled_steps(facts)
-        if tool == "torch" and facts["device_type"] != "cuda":
-            parts = table[(table["kind"] == "range") & (table["name"] != "step")]
-            sums = {row["name"]: (row["cpu_ns"], None) for _, row in parts.iterrows()}
-            clock = "cpu"
-        else:
-            chosen = table[table["kind"] == "kernel"] if tool == "torch" else nsys_tables.of_steps(table)
-            columns = {"torch": ("device_ns", "count"), "nsys": ("total_ns", "launches")}[tool]
-            grouped = chosen.assign(range=chosen["range"].fillna("")).groupby("range")[list(columns)].sum()
-            sums = {name: tuple(values) for name, values in zip(grouped.index, grouped.to_numpy(), strict=True)}
-            clock = "gpu"
+        found = tools.activities()[tool].of_ranges(table, facts)
+        if found is None:
+            continue
+        (clock, sums), steps = found, profiled_steps(facts)
         for name, (ns, launches) in sums.items():
             per_step = None if launches is None else launches / steps
             rows.append({**cell, "tool": tool, "clock": clock, "range": name, "ns_per_step": ns / steps,
@@ -193,7 +193,7 @@ def agreement(
     """A row a cell: launches and GPU time a step as each tool sees them, and how much each slows the step down.
 
     baseline: the table of cells; activities: that of activity. walls: tool, cell, wall ns a step under the tool (not
-    for ncu, which replays).
+    of one that runs launches alone).
     `launches_spread` and `gpu_ns_spread` are (largest - smallest) / largest over the tools that saw the cell.
     """
     table = baseline[[*CELL, "step_ns"]].copy()
@@ -202,7 +202,7 @@ def agreement(
     index = pd.MultiIndex.from_frame(table[CELL])
     for measure, field in (("launches", "launches_per_step"), ("gpu_ns", "ns_per_step")):
         columns = []
-        for tool in TOOLS:
+        for tool in tools.compared():
             if (field, tool) in sums:
                 table[f"{tool}_{measure}"] = sums[field, tool].reindex(index).to_numpy()
                 columns.append(f"{tool}_{measure}")
@@ -210,7 +210,7 @@ def agreement(
         largest = values.max(axis=1)
         several = values.notna().sum(axis=1) > 1
         table[f"{measure}_spread"] = ((largest - values.min(axis=1)) / largest).where(several)
-    for tool in ("nsys", "torch"):
+    for tool in tools.activities():
         found = {(cell["model"], cell["phase"]): wall for name, cell, wall in walls if name == tool}
         if found:
             wall = pd.Series([found.get(key) for key in index], index=table.index, dtype="float64")

@@ -2,7 +2,8 @@
 
 import pandas as pd
 
-from profzoo.tables.cell_tables import CELL, TOOLS
+from profzoo import tools
+from profzoo.tables.cell_tables import CELL
 
 # The least spread, (largest - smallest) / largest, that is flagged.
 LAUNCHES, TIME = 0.02, 0.10
@@ -41,7 +42,8 @@ def explained(agreement: pd.DataFrame, coverage: pd.DataFrame) -> pd.DataFrame:
 
 def _alone(row: pd.Series) -> str | None:
     """Whether what ncu has more is what every launch takes longer under it."""
-    others = [row[f"{tool}_gpu_ns"] for tool in TOOLS if tool != "ncu" and pd.notna(row.get(f"{tool}_gpu_ns"))]
+    beside = [f"{name}_gpu_ns" for name, activity in tools.compared().items() if not activity.ALONE]
+    others = [row[column] for column in beside if pd.notna(row.get(column))]
     if not others or pd.isna(row.get("ncu_gpu_ns")) or not row.get("ncu_launches"):
         return None
     each = (row["ncu_gpu_ns"] - min(others)) / row["ncu_launches"]

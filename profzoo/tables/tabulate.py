@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from profzoo import tools
 from profzoo.files import read_json, write_csv
 from profzoo.tables import cell_tables, ranks, reconcile
 
@@ -25,16 +26,16 @@ def main(inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, str]) -> Non
     timed = [entry[1:] for entry in read("time", inputs["time"], inputs["time_sidecar"])]
     exported = [
         entry
-        for tool in cell_tables.TOOLS
+        for tool in tools.activities()
         for entry in read(tool, inputs.get(tool, []), inputs.get(f"{tool}_sidecar", []))
     ]
-    traced = [entry for entry in exported if entry[0] != "ncu"]
-    walls = [(tool, cell, facts["step_ns"]) for tool, cell, _, facts in traced]
-    cells, activity = cell_tables.cells(timed), cell_tables.activity(exported)
+    alone = {tool for tool, activity in tools.activities().items() if activity.ALONE}
+    walls = [(tool, cell, facts["step_ns"]) for tool, cell, _, facts in exported if tool not in alone]
+    cells, activity = cell_tables.with_tools(cell_tables.cells(timed), exported), cell_tables.activity(exported)
     write_csv(cells, outputs["cells"])
     write_csv(activity, outputs["activity"])
     write_csv(cell_tables.kernels(cell_tables.read(inputs.get("kernels", []))), outputs["kernels"])
-    write_csv(cell_tables.ranges(traced), outputs["ranges"])
+    write_csv(cell_tables.ranges(exported), outputs["ranges"])
     processes = ranks.read(inputs.get("ranks", []))
     write_csv(cell_tables.steps(cells, cell_tables.read(inputs.get("nsys_steps", [])), processes), outputs["steps"])
     paths = inputs.get("coverage", [])

@@ -1,1 +1,139 @@
-"""The tools, a package each."""
+"""The tools, a package each, and the registry that finds them: whatever asks which tool, asks here.
+
+A tool is a folder with a `schema.yaml`: its part of the configuration, and its place among the tools. Beside that it
+has those of these modules that concern it, under these names:
+
+command: its command line from the configuration, where it is a program;
+files: what it leaves under results/, and what tables are made of;
+export: its reports as tidy CSV, called by a script of the workflow;
+activity: what its exported CSV says of kernels, parts of the step, and cells;
+failures: what its program prints when it fails, and what to do;
+doctor: what it takes to run here.
+
+A module that goes through all tools declares so in a literal FILES, such as `("../tools/*/activity.py",)`, so that what
+it is made of is known.
+"""
+
+import functools
+import importlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from profzoo.config import schema
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from profzoo.machine.findings import Check
+
+HERE = Path(__file__).parent
+# The unprofiled baseline, which comes along with every tool.
+BASELINE = "time"
+
+
+class Command(Protocol):
+    """A tool's module `command`, of one that is a program. PROGRAM: its name on PATH; INSTALL: how it comes there."""
+
+    PROGRAM: str
+    INSTALL: str
+
+    def checked(self, own: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The tool's part of the configuration; ConfigError for what it would refuse only once it runs."""
+
+    def prepared(self, command: Sequence[str], gpu: bool) -> list[str]:
+        """The command in the words of the program that is here; CollectError where it cannot run here."""
+
+
+class Files(Protocol):
+    """A tool's module `files`. Patterns are of one cell, from results/{model}/ on, with {phase} in them."""
+
+    def exported(self, own: Mapping[str, Any]) -> Sequence[str]:
+        """What `all` makes with the tool, by its part of the configuration."""
+
+    def tabulated(self, own: Mapping[str, Any]) -> Mapping[str, str]:
+        """What tables are made of, by name; under the tool's own name its table, and `{tool}_sidecar` beside it."""
+
+    def parts(self, own: Mapping[str, Any]) -> Sequence[str]:
+        """What stands between the dots of the tool's file names, after the phase."""
+
+
+class Activity(Protocol):
+    """A tool's module `activity`.
+
+    PLACE: among the tools whose numbers are held against each other, the one to go by first; None for one that sees
+    other things. ALONE: whether each launch ran alone, by replay, so that the step's own time says nothing. COLUMNS: of
+    `of_cell`, what the page shows: column and form, by heading.
+    """
+
+    PLACE: int | None
+    ALONE: bool
+    COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]]
+
+    def of_kernels(self, table: "pd.DataFrame", facts: Mapping[str, Any]) -> "pd.DataFrame | None":
+        """Columns kind, name, range, count and ns of its kernels or operators, sums over its window; None for none."""
+
+    def of_ranges(self, table: "pd.DataFrame", facts: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
+        """Clock (gpu or cpu), and ns and launches by part of the step, sums over its window; None for none."""
+
+    def of_cell(self, table: "pd.DataFrame", facts: Mapping[str, Any]) -> Mapping[str, float]:
+        """Columns that the table of cells gets from it."""
+
+
+class Failures(Protocol):
+    """A tool's module `failures`. CAUSES: pattern in its log, and the cause in words with what to do; first wins."""
+
+    CAUSES: Sequence[tuple[str, str]]
+
+
+class Doctor(Protocol):
+    """A tool's module `doctor`."""
+
+    def checks(self) -> "Sequence[Check]":
+        """What is looked at for it, in order."""
+
+    def able(self, lacking: frozenset[str]) -> str | None:
+        """How this machine can profile with it, where checks of these names lack something; None where it cannot."""
+
+
+def names() -> list[str]:
+    """The tools, in their order."""
+    return list(schema.of_tools())
+
+
+def commands() -> dict[str, Command]:
+    """The modules `command` of the tools that are programs, by name."""
+    return cast(dict[str, Command], _parts("command"))
+
+
+def files() -> dict[str, Files]:
+    """The modules `files` of all tools, by name."""
+    return cast(dict[str, Files], _parts("files"))
+
+
+def activities() -> dict[str, Activity]:
+    """The modules `activity` of the tools that have one, the tool to go by first."""
+    found = cast(dict[str, Activity], _parts("activity"))
+    return dict(sorted(found.items(), key=lambda item: math.inf if item[1].PLACE is None else item[1].PLACE))
+
+
+def compared() -> dict[str, Activity]:
+    """Those of them whose numbers are held against each other."""
+    return {name: activity for name, activity in activities().items() if activity.PLACE is not None}
+
+
+def failures() -> dict[str, Failures]:
+    """The modules `failures` of the tools that have one, by name."""
+    return cast(dict[str, Failures], _parts("failures"))
+
+
+def doctors() -> dict[str, Doctor]:
+    """The modules `doctor` of the tools that have one, by name."""
+    return cast(dict[str, Doctor], _parts("doctor"))
+
+
+@functools.cache
+def _parts(part: str) -> dict[str, Any]:
+    there = [name for name in names() if (HERE / name / f"{part}.py").exists()]
+    return {name: importlib.import_module(f"{__name__}.{name}.{part}") for name in there}

@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 
 from profzoo.tables import cell_tables
-from profzoo.tables.cell_tables import GPU_TIME
 from profzoo.tables.ranks import across_cells
+from profzoo.tools.ncu.metrics import GPU_TIME
 
 CELL = {"model": "unet", "phase": "train"}
 

@@ -12,6 +12,10 @@ from profzoo.config import configuration as config
 from profzoo.config import schema
 from profzoo.document import config as document_config
 from profzoo.machine import programs
+from profzoo.machine.findings import Finding
+from profzoo.tools.ncu import doctor as ncu_doctor
+from profzoo.tools.nsys import doctor as nsys_doctor
+from profzoo.tools.torch import doctor as torch_doctor
 
 STANDINS = Path(__file__).parents[1] / "tools/standins"
 
@@ -28,10 +32,10 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     [
         (doctor.check_gpu, "none (nvidia-smi is not on PATH)", "profile on the CPU"),
         (doctor.check_driver, "none", "install the NVIDIA driver"),
-        (lambda: doctor.check_tool("ncu"), "not on PATH", "install NVIDIA Nsight Compute"),
-        (lambda: doctor.check_tool("nsys"), "not on PATH", "install NVIDIA Nsight Systems"),
-        (doctor.check_counters, "not checked, which takes ncu and a GPU", "see ncu and GPU above"),
-        (doctor.check_importer, "not checked, which takes nsys", "see nsys above"),
+        (ncu_doctor.check_program, "not on PATH", "install NVIDIA Nsight Compute"),
+        (nsys_doctor.check_program, "not on PATH", "install NVIDIA Nsight Systems"),
+        (ncu_doctor.check_counters, "not checked, which takes ncu and a GPU", "see ncu and GPU above"),
+        (nsys_doctor.check_importer, "not checked, which takes nsys", "see nsys above"),
     ],
 )
 def test_every_lack_has_its_advice(check, found: str, advice: str) -> None:
@@ -42,7 +46,7 @@ def test_every_lack_has_its_advice(check, found: str, advice: str) -> None:
 def test_nothing_is_advised_where_nothing_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{STANDINS}:{os.environ['PATH']}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    findings = [doctor.check_gpu(), doctor.check_driver(), doctor.check_tool("ncu"), doctor.check_nvtx()]
+    findings = [doctor.check_gpu(), doctor.check_driver(), ncu_doctor.check_program(), nsys_doctor.check_nvtx()]
     assert [finding.advice for finding in findings] == [None] * 4
     assert findings[0].found == "NVIDIA H200, 143771 MiB" and findings[1].found == "580.159.04"
 
@@ -66,8 +70,8 @@ def standin(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
 )
 def test_an_old_driver_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, torch: str, advice: str | None) -> None:
     standin(tmp_path, monkeypatch, "echo 'NVIDIA A100, 535.54, GPU-a, 40960 MiB'")
-    monkeypatch.setattr(doctor, "TORCH", f"print({torch!r})")
-    assert doctor.check_driver() == doctor.Finding("driver", "535.54", advice)
+    monkeypatch.setattr(torch_doctor, "VERSIONS", f"print({torch!r})")
+    assert doctor.check_driver() == Finding("driver", "535.54", advice)
 
 
 @pytest.mark.parametrize(
@@ -93,14 +97,14 @@ def test_a_gpu_that_cannot_be_used_is_said(
     monkeypatch.setattr(programs, "answer", lambda command, seconds=60, **more: answer(command, 0.5, **more))
     finding = doctor.check_gpu()
     assert finding.found == found and finding.advice
-    assert doctor.check_driver().found == "none" and doctor.check_counters().found.startswith("not checked")
+    assert doctor.check_driver().found == "none" and ncu_doctor.check_counters().found.startswith("not checked")
 
 
 def test_a_torch_that_does_not_import_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so is missing')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    finding = doctor.check_torch()
-    assert finding == doctor.Finding("torch", "does not import: ImportError: libcudart.so is missing", "make env")
+    finding = torch_doctor.check_torch()
+    assert finding == Finding("torch", "does not import: ImportError: libcudart.so is missing", "make env")
 
 
 @pytest.mark.parametrize(
@@ -113,8 +117,8 @@ def test_a_torch_that_does_not_import_is_said(monkeypatch: pytest.MonkeyPatch, t
     ],
 )
 def test_a_torch_without_cuda_is_said(monkeypatch: pytest.MonkeyPatch, facts: str, advice: str | None) -> None:
-    monkeypatch.setattr(doctor, "TORCH", f"print({facts!r})")
-    finding = doctor.check_torch()
+    monkeypatch.setattr(torch_doctor, "VERSIONS", f"print({facts!r})")
+    finding = torch_doctor.check_torch()
     assert (finding.advice is None) if advice is None else advice in (finding.advice or "")
 
 

@@ -15,7 +15,7 @@ from profzoo.cell import settings
 from profzoo.cell.spread import processes
 from profzoo.config import configuration
 from profzoo.cell import data_files
-from profzoo import figures, imports
+from profzoo import figures, imports, tools
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.nsys import command as nsys
 from profzoo.machine import paths
@@ -45,13 +45,13 @@ UNUSABLE = checked(configuration.unusable, config)
 CELLS = checked(configuration.cells, config)
 SELECTED = list(dict.fromkeys(model for model, _ in CELLS))
 RESULTS = workflow.pathvars.get("results")
-TOOLS = [tool for tool in config["tool"] if tool != "time"]
+TOOLS = [tool for tool in config["tool"] if tool != tools.BASELINE]
 
 # Snakemake reads this before it knows its targets, so they are taken from the command line.
 checked(configuration.check_targets, sys.argv[1:], RESULTS, config)
 # Every cell is resolved once here, so that what is wrong with any of them is said before a job runs.
 for model, phase in CELLS:
-    for tool in ("time", *TOOLS):
+    for tool in (tools.BASELINE, *TOOLS):
         checked(data_files.root, checked(settings.resolve, model, phase, tool, config))
 if workflow.is_main_process:
     for line in configuration.left_out(config):
@@ -72,7 +72,7 @@ wildcard_constraints:
     # Also those whose files cannot be used, so that what was made of them is known.
     model=f"({any_of([*MODELS, *UNUSABLE])})(@({any_of(config['variants'])}))?",
     phase="train|inference",
-    tool="ncu|nsys|torch|time",
+    tool=any_of(tools.names()),
     set=any_of(config["ncu"]["sets"]),
     report=any_of(nsys.REPORTS),
     gpu=r"[\w-]+",
@@ -257,21 +257,10 @@ def joined_sets(wildcards):
 
 def tabulated():
     """The inputs of the tables, by tool, each with its sidecars in the same order."""
-    census = f"{{phase}}.ncu.{ncu.CENSUS}.csv"
-    patterns = {
-        "time": {"time": "{phase}.time.csv", "time_sidecar": "{phase}.time.csv.json"},
-        "nsys": {
-            "nsys": "{phase}.nsys.csv",
-            "nsys_steps": "{phase}.nsys-steps.csv",
-            "kernels": "{phase}.kernels.csv",
-            "nsys_sidecar": "{phase}.nsys.csv.json",
-        },
-        "torch": {"torch": "{phase}.torch.csv", "torch_sidecar": "{phase}.trace.json.gz.json"},
-        "ncu": {"ncu": census, "ncu_sidecar": f"{census}.json"},
-    }
-    files = {}
-    for tool in ("time", *TOOLS):
-        files |= {key: cells(f"<results>/{{model}}/{pattern}") for key, pattern in patterns[tool].items()}
+    patterns = {}
+    for tool in (tools.BASELINE, *TOOLS):
+        patterns |= tools.files()[tool].tabulated(config[tool])
+    files = {key: cells(f"<results>/{{model}}/{pattern}") for key, pattern in patterns.items()}
     if {"ncu", "nsys"} <= set(TOOLS) and config["ncu"]["set"] in ncu.of_launches(config["ncu"]):
         files["coverage"] = cells(f"<results>/{{model}}/{{phase}}.ncu.{config['ncu']['set']}.coverage.csv")
     return files | {"ranks": compared_ranks()}
@@ -313,15 +302,8 @@ def compared_ranks():
 
 def exports():
     """What is exported for every selected cell under every chosen tool."""
-    cell = "<results>/{model}/{phase}"
-    files = {
-        "ncu": [f"{cell}.ncu.csv", f"{cell}.ncu-details.csv"],
-        "nsys": [f"{cell}.nsys.csv", *(f"{cell}.nsys/{report}.csv" for report in config["nsys"]["reports"])],
-        "torch": [f"{cell}.torch.csv", f"{cell}.trace.json.gz"],
-    }
-    return compared_ranks() + [
-        path for pattern in [f"{cell}.time.csv", *sum((files[t] for t in TOOLS), [])] for path in cells(pattern)
-    ]
+    patterns = [pattern for tool in (tools.BASELINE, *TOOLS) for pattern in tools.files()[tool].exported(config[tool])]
+    return compared_ranks() + [path for pattern in patterns for path in cells(f"<results>/{{model}}/{pattern}")]
 
 
 def making(jobs):

@@ -4,8 +4,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from profzoo.errors import ConfigError, suggest
+from profzoo.errors import CollectError, ConfigError, suggest
 from profzoo.harness.windows import DOMAIN
+
+PROGRAM = "ncu"
+INSTALL = "install NVIDIA Nsight Compute, or load its module, so that `ncu --version` works"
 
 # The section set whose launches are counted.
 CENSUS = "launch"
@@ -140,8 +143,19 @@ def collected(chosen: Mapping[str, Any], also: Sequence[str] = ()) -> list[str]:
     return words + (["--metrics", ",".join(metrics)] if metrics else [])
 
 
-def check(ncu: Mapping[str, Any]) -> None:
-    """Refuse what ncu would refuse, or silently do otherwise, only once it runs.
+def prepared(command: Sequence[str], gpu: bool) -> list[str]:
+    """The command as it is; gpu: whether the cell will run on one.
+
+    Raises:
+        CollectError: it will not.
+    """
+    if not gpu:
+        raise CollectError("ncu profiles GPUs only, and this cell has none: run where one is visible, device not cpu")
+    return list(command)
+
+
+def checked(ncu: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The configuration of ncu, without what ncu would refuse, or silently do otherwise, only once it runs.
 
     Raises:
         ConfigError: an unknown default set, a combination that ncu does not support, an option given twice.
@@ -172,6 +186,7 @@ def check(ncu: Mapping[str, Any]) -> None:
             raise ConfigError(
                 f"ncu.extra holds {option}, which the workflow gives itself: change {OWN_OPTIONS[option]}"
             )
+    return ncu
 
 
 def _check_ranges(ncu: Mapping[str, Any], name: str) -> None:

@@ -5,6 +5,10 @@ from typing import Any
 
 from profzoo.errors import ConfigError, suggest
 from profzoo.harness.windows import DOMAIN, WINDOW
+from profzoo.machine import programs
+
+PROGRAM = "nsys"
+INSTALL = "install NVIDIA Nsight Systems, or load its module, so that `nsys --version` works"
 
 # Where there is no GPU nobody calls cudaProfilerStart, and an NVTX range opens the capture instead. With a GPU that
 # range is of no use: nsys 2025.3 then captures no kernels.
@@ -93,6 +97,17 @@ def options(nsys: Mapping[str, Any]) -> list[str]:
     return words + nsys["extra"]
 
 
+def prepared(command: Sequence[str], gpu: bool) -> list[str]:
+    """The command in the words of the nsys that is here; gpu: whether the cell will run on one.
+
+    Raises:
+        ConfigError: an option that this nsys does not offer under any name.
+    """
+    answer = programs.answer([command[0], "profile", "--help"])
+    end = next(index for index, word in enumerate(command) if word == "--output")
+    return [*command[:2], *adapt(command[2:end], answer.stdout, gpu), *command[end:]]
+
+
 def adapt(words: Sequence[str], help_text: str, gpu: bool) -> list[str]:
     """The options in the words of the nsys whose `nsys profile --help` this is, for a machine with or without a GPU.
 
@@ -132,12 +147,13 @@ def offered_names(reports: Sequence[str], help_text: str) -> list[str]:
     return [name if name in known or REPORTS[name] not in known else str(REPORTS[name]) for name in reports]
 
 
-def check(nsys: Mapping[str, Any]) -> None:
-    """Refuse what nsys would refuse, or silently do otherwise, only once it runs.
+def checked(nsys: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The configuration of nsys with present names of reports; nothing in it that nsys would refuse or do otherwise.
 
     Raises:
         ConfigError: an unknown report, a combination that nsys does not support, an option given twice.
     """
+    nsys = {**nsys, "reports": current_names(nsys["reports"])}
     for report in nsys["reports"]:
         if report not in REPORTS:
             raise ConfigError(f"nsys.reports holds '{report}': {suggest(report, REPORTS)}")
@@ -160,3 +176,4 @@ def check(nsys: Mapping[str, Any]) -> None:
             raise ConfigError(
                 f"nsys.extra holds {option}, which the workflow gives itself: change {OWN_OPTIONS[option]}"
             )
+    return nsys

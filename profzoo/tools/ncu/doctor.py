@@ -1,0 +1,48 @@
+"""Whether ncu can profile here."""
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from profzoo.machine import findings, programs
+from profzoo.machine.findings import Check, Finding
+from profzoo.tools.ncu.command import INSTALL, PROGRAM
+from profzoo.tools.ncu.failures import CAUSES
+
+KERNEL = "import torch; torch.ones(1, device='cuda').add_(1); torch.cuda.synchronize()"
+RESTRICTED = Path("/proc/driver/nvidia/params")
+
+
+def checks() -> Sequence[Check]:
+    """The program, and whether it may read counters."""
+    return (check_program, check_counters)
+
+
+def able(lacking: frozenset[str]) -> str | None:
+    """On a GPU that torch can use."""
+    return None if lacking & {"GPU", "torch CUDA", "torch", PROGRAM, "counters"} else "ncu"
+
+
+def check_program() -> Finding:
+    """Whether it is on PATH."""
+    return findings.on_path(PROGRAM, INSTALL)
+
+
+def check_counters() -> Finding:
+    """Whether ncu may read performance counters, by profiling one small kernel."""
+    name = "counters"
+    if not shutil.which("ncu") or not findings.visible():
+        return Finding(name, "not checked, which takes ncu and a GPU", "see ncu and GPU above")
+    with tempfile.TemporaryDirectory() as folder:
+        words = ["ncu", "--clock-control", "none", "--metrics", "gpu__time_duration.sum", "--launch-count", "1"]
+        words += ["--export", f"{folder}/probe", sys.executable, "-c", KERNEL]
+        answer = programs.answer(words, findings.PATIENCE_S)
+        if (Path(folder) / "probe.ncu-rep").exists():
+            return Finding(name, "readable (profiled one kernel)")
+    if answer.returncode == programs.TIMED_OUT:
+        return Finding(name, "not known", f"{answer.stderr}: look for other jobs under ncu, or a profiler that hangs")
+    reason = findings.cause(answer.stdout + answer.stderr, CAUSES) or "ncu left no report of one small kernel"
+    restricted = RESTRICTED.exists() and "RmProfilingAdminOnly: 1" in RESTRICTED.read_text()
+    return Finding(name, "not readable" + (" (the driver restricts them to root)" if restricted else ""), reason)

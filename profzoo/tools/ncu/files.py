@@ -1,0 +1,23 @@
+"""What ncu leaves under results/."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from profzoo.tools.ncu.command import CENSUS
+
+
+def exported(own: Mapping[str, Any]) -> Sequence[str]:
+    """The default section set's launches, and ncu's own page of details."""
+    return ["{phase}.ncu.csv", "{phase}.ncu-details.csv"]
+
+
+def tabulated(own: Mapping[str, Any]) -> Mapping[str, str]:
+    """The census of launches with its sidecar."""
+    census = f"{{phase}}.ncu.{CENSUS}.csv"
+    return {"ncu": census, "ncu_sidecar": f"{census}.json"}
+
+
+def parts(own: Mapping[str, Any]) -> Sequence[str]:
+    """Names between dots, those of section sets among them."""
+    made = ["ncu", "ncu-details", "ncu-ranks", "coverage", "mangled", "demangled", "plan", "job", "ncu-rep"]
+    return [*own["sets"], *made]

@@ -1,0 +1,11 @@
+"""What nsys prints when it fails, and what to do about each."""
+
+from collections.abc import Sequence
+
+CAUSES: Sequence[tuple[str, str]] = (
+    (
+        r"[Ff]ailed to import|Importer error|QdstrmImporter",
+        "nsys traced the program but could not import its own trace: its importer is missing or broken (look for a "
+        "missing library with `ldd` on QdstrmImporter)",
+    ),
+)

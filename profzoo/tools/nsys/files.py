@@ -1,0 +1,24 @@
+"""What nsys leaves under results/."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def exported(own: Mapping[str, Any]) -> Sequence[str]:
+    """The table of launches, and the configured reports of `nsys stats`."""
+    return ["{phase}.nsys.csv", *(f"{{phase}}.nsys/{report}.csv" for report in own["reports"])]
+
+
+def tabulated(own: Mapping[str, Any]) -> Mapping[str, str]:
+    """The table of launches with its sidecar, where the step goes, and launches with what ncu counted of them."""
+    return {
+        "nsys": "{phase}.nsys.csv",
+        "nsys_steps": "{phase}.nsys-steps.csv",
+        "kernels": "{phase}.kernels.csv",
+        "nsys_sidecar": "{phase}.nsys.csv.json",
+    }
+
+
+def parts(own: Mapping[str, Any]) -> Sequence[str]:
+    """Names between dots."""
+    return ["nsys", "nsys-steps", "nsys-ranks", "ranks", "kernels", "nsys-rep", "sqlite"]

@@ -1,0 +1,1 @@
+"""The unprofiled baseline: steps timed by events, without a profiler."""

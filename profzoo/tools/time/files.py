@@ -1,0 +1,19 @@
+"""What timing a cell leaves under results/."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def exported(own: Mapping[str, Any]) -> Sequence[str]:
+    """The steps."""
+    return ["{phase}.time.csv"]
+
+
+def tabulated(own: Mapping[str, Any]) -> Mapping[str, str]:
+    """The steps with their sidecar."""
+    return {"time": "{phase}.time.csv", "time_sidecar": "{phase}.time.csv.json"}
+
+
+def parts(own: Mapping[str, Any]) -> Sequence[str]:
+    """Names between dots."""
+    return ["time"]

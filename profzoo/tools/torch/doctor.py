@@ -1,0 +1,49 @@
+"""Whether torch, and so its profiler, can use the GPU."""
+
+import subprocess
+from collections.abc import Sequence
+
+from profzoo.machine import findings, gpus
+from profzoo.machine.findings import Check, Finding
+
+VERSIONS = (
+    "import torch; print(torch.__version__, torch.version.cuda, torch.cuda.is_available(), torch.cuda.device_count())"
+)
+
+
+def checks() -> Sequence[Check]:
+    """torch itself."""
+    return (check_torch,)
+
+
+def able(lacking: frozenset[str]) -> str | None:
+    """Anywhere that torch imports."""
+    if "torch" in lacking:
+        return None
+    if "GPU" in lacking:
+        return "torch (on the CPU)"
+    # A GPU that is there and not used is no matter of course.
+    return "torch (on the CPU, where device is cpu)" if "torch CUDA" in lacking else "torch (on the GPU)"
+
+
+def versions() -> subprocess.CompletedProcess[str]:
+    """What torch says of itself: its version, CUDA's, whether it can use a GPU, and how many."""
+    return findings.python(VERSIONS)
+
+
+def check_torch() -> Finding:
+    """Whether torch can use the GPU."""
+    answer = versions()
+    if answer.returncode:
+        last = (answer.stderr.strip().splitlines() or ["no output"])[-1]
+        return Finding("torch", f"does not import: {last}", "make env")
+    torch, cuda, available, count = answer.stdout.split()
+    if available == "True":
+        return Finding("torch CUDA", f"torch {torch}, {count} GPU(s)")
+    if cuda == "None":
+        advice = "install a torch built with CUDA (make env does)"
+    else:
+        oldest = gpus.OLDEST_DRIVER.get(cuda.partition(".")[0])
+        needed = f"driver {oldest} or later" if oldest else "a driver that is new enough for it"
+        advice = f"see GPU and driver above; CUDA {cuda} needs {needed}"
+    return Finding("torch CUDA", f"torch {torch} (CUDA {cuda}) sees no GPU", advice)

@@ -1,0 +1,19 @@
+"""What torch.profiler leaves under results/."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def exported(own: Mapping[str, Any]) -> Sequence[str]:
+    """The table of operators and kernels, and the trace."""
+    return ["{phase}.torch.csv", "{phase}.trace.json.gz"]
+
+
+def tabulated(own: Mapping[str, Any]) -> Mapping[str, str]:
+    """The table with the trace's sidecar."""
+    return {"torch": "{phase}.torch.csv", "torch_sidecar": "{phase}.trace.json.gz.json"}
+
+
+def parts(own: Mapping[str, Any]) -> Sequence[str]:
+    """Names between dots."""
+    return ["torch", "torch-operators", "trace", "gz"]

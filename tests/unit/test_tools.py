@@ -1,0 +1,78 @@
+"""tools: every package has what the registry asks of it, and the registry asks every package."""
+
+import inspect
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from profzoo import tools
+from profzoo.cell import settings
+from profzoo.config import configuration, schema
+from profzoo.errors import ConfigError
+from profzoo.tables import cell_tables
+from profzoo.tools.nsys import activity
+
+PARTS = {
+    "command": (tools.Command, tools.commands),
+    "files": (tools.Files, tools.files),
+    "activity": (tools.Activity, tools.activities),
+    "failures": (tools.Failures, tools.failures),
+    "doctor": (tools.Doctor, tools.doctors),
+}
+
+
+def members(protocol: Any) -> set[str]:
+    return {name for name in {*vars(protocol), *inspect.get_annotations(protocol)} if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_module_has_all_that_is_asked_of_it(part: str) -> None:
+    protocol, found = PARTS[part]
+    assert found()
+    for name, module in found().items():
+        for member in members(protocol):
+            assert hasattr(module, member), f"{name}.{part} lacks {member}"
+            asked, given = getattr(protocol, member, None), getattr(module, member)
+            if callable(asked):
+                assert len(inspect.signature(given).parameters) == len(inspect.signature(asked).parameters) - 1
+
+
+def test_every_tool_says_what_it_leaves() -> None:
+    assert list(tools.files()) == tools.names() and {"time", "ncu", "nsys", "torch"} <= set(tools.names())
+
+
+def test_the_configuration_takes_every_tool_and_no_other() -> None:
+    config = configuration.normalise({"tool": ",".join(tools.names())})
+    assert config["tool"] == tools.names() and set(tools.names()) <= set(config)
+    with pytest.raises(ConfigError, match="did you mean 'nsys'"):
+        configuration.normalise({"tool": "nsyss"})
+
+
+@pytest.mark.parametrize("tool", tools.names())
+def test_a_cell_resolves_under_every_tool(tool: str) -> None:
+    config = configuration.normalise({})
+    assert settings.resolve("lstm", "train", tool, config)["window"] == config[tool]["window"]
+
+
+@pytest.mark.parametrize("tool", tools.names())
+def test_names_of_its_files_are_known_as_targets(tool: str) -> None:
+    config = configuration.normalise({})
+    patterns = [*tools.files()[tool].exported(config[tool]), *tools.files()[tool].tabulated(config[tool]).values()]
+    for pattern in patterns:
+        target = f"results/lstm/{pattern.format(phase='train')}"
+        configuration.check_targets([target], "results", config)
+
+
+def test_columns_that_a_tool_adds_to_the_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(activity, "of_cell", lambda table, facts: {"kernels": len(table)})
+    baseline = pd.DataFrame({"model": ["a", "b"], "phase": ["train", "train"], "step_ns": [1, 2]})
+    rows = pd.DataFrame({"kernel": ["x", "y"]})
+    added = cell_tables.with_tools(baseline, [("nsys", {"model": "b", "phase": "train"}, rows, {})])
+    assert added["kernels"].isna().tolist() == [True, False] and added["kernels"][1] == 2
+    assert added.drop(columns="kernels").equals(baseline)
+
+
+def test_the_parts_of_the_schema_are_those_of_the_tools() -> None:
+    assert list(schema.of_tools()) == tools.names()
+    assert all("window" in part["properties"] for part in schema.of_tools().values())
