@@ -21,6 +21,7 @@ pathvars:
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/resources.smk"
 include: "workflow/rules/collect.smk"
 include: "workflow/rules/export.smk"
 include: "workflow/rules/analyze.smk"

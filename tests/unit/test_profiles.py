@@ -1,4 +1,4 @@
-"""The profiles of batch systems: each gives every rule its place, and says nothing that snakemake does not know."""
+"""The profiles of batch systems: what they say, and that snakemake knows it. What jobs ask for stands in the rules."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,8 @@ PROJECT = Path(__file__).parents[2]
 CLUSTERS = ("slurm", "generic", "kubernetes")
 EVERY = pytest.mark.parametrize("name", CLUSTERS)
 # Those that run where snakemake was called, or only name other rules' files.
-LOCAL = {"figures", "report", "doctor", "clean"}
+LOCAL = {"all", "figures", "report", "doctor", "clean"}
+COLLECTING = r"^        \*\*on_(one_)?gpus?\(.*\),$"
 
 
 def profile(name: str) -> dict[str, object]:
@@ -29,26 +30,27 @@ def test_every_profile_is_looked_at() -> None:
     assert {path.parent.name for path in PROJECT.glob("profiles/*/config.yaml")} == {*CLUSTERS, "default"}
 
 
-@EVERY
-def test_every_rule_has_its_place(name: str) -> None:
-    said = profile(name)
-    collecting = {
-        rule for rule, body in rules().items() if re.search(r"^        (gpu=1|\*\*on_gpus\(.*\)),$", body, re.MULTILINE)
-    }
-    assert len(collecting) == 9
-    assert set(said["set-resources"]) == collecting
-    assert set(said["groups"]) == set(rules()) - collecting
-    assert set(said["group-components"]) <= set(said["groups"].values())
-    assert set(said.get("set-threads", collecting)) == collecting
+def test_every_rule_says_what_its_jobs_ask_for() -> None:
+    """A job that collects has a GPU, cores and no group, and any other a group that profiles give components."""
+    collecting = {name: body for name, body in rules().items() if re.search(COLLECTING, body, re.MULTILINE)}
+    assert {"time_training", "profile_ncu", "examine_machine"} <= set(collecting)
+    for body in collecting.values():
+        assert re.search(r"^    threads: (CORES|cores\(.*\))$", body, re.MULTILINE) and "    group:" not in body
+    for name in set(rules()) - set(collecting):
+        assert "        **light(" in rules()[name] and "    group:" in rules()[name], name
 
 
 @EVERY
-def test_groups_and_memory_are_those_of_the_other_profiles(name: str) -> None:
-    one, other = profile(name), profile("slurm")
-    for key in ("groups", "group-components", "jobs", "keep-going", "rerun-incomplete"):
-        assert one[key] == other[key]
-    memory = {rule: asked["mem_mb"] for rule, asked in one["set-resources"].items()}
-    assert memory == {rule: asked["mem_mb"] for rule, asked in other["set-resources"].items()}
+def test_groups_are_those_of_the_rules(name: str) -> None:
+    said = {group for body in rules().values() for group in re.findall(r"^    group:\s+\"(.+)\"$", body, re.MULTILINE)}
+    # The tables, figures and report of a configuration are one chain.
+    assert set(profile(name)["group-components"]) == said - {"report"}
+
+
+@EVERY
+def test_profiles_say_the_same_of_groups_and_attempts(name: str) -> None:
+    for key in ("group-components", "resources", "retries", "jobs", "keep-going", "rerun-incomplete"):
+        assert profile(name)[key] == profile("slurm")[key]
 
 
 @EVERY
@@ -59,11 +61,12 @@ def test_snakemake_knows_every_key(name: str) -> None:
 
 
 @EVERY
-def test_limits_are_those_of_a_job_and_not_of_the_cluster(name: str) -> None:
-    """A limit that is not local to a job would hold the whole cluster to it, and a group without one has no bounds."""
-    said = profile(name)
-    assert said["set-resource-scopes"] == dict.fromkeys(said["resources"], "local")
-    assert {"mem_mb"} <= set(said["resources"]) <= {"mem_mb", "cpus_per_task"}
-    for asked in said["set-resources"].values():
-        assert all(asked.get(key, 0) <= limit for key, limit in said["resources"].items())
-        assert asked.get("cpus_per_task", 0) <= said["cores"]
+def test_a_command_line_replaces_nothing_that_it_does_not_name(name: str) -> None:
+    """Snakemake drops all that a profile says under a key, where the command line has that key."""
+    assert not {"default-resources", "set-resources", "set-threads", "groups"} & set(profile(name))
+
+
+@EVERY
+def test_limits_are_those_of_a_group_and_not_of_the_cluster(name: str) -> None:
+    """A limit on memory or cores would silently cut down the jobs that ask for more."""
+    assert profile(name)["resources"] == {"side_by_side": 4} and "cores" not in profile(name)

@@ -75,8 +75,9 @@ class Project:
         """The jobs that snakemake would run."""
         printed = self.snakemake(*words, "--dry-run").stdout
         jobs = []
-        for block in re.split(r"\n(?=(?:local)?rule \w+:\n)", printed)[1:]:
-            lines = dict(re.findall(r"^    (\w+): (.*)$", block, re.MULTILINE))
+        # Jobs of a group are indented.
+        for block in re.split(r"\n *(?=(?:local)?rule \w+:\n)", printed)[1:]:
+            lines = dict(re.findall(r"^ {4,8}(\w+): (.*)$", block, re.MULTILINE))
             wildcards = dict(part.split("=") for part in lines.get("wildcards", "").split(", ") if part)
             rule = block.split(" ", 1)[1].split(":")[0]
             name = f"draw_{wildcards['figure']}" if rule == "draw_figure" else rule

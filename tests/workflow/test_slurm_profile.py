@@ -45,4 +45,4 @@ def test_a_shared_file_system_is_waited_for_and_spared_of_temporary_files() -> N
     profile = yaml.safe_load((CHECKOUT / "profiles/slurm/config.yaml").read_text())
     assert profile["latency-wait"] >= 60
     # What the profile does not say each node decides for itself.
-    assert "tmpdir" not in profile["default-resources"]
+    assert "tmpdir" not in profile.get("default-resources", {})

@@ -12,6 +12,10 @@ rule cover_ncu:
         csv="<results>/{model}/{phase}.ncu.{set}.coverage.csv",
     log:
         "<logs>/{model}/{phase}.ncu.{set}.coverage.log",
+    group:
+        "export"
+    resources:
+        **light(),
     script:
         "../scripts/cover_ncu.py"
 
@@ -27,6 +31,10 @@ rule join_kernels:
         csv="<results>/{model}/{phase}.kernels.csv",
     log:
         "<logs>/{model}/{phase}.kernels.log",
+    group:
+        "export"
+    resources:
+        **light(),
     script:
         "../scripts/join_kernels.py"
 
@@ -46,6 +54,10 @@ rule tabulate:
         coverage="<results>/tables/coverage.csv",
     log:
         "<logs>/tables/tabulate.log",
+    group:
+        "report"
+    resources:
+        **light(),
     script:
         "../scripts/tabulate.py"
 
@@ -59,6 +71,10 @@ rule tabulate_ranks:
         csv="<results>/tables/ranks.csv",
     log:
         "<logs>/ranks.log",
+    group:
+        "report"
+    resources:
+        **light(),
     script:
         "../scripts/tabulate_ranks.py"
 
@@ -75,6 +91,10 @@ rule tabulate_roofline:
         csv="<results>/tables/roofline.csv",
     log:
         "<logs>/tables/roofline.log",
+    group:
+        "report"
+    resources:
+        **light(),
     script:
         "../scripts/tabulate_roofline.py"
 
@@ -91,5 +111,9 @@ rule tabulate_verdicts:
         csv="<results>/tables/verdicts.csv",
     log:
         "<logs>/tables/verdicts.log",
+    group:
+        "report"
+    resources:
+        **light(),
     script:
         "../scripts/tabulate_verdicts.py"

@@ -16,8 +16,11 @@ rule train_weights:
     benchmark:
         "<benchmarks>/{model}/weights.tsv"
     priority: 4
+    # A model that fails would fail again, and what somebody has cancelled is not wanted.
+    retries: 0
+    threads: CORES
     resources:
-        gpu=1,
+        **on_one_gpu(),
     params:
         cell=lambda wildcards: settings.words(trained(wildcards)),
         job=lambda wildcards: described("train", trained(wildcards)),
@@ -38,6 +41,8 @@ rule time_training:
         "<logs>/{model}/train.time.log",
     benchmark:
         "<benchmarks>/{model}/train.time.tsv"
+    retries: 0
+    threads: cores("train")
     resources:
         **on_gpus("train"),
     params:
@@ -63,8 +68,10 @@ rule time_inference:
         "<logs>/{model}/inference.time.log",
     benchmark:
         "<benchmarks>/{model}/inference.time.tsv"
+    retries: 0
+    threads: cores("inference")
     resources:
-        gpu=1,
+        **on_gpus("inference"),
     params:
         cell=cell_words("time", phase="inference"),
         job=job_text("time", phase="inference"),
@@ -85,8 +92,10 @@ rule measure_peaks:
         sidecar="<results>/peaks/{gpu}.csv.json",
     log:
         "<logs>/peaks/{gpu}.log",
+    retries: 0
+    threads: CORES
     resources:
-        gpu=1,
+        **on_one_gpu(minutes=10),
     params:
         device=config["device"],
         job=json.dumps({"tool": "peaks", "cell": {"device": config["device"]}, "environment": config["environment"]}),
@@ -106,6 +115,10 @@ rule plan_ncu:
         plan="<results>/{model}/{phase}.{set}.plan.json",
     log:
         "<logs>/{model}/{phase}.{set}.plan.log",
+    group:
+        "plan"
+    resources:
+        **light(),
     params:
         ncu=planned_options,
     script:
@@ -123,6 +136,10 @@ rule settle_ncu:
         job="<results>/{model}/{phase}.{set}.job.json",
     log:
         "<logs>/{model}/{phase}.{set}.job.log",
+    group:
+        "plan"
+    resources:
+        **light(),
     params:
         job=ncu_job,
     shell:
@@ -145,8 +162,11 @@ rule profile_ncu:
     benchmark:
         "<benchmarks>/{model}/{phase}.{set}.ncu.tsv"
     priority: 3
+    envmodules:
+        *modules("ncu"),
+    threads: cores()
     resources:
-        **on_gpus(),
+        **on_gpus(minutes=planned_minutes),
     params:
         launcher=lambda wildcards: [*launcher()(wildcards), *PROFILE_RANKS, "first"] if spread(wildcards) else [],
         options=ncu_options,
@@ -180,8 +200,11 @@ rule profile_ncu_ranks:
         model=any_of(SPREAD) or "no_cell",
         phase="train",
     priority: 3
+    envmodules:
+        *modules("ncu"),
+    threads: cores()
     resources:
-        **on_gpus(),
+        **on_gpus(minutes=planned_minutes),
     params:
         launcher=lambda wildcards: [*launcher()(wildcards), *PROFILE_RANKS, "all"],
         options=ncu_options,
@@ -211,8 +234,12 @@ rule profile_nsys:
     benchmark:
         "<benchmarks>/{model}/{phase}.nsys.tsv"
     priority: 2
+    retries: 0
+    envmodules:
+        *modules("nsys"),
+    threads: cores()
     resources:
-        gpu=1,
+        **on_gpus(),
     params:
         options=lambda wildcards: nsys.options(config["nsys"]),
         cell=cell_words("nsys"),
@@ -245,6 +272,10 @@ rule profile_nsys_ranks:
         model=any_of(SPREAD) or "no_cell",
         phase="train",
     priority: 2
+    retries: 0
+    envmodules:
+        *modules("nsys"),
+    threads: cores()
     resources:
         **on_gpus(),
     params:
@@ -278,6 +309,8 @@ rule profile_torch:
     benchmark:
         "<benchmarks>/{model}/{phase}.torch.tsv"
     priority: 1
+    retries: 0
+    threads: cores()
     resources:
         **on_gpus(),
     params:

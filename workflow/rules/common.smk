@@ -106,26 +106,6 @@ def trained(wildcards):
     return checked(settings.resolve, wildcards.model, "train", "time", shortest)
 
 
-def on_gpus(phase=None):
-    """The resources of a collecting job: as many GPUs and nodes as its cell takes, and what Slurm's plugin asks for
-    where these are several nodes, on which the job's own srun starts a task each."""
-
-    def cell(wildcards):
-        return resolved(wildcards, "time", phase)
-
-    def over_nodes(value):
-        # Resources of None are not there.
-        return lambda wildcards: value(cell(wildcards)) if cell(wildcards)["nodes"] > 1 else None
-
-    return {
-        "gpu": lambda wildcards: processes(cell(wildcards)),
-        "nodes": lambda wildcards: cell(wildcards)["nodes"],
-        "mpi": over_nodes(lambda cell: "srun"),
-        "tasks": over_nodes(lambda cell: cell["nodes"]),
-        "tasks_per_gpu": over_nodes(lambda cell: 0),
-    }
-
-
 # How ncu prints the page that is exported, before the kind of kernel names.
 RAW_PAGE = "--page raw --csv --print-units base --print-kernel-base"
 

@@ -10,6 +10,12 @@ rule print_ncu:
         demangled=temp("<results>/{model}/{phase}.{set}.demangled.csv"),
     log:
         "<logs>/{model}/{phase}.{set}.print.log",
+    group:
+        "ncu_{set}"
+    envmodules:
+        *modules("ncu"),
+    resources:
+        **light(),
     params:
         page=RAW_PAGE,
     shell:
@@ -32,6 +38,10 @@ rule export_ncu:
         sidecar="<results>/{model}/{phase}.ncu.{set}.csv.json",
     log:
         "<logs>/{model}/{phase}.ncu.{set}.export.log",
+    group:
+        "ncu_{set}"
+    resources:
+        **light(),
     params:
         launches=profiled,
         metrics=lambda wildcards: config["ncu"]["sets"][wildcards.set].get("metrics", []),
@@ -47,6 +57,12 @@ rule print_ncu_ranks:
         temp(directory("<results>/{model}/{phase}.{set}.ncu-ranks-pages")),
     log:
         "<logs>/{model}/{phase}.{set}.ncu-ranks.print.log",
+    group:
+        "ncu_{set}"
+    envmodules:
+        *modules("ncu"),
+    resources:
+        **light(),
     params:
         page=RAW_PAGE,
     shell:
@@ -68,6 +84,10 @@ rule export_ncu_ranks:
         csv="<results>/{model}/{phase}.ncu-ranks.{set}.csv",
     log:
         "<logs>/{model}/{phase}.{set}.ncu-ranks.export.log",
+    group:
+        "ncu_{set}"
+    resources:
+        **light(),
     params:
         launches=profiled,
     script:
@@ -84,6 +104,10 @@ rule select_ncu:
         sidecar="<results>/{model}/{phase}.ncu.csv.json",
     log:
         "<logs>/{model}/{phase}.ncu.select.log",
+    group:
+        "export"
+    resources:
+        **light(),
     shell:
         "(cp {input.csv:q} {output.csv:q} && cp {input.sidecar:q} {output.sidecar:q}) 2> {log:q}"
 
@@ -96,6 +120,12 @@ rule print_ncu_details:
         ensure("<results>/{model}/{phase}.ncu-details.csv", non_empty=True),
     log:
         "<logs>/{model}/{phase}.ncu-details.log",
+    group:
+        "export"
+    envmodules:
+        *modules("ncu"),
+    resources:
+        **light(),
     shell:
         "LC_ALL=C ncu --import {input:q} --page details --csv > {output:q} 2> {log:q}"
 
@@ -112,6 +142,10 @@ rule export_nsys:
         sidecar="<results>/{model}/{phase}.nsys.csv.json",
     log:
         "<logs>/{model}/{phase}.nsys.export.log",
+    group:
+        "export"
+    resources:
+        **light(),
     script:
         "../scripts/export_nsys.py"
 
@@ -126,6 +160,10 @@ rule export_ranks:
         csv="<results>/{model}/{phase}.ranks.csv",
     log:
         "<logs>/{model}/{phase}.ranks.log",
+    group:
+        "export"
+    resources:
+        **light(),
     script:
         "../scripts/export_ranks.py"
 
@@ -139,6 +177,12 @@ rule export_nsys_stats:
         collect("<results>/{{model}}/{{phase}}.nsys/{report}.csv", report=config["nsys"]["reports"]),
     log:
         "<logs>/{model}/{phase}.nsys.stats.log",
+    group:
+        "export"
+    envmodules:
+        *modules("nsys"),
+    resources:
+        **light(),
     params:
         reports=config["nsys"]["reports"],
     script:
@@ -156,5 +200,9 @@ rule export_torch:
         csv="<results>/{model}/{phase}.torch.csv",
     log:
         "<logs>/{model}/{phase}.torch.export.log",
+    group:
+        "export"
+    resources:
+        **light(),
     script:
         "../scripts/export_torch.py"

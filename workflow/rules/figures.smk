@@ -16,6 +16,10 @@ rule draw_figure:
         "<results>/figures/{figure}.png",
     log:
         "<logs>/figures/{figure}.log",
+    group:
+        "report"
+    resources:
+        **light(),
     params:
         caption=lambda wildcards: figures.known()[wildcards.figure].caption,
         options=lambda wildcards: {key: config["figures"][key] for key in figures.known()[wildcards.figure].options},
@@ -46,6 +50,10 @@ rule write_report:
         "<results>/report.html",
     log:
         "<logs>/report.log",
+    group:
+        "report"
+    resources:
+        **light(),
     params:
         models=SELECTED,
         phases=config["phases"],

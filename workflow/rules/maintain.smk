@@ -7,12 +7,32 @@ onstart:
     clean.note(making(workflow.dag.needrun_jobs()))
 
 
-rule doctor:
-    """Say what this machine can profile, and what to do where it cannot."""
+rule examine_machine:
+    """Find out what the machine can profile: this one, or a GPU node where a batch system runs the jobs."""
+    output:
+        temp("<results>/doctor.txt"),
     log:
         "<logs>/doctor.log",
+    retries: 0
+    envmodules:
+        *modules("ncu", "nsys"),
+    threads: CORES
+    resources:
+        **on_one_gpu(minutes=10),
     shell:
-        "python -m profzoo.doctor 2>&1 | tee {log:q}"
+        "python -m profzoo.doctor > {output:q} 2> {log:q}"
+
+
+rule doctor:
+    """Say what this machine can profile, and what to do where it cannot."""
+    input:
+        "<results>/doctor.txt",
+    log:
+        "<logs>/doctor.cat.log",
+    # Whoever asks sees it in the terminal.
+    localrule: True
+    shell:
+        "cat {input:q} 2> {log:q}"
 
 
 rule clean:
