@@ -37,7 +37,7 @@ format: $(READY)
 	snakefmt Snakefile workflow/rules
 
 docs: $(READY)  ## config/README.md, docs/zoo.md and docs/sections.md from what they describe
-	python -m profzoo.document.config profzoo/config/schema.yaml config/README.md
+	python -m profzoo.document.config profzoo/schema.yaml config/README.md
 	python -m profzoo.document.zoo docs/zoo.md
 	python -m profzoo.document.sets docs/sections.md
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from profzoo.errors import DataError
-from profzoo.harness.windows import PARTS
+from profzoo.range_names import PARTS
 from profzoo.tools.nsys import ranks as nsys_ranks
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.tools.nsys import tables as nsys_tables

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from profzoo.errors import ConfigError, suggest
-from profzoo.harness.windows import DOMAIN
+from profzoo.range_names import DOMAIN
 
 # The section set whose launches are counted.
 CENSUS = "launch"

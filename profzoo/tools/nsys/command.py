@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from profzoo.errors import ConfigError, suggest
-from profzoo.harness.windows import DOMAIN, WINDOW
+from profzoo.range_names import DOMAIN, WINDOW
 
 # Where there is no GPU nobody calls cudaProfilerStart, and an NVTX range opens the capture instead. With a GPU that
 # range is of no use: nsys 2025.3 then captures no kernels.

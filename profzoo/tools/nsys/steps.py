@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from profzoo.harness.windows import PARTS, STEP
+from profzoo.range_names import PARTS, STEP
 from profzoo.tools.nsys import intervals
 from profzoo.tools.nsys.tables import CALL_TABLE, PROCESS, graphs, opened, ranges_of, window_steps
 

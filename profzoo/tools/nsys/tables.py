@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from profzoo.errors import DataError
-from profzoo.harness.windows import DOMAIN, PARTS, STEP, WINDOW
+from profzoo.range_names import DOMAIN, PARTS, STEP, WINDOW
 
 # A launch configuration, packed by SQLite into three integers of at most 63 bits: fetching a column of a million
 # rows into Python takes longer than all else. Each part: (our name, nsys's name, bits); widths by CUDA's limits
