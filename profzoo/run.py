@@ -1,6 +1,6 @@
 """Runs one cell: `python -m models.run mobilenetv2 train batch=8`, which is exactly what the workflow's jobs run.
 
-Settings are key=value words, named and defaulted as in profzoo/config/schema.yaml. Exit code 0 means that
+Settings are key=value words, named and defaulted as in profzoo/schema.yaml. Exit code 0 means that
 every step ran and every loss was finite; 2 that the input cannot be used; 3 a loss that was not finite.
 """
 
@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from profzoo import schema
 from profzoo.cell import settings
 from profzoo.cell.spread import processes
-from profzoo.config import schema
 from profzoo.errors import ConfigError
 from profzoo.harness import fitting
 

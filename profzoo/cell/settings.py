@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from profzoo import schema
 from profzoo.cell.registry import PHASES, Model, find
 from profzoo.cell.spread import processes
-from profzoo.config import schema
 from profzoo.errors import ConfigError, suggest
 
 

@@ -1,1 +1,1 @@
-"""The configuration: its schema, its checked form, and what targets it knows."""
+"""The configuration: its checked form, the cells that it selects, the targets that it knows."""

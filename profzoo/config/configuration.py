@@ -1,16 +1,12 @@
 """Turns what the user wrote into the checked, complete configuration, and names the cells that it selects."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from profzoo import tools
-from profzoo.cell import data_files, registry, settings
+from profzoo import schema, tools
+from profzoo.cell import registry, settings
 from profzoo.cell.spread import processes
-from profzoo.config import schema
 from profzoo.errors import ConfigError, suggest
-
-# Options of snakemake that a file follows.
-TAKE_FILES = {"--report", "-d", "--directory", "--configfile", "--configfiles", "-s", "--snakefile"}
 
 
 def normalise(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,36 +138,3 @@ def left_out(config: Mapping[str, Any]) -> list[str]:
 def _cells_of(name: str, config: Mapping[str, Any]) -> list[tuple[str, str]]:
     declared = settings.phases(name, config)
     return [(name, phase) for phase in config["phases"] if phase in declared]
-
-
-def check_targets(words: Sequence[str], results: str, config: Mapping[str, Any]) -> None:
-    """Explain a target file under results/ whose model, phase, tool or set does not exist.
-
-    words: snakemake's command line; files that are no targets, such as that of --report, are passed over.
-
-    Raises:
-        ConfigError: naming the part that is wrong and the nearest valid one.
-    """
-    shared = {"tables", "figures", "peaks", "logs", "benchmarks"}
-    for before, target in zip(["", *words], words, strict=False):
-        if before in TAKE_FILES:
-            continue
-        parts = target.removeprefix("./").removeprefix(f"{results}/").split("/")
-        if not target.removeprefix("./").startswith(f"{results}/") or len(parts) < 2 or parts[0] in shared:
-            continue
-        name, variant = settings.split_variant(parts[0])
-        if name in unusable(config):
-            raise ConfigError(f"target '{target}': {unusable(config)[name]}")
-        if name not in models(config):
-            raise ConfigError(f"target '{target}': unknown model '{name}'; {suggest(name, models(config))}")
-        if variant and variant not in config["variants"]:
-            raise ConfigError(f"target '{target}': unknown variant '{variant}'; {suggest(variant, config['variants'])}")
-        phase, *rest = ["train"] if parts[1].startswith("weights.pt") else parts[1].split(".")
-        if phase not in settings.PHASES:
-            raise ConfigError(f"target '{target}': unknown phase '{phase}'; {suggest(phase, settings.PHASES)}")
-        # Raises what is wrong with the cell, such as a phase that the model does not have.
-        data_files.root(settings.resolve(parts[0], phase, "time", config))
-        known = ["csv", "json", *(part for name, one in tools.files().items() for part in one.parts(config[name]))]
-        for part in rest:
-            if part not in known:
-                raise ConfigError(f"target '{target}': no tool, section set or file '{part}'; {suggest(part, known)}")

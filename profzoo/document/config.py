@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from profzoo.config import schema
+from profzoo import schema
 
 INTRODUCTION = """# Configuration
 
-Generated from `profzoo/config/schema.yaml` by `make docs`; do not edit.
+Generated from `profzoo/schema.yaml` by `make docs`; do not edit.
 
 Set keys in `config/config.yaml`, in a file given with `--configfile`, or on the command line: `snakemake all --config
 tool=nsys batch=4 ncu='{set: roofline}'`. Lists may be comma-separated strings there. Keys with a dot are nested:

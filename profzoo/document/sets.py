@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from profzoo.config import schema
+from profzoo import schema
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import costs as ncu_costs
 

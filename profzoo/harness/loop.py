@@ -20,7 +20,7 @@ from profzoo.harness import clocks, devices, distributed, interface, trees
 from profzoo.harness.data import batches, to_device
 from profzoo.harness.ranges import Ranges
 from profzoo.harness.recorders import Recorder
-from profzoo.harness.windows import STEP, WINDOW
+from profzoo.range_names import STEP, WINDOW
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import nvtx
 from torch.profiler import record_function
 
-from profzoo.harness.windows import DOMAIN, PARTS, STEP, WINDOW
+from profzoo.range_names import DOMAIN, PARTS, STEP, WINDOW
 
 
 class Ranges:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from profzoo.config import schema
+from profzoo import schema
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
+from profzoo import schema
 from profzoo.cell import settings
-from profzoo.config import schema
 from profzoo.errors import ConfigError, suggest
 from profzoo.tables import kernel_classes
 from profzoo.tables.step_shares import PARTS

@@ -6,6 +6,7 @@ import pytest
 
 from profzoo.cell import registry, settings
 from profzoo.config import configuration as config
+from profzoo.config import targets
 from profzoo.errors import ConfigError
 
 
@@ -120,7 +121,7 @@ def test_own_module(own: dict) -> None:
      "results/unet/train.trace.json.gz"],
 )  # fmt: skip
 def test_targets_that_can_be(target: str) -> None:
-    assert config.check_targets([target], "results", config.normalise({})) is None
+    assert targets.check_targets([target], "results", config.normalise({})) is None
 
 
 @pytest.mark.parametrize(
@@ -134,4 +135,4 @@ def test_targets_that_can_be(target: str) -> None:
 )
 def test_targets_that_cannot_be(target: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        config.check_targets(["-n", target], "results", config.normalise({}))
+        targets.check_targets(["-n", target], "results", config.normalise({}))

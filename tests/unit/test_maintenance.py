@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from profzoo import clean, doctor
+from profzoo import clean, doctor, schema
 from profzoo.cell import settings
 from profzoo.cell.registry import find
 from profzoo.config import configuration as config
-from profzoo.config import schema
 from profzoo.document import config as document_config
 from profzoo.machine import programs
 from profzoo.machine.findings import Finding

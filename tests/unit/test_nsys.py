@@ -2,8 +2,8 @@
 
 import pytest
 
+from profzoo import schema
 from profzoo.config import configuration as config
-from profzoo.config import schema
 from profzoo.errors import ConfigError
 from profzoo.tools.nsys import command as nsys
 

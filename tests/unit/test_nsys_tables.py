@@ -9,10 +9,12 @@ import pandas as pd
 import pytest
 
 from profzoo.errors import DataError
-from profzoo.harness.windows import PARTS
+from profzoo.range_names import PARTS
+from profzoo.tools.nsys import launches as nsys_launches
 from profzoo.tools.nsys import ranks as nsys_ranks
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.tools.nsys import tables as nsys_tables
+from profzoo.tools.nsys import trace as nsys_trace
 
 KERNEL = (
     "start, end, correlationId, globalPid, demangledName, shortName, mangledName, gridX, gridY, gridZ, "
@@ -154,7 +156,7 @@ def test_a_graph_that_was_traced_whole_has_a_row_and_its_time_adds_up(tmp_path: 
     row = table[table["function"] == "CUDA graph"].iloc[0]
     assert (row["kernel"], row["range"], row["launches"], row["total_ns"]) == ("CUDA graph 4", "backward", 2, 130)
     assert (row["min_ns"], row["mean_ns"], row["max_ns"], row["std_ns"]) == (30, 65, 100, 35)
-    assert row["mangled"] == "CUDA graph 4" and not row[nsys_tables.CONFIGURATION].any()
+    assert row["mangled"] == "CUDA graph 4" and not row[nsys_launches.CONFIGURATION].any()
     assert table["launches"].sum() == 4 and nsys_tables.graph_share(table) == pytest.approx(130 / 160)
     assert nsys_tables.graph_share(table[table["function"] == "k"]) == 0
 
@@ -191,7 +193,7 @@ def by_range(table: pd.DataFrame) -> dict[str, int]:
 
 def test_of_a_whole_run_only_the_windows_whole_steps_count(tmp_path: Path) -> None:
     path = run(tmp_path / "a.sqlite")
-    assert nsys_tables.traced_steps(path, whole_run=True) == (2, True)
+    assert nsys_trace.traced_steps(path, whole_run=True) == (2, True)
     table = nsys_tables.summarise(path, whole_run=True)
     # Of the window: 220 and 320 in forward, 285 after a step's parts; the rest is start-up, warm-up, cut off.
     assert by_range(table) == {"forward": 2, "": 1, nsys_tables.OUTSIDE: 3}
@@ -205,24 +207,24 @@ def test_of_a_whole_run_only_the_windows_whole_steps_count(tmp_path: Path) -> No
 
 def test_a_range_that_was_never_closed_is_no_whole_step(tmp_path: Path) -> None:
     ranges = [(start, None if end == 500 else end, tid, name) for start, end, tid, name in RUN]
-    assert nsys_tables.traced_steps(run(tmp_path / "a.sqlite", ranges, ends=None), whole_run=True) == (2, True)
+    assert nsys_trace.traced_steps(run(tmp_path / "a.sqlite", ranges, ends=None), whole_run=True) == (2, True)
 
 
 def test_a_step_whose_work_was_cut_off_is_no_whole_step(tmp_path: Path) -> None:
     # The CPU was through with the window's second step, and the GPU was not.
     path = run(tmp_path / "a.sqlite", lost=(320, 420))
-    assert nsys_tables.traced_steps(path, whole_run=True) == (1, True)
+    assert nsys_trace.traced_steps(path, whole_run=True) == (1, True)
     assert by_range(nsys_tables.summarise(path, whole_run=True)) == {"forward": 1, "": 1, nsys_tables.OUTSIDE: 2}
     # One without a kernel among others, as where it was captured into a graph, cuts nothing off.
     path = run(tmp_path / "b.sqlite", lost=(220,))
-    assert nsys_tables.traced_steps(path, whole_run=True) == (2, True)
+    assert nsys_trace.traced_steps(path, whole_run=True) == (2, True)
 
 
 def test_a_trace_that_begins_within_the_window_or_ends_before_it(tmp_path: Path) -> None:
     within = [row for row in RUN if row[3] != "window" and row[0] > 195]
-    assert nsys_tables.traced_steps(run(tmp_path / "a.sqlite", within), whole_run=True) == (2, False)
-    assert nsys_tables.traced_steps(run(tmp_path / "b.sqlite", RUN[:2], ends=190), whole_run=True) == (0, False)
-    assert nsys_tables.traced_steps(run(tmp_path / "c.sqlite", []), whole_run=True) == (0, False)
+    assert nsys_trace.traced_steps(run(tmp_path / "a.sqlite", within), whole_run=True) == (2, False)
+    assert nsys_trace.traced_steps(run(tmp_path / "b.sqlite", RUN[:2], ends=190), whole_run=True) == (0, False)
+    assert nsys_trace.traced_steps(run(tmp_path / "c.sqlite", []), whole_run=True) == (0, False)
 
 
 def test_launch_without_a_call_has_no_range(tmp_path: Path) -> None:
@@ -239,12 +241,12 @@ def test_the_largest_configuration_survives_packing(tmp_path: Path) -> None:
     grid, block, more = (2**31 - 1, 65535, 65535), (1024, 1024, 64), (232448, 232448, 255)
     path = export(tmp_path / "a.sqlite", [kernel(0, 1, 7, ONE, grid, block, more)], [(0, 7, ONE)], [])
     row = nsys_tables.summarise(path).iloc[0]
-    assert tuple(row[name] for name in nsys_tables.CONFIGURATION) == (*grid, *block, *more)
+    assert tuple(row[name] for name in nsys_launches.CONFIGURATION) == (*grid, *block, *more)
 
 
 def test_ranges_of_the_window(recording) -> None:
-    with nsys_tables.opened(recording("nsys/train.sqlite")) as (database, tables):
-        found = nsys_tables.ranges_of(database, tables, ("step", *PARTS))
+    with nsys_trace.opened(recording("nsys/train.sqlite")) as (database, tables):
+        found = nsys_trace.ranges_of(database, tables, ("step", *PARTS))
     assert found["name"].value_counts().to_dict() == {"step": 10, "forward": 10, "backward": 10, "optimizer": 10}
 
 

@@ -11,7 +11,7 @@ from profzoo.errors import DataError
 from profzoo.tables.coverage import KEYS
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import costs as ncu_costs
-from profzoo.tools.ncu import planning
+from profzoo.tools.ncu import planning, selection
 from profzoo.tools.ncu import tables as ncu_tables
 from profzoo.tools.ncu.metrics import GPU_TIME
 
@@ -56,18 +56,18 @@ def test_everything_is_profiled_without_a_budget(census: pd.DataFrame) -> None:
 
 
 def test_without_a_budget_the_first_of_each_configuration_is_profiled(census: pd.DataFrame) -> None:
-    assert planning.profiled(census, plan(census)["options"]).equals(census.drop_duplicates(KEYS))
-    some = planning.profiled(census, plan(census, kernel_name="cudnn")["options"])
+    assert selection.profiled(census, plan(census)["options"]).equals(census.drop_duplicates(KEYS))
+    some = selection.profiled(census, plan(census, kernel_name="cudnn")["options"])
     assert 0 < len(some) < 186 and some["mangled"].str.contains("cudnn").all()
 
 
 def test_configurations_that_were_not_profiled_as_planned(census: pd.DataFrame) -> None:
-    planned = planning.profiled(census, plan(census, budget="20s")["options"])
-    assert not len(planning.unlike(planned, planned))
+    planned = selection.profiled(census, plan(census, budget="20s")["options"])
+    assert not len(selection.unlike(planned, planned))
     # One launch that was profiled in another's place: neither is known.
     missed, other = planned.index[3], census.index.difference(planned.index)[-1]
     taken = census.loc[[*planned.index.drop(missed), other]]
-    found = planning.unlike(taken, planned)
+    found = selection.unlike(taken, planned)
     assert set(found) == {tuple(census.loc[at, KEYS]) for at in (missed, other)}
 
 
@@ -84,7 +84,7 @@ def test_a_budget_is_kept_and_spent_on_what_takes_longest(census: pd.DataFrame, 
     assert limit - planned["estimate_s"] < 8 * planned["launch_s"]
     taken = profiled(census, planned)
     assert len(taken) == planned["launches"]
-    assert planning.profiled(census, planned["options"]).equals(taken)
+    assert selection.profiled(census, planned["options"]).equals(taken)
     covered = taken[KEYS].drop_duplicates().merge(census, on=KEYS)
     assert len(taken[KEYS].drop_duplicates()) == planned["configurations"]
     assert covered[GPU_TIME].sum() / census[GPU_TIME].sum() == pytest.approx(planned["share"], abs=1e-6)

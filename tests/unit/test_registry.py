@@ -8,6 +8,7 @@ import pytest
 from profzoo import imports
 from profzoo.cell import registry, settings
 from profzoo.config import configuration as config
+from profzoo.config import targets
 from profzoo.errors import ConfigError
 
 GOOD = {
@@ -147,13 +148,13 @@ def test_it_is_said_where_it_is_asked_for(folder: Path) -> None:
     ]
     good = config.normalise({"models": ["good"]})
     assert config.cells(good) == [("good", "inference")] and config.left_out(good) == []
-    config.check_targets(["results/good/inference.time.csv"], "results", good)
+    targets.check_targets(["results/good/inference.time.csv"], "results", good)
     with pytest.raises(ConfigError, match=r"models = 'broken': .*broken.py: model 'broken' is no Python"):
         config.cells(config.normalise({"models": ["good", "broken"]}))
     with pytest.raises(ConfigError, match=r"target 'results/broken/train.time.csv': .*broken.py: model 'broken' is no"):
-        config.check_targets(["results/broken/train.time.csv"], "results", good)
+        targets.check_targets(["results/broken/train.time.csv"], "results", good)
     with pytest.raises(ConfigError, match="model 'good' has no phase 'train' in trimmed"):
-        config.check_targets(["results/good/weights.pt"], "results", good)
+        targets.check_targets(["results/good/weights.pt"], "results", good)
 
 
 def test_a_workload_or_phase_that_a_model_lacks(folder: Path) -> None:
@@ -223,7 +224,8 @@ def test_a_model_of_one_phase_or_workload_says_so(
 
 def test_sources_are_what_the_cell_is_measured_with() -> None:
     zoo, harness = registry.zoo(), imports.PROJECT / "profzoo/harness"
-    shared = {harness / f"{name}.py" for name in ("data", "interface", "loop", "ranges", "recorders", "windows")}
+    shared = {harness / f"{name}.py" for name in ("data", "interface", "loop", "ranges", "recorders")}
+    shared.add(imports.PROJECT / "profzoo/range_names.py")
     of_lstm, of_vgg = (set(registry.sources(zoo[name])) for name in ("lstm", "vgg19"))
     assert shared <= of_lstm & of_vgg
     assert {path for path in of_lstm if path.parent == registry.ZOO and path.name != "__init__.py"} == {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from profzoo.config import schema
+from profzoo import schema
 from profzoo.errors import ConfigError
 
 INTEGER_OR_NULL = {"type": ["integer", "null"]}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from profzoo.harness.windows import DOMAIN, PARTS, STEP, WINDOW
+from profzoo.range_names import DOMAIN, PARTS, STEP, WINDOW
 from tests.workflow.project import CHECKOUT, TINY, Built, Project, copy, rules
 
 CELL = "results/lstm/train"

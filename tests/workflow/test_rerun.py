@@ -85,7 +85,7 @@ def test_warmup_and_window_swapped(built: Project) -> None:
     ],
 )
 def test_changed_default_in_the_schema(built: Project, old: str, new: str, expected: set[str]) -> None:
-    built.replace("profzoo/config/schema.yaml", old, new)
+    built.replace("profzoo/schema.yaml", old, new)
     assert rules(built.dry("all")) == expected
 
 

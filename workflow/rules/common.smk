@@ -13,7 +13,7 @@ sys.path.insert(0, workflow.basedir)
 from profzoo.cell import registry
 from profzoo.cell import settings
 from profzoo.cell.spread import processes
-from profzoo.config import configuration
+from profzoo.config import configuration, targets
 from profzoo.cell import data_files
 from profzoo import figures, imports, tools
 from profzoo.tools.ncu import command as ncu
@@ -48,7 +48,7 @@ RESULTS = workflow.pathvars.get("results")
 TOOLS = [tool for tool in config["tool"] if tool != tools.BASELINE]
 
 # Snakemake reads this before it knows its targets, so they are taken from the command line.
-checked(configuration.check_targets, sys.argv[1:], RESULTS, config)
+checked(targets.check_targets, sys.argv[1:], RESULTS, config)
 # Every cell is resolved once here, so that what is wrong with any of them is said before a job runs.
 for model, phase in CELLS:
     for tool in (tools.BASELINE, *TOOLS):

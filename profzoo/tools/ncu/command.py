@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from profzoo.errors import CollectError, ConfigError, suggest
-from profzoo.harness.windows import DOMAIN
+from profzoo.range_names import DOMAIN
 
 PROGRAM = "ncu"
 INSTALL = "install NVIDIA Nsight Compute, or load its module, so that `ncu --version` works"

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from profzoo.config import schema
+from profzoo import schema
 
 FILES = ("costs.yaml",)
 COSTS_FILE = Path(__file__).with_name(FILES[0])

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from profzoo.files import read_json, write_csv, write_json
-from profzoo.tools.ncu import planning
+from profzoo.tools.ncu import selection
 from profzoo.tools.ncu import tables as ncu_tables
 
 OTHER_CHOICES = (
@@ -60,8 +60,8 @@ def tabulate(pages: Sequence[str], facts: Mapping[str, Any], census: str | None,
         return Exported(taken, kept, other)
     # What a budget pays for may hold a configuration twice.
     table = taken.drop_duplicates(ncu_tables.CONFIGURATION, ignore_index=True)
-    expected = planning.profiled(window, facts["command"])
-    doubtful = planning.unlike(taken, expected)
+    expected = selection.profiled(window, facts["command"])
+    doubtful = selection.unlike(taken, expected)
     known = expected[~pd.MultiIndex.from_frame(expected[ncu_tables.CONFIGURATION]).isin(doubtful)]
     typical = ncu_tables.typicality(table, window, known)
     where = table.columns.get_loc("launches") + 1

@@ -1,7 +1,6 @@
 """Estimates an ncu run before it starts, and chooses its replay and the configurations that a budget pays for."""
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,25 +10,52 @@ from profzoo.errors import DataError
 from profzoo.files import read_json, write_json
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import costs as ncu_costs
+from profzoo.tools.ncu import selection
 from profzoo.tools.ncu.costs import Cost
-from profzoo.tools.ncu.metrics import GPU_TIME
-from profzoo.tools.ncu.tables import CONFIGURATION as KEYS
 
 # Estimates are good to a quarter, so that less of a difference is none.
 CLEARLY = 0.75
 
 
 @dataclass(frozen=True)
-class Selection:
-    """Launches to profile: their number, the configurations among them, the share of GPU time that these stand for.
+class _Estimate:
+    """What a process that ncu profiles takes.
 
-    options: ncu's words that select them.
+    start_s: without any launch profiled; window: launches in all; price: of one that is; passed_over_s: of one that is
+    not; application_pass_s: of one in each pass of application replay.
     """
 
-    launches: int
-    configurations: int
-    share: float
-    options: Sequence[str]
+    start_s: float
+    window: int
+    price: Cost
+    passed_over_s: float
+    application_pass_s: float
+
+    def seconds(self, replay: str, launches: int) -> float:
+        """With so many launches profiled. Application replay runs the whole process once a pass.
+
+        >>> estimate = _Estimate(4.0, 110, Cost(passes=6, seconds=0.5), 0.01, 0.1)
+        >>> estimate.seconds("kernel", 10), estimate.seconds("application", 10)
+        (10.0, 36.0)
+        """
+        process = self.start_s + (self.window - launches) * self.passed_over_s
+        if replay == "kernel":
+            return process + launches * self.price.seconds
+        return self.price.passes * (process + launches * self.application_pass_s)
+
+    def cheaper(self, launches: int) -> str:
+        """The replay mode for so many launches: kernel's, unless the application's is clearly cheaper."""
+        kernel, application = self.seconds("kernel", launches), self.seconds("application", launches)
+        return "application" if application < CLEARLY * kernel else "kernel"
+
+    def affordable(self, replay: str, budget_s: float) -> int:
+        """The launches that a budget pays for; fewer than one where it does not pay for one."""
+        paid = self.seconds(replay, 0)
+        return int((budget_s - paid) / self.each(replay))
+
+    def each(self, replay: str) -> float:
+        """Seconds that one more launch takes."""
+        return max(self.seconds(replay, 1) - self.seconds(replay, 0), 1e-6)
 
 
 def plan(
@@ -50,42 +76,24 @@ def plan(
     Returns: replay mode, launches, configurations, share of GPU time, passes, start-up, seconds a launch, estimate,
     budget, and `options`, the words of ncu that all this comes to.
 
+    A budget that does not pay for everything is spent on what takes longest. What a rerun costs is paid whatever is
+    chosen, so that is done launch by launch, in kernel replay, unless the configuration asks for another.
+
     Raises:
         DataError: the budget does not pay for a single launch, or no launch is of the kernels asked for.
     """
-    start = max(census_wall_s - len(census) * costs["sets"][ncu.CENSUS]["seconds"], 0.0)
-    wanted = census
-    if options["kernel_name"] and ncu.launches(options, name) == "distinct":
-        wanted = census[census["mangled"].str.contains(options["kernel_name"], regex=True)]
-    budget = options["budget"]
-    whole = whole_selection(options, name, wanted, census)
+    launches = selection.wanted(options, name, census)
+    whole = selection.whole(options, name, launches, census)
     if not whole.launches:
         raise DataError(f"ncu.kernel_name = {options['kernel_name']!r} matches none of the cell's kernels")
-
-    def estimate(replay: str, launches: int) -> float:
-        whole_process = start + (len(census) - launches) * costs["passed_over_s"]
-        if replay == "kernel":
-            return whole_process + launches * price.seconds
-        return price.passes * (whole_process + launches * costs["application_pass_s"])
-
-    asked = ncu.replay(options, name)
-    replay = "kernel" if asked == "auto" else asked
-    if asked == "auto" and estimate("application", whole.launches) < CLEARLY * estimate("kernel", whole.launches):
-        replay = "application"
+    start_s = max(census_wall_s - len(census) * costs["sets"][ncu.CENSUS]["seconds"], 0.0)
+    estimate = _Estimate(start_s, len(census), price, costs["passed_over_s"], costs["application_pass_s"])
+    asked, budget = ncu.replay(options, name), options["budget"]
+    replay = estimate.cheaper(whole.launches) if asked == "auto" else asked
     chosen = whole
-    if budget is not None and estimate(replay, whole.launches) > ncu.seconds(budget):
-        # What a rerun costs is paid whatever is chosen, so a budget is spent launch by launch, in kernel replay.
+    if budget is not None and estimate.seconds(replay, whole.launches) > ncu.seconds(budget):
         replay = "kernel" if asked == "auto" else replay
-        paid = estimate(replay, 0)
-        each = max(estimate(replay, 1) - paid, 1e-6)
-        affordable = int((ncu.seconds(budget) - paid) / each)
-        if affordable < 1:
-            least = paid + each
-            raise DataError(
-                f"ncu.budget = {budget} does not pay for one launch of set {name}: starting takes {paid:.0f} s and a "
-                f"launch {each:.2f} s; give {least + 1:.0f}s or more"
-            )
-        chosen = within(wanted, census, affordable)
+        chosen = selection.within(launches, census, _affordable(estimate, replay, budget, name))
     return {
         "set": name,
         "replay": replay,
@@ -95,34 +103,24 @@ def plan(
         "share": round(chosen.share, 6),
         "passes": price.passes,
         "basis": price.basis,
-        "start_s": round(start, 3),
+        "start_s": round(start_s, 3),
         "launch_s": price.seconds,
-        "estimate_s": round(estimate(replay, chosen.launches), 3),
+        "estimate_s": round(estimate.seconds(replay, chosen.launches), 3),
         "budget": budget,
         "options": ["--replay-mode", replay, *chosen.options],
     }
 
 
-def profiled(census: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
-    """The launches of a window, of which the census has all in order, that ncu profiles by the words it is given.
-
-    They are the first of each configuration, or those of the kernels and invocations that a budget pays for.
-    """
-    if "--kernel-id" in words:
-        names, at = words[words.index("--kernel-id") + 1].removeprefix("::regex:").split(":")
-        number = (census.groupby("mangled").cumcount() + 1).astype("str")
-        return census[census["mangled"].str.fullmatch(names) & number.str.fullmatch(at)]
-    if "--kernel-name" in words:
-        name = words[words.index("--kernel-name") + 1].removeprefix("regex:")
-        census = census[census["mangled"].str.contains(name, regex=True)]
-    return census.drop_duplicates(KEYS) if "per-launch-config" in words else census
-
-
-def unlike(taken: pd.DataFrame, expected: pd.DataFrame) -> pd.MultiIndex:
-    """The launch configurations, as KEYS, that are not as often among the launches taken as among those expected."""
-    counts = [frame.groupby(KEYS, dropna=False).size() for frame in (taken, expected)]
-    both = pd.concat(counts, axis=1, keys=["taken", "expected"]).fillna(0)
-    return pd.MultiIndex.from_tuples(both.index[both["taken"] != both["expected"]], names=KEYS)
+def _affordable(estimate: _Estimate, replay: str, budget: str | float, name: str) -> int:
+    """The launches that the budget pays for; DataError where that is none. name: of the section set."""
+    launches = estimate.affordable(replay, ncu.seconds(budget))
+    if launches < 1:
+        paid, each = estimate.seconds(replay, 0), estimate.each(replay)
+        raise DataError(
+            f"ncu.budget = {budget} does not pay for one launch of set {name}: starting takes {paid:.0f} s and a "
+            f"launch {each:.2f} s; give {paid + each + 1:.0f}s or more"
+        )
+    return launches
 
 
 def sentence(planned: Mapping[str, Any]) -> str:
@@ -135,50 +133,6 @@ def sentence(planned: Mapping[str, Any]) -> str:
         f"ncu {planned['set']}: {what}, {planned['share']:.1%} of GPU time, {passes}, {planned['replay']} replay: "
         f"{limit} {planned['estimate_s']:.0f} s"
     )
-
-
-def whole_selection(options: Mapping[str, Any], name: str, wanted: pd.DataFrame, census: pd.DataFrame) -> Selection:
-    """What the configuration asks for, without regard to a budget."""
-    chosen = ncu.launches(options, name)
-    rows = wanted if chosen in ("distinct", "all") else wanted.iloc[: int(chosen)]
-    configurations = len(rows[KEYS].drop_duplicates())
-    return Selection(
-        configurations if chosen == "distinct" else len(rows),
-        configurations,
-        rows[GPU_TIME].sum() / census[GPU_TIME].sum(),
-        ncu.selection(options, name),
-    )
-
-
-def within(wanted: pd.DataFrame, census: pd.DataFrame, affordable: int) -> Selection:
-    """The configurations with the largest share of GPU time whose profiling takes at most so many launches.
-
-    ncu takes one `--kernel-id`, a pattern of names and one of invocations: it profiles every chosen kernel at every
-    chosen invocation. So a configuration costs what it adds to that product, and the next in the order of their time
-    is taken as long as the product stays affordable.
-    """
-    numbered = wanted.assign(invocation=wanted.groupby("mangled").cumcount() + 1)
-    last = numbered.groupby("mangled")["invocation"].max().to_dict()
-    groups = numbered.groupby(KEYS, sort=False, dropna=False)
-    times = groups[GPU_TIME].sum()
-    invocations = groups["invocation"].agg(list)
-    kernels: set[str] = set()
-    numbers: set[int] = set()
-
-    def size(names: set[str], at: set[int]) -> int:
-        return sum(number <= last[name] for name in names for number in at)
-
-    for key in times.sort_values(ascending=False, kind="stable").index:
-        candidates = [number for number in invocations[key] if number in numbers] or invocations[key][:1]
-        grown = kernels | {key[0]}, numbers | {candidates[0]}
-        if size(*grown) <= affordable:
-            kernels, numbers = grown
-    profiled = numbered[numbered["mangled"].isin(kernels) & numbered["invocation"].isin(numbers)]
-    covered = profiled[KEYS].drop_duplicates().merge(times.rename("time").reset_index(), on=KEYS)
-    names = "|".join(re.escape(name) for name in sorted(kernels))
-    at = "|".join(str(number) for number in sorted(numbers))
-    words = ["--kernel-name-base", "mangled", "--kernel-id", f"::regex:^({names})$:^({at})$"]
-    return Selection(len(profiled), len(covered), covered["time"].sum() / census[GPU_TIME].sum(), words)
 
 
 def main(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from profzoo.errors import DataError
-from profzoo.harness.windows import DOMAIN, PARTS, WINDOW
+from profzoo.range_names import DOMAIN, PARTS, WINDOW
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu.metrics import GPU_TIME
 from profzoo.tools.ncu.values import ValueFormatError, numbers, plain

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from profzoo.errors import ConfigError, suggest
-from profzoo.harness.windows import DOMAIN, WINDOW
 from profzoo.machine import programs
+from profzoo.range_names import DOMAIN, WINDOW
 
 PROGRAM = "nsys"
 INSTALL = "install NVIDIA Nsight Systems, or load its module, so that `nsys --version` works"

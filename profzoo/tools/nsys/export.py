@@ -8,6 +8,7 @@ from profzoo.errors import DataError
 from profzoo.files import read_json, write_csv, write_json
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.tools.nsys import tables as nsys_tables
+from profzoo.tools.nsys import trace as nsys_trace
 
 
 def main(
@@ -30,7 +31,7 @@ def main(
             "and see the log of the profiling job"
         )
     if whole_run:
-        held, begins = nsys_tables.traced_steps(sqlite, whole_run)
+        held, begins = nsys_trace.traced_steps(sqlite, whole_run)
         facts = {**facts, "traced_steps": held}
         notes = [*_of_steps(held, begins), *_of_graphs(table)]
     else:

@@ -15,17 +15,16 @@ was queued is put down to synchronisation as well, in equal parts from latency, 
 CPU that never waits would still be too slow for.
 """
 
-import itertools
-import sqlite3
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from profzoo.harness.windows import PARTS, STEP
-from profzoo.tools.nsys import intervals
-from profzoo.tools.nsys.tables import CALL_TABLE, PROCESS, graphs, opened, ranges_of, window_steps
+from profzoo.range_names import PARTS, STEP
+from profzoo.tools.nsys import intervals, timeline
+from profzoo.tools.nsys.trace import opened, ranges_of, window_steps
 
 CAUSES = ("input", "synchronisation", "latency", "launch", "host")
 # Those that lie in how fast the CPU launches, and so go where it is ahead.
@@ -37,18 +36,8 @@ COLUMNS = [
     *(f"cpu_{part}_ns" for part in PARTS),
 ]  # fmt: skip
 INPUT = ("data", "transfer")
-# CUDA runtime and driver calls, by how their names begin; versions follow (cudaLaunchKernel_v7000).
-LAUNCHING = ("cudaLaunch", "cuLaunch", "cudaGraphLaunch", "cuGraphLaunch",
-             "cudaMemcpy", "cuMemcpy", "cudaMemset", "cuMemset")  # fmt: skip
-WAITING = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cuStreamSynchronize",
-           "cuCtxSynchronize", "cuEventSynchronize")  # fmt: skip
-COPYING = ("cudaMemcpy", "cuMemcpy")
-COMMUNICATION = "nccl"
-# CUPTI's kinds of copies that cross between host and device: to and from device memory, and arrays.
-CROSSING = (1, 2, 3, 4)
 # A launch or copy that takes longer waits for room in the queue, or for the GPU to get to it; others take a tenth.
 WAITS_NS = 100_000
-ACTIVITIES = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
 
 
 def where_time_goes(path: str | Path, whole_run: bool = False) -> pd.DataFrame:
@@ -72,65 +61,126 @@ def where_time_goes(path: str | Path, whole_run: bool = False) -> pd.DataFrame:
         steps = window_steps(database, tables, whole_run)
         ranges = pd.concat([steps, ranges_of(database, tables, PARTS)], ignore_index=True)
         ranges = ranges[ranges["process"].isin(steps["process"])]
-        activity = _activity(database, tables)
-        calls = _calls(database, tables)
+        activity = timeline.activity(database, tables)
+        calls = timeline.calls(database, tables)
     rows = []
     for process, own in ranges.groupby("process"):
+        made = calls[calls["process"] == process]
         mine = activity[activity["process"] == process].merge(
-            _outermost(calls[calls["process"] == process]),
-            on="correlation", how="left", suffixes=("", "_call"),
-        )  # fmt: skip
-        rows.append(_row(process, own, mine, calls[calls["process"] == process]))
+            timeline.outermost(made), on="correlation", how="left", suffixes=("", "_call")
+        )
+        rows.append(_row(process, own, mine, made))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
+@dataclass(frozen=True)
+class _Counted:
+    """The steps of a process that count, and when.
+
+    steps: how many. on_cpu: from when the CPU began the first to when it was done with the last; span: from when CPU
+    and GPU were done with what came before, to when they were done with the last; both (1, 2) in ns. activity: what the
+    GPU did that was launched in them.
+    """
+
+    steps: int
+    on_cpu: np.ndarray
+    span: np.ndarray
+    activity: pd.DataFrame
+
+    def when(self, frame: pd.DataFrame, begin: str = "start", end: str = "end") -> np.ndarray:
+        """When at least one of the frame's rows held, within the span; begin, end: columns of ns."""
+        return intervals.intersect(_union(frame, begin, end), self.span)
+
+
+def _union(frame: pd.DataFrame, begin: str = "start", end: str = "end") -> np.ndarray:
+    return intervals.union(frame[[begin, end]].to_numpy(dtype=np.int64))
+
+
 def _row(process: int, ranges: pd.DataFrame, activity: pd.DataFrame, calls: pd.DataFrame) -> dict[str, float]:
-    steps = ranges[ranges["name"] == STEP].sort_values("start")
-    left_out = min(1, len(steps) - 1)
-    first, last = steps.iloc[left_out], steps.iloc[-1]
-    count, took = len(steps) - left_out, np.array([[first["start"], last["end"]]], dtype=np.int64)
-    launched = activity["start_call"].fillna(activity["start"])
-    before, within = activity[launched < first["start"]], activity[launched.between(first["start"], last["end"])]
-    start = max([first["start"], *before["end"]]) if left_out else first["start"]
-    window = np.array([[start, max([last["end"], *within["end"]])]], dtype=np.int64)
+    """A row of COLUMNS: where the time of one process's steps goes.
 
-    def spans(frame: pd.DataFrame, begin: str = "start", end: str = "end") -> np.ndarray:
-        return intervals.intersect(intervals.union(frame[[begin, end]].to_numpy(dtype=np.int64)), window)
+    Args:
+        ranges: steps and their parts on the CPU: name, start, end. activity: what the GPU did, as timeline has it, with
+            the call that launched it (start_call, end_call). calls: as timeline has them.
 
-    kernels = within[within["kernel"]]
-    talking = kernels["talking"]
-    running, communication, computing = spans(kernels), spans(kernels[talking]), spans(kernels[~talking])
-    busy = spans(within)
-    idle = intervals.subtract(window, busy)
-    in_window = ranges[ranges["start"] >= first["start"]]
-    known = within.dropna(subset=["start_call"])
-    unqueued = _unqueued(idle, within)
-    covers = {
-        "input": spans(in_window[in_window["name"].isin(INPUT)]),
-        # While the CPU waits, a gap before what is queued already is the GPU's own.
-        "synchronisation": intervals.intersect(spans(calls[calls["waits"]]), unqueued),
-        "latency": spans(known[known["end_call"] < known["start"]], "end_call", "start"),
-        "launch": spans(calls[calls["launches"]]),
-        "host": window,
-    }
-    for_results, at_all = _waited(calls, activity, took)
-    causes = _causes(idle, covers, unqueued, for_results)
+    A step of 100 ns: the CPU takes its input for 10 and launches two kernels in calls of 5 each, and the GPU runs them,
+    each 10 ns after its call. That is 60 ns of work, and 40 ns idle.
+
+    >>> ranges = pd.DataFrame({"name": ["step", "data"], "start": [0, 0], "end": [100, 10]})
+    >>> activity = pd.DataFrame({"start": [25, 70], "end": [55, 100], "start_call": [10, 55], "end_call": [15, 60]})
+    >>> activity = activity.assign(correlation=[1, 2], kernel=True, talking=False, crossing=False)
+    >>> calls = pd.DataFrame({"start": [10, 55], "end": [15, 60], "correlation": [1, 2]})
+    >>> calls = calls.assign(launches=True, copies=False, waits=False)
+    >>> row = _row(7 << 24, ranges, activity, calls)
+    >>> row["process"], row["steps"], row["wall_ns"], row["busy_ns"], row["kernel_ns"], row["idle_ns"]
+    (7, 1, 100.0, 60.0, 60.0, 40.0)
+    >>> {cause: row[f"idle_{cause}_ns"] for cause in CAUSES}
+    {'input': 10.0, 'synchronisation': 0.0, 'latency': 20.0, 'launch': 10.0, 'host': 0.0}
+    """
+    counted = _counted(ranges[ranges["name"] == STEP].sort_values("start"), activity)
+    ranges = ranges[ranges["start"] >= counted.on_cpu[0, 0]]
+    kernels = counted.activity[counted.activity["kernel"]]
+    for_results, at_all = _waited(calls, activity, counted.on_cpu)
+    idle = _idle(counted, ranges, calls, for_results)
     totals = {
-        "wall_ns": intervals.total(window),
+        "wall_ns": intervals.total(counted.span),
+        **_working(counted),
+        "idle_ns": sum(idle.values()),
+        **{f"idle_{cause}_ns": ns for cause, ns in idle.items()},
+        "launches": len(kernels),
+        **{f"cpu_{part}_ns": intervals.total(counted.when(ranges[ranges["name"] == part])) for part in PARTS},
+        "host_ns": intervals.total(counted.on_cpu) - at_all,
+    }
+    per_step = {name: value / counted.steps for name, value in totals.items()}
+    return {"process": process >> 24 & 0xFFFFFF, "steps": counted.steps, **per_step, **_queue(kernels)}
+
+
+def _counted(steps: pd.DataFrame, activity: pd.DataFrame) -> _Counted:
+    """Of a process's steps, in order, all but the first; that one where it is alone."""
+    left_out = min(1, len(steps) - 1)
+    begin, end = steps["start"].iloc[left_out], steps["end"].iloc[-1]
+    launched = activity["start_call"].fillna(activity["start"])
+    before, within = activity[launched < begin], activity[launched.between(begin, end)]
+    done_before = max([begin, *before["end"]]) if left_out else begin
+    return _Counted(
+        steps=len(steps) - left_out,
+        on_cpu=np.array([[begin, end]], dtype=np.int64),
+        span=np.array([[done_before, max([end, *within["end"]])]], dtype=np.int64),
+        activity=within,
+    )
+
+
+def _working(counted: _Counted) -> dict[str, int]:
+    """What the GPU does in the steps that count, in ns, by column; where_time_goes says what each means."""
+    activity = counted.activity
+    kernels = activity[activity["kernel"]]
+    busy, running = counted.when(activity), counted.when(kernels)
+    communication, others = counted.when(kernels[kernels["talking"]]), counted.when(kernels[~kernels["talking"]])
+    crossing = counted.when(activity[activity["crossing"]])
+    return {
         "busy_ns": intervals.total(busy),
         "kernel_ns": intervals.total(running),
         "copy_ns": intervals.total(busy) - intervals.total(running),
-        "transfer_ns": intervals.total(intervals.subtract(spans(within[within["crossing"]]), running)),
+        "transfer_ns": intervals.total(intervals.subtract(crossing, running)),
         "communication_ns": intervals.total(communication),
-        "overlap_ns": intervals.total(intervals.intersect(communication, computing)),
-        "idle_ns": sum(causes.values()),
-        **{f"idle_{cause}_ns": ns for cause, ns in causes.items()},
-        "launches": len(kernels),
-        **{f"cpu_{part}_ns": intervals.total(spans(in_window[in_window["name"] == part])) for part in PARTS},
+        "overlap_ns": intervals.total(intervals.intersect(communication, others)),
     }
-    totals["host_ns"] = intervals.total(took) - at_all
-    per_step = {name: value / count for name, value in totals.items()}
-    return {"process": process >> 24 & 0xFFFFFF, "steps": count, **per_step, **_queue(kernels)}
+
+
+def _idle(counted: _Counted, ranges: pd.DataFrame, calls: pd.DataFrame, waited: float) -> dict[str, float]:
+    """Ns in which the GPU does nothing, by cause; waited: ns that the CPU waited for its results."""
+    idle = intervals.subtract(counted.span, counted.when(counted.activity))
+    unqueued = _unqueued(idle, counted.activity)
+    called = counted.activity.dropna(subset=["start_call"])
+    covers = {
+        "input": counted.when(ranges[ranges["name"].isin(INPUT)]),
+        # While the CPU waits, a gap before what is queued already is the GPU's own.
+        "synchronisation": intervals.intersect(counted.when(calls[calls["waits"]]), unqueued),
+        "latency": counted.when(called[called["end_call"] < called["start"]], "end_call", "start"),
+        "launch": counted.when(calls[calls["launches"]]),
+        "host": counted.span,
+    }
+    return _causes(idle, covers, unqueued, waited)
 
 
 def _causes(
@@ -141,6 +191,15 @@ def _causes(
     Args:
         covers: when each cause may hold, of which the first counts; unqueued: idleness in which nothing was queued;
         waited: ns that the CPU waited for a busy GPU.
+
+    Idle for 100 ns, the first 30 of which the CPU took its input, in the 20 after that it made a call that launches. It
+    had waited for 35 ns, which it would be ahead otherwise: half of the 70 that are left for launch and host.
+
+    >>> span = np.array([[0, 100]])
+    >>> covers = {cause: span[:0] for cause in CAUSES} | {"input": np.array([[0, 30]]), "host": span}
+    >>> covers["launch"] = np.array([[20, 50]])
+    >>> _causes(span, covers, span, 35)
+    {'input': 30, 'synchronisation': 35.0, 'latency': 0.0, 'launch': 10.0, 'host': 25.0}
     """
     causes: dict[str, float] = {}
     after_wait: dict[str, float] = {}
@@ -174,12 +233,10 @@ def _waited(calls: pd.DataFrame, activity: pd.DataFrame, window: np.ndarray) -> 
     done = calls["correlation"].map(activity.groupby("correlation")["end"].max())
     for_results = calls["waits"] | (calls["copies"] & done.le(calls["end"]))
     for_room = calls["launches"] & (calls["end"] - calls["start"] > WAITS_NS)
-    busy = intervals.intersect(intervals.union(activity[["start", "end"]].to_numpy(dtype=np.int64)), window)
+    busy = intervals.intersect(_union(activity), window)
 
     def waiting(chosen: pd.Series) -> int:
-        return intervals.total(
-            intervals.intersect(intervals.union(calls.loc[chosen, ["start", "end"]].to_numpy(dtype=np.int64)), busy)
-        )
+        return intervals.total(intervals.intersect(_union(calls[chosen]), busy))
 
     return waiting(for_results), waiting(for_results | for_room)
 
@@ -201,61 +258,3 @@ def _queue(kernels: pd.DataFrame) -> dict[str, float]:
         "launch_latency_ns": float(np.median(waits)) if len(waits) else np.nan,
         "queue_depth": float(np.median(depth)),
     }
-
-
-def _activity(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
-    """What the GPU did: start and end in ns, correlation ID, process, and whether it is a kernel, a kernel that
-    communicates, or a copy between host and device."""  # fmt: skip
-    kinds = {"kernel": "shortName", "copy": "copyKind", "set": "0"}
-    frames = []
-    talking = _named(database, (COMMUNICATION,))
-    for (kind, column), table in zip(kinds.items(), ACTIVITIES, strict=True):
-        frame = _numbers(database, tables, table, "globalPid", column)
-        number = frame.pop("name")
-        frames.append(
-            frame.assign(
-                kernel=kind == "kernel",
-                talking=(kind == "kernel") & number.isin(talking),
-                crossing=(kind == "copy") & number.isin(CROSSING),
-            )
-        )
-    whole = graphs(database, tables).drop(columns="graph")
-    # What communicates or crosses in a graph that was traced whole is not known.
-    none = np.full(len(whole), False)
-    frames.append(whole.assign(kernel=~none, talking=none, crossing=none))
-    return pd.concat(frames, ignore_index=True)
-
-
-def _outermost(calls: pd.DataFrame) -> pd.DataFrame:
-    """Correlation ID, start and end of one process's calls; of those that share an ID, of the one around the others.
-
-    A runtime call may share its ID with the driver's that it makes.
-    """
-    if calls["correlation"].duplicated().any():
-        calls = calls.sort_values(["start", "end"], ascending=[True, False])
-    return calls.drop_duplicates("correlation")[["correlation", "start", "end"]]
-
-
-def _calls(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
-    """CUDA calls of the CPU: start and end in ns, correlation ID, process, and whether they launch, copy or wait."""
-    frame = _numbers(database, tables, CALL_TABLE, f"globalTid & {PROCESS}", "nameId")
-    names = frame.pop("name")
-    kinds = {"launches": LAUNCHING, "copies": COPYING, "waits": WAITING}
-    return frame.assign(**{kind: names.isin(_named(database, beginnings)) for kind, beginnings in kinds.items()})
-
-
-def _named(database: sqlite3.Connection, beginnings: tuple[str, ...]) -> list[int]:
-    """Of strings that begin so, the numbers by which rows refer to them."""
-    rows = database.execute("SELECT id, value FROM StringIds").fetchall()
-    return [number for number, value in rows if value.startswith(beginnings)]
-
-
-def _numbers(database: sqlite3.Connection, tables: set[str], table: str, process: str, name: str) -> pd.DataFrame:
-    """Start, end, correlation ID, process and number of the name of each row of a table; none where it is not there.
-
-    Without a Python object for each of a million rows at a time.
-    """
-    query = f"SELECT start, end, correlationId, {process}, {name} FROM {table}"
-    rows = database.execute(query) if table in tables else ()
-    flat = np.fromiter(itertools.chain.from_iterable(rows), dtype=np.int64)
-    return pd.DataFrame(flat.reshape(-1, 5), columns=["start", "end", "correlation", "process", "name"])

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from profzoo.errors import DataError
-from profzoo.harness.windows import DOMAIN, PARTS
+from profzoo.range_names import DOMAIN, PARTS
 
 TIMES = ("self_cpu_ns", "cpu_ns", "self_device_ns", "device_ns")
 MEMORY = ("self_cpu_memory_bytes", "cpu_memory_bytes", "self_device_memory_bytes", "device_memory_bytes")

@@ -13,7 +13,7 @@ from profzoo.errors import ConfigError, suggest
 # Not among the FILES of this module: what jobs go by of the schema is in their own words, so that a key more, or other
 # words on one, run none of them again.
 SCHEMA_FILE = Path(__file__).with_name("schema.yaml")
-TOOLS = "../tools/*/schema.yaml"
+TOOLS = "tools/*/schema.yaml"
 
 
 @functools.cache

@@ -1,0 +1,63 @@
+"""How the report shows values: the columns of its tables, each with the form of its values, and a dash for none."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+
+from profzoo.text import duration
+
+MISSING = "–"
+Form = Callable[[Any], str]
+# What the page calls a column, its name in the table, and its form.
+CELL_COLUMNS: dict[str, tuple[str, Form]] = {
+    "model": ("model", str),
+    "phase": ("phase", str),
+    "verdict": ("verdict", str),
+    "gain": ("gain", "{:.2f}×".format),
+    "batch": ("batch", "{:,.0f}".format),
+    "parameters": ("parameters", "{:,.0f}".format),
+    "step": ("step_ns", duration),
+    "median": ("step_median_ns", duration),
+    "samples/s": ("items_per_s", "{:,.1f}".format),
+    "GPU busy": ("busy_share", "{:.0%}".format),
+    "launches": ("launches", "{:,.0f}".format),
+    "peak GPU memory": ("peak_memory_bytes", lambda value: f"{value / 2**20:,.0f} MiB"),
+    "loss": ("loss", "{:.4f}".format),
+}
+# Of a cell on several GPUs, a row a process.
+PROCESS_COLUMNS: dict[str, tuple[str, Form]] = {
+    "host": ("host", str),
+    "rank": ("rank", "{:.0f}".format),
+    "step under nsys": ("wall_ns", duration),
+    "computing": ("compute_ns", duration),
+    "communicating": ("communication_ns", duration),
+    "of it waiting": ("waiting_ns", duration),
+    "beside computing": ("overlap_share", "{:.0%}".format),
+    "imbalance": ("imbalance", "{:+.1%}".format),
+}
+
+
+def agreement_form(column: str) -> Form:
+    """The form of a column of the table of agreement, by how its name ends."""
+    if column.endswith("_ns"):
+        return duration
+    if column.endswith("_spread"):
+        return "{:.1%}".format
+    if column.endswith("_slowdown"):
+        return "{:.2f}×".format
+    return "{:,.1f}".format if column.endswith("_launches") else str
+
+
+def shown(value: Any, form: Form) -> str:
+    """The value in its form, a dash where there is none.
+
+    >>> shown(0.314, "{:.0%}".format), shown(None, str)
+    ('31%', '–')
+    """
+    return MISSING if pd.isna(value) else form(value)
+
+
+def field(value: Any, form: Form) -> dict[str, Any]:
+    """A field of a table: what is shown, and what it is sorted by."""
+    return {"text": shown(value, form), "value": "" if pd.isna(value) else value}

@@ -1,0 +1,148 @@
+"""Reads the launches of an nsys export (SQLite): when each was made, in which range, and its launch configuration."""
+
+import sqlite3
+
+import numpy as np
+import pandas as pd
+
+from profzoo.range_names import PARTS
+from profzoo.tools.nsys.trace import CALL_TABLE, GRAPH_TABLE, KERNEL_TABLE, PROCESS, graphs
+
+# A launch configuration, packed by SQLite into three integers of at most 63 bits: fetching a column of a million
+# rows into Python takes longer than all else. Each part: (our name, nsys's name, bits); widths by CUDA's limits
+# (grid 2^31-1 x 65535 x 65535, block 1024 x 1024 x 64, shared memory under 2^20 bytes, 255 registers).
+PACKED = (
+    (("mangled", "mangledName", 31), ("grid_x", "gridX", 31)),
+    (
+        ("grid_y", "gridY", 16),
+        ("grid_z", "gridZ", 16),
+        ("block_x", "blockX", 11),
+        ("block_y", "blockY", 11),
+        ("block_z", "blockZ", 7),
+    ),
+    (
+        ("smem_static_bytes", "staticSharedMemory", 24),
+        ("smem_dynamic_bytes", "dynamicSharedMemory", 24),
+        ("registers", "registersPerThread", 9),
+    ),
+)
+CONFIGURATION = [name for group in PACKED for name, _, _ in group if name != "mangled"]
+PACKS = [f"pack{index}" for index in range(len(PACKED))]
+CHUNK = 65_536
+
+
+def read(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
+    """A row a launch of a kernel, or of a CUDA graph that was traced whole.
+
+    Returns: PACKS, the packed launch configuration; `launched`, when it was made, in ns; `process`; `ns`, its time on
+    the GPU; `graph`, the number of the graph, -1 for a kernel. A launch whose call was not traced was made before it
+    began: `launched` is then -1 less its start.
+    """
+    return pd.concat([_of_kernels(database, tables), _of_graphs(database, tables)], ignore_index=True)
+
+
+def _of_kernels(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
+    columns = dict.fromkeys(PACKS, "0")
+    for name, group in zip(PACKS, PACKED, strict=True):
+        for _, column, bits in group:
+            columns[name] = f"(({columns[name]}) << {bits}) | coalesce(k.{column}, 0)"
+    called = CALL_TABLE in tables
+    columns["launched"] = "coalesce(r.start, -1 - k.start)" if called else "-1 - k.start"
+    columns |= {"process": "k.globalPid", "ns": "k.end - k.start"}
+    if KERNEL_TABLE not in tables:
+        return pd.DataFrame(columns=[*columns, "graph"], dtype="int64")
+    # A correlation ID is unique within a process only.
+    calls = f"LEFT JOIN {CALL_TABLE} r ON r.correlationId = k.correlationId AND r.globalTid & {PROCESS} = k.globalPid"
+    joined = f"FROM {KERNEL_TABLE} k {calls if called else ''}"
+    frame = _fetched(database, columns, joined)
+    (count,) = database.execute(f"SELECT count(*) FROM {KERNEL_TABLE}").fetchone()
+    if len(frame) > count:
+        # A runtime call and the driver's inside it share an ID: the outer one is when the launch was made.
+        frame = _fetched(database, columns | {"row": "k.rowid"}, joined)
+        frame = frame.sort_values(["row", "launched"]).drop_duplicates("row").drop(columns="row")
+    return frame.assign(graph=-1)
+
+
+def _fetched(database: sqlite3.Connection, columns: dict[str, str], source: str) -> pd.DataFrame:
+    """Whole numbers that SQLite computes, by column, a chunk at a time."""
+    cursor = database.execute(f"SELECT {', '.join(columns.values())} {source}")
+    chunks = [np.empty((0, len(columns)), dtype=np.int64)]
+    while rows := cursor.fetchmany(CHUNK):
+        chunks.append(np.array(rows, dtype=np.int64))
+    return pd.DataFrame(np.concatenate(chunks), columns=list(columns))
+
+
+def _of_graphs(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
+    found = graphs(database, tables)
+    key = ["correlation", "process"]
+    calls = pd.DataFrame(columns=[*key, "launched"], dtype="int64")
+    if len(found) and CALL_TABLE in tables:
+        rows = database.execute(
+            f"SELECT correlationId, globalTid & {PROCESS}, min(start) FROM {CALL_TABLE} "
+            f"WHERE correlationId IN (SELECT correlationId FROM {GRAPH_TABLE}) GROUP BY 1, 2"
+        ).fetchall()
+        calls = pd.DataFrame(rows, columns=calls.columns, dtype="int64")
+    found = found.merge(calls, on=key, how="left")
+    found = found.assign(
+        **dict.fromkeys(PACKS, 0), launched=found["launched"].fillna(-1 - found["start"]).astype("int64")
+    )
+    return found.assign(ns=found["end"] - found["start"]).drop(columns=["start", "end", "correlation"])
+
+
+def unpacked(table: pd.DataFrame) -> dict[str, np.ndarray]:
+    """Launch configurations by column, of PACKS.
+
+    >>> grid = {"grid_y": 3, "grid_z": 1, "block_x": 256, "block_y": 1, "block_z": 1}
+    >>> packed = 0
+    >>> for name, _, bits in PACKED[1]:
+    ...     packed = packed << bits | grid[name]
+    >>> columns = unpacked(pd.DataFrame({"pack0": [0], "pack1": [packed], "pack2": [0]}))
+    >>> {name: int(columns[name][0]) for name in grid} == grid
+    True
+    """
+    columns = {}
+    for name_of_pack, group in zip(PACKS, PACKED, strict=True):
+        rest = table[name_of_pack].to_numpy()
+        for name, _, bits in reversed(group):
+            columns[name], rest = rest & ((1 << bits) - 1), rest >> bits
+    return columns
+
+
+def kernel_names(database: sqlite3.Connection, tables: set[str]) -> dict[int, tuple[str, str, str]]:
+    """Of each kernel, by the number of its mangled name: that, the demangled and the short one."""
+    if KERNEL_TABLE not in tables:
+        return {}
+    names = dict(database.execute("SELECT id, value FROM StringIds").fetchall())
+    shown = database.execute(
+        f"SELECT coalesce(mangledName, 0), min(demangledName), min(shortName) FROM {KERNEL_TABLE} GROUP BY 1"
+    )
+    return {mangled: (names.get(mangled, ""), names[long], names[short]) for mangled, long, short in shown}
+
+
+def ranges(launches: pd.DataFrame, parts: pd.DataFrame) -> np.ndarray:
+    """Of each launch, 1 + the index in PARTS of the range that was open when it was made, 0 where none was."""
+    codes = np.append(parts["name"].map(PARTS.index).to_numpy(dtype=np.int8) + 1, 0)
+    # The last is what an index of -1 finds.
+    return codes[_open_at(launches["launched"].to_numpy(), launches["process"].to_numpy(), parts)]
+
+
+def outside(launches: pd.DataFrame, steps: pd.DataFrame) -> np.ndarray:
+    """Of each launch, whether it was made in none of these steps."""
+    launched = launches["launched"].to_numpy()
+    moments = np.where(launched < 0, -1 - launched, launched)
+    return _open_at(moments, launches["process"].to_numpy(), steps) < 0
+
+
+def _open_at(moments: np.ndarray, process: np.ndarray, ranges: pd.DataFrame) -> np.ndarray:
+    """At each moment of a process, the position of its range that was open, -1 where none was.
+
+    Such ranges follow one another without overlap, so the last one that began before is the only candidate.
+    """
+    found = np.full(len(moments), -1)
+    for one, at in ranges.groupby("process").indices.items():
+        mine = np.flatnonzero(process == one)
+        starts, ends = ranges["start"].to_numpy(dtype=np.int64)[at], ranges["end"].to_numpy(dtype=np.int64)[at]
+        last = np.searchsorted(starts, moments[mine], side="right") - 1
+        inside = (last >= 0) & (moments[mine] < ends[last])
+        found[mine[inside]] = at[last[inside]]
+    return found

@@ -1,0 +1,78 @@
+"""Reads from an nsys export (SQLite) what the GPU did and which CUDA calls the CPU made, when."""
+
+import itertools
+import sqlite3
+
+import numpy as np
+import pandas as pd
+
+from profzoo.tools.nsys.trace import CALL_TABLE, PROCESS, graphs
+
+# CUDA runtime and driver calls, by how their names begin; versions follow (cudaLaunchKernel_v7000).
+LAUNCHING = ("cudaLaunch", "cuLaunch", "cudaGraphLaunch", "cuGraphLaunch",
+             "cudaMemcpy", "cuMemcpy", "cudaMemset", "cuMemset")  # fmt: skip
+WAITING = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cuStreamSynchronize",
+           "cuCtxSynchronize", "cuEventSynchronize")  # fmt: skip
+COPYING = ("cudaMemcpy", "cuMemcpy")
+COMMUNICATION = "nccl"
+# CUPTI's kinds of copies that cross between host and device: to and from device memory, and arrays.
+CROSSING = (1, 2, 3, 4)
+ACTIVITIES = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
+
+
+def activity(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
+    """What the GPU did: start and end in ns, correlation ID, process, and whether it is a kernel, a kernel that
+    communicates, or a copy between host and device."""  # fmt: skip
+    kinds = {"kernel": "shortName", "copy": "copyKind", "set": "0"}
+    frames = []
+    talking = _named(database, (COMMUNICATION,))
+    for (kind, column), table in zip(kinds.items(), ACTIVITIES, strict=True):
+        frame = _numbers(database, tables, table, "globalPid", column)
+        number = frame.pop("name")
+        frames.append(
+            frame.assign(
+                kernel=kind == "kernel",
+                talking=(kind == "kernel") & number.isin(talking),
+                crossing=(kind == "copy") & number.isin(CROSSING),
+            )
+        )
+    whole = graphs(database, tables).drop(columns="graph")
+    # What communicates or crosses in a graph that was traced whole is not known.
+    none = np.full(len(whole), False)
+    frames.append(whole.assign(kernel=~none, talking=none, crossing=none))
+    return pd.concat(frames, ignore_index=True)
+
+
+def calls(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
+    """CUDA calls of the CPU: start and end in ns, correlation ID, process, and whether they launch, copy or wait."""
+    frame = _numbers(database, tables, CALL_TABLE, f"globalTid & {PROCESS}", "nameId")
+    names = frame.pop("name")
+    kinds = {"launches": LAUNCHING, "copies": COPYING, "waits": WAITING}
+    return frame.assign(**{kind: names.isin(_named(database, beginnings)) for kind, beginnings in kinds.items()})
+
+
+def outermost(calls: pd.DataFrame) -> pd.DataFrame:
+    """Correlation ID, start and end of one process's calls; of those that share an ID, of the one around the others.
+
+    A runtime call may share its ID with the driver's that it makes.
+    """
+    if calls["correlation"].duplicated().any():
+        calls = calls.sort_values(["start", "end"], ascending=[True, False])
+    return calls.drop_duplicates("correlation")[["correlation", "start", "end"]]
+
+
+def _named(database: sqlite3.Connection, beginnings: tuple[str, ...]) -> list[int]:
+    """Of strings that begin so, the numbers by which rows refer to them."""
+    rows = database.execute("SELECT id, value FROM StringIds").fetchall()
+    return [number for number, value in rows if value.startswith(beginnings)]
+
+
+def _numbers(database: sqlite3.Connection, tables: set[str], table: str, process: str, name: str) -> pd.DataFrame:
+    """Start, end, correlation ID, process and number of the name of each row of a table; none where it is not there.
+
+    Without a Python object for each of a million rows at a time.
+    """
+    query = f"SELECT start, end, correlationId, {process}, {name} FROM {table}"
+    rows = database.execute(query) if table in tables else ()
+    flat = np.fromiter(itertools.chain.from_iterable(rows), dtype=np.int64)
+    return pd.DataFrame(flat.reshape(-1, 5), columns=["start", "end", "correlation", "process", "name"])

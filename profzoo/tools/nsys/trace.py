@@ -1,0 +1,141 @@
+"""Opens an nsys export (SQLite) and reads what other modules share: ranges, the steps that count, CUDA graphs.
+
+Rows of an export are in no order (they were in that of time before nsys 2025.6), and nothing here relies on one.
+"""
+
+import sqlite3
+import urllib.parse
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from profzoo.errors import DataError
+from profzoo.range_names import DOMAIN, STEP, WINDOW
+
+KERNEL_TABLE, GRAPH_TABLE, CALL_TABLE = (f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "GRAPH_TRACE", "RUNTIME"))
+# CUDA runtime and driver calls that have kernels run, by how their names begin.
+LAUNCHING_KERNELS = ("cudaLaunchKernel", "cudaLaunchCooperativeKernel", "cuLaunchKernel", "cuLaunchCooperativeKernel",
+                     "cudaGraphLaunch", "cuGraphLaunch")  # fmt: skip
+# Event types of NVTX_EVENTS, in ENUM_NSYS_EVENT_TYPE of every export.
+PUSH_POP, DOMAIN_CREATE = 59, 75
+# The bits of a globalTid that name the process, as the signed integer that SQLite computes with.
+PROCESS = 0xFFFFFFFFFF000000 - (1 << 64)
+
+
+@contextmanager
+def opened(path: str | Path) -> Iterator[tuple[sqlite3.Connection, set[str]]]:
+    """An export for reading, and the names of its tables; DataError where it is none."""
+    try:
+        database = sqlite3.connect(f"file:{urllib.parse.quote(str(path))}?mode=ro", uri=True)
+    except sqlite3.OperationalError as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+    with closing(database):
+        try:
+            tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        except sqlite3.DatabaseError as error:
+            raise DataError(f"{path} is no SQLite export of nsys: {error}") from error
+        if "StringIds" not in tables:
+            raise DataError(f"{path} is no export of nsys: it has no table StringIds; export the report again")
+        yield database, tables
+
+
+def traced_steps(path: str | Path, whole_run: bool) -> tuple[int, bool]:
+    """How many steps the trace holds, as window_steps has them, and whether it holds the window's beginning.
+
+    Of several processes, each of which runs as many, those of the first.
+    """
+    with opened(path) as (database, tables):
+        steps = window_steps(database, tables, whole_run)
+        counts = steps.groupby("process").size()
+        return int(counts.max()) if len(counts) else 0, len(_events(database, tables, (WINDOW,))) > 0
+
+
+def window_steps(database: sqlite3.Connection, tables: set[str], whole_run: bool) -> pd.DataFrame:
+    """The steps that count, as ranges_of has them.
+
+    Of a trace of the window they are all. Of a whole run they are those after the window's beginning, or all where the
+    trace does not have that, but for those that the trace's end cut off, or the work that they launched.
+    """
+    steps = ranges_of(database, tables, (STEP,))
+    if not whole_run or steps.empty:
+        return steps
+    if "ANALYSIS_DETAILS" in tables:
+        # nsys closes what is open when it stops at that very moment.
+        (stopped,) = database.execute("SELECT max(duration) FROM ANALYSIS_DETAILS").fetchone()
+        steps = steps[steps["end"] < (np.inf if stopped is None else stopped)]
+    begins = _events(database, tables, (WINDOW,)).groupby("process")["start"].min()
+    lost = _first_lost(database, tables)
+    steps = steps[steps["start"] >= steps["process"].map(begins).fillna(-np.inf)]
+    return steps[steps["end"] <= steps["process"].map(lost).fillna(np.inf)].reset_index(drop=True)
+
+
+def _first_lost(database: sqlite3.Connection, tables: set[str]) -> pd.Series:
+    """By process, when the first of the launches was made that had not run when the trace ended.
+
+    These come after the last of those that had; one without a kernel among others was captured into a graph.
+    """
+    if CALL_TABLE not in tables:
+        return pd.Series(dtype="int64")
+    like = " OR ".join(f"value LIKE '{name}%'" for name in LAUNCHING_KERNELS)
+    calls = database.execute(
+        f"SELECT globalTid & {PROCESS}, correlationId, start FROM {CALL_TABLE} "
+        f"WHERE nameId IN (SELECT id FROM StringIds WHERE {like})"
+    ).fetchall()
+    made = pd.DataFrame(calls, columns=["process", "correlation", "start"], dtype="int64")
+    ran = [
+        database.execute(f"SELECT DISTINCT globalPid, correlationId FROM {table}").fetchall()
+        for table in (KERNEL_TABLE, GRAPH_TABLE)
+        if table in tables
+    ]
+    done = pd.MultiIndex.from_frame(made[["process", "correlation"]]).isin([pair for pairs in ran for pair in pairs])
+    last = made[done].groupby("process")["start"].max()
+    after = made["start"] > made["process"].map(last).fillna(-np.inf)
+    return made[after].groupby("process")["start"].min()
+
+
+def ranges_of(database: sqlite3.Connection, tables: set[str], names: tuple[str, ...]) -> pd.DataFrame:
+    """The domain's ranges of these names (step, forward, ...) on the CPU: name, start, end in ns, process; by start.
+
+    Those that were never closed are left out.
+    """
+    found = _events(database, tables, names)
+    return found[found["end"].notna()].astype({"end": "int64"}).reset_index(drop=True)
+
+
+def _events(database: sqlite3.Connection, tables: set[str], names: tuple[str, ...]) -> pd.DataFrame:
+    """The domain's ranges of these names, closed or not, as ranges_of has them."""
+    columns = ["name", "start", "end", "process", "domain"]
+    if "NVTX_EVENTS" not in tables:
+        return pd.DataFrame(columns=columns)
+    text = "coalesce(text, (SELECT value FROM StringIds WHERE id = textId))"
+    domains = database.execute(
+        f"SELECT domainId, globalTid & {PROCESS} FROM NVTX_EVENTS WHERE eventType = ? AND {text} = ?",
+        (DOMAIN_CREATE, DOMAIN),
+    ).fetchall()
+    rows = database.execute(
+        f"SELECT * FROM (SELECT {text} AS name, start, end, globalTid & {PROCESS}, domainId FROM NVTX_EVENTS "
+        f"WHERE eventType = ?) WHERE name IN ({', '.join('?' * len(names))}) ORDER BY start, end, name",
+        (PUSH_POP, *names),
+    ).fetchall()
+    if domains:  # An export that starts after the domain was made does not name it.
+        rows = [row for row in rows if (row[4], row[3]) in domains]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def graphs(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
+    """CUDA graphs that were traced whole, a row a launch: start, end in ns, correlation, process, number of the graph.
+
+    Without those whose kernels the trace has, and those that CUPTI could not time.
+    """
+    columns = ["start", "end", "correlation", "process", "graph"]
+    if GRAPH_TABLE not in tables:
+        return pd.DataFrame(columns=columns, dtype="int64")
+    known = f"SELECT correlationId, globalPid FROM {KERNEL_TABLE} WHERE correlationId IS NOT NULL"
+    alone = f"AND (correlationId, globalPid) NOT IN ({known})" if KERNEL_TABLE in tables else ""
+    rows = database.execute(
+        f"SELECT start, end, correlationId, globalPid, graphId FROM {GRAPH_TABLE} WHERE end > 0 {alone}"
+    ).fetchall()
+    return pd.DataFrame(rows, columns=columns, dtype="int64")
