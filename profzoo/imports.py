@@ -3,7 +3,7 @@
 import ast
 import contextlib
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ def closure(start: Iterable[tuple[str, Path]], roots: Mapping[str, Path]) -> lis
         for name in (module, *_imported(path, module)):
             if root := roots.get(name.partition(".")[0]):
                 waiting += _modules(root, name)
-        waiting += [(_named(file, roots.values()), file) for file in _loaded(path)]
+        waiting += [(_named(file, roots.values()), file) for file in named_files(path)]
     return sorted(found)
 
 
@@ -86,7 +86,7 @@ def _imported(path: Path, module: str) -> tuple[str, ...]:
     """Names that a file imports and that may be modules, relative ones made absolute."""
     package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
     names: list[str] = []
-    for node in ast.walk(parsed(path, f"module '{module}'")):
+    for node in _executed(parsed(path, f"module '{module}'")):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -96,8 +96,16 @@ def _imported(path: Path, module: str) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _executed(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes of a tree, but for what only type checkers look at."""
+    for node in ast.iter_child_nodes(tree):
+        if not (isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
+            yield node
+            yield from _executed(node)
+
+
 @functools.cache
-def _loaded(path: Path) -> tuple[Path, ...]:
+def named_files(path: Path) -> tuple[Path, ...]:
     """The files that a module names in FILES."""
     return tuple(
         file.resolve() for pattern in literals(path).get("FILES", ()) for file in sorted(path.parent.glob(pattern))

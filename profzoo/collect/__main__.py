@@ -1,179 +1,30 @@
-"""Runs one collecting command: a small environment, its output in a log, a sidecar, and plain words on failure."""
+"""Collects what a job describes: `python -m profzoo.collect --job JSON --log FILE NAME=FILE ...`.
+
+The names are those of the rule's outputs. The log begins with the command that all this comes to.
+"""
 
 import argparse
-import datetime
 import json
-import os
-import shutil
-import socket
 import sys
-import tempfile
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from profzoo import tools
-from profzoo.collect import diagnose, surroundings
-from profzoo.errors import CollectError, ConfigError
-from profzoo.imports import PROJECT
-from profzoo.machine import gpus, programs
-
-# Of the checkout, what jobs run: files there count as changes of it even where git does not know them.
-CODE = ("Snakefile", "workflow", "profzoo", "models", "config", "profiles")
-
-
-def slurm(given: Mapping[str, str]) -> list[str]:
-    """The variables by which a Slurm job's commands know it."""
-    return [key for key in given if key.startswith("SLURM_")]
-
-
-def commit(folder: Path, module: str = "models") -> dict[str, Any]:
-    """The git commit of the workflow, and whether code that a job may run differs from it; empty where git tells none.
-
-    module: that of the cell's model. Files that git does not know count where code lies; results do not.
-    """
-    git, package = ["git", "-C", str(folder)], module.partition(".")[0]
-    head = programs.answer([*git, "rev-parse", "HEAD"])
-    if head.returncode:
-        return {}
-    status = [*git, "status", "--porcelain"]
-    code = [*CODE, package, f"{package}.py"]
-    asked = [[*status, "--untracked-files=no", "--", "."], [*status, "--untracked-files=normal", "--", *code]]
-    changed = [programs.answer(command) for command in asked]
-    if any(answer.returncode for answer in changed):
-        return {"commit": head.stdout.strip()}
-    return {"commit": head.stdout.strip(), "commit_changed": any(answer.stdout.strip() for answer in changed)}
-
-
-def prepare(tool: str, command: Sequence[str], gpu: bool) -> list[str]:
-    """The command in the words of the program that is there; gpu: whether the cell will run on one.
-
-    Raises:
-        CollectError, ConfigError: the program is not there, or cannot run so.
-    """
-    known = tools.commands().get(tool)
-    if not shutil.which(command[0]):
-        advice = f": {known.INSTALL}; `snakemake doctor` says what is there" if known else ""
-        raise CollectError(f"{command[0]} is not on PATH{advice}")
-    return known.prepared(command, gpu) if known else list(command)
-
-
-def elsewhere(facts: Mapping[str, Any], mine: Sequence[str], found: Sequence[Mapping[str, str]]) -> list[str]:
-    """UUIDs of GPUs here that the command says it ran on, and that were not held for it.
-
-    Of a part of a GPU (MIG) it may tell a UUID that nvidia-smi does not list, which says nothing.
-    """
-    said = [process.get("device_uuid") for process in facts.get("ranks", [facts])]
-    here = {gpu["gpu_uuid"] for gpu in found}
-    return sorted({uuid for uuid in said if uuid in here and uuid not in mine}) if mine else []
-
-
-def collect(options: argparse.Namespace) -> None:
-    """Run the command and leave its sidecar.
-
-    Raises:
-        CollectError, ConfigError: the tool is not there, failed, left nothing, or ran on another GPU than it was given.
-    """
-    job = json.loads(options.job)
-    cell, tool = job["cell"], job["tool"]
-    found = gpus.present() if cell["device"] != "cpu" else []
-    words = gpus.candidates(os.environ, found)
-    planned = json.loads(options.plan.read_text()) if options.plan else {}
-    # The plan decides what could not be known when the job's command line was written.
-    program = tools.commands()[tool].PROGRAM if tool in tools.commands() else None
-    at = options.command.index(program) if program else 0
-    launcher, (first, *rest) = options.command[:at], options.command[at:]
-    command = [*launcher, *prepare(tool, [first, *planned.get("options", []), *rest], bool(words))]
-    options.sidecar.unlink(missing_ok=True)
-    count, several = cell.get("gpus", 1), cell.get("nodes", 1) > 1
-    # Slurm starts processes on other nodes, where it says which GPUs are theirs, and where the scratch is not.
-    env = surroundings.environment(os.environ, [*job["environment"], *(slurm(os.environ) if several else [])])
-    env |= surroundings.threads(len(os.sched_getaffinity(0)), len(words), count)
-    # Asked before the command runs: what goes wrong here must not cost a measurement, and code may change meanwhile.
-    tool_version = programs.version(program) if program else None
-    code_version = commit(PROJECT, cell.get("module", "models"))
-    with (
-        surroundings.own_gpus(count, [] if several else words) as mine,
-        tempfile.TemporaryDirectory(prefix="profzoo-") as scratch,
-    ):
-        # ncu waits for others at a lock in TMPDIR, which jobs on different GPUs need not do.
-        env |= {} if several else {"TMPDIR": scratch}
-        env |= {gpus.VISIBLE: ",".join(mine)} if mine else {}
-        started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
-        code = surroundings.run(command, options.log, env)
-        wall = time.monotonic() - clock
-    printed = options.log.read_text(errors="replace")
-    if code:
-        reason = diagnose.cause(printed) or f"{command[0]} ended with exit code {code}"
-        raise CollectError(f"{reason} (log: {options.log})")
-    for path in [*options.expect, options.sidecar]:
-        if not path.exists() or path.stat().st_size == 0:
-            reason = diagnose.cause(printed) or f"{command[0]} ended well but left no {path.name}"
-            raise CollectError(f"{reason} (log: {options.log})")
-    facts = json.loads(options.sidecar.read_text())
-    if wrong := elsewhere(facts, mine, found):
-        raise CollectError(f"ran on {', '.join(wrong)}, and {', '.join(mine)} was held for it (log: {options.log})")
-    sidecar = {
-        **job,
-        "command": list(command),
-        **(gpus.named(mine[0], found) if mine else {}),
-        **facts,
-        **code_version,
-        "tool_version": tool_version or f"torch {facts['torch']}",
-        "host": socket.gethostname(),
-        "started": started.isoformat(timespec="seconds"),
-        "wall_s": round(wall, 3),
-        "warnings": diagnose.warnings(printed),
-    }
-    if planned:
-        sidecar["plan"] = planned
-    options.sidecar.write_text(json.dumps(sidecar, indent=1, sort_keys=True) + "\n")
-    _say(options.sidecar, sidecar)
-
-
-def _say(path: Path, sidecar: Mapping[str, Any]) -> None:
-    """On the console, what a plan came to, and that a cell ran on the CPU."""
-    if planned := sidecar.get("plan"):
-        took = f"{path.parent.name} {sidecar['cell']['phase']}: ncu {planned['set']} took {sidecar['wall_s']:.0f} s"
-        print(f"profzoo: {took}, {planned['estimate_s']:.0f} s were planned", file=sys.stderr)
-    if why := sidecar.get("device_why"):
-        print(f"profzoo: {path.with_suffix('')} is of the CPU: {why}", file=sys.stderr)
+from profzoo.collect import collecting, command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m profzoo.collect", description=__doc__)
-    parser.add_argument("--job", required=True, help="JSON: tool, cell, environment")
-    parser.add_argument(
-        "--sidecar", type=Path, required=True, help="where the command leaves its facts, and this its own"
-    )
+    parser.add_argument("--job", type=json.loads, required=True, help="JSON: tool, cell, environment, options")
     parser.add_argument("--log", type=Path, required=True)
-    parser.add_argument("--expect", type=Path, nargs="+", default=[], help="files that the command must leave")
+    parser.add_argument("--load", type=Path, help="weights that the cell starts with")
     parser.add_argument("--plan", type=Path, help="JSON of a plan, whose options go first")
-    parser.add_argument("--leftover", type=Path, nargs="*", default=[], help="files to remove when it fails")
-    parser.add_argument("command", nargs=argparse.REMAINDER)
+    parser.add_argument("made", nargs="+", metavar="NAME=FILE", help="what to make, `sidecar` among it")
     options = parser.parse_args(arguments)
-    options.command = options.command[1:] if options.command[:1] == ["--"] else options.command
-    try:
-        collect(options)
-    except (CollectError, ConfigError) as error:
-        with options.log.open("a") as log:
-            print(f"profzoo: {error}", file=log)
-        print(f"profzoo: {error}", file=sys.stderr)
-        _forget(options)
-        return 1
-    except SystemExit:
-        # A signal.
-        _forget(options)
-        raise
-    return 0
-
-
-def _forget(options: argparse.Namespace) -> None:
-    """Remove what a command left that did not end well."""
-    for path in [*options.expect, *options.leftover, options.sidecar]:
-        path.unlink(missing_ok=True)
+    made = {name: Path(path) for name, _, path in (word.partition("=") for word in options.made)}
+    planned = json.loads(options.plan.read_text()) if options.plan else {}
+    asked = command.of(options.job, made, planned.get("options", []), options.load)
+    return collecting.ended(options.job, asked, options.log, planned)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 A tool is a folder with a `schema.yaml`: its part of the configuration, and its place among the tools. Beside that it
 has those of these modules that concern it, under these names:
 
-command: its command line from the configuration, where it is a program;
+command: its command line from the configuration;
 files: what it leaves under results/, and what tables are made of;
 export: its reports as tidy CSV, called by a script of the workflow;
 activity: what its exported CSV says of kernels, parts of the step, and cells;
@@ -34,16 +34,41 @@ BASELINE = "time"
 
 
 class Command(Protocol):
-    """A tool's module `command`, of one that is a program. PROGRAM: its name on PATH; INSTALL: how it comes there."""
+    """A tool's module `command`.
 
-    PROGRAM: str
+    PROGRAM: its name on PATH, None for what runs inside the process; INSTALL: how it comes there. `made` is the files
+    to make, by the names of the rule's outputs.
+    """
+
+    PROGRAM: str | None
     INSTALL: str
 
     def checked(self, own: Mapping[str, Any]) -> Mapping[str, Any]:
         """The tool's part of the configuration; ConfigError for what it would refuse only once it runs."""
 
+    def around(self, options: Sequence[str], made: Mapping[str, Path], processes: int) -> list[str]:
+        """The words before the measured program, of which so many processes run."""
+
+    def inside(self, made: Mapping[str, Path]) -> list[str]:
+        """The words that the measured program gets of it."""
+
     def prepared(self, command: Sequence[str], gpu: bool) -> list[str]:
-        """The command in the words of the program that is here; CollectError where it cannot run here."""
+        """The words before the program and those of it, as the tool that is here takes them.
+
+        gpu: whether the cell will run on one.
+
+        Raises:
+            CollectError, ConfigError: it cannot run here.
+        """
+
+    def leaves(self, made: Mapping[str, Path]) -> list[Path]:
+        """The files that it must have left once it ends well."""
+
+    def aside(self, made: Mapping[str, Path]) -> list[Path]:
+        """Other files that it may leave on its way."""
+
+    def settle(self, made: Mapping[str, Path]) -> None:
+        """Put in its place what it left elsewhere."""
 
 
 class Files(Protocol):
@@ -103,7 +128,7 @@ def names() -> list[str]:
 
 
 def commands() -> dict[str, Command]:
-    """The modules `command` of the tools that are programs, by name."""
+    """The modules `command` of all tools, by name."""
     return cast(dict[str, Command], _parts("command"))
 
 

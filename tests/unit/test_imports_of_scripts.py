@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -18,17 +19,21 @@ print(*{{sys.modules[name].__file__ for name in names}}, sep="\\n")
 """
 
 
-def loaded(path: Path) -> set[Path]:
-    """The project's files that Python has imported once it has run the import statements of a file."""
+def loaded(path: Path, besides: Iterable[Path]) -> set[Path]:
+    """The project's files that Python has imported once it has run the import statements of a file, and these modules."""
     nodes = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)]
-    command = [sys.executable, "-c", SEEN.format(imported="\n".join(map(ast.unparse, nodes)))]
+    names = [".".join(one.relative_to(imports.PROJECT).with_suffix("").parts) for one in besides]
+    lines = [*map(ast.unparse, nodes), *(f"import {name}" for name in names)]
+    command = [sys.executable, "-c", SEEN.format(imported="\n".join(lines))]
     return {Path(line) for line in subprocess.check_output(command, cwd=imports.PROJECT, text=True).splitlines()}
 
 
 @pytest.mark.parametrize("path", sorted(SCRIPTS.glob("*.py")), ids=lambda path: path.stem)
 def test_a_script_is_made_of_what_python_imports_for_it(path: Path) -> None:
-    made_of = imports.made_of(str(path.relative_to(imports.PROJECT)))
-    assert loaded(path) == {file for file in made_of if file.suffix == ".py"} - {path}
+    made_of = {file for file in imports.made_of(str(path.relative_to(imports.PROJECT))) if file.suffix == ".py"}
+    # What its modules import by name, once they run.
+    named = {file for module in made_of for file in imports.named_files(module) if file.suffix == ".py"}
+    assert loaded(path, sorted(named)) == made_of - {path}
 
 
 def test_a_module_is_made_of_the_files_that_it_names() -> None:

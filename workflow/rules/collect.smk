@@ -22,12 +22,11 @@ rule train_weights:
     resources:
         **on_one_gpu(),
     params:
-        cell=lambda wildcards: settings.words(trained(wildcards)),
         job=lambda wildcards: described("train", trained(wildcards)),
+        more=[],
+        made=made,
     shell:
-        "python -m profzoo.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
-        " --expect {output.weights:q} --"
-        " python -m models.run {params.cell:q} --save {output.weights:q} --facts {output.sidecar:q}"
+        COLLECT
 
 
 rule time_training:
@@ -46,14 +45,11 @@ rule time_training:
     resources:
         **on_gpus("train"),
     params:
-        launcher=launcher("train"),
-        cell=cell_words("time", phase="train"),
         job=job_text("time", phase="train"),
+        more=[],
+        made=made,
     shell:
-        "python -m profzoo.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
-        " --expect {output.steps:q} --"
-        " {params.launcher:q} python -m models.run {params.cell:q}"
-        " --steps {output.steps:q} --facts {output.sidecar:q}"
+        COLLECT
 
 
 rule time_inference:
@@ -73,14 +69,11 @@ rule time_inference:
     resources:
         **on_gpus("inference"),
     params:
-        cell=cell_words("time", phase="inference"),
         job=job_text("time", phase="inference"),
-        load=load_weights,
+        more=loaded,
+        made=made,
     shell:
-        "python -m profzoo.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
-        " --expect {output.steps:q} --"
-        " python -m models.run {params.cell:q} {params.load:q}"
-        " --steps {output.steps:q} --facts {output.sidecar:q}"
+        COLLECT
 
 
 rule measure_peaks:
@@ -97,12 +90,11 @@ rule measure_peaks:
     resources:
         **on_one_gpu(minutes=10),
     params:
-        device=config["device"],
         job=json.dumps({"tool": "peaks", "cell": {"device": config["device"]}, "environment": config["environment"]}),
+        more=[],
+        made=made,
     shell:
-        "python -m profzoo.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
-        " --expect {output.csv:q} --"
-        " python -m profzoo.harness.peaks --device {params.device:q} --out {output.csv:q} --facts {output.sidecar:q}"
+        COLLECT
 
 
 rule plan_ncu:
@@ -168,27 +160,14 @@ rule profile_ncu:
     resources:
         **on_gpus(minutes=planned_minutes),
     params:
-        launcher=lambda wildcards: [*launcher()(wildcards), *PROFILE_RANKS, "first"] if spread(wildcards) else [],
-        options=ncu_options,
-        end=lambda wildcards: ["--"] if spread(wildcards) else [],
-        planned=planned_options,
-        cell=cell_words("ncu"),
-        job=job_text("ncu"),
-        load=load_weights,
-        plan=plan_words,
+        job=ncu_job,
+        more=loaded,
+        made=made,
     shell:
-        "python -m profzoo.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
-        " --expect {output.report:q} {params.plan:q} --"
-        " {params.launcher:q} ncu {params.options:q} --export {output.report:q} {params.end:q}"
-        " python -m models.run {params.cell:q} {params.load:q} --facts {output.sidecar:q}"
+        COLLECT
 
 
-rule profile_ncu_ranks:
-    """Profile each process of a cell of several GPUs, one section set, into a report named by host and rank."""
-    input:
-        sources,
-        job=settled,
-        plan=ancient(plan),
+use rule profile_ncu as profile_ncu_ranks with:
     output:
         ranks=directory("<results>/{model}/{phase}.{set}.ncu-ranks"),
         sidecar="<results>/{model}/{phase}.{set}.ncu-ranks.json",
@@ -197,27 +176,7 @@ rule profile_ncu_ranks:
     benchmark:
         "<benchmarks>/{model}/{phase}.{set}.ncu-ranks.tsv"
     wildcard_constraints:
-        model=any_of(SPREAD) or "no_cell",
-        phase="train",
-    priority: 3
-    envmodules:
-        *modules("ncu"),
-    threads: cores()
-    resources:
-        **on_gpus(minutes=planned_minutes),
-    params:
-        launcher=lambda wildcards: [*launcher()(wildcards), *PROFILE_RANKS, "all"],
-        options=ncu_options,
-        planned=planned_options,
-        cell=cell_words("ncu"),
-        job=job_text("ncu"),
-        plan=plan_words,
-    shell:
-        "rm -rf {output.ranks:q} && mkdir {output.ranks:q}"
-        " && python -m profzoo.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
-        " {params.plan:q} --"
-        " {params.launcher:q} ncu {params.options:q} --export {output.ranks:q}/%h.%q{{RANK}} --"
-        " python -m models.run {params.cell:q} --facts {output.sidecar:q}"
+        **of_several_gpus(),
 
 
 rule profile_nsys:
@@ -241,55 +200,22 @@ rule profile_nsys:
     resources:
         **on_gpus(),
     params:
-        options=lambda wildcards: nsys.options(config["nsys"]),
-        cell=cell_words("nsys"),
-        job=job_text("nsys"),
-        load=load_weights,
-        exported=lambda wildcards, output: output.sqlite.replace(".nsys.sqlite", ".sqlite"),
-        raw=lambda wildcards, output: output.sqlite.replace(".nsys.sqlite", ".qdstrm"),
+        job=job_text("nsys", options=nsys.options(config["nsys"]), capture=config["nsys"]["capture"]),
+        more=loaded,
+        made=made,
+        aside=lambda wildcards, output: [str(path) for path in nsys.aside({"report": Path(output.report)})],
     shell:
-        "python -m profzoo.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
-        " --expect {output.report:q} {params.exported:q} --leftover {params.raw:q} --"
-        " nsys profile {params.options:q} --output {output.report:q}"
-        " python -m models.run {params.cell:q} {params.load:q} --facts {output.sidecar:q}"
-        " && mv {params.exported:q} {output.sqlite:q}"
+        COLLECT
 
 
-rule profile_nsys_ranks:
-    """Trace a cell of several GPUs, each of its processes into a report named by host and rank."""
-    input:
-        sources,
+use rule profile_nsys as profile_nsys_ranks with:
     output:
         report="<results>/{model}/{phase}.nsys-rep",
         sqlite="<results>/{model}/{phase}.nsys.sqlite",
         sidecar="<results>/{model}/{phase}.nsys-rep.json",
         ranks=directory("<results>/{model}/{phase}.nsys-ranks"),
-    log:
-        "<logs>/{model}/{phase}.nsys.log",
-    benchmark:
-        "<benchmarks>/{model}/{phase}.nsys.tsv"
     wildcard_constraints:
-        model=any_of(SPREAD) or "no_cell",
-        phase="train",
-    priority: 2
-    retries: 0
-    envmodules:
-        *modules("nsys"),
-    threads: cores()
-    resources:
-        **on_gpus(),
-    params:
-        launcher=launcher(),
-        options=lambda wildcards: nsys.options(config["nsys"]),
-        cell=cell_words("nsys"),
-        job=job_text("nsys"),
-    shell:
-        "rm -rf {output.ranks:q} && mkdir {output.ranks:q}"
-        " && python -m profzoo.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q} --"
-        " {params.launcher:q} nsys profile {params.options:q} --output {output.ranks:q}/%h.%q{{RANK}}"
-        " python -m models.run {params.cell:q} --facts {output.sidecar:q}"
-        # What the first rank did stands for the cell wherever one trace does.
-        " && cp {output.ranks:q}/*.0.nsys-rep {output.report:q} && cp {output.ranks:q}/*.0.sqlite {output.sqlite:q}"
+        **of_several_gpus(),
 
 
 ruleorder: profile_nsys_ranks > profile_nsys
@@ -314,12 +240,8 @@ rule profile_torch:
     resources:
         **on_gpus(),
     params:
-        launcher=launcher(),
-        cell=cell_words("torch"),
         job=job_text("torch"),
-        load=load_weights,
+        more=loaded,
+        made=made,
     shell:
-        "python -m profzoo.collect --job {params.job:q} --sidecar {output.sidecar:q} --log {log:q}"
-        " --expect {output.operators:q} {output.trace:q} --"
-        " {params.launcher:q} python -m models.run {params.cell:q} {params.load:q}"
-        " --operators {output.operators:q} --trace {output.trace:q} --facts {output.sidecar:q}"
+        COLLECT

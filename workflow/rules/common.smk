@@ -78,21 +78,30 @@ wildcard_constraints:
     gpu=r"[\w-]+",
 
 
-def cell_words(tool, phase=None):
-    """A params function: the words that run the cell under a tool by hand, all settings spelled out."""
-    return lambda wildcards: settings.words(resolved(wildcards, tool, phase))
-
-
 def described(tool, cell, **more):
     """All that a collecting job goes by, as one JSON text with sorted keys."""
     job = {"tool": tool, "cell": cell, "environment": config["environment"], **checked(data_files.summary, cell)}
     return json.dumps(job | more, sort_keys=True)
 
 
-def job_text(tool, phase=None):
+def job_text(tool, phase=None, **more):
     """A params function: that text of the cell under a tool."""
-    more = {"capture": config["nsys"]["capture"]} if tool == "nsys" else {}
     return lambda wildcards: described(tool, resolved(wildcards, tool, phase), **more)
+
+
+# What runs all collecting jobs: it builds the tool's command line of the job, and leaves the sidecar.
+COLLECT = "python -m profzoo.collect --job {params.job:q} --log {log:q} {params.more:q} {params.made:q}"
+
+
+def made(wildcards, output):
+    """The words that name what a collecting job makes."""
+    return [f"{name}={path}" for name, path in output.items()]
+
+
+def loaded(wildcards, input):
+    """The words that name what a collecting job starts with: weights, and a plan, where there are such."""
+    given = {"--load": input.get("weights"), "--plan": input.get("plan")}
+    return [word for option, path in given.items() if path for word in (option, str(path))]
 
 
 def trained(wildcards):
@@ -109,40 +118,15 @@ def trained(wildcards):
 # How ncu prints the page that is exported, before the kind of kernel names.
 RAW_PAGE = "--page raw --csv --print-units base --print-kernel-base"
 
-# ncu profiles the first process of a cell alone, or each. It cannot replay NCCL's kernels, which wait for other processes.
-PROFILE_RANKS = ["python", "-m", "profzoo.collect.profile_ranks"]
-NOT_NCCL = "^(?!.*nccl)"
 
-
-def spread(wildcards):
-    """Whether a cell takes several GPUs."""
-    return wildcards.phase == "train" and wildcards.model in SPREAD
+def of_several_gpus():
+    """The wildcard constraints of cells that take several GPUs."""
+    return {"model": any_of(SPREAD) or "no_cell", "phase": "train"}
 
 
 def ncu_settings(wildcards):
     """The configuration's `ncu` for one section set of a cell."""
-    replayed = spread(wildcards) and wildcards.set != ncu.CENSUS
-    return config["ncu"] | ({"kernel_name": config["ncu"]["kernel_name"] or NOT_NCCL} if replayed else {})
-
-
-def ncu_options(wildcards):
-    """ncu's options for one section set of a cell."""
-    return checked(ncu.options, ncu_settings(wildcards), wildcards.set)
-
-
-def launcher(phase=None):
-    """A params function: the words that start a process for each of the cell's GPUs; none where there is one."""
-
-    def words(wildcards):
-        cell = resolved(wildcards, "time", phase)
-        if processes(cell) == 1:
-            return []
-        if cell["nodes"] > 1:
-            return ["python", "-m", "profzoo.collect.launch", str(cell["nodes"]), str(cell["gpus"])]
-        torchrun = ["python", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={cell['gpus']}"]
-        return [*torchrun, "--no-python"]
-
-    return words
+    return ncu.for_processes(config["ncu"], wildcards.set, processes(resolved(wildcards, "ncu", None)))
 
 
 def resolved(wildcards, tool, phase):
@@ -163,11 +147,6 @@ def weights(wildcards):
     inference = wildcards.get("phase", "inference") == "inference"
     trains = inference and "train" in checked(settings.phases, wildcards.model, config)
     return f"<results>/{wildcards.model}/weights.pt" if trains else []
-
-
-def load_weights(wildcards, input):
-    """The words that load them."""
-    return ["--load", str(input.weights)] if input.weights else []
 
 
 def census(wildcards):
@@ -195,13 +174,9 @@ def settled(wildcards):
 
 def ncu_job(wildcards):
     """All that a section set is collected by, as one JSON text."""
-    job = {"job": json.loads(job_text("ncu")(wildcards)), "options": ncu_options(wildcards)}
-    return json.dumps(job | {"planned": planned_options(wildcards)}, sort_keys=True)
-
-
-def plan_words(wildcards, input):
-    """The words that name the plan, where there is one."""
-    return ["--plan", str(input.plan)] if input.plan else []
+    options = checked(ncu.options, ncu_settings(wildcards), wildcards.set)
+    cell = resolved(wildcards, "ncu", None)
+    return described("ncu", cell, set=wildcards.set, options=options, planned=planned_options(wildcards))
 
 
 def planned_options(wildcards):
@@ -289,8 +264,7 @@ def exports():
 def making(jobs):
     """The files that these jobs make: outputs, logs, benchmarks, and what nsys leaves until that has its place."""
     for job in jobs:
-        beside = (getattr(job.params, name, None) for name in ("exported", "raw"))
-        for file in (*job.output, *job.log, job.benchmark, *beside):
+        for file in (*job.output, *job.log, job.benchmark, *getattr(job.params, "aside", ())):
             if file:
                 stored = getattr(file, "is_storage", False)
                 yield os.path.relpath(file.storage_object.query if stored else file)

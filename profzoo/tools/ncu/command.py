@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from profzoo.errors import CollectError, ConfigError, suggest
@@ -9,6 +10,10 @@ from profzoo.range_names import DOMAIN
 
 PROGRAM = "ncu"
 INSTALL = "install NVIDIA Nsight Compute, or load its module, so that `ncu --version` works"
+# Runs it in the first of several processes, or in each.
+RANKS = ["python", "-m", "profzoo.collect.profile_ranks"]
+# It cannot replay NCCL's kernels, which wait for other processes.
+NOT_NCCL = "^(?!.*nccl)"
 
 # The section set whose launches are counted.
 CENSUS = "launch"
@@ -48,6 +53,13 @@ OWN_OPTIONS = {
     "--nvtx": "nothing, it is always on",
     "--nvtx-push-pop-scope": "nothing, it is always process",
 }
+
+
+def for_processes(ncu: Mapping[str, Any], name: str, processes: int) -> Mapping[str, Any]:
+    """The configuration for a section set of a cell of so many processes: NCCL's kernels are counted, not replayed."""
+    if processes == 1 or name == CENSUS:
+        return ncu
+    return {**ncu, "kernel_name": ncu["kernel_name"] or NOT_NCCL}
 
 
 def launches(ncu: Mapping[str, Any], name: str) -> str | int:
@@ -141,6 +153,37 @@ def collected(chosen: Mapping[str, Any], also: Sequence[str] = ()) -> list[str]:
         words += ["--section", section]
     metrics = list(dict.fromkeys([*chosen.get("metrics", []), *also]))
     return words + (["--metrics", ",".join(metrics)] if metrics else [])
+
+
+def around(options: Sequence[str], made: Mapping[str, Path], processes: int) -> list[str]:
+    """ncu with its options and its report: of the first process, or where `ranks` are to be made of each, named by
+    host and rank.
+
+    >>> around(["--set", "full"], {"report": Path("x.ncu-rep")}, 1)
+    ['ncu', '--set', 'full', '--export', 'x.ncu-rep']
+    """
+    ranks = made.get("ranks")
+    words = [PROGRAM, *options, "--export", str(ranks / "%h.%q{RANK}" if ranks else made["report"])]
+    return [*RANKS, "all" if ranks else "first", *words, "--"] if processes > 1 else words
+
+
+def inside(made: Mapping[str, Path]) -> list[str]:
+    """Nothing: the program marks the window by itself."""
+    return []
+
+
+def leaves(made: Mapping[str, Path]) -> list[Path]:
+    """The report; how many there are of several processes is known when they are read."""
+    return [] if "ranks" in made else [made["report"]]
+
+
+def aside(made: Mapping[str, Path]) -> list[Path]:
+    """Nothing."""
+    return []
+
+
+def settle(made: Mapping[str, Path]) -> None:
+    """Nothing has to be put in its place."""
 
 
 def prepared(command: Sequence[str], gpu: bool) -> list[str]:

@@ -1,9 +1,11 @@
 """Nsight Systems' command line from the configuration, its report names, and what cannot be combined."""
 
+import shutil
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from profzoo.errors import ConfigError, suggest
+from profzoo.errors import CollectError, ConfigError, suggest
 from profzoo.machine import programs
 from profzoo.range_names import DOMAIN, WINDOW
 
@@ -95,6 +97,47 @@ def options(nsys: Mapping[str, Any]) -> list[str]:
     if nsys["pytorch"] != "none":
         words.append(f"--pytorch={nsys['pytorch']}")
     return words + nsys["extra"]
+
+
+def around(options: Sequence[str], made: Mapping[str, Path], processes: int) -> list[str]:
+    """nsys with its options and its report; of several processes a report each, named by host and rank.
+
+    >>> around(["--sample=none"], {"report": Path("x.nsys-rep")}, 1)
+    ['nsys', 'profile', '--sample=none', '--output', 'x.nsys-rep']
+    """
+    target = made["ranks"] / "%h.%q{RANK}" if processes > 1 else made["report"]
+    return [PROGRAM, "profile", *options, "--output", str(target)]
+
+
+def inside(made: Mapping[str, Path]) -> list[str]:
+    """Nothing: the program marks the window by itself."""
+    return []
+
+
+def leaves(made: Mapping[str, Path]) -> list[Path]:
+    """The report and its export; of several processes, what there is of each is known when they are read."""
+    return [] if "ranks" in made else [made["report"], _exported(made)]
+
+
+def aside(made: Mapping[str, Path]) -> list[Path]:
+    """What it exports beside the report, and the raw trace that it makes the report of."""
+    return [_exported(made), made["report"].with_suffix(".qdstrm")]
+
+
+def settle(made: Mapping[str, Path]) -> None:
+    """Give the export its name; what the first of several processes did stands for the cell."""
+    if "ranks" not in made:
+        _exported(made).rename(made["sqlite"])
+        return
+    for ending, target in ((".nsys-rep", made["report"]), (".sqlite", made["sqlite"])):
+        found = sorted(made["ranks"].glob(f"*.0{ending}"))
+        if len(found) != 1:
+            raise CollectError(f"{len(found)} files *.0{ending} of the first process in {made['ranks']}, not one")
+        shutil.copyfile(found[0], target)
+
+
+def _exported(made: Mapping[str, Path]) -> Path:
+    return made["report"].with_suffix(".sqlite")
 
 
 def prepared(command: Sequence[str], gpu: bool) -> list[str]:

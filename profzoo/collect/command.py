@@ -1,0 +1,74 @@
+"""The command line that collects what a job describes: what starts the processes, the profiler, and the program."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from profzoo import tools
+from profzoo.cell import settings
+from profzoo.cell.spread import processes
+
+Made = Mapping[str, Path]
+# What starts a process for each GPU of a node, and on each of several nodes.
+ON_A_NODE = ["python", "-m", "torch.distributed.run", "--standalone"]
+ON_NODES = ["python", "-m", "profzoo.collect.launch"]
+
+
+@dataclass(frozen=True)
+class Command:
+    """A collecting command, in parts.
+
+    launcher: what starts a process for each GPU, empty for one. profiler: a tool's program with its options, empty for
+    what runs inside the process. program: what is measured, with its settings spelled out. sidecar: where that leaves
+    its facts. tool: name of the tool. made: files to make, by name. leaves: files that the command must have left;
+    aside: files that it may leave on the way.
+    """
+
+    launcher: Sequence[str]
+    profiler: Sequence[str]
+    program: Sequence[str]
+    sidecar: Path
+    tool: str
+    made: Made = field(default_factory=dict)
+    leaves: Sequence[Path] = ()
+    aside: Sequence[Path] = ()
+
+
+def of(job: Mapping[str, Any], made: Made, planned: Sequence[str] = (), load: Path | None = None) -> Command:
+    """The command of a job.
+
+    Args:
+        job: `tool`, `cell` (its settings), and `options`, the tool's own words.
+        made: files to make, by the names of the rule's outputs.
+        planned: options that a plan decides; they go first.
+        load: weights that the cell starts with.
+    """
+    cell, tool, sidecar = job["cell"], job["tool"], made["sidecar"]
+    facts = ["--facts", str(sidecar)]
+    if tool == "peaks":
+        device = ["--device", cell["device"], "--out", str(made["csv"])]
+        return Command(
+            [], [], ["python", "-m", "profzoo.harness.peaks", *device, *facts], sidecar, tool, made, [made["csv"]]
+        )
+    program = ["python", "-m", "models.run", *settings.words(cell), *(["--load", str(load)] if load else [])]
+    if tool == "train":
+        save = ["--save", str(made["weights"])]
+        return Command([], [], [*program, *save, *facts], sidecar, tool, made, [made["weights"]])
+    own = tools.commands()[tool]
+    profiler = own.around([*planned, *job.get("options", [])], made, processes(cell))
+    program += [*own.inside(made), *facts]
+    return Command(launcher(cell), profiler, program, sidecar, tool, made, own.leaves(made), own.aside(made))
+
+
+def launcher(cell: Mapping[str, Any]) -> list[str]:
+    """The words that start a process for each of the cell's GPUs; none where there is one.
+
+    >>> launcher({"gpus": 2, "nodes": 1})[3:]
+    ['--standalone', '--nproc-per-node=2', '--no-python']
+    """
+    if processes(cell) == 1:
+        return []
+    if cell["nodes"] > 1:
+        return [*ON_NODES, str(cell["nodes"]), str(cell["gpus"])]
+    return [*ON_A_NODE, f"--nproc-per-node={cell['gpus']}", "--no-python"]

@@ -1,0 +1,42 @@
+"""The baseline is a clock inside the process."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+PROGRAM = None
+INSTALL = ""
+
+
+def checked(own: Mapping[str, Any]) -> Mapping[str, Any]:
+    """As it is: the schema takes nothing that cannot be done."""
+    return own
+
+
+def around(options: Sequence[str], made: Mapping[str, Path], processes: int) -> list[str]:
+    """Nothing."""
+    return []
+
+
+def inside(made: Mapping[str, Path]) -> list[str]:
+    """Where the clock writes."""
+    return ["--steps", str(made["steps"])]
+
+
+def prepared(command: Sequence[str], gpu: bool) -> list[str]:
+    """As it is."""
+    return list(command)
+
+
+def leaves(made: Mapping[str, Path]) -> list[Path]:
+    """The steps."""
+    return [made["steps"]]
+
+
+def aside(made: Mapping[str, Path]) -> list[Path]:
+    """Nothing."""
+    return []
+
+
+def settle(made: Mapping[str, Path]) -> None:
+    """Nothing has to be put in its place."""

@@ -1,0 +1,42 @@
+"""torch.profiler runs inside the process."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+PROGRAM = None
+INSTALL = ""
+
+
+def checked(own: Mapping[str, Any]) -> Mapping[str, Any]:
+    """As it is: the schema takes nothing that cannot be done."""
+    return own
+
+
+def around(options: Sequence[str], made: Mapping[str, Path], processes: int) -> list[str]:
+    """Nothing."""
+    return []
+
+
+def inside(made: Mapping[str, Path]) -> list[str]:
+    """Where it writes."""
+    return ["--operators", str(made["operators"]), "--trace", str(made["trace"])]
+
+
+def prepared(command: Sequence[str], gpu: bool) -> list[str]:
+    """As it is."""
+    return list(command)
+
+
+def leaves(made: Mapping[str, Path]) -> list[Path]:
+    """Its table and its trace."""
+    return [made["operators"], made["trace"]]
+
+
+def aside(made: Mapping[str, Path]) -> list[Path]:
+    """Nothing."""
+    return []
+
+
+def settle(made: Mapping[str, Path]) -> None:
+    """Nothing has to be put in its place."""
