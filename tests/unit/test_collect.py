@@ -9,27 +9,15 @@ from pathlib import Path
 import pytest
 
 from profzoo import doctor
-from profzoo.collect import __main__ as collect
 from profzoo.collect import diagnose, surroundings
+from profzoo.errors import CollectError
 from profzoo.machine import paths
-
-JOB = json.dumps({"tool": "time", "cell": {"device": "cpu"}, "environment": ["KEPT"]})
+from tests.unit.collected import collected
 
 
 def call(folder: Path, code: str, tool: str = "time", command: str = sys.executable) -> int:
     """Collect with a small Python program in the place of the model."""
-    job = JOB.replace('"time"', f'"{tool}"')
-    words = [
-        "--job",
-        job,
-        "--sidecar",
-        str(folder / "s.json"),
-        "--log",
-        str(folder / "log"),
-        "--expect",
-        str(folder / "out"),
-    ]
-    return collect.main([*words, "--", command, "-c", code])
+    return collected(folder, command, "-c", code, tool=tool, environment=["KEPT"])
 
 
 def leave(folder: Path, text: str = "x") -> str:
@@ -82,7 +70,7 @@ def test_a_good_run_leaves_a_sidecar(tmp_path: Path) -> None:
 
 
 def test_more_gpus_than_there_are_is_refused() -> None:
-    with pytest.raises(collect.CollectError, match="gpus = 2, and 1 visible here"):
+    with pytest.raises(CollectError, match="gpus = 2, and 1 visible here"):
         surroundings.own_gpus(2, ["GPU-a"])
 
 

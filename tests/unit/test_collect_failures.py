@@ -11,27 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from profzoo.collect import __main__ as collect
+from profzoo.collect import collecting as collect
 from profzoo.collect import surroundings
 from profzoo.machine import gpus, programs
+from tests.unit.collected import collected
 
 PROJECT = Path(__file__).parents[2]
 STANDINS = PROJECT / "tests/tools/standins"
-
-
-def words(folder: Path, *command: str, tool: str = "time", **more: object) -> list[str]:
-    """The arguments of collect for a shell command that should leave `out` and `s.json`."""
-    job = json.dumps({"tool": tool, "cell": {"device": "cpu"}, "environment": [], **more})
-    places = {"--job": job, "--sidecar": folder / "s.json", "--log": folder / "log", "--expect": folder / "out"}
-    leftover = ["--leftover", str(folder / "raw")]
-    return [*(str(word) for pair in places.items() for word in pair), *leftover, "--", *command]
 
 
 def test_the_commands_facts_and_output_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     facts = '{"torch": "2.11", "device_type": "cpu", "loss": 1.5}'
     code = f"echo x > {tmp_path}/out; echo '{facts}' > {tmp_path}/s.json; echo '==WARNING== odd'; echo $SECRET_TOKEN"
     monkeypatch.setenv("SECRET_TOKEN", "hidden-token")
-    assert collect.main(words(tmp_path, "sh", "-c", code)) == 0
+    assert collected(tmp_path, "sh", "-c", code) == 0
     sidecar = json.loads((tmp_path / "s.json").read_text())
     assert sidecar["loss"] == 1.5 and sidecar["warnings"] == ["odd"] and sidecar["command"][:2] == ["sh", "-c"]
     assert sidecar["tool_version"] == "torch 2.11" and sidecar["started"].endswith("+00:00")
@@ -62,7 +55,7 @@ def test_a_failure_is_one_line_and_leaves_the_log_alone(
 ) -> None:
     for name in ("raw", "s.json"):
         (tmp_path / name).write_text("of an earlier run")
-    assert collect.main(words(tmp_path, "sh", "-c", command.format(tmp_path))) == 1
+    assert collected(tmp_path, "sh", "-c", command.format(tmp_path)) == 1
     printed = capsys.readouterr().err
     assert printed.startswith("profzoo: ") and printed.count("\n") == 1 and line in printed
     assert f"(log: {tmp_path / 'log'})" in printed and (tmp_path / "log").read_text().endswith(printed)
@@ -70,7 +63,7 @@ def test_a_failure_is_one_line_and_leaves_the_log_alone(
 
 
 def test_a_program_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    assert collect.main(words(tmp_path, "no_such_program")) == 1
+    assert collected(tmp_path, "no_such_program") == 1
     assert "no_such_program" in capsys.readouterr().err
 
 
@@ -78,7 +71,7 @@ def test_ncu_on_a_cpu_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.setenv("PATH", f"{STANDINS}:{os.environ['PATH']}")
-    assert collect.main(words(tmp_path, "ncu", "true", tool="ncu")) == 1
+    assert collected(tmp_path, "true", profiler=["ncu"], tool="ncu") == 1
     assert "ncu profiles GPUs only, and this cell has none" in capsys.readouterr().err
 
 
@@ -160,7 +153,7 @@ def test_a_git_that_does_not_answer_costs_no_measurement(
     monkeypatch.setenv("PATH", str(tools))
     answer = programs.answer
     monkeypatch.setattr(programs, "answer", lambda command, seconds=60, **more: answer(command, 0.5, **more))
-    assert collect.main(words(out, "sh", "-c", GOOD.format(out))) == 0
+    assert collected(out, "sh", "-c", GOOD.format(out)) == 0
     sidecar = json.loads((out / "s.json").read_text())
     assert sidecar["torch"] == "2" and "commit" not in sidecar
 
@@ -177,8 +170,11 @@ def test_a_profiler_that_does_not_say_its_version_costs_no_measurement(
     monkeypatch.setattr(programs, "answer", lambda command, seconds=60, **more: answer(command, 0.5, **more))
     (tmp_path / "good").write_text("#!/bin/sh\n" + GOOD.format(tmp_path))
     (tmp_path / "good").chmod(0o755)
-    command = ["nsys", "profile", "--output", str(tmp_path / "report"), "--", str(tmp_path / "good")]
-    assert collect.main(words(tmp_path, *command, tool="nsys")) == 0
+    (tmp_path / "report.sqlite").write_text("x")
+    made = {"report": tmp_path / "report.nsys-rep", "sqlite": tmp_path / "report.nsys.sqlite"}
+    profiler = ["nsys", "profile", "--output", str(made["report"]), "--"]
+    assert collected(tmp_path, str(tmp_path / "good"), profiler=profiler, tool="nsys", made=made) == 0
+    assert made["sqlite"].read_text() == "x"
     assert json.loads((tmp_path / "s.json").read_text())["torch"] == "2"
 
 
@@ -190,8 +186,9 @@ def alive(process: int) -> bool:
 
 def test_a_signal_ends_the_command_too(tmp_path: Path) -> None:
     code = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(f'{{os.getpid()}}.'); time.sleep(60)"
-    arguments = words(tmp_path, sys.executable, "-c", code)
-    process = subprocess.Popen([sys.executable, "-m", "profzoo.collect.__main__", *arguments], cwd=PROJECT)
+    words = f"Path({str(tmp_path)!r}), {sys.executable!r}, '-c', sys.argv[1]"
+    caller = f"import sys; from pathlib import Path; from tests.unit.collected import collected; collected({words})"
+    process = subprocess.Popen([sys.executable, "-c", caller, code], cwd=PROJECT)
     started, pid = time.monotonic(), tmp_path / "pid"
     while time.monotonic() < started + 30 and not (pid.exists() and pid.read_text().endswith(".")):
         time.sleep(0.05)

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from profzoo import run
-from profzoo.collect import __main__ as collect
 from profzoo.errors import ConfigError
 from profzoo.harness import devices, peaks
 from profzoo.machine import gpu_slots
+from tests.unit.collected import collected
 
 STANDINS = Path(__file__).parents[1] / "tools/standins"
 GPU = "GPU-00000000-0000-0000-0000-000000000000"
@@ -104,10 +104,8 @@ def test_a_job_that_was_given_a_gpu_fails_in_one_line(
 ) -> None:
     taken = gpu_slots.taken
     monkeypatch.setattr(gpu_slots, "taken", lambda *given: taken(*given, tmp_path / "locks"))
-    job = json.dumps({"tool": "time", "cell": {"device": "auto"}, "environment": []})
-    words = ["--job", job, "--sidecar", str(tmp_path / "s.json"), "--log", str(tmp_path / "log"), "--"]
     command = [sys.executable, "-m", "models.run", *TINY, "--facts", str(tmp_path / "s.json")]
-    assert collect.main([*words, *command]) == 1
+    assert collected(tmp_path, *command, cell={"device": "auto"}) == 1
     printed = capsys.readouterr().err
     assert printed.count("\n") == 1 and "nvidia-smi shows NVIDIA H200, but torch" in printed
     assert not (tmp_path / "s.json").exists()

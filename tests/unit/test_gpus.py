@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from profzoo.collect import __main__ as collect
 from profzoo.errors import ConfigError
 from profzoo.machine import gpu_slots, gpus, programs
+from tests.unit.collected import collected
 
 PROJECT = Path(__file__).parents[2]
 
@@ -41,9 +41,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def job(folder: Path, device: str = "auto", code: int = 0, cell: dict | None = None, **facts: object) -> dict:
     """The sidecar of a job of the wrapper, whose command leaves these facts; empty where it fails, as code says."""
     sidecar = folder / "s.json"
-    given = {"tool": "time", "cell": {"device": device} | (cell or {}), "environment": []}
-    words = ["--job", json.dumps(given), "--sidecar", str(sidecar), "--log", str(folder / "log")]
-    assert collect.main([*words, "--", sys.executable, "-c", PROBE, str(sidecar), json.dumps(facts)]) == code
+    program = [sys.executable, "-c", PROBE, str(sidecar), json.dumps(facts)]
+    assert collected(folder, *program, leaves=(), cell={"device": device} | (cell or {})) == code
     return json.loads(sidecar.read_text()) if sidecar.exists() else {}
 
 

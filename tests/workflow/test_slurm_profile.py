@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from profzoo.tools.nsys import command as nsys
 from tests.workflow.project import CHECKOUT, TINY, Project, copy
 
 
@@ -34,8 +35,9 @@ def test_no_two_jobs_write_the_same_file(login: Project) -> None:
     planned = plan(login, "all", *sets, *config, "--printshellcmds")
     written = re.findall(r"^ +(?:output|log|benchmark): (.*)$", planned, re.MULTILINE)
     # What nsys leaves beside its report until that has its place.
-    written += re.findall(r"--expect \S+ (\S+\.sqlite) --leftover", planned)
-    written += re.findall(r"--leftover (\S+\.qdstrm)", planned)
+    reports = [Path(report) for report in re.findall(r" report=(\S+\.nsys-rep)", planned)]
+    assert reports
+    written += [str(path) for report in reports for path in nsys.aside({"report": report})]
     paths = [path for line in written for path in line.split(", ")]
     assert len(paths) > 200
     assert sorted(set(paths)) == sorted(paths)

@@ -1,0 +1,83 @@
+"""collect/command: the command line of every kind of collecting job, from its description alone."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profzoo.cell import settings
+from profzoo.collect import command
+from profzoo.config import configuration
+
+FOLDER = Path("results/lstm")
+ON_TWO = ["python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--no-python"]
+RANKS = ["python", "-m", "profzoo.collect.profile_ranks"]
+
+
+def job(tool: str, **changes: Any) -> dict[str, Any]:
+    config = configuration.normalise({"settings": {"lstm": changes}})
+    resolved = settings.resolve("lstm", "train", "time" if tool == "train" else tool, config)
+    return {"tool": tool, "cell": resolved, "environment": [], "options": ["--option"]}
+
+
+def made(**names: str) -> dict[str, Path]:
+    return {name: FOLDER / file for name, file in {"sidecar": "s.json", **names}.items()}
+
+
+@pytest.mark.parametrize(
+    ("tool", "files", "profiler", "inside", "leaves"),
+    [
+        ("time", {"steps": "t.csv"}, [], ["--steps", "results/lstm/t.csv"], ["t.csv"]),
+        ("train", {"weights": "w.pt"}, [], ["--save", "results/lstm/w.pt"], ["w.pt"]),
+        (
+            "torch", {"operators": "o.csv", "trace": "t.gz"}, [],
+            ["--operators", "results/lstm/o.csv", "--trace", "results/lstm/t.gz"], ["o.csv", "t.gz"],
+        ),
+        ("ncu", {"report": "x.ncu-rep"}, ["ncu", "--planned", "--option", "--export", "results/lstm/x.ncu-rep"], [], ["x.ncu-rep"]),
+        (
+            "nsys", {"report": "x.nsys-rep", "sqlite": "x.nsys.sqlite"},
+            ["nsys", "profile", "--planned", "--option", "--output", "results/lstm/x.nsys-rep"], [], ["x.nsys-rep", "x.sqlite"],
+        ),
+    ],
+)  # fmt: skip
+def test_of_one_process(tool: str, files: dict, profiler: list, inside: list, leaves: list) -> None:
+    described = job(tool)
+    asked = command.of(described, made(**files), ["--planned"], Path("results/lstm/weights.pt"))
+    assert asked.launcher == [] and asked.profiler == profiler
+    words = ["python", "-m", "models.run", *settings.words(described["cell"]), "--load", "results/lstm/weights.pt"]
+    assert asked.program == [*words, *inside, "--facts", "results/lstm/s.json"]
+    assert [path.name for path in asked.leaves] == leaves
+
+
+@pytest.mark.parametrize(
+    ("tool", "files", "profiler"),
+    [
+        ("time", {"steps": "t.csv"}, []),
+        (
+            "ncu",
+            {"report": "x.ncu-rep"},
+            [*RANKS, "first", "ncu", "--option", "--export", "results/lstm/x.ncu-rep", "--"],
+        ),
+        ("ncu", {"ranks": "r"}, [*RANKS, "all", "ncu", "--option", "--export", "results/lstm/r/%h.%q{RANK}", "--"]),
+        (
+            "nsys",
+            {"report": "x", "ranks": "r"},
+            ["nsys", "profile", "--option", "--output", "results/lstm/r/%h.%q{RANK}"],
+        ),
+    ],
+)
+def test_of_several_processes(tool: str, files: dict, profiler: list) -> None:
+    asked = command.of(job(tool, gpus=2), made(**files))
+    assert asked.launcher == ON_TWO and asked.profiler == profiler
+
+
+def test_of_several_nodes() -> None:
+    asked = command.of(job("time", gpus=4, nodes=2), made(steps="t.csv"))
+    assert asked.launcher == ["python", "-m", "profzoo.collect.launch", "2", "4"]
+
+
+def test_of_peaks() -> None:
+    asked = command.of({"tool": "peaks", "cell": {"device": "cuda"}, "environment": []}, made(csv="p.csv"))
+    assert asked.program[2:] == [
+        "profzoo.harness.peaks", "--device", "cuda", "--out", "results/lstm/p.csv", "--facts", "results/lstm/s.json",
+    ]  # fmt: skip
