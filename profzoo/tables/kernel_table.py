@@ -59,15 +59,31 @@ def time_with(table: pd.DataFrame, quantities: Sequence[str]) -> float:
 
 
 def _scaled(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with `work_ratio`, and with what adds up over launches scaled by it."""
+    """The table with `work_ratio`, and with what adds up over launches scaled by it.
+
+    ncu counted one launch of a configuration, whose others may do more or less. Where their times differ by more than
+    UNEVEN, counts are taken to grow with time: from the launch that was counted to the mean of the configuration, which
+    is `time_ratio`, and from that to the mean of the row, as ranges may differ too.
+
+    A configuration has three launches of 10 ns forward and one of 30 backward, 15 on the average. One of 10 was
+    counted, and read 100 bytes: so does the mean launch forward, and the one backward reads 300.
+
+    >>> table = pd.DataFrame({"range": ["forward", "backward"], "launches": [3, 1], "total_ns": [30.0, 30.0]})
+    >>> table = table.assign(mean_ns=[10.0, 30.0], ncu_ns=11.0, dram_bytes=100.0, time_spread=3.0, time_ratio=1.5)
+    >>> table[KEYS] = 1
+    >>> _scaled(table)[["range", "work_ratio", "dram_bytes"]]
+          range  work_ratio  dram_bytes
+    0   forward         1.0       100.0
+    1  backward         3.0       300.0
+    """
     known = table.reindex(columns=list(dict.fromkeys([*table.columns, *TYPICAL, "ncu_ns"])))
-    groups = known.groupby(KEYS, dropna=False)
-    mean = groups["total_ns"].transform("sum") / groups["launches"].transform("sum")
-    # Launches of one configuration may be uneven between ranges, too.
-    of_row = (known["mean_ns"] / mean).astype("float64").fillna(1.0)
-    ratio = (known["time_ratio"] * of_row).where(known["time_spread"] > UNEVEN).fillna(1.0)
-    additive = [name for name in metrics.ADDITIVE if name in table]
-    return table.assign(work_ratio=ratio.where(known["ncu_ns"].notna()), **table[additive].mul(ratio, axis=0))
+    configurations = known.groupby(KEYS, dropna=False)
+    mean_ns = configurations["total_ns"].transform("sum") / configurations["launches"].transform("sum")
+    row_over_mean = (known["mean_ns"] / mean_ns).astype("float64").fillna(1.0)
+    uneven = known["time_spread"] > UNEVEN
+    ratio = (known["time_ratio"] * row_over_mean).where(uneven).fillna(1.0)
+    scaled = table[[name for name in metrics.ADDITIVE if name in table]].mul(ratio, axis=0)
+    return table.assign(work_ratio=ratio.where(known["ncu_ns"].notna()), **scaled)
 
 
 def _counters(sets: Sequence[pd.DataFrame]) -> pd.DataFrame:
