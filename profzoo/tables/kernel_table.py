@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from profzoo.files import read_json, write_csv
-from profzoo.tables import cell_tables, kernel_classes
+from profzoo.tables import kernel_classes
+from profzoo.tables.counted_steps import profiled_steps
 from profzoo.tables.coverage import KEYS
 from profzoo.tools.ncu import metrics
 from profzoo.tools.ncu.tables import UNEVEN
@@ -110,4 +111,4 @@ def main(nsys: str, sidecar: str, sets: Sequence[str], csv: str) -> None:
     traced, counted = pd.read_csv(nsys), [pd.read_csv(path) for path in sets]
     names = pd.concat([table["kernel"] for table in (traced, *counted)]).dropna().unique()
     classes = kernel_classes.classify_all(names)
-    write_csv(join(traced, cell_tables.profiled_steps(read_json(sidecar)), counted, classes), csv)
+    write_csv(join(traced, profiled_steps(read_json(sidecar)), counted, classes), csv)

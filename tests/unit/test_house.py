@@ -257,6 +257,10 @@ def circles(root: Path) -> list[str]:
     return list(found.values())
 
 
+def test_imports_run_in_no_circle() -> None:
+    assert not circles(imports.PROJECT)
+
+
 def test_a_circle_of_imports_is_named(tmp_path: Path) -> None:
     (tmp_path / "profzoo" / "tables").mkdir(parents=True)
     texts = {
