@@ -190,6 +190,9 @@ def sources(model: Model) -> list[Path]:
     They are its own, those of the harness that run a step, and what these import from the same packages, found by
     reading the import statements.
 
+    >>> [path.name for path in sources(zoo()["vgg19"]) if path.parent == ZOO]
+    ['__init__.py', 'vgg16.py', 'vgg19.py']
+
     Raises:
         UnusableError: one of them cannot be read or is no Python.
     """
@@ -198,10 +201,19 @@ def sources(model: Model) -> list[Path]:
 
 @functools.cache
 def _sources(module: str, path: Path) -> tuple[Path, ...]:
-    roots = {**imports.PACKAGES, module.partition(".")[0]: _root(module, path)}
-    return tuple(sorted({*imports.closure([(module, path)], roots), *imports.made_of(*MEASURED)}))
+    """The same of a model's module by its dotted name and file; once a process, as every job of a model asks."""
+    own_package = {module.partition(".")[0]: _root(module, path)}
+    of_model = imports.closure([(module, path)], {**imports.PACKAGES, **own_package})
+    return tuple(sorted({*of_model, *imports.made_of(*MEASURED)}))
 
 
 def _root(module: str, path: Path) -> Path:
-    """The folder from which the module is imported by its name."""
-    return path.parents[module.count(".") + (path.name == "__init__.py")]
+    """The folder from which the module is imported by its name.
+
+    >>> _root("mine.vision.resnet", Path("/home/me/mine/vision/resnet.py")).as_posix()
+    '/home/me'
+    >>> _root("mine.vision", Path("/home/me/mine/vision/__init__.py")).as_posix()
+    '/home/me'
+    """
+    levels = module.count(".") + (path.name == "__init__.py")
+    return path.parents[levels]

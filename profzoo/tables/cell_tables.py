@@ -7,9 +7,8 @@ from typing import Any
 import pandas as pd
 
 from profzoo import tools
-from profzoo.errors import DataError
 from profzoo.tables import coverage, kernel_table
-from profzoo.tools.nsys import tables as nsys_tables
+from profzoo.tables.counted_steps import profiled_steps
 
 CELL = ["model", "phase"]
 FILES = ("../tools/*/activity.py",)
@@ -28,20 +27,6 @@ def cell_of(path: str | Path) -> dict[str, str]:
 def read(paths: Sequence[str]) -> list[tuple[Mapping[str, str], pd.DataFrame]]:
     """Tables of cells, each with its cell."""
     return [(cell_of(path), pd.read_csv(path)) for path in paths]
-
-
-def profiled_steps(sidecar: Mapping[str, Any]) -> int:
-    """Steps that an export's numbers are sums over; of a whole run under nsys, those that its trace holds.
-
-    Raises:
-        DataError: it holds none.
-    """
-    cell = sidecar["cell"]
-    if sidecar.get("capture") != "run":
-        return cell["window"]
-    if not sidecar["traced_steps"]:
-        raise DataError(f"the trace of {cell['model']} {cell['phase']} {nsys_tables.NO_STEP}")
-    return sidecar["traced_steps"]
 
 
 def cells(timed: Iterable[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, Any]]]) -> pd.DataFrame:

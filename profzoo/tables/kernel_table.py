@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from profzoo.files import read_json, write_csv
-from profzoo.tables import cell_tables, kernel_classes
+from profzoo.tables import kernel_classes
+from profzoo.tables.counted_steps import profiled_steps
 from profzoo.tables.coverage import KEYS
 from profzoo.tools.ncu import metrics
 from profzoo.tools.ncu.tables import UNEVEN
@@ -59,15 +60,31 @@ def time_with(table: pd.DataFrame, quantities: Sequence[str]) -> float:
 
 
 def _scaled(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with `work_ratio`, and with what adds up over launches scaled by it."""
+    """The table with `work_ratio`, and with what adds up over launches scaled by it.
+
+    ncu counted one launch of a configuration, whose others may do more or less. Where their times differ by more than
+    UNEVEN, counts are taken to grow with time: from the launch that was counted to the mean of the configuration, which
+    is `time_ratio`, and from that to the mean of the row, as ranges may differ too.
+
+    A configuration has three launches of 10 ns forward and one of 30 backward, 15 on the average. One of 10 was
+    counted, and read 100 bytes: so does the mean launch forward, and the one backward reads 300.
+
+    >>> table = pd.DataFrame({"range": ["forward", "backward"], "launches": [3, 1], "total_ns": [30.0, 30.0]})
+    >>> table = table.assign(mean_ns=[10.0, 30.0], ncu_ns=11.0, dram_bytes=100.0, time_spread=3.0, time_ratio=1.5)
+    >>> table[KEYS] = 1
+    >>> _scaled(table)[["range", "work_ratio", "dram_bytes"]]
+          range  work_ratio  dram_bytes
+    0   forward         1.0       100.0
+    1  backward         3.0       300.0
+    """
     known = table.reindex(columns=list(dict.fromkeys([*table.columns, *TYPICAL, "ncu_ns"])))
-    groups = known.groupby(KEYS, dropna=False)
-    mean = groups["total_ns"].transform("sum") / groups["launches"].transform("sum")
-    # Launches of one configuration may be uneven between ranges, too.
-    of_row = (known["mean_ns"] / mean).astype("float64").fillna(1.0)
-    ratio = (known["time_ratio"] * of_row).where(known["time_spread"] > UNEVEN).fillna(1.0)
-    additive = [name for name in metrics.ADDITIVE if name in table]
-    return table.assign(work_ratio=ratio.where(known["ncu_ns"].notna()), **table[additive].mul(ratio, axis=0))
+    configurations = known.groupby(KEYS, dropna=False)
+    mean_ns = configurations["total_ns"].transform("sum") / configurations["launches"].transform("sum")
+    row_over_mean = (known["mean_ns"] / mean_ns).astype("float64").fillna(1.0)
+    uneven = known["time_spread"] > UNEVEN
+    ratio = (known["time_ratio"] * row_over_mean).where(uneven).fillna(1.0)
+    scaled = table[[name for name in metrics.ADDITIVE if name in table]].mul(ratio, axis=0)
+    return table.assign(work_ratio=ratio.where(known["ncu_ns"].notna()), **scaled)
 
 
 def _counters(sets: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -94,4 +111,4 @@ def main(nsys: str, sidecar: str, sets: Sequence[str], csv: str) -> None:
     traced, counted = pd.read_csv(nsys), [pd.read_csv(path) for path in sets]
     names = pd.concat([table["kernel"] for table in (traced, *counted)]).dropna().unique()
     classes = kernel_classes.classify_all(names)
-    write_csv(join(traced, cell_tables.profiled_steps(read_json(sidecar)), counted, classes), csv)
+    write_csv(join(traced, profiled_steps(read_json(sidecar)), counted, classes), csv)

@@ -18,6 +18,8 @@ COLUMNS = [
 NOTHING, UNDECIDED = "nothing stands out", "undecided"
 OURS = "profzoo"
 KERNEL = ["class", "function"]
+# A kernel has the trait that so much of its time has.
+HALF = 0.5
 LAUNCH_LESS = "launch less first, as the CPU would hold the step back: a larger batch, CUDA graphs; then "
 Cell = tuple[str, str]
 
@@ -53,7 +55,7 @@ def table(
         traits = with_traits(launches, _of(roofline, cell), given["traits"], peaks)
         found = [
             *judged.of_step(),
-            *judged.of_kernels(traits, "cell"),
+            *judged.of_kernels(traits),
             *_uncounted(traits, given["floors"]["counted"]),
         ]
         # What cannot be told comes before what is worth less than it may be.
@@ -116,38 +118,45 @@ class _Judged:
             if told and share >= rule["at_least"]:
                 yield self._row(rule, share, None, "cell", evidence)
 
-    def of_kernels(
-        self, traits: pd.DataFrame, level: str, whole: float | None = None, least: float | None = None
-    ) -> Iterator[dict[str, Any]]:
-        """Verdicts on launches with a trait.
+    def of_kernels(self, traits: pd.DataFrame) -> Iterator[dict[str, Any]]:
+        """Verdicts on the cell, by rules whose trait launches have that take so much of the step.
 
-        whole: GPU time of the cell's kernels, where these rows are some of them; least: part of the subject's own time
-        that a trait takes, instead of the rule's share of the step.
+        Where kernels run for 80 % of the step, and launches that are short take 30 of their 100 ms, the trait takes
+        24 % of the step, which a rule of `at_least: 0.1` is met by.
         """
-        total = traits["total_ns"].sum() if whole is None else whole
-        if not total:
-            return
-        of_step = self.shares["kernels"] / total
-        own = max(traits["total_ns"].sum() * of_step, 1e-12)
-        for rule in self.given["rules"]:
-            if rule["of"] != "kernels":
-                continue
-            ns = traits[f"{rule['share']}_ns"].sum()
-            threshold = rule["at_least"] if least is None else least * own
-            if ns * of_step >= threshold and ns:
-                row = self._row(rule, ns * of_step, traits, level, _evidence(rule))
-                yield row | {"threshold": threshold}
+        for rule, share in self._shared(traits, traits["total_ns"].sum()):
+            if share >= rule["at_least"]:
+                yield self._row(rule, share, traits, "cell", _evidence(rule))
 
     def of_each(self, traits: pd.DataFrame) -> list[dict[str, Any]]:
-        """Verdicts on each kernel that takes long enough, the largest gain first."""
+        """Verdicts on each kernel that takes long enough, by the traits that half of its time has; largest gain first.
+
+        In that cell, a kernel of 20 ms takes 16 % of the step, and is short where its short launches take 8 % or more.
+        """
         total = traits["total_ns"].sum()
         found: list[dict[str, Any]] = []
         for (kind, function), own in traits.groupby(KERNEL, sort=False):
-            if total and own["total_ns"].sum() / total * self.shares["kernels"] >= self.floors["kernel"]:
-                # A kernel has the trait that half of its time has.
-                rows = self.of_kernels(own, "kernel", total, least=0.5)
-                found += ({"class": kind, "function": function, **row} for row in rows)
+            taken = own["total_ns"].sum() * self._step_per_ns(total)
+            if not total or taken < self.floors["kernel"]:
+                continue
+            for rule, share in self._shared(own, total):
+                if share >= HALF * taken:
+                    row = self._row(rule, share, own, "kernel", _evidence(rule))
+                    found.append({"class": kind, "function": function, **row, "threshold": HALF * taken})
         return sorted(found, key=lambda row: -(row["gain"] or 0))
+
+    def _shared(self, traits: pd.DataFrame, total: float) -> Iterator[tuple[Mapping[str, Any], float]]:
+        """Rules about kernels, each with the share of the step that launches with its trait take, where there are any.
+
+        traits: launches, of the whole cell or of one kernel; total: GPU time of the cell's kernels, in ns.
+        """
+        for rule in self.given["rules"]:
+            if rule["of"] == "kernels" and (ns := traits[f"{rule['share']}_ns"].sum()):
+                yield rule, ns * self._step_per_ns(total)
+
+    def _step_per_ns(self, total: float) -> float:
+        """The share of the unprofiled step that a ns of GPU time is; total: that of the cell's kernels, in ns."""
+        return self.shares["kernels"] / total if total else 0.0
 
     def _row(
         self, rule: Mapping[str, Any], share: float, traits: pd.DataFrame | None, level: str, evidence: str

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from profzoo.tables import cell_tables
+from profzoo.tables import cell_tables, counted_steps
 from profzoo.tables.ranks import across_cells
 from profzoo.tools.ncu.metrics import GPU_TIME
 
@@ -53,7 +53,7 @@ def test_cell_of(path: str, cell: dict) -> None:
     ("more", "steps"), [({}, 10), ({"capture": "window"}, 10), ({"capture": "run", "traced_steps": 7}, 7)]
 )
 def test_profiled_steps(more: dict, steps: int) -> None:
-    assert cell_tables.profiled_steps(facts(10, **more)) == steps
+    assert counted_steps.profiled_steps(facts(10, **more)) == steps
 
 
 @pytest.mark.parametrize(("gpu_ns", "median"), [([9, 1, 2, 9], 2), ([None, None, None, None], 20)])

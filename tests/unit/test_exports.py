@@ -16,7 +16,7 @@ import pytest
 
 from profzoo.errors import DataError
 from profzoo.files import read_json
-from profzoo.tables import cell_tables, kernel_table, tabulate
+from profzoo.tables import cell_tables, counted_steps, kernel_table, tabulate
 from profzoo.tools.ncu import export as export_ncu
 from profzoo.tools.ncu import export_ranks as export_ncu_ranks
 from profzoo.tools.ncu import tables as ncu_tables
@@ -314,7 +314,7 @@ def test_a_whole_run_without_a_whole_step_says_so(tmp_path: Path, recording: Cal
     assert pd.read_csv(exported)["launches"].sum() == 4750 and read_json(facts)["traced_steps"] == 0
     assert len(said) == 1 and "holds no whole step of the window" in said[0] and "nsys.duration" in said[0]
     with pytest.raises(DataError, match=r"of lstm train holds no whole step.*nsys\.duration"):
-        cell_tables.profiled_steps({"traced_steps": 0, "capture": "run", "cell": {"model": "lstm", "phase": "train"}})
+        counted_steps.profiled_steps({"traced_steps": 0, "capture": "run", "cell": {"model": "lstm", "phase": "train"}})
 
 
 def test_a_whole_run_from_within_the_window_says_so(tmp_path: Path, recording: Callable) -> None:

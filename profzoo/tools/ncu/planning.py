@@ -84,8 +84,6 @@ def plan(
     """
     launches = selection.wanted(options, name, census)
     whole = selection.whole(options, name, launches, census)
-    if not whole.launches:
-        raise DataError(f"ncu.kernel_name = {options['kernel_name']!r} matches none of the cell's kernels")
     start_s = max(census_wall_s - len(census) * costs["sets"][ncu.CENSUS]["seconds"], 0.0)
     estimate = _Estimate(start_s, len(census), price, costs["passed_over_s"], costs["application_pass_s"])
     asked, budget = ncu.replay(options, name), options["budget"]

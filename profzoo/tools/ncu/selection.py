@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from profzoo.errors import DataError
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu.metrics import GPU_TIME
 from profzoo.tools.ncu.tables import CONFIGURATION as KEYS
@@ -36,9 +37,14 @@ def whole(options: Mapping[str, Any], name: str, launches: pd.DataFrame, census:
     """What the configuration asks for, without regard to a budget.
 
     options: the configuration's `ncu`; name: of the section set; launches: those that it may take, of the census.
+
+    Raises:
+        DataError: that is no launch.
     """
     chosen = ncu.launches(options, name)
     rows = launches if chosen in ("distinct", "all") else launches.iloc[: int(chosen)]
+    if rows.empty:
+        raise DataError(f"ncu.kernel_name = {options['kernel_name']!r} matches none of the cell's kernels")
     configurations = len(rows[KEYS].drop_duplicates())
     return Selection(
         configurations if chosen == "distinct" else len(rows),

@@ -1,0 +1,21 @@
+"""Of how many steps the numbers of a tool's export are sums."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from profzoo.errors import DataError
+from profzoo.tools.nsys.tables import NO_STEP
+
+
+def profiled_steps(sidecar: Mapping[str, Any]) -> int:
+    """Steps that an export's numbers are sums over; of a whole run under nsys, those that its trace holds.
+
+    Raises:
+        DataError: it holds none.
+    """
+    cell = sidecar["cell"]
+    if sidecar.get("capture") != "run":
+        return cell["window"]
+    if not sidecar["traced_steps"]:
+        raise DataError(f"the trace of {cell['model']} {cell['phase']} {NO_STEP}")
+    return sidecar["traced_steps"]
