@@ -1,6 +1,7 @@
 """imports: the files that a script is made of are those that Python really imports for it."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -55,3 +56,11 @@ def test_every_rule_with_a_script_names_what_it_is_made_of() -> None:
             scripted += 1
             assert f'code("workflow/scripts/{script}"' in rule, rule.partition(":")[0]
     assert scripted == len(list(SCRIPTS.glob("*.py")))
+
+
+@pytest.mark.parametrize("path", sorted((imports.PROJECT / "profzoo").rglob("*.py")), ids=lambda path: path.stem)
+def test_who_goes_through_all_tools_names_their_modules(path: Path) -> None:
+    part = {"activities": "activity", "compared": "activity", "failures": "failures", "doctors": "doctor"}
+    asked = {part[name] for name in re.findall(r"\b(?:tools|registry)\.(\w+)\(\)", path.read_text()) if name in part}
+    named = {file.stem for file in imports.named_files(path)}
+    assert asked <= named or path.parent.name == "tools", f"FILES lacks {asked - named}"

@@ -1,0 +1,82 @@
+"""Every rule names exactly the code that its jobs run: held against what Python loads when it runs them."""
+
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from profzoo import imports
+from tests.unit.test_imports_of_scripts import loaded
+from tests.workflow.project import CHECKOUT, COLLECTING, STANDINS, copy
+
+CODE = re.compile(r"(?:profzoo|models|workflow/scripts)/[\w./]+")
+# A run of a cell, and then the project's modules that it has loaded.
+RUN = """
+import sys
+from profzoo import run
+assert run.main(["lstm", "train", "device=cpu", "sequence_length=8", "warmup=1", "window=1"]) == 0
+names = [name for name in sys.modules if name.partition(".")[0] in ("models", "profzoo")]
+print(*{sys.modules[name].__file__ for name in names}, sep="\\n")
+"""
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[Path]]:
+    """By rule, the files of code among the inputs of its jobs, in a plan of everything for one model."""
+    project = copy(tmp_path_factory.mktemp("code") / "project", "models: [lstm, lstm@two]\ndevice: auto\n")
+    project.path = (STANDINS,)
+    ranks = ["results/lstm@two/train.ncu-ranks.launch.csv", "results/lstm/train.ncu.survey.coverage.csv"]
+    config = ["tool=ncu,nsys,torch", "ncu={set: survey}", "variants={two: {gpus: 2}}"]
+    printed = project.snakemake("all", *ranks, "--config", *config, "--dry-run", "--forceall").stdout
+    found: dict[str, set[Path]] = defaultdict(set)
+    for block in re.split(r"\n *(?=(?:local)?rule \w+:\n)", printed)[1:]:
+        rule, given = block.split(" ", 1)[1].split(":")[0], re.search(r"^ {4,8}input: (.*)$", block, re.MULTILINE)
+        files = [CHECKOUT / name for name in (given[1] if given else "").split(", ") if CODE.fullmatch(name)]
+        # Jobs of a rule that draws, or runs a model, differ in what they draw or run.
+        found[rule] = found[rule] & set(files) if found[rule] else set(files)
+    return dict(found)
+
+
+def scripts() -> dict[str, Path]:
+    """By rule, the script that it runs."""
+    rules = "".join(path.read_text() for path in (CHECKOUT / "workflow/rules").glob("*.smk")).split("\nrule ")[1:]
+    named = {rule.partition(":")[0]: re.search(r'"\.\./scripts/(\w+\.py)"', rule) for rule in rules}
+    return {rule: CHECKOUT / "workflow/scripts" / script[1] for rule, script in named.items() if script}
+
+
+def test_every_rule_that_runs_code_is_in_the_plan(inputs: dict[str, set[Path]]) -> None:
+    assert set(scripts()) | COLLECTING <= set(inputs)
+
+
+@pytest.mark.parametrize("rule", sorted(scripts()))
+def test_a_script_is_made_again_by_what_it_loads_and_nothing_else(inputs: dict[str, set[Path]], rule: str) -> None:
+    script = scripts()[rule]
+    python = {file for file in inputs[rule] if file.suffix == ".py"}
+    named = {file for module in python for file in imports.named_files(module)}
+    # Figures' captions are in their modules.
+    own = {file for file in python if file.parent.name == "figures"} if rule == "write_report" else set()
+    really = loaded(script, sorted(file for file in named | own if file.suffix == ".py"))
+    assert python == really | {script}
+    assert inputs[rule] - python == {file for file in named if file.suffix != ".py"}
+
+
+def test_a_cell_is_collected_again_by_what_runs_inside_or_around_it(inputs: dict[str, set[Path]]) -> None:
+    printed = subprocess.check_output([sys.executable, "-c", RUN], cwd=CHECKOUT, text=True)
+    inside = {Path(line) for line in printed.splitlines() if line.startswith("/")}
+    around = set(imports.made_of("profzoo/collect/surroundings.py"))
+    # What turns words into settings: its outcome is in the job's own words.
+    settling = set(imports.made_of("profzoo/run.py")) - set(imports.made_of("profzoo/harness/measure.py"))
+    for rule in sorted(COLLECTING):
+        assert inside - inputs[rule] <= settling, rule
+        assert inputs[rule] - inside <= around, rule
+        assert around <= inputs[rule], rule
+    assert {path.name for path in settling} >= {"run.py", "settings.py", "registry.py", "schema.py"}
+
+
+def test_other_rules_run_no_code_of_the_project(inputs: dict[str, set[Path]]) -> None:
+    others = {rule for rule in inputs if rule not in scripts() and not rule.startswith(("profile_", "time_"))}
+    own = {rule: files for rule, files in inputs.items() if rule in others and files}
+    assert set(own) == {"train_weights", "measure_peaks", "settle_ncu"}
