@@ -5,6 +5,7 @@ import pandas as pd
 from profzoo import tools
 from profzoo.tables.cell_tables import CELL
 
+FILES = ("../tools/*/activity.py",)
 # The least spread, (largest - smallest) / largest, that is flagged.
 LAUNCHES, TIME = 0.02, 0.10
 # ns that a launch takes longer under ncu, alone on a GPU that is idle before and after it: the middle half of 42 cells

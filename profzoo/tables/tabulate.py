@@ -10,6 +10,7 @@ from profzoo import tools
 from profzoo.files import read_json, write_csv
 from profzoo.tables import cell_tables, ranks, reconcile
 
+FILES = ("../tools/*/activity.py",)
 Exported = list[tuple[str, Mapping[str, str], pd.DataFrame, Mapping[str, Any]]]
 
 

@@ -18,7 +18,6 @@ from profzoo.errors import DataError
 from profzoo.files import read_json
 from profzoo.tables import cell_tables, counted_steps, kernel_table, tabulate
 from profzoo.tools.ncu import export as export_ncu
-from profzoo.tools.ncu import export_ranks as export_ncu_ranks
 from profzoo.tools.ncu import tables as ncu_tables
 from profzoo.tools.nsys import export as export_nsys
 from profzoo.tools.nsys import stats as export_nsys_stats
@@ -52,8 +51,21 @@ def ncu(
     """Exported table and sidecar of the recording, or of other pages."""
     pages = pages or [str(recording(name)) for name in NCU_PAGES]
     out = folder / "out.csv", folder / "out.csv.json"
-    export_ncu.main(pages, sidecar(folder, command=command), census, launches, metrics, *map(str, out), said)
+    printed = folder / "printed"
+    shutil.rmtree(printed, ignore_errors=True)
+    printed.mkdir()
+    for kind, page in zip(("mangled", "demangled"), pages, strict=True):
+        shutil.copy(page, printed / f"train.{kind}.csv")
+    facts = sidecar(folder, command=command)
+    export_ncu.main(str(printed), facts, census, launches, metrics, False, *map(str, out), said)
     return pd.read_csv(out[0]), json.loads(out[1].read_text())
+
+
+def processes(folder: Path, facts: str, census: str | None, launches: str) -> pd.DataFrame:
+    """Exported table of the pages of each process."""
+    out = folder / "o.csv", folder / "o.json"
+    export_ncu.main(str(folder / "pages"), facts, census, launches, [], True, *map(str, out))
+    return pd.read_csv(out[0])
 
 
 def pages_of(folder: Path, recording: Callable, chosen: set[int]) -> list[str]:
@@ -119,7 +131,7 @@ def test_processes_whose_reports_differ_in_units_are_refused(tmp_path: Path, rec
             (tmp_path / "pages" / f"node.{rank}.{kind}.csv").write_text(text)
     facts = sidecar(tmp_path, command=["ncu"], ranks=[0, 1])
     with pytest.raises(DataError, match=r"rank 1 has .* in thread, rank 0 in warp"):
-        export_ncu_ranks.main(str(tmp_path / "pages"), facts, None, "all", str(tmp_path / "o.csv"))
+        processes(tmp_path, facts, None, "all")
 
 
 def test_the_first_launch_of_each_configuration(tmp_path: Path, recording: Callable) -> None:
@@ -185,8 +197,8 @@ def test_each_process_is_held_against_what_was_profiled(tmp_path: Path, recordin
             (tmp_path / "pages").mkdir(exist_ok=True)
             shutil.copy(page, tmp_path / "pages" / f"node.{rank}.{kind}.csv")
     facts = sidecar(tmp_path, command=words, ranks=[0, 1])
-    export_ncu_ranks.main(str(tmp_path / "pages"), facts, census, "distinct", str(tmp_path / "o.csv"))
-    rows = pd.read_csv(tmp_path / "o.csv")
+    rows = processes(tmp_path, facts, census, "distinct")
+    assert json.loads((tmp_path / "o.json").read_text())["units"]["gpu__time_duration.sum"] == "ns"
     times = every.groupby(ncu_tables.CONFIGURATION)["gpu__time_duration.sum"].mean()
     mean = times.reindex(pd.MultiIndex.from_frame(rows[ncu_tables.CONFIGURATION])).to_numpy()
     own = every.set_index("id")["gpu__time_duration.sum"].reindex(rows["id"]).to_numpy()

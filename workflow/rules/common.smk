@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -113,10 +114,6 @@ def trained(wildcards):
     }
     shortest = config | alone | one | {"time": config["time"] | {"window": 1}}
     return checked(settings.resolve, wildcards.model, "train", "time", shortest)
-
-
-# How ncu prints the page that is exported, before the kind of kernel names.
-RAW_PAGE = "--page raw --csv --print-units base --print-kernel-base"
 
 
 def of_several_gpus():

@@ -6,8 +6,7 @@ rule print_ncu:
     input:
         "<results>/{model}/{phase}.{set}.ncu-rep",
     output:
-        mangled=temp("<results>/{model}/{phase}.{set}.mangled.csv"),
-        demangled=temp("<results>/{model}/{phase}.{set}.demangled.csv"),
+        temp(directory("<results>/{model}/{phase}.{set}.ncu-pages")),
     log:
         "<logs>/{model}/{phase}.{set}.print.log",
     group:
@@ -17,20 +16,22 @@ rule print_ncu:
     resources:
         **light(),
     params:
-        page=RAW_PAGE,
+        reports=lambda wildcards, input: shlex.quote(input[0]),
+        raw="--page raw --csv --print-units base --print-kernel-base",
     shell:
         # Another locale would have other separators in numbers.
-        "export LC_ALL=C; ncu --import {input:q} {params.page} mangled > {output.mangled:q} 2> {log:q}"
-        " && ncu --import {input:q} {params.page} demangled --metrics gpu__time_duration.sum"
-        " > {output.demangled:q} 2>> {log:q}"
+        "export LC_ALL=C; (mkdir -p {output:q} && for report in {params.reports}; do"
+        ' page={output:q}/"$(basename "$report" .ncu-rep)";'
+        ' ncu --import "$report" {params.raw} mangled > "$page".mangled.csv'
+        ' && ncu --import "$report" {params.raw} demangled --metrics gpu__time_duration.sum'
+        ' > "$page".demangled.csv || exit 1; done) 2> {log:q}'
 
 
 rule export_ncu:
     """Export a section set's launches, with how many of each configuration the window holds."""
     input:
         code("workflow/scripts/export_ncu.py"),
-        mangled="<results>/{model}/{phase}.{set}.mangled.csv",
-        demangled="<results>/{model}/{phase}.{set}.demangled.csv",
+        pages="<results>/{model}/{phase}.{set}.ncu-pages",
         sidecar="<results>/{model}/{phase}.{set}.ncu-rep.json",
         census=census,
     output:
@@ -45,53 +46,39 @@ rule export_ncu:
     params:
         launches=profiled,
         metrics=lambda wildcards: config["ncu"]["sets"][wildcards.set].get("metrics", []),
+        each=False,
     script:
         "../scripts/export_ncu.py"
 
 
-rule print_ncu_ranks:
-    """Print the raw pages of each process's report, as of one report."""
+# Of a cell of several GPUs, each process.
+use rule print_ncu as print_ncu_ranks with:
     input:
         "<results>/{model}/{phase}.{set}.ncu-ranks",
     output:
         temp(directory("<results>/{model}/{phase}.{set}.ncu-ranks-pages")),
     log:
         "<logs>/{model}/{phase}.{set}.ncu-ranks.print.log",
-    group:
-        "ncu_{set}"
-    envmodules:
-        *modules("ncu"),
-    resources:
-        **light(),
     params:
-        page=RAW_PAGE,
-    shell:
-        "export LC_ALL=C; (mkdir -p {output:q} && for report in {input:q}/*.ncu-rep; do"
-        ' page={output:q}/"$(basename "$report" .ncu-rep)";'
-        ' ncu --import "$report" {params.page} mangled > "$page".mangled.csv'
-        ' && ncu --import "$report" {params.page} demangled --metrics gpu__time_duration.sum'
-        ' > "$page".demangled.csv || exit 1; done) 2> {log:q}'
+        reports=lambda wildcards, input: f"{shlex.quote(input[0])}/*.ncu-rep",
+        raw="--page raw --csv --print-units base --print-kernel-base",
 
 
-rule export_ncu_ranks:
-    """Export a section set's launches in each process of a cell of several GPUs."""
+use rule export_ncu as export_ncu_ranks with:
     input:
-        code("workflow/scripts/export_ncu_ranks.py"),
+        code("workflow/scripts/export_ncu.py"),
         pages="<results>/{model}/{phase}.{set}.ncu-ranks-pages",
         sidecar="<results>/{model}/{phase}.{set}.ncu-ranks.json",
         census=census,
     output:
         csv="<results>/{model}/{phase}.ncu-ranks.{set}.csv",
+        sidecar="<results>/{model}/{phase}.ncu-ranks.{set}.csv.json",
     log:
         "<logs>/{model}/{phase}.{set}.ncu-ranks.export.log",
-    group:
-        "ncu_{set}"
-    resources:
-        **light(),
     params:
         launches=profiled,
-    script:
-        "../scripts/export_ncu_ranks.py"
+        metrics=lambda wildcards: config["ncu"]["sets"][wildcards.set].get("metrics", []),
+        each=True,
 
 
 rule select_ncu:

@@ -2,14 +2,19 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from profzoo.errors import DataError
 from profzoo.files import read_json, write_csv, write_json
+from profzoo.tools.by_rank import by_rank
 from profzoo.tools.ncu import selection
 from profzoo.tools.ncu import tables as ncu_tables
 
+# How the name of a page by mangled names ends.
+ENDING = ".mangled.csv"
 OTHER_CHOICES = (
     "kernels that the census of this cell's launches lacks, so that their launches are not known; cuDNN or cuBLAS "
     "chose otherwise in this run, which `deterministic: true` prevents"
@@ -78,27 +83,72 @@ def without_value(table: pd.DataFrame, asked: Collection[str]) -> dict[str, int]
     return {name: count for name, count in counts.items() if count and (count < len(table) or name in asked)}
 
 
+def of_processes(
+    pages: str, facts: Mapping[str, Any], census: str | None, launches: str | int, say: Callable[[str], object]
+) -> Exported:
+    """What was profiled in each process of a cell: the same table with host and rank before the other columns.
+
+    pages: folder of the printed pages, each named `{host}.{rank}.{mangled,demangled}.csv`. census: of the first
+    process, of whose launches the others have as many. The rest is as of tabulate.
+
+    Raises:
+        DataError: a process left no report, or has a metric in another unit than the others.
+    """
+    frames, notes, units = [], [], dict[str, tuple[int, str]]()
+    for host, rank, page in by_rank(Path(pages).glob(f"*{ENDING}"), ENDING, len(facts["ranks"]), "report"):
+        exported = tabulate(pages_of(page), facts, census, launches)
+        notes.append(exported)
+        for note in exported.notes():
+            say(f"rank {rank}: {note}")
+        for name, unit in exported.units.items():
+            first, other = units.setdefault(name, (rank, unit))
+            if unit != other:
+                raise DataError(
+                    f"{page}: rank {rank} has {name} in {unit}, rank {first} in {other}: profile them alike"
+                )
+        exported.table.insert(0, "host", host)
+        exported.table.insert(1, "rank", rank)
+        frames.append(exported.table)
+    other_choices, not_as_planned = (
+        list(dict.fromkeys(name for one in notes for name in getattr(one, what)))
+        for what in ("other_choices", "not_as_planned")
+    )
+    table = pd.concat(frames, ignore_index=True)
+    return Exported(table, {name: unit for name, (_, unit) in units.items()}, other_choices, not_as_planned)
+
+
+def pages_of(page: Path) -> list[str]:
+    """The page by mangled names and that by demangled ones, which lies beside it."""
+    return [str(page), str(page).removesuffix(ENDING) + ".demangled.csv"]
+
+
 def main(
-    pages: Sequence[str],
+    pages: str,
     report_sidecar: str,
     census: str | None,
     launches: str | int,
     metrics: Sequence[str],
+    each: bool,
     csv: str,
     sidecar: str,
     say: Callable[[str], object] = print,
 ) -> None:
     """Write the CSV of what was profiled, and its sidecar.
 
-    pages, census, launches: as of tabulate. metrics: those asked for; ncu leaves out without a word what the GPU does
-    not have, which the sidecar names, as it does kernels that the census lacks, what was not profiled as planned, and
-    in how many launches a metric has no value.
+    pages: folder of the printed pages. each: whether they are of each process of a cell, or of one. census, launches:
+    as of tabulate. metrics: those asked for; ncu leaves out without a word what the GPU does not have, which the
+    sidecar names, as it does kernels that the census lacks, what was not profiled as planned, and in how many launches
+    a metric has no value.
     """
     facts = read_json(report_sidecar)
-    exported = tabulate(pages, facts, census, launches)
+    if each:
+        exported = of_processes(pages, facts, census, launches, lambda note: say(f"{csv}, {note}"))
+    else:
+        (page,) = Path(pages).glob(f"*{ENDING}")
+        exported = tabulate(pages_of(page), facts, census, launches)
+        for note in exported.notes():
+            say(f"{csv}: {note}")
     table = exported.table
-    for note in exported.notes():
-        say(f"{csv}: {note}")
     write_csv(table, csv)
     missing = [name for name in metrics if ":" not in name and not any(c.startswith(name) for c in table.columns)]
     said = {
