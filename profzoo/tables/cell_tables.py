@@ -117,7 +117,7 @@ def ranges(
 
 
 def kernels(joined: Iterable[tuple[Mapping[str, str], pd.DataFrame]]) -> pd.DataFrame:
-    """The kernel tables of all cells, as lib/kernel_table makes each, one below the other."""
+    """The kernel tables of all cells, as tables/kernel_table makes each, one below the other."""
     frames = [table.assign(**cell) for cell, table in joined]
     table = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=kernel_table.COLUMNS)
     return table.reindex(columns=[*CELL, *kernel_table.COLUMNS])
@@ -126,7 +126,7 @@ def kernels(joined: Iterable[tuple[Mapping[str, str], pd.DataFrame]]) -> pd.Data
 def steps(
     baseline: pd.DataFrame, traced: Iterable[tuple[Mapping[str, str], pd.DataFrame]], ranks: pd.DataFrame
 ) -> pd.DataFrame:
-    """A row a cell and process that nsys saw: where a step's time goes, as lib/nsys_steps.py says.
+    """A row a cell and process that nsys saw: where a step's time goes, as tools/nsys/steps says.
 
     baseline: the table of cells; traced: cell, rows of its nsys-steps.csv, which are of the first process where there
     are several; ranks: the table of these. `waiting_ns` is what of `busy_ns` and `communication_ns` is no more than
@@ -150,7 +150,7 @@ def steps(
 
 
 def coverages(compared: Iterable[tuple[Mapping[str, str], str, pd.DataFrame]]) -> pd.DataFrame:
-    """A row a cell and section set: how much of what nsys traced ncu profiled, as lib/coverage says.
+    """A row a cell and section set: how much of what nsys traced ncu profiled, as tables/coverage says.
 
     compared: cell, name of the section set, rows of its coverage.csv.
     """
