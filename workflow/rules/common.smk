@@ -9,8 +9,6 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
-sys.path.insert(0, workflow.basedir)
-
 from profzoo.cell import registry
 from profzoo.cell import settings
 from profzoo.cell.spread import processes
@@ -31,16 +29,17 @@ def checked(function, *arguments):
         raise WorkflowError(str(error)) from None
 
 
-# Jobs import models/ and workflow/ wherever they run, by the interpreter that runs this.
-paths.make_importable(workflow.basedir)
+# Jobs import models/ and profzoo/ wherever they run, by the interpreter that runs this.
+paths.make_importable(str(ROOT))
 paths.leave_home_alone()
 checked(paths.use_own_python)
 
 if shutil.which("sbatch"):
     # What the Slurm plugin asks for its jobs' states; profiles/slurm says why.
-    paths.put_first(os.path.join(workflow.basedir, "profiles", "slurm", "bin"))
+    paths.put_first(str(ROOT / "profiles" / "slurm" / "bin"))
 
-config.update(checked(configuration.normalise, config))
+# Not in place: a module's is part of the configuration of the workflow that uses it.
+config = checked(configuration.normalise, config)
 MODELS = checked(configuration.models, config)
 UNUSABLE = checked(configuration.unusable, config)
 CELLS = checked(configuration.cells, config)
@@ -48,8 +47,9 @@ SELECTED = list(dict.fromkeys(model for model, _ in CELLS))
 RESULTS = workflow.pathvars.get("results")
 TOOLS = [tool for tool in config["tool"] if tool != tools.BASELINE]
 
-# Snakemake reads this before it knows its targets, so they are taken from the command line.
-checked(targets.check_targets, sys.argv[1:], RESULTS, config)
+if MAIN:
+    # Snakemake reads this before it knows its targets, so they are taken from the command line.
+    checked(targets.check_targets, sys.argv[1:], RESULTS, config)
 # Every cell is resolved once here, so that what is wrong with any of them is said before a job runs.
 for model, phase in CELLS:
     for tool in (tools.BASELINE, *TOOLS):
@@ -135,8 +135,7 @@ def sources(wildcards):
     """The files whose change means that a cell has to be collected again."""
     name, _ = settings.split_variant(wildcards.model)
     model = checked(registry.find, name, config["settings"].get(name, {}).get("module"))
-    # Relative, so that a checkout can be moved.
-    return [os.path.relpath(path) for path in checked(registry.sources, model)]
+    return inputs(checked(registry.sources, model))
 
 
 def weights(wildcards):
@@ -192,7 +191,14 @@ def code(*paths):
     """What scripts or modules are made of, as inputs: Snakemake itself does not look at what they import."""
     root = imports.PROJECT
     relative = (str(Path(root, path).relative_to(root)) for path in paths)
-    return [os.path.relpath(path) for path in imports.made_of(*relative)]
+    return inputs(imports.made_of(*relative))
+
+
+def inputs(files):
+    """Files of the workflow as inputs: relative, so that a checkout can be moved."""
+    paths = map(os.path.relpath, files)
+    # The prefix of a module is for what it makes.
+    return list(paths) if MAIN else list(map(local, paths))
 
 
 def cells(pattern):
@@ -256,6 +262,11 @@ def exports():
     """What is exported for every selected cell under every chosen tool."""
     patterns = [pattern for tool in (tools.BASELINE, *TOOLS) for pattern in tools.files()[tool].exported(config[tool])]
     return compared_ranks() + [path for pattern in patterns for path in cells(f"<results>/{{model}}/{pattern}")]
+
+
+def everything():
+    """What `all` makes: that, and the report with all that it shows."""
+    return [*exports(), "<results>/report.html"]
 
 
 def making(jobs):

@@ -1,0 +1,36 @@
+# What the workflow consists of. Snakefile and workflow/Snakefile include it: the one for who works in a checkout, the
+# other where Snakemake's workflow catalog and its tools look.
+from snakemake.utils import min_version
+
+min_version("9.27")
+
+
+include: "rules/source.smk"
+
+
+# A module has its configuration from the workflow that uses it, a folder without that file the defaults.
+if MAIN and Path("config/config.yaml").exists():
+
+    configfile: "config/config.yaml"
+
+
+# Used with --sdm apptainer only; containers/profzoo.def builds it.
+container: "containers/profzoo.sif"
+
+
+report: "report/workflow.rst"
+
+
+pathvars:
+    results="results",
+    logs="<results>/logs",
+    benchmarks="<results>/benchmarks",
+
+
+include: "rules/common.smk"
+include: "rules/resources.smk"
+include: "rules/collect.smk"
+include: "rules/export.smk"
+include: "rules/analyze.smk"
+include: "rules/figures.smk"
+include: "rules/maintain.smk"
