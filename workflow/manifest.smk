@@ -29,8 +29,15 @@ pathvars:
 
 include: "rules/common.smk"
 include: "rules/resources.smk"
-include: "rules/collect.smk"
-include: "rules/export.smk"
+
+
+# A copy of results has other times than those that they were made at, and no record of how: by them all would be made anew.
+if config["collect"]:
+
+    include: "rules/collect.smk"
+    include: "rules/export.smk"
+
+
 include: "rules/analyze.smk"
 include: "rules/figures.smk"
 include: "rules/maintain.smk"

@@ -1,5 +1,25 @@
 # Needs: exported CSV of the selected cells under the chosen tools. Makes: tables across them.
 
+# What a row of each table across the zoo is, for Snakemake's own report.
+ROWS = {
+    "cells": "a cell",
+    "activity": "a cell, tool, range and kernel",
+    "kernels": "a cell, launch configuration and range",
+    "ranges": "a cell, tool and part of the step",
+    "steps": "a cell and process",
+    "agreement": "a cell",
+    "coverage": "a cell and section set",
+    "ranks": "a cell on several GPUs and process",
+    "roofline": "a cell, class of kernels, or launch configuration",
+    "verdicts": "what holds a cell or one of its kernels back",
+}
+
+
+def table(name):
+    """A table across the zoo, which Snakemake's own report carries."""
+    labels = {"table": name, "a row": ROWS[name]}
+    return report(f"<results>/tables/{name}.csv", category="Tables", caption="../report/table.rst", labels=labels)
+
 
 rule cover_ncu:
     """Hold what ncu profiled against what nsys traced: configurations, share of GPU time, and what is missing."""
@@ -45,13 +65,13 @@ rule tabulate:
         code("workflow/scripts/tabulate.py"),
         **tabulated(),
     output:
-        cells="<results>/tables/cells.csv",
-        activity="<results>/tables/activity.csv",
-        kernels="<results>/tables/kernels.csv",
-        ranges="<results>/tables/ranges.csv",
-        steps="<results>/tables/steps.csv",
-        agreement="<results>/tables/agreement.csv",
-        coverage="<results>/tables/coverage.csv",
+        cells=table("cells"),
+        activity=table("activity"),
+        kernels=table("kernels"),
+        ranges=table("ranges"),
+        steps=table("steps"),
+        agreement=table("agreement"),
+        coverage=table("coverage"),
     log:
         "<logs>/tables/tabulate.log",
     group:
@@ -68,7 +88,7 @@ rule tabulate_ranks:
         code("workflow/scripts/tabulate_ranks.py"),
         ranks=collect("<results>/{model}/train.ranks.csv", model=SPREAD_SELECTED),
     output:
-        csv="<results>/tables/ranks.csv",
+        csv=table("ranks"),
     log:
         "<logs>/ranks.log",
     group:
@@ -88,7 +108,7 @@ rule tabulate_roofline:
         peaks=f"<results>/peaks/{config['gpu']}.csv",
         sidecar=f"<results>/peaks/{config['gpu']}.csv.json",
     output:
-        csv="<results>/tables/roofline.csv",
+        csv=table("roofline"),
     log:
         "<logs>/tables/roofline.log",
     group:
@@ -108,7 +128,7 @@ rule tabulate_verdicts:
         steps="<results>/tables/steps.csv",
         kernels="<results>/tables/kernels.csv",
     output:
-        csv="<results>/tables/verdicts.csv",
+        csv=table("verdicts"),
     log:
         "<logs>/tables/verdicts.log",
     group:

@@ -47,7 +47,12 @@ rule write_report:
         sidecars=cells("<results>/{model}/{phase}.time.csv.json"),
         figures=drawn(),
     output:
-        "<results>/report.html",
+        report(
+            "<results>/report.html",
+            category="Report",
+            caption="../report/page.rst",
+            labels={"page": "what the zoo's cells do, and what holds them back"},
+        ),
     log:
         "<logs>/report.log",
     group:

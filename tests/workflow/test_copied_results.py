@@ -1,0 +1,49 @@
+"""Results that were copied from another checkout: figures and the report are made of them, and nothing is collected."""
+
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.workflow.project import COLLECTING, Project, copy, rules
+
+AS_IT_IS = ["--config", "collect=false"]
+ANALYSIS = {"tabulate", "tabulate_verdicts", "write_report"}
+
+
+@pytest.fixture
+def copied(built: Project, tmp_path: Path) -> Project:
+    """Another checkout with what was collected and exported, the times of the files mixed up, without tables."""
+    other = copy(tmp_path / "project")
+    shutil.copytree(built.root / "results", other.root / "results")
+    for folder in ("tables", "figures"):
+        shutil.rmtree(other.root / "results" / folder)
+    (other.root / "results/report.html").unlink()
+    chance = random.Random(0)
+    for path in (other.root / "results").rglob("*"):
+        os.utime(path, (when := 1.7e9 + chance.randrange(10**7), when))
+    return other
+
+
+def test_copied_results_are_drawn_and_not_collected_again(built: Project, copied: Project) -> None:
+    # As they are, Snakemake would make all of them again.
+    assert rules(copied.dry("report")) >= COLLECTING - {"profile_ncu", "profile_nsys"}
+    before = {path: path.stat().st_mtime_ns for path in copied.root.glob("results/*/*.csv")}
+    planned = {rule for rule in rules(copied.dry("report", *AS_IT_IS)) if not rule.startswith("draw_")}
+    assert planned == ANALYSIS
+    copied.snakemake("report", *AS_IT_IS)
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+    for table in built.root.glob("results/tables/*.csv"):
+        assert copied.read(f"results/tables/{table.name}") == table.read_text()
+    drawn = {path.name for path in copied.root.glob("results/figures/*.svg")}
+    assert drawn == {path.name for path in built.root.glob("results/figures/*.svg")}
+    assert copied.dry("report", *AS_IT_IS) == []
+
+
+def test_what_was_not_copied_is_said_to_be_missing(copied: Project) -> None:
+    (copied.root / "results/unet/train.torch.csv").unlink()
+    run = copied.snakemake("report", "--dry-run", *AS_IT_IS, ok=False)
+    assert run.returncode == 1 and "results/unet/train.torch.csv" in run.stdout + run.stderr
+    assert "results/lstm/train.torch.csv" not in run.stderr
