@@ -6,44 +6,17 @@ import os
 import shutil
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from profzoo import tools
-from profzoo.collect import diagnose, surroundings
+from profzoo.collect import diagnose, provenance, surroundings
 from profzoo.collect.command import Command
 from profzoo.errors import CollectError, ConfigError
 from profzoo.imports import PROJECT
 from profzoo.machine import gpus, programs
-
-# Of the checkout, what jobs run: files there count as changes of it even where git does not know them.
-CODE = ("Snakefile", "workflow", "profzoo", "models", "config", "profiles")
-
-
-def slurm(given: Mapping[str, str]) -> list[str]:
-    """The variables by which a Slurm job's commands know it."""
-    return [key for key in given if key.startswith("SLURM_")]
-
-
-def commit(folder: Path, module: str = "models") -> dict[str, Any]:
-    """The git commit of the workflow, and whether code that a job may run differs from it; empty where git tells none.
-
-    module: that of the cell's model. Files that git does not know count where code lies; results do not.
-    """
-    git, package = ["git", "-C", str(folder)], module.partition(".")[0]
-    head = programs.answer([*git, "rev-parse", "HEAD"])
-    if head.returncode:
-        return {}
-    status = [*git, "status", "--porcelain"]
-    code = [*CODE, package, f"{package}.py"]
-    asked = [[*status, "--untracked-files=no", "--", "."], [*status, "--untracked-files=normal", "--", *code]]
-    changed = [programs.answer(command) for command in asked]
-    if any(answer.returncode for answer in changed):
-        return {"commit": head.stdout.strip()}
-    return {"commit": head.stdout.strip(), "commit_changed": any(answer.stdout.strip() for answer in changed)}
 
 
 def words(command: Command, gpu: bool) -> list[str]:
@@ -79,40 +52,20 @@ def collect(job: Mapping[str, Any], asked: Command, log: Path, planned: Mapping[
     Raises:
         CollectError, ConfigError: the tool is not there, failed, left nothing, or ran on another GPU than it was given.
     """
-    cell = job["cell"]
+    cell, own = job["cell"], tools.commands().get(asked.tool)
     found = gpus.present() if cell["device"] != "cpu" else []
     candidates = gpus.candidates(os.environ, found)
     command = words(asked, bool(candidates))
-    asked.sidecar.unlink(missing_ok=True)
-    if "ranks" in asked.made:
-        shutil.rmtree(asked.made["ranks"], ignore_errors=True)
-        asked.made["ranks"].mkdir()
-    own = tools.commands().get(asked.tool)
-    count, several = cell.get("gpus", 1), cell.get("nodes", 1) > 1
-    # Slurm starts processes on other nodes, where it says which GPUs are theirs, and where the scratch is not.
-    env = surroundings.environment(os.environ, [*job["environment"], *(slurm(os.environ) if several else [])])
-    env |= surroundings.threads(len(os.sched_getaffinity(0)), len(candidates), count)
+    _make_room(asked)
     # Asked before the command runs: what goes wrong here must not cost a measurement, and code may change meanwhile.
     tool_version = programs.version(own.PROGRAM) if own and own.PROGRAM else None
-    code_version = commit(PROJECT, cell.get("module", "models"))
-    with (
-        surroundings.own_gpus(count, [] if several else candidates) as mine,
-        tempfile.TemporaryDirectory(prefix="profzoo-") as scratch,
-    ):
-        # ncu waits for others at a lock in TMPDIR, which jobs on different GPUs need not do.
-        env |= {} if several else {"TMPDIR": scratch}
-        env |= {gpus.VISIBLE: ",".join(mine)} if mine else {}
+    code_version = provenance.commit(PROJECT, cell.get("module", "models"))
+    with surroundings.of_job(job, candidates) as (environment, mine):
         started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
-        code = surroundings.run(command, log, env)
+        code = surroundings.run(command, log, environment)
         wall = time.monotonic() - clock
     printed = log.read_text(errors="replace")
-    if code:
-        reason = diagnose.cause(printed) or f"{command[0]} ended with exit code {code}"
-        raise CollectError(f"{reason} (log: {log})")
-    for path in [*asked.leaves, asked.sidecar]:
-        if not path.exists() or path.stat().st_size == 0:
-            reason = diagnose.cause(printed) or f"{command[0]} ended well but left no {path.name}"
-            raise CollectError(f"{reason} (log: {log})")
+    _check(asked, command[0], code, printed, log)
     if own:
         own.settle(asked.made)
     facts = json.loads(asked.sidecar.read_text())
@@ -129,11 +82,28 @@ def collect(job: Mapping[str, Any], asked: Command, log: Path, planned: Mapping[
         "started": started.isoformat(timespec="seconds"),
         "wall_s": round(wall, 3),
         "warnings": diagnose.warnings(printed),
+        **({"plan": planned} if planned else {}),
     }
-    if planned:
-        sidecar["plan"] = planned
     asked.sidecar.write_text(json.dumps(sidecar, indent=1, sort_keys=True) + "\n")
     _say(asked.sidecar, sidecar)
+
+
+def _make_room(asked: Command) -> None:
+    """Remove the sidecar of an earlier run, and have an empty folder for what each of several processes leaves."""
+    asked.sidecar.unlink(missing_ok=True)
+    if ranks := asked.made.get("ranks"):
+        shutil.rmtree(ranks, ignore_errors=True)
+        ranks.mkdir()
+
+
+def _check(asked: Command, program: str, code: int, printed: str, log: Path) -> None:
+    """That the command ended well and left its files; CollectError, with the cause as far as that is known."""
+    why = f"{program} ended with exit code {code}" if code else ""
+    if not code:
+        lost = [path for path in (*asked.leaves, asked.sidecar) if not path.exists() or path.stat().st_size == 0]
+        why = f"{program} ended well but left no {lost[0].name}" if lost else ""
+    if why:
+        raise CollectError(f"{diagnose.cause(printed) or why} (log: {log})")
 
 
 def _say(path: Path, sidecar: Mapping[str, Any]) -> None:

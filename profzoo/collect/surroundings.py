@@ -3,14 +3,18 @@
 A part of what is measured, unlike what is done before and after.
 """
 
+import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 from profzoo.errors import CollectError
 from profzoo.machine import gpu_slots, processes
+from profzoo.machine.gpus import VISIBLE
 from profzoo.machine.paths import NO_DEPLOYMENT
 
 # Reports embed the environment of the process, so it sees only what it needs.
@@ -64,3 +68,24 @@ def own_gpus(count: int, words: Sequence[str]) -> AbstractContextManager[list[st
     if count > len(words):
         raise CollectError(f"gpus = {count}, and {len(words)} visible here: lower gpus, or run where there are more")
     return gpu_slots.taken(count, words, lambda line: print(f"profzoo: {line}", file=sys.stderr, flush=True))
+
+
+@contextmanager
+def of_job(job: Mapping[str, Any], candidates: Sequence[str]) -> Iterator[tuple[dict[str, str], list[str]]]:
+    """The environment of a job's command and the GPUs held for it, while the body runs; candidates: GPUs that are here.
+
+    Raises:
+        CollectError: there are fewer than the job takes.
+    """
+    count, several = job["cell"].get("gpus", 1), job["cell"].get("nodes", 1) > 1
+    # Slurm starts processes on other nodes, where it says which GPUs are theirs, and where the scratch is not.
+    extra = [key for key in os.environ if key.startswith("SLURM_")] if several else []
+    seen = environment(os.environ, [*job["environment"], *extra])
+    seen |= threads(len(os.sched_getaffinity(0)), len(candidates), count)
+    with (
+        own_gpus(count, [] if several else candidates) as mine,
+        tempfile.TemporaryDirectory(prefix="profzoo-") as scratch,
+    ):
+        # ncu waits for others at a lock in TMPDIR, which jobs on different GPUs need not do.
+        seen |= {} if several else {"TMPDIR": scratch}
+        yield seen | ({VISIBLE: ",".join(mine)} if mine else {}), mine

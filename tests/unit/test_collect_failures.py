@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from profzoo.collect import collecting as collect
-from profzoo.collect import surroundings
+from profzoo.collect import provenance, surroundings
 from profzoo.machine import gpus, programs
 from tests.unit.collected import collected
 
@@ -101,17 +100,17 @@ def test_no_gpu_facts_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_commit_is_that_of_the_checkout_and_empty_elsewhere(tmp_path: Path) -> None:
-    assert collect.commit(tmp_path) == {}
+    assert provenance.commit(tmp_path) == {}
     git = ["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@t"]
     for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "one"]):
         subprocess.run([*git, *command], check=True)
-    clean = collect.commit(tmp_path)
+    clean = provenance.commit(tmp_path)
     assert len(clean["commit"]) == 40 and clean["commit_changed"] is False
     # Results, wherever they are, and notes are no code.
     for name in ("results2/lstm/train.time.csv", "notes.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    assert collect.commit(tmp_path, "mine.net") == clean
+    assert provenance.commit(tmp_path, "mine.net") == clean
 
 
 @pytest.mark.parametrize(
@@ -123,7 +122,7 @@ def test_code_that_git_does_not_know_is_a_change(tmp_path: Path, name: str) -> N
         subprocess.run([*git, *command], check=True)
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).touch()
-    assert collect.commit(tmp_path, "mine.net")["commit_changed"] is True
+    assert provenance.commit(tmp_path, "mine.net")["commit_changed"] is True
 
 
 def test_a_known_file_that_differs_is_a_change(tmp_path: Path) -> None:
@@ -132,7 +131,7 @@ def test_a_known_file_that_differs_is_a_change(tmp_path: Path) -> None:
     for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "one"]):
         subprocess.run([*git, *command], check=True)
     (tmp_path / "pyproject.toml").write_text("x")
-    assert collect.commit(tmp_path)["commit_changed"] is True
+    assert provenance.commit(tmp_path)["commit_changed"] is True
 
 
 GOOD = """echo x > {0}/out; echo '{{"torch": "2"}}' > {0}/s.json"""
