@@ -27,7 +27,9 @@ pathvars:
     benchmarks="<results>/benchmarks",
 
 
-include: "rules/common.smk"
+include: "rules/config.smk"
+include: "rules/jobs.smk"
+include: "rules/targets.smk"
 include: "rules/resources.smk"
 
 

@@ -1,0 +1,79 @@
+# Needs: the configuration. Makes: its checked form, what it selects, and the wildcard constraints.
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+
+from profzoo.cell import registry
+from profzoo.cell import settings
+from profzoo.cell.spread import processes
+from profzoo.config import configuration, targets
+from profzoo.cell import data_files
+from profzoo import figures, imports, tools
+from profzoo.tools.ncu import command as ncu
+from profzoo.tools.nsys import command as nsys
+from profzoo.machine import paths
+from profzoo.errors import ConfigError
+
+
+def checked(function, *arguments):
+    """The function's result; what is wrong with the configuration ends the run in one line."""
+    try:
+        return function(*arguments)
+    except ConfigError as error:
+        raise WorkflowError(str(error)) from None
+
+
+# Jobs import models/ and profzoo/ wherever they run, by the interpreter that runs this.
+paths.make_importable(str(ROOT))
+paths.leave_home_alone()
+checked(paths.use_own_python)
+
+if shutil.which("sbatch"):
+    # What the Slurm plugin asks for its jobs' states; profiles/slurm says why.
+    paths.put_first(str(ROOT / "profiles" / "slurm" / "bin"))
+
+# Not in place: a module's is part of the configuration of the workflow that uses it.
+config = checked(configuration.normalise, config)
+MODELS = checked(configuration.models, config)
+UNUSABLE = checked(configuration.unusable, config)
+CELLS = checked(configuration.cells, config)
+SELECTED = list(dict.fromkeys(model for model, _ in CELLS))
+RESULTS = workflow.pathvars.get("results")
+TOOLS = [tool for tool in config["tool"] if tool != tools.BASELINE]
+
+if MAIN:
+    # Snakemake reads this before it knows its targets, so they are taken from the command line.
+    checked(targets.check_targets, sys.argv[1:], RESULTS, config)
+# Every cell is resolved once here, so that what is wrong with any of them is said before a job runs.
+for model, phase in CELLS:
+    for tool in (tools.BASELINE, *TOOLS):
+        checked(data_files.root, checked(settings.resolve, model, phase, tool, config))
+if workflow.is_main_process:
+    for line in configuration.left_out(config):
+        print(f"profzoo: warning: {line}", file=sys.stderr)
+
+
+def any_of(names):
+    """A regular expression that matches exactly these names."""
+    return "|".join(map(re.escape, names))
+
+
+# Cells of several GPUs, which nsys traces into a report for each.
+SPREAD = checked(configuration.spread, config)
+SPREAD_SELECTED = [model for model in SELECTED if model in SPREAD and (model, "train") in CELLS]
+
+
+wildcard_constraints:
+    # Also those whose files cannot be used, so that what was made of them is known.
+    model=f"({any_of([*MODELS, *UNUSABLE])})(@({any_of(config['variants'])}))?",
+    phase="train|inference",
+    tool=any_of(tools.names()),
+    set=any_of(config["ncu"]["sets"]),
+    report=any_of(nsys.REPORTS),
+    gpu=r"[\w-]+",

@@ -1,0 +1,109 @@
+# Needs: the configuration. Makes: what a collecting job goes by, which is all that it is collected again for.
+
+
+def described(tool, cell, **more):
+    """All that a collecting job goes by, as one JSON text with sorted keys."""
+    job = {"tool": tool, "cell": cell, "environment": config["environment"], **checked(data_files.summary, cell)}
+    return json.dumps(job | more, sort_keys=True)
+
+
+def job_text(tool, phase=None, **more):
+    """A params function: that text of the cell under a tool."""
+    return lambda wildcards: described(tool, resolved(wildcards, tool, phase), **more)
+
+
+# What runs all collecting jobs: it builds the tool's command line of the job, and leaves the sidecar.
+COLLECT = "python -m profzoo.collect --job {params.job:q} --log {log:q} {params.more:q} {params.made:q}"
+
+
+def made(wildcards, output):
+    """The words that name what a collecting job makes."""
+    return [f"{name}={path}" for name, path in output.items()]
+
+
+def loaded(wildcards, input):
+    """The words that name what a collecting job starts with: weights, and a plan, where there are such."""
+    given = {"--load": input.get("weights"), "--plan": input.get("plan")}
+    return [word for option, path in given.items() if path for word in (option, str(path))]
+
+
+def trained(wildcards):
+    """The settings of the training whose weights inference loads: on one GPU, and no longer than it has to be."""
+    one = {"gpus": 1, "nodes": 1}
+    alone = {
+        part: {name: {key: changes[key] for key in changes if key not in one} for name, changes in config[part].items()}
+        for part in ("settings", "variants")
+    }
+    shortest = config | alone | one | {"time": config["time"] | {"window": 1}}
+    return checked(settings.resolve, wildcards.model, "train", "time", shortest)
+
+
+def of_several_gpus():
+    """The wildcard constraints of cells that take several GPUs."""
+    return {"model": any_of(SPREAD) or "no_cell", "phase": "train"}
+
+
+def ncu_settings(wildcards):
+    """The configuration's `ncu` for one section set of a cell."""
+    return ncu.for_processes(config["ncu"], wildcards.set, processes(resolved(wildcards, "ncu", None)))
+
+
+def resolved(wildcards, tool, phase):
+    """The settings of the cell; the phase comes from the wildcards unless given."""
+    return checked(settings.resolve, wildcards.model, phase or wildcards.phase, tool, config)
+
+
+def sources(wildcards):
+    """The files whose change means that a cell has to be collected again."""
+    name, _ = settings.split_variant(wildcards.model)
+    model = checked(registry.find, name, config["settings"].get(name, {}).get("module"))
+    return inputs(checked(registry.sources, model))
+
+
+def weights(wildcards):
+    """What inference loads: the weights that a training left, where the model has one."""
+    inference = wildcards.get("phase", "inference") == "inference"
+    trains = inference and "train" in checked(settings.phases, wildcards.model, config)
+    return f"<results>/{wildcards.model}/weights.pt" if trains else []
+
+
+def census(wildcards):
+    """The set that takes every launch, from which a set that takes one of each configuration has its counts."""
+    counted = profiled(wildcards) in ("all", "ranges") or wildcards.set == ncu.CENSUS
+    return [] if counted else f"<results>/{wildcards.model}/{wildcards.phase}.ncu.{ncu.CENSUS}.csv"
+
+
+def profiled(wildcards):
+    """What a section set profiles: `distinct` launches, `all`, the first N, or `ranges`."""
+    return "ranges" if ncu.ranged(config["ncu"], wildcards.set) else ncu.launches(config["ncu"], wildcards.set)
+
+
+def plan(wildcards):
+    """The plan of a section set that has one."""
+    made = f"<results>/{wildcards.model}/{wildcards.phase}.{wildcards.set}.plan.json"
+    return made if ncu.planned(config["ncu"], wildcards.set) else []
+
+
+def settled(wildcards):
+    """What a section set that has a plan is collected by."""
+    written = f"<results>/{wildcards.model}/{wildcards.phase}.{wildcards.set}.job.json"
+    return written if ncu.planned(config["ncu"], wildcards.set) else []
+
+
+def ncu_job(wildcards):
+    """All that a section set is collected by, as one JSON text."""
+    options = checked(ncu.options, ncu_settings(wildcards), wildcards.set)
+    cell = resolved(wildcards, "ncu", None)
+    return described("ncu", cell, set=wildcards.set, options=options, planned=planned_options(wildcards))
+
+
+def planned_options(wildcards):
+    """What of the configuration a plan goes by; nothing for a section set that has none."""
+    if not ncu.planned(config["ncu"], wildcards.set):
+        return {}
+    keys = ("kernel_name", "launches", "replay", "budget")
+    given = ncu_settings(wildcards)
+    # The words as well, so that another choice of launches by the same settings is collected again.
+    words = checked(ncu.selection, given, wildcards.set)
+    sets = {wildcards.set: config["ncu"]["sets"][wildcards.set]}
+    return {**{key: given[key] for key in keys}, "sets": sets, "selection": words}

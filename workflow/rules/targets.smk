@@ -1,0 +1,83 @@
+# Needs: what is selected. Makes: the files that rules take, and those that names on the command line stand for.
+
+
+def code(*paths):
+    """What scripts or modules are made of, as inputs: Snakemake itself does not look at what they import."""
+    root = imports.PROJECT
+    relative = (str(Path(root, path).relative_to(root)) for path in paths)
+    return inputs(imports.made_of(*relative))
+
+
+def inputs(files):
+    """Files of the workflow as inputs: relative, so that a checkout can be moved."""
+    paths = map(os.path.relpath, files)
+    # The prefix of a module is for what it makes.
+    return list(paths) if MAIN else list(map(local, paths))
+
+
+def cells(pattern):
+    """The pattern for every selected cell."""
+    models, phases = zip(*CELLS, strict=True)
+    return collect(pattern, zip, model=models, phase=phases)
+
+
+def joined_sets(wildcards):
+    """The section sets whose counters go into the kernel table: the default one and the census, where ncu is chosen."""
+    names = ncu.of_launches(config["ncu"]) if "ncu" in TOOLS else []
+    return [f"<results>/{wildcards.model}/{wildcards.phase}.ncu.{name}.csv" for name in names]
+
+
+def tabulated():
+    """The inputs of the tables, by tool, each with its sidecars in the same order."""
+    patterns = {}
+    for tool in (tools.BASELINE, *TOOLS):
+        patterns |= tools.files()[tool].tabulated(config[tool])
+    files = {key: cells(f"<results>/{{model}}/{pattern}") for key, pattern in patterns.items()}
+    if {"ncu", "nsys"} <= set(TOOLS) and config["ncu"]["set"] in ncu.of_launches(config["ncu"]):
+        files["coverage"] = cells(f"<results>/{{model}}/{{phase}}.ncu.{config['ncu']['set']}.coverage.csv")
+    return files | {"ranks": compared_ranks()}
+
+
+def judged():
+    """What verdicts go by besides times: ncu's advice, and counters held against peaks where the default set has any.
+
+    A set that measures ranges has neither for kernels.
+    """
+    if "ncu" not in TOOLS or config["ncu"]["set"] not in ncu.of_launches(config["ncu"]):
+        return {}
+    advice = {
+        "details": cells("<results>/{model}/{phase}.ncu-details.csv"),
+        "launches": cells("<results>/{model}/{phase}.ncu.csv"),
+    }
+    if config["ncu"]["set"] == ncu.CENSUS or "nsys" not in TOOLS:
+        return advice
+    return advice | {"roofline": "<results>/tables/roofline.csv", "peaks": f"<results>/peaks/{config['gpu']}.csv"}
+
+
+def drawn():
+    """The figures that the chosen tools have data for."""
+    have = {*TOOLS, *({"roofline"} & set(judged()))}
+    return collect("<results>/figures/{name}.svg", name=figures.drawable(have))
+
+
+def drawn_from(wildcards):
+    """The tables that a figure is drawn from, by name; that of the cells says where and when they were measured."""
+    names = ("cells", *figures.known()[wildcards.figure].inputs)
+    peaks = {"peaks": f"<results>/peaks/{config['gpu']}.csv"}
+    return {name: peaks.get(name, f"<results>/tables/{name}.csv") for name in names}
+
+
+def compared_ranks():
+    """The table of the processes of cells on several GPUs, where such are chosen and traced."""
+    return ["<results>/tables/ranks.csv"] if SPREAD_SELECTED and "nsys" in TOOLS else []
+
+
+def exports():
+    """What is exported for every selected cell under every chosen tool."""
+    patterns = [pattern for tool in (tools.BASELINE, *TOOLS) for pattern in tools.files()[tool].exported(config[tool])]
+    return compared_ranks() + [path for pattern in patterns for path in cells(f"<results>/{{model}}/{pattern}")]
+
+
+def everything():
+    """What `all` makes: that, and the report with all that it shows."""
+    return [*exports(), "<results>/report.html"]
