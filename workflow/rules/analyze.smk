@@ -1,25 +1,5 @@
 # Needs: exported CSV of the selected cells under the chosen tools. Makes: tables across them.
 
-# What a row of each table across the zoo is, for Snakemake's own report.
-ROWS = {
-    "cells": "a cell",
-    "activity": "a cell, tool, range and kernel",
-    "kernels": "a cell, launch configuration and range",
-    "ranges": "a cell, tool and part of the step",
-    "steps": "a cell and process",
-    "agreement": "a cell",
-    "coverage": "a cell and section set",
-    "ranks": "a cell on several GPUs and process",
-    "roofline": "a cell, class of kernels, or launch configuration",
-    "verdicts": "what holds a cell or one of its kernels back",
-}
-
-
-def table(name):
-    """A table across the zoo, which Snakemake's own report carries."""
-    labels = {"table": name, "a row": ROWS[name]}
-    return report(f"<results>/tables/{name}.csv", category="Tables", caption="../report/table.rst", labels=labels)
-
 
 rule cover_ncu:
     """Hold what ncu profiled against what nsys traced: configurations, share of GPU time, and what is missing."""

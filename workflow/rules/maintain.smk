@@ -2,15 +2,6 @@
 from profzoo import clean
 
 
-def making(jobs):
-    """The files that these jobs make: outputs, logs, benchmarks, and what nsys leaves until that has its place."""
-    for job in jobs:
-        for file in (*job.output, *job.log, job.benchmark, *getattr(job.params, "aside", ())):
-            if file:
-                stored = getattr(file, "is_storage", False)
-                yield os.path.relpath(file.storage_object.query if stored else file)
-
-
 onstart:
     # Before the first job, so that a run that is killed has said what it was making.
     clean.note(making(workflow.dag.needrun_jobs()))

@@ -33,7 +33,7 @@ def checkout(repository, reference):
         return CHECKOUT
     commit = git(repository, "rev-parse", "--verify", f"{reference}^{{commit}}")
     git(".", "init", "--quiet", CHECKOUT)
-    git(CHECKOUT, "fetch", "--quiet", "--force", repository, "+HEAD:refs/head", "+refs/*:refs/all/*")
+    git(CHECKOUT, "fetch", "--quiet", "--force", repository, "HEAD:refs/head", "refs/*:refs/all/*")
     git(CHECKOUT, "checkout", "--quiet", "--force", "--detach", commit)
     return CHECKOUT
 

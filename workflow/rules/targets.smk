@@ -81,3 +81,33 @@ def exports():
 def everything():
     """What `all` makes: that, and the report with all that it shows."""
     return [*exports(), "<results>/report.html"]
+
+
+def making(jobs):
+    """The files that these jobs make: outputs, logs, benchmarks, and what nsys leaves until that has its place."""
+    for job in jobs:
+        for file in (*job.output, *job.log, job.benchmark, *getattr(job.params, "aside", ())):
+            if file:
+                stored = getattr(file, "is_storage", False)
+                yield os.path.relpath(file.storage_object.query if stored else file)
+
+
+# What a row of each table across the zoo is, for Snakemake's own report.
+ROWS = {
+    "cells": "a cell",
+    "activity": "a cell, tool, range and kernel",
+    "kernels": "a cell, launch configuration and range",
+    "ranges": "a cell, tool and part of the step",
+    "steps": "a cell and process",
+    "agreement": "a cell",
+    "coverage": "a cell and section set",
+    "ranks": "a cell on several GPUs and process",
+    "roofline": "a cell, class of kernels, or launch configuration",
+    "verdicts": "what holds a cell or one of its kernels back",
+}
+
+
+def table(name):
+    """A table across the zoo, which Snakemake's own report carries."""
+    labels = {"table": name, "a row": ROWS[name]}
+    return report(f"<results>/tables/{name}.csv", category="Tables", caption="../report/table.rst", labels=labels)
