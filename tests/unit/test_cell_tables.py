@@ -1,4 +1,4 @@
-"""lib/cell_tables: per-step sums across cells and tools, whatever their windows; what was not measured stays empty."""
+"""cell_tables: per-step sums across cells and tools, whatever their windows; what was not measured stays empty."""
 
 import pandas as pd
 import pytest

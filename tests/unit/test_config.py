@@ -1,4 +1,4 @@
-"""lib/config: mistakes beyond those of test_settings.py, groups, variants, models of one's own, targets."""
+"""config: mistakes beyond those of test_settings.py, groups, variants, models of one's own, targets."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""lib/coverage: nothing that ncu missed goes unnamed."""
+"""coverage: nothing that ncu missed goes unnamed."""
 
 from collections.abc import Callable
 

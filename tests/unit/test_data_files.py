@@ -1,4 +1,4 @@
-"""lib/data_files: any change of a file changes the digest, nothing else does; folders that are not there are named."""
+"""data_files: any change of a file changes the digest, nothing else does; folders that are not there are named."""
 
 import os
 from collections.abc import Callable

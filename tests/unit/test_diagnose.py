@@ -1,4 +1,4 @@
-"""lib/diagnose: every known cause by a line that a tool prints."""
+"""diagnose: every known cause by a line that a tool prints."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""lib/files and lib/paths: errors in one line into log and console, whole CSV and JSON files, importable modules."""
+"""files and paths: errors in one line into log and console, whole CSV and JSON files, importable modules."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""lib/gpu_slots: no two jobs share a GPU, a crashed job's is free, and what is given from outside is respected."""
+"""gpu_slots: no two jobs share a GPU, a crashed job's is free, and what is given from outside is respected."""
 
 import itertools
 import os

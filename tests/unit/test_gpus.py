@@ -1,4 +1,4 @@
-"""lib/gpus and the collecting wrapper: which GPU a job takes, and what it tells the profiled process."""
+"""gpus and the collecting wrapper: which GPU a job takes, and what it tells the profiled process."""
 
 import json
 import os

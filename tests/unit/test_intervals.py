@@ -1,4 +1,4 @@
-"""lib/intervals, against the same done with sets of whole numbers."""
+"""intervals, against the same done with sets of whole numbers."""
 
 import numpy as np
 import pytest

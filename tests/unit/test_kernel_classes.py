@@ -1,4 +1,4 @@
-"""lib/kernel_classes: real kernels of every library end up where a reader would look for them."""
+"""kernel_classes: real kernels of every library end up where a reader would look for them."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""lib/kernel_table and lib/metrics: time and counters meet by launch configuration, and nothing is lost or made up."""
+"""kernel_table and metrics: time and counters meet by launch configuration, and nothing is lost or made up."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""lib/ncu: every key reaches the command line in options that ncu has; what cannot be combined is refused."""
+"""ncu: every key reaches the command line in options that ncu has; what cannot be combined is refused."""
 
 import pytest
 

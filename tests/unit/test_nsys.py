@@ -1,4 +1,4 @@
-"""lib/nsys: every key reaches the command line; what cannot be combined is refused; the words of older releases."""
+"""nsys: every key reaches the command line; what cannot be combined is refused; the words of older releases."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""lib/nsys_steps: where the window's time goes, on small traces with known answers and on a recording of an H200."""
+"""nsys_steps: where the window's time goes, on small traces with known answers and on a recording of an H200."""
 
 import sqlite3
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""lib/paths: which interpreter the jobs' `python` is."""
+"""paths: which interpreter the jobs' `python` is."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""lib/planning and lib/ncu_costs: estimates from what was measured, and what a budget pays for."""
+"""planning and ncu_costs: estimates from what was measured, and what a budget pays for."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""lib/processes: nothing that a command started outlives the call, however it, or this process, ends."""
+"""processes: nothing that a command started outlives the call, however it, or this process, ends."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""lib/programs: a program that is missing, refuses to start or hangs is an answer."""
+"""programs: a program that is missing, refuses to start or hangs is an answer."""
 
 import time
 from pathlib import Path

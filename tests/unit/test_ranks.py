@@ -1,4 +1,4 @@
-"""lib/ranks and profile_ranks: what the processes of a cell on several GPUs did, by their traces."""
+"""ranks and profile_ranks: what the processes of a cell on several GPUs did, by their traces."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""lib/reconcile: disagreement of the tools is flagged, and explained where it can be."""
+"""reconcile: disagreement of the tools is flagged, and explained where it can be."""
 
 import pandas as pd
 import pytest

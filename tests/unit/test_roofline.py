@@ -1,4 +1,4 @@
-"""lib/roofline: bounds and efficiencies of work with known answers."""
+"""roofline: bounds and efficiencies of work with known answers."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""lib/schema: coercion of strings, filling of defaults, one line for the first thing that does not fit."""
+"""schema: coercion of strings, filling of defaults, one line for the first thing that does not fit."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""lib/verdict_rules: what is wrong with a file of rules is said in one line, and advice follows a cell's settings."""
+"""verdict_rules: what is wrong with a file of rules is said in one line, and advice follows a cell's settings."""
 
 import copy
 from collections.abc import Callable

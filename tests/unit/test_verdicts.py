@@ -1,4 +1,4 @@
-"""lib/verdicts: what holds cells back, by real tables of the zoo and by made ones."""
+"""verdicts: what holds cells back, by real tables of the zoo and by made ones."""
 
 from collections.abc import Callable
 
