@@ -27,14 +27,14 @@ test: $(READY)  ## the test suite; ARGS='-k lstm' narrows it
 lint: $(READY)  ## formatting, lint and types, as CI runs them
 	ruff check .
 	ruff format --check .
-	snakefmt --check Snakefile workflow/rules
+	snakefmt --check Snakefile workflow
 	mypy models profzoo workflow/scripts profiles
 	snakemake --lint
 
 format: $(READY)
 	ruff check --fix .
 	ruff format .
-	snakefmt Snakefile workflow/rules
+	snakefmt Snakefile workflow
 
 docs: $(READY)  ## config/README.md, docs/zoo.md and docs/sections.md from what they describe
 	python -m profzoo.document.config config/README.md

@@ -1,0 +1,97 @@
+"""What is declared: every import among the dependencies, the package with its data, one version, a test folder."""
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from profzoo.config import configuration
+
+PROJECT = Path(__file__).parents[2]
+DECLARED = tomllib.loads((PROJECT / "pyproject.toml").read_text())
+OWN = {"models", "profiles", "profzoo", "tests", "workflow"}
+# Under what name a package is imported, where it is another.
+NAMES = {"yaml": "pyyaml", "PIL": "pillow"}
+
+
+def needed(requirements: list[str]) -> set[str]:
+    return {re.match(r"[\w-]+", words)[0].lower() for words in requirements}
+
+
+RUN = needed(DECLARED["project"]["dependencies"])
+BATCH = needed(DECLARED["project"]["optional-dependencies"]["cluster"])
+DEVELOP = needed(DECLARED["dependency-groups"]["dev"])
+
+
+def imported(*folders: str) -> dict[str, str]:
+    """Packages that the Python of these folders, and their rules, import, each with a file that does."""
+    found: dict[str, str] = {}
+    for path in sorted(path for folder in folders for path in (PROJECT / folder).rglob("*")):
+        if path.suffix == ".py":
+            nodes = list(ast.walk(ast.parse(path.read_text())))
+            names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+            names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
+        elif path.suffix == ".smk":
+            names = re.findall(r"^(?:from|import) ([\w.]+)", path.read_text(), re.MULTILINE)
+        else:
+            continue
+        found |= {name.partition(".")[0]: str(path.relative_to(PROJECT)) for name in names}
+    return {NAMES.get(name, name): path for name, path in found.items() if name not in {*sys.stdlib_module_names, *OWN}}
+
+
+def test_every_import_is_declared() -> None:
+    found = imported("profzoo", "models", "workflow", "profiles")
+    assert {"numpy", "torch", "snakemake", "markupsafe"} <= set(found)
+    assert {name: path for name, path in found.items() if name not in RUN} == {}
+
+
+def test_every_import_of_tests_is_declared() -> None:
+    found = imported("tests")
+    assert {"pytest", "pandas"} <= set(found)
+    assert {name: path for name, path in found.items() if name not in RUN | BATCH | DEVELOP} == {}
+
+
+def test_the_lock_holds_every_dependency() -> None:
+    locked = set(re.findall(r"^([\w-]+)==", (PROJECT / "requirements.lock").read_text(), re.MULTILINE))
+    assert locked >= RUN | BATCH | DEVELOP
+
+
+def test_the_wheel_holds_the_package_and_its_data(tmp_path: Path) -> None:
+    pytest.importorskip("setuptools", reason="no setuptools here to build a wheel by")
+    source = tmp_path / "source"
+    shutil.copytree(PROJECT / "profzoo", source / "profzoo", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy2(PROJECT / name, source)
+    words = ["wheel", "--quiet", "--no-build-isolation", "--no-deps", "--no-index", "--wheel-dir", str(tmp_path)]
+    subprocess.run([sys.executable, "-m", "pip", *words, str(source)], check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("profzoo-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        held = {name for name in archive.namelist() if ".dist-info/" not in name}
+        names = archive.namelist()
+    kept = (path for path in source.glob("profzoo/**/*") if path.suffix in (".py", ".yaml", ".j2"))
+    assert held == {str(path.relative_to(source)) for path in kept}
+    assert any(name.endswith("/LICENSE") for name in names)
+
+
+def test_one_version_is_told_everywhere() -> None:
+    version = DECLARED["project"]["version"]
+    assert yaml.safe_load((PROJECT / "CITATION.cff").read_text())["version"] == version
+    assert f"\n## [{version}] - " in (PROJECT / "CHANGELOG.md").read_text()
+
+
+def test_the_test_folder_is_configured_for_one_model_on_the_cpu() -> None:
+    config = configuration.normalise(yaml.safe_load((PROJECT / ".test/config/config.yaml").read_text()))
+    assert configuration.cells(config) == [("lstm", "train"), ("lstm", "inference")] and config["device"] == "cpu"
+
+
+def test_the_catalog_has_what_it_asks_for() -> None:
+    usage = yaml.safe_load((PROJECT / ".snakemake-workflow-catalog.yml").read_text())["usage"]
+    assert usage["software-stack-deployment"]["report"] is True
+    assert all((PROJECT / path).is_file() for path in ("workflow/Snakefile", "config/README.md", "LICENSE"))
