@@ -46,7 +46,7 @@ def job_of(script: str) -> Job:
     texts = {key: str(asked.get(key, "")) for key in ("gpu_model", "queue", "project", "chunk", "words")}
     return Job(
         name=properties.get("groupid") or properties["rule"],
-        cores=max(int(properties.get("threads", 1)), int(asked.get("cpus_per_task", 1))),
+        cores=int(asked.get("cpus_per_task", properties.get("threads", 1))),
         mem_mb=int(asked["mem_mb"]),
         minutes=int(asked["runtime"]),
         gpus=int(asked.get("gpu", 0)),
