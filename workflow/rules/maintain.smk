@@ -1,4 +1,6 @@
 # Needs: nothing. Says what this machine can profile; keeps a record of what the workflow makes, and removes that.
+import time
+
 from profzoo import clean
 
 
@@ -10,7 +12,7 @@ onstart:
 rule examine_machine:
     """Find out what the machine can profile: this one, or a GPU node where a batch system runs the jobs."""
     output:
-        temp("<results>/doctor.txt"),
+        "<results>/doctor.txt",
     log:
         "<logs>/doctor.log",
     retries: 0
@@ -19,6 +21,9 @@ rule examine_machine:
     threads: CORES
     resources:
         **on_one_gpu(minutes=10),
+    params:
+        # What was found holds for that moment alone: a job by other parameters is run again.
+        asked=time.time_ns(),
     shell:
         "python -m profzoo.doctor > {output:q} 2> {log:q}"
 
