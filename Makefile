@@ -22,7 +22,7 @@ demo: $(READY)  ## profile three models with torch.profiler on what this machine
 	@echo "figures: $(CURDIR)/results/figures/"
 
 test: $(READY)  ## the test suite; ARGS='-k lstm' narrows it
-	python -m pytest $(ARGS)
+	python -m pytest -n auto $(ARGS)
 
 lint: $(READY)  ## formatting, lint and types, as CI runs them
 	ruff check .

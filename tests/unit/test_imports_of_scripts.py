@@ -1,40 +1,56 @@
 """imports: the files that a script is made of are those that Python really imports for it."""
 
 import ast
+import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from profzoo import figures, imports
 
-SCRIPTS = imports.PROJECT / "workflow" / "scripts"
+SCRIPTS = sorted((imports.PROJECT / "workflow" / "scripts").glob("*.py"))
+# Runs the import statements of each script in a process of its own, forked from one that has the large libraries.
 SEEN = """
-import sys
-{imported}
-names = [name for name in sys.modules if name.partition(".")[0] in ("models", "profzoo")]
-print(*{{sys.modules[name].__file__ for name in names}}, sep="\\n")
+import importlib, json, os, sys
+for name in ("jinja2", "jsonschema", "matplotlib.pyplot", "pandas", "seaborn", "yaml"):
+    importlib.import_module(name)
+for script, imported in json.loads(sys.argv[1]).items():
+    if not os.fork():
+        exec(imported)
+        names = [name for name in sys.modules if name.partition(".")[0] in ("models", "profzoo")]
+        print(json.dumps([script, [sys.modules[name].__file__ for name in names]]), flush=True)
+        os._exit(0)
+    if os.wait()[1]:
+        sys.exit(script)
 """
 
 
-def loaded(path: Path, besides: Iterable[Path]) -> set[Path]:
-    """The project's files that Python has imported once it has run the import statements of a file, and these modules."""
-    nodes = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)]
-    names = [".".join(one.relative_to(imports.PROJECT).with_suffix("").parts) for one in besides]
-    lines = [*map(ast.unparse, nodes), *(f"import {name}" for name in names)]
-    command = [sys.executable, "-c", SEEN.format(imported="\n".join(lines))]
-    return {Path(line) for line in subprocess.check_output(command, cwd=imports.PROJECT, text=True).splitlines()}
+def made_of(path: Path) -> set[Path]:
+    """The files of Python that a script is made of."""
+    return {file for file in imports.made_of(str(path.relative_to(imports.PROJECT))) if file.suffix == ".py"}
 
 
-@pytest.mark.parametrize("path", sorted(SCRIPTS.glob("*.py")), ids=lambda path: path.stem)
-def test_a_script_is_made_of_what_python_imports_for_it(path: Path) -> None:
-    made_of = {file for file in imports.made_of(str(path.relative_to(imports.PROJECT))) if file.suffix == ".py"}
-    # What its modules import by name, once they run.
-    named = {file for module in made_of for file in imports.named_files(module) if file.suffix == ".py"}
-    assert loaded(path, sorted(named)) == made_of - {path}
+@pytest.fixture(scope="module")
+def loaded() -> dict[str, set[Path]]:
+    """The project's files that Python has imported once it has run the import statements of a script, by its name, and
+    what its modules import by name, once they run."""
+    imported = {}
+    for script in SCRIPTS:
+        nodes = [node for node in ast.parse(script.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)]
+        named = {file for module in made_of(script) for file in imports.named_files(module) if file.suffix == ".py"}
+        names = [".".join(one.relative_to(imports.PROJECT).with_suffix("").parts) for one in sorted(named)]
+        imported[script.stem] = "\n".join([*map(ast.unparse, nodes), *(f"import {name}" for name in names)])
+    command = [sys.executable, "-c", SEEN, json.dumps(imported)]
+    lines = subprocess.check_output(command, cwd=imports.PROJECT, text=True).splitlines()
+    return {name: set(map(Path, files)) for name, files in map(json.loads, lines)}
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_a_script_is_made_of_what_python_imports_for_it(loaded: dict[str, set[Path]], path: Path) -> None:
+    assert loaded[path.stem] == made_of(path) - {path}
 
 
 def test_a_module_is_made_of_the_files_that_it_names() -> None:
@@ -55,7 +71,7 @@ def test_every_rule_with_a_script_names_what_it_is_made_of() -> None:
         if script := rule.partition('"../scripts/')[2].partition('"')[0]:
             scripted += 1
             assert f'code("workflow/scripts/{script}"' in rule, rule.partition(":")[0]
-    assert scripted == len(list(SCRIPTS.glob("*.py")))
+    assert scripted == len(SCRIPTS)
 
 
 @pytest.mark.parametrize("path", sorted((imports.PROJECT / "profzoo").rglob("*.py")), ids=lambda path: path.stem)

@@ -1,20 +1,33 @@
 """What the tests of batch systems have in common."""
 
-from tests.workflow.project import Project
+from pathlib import Path
+
+from tests.workflow.project import ONE_MODEL, Project, copy
 
 TARGET = "results/lstm/train.time.csv"
-# Steps for a job that is still there when something happens to it.
-LONG = ["--config", "time={window: 100000}", "samples=1000030"]
+# For a job that is still there when something happens to it.
+LONG = {"PYTHON_PAUSE": "train 600"}
+
+
+def small(root: Path) -> Project:
+    """A copy of the project with one model and one figure."""
+    made = copy(root, ONE_MODEL)
+    made.draw_one()
+    return made
 
 
 def a_failing_job_costs_nothing_else(site: Project) -> None:
-    """A model that cannot be built beside one that can; mended afterwards."""
-    path = "models/lstm.py"
+    """A model that cannot be built, which shows as it really runs, beside one that can; mended afterwards."""
+    path, recording = "models/lstm.py", site.recording
+    assert recording
+    site.recording = site.root.parent / "recording"
+    site.recording.mkdir()
+    (site.recording / "unet").symlink_to(recording / "unet")
     whole = site.read(path)
     site.replace(path, "def build(", "def build(shape):\n    raise RuntimeError('broken')\n\n\ndef unused(")
-    code, output = site.ended(TARGET, "results/srcnn/train.time.csv", "--config", "models=[lstm,srcnn]",
-                              "settings={srcnn: {size: 32, batch: 1}}")  # fmt: skip
+    code, output = site.ended(TARGET, "results/unet/train.time.csv", "--config", "models=[lstm,unet]")
     assert code == 1, output
     assert "lstm train failed with RuntimeError: broken" in site.read("results/logs/lstm/train.time.log")
-    assert site.files() == {f"srcnn/{name}" for name in ("train.time.csv", "train.time.csv.json")}
+    assert site.files() == {f"unet/{name}" for name in ("train.time.csv", "train.time.csv.json")}
     site.write(path, whole)
+    site.recording = recording

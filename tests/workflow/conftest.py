@@ -1,5 +1,6 @@
 """Copies of the project for tests to run snakemake in: never the checkout itself."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,10 +9,23 @@ import pytest
 from tests.workflow.project import STANDINS, TINY, Built, Project, copy
 
 
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all of pytest-xdist's workers have in common."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
 @pytest.fixture(scope="session")
 def torch_build(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """Everything for two models under torch, made without naming a core count."""
-    return Built(copy(tmp_path_factory.mktemp("torch") / "project"), "all")
+    project = copy(tmp_path_factory.mktemp("torch") / "project")
+    return Built(project, "all", kept=shared(tmp_path_factory) / "torch_build")
+
+
+@pytest.fixture(scope="session")
+def recorded(torch_build: Built) -> Path:
+    """What its cells left, for tests of what is around a cell."""
+    return torch_build.kept / "results"
 
 
 @pytest.fixture
@@ -26,7 +40,7 @@ def ncu_build(tmp_path_factory: pytest.TempPathFactory) -> Built:
     project.path = (STANDINS,)
     cell = "results/lstm/train"
     targets = [f"{cell}.{end}" for end in ("ncu.csv", "ncu-details.csv", "ncu.roofline.csv", "time.csv")]
-    return Built(project, *targets)
+    return Built(project, *targets, kept=shared(tmp_path_factory) / "ncu_build")
 
 
 @pytest.fixture
@@ -38,6 +52,13 @@ def ncu_built(ncu_build: Built) -> Project:
 def fresh(tmp_path: Path) -> Project:
     """A copy in which nothing was made yet."""
     return copy(tmp_path / "project")
+
+
+@pytest.fixture
+def counted(fresh: Project, ncu_build: Built) -> Project:
+    """A copy in which nothing was made yet, for what the ncu stand-in makes of a cell that only pretends to run."""
+    fresh.path, fresh.recording = (STANDINS,), ncu_build.kept / "results"
+    return fresh
 
 
 @pytest.fixture(scope="module")

@@ -125,20 +125,20 @@ class Slurm:
         self._run("munged", "--foreground", f"--socket={socket_path}", f"--key-file={self.folder / 'munge.key'}",
                   f"--pid-file={self.folder / 'munged.pid'}", f"--log-file={self.folder / 'munged.log'}",
                   f"--seed-file={self.folder / 'munged.seed'}", "--force")  # fmt: skip
-        waited(socket_path.exists, 10, "munged")
+        waited(socket_path.exists, 60, "munged")
         self.start_controller()
         self.start_node()
 
     def start_controller(self) -> None:
         """Start the controller."""
         self._run("slurmctld", "-D")
-        waited(lambda: "is UP" in self.ask("scontrol", "ping"), 30, "slurmctld")
+        waited(lambda: "is UP" in self.ask("scontrol", "ping"), 120, "slurmctld")
 
     def start_node(self) -> None:
         """Start the daemon of each node."""
         for name in self.nodes:
             self._run("slurmd", "-D", "-N", name, child="slurmd" if name == self.nodes[0] else name)
-        waited(self._up, 30, "the node")
+        waited(self._up, 120, "the node")
 
     def _up(self) -> bool:
         states = self.ask("sinfo", "-h", "-N", "-o", "%T").split()

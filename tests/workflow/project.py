@@ -1,14 +1,18 @@
 """A temporary copy of the project in which tests run snakemake, and what they ask of it."""
 
+import fcntl
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from tests.workflow import forked
 
 CHECKOUT = Path(__file__).parents[2]
 STANDINS = CHECKOUT / "tests" / "tools" / "standins"
@@ -41,20 +45,21 @@ class Job:
 
 @dataclass
 class Project:
-    """A copy of the project; path: folders on PATH before the others, which hold no profiler."""
+    """A copy of the project; path: folders on PATH before the others, which hold no profiler.
+
+    recording: results of a real run, which its cells take over instead of running, where there is one.
+    """
 
     root: Path
     path: tuple[Path, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
+    recording: Path | None = None
 
     def snakemake(self, *words: str, ok: bool = True) -> subprocess.CompletedProcess[str]:
         """Run snakemake with the tiny configuration; ok: whether it must succeed."""
         configured = [] if "--list" in words else ["--configfile", "tiny.yaml"]
         # Targets go first: some options take any number of words.
-        command = [sys.executable, "-m", "snakemake", *words, *configured]
-        run = subprocess.run(
-            command, cwd=self.root, env=self.environment(), capture_output=True, text=True, check=False
-        )
+        run = forked.snakemake([*words, *configured], self.root, self.environment())
         if ok:
             assert run.returncode == 0, run.stdout + run.stderr
         return run
@@ -98,9 +103,12 @@ class Project:
             "CUDA_VISIBLE_DEVICES": "GPU-00000000-0000-0000-0000-000000000000",
         }
         found = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | own | dict(self.variables)
-        if STANDINS in self.path:
-            # The CPU stands in for the GPU that nvidia-smi's stand-in tells of.
-            found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(STANDINS / "gpu"), found.get("PYTHONPATH")]))
+        # The CPU stands in for the GPU that nvidia-smi's stand-in tells of.
+        standin = STANDINS / "gpu" if STANDINS in self.path else None
+        if self.recording:
+            found["PYTHON_RECORDING"], standin = str(self.recording), STANDINS / "recorded"
+        if standin:
+            found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(standin), found.get("PYTHONPATH")]))
         return found
 
     def files(self, under: str = "results") -> set[str]:
@@ -120,6 +128,12 @@ class Project:
         text = self.read(path)
         assert old in text
         self.write(path, text.replace(old, new, 1))
+
+    def draw_one(self) -> None:
+        """Leave it one figure, for tests of other things: each takes as long as the rest of the report."""
+        for path in (self.root / "profzoo" / "figures").glob("*.py"):
+            if path.stem != "step_time" and "def draw(" in path.read_text():
+                path.unlink()
 
     def _path(self) -> Iterable[Path]:
         """The folders of PATH; one that holds a profiler is stood in for by links to its other files."""
@@ -167,22 +181,36 @@ def finished(process: subprocess.Popen[str], seconds: float = 240) -> tuple[int,
 class Built:
     """A project that was built once; every test gets it back as it was, at the same place."""
 
-    def __init__(self, project: Project, *words: str) -> None:
-        """words: what snakemake makes of it."""
+    def __init__(self, project: Project, *words: str, kept: Path | None = None) -> None:
+        """words: what snakemake makes of it; kept: where it lies as it was built, for whoever needs the same."""
         self.project = project
-        self.project.snakemake(*words)
-        self._kept = project.root.parent / "kept"
-        self._copy(project.root, self._kept)
+        self.kept = kept or project.root.parent / "kept"
+        with locked(self.kept.with_suffix(".lock")):
+            if not self.kept.exists():
+                self.project.snakemake(*words)
+                # Under its name once it is complete.
+                shutil.rmtree(partial := self.kept.with_suffix(".partial"), ignore_errors=True)
+                self._copy(project.root, partial)
+                partial.rename(self.kept)
 
     def restored(self) -> Project:
         """The project as it was built."""
         shutil.rmtree(self.project.root)
-        self._copy(self._kept, self.project.root)
+        self._copy(self.kept, self.project.root)
+        self.project.recording = None
         return self.project
 
     @staticmethod
     def _copy(source: Path, target: Path) -> None:
         subprocess.run(["cp", "-a", str(source), str(target)], check=True)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock file; another process that wants it waits."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def rules(jobs: Iterable[Job]) -> set[str]:

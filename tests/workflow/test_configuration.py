@@ -1,8 +1,13 @@
 """What the command line configures is taken strictly: a mistake ends the run in one line before any job."""
 
 import pytest
+import yaml
+from snakemake.cli import parse_config
 
-from tests.workflow.project import Project, models, rules
+from profzoo.cell import settings
+from profzoo.config import configuration, targets
+from profzoo.errors import ConfigError
+from tests.workflow.project import TINY, Project, models, rules
 
 UNKNOWN_TARGETS = [
     ("results/lsmt/train.torch.csv", "unknown model 'lsmt'; did you mean 'lstm'?"),
@@ -32,21 +37,34 @@ UNKNOWN_TARGETS = [
         ("nsys={reports: [osrt_sun]}", "nsys.reports holds 'osrt_sun': did you mean 'osrt_sum'?"),
     ],
 )
-def test_mistake_ends_in_one_line(untouched: Project, given: str, line: str) -> None:
-    run = untouched.snakemake("all", "--config", given, ok=False)
-    printed = run.stdout + run.stderr
-    assert run.returncode != 0
-    assert printed.splitlines().count(line) == 1, printed
-    assert "Traceback" not in printed
-    assert not untouched.files()
+def test_a_mistake_is_one_line(given: str, line: str) -> None:
+    """As the workflow goes through what the command line gives, before any job."""
+    with pytest.raises(ConfigError) as error:
+        checked = configuration.normalise(yaml.safe_load(TINY) | parse_config([given]))
+        for model, phase in configuration.cells(checked):
+            settings.resolve(model, phase, "time", checked)
+    assert str(error.value) == line
 
 
 @pytest.mark.parametrize(("target", "words"), UNKNOWN_TARGETS)
-def test_unknown_target_names_the_nearest(untouched: Project, target: str, words: str) -> None:
-    run = untouched.snakemake(target, ok=False)
+def test_an_unknown_target_names_the_nearest(target: str, words: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        targets.check_targets([target, "--cores", "1"], "results", configuration.normalise(yaml.safe_load(TINY)))
+    assert str(error.value) == f"target '{target}': {words}"
+
+
+@pytest.mark.parametrize(
+    ("asked", "line"),
+    [
+        (["all", "--config", "toool=nsys"], "unknown key 'toool' (value 'nsys'): did you mean 'tool'?"),
+        ([UNKNOWN_TARGETS[0][0]], f"target '{UNKNOWN_TARGETS[0][0]}': {UNKNOWN_TARGETS[0][1]}"),
+    ],
+)
+def test_snakemake_ends_with_that_line_and_makes_nothing(untouched: Project, asked: list[str], line: str) -> None:
+    run = untouched.snakemake(*asked, ok=False)
     printed = run.stdout + run.stderr
     assert run.returncode != 0
-    assert printed.splitlines().count(f"target '{target}': {words}") == 1, printed
+    assert printed.splitlines().count(line) == 1, printed
     assert "Traceback" not in printed
     assert not untouched.files()
 
@@ -79,17 +97,13 @@ def test_models_on_the_command_line(untouched: Project, given: str, expected: se
     assert models(untouched.dry("all", "--config", given)) == expected
 
 
-@pytest.mark.parametrize(
-    ("given", "text"),
-    [
-        ("compile=true", '"compile": true'),
-        ("warmup=4", '"warmup": 4'),
-        ("data={source: synthetic, root: null}", '"root": null'),
-        ("precision=bf16", '"precision": "bf16"'),
-    ],
-)
-def test_strings_take_their_types(untouched: Project, given: str, text: str) -> None:
-    printed = untouched.snakemake(
-        "results/lstm/train.time.csv", "--dry-run", "--printshellcmds", "--config", given
-    ).stdout
-    assert text in printed
+def test_strings_take_their_types(untouched: Project) -> None:
+    given = {
+        "compile=true": '"compile": true',
+        "warmup=4": '"warmup": 4',
+        "data={source: synthetic, root: null}": '"root": null',
+        "precision=bf16": '"precision": "bf16"',
+    }
+    target = "results/lstm/train.time.csv"
+    printed = untouched.snakemake(target, "--dry-run", "--printshellcmds", "--config", *given).stdout
+    assert all(text in printed for text in given.values())

@@ -21,9 +21,10 @@ TARGETS = [
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """One model on images and one without, both made."""
+def trained(tmp_path_factory: pytest.TempPathFactory, recorded: Path) -> Project:
+    """One model that runs on images, and one without that was recorded."""
     project = copy(tmp_path_factory.mktemp("images") / "project", CONFIG)
+    project.recording = recorded
     for label in ("cat", "dog"):
         (project.root / "images" / label).mkdir(parents=True)
         for index in range(4):

@@ -1,5 +1,7 @@
 """A job that fails says why in one line, leaves nothing half-written, and stops only what needs it."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.workflow.project import STANDINS, Project, said
@@ -42,7 +44,8 @@ def own_model(project: Project, fails: str) -> None:
     project.replace("tiny.yaml", "settings:", "settings:\n  mine: {module: mine}")
 
 
-def test_failing_model_leaves_the_others_alone(fresh: Project) -> None:
+def test_failing_model_leaves_the_others_alone(fresh: Project, recorded: Path) -> None:
+    fresh.recording = recorded
     own_model(fresh, RAISES)
     run = fresh.snakemake("all", ok=False)
     assert run.returncode != 0

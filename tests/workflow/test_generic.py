@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.workflow.batch import LONG, TARGET, a_failing_job_costs_nothing_else
+from tests.workflow.batch import LONG, TARGET, a_failing_job_costs_nothing_else, small
 from tests.workflow.loopback import waited
-from tests.workflow.project import CHECKOUT, ONE_MODEL, Project, copy, finished
+from tests.workflow.project import CHECKOUT, Project, finished
 
 PROGRAMS = {"lsf": ("bsub", "bjobs", "bhist", "bkill"), "pbs": ("qsub", "qstat", "qdel")}
 # Sites may look less often; tests have no time for that.
@@ -54,19 +54,18 @@ class Site(Project):
         (self.queue / how).touch() if does else (self.queue / how).unlink()
 
 
-def sited(folder: Path, system: str) -> Site:
-    """A copy of the project with one model, and the programs of that queue."""
+def sited(folder: Path, system: str, recording: Path) -> Site:
+    """A copy of the project with one model that was recorded, and the programs of that queue."""
     (folder / "queue").mkdir()
     (folder / "programs").mkdir()
     for name in PROGRAMS[system]:
         (folder / "programs" / name).symlink_to(CHECKOUT / "tests" / "tools" / "queue" / "queue.py")
-    made = copy(folder / "project", ONE_MODEL)
-    return Site(made.root, queue=folder / "queue")
+    return Site(small(folder / "project").root, recording=recording, queue=folder / "queue")
 
 
 @pytest.fixture(params=["lsf", "pbs"])
-def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
-    site = sited(tmp_path, request.param)
+def site(tmp_path: Path, recorded: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
+    site = sited(tmp_path, request.param, recorded)
     yield site
     for job in site.running():
         os.killpg(int((site.queue / job / "pid").read_text()), signal.SIGKILL)
@@ -99,21 +98,23 @@ def test_a_failing_job_costs_nothing_else(site: Site) -> None:
 
 
 def test_an_interrupt_cancels_all_that_run(site: Site) -> None:
-    run = site.begun(TARGET, "results/srcnn/train.time.csv", *LONG, "models=[lstm,srcnn]")
+    site.variables = LONG
+    run = site.begun(TARGET, "results/unet/train.time.csv", "--config", "models=[lstm,unet]")
     # Both at a time: what limits one job of the queue does not limit the queue.
-    waited(lambda: len(site.running()) == 2, 60, "two jobs to run")
+    waited(lambda: len(site.running()) == 2, 240, "two jobs to run")
     # Cancelling takes longer than the two seconds that the plugin gives it.
     site.misbehave("slow")
     time.sleep(1.5)
     os.killpg(run.pid, signal.SIGINT)
-    code, output = finished(run, 60)
+    code, output = finished(run)
     assert code != 0 and not site.files(), output
-    waited(lambda: not site.running(), 30, "the queue to be empty")
+    waited(lambda: not site.running(), 120, "the queue to be empty")
 
 
 def test_a_cancelled_job_is_noticed_and_a_queue_that_is_away_outlasted(site: Site) -> None:
-    run = site.begun(TARGET, *LONG)
-    waited(lambda: bool(site.running()), 60, "a job to run")
+    site.variables = LONG
+    run = site.begun(TARGET)
+    waited(lambda: bool(site.running()), 240, "a job to run")
     site.misbehave("away")
     with pytest.raises(subprocess.TimeoutExpired):
         run.communicate(timeout=8)
@@ -124,6 +125,6 @@ def test_a_cancelled_job_is_noticed_and_a_queue_that_is_away_outlasted(site: Sit
     subprocess.run(
         ["bkill", job] if lsf else ["qdel", f"{job}.server"], env=site.environment(), check=True, capture_output=True
     )
-    code, output = finished(run, 60)
+    code, output = finished(run)
     assert code == 1 and "Error in rule time_training" in output
     assert not site.files()

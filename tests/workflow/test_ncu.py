@@ -89,11 +89,10 @@ def test_nothing_but_the_files_of_the_design(ncu_built: Project) -> None:
     }
 
 
-def test_a_plan_is_printed_and_held_against_the_outcome(fresh: Project) -> None:
-    fresh.path = (STANDINS,)
-    run = fresh.snakemake("results/lstm/train.ncu.roofline.csv", "--config", "device=auto", "ncu={budget: 20s}")
+def test_a_plan_is_printed_and_held_against_the_outcome(counted: Project) -> None:
+    run = counted.snakemake("results/lstm/train.ncu.roofline.csv", "--config", "device=auto", "ncu={budget: 20s}")
     planned, took = said(run)
-    rows, facts = table(fresh, "train.ncu.roofline.csv"), sidecar(fresh, "train.roofline.ncu-rep.json")
+    rows, facts = table(counted, "train.ncu.roofline.csv"), sidecar(counted, "train.roofline.ncu-rep.json")
     plan = facts["plan"]
     assert 0 < len(rows) == plan["configurations"] < plan["configurations_of_window"] == 186
     assert len(rows) == len(set(map(configuration, rows)))
@@ -102,18 +101,17 @@ def test_a_plan_is_printed_and_held_against_the_outcome(fresh: Project) -> None:
         f"{plan['estimate_s']:.0f} s were planned"
     )
     assert plan["estimate_s"] <= 20 and "--kernel-id" in facts["command"]
-    assert plan["options"] == json.loads(fresh.read("results/lstm/train.roofline.plan.json"))["options"]
-    typical(rows, table(fresh, "train.ncu.launch.csv"))
+    assert plan["options"] == json.loads(counted.read("results/lstm/train.roofline.plan.json"))["options"]
+    typical(rows, table(counted, "train.ncu.launch.csv"))
     # A budget that pays for everything: planned and collected again.
-    jobs = fresh.dry("results/lstm/train.ncu.roofline.csv", "--config", "device=auto", "ncu={budget: 10m}")
+    jobs = counted.dry("results/lstm/train.ncu.roofline.csv", "--config", "device=auto", "ncu={budget: 10m}")
     again = ["export_ncu", "plan_ncu", "print_ncu", "profile_ncu", "settle_ncu"]
     # The census does not go by a budget.
     assert sorted(job.rule for job in jobs) == again
 
 
-def test_a_budget_for_nothing_is_one_line(fresh: Project) -> None:
-    fresh.path = (STANDINS,)
-    run = fresh.snakemake("results/lstm/train.ncu.full.csv", "--config", "device=auto", "ncu={budget: 1s}", ok=False)
+def test_a_budget_for_nothing_is_one_line(counted: Project) -> None:
+    run = counted.snakemake("results/lstm/train.ncu.full.csv", "--config", "device=auto", "ncu={budget: 1s}", ok=False)
     assert run.returncode and said(run)[0].startswith("ncu.budget = 1s does not pay for one launch of set full")
 
 
@@ -152,6 +150,7 @@ def test_a_default_set_of_ranges_goes_without_what_is_of_launches(fresh: Project
 def test_a_default_set_of_ranges_together_with_nsys(fresh: Project) -> None:
     fresh.path = (STANDINS,)
     traced(fresh)
+    fresh.draw_one()
     names = [
         "report.html",
         "lstm/train.ncu.csv",
@@ -185,20 +184,20 @@ def test_a_default_set_of_ranges_together_with_nsys(fresh: Project) -> None:
         ("empty", "ncu ended well but left no train.launch.ncu-rep"),
     ],
 )
-def test_failure_in_plain_words(fresh: Project, mode: str, words: str) -> None:
-    fresh.path, fresh.variables = (STANDINS,), {"STANDIN_NCU": mode}
+def test_failure_in_plain_words(counted: Project, mode: str, words: str) -> None:
+    counted.variables = {"STANDIN_NCU": mode}
     overrides = ["device=auto", "environment=[STANDIN_NCU]"]
-    run = fresh.snakemake("results/lstm/train.ncu.csv", "--config", *overrides, ok=False)
+    run = counted.snakemake("results/lstm/train.ncu.csv", "--config", *overrides, ok=False)
     assert run.returncode != 0
     assert len(said(run)) == 1 and said(run)[0].startswith(words), run.stdout + run.stderr
     assert "results/logs/lstm/train.launch.ncu.log" in said(run)[0]
-    assert not fresh.files()
+    assert not counted.files()
 
 
-def test_program_sees_only_listed_variables(fresh: Project) -> None:
+def test_program_sees_only_listed_variables(counted: Project) -> None:
     """The same variable, not listed under `environment`: the stand-in does not get it, and works."""
-    fresh.path, fresh.variables = (STANDINS,), {"STANDIN_NCU": "permission"}
-    fresh.snakemake("results/lstm/train.launch.ncu-rep", "--config", "device=auto")
+    counted.variables = {"STANDIN_NCU": "permission"}
+    counted.snakemake("results/lstm/train.launch.ncu-rep", "--config", "device=auto")
 
 
 def test_option_that_ncu_does_not_know(fresh: Project) -> None:
@@ -260,7 +259,8 @@ def test_a_pretended_gpu_is_an_error(fresh: Project) -> None:
 
 def test_a_cell_on_the_cpu_says_so_everywhere(fresh: Project) -> None:
     fresh.path = (STANDINS,)
-    run = fresh.snakemake("report", "--config", "models=lstm", "phases=train", "tool=torch")
+    fresh.draw_one()
+    run = fresh.snakemake("report", "--config", "models=lstm", "phases=train", "tool=time")
     why = "device = cpu, though NVIDIA H200 is here"
     assert f"profzoo: results/lstm/train.time.csv is of the CPU: {why}" in run.stdout + run.stderr
     assert sidecar(fresh, "train.time.csv.json")["device_why"] == why

@@ -166,6 +166,7 @@ def test_reports_by_their_old_names(nsys_built: Project) -> None:
 
 
 def test_tables_and_report_without_kernels(nsys_built: Project) -> None:
+    nsys_built.draw_one()
     nsys_built.snakemake("all", "--config", "tool=nsys", "models=lstm", "phases=train")
     assert "report.html" in nsys_built.files()
 
@@ -202,6 +203,7 @@ def test_every_process_of_a_cell_on_several_gpus_is_traced(nsys_built: Project) 
     traces = {path.name for path in (nsys_built.root / f"{cell}.nsys-ranks").iterdir() if not path.name.startswith(".")}
     assert traces == {f"{host}.{rank}.{end}" for rank in (0, 1) for end in ("nsys-rep", "sqlite")}
     assert nsys_built.dry(table, "--config", *chosen) == []
+    nsys_built.draw_one()
     nsys_built.snakemake("-j1", "report", "--config", *chosen)
     page = nsys_built.read("results/report.html")
     assert "Its processes, a GPU each:" in page and page.count(f'<td class="text">{host}</td>') == 2

@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from pathlib import Path
 
 from tests.workflow.project import CHECKOUT, STANDINS, Project, rules
 
@@ -134,7 +135,8 @@ def test_a_model_of_ones_own_is_a_file(fresh: Project) -> None:
 def test_a_model_of_ones_own_is_a_module(fresh: Project) -> None:
     (fresh.root / "my").mkdir()
     fresh.write("my/package.py", example())
-    own = ["--config", "models={mine: {module: my.package, batch: 5}}", "tool=torch"]
+    own = ["--config", "models={mine: {module: my.package, batch: 5}}", "tool=time"]
+    fresh.draw_one()
     fresh.snakemake("all", *own)
     rows = list(csv.DictReader(io.StringIO(fresh.read("results/tables/cells.csv"))))
     assert [(row["model"], row["phase"], row["batch"]) for row in rows] == [
@@ -142,7 +144,7 @@ def test_a_model_of_ones_own_is_a_module(fresh: Project) -> None:
         ("mine", "inference", "5"),
     ]
     fresh.write("my/package.py", example().replace("256", "128"))
-    assert {"time_training", "time_inference", "profile_torch"} <= rules(fresh.dry("all", *own))
+    assert {"train_weights", "time_training", "time_inference"} <= rules(fresh.dry("all", *own))
 
 
 def test_peaks_of_this_machine(fresh: Project) -> None:
@@ -154,12 +156,12 @@ def test_peaks_of_this_machine(fresh: Project) -> None:
     }
 
 
-def test_snakemake_called_by_its_path_runs_jobs_by_its_own_python(fresh: Project) -> None:
+def test_snakemake_called_by_its_path_runs_jobs_by_its_own_python(fresh: Project, recorded: Path) -> None:
     """Without an active virtual environment the first `python` in PATH is another, or there is none."""
     other = fresh.root.parent / "other"
     other.mkdir()
     (other / "python").write_text("#!/bin/sh\necho 'another python' >&2\nexit 1\n")
     (other / "python").chmod(0o755)
-    fresh.variables = {"PATH": f"{other}:/usr/bin:/bin"}
+    fresh.variables, fresh.recording = {"PATH": f"{other}:/usr/bin:/bin"}, recorded
     fresh.snakemake("results/lstm/train.time.csv")
     assert "lstm/train.time.csv" in fresh.files()

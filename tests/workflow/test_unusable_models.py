@@ -73,6 +73,7 @@ def test_a_phase_that_a_model_lacks_is_named(littered: Project) -> None:
 
 
 def test_a_model_of_one_phase_runs_through(littered: Project) -> None:
+    littered.draw_one()
     littered.snakemake("all", "--config", "models=mine", "tool=torch")
     made = littered.files()
     assert {"mine/inference.time.csv", "mine/inference.torch.csv", "report.html"} <= made

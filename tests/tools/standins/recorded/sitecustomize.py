@@ -1,0 +1,43 @@
+"""STAND-IN for cells: leaves what a real one left, for tests of what is around a cell, such as batch systems.
+
+Python imports this module as it starts, where this folder is on PYTHONPATH. `python -m models.run` then takes what it
+is to leave from PYTHON_RECORDING, the results of a real run, and ends; a cell that was not recorded really runs. With
+PYTHON_PAUSE="inference 60" a cell of that phase first waits so many seconds.
+"""
+
+import os
+import sys
+
+# What profzoo.collect wrote into a sidecar, beside what the cell said of itself.
+COLLECTED = "tool cell environment command tool_version host started wall_s warnings plan"
+
+
+def left() -> bool:
+    """Leave what was recorded; whether there was all of it."""
+    # Here, as this slows down every start of Python.
+    import itertools
+    import json
+    import shutil
+    import time
+    from pathlib import Path
+
+    model, phase, *words = sys.orig_argv[3:]
+    given = {word: Path(path) for word, path in itertools.pairwise(words) if word.startswith("--")}
+    written = {word: path for word, path in given.items() if word != "--load"}
+    recorded = {word: Path(os.environ["PYTHON_RECORDING"]) / model / path.name for word, path in written.items()}
+    if not all(path.exists() for path in recorded.values()):
+        return False
+    when, _, seconds = os.environ.get("PYTHON_PAUSE", "").partition(" ")
+    time.sleep(float(seconds) if when == phase else 0)
+    for word, path in recorded.items():
+        shutil.copyfile(path, written[word])
+    facts = json.loads(recorded["--facts"].read_text())
+    written["--facts"].write_text(json.dumps({key: facts[key] for key in facts if key not in COLLECTED.split()}))
+    return True
+
+
+if sys.orig_argv[1:3] == ["-m", "models.run"]:
+    if left():
+        os._exit(0)
+    # As the stand-in for a GPU has it, beside which this may be.
+    sys.argv.append("device=cpu")
