@@ -22,6 +22,15 @@ from profzoo.tools.sample import activity, command, doctor, export, failures, nv
 from tests import nvml as standin
 
 SLEEP = "import time; time.sleep({})"
+# What is printed when it fails, and a word of the advice that this gets.
+LINES = [
+    ("NVML: libnvidia-ml.so.1: cannot open shared object file: No such file or directory", "--nv"),
+    ("NVML: nvmlInit_v2: Driver/library version mismatch", "restart the machine"),
+    ("NVML: nvmlInit_v2: Driver Not Loaded", "kernel module"),
+    ("NVML: nvmlDeviceGetHandleByUUID: Insufficient Permissions", "container"),
+    ("NVML: no GPU is visible to this job", "CUDA_VISIBLE_DEVICES"),
+    ("NVML: nvmlDeviceGetHandleByIndex_v2: GPU is lost", "log"),
+]
 
 
 @pytest.fixture(scope="module")
