@@ -38,6 +38,7 @@ if config["collect"]:
 
     include: "rules/collect.smk"
     include: "rules/export.smk"
+    include: "rules/sample.smk"
 
 
 include: "rules/analyze.smk"

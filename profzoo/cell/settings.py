@@ -30,7 +30,7 @@ def resolve(cell_model: str, phase: str, tool: str, config: Mapping[str, Any]) -
     Args:
         cell_model: model or model@variant.
         phase: train or inference.
-        tool: ncu, nsys, torch or time.
+        tool: name of one.
         config: filled and checked configuration.
 
     Raises:

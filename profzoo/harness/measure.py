@@ -59,6 +59,7 @@ def run(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
         "items": recorder.steps * cell["batch"] * processes(cell),
         "loss": outcome.loss,
         "step_ns": recorder.step_ns,
+        "window_began_ns": recorder.window_began_ns,
         "window_wall_ns": recorder.window_wall_ns,
         "peak_memory_bytes": memory,
         "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,

@@ -44,7 +44,9 @@ class Recorder:
     def __init__(self, device: torch.device, clock: clocks.Clock | None = None) -> None:
         """device: what the model runs on; clock: the device's, unless given."""
         self.device, self.clock = device, clock or clocks.of(device)
-        self.steps, self.window_wall_ns, self._began = 0, 0, 0
+        self.steps, self.window_wall_ns = 0, 0
+        # When the window opened, by the host's monotonic clock, which other processes of it share.
+        self.window_began_ns = 0
         self._first: Any = None
         self._last: Any = None
 
@@ -53,7 +55,7 @@ class Recorder:
         self.clock.wait()
         if self.device.type == "cuda":
             torch.cuda.profiler.start()
-        self._began = self.clock.now()
+        self.window_began_ns = self.clock.now()
 
     def step(self, items: int) -> None:
         """One step of that many samples is over, as far as the host is concerned."""
@@ -76,7 +78,7 @@ class Recorder:
         """Close the window, once the device has caught up."""
         self._last = self.clock.mark()
         self.clock.wait()
-        self.window_wall_ns = self.clock.now() - self._began
+        self.window_wall_ns = self.clock.now() - self.window_began_ns
         if self.device.type == "cuda":
             torch.cuda.profiler.stop()
 
@@ -100,7 +102,7 @@ class StepTimer(Recorder):
         """Open the window."""
         self.clock.wait()
         self._note(0)
-        self._began = self._rows[0][0]
+        self.window_began_ns = self._rows[0][0]
 
     def step(self, items: int) -> None:
         """Note the end of a step."""
@@ -112,7 +114,7 @@ class StepTimer(Recorder):
         self._first, self._last = self._marks[1], self._marks[-1]
         self.clock.wait()
         end = self.clock.now()
-        self.window_wall_ns = end - self._began
+        self.window_wall_ns = end - self.window_began_ns
         clock = [row[0] for row in self._rows[:-1]] + [end]
         gpu: list[object] = [""] * len(self._rows)
         if self.device.type == "cuda":
@@ -146,6 +148,7 @@ class TorchProfiler(Recorder):
         self._options, self._operators, self._trace = options, operators, trace
         self._rows: list[list[Any]] = []
         self._times: list[int] = []
+        self._began = 0
         activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device.type == "cuda")
         self._profiler = profile(
             activities=activities,
@@ -163,7 +166,7 @@ class TorchProfiler(Recorder):
         """Start the schedule."""
         self.clock.wait()
         self._profiler.start()
-        self._began = self.clock.now()
+        self.window_began_ns = self._began = self.clock.now()
 
     def step(self, items: int) -> None:
         """Tell the schedule that a step is over."""

@@ -1,10 +1,16 @@
 """diagnose: every known cause by a line that a tool prints."""
 
+import importlib
+
 import pytest
 
+from profzoo import tools
 from profzoo.collect import diagnose
 
+# Those of a tool may stand in its own test module, under the same name.
+MODULES = [importlib.import_module(f"tests.unit.test_{tool}") for tool in tools.failures()]
 LINES = [
+    *(line for module in MODULES for line in getattr(module, "LINES", ())),
     (
         "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters",
         "root",

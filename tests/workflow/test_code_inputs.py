@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from profzoo import imports
+from profzoo import imports, tools
 from tests.unit.test_imports_of_scripts import loaded
 from tests.workflow.project import CHECKOUT, COLLECTING, STANDINS, copy
 
@@ -29,7 +29,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[Path]]:
     project = copy(tmp_path_factory.mktemp("code") / "project", "models: [lstm, lstm@two]\ndevice: auto\n")
     project.path = (STANDINS,)
     ranks = ["results/lstm@two/train.ncu-ranks.launch.csv", "results/lstm/train.ncu.survey.coverage.csv"]
-    config = ["tool=ncu,nsys,torch", "ncu={set: survey}", "variants={two: {gpus: 2}}"]
+    config = [f"tool={','.join(tools.names())}", "ncu={set: survey}", "variants={two: {gpus: 2}}"]
     printed = project.snakemake("all", *ranks, "--config", *config, "--dry-run", "--forceall").stdout
     found: dict[str, set[Path]] = defaultdict(set)
     for block in re.split(r"\n *(?=(?:local)?rule \w+:\n)", printed)[1:]:

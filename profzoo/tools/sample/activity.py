@@ -1,0 +1,33 @@
+"""What samples say of a cell; of kernels and parts of the step they say nothing."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pandas as pd
+
+from profzoo.tools.sample import tables
+
+PLACE = None
+ALONE = False
+COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
+    "power": ("power_w", "{:,.0f} W".format),
+    "energy a step (power)": ("step_energy_power_j", "{:,.3g} J".format),
+    "energy a step (counter)": ("step_energy_counter_j", "{:,.3g} J".format),
+    "SM clock": ("sm_clock_hz", lambda value: f"{value / 1e6:,.0f} MHz"),
+    "hottest": ("temperature_max_c", "{:.0f} °C".format),
+}
+
+
+def of_kernels(table: pd.DataFrame, facts: Mapping[str, Any]) -> None:
+    """None."""
+    return
+
+
+def of_ranges(table: pd.DataFrame, facts: Mapping[str, Any]) -> None:
+    """None."""
+    return
+
+
+def of_cell(table: pd.DataFrame, facts: Mapping[str, Any]) -> Mapping[str, float]:
+    """Power, energy, clock and temperature; nothing where the sidecar says that the samples have gaps."""
+    return {} if facts["gaps"] else tables.of_cell(table, facts)

@@ -1,0 +1,67 @@
+"""The sampler around the program, which runs as under the baseline."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from profzoo.errors import CollectError
+
+PROGRAM = None
+INSTALL = ""
+SAMPLER = ["python", "-m", "profzoo.tools.sample.sampler"]
+# Of several processes the first one's sampler sees all GPUs of its node.
+FIRST = ["python", "-m", "profzoo.collect.profile_ranks", "first"]
+
+
+def checked(own: Mapping[str, Any]) -> Mapping[str, Any]:
+    """As it is: the schema takes nothing that cannot be done."""
+    return own
+
+
+def options(own: Mapping[str, Any]) -> list[str]:
+    """Options of the sampler, but for its file.
+
+    >>> options({"window": 200, "interval_ms": 20})
+    ['--interval-ms', '20']
+    """
+    return ["--interval-ms", str(own["interval_ms"])]
+
+
+def around(options: Sequence[str], made: Mapping[str, Path], processes: int) -> list[str]:
+    """The sampler and its file.
+
+    >>> around(["--interval-ms", "20"], {"samples": Path("x.csv")}, 1)[3:]
+    ['--interval-ms', '20', '--out', 'x.csv']
+    """
+    words = [*SAMPLER, *options, "--out", str(made["samples"])]
+    return [*FIRST, *words, "--"] if processes > 1 else words
+
+
+def inside(made: Mapping[str, Path]) -> list[str]:
+    """Where the clock writes, as under the baseline."""
+    return ["--steps", str(made["steps"])]
+
+
+def prepared(command: Sequence[str], gpu: bool) -> list[str]:
+    """The command as it is; gpu: whether the cell will run on one.
+
+    Raises:
+        CollectError: it will not.
+    """
+    if not gpu:
+        raise CollectError("sample reads GPUs only, and this cell has none: run where one is visible, device not cpu")
+    return list(command)
+
+
+def leaves(made: Mapping[str, Path]) -> list[Path]:
+    """The samples and the steps."""
+    return [made["samples"], made["steps"]]
+
+
+def aside(made: Mapping[str, Path]) -> list[Path]:
+    """Nothing."""
+    return []
+
+
+def settle(made: Mapping[str, Path]) -> None:
+    """Nothing has to be put in its place."""

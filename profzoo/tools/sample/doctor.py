@@ -1,0 +1,36 @@
+"""Whether NVML answers here."""
+
+from collections.abc import Sequence
+
+from profzoo.machine import findings
+from profzoo.machine.findings import Check, Finding
+from profzoo.tools.sample import nvml
+from profzoo.tools.sample.failures import CAUSES
+
+NAME = "NVML"
+
+
+def checks() -> Sequence[Check]:
+    """The library, and what a GPU tells by it."""
+    return (check_nvml,)
+
+
+def able(lacking: frozenset[str]) -> str | None:
+    """On a GPU that torch can use."""
+    return None if lacking & {"GPU", "torch CUDA", "torch", NAME} else "sample"
+
+
+def check_nvml() -> Finding:
+    """What the first GPU tells."""
+    try:
+        with nvml.opened() as library:
+            found = library.present()
+            told = library.device(found[0]["gpu_uuid"]).reading() if found else {}
+            driver = library.driver()
+    except nvml.NvmlError as error:
+        said = str(error)
+        return Finding(NAME, said.removeprefix(f"{NAME}: "), findings.cause(said, CAUSES))
+    silent = [name.rpartition("_")[0].replace("_", " ") for name, value in told.items() if value is None]
+    if not found:
+        return Finding(NAME, f"{driver}, no GPU", "see GPU above")
+    return Finding(NAME, f"{driver}, {len(found)} GPU(s)" + (f"; no {', '.join(silent)}" if silent else ""))

@@ -1,0 +1,99 @@
+"""Samples the GPUs of a job while a program runs, from a process of its own.
+
+python -m profzoo.tools.sample.sampler --interval-ms 20 --out FILE PROGRAM ...
+
+The file holds a row a sample and GPU; time_ns is the host's monotonic clock, which the program's facts go by too. It
+passes on signals, and ends as the program does: with its exit code, or 128 and the number of the signal that ended it.
+"""
+
+import argparse
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from profzoo.errors import ConfigError
+from profzoo.machine import gpus
+from profzoo.tools.sample import nvml
+
+PASSED_ON = {signal.SIGTERM, signal.SIGHUP, signal.SIGINT}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m profzoo.tools.sample.sampler", description=__doc__)
+    parser.add_argument("--interval-ms", type=int, required=True, help="from sample to sample")
+    parser.add_argument("--out", type=Path, required=True, help="the CSV to write")
+    parser.add_argument("program", nargs=argparse.REMAINDER)
+    options = parser.parse_args(arguments)
+    try:
+        with nvml.opened() as library, options.out.open("w", newline="") as file:
+            note = noted(visible(library), csv.writer(file, lineterminator="\n").writerow)
+            return run(options.program, note, options.interval_ms * 1_000_000)
+    except (nvml.NvmlError, ConfigError) as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def visible(library: nvml.Nvml) -> list[nvml.Device]:
+    """The GPUs of the job, which are those that CUDA may see.
+
+    Raises:
+        NvmlError: there is none. ConfigError: nobody knows which.
+    """
+    words = gpus.candidates(os.environ, library.present())
+    if not words:
+        raise nvml.NvmlError("NVML: no GPU is visible to this job")
+    return [library.device(word) for word in words]
+
+
+def noted(devices: Sequence[nvml.Device], write: Callable[[Sequence[Any]], object]) -> Callable[[], None]:
+    """What takes a sample of each GPU and writes its row; the heading is written at once."""
+    write(["time_ns", "gpu_uuid", "power_is", "power_limit_mw", *devices[0].reading()])
+
+    def note() -> None:
+        for device in devices:
+            now = time.perf_counter_ns()
+            write([now, device.uuid, device.power_is, device.power_limit_mw, *device.reading().values()])
+
+    return note
+
+
+def run(program: Sequence[str], note: Callable[[], None], interval_ns: int) -> int:
+    """Run the program, calling `note` at the interval; its exit code."""
+    # Blocked, signals wait until the sampler looks for them, between two samples.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*PASSED_ON, signal.SIGCHLD})
+    process = subprocess.Popen(program, preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before))
+    try:
+        due = time.perf_counter_ns()
+        while process.poll() is None:
+            note()
+            # Samples that could not be taken in time are left out.
+            due = max(due + interval_ns, time.perf_counter_ns())
+            _wait(process, due)
+    finally:
+        # Nobody would sample it.
+        process.kill()
+        process.wait()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return process.returncode if process.returncode >= 0 else 128 - process.returncode
+
+
+def _wait(process: subprocess.Popen[bytes], due: int) -> None:
+    """Until the time has come or the program has ended, passing signals on."""
+    while process.poll() is None:
+        left = max(due - time.perf_counter_ns(), 0)
+        caught = signal.sigtimedwait({*PASSED_ON, signal.SIGCHLD}, left / 1e9)
+        if caught is None:
+            return
+        if caught.si_signo in PASSED_ON:
+            process.send_signal(caught.si_signo)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

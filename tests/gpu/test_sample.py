@@ -1,0 +1,95 @@
+"""Sampling a real GPU: its energy by two ways agrees, its power is a GPU's, and the run beside it is not slowed."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from profzoo.machine import gpus
+from profzoo.tools.sample import activity, doctor, nvml
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible to torch here"),
+]
+PROJECT = Path(__file__).parents[2]
+CELL = "mobilenetv2/train"
+# Long enough for some fifty moves of the counter of energy.
+STEPS = 600
+
+
+def idle_w() -> float:
+    """The least power of the first GPU over two seconds in which nothing is asked of it."""
+    with nvml.opened() as library:
+        device = library.device(gpus.candidates({}, library.present())[0])
+        powers = []
+        for _ in range(20):
+            powers.append(device.reading()["power_mw"])
+            time.sleep(0.1)
+    assert all(power is not None for power in powers)
+    return min(power for power in powers if power is not None) / 1e3
+
+
+@pytest.fixture(scope="module")
+def idle() -> float:
+    return idle_w()
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory, idle: float) -> Path:
+    """What snakemake makes of one cell, sampled and not, in a folder of its own; idle power is asked for first."""
+    folder = tmp_path_factory.mktemp("results")
+    targets = [f"{folder}/{CELL}.{name}.csv" for name in ("time", "sample")]
+    settings = ["models=mobilenetv2", f"pathvars={{results: {folder}}}", f"window={STEPS}"]
+    command = [sys.executable, "-m", "snakemake", "--nolock", *targets, "--config", *settings]
+    answer = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    return folder
+
+
+def facts(results: Path, name: str) -> dict[str, Any]:
+    return json.loads((results / f"{CELL}.{name}.csv.json").read_text())
+
+
+def columns(results: Path) -> dict[str, float]:
+    """What the cell has of its samples."""
+    return dict(activity.of_cell(pd.read_csv(results / f"{CELL}.sample.csv"), facts(results, "sample")))
+
+
+def test_doctor_finds_everything() -> None:
+    found = doctor.check_nvml()
+    assert found.advice is None and "; no " not in found.found, found.found
+
+
+def test_the_window_is_sampled_at_about_the_interval(results: Path) -> None:
+    sidecar = facts(results, "sample")
+    assert sidecar["gaps"] == [] and sidecar["power_is"] == nvml.INSTANT
+    asked = float(sidecar["options"][1])
+    assert asked <= sidecar["interval_reached_ms"] < 1.5 * asked
+
+
+def test_energy_by_the_counter_and_by_power_agree(results: Path) -> None:
+    found = columns(results)
+    print(
+        f"\nenergy a step: {found['step_energy_counter_j']:.4f} J counted, {found['step_energy_power_j']:.4f} J by power"
+    )
+    assert found["step_energy_counter_j"] == pytest.approx(found["step_energy_power_j"], rel=0.1)
+
+
+def test_power_lies_between_idle_and_the_boards_limit(results: Path, idle: float) -> None:
+    (limit,) = facts(results, "sample")["power_limits_w"].values()
+    print(f"\npower: {idle:.0f} W idle, {columns(results)['power_w']:.0f} W in the window, limit {limit:.0f} W")
+    assert idle < columns(results)["power_w"] < limit
+
+
+def test_the_run_is_not_slowed(results: Path) -> None:
+    alone, beside = (facts(results, name)["step_ns"] for name in ("time", "sample"))
+    print(f"\nstep: {alone / 1e6:.3f} ms alone, {beside / 1e6:.3f} ms beside the sampler: {beside / alone - 1:+.2%}")
+    # 2 % is what to expect; runs of one cell differ by more than that where the CPU holds it back.
+    assert beside < 1.1 * alone
