@@ -18,7 +18,14 @@ PAGE = CHECKOUT / "docs" / "extending.md"
 # A block of code, and before it the line that names the file that it is, if it is one.
 BLOCK = re.compile(r"^(?:(?P<named>[^\n]*`[^\n]+):\n\n)?```(?P<language>\w+)\n(?P<text>.*?)^```$", re.DOTALL | re.M)
 APPENDED = "At the end of "
-TESTS = ("tests/__init__.py", "tests/conftest.py", "tests/unit/__init__.py", "tests/data", "pyproject.toml")
+TESTS = (
+    "tests/__init__.py",
+    "tests/conftest.py",
+    "tests/unit/__init__.py",
+    "tests/data",
+    "pyproject.toml",
+    "tests/unit/test_tools.py",
+)
 DRAWN = "from profzoo.figures import drawing; drawing.main('memory', {'cells': 'cells.csv'}, {}, ['memory.svg'])"
 
 
@@ -66,6 +73,9 @@ PRINTED = {
     "python -m pytest -q tests/unit/test_memory.py": "2 passed",
     "snakemake -n results/figures/memory.svg --config models=lstm": "draw_figure",
     "python -m pytest -q tests/unit/test_host_bound.py": "1 passed",
+    "python -m pytest -q tests/unit/test_tools.py": "passed",
+    "snakemake -n results/lstm/train.sample.csv": "profile_sample",
+    "snakemake -n report --config models=lstm tool=sample": "export_sample",
 }
 
 
