@@ -17,7 +17,7 @@ rule examine_machine:
         "<logs>/doctor.log",
     retries: 0
     envmodules:
-        *modules("ncu", "nsys"),
+        *modules(*(name for name in tools.names() if "envmodules" in config[name])),
     threads: CORES
     resources:
         **on_one_gpu(minutes=10),
