@@ -18,7 +18,7 @@ PROJECT = Path(__file__).parents[2]
 DECLARED = tomllib.loads((PROJECT / "pyproject.toml").read_text())
 OWN = {"models", "profiles", "profzoo", "tests", "workflow"}
 # Under what name a package is imported, where it is another.
-NAMES = {"yaml": "pyyaml", "PIL": "pillow"}
+NAMES = {"yaml": "pyyaml", "PIL": "pillow", "xdist": "pytest-xdist"}
 
 
 def needed(requirements: list[str]) -> set[str]:

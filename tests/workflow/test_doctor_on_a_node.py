@@ -6,8 +6,8 @@ from tests.workflow.project import rules
 from tests.workflow.test_generic import sited
 
 
-def test_doctor_looks_at_a_node_and_answers_in_the_terminal(tmp_path: Path) -> None:
-    site = sited(tmp_path, "lsf")
+def test_doctor_looks_at_a_node_and_answers_in_the_terminal(tmp_path: Path, recorded: Path) -> None:
+    site = sited(tmp_path, "lsf", recorded)
     code, output = site.ended("doctor")
     assert code == 0, output
     assert "This machine can profile with: torch (on the CPU)." in output
