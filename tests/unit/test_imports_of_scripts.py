@@ -1,10 +1,13 @@
 """imports: the files that a script is made of are those that Python really imports for it."""
 
 import ast
+import atexit
+import functools
 import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -12,45 +15,50 @@ import pytest
 from profzoo import figures, imports
 
 SCRIPTS = sorted((imports.PROJECT / "workflow" / "scripts").glob("*.py"))
-# Runs the import statements of each script in a process of its own, forked from one that has the large libraries.
+# Runs import statements in processes of their own, forked from one that has the large libraries.
 SEEN = """
 import importlib, json, os, sys
 for name in ("jinja2", "jsonschema", "matplotlib.pyplot", "pandas", "seaborn", "yaml"):
     importlib.import_module(name)
-for script, imported in json.loads(sys.argv[1]).items():
+for line in sys.stdin:
     if not os.fork():
-        exec(imported)
+        exec(json.loads(line))
         names = [name for name in sys.modules if name.partition(".")[0] in ("models", "profzoo")]
-        print(json.dumps([script, [sys.modules[name].__file__ for name in names]]), flush=True)
+        print(json.dumps([sys.modules[name].__file__ for name in names]), flush=True)
         os._exit(0)
     if os.wait()[1]:
-        sys.exit(script)
+        sys.exit(line)
 """
 
 
-def made_of(path: Path) -> set[Path]:
-    """The files of Python that a script is made of."""
-    return {file for file in imports.made_of(str(path.relative_to(imports.PROJECT))) if file.suffix == ".py"}
+@functools.cache
+def importer() -> subprocess.Popen[str]:
+    """What runs import statements; it ends with this process."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SEEN], cwd=imports.PROJECT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    atexit.register(process.communicate)
+    return process
 
 
-@pytest.fixture(scope="module")
-def loaded() -> dict[str, set[Path]]:
-    """The project's files that Python has imported once it has run the import statements of a script, by its name, and
-    what its modules import by name, once they run."""
-    imported = {}
-    for script in SCRIPTS:
-        nodes = [node for node in ast.parse(script.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)]
-        named = {file for module in made_of(script) for file in imports.named_files(module) if file.suffix == ".py"}
-        names = [".".join(one.relative_to(imports.PROJECT).with_suffix("").parts) for one in sorted(named)]
-        imported[script.stem] = "\n".join([*map(ast.unparse, nodes), *(f"import {name}" for name in names)])
-    command = [sys.executable, "-c", SEEN, json.dumps(imported)]
-    lines = subprocess.check_output(command, cwd=imports.PROJECT, text=True).splitlines()
-    return {name: set(map(Path, files)) for name, files in map(json.loads, lines)}
+def loaded(path: Path, besides: Iterable[Path]) -> set[Path]:
+    """The project's files that Python has imported once it has run the import statements of a file, and these modules."""
+    nodes = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = [".".join(one.relative_to(imports.PROJECT).with_suffix("").parts) for one in besides]
+    lines = [*map(ast.unparse, nodes), *(f"import {name}" for name in names)]
+    process = importer()
+    assert process.stdin and process.stdout
+    process.stdin.write(f"{json.dumps(chr(10).join(lines))}\n")
+    process.stdin.flush()
+    return set(map(Path, json.loads(process.stdout.readline())))
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
-def test_a_script_is_made_of_what_python_imports_for_it(loaded: dict[str, set[Path]], path: Path) -> None:
-    assert loaded[path.stem] == made_of(path) - {path}
+def test_a_script_is_made_of_what_python_imports_for_it(path: Path) -> None:
+    made_of = {file for file in imports.made_of(str(path.relative_to(imports.PROJECT))) if file.suffix == ".py"}
+    # What its modules import by name, once they run.
+    named = {file for module in made_of for file in imports.named_files(module) if file.suffix == ".py"}
+    assert loaded(path, sorted(named)) == made_of - {path}
 
 
 def test_a_module_is_made_of_the_files_that_it_names() -> None:

@@ -69,25 +69,29 @@ def test_warmup_and_window_swapped(built: Project) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "expected"),
+    ("schema", "old", "new", "expected"),
     [
         pytest.param(
+            "profzoo/schema.yaml",
             "sampling.\n      type: integer\n      minimum: 0\n      default: 0",
             "sampling.\n      type: integer\n      minimum: 0\n      default: 1",
             {*CELL, "export_torch", *AFTER_EXPORT},
             id="seed",
         ),
         pytest.param(
-            "group operators by them.\n        type: boolean\n        default: true",
-            "group operators by them.\n        type: boolean\n        default: false",
+            "profzoo/tools/torch/schema.yaml",
+            "group operators by them.\n    type: boolean\n    default: true",
+            "group operators by them.\n    type: boolean\n    default: false",
             {"profile_torch", "export_torch", *AFTER_EXPORT},
             id="torch.shapes",
         ),
-        pytest.param("default: 15", "default: 10", {"draw_top_kernels", "write_report"}, id="figures.top"),
+        pytest.param(
+            "profzoo/schema.yaml", "default: 15", "default: 10", {"draw_top_kernels", "write_report"}, id="figures.top"
+        ),
     ],
 )
-def test_changed_default_in_the_schema(built: Project, old: str, new: str, expected: set[str]) -> None:
-    built.replace("profzoo/schema.yaml", old, new)
+def test_changed_default_in_the_schema(built: Project, schema: str, old: str, new: str, expected: set[str]) -> None:
+    built.replace(schema, old, new)
     assert rules(built.dry("all")) == expected
 
 
@@ -197,7 +201,7 @@ def test_a_figure_of_which_none_is_drawn_concerns_nothing(built: Project) -> Non
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("profzoo/text.py", {"draw_ranges", "draw_top_kernels", "write_report"}),
+        ("profzoo/text.py", {"draw_ranges", "write_report"}),
         ("profzoo/tables/kernel_table.py", AFTER_EXPORT),
         ("profzoo/files.py", {"export_torch", *AFTER_EXPORT}),
     ],

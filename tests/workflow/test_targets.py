@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.workflow.project import CHECKOUT, STANDINS, Project, rules
 
-RULE = re.compile(r"^(?:checkpoint|rule) (\w+):", re.MULTILINE)
+RULE = re.compile(r"^(?:checkpoint |rule |use rule \w+ as )(\w+)(?: with)?:", re.MULTILINE)
 
 
 def test_all_without_a_core_count(built: Project) -> None:
