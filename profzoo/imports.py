@@ -45,7 +45,7 @@ def closure(start: Iterable[tuple[str, Path]], roots: Mapping[str, Path]) -> lis
         for name in (module, *_imported(path, module)):
             if root := roots.get(name.partition(".")[0]):
                 waiting += _modules(root, name)
-        waiting += [(_named(file, roots.values()), file) for file in named_files(path)]
+        waiting += [(_named(file, roots.values()), file) for file in named_files(path, module)]
     return sorted(found)
 
 
@@ -64,8 +64,12 @@ def made_of(*paths: str) -> tuple[Path, ...]:
 
 def literals(path: Path) -> dict[str, Any]:
     """What a file of Python assigns to names in its first level as literals, such as numbers, texts and tuples."""
+    return _literals(parsed(path, f"'{path.stem}'"))
+
+
+def _literals(tree: ast.Module) -> dict[str, Any]:
     found = {}
-    for node in parsed(path, f"'{path.stem}'").body:
+    for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             with contextlib.suppress(ValueError, TypeError):
                 found[node.targets[0].id] = ast.literal_eval(node.value)
@@ -86,29 +90,38 @@ def _imported(path: Path, module: str) -> tuple[str, ...]:
     """Names that a file imports and that may be modules, relative ones made absolute."""
     package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
     names: list[str] = []
-    for node in _executed(parsed(path, f"module '{module}'")):
+    for node in _read(path, module)[0]:
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
+        else:
             above = package[: len(package) - node.level + 1] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
             names += [base, *(f"{base}.{alias.name}" for alias in node.names)]
     return tuple(names)
 
 
+@functools.cache
+def _read(path: Path, module: str) -> tuple[list[ast.Import | ast.ImportFrom], tuple[str, ...]]:
+    """A file's import statements, and its FILES."""
+    tree = parsed(path, f"module '{module}'")
+    found = [node for node in _executed(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    return found, tuple(_literals(tree).get("FILES", ()))
+
+
 def _executed(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes of a tree, but for what only type checkers look at."""
-    for node in ast.iter_child_nodes(tree):
-        if not (isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
-            yield node
-            yield from _executed(node)
+    """All statements of a tree, but for what only type checkers look at; expressions hold none, and are most of it."""
+    for part in ("body", "handlers", "cases", "orelse", "finalbody"):
+        for node in getattr(tree, part, ()):
+            if not (isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
+                yield node
+                yield from _executed(node)
 
 
 @functools.cache
-def named_files(path: Path) -> tuple[Path, ...]:
-    """The files that a module names in FILES."""
+def named_files(path: Path, module: str = "") -> tuple[Path, ...]:
+    """The files that a module names in FILES; module: its dotted name, for what is wrong with it."""
     return tuple(
-        file.resolve() for pattern in literals(path).get("FILES", ()) for file in sorted(path.parent.glob(pattern))
+        file.resolve() for pattern in _read(path, module or path.stem)[1] for file in sorted(path.parent.glob(pattern))
     )
 
 
