@@ -102,7 +102,9 @@ class Project:
             # The GPU that the stand-in for nvidia-smi tells of: CUDA finds none of that name.
             "CUDA_VISIBLE_DEVICES": "GPU-00000000-0000-0000-0000-000000000000",
         }
-        found = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | own | dict(self.variables)
+        # Its many processes read each other's bytecode.
+        without = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
+        found = {key: value for key, value in os.environ.items() if key not in without} | own | dict(self.variables)
         # The CPU stands in for the GPU that nvidia-smi's stand-in tells of.
         standin = STANDINS / "gpu" if STANDINS in self.path else None
         if self.recording:
