@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # Snakemake starts the python that it finds on PATH.
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: env demo test lint format docs lock
+.PHONY: env demo test faults lint format docs lock
 env: $(READY)
 
 $(READY): requirements.lock
@@ -23,6 +23,9 @@ demo: $(READY)  ## profile three models with torch.profiler on what this machine
 
 test: $(READY)  ## the test suite; ARGS='-k lstm' narrows it
 	python -m pytest -n auto $(ARGS)
+
+faults: $(READY)  ## what breaks on purpose and takes minutes to: batch systems that go away, processes killed
+	python -m pytest -n auto -m faults $(ARGS)
 
 lint: $(READY)  ## formatting, lint and types, as CI runs them
 	ruff check .

@@ -1,5 +1,6 @@
 """A job that fails says why in one line, leaves nothing half-written, and stops only what needs it."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,11 @@ def test_failing_model_leaves_the_others_alone(fresh: Project, recorded: Path) -
     assert len(said(run)) == 2, run.stdout + run.stderr
     for line in said(run):
         assert "mine" in line and "the cat is on the keyboard" in line
+    # What failed is said again last of all, with how to repeat it.
+    last = run.stderr[run.stderr.index("2 jobs failed, and ") :]
+    assert "mine train: time" in last and "mine train: torch" in last
+    assert len(re.findall(r"^    why    .*the cat is on the keyboard$", last, re.MULTILINE)) == 2
+    assert "    again  snakemake results/mine/train.time.csv --configfile tiny.yaml" in last
     made = fresh.files()
     assert {"lstm/train.time.csv", "lstm/train.torch.csv"} <= made
     assert {path.split("/")[0] for path in made} == {"lstm"}

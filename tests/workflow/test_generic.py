@@ -103,6 +103,7 @@ def test_a_failing_job_costs_nothing_else(site: Site) -> None:
     assert len(site.submitted()) == before + 1
 
 
+@pytest.mark.faults
 def test_an_interrupt_cancels_all_that_run(site: Site) -> None:
     site.variables = LONG
     run = site.begun(TARGET, "results/unet/train.time.csv", "--config", "models=[lstm,unet]")
@@ -117,6 +118,7 @@ def test_an_interrupt_cancels_all_that_run(site: Site) -> None:
     waited(lambda: not site.running(), 120, "the queue to be empty")
 
 
+@pytest.mark.faults
 def test_a_cancelled_job_is_noticed_and_a_queue_that_is_away_outlasted(site: Site) -> None:
     site.variables = LONG
     run = site.begun(TARGET)

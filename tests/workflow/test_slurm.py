@@ -89,6 +89,7 @@ def test_everything_is_made_and_a_second_run_does_nothing(site: Site) -> None:
     assert site.dry("all", "--config", "phases=train") == []
 
 
+@pytest.mark.faults
 def test_a_failing_job_costs_nothing_else(site: Site) -> None:
     a_failing_job_costs_nothing_else(site)
     code, output = site.ended(TARGET)
@@ -96,6 +97,7 @@ def test_a_failing_job_costs_nothing_else(site: Site) -> None:
     assert len(re.findall(r"Submitted job|has been submitted", output)) == 1
 
 
+@pytest.mark.faults
 def test_a_cancelled_job_is_noticed(site: Site) -> None:
     site.variables = LONG
     run = site.begun(TARGET)
@@ -115,6 +117,7 @@ def test_an_interrupt_leaves_nothing_in_the_queue(site: Site) -> None:
     loopback.waited(lambda: not site.slurm.jobs(), 120, "the queue to be empty")
 
 
+@pytest.mark.faults
 def test_a_controller_that_restarts_is_outlasted(site: Site) -> None:
     """By default the plugin loses its jobs after five failed queries, and waits for ever."""
     site.variables = {"PYTHON_PAUSE": "train 20"}
@@ -155,6 +158,7 @@ def test_states_come_from_sacct_or_else_from_squeue(tmp_path: Path, sacct: str, 
     assert answer.stdout.strip() == expected.strip()
 
 
+@pytest.mark.faults
 def test_a_node_that_goes_down_and_comes_back(site: Site) -> None:
     site.variables = LONG
     run = site.begun(TARGET)

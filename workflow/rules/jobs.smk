@@ -107,3 +107,20 @@ def planned_options(wildcards):
     words = checked(ncu.selection, given, wildcards.set)
     sets = {wildcards.set: config["ncu"]["sets"][wildcards.set]}
     return {**{key: given[key] for key in keys}, "sets": sets, "selection": words}
+
+
+def failed(scheduler):
+    """The jobs that failed; of a group, whose jobs share their fate, those that made nothing."""
+    for job in scheduler.failed:
+        for one in job.jobs if job.is_group() else [job]:
+            if not (job.is_group() and one.output and all(Path(path).exists() for path in one.output)):
+                described = one.params.get("job")
+                yield failures.Failure(
+                    one.rule.name, dict(one.wildcards_dict), described, list(one.output), list(one.log)
+                )
+
+
+def unmade(dag, scheduler):
+    """How many jobs did not run, because of others that failed."""
+    over = {one for job in scheduler.failed for one in (job.jobs if job.is_group() else [job])}
+    return sum(not dag.finished(job) for job in dag.needrun_jobs() if job not in over)

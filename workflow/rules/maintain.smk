@@ -1,12 +1,20 @@
 # Needs: nothing. Says what this machine can profile; keeps a record of what the workflow makes, and removes that.
+import sys
 import time
 
 from profzoo import clean
+from profzoo.collect import failures
 
 
 onstart:
     # Before the first job, so that a run that is killed has said what it was making.
     clean.note(making(workflow.dag.needrun_jobs()))
+
+
+onerror:
+    # Above are hundreds of lines of other jobs.
+    at, dag = workflow.scheduler, workflow.dag
+    print(failures.told(failed(at), unmade(dag, at), sys.argv, workflow.dag_settings.targets), file=sys.stderr)
 
 
 rule examine_machine:

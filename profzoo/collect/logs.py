@@ -1,0 +1,31 @@
+"""Reads logs, which may hold all that a model prints, within bounds and as text that a terminal or a page may show."""
+
+import re
+from pathlib import Path
+
+# Why a job failed stands near its log's end, what began it near its beginning.
+READ_BYTES = 1 << 20
+
+
+def excerpt(log: Path) -> str:
+    """A log's beginning and end, at most READ_BYTES, without control characters; empty where there is none."""
+    if not log.is_file():
+        return ""
+    with log.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(0)
+        content = file.read(min(size, READ_BYTES // 2))
+        file.seek(max(size - READ_BYTES // 2, len(content)))
+        gap = b"\n" if file.tell() > len(content) else b""
+        content += gap + file.read()
+    return plain(content.decode(errors="replace"))
+
+
+def plain(text: str) -> str:
+    """A text without control characters, which a terminal or a page would heed, but for ends of lines and tabs.
+
+    >>> plain("\\x1b[31mred\\x1b[0m\\a 1 %\\r2 %")
+    'red 1 %\\n2 %'
+    """
+    text = re.sub(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|.)", "", text.replace("\r\n", "\n"))
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "", text.replace("\r", "\n"))

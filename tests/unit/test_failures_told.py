@@ -1,0 +1,86 @@
+"""collect/failures and collect/logs: what a run says last of jobs that failed, and of logs of any size and content."""
+
+import resource
+from pathlib import Path
+
+import pytest
+
+from profzoo.collect import failures, logs
+from profzoo.collect.failures import Failure
+
+
+def failure(log: Path, **more: object) -> Failure:
+    given = {"rule": "time_training", "wildcards": {"model": "unet"}, "outputs": ["results/unet/train.time.csv"]}
+    job = '{"tool": "time", "cell": {"phase": "train"}}'
+    return Failure(**{**given, "job": job, "logs": [str(log)], **more})
+
+
+def test_a_block_a_failure(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_text(f"$ python -m models.run\nTraceback\nprofzoo: no space is left on the disk (log: {log})\n")
+    words = ["/usr/bin/snakemake", "-j4", "all", "--config", "tool=nsys torch"]
+    said = failures.told([failure(log)], 3, words, {"all"}).splitlines()
+    assert said == [
+        "1 job failed, and 3 jobs that need what they make did not run:",
+        "  unet train: time",
+        "    why    no space is left on the disk",
+        f"    log    {log}",
+        "    again  snakemake results/unet/train.time.csv -j4 --config 'tool=nsys torch'",
+    ]
+    assert failures.told([], 0, words, {"all"}) == ""
+
+
+def test_blocks_are_in_order_whatever_that_of_the_failures(tmp_path: Path) -> None:
+    several = [failure(tmp_path / "no", wildcards={"model": name}) for name in ("vgg16", "lstm", "unet")]
+    said = failures.told(several, 0, [], ())
+    assert said.startswith("3 jobs failed:\n")
+    assert [line.strip() for line in said.splitlines() if line.endswith(": time")] == [
+        "lstm train: time", "unet train: time", "vgg16 train: time"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("log", "why"),
+    [
+        ("profzoo: first\nprofzoo: last\n", "last"),
+        ("OSError: [Errno 28] No space left on device\n", "no space is left on the disk"),
+        ("Traceback\n  File\nKeyError: 'kernel'\n\n", "KeyError: 'kernel'"),
+        ("$ python -m models.run\n", failures.UNSAID),
+        ("", failures.UNSAID),
+        ("profzoo: a \x1b[2Jcleared\x07 screen \x1b]0;title\x07\n", "a cleared screen "),
+    ],
+)
+def test_why(tmp_path: Path, log: str, why: str) -> None:
+    (tmp_path / "log").write_text(log)
+    assert failures.why([str(tmp_path / "log")]) == why
+
+
+def test_a_log_that_is_not_there(tmp_path: Path) -> None:
+    assert failures.why([str(tmp_path / "none")]) == failures.UNSAID
+
+
+def test_a_line_without_end_is_cut(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("x" * 10_000_000)
+    assert len(failures.why([str(tmp_path / "log")])) <= failures.WHY_CHARACTERS + 2
+
+
+def test_a_log_of_any_size_takes_no_more_memory(tmp_path: Path) -> None:
+    """A sparse file of 3 GB, as a model leaves that prints all it does, with what matters at both ends."""
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        file.write(b"begins\n")
+        file.seek(3 << 30)
+        file.write(b"\nprofzoo: it ended\n")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    text = logs.excerpt(log)
+    assert text.startswith("begins\n") and text.endswith("profzoo: it ended\n")
+    assert len(text) <= logs.READ_BYTES + 1
+    # In KB.
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
+
+
+@pytest.mark.parametrize("size", [0, 1, logs.READ_BYTES // 2, logs.READ_BYTES - 1, logs.READ_BYTES])
+def test_a_log_within_bounds_is_read_whole(tmp_path: Path, size: int) -> None:
+    text = ("0123456789" * (size // 10 + 1))[:size]
+    (tmp_path / "log").write_text(text)
+    assert logs.excerpt(tmp_path / "log").replace("\n", "") == text
