@@ -1,0 +1,80 @@
+"""The report's page, whatever kernels and files are called."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+import pandas as pd
+import pytest
+
+from profzoo.report import page
+from profzoo.verdicts import verdicts
+
+NAMES = [
+    "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "a & b &lt; c", "'; drop", "void f<int, &g>(T1*)",
+    "null", "</details></table>",
+]  # fmt: skip
+CELL = {
+    "model": "unet", "phase": "train", "device": "a GPU", "date": "2026-11-22", "workload": "trimmed",
+    "precision": "fp32", "parameters": 1, "batch": 2, "steps": 20, "step_ns": 1e6, "step_median_ns": 1e6,
+    "items_per_s": 2000.0, "peak_memory_bytes": 1, "peak_rss_bytes": 1, "loss": 0.5,
+}  # fmt: skip
+
+
+class Seen(HTMLParser):
+    """What a browser makes of the page: its text, its elements, and where its links lead."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.text, self.elements, self.links = "", [], []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append(tag)
+        given = dict(attrs)
+        assert not [name for name in given if name.startswith("on")]
+        if tag == "a":
+            self.links.append(given.get("href") or "")
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def rendered(results: Path, names: list[str]) -> str:
+    """The page of one cell with kernels of these names."""
+    rows = {"model": "unet", "phase": "train", "tool": "nsys", "kind": "kernel", "range": "forward"}
+    activity = pd.DataFrame([{**rows, "name": name, "launches_per_step": 1.0, "ns_per_step": 1e3, "share": 0.1}
+                             for name in names])  # fmt: skip
+    judged = {"model": "unet", "phase": "train", "level": "kernel", "rank": 1, "verdict": "memory-bound", "by": "ncu"}
+    told = pd.DataFrame([{**judged, "function": name, "next_step": name} for name in names])
+    tables = {
+        "cells": pd.DataFrame([CELL]),
+        "activity": activity,
+        "verdicts": told.reindex(columns=verdicts.COLUMNS),
+        "steps": pd.DataFrame(columns=["model", "phase", "busy_share", "launches"]),
+        "agreement": pd.DataFrame(columns=["model", "phase"]),
+        "ranks": pd.DataFrame(columns=["model", "phase"]),
+    }
+    return page.render(tables, [{"torch": "2", "cuda": None}], [], ["nsys"], results)
+
+
+def test_names_of_kernels_are_text(tmp_path: Path) -> None:
+    plain, odd = Seen(rendered(tmp_path, ["f"] * len(NAMES))), Seen(rendered(tmp_path, NAMES))
+    assert odd.elements == plain.elements
+    for name in NAMES:
+        assert odd.text.count(name) >= 2
+
+
+@pytest.mark.parametrize("name", ["a#b", "c?d", "e%41f", 'g"h', "i j", "k<l>&m", "ü"])
+def test_links_lead_to_files_of_any_name(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "unet"
+    folder.mkdir()
+    (folder / f"train.{name}.csv").write_text("")
+    (folder / "train.folder").mkdir()
+    (folder / "train.gone").symlink_to(folder / "nowhere")
+    seen = Seen(rendered(tmp_path, ["f"]))
+    own = [link for link in seen.links if link.startswith("unet/")]
+    assert [re.sub(r"[#?].*", "", link) for link in own] == own
+    assert [unquote(link) for link in own] == [f"unet/train.{name}.csv"]
+    assert f"train.{name}.csv" in seen.text
