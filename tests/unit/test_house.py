@@ -23,7 +23,7 @@ LAYERS = (
     ("verdicts",),
     ("figures",),
     ("report",),
-    ("clean", "collect", "document", "run"),
+    ("clean", "collect", "document", "run", "stopping"),
     ("doctor",),
 )
 # What the zoo may import of profzoo, by prefixes; `python -m models.run` is the zoo's command line.

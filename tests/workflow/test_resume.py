@@ -2,12 +2,14 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.workflow.project import Project, finished
+from tests.workflow.project import CHECKOUT, Project, finished
 
 FIRST, SECOND = "results/lstm/train.time.csv", "results/lstm/inference.time.csv"
 
@@ -35,3 +37,37 @@ def test_a_run_that_was_cut_off_goes_on(fresh: Project, recorded: Path, number: 
     assert {job.rule for job in fresh.dry(FIRST, SECOND)} == {"time_inference"}
     fresh.snakemake(FIRST, SECOND)
     assert (fresh.root / SECOND).exists() and (fresh.root / FIRST).stat().st_mtime_ns == made
+
+
+MANY = """
+from profzoo import stopping
+rule all:
+    input: [f"out{number}" for number in range(2000)]
+rule one:
+    output: "out{number}"
+    shell: "touch {output}"
+onstart:
+    stopping.heed(workflow)
+"""
+
+
+def test_a_run_that_is_told_to_stop_at_any_moment_stops(tmp_path: Path) -> None:
+    """By several SIGTERMs, as timeout sends them; without `heed` the second or third finds Snakemake's lock held."""
+    (tmp_path / "Snakefile").write_text(MANY)
+    env = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    with (tmp_path / "log").open("w") as log:
+        command = [sys.executable, "-m", "snakemake", "-j4"]
+        process = subprocess.Popen(command, cwd=tmp_path, env=env, stdout=log, stderr=log)
+        deadline = time.monotonic() + 120
+        while not list(tmp_path.glob("out*")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        for _ in range(300):
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.004)
+        try:
+            process.wait(60)
+        finally:
+            process.kill()
+    # Of itself, or by one more SIGTERM once it heeds none any longer.
+    assert process.returncode in (1, -signal.SIGTERM), (tmp_path / "log").read_text()
+    assert 0 < len(list(tmp_path.glob("out*"))) < 2000

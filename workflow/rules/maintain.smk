@@ -2,13 +2,14 @@
 import sys
 import time
 
-from profzoo import clean
+from profzoo import clean, stopping
 from profzoo.collect import failures
 
 
 onstart:
     # Before the first job, so that a run that is killed has said what it was making.
     clean.note(making(workflow.dag.needrun_jobs()))
+    stopping.heed(workflow)
 
 
 onerror:
