@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import errno
 import functools
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -17,6 +18,9 @@ PACKAGES = {"models": PROJECT, "profzoo": PROJECT}
 def parsed(path: Path, what: str) -> ast.Module:
     """The file's syntax tree; UnusableError, in one line, where it cannot be read or is no Python."""
     try:
+        if path.is_fifo() or path.is_char_device():
+            # Reading would never end.
+            raise OSError(errno.EINVAL, "it is a pipe or a device")
         return ast.parse(path.read_bytes(), str(path))
     except OSError as error:
         raise UnusableError(f"{path}: {what} cannot be read: {error.strerror}") from error
@@ -105,7 +109,11 @@ def _read(path: Path, module: str) -> tuple[list[ast.Import | ast.ImportFrom], t
     """A file's import statements, and its FILES."""
     tree = parsed(path, f"module '{module}'")
     found = [node for node in _executed(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
-    return found, tuple(_literals(tree).get("FILES", ()))
+    files = _literals(tree).get("FILES", ())
+    listed = files if isinstance(files, tuple | list) else [None]
+    if not all(isinstance(one, str) and one and not one.startswith("/") for one in listed):
+        raise UnusableError(f"{path}: FILES = {files!r} of module '{module}' holds no patterns of files beside it")
+    return found, tuple(files)
 
 
 def _executed(tree: ast.AST) -> Iterator[ast.AST]:

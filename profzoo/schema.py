@@ -3,6 +3,7 @@
 import functools
 import re
 from collections.abc import Mapping
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,16 @@ from profzoo.errors import ConfigError, suggest
 # words on one, run none of them again.
 SCHEMA_FILE = Path(__file__).with_name("schema.yaml")
 TOOLS = "tools/*/schema.yaml"
+# What a name is made of, for where the rest of the definition has no place.
+PATTERN = "[A-Za-z_][A-Za-z0-9_-]{0,63}"
+# Characters of a value in a line about it.
+LONGEST = 120
 
 
 @functools.cache
 def load() -> dict[str, Any]:
     """The configuration schema (JSON Schema 2020-12) as a mapping: the general part, and one under each tool's name."""
-    schema = _read(SCHEMA_FILE)
+    schema = _inlined(_general(), _definitions())
     schema["properties"] |= of_tools()
     schema["properties"]["tool"]["items"]["enum"] = sorted(of_tools())
     return schema
@@ -28,7 +33,7 @@ def load() -> dict[str, Any]:
 @functools.cache
 def of_tools() -> dict[str, dict[str, Any]]:
     """Each tool's part of the schema, by the tool's name, in their order."""
-    found = {path.parent.name: _read(path) for path in SCHEMA_FILE.parent.glob(TOOLS)}
+    found = {path.parent.name: _inlined(_read(path), _definitions()) for path in SCHEMA_FILE.parent.glob(TOOLS)}
     return dict(sorted(found.items(), key=lambda item: (item[1]["order"], item[0])))
 
 
@@ -37,16 +42,57 @@ def _read(path: Path) -> Any:
     return yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
+@functools.cache
+def _general() -> dict[str, Any]:
+    return _read(SCHEMA_FILE)
+
+
+def _definitions() -> dict[str, Any]:
+    return _general()["$defs"]
+
+
+def _inlined(part: Any, definitions: Mapping[str, Any]) -> Any:
+    """The part of a schema with definitions in the place of references to them: parts are checked by themselves."""
+    if isinstance(part, Mapping):
+        named = definitions[part["$ref"].rpartition("/")[2]] if "$ref" in part else {}
+        return {**named, **{key: _inlined(value, definitions) for key, value in part.items() if key != "$ref"}}
+    return [_inlined(item, definitions) for item in part] if isinstance(part, list) else part
+
+
+def is_name(text: object, kind: str = "name") -> bool:
+    """Whether a text is one of the names that the schema defines: a `name`, or that of a `model`.
+
+    >>> is_name("resnetv2_50", "model"), is_name("../escape"), is_name("tables", "model"), is_name("tables")
+    (True, False, False, True)
+    """
+    part = _definitions()[kind]
+    fits = isinstance(text, str) and len(text) <= part["maxLength"] and re.search(part["pattern"], text)
+    return bool(fits) and not re.search(part["not"]["pattern"], str(text))
+
+
+def form(kind: str = "name") -> str:
+    """What such a name looks like, in words."""
+    return _definitions()[kind]["form"]
+
+
+def largest(key: str) -> int:
+    """The largest value of a setting of cells that is a whole number."""
+    return cell_properties()[key]["maximum"]
+
+
 def cell_properties() -> dict[str, Any]:
     """Schemas of the settings that say how one cell runs, by key."""
     return load()["$defs"]["cell"]
 
 
-def coerce(value: Any, schema: Mapping[str, Any]) -> Any:
+def coerce(value: Any, schema: Mapping[str, Any], told: Any = None) -> Any:
     """The value with strings, as --config gives them, turned into the schema's types where they fit.
 
     A comma-separated string becomes a list, a YAML mapping an object, `true`, `8` and `null` what they mean.
     What does not fit is returned as it is, for `check` to name.
+
+    told: of the value, what the command line gave, where Snakemake leaves strings of all that is nested. Where the
+    schema leaves the type open, these too become what they mean in a file.
     """
     kinds = _types(schema)
     if isinstance(value, str) and not isinstance(value, bool):
@@ -54,12 +100,16 @@ def coerce(value: Any, schema: Mapping[str, Any]) -> Any:
             value = [part.strip() for part in value.split(",") if part.strip()]
         elif (kinds and "string" not in kinds) or {"integer", "null", "array", "object"} & kinds:
             value = _scalar(value, kinds)
-    if isinstance(value, list) and "items" in schema:
-        return [coerce(item, schema["items"]) for item in value]
+        elif not kinds and "enum" not in schema and value == told:
+            return _plain(value)
+    if isinstance(value, list):
+        parts = told if isinstance(told, list) and len(told) == len(value) else [None] * len(value)
+        return [coerce(item, schema.get("items", {}), part) for item, part in zip(value, parts, strict=True)]
     if isinstance(value, Mapping):
         properties, rest = schema.get("properties", {}), schema.get("additionalProperties")
+        given = told if isinstance(told, Mapping) else {}
         return {
-            key: coerce(item, properties.get(key, rest if isinstance(rest, Mapping) else {}))
+            key: coerce(item, properties.get(key, rest if isinstance(rest, Mapping) else {}), given.get(key))
             for key, item in value.items()
         }
     return value
@@ -84,9 +134,11 @@ def fill(value: Any, schema: Mapping[str, Any]) -> Any:
 
 def check(value: Any, schema: Mapping[str, Any], where: str = "") -> None:
     """Raise ConfigError in one line for the first place where the value does not fit the schema."""
-    from jsonschema import Draft202012Validator
-
-    errors = sorted(Draft202012Validator(schema).iter_errors(value), key=lambda error: list(map(str, error.path)))
+    try:
+        errors = sorted(_validator()(schema).iter_errors(value), key=lambda error: list(map(str, error.path)))
+    except ValueError as reason:
+        # Of numbers of thousands of digits Python makes no text, as the validator needs it.
+        raise ConfigError(f"{where or 'the configuration'} holds a number of too many digits: {reason}") from reason
     if not errors:
         return
     error = errors[0]
@@ -94,15 +146,34 @@ def check(value: Any, schema: Mapping[str, Any], where: str = "") -> None:
     raise ConfigError(_explain(key, error))
 
 
+@functools.cache
+def _validator() -> Any:
+    """The class of validators, for which 1.0 is no integer, and nan no number."""
+    from jsonschema import Draft202012Validator, validators
+
+    def number(value: object) -> bool:
+        return isinstance(value, int | float) and not isinstance(value, bool) and -inf < value < inf
+
+    types = Draft202012Validator.TYPE_CHECKER.redefine_many({
+        "integer": lambda _, value: number(value) and isinstance(value, int),
+        "number": lambda _, value: number(value),
+    })  # fmt: skip
+    return validators.extend(Draft202012Validator, type_checker=types)
+
+
 def _explain(key: str, error: Any) -> str:
     rule, limit, value = error.validator, error.validator_value, error.instance
-    shown = f"{key} = {value!r}"
+    shown = f"{key} = {_shown(value)}"
+    if "propertyNames" in error.absolute_schema_path:
+        key, shown = f"{key} of {_shown(value)}", f"{key} holds {_shown(value)}"
+    if "form" in error.schema:
+        return f"{shown}, which is no name: {error.schema['form']}"
     match rule:
         case "additionalProperties":
             known = error.schema.get("properties", {})
-            unknown = sorted(set(value) - set(known))[0]
+            unknown = min(set(value) - set(known), key=str)
             name = f"{key}.{unknown}" if key else unknown
-            return f"unknown key '{name}' (value {value[unknown]!r}): {suggest(unknown, known)}"
+            return f"unknown key '{name}' (value {_shown(value[unknown])}): {suggest(unknown, known)}"
         case "enum":
             return f"{shown}: {suggest(value, [str(item) for item in limit])}"
         case "type":
@@ -114,6 +185,8 @@ def _explain(key: str, error: Any) -> str:
             return f"{shown}: {suggest(value, choices)}{number}"
         case "minimum" | "exclusiveMinimum":
             return f"{shown} is too small: {'more than' if rule == 'exclusiveMinimum' else 'at least'} {limit}"
+        case "maximum":
+            return f"{shown} is too large: at most {limit}"
         case "minItems" | "minProperties":
             return f"{key} is empty: name at least {limit}"
         case "uniqueItems":
@@ -127,15 +200,33 @@ def _types(schema: Mapping[str, Any]) -> set[str]:
     return {kinds} if isinstance(kinds, str) else set(kinds)
 
 
+def _shown(value: object) -> str:
+    """The value for a line, shortened in its middle where it is long."""
+    text = repr(value)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}...{text[-LONGEST // 4 :]}"
+
+
 def _kind(value: object) -> str:
+    if isinstance(value, float) and not -inf < value < inf:
+        return "not finite"
     names = {bool: "a boolean", int: "an integer", float: "a number", str: "a string", list: "a list"}
     return "null" if value is None else names.get(type(value), "a mapping")
+
+
+def _plain(text: str) -> Any:
+    """What a text is in a file: a boolean, a number, null, or that text."""
+    try:
+        parsed = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError):
+        return text
+    return parsed if parsed is None or isinstance(parsed, bool | int | float | str) else text
 
 
 def _scalar(text: str, kinds: set[str]) -> Any:
     try:
         parsed = yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError):
+        # ValueError: such as a number of more digits than Python takes.
         return text
     fits = {
         "boolean": isinstance(parsed, bool),

@@ -3,12 +3,13 @@
 import ast
 import functools
 import importlib.util
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profzoo import imports
+from profzoo import imports, schema
 from profzoo.errors import ConfigError, UnusableError, suggest
 from profzoo.imports import parsed
 
@@ -25,6 +26,7 @@ KINDS: dict[str, tuple[type, ...]] = {
 PHASES = ("train", "inference")
 # What a shape parameter may be, so that the configuration can set it.
 SHAPES = (bool, int, float, str, list)
+LARGEST = 2**63
 EXAMPLE = '{"trimmed": {"train": {"batch": 8}, "inference": {"batch": 8}}}'
 FUNCTIONS = ("build", "sample")
 # What runs a resolved cell, and what it runs in: with all that they import, part of what is measured. Not what resolves
@@ -91,7 +93,7 @@ def _declarations(path: Path, name: str) -> tuple[dict[str, Any], set[str]]:
         if target in DECLARED:
             try:
                 found[target] = ast.literal_eval(value)
-            except (ValueError, TypeError):
+            except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
                 message = f"{path}: {target} must be a literal, so that it can be read without torch"
                 raise UnusableError(message) from None
     return found, defined
@@ -106,6 +108,9 @@ def _misdeclared(found: Mapping[str, Any]) -> str:
     shapes = [("SHAPE", found.get("SHAPE", {}))]
     if not found["WORKLOADS"]:
         return f"WORKLOADS is empty: declare one, such as {EXAMPLE}"
+    for group in found.get("GROUPS", ()):
+        if not schema.is_name(group):
+            return f"GROUPS holds {group!r}, which is no name: {schema.form()}"
     for workload, phases in found["WORKLOADS"].items():
         if not isinstance(phases, dict) or not phases:
             return f"WORKLOADS[{workload!r}] = {phases!r} is no mapping of phases, such as {EXAMPLE}"
@@ -113,16 +118,26 @@ def _misdeclared(found: Mapping[str, Any]) -> str:
             where = f"WORKLOADS[{workload!r}][{phase!r}]"
             if phase not in PHASES:
                 return f"{where}: unknown phase; {suggest(phase, PHASES)}"
-            batch = declared.get("batch") if isinstance(declared, dict) else None
-            if not isinstance(batch, int) or isinstance(batch, bool) or batch < 1:
-                return f"{where} = {declared!r} holds no batch of 1 or more, such as {EXAMPLE}"
+            batch, most = declared.get("batch") if isinstance(declared, dict) else None, schema.largest("batch")
+            if not isinstance(batch, int) or isinstance(batch, bool) or not 1 <= batch <= most:
+                return f"{where} = {declared!r} holds no batch of 1 to {most}, such as {EXAMPLE}"
             shapes.append((where, declared))
     for where, declared in shapes:
         for key, value in declared.items():
-            if not isinstance(value, SHAPES):
+            if not (isinstance(key, str) and key.isidentifier()):
+                return f"{where} holds {key!r}, which is no name of a shape parameter"
+            if not _plain(value):
                 kinds = ", ".join(kind.__name__ for kind in SHAPES)
                 return f"{where}[{key!r}] = {value!r} is none of {kinds}"
     return ""
+
+
+def _plain(value: Any) -> bool:
+    """Whether a shape parameter can stand in the text of a job, and in the words of a command."""
+    if isinstance(value, list):
+        return all(map(_plain, value))
+    finite = not isinstance(value, int | float) or -LARGEST <= value <= LARGEST
+    return isinstance(value, SHAPES) and finite
 
 
 def zoo() -> dict[str, Model]:
@@ -140,19 +155,33 @@ def _scanned() -> tuple[dict[str, Model], dict[str, str]]:
     models, wrong = {}, {}
     # Hidden ones are an editor's.
     for path in sorted(path for path in ZOO.glob("*.py") if not path.name.startswith(".")):
-        name = path.stem
-        if name in NOT_MODELS:
-            continue
         try:
-            found, defined = _declarations(path, name)
-            if "WORKLOADS" not in found and not defined & set(FUNCTIONS):
-                continue  # A helper of other files.
-            if set(name) & set("@."):
-                raise UnusableError(f"{path}: a model's name holds no '@' and no '.': rename the file")
-            models[name] = read(path, name, f"models.{name}")
+            if model := _of_zoo(path):
+                models[path.stem] = model
         except UnusableError as error:
-            wrong[name] = str(error)
+            wrong[ascii(path.stem)[1:-1]] = str(error)
     return models, wrong
+
+
+@functools.cache
+def _of_zoo(path: Path) -> Model | None:
+    """The model of a file in models/; None for one that is none, such as a helper of others."""
+    name = path.stem
+    if name in NOT_MODELS:
+        return None
+    found, defined = _declarations(path, name)
+    if "WORKLOADS" not in found and not defined & set(FUNCTIONS):
+        return None
+    if not schema.is_name(name, "model"):
+        shown = str(path) if str(path).isprintable() else repr(str(path))
+        raise UnusableError(f"{shown}: {name!a} is no name of a model, {schema.form('model')}: rename the file")
+    return read(path, name, f"models.{name}")
+
+
+def forget() -> None:
+    """Look anew at the files of models/ when next asked."""
+    _scanned.cache_clear()
+    _of_zoo.cache_clear()
 
 
 def find(name: str, module: str | None = None) -> Model:
@@ -163,11 +192,15 @@ def find(name: str, module: str | None = None) -> Model:
         ConfigError: there is none.
     """
     if module is None:
+        # That file alone: whatever happens to others meanwhile, no job of this model looks at them.
+        path = ZOO / f"{name}.py"
+        if schema.is_name(name, "model") and os.path.lexists(path) and (model := _of_zoo(path)):
+            return model
         if name in unusable():
             raise UnusableError(unusable()[name])
-        if name not in zoo():
-            raise ConfigError(f"unknown model '{name}': {suggest(name, zoo())}")
-        return zoo()[name]
+        raise ConfigError(f"unknown model {_quoted(name)}: {suggest(name, zoo())}")
+    if not schema.is_name(name, "model"):
+        raise ConfigError(f"settings holds {name!r}, which is no name: {schema.form('model')}")
     try:
         spec = importlib.util.find_spec(module)
     except (ImportError, AttributeError, TypeError, ValueError):
@@ -182,6 +215,10 @@ def find(name: str, module: str | None = None) -> Model:
             "that snakemake runs in, or from PYTHONPATH"
         )
     return read(Path(spec.origin), name, module)
+
+
+def _quoted(name: str) -> str:
+    return f"'{name}'" if name.isprintable() and len(name) < 80 else f"{name[:80]!r}"
 
 
 def sources(model: Model) -> list[Path]:

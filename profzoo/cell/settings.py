@@ -9,6 +9,9 @@ from profzoo.cell.registry import PHASES, Model, find
 from profzoo.cell.spread import processes
 from profzoo.errors import ConfigError, suggest
 
+# Of a shape parameter, unless the model itself declares more; of a text among them.
+LARGEST_SHAPE, LONGEST_TEXT = 10_000_000, 1000
+
 
 def split_variant(cell_model: str) -> tuple[str, str | None]:
     """Model and variant of a name.
@@ -159,7 +162,9 @@ def _declared(model: Model, workload: str, phase: str) -> Mapping[str, Any]:
 def _shape_schema(default: Any) -> dict[str, Any]:
     names: dict[type, str] = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
     kind = names[type(default)]
-    return {"type": kind, "minimum": 1} if kind == "integer" else {"type": kind}
+    if kind == "integer":
+        return {"type": kind, "minimum": 1, "maximum": max(LARGEST_SHAPE, default)}
+    return {"type": kind, "maxLength": LONGEST_TEXT} if kind == "string" else {"type": kind}
 
 
 def _with_steps(cell: dict[str, Any]) -> dict[str, Any]:
@@ -176,6 +181,11 @@ def _with_steps(cell: dict[str, Any]) -> dict[str, Any]:
     cell["steps"] = cell["warmup"] + profiler["repeat"] * (beside + cell["window"])
     if available is None:
         cell["samples"] = at_once * -(-cell["steps"] // cell["epochs"])
+        if cell["samples"] > (most := schema.largest("samples")):
+            raise ConfigError(
+                f"{where}: {cell['steps']} steps in batches of {at_once} take {cell['samples']} samples, of at most "
+                f"{most}: lower batch, warmup or window, or set samples or epochs"
+            )
     elif cell["window"] < 1 or cell["steps"] > available:
         needed = max(cell["steps"], cell["warmup"] + profiler["repeat"] * (beside + 1))
         raise ConfigError(

@@ -9,16 +9,22 @@ from profzoo.cell.spread import processes
 from profzoo.errors import ConfigError, suggest
 
 
-def normalise(given: Mapping[str, Any]) -> dict[str, Any]:
+def normalise(given: Mapping[str, Any], told: Mapping[str, Any] | None = None, planned: bool = False) -> dict[str, Any]:
     """The configuration with strings coerced, shorthands resolved, defaults filled, and everything checked.
 
     Idempotent, so that a remote job which gets the result as its configuration arrives at the same.
+
+    Args:
+        given: what the user wrote, in files and on the command line.
+        told: what of that the command line gave.
+        planned: whether it was checked before, for the plan that this process runs a job of. What has become of a
+            model's file since then concerns the model's own jobs.
 
     Raises:
         ConfigError: in one line, the first thing that is wrong.
     """
     rules = schema.load()
-    config = schema.coerce(given, rules)
+    config = schema.coerce(given, rules, told)
     if isinstance(config.get("models"), Mapping):
         own = config["models"]
         config |= {"models": list(own), "settings": {**config.get("settings", {}), **own}}
@@ -30,6 +36,10 @@ def normalise(given: Mapping[str, Any]) -> dict[str, Any]:
             model = registry.find(name, changes.get("module"))
         except registry.UnusableError:
             continue  # Said where the model is asked for.
+        except ConfigError:
+            if planned:
+                continue
+            raise
         settings.checked({key: value for key, value in changes.items() if key != "module"}, model, f"settings.{name}")
     _check_variants(config)
     return config | {name: command.checked(config[name]) for name, command in tools.commands().items()}
@@ -63,7 +73,14 @@ def _known(config: Mapping[str, Any]) -> tuple[dict[str, registry.Model], dict[s
             found.pop(name, None)
         try:
             usable[name] = registry.find(name, changes["module"])
+        except ConfigError as error:
+            wrong[name] = str(error)
+    for name, model in list(usable.items()):
+        try:
+            registry.sources(model)
         except registry.UnusableError as error:
+            # In a module that it imports.
+            del usable[name]
             wrong[name] = str(error)
     return usable, wrong
 
@@ -106,14 +123,20 @@ def select(config: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(chosen))
 
 
-def cells(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+def cells(config: Mapping[str, Any], planned: bool = False) -> list[tuple[str, str]]:
     """The cells that the configuration selects: model (or model@variant) and phase, of those that the models declare.
+
+    planned: as for `normalise`; a model that is named and cannot be used any more keeps its cells, which were looked
+    at when they were planned.
 
     Raises:
         ConfigError: there is none, or none of a model that is named by itself.
     """
     chosen: list[tuple[str, str]] = []
-    for name in select(config):
+    lost = _lost(config) if planned else []
+    chosen += [(name, phase) for name in lost for phase in config["phases"]]
+    kept = [name for name in config["models"] if name not in lost]
+    for name in select({**config, "models": kept}):
         found = _cells_of(name, config)
         if not found and name in config["models"]:
             settings.resolve(name, config["phases"][0], "time", config)
@@ -123,6 +146,14 @@ def cells(config: Mapping[str, Any]) -> list[tuple[str, str]]:
             f"models = {','.join(config['models'])} with phases = {','.join(config['phases'])} is no cell"
         )
     return chosen
+
+
+def _lost(config: Mapping[str, Any]) -> list[str]:
+    """What is selected by a name of which there is no model that can be used, nor a group."""
+    known, wrong = _known(config)
+    groups = {"all"}.union(*(model.groups for model in known.values()))
+    names = {word: settings.split_variant(word)[0] for word in config["models"]}
+    return [word for word, name in names.items() if name in wrong or name not in groups | set(known)]
 
 
 def left_out(config: Mapping[str, Any]) -> list[str]:

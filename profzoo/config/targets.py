@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from profzoo import tools
+from profzoo import schema, tools
 from profzoo.cell import data_files, settings
 from profzoo.config import configuration
 from profzoo.errors import ConfigError, suggest
@@ -25,6 +25,7 @@ def check_targets(words: Sequence[str], results: str, config: Mapping[str, Any])
     Raises:
         ConfigError: naming the part that is wrong and the nearest valid one.
     """
+    _check_peaks(words, results)
     for target, folder, file in _of_cells(words, results):
         where = f"target '{target}'"
         _check_model(where, folder, config)
@@ -48,6 +49,18 @@ def _of_cells(words: Sequence[str], results: str) -> Iterator[tuple[str, str, st
         parts = path.removeprefix(f"{results}/").split("/")
         if before not in TAKE_FILES and path.startswith(f"{results}/") and len(parts) > 1 and parts[0] not in SHARED:
             yield word, parts[0], parts[1]
+
+
+def _check_peaks(words: Sequence[str], results: str) -> None:
+    """That a file of a GPU's peaks bears a name that such a one may have."""
+    folder = f"{results}/peaks/"
+    for before, word in zip(["", *words], words, strict=False):
+        path = word.removeprefix("./")
+        if before in TAKE_FILES or not path.startswith(folder):
+            continue
+        name = path.removeprefix(folder).removesuffix(".json").removesuffix(".csv")
+        if not schema.is_name(name):
+            raise ConfigError(f"target '{word}': the gpu {name!r} bears no name: {schema.form()}")
 
 
 def _check_model(where: str, folder: str, config: Mapping[str, Any]) -> None:

@@ -13,12 +13,20 @@ INTRODUCTION = """# Configuration
 Generated from `profzoo/schema.yaml` by `make docs`; do not edit.
 
 Set keys in `config/config.yaml`, in a file given with `--configfile`, or on the command line: `snakemake all --config
-tool=nsys batch=4 ncu='{set: roofline}'`. Lists may be comma-separated strings there. Keys with a dot are nested:
+tool=nsys batch=4 ncu='{{set: roofline}}'`. Lists may be comma-separated strings there. Keys with a dot are nested:
 `ncu.set` is `set` under `ncu`. Whatever does not fit ends in one line that names the key, the value and the nearest
 valid one, before any job runs.
 
 A cell's settings come, the later over the earlier, from: the defaults below; the model's file, for the chosen workload;
 the top level of the configuration; `settings` of the model; the variant.
+
+Names of models, variants, section sets and GPUs are made alike:
+{name}.
+No model is named like a folder under `results/`: `tables`, `figures`, `logs`, `peaks`, `benchmarks`.
+
+Values on the command line have the types that they have in a file: `{{train: false}}` is no text. Snakemake drops
+quotes there, so a number that is to be a text takes two pairs of them:
+`--config "data={{arguments: {{year: '\\"2012\\"'}}}}"`.
 
 Cores, GPUs, memory and partitions are no matter of configuration but of profiles: see `profiles/`.
 """
@@ -73,7 +81,7 @@ def page(rules: Mapping[str, Any]) -> str:
     for name, chosen in rules["properties"]["ncu"]["properties"]["sets"]["default"].items():
         what = [f"{key} {', '.join(f'`{item}`' for item in _listed(value))}" for key, value in chosen.items()]
         sets.append(f"| `{name}` | {'; '.join(what)} |")
-    return "\n".join([INTRODUCTION, *table, *sets, MODELS])
+    return "\n".join([INTRODUCTION.format(name=schema.form()), *table, *sets, MODELS])
 
 
 def _listed(value: Any) -> list[str]:
@@ -93,7 +101,9 @@ def _kind(value: Mapping[str, Any]) -> str:
     kinds = value["type"] if isinstance(value["type"], list) else [value["type"]]
     if "array" in kinds and "enum" in value.get("items", {}):
         return "list of " + ", ".join(f"`{item}`" for item in value["items"]["enum"])
-    return " or ".join(kinds)
+    least = f"from {value['minimum']}" if "minimum" in value else f"above {value.get('exclusiveMinimum')},"
+    numbers = f" {least} to {value['maximum']:,}" if "maximum" in value else ""
+    return " or ".join(f"{kind}{numbers}" if kind in ("integer", "number") else kind for kind in kinds)
 
 
 if __name__ == "__main__":

@@ -47,9 +47,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "unheard_of.py").write_text(BARE)
     (tmp_path / "broken.py").write_text("def (")
     monkeypatch.setattr(registry, "ZOO", tmp_path)
-    registry._scanned.cache_clear()
+    registry.forget()
     yield tmp_path
-    registry._scanned.cache_clear()
+    registry.forget()
 
 
 def test_models_that_declare_little_have_a_row(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -91,7 +91,7 @@ def test_a_file_that_is_no_python(tmp_path: Path, content: bytes | None, words: 
         ({"WORKLOADS": "{}"}, "WORKLOADS is empty"),
         ({"WORKLOADS": "{'trimmed': {}}"}, "WORKLOADS['trimmed'] = {} is no mapping of phases"),
         ({"WORKLOADS": "{'trimmed': {'trian': {'batch': 1}}}"}, "unknown phase; did you mean 'train'?"),
-        ({"WORKLOADS": "{'trimmed': {'train': {'size': 1}}}"}, "holds no batch of 1 or more"),
+        ({"WORKLOADS": "{'trimmed': {'train': {'size': 1}}}"}, "holds no batch of 1 to 1000000"),
         ({"WORKLOADS": "{'trimmed': {'train': {'batch': 1, 'size': None}}}"}, "['size'] = None is none of bool, int"),
         ({"SHAPE": "{'size': (3, 4)}"}, "SHAPE['size'] = (3, 4) is none of bool, int"),
         ({"GROUPS": "'own'"}, "GROUPS = 'own' is no tuple or list"),
@@ -118,9 +118,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "gone.py").symlink_to("nowhere.py")
     (tmp_path / "__init__.py").write_text("")
     monkeypatch.setattr(registry, "ZOO", tmp_path)
-    registry._scanned.cache_clear()
+    registry.forget()
     yield tmp_path
-    registry._scanned.cache_clear()
+    registry.forget()
 
 
 def test_a_file_that_cannot_be_used_leaves_the_others(folder: Path) -> None:
@@ -159,7 +159,7 @@ def test_it_is_said_where_it_is_asked_for(folder: Path) -> None:
 
 def test_a_workload_or_phase_that_a_model_lacks(folder: Path) -> None:
     write(folder / "other.py", WORKLOADS="{'trimmed': {'train': {'batch': 2}, 'inference': {'batch': 2}}}")
-    registry._scanned.cache_clear()
+    registry.forget()
     assert config.cells(config.normalise({})) == [("good", "inference"), ("other", "train"), ("other", "inference")]
     training = config.normalise({"phases": ["train"]})
     assert config.cells(training) == [("other", "train")]

@@ -56,6 +56,13 @@ def test_an_unknown_target_names_the_nearest(target: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("asked", "line"),
     [
+        (
+            ["results/peaks/-rf.csv"],
+            "target 'results/peaks/-rf.csv': the gpu '-rf' bears no name: letters, digits, `_` and "
+            "`-`, at most 64, the first a letter or `_`, and no word such as `null`, `true` or `nan` that is read as "
+            "something else",
+        ),
+        (["all", "--config", "batch=1e5"], "batch = 100000.0 is a number, not integer or string or null"),
         (["all", "--config", "toool=nsys"], "unknown key 'toool' (value 'nsys'): did you mean 'tool'?"),
         ([UNKNOWN_TARGETS[0][0]], f"target '{UNKNOWN_TARGETS[0][0]}': {UNKNOWN_TARGETS[0][1]}"),
     ],
@@ -104,6 +111,7 @@ def test_strings_take_their_types(untouched: Project) -> None:
         "data={source: synthetic, root: null}": '"root": null',
         "precision=bf16": '"precision": "bf16"',
     }
+    given["settings={lstm: {data: {arguments: {train: false}}}}"] = '"arguments": {"train": false}'
     target = "results/lstm/train.time.csv"
     printed = untouched.snakemake(target, "--dry-run", "--printshellcmds", "--config", *given).stdout
     assert all(text in printed for text in given.values())

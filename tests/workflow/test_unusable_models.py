@@ -1,5 +1,7 @@
 """One bad file in models/ costs its own cells alone; a model of one phase has the cells that it declares."""
 
+import os
+
 import pytest
 
 from tests.workflow.project import Project, copy, rules
@@ -30,6 +32,9 @@ def littered(tmp_path_factory: pytest.TempPathFactory) -> Project:
     project.write("models/helper.py", "def layers(): ...\n")
     (project.root / "models" / "latin.py").write_bytes(b"name = '\xe9'")
     (project.root / "models" / ".#mine.py").symlink_to("someone@host.4711")
+    os.mkfifo(project.root / "models" / "pipe.py")
+    (project.root / "models" / "tables.py").write_text(ONE_PHASE)
+    (project.root / "models" / "user.py").write_text(f"from models import broken\n{ONE_PHASE}")
     return project
 
 
@@ -37,7 +42,7 @@ def test_all_leaves_bad_files_out_and_says_so(littered: Project) -> None:
     run = littered.snakemake("all", "--dry-run", "--config", "models=all", "tool=time")
     warnings = [line for line in run.stderr.splitlines() if "profzoo: warning:" in line]
     assert [line.split(":")[2] for line in warnings] == [
-        f" models = all leaves out {name}" for name in ("broken", "latin")
+        f" models = all leaves out {name}" for name in ("broken", "latin", "pipe", "tables", "user")
     ]
     assert warnings[0].endswith("broken.py: model 'broken' is no Python: invalid syntax (line 1)")
     assert "results/mine/inference.time.csv" in run.stdout and "results/mine/weights.pt" not in run.stdout

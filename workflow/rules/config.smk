@@ -14,7 +14,7 @@ from profzoo.cell import settings
 from profzoo.cell.spread import processes
 from profzoo.config import configuration, targets
 from profzoo.cell import data_files
-from profzoo import figures, imports, tools
+from profzoo import figures, imports, schema, tools
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.nsys import command as nsys
 from profzoo.machine import paths
@@ -39,10 +39,11 @@ if shutil.which("sbatch"):
     paths.put_first(str(ROOT / "profiles" / "slurm" / "bin"))
 
 # Not in place: a module's is part of the configuration of the workflow that uses it.
-config = checked(configuration.normalise, config)
+PLANNED = not workflow.is_main_process
+config = checked(configuration.normalise, config, workflow.config_settings.config, PLANNED)
 MODELS = checked(configuration.models, config)
 UNUSABLE = checked(configuration.unusable, config)
-CELLS = checked(configuration.cells, config)
+CELLS = checked(configuration.cells, config, PLANNED)
 SELECTED = list(dict.fromkeys(model for model, _ in CELLS))
 RESULTS = workflow.pathvars.get("results")
 TOOLS = [tool for tool in config["tool"] if tool != tools.BASELINE]
@@ -50,8 +51,9 @@ TOOLS = [tool for tool in config["tool"] if tool != tools.BASELINE]
 if MAIN:
     # Snakemake reads this before it knows its targets, so they are taken from the command line.
     checked(targets.check_targets, sys.argv[1:], RESULTS, config)
-# Every cell is resolved once here, so that what is wrong with any of them is said before a job runs.
-for model, phase in CELLS:
+# Every cell is resolved once here, so that what is wrong with any of them is said before a job runs; by then, what has
+# become of a model's file concerns that model's jobs alone.
+for model, phase in [] if PLANNED else CELLS:
     for tool in (tools.BASELINE, *TOOLS):
         checked(data_files.root, checked(settings.resolve, model, phase, tool, config))
 if workflow.is_main_process:
@@ -76,4 +78,4 @@ wildcard_constraints:
     tool=any_of(tools.names()),
     set=any_of(config["ncu"]["sets"]),
     report=any_of(nsys.REPORTS),
-    gpu=r"[\w-]+",
+    gpu=schema.PATTERN,

@@ -1,0 +1,305 @@
+"""Names and sizes: each is held against the schema wherever it enters, and what does not fit is one early line."""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from snakemake.cli import parse_config
+
+from profzoo import run, schema
+from profzoo.cell import registry, settings
+from profzoo.config import configuration as config
+from profzoo.config import targets
+from profzoo.errors import ConfigError
+
+MODEL = (
+    'WORKLOADS = {"trimmed": {"inference": {"batch": 2}}}\n\ndef build(shape): ...\ndef sample(shape, generator): ...\n'
+)
+NO_NAMES = [
+    "-rf",
+    "x/../../escape",
+    "..",
+    ".",
+    "",
+    " ",
+    "a b",
+    "é",
+    "x" * 300,
+    "007",
+    "1e5",
+    "a\n",
+    "a.b",
+    "a'b",
+    "$(x)",
+]
+WORDS = ["null", "True", "no", "NaN", "none"]
+# As a file of YAML gives them where they are not quoted.
+UNQUOTED: list[object] = [7, 1e5, None, True, 1.5]
+FOLDERS = ["tables", "figures", "logs", "peaks", "benchmarks", "all"]
+
+
+def refused(given: Mapping[Any, Any]) -> str:
+    """The one line that a configuration ends in."""
+    with pytest.raises(ConfigError) as error:
+        checked = config.normalise(given)
+        config.cells(checked)
+    line = str(error.value)
+    assert "\n" not in line and len(line) < 500
+    return line
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A module that holds a model of the user's own."""
+    (tmp_path / "named_model.py").write_text(MODEL)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield "named_model"
+
+
+@pytest.mark.parametrize("name", [*NO_NAMES, *WORDS, *UNQUOTED])
+@pytest.mark.parametrize("place", ["gpu", "variants", "ncu.sets", "ncu.set", "settings", "models"])
+def test_what_is_no_name_is_refused_wherever_one_enters(own: str, place: str, name: Any) -> None:
+    given: dict[str, Any] = {
+        "gpu": {"gpu": name},
+        "variants": {"variants": {name: {"batch": 2}}},
+        "ncu.sets": {"ncu": {"sets": {name: {"set": "full"}}}},
+        "ncu.set": {"ncu": {"set": name}},
+        "settings": {"settings": {name: {"module": own}}},
+        "models": {"models": [name]},
+    }[place]
+    line = refused(given)
+    assert line.startswith(place) and "which is no name: " in line
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_no_model_is_named_like_a_folder_of_the_workflow(own: str, name: str) -> None:
+    assert refused({"settings": {name: {"module": own}}}).startswith(f"settings holds '{name}', which is no name: ")
+    with pytest.raises(ConfigError, match="which is no name"):
+        registry.find(name, own)
+    assert set(FOLDERS) == targets.SHARED | {"all"}
+
+
+@pytest.mark.parametrize("name", ["h200", "RTX-4090", "_x", "a" * 64, "bf16", "Nano"])
+def test_names(own: str, name: str) -> None:
+    given = {
+        "gpu": name, "variants": {name: {"batch": 2}}, "ncu": {"sets": {name: {"set": "full"}}, "set": name},
+        "settings": {name: {"module": own}}, "models": [f"{name}@{name}"], "phases": ["inference"],
+    }  # fmt: skip
+    assert config.cells(config.normalise(given)) == [(f"{name}@{name}", "inference")]
+    assert re.fullmatch(schema.PATTERN, name)
+
+
+@pytest.mark.parametrize("name", [*registry.zoo(), *schema.load()["properties"]["variants"]["default"]])
+def test_what_is_shipped_bears_names(name: str) -> None:
+    assert schema.is_name(name, "model") and re.fullmatch(schema.PATTERN, name)
+
+
+def test_the_pattern_is_that_of_the_definition() -> None:
+    part = schema.load()["$defs"]
+    short = schema.PATTERN.removesuffix("{0,63}")
+    assert part["name"]["pattern"] == part["model"]["pattern"] == f"^{short}*\\Z"
+    assert part["models"]["pattern"] == f"^{schema.PATTERN}(@{schema.PATTERN})?\\Z"
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("results/../escape/train.csv", "unknown model '..'"),
+        ("results/x/../../escape/train.csv", "unknown model 'x'"),
+        ("results/007/train.time.csv", "unknown model '007'"),
+        ("results//train.time.csv", "unknown model ''"),
+        ("results/lstm/../../train.csv", "unknown phase ''"),
+        ("results/lstm@/../train.csv", "unknown phase ''"),
+        ("results/peaks/-rf.csv", "the gpu '-rf' bears no name"),
+        ("results/peaks/../../x.csv", "the gpu '../../x' bears no name"),
+        ("./results/peaks/é.csv.json", "the gpu 'é' bears no name"),
+        ("results/peaks/true.csv", "the gpu 'true' bears no name"),
+        ("results/lstm/train.ncu.a.b.csv", "no tool, section set or file 'a'"),
+    ],
+)
+def test_targets_by_path(target: str, words: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        targets.check_targets([target], "results", config.normalise({}))
+    assert str(error.value).startswith(f"target '{target}': {words}") and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", [*NO_NAMES, *WORDS])
+def test_a_cell_by_hand(own: str, name: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        run.resolve(name, "inference", "time", [f"module={own}"])
+    assert "\n" not in str(error.value)
+
+
+def integers(part: Any, where: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The parts of a schema that take numbers, by their place."""
+    if isinstance(part, Mapping):
+        kinds = part.get("type", [])
+        if {"integer", "number"} & {kinds, *kinds} if isinstance(kinds, str) else {"integer", "number"} & set(kinds):
+            yield where, part
+        for key, value in part.items():
+            yield from integers(value, f"{where}.{key}")
+
+
+@pytest.mark.parametrize(("where", "part"), list(integers(schema.load())))
+def test_every_number_has_bounds(where: str, part: Mapping[str, Any]) -> None:
+    if where.endswith("ncu.properties.budget"):
+        assert refused({"ncu": {"budget": 10**8}}).endswith("at most 2592000 s (30 days)")
+        assert refused({"ncu": {"budget": "1.2.3s"}}).startswith("ncu.budget = '1.2.3s' is no time")
+    else:
+        assert part["maximum"] > (part["minimum"] if "minimum" in part else part["exclusiveMinimum"])
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"batch": 10**20}, "batch = 100000000000000000000 is too large: at most 1000000"),
+        (
+            {"batch": f"0x{'f' * 9999}"},
+            "the configuration holds a number of too many digits: Exceeds the limit (4300 digits) "
+            "for integer string conversion; use sys.set_int_max_str_digits() to increase the limit",
+        ),
+        ({"gpus": 100000}, "gpus = 100000 is too large: at most 64"),
+        ({"settings": {"lstm": {"gpus": 65}}}, "settings.lstm.gpus = 65 is too large: at most 64"),
+        ({"settings": {"lstm": {"hidden": 10**9}}}, "settings.lstm.hidden = 1000000000 is too large: at most 10000000"),
+        ({"ncu": {"launches": 10**9}}, "ncu.launches = 1000000000 is too large: at most 1000000"),
+        ({"batch": 1.0}, "batch = 1.0 is a number, not integer or string or null"),
+        ({"epochs": 1e5}, "epochs = 100000.0 is a number, not integer"),
+        ({"nsys": {"delay": float("nan")}}, "nsys.delay = nan is not finite, not number or null"),
+        ({"batch": "x" * 1000}, f"batch = '{'x' * 59}...{'x' * 29}': valid are: auto or a whole number"),
+    ],
+)
+def test_sizes_have_bounds(given: dict[str, Any], line: str) -> None:
+    assert refused(given) == line
+
+
+def test_steps_times_batch_have_a_bound() -> None:
+    checked = config.normalise({"batch": 10**6, "window": 10**6})
+    with pytest.raises(ConfigError, match="take 1000003000000 samples, of at most 100000000: lower batch, warmup or"):
+        settings.resolve("lstm", "train", "time", checked)
+
+
+@pytest.mark.parametrize(
+    ("told", "value"),
+    [
+        ("false", False), ("3", 3), ("2.5", 2.5), ("null", None), ("text", "text"), ("'2012'", "2012"),
+        ("[1, false]", [1, False]), ("{a: {b: no}}", {"a": {"b": False}}),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("place", ["data", "settings", "variants"])
+def test_the_command_line_has_the_types_of_a_file(place: str, told: str, value: object) -> None:
+    data = f"{{source: dataset, name: FakeData, arguments: {{train: {told}}}}}"
+    word = {"data": f"data={data}", "settings": f"settings={{unet: {{data: {data}}}}}",
+            "variants": f"variants={{x: {{data: {data}}}}}"}[place]  # fmt: skip
+    asked = parse_config([word.replace("'2012'", "\"'2012'\"")])
+    of_file = yaml.safe_load(word.replace("=", ": ", 1))
+    assert config.normalise(of_file)[place] == config.normalise(asked, asked)[place]
+    checked = config.normalise(asked, asked)
+    cell = settings.resolve("unet@x" if place == "variants" else "unet", "train", "time", checked)
+    assert cell["data"]["arguments"]["train"] == value
+    assert type(cell["data"]["arguments"]["train"]) is type(value)
+
+
+def test_what_a_file_quotes_stays_text() -> None:
+    given = {"data": {"arguments": {"year": "2012", "mode": "null"}}}
+    assert config.normalise(given)["data"]["arguments"] == {"year": "2012", "mode": "null"}
+    assert config.normalise(given, {"data": {"arguments": {"mode": "null"}}})["data"]["arguments"] == {
+        "year": "2012", "mode": None,
+    }  # fmt: skip
+
+
+def test_a_mapping_where_a_number_belongs_is_no_true_string() -> None:
+    asked = parse_config(["batch={train: false}"])
+    with pytest.raises(ConfigError, match=r"batch = \{'train': False\} is a mapping, not integer"):
+        config.normalise(asked, asked)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of models, of which each test puts others into it."""
+    (tmp_path / "good.py").write_text(MODEL)
+    monkeypatch.setattr(registry, "ZOO", tmp_path)
+    registry.forget()
+    yield tmp_path
+    registry.forget()
+
+
+def litter(folder: Path) -> set[str]:
+    """What may lie beside a good model; the names under which it is said to be of no use."""
+    (folder / ".#good.py").symlink_to("someone@host.4711")
+    (folder / "folder.py").mkdir()
+    os.mkfifo(folder / "pipe.py")
+    (folder / "device.py").symlink_to("/dev/zero")
+    (folder / "circle.py").symlink_to("circle.py")
+    (folder / "half.py").write_text(MODEL[:-40])
+    (folder / "nul.py").write_bytes(b"\0" * 100)
+    (folder / "deep.py").write_text(f"SHAPE = {'[' * 150}{']' * 150}\n{MODEL}")
+    (folder / "tables.py").write_text(MODEL)
+    (folder / "007.py").write_text(MODEL)
+    (folder / "é.py").write_text(MODEL)
+    (folder / "a\nb.py").write_text(MODEL)
+    Path(os.fsdecode(os.fsencode(folder) + b"/\xff.py")).write_text(MODEL)
+    (folder / "my.helper.py").write_text("def layers(): ...\n")
+    odd = ["{1: 2, 'a': 3}", "{'a b': 1}", "{'a': 1e999}", "{'a': [b'x']}", "{'a': {1}}", "{'a': 2**3}", "{'a': [...]}"]
+    for number, shape in enumerate(odd):
+        (folder / f"shape{number}.py").write_text(f"SHAPE = {shape}\n{MODEL}")
+    (folder / "group.py").write_text(f"GROUPS = (1,)\n{MODEL}")
+    (folder / "large.py").write_text(MODEL.replace('"batch": 2', '"batch": 10**9').replace("10**9", "1000000000"))
+    names = {"folder", "pipe", "device", "circle", "half", "nul", "deep", "tables", "007", "\\xe9", "a\\nb", "\\udcff"}
+    return names | {f"shape{number}" for number in range(len(odd))} | {"group", "large"}
+
+
+def test_whatever_lies_beside_a_model_costs_its_own_cells_alone(folder: Path) -> None:
+    names = litter(folder)
+    registry.forget()
+    assert list(registry.zoo()) == ["good"] and set(registry.unusable()) == names
+    checked = config.normalise({})
+    assert config.cells(checked) == [("good", "inference")]
+    lines = config.left_out(checked)
+    assert len(lines) == len(names) and all(line.isprintable() and len(line) < 500 for line in lines)
+    json.dumps(lines)
+
+
+@pytest.mark.parametrize("text", ["def (", "FILES = 5", "FILES = ('/etc/*',)", "FILES = (1,)", "FILES = ('',)"])
+def test_a_helper_costs_the_cells_of_those_who_import_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    package = folder / "models"
+    package.mkdir()
+    monkeypatch.setattr(registry, "ZOO", package)
+    monkeypatch.setitem(registry.imports.PACKAGES, "models", folder)
+    (package / "good.py").write_text(MODEL)
+    (package / "user.py").write_text(f"from models import bad_helper\n{MODEL}")
+    (package / "bad_helper.py").write_text(f"{text}\n")
+    registry.forget()
+    registry._sources.cache_clear()
+    checked = config.normalise({})
+    assert config.cells(checked) == [("good", "inference")]
+    assert any(line.startswith("models = all leaves out user: ") for line in config.left_out(checked))
+    assert "models = 'user': " in refused({"models": ["user"]})
+
+
+def test_a_running_job_looks_at_its_own_file_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    litter(folder)
+    registry.forget()
+    with monkeypatch.context() as without:
+        without.setattr(registry, "_scanned", None)
+        assert run.resolve("good", "inference", "time", [])["batch"] == 2
+
+
+def test_what_breaks_after_planning_leaves_the_jobs_of_others(folder: Path) -> None:
+    (folder / "other.py").write_text(MODEL)
+    (folder / "third.py").write_text(MODEL)
+    given = {"models": ["good", "other", "third"], "phases": ["inference"], "settings": {"third": {"batch": 3}}}
+    planned = config.cells(config.normalise(given))
+    (folder / "other.py").write_text(MODEL[:-40])
+    (folder / "third.py").unlink()
+    registry.forget()
+    for attempt in (given, given | {"models": ["other"]}):
+        with pytest.raises(ConfigError):
+            config.cells(config.normalise(attempt))
+    assert set(config.cells(config.normalise(given, planned=True), planned=True)) == set(planned)
