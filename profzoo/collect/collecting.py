@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from profzoo import tools
-from profzoo.collect import diagnose, provenance, surroundings
+from profzoo.collect import diagnose, provenance, secrets, surroundings
 from profzoo.collect.command import Command
 from profzoo.errors import CollectError, ConfigError
 from profzoo.imports import PROJECT
@@ -119,6 +119,13 @@ def ended(job: Mapping[str, Any], asked: Command, log: Path, planned: Mapping[st
     """Collect, and say on the console and in the log what went wrong; exit code. What failed leaves nothing."""
     try:
         collect(job, asked, log, planned or {})
+        secrets.check(
+            [*asked.made.values(), *asked.leaves, asked.sidecar],
+            log,
+            os.environ,
+            job["environment"],
+            job["cell"].get("nodes", 1),
+        )
     except (CollectError, ConfigError) as error:
         with log.open("a") as file:
             print(f"profzoo: {error}", file=file)
@@ -134,5 +141,8 @@ def ended(job: Mapping[str, Any], asked: Command, log: Path, planned: Mapping[st
 
 def _forget(asked: Command) -> None:
     """Remove what a command left that did not end well."""
-    for path in [*asked.leaves, *asked.aside, asked.sidecar]:
-        path.unlink(missing_ok=True)
+    for path in [*asked.leaves, *asked.aside, asked.sidecar, *asked.made.values()]:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)

@@ -12,27 +12,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from profzoo.collect.environment import environment
 from profzoo.errors import CollectError
 from profzoo.machine import gpu_slots, processes
 from profzoo.machine.gpus import VISIBLE
-from profzoo.machine.paths import NO_DEPLOYMENT
-
-# Reports embed the environment of the process, so it sees only what it needs.
-NEEDED = {"PATH", "HOME", "USER", "LANG", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "SHELL"}
-NEEDED |= {NO_DEPLOYMENT}
-NEEDED_PREFIXES = (
-    "CUDA_", "CUBLAS_", "CUDNN_", "GLOO_", "LC_", "MKL_", "NCCL_", "NVIDIA_", "NSYS_", "OMP_", "PYTORCH_", "PYTHON",
-    "TORCH_", "TORCHINDUCTOR_", "TRITON_",
-)  # fmt: skip
-
-
-def environment(given: Mapping[str, str], extra: Sequence[str]) -> dict[str, str]:
-    """The part of an environment that a profiled process may see.
-
-    It may write bytecode even where its parent may not: uncompiled, torch alone takes several times as long to import.
-    """
-    seen = {key for key in given if key in NEEDED or key.startswith(NEEDED_PREFIXES)} - {"PYTHONDONTWRITEBYTECODE"}
-    return {key: value for key, value in given.items() if key in seen or key in extra}
 
 
 def threads(cores: int, gpus: int, processes: int) -> dict[str, str]:
@@ -77,10 +60,10 @@ def of_job(job: Mapping[str, Any], candidates: Sequence[str]) -> Iterator[tuple[
     Raises:
         CollectError: there are fewer than the job takes.
     """
-    count, several = job["cell"].get("gpus", 1), job["cell"].get("nodes", 1) > 1
+    count, nodes = job["cell"].get("gpus", 1), job["cell"].get("nodes", 1)
     # Slurm starts processes on other nodes, where it says which GPUs are theirs, and where the scratch is not.
-    extra = [key for key in os.environ if key.startswith("SLURM_")] if several else []
-    seen = environment(os.environ, [*job["environment"], *extra])
+    several = nodes > 1
+    seen = environment(os.environ, job["environment"], nodes)
     seen |= threads(len(os.sched_getaffinity(0)), len(candidates), count)
     with (
         own_gpus(count, [] if several else candidates) as mine,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from profzoo.collect import provenance, surroundings
+from profzoo.collect import environment, provenance
 from profzoo.machine import gpus, programs
 from tests.unit.collected import collected
 
@@ -33,7 +33,7 @@ def test_the_commands_facts_and_output_are_kept(tmp_path: Path, monkeypatch: pyt
 
 def test_environment_of_the_job_passes() -> None:
     given = {"SECRET_TOKEN": "s", "MY_FLAG": "m", "LC_ALL": "C", "PYTHONPATH": "p", "PATHOLOGY": "x", "NCCL_DEBUG": "i"}
-    assert surroundings.environment(given, ["MY_FLAG", "ABSENT"]) == {
+    assert environment.environment(given, ["MY_FLAG", "ABSENT"]) == {
         "MY_FLAG": "m", "LC_ALL": "C", "PYTHONPATH": "p", "NCCL_DEBUG": "i",
     }  # fmt: skip
 

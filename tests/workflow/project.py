@@ -1,6 +1,7 @@
 """A temporary copy of the project in which tests run snakemake, and what they ask of it."""
 
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -108,10 +109,24 @@ class Project:
         # The CPU stands in for the GPU that nvidia-smi's stand-in tells of.
         standin = STANDINS / "gpu" if STANDINS in self.path else None
         if self.recording:
-            found["PYTHON_RECORDING"], standin = str(self.recording), STANDINS / "recorded"
+            standin = self._standin(home, found.pop("PYTHON_PAUSE", ""))
         if standin:
             found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(standin), found.get("PYTHONPATH")]))
         return found
+
+    def _standin(self, home: Path, pause: str) -> Path:
+        """The folder of a stand-in for cells that leaves what was recorded, told how by a file beside it."""
+        folder = home / "recorded"
+        folder.mkdir(exist_ok=True)
+        told = json.dumps({"results": str(self.recording), "pause": pause})
+        for name, text in {
+            "sitecustomize.py": (STANDINS / "recorded" / "sitecustomize.py").read_text(),
+            "recording.json": told,
+        }.items():
+            # A job may be reading it.
+            (folder / f"{name}.new").write_text(text)
+            (folder / f"{name}.new").replace(folder / name)
+        return folder
 
     def files(self, under: str = "results") -> set[str]:
         """The files under results/, by their paths from there; logs and benchmarks left out."""

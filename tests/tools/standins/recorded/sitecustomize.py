@@ -1,8 +1,9 @@
 """STAND-IN for cells: leaves what a real one left, for tests of what is around a cell, such as batch systems.
 
-Python imports this module as it starts, where this folder is on PYTHONPATH. `python -m models.run` then takes what it
-is to leave from PYTHON_RECORDING, the results of a real run, and ends; a cell that was not recorded really runs. With
-PYTHON_PAUSE="inference 60" a cell of that phase first waits so many seconds.
+Python imports this module as it starts, where a copy of it is on PYTHONPATH, with a `recording.json` beside it, as few
+variables reach a cell. `python -m models.run` then takes what it is to leave from the folder `results` that this names,
+of a real run, and ends; a cell that was not recorded really runs. With a `pause` of "inference 60" a cell of that phase
+first waits so many seconds.
 """
 
 import os
@@ -21,13 +22,14 @@ def left() -> bool:
     import time
     from pathlib import Path
 
+    told = json.loads(Path(__file__).with_name("recording.json").read_text())
     model, phase, *words = sys.orig_argv[3:]
     given = {word: Path(path) for word, path in itertools.pairwise(words) if word.startswith("--")}
     written = {word: path for word, path in given.items() if word != "--load"}
-    recorded = {word: Path(os.environ["PYTHON_RECORDING"]) / model / path.name for word, path in written.items()}
+    recorded = {word: Path(told["results"]) / model / path.name for word, path in written.items()}
     if not all(path.exists() for path in recorded.values()):
         return False
-    when, _, seconds = os.environ.get("PYTHON_PAUSE", "").partition(" ")
+    when, _, seconds = told["pause"].partition(" ")
     time.sleep(float(seconds) if when == phase else 0)
     for word, path in recorded.items():
         shutil.copyfile(path, written[word])
