@@ -1,4 +1,5 @@
-# Needs: nothing. Says what this machine can profile; keeps a record of what the workflow makes, and removes that.
+# Needs: nothing. Says what this machine can profile; packs results for others; keeps a record of what the workflow
+# makes, and removes that.
 import sys
 import time
 
@@ -47,6 +48,22 @@ rule doctor:
     localrule: True
     shell:
         "cat {input:q} 2> {log:q}"
+
+
+rule share:
+    """Pack what of the results may be given away, with a list of it: no tool's reports, no logs, no weights."""
+    output:
+        "<results>/share.tar.gz",
+    log:
+        "<logs>/share.log",
+    localrule: True
+    params:
+        # Of what is there now, whatever made it.
+        asked=time.time_ns(),
+        results=RESULTS,
+        seen=config["environment"],
+    shell:
+        "python -m profzoo.share {params.results:q} {output:q} {params.seen:q} 2>&1 | tee {log:q}"
 
 
 rule clean:
