@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from profzoo.collect import collecting, command
+from profzoo.collect import collecting
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,9 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("made", nargs="+", metavar="NAME=FILE", help="what to make, `sidecar` among it")
     options = parser.parse_args(arguments)
     made = {name: Path(path) for name, _, path in (word.partition("=") for word in options.made)}
-    planned = json.loads(options.plan.read_text()) if options.plan else {}
-    asked = command.of(options.job, made, planned.get("options", []), options.load)
-    return collecting.ended(options.job, asked, options.log, planned)
+    return collecting.ended(options.job, made, options.log, options.load, options.plan)
 
 
 if __name__ == "__main__":

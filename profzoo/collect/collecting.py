@@ -7,33 +7,36 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from profzoo import tools
-from profzoo.collect import diagnose, provenance, secrets, surroundings
-from profzoo.collect.command import Command
-from profzoo.errors import CollectError, ConfigError
+from profzoo import integrity, tools
+from profzoo.collect import command, diagnose, provenance, secrets, surroundings, transaction, verifying
+from profzoo.collect.command import Command, Made
+from profzoo.errors import CollectError, ConfigError, DataError
 from profzoo.imports import PROJECT
 from profzoo.machine import gpus, programs
 
+# Makes a command of a job, the files to make, the options of a plan, and the weights to load.
+Build = Callable[[Mapping[str, Any], Made, Sequence[str], Path | None], Command]
 
-def words(command: Command, gpu: bool) -> list[str]:
+
+def words(asked: Command, gpu: bool) -> list[str]:
     """The command's words, as the program that is here takes them; gpu: whether the cell will run on one.
 
     Raises:
         CollectError, ConfigError: the program is not there, or cannot run so.
     """
-    tool, (first, *_) = tools.commands().get(command.tool), [*command.profiler, *command.program]
+    tool, (first, *_) = tools.commands().get(asked.tool), [*asked.profiler, *asked.program]
     # Of several processes, another program may run the profiler.
     needed = [first, *([tool.PROGRAM] if tool and tool.PROGRAM else [])]
     for program in needed:
         if not shutil.which(program):
             advice = f": {tool.INSTALL}; `snakemake doctor` says what is there" if tool and tool.INSTALL else ""
             raise CollectError(f"{program} is not on PATH{advice}")
-    measured = [*command.profiler, *command.program]
-    return [*command.launcher, *(tool.prepared(measured, gpu) if tool else measured)]
+    measured = [*asked.profiler, *asked.program]
+    return [*asked.launcher, *(tool.prepared(measured, gpu) if tool else measured)]
 
 
 def elsewhere(facts: Mapping[str, Any], mine: Sequence[str], found: Sequence[Mapping[str, str]]) -> list[str]:
@@ -46,54 +49,70 @@ def elsewhere(facts: Mapping[str, Any], mine: Sequence[str], found: Sequence[Map
     return sorted({uuid for uuid in said if uuid in here and uuid not in mine}) if mine else []
 
 
-def collect(job: Mapping[str, Any], asked: Command, log: Path, planned: Mapping[str, Any]) -> None:
-    """Run a command and leave its sidecar.
+def collect(
+    job: Mapping[str, Any], made: Made, log: Path, load: Path | None, plan: Path | None, build: Build
+) -> None:
+    """Run a job's command in a private folder; put what it made in its place once that is whole, and leave a sidecar.
 
     Raises:
-        CollectError, ConfigError: the tool is not there, failed, left nothing, or ran on another GPU than it was given.
+        CollectError, ConfigError: the tool is not there, failed, left nothing, or ran on another GPU than it was given;
+            or another job has begun to make the same meanwhile.
+        DataError: the weights or the plan are damaged.
     """
+    integrity.require([path for path in (load, plan) if path])
+    planned = json.loads(plan.read_text()) if plan else {}
+    with transaction.begun(made, job["cell"].get("nodes", 1) == 1) as work:
+        asked = build(job, work.private, planned.get("options", []), load)
+        sidecar = _measured(job, asked, log)
+        secrets.check(asked.made.values(), log, os.environ, job["environment"], job["cell"].get("nodes", 1))
+        sums = integrity.sums([path for name, path in work.private.items() if name != "sidecar"])
+        sidecar |= {
+            "command": [work.final(word) for word in sidecar["command"]],
+            "run": work.run,
+            **({"sha256": sums} if sums else {}),
+            **({"plan": planned} if planned else {}),
+        }
+        asked.sidecar.write_text(json.dumps(sidecar, indent=1, sort_keys=True) + "\n")
+        verifying.check(job, work.private, work.run)
+        work.commit()
+    _say(made["sidecar"], sidecar)
+
+
+def _measured(job: Mapping[str, Any], asked: Command, log: Path) -> dict[str, Any]:
+    """Run a command that leaves its files where it is told to; what its sidecar holds."""
     cell, own = job["cell"], tools.commands().get(asked.tool)
     found = gpus.present() if cell["device"] != "cpu" else []
     candidates = gpus.candidates(os.environ, found)
-    command = words(asked, bool(candidates))
-    _make_room(asked)
+    program = words(asked, bool(candidates))
+    # An empty folder for what each of several processes leaves.
+    if ranks := asked.made.get("ranks"):
+        ranks.mkdir()
     # Asked before the command runs: what goes wrong here must not cost a measurement, and code may change meanwhile.
     tool_version = programs.version(own.PROGRAM) if own and own.PROGRAM else None
     code_version = provenance.commit(PROJECT, cell.get("module", "models"))
     with surroundings.of_job(job, candidates) as (environment, mine):
         started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
-        code = surroundings.run(command, log, environment)
+        code = surroundings.run(program, log, environment)
         wall = time.monotonic() - clock
     printed = log.read_text(errors="replace")
-    _check(asked, command[0], code, printed, log)
+    _check(asked, program[0], code, printed, log)
     if own:
         own.settle(asked.made)
-    facts = json.loads(asked.sidecar.read_text())
+    facts = verifying.facts(asked.sidecar)
     if wrong := elsewhere(facts, mine, found):
         raise CollectError(f"ran on {', '.join(wrong)}, and {', '.join(mine)} was held for it (log: {log})")
-    sidecar = {
+    return {
         **job,
-        "command": list(command),
+        "command": list(program),
         **(gpus.named(mine[0], found) if mine else {}),
         **facts,
         **code_version,
-        "tool_version": tool_version or f"torch {facts['torch']}",
+        "tool_version": tool_version or f"torch {facts.get('torch')}",
         "host": socket.gethostname(),
         "started": started.isoformat(timespec="seconds"),
         "wall_s": round(wall, 3),
         "warnings": diagnose.warnings(printed),
-        **({"plan": planned} if planned else {}),
     }
-    asked.sidecar.write_text(json.dumps(sidecar, indent=1, sort_keys=True) + "\n")
-    _say(asked.sidecar, sidecar)
-
-
-def _make_room(asked: Command) -> None:
-    """Remove the sidecar of an earlier run, and have an empty folder for what each of several processes leaves."""
-    asked.sidecar.unlink(missing_ok=True)
-    if ranks := asked.made.get("ranks"):
-        shutil.rmtree(ranks, ignore_errors=True)
-        ranks.mkdir()
 
 
 def _check(asked: Command, program: str, code: int, printed: str, log: Path) -> None:
@@ -115,34 +134,26 @@ def _say(path: Path, sidecar: Mapping[str, Any]) -> None:
         print(f"profzoo: {path.with_suffix('')} is of the CPU: {why}", file=sys.stderr)
 
 
-def ended(job: Mapping[str, Any], asked: Command, log: Path, planned: Mapping[str, Any] | None = None) -> int:
-    """Collect, and say on the console and in the log what went wrong; exit code. What failed leaves nothing."""
+def ended(
+    job: Mapping[str, Any],
+    made: Made,
+    log: Path,
+    load: Path | None = None,
+    plan: Path | None = None,
+    build: Build = command.of,
+) -> int:
+    """Collect, and say on the console and in the log what went wrong; exit code. What failed leaves nothing.
+
+    job: `tool`, `cell`, `environment` and more. made: files to make, by the names of the rule's outputs. load: weights
+    that the cell starts with. plan: JSON of a plan, whose options go first. build: makes the command.
+    """
     try:
-        collect(job, asked, log, planned or {})
-        secrets.check(
-            [*asked.made.values(), *asked.leaves, asked.sidecar],
-            log,
-            os.environ,
-            job["environment"],
-            job["cell"].get("nodes", 1),
-        )
-    except (CollectError, ConfigError) as error:
-        with log.open("a") as file:
-            print(f"profzoo: {error}", file=file)
+        collect(job, made, log, load, plan, build)
+    except (CollectError, ConfigError, DataError, OSError) as error:
+        # The log is that of the job that has followed, by then.
+        if not isinstance(error, transaction.SupersededError):
+            with log.open("a") as file:
+                print(f"profzoo: {error}", file=file)
         print(f"profzoo: {error}", file=sys.stderr)
-        _forget(asked)
         return 1
-    except SystemExit:
-        # A signal.
-        _forget(asked)
-        raise
     return 0
-
-
-def _forget(asked: Command) -> None:
-    """Remove what a command left that did not end well."""
-    for path in [*asked.leaves, *asked.aside, asked.sidecar, *asked.made.values()]:
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)

@@ -21,8 +21,7 @@ class Command:
 
     launcher: what starts a process for each GPU, empty for one. profiler: a tool's program with its options, empty for
     what runs inside the process. program: what is measured, with its settings spelled out. sidecar: where that leaves
-    its facts. tool: name of the tool. made: files to make, by name. leaves: files that the command must have left;
-    aside: files that it may leave on the way.
+    its facts. tool: name of the tool. made: files to make, by name. leaves: files that the command must have left.
     """
 
     launcher: Sequence[str]
@@ -32,7 +31,6 @@ class Command:
     tool: str
     made: Made = field(default_factory=dict)
     leaves: Sequence[Path] = ()
-    aside: Sequence[Path] = ()
 
 
 def of(job: Mapping[str, Any], made: Made, planned: Sequence[str] = (), load: Path | None = None) -> Command:
@@ -58,7 +56,7 @@ def of(job: Mapping[str, Any], made: Made, planned: Sequence[str] = (), load: Pa
     own = tools.commands()[tool]
     profiler = own.around([*planned, *job.get("options", [])], made, processes(cell))
     program += [*own.inside(made), *facts]
-    return Command(launcher(cell), profiler, program, sidecar, tool, made, own.leaves(made), own.aside(made))
+    return Command(launcher(cell), profiler, program, sidecar, tool, made, own.leaves(made))
 
 
 def launcher(cell: Mapping[str, Any]) -> list[str]:

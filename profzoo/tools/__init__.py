@@ -64,9 +64,6 @@ class Command(Protocol):
     def leaves(self, made: Mapping[str, Path]) -> list[Path]:
         """The files that it must have left once it ends well."""
 
-    def aside(self, made: Mapping[str, Path]) -> list[Path]:
-        """Other files that it may leave on its way."""
-
     def settle(self, made: Mapping[str, Path]) -> None:
         """Put in its place what it left elsewhere."""
 

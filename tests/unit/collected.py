@@ -17,8 +17,17 @@ def collected(
     leaves: Sequence[str] = ("out",),
     **more: Any,
 ) -> int:
-    """The exit code; more: of the job."""
+    """The exit code; more: of the job. Files of the folder that the words name are where the job is to leave them."""
     job = {"tool": tool, "cell": {"device": "cpu"}, "environment": [], **more}
-    left = [folder / name for name in leaves]
-    asked = Command([], profiler, program, folder / "s.json", tool, made or {}, left, [folder / "raw"])
-    return collecting.ended(job, asked, folder / "log")
+    files = {**{name: folder / name for name in leaves}, **(made or {}), "sidecar": folder / "s.json"}
+
+    def build(job: Mapping[str, Any], private: Mapping[str, Path], planned: Sequence[str], load: Path | None) -> Command:
+        def placed(words: Sequence[str]) -> list[str]:
+            for name, path in files.items():
+                words = [word.replace(str(path), str(private[name])) for word in words]
+            return list(words)
+
+        left = [private[name] for name in leaves]
+        return Command([], placed(profiler), placed(program), private["sidecar"], tool, private, left)
+
+    return collecting.ended(job, files, folder / "log", build=build)

@@ -16,7 +16,7 @@ FUNCTION_LINES, MODULE_LINES = 50, 300
 # What profzoo holds, from the bottom up: a part imports those of lines above its own, none of its own line or below.
 LAYERS = (
     ("errors", "range_names", "text"),
-    ("files", "imports", "schema", "machine"),
+    ("files", "imports", "integrity", "schema", "machine"),
     ("cell",),
     ("harness", "tools"),
     ("config", "tables"),

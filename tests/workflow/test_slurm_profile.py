@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from profzoo.tools.nsys import command as nsys
+from profzoo.collect import transaction
 from tests.workflow.project import CHECKOUT, TINY, Project, copy
 
 
@@ -34,10 +34,10 @@ def test_no_two_jobs_write_the_same_file(login: Project) -> None:
     config = ["--config", "tool=ncu,nsys,torch", "models=lstm,unet,lstm@bf16"]
     planned = plan(login, "all", *sets, *config, "--printshellcmds")
     written = re.findall(r"^ +(?:output|log|benchmark): (.*)$", planned, re.MULTILINE)
-    # What nsys leaves beside its report until that has its place.
-    reports = [Path(report) for report in re.findall(r" report=(\S+\.nsys-rep)", planned)]
-    assert reports
-    written += [str(path) for report in reports for path in nsys.aside({"report": report})]
+    # Where collecting jobs keep what they make until the end.
+    sidecars = [Path(sidecar) for sidecar in re.findall(r" sidecar=(\S+\.json)", planned)]
+    assert len(sidecars) > 20
+    written += [str(transaction.home(sidecar)) for sidecar in sidecars]
     paths = [path for line in written for path in line.split(", ")]
     assert len(paths) > 200
     assert sorted(set(paths)) == sorted(paths)

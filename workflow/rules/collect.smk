@@ -203,7 +203,6 @@ rule profile_nsys:
         job=job_text("nsys", options=nsys.options(config["nsys"]), capture=config["nsys"]["capture"]),
         more=loaded,
         made=made,
-        aside=lambda wildcards, output: [str(path) for path in nsys.aside({"report": Path(output.report)})],
     shell:
         COLLECT
 

@@ -84,12 +84,14 @@ def everything():
 
 
 def making(jobs):
-    """The files that these jobs make: outputs, logs, benchmarks, and what nsys leaves until that has its place."""
+    """The files that these jobs make: outputs, logs, benchmarks, and where collecting ones keep theirs until the end."""
     for job in jobs:
-        for file in (*job.output, *job.log, job.benchmark, *getattr(job.params, "aside", ())):
+        for file in (*job.output, *job.log, job.benchmark):
             if file:
                 stored = getattr(file, "is_storage", False)
                 yield os.path.relpath(file.storage_object.query if stored else file)
+        if "made" in job.params.keys():
+            yield os.path.relpath(transaction.home(Path(job.output.sidecar)))
 
 
 # What a row of each table across the zoo is, for Snakemake's own report.

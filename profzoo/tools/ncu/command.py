@@ -182,11 +182,6 @@ def leaves(made: Mapping[str, Path]) -> list[Path]:
     return [] if "ranks" in made else [made["report"]]
 
 
-def aside(made: Mapping[str, Path]) -> list[Path]:
-    """Nothing."""
-    return []
-
-
 def settle(made: Mapping[str, Path]) -> None:
     """Nothing has to be put in its place."""
 

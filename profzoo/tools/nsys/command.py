@@ -119,11 +119,6 @@ def leaves(made: Mapping[str, Path]) -> list[Path]:
     return [] if "ranks" in made else [made["report"], _exported(made)]
 
 
-def aside(made: Mapping[str, Path]) -> list[Path]:
-    """What it exports beside the report, and the raw trace that it makes the report of."""
-    return [_exported(made), made["report"].with_suffix(".qdstrm")]
-
-
 def settle(made: Mapping[str, Path]) -> None:
     """Give the export its name; what the first of several processes did stands for the cell."""
     if "ranks" not in made:

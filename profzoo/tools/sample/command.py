@@ -58,10 +58,5 @@ def leaves(made: Mapping[str, Path]) -> list[Path]:
     return [made["samples"], made["steps"]]
 
 
-def aside(made: Mapping[str, Path]) -> list[Path]:
-    """Nothing."""
-    return []
-
-
 def settle(made: Mapping[str, Path]) -> None:
     """Nothing has to be put in its place."""

@@ -33,10 +33,5 @@ def leaves(made: Mapping[str, Path]) -> list[Path]:
     return [made["operators"], made["trace"]]
 
 
-def aside(made: Mapping[str, Path]) -> list[Path]:
-    """Nothing."""
-    return []
-
-
 def settle(made: Mapping[str, Path]) -> None:
     """Nothing has to be put in its place."""

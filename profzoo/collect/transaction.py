@@ -1,0 +1,197 @@
+"""Makes a job's files in a private folder, from which they go to their places at once, or not at all.
+
+The folder lies in a hidden one beside them, with a claim: the job that last began to make these files. Only that one may
+put its files in place, whenever another ends, such as one that went on when its snakemake was killed.
+"""
+
+import datetime
+import json
+import os
+import re
+import secrets
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from profzoo.errors import CollectError
+from profzoo.machine import locking
+
+CLAIM = "claim.json"
+# nsys leaves no export, without a word, in a path with quotes, `&`, or a `%` that it takes for one of its own words.
+PLAIN = re.compile(r"[\w./@+=,-]+", re.ASCII)
+LINK = "made"
+
+
+class SupersededError(CollectError):
+    """Another job has begun to make the same files, or has made them."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """A job's files while it makes them.
+
+    run: its own name. made: where they are to be. private: where they are now, both by the names of the rule's outputs,
+    `sidecar` among these. folder: where that really is.
+    """
+
+    run: str
+    made: Mapping[str, Path]
+    private: Mapping[str, Path]
+    folder: Path
+
+    def final(self, word: str) -> str:
+        """A word of a command, with the places of files in the place of their private ones."""
+        for name, path in sorted(self.private.items(), key=lambda item: -len(str(item[1]))):
+            word = word.replace(str(path), str(self.made[name]))
+        return word
+
+    def commit(self) -> None:
+        """Put the files in their places, the sidecar last, so that without it nothing counts.
+
+        Raises:
+            SupersededError: another job has begun to make them since, or the private folder is gone; nothing is
+                touched.
+        """
+        with self._claim():
+            self.made["sidecar"].unlink(missing_ok=True)
+            for name in sorted(self.made, key=lambda name: name == "sidecar"):
+                _move(self.folder / self.made[name].name, self.made[name])
+
+    def check(self) -> None:
+        """That no other job has begun to make the files since.
+
+        Raises:
+            SupersededError: one has.
+        """
+        with self._claim():
+            pass
+
+    @contextmanager
+    def _claim(self) -> Iterator[None]:
+        """Hold the claim, which must be this job's."""
+        try:
+            descriptor = locking.acquired(self.folder.parent / CLAIM, wait=True)
+        except FileNotFoundError:
+            self._drop({})
+        try:
+            claim = _claimed(descriptor)
+            if claim.get("run") != self.run or not self.folder.is_dir():
+                self._drop(claim)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _drop(self, claim: Mapping[str, Any]) -> NoReturn:
+        what = self.made["sidecar"].with_suffix("")
+        if claim.get("run") in (None, self.run):
+            why = f"{self.folder} was removed, as by a later job that has made it"
+        else:
+            why = f"process {claim.get('pid')} on {claim.get('host')} began to make it at {claim.get('since')}"
+        raise SupersededError(f"{what} is left as it is, and what this job (run {self.run}) made is dropped: {why}")
+
+
+def home(sidecar: Path) -> Path:
+    """The hidden folder of the jobs that make this sidecar and what it is of.
+
+    >>> home(Path("results/lstm/train.time.csv.json"))
+    PosixPath('results/lstm/.train.time.csv.making')
+    """
+    return sidecar.with_name(f".{sidecar.stem}.making")
+
+
+@contextmanager
+def begun(made: Mapping[str, Path], one_node: bool = True) -> Iterator[Work]:
+    """A private folder for these files while the body runs; earlier jobs that make the same lose theirs.
+
+    made: files of one folder, by name. one_node: whether all processes of the job run on this one.
+    """
+    place, run = home(made["sidecar"]), secrets.token_hex(6)
+    folder = place / run
+    with _locked(place) as descriptor:
+        _forget(place, _claimed(descriptor))
+        folder.mkdir()
+        way, link = _way(folder) if one_node else (folder, None)
+        since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        said = {"run": run, "host": socket.gethostname(), "pid": os.getpid(), "since": since, "link": link}
+        locking.write(descriptor, json.dumps(said))
+    work = Work(run, made, {name: way / path.name for name, path in made.items()}, folder)
+    try:
+        yield work
+    except Exception:
+        # What it failed by may well follow from that, as its files are gone.
+        work.check()
+        raise
+    finally:
+        _end(place, run)
+
+
+def _end(place: Path, run: str) -> None:
+    """Remove what is left of a job; the claim only where no other has followed."""
+    # The whole folder may have been removed.
+    with suppress(FileNotFoundError), locking.locked(place / CLAIM) as descriptor:
+        claim = _claimed(descriptor)
+        if claim.get("run", run) == run:
+            _forget(place, claim)
+            (place / CLAIM).unlink()
+            # Another may begin at this moment.
+            with suppress(OSError):
+                place.rmdir()
+        else:
+            shutil.rmtree(place / run, ignore_errors=True)
+
+
+def _forget(place: Path, claim: Mapping[str, Any]) -> None:
+    """Remove the private folders of earlier jobs, and the link of the last one where that ran here."""
+    for path in place.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+    link = claim.get("link")
+    if link and claim.get("host") == socket.gethostname():
+        with suppress(OSError):
+            (Path(link) / LINK).unlink()
+            Path(link).rmdir()
+
+
+@contextmanager
+def _locked(place: Path) -> Iterator[int]:
+    """The claim's file, locked; made where there is none."""
+    descriptor = None
+    while descriptor is None:
+        place.mkdir(parents=True, exist_ok=True)
+        # A job that ends may remove the folder meanwhile.
+        with suppress(FileNotFoundError):
+            descriptor = locking.acquired(place / CLAIM, wait=True)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _claimed(descriptor: int) -> Mapping[str, Any]:
+    """Who claims the files; nobody by a claim that was not written to its end."""
+    try:
+        return json.loads(locking.read(descriptor))
+    except ValueError:
+        return {}
+
+
+def _way(folder: Path) -> tuple[Path, str | None]:
+    """A path to the folder that every tool takes, and the folder of the link that it goes by, where it needs one."""
+    if PLAIN.fullmatch(str(folder.absolute())):
+        return folder, None
+    there = next(place for place in (tempfile.gettempdir(), "/tmp") if PLAIN.fullmatch(place))
+    link = Path(tempfile.mkdtemp(prefix="profzoo-", dir=there)) / LINK
+    link.symlink_to(folder.absolute())
+    return link, str(link.parent)
+
+
+def _move(source: Path, target: Path) -> None:
+    """Rename a file, or a folder over one that Snakemake or an earlier job left."""
+    if source.is_dir() and target.is_dir():
+        shutil.rmtree(target)
+    source.replace(target)

@@ -1,0 +1,1 @@
+"""Faults: real processes that are killed, or meet what is damaged, at planned moments."""
