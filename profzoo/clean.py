@@ -8,6 +8,8 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from profzoo.machine import results_lock
+
 # A path a line, relative to the working folder; beside what Snakemake itself keeps there.
 RECORD = Path(".snakemake/profzoo/made.txt")
 
@@ -41,7 +43,8 @@ def main(results: str) -> str:
             folder.rmdir()
     if known:
         RECORD.write_text("".join(f"{path}\n" for path in known if path not in set(mine)), encoding="utf-8")
-    left = sum(path.is_file() for path in root.rglob("*"))
+    # The run that this is a job of holds the folder, and removes that at its end.
+    left = sum(path.is_file() for path in root.rglob("*") if path != root / results_lock.NAME)
     said = f"removed {removed} files"
     if left:
         said += f"; left {left} that the workflow did not make"

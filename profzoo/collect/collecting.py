@@ -49,9 +49,7 @@ def elsewhere(facts: Mapping[str, Any], mine: Sequence[str], found: Sequence[Map
     return sorted({uuid for uuid in said if uuid in here and uuid not in mine}) if mine else []
 
 
-def collect(
-    job: Mapping[str, Any], made: Made, log: Path, load: Path | None, plan: Path | None, build: Build
-) -> None:
+def collect(job: Mapping[str, Any], made: Made, log: Path, load: Path | None, plan: Path | None, build: Build) -> None:
     """Run a job's command in a private folder; put what it made in its place once that is whole, and leave a sidecar.
 
     Raises:

@@ -1,7 +1,7 @@
 """Makes a job's files in a private folder, from which they go to their places at once, or not at all.
 
-The folder lies in a hidden one beside them, with a claim: the job that last began to make these files. Only that one may
-put its files in place, whenever another ends, such as one that went on when its snakemake was killed.
+The folder lies in a hidden one beside them, with a claim: the job that last began to make these files. Only that one
+puts its files in place, and no other that ends later, such as one that went on when its snakemake was killed.
 """
 
 import datetime

@@ -23,7 +23,8 @@ def test_an_orphan_does_not_replace_what_a_later_job_made(tmp_path: Path, moment
     assert collected(results) == (5, 5)
     gate.touch()
     code, said = ended(orphan)
-    assert code != 0 and len(said) == 1 and said[0].startswith(f"profzoo: {results / 'train.time.csv'} is left as it is")
+    assert code != 0 and len(said) == 1
+    assert said[0].startswith(f"profzoo: {results / 'train.time.csv'} is left as it is")
     assert collected(results) == (5, 5)
 
 

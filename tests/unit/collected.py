@@ -21,7 +21,9 @@ def collected(
     job = {"tool": tool, "cell": {"device": "cpu"}, "environment": [], **more}
     files = {**{name: folder / name for name in leaves}, **(made or {}), "sidecar": folder / "s.json"}
 
-    def build(job: Mapping[str, Any], private: Mapping[str, Path], planned: Sequence[str], load: Path | None) -> Command:
+    def build(
+        job: Mapping[str, Any], private: Mapping[str, Path], planned: Sequence[str], load: Path | None
+    ) -> Command:
         def placed(words: Sequence[str]) -> list[str]:
             for name, path in files.items():
                 words = [word.replace(str(path), str(private[name])) for word in words]

@@ -1,13 +1,23 @@
-# Needs: nothing. Says what this machine can profile; packs results for others; keeps a record of what the workflow
-# makes, and removes that.
+# Needs: nothing. Says what this machine can profile; packs results for others; keeps results to one run at a time; keeps
+# a record of what the workflow makes, and removes that.
 import sys
 import time
 
 from profzoo import clean, stopping
 from profzoo.collect import failures
+from profzoo.machine import results_lock
+
+# Snakemake's own lock is on the folder that it runs in, and several may share their results.
+PLANNED = results_lock.seen(Path(RESULTS)) if workflow.is_main_process else None
 
 
 onstart:
+    # What the machine can profile is no part of any results.
+    if workflow.execution_settings.lock and {job.rule.name for job in workflow.dag.needrun_jobs()} - {
+        "doctor",
+        "examine_machine",
+    }:
+        checked(results_lock.take, Path(RESULTS), PLANNED)
     # Before the first job, so that a run that is killed has said what it was making.
     clean.note(making(workflow.dag.needrun_jobs()))
     stopping.heed(workflow)

@@ -1,0 +1,90 @@
+"""Keeps a results folder to one run of snakemake at a time, whichever working folders and hosts they are started in.
+
+The run's main process alone holds it, so that jobs of any kind are free of it, and it ends with that process.
+"""
+
+import atexit
+import datetime
+import json
+import os
+import socket
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from profzoo.errors import ConfigError
+from profzoo.machine import locking
+
+NAME = ".profzoo.lock"
+ADVICE = "wait until it has ended or stop it, or give this run other results (pathvars: {results: FOLDER})"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A results folder when a run was planned: who held it, in words, and when files last came or went there."""
+
+    holder: str | None
+    changed_ns: int | None
+
+
+def seen(results: Path) -> Seen:
+    """The folder now; what was planned while another run changed it is of no use."""
+    path = results / NAME
+    if not path.exists():
+        return Seen(None, _changed_ns(results))
+    try:
+        os.close(locking.acquired(path, wait=False))
+    except BlockingIOError:
+        return Seen(_holder(path), None)
+    except OSError:
+        # It was removed, or is another user's; whoever takes it will know.
+        pass
+    return Seen(None, _changed_ns(results))
+
+
+def take(results: Path, planned: Seen) -> None:
+    """Hold the folder until this process ends; planned: the folder as this run was planned for.
+
+    Raises:
+        ConfigError: another run holds it, or did so since this one was planned; or it cannot be written to.
+    """
+    path = results / NAME
+    if planned.holder:
+        raise ConfigError(f"{results} is in use by another run, {planned.holder}: {ADVICE}")
+    if planned.changed_ns != _changed_ns(results):
+        raise ConfigError(f"another run has used {results} while this one was planned: run it again")
+    try:
+        results.mkdir(parents=True, exist_ok=True)
+        descriptor = locking.acquired(path, wait=False)
+    except BlockingIOError:
+        raise ConfigError(f"{results} is in use by another run, {_holder(path)}: {ADVICE}") from None
+    except OSError as error:
+        raise ConfigError(f"{results} cannot be locked for this run: {error}") from error
+    since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    said = {"host": socket.gethostname(), "pid": os.getpid(), "since": since, "folder": str(Path.cwd())}
+    locking.write(descriptor, json.dumps(said))
+    atexit.register(_release, results.absolute(), descriptor, os.getpid())
+
+
+def _release(results: Path, descriptor: int, process: int) -> None:
+    """Remove the lock, and a folder that holds nothing else."""
+    # A process that was forked from the holder ends too.
+    if os.getpid() != process:
+        return
+    with suppress(OSError):
+        (results / NAME).unlink()
+        results.rmdir()
+    os.close(descriptor)
+
+
+def _holder(path: Path) -> str:
+    """Who holds a lock, by what the file says; that may not be written yet."""
+    try:
+        said = json.loads(path.read_text())
+        return f"process {said['pid']} on {said['host']} in {said['folder']}, since {said['since']}"
+    except (OSError, ValueError, KeyError):
+        return "which has only begun"
+
+
+def _changed_ns(results: Path) -> int | None:
+    return results.stat().st_mtime_ns if results.exists() else None

@@ -1,0 +1,83 @@
+"""Runs of snakemake that meet another run, what one left that was killed, or damaged files."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.faults.jobs import wait
+from tests.workflow.project import STANDINS, TINY, Project, copy, finished, rules, said
+
+TARGET = "results/lstm/train.time.csv"
+
+
+@pytest.fixture
+def pretending(tmp_path: Path) -> Project:
+    """A copy of which cells only pretend to run; those of 60 steps wait for the file `gate` beside it."""
+    return pretended(tmp_path / "project")
+
+
+def pretended(root: Path) -> Project:
+    project = copy(root, TINY)
+    gate = root.parent / "gate"
+    project.variables = {"PYTHONPATH": str(STANDINS / "cell"), "PYTHON_GATE": f"window=60 half {gate}"}
+    return project
+
+
+def waiting(project: Project) -> subprocess.Popen[str]:
+    """A run whose cell has begun, and waits."""
+    run = project.begun(TARGET, "--configfile", "tiny.yaml", "--config", "time={window: 60}")
+    reached = project.root.parent / "gate.reached"
+    wait(lambda: reached.exists() or run.poll() is not None, 60)
+    assert run.poll() is None, finished(run)
+    return run
+
+
+def steps(project: Project) -> int:
+    return len(project.read(TARGET).splitlines()) - 1
+
+
+def test_a_job_that_outlives_its_snakemake_does_not_replace_what_the_next_run_made(pretending: Project) -> None:
+    run = waiting(pretending)
+    os.kill(run.pid, signal.SIGKILL)
+    run.wait()
+    # Which `clean` goes by.
+    assert "results/lstm/.train.time.csv.making" in pretending.read(".snakemake/profzoo/made.txt").splitlines()
+    pretending.snakemake("--unlock")
+    five = (TARGET, "--config", "time={window: 5}")
+    pretending.snakemake(*five)
+    (pretending.root.parent / "gate").touch()
+    # The job holds the pipe that the run has printed into.
+    printed = finished(run)[1]
+    assert steps(pretending) == 5
+    assert "is left as it is" in printed or "profzoo: " not in printed
+    again = pretending.snakemake(*five)
+    assert "Nothing to be done" in again.stdout + again.stderr
+    assert pretending.files() == {"lstm/train.time.csv", "lstm/train.time.csv.json"}
+
+
+def test_two_checkouts_do_not_run_on_the_same_results_at_once(tmp_path: Path) -> None:
+    one, other = (pretended(tmp_path / name) for name in ("one", "other"))
+    (other.root / "results").symlink_to(one.root / "results")
+    (one.root / "results").mkdir()
+    run = waiting(one)
+    try:
+        refused = other.snakemake(TARGET, ok=False)
+        assert refused.returncode != 0
+        text = refused.stdout + refused.stderr
+        line = next(line for line in text.splitlines() if "is in use by another run" in line)
+        assert f"process {run.pid} on " in line and str(one.root) in line and "pathvars" in line
+        assert "Traceback" not in text and not said(refused)
+        assert other.snakemake("clean", ok=False).returncode != 0
+        # A dry run changes nothing, and who asks for no lock gets none.
+        assert rules(other.dry(TARGET)) == {"time_training"}
+        other.snakemake("results/unet/train.time.csv", "--nolock")
+    finally:
+        os.killpg(run.pid, signal.SIGKILL)
+        finished(run)
+    # The lock has gone with its holder, and what its job left goes with the next.
+    other.snakemake(TARGET)
+    made = {f"{model}/train.time.csv{ending}" for model in ("lstm", "unet") for ending in ("", ".json")}
+    assert steps(other) == 2 and other.files() == made
