@@ -24,6 +24,7 @@ from profzoo.errors import DataError
 CHUNK_BYTES = 1 << 20
 # What reports of ncu begin with.
 NCU_MAGIC = b"NVR\0"
+SQLITE_MAGIC = b"SQLite format 3\0"
 # What nothing inside lets one check, so that sidecars keep a sum over all bytes.
 SUMMED = (".ncu-rep", ".nsys-rep")
 
@@ -126,6 +127,12 @@ def _gzip(path: Path) -> str | None:
 
 def _sqlite(path: Path) -> str | None:
     """What SQLite says of it; a disk that fails or a lock that is held says nothing about the file."""
+    with path.open("rb") as file:
+        header = file.read(32)
+    # Of pages, which its quick check takes for whole where the last one lacks only a few bytes.
+    size, count = int.from_bytes(header[16:18], "big"), int.from_bytes(header[28:32], "big")
+    if header.startswith(SQLITE_MAGIC) and path.stat().st_size < (size if size > 1 else 65536) * count:
+        return "its end is missing"
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1", uri=True)) as database:
             said = database.execute("PRAGMA quick_check(1)").fetchone()[0]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from profzoo import integrity
 from tests.faults.jobs import wait
 from tests.workflow.project import STANDINS, TINY, Project, copy, finished, rules, said
 
@@ -81,3 +82,17 @@ def test_two_checkouts_do_not_run_on_the_same_results_at_once(tmp_path: Path) ->
     other.snakemake(TARGET)
     made = {f"{model}/train.time.csv{ending}" for model in ("lstm", "unet") for ending in ("", ".json")}
     assert steps(other) == 2 and other.files() == made
+
+
+def test_damaged_weights_are_made_again_by_the_next_run(pretending: Project) -> None:
+    timed = "results/lstm/inference.time.csv"
+    pretending.snakemake(timed)
+    weights = pretending.root / "results/lstm/weights.pt"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    (pretending.root / timed).unlink()
+    run = pretending.snakemake(timed, ok=False)
+    (line,) = said(run)
+    assert run.returncode != 0 and line.startswith("results/lstm/weights.pt was damaged (") and "again" in line
+    assert not weights.exists() and line in pretending.read("results/logs/lstm/inference.time.log")
+    pretending.snakemake(timed)
+    assert integrity.flaw(weights) is None and (pretending.root / timed).exists()

@@ -7,13 +7,14 @@ import os
 import shutil
 import sqlite3
 import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from profzoo.range_names import DOMAIN, PARTS, STEP, WINDOW
-from tests.workflow.project import CHECKOUT, TINY, Built, Project, copy, rules
+from tests.workflow.project import CHECKOUT, STANDINS, TINY, Built, Project, copy, rules, said
 
 CELL = "results/lstm/train"
 STEPS = 2
@@ -209,3 +210,39 @@ def test_every_process_of_a_cell_on_several_gpus_is_traced(nsys_built: Project) 
     assert "Its processes, a GPU each:" in page and page.count(f'<td class="text">{host}</td>') == 2
     nsys_built.snakemake("clean", "--config", *chosen)
     assert not (nsys_built.root / "results" / "lstm@ddp").exists()
+
+
+def test_a_damaged_trace_is_made_again_by_the_next_run(nsys_built: Project) -> None:
+    csv, trace = f"{CELL}.nsys.csv", nsys_built.root / f"{CELL}.nsys.sqlite"
+    trace.write_bytes(trace.read_bytes()[:-5000])
+    (nsys_built.root / csv).unlink()
+    run = nsys_built.snakemake(csv, ok=False)
+    (line,) = said(run)
+    assert run.returncode != 0 and line.startswith(f"{CELL}.nsys.sqlite was damaged (its end is missing)")
+    assert not trace.exists()
+    nsys_built.snakemake(csv)
+    assert trace.exists() and (nsys_built.root / csv).exists()
+
+
+@pytest.mark.parametrize("name", ["a#b", "a?b", "a%41b", "a%hb", 'a"b', "a b", "a&b"])
+def test_nsys_leaves_its_export_whatever_the_folder_is_called(nsys_built: Project, tmp_path: Path, name: str) -> None:
+    """By the collecting job itself, with a real nsys around a cell that only pretends to run."""
+    folder = tmp_path / name
+    folder.mkdir()
+    facts = json.loads(nsys_built.read(f"{CELL}.nsys-rep.json"))
+    described = {key: facts[key] for key in ("tool", "cell", "environment", "options", "capture")}
+    files = {"report": "train.nsys-rep", "sqlite": "train.nsys.sqlite", "sidecar": "train.nsys-rep.json"}
+    # Of the whole run, as a cell that pretends opens no window.
+    described["options"] = ["--force-overwrite=true", "--export=sqlite", "--trace=osrt", "--sample=none"]
+    words = [f"{key}={folder / file}" for key, file in files.items()]
+    environment = nsys_built.environment() | {"PYTHONPATH": f"{STANDINS / 'cell'}:{nsys_built.root}"}
+    job = [sys.executable, "-m", "profzoo.collect", "--job", json.dumps(described), "--log", str(folder / "log")]
+    run = subprocess.run([*job, *words], cwd=nsys_built.root, env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert {path.name for path in folder.iterdir()} == {*files.values(), "log"}
+    command = json.loads((folder / files["sidecar"]).read_text())["command"]
+    assert command[command.index("--output") + 1] == str(folder / files["report"])
+    # Not by its path, which SQLite takes for an address.
+    shutil.copy(folder / files["sqlite"], tmp_path / "plain.sqlite")
+    with closing(sqlite3.connect(tmp_path / "plain.sqlite")) as database:
+        assert database.execute("SELECT count(*) FROM StringIds").fetchone()[0]

@@ -19,8 +19,9 @@ rule print_ncu:
         reports=lambda wildcards, input: shlex.quote(input[0]),
         raw="--page raw --csv --print-units base --print-kernel-base",
     shell:
+        "python -m profzoo.integrity --log {log:q} {input:q} && "
         # Another locale would have other separators in numbers.
-        "export LC_ALL=C; (mkdir -p {output:q} && for report in {params.reports}; do"
+        "export LC_ALL=C && (mkdir -p {output:q} && for report in {params.reports}; do"
         ' page={output:q}/"$(basename "$report" .ncu-rep)";'
         ' ncu --import "$report" {params.raw} mangled > "$page".mangled.csv'
         ' && ncu --import "$report" {params.raw} demangled --metrics gpu__time_duration.sum'
@@ -114,7 +115,8 @@ rule print_ncu_details:
     resources:
         **light(),
     shell:
-        "LC_ALL=C ncu --import {input:q} --page details --csv > {output:q} 2> {log:q}"
+        "python -m profzoo.integrity --log {log:q} {input:q}"
+        " && LC_ALL=C ncu --import {input:q} --page details --csv > {output:q} 2> {log:q}"
 
 
 rule export_nsys:

@@ -1,5 +1,6 @@
 """Exports an nsys trace."""
 
+from profzoo import integrity
 from profzoo.files import reported
 from profzoo.tools.nsys import export
 
@@ -7,4 +8,5 @@ snakemake = globals()["snakemake"]
 with reported(snakemake.log[0]) as say:
     given = snakemake.input
     made = snakemake.output
+    integrity.require([given.sqlite])
     export.main(given.sqlite, given.sidecar, made.csv, made.steps, made.sidecar, say)

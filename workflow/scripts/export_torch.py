@@ -1,9 +1,11 @@
 """Exports torch.profiler's operators and kernels."""
 
+from profzoo import integrity
 from profzoo.files import reported
 from profzoo.tools.torch import export
 
 snakemake = globals()["snakemake"]
 with reported(snakemake.log[0]):
     given = snakemake.input
+    integrity.require([given.trace, given.operators])
     export.main(given.operators, given.trace, given.sidecar, snakemake.output.csv)

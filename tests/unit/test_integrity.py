@@ -1,0 +1,132 @@
+"""Damage of every kind of collected file is seen, said, and the file removed; whole ones are left as they are."""
+
+import gzip
+import json
+import sqlite3
+import zipfile
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from profzoo import integrity
+from profzoo.errors import DataError
+
+
+def weights(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("weights/data.pkl", b"x" * 5000)
+
+
+def database(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as made:
+        made.execute("CREATE TABLE steps (name TEXT)")
+        made.executemany("INSERT INTO steps VALUES (?)", [("x" * 100,)] * 500)
+        made.commit()
+
+
+# Each kind of file: how to write a whole one.
+KINDS = {
+    "weights.pt": weights,
+    "train.nsys.sqlite": database,
+    "train.trace.json.gz": lambda path: path.write_bytes(gzip.compress(b'{"traceEvents": []}' * 200, compresslevel=1)),
+    "train.time.csv": lambda path: path.write_text("step,wall_ns\n0,1\n1,1\n"),
+    "train.full.ncu-rep": lambda path: path.write_bytes(integrity.NCU_MAGIC + b"x" * 1000),
+    "train.plan.json": lambda path: path.write_text('{"options": []}\n'),
+}
+
+
+def written(folder: Path, name: str) -> Path:
+    """A whole file, with its sidecar."""
+    path = folder / name
+    KINDS[name](path)
+    path.with_name(f"{name}.json").write_text(json.dumps({"sha256": integrity.sums([path])}))
+    return path
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_whole_file_is_left_as_it_is(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, name)
+    before = path.read_bytes()
+    integrity.require([path])
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("left", [0, 1, 2, 3])
+@pytest.mark.parametrize("name", KINDS)
+def test_a_file_that_is_cut_off_is_removed(tmp_path: Path, name: str, left: int) -> None:
+    """left: quarters of it; all but the last byte for 3."""
+    path = written(tmp_path, name)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: -1 - (name == "train.plan.json")] if left == 3 else whole[: len(whole) * left // 4])
+    with pytest.raises(DataError, match=rf"{name} was damaged \(.+\) and is removed: run snakemake again") as said:
+        integrity.require([path])
+    assert not path.exists() and "\n" not in str(said.value)
+
+
+@pytest.mark.parametrize("name", ["weights.pt", "train.trace.json.gz", "train.full.ncu-rep"])
+def test_a_changed_byte_is_seen(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, name)
+    content = bytearray(path.read_bytes())
+    # Within the data, and within the stored sum of a gzip.
+    content[-5 if name.endswith(".gz") else 500] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DataError):
+        integrity.require([path])
+
+
+def test_pages_of_zeros_in_a_database_are_seen(tmp_path: Path) -> None:
+    path = written(tmp_path, "train.nsys.sqlite")
+    content = bytearray(path.read_bytes())
+    content[8192:12288] = bytes(4096)
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="SQLite"):
+        integrity.require([path])
+
+
+def test_weights_of_ones_own_are_not_taken_for_damage(tmp_path: Path) -> None:
+    path = written(tmp_path, "weights.pt")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("mine/data.pkl", b"y" * 100)
+    integrity.require([path])
+    assert path.exists()
+
+
+def test_a_folder_goes_by_each_of_its_files(tmp_path: Path) -> None:
+    folder = tmp_path / "train.full.ncu-ranks"
+    folder.mkdir()
+    for rank in range(2):
+        KINDS["train.full.ncu-rep"](folder / f"host.{rank}.ncu-rep")
+    sidecar = folder.with_name(f"{folder.name}.json")
+    sidecar.write_text(json.dumps({"sha256": integrity.sums([folder])}))
+    (folder / ".snakemake_timestamp").touch()
+    integrity.require([folder])
+    (folder / "host.1.ncu-rep").unlink()
+    with pytest.raises(DataError, match=r"host\.1\.ncu-rep is not as it was collected"):
+        integrity.require([folder])
+    assert not folder.exists()
+
+
+def test_a_disk_that_fails_says_nothing_about_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path, "train.nsys.sqlite")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(sqlite3, "connect", refuse)
+    with pytest.raises(OSError, match="disk I/O error"):
+        integrity.require([path])
+    assert path.exists()
+
+
+def test_what_is_not_there_is_left_to_its_reader(tmp_path: Path) -> None:
+    integrity.require([tmp_path / "weights.pt"])
+
+
+def test_the_command_line_says_it_in_the_log_and_on_the_console(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    path, log = written(tmp_path, "train.full.ncu-rep"), tmp_path / "log"
+    assert integrity.main(["--log", str(log), str(path)]) == 0 and not log.exists()
+    path.write_bytes(path.read_bytes()[:-1])
+    assert integrity.main(["--log", str(log), str(path)]) == 1
+    printed = capsys.readouterr().err
+    assert printed == log.read_text() and printed.count("\n") == 1 and str(path) in printed
