@@ -10,7 +10,10 @@ import os
 import sys
 
 # What profzoo.collect wrote into a sidecar, beside what the cell said of itself.
-COLLECTED = "tool cell environment set options planned capture data command tool_version host started wall_s warnings plan run sha256"
+COLLECTED = (
+    "tool cell environment set options planned capture data_files command tool_version host started wall_s warnings "
+    "plan run sha256"
+)
 
 
 def left() -> bool:
