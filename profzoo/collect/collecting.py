@@ -61,14 +61,13 @@ def collect(job: Mapping[str, Any], made: Made, log: Path, load: Path | None, pl
     planned = json.loads(plan.read_text()) if plan else {}
     with transaction.begun(made, job["cell"].get("nodes", 1) == 1) as work:
         asked = build(job, work.private, planned.get("options", []), load)
-        sidecar = _measured(job, asked, log)
+        sidecar = _measured(job, asked, log, planned)
         secrets.check(asked.made.values(), log, os.environ, job["environment"], job["cell"].get("nodes", 1))
         sums = integrity.sums([path for name, path in work.private.items() if name != "sidecar"])
         sidecar |= {
             "command": [work.final(word) for word in sidecar["command"]],
             "run": work.run,
             **({"sha256": sums} if sums else {}),
-            **({"plan": planned} if planned else {}),
         }
         asked.sidecar.write_text(json.dumps(sidecar, indent=1, sort_keys=True) + "\n")
         verifying.check(job, work.private, work.run)
@@ -76,7 +75,7 @@ def collect(job: Mapping[str, Any], made: Made, log: Path, load: Path | None, pl
     _say(made["sidecar"], sidecar)
 
 
-def _measured(job: Mapping[str, Any], asked: Command, log: Path) -> dict[str, Any]:
+def _measured(job: Mapping[str, Any], asked: Command, log: Path, planned: Mapping[str, Any]) -> dict[str, Any]:
     """Run a command that leaves its files where it is told to; what its sidecar holds."""
     cell, own = job["cell"], tools.commands().get(asked.tool)
     found = gpus.present() if cell["device"] != "cpu" else []
@@ -110,6 +109,7 @@ def _measured(job: Mapping[str, Any], asked: Command, log: Path) -> dict[str, An
         "started": started.isoformat(timespec="seconds"),
         "wall_s": round(wall, 3),
         "warnings": diagnose.warnings(printed),
+        **({"plan": planned} if planned else {}),
     }
 
 

@@ -13,6 +13,8 @@ from profzoo.config import configuration
 
 PROJECT = Path(__file__).parents[2]
 STANDIN = PROJECT / "tests/tools/standins/cell"
+# Those that were begun, for whoever sees to it that none outlives its test.
+STARTED: list[subprocess.Popen[str]] = []
 
 
 def begun(folder: Path, window: int, gate: str = "", **variables: str) -> subprocess.Popen[str]:
@@ -26,10 +28,12 @@ def begun(folder: Path, window: int, gate: str = "", **variables: str) -> subpro
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
     if gate:
         environment["PYTHON_GATE"] = f"window={window} {gate}"
-    return subprocess.Popen(
+    job = subprocess.Popen(
         [sys.executable, "-m", "profzoo.collect", "--job", json.dumps(described), "--log", str(log), *words],
         cwd=PROJECT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
+    STARTED.append(job)
+    return job
 
 
 def ended(job: subprocess.Popen[str]) -> tuple[int, list[str]]:

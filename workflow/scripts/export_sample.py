@@ -7,5 +7,5 @@ from profzoo.tools.sample import export
 snakemake = globals()["snakemake"]
 with reported(snakemake.log[0]) as say:
     given, made = snakemake.input, snakemake.output
-    integrity.require([given.samples])
+    integrity.require([given.samples, given.sidecar])
     export.main(given.samples, given.sidecar, made.csv, made.sidecar, say)

@@ -7,5 +7,5 @@ from profzoo.tools.torch import export
 snakemake = globals()["snakemake"]
 with reported(snakemake.log[0]):
     given = snakemake.input
-    integrity.require([given.trace, given.operators])
+    integrity.require([given.trace, given.operators, given.sidecar])
     export.main(given.operators, given.trace, given.sidecar, snakemake.output.csv)
