@@ -17,10 +17,12 @@ from profzoo.cell import settings
 from profzoo.cell.spread import processes
 from profzoo.errors import ConfigError
 from profzoo.harness import fitting
+from profzoo.machine import entry
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    entry.begin()
     options = _parser().parse_intermixed_args(arguments)
     if (options.trace is None) != (options.operators is None):
         return _fail(2, "--trace and --operators go together: torch.profiler leaves both")

@@ -87,9 +87,9 @@ def _measured(job: Mapping[str, Any], asked: Command, log: Path, planned: Mappin
     # Asked before the command runs: what goes wrong here must not cost a measurement, and code may change meanwhile.
     tool_version = programs.version(own.PROGRAM) if own and own.PROGRAM else None
     code_version = provenance.commit(PROJECT, cell.get("module", "models"))
-    with surroundings.of_job(job, candidates) as (environment, mine):
+    with surroundings.of_job(job, candidates, planned.get("estimate_s")) as (environment, mine, guard):
         started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
-        code = surroundings.run(program, log, environment)
+        code = surroundings.run(program, log, environment, guard)
         wall = time.monotonic() - clock
     printed = log.read_text(errors="replace")
     _check(asked, program[0], code, printed, log)

@@ -6,7 +6,6 @@ A part of what is measured, unlike what is done before and after.
 import os
 import shlex
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -14,7 +13,8 @@ from typing import Any
 
 from profzoo.collect.environment import environment
 from profzoo.errors import CollectError
-from profzoo.machine import gpu_slots, processes
+from profzoo.machine import entry, gpu_slots, limits, owner, processes, scratch
+from profzoo.machine.gpu_slots import Taken, Terms
 from profzoo.machine.gpus import VISIBLE
 
 
@@ -32,43 +32,65 @@ def threads(cores: int, gpus: int, processes: int) -> dict[str, str]:
     return {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count}
 
 
-def run(command: Sequence[str], log: Path, env: Mapping[str, str]) -> int:
+def run(command: Sequence[str], log: Path, env: Mapping[str, str], guard: Guard = processes.NOTHING) -> int:
     """Run the command with its output in the log; its exit code. Nothing that it started outlives this."""
     with log.open("wb") as file:
         file.write(f"$ {shlex.join(command)}\n".encode())
         file.flush()
-        return processes.run(command, file, env)
+        return processes.run(command, file, env, guard)
 
 
-def own_gpus(count: int, words: Sequence[str]) -> AbstractContextManager[list[str]]:
+def own_gpus(count: int, words: Sequence[str], what: str = "") -> AbstractContextManager[Taken]:
     """So many of the GPUs, held while the body runs; none where there is none. Says so where it has to wait for one.
 
+    what: is done with them, for those who wait.
+
     Raises:
-        CollectError: there are fewer.
+        CollectError: there are fewer, or they are not free in time.
     """
     if not words:
-        return nullcontext([])
+        return nullcontext(Taken([], []))
     if count > len(words):
         raise CollectError(f"gpus = {count}, and {len(words)} visible here: lower gpus, or run where there are more")
-    return gpu_slots.taken(count, words, lambda line: print(f"profzoo: {line}", file=sys.stderr, flush=True))
+    told = limits.told()
+    return gpu_slots.taken(count, words, _say, Terms(told.locks, told.wait_s, what))
+
+
+def _say(line: str) -> None:
+    print(f"profzoo: {line}", file=sys.stderr, flush=True)
 
 
 @contextmanager
-def of_job(job: Mapping[str, Any], candidates: Sequence[str]) -> Iterator[tuple[dict[str, str], list[str]]]:
-    """The environment of a job's command and the GPUs held for it, while the body runs; candidates: GPUs that are here.
+def of_job(
+    job: Mapping[str, Any], candidates: Sequence[str], planned_s: float | None = None
+) -> Iterator[tuple[dict[str, str], list[str], Guard]]:
+    """The environment of a job's command, the GPUs held for it, and what its processes hold, while the body runs.
+
+    candidates: GPUs that are here; planned_s: the time that a plan estimates, if there is one.
 
     Raises:
-        CollectError: there are fewer than the job takes.
+        CollectError: there are fewer than the job takes, or they are not free in time.
     """
-    count, nodes = job["cell"].get("gpus", 1), job["cell"].get("nodes", 1)
+    cell = job["cell"]
+    count, nodes = cell.get("gpus", 1), cell.get("nodes", 1)
     # Slurm starts processes on other nodes, where it says which GPUs are theirs, and where the scratch is not.
     several = nodes > 1
     seen = environment(os.environ, job["environment"], nodes)
     seen |= threads(len(os.sched_getaffinity(0)), len(candidates), count)
-    with (
-        own_gpus(count, [] if several else candidates) as mine,
-        tempfile.TemporaryDirectory(prefix="profzoo-") as scratch,
-    ):
-        # ncu waits for others at a lock in TMPDIR, which jobs on different GPUs need not do.
-        seen |= {} if several else {"TMPDIR": scratch}
-        yield seen | ({VISIBLE: ",".join(mine)} if mine else {}), mine
+    what = f"{job['tool']} of {cell.get('model', 'the GPU')} {cell.get('phase', '')}".strip()
+    seconds = limits.told().seconds(job["tool"], planned_s)
+    with owner.watched():
+        if found := scratch.sweep():
+            _say(f"ended {len(found)} process(es) of a job that was killed")
+        with own_gpus(count, [] if several else candidates, f"{what} in {Path.cwd()}") as mine:
+            folder, kept = scratch.make()
+            try:
+                # ncu waits for others at a lock in TMPDIR, which jobs on different GPUs need not do.
+                seen |= {} if several else {"TMPDIR": str(folder), **entry.variables(folder)}
+                seen |= {VISIBLE: ",".join(mine.words)} if mine.words else {}
+                over = "" if seconds is None else limits.over(job["tool"], seconds)
+                yield seen, mine.words, Guard(mine.descriptors, kept, str(folder), seconds, over)
+            finally:
+                scratch.remove(folder)
+                for descriptor in kept:
+                    os.close(descriptor)

@@ -17,6 +17,7 @@ import torch
 
 from profzoo.errors import ConfigError
 from profzoo.harness import devices
+from profzoo.machine import entry
 
 COLUMNS = ("peak", "rate", "unit", "how")
 REPEATS = 5
@@ -106,6 +107,7 @@ def _product(order: int, dtype: torch.dtype, device: torch.device) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    entry.begin()
     parser = argparse.ArgumentParser(prog="python -m profzoo.harness.peaks", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="CSV: peak, rate, unit, how")
     parser.add_argument("--facts", type=Path, metavar="FILE", help="JSON on the run: device, versions")

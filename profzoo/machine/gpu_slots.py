@@ -1,78 +1,135 @@
 """Gives each job GPUs of its own: a lock file a GPU, which no two jobs on a machine hold, whoever started them.
 
-Locks are the kernel's (flock), so those of a job that crashed are free at once.
+Locks are the kernel's (flock): one is free once no process has its descriptor any more, however these ended. A lock
+file says who holds it.
 """
 
 import fcntl
+import json
 import os
+import pwd
 import random
+import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-# The same for every user and run, whatever their TMPDIR.
-FOLDER = Path("/tmp/profzoo-gpus")
+from profzoo.errors import CollectError
+from profzoo.machine.limits import FOLDER
+
 PAUSE_S = 0.2
+# Of what a lock file says, which anybody may have written.
+LONGEST = 1000
+
+
+@dataclass(frozen=True)
+class Taken:
+    """words: the GPUs that are held. descriptors: those of their locks, which processes that use them keep open."""
+
+    words: list[str]
+    descriptors: list[int]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """folder: of the lock files. wait_s: the longest to wait, None for ever. what: that a lock file says is done."""
+
+    folder: Path = Path(FOLDER)
+    wait_s: float | None = None
+    what: str = ""
+
+
+DEFAULT = Terms()
 
 
 @contextmanager
-def taken(
-    count: int,
-    words: Sequence[str],
-    waiting: Callable[[str], None],
-    folder: Path = FOLDER,
-) -> Iterator[list[str]]:
-    """Hold so many of the GPUs while the body runs, waiting until they are free; yields their words.
+def taken(count: int, words: Sequence[str], waiting: Callable[[str], None], terms: Terms = DEFAULT) -> Iterator[Taken]:
+    """Hold so many of the GPUs while the body runs, waiting until they are free.
 
     Args:
         count: GPUs wanted, at most as many as there are words.
         words: GPUs to choose from, by their UUIDs, which alone mean the same to every job.
         waiting: told once, in words, if there is something to wait for.
-        folder: of the lock files.
 
     Raises:
         ValueError: fewer candidates than wanted.
+        CollectError: they were not free in time, or the folder of locks cannot be used.
     """
     if count > len(words):
         raise ValueError(f"{count} GPUs wanted, {len(words)} there")
-    told = False
+    told, began = False, time.monotonic()
     while True:
         with ExitStack() as held:
-            mine: list[str] = []
+            mine = Taken([], [])
             for word in words:
-                if len(mine) < count and held.enter_context(_locked(folder / f"{word.replace('/', '-')}.lock")):
-                    mine.append(word)
-            if len(mine) == count:
+                if len(mine.words) == count:
+                    break
+                descriptor = held.enter_context(_locked(_file(terms.folder, word)))
+                if descriptor is not None:
+                    mine.words.append(word)
+                    mine.descriptors.append(descriptor)
+            if len(mine.words) == count:
+                for descriptor in mine.descriptors:
+                    _sign(descriptor, terms.what)
                 yield mine
                 return
         # All are given back while waiting, else two jobs of several GPUs could wait for each other forever.
+        line = f"waiting for {count} of {len(words)} GPU(s), which other jobs on this machine hold"
+        if terms.wait_s is not None and time.monotonic() - began > terms.wait_s:
+            raise CollectError(
+                f"{line}{_holders(terms.folder, words)}: not free within {terms.wait_s:g} s (locks.wait); see to those "
+                "jobs, or set locks.folder to one that only your jobs use"
+            )
         if not told:
-            waiting(f"waiting for {count} of {len(words)} GPU(s), which other jobs on this machine hold")
+            waiting(line + _holders(terms.folder, words))
             told = True
         time.sleep(PAUSE_S * (0.5 + random.random()))
 
 
+def _file(folder: Path, word: str) -> Path:
+    return folder / f"{word.replace('/', '-')}.lock"
+
+
 @contextmanager
-def _locked(path: Path) -> Iterator[bool]:
-    """Whether the file could be locked, which it is until the body ends."""
+def _locked(path: Path) -> Iterator[int | None]:
+    """The descriptor of the file, locked until the body ends; None where another process has locked it."""
     descriptor = _opened(path)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        held = True
-    except BlockingIOError:
-        held = False
-    try:
-        yield held
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # A file that was replaced meanwhile is not the one that others lock.
+            held = os.path.samestat(os.fstat(descriptor), path.lstat())
+        except (BlockingIOError, FileNotFoundError):
+            held = False
+        yield descriptor if held else None
     finally:
         os.close(descriptor)
 
 
 def _opened(path: Path) -> int:
-    """A descriptor of a file that everyone on the machine may lock."""
+    """A descriptor of a file that everyone on the machine may lock.
+
+    Raises:
+        CollectError: it cannot be used, or is another than this made.
+    """
+    try:
+        descriptor = _created(path)
+    except OSError as error:
+        raise CollectError(f"{path}: the GPU cannot be locked: {error.strerror}; set locks.folder") from error
+    found = os.fstat(descriptor)
+    # This writes into it, which must not be a way into a file of somebody else.
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        os.close(descriptor)
+        raise CollectError(f"{path}: the GPU cannot be locked: not a file of its own; remove it, or set locks.folder")
+    return descriptor
+
+
+def _created(path: Path) -> int:
     try:
         # Without O_CREAT: Linux forbids it for another user's file in a folder like this one.
-        return os.open(path, os.O_RDWR)
+        return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
     except FileNotFoundError:
         pass
     if not path.parent.is_dir():
@@ -81,6 +138,37 @@ def _opened(path: Path) -> int:
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
     except FileExistsError:
-        return os.open(path, os.O_RDWR)
+        return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
     os.fchmod(descriptor, 0o666)
     return descriptor
+
+
+def _sign(descriptor: int, what: str) -> None:
+    """Say in the lock file who holds it."""
+    user = str(os.getuid())
+    with suppress(KeyError):
+        # Containers may have no name for it.
+        user = pwd.getpwuid(os.getuid()).pw_name
+    text = json.dumps({"pid": os.getpid(), "user": user, "what": what}) + "\n"
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, text.encode(), 0)
+
+
+def _holders(folder: Path, words: Sequence[str]) -> str:
+    """Who says to hold those that are held, in brackets; nothing where nobody does."""
+    said = []
+    for word in words:
+        with _locked(_file(folder, word)) as free:
+            if free is None and (line := _signed(_file(folder, word))):
+                said.append(f"{word}: {line}")
+    return f" ({'; '.join(said)})" if said else ""
+
+
+def _signed(path: Path) -> str:
+    try:
+        with path.open(errors="replace") as file:
+            holder = json.loads(file.read(LONGEST))
+        words = f"process {int(holder['pid'])} of {holder['user']}, {holder['what']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return "".join(letter for letter in words if letter.isprintable())

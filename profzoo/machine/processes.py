@@ -1,26 +1,48 @@
-"""Runs a command of which nothing outlives the call: what it started ends with it, however it or this process ends."""
+"""Runs a command of which nothing outlives the call: what it started ends with it, however it or this process ends.
 
-import ctypes
+A supervisor stands between this process and the command (`profzoo.machine.supervisor`): it ends them all if this
+process is killed, and this process ends them if the supervisor is.
+"""
+
+import json
 import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-# Seconds that processes get: to end by themselves after the command did, after a SIGTERM, and after a SIGKILL.
-LINGER_S, ASKED_S, KILLED_S = 2.0, 10.0, 60.0
-PAUSE_S = 0.05
-HEEDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-# Of prctl(2): the signal that a process gets when its parent dies, and whether orphans below it become its children.
-PDEATHSIG, CHILD_SUBREAPER = 1, 36
-_libc = ctypes.CDLL(None, use_errno=True)
+from profzoo.machine import supervisor, trees
+from profzoo.machine.supervisor import HEEDED
+
+PROJECT = Path(__file__).parents[2]
+# What the supervisor's own Python goes by; no more, as a profiler run by root may look into it.
+NEEDED = ("PATH", "LD_LIBRARY_PATH", "PYTHONDONTWRITEBYTECODE", "PYTHONHOME")
 
 
-def run(command: Sequence[str], output: BinaryIO, env: Mapping[str, str]) -> int:
+@dataclass(frozen=True)
+class Guard:
+    """What a job's processes hold, and when they end.
+
+    held: descriptors that all of them keep open if they can, the locks of GPUs. kept: those that the supervisor alone
+    does. scratch: the folder that goes with the job. seconds: the most that it may take, None for any; over: what is
+    said then.
+    """
+
+    held: Sequence[int] = ()
+    kept: Sequence[int] = ()
+    scratch: str = ""
+    seconds: float | None = None
+    over: str = ""
+
+
+NOTHING = Guard()
+
+
+def run(command: Sequence[str], output: BinaryIO, env: Mapping[str, str] | None, guard: Guard = NOTHING) -> int:
     """Run the command with what it prints in the file; its exit code, once no process that it started is left.
 
     A SIGTERM, SIGHUP or SIGINT ends them all too, and then this process with 128 and the signal's number; what does
@@ -29,35 +51,80 @@ def run(command: Sequence[str], output: BinaryIO, env: Mapping[str, str]) -> int
     Raises:
         SystemExit: a signal came.
     """
-    before, patience = set(_descendants()), 0.0
+    before = set(trees.below())
+    request = {
+        "command": list(command),
+        "environment": dict(os.environ if env is None else env),
+        "held": list(guard.held),
+        "scratch": guard.scratch,
+        "seconds": guard.seconds,
+        "over": guard.over,
+    }
+    said = b""
     with _adopting(), _heeding():
+        process = _supervisor(output, [*guard.held, *guard.kept])
         try:
-            code = subprocess.Popen(
-                command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=env,
-                start_new_session=True, preexec_fn=_end_with_parent,
-            ).wait()  # fmt: skip
-            patience = LINGER_S
-            return code
+            said = _answer(process, f"{json.dumps(request)}\n".encode())
         finally:
             # A second signal must not cut this short, or a process would be left on the GPU.
             for number in HEEDED:
                 signal.signal(number, signal.SIG_IGN)
-            _end(before, patience)
+            if not said:
+                process.terminate()
+                said = _answer(process, b"")
+            if left := _left(said, before):
+                print(f"profzoo: processes {left} do not end; a GPU may still be in use", file=sys.stderr)
+            _close(process, bool(left))
+    if not said:
+        output.write(b"profzoo: the job's supervisor was killed, and its processes with it\n")
+        output.flush()
+        return -signal.SIGKILL
+    return int(json.loads(said)["code"])
 
 
-def _end_with_parent() -> None:
-    # Where this process is killed itself, nobody is left to end the others.
-    _libc.prctl(PDEATHSIG, signal.SIGKILL)
+def _supervisor(output: BinaryIO, descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
+    own = {key: os.environ[key] for key in NEEDED if key in os.environ} | {"PYTHONPATH": str(PROJECT)}
+    # In a session of its own, so that a terminal's signals come by this process alone.
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", supervisor.__name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output,
+        env=own, pass_fds=descriptors, start_new_session=True, bufsize=0,
+    )  # fmt: skip
+
+
+def _answer(process: subprocess.Popen[bytes], request: bytes) -> bytes:
+    """What the supervisor says in the end; nothing where it was killed."""
+    assert process.stdin and process.stdout
+    # Not closed, as that would say that this process has ended.
+    with suppress(BrokenPipeError):
+        while request:
+            request = request[process.stdin.write(request) or 0 :]
+    return process.stdout.read()
+
+
+def _left(said: bytes, before: set[int]) -> list[int]:
+    """The processes that do not end; without a supervisor they are ended here."""
+    if said:
+        return list(json.loads(said)["left"])
+    return trees.end(before, supervisor.STAGES["abandoned"])
+
+
+def _close(process: subprocess.Popen[bytes], busy: bool) -> None:
+    """Let go of the supervisor; busy: it waits for others, and holds the GPU until then."""
+    assert process.stdin and process.stdout
+    process.stdin.close()
+    process.stdout.close()
+    if not busy:
+        process.wait()
 
 
 @contextmanager
 def _adopting() -> Iterator[None]:
     """Processes whose parents ended are children of this one, so that it can find them whatever their session."""
-    _libc.prctl(CHILD_SUBREAPER, 1)
+    trees.adopt(True)
     try:
         yield
     finally:
-        _libc.prctl(CHILD_SUBREAPER, 0)
+        trees.adopt(False)
 
 
 @contextmanager
@@ -76,53 +143,3 @@ def _heeding() -> Iterator[None]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-
-
-def _end(before: Collection[int], patience: float) -> None:
-    """End the processes below this one but for those of before: after some patience by SIGTERM, then by SIGKILL."""
-    for seconds, number in ((patience, 0), (ASKED_S, signal.SIGTERM), (KILLED_S, signal.SIGKILL)):
-        deadline, told = time.monotonic() + seconds, set[int]()
-        while (left := _left(before)) and time.monotonic() < deadline:
-            for process in set(left) - told if number else ():
-                with suppress(ProcessLookupError):
-                    os.kill(process, number)
-            told.update(left)
-            time.sleep(PAUSE_S)
-        if not left:
-            return
-    print(f"profzoo: processes {sorted(left)} do not end; a GPU may still be in use", file=sys.stderr)
-
-
-def _left(before: Collection[int]) -> list[int]:
-    """Processes below this one that are alive, but for those of before; those that ended are forgotten."""
-    found = []
-    for process, state in _descendants().items():
-        if process in before:
-            continue
-        if state not in "ZX":
-            found.append(process)
-            continue
-        with suppress(ChildProcessError):
-            os.waitpid(process, os.WNOHANG)
-    return found
-
-
-def _descendants() -> dict[int, str]:
-    """Processes below this one, each with its state as in /proc."""
-    children: dict[int, list[int]] = {}
-    states = {}
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit():
-            continue
-        # It may end meanwhile.
-        with suppress(OSError):
-            # A program's name, in brackets, may hold anything.
-            state, parent, *_ = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
-            states[int(folder.name)] = state
-            children.setdefault(int(parent), []).append(int(folder.name))
-    found, waiting = {}, [os.getpid()]
-    while waiting:
-        for child in children.get(waiting.pop(), ()):
-            found[child] = states[child]
-            waiting.append(child)
-    return found

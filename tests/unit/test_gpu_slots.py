@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from profzoo.machine import gpu_slots
+from profzoo.machine.gpu_slots import Terms
 
 PROJECT = Path(__file__).parents[2]
 FOUND = ["GPU-a", "GPU-b", "GPU-c"]
@@ -21,11 +22,12 @@ import sys, time
 from pathlib import Path
 from profzoo.machine import gpu_slots
 folder, count, seconds, words = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), sys.argv[4].split(",")
-with gpu_slots.taken(count, words, lambda line: print(line, flush=True), folder) as mine:
+terms = gpu_slots.Terms(folder, what="the test's")
+with gpu_slots.taken(count, words, lambda line: print(line, flush=True), terms) as mine:
     began = time.monotonic()
-    print("has", *mine, flush=True)
+    print("has", *mine.words, flush=True)
     time.sleep(seconds)
-    print("held", *mine, began, time.monotonic(), flush=True)
+    print("held", *mine.words, began, time.monotonic(), flush=True)
 """
 
 
@@ -51,8 +53,8 @@ def take(folder: Path, count: int = 1, words: list[str] = FOUND) -> list[str]:
     def refuse(line: str) -> None:
         raise TimeoutError(line)
 
-    with gpu_slots.taken(count, words, refuse, folder) as mine:
-        return mine
+    with gpu_slots.taken(count, words, refuse, Terms(folder)) as mine:
+        return mine.words
 
 
 def test_a_gpu_that_another_process_holds_is_passed_over(held: subprocess.Popen, tmp_path: Path) -> None:
@@ -70,8 +72,8 @@ def test_a_crashed_jobs_gpu_is_free(held: subprocess.Popen, tmp_path: Path) -> N
 
 def test_one_process_never_gets_a_gpu_twice(tmp_path: Path) -> None:
     with ExitStack() as stack:
-        got = [stack.enter_context(gpu_slots.taken(1, FOUND, print, tmp_path)) for _ in FOUND]
-        assert sorted(word for (word,) in got) == FOUND
+        got = [stack.enter_context(gpu_slots.taken(1, FOUND, print, Terms(tmp_path))) for _ in FOUND]
+        assert sorted(word for one in got for word in one.words) == FOUND
         with pytest.raises(TimeoutError):
             take(tmp_path)
     assert take(tmp_path, 3) == FOUND
@@ -109,6 +111,6 @@ def test_waiting_ends_when_the_gpu_is_free(tmp_path: Path) -> None:
     process = job(tmp_path, seconds=0.5)
     assert process.stdout.readline() == "has GPU-a\n"
     began, lines = time.monotonic(), []
-    with gpu_slots.taken(1, ["GPU-a"], lines.append, tmp_path) as mine:
-        assert mine == ["GPU-a"] and time.monotonic() - began > 0.2 and len(lines) == 1
+    with gpu_slots.taken(1, ["GPU-a"], lines.append, Terms(tmp_path)) as mine:
+        assert mine.words == ["GPU-a"] and time.monotonic() - began > 0.2 and len(lines) == 1
     process.communicate()

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from profzoo.errors import ConfigError
-from profzoo.machine import gpu_slots, gpus, programs
+from profzoo.machine import gpu_slots, gpus, limits, programs
 from tests.unit.collected import collected
 
 PROJECT = Path(__file__).parents[2]
@@ -33,8 +33,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    taken, folder = gpu_slots.taken, tmp_path / "locks"
-    monkeypatch.setattr(gpu_slots, "taken", lambda *given: taken(*given, folder))
+    monkeypatch.setenv(limits.LIMITS, json.dumps({"locks": str(tmp_path / "locks")}))
     return tmp_path
 
 
@@ -135,7 +134,7 @@ def test_a_job_takes_a_free_gpu_and_a_temporary_folder_of_its_own(machine: Path)
 
 def test_a_job_leaves_a_gpu_that_is_taken(machine: Path) -> None:
     uuids = [gpu["gpu_uuid"] for gpu in gpus.present()]
-    with gpu_slots.taken(1, uuids, print):
+    with gpu_slots.taken(1, uuids, print, gpu_slots.Terms(machine / "locks")):
         assert job(machine)["gpu"] == "NVIDIA b"
 
 

@@ -22,7 +22,7 @@ CHANGES = {
     "extra": (["--verbose"], "--verbose"),
 }
 # The budget is that of tests/unit/test_planning.py.
-NOT_OPTIONS = {"envmodules", "set", "sets", "window", "budget"}
+NOT_OPTIONS = {"envmodules", "set", "sets", "window", "budget", "time_limit"}
 KNOWN = {f"--{line.split()[0]}" for line in (DATA / "ncu/options.txt").read_text().splitlines() if line[0] != "#"}
 
 

@@ -32,7 +32,9 @@ def words(**given: object) -> str:
 
 
 def test_no_key_is_left_untested() -> None:
-    assert set(CHANGES) | {"envmodules", "window", "reports"} == set(schema.load()["properties"]["nsys"]["properties"])
+    assert set(CHANGES) | {"envmodules", "window", "reports", "time_limit"} == set(
+        schema.load()["properties"]["nsys"]["properties"]
+    )
 
 
 @pytest.mark.parametrize(("given", "expected"), CHANGES.values(), ids=CHANGES)

@@ -38,9 +38,10 @@ from pathlib import Path
 from profzoo.machine import gpu_slots
 from profzoo.machine import processes
 folder = Path(sys.argv[1])
-processes.ASKED_S = 0.5
-with gpu_slots.taken(1, ["GPU-a"], print, folder), (folder / "log").open("wb") as log:
-    code = processes.run([sys.executable, "-c", *sys.argv[2:]], log, None)
+terms = gpu_slots.Terms(folder)
+with gpu_slots.taken(1, ["GPU-a"], print, terms) as mine, (folder / "log").open("wb") as log:
+    guard = processes.Guard(held=mine.descriptors)
+    code = processes.run([sys.executable, "-c", *sys.argv[2:]], log, None, guard)
 sys.exit(code)
 """
 
@@ -88,7 +89,9 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 def free(folder: Path) -> bool:
     """Whether another job could take the GPU."""
     code = "import sys; from profzoo.machine import gpu_slots; from pathlib import Path\n"
-    code += "def no(line): sys.exit(1)\nwith gpu_slots.taken(1, ['GPU-a'], no, Path(sys.argv[1])): pass"
+    code += (
+        "def no(line): sys.exit(1)\nwith gpu_slots.taken(1, ['GPU-a'], no, gpu_slots.Terms(Path(sys.argv[1]))): pass"
+    )
     return subprocess.run([sys.executable, "-c", code, str(folder)], cwd=PROJECT, check=False).returncode == 0
 
 

@@ -18,6 +18,8 @@ from profzoo import figures, imports, schema, tools
 from profzoo.collect import transaction
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.nsys import command as nsys
+from profzoo.machine import limits
+from profzoo.machine import owner
 from profzoo.machine import paths
 from profzoo.errors import ConfigError
 
@@ -34,6 +36,7 @@ def checked(function, *arguments):
 paths.make_importable(str(ROOT))
 paths.leave_home_alone()
 checked(paths.use_own_python)
+owner.declare()
 
 if shutil.which("sbatch"):
     # What the Slurm plugin asks for its jobs' states; profiles/slurm says why.
@@ -47,6 +50,7 @@ UNUSABLE = checked(configuration.unusable, config)
 CELLS = checked(configuration.cells, config, PLANNED)
 SELECTED = list(dict.fromkeys(model for model, _ in CELLS))
 RESULTS = workflow.pathvars.get("results")
+checked(limits.pass_on, config, tools.names())
 TOOLS = [tool for tool in config["tool"] if tool != tools.BASELINE]
 
 if MAIN:

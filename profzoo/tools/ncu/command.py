@@ -1,11 +1,11 @@
 """Nsight Compute's command line from the configuration, and what cannot be combined in it."""
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from profzoo.errors import CollectError, ConfigError, suggest
+from profzoo.machine import limits
 from profzoo.range_names import DOMAIN
 
 PROGRAM = "ncu"
@@ -17,8 +17,6 @@ NOT_NCCL = "^(?!.*nccl)"
 
 # The section set whose launches are counted.
 CENSUS = "launch"
-# The most that a budget may be.
-LONGEST_S = 30 * 24 * 3600
 # Parts of a launch configuration that ncu shows as metrics only; they take no pass.
 SHARED_MEMORY = ("launch__shared_mem_per_block_static", "launch__shared_mem_per_block_dynamic")
 RANGE_REPLAY = ("range", "app-range")
@@ -102,13 +100,7 @@ def seconds(budget: str | float) -> float:
     >>> seconds("2m"), seconds("90s"), seconds(30)
     (120.0, 90.0, 30.0)
     """
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d{,9})?)\s*([smh]?)", str(budget).strip(), re.ASCII)
-    if not found:
-        raise ConfigError(f"ncu.budget = {budget!r} is no time: give seconds, or such as 120s, 10m or 1h")
-    asked = float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
-    if not 0 < asked <= LONGEST_S:
-        raise ConfigError(f"ncu.budget = {budget!r} is {asked:g} s: give more than 0, at most {LONGEST_S} s (30 days)")
-    return asked
+    return limits.seconds(budget, "ncu.budget")
 
 
 def selection(ncu: Mapping[str, Any], name: str) -> list[str]:

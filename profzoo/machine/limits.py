@@ -1,0 +1,90 @@
+"""What the configuration says of jobs that nothing is collected again for: how long they may take, where locks are.
+
+It reaches jobs by the environment that they inherit, as what stands in a job's own words is what it is collected for.
+"""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from profzoo.errors import ConfigError
+
+LIMITS = "PROFZOO_LIMITS"
+# The same for every user and run, whatever their TMPDIR.
+FOLDER = "/tmp/profzoo-gpus"
+BY_PLAN = "plan"
+LONGEST_S = 30 * 24 * 3600
+# Of what a plan estimates, and besides; without a plan.
+TIMES, MORE_S, UNPLANNED_S = 10, 3600.0, 24 * 3600.0
+# Jobs of the workflow that are no tool's, and whose limit they have.
+LIKE = {"train": "time", "peaks": "time"}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """locks: folder of the locks on GPUs. wait_s: the longest that a job waits for GPUs. time_s: by tool, as given."""
+
+    locks: Path = Path(FOLDER)
+    wait_s: float | None = None
+    time_s: Mapping[str, float | str | None] | None = None
+
+    def seconds(self, tool: str, planned_s: float | None) -> float | None:
+        """The most that a job of the tool may take; None for any. planned_s: what its plan estimates, if it has one."""
+        given = (self.time_s or {}).get(LIKE.get(tool, tool))
+        if given == BY_PLAN:
+            return UNPLANNED_S if planned_s is None else TIMES * planned_s + MORE_S
+        return None if given is None else float(given)
+
+
+def pass_on(config: Mapping[str, Any], tools: list[str]) -> None:
+    """Tell all jobs that this process starts.
+
+    Raises:
+        ConfigError: a time that is none, a folder of locks without a root.
+    """
+    folder, wait = config["locks"]["folder"], config["locks"]["wait"]
+    if not Path(folder).is_absolute():
+        raise ConfigError(f"locks.folder = {folder!r} is another one in each working folder: begin it with /")
+    times = {tool: _seconds(config[tool]["time_limit"], f"{tool}.time_limit") for tool in tools}
+    told = {"locks": folder, "wait_s": _seconds(wait, "locks.wait"), "time_s": times}
+    os.environ[LIMITS] = json.dumps(told, sort_keys=True)
+
+
+def told() -> Limits:
+    """What this process was told; the defaults where it is run by hand."""
+    given = json.loads(os.environ.get(LIMITS, "{}"))
+    return Limits(**given | {"locks": Path(given.get("locks", FOLDER))})
+
+
+def over(tool: str, seconds: float) -> str:
+    """What is said where the time is over."""
+    key = LIKE.get(tool, tool)
+    return (
+        f"{tool} took longer than {seconds:g} s and was ended: see why it hangs, or raise {key}.time_limit (null: none)"
+    )
+
+
+def _seconds(given: str | float | None, key: str) -> float | str | None:
+    return given if given is None or given == BY_PLAN else seconds(given, key)
+
+
+def seconds(given: str | float, key: str) -> float:
+    """A time in seconds; key: of the configuration.
+
+    Raises:
+        ConfigError: it is none.
+
+    >>> seconds("2m", "locks.wait"), seconds("90s", "locks.wait"), seconds(30, "locks.wait")
+    (120.0, 90.0, 30.0)
+    """
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{,9})?|\.\d{1,9})\s*([smh]?)", str(given).strip(), re.ASCII)
+    if not found:
+        raise ConfigError(f"{key} = {given!r} is no time: give seconds, or such as 120s, 10m or 1h")
+    asked = float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
+    if not 0 < asked <= LONGEST_S:
+        raise ConfigError(f"{key} = {given!r} is {asked:g} s: give more than 0, at most {LONGEST_S} s (30 days)")
+    return asked

@@ -1,0 +1,126 @@
+"""Runs one command, and ends all that it started: when it has ended, when its time is over, or when nobody asks for it.
+
+Started by `profzoo.machine.processes`, which writes what to run to standard input, and keeps that open: its end is the
+end of whoever asked, however that came. What became of the command is the answer on standard output.
+"""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from profzoo.machine import scratch, trees
+
+ASKED, ANSWERED, LOG = 0, 1, 2
+HEEDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+LATE = 124
+# Seconds that processes get, and the signal before: by how the command came to its end. All within five seconds, so
+# that the next job can have the GPU; what the kernel itself holds on to is waited for.
+STAGES: Mapping[str, tuple[tuple[float, int], ...]] = {
+    "ended": ((2, 0), (1, signal.SIGTERM), (60, signal.SIGKILL)),
+    "late": ((1.5, signal.SIGTERM), (60, signal.SIGKILL)),
+    "signal": ((1.5, signal.SIGTERM), (60, signal.SIGKILL)),
+    "abandoned": ((0.5, signal.SIGTERM), (60, signal.SIGKILL)),
+}
+
+
+def main() -> int:
+    """Do what standard input says; returns 0."""
+    trees.adopt(True)
+    wake, waker = os.pipe()
+    for number in (*HEEDED, signal.SIGCHLD):
+        # Those that are ignored, as by nohup, stay so.
+        if number == signal.SIGCHLD or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+    os.set_blocking(waker, False)
+    signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+    request = _request()
+    if not request:
+        return 0
+    child = _started(request)
+    why, code = _watched(child, request["seconds"], wake) if child else ("ended", 127)
+    for number in HEEDED:
+        signal.signal(number, signal.SIG_IGN)
+    left = trees.end((), STAGES[why])
+    if request["scratch"]:
+        scratch.remove(Path(request["scratch"]))
+    if why == "late":
+        os.write(LOG, f"profzoo: {request['over']}\n".encode())
+        code = LATE
+    with suppress(BrokenPipeError):
+        os.write(ANSWERED, json.dumps({"code": code, "left": left}).encode())
+    os.close(ANSWERED)
+    while trees.alive(()):
+        # The GPU's lock is held by this process as well, and the GPU is not free.
+        time.sleep(1)
+    return 0
+
+
+def _request() -> dict[str, Any]:
+    """What to run; empty where whoever asks has ended before saying so."""
+    said = b""
+    while not said.endswith(b"\n"):
+        part = os.read(ASKED, 1 << 16)
+        if not part:
+            return {}
+        said += part
+    return dict(json.loads(said))
+
+
+def _started(request: Mapping[str, Any]) -> subprocess.Popen[bytes] | None:
+    """The command, which dies with this process; None, with a line in the log, where it cannot be started."""
+    own = os.getpid()
+    try:
+        return subprocess.Popen(
+            request["command"], stdin=subprocess.DEVNULL, stdout=LOG, stderr=LOG, env=request["environment"],
+            pass_fds=request["held"], start_new_session=True, preexec_fn=lambda: trees.die_with(own),
+        )  # fmt: skip
+    except OSError as error:
+        os.write(LOG, f"profzoo: {request['command'][0]} cannot be started: {error.strerror}\n".encode())
+        return None
+
+
+def _watched(child: subprocess.Popen[bytes], seconds: float | None, wake: int) -> tuple[str, int]:
+    """How the command came to its end, and its exit code where it ended by itself."""
+    deadline = time.monotonic() + seconds if seconds is not None else None
+    waiting = select.poll()
+    waiting.register(ASKED, select.POLLIN)
+    waiting.register(wake, select.POLLIN)
+    while True:
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            return "late", LATE
+        # Milliseconds, of which poll takes no more than fit into a C int.
+        ready = [file for file, _ in waiting.poll(None if left is None else min(left * 1000 + 1, 1e8))]
+        if ASKED in ready:
+            return "abandoned", 128 + signal.SIGKILL
+        if wake in ready:
+            came = os.read(wake, 1 << 10)
+            if any(number in came for number in HEEDED):
+                return "signal", 128 + signal.SIGTERM
+            if (code := _ended(child)) is not None:
+                return "ended", code
+
+
+def _ended(child: subprocess.Popen[bytes]) -> int | None:
+    """The command's exit code, if it has ended; other processes that ended below this one are forgotten."""
+    while True:
+        try:
+            process, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return child.returncode
+        if process == child.pid:
+            child.returncode = os.waitstatus_to_exitcode(status)
+        if not process:
+            return child.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""Finds the processes below this one, whatever their session, and ends them."""
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+
+PAUSE_S = 0.05
+# Of prctl(2): the signal that a process gets when its parent dies, and whether orphans below it become its children.
+PDEATHSIG, CHILD_SUBREAPER = 1, 36
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def adopt(orphans: bool) -> None:
+    """Whether processes below this one whose parents end become its children, so that it finds them."""
+    _libc.prctl(CHILD_SUBREAPER, int(orphans))
+
+
+def die_with(parent: int) -> None:
+    """Have this process killed when that parent of its ends, also if it has ended already."""
+    _libc.prctl(PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def end(before: Collection[int], stages: Collection[tuple[float, int]]) -> list[int]:
+    """End the processes below this one but for those of before; those that are left all the same.
+
+    stages: one after the other, a signal for each of them, and the seconds that they get to end after it; 0 for none.
+    """
+    left: list[int] = alive(before)
+    for seconds, number in stages:
+        deadline, told = time.monotonic() + seconds, set[int]()
+        while left:
+            for process in set(left) - told if number else ():
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(process, number)
+            told.update(left)
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(PAUSE_S)
+            left = alive(before)
+    return left
+
+
+def alive(before: Collection[int]) -> list[int]:
+    """Processes below this one that are alive, but for those of before; those that ended are forgotten."""
+    found = []
+    for process, state in below().items():
+        if process in before:
+            continue
+        if state not in "ZX":
+            found.append(process)
+            continue
+        with suppress(ChildProcessError):
+            os.waitpid(process, os.WNOHANG)
+    return sorted(found)
+
+
+def below() -> dict[int, str]:
+    """Processes below this one, each with its state as in /proc."""
+    children: dict[int, list[int]] = {}
+    states = {}
+    for process in running():
+        if fields := stat(process):
+            states[process] = fields[0]
+            children.setdefault(int(fields[1]), []).append(process)
+    found, waiting = {}, [os.getpid()]
+    while waiting:
+        for child in children.get(waiting.pop(), ()):
+            found[child] = states[child]
+            waiting.append(child)
+    return found
+
+
+def running() -> list[int]:
+    """All processes that can be seen from here."""
+    return [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit()]
+
+
+def stat(process: int) -> list[str]:
+    """What /proc says of a process behind its name: state, parent, and so on; empty where there is none."""
+    try:
+        # A program's name, in brackets, may hold anything.
+        return Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def known(process: int) -> str:
+    """What tells a process from all others that had or will have its number: that, and when it began; empty if ended.
+
+    Only processes that see each other by the same numbers can compare it, so it names these, too.
+    """
+    fields, numbers = stat(process), Path("/proc/self/ns/pid").stat().st_ino
+    return f"{process}:{fields[19]}:{numbers}" if fields and fields[0] not in "ZX" else ""

@@ -1,0 +1,178 @@
+"""A job as the workflow starts it, whose program is a family of processes: which of them live, and what they hold."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from profzoo.machine import gpu_slots, limits, trees
+
+PROJECT = Path(__file__).parents[2]
+GPU = "GPU-a"
+# All processes of a job but snakemake are gone by then.
+SECONDS = 5.0
+# Those that may use the GPU.
+USERS = {"program", "worker", "agent"}
+# A program that begins as a measured one does, with a worker in its group, and an agent that has left its session and
+# heeds no SIGTERM, as nsys' own does; each leaves its id.
+PROGRAM = """
+import os, signal, sys, time
+from pathlib import Path
+from profzoo.machine import entry
+entry.begin()
+folder, stay = Path(sys.argv[1]), float(sys.argv[2])
+def live(name):
+    (folder / f"{name}.new").write_text(str(os.getpid()))
+    (folder / f"{name}.new").rename(folder / name)
+    time.sleep(stay if name == "program" else 120)
+if not os.fork():
+    live("worker")
+if not os.fork():
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    live("agent")
+while not all((folder / name).exists() for name in ("worker", "agent")):
+    time.sleep(0.01)
+live("program")
+"""
+# What `python -m profzoo.collect` does around its command.
+WRAPPER = """
+import json, sys
+from pathlib import Path
+from profzoo.collect import surroundings
+folder, command = Path(sys.argv[1]), sys.argv[3:]
+with surroundings.of_job(json.loads(sys.argv[2]), ["GPU-a"]) as (environment, mine, guard):
+    (folder / "scratch").write_text(environment["TMPDIR"])
+    code = surroundings.run(command, folder / "log", environment, guard)
+sys.exit(code % 256)
+"""
+# What snakemake does around that.
+OWNER = """
+import subprocess, sys
+from profzoo.machine import owner
+owner.declare()
+sys.exit(subprocess.run(["bash", "-c", '"$@"; code=$?; exit $code', "bash", *sys.argv[1:]]).returncode)
+"""
+JOB = {"tool": "time", "cell": {"model": "lstm", "phase": "train", "device": "auto"}, "environment": []}
+
+
+@dataclass
+class Family:
+    """A job, begun; folder: where its processes leave their ids."""
+
+    folder: Path
+    outer: subprocess.Popen[bytes]
+
+    def ids(self) -> dict[str, int]:
+        """The processes, by what they are."""
+        names = ("program", "worker", "agent")
+        found = {name: int((self.folder / name).read_text()) for name in names}
+        supervisor = int(trees.stat(found["program"])[1])
+        wrapper = int(trees.stat(supervisor)[1])
+        shell = int(trees.stat(wrapper)[1])
+        outer = {"shell": shell, "owner": self.outer.pid} if wrapper != self.outer.pid else {}
+        return {**found, "supervisor": supervisor, "wrapper": wrapper, **outer}
+
+    def scratch(self) -> Path:
+        return Path((self.folder / "scratch").read_text())
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+    def end(self) -> None:
+        """Leave nothing of it, whatever the test found."""
+        for name in ("program", "worker", "agent"):
+            with suppress(OSError, ValueError):
+                os.kill(int((self.folder / name).read_text()), signal.SIGKILL)
+        self.outer.kill()
+        self.outer.wait()
+
+
+def environment(folder: Path, time_s: float | None = None) -> dict[str, str]:
+    """That of a job with locks and temporary files of its own."""
+    (folder / "tmp").mkdir(exist_ok=True)
+    told = {"locks": str(folder / "locks"), "time_s": {"time": time_s}}
+    own = {"TMPDIR": str(folder / "tmp"), limits.LIMITS: json.dumps(told), "PYTHONPATH": str(PROJECT)}
+    return {**os.environ, **own}
+
+
+def begun(
+    folder: Path, owned: bool = False, stay: float = 100, time_s: float | None = None, around: tuple[str, ...] = ()
+) -> Family:
+    """A job whose processes are all there; around: words before the program's, as a profiler's."""
+    program = [*around, sys.executable, "-c", PROGRAM, str(folder), str(stay)]
+    words = [sys.executable, "-c", WRAPPER, str(folder), json.dumps(JOB), *program]
+    words = [sys.executable, "-c", OWNER, *words] if owned else words
+    family = Family(folder, subprocess.Popen(words, cwd=folder, env=environment(folder, time_s), preexec_fn=heed))
+    try:
+        until(lambda: (folder / "program").exists(), 30)
+    except TimeoutError:
+        family.end()
+        raise
+    return family
+
+
+def heed() -> None:
+    """Signals do what they do by default, whatever started the tests."""
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def alive(process: int) -> bool:
+    fields = trees.stat(process)
+    return bool(fields) and fields[0] not in "ZX"
+
+
+def until(true: Callable[[], bool], seconds: float) -> float:
+    """Wait until that is true; the seconds that it took.
+
+    Raises:
+        TimeoutError: it was not in time.
+    """
+    began = time.monotonic()
+    while not true():
+        if time.monotonic() - began > seconds:
+            raise TimeoutError(f"not within {seconds} s")
+        time.sleep(0.02)
+    return time.monotonic() - began
+
+
+def free(folder: Path) -> bool:
+    """Whether another job could take the GPU."""
+
+    def refuse(line: str) -> None:
+        raise BlockingIOError(line)
+
+    try:
+        with gpu_slots.taken(1, [GPU], refuse, gpu_slots.Terms(folder / "locks")):
+            return True
+    except BlockingIOError:
+        return False
+
+
+def all_end(folder: Path, processes: Mapping[str, int], seconds: float = SECONDS) -> float:
+    """Wait until these have ended, and see that the GPU is not free before; the seconds that it took."""
+
+    def over() -> bool:
+        # Asked in this order, as they may end in between.
+        unlocked, left = free(folder), {name for name, process in processes.items() if alive(process)}
+        assert not (unlocked and left & USERS), f"the GPU is free, and {left} live"
+        return not left
+
+    return until(over, seconds)
+
+
+def next_job(folder: Path) -> subprocess.CompletedProcess[str]:
+    """A job that takes the same GPU for a moment."""
+    words = [sys.executable, "-c", WRAPPER, str(folder), json.dumps(JOB), "true"]
+    return subprocess.run(
+        words, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=30, check=False
+    )
