@@ -23,6 +23,9 @@ JOB = "PROFZOO_JOB"
 NEW, PREFIX = ".profzoo-job-", "profzoo-job-"
 PIPE = "alive"
 ENDED_S = 5.0
+# The longest path of a folder of temporary files in which torch's workers, two folders below, can still have sockets;
+# where TMPDIR's is longer they hang, so it is this one.
+LONGEST, SHORT = 50, "/tmp"
 # What nsys leaves in the folder for each program that it traces, and its semaphore of the same ending.
 TRACED, SEMAPHORE = "NSys-termination_status_", "sem.NSys-process_waiter-"
 SHARED_MEMORY = Path("/dev/shm")
@@ -30,7 +33,7 @@ SHARED_MEMORY = Path("/dev/shm")
 
 def make() -> tuple[Path, list[int]]:
     """A new folder, and the descriptors that hold it: as long as any process has them, the job is alive."""
-    new = Path(tempfile.mkdtemp(prefix=NEW))
+    new = Path(tempfile.mkdtemp(prefix=NEW, dir=_places()[0]))
     lock = os.open(new, os.O_RDONLY | os.O_DIRECTORY)
     fcntl.flock(lock, fcntl.LOCK_EX)
     os.mkfifo(new / PIPE, 0o600)
@@ -38,6 +41,12 @@ def make() -> tuple[Path, list[int]]:
     pipe = os.open(new / PIPE, os.O_RDWR | os.O_NONBLOCK)
     # Under its name once it is locked, else the next job could take it for a dead one's.
     return new.rename(new.with_name(PREFIX + new.name.removeprefix(NEW))), [lock, pipe]
+
+
+def _places() -> list[str]:
+    """Where folders of jobs are made, and where they may be: TMPDIR, if sockets in them have names that are allowed."""
+    given = tempfile.gettempdir()
+    return [given] if len(given) <= LONGEST else [SHORT, given]
 
 
 def remove(folder: Path) -> None:
@@ -67,7 +76,7 @@ def abandoned(folder: Path) -> int | None:
 def sweep() -> list[int]:
     """End the processes of this user's jobs that nobody looks after any more, and remove what they left; the former."""
     stale = {}
-    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+    for folder in [folder for place in _places() for folder in Path(place).glob(f"{PREFIX}*")]:
         if (lock := abandoned(folder)) is not None:
             stale[folder] = lock
     left = found = _marked(list(stale))

@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -151,6 +152,22 @@ def test_the_umask_that_a_profiler_loses_is_the_programs_again(tmp_path: Path) -
     cache = tmp_path / "__pycache__"
     assert [path.name.partition(".")[0] for path in cache.iterdir()] == ["late"]
     assert [stat.S_IMODE(path.stat().st_mode) for path in (cache, *cache.iterdir())] == [0o750, 0o640]
+
+
+def test_temporary_files_are_where_sockets_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers hang in a folder of a longer path, as they cannot have a socket there."""
+    longest = tmp_path / ("x" * 100)
+    longest.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(longest))
+    folder, kept = scratch.make()
+    try:
+        with socket.socket(socket.AF_UNIX) as bound:
+            (folder / "pymp-12345678").mkdir()
+            bound.bind(str(folder / "pymp-12345678" / "listener-12345678"))
+    finally:
+        for descriptor in kept:
+            os.close(descriptor)
+    assert scratch.sweep() == [] and not folder.exists()
 
 
 def test_a_process_is_told_from_later_ones_of_its_number() -> None:

@@ -1,0 +1,125 @@
+"""Kills in real runs: snakemake, what collects, the model and its workers, and nsys with its agents."""
+
+import os
+import re
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from profzoo.machine import trees
+from tests.faults import family
+from tests.workflow.project import ONE_MODEL, Project, copy, finished
+from tests.workflow.test_nsys import NSYS
+from tests.workflow.test_nsys import pytestmark as needs_nsys
+
+# As its first step begins, all of the model's processes are there; so it waits the first time that it is run.
+SLOW = """
+
+def transfer(batch, device):
+    import os, pathlib, time
+    mark = pathlib.Path(os.environ["MARK"])
+    if not mark.exists():
+        mark.touch()
+        time.sleep(60)
+    return batch
+"""
+# nsys ends by itself once what it traces has ended, and finishes its report before.
+FINISHING_S = 40.0
+TIMED, TRACED = "results/lstm/train.time.csv", "results/lstm/train.nsys.csv"
+SHARED = Path("/dev/shm")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    """A project whose model waits in its first step, with two workers, and says so."""
+    given = copy(tmp_path / "project", ONE_MODEL + "workers: 2\nenvironment: [MARK]\n")
+    # A short path, as sockets of workers and of nsys take.
+    (tmp_path / "tmp").symlink_to(temporary := tempfile.mkdtemp())
+    given.variables = {"MARK": str(tmp_path / "mark"), "TMPDIR": temporary}
+    given.write("models/lstm.py", given.read("models/lstm.py") + SLOW)
+    if NSYS:
+        (tmp_path / "tools").mkdir()
+        (tmp_path / "tools" / "nsys").symlink_to(NSYS / "nsys")
+        given.path = (tmp_path / "tools",)
+        given.variables |= {"PYTHONPATH": str(NSYS.parent / "python")}
+    yield given
+    for process in marked(tmp_path):
+        with suppress(OSError):
+            os.kill(process, signal.SIGKILL)
+    shutil.rmtree(temporary)
+
+
+def marked(folder: Path) -> dict[int, str]:
+    """The processes that have the test's variable in their environment, and their supervisor, by command lines."""
+    found = {}
+    for process in trees.running():
+        with suppress(OSError):
+            line = Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            words = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+            if f"MARK={folder / 'mark'}".encode() in words and family.alive(process):
+                found[process] = line
+                parent = int(trees.stat(process)[1])
+                above = Path(f"/proc/{parent}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+                found |= {parent: above} if "profzoo.machine.supervisor" in above else {}
+    return found
+
+
+def victim(folder: Path, kind: str) -> int:
+    """The process of that kind."""
+    found = marked(folder)
+    models = [process for process, line in found.items() if re.match(r"\S*python -m models", line)]
+    if kind in ("model", "worker"):
+        return next(process for process in models if (int(trees.stat(process)[1]) in models) == (kind == "worker"))
+    pattern = {
+        "snakemake": "-m snakemake", "wrapper": "-m profzoo.collect ", "supervisor": "profzoo.machine.supervisor",
+        "nsys": "^nsys profile", "agent": "nsys --start-agent",
+    }[kind]  # fmt: skip
+    return next(process for process, line in found.items() if re.search(pattern, line))
+
+
+def left(folder: Path) -> list[str]:
+    """What a job leaves outside its results."""
+    return [str(path) for path in (folder / "tmp").glob("*profzoo*")] + [str(path) for path in SHARED.glob("sem.NSys*")]
+
+
+def killed(project: Project, folder: Path, target: str, kind: str, rules: set[str]) -> None:
+    """Kill it as the model runs, and see that all has gone in time, and that another run makes what is missing."""
+    before = left(folder)
+    run = project.begun(target, "--configfile", "tiny.yaml")
+    try:
+        family.until((folder / "mark").exists, 120)
+        os.kill(victim(folder, kind), signal.SIGKILL)
+
+        def over() -> bool:
+            # snakemake itself, which goes on to tell what failed.
+            return not [line for line in marked(folder).values() if "-m snakemake" not in line]
+
+        family.until(over, FINISHING_S if kind == "model" else family.SECONDS)
+        family.until(lambda: left(folder) == before, 1)
+    finally:
+        code = finished(run, 60)[0]
+    assert code and not (project.root / target).exists()
+    project.snakemake("--unlock")
+    assert {job.rule for job in project.dry(target)} == rules
+    project.snakemake(target)
+    assert project.dry(target) == [] and left(folder) == before
+
+
+@pytest.mark.parametrize("kind", ["snakemake", "worker"])
+def test_a_killed_run_leaves_nothing_and_goes_on(project: Project, tmp_path: Path, kind: str) -> None:
+    killed(project, tmp_path, TIMED, kind, {"time_training"})
+
+
+@needs_nsys[0]
+@needs_nsys[1]
+@pytest.mark.parametrize("kind", ["snakemake", "wrapper", "supervisor", "nsys", "agent", "model"])
+def test_a_killed_run_of_nsys_leaves_nothing_and_goes_on(project: Project, tmp_path: Path, kind: str) -> None:
+    killed(project, tmp_path, TRACED, kind, {"profile_nsys", "export_nsys"})
+    # nsys starts programs with a umask of 0.
+    cached = [*project.root.rglob("__pycache__"), *project.root.rglob("*.pyc")]
+    assert cached and not [path for path in cached if path.stat().st_mode & 0o022]
