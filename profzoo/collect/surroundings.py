@@ -16,6 +16,7 @@ from profzoo.errors import CollectError
 from profzoo.machine import entry, gpu_slots, limits, owner, processes, scratch
 from profzoo.machine.gpu_slots import Taken, Terms
 from profzoo.machine.gpus import VISIBLE
+from profzoo.machine.processes import Guard
 
 
 def threads(cores: int, gpus: int, processes: int) -> dict[str, str]:

@@ -46,8 +46,8 @@ def test_ncu_leaves_home_alone(monkeypatch) -> None:
 
 
 def test_temporary_files_lie_in_the_nodes_folder_under_a_name_of_the_jobs_own(tmp_path: Path, monkeypatch) -> None:
-    node = tmp_path / "node"
-    node.mkdir()
+    # Of a path that is short enough for the sockets of a job's workers.
+    node = Path(tempfile.mkdtemp())
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setenv("TMPDIR", str(node))
     # A process of the same id on another host must not get the same name.
@@ -60,6 +60,7 @@ def test_temporary_files_lie_in_the_nodes_folder_under_a_name_of_the_jobs_own(tm
         assert own == taken and Path(own).parent == node
         seen.append(own)
     assert len(set(seen)) == 2 and not list(node.iterdir())
+    node.rmdir()
 
 
 def test_a_good_run_leaves_a_sidecar(tmp_path: Path) -> None:

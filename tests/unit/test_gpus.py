@@ -40,6 +40,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def job(folder: Path, device: str = "auto", code: int = 0, cell: dict | None = None, **facts: object) -> dict:
     """The sidecar of a job of the wrapper, whose command leaves these facts; empty where it fails, as code says."""
     sidecar = folder / "s.json"
+    # What fails leaves that of an earlier one.
+    sidecar.unlink(missing_ok=True)
     program = [sys.executable, "-c", PROBE, str(sidecar), json.dumps(facts)]
     assert collected(folder, *program, leaves=(), cell={"device": device} | (cell or {})) == code
     return json.loads(sidecar.read_text()) if sidecar.exists() else {}

@@ -11,11 +11,12 @@ import pytest
 import yaml
 from snakemake.cli import parse_config
 
-from profzoo import run, schema
+from profzoo import run, schema, tools
 from profzoo.cell import registry, settings
 from profzoo.config import configuration as config
 from profzoo.config import targets
 from profzoo.errors import ConfigError
+from profzoo.machine import limits
 
 MODEL = (
     'WORKLOADS = {"trimmed": {"inference": {"batch": 2}}}\n\ndef build(shape): ...\ndef sample(shape, generator): ...\n'
@@ -147,9 +148,14 @@ def integers(part: Any, where: str = "") -> Iterator[tuple[str, Mapping[str, Any
 
 @pytest.mark.parametrize(("where", "part"), list(integers(schema.load())))
 def test_every_number_has_bounds(where: str, part: Mapping[str, Any]) -> None:
-    if where.endswith("ncu.properties.budget"):
-        assert refused({"ncu": {"budget": 10**8}}).endswith("at most 2592000 s (30 days)")
-        assert refused({"ncu": {"budget": "1.2.3s"}}).startswith("ncu.budget = '1.2.3s' is no time")
+    if "exclusiveMinimum" in part and "string" in part["type"]:
+        *_, section, _, key = where.split(".")
+        for given, line in {
+            10**8: "at most 2592000 s (30 days)",
+            "1.2.3s": f"{section}.{key} = '1.2.3s' is no time",
+        }.items():
+            with pytest.raises(ConfigError, match=re.escape(line)):
+                limits.pass_on(config.normalise({section: {key: given}}), tools.names())
     else:
         assert part["maximum"] > (part["minimum"] if "minimum" in part else part["exclusiveMinimum"])
 

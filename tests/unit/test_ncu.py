@@ -110,7 +110,7 @@ def test_budgets_are_times(budget: object, expected: float) -> None:
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        ({"set": "none"}, "ncu.set = 'none': "),
+        ({"set": "nothing"}, "ncu.set = 'nothing': "),
         ({"replay": "range"}, "ncu.replay = 'range' measures whole ranges: set ncu.launches to all, not 'distinct'"),
         (
             {"replay": "range", "launches": "all", "kernel_name": "x"},

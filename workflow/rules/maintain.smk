@@ -8,7 +8,7 @@ from profzoo.collect import failures
 from profzoo.machine import results_lock
 
 # Snakemake's own lock is on the folder that it runs in, and several may share their results.
-PLANNED = results_lock.seen(Path(RESULTS)) if workflow.is_main_process else None
+FOUND = results_lock.seen(Path(RESULTS)) if workflow.is_main_process else None
 
 
 onstart:
@@ -17,7 +17,7 @@ onstart:
         "doctor",
         "examine_machine",
     }:
-        checked(results_lock.take, Path(RESULTS), PLANNED)
+        checked(results_lock.take, Path(RESULTS), FOUND)
     # Before the first job, so that a run that is killed has said what it was making.
     clean.note(making(workflow.dag.needrun_jobs()))
     stopping.heed(workflow)
