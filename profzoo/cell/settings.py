@@ -163,7 +163,7 @@ def _shape_schema(default: Any) -> dict[str, Any]:
     names: dict[type, str] = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
     kind = names[type(default)]
     if kind == "integer":
-        return {"type": kind, "minimum": 1, "maximum": max(LARGEST_SHAPE, default)}
+        return {"type": kind, "minimum": min(1, default), "maximum": max(LARGEST_SHAPE, default)}
     return {"type": kind, "maxLength": LONGEST_TEXT} if kind == "string" else {"type": kind}
 
 

@@ -18,6 +18,7 @@ from profzoo.errors import CollectError, ConfigError, DataError
 from profzoo.imports import PROJECT
 from profzoo.machine import gpus, programs
 
+SHARED = "another process was at work on the GPU, so that times and counters are not the cell's alone"
 # Makes a command of a job, the files to make, the options of a plan, and the weights to load.
 Build = Callable[[Mapping[str, Any], Made, Sequence[str], Path | None], Command]
 
@@ -88,9 +89,12 @@ def _measured(job: Mapping[str, Any], asked: Command, log: Path, planned: Mappin
     tool_version = programs.version(own.PROGRAM) if own and own.PROGRAM else None
     code_version = provenance.commit(PROJECT, cell.get("module", "models"))
     with surroundings.of_job(job, candidates, planned.get("estimate_s")) as (environment, mine, guard):
+        # None of them is of this workflow, whose jobs hold their GPUs.
+        beside = gpus.others(mine)
         started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
         code = surroundings.run(program, log, environment, guard)
         wall = time.monotonic() - clock
+        beside = list(dict.fromkeys([*beside, *gpus.others(mine)]))
     printed = log.read_text(errors="replace")
     _check(asked, program[0], code, printed, log)
     if own:
@@ -108,7 +112,7 @@ def _measured(job: Mapping[str, Any], asked: Command, log: Path, planned: Mappin
         "host": socket.gethostname(),
         "started": started.isoformat(timespec="seconds"),
         "wall_s": round(wall, 3),
-        "warnings": diagnose.warnings(printed),
+        "warnings": [*diagnose.warnings(printed), *(f"{SHARED}: {other}" for other in beside)],
         **({"plan": planned} if planned else {}),
     }
 
@@ -128,6 +132,9 @@ def _say(path: Path, sidecar: Mapping[str, Any]) -> None:
     if planned := sidecar.get("plan"):
         took = f"{path.parent.name} {sidecar['cell']['phase']}: ncu {planned['set']} took {sidecar['wall_s']:.0f} s"
         print(f"profzoo: {took}, {planned['estimate_s']:.0f} s were planned", file=sys.stderr)
+    for line in sidecar["warnings"]:
+        if line.startswith(SHARED):
+            print(f"profzoo: {path.with_suffix('')}: {line}", file=sys.stderr)
     if why := sidecar.get("device_why"):
         print(f"profzoo: {path.with_suffix('')} is of the CPU: {why}", file=sys.stderr)
 

@@ -9,6 +9,7 @@ from profzoo.errors import ConfigError
 from profzoo.machine import programs
 
 FIELDS = {"gpu": "name", "driver": "driver_version", "gpu_uuid": "uuid", "gpu_memory": "memory.total"}
+APPS = ("gpu_uuid", "pid", "process_name")
 # What CUDA goes by, and the order of numbers in it that is nvidia-smi's.
 VISIBLE, ORDER, BY_BUS = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
 # The oldest driver (Linux) for programs of a major version of CUDA: NVIDIA's "CUDA Compatibility", table of minor
@@ -114,6 +115,16 @@ def named(word: str, found: Sequence[Mapping[str, str]]) -> dict[str, str]:
             return dict(gpu)
     shared = {key: value for key, value in found[0].items() if all(gpu[key] == value for gpu in found)}
     return shared | {"gpu_uuid": word}
+
+
+def others(words: Sequence[str]) -> list[str]:
+    """The processes that are at work on these GPUs, in words; none where nvidia-smi does not tell."""
+    if not words:
+        return []
+    answer = programs.answer(["nvidia-smi", f"--query-compute-apps={','.join(APPS)}", "--format=csv,noheader"])
+    rows = [[part.strip() for part in line.split(",", len(APPS) - 1)] for line in answer.stdout.splitlines()]
+    complete = [dict(zip(APPS, row, strict=True)) for row in rows if len(row) == len(APPS)]
+    return [f"{app['process_name']} (process {app['pid']})" for app in complete if app["gpu_uuid"] in words]
 
 
 def visible(given: Mapping[str, str]) -> list[dict[str, str]]:

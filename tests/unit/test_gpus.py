@@ -140,6 +140,21 @@ def test_a_job_leaves_a_gpu_that_is_taken(machine: Path) -> None:
         assert job(machine)["gpu"] == "NVIDIA b"
 
 
+def test_another_process_on_the_gpu_is_said(machine: Path, capsys: pytest.CaptureFixture) -> None:
+    """What shares the GPU takes its time from the cell."""
+    assert job(machine)["warnings"] == [] and capsys.readouterr().err == ""
+    apps = "GPU-a-1, 4242, python3, or so\nGPU-b-1, 4243, [Not Found]\nNo such thing"
+    script = f"""#!/bin/sh\ncase "$1" in --query-compute-apps*) cat <<'EOF'\n{apps}\nEOF\n;; *) cat <<'EOF'\n{ROWS}\nEOF\n;; esac\n"""
+    (machine / "nvidia-smi").write_text(script)
+    line = (
+        "another process was at work on the GPU, so that times and counters are not the cell's alone: "
+        "python3, or so (process 4242)"
+    )
+    assert job(machine)["warnings"] == [line]
+    assert capsys.readouterr().err == f"profzoo: {machine / 's'}: {line}\n"
+    assert job(machine, "cpu")["warnings"] == []
+
+
 def test_a_job_keeps_to_what_the_batch_system_gave_it(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")

@@ -11,6 +11,7 @@ import torch
 from models import lstm
 from profzoo import run
 from profzoo.cell import registry
+from profzoo.errors import ConfigError
 from tests import zoo
 
 TINY = {name: [f"{key}={value}" for key, value in shape.items()] for name, shape in zoo.TINY.items()}
@@ -91,6 +92,11 @@ OWN = {
     "silent": ("\ndef loss(o, t):\n    raise ValueError\n", "train", 1, "failed with ValueError: no message"),
     "full": ("\ndef loss(o, t):\n    raise torch.cuda.OutOfMemoryError('7 GiB')\n", "train", 1,
              "ran out of memory at batch 4: set a smaller batch, or batch: auto to find one. 7 GiB"),
+    "outside": ("\ndef loss(o, t):\n    raise RuntimeError('CUDA error: an illegal memory access was encountered\\nmore')\n",
+                "train", 1, "memory access was encountered; a kernel reads or writes outside its tensors: run the log's command "
+                "under `compute-sanitizer`, which names it"),
+    "index": ("\ndef loss(o, t):\n    raise RuntimeError('CUDA error: device-side assert triggered')\n", "train", 1,
+              "assert triggered; most often an index out of range"),
     "broken": ("\nimport does_not_exist\n", "train", 1, "failed with ModuleNotFoundError: No module named 'does_not_exist'"),
 }  # fmt: skip
 
@@ -145,3 +151,18 @@ def test_a_gpu_that_is_not_there(capsys: pytest.CaptureFixture) -> None:
 
 def test_settings_may_follow_options(tmp_path: Path) -> None:
     assert run.main(["lstm", "train", "--facts", str(tmp_path / "f.json"), *TINY["lstm"], *ONE]) == 0
+
+
+def test_a_size_may_be_what_the_model_itself_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words of a job spell every setting out, those that are the model's own too."""
+    (tmp_path / "own_zero.py").write_text(
+        Path(lstm.__file__).read_text() + "\nSHAPE = SHAPE | {'extra': 0, 'shift': -2}\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    words = ["module=own_zero", "extra=0", "shift=-2"]
+    assert (
+        run.resolve("mine", "train", "time", words)["shape"] | {"extra": 0, "shift": -2}
+        == run.resolve("mine", "train", "time", words[:1])["shape"]
+    )
+    with pytest.raises(ConfigError, match="extra = -1 is too small: at least 0"):
+        run.resolve("mine", "train", "time", ["module=own_zero", "extra=-1"])
