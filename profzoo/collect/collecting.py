@@ -8,19 +8,23 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from profzoo import integrity, tools
-from profzoo.collect import command, diagnose, provenance, secrets, surroundings, transaction, verifying
+from profzoo.collect import command, diagnose, logs, provenance, secrets, surroundings, transaction, verifying
 from profzoo.collect.command import Command, Made
 from profzoo.errors import CollectError, ConfigError, DataError
 from profzoo.imports import PROJECT
-from profzoo.machine import gpus, programs
+from profzoo.machine import gpus, memory, programs
 
 SHARED = "another process was at work on the GPU, so that times and counters are not the cell's alone"
 # Makes a command of a job, the files to make, the options of a plan, and the weights to load.
 Build = Callable[[Mapping[str, Any], Made, Sequence[str], Path | None], Command]
+
+# Exit codes beyond it are signals, as a shell has them.
+SIGNALLED = 128
 
 
 def words(asked: Command, gpu: bool) -> list[str]:
@@ -90,13 +94,13 @@ def _measured(job: Mapping[str, Any], asked: Command, log: Path, planned: Mappin
     code_version = provenance.commit(PROJECT, cell.get("module", "models"))
     with surroundings.of_job(job, candidates, planned.get("estimate_s")) as (environment, mine, guard):
         # None of them is of this workflow, whose jobs hold their GPUs.
-        beside = gpus.others(mine)
+        beside, kills = gpus.others(mine), memory.kills()
         started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
         code = surroundings.run(program, log, environment, guard)
-        wall = time.monotonic() - clock
+        wall, starved = time.monotonic() - clock, memory.kills() > kills
         beside = list(dict.fromkeys([*beside, *gpus.others(mine)]))
-    printed = log.read_text(errors="replace")
-    _check(asked, program[0], code, printed, log)
+    printed = logs.excerpt(log)
+    _check(asked, program, code, printed, log, starved)
     if own:
         own.settle(asked.made)
     facts = verifying.facts(asked.sidecar)
@@ -117,12 +121,14 @@ def _measured(job: Mapping[str, Any], asked: Command, log: Path, planned: Mappin
     }
 
 
-def _check(asked: Command, program: str, code: int, printed: str, log: Path) -> None:
+def _check(asked: Command, words: Sequence[str], code: int, printed: str, log: Path, starved: bool) -> None:
     """That the command ended well and left its files; CollectError, with the cause as far as that is known."""
-    why = f"{program} ended with exit code {code}" if code else ""
+    # What starts or profiles a program passes on how that ended.
+    passed = code > SIGNALLED and (asked.launcher or asked.profiler)
+    why = diagnose.ended("the profiled program" if passed else words[0], code, starved) if code else ""
     if not code:
         lost = [path for path in (*asked.leaves, asked.sidecar) if not path.exists() or path.stat().st_size == 0]
-        why = f"{program} ended well but left no {lost[0].name}" if lost else ""
+        why = f"{words[0]} ended well but left no {lost[0].name}" if lost else ""
     if why:
         raise CollectError(f"{diagnose.cause(printed) or why} (log: {log})")
 
@@ -155,10 +161,11 @@ def ended(
     try:
         collect(job, made, log, load, plan, build)
     except (CollectError, ConfigError, DataError, OSError) as error:
-        # The log is that of the job that has followed, by then.
+        line = diagnose.refused(error) if isinstance(error, OSError) else str(error)
+        # The log is that of the job that has followed, by then; and the disk may have no room for it.
         if not isinstance(error, transaction.SupersededError):
-            with log.open("a") as file:
-                print(f"profzoo: {error}", file=file)
-        print(f"profzoo: {error}", file=sys.stderr)
+            with suppress(OSError), log.open("a") as file:
+                print(f"profzoo: {line}", file=file)
+        print(f"profzoo: {line}", file=sys.stderr)
         return 1
     return 0

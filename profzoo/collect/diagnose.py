@@ -1,14 +1,22 @@
 """Knows the failures of collecting commands and says in plain words what to do about each."""
 
+import errno
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from profzoo import tools
 from profzoo.machine import findings
 
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
-KILLED = "out of memory, or by somebody; ask for more with --set-resources RULE:mem_mb=MB"
+MORE = "take a smaller batch or fewer workers, or ask for more with --set-resources RULE:mem_mb=MB"
+KILLED = f"by somebody, or by a batch system for the memory or time that it took; {MORE}"
+STARVED = f"by the kernel, which had no memory left: {MORE}"
+FULL = "no space is left on the disk: free some, or give other folders by TMPDIR and by pathvars in the configuration"
+CLOSED = "give the right to write there, or another folder by pathvars in the configuration"
+CURES: Mapping[int, str] = {
+    errno.ENOSPC: FULL, errno.EDQUOT: FULL, errno.EACCES: CLOSED, errno.EPERM: CLOSED, errno.EROFS: CLOSED
+}  # fmt: skip
 FILES = ("../tools/*/failures.py",)
 # Of no tool alone; looked for first.
 CAUSES: Sequence[tuple[str, str]] = (
@@ -16,7 +24,21 @@ CAUSES: Sequence[tuple[str, str]] = (
         r"unrecogni[sz]ed option",
         "the tool does not know one of the options: see ncu.extra and nsys.extra, or its version is too old",
     ),
-    (r"[Nn]o space left on device", "no space is left on the disk"),
+    (r"[Nn]o space left on device|[Dd]isk quota exceeded", FULL),
+    (
+        r"DataLoader worker \(pid.* is killed by signal|out of shared memory",
+        "a process that loads data was killed: lower workers, or give it more memory, which it takes of /dev/shm too",
+    ),
+    (r"CUDA out of memory|CUDA error: out of memory", "the GPU's memory does not suffice: set a smaller batch"),
+    (
+        r"illegal memory access|misaligned address|device-side assert|unspecified launch failure",
+        "a kernel of the model is wrong: run it by hand under compute-sanitizer, or with CUDA_LAUNCH_BLOCKING=1, which "
+        "tell where",
+    ),
+    (
+        r"(?m)^MemoryError|[Cc]annot allocate memory|can't allocate memory|std::bad_alloc",
+        f"the memory of this machine, or what of it a job may have, does not suffice: {MORE}",
+    ),
 )
 
 
@@ -24,15 +46,39 @@ def cause(log: str) -> str | None:
     """The cause of a failure, from what the job printed; a line of the model's own program goes first."""
     own = re.findall(r"^profzoo: (.*)$", log, re.MULTILINE)
     if own:
-        return own[-1]
+        return advised(own[-1])
     return findings.cause(log, known())
 
 
-def ended(program: str, code: int) -> str:
-    """How a program ended that did not end well; code: its exit code, that of a shell or negative for a signal.
+def advised(line: str) -> str:
+    """A line on a failure, with what is known of such failures, unless it says what to do itself.
 
-    >>> ended("nsys", 137)
-    'nsys was killed (SIGKILL): out of memory, or by somebody; ask for more with --set-resources RULE:mem_mb=MB'
+    >>> advised("unet train ran out of memory at batch 64: set a smaller batch. CUDA out of memory.")
+    'unet train ran out of memory at batch 64: set a smaller batch. CUDA out of memory.'
+    """
+    advice = findings.cause(line, CAUSES)
+    return f"{line}; {advice}" if advice and advice.rpartition(": ")[2] not in line else line
+
+
+def refused(error: OSError) -> str:
+    """What the system refused, and what to do about it.
+
+    >>> refused(PermissionError(13, "Permission denied", "results")).partition(";")[0]
+    'results: Permission denied'
+    """
+    line = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+    cure = CURES.get(error.errno or 0)
+    return f"{line}; {cure}" if cure else line
+
+
+def ended(program: str, code: int, starved: bool = False) -> str:
+    """How a program ended that did not end well.
+
+    code: its exit code, that of a shell or negative for a signal; starved: whether the kernel has killed processes
+    meanwhile, for lack of memory.
+
+    >>> ended("nsys", 137, starved=True).partition(": ")[0]
+    'nsys was killed (SIGKILL)'
     >>> ended("ncu", -11)
     'ncu crashed (SIGSEGV)'
     >>> ended("python", 3)
@@ -41,7 +87,7 @@ def ended(program: str, code: int) -> str:
     number = -code if code < 0 else code - 128
     names = {member.value: member.name for member in signal.Signals}
     if number == signal.SIGKILL:
-        return f"{program} was killed (SIGKILL): {KILLED}"
+        return f"{program} was killed (SIGKILL): {STARVED if starved else KILLED}"
     if number in CRASHES:
         return f"{program} crashed ({names[number]})"
     return f"{program} was ended by {names[number]}" if number in names else f"{program} ended with exit code {code}"

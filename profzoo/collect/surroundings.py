@@ -35,6 +35,9 @@ def threads(cores: int, gpus: int, processes: int) -> dict[str, str]:
 
 def run(command: Sequence[str], log: Path, env: Mapping[str, str], guard: Guard = processes.NOTHING) -> int:
     """Run the command with its output in the log; its exit code. Nothing that it started outlives this."""
+    # What an earlier job still prints, if its end is not over, goes into the file that was its own.
+    if log.is_file() and not log.is_symlink():
+        log.unlink()
     with log.open("wb") as file:
         file.write(f"$ {shlex.join(command)}\n".encode())
         file.flush()

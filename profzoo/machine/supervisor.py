@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from profzoo.machine import scratch, trees
+from profzoo.machine.capped import Capped
 
 ASKED, ANSWERED, LOG = 0, 1, 2
 HEEDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
@@ -44,15 +45,17 @@ def main() -> int:
     request = _request()
     if not request:
         return 0
-    child = _started(request)
-    why, code = _watched(child, request["seconds"], wake) if child else ("ended", 127)
+    printed = Capped(LOG)
+    child = _started(request, printed)
+    why, code = _watched(child, request["seconds"], wake, printed) if child else ("ended", 127)
     for number in HEEDED:
         signal.signal(number, signal.SIG_IGN)
-    left = trees.end((), STAGES[why])
+    left = trees.end((), STAGES[why], printed.wait)
+    printed.close()
     if request["scratch"]:
         scratch.remove(Path(request["scratch"]))
     if why == "late":
-        os.write(LOG, f"profzoo: {request['over']}\n".encode())
+        _say(request["over"])
         code = LATE
     with suppress(BrokenPipeError):
         os.write(ANSWERED, json.dumps({"code": code, "left": left}).encode())
@@ -74,25 +77,34 @@ def _request() -> dict[str, Any]:
     return dict(json.loads(said))
 
 
-def _started(request: Mapping[str, Any]) -> subprocess.Popen[bytes] | None:
+def _started(request: Mapping[str, Any], printed: Capped) -> subprocess.Popen[bytes] | None:
     """The command, which dies with this process; None, with a line in the log, where it cannot be started."""
     own = os.getpid()
     try:
         return subprocess.Popen(
-            request["command"], stdin=subprocess.DEVNULL, stdout=LOG, stderr=LOG, env=request["environment"],
-            pass_fds=request["held"], start_new_session=True, preexec_fn=lambda: trees.die_with(own),
+            request["command"], stdin=subprocess.DEVNULL, stdout=printed.given, stderr=printed.given,
+            env=request["environment"], pass_fds=request["held"], start_new_session=True,
+            preexec_fn=lambda: trees.die_with(own),
         )  # fmt: skip
     except OSError as error:
-        os.write(LOG, f"profzoo: {request['command'][0]} cannot be started: {error.strerror}\n".encode())
+        _say(f"{request['command'][0]} cannot be started: {error.strerror}")
         return None
+    finally:
+        os.close(printed.given)
 
 
-def _watched(child: subprocess.Popen[bytes], seconds: float | None, wake: int) -> tuple[str, int]:
+def _say(line: str) -> None:
+    """In the log, if its disk has room."""
+    with suppress(OSError):
+        os.write(LOG, f"profzoo: {line}\n".encode())
+
+
+def _watched(child: subprocess.Popen[bytes], seconds: float | None, wake: int, printed: Capped) -> tuple[str, int]:
     """How the command came to its end, and its exit code where it ended by itself."""
     deadline = time.monotonic() + seconds if seconds is not None else None
     waiting = select.poll()
-    waiting.register(ASKED, select.POLLIN)
-    waiting.register(wake, select.POLLIN)
+    for file in (ASKED, wake, printed.source):
+        waiting.register(file, select.POLLIN)
     while True:
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
@@ -101,6 +113,8 @@ def _watched(child: subprocess.Popen[bytes], seconds: float | None, wake: int) -
         ready = [file for file, _ in waiting.poll(None if left is None else min(left * 1000 + 1, 1e8))]
         if ASKED in ready:
             return "abandoned", 128 + signal.SIGKILL
+        if printed.source in ready and not printed.read():
+            waiting.unregister(printed.source)
         if wake in ready:
             came = os.read(wake, 1 << 10)
             if any(number in came for number in HEEDED):

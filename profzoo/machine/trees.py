@@ -4,7 +4,7 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,10 +26,15 @@ def die_with(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def end(before: Collection[int], stages: Collection[tuple[float, int]]) -> list[int]:
+def end(
+    before: Collection[int],
+    stages: Collection[tuple[float, int]],
+    wait: Callable[[float], None] = time.sleep,
+) -> list[int]:
     """End the processes below this one but for those of before; those that are left all the same.
 
     stages: one after the other, a signal for each of them, and the seconds that they get to end after it; 0 for none.
+    wait: lets so many seconds pass meanwhile.
     """
     left: list[int] = alive(before)
     for seconds, number in stages:
@@ -41,7 +46,7 @@ def end(before: Collection[int], stages: Collection[tuple[float, int]]) -> list[
             told.update(left)
             if time.monotonic() >= deadline:
                 break
-            time.sleep(PAUSE_S)
+            wait(PAUSE_S)
             left = alive(before)
     return left
 

@@ -42,7 +42,12 @@ def test_environment_of_the_job_passes() -> None:
     ("command", "line"),
     [
         ("exit 9", "sh ended with exit code 9"),
-        ("kill -9 $$", "sh ended with exit code -9"),
+        ("kill -9 $$", "sh was killed (SIGKILL): by somebody, or by a batch system"),
+        ("kill -SEGV $$", "sh crashed (SIGSEGV)"),
+        ("kill -BUS $$", "sh crashed (SIGBUS)"),
+        ("kill -ABRT $$", "sh crashed (SIGABRT)"),
+        ("kill -TERM $$", "sh was ended by SIGTERM"),
+        ("exit 250", "sh ended with exit code 250"),
         (": > {0}/out", "sh ended well but left no out"),
         ("echo x > {0}/out; exit 1", "exit code 1"),
         ("echo 'No space left on device'; exit 1", "no space is left on the disk"),

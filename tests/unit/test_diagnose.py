@@ -1,6 +1,8 @@
 """diagnose: every known cause by a line that a tool prints."""
 
+import errno
 import importlib
+import os
 
 import pytest
 
@@ -26,7 +28,17 @@ LINES = [
     ("==ERROR== unrecognised option '--pytorch'. Use --help for further details.", "ncu.extra"),
     ("unrecognized option '--cuda-graph-trace'", "nsys.extra"),
     ("==ERROR== Unsupported API during capture (cuMemAlloc_v2)", "app-range"),
-    ("OSError: [Errno 28] No space left on device", "disk"),
+    ("OSError: [Errno 28] No space left on device", "TMPDIR"),
+    ("sqlite3.OperationalError: Disk quota exceeded", "TMPDIR"),
+    ("RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.", "lower workers"),
+    ("Bus error. It is possible that dataloader's workers are out of shared memory.", "/dev/shm"),
+    ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "smaller batch"),
+    ("RuntimeError: CUDA error: out of memory", "smaller batch"),
+    ("CUDA error: an illegal memory access was encountered", "compute-sanitizer"),
+    ("RuntimeError: CUDA error: device-side assert triggered", "CUDA_LAUNCH_BLOCKING"),
+    ("MemoryError", "mem_mb"),
+    ("OSError: [Errno 12] Cannot allocate memory", "mem_mb"),
+    ("terminate called after throwing an instance of 'std::bad_alloc'", "mem_mb"),
     ("Importer error status: An unknown error occurred.", "QdstrmImporter"),
     ("/opt/nsys/QdstrmImporter: error while loading shared libraries: libxcb.so.1", "ldd"),
     ("==WARNING== No kernels were profiled.", "ncu.kernel_name"),
@@ -46,6 +58,20 @@ def test_no_cause_is_left_untested() -> None:
 def test_the_last_of_the_programs_own_lines_wins() -> None:
     log = "profzoo: first\nsay profzoo: not at the start\nprofzoo: last\nERR_NVGPUCTRPERM\n"
     assert diagnose.cause(log) == "last"
+
+
+def test_a_line_of_the_program_gains_what_to_do_once() -> None:
+    line = "unet train failed with AcceleratorError: CUDA error: an illegal memory access was encountered"
+    advised = diagnose.cause(f"profzoo: {line}\n")
+    assert advised and advised.startswith(f"{line}; a kernel of the model is wrong: ")
+    assert diagnose.cause(f"profzoo: {advised}\n") == advised
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT])
+def test_what_the_system_refuses_has_a_cure(number: int) -> None:
+    line = diagnose.refused(OSError(number, os.strerror(number), "results/a"))
+    assert line.startswith(f"results/a: {os.strerror(number)}; ") and "pathvars" in line
+    assert diagnose.refused(OSError(errno.EIO, "Input/output error")) == "[Errno 5] Input/output error"
 
 
 @pytest.mark.parametrize("log", ["", "all is well", "Permission denied", "metric found"])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from profzoo.collect import failures, logs
+from profzoo.collect import diagnose, failures, logs
 from profzoo.collect.failures import Failure
 
 
@@ -17,13 +17,13 @@ def failure(log: Path, **more: object) -> Failure:
 
 def test_a_block_a_failure(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
-    log.write_text(f"$ python -m models.run\nTraceback\nprofzoo: no space is left on the disk (log: {log})\n")
+    log.write_text(f"$ python -m models.run\nTraceback\nprofzoo: the cat is on the keyboard (log: {log})\n")
     words = ["/usr/bin/snakemake", "-j4", "all", "--config", "tool=nsys torch"]
     said = failures.told([failure(log)], 3, words, {"all"}).splitlines()
     assert said == [
         "1 job failed, and 3 jobs that need what they make did not run:",
         "  unet train: time",
-        "    why    no space is left on the disk",
+        "    why    the cat is on the keyboard",
         f"    log    {log}",
         "    again  snakemake results/unet/train.time.csv -j4 --config 'tool=nsys torch'",
     ]
@@ -43,7 +43,7 @@ def test_blocks_are_in_order_whatever_that_of_the_failures(tmp_path: Path) -> No
     ("log", "why"),
     [
         ("profzoo: first\nprofzoo: last\n", "last"),
-        ("OSError: [Errno 28] No space left on device\n", "no space is left on the disk"),
+        ("OSError: [Errno 28] No space left on device\n", diagnose.FULL),
         ("Traceback\n  File\nKeyError: 'kernel'\n\n", "KeyError: 'kernel'"),
         ("$ python -m models.run\n", failures.UNSAID),
         ("", failures.UNSAID),
