@@ -17,9 +17,11 @@ from profzoo.collect import command, diagnose, logs, provenance, secrets, surrou
 from profzoo.collect.command import Command, Made
 from profzoo.errors import CollectError, ConfigError, DataError
 from profzoo.imports import PROJECT
-from profzoo.machine import gpus, memory, programs
+from profzoo.machine import gpus, memory, namespace, programs
 
 SHARED = "another process was at work on the GPU, so that times and counters are not the cell's alone"
+EXPOSED = "the report may hold command lines and environments of other processes: a namespace without them is refused"
+OURS = (SHARED, EXPOSED)
 # Makes a command of a job, the files to make, the options of a plan, and the weights to load.
 Build = Callable[[Mapping[str, Any], Made, Sequence[str], Path | None], Command]
 
@@ -92,7 +94,10 @@ def _measured(job: Mapping[str, Any], asked: Command, log: Path, planned: Mappin
     # Asked before the command runs: what goes wrong here must not cost a measurement, and code may change meanwhile.
     tool_version = programs.version(own.PROGRAM) if own and own.PROGRAM else None
     code_version = provenance.commit(PROJECT, cell.get("module", "models"))
-    with surroundings.of_job(job, candidates, planned.get("estimate_s")) as (environment, mine, guard):
+    sees = bool(own and own.SEES_OTHERS)
+    exposed = _exposed(cell) if sees else None
+    around = surroundings.of_job(job, candidates, planned.get("estimate_s"), sees and not exposed)
+    with around as (environment, mine, guard):
         # None of them is of this workflow, whose jobs hold their GPUs.
         beside, kills = gpus.others(mine), memory.kills()
         started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
@@ -116,9 +121,18 @@ def _measured(job: Mapping[str, Any], asked: Command, log: Path, planned: Mappin
         "host": socket.gethostname(),
         "started": started.isoformat(timespec="seconds"),
         "wall_s": round(wall, 3),
-        "warnings": [*diagnose.warnings(printed), *(f"{SHARED}: {other}" for other in beside)],
+        "warnings": diagnose.warnings(printed)
+        + [f"{SHARED}: {other}" for other in beside]
+        + ([exposed] if exposed else []),
         **({"plan": planned} if planned else {}),
     }
+
+
+def _exposed(cell: Mapping[str, Any]) -> str | None:
+    """That what is recorded of other processes cannot be kept out, and why; None where it can."""
+    # Processes of other nodes cannot be in one namespace with these.
+    why = namespace.refused() if cell.get("nodes", 1) == 1 else "the cell runs on several nodes"
+    return f"{EXPOSED}: {why}" if why else None
 
 
 def _check(asked: Command, words: Sequence[str], code: int, printed: str, log: Path, starved: bool) -> None:
@@ -139,7 +153,7 @@ def _say(path: Path, sidecar: Mapping[str, Any]) -> None:
         took = f"{path.parent.name} {sidecar['cell']['phase']}: ncu {planned['set']} took {sidecar['wall_s']:.0f} s"
         print(f"profzoo: {took}, {planned['estimate_s']:.0f} s were planned", file=sys.stderr)
     for line in sidecar["warnings"]:
-        if line.startswith(SHARED):
+        if line.startswith(OURS):
             print(f"profzoo: {path.with_suffix('')}: {line}", file=sys.stderr)
     if why := sidecar.get("device_why"):
         print(f"profzoo: {path.with_suffix('')} is of the CPU: {why}", file=sys.stderr)

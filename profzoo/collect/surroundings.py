@@ -66,11 +66,12 @@ def _say(line: str) -> None:
 
 @contextmanager
 def of_job(
-    job: Mapping[str, Any], candidates: Sequence[str], planned_s: float | None = None
+    job: Mapping[str, Any], candidates: Sequence[str], planned_s: float | None = None, apart: bool = False
 ) -> Iterator[tuple[dict[str, str], list[str], Guard]]:
     """The environment of a job's command, the GPUs held for it, and what its processes hold, while the body runs.
 
-    candidates: GPUs that are here; planned_s: the time that a plan estimates, if there is one.
+    candidates: GPUs that are here; planned_s: the time that a plan estimates, if there is one; apart: whether they see
+    no other processes of the machine.
 
     Raises:
         CollectError: there are fewer than the job takes, or they are not free in time.
@@ -93,7 +94,7 @@ def of_job(
                 seen |= {} if several else {"TMPDIR": str(folder), **entry.variables(folder)}
                 seen |= {VISIBLE: ",".join(mine.words)} if mine.words else {}
                 over = "" if seconds is None else limits.over(job["tool"], seconds)
-                yield seen, mine.words, Guard(mine.descriptors, kept, str(folder), seconds, over)
+                yield seen, mine.words, Guard(mine.descriptors, kept, str(folder), seconds, over, apart)
             finally:
                 scratch.remove(folder)
                 for descriptor in kept:

@@ -29,7 +29,7 @@ class Guard:
 
     held: descriptors that all of them keep open if they can, the locks of GPUs. kept: those that the supervisor alone
     does. scratch: the folder that goes with the job. seconds: the most that it may take, None for any; over: what is
-    said then.
+    said then. apart: whether they see no other processes of the machine.
     """
 
     held: Sequence[int] = ()
@@ -37,6 +37,7 @@ class Guard:
     scratch: str = ""
     seconds: float | None = None
     over: str = ""
+    apart: bool = False
 
 
 NOTHING = Guard()
@@ -59,6 +60,7 @@ def run(command: Sequence[str], output: BinaryIO, env: Mapping[str, str] | None,
         "scratch": guard.scratch,
         "seconds": guard.seconds,
         "over": guard.over,
+        "apart": guard.apart,
     }
     said = b""
     with _adopting(), _heeding():

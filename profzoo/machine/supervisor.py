@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from profzoo.machine import scratch, trees
+from profzoo.machine import namespace, scratch, trees
 from profzoo.machine.capped import Capped
 
 ASKED, ANSWERED, LOG = 0, 1, 2
@@ -84,13 +84,20 @@ def _started(request: Mapping[str, Any], printed: Capped) -> subprocess.Popen[by
         return subprocess.Popen(
             request["command"], stdin=subprocess.DEVNULL, stdout=printed.given, stderr=printed.given,
             env=request["environment"], pass_fds=request["held"], start_new_session=True,
-            preexec_fn=lambda: trees.die_with(own),
+            preexec_fn=lambda: _prepare(own, request["apart"]),
         )  # fmt: skip
-    except OSError as error:
-        _say(f"{request['command'][0]} cannot be started: {error.strerror}")
+    except (OSError, subprocess.SubprocessError) as error:
+        _say(f"{request['command'][0]} cannot be started: {getattr(error, 'strerror', None) or error}")
         return None
     finally:
         os.close(printed.given)
+
+
+def _prepare(supervisor: int, apart: bool) -> None:
+    """What a process does before it becomes the command."""
+    trees.die_with(supervisor)
+    if apart:
+        namespace.enter()
 
 
 def _say(line: str) -> None:

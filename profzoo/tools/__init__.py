@@ -36,11 +36,12 @@ BASELINE = "time"
 class Command(Protocol):
     """A tool's module `command`.
 
-    PROGRAM: its name on PATH, None for what runs inside the process; INSTALL: how it comes there. `made` is the files
-    to make, by the names of the rule's outputs.
+    PROGRAM: its name on PATH, None for what runs inside the process; INSTALL: how it comes there. SEES_OTHERS: whether
+    it records what other processes run on the machine. `made` is the files to make, by the names of the rule's outputs.
     """
 
     PROGRAM: str | None
+    SEES_OTHERS: bool
     INSTALL: str
 
     def checked(self, own: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -73,8 +73,8 @@ def test_warmup_and_window_swapped(built: Project) -> None:
     [
         pytest.param(
             "profzoo/schema.yaml",
-            "sampling.\n      type: integer\n      minimum: 0\n      default: 0",
-            "sampling.\n      type: integer\n      minimum: 0\n      default: 1",
+            "sampling.\n      type: integer\n      minimum: 0\n      maximum: 4294967295\n      default: 0",
+            "sampling.\n      type: integer\n      minimum: 0\n      maximum: 4294967295\n      default: 1",
             {*CELL, "export_torch", *AFTER_EXPORT},
             id="seed",
         ),

@@ -9,6 +9,7 @@ from profzoo.machine import limits
 from profzoo.range_names import DOMAIN
 
 PROGRAM = "ncu"
+SEES_OTHERS = False
 INSTALL = "install NVIDIA Nsight Compute, or load its module, so that `ncu --version` works"
 # Runs it in the first of several processes, or in each.
 RANKS = ["python", "-m", "profzoo.collect.profile_ranks"]

@@ -10,6 +10,8 @@ from profzoo.machine import programs
 from profzoo.range_names import DOMAIN, WINDOW
 
 PROGRAM = "nsys"
+# Names of all, command lines and environments of those that it may read.
+SEES_OTHERS = True
 INSTALL = "install NVIDIA Nsight Systems, or load its module, so that `nsys --version` works"
 
 # Where there is no GPU nobody calls cudaProfilerStart, and an NVTX range opens the capture instead. With a GPU that

@@ -7,6 +7,7 @@ from typing import Any
 from profzoo.errors import CollectError
 
 PROGRAM = None
+SEES_OTHERS = False
 INSTALL = ""
 SAMPLER = ["python", "-m", "profzoo.tools.sample.sampler"]
 # Of several processes the first one's sampler sees all GPUs of its node.

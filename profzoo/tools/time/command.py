@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 PROGRAM = None
+SEES_OTHERS = False
 INSTALL = ""
 
 

@@ -1,0 +1,137 @@
+"""Runs a program among processes of its own, where the kernel allows that: it sees none of the machine's others.
+
+A profiler then records no other's name, command line or environment; and once the first of them ends, the kernel ends
+all.
+"""
+
+import ctypes
+import os
+import select
+import signal
+import time
+from pathlib import Path
+from typing import NoReturn
+
+# Of unshare(2) and mount(2).
+NEWNS, NEWUSER, NEWPID = 0x00020000, 0x10000000, 0x20000000
+NOSUID, NODEV, NOEXEC, REC, PRIVATE = 0x2, 0x4, 0x8, 0x4000, 0x40000
+PDEATHSIG = 1
+# Seconds that processes get which outlive the program, and what is between two looks.
+STAY_S, PAUSE_S = 2.0, 0.02
+IGNORED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def refused() -> str | None:
+    """Why there can be none here; None where there can."""
+    process = os.fork()
+    if not process:
+        os._exit(_tried())
+    code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    return os.strerror(code) if code else None
+
+
+def _tried() -> int:
+    """0, or the number of the error."""
+    try:
+        _unshare()
+        inner = os.fork()
+        if inner:
+            return os.waitstatus_to_exitcode(os.waitpid(inner, 0)[1])
+        _mount()
+    except OSError as error:
+        os._exit(error.errno or 1)
+    os._exit(0)
+
+
+def enter() -> None:
+    """Go on as a process of a namespace of its own, about to become another program; for a process without threads.
+
+    The one that called this stays behind and ends as the program does, with 128 and the signal's number if by one.
+
+    Raises:
+        OSError: it is not allowed.
+    """
+    _unshare()
+    ended, alive = os.pipe()
+    first = os.fork()
+    if first:
+        _follow(first, alive)
+    os.close(alive)
+    _die_with_parent(ended)
+    _mount()
+    program = os.fork()
+    if program:
+        _look_after(program)
+    # The group that it was in is of no number here.
+    os.setsid()
+
+
+def _unshare() -> None:
+    """Have the next child be the first process of a namespace; as another user than root, by one of users as well."""
+    if not _libc.unshare(NEWPID | NEWNS):
+        return
+    user, group = os.getuid(), os.getgid()
+    _check(_libc.unshare(NEWUSER | NEWPID | NEWNS))
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+    Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+
+
+def _mount() -> None:
+    """Have /proc be of this namespace, for its processes alone."""
+    _check(_libc.mount(b"none", b"/", None, REC | PRIVATE, None))
+    _check(_libc.mount(b"proc", b"/proc", b"proc", NOSUID | NODEV | NOEXEC, None))
+
+
+def _check(failed: int) -> None:
+    if failed:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def _die_with_parent(ended: int) -> None:
+    """ended: a pipe that the parent alone has the other end of, as its number means nothing here."""
+    _libc.prctl(PDEATHSIG, signal.SIGKILL)
+    waiting = select.poll()
+    waiting.register(ended)
+    if waiting.poll(0):
+        os._exit(128 + signal.SIGKILL)
+    os.close(ended)
+
+
+def _stay_behind(but: int = -1) -> None:
+    """Let go of what is open: locks, and the pipe that says whether the program began."""
+    os.closerange(3, but)
+    os.closerange(max(but + 1, 3), os.sysconf("SC_OPEN_MAX"))
+    # What the caller does on signals is none of this process' business.
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for number in IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _follow(first: int, alive: int) -> NoReturn:
+    _stay_behind(but=alive)
+    os._exit(_code(os.waitpid(first, 0)[1]))
+
+
+def _look_after(program: int) -> NoReturn:
+    """Be the first process: the parent of those without one, which go as this goes."""
+    _stay_behind()
+    code, until = None, 0.0
+    while code is None or time.monotonic() < until:
+        try:
+            process, status = os.waitpid(-1, 0 if code is None else os.WNOHANG)
+        except ChildProcessError:
+            break
+        if process == program:
+            code, until = _code(status), time.monotonic() + STAY_S
+        elif not process:
+            time.sleep(PAUSE_S)
+    os._exit(code or 0)
+
+
+def _code(status: int) -> int:
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
