@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from profzoo.range_names import DOMAIN, PARTS, STEP, WINDOW
+from profzoo.tools.nsys import stats
 from tests.workflow.project import CHECKOUT, STANDINS, TINY, Built, Project, copy, rules, said
 
 CELL = "results/lstm/train"
@@ -146,6 +147,11 @@ def test_sidecar_says_how_it_came_about(nsys_built: Project) -> None:
     assert "gpu" not in facts or facts["device_type"] == "cpu"
 
 
+def test_tools_print_in_one_locale_whatever_the_users(nsys_built: Project) -> None:
+    """Reports hold the environment of what was profiled."""
+    assert b"LC_ALL=C\0" in (nsys_built.root / f"{CELL}.nsys-rep").read_bytes()
+
+
 def test_second_run_does_nothing(nsys_built: Project) -> None:
     assert nsys_built.dry(f"{CELL}.nsys.csv", f"{CELL}.nsys/osrt_sum.csv") == []
 
@@ -248,3 +254,16 @@ def test_nsys_leaves_its_export_whatever_the_folder_is_called(nsys_built: Projec
     shutil.copy(folder / files["sqlite"], tmp_path / "plain.sqlite")
     with closing(sqlite3.connect(tmp_path / "plain.sqlite")) as database:
         assert database.execute("SELECT count(*) FROM StringIds").fetchone()[0]
+
+
+@pytest.mark.parametrize("name", ["a#b", 'a"b?c %41&'])
+def test_reports_are_the_same_whatever_the_folder_is_called(
+    nsys_built: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    trace, report = Path(shutil.copy(nsys_built.root / f"{CELL}.nsys.sqlite", folder)), folder / "osrt_sum.csv"
+    monkeypatch.setenv("PATH", nsys_built.environment()["PATH"])
+    stats.main(str(trace), {"osrt_sum": str(report)})
+    assert report.read_text() == nsys_built.read(f"{CELL}.nsys/osrt_sum.csv")
+    assert {path.name for path in folder.iterdir()} == {trace.name, report.name}

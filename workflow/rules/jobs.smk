@@ -12,8 +12,9 @@ def job_text(tool, phase=None, **more):
     return lambda wildcards: described(tool, resolved(wildcards, tool, phase), **more)
 
 
-# What runs all collecting jobs: it builds the tool's command line of the job, and leaves the sidecar.
-COLLECT = "python -m profzoo.collect --job {params.job:q} --log {log:q} {params.more:q} {params.made:q}"
+# What runs all collecting jobs: it builds the tool's command line of the job, and leaves the sidecar. The locale is that
+# in which tools print numbers and messages as they are read here.
+COLLECT = "LC_ALL=C python -m profzoo.collect --job {params.job:q} --log {log:q} {params.more:q} {params.made:q}"
 
 
 def made(wildcards, output):

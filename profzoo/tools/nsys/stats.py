@@ -1,5 +1,6 @@
 """Runs `nsys stats` on an export and leaves each report as a CSV of its own."""
 
+import os
 import re
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 from profzoo.errors import DataError
 from profzoo.tools.nsys import command as nsys
 
+# Numbers and messages are the same everywhere.
+LOCALE = {"LC_ALL": "C"}
 SKIPPED = re.compile(r"SKIPPED: (?:.*? )?(does not contain .*?)\.?$")
 
 
@@ -27,7 +30,10 @@ def main(sqlite: str, outputs: Mapping[str, str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         words = ["stats", "--format=csv", f"--output={folder}/x", "--force-overwrite=true"]
         words += [word for name in names.values() for word in ("--report", name)]
-        answer = _run(*words, sqlite)
+        # nsys takes a path for an address, and finds no table behind `?`, `#` or `%41`, or a quote.
+        plain = Path(folder) / "x.sqlite"
+        plain.symlink_to(Path(sqlite).absolute())
+        answer = _run(*words, str(plain))
         print(answer.stdout, answer.stderr, sep="\n", file=sys.stderr)
         reasons = _reasons(answer.stdout + answer.stderr, list(outputs))
         for report, output in outputs.items():
@@ -53,6 +59,6 @@ def _reasons(printed: str, reports: Sequence[str]) -> dict[str, str]:
 
 def _run(*words: str) -> subprocess.CompletedProcess[str]:
     try:
-        return subprocess.run(["nsys", *words], capture_output=True, text=True, check=False)
+        return subprocess.run(["nsys", *words], capture_output=True, text=True, check=False, env=os.environ | LOCALE)
     except FileNotFoundError:
         raise DataError("nsys is not on PATH, and reading its reports needs it; `snakemake doctor` says more") from None
