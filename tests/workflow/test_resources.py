@@ -69,6 +69,10 @@ def test_ncu_has_the_time_that_its_plan_needs(project: Project) -> None:
     # Ten minutes and twice the estimate.
     assert asked(project, PLANNED, *SLURM)["runtime"] == "44"
     assert asked(project, PLANNED, *SLURM, "--attempt", "2")["runtime"] == "88"
+    # Of a damaged one the job says what is wrong.
+    for damaged in ('{"estimate_s": 10', "{}", '{"estimate_s": "x"}', "[]"):
+        plan.write_text(damaged)
+        assert asked(project, PLANNED, *SLURM)["runtime"] == "120"
 
 
 def test_modules_are_named_only_where_they_are_to_be_loaded(ncu_built: Project, tmp_path: Path) -> None:

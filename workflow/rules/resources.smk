@@ -1,5 +1,6 @@
 # Needs: the settings of cells. Makes: what a job asks for (minutes, MB, cores, GPUs), and the modules of its tool.
 import math
+from contextlib import suppress
 
 from snakemake.settings.types import DeploymentMethod
 
@@ -69,11 +70,14 @@ def cores(phase=None):
 def planned_minutes(wildcards, input, attempt):
     """A resource function: ten minutes and twice what ncu's plan says, or so that a set without one is safe.
 
-    Where the plan is yet to be made, so is this: Snakemake asks again once it is there.
+    Where the plan is yet to be made, so is this: Snakemake asks again once it is there. Of one that is damaged the job
+    itself says so.
     """
-    if not input.plan:
-        return MINUTES_OF_NCU * attempt
-    return (10 + math.ceil(2 * json.loads(Path(input.plan).read_text())["estimate_s"] / 60)) * attempt
+    minutes = MINUTES_OF_NCU
+    if input.plan:
+        with suppress(ValueError, KeyError, TypeError, OverflowError):
+            minutes = 10 + math.ceil(2 * json.loads(Path(input.plan).read_text())["estimate_s"] / 60)
+    return minutes * attempt
 
 
 def modules(*tools):
