@@ -1,5 +1,6 @@
 """What every adapter of a script does: errors in one line, into the log and onto the console, and whole files."""
 
+import csv
 import json
 import sys
 import traceback
@@ -11,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from profzoo.errors import ConfigError, DataError
+from profzoo.reading import facts
 
 
 @contextmanager
@@ -40,12 +42,16 @@ def reported(log: str) -> Iterator[Callable[[object], None]]:
 
 def write_csv(frame: pd.DataFrame, path: str | Path) -> None:
     """Write a tidy CSV: UTF-8, one header row, no index, empty where there is no value."""
-    frame.to_csv(path, index=False, lineterminator="\n")
+    # Python leaves a lone carriage return unquoted, and readers take it for the end of a line.
+    texts = frame.select_dtypes(exclude=["number", "bool"])
+    odd = any(texts.iloc[:, index].astype("str").str.contains("\r").any() for index in range(texts.shape[1]))
+    quoting = csv.QUOTE_NONNUMERIC if odd else csv.QUOTE_MINIMAL
+    frame.to_csv(path, index=False, lineterminator="\n", quoting=quoting)
 
 
-def read_json(path: str | Path) -> dict[str, Any]:
-    """A sidecar."""
-    return json.loads(Path(path).read_text())
+def read_json(path: str | Path, needs: facts.Needs = facts.NOTHING) -> dict[str, Any]:
+    """A sidecar, as facts.read; needs: keys that it must have, with what they hold."""
+    return facts.read(path, needs)
 
 
 def write_json(content: Mapping[str, Any], path: str | Path) -> None:

@@ -4,13 +4,11 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pandas as pd
-
-from profzoo.figures import plots
+from profzoo.figures import inputs, plots
 
 
 def main(name: str, tables: Mapping[str, str], options: Mapping[str, Any], outputs: Sequence[str]) -> None:
     """Read the tables (by name, their paths; that of cells among them), draw, and write each file."""
     figure = importlib.import_module(f"profzoo.figures.{name}")
-    given = [pd.read_csv(tables[table], low_memory=False) for table in figure.INPUTS]
-    plots.save(figure.draw(*given, **options), outputs, plots.note(tables["cells"]))
+    given = [inputs.read(table, tables[table]) for table in figure.INPUTS]
+    plots.save(figure.draw(*given, **options), outputs, plots.note(inputs.read("cells", tables["cells"])))

@@ -134,9 +134,8 @@ def save(figure: Figure, outputs: Sequence[str], note: str) -> None:
     plt.close(figure)
 
 
-def note(cells: str) -> str:
-    """What a figure says of where and when its numbers come from; cells: path of the table of cells."""
-    table = pd.read_csv(cells)
+def note(table: pd.DataFrame) -> str:
+    """What a figure says of where and when its numbers come from; table: of cells."""
     devices, days = (", ".join(sorted(set(table[column]))) for column in ("device", "date"))
     return f"{devices}; measured {days}; profzoo"
 

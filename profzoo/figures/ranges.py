@@ -22,7 +22,7 @@ def draw(ranges: pd.DataFrame) -> Figure:
     """From the table of ranges: a bar a cell, each part's share of its time."""
     plots.style()
     chosen = preferred(ranges)
-    chosen = chosen.assign(cell=plots.label(chosen), range=chosen["range"].fillna("").replace("", "outside"))
+    chosen = chosen.assign(cell=plots.label(chosen), range=chosen["range"].replace("", "outside"))
     order = list(dict.fromkeys(chosen["cell"]))
     wide = (
         chosen.pivot_table(index="cell", columns="range", values="ns_per_step", aggfunc="sum").reindex(order).fillna(0)

@@ -31,7 +31,9 @@ def draw(activity: pd.DataFrame, top: int) -> Figure:
     """From the table of activity: the largest by mean share of a cell's time, so that no large model outweighs all."""
     plots.style()
     chosen = preferred(activity)
-    chosen = chosen.assign(cell=plots.label(chosen), name=chosen["name"].map(short))
+    # Matplotlib takes what stands between two of them for a formula.
+    names = chosen["name"].map(short).str.replace("$", r"\$", regex=False)
+    chosen = chosen.assign(cell=plots.label(chosen), name=names)
     count = chosen["cell"].nunique()
     parts, palette = "cell", sns.color_palette("colorblind", count)
     if count > MOST_CELLS:

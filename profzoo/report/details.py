@@ -66,7 +66,7 @@ def _advice(verdicts: pd.DataFrame) -> list[dict[str, str]]:
             "share": shown(row.share, "{:.1%}".format),
             "gain": shown(row.gain, "{:.2f}×".format),
             "next": row.next_step,
-            "settings": "" if row.level == "kernel" or pd.isna(row.settings) else row.settings,
+            "settings": "" if row.level == "kernel" else row.settings,
             "by": row.by,
             "source": shown(row.source, str),
         }

@@ -55,7 +55,7 @@ def shown(value: Any, form: Form) -> str:
     >>> shown(0.314, "{:.0%}".format), shown(None, str)
     ('31%', '–')
     """
-    return MISSING if pd.isna(value) else form(value)
+    return MISSING if pd.isna(value) or value == "" else form(value)
 
 
 def field(value: Any, form: Form) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pandas as pd
 from profzoo import tools as registry
 from profzoo.report.details import anchor
 from profzoo.report.fields import CELL_COLUMNS, agreement_form, field
-from profzoo.tables.cell_tables import CELL
+from profzoo.tables.across import CELL
 
 FILES = ("../tools/*/activity.py",)
 TEXTS = ("model", "phase", "verdict")
@@ -41,7 +41,7 @@ def _overview(cells: pd.DataFrame, steps: pd.DataFrame, verdicts: pd.DataFrame) 
 def of_agreement(agreement: pd.DataFrame, tools: Sequence[str]) -> dict[str, Any]:
     """The table of agreement, for the template; no rows where there is no tool to agree."""
     # A column of nothing but gaps is of a tool that was not asked for.
-    known = agreement.dropna(axis="columns", how="all")
+    known = agreement.loc[:, (agreement.notna() & agreement.ne("")).any()]
     rows = [[field(row[column], agreement_form(column)) for column in known] for _, row in known.iterrows()]
     return {
         "agreement": rows if tools else [],

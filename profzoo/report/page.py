@@ -9,8 +9,10 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
+from profzoo.figures import inputs
 from profzoo.figures import known as known_figures
 from profzoo.files import read_json
+from profzoo.reading import facts as fact
 from profzoo.report import overview
 from profzoo.report.details import detail
 from profzoo.report.fields import PROCESS_COLUMNS
@@ -19,6 +21,7 @@ from profzoo.tables.ranks import read as read_ranks
 FILES = ("page.html.j2",)
 TEMPLATE = Path(__file__).with_name(FILES[0])
 TABLES = ("cells", "agreement", "activity", "steps", "verdicts")
+OF_RUN: fact.Needs = {"torch": fact.TEXT, "cuda": fact.maybe(fact.TEXT), "device_why?": fact.maybe(fact.TEXT)}
 
 
 def main(
@@ -26,8 +29,10 @@ def main(
 ) -> None:
     """Read the tables (by name, their paths) and figures, write the page beside the folders of the cells."""
     results = Path(html).parent
-    read = {name: pd.read_csv(path, low_memory=False) for name, path in tables.items()} | {"ranks": read_ranks(ranks)}
-    sidecars = [read_json(results / row.model / f"{row.phase}.time.csv.json") for row in read["cells"].itertuples()]
+    read = {name: inputs.read(name, path) for name, path in tables.items()} | {"ranks": read_ranks(ranks)}
+    sidecars = [
+        read_json(results / row.model / f"{row.phase}.time.csv.json", OF_RUN) for row in read["cells"].itertuples()
+    ]
     drawn = [_figure(path) for path in figures]
     Path(html).write_text(render(read, sidecars, drawn, tools, results), encoding="utf-8")
 

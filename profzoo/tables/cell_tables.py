@@ -7,10 +7,11 @@ from typing import Any
 import pandas as pd
 
 from profzoo import tools
+from profzoo.reading import tables as reading
 from profzoo.tables import coverage, kernel_table
+from profzoo.tables.across import CELL, COVERAGE, STEP_LEADING
 from profzoo.tables.counted_steps import profiled_steps
 
-CELL = ["model", "phase"]
 FILES = ("../tools/*/activity.py",)
 
 
@@ -24,9 +25,9 @@ def cell_of(path: str | Path) -> dict[str, str]:
     return {"model": path.parent.name, "phase": path.name.partition(".")[0]}
 
 
-def read(paths: Sequence[str]) -> list[tuple[Mapping[str, str], pd.DataFrame]]:
-    """Tables of cells, each with its cell."""
-    return [(cell_of(path), pd.read_csv(path)) for path in paths]
+def read(paths: Sequence[str], table: reading.Table) -> list[tuple[Mapping[str, str], pd.DataFrame]]:
+    """Tables of cells, each with its cell; table: what is declared of them."""
+    return [(cell_of(path), reading.read(path, table)) for path in paths]
 
 
 def cells(timed: Iterable[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, Any]]]) -> pd.DataFrame:
@@ -135,10 +136,9 @@ def steps(
     baseline's.
     """
     unprofiled = ["step_ns", "step_median_ns"]
-    leading = [*CELL, "process", "steps", *unprofiled, "busy_share", "nsys_busy_share"]
     frames = [rows.assign(**cell) for cell, rows in traced]
     if not frames:
-        return pd.DataFrame(columns=leading)
+        return pd.DataFrame(columns=STEP_LEADING)
     table = pd.concat(frames, ignore_index=True).merge(baseline[[*CELL, *unprofiled]], on=CELL, how="left")
     first = table[CELL].merge(ranks[ranks["rank"] == 0], on=CELL, how="left")
     exposed = table["communication_ns"] - table["overlap_ns"]
@@ -146,7 +146,7 @@ def steps(
     working = table["busy_ns"] - table["waiting_ns"]
     table["busy_share"] = (working / table["step_ns"]).clip(upper=1)
     table["nsys_busy_share"] = working / table["wall_ns"]
-    return table[[*leading, *(name for name in table.columns if name not in leading)]]
+    return table[[*STEP_LEADING, *(name for name in table.columns if name not in STEP_LEADING)]]
 
 
 def coverages(compared: Iterable[tuple[Mapping[str, str], str, pd.DataFrame]]) -> pd.DataFrame:
@@ -155,19 +155,7 @@ def coverages(compared: Iterable[tuple[Mapping[str, str], str, pd.DataFrame]]) -
     compared: cell, name of the section set, rows of its coverage.csv.
     """
     rows = [{**cell, "set": name, **coverage.summary(table)} for cell, name, table in compared]
-    columns = [
-        *CELL,
-        "set",
-        "configurations",
-        "covered",
-        "coverage",
-        "time_coverage",
-        "uneven_time",
-        "extra",
-        "other_choice",
-        "missing",
-    ]
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(rows, columns=[*CELL, "set", *COVERAGE])
 
 
 def agreement(

@@ -4,7 +4,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from profzoo.errors import DataError
+from profzoo.reading import facts as fact
 from profzoo.tools.nsys.tables import NO_STEP
+
+# Of a sidecar.
+NEEDS: fact.Needs = {
+    "cell": {"window": fact.SEVERAL, "model?": fact.TEXT, "phase?": fact.TEXT},
+    "capture?": fact.TEXT,
+    "traced_steps?": fact.COUNT,
+}
 
 
 def profiled_steps(sidecar: Mapping[str, Any]) -> int:

@@ -4,12 +4,33 @@ import pandas as pd
 
 from profzoo.errors import DataError
 from profzoo.files import write_csv
-from profzoo.tools.ncu.tables import CONFIGURATION, UNEVEN
+from profzoo.reading import kinds
+from profzoo.reading import tables as reading
+from profzoo.tools.ncu import exported
+from profzoo.tools.ncu.tables import CONFIGURATION, SHARED_MEMORY, UNEVEN
 from profzoo.tools.nsys import tables as nsys_tables
 
 KEYS = CONFIGURATION
 COLUMNS = ["status", "cause", "kernel", "function", *KEYS, "launches", "total_ns", "share", "time_spread"]
 COVERED, MISSING, EXTRA = "covered", "missing", "extra"
+
+
+def shares_whole(table: pd.DataFrame) -> str | None:
+    """What is wrong with a cell's table whose rows do not have all of its GPU time; None for nothing."""
+    shares = table["share"].dropna()
+    if len(shares) and abs(shares.sum() - 1) > nsys_tables.ROUNDING:
+        return f"shares of GPU time add up to {shares.sum():.6f}: rows are missing"
+    return None
+
+
+TEXTS = ("status", "cause", "kernel", "function", "mangled")
+TABLE = reading.Table(
+    columns={name: kinds.TEXT if name in TEXTS else kinds.COUNT for name in COLUMNS}
+    | dict.fromkeys([*SHARED_MEMORY, "launches"], kinds.maybe(kinds.COUNT))
+    | dict.fromkeys(["total_ns", "share", "time_spread"], kinds.maybe(kinds.AMOUNT)),
+    key=KEYS,
+    holds=shares_whole,
+)
 
 
 def compare(nsys: pd.DataFrame, ncu: pd.DataFrame, census: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -91,7 +112,7 @@ def _cause(status: str, kernel_seen: bool) -> str:
 
 def main(nsys: str, ncu: str, census: str | None, csv: str) -> None:
     """Read a cell's exported CSV and write the comparison; DataError where ncu's is of ranges."""
-    profiled = pd.read_csv(ncu)
-    if "mangled" not in profiled:
+    if "mangled" not in reading.rows(ncu)[0]:
         raise DataError(f"{ncu} measures ranges, which hold no launches to compare: take a section set of launches")
-    write_csv(compare(pd.read_csv(nsys), profiled, pd.read_csv(census) if census else None), csv)
+    traced, profiled = reading.read(nsys, nsys_tables.TABLE), reading.read(ncu, exported.TABLE)
+    write_csv(compare(traced, profiled, exported.read_census(census) if census else None), csv)

@@ -5,11 +5,13 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from profzoo.files import read_json, write_csv
+from profzoo.reading import kinds
+from profzoo.reading import tables as reading
 from profzoo.tables import kernel_classes
-from profzoo.tables.counted_steps import profiled_steps
-from profzoo.tables.coverage import KEYS
-from profzoo.tools.ncu import metrics
-from profzoo.tools.ncu.tables import UNEVEN
+from profzoo.tables.counted_steps import NEEDS, profiled_steps
+from profzoo.tables.coverage import KEYS, shares_whole
+from profzoo.tools.ncu import exported, metrics
+from profzoo.tools.ncu.tables import SHARED_MEMORY, UNEVEN
 from profzoo.tools.nsys import tables as nsys_tables
 
 LEADING = ["range", "class", "kernel", "function", *KEYS]
@@ -17,6 +19,15 @@ MEASURED = ["launches", "total_ns", "mean_ns", "share", "work_ratio"]
 COLUMNS = [*LEADING, *MEASURED, "source", *metrics.QUANTITIES]
 TYPICAL = ["time_spread", "time_ratio"]
 BOTH, NSYS, NCU = "nsys+ncu", "nsys", "ncu"
+TEXTS = ("range", "class", "kernel", "function", "mangled", "source")
+# What one tool alone saw of, and the other did not, is empty.
+TABLE = reading.Table(
+    columns={name: kinds.TEXT if name in TEXTS else kinds.maybe(kinds.NUMBER) for name in COLUMNS}
+    | dict.fromkeys([key for key in KEYS if key not in TEXTS], kinds.COUNT)
+    | dict.fromkeys(SHARED_MEMORY, kinds.maybe(kinds.COUNT)),
+    key=["range", *KEYS],
+    holds=shares_whole,
+)
 
 
 def join(nsys: pd.DataFrame, steps: float, sets: Sequence[pd.DataFrame], classes: Mapping[str, str]) -> pd.DataFrame:
@@ -108,7 +119,7 @@ def _counters(sets: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 def main(nsys: str, sidecar: str, sets: Sequence[str], csv: str) -> None:
     """Read a cell's exported CSV and write its table; sets: of ncu, the one that counts first."""
-    traced, counted = pd.read_csv(nsys), [pd.read_csv(path) for path in sets]
-    names = pd.concat([table["kernel"] for table in (traced, *counted)]).dropna().unique()
+    traced, counted = reading.read(nsys, nsys_tables.TABLE), [reading.read(path, exported.TABLE) for path in sets]
+    names = pd.concat([table["kernel"] for table in (traced, *counted)]).unique()
     classes = kernel_classes.classify_all(names)
-    write_csv(join(traced, profiled_steps(read_json(sidecar)), counted, classes), csv)
+    write_csv(join(traced, profiled_steps(read_json(sidecar, NEEDS)), counted, classes), csv)

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from profzoo.tables.cell_tables import CELL
-from profzoo.tools.nsys.ranks import COLUMNS
+from profzoo.tables import across, cell_tables
+from profzoo.tables.across import CELL, RANK_SHARES
+from profzoo.tools.nsys.ranks import COLUMNS, TABLE
 
 
 def across_cells(tables: Iterable[tuple[Mapping[str, str], pd.DataFrame]]) -> pd.DataFrame:
@@ -26,10 +27,14 @@ def across_cells(tables: Iterable[tuple[Mapping[str, str], pd.DataFrame]]) -> pd
         together["communication_ns"] > 0
     )
     together["imbalance"] = together["compute_ns"] / mean.where(mean > 0) - 1
-    shares = ["waiting_ns", "communication_share", "exposed_share", "overlap_share", "imbalance"]
-    return together[[*CELL, *COLUMNS, *shares]]
+    return together[[*CELL, *COLUMNS, *RANK_SHARES]]
+
+
+def tabulated(paths: Sequence[str]) -> pd.DataFrame:
+    """The same, of the cells' files."""
+    return across_cells(cell_tables.read(paths, TABLE))
 
 
 def read(paths: Sequence[str]) -> pd.DataFrame:
     """The table across cells at the one path; without rows where there is no path."""
-    return pd.read_csv(paths[0]) if paths else across_cells([])
+    return across.read("ranks", paths[0]) if paths else across_cells([])

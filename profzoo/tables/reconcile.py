@@ -3,7 +3,7 @@
 import pandas as pd
 
 from profzoo import tools
-from profzoo.tables.cell_tables import CELL
+from profzoo.tables.across import CELL
 
 FILES = ("../tools/*/activity.py",)
 # The least spread, (largest - smallest) / largest, that is flagged.

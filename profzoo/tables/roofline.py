@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from profzoo.reading import kinds
+from profzoo.reading import tables as reading
+
 # The measured peak that each counted arithmetic is held against. Half precision on SIMT units has none of its own among
 # matrix products, which use tensor cores for it: fp32's, which it at least reaches, makes its times upper bounds.
 SIMT = {"fp64_flop": "fp64", "fp32_flop": "fp32", "fp16_flop": "fp32"}
@@ -29,9 +32,22 @@ COLUMNS = [
 ]  # fmt: skip
 
 
+def _positive(peaks: pd.DataFrame) -> str | None:
+    wrong = peaks.loc[~(peaks["rate"] > 0), "peak"]
+    return f"the rate of {wrong.iloc[0]} is not above 0" if len(wrong) else None
+
+
+# As harness/peaks.py writes them.
+PEAKS = reading.Table(
+    columns={"peak": kinds.TEXT, "rate": kinds.AMOUNT, "unit": kinds.TEXT, "how": kinds.TEXT},
+    key=["peak"],
+    holds=_positive,
+)
+
+
 def read_peaks(path: str | Path) -> dict[str, float]:
     """Rates by name, byte/s and flop/s, of a file of measured peaks."""
-    return pd.read_csv(path).set_index("peak")["rate"].to_dict()
+    return reading.read(path, PEAKS).set_index("peak")["rate"].to_dict()
 
 
 def of_launches(kernels: pd.DataFrame, peaks: Mapping[str, float]) -> pd.DataFrame:

@@ -7,24 +7,52 @@ from typing import Any
 import pandas as pd
 
 from profzoo import tools
+from profzoo.errors import DataError
 from profzoo.files import read_json, write_csv
-from profzoo.tables import cell_tables, ranks, reconcile
+from profzoo.reading import facts as fact
+from profzoo.reading import tables as reading
+from profzoo.tables import cell_tables, counted_steps, coverage, kernel_table, ranks, reconcile
+from profzoo.tools.nsys import steps as nsys_steps
+from profzoo.tools.time.tables import TABLE as STEPS
 
 FILES = ("../tools/*/activity.py",)
+Timed = list[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, Any]]]
 Exported = list[tuple[str, Mapping[str, str], pd.DataFrame, Mapping[str, Any]]]
+# Of sidecars: of the unprofiled runs, and of all tools.
+OF_RUN: fact.Needs = {
+    **dict.fromkeys(["device", "started"], fact.TEXT),
+    **dict.fromkeys(["parameters", "batch", "peak_rss_bytes", "items"], fact.COUNT),
+    "cell": {"workload": fact.TEXT, "precision": fact.TEXT},
+    "steps": fact.SEVERAL,
+    "step_ns": fact.POSITIVE,
+    "peak_memory_bytes": fact.maybe(fact.COUNT),
+    "loss": fact.maybe(fact.NUMBER),
+}
+OF_TOOL: fact.Needs = {"step_ns": fact.POSITIVE, **counted_steps.NEEDS}
+
+
+def baseline(tables: Sequence[str], sidecars: Sequence[str]) -> Timed:
+    """The tables of unprofiled runs with the cell and the sidecar of each; DataError where steps are missing."""
+    found: Timed = [(*timed, read_json(sidecar, OF_RUN)) for timed, sidecar in
+             zip(cell_tables.read(tables, STEPS), sidecars, strict=True)]  # fmt: skip
+    for path, (_, steps, facts) in zip(tables, found, strict=True):
+        if len(steps) != facts["steps"]:
+            raise DataError(f"{path} has {len(steps)} steps, and its sidecar says {facts['steps']}: {reading.AGAIN}")
+    return found
 
 
 def read(tool: str, tables: Sequence[str], sidecars: Sequence[str]) -> Exported:
     """A tool's exported tables with the cell and the sidecar of each."""
+    activity = tools.activities()[tool]
     return [
-        (tool, cell_tables.cell_of(table), pd.read_csv(table), read_json(sidecar))
-        for table, sidecar in zip(tables, sidecars, strict=True)
+        (tool, *exported, read_json(sidecar, {**OF_TOOL, **activity.FACTS}))
+        for exported, sidecar in zip(cell_tables.read(tables, activity.TABLE), sidecars, strict=True)
     ]
 
 
 def main(inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, str]) -> None:
     """Read what each tool exported (inputs: tool and tool_sidecar to paths) and write the tables."""
-    timed = [entry[1:] for entry in read("time", inputs["time"], inputs["time_sidecar"])]
+    timed = baseline(inputs["time"], inputs["time_sidecar"])
     exported = [
         entry
         for tool in tools.activities()
@@ -35,15 +63,16 @@ def main(inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, str]) -> Non
     cells, activity = cell_tables.with_tools(cell_tables.cells(timed), exported), cell_tables.activity(exported)
     write_csv(cells, outputs["cells"])
     write_csv(activity, outputs["activity"])
-    write_csv(cell_tables.kernels(cell_tables.read(inputs.get("kernels", []))), outputs["kernels"])
+    write_csv(cell_tables.kernels(cell_tables.read(inputs.get("kernels", []), kernel_table.TABLE)), outputs["kernels"])
     write_csv(cell_tables.ranges(exported), outputs["ranges"])
     processes = ranks.read(inputs.get("ranks", []))
-    write_csv(cell_tables.steps(cells, cell_tables.read(inputs.get("nsys_steps", [])), processes), outputs["steps"])
+    traced = cell_tables.read(inputs.get("nsys_steps", []), nsys_steps.TABLE)
+    write_csv(cell_tables.steps(cells, traced, processes), outputs["steps"])
     paths = inputs.get("coverage", [])
     compared = [
         (cell, Path(path).name.split(".")[2], table)
-        for path, (cell, table) in zip(paths, cell_tables.read(paths), strict=True)
+        for path, (cell, table) in zip(paths, cell_tables.read(paths, coverage.TABLE), strict=True)
     ]
-    coverage = cell_tables.coverages(compared)
-    write_csv(coverage, outputs["coverage"])
-    write_csv(reconcile.explained(cell_tables.agreement(cells, activity, walls), coverage), outputs["agreement"])
+    covered = cell_tables.coverages(compared)
+    write_csv(covered, outputs["coverage"])
+    write_csv(reconcile.explained(cell_tables.agreement(cells, activity, walls), covered), outputs["agreement"])

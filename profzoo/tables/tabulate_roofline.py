@@ -4,13 +4,14 @@ import pandas as pd
 
 from profzoo.errors import DataError
 from profzoo.files import read_json, write_csv
-from profzoo.tables import roofline
-from profzoo.tables.cell_tables import CELL
+from profzoo.reading import facts as fact
+from profzoo.tables import across, roofline
+from profzoo.tables.across import CELL, LAUNCH
 
 LEVELS = {
     "cell": [],
     "class": ["class"],
-    "launch": ["class", "function", "mangled", "range", "grid_x", "grid_y", "grid_z"],
+    "launch": LAUNCH,
 }
 LEADING = ["level", *CELL, *LEVELS["launch"]]
 
@@ -32,11 +33,14 @@ def table(kernels: pd.DataFrame, peaks: dict[str, float]) -> pd.DataFrame:
 
 def main(kernels: str, cells: str, peaks: str, csv: str) -> None:
     """Read the tables, write the CSV; DataError where cells ran on another device than the peaks are of."""
-    measured, ran = read_json(f"{peaks}.json")["device"], set(pd.read_csv(cells)["device"])
+    measured, ran = (
+        read_json(f"{peaks}.json", {"device": fact.TEXT})["device"],
+        set(across.read("cells", cells)["device"]),
+    )
     if ran != {measured}:
         others = ", ".join(sorted(ran - {measured}))
         raise DataError(
             f"{peaks} is of {measured}, cells ran on {others}: measure that one's peaks under a name of its own, and "
             "set the key gpu to it"
         )
-    write_csv(table(pd.read_csv(kernels), roofline.read_peaks(peaks)), csv)
+    write_csv(table(across.read("kernels", kernels), roofline.read_peaks(peaks)), csv)

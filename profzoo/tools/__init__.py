@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from profzoo.machine.findings import Check
+    from profzoo.reading.facts import Needs
+    from profzoo.reading.tables import Table
 
 HERE = Path(__file__).parent
 # The unprofiled baseline, which comes along with every tool.
@@ -86,12 +88,15 @@ class Activity(Protocol):
     """A tool's module `activity`.
 
     PLACE: among the tools whose numbers are held against each other, the one to go by first; None for one that sees
-    other things. ALONE: whether each launch ran alone, by replay, so that the step's own time says nothing. COLUMNS: of
-    `of_cell`, what the page shows: column and form, by heading.
+    other things. ALONE: whether each launch ran alone, by replay, so that the step's own time says nothing. TABLE: what
+    is declared of its CSV; FACTS: of its sidecar, beyond what all have. COLUMNS: of `of_cell`, what the page shows:
+    column and form, by heading.
     """
 
     PLACE: int | None
     ALONE: bool
+    TABLE: "Table"
+    FACTS: "Needs"
     COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]]
 
     def of_kernels(self, table: "pd.DataFrame", facts: Mapping[str, Any]) -> "pd.DataFrame | None":

@@ -10,11 +10,13 @@ def by_rank(paths: Iterable[Path], ending: str, processes: int, what: str) -> li
     """Host, rank and file of each of a cell's processes, by rank; files are named `{host}.{rank}{ending}`.
 
     Raises:
-        DataError: a process has none; the message calls it by what it is.
+        DataError: a process has none, or several; the message calls it by what it is.
     """
     found = {}
     for path in paths:
         host, _, number = path.name.removesuffix(ending).rpartition(".")
+        if not number.isascii() or not number.isdecimal() or int(number) in found:
+            raise DataError(f"{path} is no {what} of a process, named by host and rank, or one of several: delete it")
         found[int(number)] = (host, int(number), path)
     missing = sorted(set(range(processes)) - set(found))
     if missing:

@@ -4,16 +4,14 @@ from typing import Any
 
 import pandas as pd
 
-from profzoo.errors import DataError
 from profzoo.tables.coverage import KEYS
 from profzoo.tables.kernel_classes import classify
 from profzoo.tables.step_shares import amdahl
-from profzoo.tools.ncu import values as ncu_values
+from profzoo.tools.ncu.details import SPEEDUP
 from profzoo.tools.ncu.tables import function_name
 
 # So many rows a cell.
 MOST = 5
-SPEEDUP = "Estimated Speedup"
 NCU = "ncu"
 # ncu's word for a speed-up of the whole launch; a `local` one is of the unit that the rule looks at.
 WHOLE = "global"
@@ -29,14 +27,10 @@ def of_step(details: pd.DataFrame, launches: pd.DataFrame, kernels: pd.DataFrame
     ncu estimates how much faster one launch would get, by which a launch of 1 µs may lead. What counts is the time that
     all launches of its configuration take: `share` of the step, and `gain` of the whole step where the estimate is of
     the whole launch. Both are empty for launches whose configuration the kernel table lacks.
-
-    Raises:
-        DataError: a speed-up is no number.
     """
     if SPEEDUP not in details:
         return []
-    percent = _percent(details[SPEEDUP])
-    said = details[details["Rule Type"].eq("OPT") & percent.gt(0)].assign(percent=percent)
+    said = details[details["Rule Type"].eq("OPT") & details[SPEEDUP].gt(0)].assign(percent=details[SPEEDUP])
     times = kernels.groupby(KEYS)["total_ns"].sum() / kernels["total_ns"].sum() * share
     known = launches.drop_duplicates("id").set_index("id")
     keys = pd.MultiIndex.from_frame(known.reindex(said["ID"])[KEYS])
@@ -55,14 +49,3 @@ def of_step(details: pd.DataFrame, launches: pd.DataFrame, kernels: pd.DataFrame
         }
         for _, row in said.drop_duplicates(["function", "Rule Name"]).head(MOST).iterrows()
     ]  # fmt: skip
-
-
-def _percent(column: pd.Series) -> pd.Series:
-    """Estimates as numbers; those from 1,000 up are printed with separators."""
-    if pd.api.types.is_numeric_dtype(column):
-        return column
-    try:
-        text, _ = ncu_values.plain(SPEEDUP, column.fillna("").astype(str), "%")
-    except ncu_values.ValueFormatError as error:
-        raise DataError(f"ncu's details page: {SPEEDUP} {error}") from error
-    return pd.to_numeric(ncu_values.numbers(text))

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
-import pandas as pd
-
 from profzoo.files import read_json, write_csv
+from profzoo.reading import tables as reading
+from profzoo.tables import across
 from profzoo.tables.cell_tables import cell_of
-from profzoo.tables.coverage import KEYS
 from profzoo.tables.roofline import read_peaks
+from profzoo.tools.ncu import details as ncu_details
+from profzoo.tools.ncu import exported
 from profzoo.verdicts import rules as verdict_rules
 from profzoo.verdicts import verdicts
 
@@ -28,15 +29,15 @@ def main(
     order; sidecars: of the unprofiled runs.
     """
     rates = read_peaks(peaks) if peaks else {}
-    held = pd.read_csv(roofline, low_memory=False) if roofline else None
+    held = across.read("roofline", roofline) if roofline else None
     advice = {
-        _cell(page): (pd.read_csv(page, low_memory=False), pd.read_csv(rows, usecols=["id", *KEYS]))
+        _cell(page): (ncu_details.read(page), reading.read(rows, exported.TABLE))
         for page, rows in zip(details, launches, strict=True)
     }
-    ran_with = {_cell(path): read_json(path)["cell"] for path in sidecars}
-    kernel_table = pd.read_csv(kernels, low_memory=False)
+    ran_with = {_cell(path): read_json(path, {"cell": {}})["cell"] for path in sidecars}
+    kernel_table = across.read("kernels", kernels)
     rules = verdict_rules.load()
-    write_csv(verdicts.table(pd.read_csv(steps), kernel_table, held, rates, advice, ran_with, rules), csv)
+    write_csv(verdicts.table(across.read("steps", steps), kernel_table, held, rates, advice, ran_with, rules), csv)
 
 
 def _cell(path: str) -> tuple[str, str]:

@@ -6,15 +6,12 @@ from typing import Any
 import pandas as pd
 
 from profzoo.tables import step_shares
-from profzoo.tables.cell_tables import CELL
+from profzoo.tables.across import CELL
 from profzoo.verdicts import ncu_advice
 from profzoo.verdicts import rules as verdict_rules
+from profzoo.verdicts.columns import COLUMNS
 from profzoo.verdicts.traits import with_traits
 
-COLUMNS = [
-    *CELL, "level", "class", "function", "rank", "verdict", "metric", "value", "threshold", "share", "evidence",
-    "cured", "gain", "limit", "next_step", "settings", "by", "source",
-]  # fmt: skip
 NOTHING, UNDECIDED = "nothing stands out", "undecided"
 OURS = "profzoo"
 STRETCH = "step under nsys / unprofiled"

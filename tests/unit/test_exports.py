@@ -89,7 +89,9 @@ def test_ncu_census_counts_itself(tmp_path: Path, recording: Callable) -> None:
 def test_ncu_counts_come_from_the_census(tmp_path: Path, recording: Callable) -> None:
     table, _ = ncu(tmp_path, recording, None, "all", [])
     census = tmp_path / "census.csv"
-    table.iloc[:100].to_csv(census, index=False)
+    kept = table.iloc[:100]
+    counts = kept.groupby(ncu_tables.CONFIGURATION)["id"].transform("size")
+    kept.assign(launches=counts).to_csv(census, index=False)
     again, _ = ncu(tmp_path, recording, str(census), "1000", [])
     known = again["launches"].notna()
     assert known[:100].all() and not known.all()
@@ -101,7 +103,8 @@ def test_kernels_that_the_census_lacks_are_named(tmp_path: Path, recording: Call
     assert facts["other_choices"] == []
     census = tmp_path / "census.csv"
     function = table["function"].value_counts().index[-1]
-    table[table["function"] != function].to_csv(census, index=False)
+    kept = table[table["function"] != function]
+    kept.assign(id=range(len(kept))).to_csv(census, index=False)
     said: list[str] = []
     again, facts = ncu(tmp_path, recording, str(census), "1000", [], said.append)
     assert facts["other_choices"] == [function]
@@ -129,7 +132,7 @@ def test_processes_whose_reports_differ_in_units_are_refused(tmp_path: Path, rec
         for kind, page in zip(("mangled", "demangled"), pages_of(tmp_path, recording, {0, 1, 2}), strict=True):
             text = Path(page).read_text().replace('"warp"', f'"{unit}"')
             (tmp_path / "pages" / f"node.{rank}.{kind}.csv").write_text(text)
-    facts = sidecar(tmp_path, command=["ncu"], ranks=[0, 1])
+    facts = sidecar(tmp_path, command=["ncu"], ranks=[{}, {}])
     with pytest.raises(DataError, match=r"rank 1 has .* in thread, rank 0 in warp"):
         processes(tmp_path, facts, None, "all")
 
@@ -196,7 +199,7 @@ def test_each_process_is_held_against_what_was_profiled(tmp_path: Path, recordin
         for kind, page in zip(("mangled", "demangled"), pages_of(tmp_path, recording, chosen), strict=True):
             (tmp_path / "pages").mkdir(exist_ok=True)
             shutil.copy(page, tmp_path / "pages" / f"node.{rank}.{kind}.csv")
-    facts = sidecar(tmp_path, command=words, ranks=[0, 1])
+    facts = sidecar(tmp_path, command=words, ranks=[{}, {}])
     rows = processes(tmp_path, facts, census, "distinct")
     assert json.loads((tmp_path / "o.json").read_text())["units"]["gpu__time_duration.sum"] == "ns"
     times = every.groupby(ncu_tables.CONFIGURATION)["gpu__time_duration.sum"].mean()

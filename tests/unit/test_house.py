@@ -16,6 +16,7 @@ FUNCTION_LINES, MODULE_LINES = 50, 300
 # What profzoo holds, from the bottom up: a part imports those of lines above its own, none of its own line or below.
 LAYERS = (
     ("errors", "range_names", "text"),
+    ("reading",),
     ("files", "imports", "integrity", "schema", "machine"),
     ("cell",),
     ("harness", "tools"),

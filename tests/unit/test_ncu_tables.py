@@ -255,7 +255,7 @@ def test_function_name(kernel: str, name: str) -> None:
 
 
 def test_range_replay_has_a_row_for_each_part_of_the_window(recording: Callable) -> None:
-    raw, units = ncu_tables.read_raw(recording("ncu/ranges.raw.csv"))
+    raw, units = ncu_tables.read_raw(recording("ncu/ranges.raw.csv"), ranges=True)
     table, kept = ncu_tables.tidy_ranges(raw, units)
     # The recording holds three steps of warm-up before it.
     assert list(table["range"]) == ["forward", "loss", "backward", "optimizer"] and (table["step"] == 0).all()
@@ -265,7 +265,7 @@ def test_range_replay_has_a_row_for_each_part_of_the_window(recording: Callable)
 
 
 def test_range_replay_of_the_whole_window(recording: Callable) -> None:
-    raw, units = ncu_tables.read_raw(recording("ncu/ranges.raw.csv"))
+    raw, units = ncu_tables.read_raw(recording("ncu/ranges.raw.csv"), ranges=True)
     column = next(name for name in raw.columns if "Push/Pop_Range" in name)
     table, _ = ncu_tables.tidy_ranges(raw.iloc[:1].assign(**{column: ""}), units)
     assert table["range"].tolist() == ["window"]

@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from profzoo.errors import DataError
-from profzoo.tables import kernel_table, roofline, tabulate_roofline
+from profzoo.tables import across, kernel_table, roofline, tabulate_roofline
+from profzoo.tables.coverage import KEYS
 
 # A thousand bytes, or operations, a nanosecond, and so on.
 PEAKS = {"dram": 1e12, "l2": 4e12, "fp64": 1e12, "fp32": 2e12, "tf32": 20e12, "bf16": 40e12, "fp16": 40e12}
@@ -109,9 +110,12 @@ def test_the_table_has_cells_classes_and_launches() -> None:
 @pytest.mark.parametrize(("device", "fits"), [("NVIDIA H200", True), ("NVIDIA H100", False)])
 def test_peaks_of_another_gpu_are_refused(tmp_path: Path, device: str, fits: bool) -> None:
     paths = [str(tmp_path / f"{name}.csv") for name in ("kernels", "cells", "peaks", "out")]
-    kernels(COPY).assign(model="m", phase="train").to_csv(paths[0], index=False)
-    pd.DataFrame({"device": ["NVIDIA H200"]}).to_csv(paths[1], index=False)
-    pd.DataFrame({"peak": list(PEAKS), "rate": list(PEAKS.values())}).to_csv(paths[2], index=False)
+    launch = dict.fromkeys([key for key in KEYS if key != "mangled"], 1)
+    kernels(COPY).assign(model="m", phase="train", share=1.0, **launch).to_csv(paths[0], index=False)
+    cell = dict.fromkeys(across.TABLES["cells"].columns, 1) | {"device": "NVIDIA H200"}
+    pd.DataFrame([cell]).to_csv(paths[1], index=False)
+    rates = {"peak": list(PEAKS), "rate": list(PEAKS.values()), "unit": "byte/s", "how": "copied"}
+    pd.DataFrame(rates).to_csv(paths[2], index=False)
     (tmp_path / "peaks.csv.json").write_text(json.dumps({"device": device}))
     if fits:
         tabulate_roofline.main(*paths)

@@ -1,14 +1,17 @@
 """verdicts: what holds cells back, by real tables of the zoo and by made ones."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from profzoo.errors import DataError
+from profzoo.files import write_csv
 from profzoo.tables import step_shares
 from profzoo.tables.coverage import KEYS
+from profzoo.tools.ncu import details as ncu_details
 from profzoo.verdicts import ncu_advice, verdicts
 from profzoo.verdicts import rules as verdict_rules
 from profzoo.verdicts import traits as kernel_traits
@@ -307,7 +310,7 @@ def test_kernels_of_little_time_are_not_judged_one_by_one() -> None:
 
 def advised(recording: Callable, times: list[float]) -> pd.DataFrame:
     """ncu's advice on the recorded launches, whose configurations take these times of the step, one after another."""
-    details = pd.read_csv(recording("ncu/launch.details.csv"))
+    details = ncu_details.read(recording("ncu/launch.details.csv"))
     ids = details["ID"].drop_duplicates().to_list()
     launches = pd.DataFrame({"id": ids}).assign(**dict.fromkeys(KEYS, 1))
     launches["mangled"] = [f"k{number}" for number in ids]
@@ -318,7 +321,7 @@ def advised(recording: Callable, times: list[float]) -> pd.DataFrame:
 
 
 def test_advice_of_ncu_counts_by_what_it_is_worth_to_the_step(recording: Callable) -> None:
-    details = pd.read_csv(recording("ncu/launch.details.csv"))
+    details = ncu_details.read(recording("ncu/launch.details.csv"))
     said = details[details["Rule Type"].eq("OPT") & details["Estimated Speedup"].gt(0)]
     assert said["ID"].nunique() > 1
     for number, one in said.groupby("ID"):
@@ -336,16 +339,19 @@ def test_advice_of_ncu_counts_by_what_it_is_worth_to_the_step(recording: Callabl
 
 
 @pytest.mark.parametrize(("printed", "value"), [("1,234.5", 1234.5), ("12.5", 12.5)])
-def test_speed_ups_of_ncu_are_read_whatever_their_size(printed: str, value: float) -> None:
+def test_speed_ups_of_ncu_are_read_whatever_their_size(tmp_path: Path, printed: str, value: float) -> None:
     launches = pd.DataFrame({"id": [0]}).assign(**dict.fromkeys(KEYS, 1))
+    page = tmp_path / "d.csv"
     details = pd.DataFrame({"ID": [0, 0], "Kernel Name": "f()", "Rule Type": "OPT", "Rule Name": "R", "Section Name": "S",
-                            "Rule Description": "do", "Estimated Speedup Type": "local",
+                            "Rule Description": "do", "Estimated Speedup Type": "local", "Metric Value": "",
                             "Estimated Speedup": [printed, None]})  # fmt: skip
+    write_csv(details, page)
     rows = kernel_rows(total_ns=[100.0]).assign(**dict.fromkeys(KEYS, 1))
-    (found,) = ncu_advice.of_step(details, launches, rows, 0.5)
+    (found,) = ncu_advice.of_step(ncu_details.read(page), launches, rows, 0.5)
     assert (found["value"], found["share"], found["gain"]) == (value, 0.5, None)
-    with pytest.raises(DataError, match="holds '12,5'"):
-        ncu_advice.of_step(details.assign(**{"Estimated Speedup": ["12,5", None]}), launches, rows, 0.5)
+    write_csv(details.assign(**{"Estimated Speedup": ["12,5", None]}), page)
+    with pytest.raises(DataError, match=r"d\.csv: column Estimated Speedup holds '12,5'"):
+        ncu_details.read(page)
 
 
 def test_without_a_trace_there_is_nothing_to_judge() -> None:

@@ -5,10 +5,14 @@ from typing import Any
 
 import pandas as pd
 
+from profzoo.reading import facts as fact
+from profzoo.tools.ncu.exported import CENSUS
 from profzoo.tools.ncu.metrics import GPU_TIME
 
 PLACE = 30
 ALONE = True
+TABLE = CENSUS
+FACTS: fact.Needs = {}
 COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {}
 
 

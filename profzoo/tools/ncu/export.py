@@ -9,9 +9,11 @@ import pandas as pd
 
 from profzoo.errors import DataError
 from profzoo.files import read_json, write_csv, write_json
+from profzoo.reading import facts as fact
 from profzoo.tools.by_rank import by_rank
 from profzoo.tools.ncu import selection
 from profzoo.tools.ncu import tables as ncu_tables
+from profzoo.tools.ncu.exported import read_census
 
 # How the name of a page by mangled names ends.
 ENDING = ".mangled.csv"
@@ -51,11 +53,14 @@ def tabulate(pages: Sequence[str], facts: Mapping[str, Any], census: str | None,
     window, if these are not in the report itself. launches: those that were profiled, `distinct`, `all` or the first N,
     or `ranges`.
     """
-    raw, units = ncu_tables.read_raw(pages[0])
+    raw, units = ncu_tables.read_raw(pages[0], launches == "ranges")
     if launches == "ranges":
         return Exported(*ncu_tables.tidy_ranges(raw, units))
     names, _ = ncu_tables.read_raw(pages[1])
-    window = pd.read_csv(census) if census else None
+    same = ["ID", "Stream", "Grid Size", "Block Size"]
+    if not raw[same].equals(names[same]):
+        raise DataError(f"{pages[1]} does not hold the launches of {pages[0]}, {len(raw)}: {ncu_tables.AGAIN}")
+    window = read_census(census) if census else None
     counts = None if window is None else ncu_tables.configuration_counts(window)
     taken, kept = ncu_tables.tidy(raw, units, names, counts)
     if window is None:
@@ -140,7 +145,7 @@ def main(
     sidecar names, as it does kernels that the census lacks, what was not profiled as planned, and in how many launches
     a metric has no value.
     """
-    facts = read_json(report_sidecar)
+    facts = read_json(report_sidecar, {"command": fact.TEXTS, **({"ranks": fact.PROCESSES} if each else {})})
     if each:
         exported = of_processes(pages, facts, census, launches, lambda note: say(f"{csv}, {note}"))
     else:

@@ -8,10 +8,12 @@ import pandas as pd
 
 from profzoo.errors import DataError
 from profzoo.files import read_json, write_json
+from profzoo.reading import facts as fact
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import costs as ncu_costs
 from profzoo.tools.ncu import selection
 from profzoo.tools.ncu.costs import Cost
+from profzoo.tools.ncu.exported import read_census
 
 # Estimates are good to a quarter, so that less of a difference is none.
 CLEARLY = 0.75
@@ -142,6 +144,7 @@ def main(
     """
     costs = ncu_costs.table()
     price = ncu_costs.cost(options["sets"][name], costs)
-    planned = plan(options, name, pd.read_csv(census), read_json(sidecar)["wall_s"], price, costs)
+    wall_s = read_json(sidecar, {"wall_s": fact.POSITIVE})["wall_s"]
+    planned = plan(options, name, read_census(census), wall_s, price, costs)
     say(sentence(planned))
     write_json(planned, path)

@@ -8,9 +8,10 @@ import pandas as pd
 
 from profzoo.errors import DataError
 from profzoo.range_names import DOMAIN, PARTS, WINDOW
+from profzoo.reading import tables as reading
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu.metrics import GPU_TIME
-from profzoo.tools.ncu.values import ValueFormatError, numbers, plain
+from profzoo.tools.ncu.values import LISTS, ValueFormatError, numbers, other_locale, plain
 
 CONFIGURATION = [
     "mangled",
@@ -23,12 +24,19 @@ SHARED_MEMORY = dict(zip(("smem_static_bytes", "smem_dynamic_bytes"), ncu.SHARED
 # A configuration whose launches differ by more in time is taken to hold launches of unlike work, such as products of
 # matrices with another inner dimension: less is what one and the same launch varies by.
 UNEVEN = 1.5
+NOISE = re.compile(r"==[A-Z]+== ")
+AGAIN = "delete its folder, and the next run prints the report again"
+# Columns that a page has, with patterns of their cells; those of launches, which ranges do not have.
+PAGE = {"ID": r"[0-9]+", "Kernel Name": r"(?s:.*)", "CC": r".*"}
+LAUNCHES = PAGE | {"Stream": r"[0-9]+"} | dict.fromkeys(["Grid Size", "Block Size"], r"\([0-9]+, [0-9]+, [0-9]+\)")
 # Properties of the GPU and of the collection that ncu repeats in every row; the sidecar and the report have them.
 CONSTANT = re.compile(r"^(device__attribute_|c2clink__|nvlink__|numa__|profiler__|session__)")
 
 
-def read_raw(path: str | Path) -> tuple[pd.DataFrame, dict[str, str]]:
+def read_raw(path: str | Path, ranges: bool = False) -> tuple[pd.DataFrame, dict[str, str]]:
     """The raw page of a report as `ncu --import X --page raw --csv` prints it.
+
+    ranges: whether it is of ranges, which have no grid and no stream.
 
     Returns: a row a launch, all values as text, those of metrics as plain numbers in base units, whatever units were
     printed, and empty where there is none; the base unit of each column that has one.
@@ -36,19 +44,13 @@ def read_raw(path: str | Path) -> tuple[pd.DataFrame, dict[str, str]]:
     Raises:
         DataError: there is no table, or it has no launch, or a value cannot be read for certain.
     """
-    with Path(path).open(encoding="utf-8") as file:
-        # ncu mixes lines such as ==PROF== into the output of some commands.
-        table = [line for line in file if not line.startswith("==")]
-    start = next((index for index, line in enumerate(table) if line.startswith('"ID"')), None)
-    if start is None or len(table) - start < 3:
-        raise DataError(f"{path} holds no launch: ncu printed no table; see the log of the profiling job")
-    frame = pd.read_csv(_lines(table[start:]), dtype=str, keep_default_na=False)
-    units = {name: unit for name, unit in frame.iloc[0].items() if unit}
-    frame = frame.iloc[1:].reset_index(drop=True)
-    other = frame.index[~frame["ID"].str.fullmatch(r"\d+")]
-    if len(other):
-        launch = frame.loc[other[0], "ID"]
-        raise DataError(f"{path}: row {other[0] + 1} is of launch {launch!r}: the page holds more than one table")
+    frame, units = _page(path, PAGE if ranges else LAUNCHES)
+    # Lists of numbers look like numbers of other locales.
+    measured = [name for name in frame.columns[frame.columns.get_loc("CC") + 1 :] if name not in LISTS]
+    if odd := other_locale(value for name in measured for value in frame[name].unique()):
+        raise DataError(
+            f"{path} holds {odd!r}, which is no number as ncu prints it in English: print it under LC_ALL=C"
+        )
     for name in _metrics(frame):
         try:
             printed = units.get(name, "")
@@ -64,6 +66,37 @@ def read_raw(path: str | Path) -> tuple[pd.DataFrame, dict[str, str]]:
         if unit:
             units[name] = unit
     return frame, units
+
+
+def _page(path: str | Path, required: Mapping[str, str]) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The launches of a page by their number, all as printed, and what is printed as the unit of each column.
+
+    required: columns that it must have, with a pattern of their cells.
+    """
+    # ncu mixes lines such as ==PROF== into the output of some commands.
+    lines = [line for line in reading.lines(reading.text(path, AGAIN)) if not NOISE.match(line)]
+    start = next((index for index, line in enumerate(lines) if line.startswith('"ID"')), None)
+    if start is None or len(lines) - start < 3:
+        raise DataError(f"{path} holds no launch: ncu printed no table; see the log of the profiling job")
+    heading, units, *body = reading.of_text("".join(lines[start:]), path, AGAIN)
+    missing = [name for name in required if name not in heading]
+    if missing:
+        raise DataError(f"{path} has no column {missing[0]}: {AGAIN}")
+    if early := [name for name in heading[: heading.index("CC")] if "__" in name]:
+        raise DataError(f"{path}: column {early[0]} is not where ncu prints metrics: {AGAIN}")
+    if units[0]:
+        raise DataError(f"{path} has no row of units below its heading: {AGAIN}")
+    frame = pd.DataFrame(body, columns=heading, dtype="str")
+    for name, form in required.items():
+        other = frame.index[~frame[name].str.fullmatch(form)]
+        if len(other):
+            what, held = "launch" if name == "ID" else name, frame.loc[other[0], name]
+            more = "the page is damaged, or holds more than one table"
+            raise DataError(f"{path}: row {other[0] + 1} is of {what} {held!r}: {more}")
+    frame = frame.sort_values("ID", key=lambda numbers: numbers.astype("int64"), ignore_index=True)
+    if frame["ID"].duplicated().any():
+        raise DataError(f"{path}: launch {frame.loc[frame['ID'].duplicated(), 'ID'].iloc[0]} is there twice: {AGAIN}")
+    return frame, {name: unit for name, unit in zip(heading, units, strict=True) if unit}
 
 
 def _metrics(raw: pd.DataFrame) -> list[str]:
@@ -194,9 +227,3 @@ def _launches(frame: pd.DataFrame, counts: pd.Series | None) -> pd.Series:
     known = configuration_counts(frame) if counts is None else counts
     index = pd.MultiIndex.from_frame(frame[CONFIGURATION])
     return pd.Series(known.reindex(index).to_numpy(), index=frame.index).astype("Int64")
-
-
-def _lines(lines: list[str]) -> object:
-    import io
-
-    return io.StringIO("".join(lines))

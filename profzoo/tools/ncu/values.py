@@ -1,7 +1,7 @@
 """Reads the values that ncu prints: numbers with separators, in units that it scales by, and what stands for none."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 
 import pandas as pd
@@ -20,9 +20,13 @@ PREFIXES = {"K": 10**3, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10
 # What ncu counts in, and may print thousands or millions of.
 COUNTED = {"bit", "block", "byte", "cycle", "flop", "hz", "inst", "op", "packet", "register", "request", "sector",
            "thread", "warp", "wavefront"}  # fmt: skip
-NUMBER = re.compile(r"[-+]?([1-9]\d{0,2}(,\d{3})+|\d+)(\.\d+)?([eE][-+]?\d+)?")
+NUMBER = re.compile(r"[-+]?([1-9]\d{0,2}(,\d{3})+|\d+)(\.\d+)?([eE][-+]?\d+)?", re.ASCII)
 # Digits and what separates them somewhere, but not as ncu does: 12,34 or 1.234,5 or 1 234.
 MISPRINTED = re.compile(r"[-+]?\d[\d.,'\s\u00a0\u202f]*([eE][-+]?\d+)?")
+# What only another locale prints; what others mean thousands by, and English a thousandth; what only English prints.
+FOREIGN = re.compile(r"[-+]?[1-9]\d{0,2}([. '\u00a0\u202f]\d{3}){2,}(,\d+)?", re.ASCII)
+DOUBTFUL = re.compile(r"[-+]?[1-9]\d{0,2}\.\d{3}", re.ASCII)
+ENGLISH = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?|[-+]?\d+\.(\d{1,2}|\d{4,})", re.ASCII)
 # ncu marks some of them with (!).
 NONE = {"", "n/a", "nan", "inf", "no data"}
 # Lists of numbers, which are text.
@@ -68,14 +72,31 @@ def _unknown(unit: str) -> ValueFormatError:
     )
 
 
+def other_locale(printed: Iterable[str]) -> str | None:
+    """A number among what a page prints that shows another locale, or may; None where all are as ncu prints in English.
+
+    Of 1.234 alone nobody can say what it is. Where other numbers of the page are English, it is.
+
+    >>> other_locale(["7", "1.234"]), other_locale(["1,980,000", "1.234"]), other_locale(["1.980.000", "7"])
+    ('1.234', None, '1.980.000')
+    """
+    values = set(printed)
+    foreign, doubtful = ([value for value in values if one.fullmatch(value)] for one in (FOREIGN, DOUBTFUL))
+    if doubtful and not any(ENGLISH.fullmatch(value) for value in values):
+        foreign += doubtful
+    return min(foreign, default=None)
+
+
 def plain(name: str, column: pd.Series, unit: str) -> tuple[pd.Series, str]:
     """A metric's column with plain numbers in base units, empty where there is none, and that unit; as text.
 
     A column of words stays what it is.
 
     Raises:
-        ValueFormatError: numbers as another locale prints them, a unit that is not known, a word that has a unit.
+        ValueFormatError: numbers as another locale prints them, a unit that is not known or none, a word that has one.
     """
+    if NUMBER.fullmatch(unit) or (_none(unit) and unit):
+        raise ValueFormatError(f"is in {unit!r}, which is no unit: the page is damaged, or its row of units is missing")
     base, factor = base_unit(unit)
     values = column.unique()
     known: dict[str, str] = {value: "" for value in values if _none(value)}

@@ -5,10 +5,13 @@ from typing import Any
 
 import pandas as pd
 
+from profzoo.reading import facts as fact
 from profzoo.tools.nsys import tables
 
 PLACE = 10
 ALONE = False
+TABLE = tables.TABLE
+FACTS: fact.Needs = {"capture": fact.TEXT, "traced_steps?": fact.COUNT}
 COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {}
 
 

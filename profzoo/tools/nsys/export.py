@@ -6,6 +6,7 @@ import pandas as pd
 
 from profzoo.errors import DataError
 from profzoo.files import read_json, write_csv, write_json
+from profzoo.reading import facts as fact
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.tools.nsys import tables as nsys_tables
 from profzoo.tools.nsys import trace as nsys_trace
@@ -22,7 +23,7 @@ def main(
     Raises:
         DataError: there is no launch although the cell ran on a GPU.
     """
-    facts = read_json(report_sidecar)
+    facts = read_json(report_sidecar, {"capture": fact.TEXT, "device_type": fact.TEXT})
     whole_run = facts["capture"] == "run"
     table = nsys_tables.summarise(sqlite, whole_run)
     if table.empty and facts["device_type"] == "cuda":

@@ -6,29 +6,11 @@ import numpy as np
 import pandas as pd
 
 from profzoo.range_names import PARTS
-from profzoo.tools.nsys.trace import CALL_TABLE, GRAPH_TABLE, KERNEL_TABLE, PROCESS, graphs
+from profzoo.tools.nsys.packing import PACKED
+from profzoo.tools.nsys.trace import CALL_TABLE, GRAPH_TABLE, KERNEL_TABLE, PROCESS, DamagedError, graphs, whole_numbers
 
-# A launch configuration, packed by SQLite into three integers of at most 63 bits: fetching a column of a million
-# rows into Python takes longer than all else. Each part: (our name, nsys's name, bits); widths by CUDA's limits
-# (grid 2^31-1 x 65535 x 65535, block 1024 x 1024 x 64, shared memory under 2^20 bytes, 255 registers).
-PACKED = (
-    (("mangled", "mangledName", 31), ("grid_x", "gridX", 31)),
-    (
-        ("grid_y", "gridY", 16),
-        ("grid_z", "gridZ", 16),
-        ("block_x", "blockX", 11),
-        ("block_y", "blockY", 11),
-        ("block_z", "blockZ", 7),
-    ),
-    (
-        ("smem_static_bytes", "staticSharedMemory", 24),
-        ("smem_dynamic_bytes", "dynamicSharedMemory", 24),
-        ("registers", "registersPerThread", 9),
-    ),
-)
 CONFIGURATION = [name for group in PACKED for name, _, _ in group if name != "mangled"]
 PACKS = [f"pack{index}" for index in range(len(PACKED))]
-CHUNK = 65_536
 
 
 def read(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
@@ -64,12 +46,9 @@ def _of_kernels(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
 
 
 def _fetched(database: sqlite3.Connection, columns: dict[str, str], source: str) -> pd.DataFrame:
-    """Whole numbers that SQLite computes, by column, a chunk at a time."""
+    """Whole numbers that SQLite computes, by column."""
     cursor = database.execute(f"SELECT {', '.join(columns.values())} {source}")
-    chunks = [np.empty((0, len(columns)), dtype=np.int64)]
-    while rows := cursor.fetchmany(CHUNK):
-        chunks.append(np.array(rows, dtype=np.int64))
-    return pd.DataFrame(np.concatenate(chunks), columns=list(columns))
+    return pd.DataFrame(whole_numbers(cursor).reshape(-1, len(columns)), columns=list(columns))
 
 
 def _of_graphs(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
@@ -116,7 +95,13 @@ def kernel_names(database: sqlite3.Connection, tables: set[str]) -> dict[int, tu
     shown = database.execute(
         f"SELECT coalesce(mangledName, 0), min(demangledName), min(shortName) FROM {KERNEL_TABLE} GROUP BY 1"
     )
-    return {mangled: (names.get(mangled, ""), names[long], names[short]) for mangled, long, short in shown}
+    try:
+        # Kernels may be without a mangled name.
+        return {
+            mangled: (names[mangled] if mangled else "", names[long], names[short]) for mangled, long, short in shown
+        }
+    except KeyError as error:
+        raise DamagedError(f"a kernel's name is string {error}, and there is none of that number") from None
 
 
 def ranges(launches: pd.DataFrame, parts: pd.DataFrame) -> np.ndarray:

@@ -7,12 +7,19 @@ import pandas as pd
 
 from profzoo.errors import DataError
 from profzoo.files import read_json, write_csv
+from profzoo.reading import facts as fact
+from profzoo.reading import kinds
+from profzoo.reading.tables import Table
 from profzoo.tools.by_rank import by_rank
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.tools.nsys import tables as nsys_tables
 
 TIMES = ["wall_ns", "busy_ns", "compute_ns", "communication_ns", "overlap_ns", "exposed_ns", "copy_ns", "idle_ns"]
 COLUMNS = ["host", "rank", "steps", *TIMES, "launches"]
+TABLE = Table(
+    columns=dict.fromkeys(COLUMNS, kinds.NUMBER) | {"host": kinds.TEXT, "rank": kinds.COUNT, "steps": kinds.COUNT},
+    key=["rank"],
+)
 
 
 def of_traces(paths: Iterable[Path], processes: int, whole_run: bool = False) -> pd.DataFrame:
@@ -44,5 +51,5 @@ def of_traces(paths: Iterable[Path], processes: int, whole_run: bool = False) ->
 
 def main(traces: str, sidecar: str, csv: str) -> None:
     """Read the traces of a cell's processes, which a folder holds, and their sidecar; write the cell's table."""
-    facts = read_json(sidecar)
+    facts = read_json(sidecar, {"ranks": fact.PROCESSES, "capture": fact.TEXT})
     write_csv(of_traces(Path(traces).glob("*.sqlite"), len(facts["ranks"]), facts["capture"] == "run"), csv)

@@ -23,6 +23,8 @@ import numpy as np
 import pandas as pd
 
 from profzoo.range_names import PARTS, STEP
+from profzoo.reading import kinds
+from profzoo.reading.tables import Table
 from profzoo.tools.nsys import intervals, timeline
 from profzoo.tools.nsys.trace import opened, ranges_of, window_steps
 
@@ -35,6 +37,21 @@ COLUMNS = [
     "launches", "launch_call_ns", "launch_latency_ns", "queue_depth",
     *(f"cpu_{part}_ns" for part in PARTS),
 ]  # fmt: skip
+UNKNOWN = ["launch_call_ns", "launch_latency_ns", "queue_depth"]
+
+
+def _adds_up(table: pd.DataFrame) -> str | None:
+    off = (table["busy_ns"] + table["idle_ns"] - table["wall_ns"]).abs() > 1 + 1e-6 * table["wall_ns"]
+    return f"row {int(off.argmax()) + 1}: busy_ns and idle_ns are not wall_ns" if off.any() else None
+
+
+TABLE = Table(
+    # What no launch tells, where there was none, is empty.
+    columns={name: kinds.maybe(kinds.NUMBER) if name in UNKNOWN else kinds.NUMBER for name in COLUMNS}
+    | dict.fromkeys(["process", "steps"], kinds.COUNT),
+    key=["process"],
+    holds=_adds_up,
+)
 INPUT = ("data", "transfer")
 # A launch or copy that takes longer waits for room in the queue, or for the GPU to get to it; others take a tenth.
 WAITS_NS = 100_000

@@ -6,12 +6,15 @@ import numpy as np
 import pandas as pd
 
 from profzoo.range_names import PARTS
+from profzoo.reading import kinds
+from profzoo.reading.tables import Table
 from profzoo.tools.nsys import launches as nsys_launches
 from profzoo.tools.nsys.launches import CONFIGURATION, PACKS
 from profzoo.tools.nsys.trace import opened, ranges_of, window_steps
 
 STATISTICS = ["launches", "total_ns", "mean_ns", "median_ns", "min_ns", "max_ns", "std_ns", "share"]
-COLUMNS = ["kernel", "mangled", "function", "range", *CONFIGURATION, *STATISTICS]
+NAMES = ["kernel", "mangled", "function", "range"]
+COLUMNS = [*NAMES, *CONFIGURATION, *STATISTICS]
 # The range of launches that are in no step of the window, of a whole run.
 OUTSIDE = "outside"
 NO_STEP = (
@@ -19,6 +22,29 @@ NO_STEP = (
     "have nvtx among nsys.traces"
 )
 GRAPH = "CUDA graph"
+# Sums of shares may be off by as much, which rounding makes of them.
+ROUNDING = 1e-6
+
+
+def _whole(table: pd.DataFrame) -> str | None:
+    """What is wrong with a table of which rows are missing, or of which numbers were changed."""
+    shares, total = table["share"].dropna(), table.loc[table["share"].notna(), "total_ns"]
+    if len(shares) and (abs(shares.sum() - 1) > ROUNDING or (shares - total / total.sum()).abs().gt(ROUNDING).any()):
+        return f"shares of GPU time, which add up to {shares.sum():.6f}, are not those of total_ns: rows are missing"
+    return None
+
+
+TABLE = Table(
+    columns={
+        **dict.fromkeys(NAMES, kinds.TEXT),
+        **dict.fromkeys([*CONFIGURATION, "launches", "total_ns"], kinds.COUNT),
+        **dict.fromkeys(["mean_ns", "median_ns", "min_ns", "max_ns", "std_ns"], kinds.AMOUNT),
+        # Launches outside the window's steps have none.
+        "share": kinds.maybe(kinds.AMOUNT),
+    },
+    key=["kernel", "mangled", "range", *CONFIGURATION],
+    holds=_whole,
+)
 
 
 def summarise(path: str | Path, whole_run: bool = False) -> pd.DataFrame:

@@ -1,12 +1,11 @@
 """Reads from an nsys export (SQLite) what the GPU did and which CUDA calls the CPU made, when."""
 
-import itertools
 import sqlite3
 
 import numpy as np
 import pandas as pd
 
-from profzoo.tools.nsys.trace import CALL_TABLE, PROCESS, graphs
+from profzoo.tools.nsys.trace import CALL_TABLE, PROCESS, graphs, whole_numbers
 
 # CUDA runtime and driver calls, by how their names begin; versions follow (cudaLaunchKernel_v7000).
 LAUNCHING = ("cudaLaunch", "cuLaunch", "cudaGraphLaunch", "cuGraphLaunch",
@@ -74,5 +73,5 @@ def _numbers(database: sqlite3.Connection, tables: set[str], table: str, process
     """
     query = f"SELECT start, end, correlationId, {process}, {name} FROM {table}"
     rows = database.execute(query) if table in tables else ()
-    flat = np.fromiter(itertools.chain.from_iterable(rows), dtype=np.int64)
-    return pd.DataFrame(flat.reshape(-1, 5), columns=["start", "end", "correlation", "process", "name"])
+    numbers = whole_numbers(rows).reshape(-1, 5)
+    return pd.DataFrame(numbers, columns=["start", "end", "correlation", "process", "name"])

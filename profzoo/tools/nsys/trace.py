@@ -3,9 +3,10 @@
 Rows of an export are in no order (they were in that of time before nsys 2025.6), and nothing here relies on one.
 """
 
+import itertools
 import sqlite3
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pandas as pd
 
 from profzoo.errors import DataError
 from profzoo.range_names import DOMAIN, STEP, WINDOW
+from profzoo.tools.nsys import checks
 
 KERNEL_TABLE, GRAPH_TABLE, CALL_TABLE = (f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "GRAPH_TRACE", "RUNTIME"))
 # CUDA runtime and driver calls that have kernels run, by how their names begin.
@@ -25,9 +27,20 @@ PUSH_POP, DOMAIN_CREATE = 59, 75
 PROCESS = 0xFFFFFFFFFF000000 - (1 << 64)
 
 
+AGAIN = "delete it, and the next run traces the cell again"
+
+
+class DamagedError(ValueError):
+    """What an export holds cannot be; the message says what, without the file."""
+
+
 @contextmanager
 def opened(path: str | Path) -> Iterator[tuple[sqlite3.Connection, set[str]]]:
-    """An export for reading, and the names of its tables; DataError where it is none."""
+    """An export for reading, and the names of its tables.
+
+    Raises:
+        DataError: it is none, or damaged; also where that shows only as the body reads it.
+    """
     try:
         database = sqlite3.connect(f"file:{urllib.parse.quote(str(path))}?mode=ro", uri=True)
     except sqlite3.OperationalError as error:
@@ -35,11 +48,36 @@ def opened(path: str | Path) -> Iterator[tuple[sqlite3.Connection, set[str]]]:
     with closing(database):
         try:
             tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        except sqlite3.DatabaseError as error:
-            raise DataError(f"{path} is no SQLite export of nsys: {error}") from error
+            wrong = checks.damage(Path(path))
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
+            raise DataError(f"{path} is no SQLite export of nsys, or damaged: {_line(error)}: {AGAIN}") from error
+        if wrong:
+            raise DataError(f"{path}: {wrong}: {AGAIN}")
         if "StringIds" not in tables:
-            raise DataError(f"{path} is no export of nsys: it has no table StringIds; export the report again")
-        yield database, tables
+            raise DataError(f"{path} is no export of nsys, as it has no table StringIds: {AGAIN}")
+        try:
+            yield database, tables
+        except (sqlite3.Error, DamagedError) as error:
+            raise DataError(
+                f"{path} is damaged, or of an nsys that this workflow does not know: {_line(error)}: {AGAIN}"
+            ) from error
+
+
+def _line(error: Exception) -> str:
+    """What an error says, in one line: SQLite quotes a whole schema."""
+    return " ".join(str(error).split())[:200]
+
+
+def whole_numbers(rows: Iterable[tuple]) -> np.ndarray:
+    """All cells of these rows, one after another, without a Python object for each of a million rows at a time.
+
+    Raises:
+        DamagedError: a cell is empty, or text.
+    """
+    try:
+        return np.fromiter(itertools.chain.from_iterable(rows), dtype=np.int64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DamagedError(f"a number is none: {error}") from error
 
 
 def traced_steps(path: str | Path, whole_run: bool) -> tuple[int, bool]:

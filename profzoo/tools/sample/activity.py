@@ -5,10 +5,18 @@ from typing import Any
 
 import pandas as pd
 
+from profzoo.reading import facts as fact
 from profzoo.tools.sample import tables
 
 PLACE = None
 ALONE = False
+TABLE = tables.TABLE
+FACTS: fact.Needs = {
+    "power_is": fact.TEXT,
+    "gaps": fact.LIST,
+    "window_wall_ns": fact.COUNT,
+    "steps": fact.SEVERAL,
+}
 COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "power": ("power_w", "{:,.0f} W".format),
     "energy a step (power)": ("step_energy_power_j", "{:,.3g} J".format),

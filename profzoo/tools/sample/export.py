@@ -6,7 +6,17 @@ import pandas as pd
 
 from profzoo.errors import DataError
 from profzoo.files import read_json, write_csv, write_json
+from profzoo.reading import facts as fact
+from profzoo.reading import tables as reading
 from profzoo.tools.sample import tables
+
+NEEDS: fact.Needs = {
+    "window_began_ns?": fact.COUNT,
+    "window_wall_ns": fact.COUNT,
+    "device_uuid?": fact.maybe(fact.TEXT),
+    "ranks?": fact.PROCESSES,
+    "warnings": fact.LIST,
+}
 
 
 def main(samples: str, samples_sidecar: str, csv: str, sidecar: str, say: Callable[[str], object] = print) -> None:
@@ -18,7 +28,7 @@ def main(samples: str, samples_sidecar: str, csv: str, sidecar: str, say: Callab
     Raises:
         DataError: there is no sample, or the run did not say when its window began.
     """
-    facts, raw = read_json(samples_sidecar), pd.read_csv(samples)
+    facts, raw = read_json(samples_sidecar, NEEDS), reading.read(samples, tables.SAMPLES)
     if raw.empty or "window_began_ns" not in facts:
         raise DataError(f"{samples} holds nothing that can be told from the rest of the run: collect it again")
     table = tables.within(raw, facts["window_began_ns"], facts["window_wall_ns"])

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from profzoo.reading import kinds
+from profzoo.reading.tables import Table
 from profzoo.tools.sample.nvml import MEAN
 
 # Samples of a GPU that it takes to say anything, and moves of its counter of energy to go by that.
@@ -23,6 +25,20 @@ UNITS = {
     "memory_used_bytes": ("memory_used_bytes", 1),
 }
 COLUMNS = ["t_ns", "gpu_uuid", *UNITS, "energy_j"]
+# What a GPU does not tell is empty.
+TABLE = Table(
+    columns=dict.fromkeys(COLUMNS, kinds.maybe(kinds.NUMBER)) | {"t_ns": kinds.COUNT, "gpu_uuid": kinds.TEXT},
+    key=["t_ns", "gpu_uuid"],
+)
+# The sampler's own.
+SAMPLES = Table(
+    columns={
+        "time_ns": kinds.COUNT,
+        **dict.fromkeys(["gpu_uuid", "power_is"], kinds.TEXT),
+        **dict.fromkeys(["power_limit_mw", *(own for own, _ in UNITS.values()), "energy_mj"], kinds.maybe(kinds.COUNT)),
+    },
+    key=["time_ns", "gpu_uuid"],
+)
 
 
 def within(raw: pd.DataFrame, began_ns: int, wall_ns: int) -> pd.DataFrame:

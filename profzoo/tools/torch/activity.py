@@ -5,8 +5,13 @@ from typing import Any
 
 import pandas as pd
 
+from profzoo.reading import facts as fact
+from profzoo.tools.torch import tables
+
 PLACE = 20
 ALONE = False
+TABLE = tables.TABLE
+FACTS: fact.Needs = {"device_type": fact.TEXT}
 COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {}
 
 

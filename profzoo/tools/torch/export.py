@@ -1,16 +1,16 @@
 """Exports torch.profiler's operators, and its trace's kernels by range, to one tidy CSV."""
 
-import pandas as pd
-
 from profzoo.errors import DataError
 from profzoo.files import read_json, write_csv
+from profzoo.reading import facts as fact
+from profzoo.reading import tables as reading
 from profzoo.tools.torch import tables as torch_tables
 
 
 def main(operators: str, trace: str, sidecar: str, csv: str) -> None:
     """Read the recorder's table and trace, write the CSV."""
-    facts = read_json(sidecar)
-    raw = pd.read_csv(operators, keep_default_na=False)
+    facts = read_json(sidecar, {"cell": {"profiler": {"memory": fact.FLAG}}, "device_type": fact.TEXT})
+    raw = reading.read(operators, torch_tables.OPERATORS)
     if raw.empty:
         raise DataError(f"{operators} holds no operator: torch.profiler recorded nothing in the window")
     profiler, gpu = facts["cell"]["profiler"], facts["device_type"] == "cuda"

@@ -13,21 +13,71 @@ import pandas as pd
 
 from profzoo.errors import DataError
 from profzoo.range_names import DOMAIN, PARTS
+from profzoo.reading import kinds
+from profzoo.reading.tables import Table
 
 TIMES = ("self_cpu_ns", "cpu_ns", "self_device_ns", "device_ns")
 MEMORY = ("self_cpu_memory_bytes", "cpu_memory_bytes", "self_device_memory_bytes", "device_memory_bytes")
 COLUMNS = ["kind", "name", "range", "count", *TIMES, *MEMORY, "flops", "shapes", "stack"]
+TEXTS = ("kind", "name", "range", "shapes", "stack")
+# What options or the device leave unmeasured is empty; memory may be given back.
+TABLE = Table(
+    columns={name: kinds.TEXT if name in TEXTS else kinds.maybe(kinds.WHOLE) for name in COLUMNS}
+    | {"count": kinds.COUNT}
+)
+# The recorder's own, which harness/recorders.py writes.
+OPERATORS = Table(
+    columns={
+        **dict.fromkeys(["device", "name", "shapes", "stack"], kinds.TEXT),
+        "count": kinds.COUNT,
+        **dict.fromkeys([*TIMES, *MEMORY, "flops"], kinds.WHOLE),
+    },
+    again="another version made it, or it is damaged: delete it and the trace, and the next run collects both again",
+)
 DEVICE_KINDS = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
+CALLS = ("cuda_runtime", "cuda_driver")
+READ = {*DEVICE_KINDS, *CALLS, "user_annotation"}
+AGAIN = "delete it, and the next run collects it again"
+# Microseconds of more than a century, of which the nanoseconds fit 64 bits.
+BEYOND = 2**53
 RUNTIME = re.compile(r"cuda[A-Z]|cu[A-Z]")
 
 
 def read_trace(path: str | Path) -> list[dict[str, Any]]:
-    """The events of a Chrome trace; DataError where the file is none."""
+    """The events of a Chrome trace.
+
+    Raises:
+        DataError: the file is none, is cut off, or has events without what they are read for.
+    """
     try:
         with gzip.open(path, "rt", encoding="utf-8") as file:
-            return json.load(file)["traceEvents"]
-    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path} is no trace of torch.profiler: {error}") from error
+            events = json.load(file)["traceEvents"]
+    except KeyError as error:
+        raise DataError(f"{path} is no trace of torch.profiler, as it has no {error}: {AGAIN}") from error
+    except (OSError, EOFError, zlib.error, ValueError, TypeError, RecursionError) as error:
+        raise DataError(f"{path} is no trace of torch.profiler, or damaged: {error}: {AGAIN}") from error
+    wrong = next((number for number, event in enumerate(events) if not _sound(event)), None)
+    if wrong is not None:
+        raise DataError(f"{path} is damaged: event {wrong} is {json.dumps(events[wrong])[:80]}: {AGAIN}")
+    return events
+
+
+def _sound(event: Any) -> bool:
+    """Whether an event is an object and, where it is read, has name, times and what it belongs to."""
+    if not isinstance(event, dict):
+        return False
+    category, arguments = event.get("cat", ""), event.get("args", {})
+    if not isinstance(category, str) or category not in READ:
+        return isinstance(category, str)
+    times = [event.get("ts"), event.get("dur")]
+    known = isinstance(event.get("name"), str) and all(_number(time, int | float) for time in times)
+    correlation = arguments.get("correlation", -1) if isinstance(arguments, dict) else None
+    linked = _number(correlation, int) and ("args" in event or category not in DEVICE_KINDS)
+    return known and event["dur"] >= 0 and linked
+
+
+def _number(value: Any, kind: Any) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool) and abs(value) < BEYOND
 
 
 def tidy(operators: pd.DataFrame, trace: list[dict[str, Any]], profiler: Mapping[str, Any], gpu: bool) -> pd.DataFrame:
@@ -41,13 +91,7 @@ def tidy(operators: pd.DataFrame, trace: list[dict[str, Any]], profiler: Mapping
 
     `cpu_ns` and `device_ns` include what an operator calls, `self_` ones do not. `range` is the part of the step that
     was open when the launch was made, on whatever thread; the `device_ns` of a range is that of its launches.
-
-    Raises:
-        DataError: the table of operators was made by another version of this workflow.
     """
-    missing = [name for name in ("count", *TIMES, *MEMORY, "flops") if name not in operators]
-    if missing:
-        raise DataError(f"torch.profiler's table has no column {missing[0]}: another version made it; collect it again")
     launches = device_events(trace)
     table = pd.concat([_operators(operators), _grouped(launches)], ignore_index=True).reindex(columns=COLUMNS)
     is_range = table["kind"] == "range"
@@ -83,7 +127,7 @@ def device_events(trace: list[dict[str, Any]]) -> pd.DataFrame:
     )
     calls: dict[int, float] = {}
     for event in trace:
-        if event.get("cat") in ("cuda_runtime", "cuda_driver") and "correlation" in event.get("args", {}):
+        if event.get("cat") in CALLS and "correlation" in event.get("args", {}):
             # A runtime call may share its ID with the driver's that it makes.
             correlation = event["args"]["correlation"]
             calls[correlation] = min(event["ts"], calls.get(correlation, event["ts"]))

@@ -1,0 +1,122 @@
+"""Reads CSV by what is declared of it: names and kinds of columns, and what holds of its rows."""
+
+import csv
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+
+from profzoo.errors import DataError
+from profzoo.reading import kinds
+from profzoo.reading.kinds import Kind
+
+AGAIN = "delete it, and the next run makes it again"
+# Names, shapes and stacks may be long; Python would refuse more than 128 KiB.
+csv.field_size_limit(2**31 - 1)
+
+
+def _nothing(given: object) -> None:
+    return
+
+
+@dataclass(frozen=True)
+class Table:
+    """What is declared of a CSV, for those who write it and those who read it.
+
+    columns: the kind of each that it has; optional: of those that it may have; others: of any further, by name, None
+    for one that it may not have. key: columns by which no two rows are alike. holds: what is wrong with the rows, in
+    words, None where nothing is. again: what to do about one that is damaged.
+    """
+
+    columns: Mapping[str, Kind]
+    optional: Mapping[str, Kind] = field(default_factory=dict)
+    others: Callable[[str], Kind | None] = _nothing
+    key: Sequence[str] = ()
+    holds: Callable[[pd.DataFrame], str | None] = _nothing
+    again: str = AGAIN
+
+    def kind(self, name: str) -> Kind | None:
+        """The kind of a column; None for one that the table may not have."""
+        return self.columns.get(name) or self.optional.get(name) or self.others(name)
+
+    def empty(self) -> pd.DataFrame:
+        """The table without rows."""
+        return pd.DataFrame({name: kinds.read([], kind) for name, kind in self.columns.items()})
+
+
+def read(path: str | Path, table: Table) -> pd.DataFrame:
+    """The rows of a CSV, columns in the order of the file.
+
+    Text is what the file holds, also where that is `null`, `NA` or nothing; only numbers may be missing.
+
+    Raises:
+        DataError: it cannot be read, is cut off, or is not what is declared.
+    """
+    heading, *body = rows(path, table.again)
+    missing = [name for name in table.columns if name not in heading]
+    if missing:
+        raise DataError(f"{path} has no column {missing[0]}: {table.again}")
+    columns = {}
+    for name, cells in zip(heading, list(zip(*body, strict=True)) or [()] * len(heading), strict=True):
+        kind = table.kind(name)
+        if kind is None:
+            raise DataError(f"{path} has a column {kinds.shown(name)}, of which nothing is known: {table.again}")
+        try:
+            columns[name] = kinds.read(cells, kind)
+        except kinds.CellError as error:
+            raise DataError(f"{path}: column {name}, {error}: {table.again}") from None
+    frame = pd.DataFrame(columns)
+    twice = frame.duplicated([*table.key]) if table.key else frame.index == -1
+    if twice.any():
+        raise DataError(f"{path}: row {int(twice.argmax()) + 1} is there twice: {table.again}")
+    if wrong := table.holds(frame):
+        raise DataError(f"{path}: {wrong}: {table.again}")
+    return frame
+
+
+def rows(path: str | Path, again: str = AGAIN, widths: Collection[int] = ()) -> list[list[str]]:
+    """The cells of each row of a CSV, the heading first.
+
+    widths: how many cells a row may have besides as many as the heading.
+
+    Raises:
+        DataError: it cannot be read, is no UTF-8, is cut off, names a column twice, or has rows of another length.
+    """
+    return of_text(text(path, again), path, again, widths)
+
+
+def text(path: str | Path, again: str = AGAIN) -> str:
+    """A file's text; DataError where it cannot be read, or is no UTF-8."""
+    try:
+        return Path(path).read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is damaged: byte {error.start} is no UTF-8: {again}") from error
+
+
+def of_text(content: str, path: str | Path, again: str = AGAIN, widths: Collection[int] = ()) -> list[list[str]]:
+    """As rows, of a text; path: that errors name."""
+    if not content:
+        raise DataError(f"{path} is empty: {again}")
+    if not content.endswith("\n"):
+        raise DataError(f"{path} is cut off, as it does not end with a line: {again}")
+    try:
+        found = list(csv.reader(lines(content), strict=True))
+    except csv.Error as error:
+        raise DataError(f"{path} is damaged: {error}: {again}") from error
+    heading = found[0]
+    if len(set(heading)) < len(heading):
+        name = next(name for index, name in enumerate(heading) if name in heading[:index])
+        raise DataError(f"{path} has two columns {kinds.shown(name)}: {again}")
+    for number, row in enumerate(found):
+        if len(row) != len(heading) and len(row) not in widths:
+            raise DataError(f"{path}: row {number} has {len(row)} cells, and the heading {len(heading)}: {again}")
+    return found
+
+
+def lines(content: str) -> list[str]:
+    """Lines with their ends, as files have them; `splitlines` would also split at what is part of a cell."""
+    *whole, rest = content.split("\n")
+    return [*(f"{line}\n" for line in whole), *([rest] if rest else [])]

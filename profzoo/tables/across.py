@@ -1,0 +1,111 @@
+"""The tables across the zoo: what each is declared to hold, for those who write it and those who read it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+
+from profzoo.reading import kinds
+from profzoo.reading import tables as reading
+from profzoo.reading.kinds import Kind
+from profzoo.reading.tables import Table
+from profzoo.tables import kernel_table, roofline
+from profzoo.tools.nsys import ranks as nsys_ranks
+from profzoo.tools.nsys import steps as nsys_steps
+
+CELL = ["model", "phase"]
+NUMBER = kinds.maybe(kinds.NUMBER)
+
+
+def _texts(*names: str) -> dict[str, Kind]:
+    return dict.fromkeys([*CELL, *names], kinds.TEXT)
+
+
+def _numbers(names: Sequence[str], kind: Kind = kinds.NUMBER) -> dict[str, Kind]:
+    return dict.fromkeys(names, kind)
+
+
+def _of_tools(name: str) -> Kind | None:
+    """Columns that tools add."""
+    return NUMBER
+
+
+def _compared(name: str) -> Kind | None:
+    """Columns that the table of agreement has of each tool."""
+    return NUMBER if name.endswith(("_launches", "_gpu_ns", "_spread", "_slowdown")) else None
+
+
+def _shares_whole(table: pd.DataFrame) -> str | None:
+    for cell, rows in table.groupby(CELL, sort=False):
+        if wrong := kernel_table.shares_whole(rows):
+            return f"{' '.join(cell)}: {wrong}"
+    return None
+
+
+def _traced(table: pd.DataFrame) -> str | None:
+    lacking = [name for name in [*STEPS_OF_TRACES, "waiting_ns"] if name not in table]
+    return f"there is no column {lacking[0]}" if len(table) and lacking else None
+
+
+STEP_LEADING = [*CELL, "process", "steps", "step_ns", "step_median_ns", "busy_share", "nsys_busy_share"]
+STEPS_OF_TRACES = {name: kind for name, kind in nsys_steps.TABLE.columns.items() if name not in STEP_LEADING}
+COVERAGE = ["configurations", "covered", "coverage", "time_coverage", "uneven_time", "extra", "other_choice", "missing"]
+RANK_SHARES = ["waiting_ns", "communication_share", "exposed_share", "overlap_share", "imbalance"]
+LAUNCH = ["class", "function", "mangled", "range", "grid_x", "grid_y", "grid_z"]
+
+TABLES: Mapping[str, Table] = {
+    "cells": Table(
+        columns=_texts("device", "date", "workload", "precision")
+        | _numbers(["parameters", "batch", "steps"], kinds.COUNT)
+        | _numbers(["step_ns", "step_median_ns", "items_per_s"], kinds.AMOUNT)
+        | {"peak_memory_bytes": kinds.maybe(kinds.COUNT), "peak_rss_bytes": kinds.COUNT, "loss": NUMBER},
+        others=_of_tools,
+        key=CELL,
+    ),
+    "activity": Table(
+        columns=_texts("tool", "kind", "range", "name") | _numbers(["launches_per_step", "ns_per_step", "share"]),
+        key=[*CELL, "tool", "kind", "range", "name"],
+    ),
+    "kernels": replace(
+        kernel_table.TABLE,
+        columns=_texts() | dict(kernel_table.TABLE.columns),
+        key=[*CELL, *kernel_table.TABLE.key],
+        holds=_shares_whole,
+    ),
+    "ranges": Table(
+        columns=_texts("tool", "clock", "range") | _numbers(["ns_per_step", "launches_per_step"], NUMBER),
+        key=[*CELL, "tool", "range"],
+    ),
+    "steps": Table(
+        columns=_texts()
+        | _numbers(["process", "steps"], kinds.COUNT)
+        | _numbers(["step_ns", "step_median_ns", "busy_share", "nsys_busy_share"], NUMBER),
+        # Without a trace it has no others.
+        optional=STEPS_OF_TRACES | {"waiting_ns": kinds.NUMBER},
+        key=[*CELL, "process"],
+        holds=_traced,
+    ),
+    "agreement": Table(columns=_texts("flag", "cause") | {"step_ns": kinds.AMOUNT}, others=_compared, key=CELL),
+    "coverage": Table(
+        columns=_texts("set", "missing")
+        | _numbers(["configurations", "covered", "extra"], kinds.COUNT)
+        | _numbers(["coverage", "time_coverage", "uneven_time"], NUMBER)
+        | {"other_choice": kinds.FLAG},
+        key=[*CELL, "set"],
+    ),
+    "ranks": Table(
+        columns=_texts() | dict(nsys_ranks.TABLE.columns) | _numbers(RANK_SHARES, NUMBER), key=[*CELL, "rank"]
+    ),
+    "roofline": Table(
+        columns=_texts("level", *LAUNCH[:4], "bound")
+        | _numbers(LAUNCH[4:], kinds.maybe(kinds.COUNT))
+        | _numbers([name for name in ("counted_share", *roofline.COLUMNS) if name != "bound"], NUMBER),
+    ),
+    "peaks": roofline.PEAKS,
+}
+
+
+def read(name: str, path: str | Path) -> pd.DataFrame:
+    """A table across the zoo, by its name; DataError where the file is not what is declared of it."""
+    return reading.read(path, TABLES[name])

@@ -1,0 +1,52 @@
+"""What exported tables of ncu hold: names and kinds of their columns, and what holds of the census of all launches."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+
+from profzoo.reading import kinds
+from profzoo.reading import tables as reading
+from profzoo.reading.kinds import Kind
+from profzoo.reading.tables import Table
+from profzoo.tools.ncu.metrics import GPU_TIME, QUANTITIES
+from profzoo.tools.ncu.tables import CONFIGURATION, LEADING, SHARED_MEMORY, configuration_counts
+
+TEXTS = ("kernel", "mangled", "function", "range")
+# Metrics that tables are made of, which are numbers wherever they were collected.
+NUMBERS = {name for quantity in QUANTITIES.values() for metrics in quantity.sums for name in metrics}
+
+
+def _metric(name: str) -> Kind:
+    return kinds.maybe(kinds.NUMBER) if name in NUMBERS else kinds.MEASURED
+
+
+TABLE = Table(
+    columns={name: kinds.TEXT if name in TEXTS else kinds.COUNT for name in LEADING}
+    # Shared memory is a metric; launches of what the census lacks are not known.
+    | dict.fromkeys([*SHARED_MEMORY, "launches"], kinds.maybe(kinds.COUNT)),
+    optional=dict.fromkeys(["time_spread", "time_ratio"], kinds.maybe(kinds.NUMBER)),
+    others=_metric,
+    key=["id"],
+)
+
+
+def _every(table: pd.DataFrame) -> str | None:
+    """What is wrong with a census that lacks launches, which each say how many there are of their configuration."""
+    # ncu counts launches from 0 on.
+    if sorted(table["id"]) != list(range(len(table))):
+        return f"launches are not those from 0 to {len(table) - 1}: rows are missing"
+    counts = configuration_counts(table).reindex(pd.MultiIndex.from_frame(table[CONFIGURATION])).to_numpy()
+    lacking = table["launches"].to_numpy() != counts
+    if lacking.any():
+        row = table.iloc[int(lacking.argmax())]
+        return f"of launch {row['id']} there are not {row['launches']:.0f} alike: rows are missing"
+    return None
+
+
+CENSUS = replace(TABLE, columns={**TABLE.columns, GPU_TIME: kinds.AMOUNT, "launches": kinds.COUNT}, holds=_every)
+
+
+def read_census(path: str | Path) -> pd.DataFrame:
+    """Every launch of a cell's window, in order; DataError as of reading.read, and where launches are missing."""
+    return reading.read(path, CENSUS).sort_values("id", kind="stable", ignore_index=True)

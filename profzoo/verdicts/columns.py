@@ -1,0 +1,15 @@
+"""What the table of verdicts holds."""
+
+from profzoo.reading import kinds
+from profzoo.reading.tables import Table
+from profzoo.tables.across import CELL
+
+COLUMNS = [
+    *CELL, "level", "class", "function", "rank", "verdict", "metric", "value", "threshold", "share", "evidence",
+    "cured", "gain", "limit", "next_step", "settings", "by", "source",
+]  # fmt: skip
+NUMBERS = ("value", "threshold", "share", "cured", "gain", "limit")
+TABLE = Table(
+    columns={name: kinds.maybe(kinds.NUMBER) if name in NUMBERS else kinds.TEXT for name in COLUMNS}
+    | {"rank": kinds.COUNT},
+)
