@@ -10,6 +10,7 @@ import pytest
 
 from profzoo.report import page
 from profzoo.verdicts import verdicts
+from tests.faults import mutations as faults
 
 NAMES = [
     "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "a & b &lt; c", "'; drop", "void f<int, &g>(T1*)",
@@ -64,6 +65,13 @@ def test_names_of_kernels_are_text(tmp_path: Path) -> None:
     assert odd.elements == plain.elements
     for name in NAMES:
         assert odd.text.count(name) >= 2
+
+
+@pytest.mark.parametrize("name", [name for name in faults.NAMES if name])
+def test_any_name_is_text(tmp_path: Path, name: str) -> None:
+    plain, odd = Seen(rendered(tmp_path, ["f"])), Seen(rendered(tmp_path, [name]))
+    assert odd.elements == plain.elements
+    assert odd.text.count(name) >= 2
 
 
 @pytest.mark.parametrize("name", ["a#b", "c?d", "e%41f", 'g"h', "i j", "k<l>&m", "ü"])
