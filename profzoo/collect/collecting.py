@@ -18,10 +18,13 @@ from profzoo.collect.command import Command, Made
 from profzoo.errors import CollectError, ConfigError, DataError
 from profzoo.imports import PROJECT
 from profzoo.machine import gpus, memory, namespace, programs
+from profzoo.reading import facts as fact
 
 SHARED = "another process was at work on the GPU, so that times and counters are not the cell's alone"
 EXPOSED = "the report may hold command lines and environments of other processes: a namespace without them is refused"
 OURS = (SHARED, EXPOSED)
+# Of a plan.
+PLAN: fact.Needs = {"options": fact.TEXTS, "estimate_s": fact.NUMBER, "set": fact.TEXT}
 # Makes a command of a job, the files to make, the options of a plan, and the weights to load.
 Build = Callable[[Mapping[str, Any], Made, Sequence[str], Path | None], Command]
 
@@ -65,7 +68,7 @@ def collect(job: Mapping[str, Any], made: Made, log: Path, load: Path | None, pl
         DataError: the weights or the plan are damaged.
     """
     integrity.require([path for path in (load, plan) if path])
-    planned = json.loads(plan.read_text()) if plan else {}
+    planned = fact.read(plan, PLAN) if plan else {}
     with transaction.begun(made, job["cell"].get("nodes", 1) == 1) as work:
         asked = build(job, work.private, planned.get("options", []), load)
         sidecar = _measured(job, asked, log, planned)

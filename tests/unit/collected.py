@@ -15,6 +15,7 @@ def collected(
     profiler: Sequence[str] = (),
     made: Mapping[str, Path] | None = None,
     leaves: Sequence[str] = ("out",),
+    plan: Path | None = None,
     **more: Any,
 ) -> int:
     """The exit code; more: of the job. Files of the folder that the words name are where the job is to leave them."""
@@ -32,4 +33,4 @@ def collected(
         left = [private[name] for name in leaves]
         return Command([], placed(profiler), placed(program), private["sidecar"], tool, private, left)
 
-    return collecting.ended(job, files, folder / "log", build=build)
+    return collecting.ended(job, files, folder / "log", plan=plan, build=build)

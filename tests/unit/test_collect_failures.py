@@ -31,6 +31,14 @@ def test_the_commands_facts_and_output_are_kept(tmp_path: Path, monkeypatch: pyt
     assert log.startswith("$ sh -c ") and "hidden-token" not in log
 
 
+@pytest.mark.parametrize("plan", ["{}", "[]", "{", '{"options": [1], "estimate_s": 2, "set": "full"}'])
+def test_a_damaged_plan_is_no_plan_without_options(tmp_path: Path, capsys: pytest.CaptureFixture, plan: str) -> None:
+    (tmp_path / "plan.json").write_text(plan)
+    assert collected(tmp_path, "true", plan=tmp_path / "plan.json") == 1
+    line = capsys.readouterr().err
+    assert line.startswith(f"profzoo: {tmp_path / 'plan.json'}") and line.count("\n") == 1 and "delete it" in line
+
+
 def test_environment_of_the_job_passes() -> None:
     given = {"SECRET_TOKEN": "s", "MY_FLAG": "m", "LC_ALL": "C", "PYTHONPATH": "p", "PATHOLOGY": "x", "NCCL_DEBUG": "i"}
     assert environment.environment(given, ["MY_FLAG", "ABSENT"]) == {
