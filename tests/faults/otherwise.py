@@ -34,7 +34,9 @@ class OtherError(ValueError):
 
 def number(text: str) -> float | int:
     """A number of plain characters, whole ones exactly."""
-    if set(text) - set("0123456789+-.einfE") or text.startswith("+"):
+    # Python takes `.8` and `8.`, which nobody writes here.
+    beside = text.partition(".")[0][-1:] + text.partition(".")[2][:1] if "." in text else "00"
+    if set(text) - set("0123456789+-.einfE") or text.startswith("+") or not (len(beside) == 2 and beside.isdigit()):
         raise OtherError(text)
     return int(text) if text.lstrip("-").isdecimal() else float(text)
 

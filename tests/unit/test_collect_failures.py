@@ -36,7 +36,11 @@ def test_a_damaged_plan_is_no_plan_without_options(tmp_path: Path, capsys: pytes
     (tmp_path / "plan.json").write_text(plan)
     assert collected(tmp_path, "true", plan=tmp_path / "plan.json") == 1
     line = capsys.readouterr().err
-    assert line.startswith(f"profzoo: {tmp_path / 'plan.json'}") and line.count("\n") == 1 and ("delete it" in line or "is removed" in line)
+    assert (
+        line.startswith(f"profzoo: {tmp_path / 'plan.json'}")
+        and line.count("\n") == 1
+        and ("delete it" in line or "is removed" in line)
+    )
 
 
 def test_environment_of_the_job_passes() -> None:
