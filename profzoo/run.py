@@ -19,19 +19,6 @@ from profzoo.errors import ConfigError
 from profzoo.harness import fitting
 from profzoo.machine import entry, findings
 
-# What CUDA says of a kernel, after which the process cannot use the GPU any more.
-ON_GPU = (
-    (
-        r"illegal memory access|misaligned address|illegal address",
-        "a kernel reads or writes outside its tensors: run the log's command under `compute-sanitizer`, which names it",
-    ),
-    (
-        r"device-side assert",
-        "most often an index out of range, as of an embedding or of a loss's classes: the log names the kernel, and "
-        "device=cpu the line",
-    ),
-)
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
@@ -59,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _fail(1, f"{name} ran out of memory at batch {cell['batch']}: {advice}. {first}")
         if kind == "NotFiniteError":
             return _fail(3, f"{name}: {first}; try another seed, precision fp32 or a lower learning rate")
-        cure = findings.cause(first, ON_GPU)
+        cure = findings.cause(first, findings.ON_GPU)
         return _fail(1, f"{name} failed with {kind}: {first}" + (f"; {cure}" if cure else ""))
     if facts:
         if options.facts:

@@ -10,6 +10,8 @@ from profzoo.machine import findings
 
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 MORE = "take a smaller batch or fewer workers, or ask for more with --set-resources RULE:mem_mb=MB"
+# Characters of a line that a program prints for its cause.
+LONGEST = 2000
 KILLED = f"by somebody, or by a batch system for the memory or time that it took; {MORE}"
 STARVED = f"by the kernel, which had no memory left: {MORE}"
 FULL = "no space is left on the disk: free some, or give other folders by TMPDIR and by pathvars in the configuration"
@@ -30,11 +32,7 @@ CAUSES: Sequence[tuple[str, str]] = (
         "a process that loads data was killed: lower workers, or give it more memory, which it takes of /dev/shm too",
     ),
     (r"CUDA out of memory|CUDA error: out of memory", "the GPU's memory does not suffice: set a smaller batch"),
-    (
-        r"illegal memory access|misaligned address|device-side assert|unspecified launch failure",
-        "a kernel of the model is wrong: run it by hand under compute-sanitizer, or with CUDA_LAUNCH_BLOCKING=1, which "
-        "tell where",
-    ),
+    *findings.ON_GPU,
     (
         r"(?m)^MemoryError|[Cc]annot allocate memory|can't allocate memory|std::bad_alloc",
         f"the memory of this machine, or what of it a job may have, does not suffice: {MORE}",
@@ -46,7 +44,7 @@ def cause(log: str) -> str | None:
     """The cause of a failure, from what the job printed; a line of the model's own program goes first."""
     own = re.findall(r"^profzoo: (.*)$", log, re.MULTILINE)
     if own:
-        return advised(own[-1])
+        return advised(own[-1] if len(own[-1]) <= LONGEST else f"{own[-1][:LONGEST]} …")
     return findings.cause(log, known())
 
 

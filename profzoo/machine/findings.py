@@ -13,6 +13,18 @@ from profzoo.machine import gpus, programs
 
 # Seconds: longer than importing torch takes on a slow disk, and than ncu or nsys take over nothing.
 PATIENCE_S = 300
+# What CUDA says of a kernel, after which the process cannot use the GPU any more.
+ON_GPU = (
+    (
+        r"illegal memory access|misaligned address|illegal address",
+        "a kernel reads or writes outside its tensors: run the log's command under `compute-sanitizer`, which names it",
+    ),
+    (
+        r"device-side assert",
+        "most often an index out of range, as of an embedding or of a loss's classes: the log names the kernel, and "
+        "device=cpu the line",
+    ),
+)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ LINES = [
     ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "smaller batch"),
     ("RuntimeError: CUDA error: out of memory", "smaller batch"),
     ("CUDA error: an illegal memory access was encountered", "compute-sanitizer"),
-    ("RuntimeError: CUDA error: device-side assert triggered", "CUDA_LAUNCH_BLOCKING"),
+    ("RuntimeError: CUDA error: device-side assert triggered", "device=cpu"),
     ("MemoryError", "mem_mb"),
     ("OSError: [Errno 12] Cannot allocate memory", "mem_mb"),
     ("terminate called after throwing an instance of 'std::bad_alloc'", "mem_mb"),
@@ -60,10 +60,14 @@ def test_the_last_of_the_programs_own_lines_wins() -> None:
     assert diagnose.cause(log) == "last"
 
 
+def test_a_line_without_end_is_cut() -> None:
+    assert diagnose.cause(f"profzoo: {'x' * 10**6}\n") == "x" * diagnose.LONGEST + " …"
+
+
 def test_a_line_of_the_program_gains_what_to_do_once() -> None:
     line = "unet train failed with AcceleratorError: CUDA error: an illegal memory access was encountered"
     advised = diagnose.cause(f"profzoo: {line}\n")
-    assert advised and advised.startswith(f"{line}; a kernel of the model is wrong: ")
+    assert advised and advised.startswith(f"{line}; a kernel reads or writes outside its tensors: ")
     assert diagnose.cause(f"profzoo: {advised}\n") == advised
 
 
