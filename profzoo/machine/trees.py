@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 PAUSE_S = 0.05
+# How often processes are looked for that are there and were not seen.
+LOOKS = 50
 # Of prctl(2): the signal that a process gets when its parent dies, and whether orphans below it become its children.
 PDEATHSIG, CHILD_SUBREAPER = 1, 36
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -53,6 +55,24 @@ def end(
 
 def alive(before: Collection[int]) -> list[int]:
     """Processes below this one that are alive, but for those of before; those that ended are forgotten."""
+    for _ in range(LOOKS):
+        found = _seen(before)
+        # One whose parent ends while /proc is read is missed, and the kernel alone knows that there is none.
+        if found or before or not _has_children():
+            break
+    return found
+
+
+def _has_children() -> bool:
+    """Whether this process has any, ended or not; adopting orphans, it has one as long as any is below it."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _seen(before: Collection[int]) -> list[int]:
     found = []
     for process, state in below().items():
         if process in before:
@@ -73,11 +93,24 @@ def below() -> dict[int, str]:
         if fields := stat(process):
             states[process] = fields[0]
             children.setdefault(int(fields[1]), []).append(process)
+    # Those that were adopted meanwhile.
+    for child in _adopted() - set(children.get(os.getpid(), ())):
+        states.setdefault(child, "?")
+        children.setdefault(os.getpid(), []).append(child)
     found, waiting = {}, [os.getpid()]
     while waiting:
         for child in children.get(waiting.pop(), ()):
             found[child] = states[child]
             waiting.append(child)
+    return found
+
+
+def _adopted() -> set[int]:
+    """The children of this process, where the kernel lists them."""
+    found = set[int]()
+    for path in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):
+            found.update(map(int, path.read_text().split()))
     return found
 
 

@@ -1,9 +1,12 @@
 """No job outlives the test that began it, whatever became of that."""
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.faults.harm import Harm
 from tests.faults.jobs import STARTED, ended
 
 
@@ -17,3 +20,11 @@ def none_left() -> Iterator[None]:
             # Not by SIGKILL, so that it ends its own processes.
             job.terminate()
             ended(job)
+
+
+@pytest.fixture
+def harm(tmp_path: Path) -> Iterator[Harm]:
+    """A folder for jobs, of which nothing is left after the test."""
+    given = Harm(tmp_path, Path(tempfile.mkdtemp(prefix="harm-")))
+    yield given
+    given.remove()
