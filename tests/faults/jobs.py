@@ -21,7 +21,7 @@ def begun(folder: Path, window: int, gate: str = "", **variables: str) -> subpro
     """A job that times so many steps into the folder; gate: where its cell waits, and for which file."""
     config = configuration.normalise({"device": "cpu", "time": {"window": window}})
     cell = settings.resolve("lstm", "train", "time", config)
-    described = {"tool": "time", "cell": cell, "environment": []}
+    described = {"tool": "time", "cell": cell, "environment": ["PYTHON_GATE"]}
     words = [f"steps={folder / 'train.time.csv'}", f"sidecar={folder / 'train.time.csv.json'}"]
     log = folder / f"{window}.log"
     environment = os.environ | {"PYTHONPATH": f"{STANDIN}:{PROJECT}", **variables}
