@@ -114,11 +114,12 @@ def begun(made: Mapping[str, Path], one_node: bool = True) -> Iterator[Work]:
     folder = place / run
     with _locked(place) as descriptor:
         _forget(place, _claimed(descriptor))
-        folder.mkdir()
-        way, link = _way(folder) if one_node else (folder, None)
-        since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        said = {"run": run, "host": socket.gethostname(), "pid": os.getpid(), "since": since, "link": link}
-        locking.write(descriptor, json.dumps(said))
+        try:
+            way = _claim(descriptor, folder, one_node)
+        except OSError:
+            # As of a full disk.
+            shutil.rmtree(place, ignore_errors=True)
+            raise
     work = Work(run, made, {name: way / path.name for name, path in made.items()}, folder)
     try:
         yield work
@@ -128,6 +129,16 @@ def begun(made: Mapping[str, Path], one_node: bool = True) -> Iterator[Work]:
         raise
     finally:
         _end(place, run)
+
+
+def _claim(descriptor: int, folder: Path, one_node: bool) -> Path:
+    """Make a job's folder, and say in the claim that it is this one's; the way to it."""
+    folder.mkdir()
+    way, link = _way(folder) if one_node else (folder, None)
+    since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    said = {"run": folder.name, "host": socket.gethostname(), "pid": os.getpid(), "since": since, "link": link}
+    locking.write(descriptor, json.dumps(said))
+    return way
 
 
 def _end(place: Path, run: str) -> None:
