@@ -24,7 +24,8 @@ import json, sys
 from pathlib import Path
 from tests.unit.collected import collected
 given = json.loads(sys.argv[1])
-sys.exit(collected(Path(given["folder"]), *given["program"], **given["more"]))
+made = {name: Path(path) for name, path in given["more"].pop("made", {}).items()}
+sys.exit(collected(Path(given["folder"]), *given["program"], made=made, **given["more"]))
 """
 
 

@@ -1,16 +1,22 @@
-"""Kills in real runs: snakemake, what collects, the model and its workers, and nsys with its agents."""
+"""Kills in real runs: snakemake, what collects, the model and its workers, and nsys with its agents.
+
+One in the model's first step of each; and at ten moments of the life of each, by `make faults`.
+"""
 
 import os
 import re
 import shutil
 import signal
+import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from profzoo import integrity
 from profzoo.machine import trees
 from tests.faults import family
 from tests.workflow.project import ONE_MODEL, Project, copy, finished
@@ -32,6 +38,9 @@ def transfer(batch, device):
 FINISHING_S = 40.0
 TIMED, TRACED = "results/lstm/train.time.csv", "results/lstm/train.nsys.csv"
 SHARED = Path("/dev/shm")
+MOMENTS = 10
+# How long after it is first seen each is killed at the latest, in seconds: about as long as it lives.
+LIVES = {"snakemake": 20.0, "wrapper": 10.0, "nsys": 8.0, "model": 6.0, "worker": 2.0}
 
 
 @pytest.fixture
@@ -110,11 +119,12 @@ def killed(project: Project, folder: Path, target: str, kind: str, rules: set[st
     assert project.dry(target) == [] and left(folder) == before
 
 
-@pytest.mark.parametrize("kind", ["snakemake", "worker"])
+@pytest.mark.parametrize("kind", ["snakemake", pytest.param("worker", marks=pytest.mark.faults)])
 def test_a_killed_run_leaves_nothing_and_goes_on(project: Project, tmp_path: Path, kind: str) -> None:
     killed(project, tmp_path, TIMED, kind, {"time_training"})
 
 
+@pytest.mark.faults
 @needs_nsys[0]
 @needs_nsys[1]
 @pytest.mark.parametrize("kind", ["snakemake", "wrapper", "supervisor", "nsys", "agent", "model"])
@@ -123,3 +133,56 @@ def test_a_killed_run_of_nsys_leaves_nothing_and_goes_on(project: Project, tmp_p
     # nsys starts programs with a umask of 0.
     cached = [*project.root.rglob("__pycache__"), *project.root.rglob("*.pyc")]
     assert cached and not [path for path in cached if path.stat().st_mode & 0o022]
+
+
+def seen(run: subprocess.Popen[str], folder: Path, kind: str) -> int | None:
+    """The process of that kind, once there is one; None where the run ends before."""
+    if kind == "snakemake":
+        return run.pid
+    while run.poll() is None:
+        with suppress(StopIteration):
+            return victim(folder, kind)
+    return None
+
+
+def whole(project: Project) -> dict[str, int]:
+    """The files of the results, when each was made; no hidden one is there, and none is damaged."""
+    found = {}
+    for name in project.files():
+        path = project.root / "results" / name
+        assert not any(part.startswith(".") for part in Path(name).parts), name
+        assert integrity.flaw(path) is None, name
+        found[name] = path.stat().st_mtime_ns
+    return found
+
+
+@pytest.mark.faults
+@needs_nsys[0]
+@needs_nsys[1]
+@pytest.mark.parametrize("moment", range(MOMENTS))
+@pytest.mark.parametrize("kind", LIVES)
+def test_whatever_is_killed_and_when_nothing_is_lost_or_left(
+    project: Project, tmp_path: Path, kind: str, moment: int
+) -> None:
+    (tmp_path / "mark").touch()
+    before, targets = left(tmp_path), (TIMED, TRACED)
+    run = project.begun(*targets, "--configfile", "tiny.yaml", "-j1")
+    try:
+        process = seen(run, tmp_path, kind)
+        time.sleep(moment / MOMENTS * LIVES[kind])
+        with suppress(ProcessLookupError):
+            os.kill(process or 0, signal.SIGKILL) if process else None
+        if kind == "snakemake":
+            family.until(lambda: not marked(tmp_path), family.SECONDS)
+    finally:
+        finished(run, 240)
+    family.until(lambda: not marked(tmp_path), family.SECONDS)
+    family.until(lambda: left(tmp_path) == before, 1)
+    # What has its sidecar is whole, and is not made again.
+    made = whole(project)
+    counted = {name for name in made if f"{name}.json" in made}
+    project.snakemake("--unlock")
+    project.snakemake(*targets)
+    after = whole(project)
+    assert {name: after[name] for name in counted} == {name: made[name] for name in counted}
+    assert project.dry(*targets) == [] and left(tmp_path) == before
