@@ -3,12 +3,15 @@
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from profzoo import integrity
+from profzoo.machine import trees
 from tests.faults.jobs import wait
 from tests.workflow.project import STANDINS, TINY, Project, copy, finished, rules, said
 
@@ -104,3 +107,63 @@ def test_damaged_weights_are_made_again_by_the_next_run(pretending: Project) -> 
     assert not weights.exists() and line in pretending.read("results/logs/lstm/inference.time.log")
     pretending.snakemake(timed)
     assert integrity.flaw(weights) is None and (pretending.root / timed).exists()
+
+
+OWN = ("mystuff/run1.nsys/precious.csv", "archive/2024.old.ncu-ranks/notes.txt", "peaks/mygpu.csv", "lstm/train.sqlite")
+
+
+def test_clean_after_a_kill_removes_what_was_left_and_nothing_of_ones_own(pretending: Project) -> None:
+    for name in OWN:
+        (pretending.root / "results" / name).parent.mkdir(parents=True, exist_ok=True)
+        pretending.write(f"results/{name}", "precious")
+    run = waiting(pretending)
+    job = next(iter((pretending.root / "results/lstm/.train.time.csv.making").glob("*/")))
+    # As nsys leaves it beside its report.
+    (job / "train.sqlite").touch()
+    (wrapper,) = children(pretending, "-m profzoo.collect ")
+    for process in (wrapper, run.pid):
+        os.kill(process, signal.SIGKILL)
+    finished(run)
+    wait(lambda: not children(pretending, "models.run"))
+    assert (job / "train.sqlite").exists()
+    pretending.snakemake("--unlock")
+    pretending.snakemake("clean")
+    left = {path for path in (pretending.root / "results").rglob("*") if path.is_file()}
+    assert {str(path.relative_to(pretending.root / "results")) for path in left} == set(OWN)
+
+
+def children(project: Project, words: str) -> list[int]:
+    """The processes of a project's runs with these words in their command line."""
+    found = []
+    for process in trees.running():
+        with suppress(OSError):
+            line = Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            inside = Path(f"/proc/{process}/cwd").readlink().is_relative_to(project.root)
+            # Not the shell around it.
+            if inside and words in line and Path(line.split(" ")[0]).name.startswith("python"):
+                found.append(process)
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT])
+def test_a_closed_terminal_ends_all_and_the_next_run_goes_on(pretending: Project, number: signal.Signals) -> None:
+    """All of a terminal's processes get that signal; snakemake itself ends by it at once."""
+    run = waiting(pretending)
+    os.killpg(run.pid, number)
+    assert finished(run)[0] != 0
+    wait(lambda: not children(pretending, "python"), 10)
+    pretending.snakemake("--unlock")
+    pretending.snakemake(TARGET)
+    assert steps(pretending) == 2 and pretending.files() == {"lstm/train.time.csv", "lstm/train.time.csv.json"}
+
+
+def test_results_of_a_clock_that_was_ahead_are_made_again_once(pretending: Project) -> None:
+    """The clock has jumped back by a day since: what is made now is older than what was there."""
+    pretending.snakemake(TARGET)
+    ahead = time.time() + 24 * 3600
+    for path in (pretending.root / "results").rglob("*"):
+        os.utime(path, (ahead, ahead))
+    pretending.snakemake(TARGET, "--config", "time={window: 5}")
+    assert steps(pretending) == 5
+    again = pretending.snakemake(TARGET, "--config", "time={window: 5}")
+    assert "Nothing to be done" in again.stdout + again.stderr
