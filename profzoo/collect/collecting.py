@@ -142,7 +142,7 @@ def _check(asked: Command, words: Sequence[str], code: int, printed: str, log: P
     """That the command ended well and left its files; CollectError, with the cause as far as that is known."""
     # What starts or profiles a program passes on how that ended.
     passed = code > SIGNALLED and (asked.launcher or asked.profiler)
-    why = diagnose.ended("the profiled program" if passed else words[0], code, starved) if code else ""
+    why = diagnose.ended(f"{words[0]} or what it ran" if passed else words[0], code, starved) if code else ""
     if not code:
         lost = [path for path in (*asked.leaves, asked.sidecar) if not path.exists() or path.stat().st_size == 0]
         why = f"{words[0]} ended well but left no {lost[0].name}" if lost else ""

@@ -6,11 +6,13 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from profzoo.machine import limits, trees
 from tests.faults import family
@@ -136,3 +138,8 @@ def good(harm: Harm) -> list[str]:
 def python(code: str, *words: str) -> list[str]:
     """A program that Python runs; without what sites add, which takes time."""
     return [sys.executable, "-S", "-c", code, *words]
+
+
+def some(names: Collection[str], quick: int) -> list[Any]:
+    """Parameters of a test: the first so many for every run of the tests, the others by `make faults`."""
+    return [pytest.param(name, marks=[pytest.mark.faults] * (place >= quick)) for place, name in enumerate(names)]

@@ -12,7 +12,7 @@ import pytest
 from profzoo.collect import diagnose
 from profzoo.machine import capped, memory, trees
 from tests.faults import family
-from tests.faults.harm import GOOD, OLD, Harm, good, python
+from tests.faults.harm import GOOD, OLD, Harm, good, python, some
 
 # By name: the program, in whose words {0} is the folder of what it is to leave, and the line that is said.
 CRASHES = {
@@ -63,14 +63,14 @@ SAYS = {
 }
 
 
-@pytest.mark.parametrize("name", CRASHES)
+@pytest.mark.parametrize("name", some(CRASHES, 4))
 def test_a_program_that_crashes(harm: Harm, name: str) -> None:
     code, line = CRASHES[name]
     harm.fails(python(code.format(harm.results)), line, before=no_core)
     harm.goes_on()
 
 
-@pytest.mark.parametrize("name", LEAVES)
+@pytest.mark.parametrize("name", some(LEAVES, 6))
 def test_a_program_that_leaves_too_little(harm: Harm, name: str) -> None:
     code, line = LEAVES[name]
     harm.fails(["sh", "-c", code.format(harm.results)], line)
