@@ -98,7 +98,7 @@ def of_page(path: Path) -> otherwise.Launches:
         row["id"]: (
             row["mangled" if measured else "kernel"],
             [row[name] for name in sizes],
-            {name: None if pd.isna(row[name]) else row[name] for name in metrics},
+            {name: None if pd.isna(row[name]) or row[name] == "" else row[name] for name in metrics},
         )
         for row in table.to_dict("records")
     }
