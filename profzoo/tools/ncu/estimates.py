@@ -1,0 +1,195 @@
+"""What the launches that were profiled say of all: totals and their intervals.
+
+Each launch of the window is taken to do what those do that stand for it (strata.py). How far that is off follows from
+how unlike launches are in time and in what came before them, by a spread that is a guess at first (Wolter, Introduction
+to Variance Estimation, 2007, ch. 7, generalised variance functions), and learns from launches of one configuration that
+were profiled: the guess counts as so many observations, beside those of the run and those of the configuration (Smyth
+2004, doi:10.2202/1544-6115.1027). Intervals are of Student's t by Satterthwaite's degrees of freedom (Cochran, Sampling
+Techniques, 1977, 5.4). The total is the one that another run would count, as bytes of one and the same launch differ
+from run to run.
+"""
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from profzoo.tools.ncu.strata import STEEP, Window
+
+# Half of a normal interval that holds the truth nine times in ten, in standard errors.
+NINE_IN_TEN = 1.6449
+# How many observations the guess counts as, against those of a run and those of a configuration.
+GUESS_OF_RUN, GUESS_OF_CONFIGURATION = 4.0, 2.0
+
+
+@dataclass(frozen=True)
+class Spread:
+    """By how much a quantity of a launch is off that of another, as a guess: of its own value, or of a typical one.
+
+    unlike: by unlike time, in parts of the difference. before, typical_before: by what came before, in parts of what
+    strata.BEFORE says. chance, typical_chance: where nothing differs. Typical is the run's mean by ns of traffic.
+    """
+
+    unlike: float
+    before: float
+    typical_before: float
+    chance: float
+    typical_chance: float
+
+
+# By tests.benchmarks.counted_truth, on the four cells of which every launch was counted.
+WORK = Spread(1.2, 0.0, 0.03, 0.005, 0.001)
+DRAM = Spread(1.0, 1.0, 0.6, 0.01, 0.02)
+
+
+def spread_of(quantity: str) -> Spread:
+    """The guess for a metric or a quantity, by its name."""
+    return DRAM if quantity.startswith("dram") else WORK
+
+
+class Estimates:
+    """What launches that were profiled say of all launches of a window."""
+
+    def __init__(self, window: Window, launches: np.ndarray, values: pd.DataFrame) -> None:
+        """launches: those that were profiled, by place in the window; values: a quantity a column, a row each."""
+        self.window, self.quantities = window, list(values.columns)
+        self.cell = window.cells[launches]
+        self.samples = np.bincount(self.cell, minlength=len(window.sizes))
+        self.stratum = np.full(len(window.sizes), -1)
+        for one, part in enumerate(window.parts):
+            by = window.standing(one, self.samples[part])
+            if by is not None:
+                self.stratum[part] = part[by]
+        self.strata = np.flatnonzero(self.samples)
+        self.size = np.bincount(np.maximum(self.stratum, 0), np.where(self.stratum < 0, 0, window.sizes),
+                                minlength=len(window.sizes))[self.strata]  # fmt: skip
+        self.unlike, self.before = self._apart()
+        self.pairs = self._pairs()
+        self.means = values.groupby(self.cell).mean().reindex(self.strata).to_numpy(dtype=float)
+        found = [self._variance(self.means[:, column], spread_of(name)) for column, name in enumerate(self.quantities)]
+        self.variances = np.stack([variance for variance, _ in found], axis=1) if found else np.empty((0, 0))
+        self.freedom = np.stack([freedom for _, freedom in found], axis=1) if found else np.empty((0, 0))
+
+    def weights(self) -> np.ndarray:
+        """How many launches each of those that were profiled stands for."""
+        place = np.searchsorted(self.strata, self.cell)
+        return self.size[place] / self.samples[self.cell]
+
+    def labels(self) -> np.ndarray:
+        """The stratum of each launch of the window, by place among `strata`; -1 where nothing stands for it."""
+        of_cell = np.where(self.stratum < 0, -1, np.searchsorted(self.strata, np.maximum(self.stratum, 0)))
+        return of_cell[self.window.cells]
+
+    def totals(self, groups: np.ndarray) -> pd.DataFrame:
+        """The totals of groups of launches, a row each in order of first launch: `launches`, and of each quantity its
+        total, `{quantity}_se` and `{quantity}_freedom`.
+
+        groups: a number for each launch of the window, from 0; launches for which nothing stands go into none.
+        """
+        labels, count = self.labels(), int(groups.max()) + 1
+        known = labels >= 0
+        pairs = groups[known] * len(self.strata) + labels[known]
+        found, launches = np.unique(pairs, return_counts=True)
+        group, stratum = found // len(self.strata), found % len(self.strata)
+        columns = {"launches": np.bincount(group, launches, minlength=count)}
+        for place, name in enumerate(self.quantities):
+            mean, variance = self.means[stratum, place], self.variances[stratum, place] * launches.astype(float) ** 2
+            columns[name] = np.bincount(group, launches * mean, minlength=count)
+            summed = np.bincount(group, variance, minlength=count)
+            columns[f"{name}_se"] = np.sqrt(summed)
+            squares = np.bincount(group, variance**2 / self.freedom[stratum, place], minlength=count)
+            columns[f"{name}_freedom"] = np.divide(summed**2, squares, where=squares > 0, out=np.full(count, np.inf))
+        return pd.DataFrame(columns)
+
+    def _apart(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of each stratum, what its launches differ by from those that stand for them on the average: time, relative,
+        and what came before, as strata.BEFORE says."""
+        window = self.window
+        unlike, before = np.zeros(len(window.sizes)), np.zeros(len(window.sizes))
+        for one, part in enumerate(window.parts):
+            by = window.standing(one, self.samples[part])
+            if by is None:
+                continue
+            here, size = np.arange(len(part)), window.sizes[part]
+            for sums, apart, scale in (
+                (unlike, window.work[one], STEEP * window.times[part]),
+                (before, window.traffic[one], window.moved[part]),
+            ):
+                sums[part] = np.bincount(by, size * apart[here, by], minlength=len(part)) / scale
+        return unlike[self.strata] / self.size, before[self.strata] / self.size
+
+    def _variance(self, means: np.ndarray, guess: Spread) -> tuple[np.ndarray, np.ndarray]:
+        """The variance of the mean of each stratum's launches, and its degrees of freedom."""
+        moved, samples = self.window.moved[self.strata], self.samples[self.strata]
+        typical = (self.size @ means) / max(self.size @ moved, 1e-9) * moved
+        off = _off(guess, means, typical, self.unlike, self.before, 1 / samples + 1 / self.size)
+        ratio, count = self._learned(means, typical, guess)
+        return off * ratio, count
+
+    def _pairs(self) -> pd.DataFrame:
+        """Strata next to each other of one configuration, of which each pair is an observation of what they differ by:
+        `left`, `right`, `configuration`, and `unlike`, `before` and `chance` as `_off` takes them."""
+        window, rows = self.window, []
+        configurations = window.configurations[self.strata]
+        order = np.argsort(configurations, kind="stable")
+        for left, right in itertools.pairwise(order):
+            one = int(configurations[left])
+            if one != configurations[right]:
+                continue
+            part = window.parts[one]
+            first, second = np.searchsorted(part, self.strata[[left, right]])
+            unlike = window.work[one][first, second] / (STEEP * window.times[part[[first, second]]].max())
+            before = window.traffic[one][first, second] / window.moved[part[[first, second]]].min()
+            chance = (1 / self.samples[self.strata[[left, right]]]).sum()
+            rows.append((left, right, one, unlike, before, chance))
+        return pd.DataFrame(rows, columns=["left", "right", "configuration", "unlike", "before", "chance"])
+
+    def _learned(self, means: np.ndarray, typical: np.ndarray, guess: Spread) -> tuple[np.ndarray, np.ndarray]:
+        """By how many times the squares of differences that were seen are larger than guessed, of each stratum, and how
+        many observations say so."""
+        left, right = self.pairs["left"].to_numpy(dtype=int), self.pairs["right"].to_numpy(dtype=int)
+        seen = (means[left] - means[right]) ** 2
+        more, typically = (np.maximum(one[left], one[right]) for one in (means, typical))
+        unlike, before, chance = (self.pairs[name].to_numpy(dtype=float) for name in ("unlike", "before", "chance"))
+        guessed = np.maximum(_off(guess, more, typically, unlike, before, chance), 1e-300)
+        weight = np.minimum(self.size[left], self.size[right]).astype(float) ** 2
+        share = weight * guessed
+        many = share.sum() ** 2 / max((share**2).sum(), 1e-300)
+        of_run = (GUESS_OF_RUN + many * (weight @ seen) / max(share.sum(), 1e-300)) / (GUESS_OF_RUN + many)
+        one = self.pairs["configuration"].to_numpy(dtype=int)
+        own = self.window.configurations[self.strata]
+        most = len(self.window.parts)
+        count = np.bincount(one, minlength=most)[own]
+        known = GUESS_OF_CONFIGURATION + count
+        return (GUESS_OF_CONFIGURATION * of_run + np.bincount(one, seen / guessed, minlength=most)[own]) / known, known
+
+
+def _off(
+    guess: Spread, means: np.ndarray, typical: np.ndarray, unlike: np.ndarray, before: np.ndarray, chance: np.ndarray
+) -> np.ndarray:
+    """The squares of differences to expect; chance: of how many launches' worth."""
+    return (
+        (guess.unlike * unlike * means) ** 2
+        + (guess.before * before * means) ** 2
+        + (guess.typical_before * before * typical) ** 2
+        + ((guess.chance * means) ** 2 + (guess.typical_chance * typical) ** 2) * chance
+    )
+
+
+def half_width(error: np.ndarray, freedom: np.ndarray) -> np.ndarray:
+    """Half of the interval that holds the truth nine times in ten, of standard errors and their degrees of freedom.
+
+    The quantile of Student's t by its expansion (Abramowitz and Stegun 1964, 26.7.5), for 2 degrees and more.
+
+    >>> half_width(np.array([1.0, 1.0, 1.0]), np.array([2.0, 10.0, np.inf])).round(2).tolist()
+    [2.91, 1.81, 1.64]
+    """
+    x, more = NINE_IN_TEN, 1 / np.maximum(freedom, 2.0)
+    terms = (
+        (x**3 + x) / 4,
+        (5 * x**5 + 16 * x**3 + 3 * x) / 96,
+        (3 * x**7 + 19 * x**5 + 17 * x**3 - 15 * x) / 384,
+        (79 * x**9 + 776 * x**7 + 1482 * x**5 - 1920 * x**3 - 945 * x) / 92160,
+    )
+    return error * (x + sum(term * more**power for power, term in enumerate(terms, 1)))
