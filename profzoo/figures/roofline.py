@@ -3,6 +3,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from profzoo.figures import plots
@@ -13,7 +14,8 @@ INPUTS = ("roofline", "peaks")
 NEEDS = ("roofline",)
 CAPTION = (
     "Counted operations a byte of DRAM traffic, against the rate while the GPU is busy, below what torch's own copies "
-    "and products reach on the same GPU. The cells furthest below their roof are named."
+    "and products reach on the same GPU. Crosses are what estimates of counters leave open, nine times in ten. The "
+    "cells furthest below their roof are named."
 )
 
 # Roofs of arithmetic that are drawn, where they were measured.
@@ -37,6 +39,7 @@ def draw(roofline: pd.DataFrame, peaks: pd.DataFrame) -> Figure:
             axis.plot(
                 intensity, roof, color="#444444", linestyle=line, linewidth=1.2, label=f"{name} and DRAM, measured"
             )
+    _intervals(axis, cells)
     plots.by_phase(axis, cells, cells["intensity"], cells["flop_per_s"] / 1e12, size=40)
     axis.set(xscale="log", yscale="log", xlabel="Operations a byte of DRAM traffic (flop/byte)",
              ylabel="Rate while the GPU is busy (Tflop/s)")  # fmt: skip
@@ -46,3 +49,18 @@ def draw(roofline: pd.DataFrame, peaks: pd.DataFrame) -> Figure:
     plots.name_points(axis, points)
     axis.legend(loc="upper left", frameon=True, framealpha=1, edgecolor="none")
     return figure
+
+
+def _intervals(axis: Axes, cells: pd.DataFrame) -> None:
+    """A cross behind the point of each cell whose counts are estimated."""
+    sides = {
+        name: [(cells[name] - cells[f"{name}_low"]).to_numpy(), (cells[f"{name}_high"] - cells[name]).to_numpy()]
+        for name in ("intensity", "flop_per_s")
+        if f"{name}_low" in cells
+    }
+    if len(sides) == 2:
+        rate = cells["flop_per_s"] / 1e12
+        across, along = np.nan_to_num(sides["intensity"]), np.nan_to_num(sides["flop_per_s"]) / 1e12
+        axis.errorbar(
+            cells["intensity"], rate, xerr=across, yerr=along, fmt="none", ecolor="#777777", elinewidth=1, zorder=1
+        )

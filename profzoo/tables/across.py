@@ -50,7 +50,8 @@ def _traced(table: pd.DataFrame) -> str | None:
 
 STEP_LEADING = [*CELL, "process", "steps", "step_ns", "step_median_ns", "busy_share", "nsys_busy_share"]
 STEPS_OF_TRACES = {name: kind for name, kind in nsys_steps.TABLE.columns.items() if name not in STEP_LEADING}
-COVERAGE = ["configurations", "covered", "coverage", "time_coverage", "uneven_time", "extra", "other_choice", "missing"]
+COVERAGE = ["configurations", "covered", "coverage", "time_coverage", "uneven_time", "other_launches", "extra",
+            "other_choice", "missing"]  # fmt: skip
 RANK_SHARES = ["waiting_ns", "communication_share", "exposed_share", "overlap_share", "imbalance"]
 LAUNCH = ["class", "function", "mangled", "range", "grid_x", "grid_y", "grid_z"]
 
@@ -90,7 +91,7 @@ TABLES: Mapping[str, Table] = {
     "coverage": Table(
         columns=_texts("set", "missing")
         | _numbers(["configurations", "covered", "extra"], kinds.COUNT)
-        | _numbers(["coverage", "time_coverage", "uneven_time"], NUMBER)
+        | _numbers(["coverage", "time_coverage", "uneven_time", "other_launches"], NUMBER)
         | {"other_choice": kinds.FLAG},
         key=[*CELL, "set"],
     ),

@@ -11,7 +11,18 @@ from profzoo.tools.ncu.tables import CONFIGURATION, SHARED_MEMORY, UNEVEN
 from profzoo.tools.nsys import tables as nsys_tables
 
 KEYS = CONFIGURATION
-COLUMNS = ["status", "cause", "kernel", "function", *KEYS, "launches", "total_ns", "share", "time_spread"]
+COLUMNS = [
+    "status",
+    "cause",
+    "kernel",
+    "function",
+    *KEYS,
+    "launches",
+    "total_ns",
+    "share",
+    "time_spread",
+    "other_launches",
+]
 COVERED, MISSING, EXTRA = "covered", "missing", "extra"
 
 
@@ -26,7 +37,7 @@ def shares_whole(table: pd.DataFrame) -> str | None:
 TEXTS = ("status", "cause", "kernel", "function", "mangled")
 TABLE = reading.Table(
     columns={name: kinds.TEXT if name in TEXTS else kinds.COUNT for name in COLUMNS}
-    | dict.fromkeys([*SHARED_MEMORY, "launches"], kinds.maybe(kinds.COUNT))
+    | dict.fromkeys([*SHARED_MEMORY, "launches", "other_launches"], kinds.maybe(kinds.COUNT))
     | dict.fromkeys(["total_ns", "share", "time_spread"], kinds.maybe(kinds.AMOUNT)),
     key=KEYS,
     holds=shares_whole,
@@ -42,17 +53,20 @@ def compare(nsys: pd.DataFrame, ncu: pd.DataFrame, census: pd.DataFrame | None =
 
     `status` is covered, missing (traced by nsys, not profiled by ncu) or extra (the other way round). `launches`,
     `total_ns` and `share` are nsys's, over its window; an extra configuration has none. `time_spread` is the longest
-    over the shortest of the configuration's launches, where a set of ncu's has one of them for all. `cause` says what
-    is known of why: it was there to be profiled and not chosen, the same kernel was launched otherwise, or a kernel of
-    that name was not launched at all.
+    over the shortest of the launches that one stands for, where these differ most, `other_launches` how many ncu
+    profiled where it was to profile others, or more or fewer, by what the census says. `cause` says what is known of
+    why: it was there to be profiled and not chosen, the same kernel was launched otherwise, or a kernel of that name
+    was not launched at all.
     """
     traced = (
         nsys_tables.of_steps(nsys)
         .groupby(KEYS, sort=False)
         .agg({"kernel": "first", "function": "first", "launches": "sum", "total_ns": "sum", "share": "sum"})
     )
-    ncu = ncu if "time_spread" in ncu else ncu.assign(time_spread=float("nan"))
-    profiled = ncu.groupby(KEYS, sort=False).agg({"kernel": "first", "function": "first", "time_spread": "first"})
+    other = ~ncu["as_planned"] if "as_planned" in ncu else False
+    ncu = ncu.assign(other_launches=other, time_spread=ncu["time_spread"] if "time_spread" in ncu else float("nan"))
+    how = {"kernel": "first", "function": "first", "time_spread": "max", "other_launches": "sum"}
+    profiled = ncu.groupby(KEYS, sort=False).agg(how)
     table = traced.merge(profiled, how="outer", left_index=True, right_index=True, suffixes=("", "_ncu")).reset_index()
     by_nsys = pd.MultiIndex.from_frame(table[KEYS]).isin(traced.index)
     by_ncu = pd.MultiIndex.from_frame(table[KEYS]).isin(profiled.index)
@@ -79,8 +93,9 @@ def compare(nsys: pd.DataFrame, ncu: pd.DataFrame, census: pd.DataFrame | None =
 def summary(compared: pd.DataFrame) -> dict[str, float | int | str]:
     """Configurations that nsys traced, those that ncu profiled of them, their share of GPU time, and what is missing.
 
-    `uneven_time` is the share of GPU time in configurations whose launches take unlike times, so that counters of one
-    of them say less about the rest. `missing` names functions of missing configurations, the longest first;
+    `uneven_time` is the share of GPU time in configurations of which one launch stands for some that take unlike times,
+    so that its counters say less about these, `other_launches` of those of which other launches were profiled than
+    planned. `missing` names functions of missing configurations, the longest first;
     `other_choice` says whether either tool saw a kernel that the other did not, as where cuDNN chose another algorithm
     from one run to the next.
     """
@@ -93,6 +108,7 @@ def summary(compared: pd.DataFrame) -> dict[str, float | int | str]:
         "coverage": len(covered) / traced if traced else float("nan"),
         "time_coverage": float(covered["share"].sum()) if traced else float("nan"),
         "uneven_time": float(covered.loc[covered["time_spread"] > UNEVEN, "share"].sum()),
+        "other_launches": float(covered.loc[covered["other_launches"] > 0, "share"].sum()),
         "extra": len(extra),
         "other_choice": bool((pd.concat([missing, extra])["cause"] == OTHER_KERNEL).any()),
         "missing": "; ".join(dict.fromkeys(missing["function"])),

@@ -2,17 +2,23 @@
 
 A kernel takes at least as long as its DRAM traffic at the DRAM's peak, its L2 traffic at L2's, and its operations at
 the peak of each arithmetic, those of SIMT units and of tensor cores apart, as they may run side by side. The longest of
-these is its bound; that time over the measured one is its efficiency. Operations and bytes are ncu's counts, of one
-launch; times are nsys's, which ncu does not stretch.
+these is its bound; that time over the measured one is its efficiency. Operations and bytes are ncu's counts, of the
+mean launch; times are nsys's, which ncu does not stretch. Where counts are estimated, `_low` and `_high` hold what all
+launches would say nine times in ten: of rates by the delta method (Cochran, Sampling Techniques, 1977, 6.3), as if what
+they are made of were off independently.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from profzoo.reading import kinds
 from profzoo.reading import tables as reading
+from profzoo.tables import counters
+from profzoo.tables.counters import FREEDOM, HIGH, LOW
+from profzoo.tools.ncu.estimates import half_width
 
 # The measured peak that each counted arithmetic is held against. Half precision on SIMT units has none of its own among
 # matrix products, which use tensor cores for it: fp32's, which it at least reaches, makes its times upper bounds.
@@ -26,10 +32,14 @@ TENSOR = {
 MEMORY = {"dram_bytes": "dram", "l2_bytes": "l2"}
 BOUNDS = ("dram", "l2", "simt", "tensor")
 COUNTED = [*MEMORY, *SIMT, *TENSOR]
+SUMMED = ["dram_bytes", "l2_bytes", "simt_flop", "tensor_flop"]
+RATES = ["intensity", "flop_per_s", "dram_bytes_per_s"]
+ESTIMATED = [*SUMMED, *RATES, "efficiency"]
 COLUMNS = [
-    "ns", "dram_bytes", "l2_bytes", "simt_flop", "tensor_flop", "intensity", "flop_per_s", "dram_bytes_per_s",
-    *(f"{bound}_ns" for bound in BOUNDS), "bound", "efficiency",
+    "ns", *SUMMED, *RATES, *(f"{bound}_ns" for bound in BOUNDS), "bound", "efficiency",
+    *(f"{name}{side}" for name in ESTIMATED for side in (LOW, HIGH)),
 ]  # fmt: skip
+LEAST = [f"{bound}_ns" for bound in BOUNDS]
 
 
 def _positive(peaks: pd.DataFrame) -> str | None:
@@ -56,7 +66,11 @@ def of_launches(kernels: pd.DataFrame, peaks: Mapping[str, float]) -> pd.DataFra
     peaks: rates by name, byte/s and flop/s. `intensity` is flop a byte of DRAM.
     """
     table, counted = _held(kernels["mean_ns"], kernels, peaks), _counted(kernels)
-    return table.assign(bound=table["bound"].where(counted, ""), efficiency=table["efficiency"].where(counted))
+    unsure = _unsure(kernels, peaks)
+    unsure["efficiency"] = unsure.pop("bounded") / kernels["mean_ns"]
+    told = _told(table, unsure, kernels.reindex(columns=[FREEDOM])[FREEDOM])
+    held = ["efficiency", f"efficiency{LOW}", f"efficiency{HIGH}"]
+    return told.assign(bound=told["bound"].where(counted, ""), **{name: told[name].where(counted) for name in held})
 
 
 def of_groups(kernels: pd.DataFrame, by: list[str], peaks: Mapping[str, float]) -> pd.DataFrame:
@@ -68,8 +82,8 @@ def of_groups(kernels: pd.DataFrame, by: list[str], peaks: Mapping[str, float]) 
     known = kernels[_counted(kernels) & kernels["total_ns"].notna()]
     rows = _held(known["mean_ns"], known, peaks)
     times = known["launches"].to_numpy()
-    sums = rows.drop(columns=["intensity", "flop_per_s", "dram_bytes_per_s", "bound", "efficiency"]).mul(times, axis=0)
-    bounded = rows[[f"{bound}_ns" for bound in BOUNDS]].max(axis=1) * times
+    sums = rows[["ns", *SUMMED, *LEAST]].mul(times, axis=0)
+    bounded = rows[LEAST].max(axis=1) * times
     parts = pd.concat([known[by], sums.assign(_bounded=bounded)], axis=1)
     grouped = parts.groupby(by, sort=False, dropna=False).sum(min_count=1)
     whole = kernels.groupby(by, sort=False, dropna=False)["total_ns"].sum()
@@ -77,7 +91,45 @@ def of_groups(kernels: pd.DataFrame, by: list[str], peaks: Mapping[str, float]) 
     table["counted_share"] = (table["ns"] / whole.where(whole > 0)).fillna(0.0)
     table = _rates(table)
     table["efficiency"] = table.pop("_bounded") / table["ns"]
-    return table.reset_index()[[*by, "counted_share", *COLUMNS]]
+    # Rows are estimated each by itself.
+    variances = _unsure(known, peaks).mul(times, axis=0).pow(2)
+    keys = [known[name] for name in by]
+    unsure = variances.groupby(keys, sort=False, dropna=False).sum(min_count=1).pow(0.5).reindex(table.index)
+    unsure["efficiency"] = unsure.pop("bounded") / table["ns"]
+    freedom = counters.freedom_of_sums(variances, known.reindex(columns=[FREEDOM])[FREEDOM], keys).reindex(table.index)
+    return _told(table, unsure, freedom).reset_index()[[*by, "counted_share", *COLUMNS]]
+
+
+def _unsure(kernels: pd.DataFrame, peaks: Mapping[str, float]) -> pd.DataFrame:
+    """Standard errors of SUMMED, of a launch of each row, and `bounded`, that of the time of the bound."""
+    errors = {name: counters.errors(kernels, name) for name in COUNTED}
+    found = {name: errors[name] for name in MEMORY}
+    for units, arithmetic in (("simt", SIMT), ("tensor", TENSOR)):
+        # Operations of one launch may all be off to one side.
+        found[f"{units}_flop"] = pd.DataFrame({name: errors[name] for name in arithmetic}).sum(axis=1, min_count=1)
+    table = pd.DataFrame(found)
+    upper = kernels.assign(**{name: kernels[name] + errors[name].fillna(0.0) for name in COUNTED if name in kernels})
+    most, least = (_held(kernels["mean_ns"], one, peaks)[LEAST].max(axis=1) for one in (upper, kernels))
+    known = table.notna().any(axis=1)
+    return table.assign(bounded=(most - least).where(known))
+
+
+def _told(table: pd.DataFrame, errors: pd.DataFrame, freedom: pd.Series) -> pd.DataFrame:
+    """The table with the ends of intervals, by standard errors of SUMMED and of efficiency."""
+    relative = {name: errors[name] / table[name].where(table[name] > 0) for name in SUMMED}
+    flop = table[["simt_flop", "tensor_flop"]].sum(axis=1, min_count=1)
+    of_flop = errors[["simt_flop", "tensor_flop"]].sum(axis=1, min_count=1) / flop.where(flop > 0)
+    relative |= {
+        "intensity": np.hypot(of_flop, relative["dram_bytes"]),
+        "flop_per_s": of_flop,
+        "dram_bytes_per_s": relative["dram_bytes"],
+    }
+    absolute = {name: relative[name] * table[name] for name in relative} | {"efficiency": errors["efficiency"]}
+    ends = {}
+    for name, error in absolute.items():
+        wide = half_width(error.to_numpy(dtype=float), freedom.to_numpy(dtype=float))
+        ends[f"{name}{LOW}"], ends[f"{name}{HIGH}"] = (table[name] - wide).clip(lower=0), table[name] + wide
+    return table.assign(**ends)[[*(name for name in table if name not in ends), *ends]]
 
 
 def _counted(kernels: pd.DataFrame) -> pd.Series:
@@ -100,8 +152,8 @@ def _held(ns: pd.Series, work: pd.DataFrame, peaks: Mapping[str, float]) -> pd.D
     for name, peak in MEMORY.items():
         table[f"{peak}_ns"] = work[name] / peaks[peak] * 1e9 if peak in peaks else float("nan")
     table = _rates(table)
-    table["efficiency"] = table[[f"{bound}_ns" for bound in BOUNDS]].max(axis=1) / table["ns"]
-    return table[COLUMNS]
+    table["efficiency"] = table[LEAST].max(axis=1) / table["ns"]
+    return table[["ns", *SUMMED, *RATES, *LEAST, "bound", "efficiency"]]
 
 
 def _rates(table: pd.DataFrame) -> pd.DataFrame:
@@ -110,7 +162,7 @@ def _rates(table: pd.DataFrame) -> pd.DataFrame:
     table["intensity"] = flop / table["dram_bytes"].where(table["dram_bytes"] > 0)
     table["flop_per_s"] = flop / table["ns"] * 1e9
     table["dram_bytes_per_s"] = table["dram_bytes"] / table["ns"] * 1e9
-    least = table[[f"{bound}_ns" for bound in BOUNDS]]
+    least = table[LEAST]
     known = least.notna().any(axis=1)
     table["bound"] = least[known].idxmax(axis=1).str.removesuffix("_ns").reindex(table.index).fillna("")
     return table

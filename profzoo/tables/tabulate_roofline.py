@@ -11,19 +11,21 @@ from profzoo.tables.across import CELL, LAUNCH
 LEVELS = {
     "cell": [],
     "class": ["class"],
+    "range": ["range"],
     "launch": LAUNCH,
 }
 LEADING = ["level", *CELL, *LEVELS["launch"]]
 
 
 def table(kernels: pd.DataFrame, peaks: dict[str, float]) -> pd.DataFrame:
-    """A row a cell, then a row each of its classes, then a row each of its launch configurations and ranges.
+    """A row a cell, then a row each of its classes, its ranges, and its launch configurations by range.
 
     Times and counts of a launch are those of one launch, of the others per step; `counted_share` is the share of GPU
     time that has counters.
     """
     frames = [
-        roofline.of_groups(kernels, [*CELL, *LEVELS[level]], peaks).assign(level=level) for level in ("cell", "class")
+        roofline.of_groups(kernels, [*CELL, *LEVELS[level]], peaks).assign(level=level)
+        for level in ("cell", "class", "range")
     ]
     launches = roofline.of_launches(kernels, peaks).assign(level="launch")
     launches["counted_share"] = launches["bound"].ne("").astype("float64")

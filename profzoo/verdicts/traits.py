@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 
 COMMUNICATION = "communication"
+ENDS = ("efficiency_low", "efficiency_high")
 
 
 def with_traits(
@@ -19,8 +20,9 @@ def with_traits(
         kernels: the kernel table of a cell; roofline: the table of that name, None without counters; traits: as
             rules.yaml has them; peaks: rates by name, flop/s.
 
-    Columns added: for each trait `{trait}_ns` and `{trait}_launches`, and `{trait}_saved_ns` where the saving depends
-    on the launch; `counted_ns`, the time of launches with counters.
+    Columns added: for each trait `{trait}_ns` and `{trait}_launches`; `{trait}_least_ns` and `{trait}_most_ns`, what
+    has it at both ends of the interval of its efficiency, and what has it at one of them; `{trait}_saved_ns` where the
+    saving depends on the launch; `counted_ns`, the time of launches with counters.
 
     On a GPU of 132 multiprocessors: launches of 2 µs, a product in 33 blocks, a copy at 80 % of DRAM's bandwidth. Four
     times as many blocks would take the product no longer, so that three quarters of its time could be saved.
@@ -41,8 +43,11 @@ def with_traits(
     chosen = kernels["class"] != COMMUNICATION
     table, bound, efficiency = kernels[chosen].copy(), held["bound"][chosen], held["efficiency"][chosen]
     total, blocks = table["total_ns"].fillna(0.0), _blocks(table)
+    ends = [_when(table, blocks, bound, held[side][chosen].fillna(efficiency), traits) for side in ENDS]
     for name, holds in _when(table, blocks, bound, efficiency, traits).items():
         table[f"{name}_ns"] = total.where(holds, 0.0)
+        table[f"{name}_least_ns"] = total.where(ends[0][name] & ends[1][name], 0.0)
+        table[f"{name}_most_ns"] = total.where(ends[0][name] | ends[1][name] | holds, 0.0)
         table[f"{name}_launches"] = table["launches"].where(holds, 0.0)
     # As many blocks as there are multiprocessors would have taken no longer.
     table["small_grid_saved_ns"] = table["small_grid_ns"] * (1 - blocks.clip(upper=1).fillna(1))
@@ -83,8 +88,8 @@ def _when(
 
 
 def _held(kernels: pd.DataFrame, roofline: pd.DataFrame | None) -> pd.DataFrame:
-    """Bound and efficiency of each row of the kernel table; the table of the roofline has a row for each."""
+    """Bound, efficiency and its interval of each row of the kernel table; that of the roofline has a row for each."""
     if roofline is None or not len(roofline):
-        return pd.DataFrame({"bound": "", "efficiency": float("nan")}, kernels.index)
+        return pd.DataFrame({"bound": "", **dict.fromkeys(("efficiency", *ENDS), float("nan"))}, kernels.index)
     rows = roofline[roofline["level"] == "launch"]
-    return rows[["bound", "efficiency"]].fillna({"bound": ""}).set_axis(kernels.index)
+    return rows.reindex(columns=["bound", "efficiency", *ENDS]).fillna({"bound": ""}).set_axis(kernels.index)

@@ -132,9 +132,11 @@ class _Judged:
         Where kernels run for 80 % of the step, and launches that are short take 30 of their 100 ms, the trait takes
         24 % of the step, which a rule of `at_least: 0.1` is met by.
         """
-        for rule, share in self._shared(traits, traits["total_ns"].sum()):
-            if share >= rule["at_least"]:
+        for rule, share, least, most in self._shared(traits, traits["total_ns"].sum()):
+            if least >= rule["at_least"]:
                 yield self._row(rule, share, traits, "cell", _evidence(rule))
+            elif most >= rule["at_least"]:
+                yield _straddled(rule, share, least, most)
 
     def of_each(self, traits: pd.DataFrame) -> list[dict[str, Any]]:
         """Verdicts on each kernel that takes long enough, by the traits that half of its time has; largest gain first.
@@ -147,20 +149,24 @@ class _Judged:
             taken = own["total_ns"].sum() * self._step_per_ns(total)
             if not total or taken < self.floors["kernel"]:
                 continue
-            for rule, share in self._shared(own, total):
-                if share >= HALF * taken:
+            for rule, share, least, _ in self._shared(own, total):
+                if least >= HALF * taken:
                     row = self._row(rule, share, own, "kernel", _evidence(rule))
                     found.append({"class": kind, "function": function, **row, "threshold": HALF * taken})
         return sorted(found, key=lambda row: -(row["gain"] or 0))
 
-    def _shared(self, traits: pd.DataFrame, total: float) -> Iterator[tuple[Mapping[str, Any], float]]:
-        """Rules about kernels, each with the share of the step that launches with its trait take, where there are any.
+    def _shared(self, traits: pd.DataFrame, total: float) -> Iterator[tuple[Mapping[str, Any], float, float, float]]:
+        """Rules about kernels, each with the share of the step that launches with its trait take, and the least and the
+        most that it may be by the intervals of counters; of those by which it may be any.
 
         traits: launches, of the whole cell or of one kernel; total: GPU time of the cell's kernels, in ns.
         """
         for rule in self.given["rules"]:
-            if rule["of"] == "kernels" and (ns := traits[f"{rule['share']}_ns"].sum()):
-                yield rule, ns * self._step_per_ns(total)
+            if rule["of"] == "kernels":
+                taken = [traits[f"{rule['share']}{of}_ns"].sum() for of in ("", "_least", "_most")]
+                share, least, most = (ns * self._step_per_ns(total) for ns in taken)
+                if most:
+                    yield rule, share, least, most
 
     def _step_per_ns(self, total: float) -> float:
         """The share of the unprofiled step that a ns of GPU time is; total: that of the cell's kernels, in ns."""
@@ -207,6 +213,17 @@ def _doubt(step: pd.Series, floors: Mapping[str, float]) -> tuple[dict[str, Any]
         advice = "quiet the machine and measure again; data that comes in bursts looks the same"
         return measured, f"without a profiler its mean is {unsteady:.1f} times its median", advice
     return None
+
+
+def _straddled(rule: Mapping[str, Any], share: float, least: float, most: float) -> dict[str, Any]:
+    """That a rule may hold or not, by the intervals of counters."""
+    return {
+        "level": "cell", "verdict": UNDECIDED, "metric": f"share of the step: {rule['share']}", "value": share,
+        "threshold": rule["at_least"], "evidence": _evidence(rule), "gain": None,
+        "potential": step_shares.amdahl(most, 1),
+        "next_step": f"{rule['verdict']}: {least:.0%} to {most:.0%} of the step, as counters are estimated: lower "
+        "ncu.error, or set ncu.launches to all",
+    }  # fmt: skip
 
 
 def _evidence(rule: Mapping[str, Any]) -> str:

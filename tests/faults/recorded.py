@@ -110,9 +110,8 @@ def frames(folder: Path) -> dict[str, tuple[pd.DataFrame, Table]]:
         (folder / f"{kind}.csv").write_bytes(page(f"ncu/launch.raw.{kind}.csv"))
     nsys = nsys_tables.summarise(folder / "t.sqlite")
     steps = nsys_steps.where_time_goes(folder / "train.sqlite")
-    every = ncu_export.tabulate(
-        [str(folder / f"{kind}.csv") for kind in ("mangled", "demangled")], FACTS, None, "all"
-    ).table
+    both = [str(folder / f"{kind}.csv") for kind in ("mangled", "demangled")]
+    every = ncu_export.tabulate({1: both}, FACTS, None, "all").table
     (folder / "torch.csv").write_bytes(unpacked("torch/train.torch-operators.csv"))
     operators = reading.read(folder / "torch.csv", torch_tables.OPERATORS).iloc[:15]
     events = json.loads(trace())["traceEvents"]
@@ -173,7 +172,7 @@ def pages(path: Path) -> pd.DataFrame:
     """The launches on a page, held against the undamaged page by other names beside it."""
     other = path.with_name("demangled" if path.name == "mangled.csv" else "mangled").with_suffix(".csv")
     both = [str(path), str(other)] if path.name == "mangled.csv" else [str(other), str(path)]
-    return ncu_export.tabulate(both, FACTS, None, "all").table
+    return ncu_export.tabulate({1: both}, FACTS, None, "all").table
 
 
 def details_page() -> bytes:

@@ -148,11 +148,14 @@ def test_the_first_launch_of_each_configuration(tmp_path: Path, recording: Calla
     )
     assert len(once) == len(firsts) == facts["rows"] < len(every) and not said and facts["not_as_planned"] == []
     assert once["launches"].sum() == len(every)
-    # The first of each was profiled, which need not be like the others of its configuration.
+    # The first of each stands for all of its configuration, and need not be like them.
+    assert (once["weight"] == once["launches"]).all() and once["launch"].tolist() == firsts.index.tolist()
     times = every.groupby(ncu_tables.CONFIGURATION)["gpu__time_duration.sum"]
-    expected = (times.mean() / times.first()).reindex(pd.MultiIndex.from_frame(once[ncu_tables.CONFIGURATION]))
-    np.testing.assert_allclose(once["time_ratio"], expected, atol=1e-4)
-    assert (once["time_spread"] >= 1).all() and (once.loc[once["launches"] == 1, "time_spread"] == 1).all()
+    expected = (times.max() / times.min()).reindex(pd.MultiIndex.from_frame(once[ncu_tables.CONFIGURATION]))
+    np.testing.assert_allclose(once["time_spread"], expected, atol=1e-4)
+    total, low, high = facts["totals"]["gpu__time_duration.sum"]
+    assert total == pytest.approx((once["weight"] * once["gpu__time_duration.sum"]).sum())
+    assert low <= every["gpu__time_duration.sum"].sum() <= high and low < total < high
 
 
 def of_a_budget(recording: Callable, tmp_path: Path) -> tuple[pd.DataFrame, str, list[str], set[int]]:
@@ -166,19 +169,19 @@ def of_a_budget(recording: Callable, tmp_path: Path) -> tuple[pd.DataFrame, str,
     return every, str(tmp_path / "census.csv"), words, set(chosen["id"])
 
 
-def test_ratios_of_a_budget_are_of_the_launches_that_were_profiled(tmp_path: Path, recording: Callable) -> None:
+def test_rows_of_a_budget_are_the_launches_that_were_profiled(tmp_path: Path, recording: Callable) -> None:
     every, census, words, chosen = of_a_budget(recording, tmp_path)
     said: list[str] = []
     pages = pages_of(tmp_path, recording, chosen)
     rows, facts = ncu(tmp_path, recording, census, "distinct", [], said.append, pages, words)
     assert not said and facts["not_as_planned"] == []
-    for _, row in rows.iterrows():
-        same = every[(every[ncu_tables.CONFIGURATION] == row[ncu_tables.CONFIGURATION]).all(axis=1)]
-        own = every.loc[every["id"] == row["id"], "gpu__time_duration.sum"].item()
-        assert row["time_ratio"] == pytest.approx(same["gpu__time_duration.sum"].mean() / own, abs=1e-4)
-    # The first of its configuration would have given another ratio for some.
+    assert every.loc[rows["launch"], "id"].tolist() == rows["id"].tolist() and rows["as_planned"].all()
+    # Some are not the first of their configuration, or this would show nothing.
     firsts = every.drop_duplicates(ncu_tables.CONFIGURATION)["id"]
-    assert not set(rows["id"]) <= set(firsts) and (rows["time_ratio"] != 1).any()
+    assert not set(rows["id"]) <= set(firsts)
+    weights = rows.groupby(ncu_tables.CONFIGURATION)["weight"].sum()
+    counted = rows.groupby(ncu_tables.CONFIGURATION)["launches"].first().astype(float)
+    pd.testing.assert_series_equal(weights, counted, check_names=False)
 
 
 def test_launches_that_were_not_profiled_as_planned_are_said(tmp_path: Path, recording: Callable) -> None:
@@ -190,7 +193,8 @@ def test_launches_that_were_not_profiled_as_planned_are_said(tmp_path: Path, rec
     assert len(said) == 1 and "were not profiled as often as ncu's words and the census say" in said[0]
     assert facts["not_as_planned"] == [lost["function"]] and lost["function"] in said[0]
     same = (rows[ncu_tables.CONFIGURATION] == lost[ncu_tables.CONFIGURATION]).all(axis=1)
-    assert rows.loc[same, "time_ratio"].isna().all() and rows.loc[~same, "time_ratio"].notna().all()
+    assert not rows.loc[same, "as_planned"].any() and rows.loc[~same, "as_planned"].all()
+    assert rows["weight"].notna().all()
 
 
 def test_each_process_is_held_against_what_was_profiled(tmp_path: Path, recording: Callable) -> None:
@@ -202,11 +206,8 @@ def test_each_process_is_held_against_what_was_profiled(tmp_path: Path, recordin
     facts = sidecar(tmp_path, command=words, ranks=[{}, {}])
     rows = processes(tmp_path, facts, census, "distinct")
     assert json.loads((tmp_path / "o.json").read_text())["units"]["gpu__time_duration.sum"] == "ns"
-    times = every.groupby(ncu_tables.CONFIGURATION)["gpu__time_duration.sum"].mean()
-    mean = times.reindex(pd.MultiIndex.from_frame(rows[ncu_tables.CONFIGURATION])).to_numpy()
-    own = every.set_index("id")["gpu__time_duration.sum"].reindex(rows["id"]).to_numpy()
     assert rows.groupby("rank").size().nunique() == 1 and set(rows["rank"]) == {0, 1}
-    np.testing.assert_allclose(rows["time_ratio"], mean / own, atol=1e-4)
+    assert every.loc[rows["launch"], "id"].tolist() == rows["id"].tolist()
 
 
 def test_ncu_counts_that_nobody_knows_stay_empty(tmp_path: Path, recording: Callable) -> None:

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable, Iterator
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
@@ -121,3 +122,18 @@ def test_every_class_has_a_colour_of_its_own() -> None:
     classes = kernel_classes.content()["classes"]
     assert set(plots.CLASS_COLOURS) == set(classes)
     assert len(set(plots.CLASS_COLOURS.values())) == len(classes)
+
+
+def test_the_roofline_shows_what_estimates_leave_open() -> None:
+    rates = pd.DataFrame({"peak": ["dram", "fp32"], "rate": [1e12, 2e13]})
+    cells = pd.DataFrame({"level": "cell", "model": ["a", "b"], "phase": "train", "efficiency": [0.1, 0.2]})
+    cells = cells.assign(intensity=[10.0, 20.0], flop_per_s=[1e12, 2e12])
+    bare = roofline.draw(cells, rates)
+    assert not bare.axes[0].containers
+    wide = {"intensity_low": [8.0, None], "intensity_high": [13.0, None], "flop_per_s_low": [9e11, None]}
+    figure = roofline.draw(cells.assign(**wide, flop_per_s_high=[1.2e12, None]), rates)
+    across, along = figure.axes[0].containers[0].lines[2]
+    assert across.get_segments()[0].tolist() == [[8.0, 1.0], [13.0, 1.0]]
+    assert along.get_segments()[0] == pytest.approx(np.array([[10.0, 0.9], [10.0, 1.2]]))
+    # A point.
+    assert across.get_segments()[1].tolist() == [[20.0, 2.0], [20.0, 2.0]]

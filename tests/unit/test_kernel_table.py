@@ -73,22 +73,41 @@ def test_launches_of_a_configuration_are_averaged() -> None:
     assert joined(every).set_index("mangled").loc["a", "ncu_ns"].tolist() == [15, 15]
 
 
-def test_work_grows_with_time_where_launches_are_uneven() -> None:
-    profiled = rows(("a", 1, "forward"), ("b", 1, "forward"), time_spread=[4.0, 1.4], time_ratio=[2.5, 1.1],
-                    **{metrics.GPU_TIME: [10, 30], "lts__t_bytes.sum": [8, 6], "lts__t_sector_hit_rate.pct": [50, 60]})  # fmt: skip
-    table = joined(profiled).set_index(["mangled", "range"])
-    assert table["work_ratio"].dropna().to_dict() == {
-        ("a", "forward"): 2.5,
-        ("a", "backward"): 2.5,
-        ("b", "forward"): 1,
-    }
-    assert table["l2_bytes"].dropna().tolist() == [20, 6, 20] and table.loc["a", "l2_hit_pct"].tolist() == [50, 50]
-    # nsys tells ranges apart: here those of the backward pass take four times those of the forward pass.
-    unlike = NSYS.assign(total_ns=[400, 800, 300, 100])
-    table = kernel_table.join(unlike, 2, [profiled], CLASSES).set_index(["mangled", "range"])
-    launches, each = table.loc["a", "launches"], table.loc["a", "l2_bytes"]
-    assert each["backward"] == pytest.approx(4 * each["forward"])
-    assert (launches * each).sum() == pytest.approx(3 * 20)
+def window() -> pd.DataFrame:
+    """A census: kernel a forward and backward, where it takes four times as long, and b."""
+    census = rows(*[("a", 1, "forward"), ("a", 1, "backward")] * 3, *[("b", 1, "forward")] * 2)
+    return census.assign(**{metrics.GPU_TIME: [1e4, 4e4] * 3 + [2e4, 2e4]})
+
+
+def counted(launches: list[int], **values: list[float]) -> pd.DataFrame:
+    """Rows of these launches of the census, as they are exported."""
+    table = window().iloc[launches].reset_index(drop=True)
+    return table.assign(launch=launches, weight=1.0, **values)
+
+
+def test_each_range_has_what_stands_for_its_launches() -> None:
+    own = counted([0, 1, 6], **{"lts__t_bytes.sum": [8.0, 32.0, 6.0], "lts__t_sector_hit_rate.pct": [50, 80, 60]})
+    table = kernel_table.join(NSYS, 2, [own], CLASSES, window()).set_index(["mangled", "range"])
+    assert table.loc[("a", "forward"), "l2_bytes"] == 8 and table.loc[("a", "backward"), "l2_bytes"] == 32
+    assert table.loc[("b", "forward"), "l2_bytes"] == 6
+    # A percentage is of the time: four of five parts of it are those of the launch backward.
+    assert table.loc[("a", "forward"), "l2_hit_pct"] == pytest.approx(0.2 * 50 + 0.8 * 80)
+    sides = table.loc["a", ["l2_bytes_low", "l2_bytes", "l2_bytes_high"]].to_numpy()
+    assert (sides[:, 0] < sides[:, 1]).all() and (sides[:, 1] < sides[:, 2]).all()
+
+
+def test_an_interval_is_wide_where_one_launch_stands_for_unlike_ones() -> None:
+    first = counted([0, 6], **{"lts__t_bytes.sum": [8.0, 6.0]})
+    table = kernel_table.join(NSYS, 2, [first], CLASSES, window()).set_index(["mangled", "range"])
+    wide = (table["l2_bytes_high"] - table["l2_bytes_low"]) / table["l2_bytes"]
+    assert wide["a"].max() > 1 and wide[("b", "forward")] < 0.1
+    assert table.loc["a", "l2_bytes"].tolist() == [8, 8] and (table.loc["a", "l2_bytes_low"] >= 0).all()
+
+
+def test_rows_without_weights_count_as_before_and_have_no_interval() -> None:
+    old = rows(("a", 1, "forward"), ("b", 1, "forward"), **{metrics.GPU_TIME: [10, 30], "lts__t_bytes.sum": [8, 6]})
+    table = kernel_table.join(NSYS, 2, [old], CLASSES, window())
+    assert table["l2_bytes"].dropna().tolist() == [8, 6, 8] and table["l2_bytes_low"].isna().all()
 
 
 def test_without_ncu_there_is_time_and_no_counter() -> None:

@@ -21,8 +21,8 @@ CHANGES = {
     "sass": (True, "--import-sass yes"),
     "extra": (["--verbose"], "--verbose"),
 }
-# The budget is that of tests/unit/test_planning.py.
-NOT_OPTIONS = {"envmodules", "set", "sets", "window", "budget", "time_limit"}
+# Budget and error are those of tests/unit/test_planning.py.
+NOT_OPTIONS = {"envmodules", "set", "sets", "window", "budget", "error", "time_limit"}
 KNOWN = {f"--{line.split()[0]}" for line in (DATA / "ncu/options.txt").read_text().splitlines() if line[0] != "#"}
 
 
@@ -111,7 +111,7 @@ def test_budgets_are_times(budget: object, expected: float) -> None:
     ("given", "line"),
     [
         ({"set": "nothing"}, "ncu.set = 'nothing': "),
-        ({"replay": "range"}, "ncu.replay = 'range' measures whole ranges: set ncu.launches to all, not 'distinct'"),
+        ({"replay": "range"}, "ncu.replay = 'range' measures whole ranges: set ncu.launches to all, not 'sampled'"),
         (
             {"replay": "range", "launches": "all", "kernel_name": "x"},
             "ncu.replay = 'range' measures whole ranges: unset",
@@ -122,7 +122,7 @@ def test_budgets_are_times(budget: object, expected: float) -> None:
         ),
         ({"sets": {"mine": {"cache_control": "all"}}}, "ncu.sets.mine collects nothing"),
         ({"budget": "soon"}, "ncu.budget = 'soon' is no time: give seconds, or such as 120s, 10m or 1h"),
-        ({"budget": 60, "launches": "all"}, "ncu.budget chooses among launch configurations: set the launches of "),
+        ({"budget": 60, "launches": "all"}, "ncu.budget chooses among launches: set the launches of "),
         (
             {"sets": {"mine": {"set": "full", "ranges": ["step"]}}},
             "ncu.sets.mine.ranges needs range replay: set ncu.sets.mine.replay to app-range",

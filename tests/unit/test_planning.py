@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -11,7 +12,7 @@ from profzoo.errors import DataError
 from profzoo.tables.coverage import KEYS
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import costs as ncu_costs
-from profzoo.tools.ncu import planning, selection
+from profzoo.tools.ncu import planning, selection, several
 from profzoo.tools.ncu import tables as ncu_tables
 from profzoo.tools.ncu.metrics import GPU_TIME
 
@@ -28,8 +29,9 @@ def census(recording: Callable) -> pd.DataFrame:
 
 
 def plan(census: pd.DataFrame, name: str = "roofline", **given: object) -> dict:
-    """The plan of a set under a configuration, for a process that takes START without a launch."""
-    options = config.normalise({"ncu": given})["ncu"]
+    """The plan of a set, of one launch of each configuration unless other are asked for, for a process that takes START
+    without a launch."""
+    options = config.normalise({"ncu": {"launches": "distinct"} | given})["ncu"]
     wall = START + len(census) * COSTS["sets"][ncu.CENSUS]["seconds"]
     price = ncu_costs.cost(options["sets"][name], COSTS)
     return planning.plan(options, name, census, wall, price, COSTS)
@@ -50,6 +52,7 @@ def test_everything_is_profiled_without_a_budget(census: pd.DataFrame) -> None:
         START + 186 * COSTS["sets"]["roofline"]["seconds"] + (len(census) - 186) * COSTS["passed_over_s"], abs=1e-3
     )
     assert planned["options"] == ["--replay-mode", "kernel", *ncu.selection(config.normalise({})["ncu"], "roofline")]
+    assert planned["error"] is None and planned["runs"] == 1
     assert planning.sentence(planned) == (
         "ncu roofline: 186 launches, 186 of 186 configurations, 100.0% of GPU time, 6 passes, kernel replay: about 39 s"
     )
@@ -114,6 +117,59 @@ def test_a_budget_for_nothing_is_refused(census: pd.DataFrame) -> None:
     )
 
 
+def test_launches_are_chosen_for_an_error(census: pd.DataFrame) -> None:
+    planned = plan(census, launches="sampled")
+    assert 186 < planned["launches"] <= 1.5 * 186 and planned["error"] <= 0.02 and planned["configurations"] == 186
+    assert f"{planned['launches']} launches, 186 of 186 configurations, 100.0% of GPU time, totals within" in (
+        planning.sentence(planned)
+    )
+    smaller, larger = (plan(census, launches="sampled", error=error) for error in ("0.5%", "50%"))
+    assert smaller["launches"] > planned["launches"] and smaller["error"] < planned["error"]
+    assert (larger["launches"], larger["runs"]) == (186, 1)
+    assert larger["options"] == ["--replay-mode", "kernel", *ncu.selection(config.normalise({})["ncu"], "roofline")]
+
+
+@pytest.mark.parametrize("error", ["0.5%", "2%", "5%"])
+def test_runs_profile_what_the_plan_says(census: pd.DataFrame, error: str) -> None:
+    planned = plan(census, launches="sampled", error=error)
+    runs = ncu.of_runs(planned["options"])
+    assert len(runs) == planned["runs"]
+    taken = [selection.profiled(census, words) for words in runs]
+    assert sum(map(len, taken)) == planned["launches"]
+    assert len(pd.concat(taken)[KEYS].drop_duplicates()) == 186
+    process = START + len(census) * COSTS["passed_over_s"]
+    each = COSTS["sets"]["roofline"]["seconds"] - COSTS["passed_over_s"]
+    assert planned["estimate_s"] == pytest.approx(len(runs) * process + planned["launches"] * each, abs=1e-2)
+
+
+def test_several_runs_are_one_command(census: pd.DataFrame, tmp_path: Path) -> None:
+    planned = plan(census, launches="sampled", error="0.5%")
+    assert planned["runs"] > 1
+    made = {"report": tmp_path / "x.ncu-rep", "more": tmp_path / "x.ncu-more"}
+    words = [*ncu.around([*planned["options"], "--set", "full"], made, 1), "python", "run.py"]
+    commands = several.commands(words[len(ncu.SEVERAL) :])
+    assert len(commands) == planned["runs"]
+    for number, (command, own) in enumerate(zip(commands, ncu.of_runs(planned["options"]), strict=True), 1):
+        report = made["report"] if number == 1 else made["more"] / f"{number}.ncu-rep"
+        assert command == [
+            "ncu", *own, "--replay-mode", "kernel", "--set", "full", "--export", str(report), "python", "run.py"
+        ]  # fmt: skip
+
+
+def test_processes_that_are_started_together_run_once(census: pd.DataFrame) -> None:
+    options = config.normalise({"ncu": {"error": "0.5%"}})["ncu"] | {"one_run": True}
+    price = ncu_costs.cost(options["sets"]["roofline"], COSTS)
+    planned = planning.plan(options, "roofline", census, 10.0, price, COSTS)
+    assert planned["runs"] == 1 and planned["launches"] > 186
+
+
+def test_a_budget_also_limits_what_is_added_for_an_error(census: pd.DataFrame) -> None:
+    budgets = [plan(census, launches="sampled", error="0.5%", budget=limit) for limit in (20, 45, 60, 600)]
+    assert all(one["estimate_s"] <= one["budget"] for one in budgets)
+    launches = [one["launches"] for one in budgets]
+    assert launches == sorted(launches) and budgets[0]["configurations"] < 186 <= budgets[1]["configurations"]
+
+
 def test_kernels_by_name(census: pd.DataFrame) -> None:
     some = plan(census, kernel_name="cudnn")
     assert 0 < some["configurations"] < 186 and 0 < some["share"] < 1
@@ -130,7 +186,7 @@ def test_launches_that_are_counted_off(census: pd.DataFrame) -> None:
 def test_application_replay_where_it_is_clearly_cheaper(census: pd.DataFrame) -> None:
     assert plan(census, "full")["replay"] == "kernel"
     dear = ncu_costs.Cost(9, 2.0)
-    options = config.normalise({})["ncu"]
+    options = config.normalise({"ncu": {"launches": "distinct"}})["ncu"]
     planned = planning.plan(options, "roofline", census, START, dear, COSTS)
     assert planned["replay"] == "application"
     start = planned["start_s"]

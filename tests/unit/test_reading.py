@@ -258,7 +258,7 @@ def test_a_page_without_its_row_of_units_is_refused(tmp_path: Path, recording: C
 def test_tables_of_which_a_row_is_missing_are_refused(tmp_path: Path, recording: Callable, line: int) -> None:
     pages = [str(recording(f"ncu/launch.raw.{kind}.csv")) for kind in ("mangled", "demangled")]
     census, traced = tmp_path / "census.csv", tmp_path / "nsys.csv"
-    write_csv(ncu_export.tabulate(pages, {"command": []}, None, "all").table, census)
+    write_csv(ncu_export.tabulate({1: pages}, {"command": []}, None, "all").table, census)
     write_csv(nsys_tables.summarise(recording("nsys/train.sqlite")), traced)
     tables = [(census, exported.read_census), (traced, lambda path: reading.read(path, nsys_tables.TABLE))]
     for path, reader in tables:
@@ -275,7 +275,7 @@ def test_pages_of_other_launches_are_refused(tmp_path: Path, recording: Callable
     other.write_text("".join(lines[:-1]))
     pages = [str(recording("ncu/launch.raw.mangled.csv")), str(other)]
     with pytest.raises(DataError, match=r"p\.csv does not hold the launches of .*mangled\.csv"):
-        ncu_export.tabulate(pages, {"command": []}, None, "all")
+        ncu_export.tabulate({1: pages}, {"command": []}, None, "all")
 
 
 def test_a_damaged_page_of_details_is_refused(tmp_path: Path, recording: Callable) -> None:

@@ -3,12 +3,15 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from profzoo.errors import DataError
 from profzoo.tables import across, kernel_table, roofline, tabulate_roofline
+from profzoo.tables.counters import ESTIMATED
 from profzoo.tables.coverage import KEYS
+from profzoo.tools.ncu.estimates import half_width
 
 # A thousand bytes, or operations, a nanosecond, and so on.
 PEAKS = {"dram": 1e12, "l2": 4e12, "fp64": 1e12, "fp32": 2e12, "tf32": 20e12, "bf16": 40e12, "fp16": 40e12}
@@ -99,12 +102,47 @@ def test_a_groups_efficiency_is_that_of_its_launches_each_at_its_own_bound() -> 
     assert row["bound"] == "tensor" and row["tensor_ns"] == 50 and row["dram_ns"] == 11
 
 
-def test_the_table_has_cells_classes_and_launches() -> None:
+def test_the_table_has_cells_classes_ranges_and_launches() -> None:
     rows = kernels({**COPY, "class": "copy"}, {**PRODUCT, "class": "gemm"}, {"mean_ns": 30, "class": "random"})
-    found = tabulate_roofline.table(rows.assign(model="m", phase="train"), PEAKS)
-    assert found["level"].tolist() == ["cell", "class", "class", "class", "launch", "launch", "launch"]
-    assert found["counted_share"].tolist() == pytest.approx([120 / 150, 1, 1, 0, 1, 1, 0])
-    assert found["bound"].tolist() == ["tensor", "dram", "tensor", "", "dram", "tensor", ""]
+    found = tabulate_roofline.table(rows.assign(model="m", phase="train", range="forward"), PEAKS)
+    assert found["level"].tolist() == ["cell", *["class"] * 3, "range", *["launch"] * 3]
+    assert found["counted_share"].tolist() == pytest.approx([120 / 150, 1, 1, 0, 120 / 150, 1, 1, 0])
+    assert found["bound"].tolist() == ["tensor", "dram", "tensor", "", "tensor", "dram", "tensor", ""]
+
+
+def estimated(freedom: float, off: float, *rows: dict) -> pd.DataFrame:
+    """A kernel table whose counts are estimated, each to a part of it as standard error."""
+    table = kernels(*rows).assign(freedom=freedom)
+    wide = half_width(np.array([off]), np.array([freedom]))[0]
+    for name in ESTIMATED:
+        table[f"{name}_low"], table[f"{name}_high"] = table[name] * (1 - wide), table[name] * (1 + wide)
+    return table
+
+
+def test_intervals_of_launches_are_those_of_their_counts() -> None:
+    table = estimated(np.inf, 0.1, PRODUCT)
+    row = roofline.of_launches(table, PEAKS).iloc[0]
+    assert (row["dram_bytes_low"], row["dram_bytes_high"]) == pytest.approx((1000 - 164.49, 1000 + 164.49))
+    # Operations and bytes are each off by a tenth, their ratio by the root of two squares.
+    assert row["intensity_high"] / row["intensity"] - 1 == pytest.approx(1.6449 * np.hypot(0.1, 0.1), rel=0.01)
+    assert row["efficiency_high"] / row["efficiency"] - 1 == pytest.approx(0.16449)
+    assert row["efficiency_low"] < 0.5 < row["efficiency_high"]
+
+
+def test_what_is_off_by_itself_averages_out_in_sums() -> None:
+    rows = [{**PRODUCT, "grid_x": grid} for grid in range(25)]
+    group = roofline.of_groups(estimated(4.0, 0.1, *rows).assign(x=1), ["x"], PEAKS).iloc[0]
+    one = roofline.of_launches(estimated(100.0, 0.1, PRODUCT), PEAKS).iloc[0]
+    # Of 25 rows of 4 degrees of freedom each the sum has 100.
+    for name in ("dram_bytes", "tensor_flop", "efficiency"):
+        alone = one[f"{name}_high"] / one[name] - 1
+        assert group[f"{name}_high"] / group[name] - 1 == pytest.approx(alone / 5)
+        assert group[f"{name}_low"] < group[name]
+
+
+def test_counts_without_intervals_have_none_in_sums() -> None:
+    table = roofline.of_groups(kernels(COPY, PRODUCT).assign(x=1), ["x"], PEAKS)
+    assert table["dram_bytes"].notna().all() and table.filter(regex="_(low|high)$").isna().all(axis=None)
 
 
 @pytest.mark.parametrize(("device", "fits"), [("NVIDIA H200", True), ("NVIDIA H100", False)])

@@ -247,6 +247,25 @@ def test_what_kernels_are_bound_by(bound: str, efficiency: float, verdict: str, 
     assert (kernel["verdict"], kernel["function"], kernel["value"]) == (verdict, "f", pytest.approx(0.6))
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [(0.6, 0.9, "memory-bound"), (0.4, 0.9, verdicts.UNDECIDED), (0.35, 0.45, verdicts.NOTHING)],
+)
+def test_a_roof_within_the_interval_is_not_told(low: float, high: float, verdict: str) -> None:
+    rows = kernel_rows(total_ns=[60.0, 40.0])
+    middle = (low + high) / 2
+    # The first row is that of the cell.
+    sides = {"efficiency_low": [low, low, 0.4], "efficiency_high": [high, high, 0.4]}
+    roofs = held([middle, 0.4], ["dram", "dram"]).assign(**sides)
+    table = verdicts.table(made({}), rows, roofs, ROOFS, {}, {}, RULES)
+    cell = table[table["level"] == "cell"].iloc[0]
+    assert cell["verdict"] == verdict
+    # No kernel is told to be bound by what it may not be.
+    assert (table["level"] == "kernel").any() == (verdict == "memory-bound")
+    if verdict == verdicts.UNDECIDED:
+        assert cell["next_step"].startswith("memory-bound: 0% to 60% of the step") and pd.isna(cell["gain"])
+
+
 def test_shorter_kernels_gain_no_more_than_the_cpu_lets_through() -> None:
     rows, roofs = kernel_rows(total_ns=[60.0, 40.0]), held([0.8, 0.4], ["simt", "dram"])
     step = made({}).assign(host_ns=0.9e6)

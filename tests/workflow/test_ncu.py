@@ -30,20 +30,20 @@ def configuration(row: dict[str, str]) -> tuple[str, ...]:
     return tuple(row[key] for key in KEY)
 
 
-def typical(rows: list[dict[str, str]], census: list[dict[str, str]]) -> None:
-    """Each row's time_ratio is the mean of its configuration's launches over the launch that was profiled.
+def found(rows: list[dict[str, str]], census: list[dict[str, str]]) -> None:
+    """Each row is the launch that it says, and those of a configuration stand for all of its launches.
 
-    The stand-in numbers what was profiled of the window as the window does, so that the launch is known by its number.
+    Of every run the stand-in prints what it printed of the census, so that the launch is known by its time.
     """
-    times: dict[tuple[str, ...], list[float]] = {}
-    for launch in census:
-        times.setdefault(configuration(launch), []).append(float(launch[METRIC]))
-    own = {launch["id"]: float(launch[METRIC]) for launch in census}
+    weights: dict[tuple[str, ...], float] = {}
+    assert len({row["id"] for row in rows}) == len(rows)
     for row in rows:
-        same = times[configuration(row)]
-        assert float(row["time_ratio"]) == pytest.approx(sum(same) / len(same) / own[row["id"]], abs=1e-4), row["id"]
-    # Some of what a budget pays for is not the first of its configuration, or this would show nothing.
-    assert any(float(row["time_spread"]) > 1 for row in rows)
+        launch = census[int(row["launch"])]
+        assert (launch[METRIC], configuration(launch)) == (row[METRIC], configuration(row))
+        assert row["as_planned"] == "True" and (row["run"] != "1" or launch["id"] == row["id"])
+        weights[configuration(row)] = weights.get(configuration(row), 0.0) + float(row["weight"])
+    for row in rows:
+        assert weights[configuration(row)] == pytest.approx(int(row["launches"]))
 
 
 def test_default_set_has_every_launch(ncu_built: Project) -> None:
@@ -57,8 +57,9 @@ def test_default_set_has_every_launch(ncu_built: Project) -> None:
 
 def test_other_set_has_its_counts_from_the_census(ncu_built: Project) -> None:
     census, rows = table(ncu_built, "train.ncu.launch.csv"), table(ncu_built, "train.ncu.roofline.csv")
-    assert len(rows) == len(set(map(configuration, rows))) == len(set(map(configuration, census)))
-    assert sum(int(row["launches"]) for row in rows) == LAUNCHES
+    assert set(map(configuration, rows)) == set(map(configuration, census))
+    found(rows, census)
+    assert sum(float(row["weight"]) for row in rows) == pytest.approx(LAUNCHES)
     for row in rows:
         same = [launch for launch in census if configuration(launch) == configuration(row)]
         assert int(row["launches"]) == len(same)
@@ -74,19 +75,51 @@ def test_sidecar_says_how_it_came_about(ncu_built: Project) -> None:
     assert (facts["gpu"], facts["driver"]) == ("NVIDIA H200", "580.159.04")
     assert facts["tool_version"] == "Version 2025.3.1.0 (recorded stand-in)"
     command = facts["command"]
-    assert command[0] == "ncu"
+    assert command[:3] == ["python", "-m", "profzoo.tools.ncu.several"]
     chosen = command.index("--filter-mode")
     assert command[chosen : chosen + 2] == ["--filter-mode", "per-launch-config"]
+    # Of each metric that adds up, the total of the window; the stand-in has no other than the time.
+    total, low, high = sidecar(ncu_built, "train.ncu.roofline.csv.json")["totals"][METRIC]
+    every = sum(float(row[METRIC]) for row in table(ncu_built, "train.ncu.launch.csv"))
+    assert low <= every <= high and low < total < high < 1.1 * total
     assert facts["loss"] > 0 and facts["cell"]["model"] == "lstm"
 
 
 def test_nothing_but_the_files_of_the_design(ncu_built: Project) -> None:
     reports = {f"lstm/train.{name}.ncu-rep{end}" for name in ("launch", "roofline") for end in ("", ".json")}
+    runs = sidecar(ncu_built, "train.roofline.plan.json")["runs"]
+    assert runs > 1
+    reports |= {f"lstm/train.roofline.ncu-more/{number}.ncu-rep" for number in range(2, runs + 1)}
     exports = {f"lstm/train.ncu{name}.csv{end}" for name in ("", ".launch", ".roofline") for end in ("", ".json")}
     others = {f"lstm/train.{name}" for name in ("time.csv", "time.csv.json", "ncu-details.csv")}
-    assert ncu_built.files() == reports | exports | others | {
-        f"lstm/train.roofline.{name}.json" for name in ("job", "plan")
+    # Snakemake's own mark in a folder that a job makes.
+    made = {path for path in ncu_built.files() if not path.endswith(".snakemake_timestamp")}
+    assert made == reports | exports | others | {f"lstm/train.roofline.{name}.json" for name in ("job", "plan")}
+
+
+def test_a_plan_for_an_error_is_printed_and_kept(ncu_built: Project) -> None:
+    plan = sidecar(ncu_built, "train.roofline.plan.json")
+    rows = table(ncu_built, "train.ncu.roofline.csv")
+    assert len(rows) == plan["launches"] and {row["run"] for row in rows} == {
+        str(number) for number in range(1, plan["runs"] + 1)
     }
+    assert (
+        plan["error"] <= 0.02
+        and plan["options"] == sidecar(ncu_built, "train.roofline.ncu-rep.json")["plan"]["options"]
+    )
+    # A coarser one: planned and collected again, the census left as it is.
+    jobs = ncu_built.dry("results/lstm/train.ncu.roofline.csv", "--config", "ncu={error: 50%}")
+    again = ["export_ncu", "plan_ncu", "print_ncu_sampled", "profile_ncu_sampled", "settle_ncu"]
+    assert sorted(job.rule for job in jobs) == again
+
+
+def test_one_run_leaves_no_report_of_others(counted: Project) -> None:
+    counted.snakemake("results/lstm/train.ncu.roofline.csv", "--config", "device=auto", "ncu={error: 50%}")
+    rows, facts = table(counted, "train.ncu.roofline.csv"), sidecar(counted, "train.roofline.ncu-rep.json")
+    assert facts["command"][0] == "ncu" and len(rows) == 186 == facts["plan"]["launches"]
+    more = counted.root / "results/lstm/train.roofline.ncu-more"
+    assert more.is_dir() and not list(more.glob("*.ncu-rep"))
+    found(rows, table(counted, "train.ncu.launch.csv"))
 
 
 def test_a_plan_is_printed_and_held_against_the_outcome(counted: Project) -> None:
@@ -94,18 +127,19 @@ def test_a_plan_is_printed_and_held_against_the_outcome(counted: Project) -> Non
     planned, took = said(run)
     rows, facts = table(counted, "train.ncu.roofline.csv"), sidecar(counted, "train.roofline.ncu-rep.json")
     plan = facts["plan"]
-    assert 0 < len(rows) == plan["configurations"] < plan["configurations_of_window"] == 186
-    assert len(rows) == len(set(map(configuration, rows)))
-    assert f"{plan['launches']} launches, {len(rows)} of 186 configurations, {plan['share']:.1%} of GPU time" in planned
+    covered = len(set(map(configuration, rows)))
+    assert 0 < covered == plan["configurations"] < plan["configurations_of_window"] == 186
+    assert len(rows) == plan["launches"]
+    assert f"{plan['launches']} launches, {covered} of 186 configurations, {plan['share']:.1%} of GPU time" in planned
     assert took.startswith("lstm train: ncu roofline took ") and took.endswith(
         f"{plan['estimate_s']:.0f} s were planned"
     )
     assert plan["estimate_s"] <= 20 and "--kernel-id" in facts["command"]
     assert plan["options"] == json.loads(counted.read("results/lstm/train.roofline.plan.json"))["options"]
-    typical(rows, table(counted, "train.ncu.launch.csv"))
+    found(rows, table(counted, "train.ncu.launch.csv"))
     # A budget that pays for everything: planned and collected again.
     jobs = counted.dry("results/lstm/train.ncu.roofline.csv", "--config", "device=auto", "ncu={budget: 10m}")
-    again = ["export_ncu", "plan_ncu", "print_ncu", "profile_ncu", "settle_ncu"]
+    again = ["export_ncu", "plan_ncu", "print_ncu_sampled", "profile_ncu_sampled", "settle_ncu"]
     # The census does not go by a budget.
     assert sorted(job.rule for job in jobs) == again
 

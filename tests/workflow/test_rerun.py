@@ -118,7 +118,7 @@ def test_changed_ncu_parser_exports_again(ncu_built: Project) -> None:
     ncu_built.write(path, ncu_built.read(path) + "\n# changed\n")
     jobs = ncu_built.dry("results/lstm/train.ncu.csv", "results/lstm/train.ncu.roofline.csv")
     # The plan follows the census that is exported again; what was profiled by the last one is not profiled again.
-    assert rules(jobs) == {"print_ncu", "export_ncu", "select_ncu", "plan_ncu"}
+    assert rules(jobs) == {"print_ncu", "print_ncu_sampled", "export_ncu", "select_ncu", "plan_ncu"}
 
 
 def test_another_default_set_collects_nothing_that_exists(ncu_built: Project) -> None:
@@ -172,16 +172,16 @@ def test_missing_weights_are_made_where_they_are_needed(built: Project) -> None:
 def test_another_selection_of_launches_collects_again(ncu_built: Project) -> None:
     ncu_built.replace("profzoo/tools/ncu/command.py", '"--launch-count", "1",', '"--launch-count", "2",')
     jobs = ncu_built.dry("results/lstm/train.ncu.csv", "results/lstm/train.ncu.roofline.csv")
-    assert {"settle_ncu", "plan_ncu", "profile_ncu", "print_ncu", "export_ncu"} <= rules(jobs)
+    assert {"settle_ncu", "plan_ncu", "profile_ncu_sampled", "print_ncu_sampled", "export_ncu"} <= rules(jobs)
     # The census takes every launch, as ever.
-    assert len([job for job in jobs if job.rule == "profile_ncu"]) == 1
+    assert "profile_ncu" not in rules(jobs)
 
 
 def test_a_changed_model_is_collected_again_with_every_set(ncu_built: Project) -> None:
     """Whatever else is made again in the same run: the census, from which a plan is made again."""
     ncu_built.write("models/lstm.py", ncu_built.read("models/lstm.py") + "\n# changed\n")
     jobs = ncu_built.dry("results/lstm/train.ncu.csv", "results/lstm/train.ncu.roofline.csv")
-    assert len([job for job in jobs if job.rule == "profile_ncu"]) == 2
+    assert {"profile_ncu", "profile_ncu_sampled"} <= rules(jobs)
 
 
 def test_a_changed_parser_hides_no_changed_setting(ncu_built: Project) -> None:
@@ -189,7 +189,7 @@ def test_a_changed_parser_hides_no_changed_setting(ncu_built: Project) -> None:
     ncu_built.write(path, ncu_built.read(path) + "\n# changed\n")
     targets = ["results/lstm/train.ncu.csv", "results/lstm/train.ncu.roofline.csv"]
     jobs = ncu_built.dry(*targets, "--config", "ncu={budget: 20s}")
-    assert len([job for job in jobs if job.rule == "profile_ncu"]) == 1
+    assert "profile_ncu_sampled" in rules(jobs) and "profile_ncu" not in rules(jobs)
 
 
 def test_a_figure_of_which_none_is_drawn_concerns_nothing(built: Project) -> None:

@@ -167,6 +167,19 @@ rule profile_ncu:
         COLLECT
 
 
+# The first run's report, and those of further runs, if there are any.
+use rule profile_ncu as profile_ncu_sampled with:
+    output:
+        report="<results>/{model}/{phase}.{set}.ncu-rep",
+        sidecar="<results>/{model}/{phase}.{set}.ncu-rep.json",
+        more=directory("<results>/{model}/{phase}.{set}.ncu-more"),
+    wildcard_constraints:
+        **of_samples(),
+
+
+ruleorder: profile_ncu_sampled > profile_ncu
+
+
 use rule profile_ncu as profile_ncu_ranks with:
     output:
         ranks=directory("<results>/{model}/{phase}.{set}.ncu-ranks"),

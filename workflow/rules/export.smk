@@ -21,7 +21,7 @@ rule print_ncu:
     shell:
         "python -m profzoo.integrity --log {log:q} {input:q} && "
         # Another locale would have other separators in numbers.
-        "export LC_ALL=C && (mkdir -p {output:q} && for report in {params.reports}; do"
+        "export LC_ALL=C && shopt -s nullglob && (mkdir -p {output:q} && for report in {params.reports}; do"
         ' page={output:q}/"$(basename "$report" .ncu-rep)";'
         ' ncu --import "$report" {params.raw} mangled > "$page".mangled.csv'
         ' && ncu --import "$report" {params.raw} demangled --metrics gpu__time_duration.sum'
@@ -50,6 +50,20 @@ rule export_ncu:
         each=False,
     script:
         "../scripts/export_ncu.py"
+
+
+use rule print_ncu as print_ncu_sampled with:
+    input:
+        "<results>/{model}/{phase}.{set}.ncu-rep",
+        "<results>/{model}/{phase}.{set}.ncu-more",
+    params:
+        reports=lambda wildcards, input: f"{shlex.quote(input[0])} {shlex.quote(input[1])}/*.ncu-rep",
+        raw="--page raw --csv --print-units base --print-kernel-base",
+    wildcard_constraints:
+        **of_samples(),
+
+
+ruleorder: print_ncu_sampled > print_ncu
 
 
 # Of a cell of several GPUs, each process.

@@ -75,7 +75,7 @@ def census(wildcards):
 
 
 def profiled(wildcards):
-    """What a section set profiles: `distinct` launches, `all`, the first N, or `ranges`."""
+    """What a section set profiles: `sampled` launches, `distinct` ones, `all`, the first N, or `ranges`."""
     return "ranges" if ncu.ranged(config["ncu"], wildcards.set) else ncu.launches(config["ncu"], wildcards.set)
 
 
@@ -107,7 +107,17 @@ def planned_options(wildcards):
     # The words as well, so that another choice of launches by the same settings is collected again.
     words = checked(ncu.selection, given, wildcards.set)
     sets = {wildcards.set: config["ncu"]["sets"][wildcards.set]}
-    return {**{key: given[key] for key in keys}, "sets": sets, "selection": words}
+    found = {**{key: given[key] for key in keys}, "sets": sets, "selection": words}
+    if ncu.sampled(config["ncu"], wildcards.set):
+        # Processes that talk to each other are started once.
+        found |= {"error": given["error"], "one_run": processes(resolved(wildcards, "ncu", None)) > 1}
+    return found
+
+
+def of_samples():
+    """The wildcard constraints of section sets whose launches a plan chooses, for which ncu may run several times."""
+    names = [name for name in config["ncu"]["sets"] if ncu.sampled(config["ncu"], name)]
+    return {"set": any_of(names) or "no_set"}
 
 
 def failed(scheduler):

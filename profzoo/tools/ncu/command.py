@@ -16,11 +16,19 @@ RANKS = ["python", "-m", "profzoo.collect.profile_ranks"]
 # It cannot replay NCCL's kernels, which wait for other processes.
 NOT_NCCL = "^(?!.*nccl)"
 
+# Runs it several times, each time for other launches: between the words of its runs, and before those of all runs.
+SEVERAL = ["python", "-m", "profzoo.tools.ncu.several"]
+THEN, IN_ALL = "--then", "--in-all"
+
 # The section set whose launches are counted.
 CENSUS = "launch"
+# What `launches` may be where a plan chooses them by what launches tell of each other.
+SAMPLED, DISTINCT = "sampled", "distinct"
 # Parts of a launch configuration that ncu shows as metrics only; they take no pass.
 SHARED_MEMORY = ("launch__shared_mem_per_block_static", "launch__shared_mem_per_block_dynamic")
 RANGE_REPLAY = ("range", "app-range")
+# Launches that do the same differ by as much.
+LEAST_ERROR = 0.001
 # What the workflow passes itself, with the key to change instead.
 OWN_OPTIONS = {
     "-o": "the target file",
@@ -41,7 +49,7 @@ OWN_OPTIONS = {
     "-k": "ncu.kernel_name",
     "--kernel-name": "ncu.kernel_name",
     "--kernel-name-base": "ncu.launches",
-    "--kernel-id": "ncu.budget",
+    "--kernel-id": "ncu.launches",
     "--nvtx-include": "ncu.sets",
     "--filter-mode": "ncu.launches",
     "-c": "ncu.launches",
@@ -95,6 +103,20 @@ def planned(ncu: Mapping[str, Any], name: str) -> bool:
     return name != CENSUS and not ranged(ncu, name)
 
 
+def sampled(ncu: Mapping[str, Any], name: str) -> bool:
+    """Whether a plan chooses launches of a section set for an error, which may take several runs."""
+    return planned(ncu, name) and launches(ncu, name) == SAMPLED
+
+
+def part(percent: str) -> float:
+    """A part that is given in percent.
+
+    >>> part("2%"), part("0.5%")
+    (0.02, 0.005)
+    """
+    return float(percent.removesuffix("%")) / 100
+
+
 def seconds(budget: str | float) -> float:
     """A budget in seconds.
 
@@ -107,7 +129,7 @@ def seconds(budget: str | float) -> float:
 def selection(ncu: Mapping[str, Any], name: str) -> list[str]:
     """Options of ncu that select the launches that a section set's configuration asks for."""
     chosen, words = launches(ncu, name), []
-    if chosen == "distinct":
+    if chosen in (SAMPLED, DISTINCT):
         # Without mangled names, instances of one template count as one configuration and all but one are lost.
         words = ["--filter-mode", "per-launch-config", "--launch-count", "1", "--kernel-name-base", "mangled"]
     elif chosen != "all":
@@ -155,14 +177,29 @@ def collected(chosen: Mapping[str, Any], also: Sequence[str] = ()) -> list[str]:
 
 def around(options: Sequence[str], made: Mapping[str, Path], processes: int) -> list[str]:
     """ncu with its options and its report: of the first process, or where `ranks` are to be made of each, named by
-    host and rank.
+    host and rank. Of several runs, the reports after the first go into the folder `more`.
 
     >>> around(["--set", "full"], {"report": Path("x.ncu-rep")}, 1)
     ['ncu', '--set', 'full', '--export', 'x.ncu-rep']
     """
     ranks = made.get("ranks")
-    words = [PROGRAM, *options, "--export", str(ranks / "%h.%q{RANK}" if ranks else made["report"])]
+    export = ["--export", str(ranks / "%h.%q{RANK}" if ranks else made["report"])]
+    if THEN in options:
+        at = list(options).index(IN_ALL) + 1
+        return [*SEVERAL, str(made["more"]), *options[:at], PROGRAM, *options[at:], *export, "--"]
+    words = [PROGRAM, *(word for word in options if word != IN_ALL), *export]
     return [*RANKS, "all" if ranks else "first", *words, "--"] if processes > 1 else words
+
+
+def of_runs(options: Sequence[str]) -> list[list[str]]:
+    """The words that each run of a plan has for itself, by its options.
+
+    >>> of_runs(["--launch-count", "1", "--then", "--launch-count", "2", "--in-all", "--replay-mode", "kernel"])
+    [['--launch-count', '1'], ['--launch-count', '2']]
+    """
+    own = list(options)[: list(options).index(IN_ALL)] if IN_ALL in options else list(options)
+    ends = [place for place, word in enumerate(own) if word == THEN]
+    return [own[start + 1 : end] for start, end in zip([-1, *ends], [*ends, len(own)], strict=True)]
 
 
 def inside(made: Mapping[str, Path]) -> list[str]:
@@ -176,7 +213,9 @@ def leaves(made: Mapping[str, Path]) -> list[Path]:
 
 
 def settle(made: Mapping[str, Path]) -> None:
-    """Nothing has to be put in its place."""
+    """Have the folder of further runs there, even where there was none."""
+    if more := made.get("more"):
+        more.mkdir(exist_ok=True)
 
 
 def prepared(command: Sequence[str], gpu: bool) -> list[str]:
@@ -200,6 +239,8 @@ def checked(ncu: Mapping[str, Any]) -> Mapping[str, Any]:
         raise ConfigError(f"ncu.set = '{ncu['set']}': {suggest(ncu['set'], ncu['sets'])}")
     if ncu["budget"] is not None:
         seconds(ncu["budget"])
+    if not LEAST_ERROR <= part(ncu["error"]) <= 1:
+        raise ConfigError(f"ncu.error = '{ncu['error']}': give {LEAST_ERROR:.1%} to 100%, or set ncu.launches to all")
     for name, chosen in ncu["sets"].items():
         where = f"ncu.sets.{name}"
         if not {"set", "sections", "metrics"} & set(chosen):
@@ -210,9 +251,9 @@ def checked(ncu: Mapping[str, Any]) -> Mapping[str, Any]:
             _check_ranges(ncu, name)
         elif "ranges" in chosen:
             raise ConfigError(f"{where}.ranges needs range replay: set {where}.replay to app-range")
-        elif ncu["budget"] is not None and name != CENSUS and launches(ncu, name) != "distinct":
+        elif ncu["budget"] is not None and name != CENSUS and launches(ncu, name) not in (SAMPLED, DISTINCT):
             raise ConfigError(
-                f"ncu.budget chooses among launch configurations: set the launches of {where} to distinct, not "
+                f"ncu.budget chooses among launches: set the launches of {where} to sampled or distinct, not "
                 f"{launches(ncu, name)!r}"
             )
     if ncu["target_processes"] == "application-only" and ncu["target_processes_filter"]:

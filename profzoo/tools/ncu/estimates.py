@@ -122,7 +122,8 @@ class Estimates:
     def _variance(self, means: np.ndarray, guess: Spread) -> tuple[np.ndarray, np.ndarray]:
         """The variance of the mean of each stratum's launches, and its degrees of freedom."""
         moved, samples = self.window.moved[self.strata], self.samples[self.strata]
-        typical = (self.size @ means) / max(self.size @ moved, 1e-9) * moved
+        # Of what has no value somewhere, the rest says what is typical.
+        typical = np.nansum(self.size * means) / max(self.size @ moved, 1e-9) * moved
         off = _off(guess, means, typical, self.unlike, self.before, 1 / samples + 1 / self.size)
         ratio, count = self._learned(means, typical, guess)
         return off * ratio, count
@@ -149,20 +150,22 @@ class Estimates:
         """By how many times the squares of differences that were seen are larger than guessed, of each stratum, and how
         many observations say so."""
         left, right = self.pairs["left"].to_numpy(dtype=int), self.pairs["right"].to_numpy(dtype=int)
+        known = ~np.isnan(means[left] - means[right])
+        means = np.nan_to_num(means)
         seen = (means[left] - means[right]) ** 2
         more, typically = (np.maximum(one[left], one[right]) for one in (means, typical))
         unlike, before, chance = (self.pairs[name].to_numpy(dtype=float) for name in ("unlike", "before", "chance"))
         guessed = np.maximum(_off(guess, more, typically, unlike, before, chance), 1e-300)
-        weight = np.minimum(self.size[left], self.size[right]).astype(float) ** 2
+        weight = known * np.minimum(self.size[left], self.size[right]).astype(float) ** 2
         share = weight * guessed
         many = share.sum() ** 2 / max((share**2).sum(), 1e-300)
         of_run = (GUESS_OF_RUN + many * (weight @ seen) / max(share.sum(), 1e-300)) / (GUESS_OF_RUN + many)
         one = self.pairs["configuration"].to_numpy(dtype=int)
         own = self.window.configurations[self.strata]
         most = len(self.window.parts)
-        count = np.bincount(one, minlength=most)[own]
-        known = GUESS_OF_CONFIGURATION + count
-        return (GUESS_OF_CONFIGURATION * of_run + np.bincount(one, seen / guessed, minlength=most)[own]) / known, known
+        ratios = np.bincount(one, known * seen / guessed, minlength=most)[own]
+        count = GUESS_OF_CONFIGURATION + np.bincount(one, known, minlength=most)[own]
+        return (GUESS_OF_CONFIGURATION * of_run + ratios) / count, count
 
 
 def _off(

@@ -11,7 +11,8 @@ from profzoo.errors import DataError
 from profzoo.files import read_json, write_csv, write_json
 from profzoo.reading import facts as fact
 from profzoo.tools.by_rank import by_rank
-from profzoo.tools.ncu import selection
+from profzoo.tools.ncu import command as ncu
+from profzoo.tools.ncu import matching
 from profzoo.tools.ncu import tables as ncu_tables
 from profzoo.tools.ncu.exported import read_census
 
@@ -23,7 +24,7 @@ OTHER_CHOICES = (
 )
 NOT_AS_PLANNED = (
     "launches of these functions were not profiled as often as ncu's words and the census say, so that it is not known "
-    "which they are, and their time_ratio is left empty; `deterministic: true` has all runs launch alike"
+    "which they are, and they count as the next of their configuration; `deterministic: true` has all runs launch alike"
 )
 
 
@@ -32,13 +33,14 @@ class Exported:
     """What was profiled as a table, and its units.
 
     other_choices: functions of kernels that the census lacks. not_as_planned: functions of the census's kernels of
-    which other launches were profiled than ncu was asked for.
+    which other launches were profiled than ncu was asked for. totals: as matching has them.
     """
 
     table: pd.DataFrame
     units: Mapping[str, str]
     other_choices: Sequence[str] = field(default_factory=list)
     not_as_planned: Sequence[str] = field(default_factory=list)
+    totals: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     def notes(self) -> list[str]:
         """What there is to say of it, a line each."""
@@ -46,40 +48,43 @@ class Exported:
         return [f"{what}: {'; '.join(functions)}" for what, functions in found if functions]
 
 
-def tabulate(pages: Sequence[str], facts: Mapping[str, Any], census: str | None, launches: str | int) -> Exported:
+def tabulate(
+    pages: Mapping[int, Sequence[str]], facts: Mapping[str, Any], census: str | None, launches: str | int
+) -> Exported:
     """Make the table of what was profiled.
 
-    pages: raw, by mangled and by demangled names. facts: the report's sidecar. census: CSV of all launches of the
-    window, if these are not in the report itself. launches: those that were profiled, `distinct`, `all` or the first N,
-    or `ranges`.
+    pages: by number of ncu's run, from 1, raw, by mangled and by demangled names. facts: the report's sidecar. census:
+    CSV of all launches of the window, if these are not in the report itself. launches: those that were profiled,
+    `sampled`, `distinct`, `all` or the first N, or `ranges`.
     """
-    raw, units = ncu_tables.read_raw(pages[0], launches == "ranges")
     if launches == "ranges":
-        return Exported(*ncu_tables.tidy_ranges(raw, units))
+        return Exported(*ncu_tables.tidy_ranges(*ncu_tables.read_raw(pages[1][0], True)))
+    window = read_census(census) if census else None
+    counts = None if window is None else ncu_tables.configuration_counts(window)
+    runs, kept = dict[int, pd.DataFrame](), dict[str, str]()
+    for number, own in pages.items():
+        runs[number], units = _launches(own, counts)
+        kept |= units
+    if window is None:
+        return Exported(runs[1] if launches == "all" else runs[1].assign(launches=pd.NA), kept)
+    other = list(dict.fromkeys(name for taken in runs.values() for name in ncu_tables.other_choices(taken, window)))
+    if launches not in (ncu.SAMPLED, ncu.DISTINCT):
+        return Exported(runs[1], kept, other)
+    planned = facts.get("plan", {}).get("options", [])
+    words = ncu.of_runs(planned) if ncu.THEN in planned else [facts["command"]]
+    table = matching.matched(runs, words, window)
+    not_as_planned = matching.other_launches(runs, words, window)
+    return Exported(table, kept, other, not_as_planned, matching.totals(table, window, list(kept)))
+
+
+def _launches(pages: Sequence[str], counts: pd.Series | None) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The launches of one run and the units of their metrics; DataError where the two pages are not of one report."""
+    raw, units = ncu_tables.read_raw(pages[0])
     names, _ = ncu_tables.read_raw(pages[1])
     same = ["ID", "Stream", "Grid Size", "Block Size"]
     if not raw[same].equals(names[same]):
         raise DataError(f"{pages[1]} does not hold the launches of {pages[0]}, {len(raw)}: {ncu_tables.AGAIN}")
-    window = read_census(census) if census else None
-    counts = None if window is None else ncu_tables.configuration_counts(window)
-    taken, kept = ncu_tables.tidy(raw, units, names, counts)
-    if window is None:
-        return Exported(taken if launches == "all" else taken.assign(launches=pd.NA), kept)
-    other = ncu_tables.other_choices(taken, window)
-    if launches != "distinct":
-        return Exported(taken, kept, other)
-    # What a budget pays for may hold a configuration twice.
-    table = taken.drop_duplicates(ncu_tables.CONFIGURATION, ignore_index=True)
-    expected = selection.profiled(window, facts["command"])
-    doubtful = selection.unlike(taken, expected)
-    known = expected[~pd.MultiIndex.from_frame(expected[ncu_tables.CONFIGURATION]).isin(doubtful)]
-    typical = ncu_tables.typicality(table, window, known)
-    where = table.columns.get_loc("launches") + 1
-    table = pd.concat([table.iloc[:, :where], typical, table.iloc[:, where:]], axis=1)
-    either = pd.concat([taken, expected])
-    there = pd.MultiIndex.from_frame(either[ncu_tables.CONFIGURATION]).isin(doubtful)
-    functions = either.loc[there & either["mangled"].isin(window["mangled"]), "function"]
-    return Exported(table, kept, other, list(dict.fromkeys(functions)))
+    return ncu_tables.tidy(raw, units, names, counts)
 
 
 def without_value(table: pd.DataFrame, asked: Collection[str]) -> dict[str, int]:
@@ -101,7 +106,7 @@ def of_processes(
     """
     frames, notes, units = [], [], dict[str, tuple[int, str]]()
     for host, rank, page in by_rank(Path(pages).glob(f"*{ENDING}"), ENDING, len(facts["ranks"]), "report"):
-        exported = tabulate(pages_of(page), facts, census, launches)
+        exported = tabulate({1: pages_of(page)}, facts, census, launches)
         notes.append(exported)
         for note in exported.notes():
             say(f"rank {rank}: {note}")
@@ -120,6 +125,12 @@ def of_processes(
     )
     table = pd.concat(frames, ignore_index=True)
     return Exported(table, {name: unit for name, (_, unit) in units.items()}, other_choices, not_as_planned)
+
+
+def of_runs(pages: str) -> dict[int, Path]:
+    """The page by mangled names of each run of ncu: of the first, which bears the report's name, then of 2, 3 ..."""
+    named = {path.name.removesuffix(ENDING): path for path in Path(pages).glob(f"*{ENDING}")}
+    return dict(sorted((int(name) if name.isdecimal() else 1, path) for name, path in named.items()))
 
 
 def pages_of(page: Path) -> list[str]:
@@ -149,8 +160,7 @@ def main(
     if each:
         exported = of_processes(pages, facts, census, launches, lambda note: say(f"{csv}, {note}"))
     else:
-        (page,) = Path(pages).glob(f"*{ENDING}")
-        exported = tabulate(pages_of(page), facts, census, launches)
+        exported = tabulate({run: pages_of(page) for run, page in of_runs(pages).items()}, facts, census, launches)
         for note in exported.notes():
             say(f"{csv}: {note}")
     table = exported.table
@@ -163,5 +173,6 @@ def main(
         "no_value": without_value(table, {*exported.units, *metrics}),
         "other_choices": exported.other_choices,
         "not_as_planned": exported.not_as_planned,
+        **({"totals": exported.totals} if exported.totals else {}),
     }
     write_json({**facts, **said}, sidecar)

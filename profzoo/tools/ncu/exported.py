@@ -25,7 +25,10 @@ TABLE = Table(
     columns={name: kinds.TEXT if name in TEXTS else kinds.COUNT for name in LEADING}
     # Shared memory is a metric; launches of what the census lacks are not known.
     | dict.fromkeys([*SHARED_MEMORY, "launches"], kinds.maybe(kinds.COUNT)),
-    optional=dict.fromkeys(["time_spread", "time_ratio"], kinds.maybe(kinds.NUMBER)),
+    # What the launches of a set stand for; time_ratio was of tables without weights.
+    optional=dict.fromkeys(["weight", "time_spread", "time_ratio"], kinds.maybe(kinds.NUMBER))
+    | dict.fromkeys(["run", "launch", "stratum"], kinds.maybe(kinds.COUNT))
+    | {"as_planned": kinds.FLAG},
     others=_metric,
     key=["id"],
 )

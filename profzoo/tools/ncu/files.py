@@ -19,5 +19,5 @@ def tabulated(own: Mapping[str, Any]) -> Mapping[str, str]:
 
 def parts(own: Mapping[str, Any]) -> Sequence[str]:
     """Names between dots, those of section sets among them."""
-    made = ["ncu", "ncu-details", "ncu-ranks", "coverage", "ncu-pages", "ncu-ranks-pages", "plan", "job", "ncu-rep"]
-    return [*own["sets"], *made]
+    reports = ["ncu-rep", "ncu-more", "ncu-ranks", "ncu-pages", "ncu-ranks-pages"]
+    return [*own["sets"], "ncu", "ncu-details", "coverage", "plan", "job", *reports]

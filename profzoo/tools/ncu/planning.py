@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -11,12 +12,16 @@ from profzoo.files import read_json, write_json
 from profzoo.reading import facts as fact
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import costs as ncu_costs
-from profzoo.tools.ncu import selection
+from profzoo.tools.ncu import outcomes, sampling, selection
 from profzoo.tools.ncu.costs import Cost
 from profzoo.tools.ncu.exported import read_census
+from profzoo.tools.ncu.sampling import Prices
+from profzoo.tools.ncu.selection import Selection
 
 # Estimates are good to a quarter, so that less of a difference is none.
 CLEARLY = 0.75
+# The error for which sampling.MOST is meant.
+ERROR = 0.02
 
 
 @dataclass(frozen=True)
@@ -33,14 +38,14 @@ class _Estimate:
     passed_over_s: float
     application_pass_s: float
 
-    def seconds(self, replay: str, launches: int) -> float:
-        """With so many launches profiled. Application replay runs the whole process once a pass.
+    def seconds(self, replay: str, launches: int, runs: int = 1) -> float:
+        """With so many launches profiled, in so many runs. Application replay runs the whole process once a pass.
 
         >>> estimate = _Estimate(4.0, 110, Cost(passes=6, seconds=0.5), 0.01, 0.1)
         >>> estimate.seconds("kernel", 10), estimate.seconds("application", 10)
         (10.0, 36.0)
         """
-        process = self.start_s + (self.window - launches) * self.passed_over_s
+        process = runs * (self.start_s + self.window * self.passed_over_s) - launches * self.passed_over_s
         if replay == "kernel":
             return process + launches * self.price.seconds
         return self.price.passes * (process + launches * self.application_pass_s)
@@ -49,6 +54,10 @@ class _Estimate:
         """The replay mode for so many launches: kernel's, unless the application's is clearly cheaper."""
         kernel, application = self.seconds("kernel", launches), self.seconds("application", launches)
         return "application" if application < CLEARLY * kernel else "kernel"
+
+    def prices(self, replay: str, launches: int, budget_s: float) -> Prices:
+        """What runs and launches take; launches, budget_s: how many, and how long, at most."""
+        return Prices(self.seconds(replay, 0), self.each(replay), launches, budget_s)
 
     def affordable(self, replay: str, budget_s: float) -> int:
         """The launches that a budget pays for; fewer than one where it does not pay for one."""
@@ -71,12 +80,12 @@ def plan(
     """How a section set of a cell is to be collected, and what that should take.
 
     Args:
-        options: the configuration's `ncu`; name: of the section set.
+        options: the configuration's `ncu`, and `one_run`, where ncu may run only once; name: of the section set.
         census: every launch of the cell's window, in order; census_wall_s: wall time of the process that took it.
         price: of one launch of the set; costs: the measured costs.
 
-    Returns: replay mode, launches, configurations, share of GPU time, passes, start-up, seconds a launch, estimate,
-    budget, and `options`, the words of ncu that all this comes to.
+    Returns: replay mode, launches, runs, configurations, share of GPU time, expected error of totals, passes, start-up,
+    seconds a launch, estimate, budget, and `options`, the words of ncu that all this comes to.
 
     A budget that does not pay for everything is spent on what takes longest. What a rerun costs is paid whatever is
     chosen, so that is done launch by launch, in kernel replay, unless the configuration asks for another.
@@ -88,37 +97,74 @@ def plan(
     whole = selection.whole(options, name, launches, census)
     start_s = max(census_wall_s - len(census) * costs["sets"][ncu.CENSUS]["seconds"], 0.0)
     estimate = _Estimate(start_s, len(census), price, costs["passed_over_s"], costs["application_pass_s"])
-    asked, budget = ncu.replay(options, name), options["budget"]
-    replay = estimate.cheaper(whole.launches) if asked == "auto" else asked
-    chosen = whole
-    if budget is not None and estimate.seconds(replay, whole.launches) > ncu.seconds(budget):
-        replay = "kernel" if asked == "auto" else replay
-        chosen = selection.within(launches, census, _affordable(estimate, replay, budget, name))
+    replay, chosen = _chosen(options, name, estimate, launches, whole, census)
+    runs = 1 + len(chosen.further)
     return {
         "set": name,
         "replay": replay,
         "launches": chosen.launches,
+        "runs": runs,
         "configurations": chosen.configurations,
         "configurations_of_window": whole.configurations,
         "share": round(chosen.share, 6),
+        "error": None if chosen.error is None else round(chosen.error, 5),
         "passes": price.passes,
         "basis": price.basis,
         "start_s": round(start_s, 3),
-        "launch_s": price.seconds,
-        "estimate_s": round(estimate.seconds(replay, chosen.launches), 3),
-        "budget": budget,
-        "options": ["--replay-mode", replay, *chosen.options],
+        "launch_s": round(price.seconds, 5),
+        "estimate_s": round(estimate.seconds(replay, chosen.launches, runs), 3),
+        "budget": options["budget"],
+        "options": _words(replay, chosen),
     }
 
 
-def _affordable(estimate: _Estimate, replay: str, budget: str | float, name: str) -> int:
+def _chosen(
+    options: Mapping[str, Any],
+    name: str,
+    estimate: _Estimate,
+    launches: pd.DataFrame,
+    whole: Selection,
+    census: pd.DataFrame,
+) -> tuple[str, Selection]:
+    """Replay mode and launches; launches, whole: those that the set may take, and what is asked for of them."""
+    asked, budget = ncu.replay(options, name), options["budget"]
+    replay = estimate.cheaper(whole.launches) if asked == "auto" else asked
+    limit = float("inf") if budget is None else ncu.seconds(budget)
+    if estimate.seconds(replay, whole.launches) > limit:
+        replay = "kernel" if asked == "auto" else replay
+        return replay, selection.within(launches, census, _affordable(estimate, replay, limit, options, name))
+    if ncu.launches(options, name) != ncu.SAMPLED:
+        return replay, whole
+    prices = estimate.prices(replay, _most(whole.launches, ncu.part(options["error"])), limit)
+    return replay, selection.sample(options, name, launches, census, prices, options.get("one_run", False))
+
+
+def _words(replay: str, chosen: Selection) -> list[str]:
+    """ncu's words for what was chosen, as ncu.of_runs and ncu.around take them."""
+    shared = ["--replay-mode", replay]
+    if not chosen.further:
+        return [*shared, *chosen.options]
+    further = [word for own in chosen.further for word in (ncu.THEN, *own)]
+    return [*chosen.options, *further, ncu.IN_ALL, *shared]
+
+
+def _most(configurations: int, error: float) -> int:
+    """The most launches to profile for an error.
+
+    >>> _most(100, 0.02), _most(100, 0.05), _most(100, 0.01)
+    (150, 150, 300)
+    """
+    return int(configurations * sampling.MOST * max(ERROR / error, 1.0))
+
+
+def _affordable(estimate: _Estimate, replay: str, limit: float, options: Mapping[str, Any], name: str) -> int:
     """The launches that the budget pays for; DataError where that is none. name: of the section set."""
-    launches = estimate.affordable(replay, ncu.seconds(budget))
+    launches = estimate.affordable(replay, limit)
     if launches < 1:
         paid, each = estimate.seconds(replay, 0), estimate.each(replay)
         raise DataError(
-            f"ncu.budget = {budget} does not pay for one launch of set {name}: starting takes {paid:.0f} s and a "
-            f"launch {each:.2f} s; give {paid + each + 1:.0f}s or more"
+            f"ncu.budget = {options['budget']} does not pay for one launch of set {name}: starting takes {paid:.0f} s "
+            f"and a launch {each:.2f} s; give {paid + each + 1:.0f}s or more"
         )
     return launches
 
@@ -128,23 +174,28 @@ def sentence(planned: Mapping[str, Any]) -> str:
     of = planned["configurations_of_window"]
     what = f"{planned['launches']} launches, {planned['configurations']} of {of} configurations"
     passes = "1 pass" if planned["passes"] == 1 else f"{planned['passes']} passes"
-    limit = "at most about" if planned["basis"] != "measured" else "about"
+    limit = "at most about" if planned["basis"] == ncu_costs.PARTS else "about"
+    runs = f" in {planned['runs']} runs" if planned["runs"] > 1 else ""
+    error = f", totals within {planned['error']:.1%}" if planned["error"] is not None else ""
     return (
-        f"ncu {planned['set']}: {what}, {planned['share']:.1%} of GPU time, {passes}, {planned['replay']} replay: "
-        f"{limit} {planned['estimate_s']:.0f} s"
+        f"ncu {planned['set']}: {what}, {planned['share']:.1%} of GPU time{error}, {passes}, {planned['replay']} "
+        f"replay{runs}: {limit} {planned['estimate_s']:.0f} s"
     )
 
 
 def main(
     options: Mapping[str, Any], name: str, census: str, sidecar: str, path: str, say: Callable[[str], object]
 ) -> None:
-    """Read the census of a cell and its report's sidecar, write the plan of a section set, and say it.
+    """Read the census of a cell, its sidecar, and what sets have cost so far; write the plan of one, and say it.
 
     options: as of plan.
     """
-    costs = ncu_costs.table()
-    price = ncu_costs.cost(options["sets"][name], costs)
-    wall_s = read_json(sidecar, {"wall_s": fact.POSITIVE})["wall_s"]
-    planned = plan(options, name, read_census(census), wall_s, price, costs)
+    costs, facts = ncu_costs.table(), read_json(sidecar, {"wall_s": fact.POSITIVE})
+    shipped = ncu_costs.cost(options["sets"][name], costs)
+    # Beside this cell's folder are those of the others.
+    known = outcomes.of_gpu(Path(census).parents[1], facts["gpu"]) if facts.get("gpu") else []
+    price = outcomes.price(options["sets"][name], shipped, known)
+    planned = plan(options, name, read_census(census), facts["wall_s"], price, costs)
+    planned |= {"shipped_s": shipped.seconds, "outcomes": len(known)}
     say(sentence(planned))
     write_json(planned, path)

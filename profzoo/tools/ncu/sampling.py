@@ -131,12 +131,13 @@ def error(variance: np.ndarray) -> float:
     return float(NINE_IN_TEN * np.sqrt(variance.max()))
 
 
-def choose(census: pd.DataFrame, wanted: float, prices: Prices, several: bool = True) -> Sample:
+def choose(census: pd.DataFrame, wanted: float, prices: Prices, several: bool = True, wider: bool = True) -> Sample:
     """Launches to profile, and runs of ncu that do so.
 
     Args:
         census: every launch that may be taken, in order, with KEYS, `range` and time. wanted: the error of totals to
-            stay within, if `prices` let it. several: whether there may be more than one run.
+            stay within, if `prices` let it. several: whether there may be more than one run; wider: whether the first
+            may take more than the first launch of each configuration.
 
     Four launches of one kernel: three take 10 us, the third ten times as long. Beside the first, that one is taken.
 
@@ -147,7 +148,7 @@ def choose(census: pd.DataFrame, wanted: float, prices: Prices, several: bool = 
     >>> sample.runs, sample.taken.tolist()
     ([Run(numbers=frozenset({1, 3}), kernels=None)], [True, False, True, False])
     """
-    search = _Search(Sampling(census), wanted, prices, several)
+    search = _Search(Sampling(census), wanted, prices, several, wider)
     while search.add():
         pass
     return Sample(search.runs, search.taken, search.launches, error(search.variance()))
@@ -161,6 +162,7 @@ class _Search:
     wanted: float
     prices: Prices
     several: bool
+    wider: bool
     runs: list[Run] = field(default_factory=lambda: [Run(frozenset({1}))])
 
     def __post_init__(self) -> None:
@@ -177,7 +179,7 @@ class _Search:
             return False
         samples = self.sampling.samples(self.taken)
         seeds = self._seeds(samples)
-        options = [*self._wider(samples, seeds)]
+        options = [*self._wider(samples, seeds)] if self.wider else []
         if self.several and len(self.runs) < RUNS:
             options += self._further(samples, seeds)
         if not options:

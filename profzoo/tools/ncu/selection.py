@@ -9,6 +9,7 @@ import pandas as pd
 
 from profzoo.errors import DataError
 from profzoo.tools.ncu import command as ncu
+from profzoo.tools.ncu import sampling
 from profzoo.tools.ncu.metrics import GPU_TIME
 from profzoo.tools.ncu.tables import CONFIGURATION as KEYS
 
@@ -17,18 +18,20 @@ from profzoo.tools.ncu.tables import CONFIGURATION as KEYS
 class Selection:
     """Launches to profile: their number, the configurations among them, the share of GPU time that these stand for.
 
-    options: ncu's words that select them.
+    options: ncu's words that select them; further: those of each run more. error: of totals, as is expected.
     """
 
     launches: int
     configurations: int
     share: float
     options: Sequence[str]
+    further: Sequence[Sequence[str]] = ()
+    error: float | None = None
 
 
 def wanted(options: Mapping[str, Any], name: str, census: pd.DataFrame) -> pd.DataFrame:
-    """The launches of the window that a section set may take: of the kernels asked for, where it takes the distinct."""
-    if not options["kernel_name"] or ncu.launches(options, name) != "distinct":
+    """The launches of the window that a section set may take: of the kernels asked for, where names are mangled."""
+    if not options["kernel_name"] or ncu.launches(options, name) not in (ncu.SAMPLED, ncu.DISTINCT):
         return census
     return census[census["mangled"].str.contains(options["kernel_name"], regex=True)]
 
@@ -42,12 +45,13 @@ def whole(options: Mapping[str, Any], name: str, launches: pd.DataFrame, census:
         DataError: that is no launch.
     """
     chosen = ncu.launches(options, name)
-    rows = launches if chosen in ("distinct", "all") else launches.iloc[: int(chosen)]
+    one_each = chosen in (ncu.SAMPLED, ncu.DISTINCT)
+    rows = launches if one_each or chosen == "all" else launches.iloc[: int(chosen)]
     if rows.empty:
         raise DataError(f"ncu.kernel_name = {options['kernel_name']!r} matches none of the cell's kernels")
     configurations = len(rows[KEYS].drop_duplicates())
     return Selection(
-        configurations if chosen == "distinct" else len(rows),
+        configurations if one_each else len(rows),
         configurations,
         rows[GPU_TIME].sum() / census[GPU_TIME].sum(),
         ncu.selection(options, name),
@@ -94,6 +98,40 @@ def within(launches: pd.DataFrame, census: pd.DataFrame, affordable: int) -> Sel
     return Selection(len(profiled), len(covered), share, _kernel_id(names, numbers))
 
 
+def sample(
+    options: Mapping[str, Any],
+    name: str,
+    launches: pd.DataFrame,
+    census: pd.DataFrame,
+    prices: sampling.Prices,
+    one_run: bool,
+) -> Selection:
+    """One launch of each configuration, and those besides that bring the expected error of totals to what is wanted.
+
+    options, name, launches, census: as of whole. prices: what a run and a launch take, and may take in all. one_run:
+    whether there may be no more than one.
+    """
+    wider = not options["kernel_name"]
+    found = sampling.choose(launches, ncu.part(options["error"]), prices, not one_run, wider)
+    first, *further = found.runs
+    words = ncu.selection(options, name) if first.numbers == {1} else _of_each_configuration(first.numbers)
+    rows = launches[found.taken]
+    return Selection(
+        found.launches,
+        len(rows[KEYS].drop_duplicates()),
+        launches[GPU_TIME].sum() / census[GPU_TIME].sum(),
+        words,
+        [_kernel_id(run.kernels or (), run.numbers) for run in further],
+        found.error,
+    )
+
+
+def _of_each_configuration(numbers: Collection[int]) -> list[str]:
+    """ncu's words for these launches of every configuration."""
+    at = "|".join(str(number) for number in sorted(numbers))
+    return ["--filter-mode", "per-launch-config", "--kernel-name-base", "mangled", "--kernel-id", f":::^({at})$"]
+
+
 def _profiled_by(names: Collection[str], numbers: Collection[int], last: Mapping[str, int]) -> int:
     """Launches that ncu profiles of kernels of these names at these invocations; last: of each, how many it has.
 
@@ -113,12 +151,14 @@ def _kernel_id(names: Collection[str], numbers: Collection[int]) -> list[str]:
 def profiled(census: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
     """The launches of a window, of which the census has all in order, that ncu profiles by the words it is given.
 
-    They are the first of each configuration, or those of the kernels and invocations that a budget pays for.
+    They are launches of each configuration, or those of some kernels and invocations.
     """
     if "--kernel-id" in words:
-        names, at = words[words.index("--kernel-id") + 1].removeprefix("::regex:").split(":")
-        number = (census.groupby("mangled").cumcount() + 1).astype("str")
-        return census[census["mangled"].str.fullmatch(names) & number.str.fullmatch(at)]
+        *_, names, at = words[words.index("--kernel-id") + 1].split(":")
+        by = KEYS if "per-launch-config" in words else "mangled"
+        number = (census.groupby(by, dropna=False).cumcount() + 1).astype("str")
+        named = census["mangled"].str.fullmatch(names) if names else True
+        return census[named & number.str.fullmatch(at)]
     if "--kernel-name" in words:
         name = words[words.index("--kernel-name") + 1].removeprefix("regex:")
         census = census[census["mangled"].str.contains(name, regex=True)]

@@ -28,7 +28,7 @@ BEFORE: Mapping[int, float] = {1: 0.17, 2: 0.05, 4: 0.05, 12: 0.15}
 # The spread of work that time does not tell.
 UNSEEN = 0.003
 # A configuration with more cells is told by shorter histories.
-MOST_CELLS = 300
+MOST_CELLS = 100
 
 
 class Window:

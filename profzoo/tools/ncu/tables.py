@@ -10,7 +10,6 @@ from profzoo.errors import DataError
 from profzoo.range_names import DOMAIN, PARTS, WINDOW
 from profzoo.reading import tables as reading
 from profzoo.tools.ncu import command as ncu
-from profzoo.tools.ncu.metrics import GPU_TIME
 from profzoo.tools.ncu.values import LISTS, ValueFormatError, numbers, other_locale, plain
 
 CONFIGURATION = [
@@ -158,24 +157,6 @@ def tidy_ranges(raw: pd.DataFrame, units: Mapping[str, str]) -> tuple[pd.DataFra
 def configuration_counts(census: pd.DataFrame) -> pd.Series:
     """Launches of each launch configuration among the rows, indexed by CONFIGURATION."""
     return census.groupby(CONFIGURATION, dropna=False).size()
-
-
-def typicality(table: pd.DataFrame, census: pd.DataFrame, profiled: pd.DataFrame) -> pd.DataFrame:
-    """How typical each profiled launch is of its configuration, by the times that the census has of its launches.
-
-    Args:
-        table: exported rows; census: every launch of the window; profiled: those of them that were profiled, in order.
-
-    Returns: for each row `time_spread`, the longest of the configuration's launches over the shortest, and
-    `time_ratio`, their mean over the launch that was profiled; both empty where the census lacks the configuration.
-    """
-    times = census.groupby(CONFIGURATION, dropna=False)[GPU_TIME]
-    first = profiled.drop_duplicates(CONFIGURATION).set_index(CONFIGURATION)[GPU_TIME]
-    index = pd.MultiIndex.from_frame(table[CONFIGURATION])
-    spread, ratio = times.max() / times.min(), times.mean() / first
-    return pd.DataFrame(
-        {"time_spread": spread.reindex(index).to_numpy(), "time_ratio": ratio.reindex(index).to_numpy()}, table.index
-    ).round(4)
 
 
 def other_choices(table: pd.DataFrame, census: pd.DataFrame) -> list[str]:

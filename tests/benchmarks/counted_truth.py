@@ -1,0 +1,218 @@
+"""Counts every launch of cells on a GPU, and holds against that what the launches that a plan chooses say of them.
+
+python -m tests.benchmarks.counted_truth MODEL/PHASE ...              collects by the workflow, then prints
+python -m tests.benchmarks.counted_truth --read MODEL/PHASE ...       prints what is in results/
+python -m tests.benchmarks.counted_truth --recorded FOLDER MODEL/PHASE ...
+
+The last takes every launch from FOLDER/MODEL.PHASE.truth.csv.gz and their times from FOLDER/MODEL.PHASE.launch.csv.gz,
+and pretends that of the former only those were profiled that are chosen. Errors are of totals of a step; intervals are
+to hold 90 % of totals, of cells, and of the ranges and functions that have a fiftieth of them.
+"""
+
+import argparse
+import json
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from profzoo.config import configuration as config
+from profzoo.files import read_json
+from profzoo.tools.ncu import command as ncu
+from profzoo.tools.ncu import costs, planning, selection
+from profzoo.tools.ncu.estimates import Estimates, half_width
+from profzoo.tools.ncu.strata import Window
+from profzoo.tools.ncu.tables import CONFIGURATION as KEYS
+
+METRICS = {
+    "DRAM read": "dram__bytes_read.sum",
+    "DRAM write": "dram__bytes_write.sum",
+    "L2": "lts__t_bytes.sum",
+    "instructions": "smsp__inst_executed.sum",
+    "of threads": "smsp__thread_inst_executed.sum",
+    "fp32 fma": "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
+}
+DRAM = ("DRAM read", "DRAM write")
+CHOSEN, EVERY = "counted", "every"
+COLLECTED = {
+    "metrics": ["gpu__time_duration.sum", *METRICS.values()],
+    "cache_control": "none",
+    "replay": "kernel",
+}
+# Totals with less of the cell's are not looked at.
+PART = 0.02
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A cell: every launch with counts and times, what was profiled of them, the launches that these are, and the plan.
+
+    took_s: wall time of what was chosen, where it was.
+    """
+
+    cell: str
+    every: pd.DataFrame
+    census: pd.DataFrame
+    profiled: pd.DataFrame
+    launches: np.ndarray
+    plan: dict
+    took_s: float = float("nan")
+
+    def metrics(self) -> dict[str, str]:
+        """Those of METRICS that were counted and of which there is any."""
+        return {name: metric for name, metric in METRICS.items() if metric in self.every and self.every[metric].sum()}
+
+
+def collect(cells: Sequence[str], error: str) -> None:
+    """Have the workflow count every launch of cells, and those chosen for an error."""
+    chosen = {"error": error, "sets": {CHOSEN: COLLECTED, EVERY: {**COLLECTED, "launches": "all"}}}
+    targets = [
+        f"results/{model}/{phase}.ncu.{name}.csv"
+        for model, phase in (cell.split("/") for cell in cells)
+        for name in (EVERY, CHOSEN)
+    ]
+    models = sorted({cell.split("/")[0] for cell in cells})
+    words = ["-j12", "--keep-going", "--config", f"ncu={json.dumps(chosen)}", f"models={json.dumps(models)}"]
+    subprocess.run(["snakemake", *targets, *words], check=False)
+
+
+def read(cells: Sequence[str], results: Path) -> Iterator[Counted]:
+    """What the workflow left of cells; one of which something is missing is said and left out."""
+    for cell in cells:
+        paths = {name: results / f"{cell}.ncu.{name}.csv" for name in (EVERY, CHOSEN, ncu.CENSUS)}
+        if lost := [str(path) for path in paths.values() if not path.exists()]:
+            print(f"{cell}: no {', '.join(lost)}")
+            continue
+        every, profiled, census = (pd.read_csv(path, low_memory=False) for path in paths.values())
+        facts = read_json(results / f"{cell}.{CHOSEN}.ncu-rep.json")
+        if len(every) != len(census):
+            print(f"{cell}: {len(every)} launches were counted, and {len(census)} are in the census")
+        known = profiled[profiled["launch"].notna()]
+        if not profiled["as_planned"].all():
+            lost = profiled.loc[~profiled["as_planned"], "function"].unique()
+            print(f"{cell}: other launches were profiled than planned of {', '.join(lost)}")
+        launches = known["launch"].to_numpy(dtype=int)
+        yield Counted(cell, every, census, known, launches, facts["plan"], facts["wall_s"])
+
+
+def recorded(cells: Sequence[str], folder: Path, error: str) -> Iterator[Counted]:
+    """Cells of which every launch was counted elsewhere."""
+    options = config.normalise({"ncu": {"error": error, "sets": {CHOSEN: COLLECTED}}})["ncu"]
+    table = costs.table()
+    for cell in cells:
+        every, census = (
+            pd.read_csv(folder / f"{cell.replace('/', '.')}.{kind}.csv.gz") for kind in ("truth", "launch")
+        )
+        price = costs.cost(options["sets"]["roofline"], table)
+        wall = 5.0 + len(census) * table["sets"][ncu.CENSUS]["seconds"]
+        plan = planning.plan(options, CHOSEN, census, wall, price, table)
+        taken = [selection.profiled(census, words) for words in ncu.of_runs(plan["options"])]
+        launches = np.concatenate([rows.index.to_numpy() for rows in taken])
+        yield Counted(cell, every, census, every.iloc[launches], launches, plan)
+
+
+def held(counted: Counted) -> pd.DataFrame:
+    """A row a metric, and of what its total is: `error` of it, `wide`, half of its interval, both relative."""
+    metrics = counted.metrics()
+    values = counted.profiled[list(metrics.values())].astype(float)
+    estimates = Estimates(Window(counted.census), counted.launches, values)
+    whole = pd.Series("cell", counted.census.index)
+    ranges, functions = ("range " + counted.census["range"].fillna("none")), ("kernel " + counted.census["function"])
+    rows = []
+    for groups in (whole, ranges, functions):
+        numbers, names = pd.factorize(groups)
+        totals = estimates.totals(numbers)
+        # The two runs need not launch in the same order; sums by name do not go by it.
+        own = counted.every["range"].fillna("none").radd("range ") if groups is ranges else groups
+        own = ("kernel " + counted.every["function"]) if groups is functions else own
+        for name, metric in metrics.items():
+            truth = counted.every[metric].groupby(own.to_numpy()[: len(counted.every)]).sum().reindex(names).to_numpy()
+            wide = half_width(totals[f"{metric}_se"].to_numpy(), totals[f"{metric}_freedom"].to_numpy())
+            table = pd.DataFrame({"of": names, "truth": truth, "total": totals[metric], "wide": wide})
+            table = table[table["truth"] > PART * counted.every[metric].sum()]
+            rows.append(
+                table.assign(
+                    metric=name, error=table["total"] / table["truth"] - 1, wide=table["wide"] / table["truth"]
+                )
+            )
+    return pd.concat(rows, ignore_index=True).assign(cell=counted.cell)
+
+
+def naive(counted: Counted) -> dict[str, float]:
+    """The errors of totals that the first launch of each configuration gives, times their number."""
+    first = ~counted.census.duplicated(KEYS)
+    sizes = counted.census.groupby(KEYS, sort=False, dropna=False).size().to_numpy()
+    if len(counted.every) != len(counted.census):
+        return {}
+    return {
+        name: float(
+            (counted.every.loc[first.to_numpy(), metric].to_numpy() * sizes).sum() / counted.every[metric].sum() - 1
+        )
+        for name, metric in counted.metrics().items()
+    }
+
+
+def line(counted: Counted, rows: pd.DataFrame) -> str:
+    """The cell's row of the page."""
+    plan, distinct = counted.plan, len(counted.census[KEYS].drop_duplicates())
+    whole = rows[rows["of"] == "cell"].set_index("metric")
+    worst = max((abs(error) for error in naive(counted).values()), default=float("nan"))
+    told = [
+        f"{whole.loc[name, 'error']:+.2%} ± {whole.loc[name, 'wide']:.1%}" if name in whole.index else ""
+        for name in METRICS
+    ]
+    times = f"{plan['estimate_s']:.0f} / {counted.took_s:.0f}"
+    cells = [counted.cell, len(counted.census), distinct, f"{plan['launches']} in {plan['runs']}",
+             f"{plan['launches'] / distinct:.2f}", f"{plan['error']:.1%}", f"{worst:.0%}", *told, times]  # fmt: skip
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def summary(rows: pd.DataFrame, plans: Sequence[Counted]) -> Iterator[str]:
+    """What all cells come to."""
+    whole = rows[rows["of"] == "cell"]
+    for what, some in (
+        ("DRAM bytes", whole["metric"].isin(DRAM)),
+        ("instructions, L2, fp32", ~whole["metric"].isin(DRAM)),
+    ):
+        errors = whole.loc[some, "error"].abs()
+        yield f"{what}: totals of cells off by {errors.mean():.2%} in the mean, {errors.max():.2%} at most"
+    for what, some in (("cells", rows["of"] == "cell"), ("ranges", rows["of"].str.startswith("range ")),
+                       ("kernels", rows["of"].str.startswith("kernel ")), ("all", rows["of"] != "")):  # fmt: skip
+        inside = rows.loc[some, "error"].abs() <= rows.loc[some, "wide"] + 1e-9
+        yield f"intervals of {what} hold {inside.mean():.1%} of {len(inside)} totals"
+    ratios = [one.plan["launches"] / len(one.census[KEYS].drop_duplicates()) for one in plans]
+    yield f"launches: {np.mean(ratios):.2f} times as many as configurations in the mean, {max(ratios):.2f} at most"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.counted_truth")
+    parser.add_argument("cells", nargs="+", metavar="MODEL/PHASE")
+    parser.add_argument("--read", action="store_true")
+    parser.add_argument("--results", type=Path, default=Path("results"))
+    parser.add_argument("--recorded", type=Path)
+    parser.add_argument("--error", default="2%")
+    given = parser.parse_args(arguments)
+    if not (given.read or given.recorded):
+        collect(given.cells, given.error)
+    found = recorded(given.cells, given.recorded, given.error) if given.recorded else read(given.cells, given.results)
+    print(
+        f"| cell | launches | configurations | profiled | times | planned | one each | {' | '.join(METRICS)} | planned / took s |"
+    )
+    print("|---" * (8 + len(METRICS)) + "|")
+    plans, tables = [], []
+    for counted in found:
+        rows = held(counted)
+        print(line(counted, rows), flush=True)
+        plans.append(counted)
+        tables.append(rows)
+    if tables:
+        print("", *summary(pd.concat(tables), plans), sep="\n")
+    return 0 if tables else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

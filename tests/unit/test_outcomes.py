@@ -1,0 +1,67 @@
+"""Plans learn what sets cost on a GPU from those that were carried out there."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from profzoo.config import configuration as config
+from profzoo.tools.ncu import command as ncu
+from profzoo.tools.ncu import costs, outcomes, planning
+from profzoo.tools.ncu.metrics import GPU_TIME
+from profzoo.tools.ncu.tables import CONFIGURATION as KEYS
+
+OWN = {"metrics": ["gpu__time_duration.sum", "smsp__inst_executed.sum"]}
+OPTIONS = config.normalise({"ncu": {"sets": {"own": OWN}, "launches": "all"}})["ncu"]
+WINDOW, START = 400, 6.0
+
+
+def collect(results: Path, cell: str, name: str, each_s: float, gpu: str = "H100") -> dict:
+    """Plan a set of a cell as the workflow does, and leave the sidecar of a run whose launches took so long."""
+    folder = results / cell
+    folder.mkdir(parents=True, exist_ok=True)
+    census = pd.DataFrame({"id": range(WINDOW), "mangled": "k", "range": "", GPU_TIME: 1e4, "launches": WINDOW})
+    census = census.assign(kernel="k", function="k", stream=7, **dict.fromkeys(KEYS[1:], 1))
+    census.to_csv(folder / "train.ncu.launch.csv", index=False)
+    wall = START + WINDOW * costs.table()["sets"][ncu.CENSUS]["seconds"]
+    (folder / "train.launch.ncu-rep.json").write_text(json.dumps({"wall_s": wall, "gpu": gpu}))
+    paths = [str(folder / f"train.{end}") for end in ("ncu.launch.csv", "launch.ncu-rep.json", f"{name}.plan.json")]
+    planning.main(OPTIONS, name, *paths, print)
+    plan = json.loads(Path(paths[2]).read_text())
+    facts = {"plan": plan, "gpu": gpu, "options": ncu.options(OPTIONS, name), "wall_s": START + WINDOW * each_s}
+    (folder / f"train.{name}.ncu-rep.json").write_text(json.dumps(facts))
+    return plan
+
+
+def off(plan: dict, each_s: float) -> float:
+    """By how much of what it takes a plan is off."""
+    return abs(plan["estimate_s"] / (START + WINDOW * each_s) - 1)
+
+
+def test_a_set_is_planned_by_what_it_took(tmp_path: Path) -> None:
+    first, second, third = (collect(tmp_path, cell, "own", 0.04) for cell in ("a", "b", "c"))
+    assert off(first, 0.04) > 1 and first["basis"] == costs.PARTS and first["outcomes"] == 0
+    assert off(second, 0.04) < 0.01 and second["basis"] == outcomes.HERE
+    # What was planned by what was learned says no less.
+    assert off(third, 0.04) < 0.01 and third["shipped_s"] == first["shipped_s"] == first["launch_s"]
+
+
+def test_a_set_that_never_ran_is_planned_by_what_others_took(tmp_path: Path) -> None:
+    """On a GPU on which launches take a third of what they took where the shipped costs were measured."""
+    shipped = costs.table()["sets"]["survey"]["seconds"]
+    collect(tmp_path, "a", "roofline", costs.table()["sets"]["roofline"]["seconds"] / 3)
+    plan = collect(tmp_path, "b", "survey", shipped / 3)
+    assert off(plan, shipped / 3) < 0.01 and plan["basis"] == costs.MEASURED
+
+
+def test_another_gpu_says_nothing(tmp_path: Path) -> None:
+    collect(tmp_path, "a", "own", 0.04, gpu="A100")
+    assert collect(tmp_path, "b", "own", 0.04)["outcomes"] == 0
+
+
+@pytest.mark.parametrize("broken", ["", "{}", '{"gpu": "H100", "plan": {"replay": "kernel", "launches": 3}}', "[1]"])
+def test_a_sidecar_that_cannot_be_read_is_passed_over(tmp_path: Path, broken: str) -> None:
+    collect(tmp_path, "a", "own", 0.04)
+    (tmp_path / "a/inference.own.ncu-rep.json").write_text(broken)
+    assert off(collect(tmp_path, "b", "own", 0.04), 0.04) < 0.01
