@@ -155,9 +155,8 @@ def test_settings_may_follow_options(tmp_path: Path) -> None:
 
 def test_a_size_may_be_what_the_model_itself_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Words of a job spell every setting out, those that are the model's own too."""
-    (tmp_path / "own_zero.py").write_text(
-        Path(lstm.__file__).read_text() + "\nSHAPE = SHAPE | {'extra': 0, 'shift': -2}\n"
-    )
+    given = Path(lstm.__file__).read_text()
+    (tmp_path / "own_zero.py").write_text(given.replace("SHAPE = {", "SHAPE = {'extra': 0, 'shift': -2, ", 1))
     monkeypatch.syspath_prepend(str(tmp_path))
     words = ["module=own_zero", "extra=0", "shift=-2"]
     assert (

@@ -11,6 +11,8 @@ import pytest
 import yaml
 
 from profzoo.config import configuration
+from profzoo.reading import kinds
+from profzoo.tables import across
 from profzoo.tools.ncu import command
 from tests.workflow.project import CHECKOUT, Project, copy
 
@@ -90,6 +92,8 @@ def test_a_command_does_what_the_page_says(extended: Project, line: str) -> None
 
 def test_the_figure_is_drawn(extended: Project) -> None:
     cells = pd.DataFrame({"model": ["lstm", "unet"], "phase": "train", "device": "a GPU", "date": "2025-01-01"})
+    others = {name: "a" if kind == kinds.TEXT else 1 for name, kind in across.TABLES["cells"].columns.items()}
+    cells = cells.assign(**{name: value for name, value in others.items() if name not in cells})
     cells.assign(peak_memory_bytes=[2**30, 2**31]).to_csv(extended.root / "cells.csv", index=False)
     run(extended, sys.executable, "-c", DRAWN)
     assert "<svg" in (extended.root / "memory.svg").read_text()
