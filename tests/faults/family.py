@@ -122,7 +122,7 @@ def begun(
 
 def heed() -> None:
     """Signals do what they do by default, whatever started the tests."""
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
 
 

@@ -192,9 +192,15 @@ def test_a_program_that_the_kernel_kills_for_its_memory(harm: Harm, share: Path)
     harm.goes_on()
 
 
+def heedful() -> None:
+    """Neither a core file, nor signals that are ignored because the tests run in the background."""
+    no_core()
+    family.heed()
+
+
 @pytest.mark.parametrize("number", [signal.SIGQUIT, signal.SIGUSR1, signal.SIGALRM, signal.SIGXCPU])
 def test_a_signal_that_nobody_expects_ends_all_of_a_job(harm: Harm, number: signal.Signals) -> None:
-    job = harm.begun(["sh", "-c", f"echo x > {harm.folder}/begun; sleep 100"], before=no_core)
+    job = harm.begun(["sh", "-c", f"echo x > {harm.folder}/begun; sleep 100"], before=heedful)
     family.until((harm.folder / "begun").exists, 30)
     job.send_signal(number)
     assert job.wait(family.SECONDS) == -number

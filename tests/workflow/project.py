@@ -183,7 +183,8 @@ def copy(root: Path, config: str = TINY) -> Project:
 def heed_interrupts() -> None:
     """Have this process heed signals that whatever was started in the background, or by nohup, ignores."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def finished(process: subprocess.Popen[str], seconds: float = 240) -> tuple[int, str]:
