@@ -112,6 +112,7 @@ def test_damaged_weights_are_made_again_by_the_next_run(pretending: Project) -> 
 OWN = ("mystuff/run1.nsys/precious.csv", "archive/2024.old.ncu-ranks/notes.txt", "peaks/mygpu.csv", "lstm/train.sqlite")
 
 
+@pytest.mark.faults
 def test_clean_after_a_kill_removes_what_was_left_and_nothing_of_ones_own(pretending: Project) -> None:
     for name in OWN:
         (pretending.root / "results" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -145,6 +146,7 @@ def children(project: Project, words: str) -> list[int]:
     return found
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT])
 def test_a_closed_terminal_ends_all_and_the_next_run_goes_on(pretending: Project, number: signal.Signals) -> None:
     """All of a terminal's processes get that signal; snakemake itself ends by it at once."""
@@ -157,6 +159,7 @@ def test_a_closed_terminal_ends_all_and_the_next_run_goes_on(pretending: Project
     assert steps(pretending) == 2 and pretending.files() == {"lstm/train.time.csv", "lstm/train.time.csv.json"}
 
 
+@pytest.mark.faults
 def test_results_of_a_clock_that_was_ahead_are_made_again_once(pretending: Project) -> None:
     """The clock has jumped back by a day since: what is made now is older than what was there."""
     pretending.snakemake(TARGET)
