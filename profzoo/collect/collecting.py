@@ -69,10 +69,11 @@ def collect(job: Mapping[str, Any], made: Made, log: Path, load: Path | None, pl
     """
     integrity.require([path for path in (load, plan) if path])
     planned = fact.read(plan, PLAN) if plan else {}
-    with transaction.begun(made, job["cell"].get("nodes", 1) == 1) as work:
+    nodes = job["cell"].get("nodes", 1)
+    with transaction.begun(made, nodes == 1) as work:
         asked = build(job, work.private, planned.get("options", []), load)
         sidecar = _measured(job, asked, log, planned)
-        secrets.check(asked.made.values(), log, os.environ, job["environment"], job["cell"].get("nodes", 1))
+        secrets.check(asked.made.values(), log, os.environ, job["environment"], nodes)
         sums = integrity.sums([path for name, path in work.private.items() if name != "sidecar"])
         sidecar |= {
             "command": [work.final(word) for word in sidecar["command"]],

@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import takewhile
 
 from profzoo.errors import ConfigError
@@ -32,8 +32,7 @@ def ask() -> tuple[list[dict[str, str]], str]:
     if answer.returncode:
         said = (answer.stdout + answer.stderr).strip().splitlines() or [f"exit code {answer.returncode}"]
         return [], f"nvidia-smi fails: {said[0].strip()}"
-    rows = [[part.strip() for part in line.split(",")] for line in answer.stdout.splitlines()]
-    complete = [dict(zip(FIELDS, row, strict=True)) for row in rows if len(row) == len(FIELDS)]
+    complete = _complete(answer.stdout, FIELDS)
     return complete, "" if complete else "nvidia-smi shows none"
 
 
@@ -122,9 +121,15 @@ def others(words: Sequence[str]) -> list[str]:
     if not words:
         return []
     answer = programs.answer(["nvidia-smi", f"--query-compute-apps={','.join(APPS)}", "--format=csv,noheader"])
-    rows = [[part.strip() for part in line.split(",", len(APPS) - 1)] for line in answer.stdout.splitlines()]
-    complete = [dict(zip(APPS, row, strict=True)) for row in rows if len(row) == len(APPS)]
-    return [f"{app['process_name']} (process {app['pid']})" for app in complete if app["gpu_uuid"] in words]
+    # The last field, a name, may hold commas.
+    apps = _complete(answer.stdout, APPS, most=len(APPS) - 1)
+    return [f"{app['process_name']} (process {app['pid']})" for app in apps if app["gpu_uuid"] in words]
+
+
+def _complete(printed: str, fields: Collection[str], most: int = -1) -> list[dict[str, str]]:
+    """The lines of nvidia-smi that have all fields, by these; most: commas that part them, -1 for all."""
+    rows = [[part.strip() for part in line.split(",", most)] for line in printed.splitlines()]
+    return [dict(zip(fields, row, strict=True)) for row in rows if len(row) == len(fields)]
 
 
 def visible(given: Mapping[str, str]) -> list[dict[str, str]]:

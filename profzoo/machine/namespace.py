@@ -12,10 +12,11 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
+from profzoo.machine import trees
+
 # Of unshare(2) and mount(2).
 NEWNS, NEWUSER, NEWPID = 0x00020000, 0x10000000, 0x20000000
 NOSUID, NODEV, NOEXEC, REC, PRIVATE = 0x2, 0x4, 0x8, 0x4000, 0x40000
-PDEATHSIG = 1
 # Seconds that processes get which outlive the program, and what is between two looks.
 STAY_S, PAUSE_S = 2.0, 0.02
 IGNORED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
@@ -92,7 +93,7 @@ def _check(failed: int) -> None:
 
 def _die_with_parent(ended: int) -> None:
     """ended: a pipe that the parent alone has the other end of, as its number means nothing here."""
-    _libc.prctl(PDEATHSIG, signal.SIGKILL)
+    trees.die_with_parent()
     waiting = select.poll()
     waiting.register(ended)
     if waiting.poll(0):

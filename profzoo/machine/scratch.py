@@ -101,8 +101,7 @@ def _marked(folders: Sequence[Path]) -> list[int]:
     for process in trees.running() if words else ():
         # It may have ended, or be another user's.
         with suppress(OSError):
-            fields = trees.stat(process)
-            own = Path(f"/proc/{process}").stat().st_uid == os.getuid() and bool(fields) and fields[0] not in "ZX"
+            own = Path(f"/proc/{process}").stat().st_uid == os.getuid() and trees.lives(process)
             if own and words & set(Path(f"/proc/{process}/environ").read_bytes().split(b"\0")):
                 found.append(process)
     return found

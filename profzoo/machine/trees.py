@@ -13,6 +13,8 @@ PAUSE_S = 0.05
 LOOKS = 50
 # Of prctl(2): the signal that a process gets when its parent dies, and whether orphans below it become its children.
 PDEATHSIG, CHILD_SUBREAPER = 1, 36
+# States in /proc of what has ended, and waits for its parent to ask.
+ENDED = "ZX"
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -21,9 +23,14 @@ def adopt(orphans: bool) -> None:
     _libc.prctl(CHILD_SUBREAPER, int(orphans))
 
 
+def die_with_parent() -> None:
+    """Have this process killed when its parent ends from now on."""
+    _libc.prctl(PDEATHSIG, signal.SIGKILL)
+
+
 def die_with(parent: int) -> None:
     """Have this process killed when that parent of its ends, also if it has ended already."""
-    _libc.prctl(PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -77,7 +84,7 @@ def _seen(before: Collection[int]) -> list[int]:
     for process, state in below().items():
         if process in before:
             continue
-        if state not in "ZX":
+        if state not in ENDED:
             found.append(process)
             continue
         with suppress(ChildProcessError):
@@ -128,10 +135,16 @@ def stat(process: int) -> list[str]:
         return []
 
 
+def lives(process: int) -> bool:
+    """Whether there is such a process, and it has not ended."""
+    fields = stat(process)
+    return bool(fields) and fields[0] not in ENDED
+
+
 def known(process: int) -> str:
     """What tells a process from all others that had or will have its number: that, and when it began; empty if ended.
 
     Only processes that see each other by the same numbers can compare it, so it names these, too.
     """
     fields, numbers = stat(process), Path("/proc/self/ns/pid").stat().st_ino
-    return f"{process}:{fields[19]}:{numbers}" if fields and fields[0] not in "ZX" else ""
+    return f"{process}:{fields[19]}:{numbers}" if fields and fields[0] not in ENDED else ""

@@ -127,8 +127,7 @@ def heed() -> None:
 
 
 def alive(process: int) -> bool:
-    fields = trees.stat(process)
-    return bool(fields) and fields[0] not in "ZX"
+    return trees.lives(process)
 
 
 def until(true: Callable[[], bool], seconds: float) -> float:
