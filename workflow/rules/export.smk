@@ -56,11 +56,11 @@ use rule print_ncu as print_ncu_sampled with:
     input:
         "<results>/{model}/{phase}.{set}.ncu-rep",
         "<results>/{model}/{phase}.{set}.ncu-more",
+    wildcard_constraints:
+        **of_samples(),
     params:
         reports=lambda wildcards, input: f"{shlex.quote(input[0])} {shlex.quote(input[1])}/*.ncu-rep",
         raw="--page raw --csv --print-units base --print-kernel-base",
-    wildcard_constraints:
-        **of_samples(),
 
 
 ruleorder: print_ncu_sampled > print_ncu
