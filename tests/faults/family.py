@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -61,6 +62,12 @@ from profzoo.machine import owner
 owner.declare()
 sys.exit(subprocess.run(["bash", "-c", '"$@"; code=$?; exit $code', "bash", *sys.argv[1:]]).returncode)
 """
+# What the processes of a run are, by their command lines.
+KINDS = {
+    "snakemake": r"^\S+ -m snakemake ", "wrapper": r"^\S+ -m profzoo\.collect ",
+    "supervisor": r"profzoo\.machine\.supervisor", "nsys": r"^\S*nsys profile ", "agent": r"nsys --start-agent",
+    "ncu": r"^\S*ncu ", "model": r"^\S+ -m models",
+}  # fmt: skip
 JOB = {"tool": "time", "cell": {"model": "lstm", "phase": "train", "device": "auto"}, "environment": []}
 
 
@@ -175,3 +182,30 @@ def next_job(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         words, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=30, check=False
     )
+
+
+def marked(word: str) -> dict[int, str]:
+    """The processes that have this `NAME=value` in their environment, and their supervisors, by command lines."""
+    found = {}
+    for process in trees.running():
+        with suppress(OSError):
+            if word.encode() in Path(f"/proc/{process}/environ").read_bytes().split(b"\0") and alive(process):
+                found[process] = line(process)
+                above = int(trees.stat(process)[1])
+                found |= {above: line(above)} if re.search(KINDS["supervisor"], line(above)) else {}
+    return found
+
+
+def line(process: int) -> str:
+    """Its command line."""
+    return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+
+
+def member(word: str, kind: str) -> int:
+    """The process of that kind, of those that have this word in their environment.
+
+    Raises:
+        StopIteration: there is none.
+    """
+    found = {process: text for process, text in sorted(marked(word).items()) if re.search(KINDS[kind], text)}
+    return next(iter(found))

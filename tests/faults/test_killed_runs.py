@@ -65,32 +65,21 @@ def project(tmp_path: Path) -> Iterator[Project]:
     shutil.rmtree(temporary)
 
 
-def marked(folder: Path) -> dict[int, str]:
-    """The processes that have the test's variable in their environment, and their supervisor, by command lines."""
-    found = {}
-    for process in trees.running():
-        with suppress(OSError):
-            line = Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-            words = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
-            if f"MARK={folder / 'mark'}".encode() in words and family.alive(process):
-                found[process] = line
-                parent = int(trees.stat(process)[1])
-                above = Path(f"/proc/{parent}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-                found |= {parent: above} if "profzoo.machine.supervisor" in above else {}
-    return found
+def word(folder: Path) -> str:
+    """What the environment of a run's processes has."""
+    return f"MARK={folder / 'mark'}"
 
 
 def victim(folder: Path, kind: str) -> int:
-    """The process of that kind."""
-    found = marked(folder)
-    models = [process for process, line in found.items() if re.match(r"\S*python -m models", line)]
-    if kind in ("model", "worker"):
-        return next(process for process in models if (int(trees.stat(process)[1]) in models) == (kind == "worker"))
-    pattern = {
-        "snakemake": "-m snakemake", "wrapper": "-m profzoo.collect ", "supervisor": "profzoo.machine.supervisor",
-        "nsys": "^nsys profile", "agent": "nsys --start-agent",
-    }[kind]  # fmt: skip
-    return next(process for process, line in found.items() if re.search(pattern, line))
+    """The process of that kind; a model's worker is a model below one."""
+    if kind != "worker":
+        return family.member(word(folder), kind)
+    models = [process for process, line in marked(folder).items() if re.search(family.KINDS["model"], line)]
+    return next(process for process in models if int(trees.stat(process)[1]) in models)
+
+
+def marked(folder: Path) -> dict[int, str]:
+    return family.marked(word(folder))
 
 
 def left(folder: Path) -> set[str]:

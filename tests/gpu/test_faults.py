@@ -8,13 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
 
-from profzoo.machine import trees
 from tests.faults import family
 from tests.gpu import faulty
 from tests.workflow.project import finished, heed_interrupts
@@ -128,30 +127,6 @@ def test_what_shares_the_gpu_is_said(tmp_path: Path) -> None:
     assert any("another process" in line for line in json.loads(Path(f"{target}.json").read_text())["warnings"])
 
 
-def marked(folder: Path) -> dict[int, list[str]]:
-    """Processes of a run, by the variable that it has, with their words."""
-    found = {}
-    for process in trees.running():
-        with suppress(OSError):
-            if f"MARK={folder}".encode() in Path(f"/proc/{process}/environ").read_bytes().split(b"\0"):
-                words = Path(f"/proc/{process}/cmdline").read_bytes().decode(errors="replace").split("\0")
-                if family.alive(process):
-                    found[process] = words
-    return found
-
-
-def victim(folder: Path, kind: str) -> int:
-    """The run's process of that kind."""
-    ways = {
-        "snakemake": lambda words: words[1:3] == ["-m", "snakemake"],
-        "wrapper": lambda words: words[1:3] == ["-m", "profzoo.collect"],
-        "nsys": lambda words: Path(words[0]).name == "nsys" and words[1] == "profile",
-        "ncu": lambda words: Path(words[0]).name == "ncu",
-        "model": lambda words: words[1:3] == ["-m", "models.run"],
-    }
-    return min(process for process, words in marked(folder).items() if ways[kind](words))
-
-
 @pytest.mark.parametrize(
     ("tool", "kind"),
     [
@@ -173,14 +148,14 @@ def test_a_kill_frees_the_gpu(tmp_path: Path, tool: str, kind: str) -> None:
     )  # fmt: skip
     try:
         family.until(lambda: used_mib() > before + FREE_MIB, 90)
-        os.kill(victim(tmp_path, kind), signal.SIGKILL)
+        os.kill(family.member(f"MARK={tmp_path}", kind), signal.SIGKILL)
         # nsys writes its report once the model has gone.
         took = family.until(lambda: used_mib() <= before + FREE_MIB, family.SECONDS)
         print(f"{kind} of {tool}: the GPU's memory was free after {took:.1f} s")
     finally:
         code, output = finished(run, 120)
     assert code and not target.exists(), output
-    assert marked(tmp_path) == {}
+    assert family.marked(f"MARK={tmp_path}") == {}
     words, _ = configured(tmp_path, fine={"fault": "none"})
     again = snakemake(tmp_path, words, [target])
     assert again.returncode == 0 and target.exists(), again.stdout + again.stderr
