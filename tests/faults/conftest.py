@@ -1,5 +1,6 @@
-"""No job outlives the test that began it, whatever became of that."""
+"""No job, and no temporary file of one, outlives the test that began it, whatever became of that."""
 
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +12,8 @@ from tests.faults.jobs import STARTED, ended
 
 
 @pytest.fixture(autouse=True)
-def none_left() -> Iterator[None]:
-    """End the jobs that a test has left."""
+def none_left(tmp_path: Path) -> Iterator[None]:
+    """End the jobs that a test has left, and remove their folder of a short path."""
     yield
     while STARTED:
         job = STARTED.pop()
@@ -20,6 +21,8 @@ def none_left() -> Iterator[None]:
             # Not by SIGKILL, so that it ends its own processes.
             job.terminate()
             ended(job)
+    if (tmp_path / "tmp").is_symlink():
+        shutil.rmtree((tmp_path / "tmp").resolve())
 
 
 @pytest.fixture

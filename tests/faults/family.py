@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -105,9 +106,11 @@ class Family:
 
 def environment(folder: Path, time_s: float | None = None) -> dict[str, str]:
     """That of a job with locks and temporary files of its own."""
-    (folder / "tmp").mkdir(exist_ok=True)
+    # Of a short path: where it is long jobs have theirs in a place that those of other tests sweep too.
+    if not (folder / "tmp").exists():
+        (folder / "tmp").symlink_to(tempfile.mkdtemp(prefix="family-"))
     told = {"locks": str(folder / "locks"), "time_s": {"time": time_s}}
-    own = {"TMPDIR": str(folder / "tmp"), limits.LIMITS: json.dumps(told), "PYTHONPATH": str(PROJECT)}
+    own = {"TMPDIR": str((folder / "tmp").resolve()), limits.LIMITS: json.dumps(told), "PYTHONPATH": str(PROJECT)}
     return {**os.environ, **own}
 
 

@@ -5,7 +5,6 @@ One in the model's first step of each; and at ten moments of the life of each, b
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -62,7 +61,6 @@ def project(tmp_path: Path) -> Iterator[Project]:
     for process in marked(tmp_path):
         with suppress(OSError):
             os.kill(process, signal.SIGKILL)
-    shutil.rmtree(temporary)
 
 
 def word(folder: Path) -> str:

@@ -89,7 +89,7 @@ def test_a_kill_of_both_ends_the_program_and_the_next_job_ends_the_rest(tmp_path
 
 def test_a_job_beside_is_no_dead_one(tmp_path: Path, begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     job = begin()
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setattr("tempfile.tempdir", str((tmp_path / "tmp").resolve()))
     assert scratch.sweep() == []
     assert all(map(family.alive, job.ids().values())) and job.scratch().is_dir()
 
