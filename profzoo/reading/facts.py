@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from profzoo.errors import DataError
-from profzoo.reading.kinds import BEYOND, shown
-from profzoo.reading.tables import text
+from profzoo.reading import texts
+from profzoo.reading.texts import BEYOND, shown
 
 AGAIN = "delete it and the file that it belongs to, and the next run makes both again"
 
@@ -61,7 +61,7 @@ def read(path: str | Path, needs: Needs) -> dict[str, Any]:
         DataError: it cannot be read, is no object of JSON, or lacks what is needed.
     """
     try:
-        content = json.loads(text(path, AGAIN), object_pairs_hook=_once)
+        content = json.loads(texts.read(path, AGAIN), object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         if isinstance(error, DataError):
             raise

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
+from profzoo.reading.texts import BEYOND, shown
+
 Column: TypeAlias = np.ndarray | ExtensionArray
-# Nothing here counts so far, and sums of what is below still fit 64 bits.
-BEYOND = 2**62
 
 
 class CellError(ValueError):
@@ -78,15 +78,6 @@ def _numbers(cells: Sequence[str]) -> np.ndarray:
         return np.array([int(cell) for cell in cells], dtype=np.int64)
     except (ValueError, OverflowError):
         return np.array([float(cell or "nan") for cell in cells], dtype=np.float64)
-
-
-def shown(cell: str) -> str:
-    """A cell as a message quotes it: on one line, and short.
-
-    >>> shown("12,34"), shown("")
-    ("'12,34'", 'nothing')
-    """
-    return repr(cell if len(cell) <= 40 else f"{cell[:40]}...") if cell else "nothing"
 
 
 def _first_other(cells: Sequence[str], pattern: str) -> int | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from profzoo.errors import DataError
-from profzoo.reading import kinds
+from profzoo.reading import kinds, texts
 from profzoo.reading.kinds import Kind
 
 AGAIN = "delete it, and the next run makes it again"
@@ -61,7 +61,7 @@ def read(path: str | Path, table: Table) -> pd.DataFrame:
     for name, cells in zip(heading, list(zip(*body, strict=True)) or [()] * len(heading), strict=True):
         kind = table.kind(name)
         if kind is None:
-            raise DataError(f"{path} has a column {kinds.shown(name)}, of which nothing is known: {table.again}")
+            raise DataError(f"{path} has a column {texts.shown(name)}, of which nothing is known: {table.again}")
         try:
             columns[name] = kinds.read(cells, kind)
         except kinds.CellError as error:
@@ -83,17 +83,7 @@ def rows(path: str | Path, again: str = AGAIN, widths: Collection[int] = ()) -> 
     Raises:
         DataError: it cannot be read, is no UTF-8, is cut off, names a column twice, or has rows of another length.
     """
-    return of_text(text(path, again), path, again, widths)
-
-
-def text(path: str | Path, again: str = AGAIN) -> str:
-    """A file's text; DataError where it cannot be read, or is no UTF-8."""
-    try:
-        return Path(path).read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is damaged: byte {error.start} is no UTF-8: {again}") from error
+    return of_text(texts.read(path, again), path, again, widths)
 
 
 def of_text(content: str, path: str | Path, again: str = AGAIN, widths: Collection[int] = ()) -> list[list[str]]:
@@ -109,7 +99,7 @@ def of_text(content: str, path: str | Path, again: str = AGAIN, widths: Collecti
     heading = found[0]
     if len(set(heading)) < len(heading):
         name = next(name for index, name in enumerate(heading) if name in heading[:index])
-        raise DataError(f"{path} has two columns {kinds.shown(name)}: {again}")
+        raise DataError(f"{path} has two columns {texts.shown(name)}: {again}")
     for number, row in enumerate(found):
         if len(row) != len(heading) and len(row) not in widths:
             raise DataError(f"{path}: row {number} has {len(row)} cells, and the heading {len(heading)}: {again}")

@@ -1,4 +1,4 @@
-"""What planning, parsing and drawing import: not torch, which takes seconds."""
+"""What planning, parsing and drawing import: not torch, which takes seconds; and collecting, not even pandas."""
 
 import subprocess
 import sys
@@ -25,3 +25,11 @@ def test_torch_is_imported_by_what_runs_inside_alone() -> None:
     command = [sys.executable, "-c", TRIED.format(names=light)]
     run = subprocess.run(command, cwd=imports.PROJECT, check=False, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
+
+
+def test_a_collecting_job_begins_without_libraries_that_take_long_to_load() -> None:
+    """Each would take more time than all else before the program starts, in every job of the zoo."""
+    code = "import sys, profzoo.collect.__main__; print(*sys.modules)"
+    loaded = subprocess.check_output([sys.executable, "-c", code], cwd=imports.PROJECT, text=True).split()
+    assert "profzoo.collect.collecting" in loaded
+    assert not {"numpy", "pandas", "torch", "jsonschema", "snakemake"} & set(loaded)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 
 from profzoo.errors import DataError
-from profzoo.reading import kinds
+from profzoo.reading import kinds, texts
 from profzoo.reading import tables as reading
 from profzoo.tools.ncu import values as ncu_values
 from profzoo.tools.ncu.tables import NOISE
@@ -25,7 +25,7 @@ def read(path: str | Path) -> pd.DataFrame:
     Raises:
         DataError: it is damaged, or a speed-up is no number.
     """
-    content = reading.text(path)
+    content = texts.read(path, reading.AGAIN)
     # ncu mixes lines such as ==WARNING== into its output.
     printed = "".join(line for line in reading.lines(content) if not NOISE.match(line))
     found = reading.of_text(printed, path, widths=[_short(printed)])

@@ -9,6 +9,7 @@ import pandas as pd
 from profzoo.errors import DataError
 from profzoo.range_names import DOMAIN, PARTS, WINDOW
 from profzoo.reading import tables as reading
+from profzoo.reading import texts
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu.values import LISTS, ValueFormatError, numbers, other_locale, plain
 
@@ -73,7 +74,7 @@ def _page(path: str | Path, required: Mapping[str, str]) -> tuple[pd.DataFrame, 
     required: columns that it must have, with a pattern of their cells.
     """
     # ncu mixes lines such as ==PROF== into the output of some commands.
-    lines = [line for line in reading.lines(reading.text(path, AGAIN)) if not NOISE.match(line)]
+    lines = [line for line in reading.lines(texts.read(path, AGAIN)) if not NOISE.match(line)]
     start = next((index for index, line in enumerate(lines) if line.startswith('"ID"')), None)
     if start is None or len(lines) - start < 3:
         raise DataError(f"{path} holds no launch: ncu printed no table; see the log of the profiling job")
