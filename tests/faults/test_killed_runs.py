@@ -1,6 +1,6 @@
 """Kills in real runs: snakemake, what collects, the model and its workers, and nsys with its agents.
 
-One in the model's first step of each; and at ten moments of the life of each, by `make faults`.
+Of each in the model's first step, and at ten moments of its life; all of them by `make faults`.
 """
 
 import os
@@ -109,7 +109,8 @@ def killed(project: Project, folder: Path, target: str, kind: str, rules: set[st
     family.until(lambda: left(folder) <= before, OTHERS_S)
 
 
-@pytest.mark.parametrize("kind", ["snakemake", pytest.param("worker", marks=pytest.mark.faults)])
+@pytest.mark.faults
+@pytest.mark.parametrize("kind", ["snakemake", "worker"])
 def test_a_killed_run_leaves_nothing_and_goes_on(project: Project, tmp_path: Path, kind: str) -> None:
     killed(project, tmp_path, TIMED, kind, {"time_training"})
 

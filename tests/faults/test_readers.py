@@ -15,7 +15,7 @@ QUICK, WHOLE, SEED = 3, 40_000, 0
 
 @pytest.mark.parametrize("name", sorted(readers.readers()))
 def test_damaged_files_are_read_as_they_are_or_refused(name: str) -> None:
-    cases = QUICK * readers.readers()[name].weight + 20
+    cases = QUICK * readers.readers()[name].weight + 12
     found = list(readers.run(cases, SEED, (name,)))
     assert [case for case in found if case[3]] == []
     # Of nothing but refusals there is nothing to learn.
