@@ -13,17 +13,23 @@ CONFIGURATION = [name for group in PACKED for name, _, _ in group if name != "ma
 PACKS = [f"pack{index}" for index in range(len(PACKED))]
 
 
-def read(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
+def read(database: sqlite3.Connection, tables: set[str], placed: bool = False) -> pd.DataFrame:
     """A row a launch of a kernel, or of a CUDA graph that was traced whole.
 
     Returns: PACKS, the packed launch configuration; `launched`, when it was made, in ns; `process`; `ns`, its time on
     the GPU; `graph`, the number of the graph, -1 for a kernel. A launch whose call was not traced was made before it
-    began: `launched` is then -1 less its start.
+    began: `launched` is then -1 less its start. Where asked for how kernels are placed, their `start`, and `stream`; a
+    graph has stream -1.
     """
-    return pd.concat([_of_kernels(database, tables), _of_graphs(database, tables)], ignore_index=True)
+    graphs = _of_graphs(database, tables)
+    if placed:
+        graphs["stream"] = -1
+    else:
+        del graphs["start"]
+    return pd.concat([_of_kernels(database, tables, placed), graphs], ignore_index=True)
 
 
-def _of_kernels(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
+def _of_kernels(database: sqlite3.Connection, tables: set[str], placed: bool) -> pd.DataFrame:
     columns = dict.fromkeys(PACKS, "0")
     for name, group in zip(PACKS, PACKED, strict=True):
         for _, column, bits in group:
@@ -31,6 +37,8 @@ def _of_kernels(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
     called = CALL_TABLE in tables
     columns["launched"] = "coalesce(r.start, -1 - k.start)" if called else "-1 - k.start"
     columns |= {"process": "k.globalPid", "ns": "k.end - k.start"}
+    if placed:
+        columns |= {"start": "k.start", "stream": "k.streamId"}
     if KERNEL_TABLE not in tables:
         return pd.DataFrame(columns=[*columns, "graph"], dtype="int64")
     # A correlation ID is unique within a process only.
@@ -65,7 +73,7 @@ def _of_graphs(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
     found = found.assign(
         **dict.fromkeys(PACKS, 0), launched=found["launched"].fillna(-1 - found["start"]).astype("int64")
     )
-    return found.assign(ns=found["end"] - found["start"]).drop(columns=["start", "end", "correlation"])
+    return found.assign(ns=found["end"] - found["start"]).drop(columns=["end", "correlation"])
 
 
 def unpacked(table: pd.DataFrame) -> dict[str, np.ndarray]:
@@ -113,9 +121,18 @@ def ranges(launches: pd.DataFrame, parts: pd.DataFrame) -> np.ndarray:
 
 def outside(launches: pd.DataFrame, steps: pd.DataFrame) -> np.ndarray:
     """Of each launch, whether it was made in none of these steps."""
+    return _open_at(moments(launches), launches["process"].to_numpy(), steps) < 0
+
+
+def steps(launches: pd.DataFrame, steps: pd.DataFrame) -> np.ndarray:
+    """Of each launch, the position among these steps of the one that it was made in, -1 where in none."""
+    return _open_at(moments(launches), launches["process"].to_numpy(), steps)
+
+
+def moments(launches: pd.DataFrame) -> np.ndarray:
+    """When each launch was made, in ns, or where its call was not traced, when it began."""
     launched = launches["launched"].to_numpy()
-    moments = np.where(launched < 0, -1 - launched, launched)
-    return _open_at(moments, launches["process"].to_numpy(), steps) < 0
+    return np.where(launched < 0, -1 - launched, launched)
 
 
 def _open_at(moments: np.ndarray, process: np.ndarray, ranges: pd.DataFrame) -> np.ndarray:

@@ -1,0 +1,44 @@
+"""Demangles names of kernels as the C++ library does, and so torch.profiler, which calls it."""
+
+import ctypes
+from functools import cache
+
+LIBRARY = "libstdc++.so.6"
+
+
+@cache
+def _library() -> tuple[ctypes.CDLL, ctypes.CDLL] | None:
+    """The C++ library and the C library, None where there is none of that name."""
+    try:
+        own, c = ctypes.CDLL(LIBRARY), ctypes.CDLL(None)
+        own.__cxa_demangle.restype = ctypes.c_void_p
+        c.free.argtypes = [ctypes.c_void_p]
+    except (OSError, AttributeError):
+        return None
+    return own, c
+
+
+def available() -> bool:
+    """Whether names can be demangled here."""
+    return _library() is not None
+
+
+def demangled(name: str) -> str:
+    """The name as source has it; what is no mangled name stays as it is.
+
+    >>> demangled("_ZN2at6native4copyIfEEvPT_"), demangled("sm80_xmma_gemm")
+    ('void at::native::copy<float>(float*)', 'sm80_xmma_gemm')
+    """
+    libraries = _library()
+    # A name that does not begin so would be taken for that of a type: "i" is "int".
+    if libraries is None or not name.startswith("_Z"):
+        return name
+    own, c = libraries
+    status = ctypes.c_int()
+    text = own.__cxa_demangle(name.encode(), None, None, ctypes.byref(status))
+    if not text:
+        return name
+    try:
+        return ctypes.string_at(text).decode()
+    finally:
+        c.free(text)
