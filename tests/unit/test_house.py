@@ -18,7 +18,7 @@ LAYERS = (
     ("errors", "range_names", "text"),
     ("reading",),
     ("files", "imports", "integrity", "schema", "machine"),
-    ("cell",),
+    ("cell", "needed"),
     ("harness", "tools"),
     ("config", "tables"),
     ("verdicts",),

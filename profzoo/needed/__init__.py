@@ -1,0 +1,6 @@
+"""What operators need at least, by the shapes of their inputs: floating point operations, and bytes to and from memory.
+
+Needed are additions, multiplications, divisions and elementary functions, one each; a fused multiply-add is two, as in
+counters. Products and convolutions are counted as torch's FlopCounterMode does, padding included. Comparing, choosing
+and copying need none, but bytes. Bytes are those of each input read once and each result written once.
+"""
