@@ -1,45 +1,56 @@
-"""Holds the operations that ncu counted in each cell's step against those that its convolutions and products need.
+"""Holds the operations that ncu counted in each cell's step against those that its operators need.
 
 python -m tests.benchmarks.counted_work [RESULTS]
 
-after `snakemake all --config tool=ncu,nsys 'ncu={set: roofline}'` (or survey). What a step needs is torch's own count
-(FlopCounterMode), from a run of it on the CPU. Normalisation, activations and optimizers come on top in ncu's count;
-convolutions by FFT or Winograd's method need fewer, tiles that jut out over a small image more.
+after `snakemake all --config tool=ncu,nsys 'ncu={set: roofline}'` (or survey). What a step needs follows from the shapes
+of its operators' inputs (profzoo/needed), in a trace of it on the CPU: products, and all other arithmetic. Convolutions
+by FFT or Winograd's method may count fewer operations than are needed; tiles that few channels, images or rows do not
+fill count more.
 """
 
-import contextlib
-import io
+import json
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 
 import pandas as pd
-from torch.utils.flop_counter import FlopCounterMode
+import torch
+from torch.profiler import ProfilerActivity, profile
 
-from profzoo import run
+from profzoo.cell import settings
+from profzoo.config import configuration as config
+from profzoo.harness import interface, loop
+from profzoo.harness.recorders import Recorder
+from profzoo.needed.operators import of_calls
+from profzoo.needed.traces import calls
+
+CPU = torch.device("cpu")
 
 
-def needed(model: str, phase: str) -> float:
-    """Operations of a step's convolutions, products and attention; NaN where it does not run under torch's counter."""
-    quiet = io.StringIO()
-    with (
-        contextlib.redirect_stdout(quiet),
-        contextlib.redirect_stderr(quiet),
-        FlopCounterMode(display=False) as counter,
-    ):
-        code = run.main([model, phase, "window=1", "warmup=0", "device=cpu"])
-    return float("nan") if code else counter.get_total_flops()
+def needed(model: str, phase: str) -> pd.Series:
+    """What the operators of one step need together, by the columns of profzoo/needed/operators.py."""
+    once = config.normalise({"settings": {model: {"warmup": 0, "window": 1}}, "device": "cpu"})
+    cell = settings.resolve(model, phase, "time", once)
+    network = loop.network_of(cell, interface.load(cell["module"]), CPU, None)
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
+        loop.run(cell, network, CPU, Recorder(CPU))
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(trace))
+        return of_calls(calls(json.loads(trace.read_text())["traceEvents"])).sum()
 
 
 def main(results: str = "results") -> None:
     """Print the table."""
     warnings.simplefilter("ignore")
     table = pd.read_csv(Path(results) / "tables" / "roofline.csv", low_memory=False)
-    print("| cell | counted Gflop | needed | ratio |\n|---|---|---|---|")
+    print("| cell | counted Gflop | products need | others | ratio |\n|---|---|---|---|---|")
     for _, cell in table[table["level"] == "cell"].iterrows():
         counted, least = cell["simt_flop"] + cell["tensor_flop"], needed(cell["model"], cell["phase"])
-        ratio = f"{counted / least:.2f}" if least > counted / 1000 else ""
-        print(f"| {cell['model']} {cell['phase']} | {counted / 1e9:,.1f} | {least / 1e9:,.1f} | {ratio} |", flush=True)
+        products, others = least["needed_product_flop"], least["needed_other_flop"]
+        numbers = f"{counted / 1e9:,.1f} | {products / 1e9:,.1f} | {others / 1e9:,.1f}"
+        print(f"| {cell['model']} {cell['phase']} | {numbers} | {counted / (products + others):.2f} |", flush=True)
 
 
 if __name__ == "__main__":
