@@ -4,6 +4,8 @@
 of `freedom` degrees, so that standard errors follow from them.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
@@ -48,6 +50,17 @@ def of_ranges(table: pd.DataFrame, census: pd.DataFrame | None) -> pd.DataFrame:
     known = table["launch"].notna()
     census = census.assign(range=census["range"].fillna(""))
     return _estimated(table[known], metrics.derive(table[known]), census, [*KEYS, "range"])
+
+
+def of_groups(table: pd.DataFrame, launches: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """The same of what adds up, by these columns of the launches, which are all of the census, in order.
+
+    Empty where a set has no weights.
+    """
+    if not _weighed(table):
+        return pd.DataFrame(index=pd.MultiIndex.from_tuples([], names=list(by)))
+    known = table["launch"].notna()
+    return _estimated(table[known], metrics.derive(table[known]), launches, list(by))
 
 
 def _weighed(table: pd.DataFrame) -> bool:
