@@ -41,9 +41,8 @@ ALIKE = {
 # Of an element of the first input, whose result is small beside it.
 REDUCED = {
     "sum": 1, "mean": 1, "max": 0, "min": 0, "amax": 0, "argmax": 0, "any": 0, "all": 0, "prod": 1, "var": 3, "std": 3,
-    "norm": 2, "linalg_vector_norm": 2, "nll_loss_forward": 0, "nll_loss2d_forward": 0, "nll_loss_backward": 0,
-    "nll_loss2d_backward": 0, "max_pool2d_with_indices": 0, "max_pool2d_with_indices_backward": 1, "avg_pool2d": 1,
-    "avg_pool2d_backward": 1, "_adaptive_avg_pool2d": 1, "_adaptive_avg_pool2d_backward": 1,
+    "norm": 2, "linalg_vector_norm": 2, "max_pool2d_with_indices": 0, "max_pool2d_with_indices_backward": 1,
+    "avg_pool2d": 1, "avg_pool2d_backward": 1, "_adaptive_avg_pool2d": 1, "_adaptive_avg_pool2d_backward": 1,
 }  # fmt: skip
 # Normalisation: in training, off statistics that are known, backward.
 BATCH_NORMS = {
@@ -67,7 +66,13 @@ LISTS = {
     # Two moving means (3 + 4), their corrections (2), root, sum, quotient, step (1 + 1 + 1 + 2).
     "_fused_adam_": 14, "_fused_adamw_": 16, "_fused_sgd_": 4,
 }  # fmt: skip
-# What moves whole images or rows, with its inputs.
+# Inputs of losses, and of what moves whole images or rows.
+LOSSES = {
+    "nll_loss_forward": "self target",
+    "nll_loss2d_forward": "self target",
+    "nll_loss_backward": "grad_output self target",
+    "nll_loss2d_backward": "grad_output self target",
+}
 MOVING = {
     "upsample_bilinear2d": "self output_size",
     "upsample_nearest2d": "self output_size",
@@ -124,6 +129,12 @@ def resized(call: Call, operations: int) -> Needed:
     return Needed(0, operations * (prod(given) if backward else made), (prod(given) + made) * size)
 
 
+def picked(call: Call) -> Needed:
+    """A loss by classes: of the scores of each place, that of its class, read or written."""
+    target = prod(call.shape("target"))
+    return Needed(0, 0, call.bytes_of("target") + target * call.item_bytes("self"))
+
+
 def embedded(call: Call) -> Needed:
     """Rows of a table, read and written."""
     rows = prod(call.shape("indices")) * call.shape("weight")[-1] * call.item_bytes("weight")
@@ -161,9 +172,12 @@ def _formulas() -> dict[str, Callable[[Call], Needed]]:
     found |= dict.fromkeys(LAYER_NORMS, partial(_with, alike, NORMALISED))
     found |= dict.fromkeys(NORMS_BACKWARD, partial(_with, alike, BACKWARD))
     found |= {name: partial(_with, resized, 6 if "linear" in name else 0) for name in MOVING if "upsample" in name}
+    found |= dict.fromkeys(LOSSES, picked)
     found |= {"embedding": embedded, "embedding_dense_backward": embedded_backward}
     return {f"aten::{name}": formula for name, formula in found.items()}
 
 
 FORMULAS = _formulas()
-SIGNATURES = {f"aten::{name}": inputs for name, inputs in (BATCH_NORMS | MOVING | dict.fromkeys(LISTS, "self")).items()}
+SIGNATURES = {
+    f"aten::{name}": inputs for name, inputs in (BATCH_NORMS | MOVING | LOSSES | dict.fromkeys(LISTS, "self")).items()
+}

@@ -268,6 +268,41 @@ def test_what_is_not_told_is_not_known(operator: str, dims: list, types: list[st
     assert needed(operator, dims, types, values) is None
 
 
+@pytest.fixture(scope="module")
+def counted_calls() -> pd.DataFrame:
+    """Calls of operators in a training step of MobileNetV2 and BERT, with what ncu counted of their launches."""
+    table = pd.read_csv(DATA / "launches/counted.csv.gz", keep_default_na=False)
+    inputs = zip(table["operator"], *(table[name].map(json.loads) for name in ("dims", "types", "values")), strict=True)
+    found = [needed(*call) for call in inputs]
+    return table.assign(flop=[one.flop if one else np.nan for one in found],
+                        products=[one.product_flop if one else np.nan for one in found],
+                        bytes=[one.bytes if one else np.nan for one in found])  # fmt: skip
+
+
+def test_no_kernel_makes_do_with_fewer_instructions_than_products_need(counted_calls: pd.DataFrame) -> None:
+    """On an H100 in fp32: a thread's instruction makes a product and a sum, and some only move."""
+    table = counted_calls[counted_calls["products"] > 0]
+    most = 2 * table["thread_instructions"] / table["products"]
+    # The gradient of attention multiplies on tensor cores.
+    simt = ~table["operator"].str.startswith("aten::_efficient_attention_backward")
+    assert simt.sum() > 75 and most[simt].min() > 1.1
+    # Large products of matrices leave little else to do.
+    large = table["operator"].isin(["aten::mm", "aten::addmm"]) & (table["products"] > 1e9)
+    assert large.sum() >= 10 and most[large].max() < 2
+
+
+def test_no_operator_moves_fewer_bytes_through_l2_than_it_needs(counted_calls: pd.DataFrame) -> None:
+    most = counted_calls["l2_bytes"] / counted_calls["bytes"]
+    # What is expanded from fewer elements is given by its shape; a table's zeros are written by another operator.
+    others = counted_calls["operator"].isin(["aten::div", "aten::embedding_dense_backward"])
+    assert most.notna().sum() > 200 and most[~others].min() > 1.2
+    # What goes through its inputs once, and is large, moves little more.
+    names = ("add", "add_", "clamp", "hardtanh_backward", "gelu", "gelu_backward", "mul", "copy_", "native_dropout",
+             "native_dropout_backward")  # fmt: skip
+    once = counted_calls["operator"].isin([f"aten::{name}" for name in names]) & (counted_calls["bytes"] > 4e6)
+    assert once.sum() > 30 and most[once].max() < 2.2
+
+
 def table_of(*rows: tuple[str, list, int]) -> pd.DataFrame:
     """Calls of products: operator, shapes, position of the row that called it."""
     return pd.DataFrame(
