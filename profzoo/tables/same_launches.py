@@ -19,14 +19,14 @@ def align_launches(first: pd.DataFrame, second: pd.DataFrame) -> Alignment:
 
     Args:
         first, second: a row a launch, in the order in which the CPU made them where that is known, else in which they
-            began: `mangled`, or `kernel` as the C++ library demangles it; GRID; shared memory of a block, as
-            PARTS_OF_SMEM or `smem_bytes`, and `stream`, where both tools tell them.
+            began, kernels alone: `mangled`, or `kernel` or `name` as the C++ library demangles it; GRID; shared memory
+            of a block, as PARTS_OF_SMEM or `smem_bytes`, and `stream`, where both tools tell them.
 
     Launches of several streams may begin in another order in every run. So sequences that differ are aligned stream by
     stream, unless they differ no less then. Ordered by when they began, and without streams, they may be mistaken.
     """
     codes = keys(first, second)
-    if "stream" not in first or "stream" not in second or first.empty or second.empty:
+    if any("stream" not in frame or frame["stream"].isna().any() or frame.empty for frame in (first, second)):
         return align(*codes)
     streams = [frame["stream"].to_numpy() for frame in (first, second)]
     if all(len(np.unique(numbers)) <= 1 for numbers in streams):
@@ -63,16 +63,18 @@ def keys(first: pd.DataFrame, second: pd.DataFrame) -> tuple[np.ndarray, np.ndar
 
 
 def _names(first: pd.DataFrame, second: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    mangled = ["mangled" in frame and bool(frame["mangled"].fillna("").ne("").all()) for frame in (first, second)]
-    chosen = [frame["mangled" if known else "kernel"].astype("object") for frame, known in
-              zip((first, second), mangled, strict=True)]  # fmt: skip
-    if not all(mangled):
-        # nsys and ncu each demangle in a way of their own; of functions all have the same.
-        alike = mangling.demangled if mangling.available() else function_name
-        if not mangling.available():
-            chosen = [frame["kernel"].astype("object") for frame in (first, second)]
-        chosen = [names.map({name: alike(name) for name in names.unique()}) for names in chosen]
-    return chosen[0].to_numpy(), chosen[1].to_numpy()
+    frames = first, second
+    mangled = ["mangled" in frame and bool(frame["mangled"].fillna("").ne("").all()) for frame in frames]
+    if all(mangled):
+        return first["mangled"].to_numpy(dtype=object), second["mangled"].to_numpy(dtype=object)
+    shown = ["kernel" if "kernel" in frame else "name" for frame in frames]
+    if mangling.available():
+        shown = ["mangled" if known else name for known, name in zip(mangled, shown, strict=True)]
+    # nsys and ncu each demangle in a way of their own; of functions all have the same.
+    alike = mangling.demangled if mangling.available() else function_name
+    chosen = [frame[name].astype("object") for frame, name in zip(frames, shown, strict=True)]
+    found = [names.map({name: alike(name) for name in names.unique()}).to_numpy() for names in chosen]
+    return found[0], found[1]
 
 
 def _shared_memory(frame: pd.DataFrame) -> np.ndarray | None:

@@ -66,6 +66,13 @@ def test_a_launch_that_differs_in_anything_is_another(ncu: pd.DataFrame, torch: 
     assert found.partner[100] == NONE and (found.partner != NONE).sum() >= 340
 
 
+def test_owners_of_torch_are_launches_too(ncu: pd.DataFrame, torch: pd.DataFrame) -> None:
+    """Names there are called so, and are categories; a stream may be missing."""
+    owners = torch.rename(columns={"kernel": "name"}).astype({"name": "category", "stream": "Int64"})
+    owners.loc[3, "stream"] = pd.NA
+    assert of_steps(owners, ncu)["launch"].tolist() == [*range(345)] * 3
+
+
 def test_shared_memory_that_one_tool_does_not_tell_is_let_be(ncu: pd.DataFrame, torch: pd.DataFrame) -> None:
     step = torch[torch["step"] == 0]
     for other in (ncu.drop(columns="smem_dynamic_bytes"), ncu.assign(smem_dynamic_bytes=np.nan)):
