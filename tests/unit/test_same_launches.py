@@ -89,10 +89,27 @@ def test_streams_without_a_like_are_left_out(ncu: pd.DataFrame) -> None:
 
 def test_streams_that_cannot_be_told_apart_are_left_out() -> None:
     """Two streams with the same launches, which have other numbers in the other run; like numbers would tell."""
-    columns = {"mangled": list("xxyyzz"), "kernel": "", **dict.fromkeys(same_launches.GRID, 1)}
-    one = pd.DataFrame(columns).assign(stream=[1, 2, 1, 2, 1, 2])
+    one = on_streams("xxyyzz", [1, 2] * 3)
     assert (align_launches(one, one.assign(stream=one["stream"] + 7)).partner == NONE).all()
     assert align_launches(one, one.iloc[[1, 3, 0, 2, 4, 5]]).partner.tolist() == [2, 0, 3, 1, 4, 5]
+
+
+def on_streams(kernels: str, streams: list[int]) -> pd.DataFrame:
+    """A launch of each of these kernels, on these streams."""
+    columns = {"mangled": list(kernels), "kernel": "", **dict.fromkeys(same_launches.GRID, 1)}
+    return pd.DataFrame(columns).assign(stream=streams)
+
+
+def test_streams_with_like_launches_are_told_apart_by_their_order() -> None:
+    """Either runs x, x, y and z, in orders of their own, and has the other's number in the other run."""
+    one = on_streams("xyxzzxyx", [1, 2, 1, 1, 2, 2, 1, 2])
+    other = one.assign(stream=one["stream"].map({1: 2, 2: 1})).iloc[[1, 0, 4, 2, 3, 5, 7, 6]]
+    assert align_launches(one, other).partner.tolist() == [1, 0, 3, 4, 2, 5, 7, 6]
+
+
+def test_of_two_streams_that_one_could_be_neither_is_taken() -> None:
+    assert (align_launches(on_streams("xxyyzz", [1, 2] * 3), on_streams("xyz", [5] * 3)).partner == NONE).all()
+    assert (align_launches(on_streams("xyz", [5] * 3), on_streams("xxyyzz", [1, 2] * 3)).partner == NONE).all()
 
 
 def test_no_launch_is_aligned_to_nothing(ncu: pd.DataFrame) -> None:
