@@ -9,9 +9,9 @@ FIRST = ("tests/workflow/test_slurm.py", "tests/workflow/test_nsys.py", "tests/u
 SPREAD = {
     f"tests/{name}.py"
     for name in (
-        "unit/test_models", "unit/test_run", "workflow/test_configuration", "workflow/test_failures",
-        "workflow/test_generic", "workflow/test_kubernetes", "workflow/test_ncu", "workflow/test_rerun",
-        "workflow/test_resume", "workflow/test_targets",
+        "unit/test_models", "unit/test_needed_zoo", "unit/test_run", "workflow/test_configuration",
+        "workflow/test_failures", "workflow/test_generic", "workflow/test_kubernetes", "workflow/test_ncu",
+        "workflow/test_rerun", "workflow/test_resume", "workflow/test_targets",
     )
 }  # fmt: skip
 
