@@ -12,6 +12,7 @@ from profzoo.tables.counted_steps import NEEDS, profiled_steps
 from profzoo.tables.coverage import KEYS, shares_whole
 from profzoo.tools.ncu import exported, metrics
 from profzoo.tools.ncu.command import CENSUS
+from profzoo.tools.ncu.strata import Window
 from profzoo.tools.ncu.tables import SHARED_MEMORY
 from profzoo.tools.nsys import tables as nsys_tables
 
@@ -88,14 +89,15 @@ def _of_own_range(table: pd.DataFrame, ranged: pd.DataFrame) -> pd.DataFrame:
 def _counted(sets: Sequence[pd.DataFrame], census: pd.DataFrame | None) -> tuple[pd.DataFrame, pd.DataFrame]:
     """A row a configuration that ncu saw: names, range of its first launch, and the quantities; and those by range."""
     names = ["kernel", "function", "range"]
+    window = None if census is None else Window(census)
     frames = [
-        table.groupby(KEYS, sort=False)[names].first().join(counters.of_configurations(table, census)) for table in sets
+        table.groupby(KEYS, sort=False)[names].first().join(counters.of_configurations(table, window)) for table in sets
     ]
     if not frames:
         return pd.DataFrame(columns=[*KEYS, *names]), pd.DataFrame()
-    combined, ranged = frames[0], counters.of_ranges(sets[0], census)
+    combined, ranged = frames[0], counters.of_ranges(sets[0], window)
     for table, frame in zip(sets[1:], frames[1:], strict=True):
-        combined, ranged = combined.combine_first(frame), ranged.combine_first(counters.of_ranges(table, census))
+        combined, ranged = combined.combine_first(frame), ranged.combine_first(counters.of_ranges(table, window))
     combined["range"] = combined["range"].fillna("")
     return combined.reset_index(), ranged
 

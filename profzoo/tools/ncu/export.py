@@ -15,6 +15,7 @@ from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import matching
 from profzoo.tools.ncu import tables as ncu_tables
 from profzoo.tools.ncu.exported import read_census
+from profzoo.tools.ncu.strata import Window
 
 # How the name of a page by mangled names ends.
 ENDING = ".mangled.csv"
@@ -59,21 +60,21 @@ def tabulate(
     """
     if launches == "ranges":
         return Exported(*ncu_tables.tidy_ranges(*ncu_tables.read_raw(pages[1][0], True)))
-    window = read_census(census) if census else None
-    counts = None if window is None else ncu_tables.configuration_counts(window)
+    every = read_census(census) if census else None
+    counts = None if every is None else ncu_tables.configuration_counts(every)
     runs, kept = dict[int, pd.DataFrame](), dict[str, str]()
     for number, own in pages.items():
         runs[number], units = _launches(own, counts)
         kept |= units
-    if window is None:
+    if every is None:
         return Exported(runs[1] if launches == "all" else runs[1].assign(launches=pd.NA), kept)
-    other = list(dict.fromkeys(name for taken in runs.values() for name in ncu_tables.other_choices(taken, window)))
+    other = list(dict.fromkeys(name for taken in runs.values() for name in ncu_tables.other_choices(taken, every)))
     if launches not in (ncu.SAMPLED, ncu.DISTINCT):
         return Exported(runs[1], kept, other)
     planned = facts.get("plan", {}).get("options", [])
     words = ncu.of_runs(planned) if ncu.THEN in planned else [facts["command"]]
-    table = matching.matched(runs, words, window)
-    not_as_planned = matching.other_launches(runs, words, window)
+    window = Window(every)
+    table, not_as_planned = matching.matched(runs, words, window)
     return Exported(table, kept, other, not_as_planned, matching.totals(table, window, list(kept)))
 
 
