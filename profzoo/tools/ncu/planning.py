@@ -85,7 +85,8 @@ def plan(
         price: of one launch of the set; costs: the measured costs.
 
     Returns: replay mode, launches, runs, configurations, share of GPU time, expected error of totals, passes, start-up,
-    seconds a launch, estimate, budget, and `options`, the words of ncu that all this comes to.
+    seconds a launch, estimate, budget, and `options`, the words of ncu that all this comes to; `instead_of`, the sample
+    in whose place all launches are profiled, where that takes no longer.
 
     A budget that does not pay for everything is spent on what takes longest. What a rerun costs is paid whatever is
     chosen, so that is done launch by launch, in kernel replay, unless the configuration asks for another.
@@ -97,7 +98,7 @@ def plan(
     whole = selection.whole(options, name, launches, census)
     start_s = max(census_wall_s - len(census) * costs["sets"][ncu.CENSUS]["seconds"], 0.0)
     estimate = _Estimate(start_s, len(census), price, costs["passed_over_s"], costs["application_pass_s"])
-    replay, chosen = _chosen(options, name, estimate, launches, whole, census)
+    replay, chosen, instead = _chosen(options, name, estimate, launches, whole, census)
     runs = 1 + len(chosen.further)
     return {
         "set": name,
@@ -115,6 +116,7 @@ def plan(
         "estimate_s": round(estimate.seconds(replay, chosen.launches, runs), 3),
         "budget": options["budget"],
         "options": _words(replay, chosen),
+        **({"instead_of": instead} if instead else {}),
     }
 
 
@@ -125,18 +127,27 @@ def _chosen(
     launches: pd.DataFrame,
     whole: Selection,
     census: pd.DataFrame,
-) -> tuple[str, Selection]:
-    """Replay mode and launches; launches, whole: those that the set may take, and what is asked for of them."""
+) -> tuple[str, Selection, Mapping[str, Any] | None]:
+    """Replay mode and launches, and what of a sample all launches are taken instead of; launches, whole: those that the
+    set may take, and what is asked for of them."""
     asked, budget = ncu.replay(options, name), options["budget"]
     replay = estimate.cheaper(whole.launches) if asked == "auto" else asked
     limit = float("inf") if budget is None else ncu.seconds(budget)
     if estimate.seconds(replay, whole.launches) > limit:
         replay = "kernel" if asked == "auto" else replay
-        return replay, selection.within(launches, census, _affordable(estimate, replay, limit, options, name))
+        return replay, selection.within(launches, census, _affordable(estimate, replay, limit, options, name)), None
     if ncu.launches(options, name) != ncu.SAMPLED:
-        return replay, whole
+        return replay, whole, None
     prices = estimate.prices(replay, _most(whole.launches, ncu.part(options["error"])), limit)
-    return replay, selection.sample(options, name, launches, census, prices, options.get("one_run", False))
+    sample = selection.sample(options, name, launches, census, prices, options.get("one_run", False))
+    runs = 1 + len(sample.further)
+    every = estimate.cheaper(len(launches)) if asked == "auto" else asked
+    took = estimate.seconds(replay, sample.launches, runs)
+    if (sample.launches == len(launches) and runs == 1) or estimate.seconds(every, len(launches)) > min(took, limit):
+        return replay, sample, None
+    # Starting ncu again may cost more than launches that say nothing new.
+    instead = {"launches": sample.launches, "runs": runs, "error": round(sample.error or 0.0, 5)}
+    return every, selection.every(options, launches, census), instead | {"estimate_s": round(took, 3)}
 
 
 def _words(replay: str, chosen: Selection) -> list[str]:
@@ -179,8 +190,16 @@ def sentence(planned: Mapping[str, Any]) -> str:
     error = f", totals within {planned['error']:.1%}" if planned["error"] is not None else ""
     return (
         f"ncu {planned['set']}: {what}, {planned['share']:.1%} of GPU time{error}, {passes}, {planned['replay']} "
-        f"replay{runs}: {limit} {planned['estimate_s']:.0f} s"
+        f"replay{runs}: {limit} {planned['estimate_s']:.0f} s{_instead(planned)}"
     )
+
+
+def _instead(planned: Mapping[str, Any]) -> str:
+    """Why all launches are profiled, where a sample would do."""
+    if not (sample := planned.get("instead_of")):
+        return ""
+    runs = "one run" if sample["runs"] == 1 else f"{sample['runs']} runs"
+    return f", all launches in one run, as {sample['launches']} in {runs} would take {sample['estimate_s']:.0f} s"
 
 
 def main(
