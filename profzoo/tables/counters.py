@@ -22,8 +22,8 @@ INTERVALS = [*(f"{name}{side}" for name in ESTIMATED for side in (LOW, HIGH)), F
 def of_configurations(table: pd.DataFrame, window: Window | None) -> pd.DataFrame:
     """A row a configuration that a section set saw, by KEYS: the quantities of its mean launch, and INTERVALS.
 
-    table: rows of an ncu.{set}.csv; window: of the cell's ncu.launch.csv. Without weights, as in a set that has
-    every launch, the mean is that of the rows, and intervals are empty.
+    table: rows of an ncu.{set}.csv; window: of all launches. Without weights, as in a set that has every launch, the
+    mean is that of the rows, and intervals are empty.
     """
     values = metrics.derive(table)
     if window is None or not _weighed(table):

@@ -11,7 +11,6 @@ from profzoo.tables import counters, kernel_classes
 from profzoo.tables.counted_steps import NEEDS, profiled_steps
 from profzoo.tables.coverage import KEYS, shares_whole
 from profzoo.tools.ncu import exported, metrics
-from profzoo.tools.ncu.command import CENSUS
 from profzoo.tools.ncu.strata import Window
 from profzoo.tools.ncu.tables import SHARED_MEMORY
 from profzoo.tools.nsys import tables as nsys_tables
@@ -44,7 +43,7 @@ def join(
         nsys: rows of the cell's nsys.csv; steps: that they are of.
         sets: rows of the cell's ncu.{set}.csv; where several hold a quantity of a launch, the first counts.
         classes: class of each kernel by its name as either tool gives it.
-        census: rows of its ncu.launch.csv, every launch in order, by which those of the sets stand for the others.
+        census: every launch of its window, in order, by which those of the sets stand for the others.
 
     `launches` and `total_ns` are per step, `mean_ns` is of a launch, `share` of the cell's GPU time, all by nsys.
     The other quantities are ncu's, of the row's mean launch, with the intervals that hold those that are estimated nine
@@ -102,14 +101,14 @@ def _counted(sets: Sequence[pd.DataFrame], census: pd.DataFrame | None) -> tuple
     return combined.reset_index(), ranged
 
 
-def main(nsys: str, sidecar: str, sets: Sequence[str], csv: str) -> None:
-    """Read a cell's exported CSV and write its table; sets: of ncu, the one that counts first."""
-    traced, census = reading.read(nsys, nsys_tables.TABLE), None
-    counted = []
-    for path in sets:
-        if path.endswith(f".ncu.{CENSUS}.csv"):
-            census = exported.read_census(path)
-        counted.append(reading.read(path, exported.TABLE))
+def main(nsys: str, sidecar: str, sets: Sequence[str], census: str | None, csv: str) -> None:
+    """Read a cell's exported CSV and write its table.
+
+    sets: of ncu, the one that counts first; census: by which these stand for all launches, where they do.
+    """
+    traced = reading.read(nsys, nsys_tables.TABLE)
+    counted = [reading.read(path, exported.TABLE) for path in sets]
+    every = exported.read_census(census) if census else None
     names = pd.concat([table["kernel"] for table in (traced, *counted)]).unique()
     classes = kernel_classes.classify_all(names)
-    write_csv(join(traced, profiled_steps(read_json(sidecar, NEEDS)), counted, classes, census), csv)
+    write_csv(join(traced, profiled_steps(read_json(sidecar, NEEDS)), counted, classes, every), csv)

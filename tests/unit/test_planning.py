@@ -32,9 +32,8 @@ def plan(census: pd.DataFrame, name: str = "roofline", **given: object) -> dict:
     """The plan of a set, of one launch of each configuration unless other are asked for, for a process that takes START
     without a launch."""
     options = config.normalise({"ncu": {"launches": "distinct"} | given})["ncu"]
-    wall = START + len(census) * COSTS["sets"][ncu.CENSUS]["seconds"]
     price = ncu_costs.cost(options["sets"][name], COSTS)
-    return planning.plan(options, name, census, wall, price, COSTS)
+    return planning.plan(options, name, census, START, price, COSTS)
 
 
 def profiled(census: pd.DataFrame, planned: dict) -> pd.DataFrame:
@@ -159,7 +158,7 @@ def test_several_runs_are_one_command(census: pd.DataFrame, tmp_path: Path) -> N
 def test_processes_that_are_started_together_run_once(census: pd.DataFrame) -> None:
     options = config.normalise({"ncu": {"error": "0.5%"}})["ncu"] | {"one_run": True}
     price = ncu_costs.cost(options["sets"]["roofline"], COSTS)
-    planned = planning.plan(options, "roofline", census, 10.0, price, COSTS)
+    planned = planning.plan(options, "roofline", census, START, price, COSTS)
     assert planned["runs"] == 1 and planned["launches"] > 186
 
 

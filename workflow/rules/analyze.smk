@@ -27,6 +27,7 @@ rule join_kernels:
         nsys="<results>/{model}/{phase}.nsys.csv",
         sidecar="<results>/{model}/{phase}.nsys.csv.json",
         sets=joined_sets,
+        census=joined_census,
     output:
         csv="<results>/{model}/{phase}.kernels.csv",
     log:

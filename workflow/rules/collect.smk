@@ -101,8 +101,8 @@ rule plan_ncu:
     """Plan a section set: launches, replay, and the time that ncu should take, from the census and measured costs."""
     input:
         code("workflow/scripts/plan_ncu.py"),
-        census=f"<results>/{{model}}/{{phase}}.ncu.{ncu.CENSUS}.csv",
-        sidecar=f"<results>/{{model}}/{{phase}}.{ncu.CENSUS}.ncu-rep.json",
+        census=f"<results>/{{model}}/{{phase}}{ncu_census.csv(config['ncu'])}",
+        sidecar=f"<results>/{{model}}/{{phase}}{ncu_census.report_sidecar(config['ncu'])}",
     output:
         plan="<results>/{model}/{phase}.{set}.plan.json",
     log:

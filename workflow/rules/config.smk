@@ -16,6 +16,7 @@ from profzoo.config import configuration, targets
 from profzoo.cell import data_files
 from profzoo import figures, imports, schema, tools
 from profzoo.collect import transaction
+from profzoo.tools.ncu import census as ncu_census
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.nsys import command as nsys
 from profzoo.machine import limits

@@ -153,6 +153,26 @@ rule export_nsys:
         "../scripts/export_nsys.py"
 
 
+rule export_launches:
+    """Export the launches of a step, in order, as nsys traced them, for ncu to be planned by."""
+    input:
+        code("workflow/scripts/export_launches.py"),
+        sqlite="<results>/{model}/{phase}.nsys.sqlite",
+        sidecar="<results>/{model}/{phase}.nsys-rep.json",
+    output:
+        csv="<results>/{model}/{phase}.nsys-launches.csv",
+    log:
+        "<logs>/{model}/{phase}.nsys-launches.log",
+    group:
+        "plan"
+    resources:
+        **light(),
+    params:
+        steps=lambda wildcards: resolved(wildcards, "ncu", None)["window"],
+    script:
+        "../scripts/export_launches.py"
+
+
 rule export_ranks:
     """Export what each process of a cell on several GPUs did in a step."""
     input:

@@ -69,14 +69,22 @@ def weights(wildcards):
 
 
 def census(wildcards):
-    """The set that takes every launch, from which a set that takes one of each configuration has its counts."""
-    counted = profiled(wildcards) in ("all", "ranges") or wildcards.set == ncu.CENSUS
-    return [] if counted else f"<results>/{wildcards.model}/{wildcards.phase}.ncu.{ncu.CENSUS}.csv"
+    """Every launch of the window, from which a set that takes some of them has its counts."""
+    name = wildcards.get("set", config["ncu"]["set"])
+    counted = profiled(wildcards) in ("all", "ranges") or name == ncu.CENSUS
+    return [] if counted else f"<results>/{wildcards.model}/{wildcards.phase}{ncu_census.csv(config['ncu'])}"
+
+
+def joined_census(wildcards):
+    """Likewise, for the counters that go into the kernel table."""
+    return census(wildcards) if "ncu" in TOOLS else []
 
 
 def profiled(wildcards):
-    """What a section set profiles: `sampled` launches, `distinct` ones, `all`, the first N, or `ranges`."""
-    return "ranges" if ncu.ranged(config["ncu"], wildcards.set) else ncu.launches(config["ncu"], wildcards.set)
+    """What a section set, or else the default one, profiles: `sampled` launches, `distinct` ones, `all`, the first N, or
+    `ranges`."""
+    name = wildcards.get("set", config["ncu"]["set"])
+    return "ranges" if ncu.ranged(config["ncu"], name) else ncu.launches(config["ncu"], name)
 
 
 def plan(wildcards):

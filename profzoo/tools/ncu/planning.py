@@ -14,7 +14,7 @@ from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import costs as ncu_costs
 from profzoo.tools.ncu import outcomes, sampling, selection
 from profzoo.tools.ncu.costs import Cost
-from profzoo.tools.ncu.exported import read_census
+from profzoo.tools.ncu.exported import of_nsys, read_census
 from profzoo.tools.ncu.sampling import Prices
 from profzoo.tools.ncu.selection import Selection
 
@@ -73,7 +73,7 @@ def plan(
     options: Mapping[str, Any],
     name: str,
     census: pd.DataFrame,
-    census_wall_s: float,
+    start_s: float,
     price: Cost,
     costs: Mapping[str, Any],
 ) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def plan(
 
     Args:
         options: the configuration's `ncu`, and `one_run`, where ncu may run only once; name: of the section set.
-        census: every launch of the cell's window, in order; census_wall_s: wall time of the process that took it.
+        census: every launch of the cell's window, in order; start_s: of a process under ncu, without any profiled.
         price: of one launch of the set; costs: the measured costs.
 
     Returns: replay mode, launches, runs, configurations, share of GPU time, expected error of totals, passes, start-up,
@@ -96,7 +96,6 @@ def plan(
     """
     launches = selection.wanted(options, name, census)
     whole = selection.whole(options, name, launches, census)
-    start_s = max(census_wall_s - len(census) * costs["sets"][ncu.CENSUS]["seconds"], 0.0)
     estimate = _Estimate(start_s, len(census), price, costs["passed_over_s"], costs["application_pass_s"])
     replay, chosen, instead = _chosen(options, name, estimate, launches, whole, census)
     runs = 1 + len(chosen.further)
@@ -202,6 +201,17 @@ def _instead(planned: Mapping[str, Any]) -> str:
     return f", all launches in one run, as {sample['launches']} in {runs} would take {sample['estimate_s']:.0f} s"
 
 
+def _start_s(wall_s: float, launches: int, of_nsys: bool, costs: Mapping[str, Any]) -> float:
+    """What a process under ncu takes without any launch profiled, by the wall time of the one that took the census.
+
+    >>> costs = {"sets": {"launch": {"seconds": 0.004}}, "nsys_more_s": 4.4}
+    >>> _start_s(7.0, 500, False, costs), _start_s(10.0, 500, True, costs)
+    (5.0, 5.6)
+    """
+    beside = costs["nsys_more_s"] if of_nsys else launches * costs["sets"][ncu.CENSUS]["seconds"]
+    return max(wall_s - beside, 0.0)
+
+
 def main(
     options: Mapping[str, Any], name: str, census: str, sidecar: str, path: str, say: Callable[[str], object]
 ) -> None:
@@ -214,7 +224,8 @@ def main(
     # Beside this cell's folder are those of the others.
     known = outcomes.of_gpu(Path(census).parents[1], facts["gpu"]) if facts.get("gpu") else []
     price = outcomes.price(options["sets"][name], shipped, known)
-    planned = plan(options, name, read_census(census), facts["wall_s"], price, costs)
+    every = read_census(census)
+    planned = plan(options, name, every, _start_s(facts["wall_s"], len(every), of_nsys(census), costs), price, costs)
     planned |= {"shipped_s": shipped.seconds, "outcomes": len(known)}
     say(sentence(planned))
     write_json(planned, path)

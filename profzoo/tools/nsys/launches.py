@@ -113,9 +113,18 @@ def ranges(launches: pd.DataFrame, parts: pd.DataFrame) -> np.ndarray:
 
 def outside(launches: pd.DataFrame, steps: pd.DataFrame) -> np.ndarray:
     """Of each launch, whether it was made in none of these steps."""
+    return in_steps(launches, steps) < 0
+
+
+def in_steps(launches: pd.DataFrame, steps: pd.DataFrame) -> np.ndarray:
+    """Of each launch, the position of the step that it was made in, -1 for none of these."""
+    return _open_at(moments(launches), launches["process"].to_numpy(), steps)
+
+
+def moments(launches: pd.DataFrame) -> np.ndarray:
+    """When each launch was made, in ns, or when it began, where its call was not traced."""
     launched = launches["launched"].to_numpy()
-    moments = np.where(launched < 0, -1 - launched, launched)
-    return _open_at(moments, launches["process"].to_numpy(), steps) < 0
+    return np.where(launched < 0, -1 - launched, launched)
 
 
 def _open_at(moments: np.ndarray, process: np.ndarray, ranges: pd.DataFrame) -> np.ndarray:
