@@ -29,6 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tool = "torch" if options.trace else "time"
     try:
         cell = resolve(options.model, options.phase, tool, options.settings)
+        if options.trace and bool(options.steps) != bool(cell["profiler"].get("baseline")):
+            raise ConfigError("--steps and profiler.baseline=N go together with --trace: N steps are timed before it")
         # Here, so that a mistyped command line is answered without the seconds that importing torch takes.
         from profzoo.harness import measure
 

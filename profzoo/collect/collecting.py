@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from profzoo import integrity, tools
-from profzoo.collect import command, diagnose, logs, provenance, secrets, surroundings, transaction, verifying
+from profzoo.collect import command, diagnose, logs, provenance, secrets, shared, surroundings, transaction, verifying
 from profzoo.collect.command import Command, Made
 from profzoo.errors import CollectError, ConfigError, DataError
 from profzoo.imports import PROJECT
@@ -80,6 +80,9 @@ def collect(job: Mapping[str, Any], made: Made, log: Path, load: Path | None, pl
             "run": work.run,
             **({"sha256": sums} if sums else {}),
         }
+        if timed := asked.made.get(shared.TIMED):
+            sidecar, beside = shared.parted(sidecar, made["sidecar"].name)
+            timed.write_text(json.dumps(beside, indent=1, sort_keys=True) + "\n")
         asked.sidecar.write_text(json.dumps(sidecar, indent=1, sort_keys=True) + "\n")
         verifying.check(job, work.private, work.run)
         work.commit()

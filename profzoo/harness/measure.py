@@ -3,7 +3,7 @@
 import argparse
 import platform
 import resource
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -28,17 +28,13 @@ def run(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     model = interface.load(cell["module"])
     with distributed.group(cell, device):
         network = loop.network_of(cell, model, device, options.load)
-        recorder = recorders.Recorder(device)
-        if options.steps and not rank:
-            recorder = recorders.StepTimer(device, options.steps)
-        elif options.trace and not rank:
-            profiler = cell["profiler"]
-            recorder = recorders.TorchProfiler(device, profiler, cell["window"], options.operators, options.trace)
-        outcome = loop.run(cell, network, device, recorder)
+        timer, recorder = _watching(cell, options, rank, device)
+        outcome = loop.run(cell, network, device, recorder, timer)
         memory = torch.cuda.max_memory_allocated(device) if cuda else None
         own = {"rank": rank, "host": platform.node(), "step_ns": recorder.step_ns, "peak_memory_bytes": memory}
         own["device_uuid"] = devices.uuid(device)
         ranks = distributed.gathered(cell, own)
+        timed = distributed.gathered(cell, own | {"step_ns": timer.step_ns}) if timer else []
     if rank:
         return {}
     if options.save:
@@ -63,5 +59,40 @@ def run(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
         "window_wall_ns": recorder.window_wall_ns,
         "peak_memory_bytes": memory,
         "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        **({"ranks": ranks} if len(ranks) > 1 else {}),
+        **({"baseline": _baseline(cell, timer, outcome, timed)} if isinstance(timer, recorders.StepTimer) else {}),
+    }
+
+
+def _watching(
+    cell: Mapping[str, Any], options: argparse.Namespace, rank: int, device: torch.device
+) -> tuple[recorders.Recorder | None, recorders.Recorder]:
+    """What watches the baseline, where that comes before the window, and what watches the window."""
+    if options.trace:
+        baseline = bool(cell["profiler"].get("baseline"))
+        timer = recorders.Recorder(device) if baseline else None
+        if rank:
+            return timer, recorders.Recorder(device)
+        files = options.operators, options.trace
+        profiler = recorders.TorchProfiler(device, cell["profiler"], cell["window"], *files)
+        return recorders.StepTimer(device, options.steps) if baseline else None, profiler
+    return None, recorders.StepTimer(device, options.steps) if options.steps and not rank else recorders.Recorder(
+        device
+    )
+
+
+def _baseline(
+    cell: Mapping[str, Any], timer: recorders.StepTimer, outcome: loop.Outcome, ranks: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """What differs for the baseline that was timed before the window; ranks: of each process, likewise."""
+    return {
+        "steps": timer.steps,
+        "items": timer.steps * cell["batch"] * processes(cell),
+        "loss": outcome.baseline_loss,
+        "step_ns": timer.step_ns,
+        "window_began_ns": timer.window_began_ns,
+        "window_wall_ns": timer.window_wall_ns,
+        "peak_memory_bytes": timer.peak_memory_bytes,
+        "peak_rss_bytes": timer.peak_rss_bytes,
         **({"ranks": ranks} if len(ranks) > 1 else {}),
     }

@@ -105,7 +105,7 @@ rule tabulate_verdicts:
     input:
         code("workflow/scripts/tabulate_verdicts.py"),
         **judged(),
-        sidecars=cells("<results>/{model}/{phase}.time.csv.json"),
+        sidecars=baselines(),
         steps="<results>/tables/steps.csv",
         kernels="<results>/tables/kernels.csv",
     output:

@@ -257,3 +257,18 @@ rule profile_torch:
         made=made,
     shell:
         COLLECT
+
+
+# The baseline as well, which is timed before the profiler starts.
+use rule profile_torch as profile_torch_timed with:
+    output:
+        operators="<results>/{model}/{phase}.torch-operators.csv",
+        trace="<results>/{model}/{phase}.trace.json.gz",
+        sidecar="<results>/{model}/{phase}.trace.json.gz.json",
+        steps="<results>/{model}/{phase}.torch-time.csv",
+        timed="<results>/{model}/{phase}.torch-time.csv.json",
+    wildcard_constraints:
+        **of_timed(),
+
+
+ruleorder: profile_torch_timed > profile_torch

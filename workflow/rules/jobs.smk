@@ -44,6 +44,11 @@ def of_several_gpus():
     return {"model": any_of(SPREAD) or "no_cell", "phase": "train"}
 
 
+def of_timed():
+    """The wildcard constraints of cells under torch.profiler whose baseline is timed in the same process."""
+    return {} if config["torch"]["baseline"] else {"model": "no_cell"}
+
+
 def ncu_settings(wildcards):
     """The configuration's `ncu` for one section set of a cell."""
     return ncu.for_processes(config["ncu"], wildcards.set, processes(resolved(wildcards, "ncu", None)))
