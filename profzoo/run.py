@@ -15,7 +15,7 @@ from typing import Any
 from profzoo import schema
 from profzoo.cell import settings
 from profzoo.cell.spread import processes
-from profzoo.errors import ConfigError
+from profzoo.errors import CollectError, ConfigError
 from profzoo.harness import fitting
 from profzoo.machine import entry, findings
 
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         cell = measure.fitted(cell) if cell["fit"] else cell
         facts = measure.run(cell, options)
-    except ConfigError as error:
+    except (CollectError, ConfigError) as error:
         return _fail(2, str(error))
     except Exception as error:
         traceback.print_exc()

@@ -51,6 +51,11 @@ def network_of(
     cell: Mapping[str, Any], model: interface.Functions, device: torch.device, weights: Path | None
 ) -> nn.Module:
     """The cell's network on the device, with weights loaded if given, in the cell's memory format."""
+    return ready(built(cell, model, weights), cell, device)
+
+
+def built(cell: Mapping[str, Any], model: interface.Functions, weights: Path | None) -> nn.Module:
+    """The cell's network on the CPU, with weights loaded if given."""
     torch.manual_seed(cell["seed"])
     network = model.build(SimpleNamespace(**cell["shape"]))
     if weights:
@@ -64,6 +69,11 @@ def network_of(
             raise ConfigError(
                 f"{weights} does not fit {cell['model']} in {cell['phase']}: {first} (give both phases the same shapes)"
             ) from error
+    return network
+
+
+def ready(network: nn.Module, cell: Mapping[str, Any], device: torch.device) -> nn.Module:
+    """A network that was built, on the device, in the cell's memory format."""
     network = _placed(network, cell, device)
     network.train(cell["phase"] == "train")
     prepare(network)

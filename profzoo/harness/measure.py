@@ -1,6 +1,7 @@
 """Runs a resolved cell: its network, its steps, what watches them, and what a reader of the numbers wants to know."""
 
 import argparse
+import importlib
 import platform
 import resource
 from collections.abc import Mapping, Sequence
@@ -10,10 +11,12 @@ import torch
 
 from profzoo.cell.spread import processes
 from profzoo.harness import devices, distributed, fitting, interface, loop, recorders
+from profzoo.machine import turns
 
 
 def fitted(cell: Mapping[str, Any]) -> dict[str, Any]:
     """The cell with the largest batch that fits into memory, by halving; ConfigError where not even one sample does."""
+    turns.take()
     device, model = loop.device_of(cell), interface.load(cell["module"])
     return fitting.fit(cell, lambda smaller: loop.rehearse(smaller, model, device))
 
@@ -23,11 +26,16 @@ def run(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     # Here, so that a mistyped command line is answered without the seconds that importing torch takes.
     if cell["threads"]:
         torch.set_num_threads(cell["threads"])
+    model = interface.load(cell["module"])
+    network = loop.built(cell, model, options.load)
+    if cell["phase"] == "train":
+        # A second's work that an optimizer would do. What can be done without a GPU is, while another job may have it.
+        importlib.import_module("torch._dynamo")
+    turns.take()
     rank, device = distributed.rank(cell), loop.device_of(cell)
     cuda = device.type == "cuda"
-    model = interface.load(cell["module"])
     with distributed.group(cell, device):
-        network = loop.network_of(cell, model, device, options.load)
+        network = loop.ready(network, cell, device)
         timer, recorder = _watching(cell, options, rank, device)
         outcome = loop.run(cell, network, device, recorder, timer)
         memory = torch.cuda.max_memory_allocated(device) if cuda else None
