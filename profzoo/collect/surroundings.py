@@ -68,11 +68,11 @@ def _terms(what: str) -> Terms:
 def overlapping(job: Mapping[str, Any], words: Sequence[str]) -> bool:
     """Whether the program of a job waits for the only GPU by itself, once it has started.
 
-    What is sampled beside a cell is of the GPU from the start, and peaks have next to nothing to start.
+    What is sampled beside a cell is of the GPU from the start, and what runs no cell has next to nothing to start.
     """
     cell = job["cell"]
     alone = len(words) == cell.get("gpus", 1) == cell.get("nodes", 1) == 1
-    return limits.told().overlap and alone and job["tool"] not in ("sample", "peaks")
+    return limits.told().overlap and alone and job["tool"] not in ("sample", "peaks", "probe")
 
 
 def _say(line: str) -> None:

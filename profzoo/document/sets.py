@@ -40,7 +40,9 @@ wall time that it really took.
 - `ncu.replay: auto` (the default) replays launch by launch, or repeats the process where that is clearly cheaper.
 
 What a launch of a set costs follows from what earlier plans came to on the same GPU, by the sidecars that lie under
-`results/`, of this set or else of others; the seconds above serve where there are none.
+`results/`, of this set or else of others; the seconds above serve where there are none. A set of your own with metrics
+or sections that nobody measured is probed first, once: eight launches of two kernels under ncu, which tell its passes
+and seconds (`peaks/{gpu}.{set}.ncu-rep`).
 
 ## After it: estimates
 

@@ -148,6 +148,25 @@ def test_a_plan_is_printed_and_held_against_the_outcome(counted: Project) -> Non
     assert sorted(job.rule for job in jobs) == again
 
 
+OWN = "ncu={sets: {own: {metrics: [gpu__time_duration.sum, smsp__inst_issued.sum]}}, launches: distinct}"
+
+
+def test_a_set_of_metrics_that_nobody_measured_is_probed_first(fresh: Project) -> None:
+    fresh.path = (STANDINS,)
+    target = ["results/lstm/train.ncu.own.csv", "--config", "device=auto", OWN]
+    assert "probe_ncu" in rules(fresh.dry(*target))
+    assert "probe_ncu" not in rules(fresh.dry("results/lstm/train.ncu.roofline.csv", "--config", "device=auto"))
+    fresh.snakemake(*target)
+    plan, probe = (json.loads(fresh.read(f"results/{name}")) for name in
+                   ("lstm/train.own.plan.json", "peaks/gpu.own.ncu-rep.json"))  # fmt: skip
+    assert (plan["basis"], plan["passes"]) == ("probed", 1)
+    assert plan["launch_s"] == pytest.approx(probe["launch_s"], abs=1e-5) and len(probe["launches_s"]) == 8
+    assert probe["gpu"] == "NVIDIA H200" and "smsp__inst_issued.sum" in " ".join(probe["command"])
+    # Once for a GPU, whatever other cells there are.
+    jobs = fresh.dry("results/lstm/train.ncu.own.csv", "results/lstm/inference.ncu.own.csv", *target[1:])
+    assert "probe_ncu" not in rules(jobs) and "profile_ncu" in rules(jobs)
+
+
 def test_a_budget_for_nothing_is_one_line(counted: Project) -> None:
     run = counted.snakemake("results/lstm/train.ncu.full.csv", "--config", "device=auto", "ncu={budget: 1s}", ok=False)
     assert run.returncode and said(run)[0].startswith("ncu.budget = 1s does not pay for one launch of set full")

@@ -97,12 +97,35 @@ rule measure_peaks:
         COLLECT
 
 
+rule probe_ncu:
+    """Profile a few launches of a section set, of which nobody knows what it costs on this GPU."""
+    input:
+        code("profzoo/harness/probe.py", "profzoo/collect/surroundings.py"),
+    output:
+        report="<results>/peaks/{gpu}.{set}.ncu-rep",
+        sidecar="<results>/peaks/{gpu}.{set}.ncu-rep.json",
+    log:
+        "<logs>/peaks/{gpu}.{set}.log",
+    envmodules:
+        *modules("ncu"),
+    threads: CORES
+    resources:
+        **on_one_gpu(minutes=10),
+    params:
+        job=probe_job,
+        more=[],
+        made=made,
+    shell:
+        COLLECT
+
+
 rule plan_ncu:
     """Plan a section set: launches, replay, and the time that ncu should take, from the census and measured costs."""
     input:
         code("workflow/scripts/plan_ncu.py"),
         census=f"<results>/{{model}}/{{phase}}{ncu_census.csv(config['ncu'])}",
         sidecar=f"<results>/{{model}}/{{phase}}{ncu_census.report_sidecar(config['ncu'])}",
+        probe=probe,
     output:
         plan="<results>/{model}/{phase}.{set}.plan.json",
     log:

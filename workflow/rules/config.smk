@@ -18,6 +18,7 @@ from profzoo import figures, imports, schema, tools
 from profzoo.collect import transaction
 from profzoo.tools.ncu import census as ncu_census
 from profzoo.tools.ncu import command as ncu
+from profzoo.tools.ncu import costs as ncu_costs
 from profzoo.tools.nsys import command as nsys
 from profzoo.machine import limits
 from profzoo.machine import owner

@@ -28,6 +28,24 @@ rule print_ncu:
         ' > "$page".demangled.csv || exit 1; done) 2> {log:q}'
 
 
+rule print_probe:
+    """Print the raw page of a probe of what a section set costs."""
+    input:
+        "<results>/peaks/{gpu}.{set}.ncu-rep",
+    output:
+        "<results>/peaks/{gpu}.{set}.probe.csv",
+    log:
+        "<logs>/peaks/{gpu}.{set}.print.log",
+    # In no group: the plans of all cells wait for it, and would be one.
+    envmodules:
+        *modules("ncu"),
+    resources:
+        **light(),
+    shell:
+        "python -m profzoo.integrity --log {log:q} {input:q} && LC_ALL=C ncu --import {input:q}"
+        " --page raw --csv --print-units base --print-kernel-base mangled > {output:q} 2> {log:q}"
+
+
 rule export_ncu:
     """Export a section set's launches, with how many of each configuration the window holds."""
     input:

@@ -111,6 +111,21 @@ def ncu_job(wildcards):
     return described("ncu", cell, set=wildcards.set, options=options, planned=planned_options(wildcards))
 
 
+def probe(wildcards):
+    """What a probe says of a section set's cost, where its metrics are such as nobody measured: page and sidecar."""
+    if not ncu_costs.unknown(config["ncu"]["sets"][wildcards.set], ncu_costs.table()):
+        return []
+    name = f"<results>/peaks/{config['gpu']}.{wildcards.set}"
+    return [f"{name}.probe.csv", f"{name}.ncu-rep.json"]
+
+
+def probe_job(wildcards):
+    """All that a section set's probe goes by, as one JSON text."""
+    cell = {"device": config["device"]}
+    job = {"tool": "probe", "cell": cell, "environment": config["environment"], "set": wildcards.set}
+    return json.dumps(job | {"options": ncu_costs.probing(config["ncu"], wildcards.set)}, sort_keys=True)
+
+
 def planned_options(wildcards):
     """What of the configuration a plan goes by; nothing for a section set that has none."""
     if not ncu.planned(config["ncu"], wildcards.set):

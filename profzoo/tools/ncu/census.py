@@ -5,8 +5,9 @@ from typing import Any
 
 from profzoo.errors import ConfigError
 from profzoo.tools.ncu import command as ncu
-from profzoo.tools.ncu.exported import OF_NSYS
 
+# How names of launches end that nsys traced.
+OF_NSYS = ".nsys-launches.csv"
 AUTO, NCU, NSYS = "auto", "ncu", "nsys"
 
 

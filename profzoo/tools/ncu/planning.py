@@ -1,6 +1,6 @@
 """Estimates an ncu run before it starts, and chooses its replay and the configurations that a budget pays for."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from profzoo.files import read_json, write_json
 from profzoo.reading import facts as fact
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import costs as ncu_costs
-from profzoo.tools.ncu import outcomes, sampling, selection
+from profzoo.tools.ncu import outcomes, probing, sampling, selection
 from profzoo.tools.ncu.costs import Cost
 from profzoo.tools.ncu.exported import of_nsys, read_census
 from profzoo.tools.ncu.sampling import Prices
@@ -213,17 +213,24 @@ def _start_s(wall_s: float, launches: int, of_nsys: bool, costs: Mapping[str, An
 
 
 def main(
-    options: Mapping[str, Any], name: str, census: str, sidecar: str, path: str, say: Callable[[str], object]
+    options: Mapping[str, Any],
+    name: str,
+    census: str,
+    sidecar: str,
+    path: str,
+    say: Callable[[str], object],
+    probe: Sequence[str] = (),
 ) -> None:
     """Read the census of a cell, its sidecar, and what sets have cost so far; write the plan of one, and say it.
 
-    options: as of plan.
+    options: as of plan. probe: page and sidecar of one, of a set of which nobody knows what it costs.
     """
     costs, facts = ncu_costs.table(), read_json(sidecar, {"wall_s": fact.POSITIVE})
     shipped = ncu_costs.cost(options["sets"][name], costs)
     # Beside this cell's folder are those of the others.
     known = outcomes.of_gpu(Path(census).parents[1], facts["gpu"]) if facts.get("gpu") else []
-    price = outcomes.price(options["sets"][name], shipped, known)
+    probed = probing.cost(probe[0], probe[1], facts.get("gpu")) if probe else None
+    price = outcomes.price(options["sets"][name], shipped, known, probed)
     every = read_census(census)
     planned = plan(options, name, every, _start_s(facts["wall_s"], len(every), of_nsys(census), costs), price, costs)
     planned |= {"shipped_s": shipped.seconds, "outcomes": len(known)}
