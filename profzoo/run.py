@@ -15,7 +15,7 @@ from typing import Any
 from profzoo import schema
 from profzoo.cell import settings
 from profzoo.cell.spread import processes
-from profzoo.errors import ConfigError
+from profzoo.errors import CollectError, ConfigError
 from profzoo.harness import fitting
 from profzoo.machine import entry, findings
 
@@ -29,12 +29,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tool = "torch" if options.trace else "time"
     try:
         cell = resolve(options.model, options.phase, tool, options.settings)
+        if options.trace and bool(options.steps) != bool(cell["profiler"].get("baseline")):
+            raise ConfigError("--steps and profiler.baseline=N go together with --trace: N steps are timed before it")
         # Here, so that a mistyped command line is answered without the seconds that importing torch takes.
         from profzoo.harness import measure
 
         cell = measure.fitted(cell) if cell["fit"] else cell
         facts = measure.run(cell, options)
-    except ConfigError as error:
+    except (CollectError, ConfigError) as error:
         return _fail(2, str(error))
     except Exception as error:
         traceback.print_exc()

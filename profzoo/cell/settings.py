@@ -62,7 +62,9 @@ def resolve(cell_model: str, phase: str, tool: str, config: Mapping[str, Any]) -
     cell["window"] = cell["window"] or config[tool]["window"]
     if tool == "torch":
         options = ("wait", "warmup", "repeat", "shapes", "memory", "flops", "stacks")
-        cell["profiler"] = {key: config["torch"][key] for key in sorted(options)}
+        # No key where there is none, so that what was collected before there was one is what is collected now.
+        timed = ("baseline",) if config["torch"]["baseline"] else ()
+        cell["profiler"] = {key: config["torch"][key] for key in sorted((*options, *timed))}
     return dict(sorted(_with_steps(cell).items()))
 
 
@@ -170,15 +172,15 @@ def _shape_schema(default: Any) -> dict[str, Any]:
 def _with_steps(cell: dict[str, Any]) -> dict[str, Any]:
     """The cell with `samples`, `window` and `steps` as numbers; ConfigError where the samples do not suffice."""
     profiler = cell.get("profiler", {"wait": 0, "warmup": 0, "repeat": 1})
-    beside = profiler["wait"] + profiler["warmup"]
+    beside, before = profiler["wait"] + profiler["warmup"], cell["warmup"] + profiler.get("baseline", 0)
     where = f"{cell['model']} {cell['phase']}"
     at_once = cell["batch"] * processes(cell)
     available = cell["epochs"] * (cell["samples"] // at_once) if cell["samples"] else None
     if cell["window"] == "rest":
         if available is None:
             raise ConfigError(f"{where}: window = 'rest' needs samples, the size of the data set")
-        cell["window"] = max((available - cell["warmup"]) // profiler["repeat"] - beside, 0)
-    cell["steps"] = cell["warmup"] + profiler["repeat"] * (beside + cell["window"])
+        cell["window"] = max((available - before) // profiler["repeat"] - beside, 0)
+    cell["steps"] = before + profiler["repeat"] * (beside + cell["window"])
     if available is None:
         cell["samples"] = at_once * -(-cell["steps"] // cell["epochs"])
         if cell["samples"] > (most := schema.largest("samples")):
@@ -187,7 +189,7 @@ def _with_steps(cell: dict[str, Any]) -> dict[str, Any]:
                 f"{most}: lower batch, warmup or window, or set samples or epochs"
             )
     elif cell["window"] < 1 or cell["steps"] > available:
-        needed = max(cell["steps"], cell["warmup"] + profiler["repeat"] * (beside + 1))
+        needed = max(cell["steps"], before + profiler["repeat"] * (beside + 1))
         raise ConfigError(
             f"{where}: {cell['samples']} samples in batches of {at_once} over {cell['epochs']} epoch(s) make "
             f"{available} steps, warm-up and window need {needed}: set samples to "

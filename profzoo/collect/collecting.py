@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from profzoo import integrity, tools
-from profzoo.collect import command, diagnose, logs, provenance, secrets, surroundings, transaction, verifying
+from profzoo.collect import command, diagnose, logs, provenance, secrets, shared, surroundings, transaction, verifying
 from profzoo.collect.command import Command, Made
 from profzoo.errors import CollectError, ConfigError, DataError
 from profzoo.imports import PROJECT
 from profzoo.machine import gpus, memory, namespace, programs
+from profzoo.machine.turns import Turn
 from profzoo.reading import facts as fact
 
 SHARED = "another process was at work on the GPU, so that times and counters are not the cell's alone"
@@ -80,6 +81,9 @@ def collect(job: Mapping[str, Any], made: Made, log: Path, load: Path | None, pl
             "run": work.run,
             **({"sha256": sums} if sums else {}),
         }
+        if timed := asked.made.get(shared.TIMED):
+            sidecar, beside = shared.parted(sidecar, made["sidecar"].name)
+            timed.write_text(json.dumps(beside, indent=1, sort_keys=True) + "\n")
         asked.sidecar.write_text(json.dumps(sidecar, indent=1, sort_keys=True) + "\n")
         verifying.check(job, work.private, work.run)
         work.commit()
@@ -101,12 +105,13 @@ def _measured(job: Mapping[str, Any], asked: Command, log: Path, planned: Mappin
     sees = bool(own and own.SEES_OTHERS)
     exposed = _exposed(cell) if sees else None
     around = surroundings.of_job(job, candidates, planned.get("estimate_s"), sees and not exposed)
-    with around as (environment, mine, guard):
+    with around as (environment, held, guard):
         # None of them is of this workflow, whose jobs hold their GPUs.
-        beside, kills = gpus.others(mine), memory.kills()
+        beside, kills = gpus.others(held.words), memory.kills()
         started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
         code = surroundings.run(program, log, environment, guard)
-        wall, starved = time.monotonic() - clock, memory.kills() > kills
+        waited = held.waited_s if isinstance(held, Turn) else 0.0
+        wall, starved, mine = time.monotonic() - clock - waited, memory.kills() > kills, held.words
         beside = list(dict.fromkeys([*beside, *gpus.others(mine)]))
     printed = logs.excerpt(log)
     _check(asked, program, code, printed, log, starved)
@@ -125,6 +130,7 @@ def _measured(job: Mapping[str, Any], asked: Command, log: Path, planned: Mappin
         "host": socket.gethostname(),
         "started": started.isoformat(timespec="seconds"),
         "wall_s": round(wall, 3),
+        **({"waited_s": round(waited, 3)} if isinstance(held, Turn) else {}),
         "warnings": diagnose.warnings(printed)
         + [f"{SHARED}: {other}" for other in beside]
         + ([exposed] if exposed else []),

@@ -10,6 +10,8 @@ from profzoo.cell import settings
 from profzoo.cell.spread import processes
 
 Made = Mapping[str, Path]
+# A job of no tool: ncu around a few kernels, for what a launch of a section set costs.
+PROBE = "probe"
 # What starts a process for each GPU of a node, and on each of several nodes.
 ON_A_NODE = ["python", "-m", "torch.distributed.run", "--standalone"]
 ON_NODES = ["python", "-m", "profzoo.collect.launch"]
@@ -49,6 +51,10 @@ def of(job: Mapping[str, Any], made: Made, planned: Sequence[str] = (), load: Pa
         return Command(
             [], [], ["python", "-m", "profzoo.harness.peaks", *device, *facts], sidecar, tool, made, [made["csv"]]
         )
+    if tool == PROBE:
+        words = ["python", "-m", "profzoo.harness.probe", "--device", cell["device"], *facts]
+        profiler = tools.commands()["ncu"].around(job["options"], made, 1)
+        return Command([], profiler, words, sidecar, "ncu", made, [made["report"]])
     program = ["python", "-m", "models.run", *settings.words(cell), *(["--load", str(load)] if load else [])]
     if tool == "train":
         save = ["--save", str(made["weights"])]

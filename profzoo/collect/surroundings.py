@@ -13,10 +13,11 @@ from typing import Any
 
 from profzoo.collect.environment import environment
 from profzoo.errors import CollectError
-from profzoo.machine import entry, gpu_slots, limits, owner, processes, scratch
+from profzoo.machine import entry, gpu_slots, limits, owner, processes, scratch, turns
 from profzoo.machine.gpu_slots import Taken, Terms
 from profzoo.machine.gpus import VISIBLE
 from profzoo.machine.processes import Guard
+from profzoo.machine.turns import Turn
 
 
 def threads(cores: int, gpus: int, processes: int) -> dict[str, str]:
@@ -56,8 +57,22 @@ def own_gpus(count: int, words: Sequence[str], what: str = "") -> AbstractContex
         return nullcontext(Taken([], []))
     if count > len(words):
         raise CollectError(f"gpus = {count}, and {len(words)} visible here: lower gpus, or run where there are more")
+    return gpu_slots.taken(count, words, _say, _terms(what))
+
+
+def _terms(what: str) -> Terms:
     told = limits.told()
-    return gpu_slots.taken(count, words, _say, Terms(told.locks, told.wait_s, what))
+    return Terms(told.locks, told.wait_s, what)
+
+
+def overlapping(job: Mapping[str, Any], words: Sequence[str]) -> bool:
+    """Whether the program of a job waits for the only GPU by itself, once it has started.
+
+    What is sampled beside a cell is of the GPU from the start, and what runs no cell has next to nothing to start.
+    """
+    cell = job["cell"]
+    alone = len(words) == cell.get("gpus", 1) == cell.get("nodes", 1) == 1
+    return limits.told().overlap and alone and job["tool"] not in ("sample", "peaks", "probe")
 
 
 def _say(line: str) -> None:
@@ -67,7 +82,7 @@ def _say(line: str) -> None:
 @contextmanager
 def of_job(
     job: Mapping[str, Any], candidates: Sequence[str], planned_s: float | None = None, apart: bool = False
-) -> Iterator[tuple[dict[str, str], list[str], Guard]]:
+) -> Iterator[tuple[dict[str, str], Taken | Turn, Guard]]:
     """The environment of a job's command, the GPUs held for it, and what its processes hold, while the body runs.
 
     candidates: GPUs that are here; planned_s: the time that a plan estimates, if there is one; apart: whether they see
@@ -87,14 +102,19 @@ def of_job(
     with owner.watched():
         if found := scratch.sweep():
             _say(f"ended {len(found)} process(es) of a job that was killed")
-        with own_gpus(count, [] if several else candidates, f"{what} in {Path.cwd()}") as mine:
+        what, late = f"{what} in {Path.cwd()}", overlapping(job, candidates)
+        with own_gpus(count, [] if several or late else candidates, what) as mine:
             folder, kept = scratch.make()
             try:
                 # ncu waits for others at a lock in TMPDIR, which jobs on different GPUs need not do.
                 seen |= {} if several else {"TMPDIR": str(folder), **entry.variables(folder)}
-                seen |= {VISIBLE: ",".join(mine.words)} if mine.words else {}
+                words = candidates if late else mine.words
+                seen |= {VISIBLE: ",".join(words)} if words else {}
+                seen |= {turns.TURN: "1"} if late else {}
                 over = "" if seconds is None else limits.over(job["tool"], seconds)
-                yield seen, mine.words, Guard(mine.descriptors, kept, str(folder), seconds, over, apart)
+                turn = turns.offered(candidates[0], folder, _say, _terms(what)) if late else nullcontext(mine)
+                with turn as held:
+                    yield seen, held, Guard(held.descriptors, kept, str(folder), seconds, over, apart)
             finally:
                 scratch.remove(folder)
                 for descriptor in kept:

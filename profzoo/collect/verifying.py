@@ -7,6 +7,7 @@ from typing import Any
 
 from profzoo import integrity
 from profzoo.cell.spread import processes
+from profzoo.collect.shared import TIMED
 from profzoo.errors import CollectError
 
 
@@ -36,9 +37,9 @@ def check(job: Mapping[str, Any], made: Mapping[str, Path], run: str) -> None:
         if why:
             raise CollectError(f"what was collected is not whole: {path.name}: {why}")
     if steps := made.get("steps"):
-        rows = len(steps.read_text().splitlines()) - 1
-        if rows != sidecar.get("steps"):
-            raise CollectError(f"{steps.name} has {rows} steps, and the run had {sidecar.get('steps')}")
+        rows, said = len(steps.read_text().splitlines()) - 1, facts(made.get(TIMED, made["sidecar"])).get("steps")
+        if rows != said:
+            raise CollectError(f"{steps.name} has {rows} steps, and the run had {said}")
     if ranks := made.get("ranks"):
         _check_ranks(ranks, processes(job["cell"]))
 

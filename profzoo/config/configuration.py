@@ -7,6 +7,7 @@ from profzoo import schema, tools
 from profzoo.cell import registry, settings
 from profzoo.cell.spread import processes
 from profzoo.errors import ConfigError, suggest
+from profzoo.tools.ncu import census
 
 
 def normalise(given: Mapping[str, Any], told: Mapping[str, Any] | None = None, planned: bool = False) -> dict[str, Any]:
@@ -42,7 +43,8 @@ def normalise(given: Mapping[str, Any], told: Mapping[str, Any] | None = None, p
             raise
         settings.checked({key: value for key, value in changes.items() if key != "module"}, model, f"settings.{name}")
     _check_variants(config)
-    return config | {name: command.checked(config[name]) for name, command in tools.commands().items()}
+    config |= {name: command.checked(config[name]) for name, command in tools.commands().items()}
+    return config | {"ncu": {**config["ncu"], "census": census.source(config)}}
 
 
 def _check_variants(config: Mapping[str, Any]) -> None:

@@ -21,28 +21,36 @@ bit of each of its launch configurations, of which mobilenetv2 train has 186, in
 AFTERWARDS = """
 ## Before a run: the plan
 
-Each set but `launch` is planned first, from the launches that `launch` found: `{phase}.{set}.plan.json` and a line on
-the console say how many launches will be profiled, what share of GPU time they stand for, in how many passes and about
-how long. The report's sidecar has the plan, with ncu's options for it, and the wall time that it really took.
+Each set but `launch` is planned first, from the launches that `launch` found, or nsys (`ncu.census`):
+`{phase}.{set}.plan.json` and a line on the console say how many launches will be profiled, what share of GPU time they
+stand for, in how many passes and about how long. The report's sidecar has the plan, with ncu's options for it, and the
+wall time that it really took.
 
 - `ncu.launches: sampled` (the default) profiles one launch of each configuration, and more of it where one does not
   stand for the rest: where times of the census differ, and where other launches came before, which L2 remembers. ncu
-  runs once more for each product of kernels and invocations that it can select; the plan says how often.
+  runs once more for each product of kernels and invocations that it can select; the plan says how often. Where that
+  takes longer than all launches in one run, these are profiled, and the plan says instead of what.
 - `ncu.error: 2%` is what totals of a step may be off by, in nine cases of ten; `distinct` profiles one of each
   configuration alone, `all` every launch.
 - `ncu.budget: 120s` profiles the configurations with the largest share of GPU time, as many as fit.
+- `ncu.census: auto` (the default) has the launches and their times from the trace of nsys, `{phase}.nsys-launches.csv`,
+  where `tool` has both and `ncu.set` is another than `launch`, which then does not run. All steps of the trace must
+  launch the same kernels with the same grids, blocks and shared memory in the same order, or the export ends with the
+  first launch that differs; and a run of ncu that launches otherwise is told, as ever. `ncu` takes ncu's own.
 - `ncu.replay: auto` (the default) replays launch by launch, or repeats the process where that is clearly cheaper.
 
 What a launch of a set costs follows from what earlier plans came to on the same GPU, by the sidecars that lie under
-`results/`, of this set or else of others; the seconds above serve where there are none.
+`results/`, of this set or else of others; the seconds above serve where there are none. A set of your own with metrics
+or sections that nobody measured is probed first, once: eight launches of two kernels under ncu, which tell its passes
+and seconds (`peaks/{gpu}.{set}.ncu-rep`).
 
 ## After it: estimates
 
-Each row of `{phase}.ncu.{set}.csv` is a launch of the census (`launch`, its place in `{phase}.ncu.launch.csv`), by its
-order within its configuration, and stands for `weight` launches, those of its `stratum`. Weights add up to the launches
-of the window. `time_spread` is the longest of those over the shortest. `as_planned` is `False`, and the export says of
-which functions, where a run of ncu launched otherwise than the census: then the row is taken to be the next launch of
-its configuration.
+Each row of `{phase}.ncu.{set}.csv` is a launch of the census (`launch`, its place in `{phase}.ncu.launch.csv` or
+`{phase}.nsys-launches.csv`, of which `census` in the sidecar has the name), by its order within its configuration, and
+stands for `weight` launches, those of its `stratum`. Weights add up to the launches of the window. `time_spread` is the
+longest of those over the shortest. `as_planned` is `False`, and the export says of which functions, where a run of ncu
+launched otherwise than the census: then the row is taken to be the next launch of its configuration.
 
 The sidecar has `totals`: of each metric that adds up, the total of the window and the interval that holds it nine times
 in ten. `tables/kernels.csv` has such intervals of the mean launch of each row (`_low`, `_high`), `tables/roofline.csv`

@@ -5,7 +5,7 @@ import math
 import os
 import pickle
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,10 +31,11 @@ class NotFiniteError(ArithmeticError):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run showed: parameters of the network, last loss (None in inference)."""
+    """What a run showed: parameters of the network, last loss (None in inference), and the last before the window."""
 
     parameters: int
     loss: float | None
+    baseline_loss: float | None = None
 
 
 def device_of(cell: Mapping[str, Any]) -> torch.device:
@@ -50,6 +51,11 @@ def network_of(
     cell: Mapping[str, Any], model: interface.Functions, device: torch.device, weights: Path | None
 ) -> nn.Module:
     """The cell's network on the device, with weights loaded if given, in the cell's memory format."""
+    return ready(built(cell, model, weights), cell, device)
+
+
+def built(cell: Mapping[str, Any], model: interface.Functions, weights: Path | None) -> nn.Module:
+    """The cell's network on the CPU, with weights loaded if given."""
     torch.manual_seed(cell["seed"])
     network = model.build(SimpleNamespace(**cell["shape"]))
     if weights:
@@ -63,6 +69,11 @@ def network_of(
             raise ConfigError(
                 f"{weights} does not fit {cell['model']} in {cell['phase']}: {first} (give both phases the same shapes)"
             ) from error
+    return network
+
+
+def ready(network: nn.Module, cell: Mapping[str, Any], device: torch.device) -> nn.Module:
+    """A network that was built, on the device, in the cell's memory format."""
     network = _placed(network, cell, device)
     network.train(cell["phase"] == "train")
     prepare(network)
@@ -76,24 +87,37 @@ def prepare(network: nn.Module) -> None:
             hook()
 
 
-def run(cell: Mapping[str, Any], network: nn.Module, device: torch.device, recorder: Recorder) -> Outcome:
-    """All steps of the cell; the recorder sees those of the window.
+def run(
+    cell: Mapping[str, Any],
+    network: nn.Module,
+    device: torch.device,
+    recorder: Recorder,
+    timer: Recorder | None = None,
+) -> Outcome:
+    """All steps of the cell; the recorder sees those of the window, and a timer those of the baseline before it.
 
     Raises:
         NotFiniteError: a loss or the last output was not finite.
         ConfigError: the data ended before the steps did.
     """
     model = interface.load(cell["module"])
-    ranges = Ranges(torch_ranges=recorder.torch_ranges)
+    ranges, watching = Ranges(), None
+    before = cell["warmup"] + (cell["profiler"]["baseline"] if timer else 0)
+    begins = {cell["warmup"]: timer or recorder} | {before: recorder}
     source = iter(batches(cell, model))
     transfer = model.transfer or _transfer(cell)
     step = _step(cell, model, network, device, ranges)
     # Of inference only the last output is looked at: more of them would be counted as the model's memory.
     results: deque[Any] = deque(maxlen=None if cell["phase"] == "train" else 1)
     for index in range(cell["steps"]):
-        if index == cell["warmup"]:
+        if index in begins:
+            if watching:
+                watching.stop()
+                ranges.close()
+            watching = begins[index]
+            ranges.torch_ranges = watching.torch_ranges
             distributed.meet(cell)
-            recorder.start()
+            watching.start()
             ranges.open(WINDOW)
         with ranges(STEP):
             with ranges("data"):
@@ -103,12 +127,13 @@ def run(cell: Mapping[str, Any], network: nn.Module, device: torch.device, recor
             with ranges("transfer"):
                 batch = transfer(batch, device)
             results.append(step(batch))
-        if index >= cell["warmup"]:
-            recorder.step(cell["batch"] * processes(cell))
+        if watching:
+            watching.step(cell["batch"] * processes(cell))
     recorder.stop()
     ranges.close()
     parameters = sum(parameter.numel() for parameter in network.parameters())
-    return Outcome(parameters, _finite(results, cell))
+    losses = _finite(results, cell)
+    return Outcome(parameters, losses[-1], (losses[:before] or losses)[-1])
 
 
 def rehearse(cell: Mapping[str, Any], model: interface.Functions, device: torch.device) -> None:
@@ -197,18 +222,18 @@ def training_step(trainer: Trainer, batch: Any) -> torch.Tensor:
     return loss
 
 
-def _finite(results: deque[Any], cell: Mapping[str, Any]) -> float | None:
-    """The last loss, None in inference; looked at after the window, so that no step waits for it."""
+def _finite(results: deque[Any], cell: Mapping[str, Any]) -> Sequence[float | None]:
+    """The losses, None in inference; looked at after the window, so that no step waits for it."""
     if cell["phase"] == "train":
         losses = torch.stack(list(results)).float().tolist()
         for index, loss in enumerate(losses):
             if not math.isfinite(loss):
                 raise NotFiniteError(f"the loss is {loss} at step {index} of {len(losses)}")
-        return losses[-1]
+        return losses
     for tensor in trees.tensors(results[-1]):
         if (tensor.is_floating_point() or tensor.is_complex()) and not tensor.isfinite().all():
             raise NotFiniteError("the output of the last step holds NaN or infinity")
-    return None
+    return [None]
 
 
 def _memory_format(cell: Mapping[str, Any]) -> torch.memory_format:

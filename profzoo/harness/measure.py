@@ -1,19 +1,22 @@
 """Runs a resolved cell: its network, its steps, what watches them, and what a reader of the numbers wants to know."""
 
 import argparse
+import importlib
 import platform
 import resource
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from profzoo.cell.spread import processes
 from profzoo.harness import devices, distributed, fitting, interface, loop, recorders
+from profzoo.machine import turns
 
 
 def fitted(cell: Mapping[str, Any]) -> dict[str, Any]:
     """The cell with the largest batch that fits into memory, by halving; ConfigError where not even one sample does."""
+    turns.take()
     device, model = loop.device_of(cell), interface.load(cell["module"])
     return fitting.fit(cell, lambda smaller: loop.rehearse(smaller, model, device))
 
@@ -23,22 +26,23 @@ def run(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     # Here, so that a mistyped command line is answered without the seconds that importing torch takes.
     if cell["threads"]:
         torch.set_num_threads(cell["threads"])
+    model = interface.load(cell["module"])
+    network = loop.built(cell, model, options.load)
+    if cell["phase"] == "train":
+        # A second's work that an optimizer would do. What can be done without a GPU is, while another job may have it.
+        importlib.import_module("torch._dynamo")
+    turns.take()
     rank, device = distributed.rank(cell), loop.device_of(cell)
     cuda = device.type == "cuda"
-    model = interface.load(cell["module"])
     with distributed.group(cell, device):
-        network = loop.network_of(cell, model, device, options.load)
-        recorder = recorders.Recorder(device)
-        if options.steps and not rank:
-            recorder = recorders.StepTimer(device, options.steps)
-        elif options.trace and not rank:
-            profiler = cell["profiler"]
-            recorder = recorders.TorchProfiler(device, profiler, cell["window"], options.operators, options.trace)
-        outcome = loop.run(cell, network, device, recorder)
+        network = loop.ready(network, cell, device)
+        timer, recorder = _watching(cell, options, rank, device)
+        outcome = loop.run(cell, network, device, recorder, timer)
         memory = torch.cuda.max_memory_allocated(device) if cuda else None
         own = {"rank": rank, "host": platform.node(), "step_ns": recorder.step_ns, "peak_memory_bytes": memory}
         own["device_uuid"] = devices.uuid(device)
         ranks = distributed.gathered(cell, own)
+        timed = distributed.gathered(cell, own | {"step_ns": timer.step_ns}) if timer else []
     if rank:
         return {}
     if options.save:
@@ -63,5 +67,40 @@ def run(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
         "window_wall_ns": recorder.window_wall_ns,
         "peak_memory_bytes": memory,
         "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        **({"ranks": ranks} if len(ranks) > 1 else {}),
+        **({"baseline": _baseline(cell, timer, outcome, timed)} if isinstance(timer, recorders.StepTimer) else {}),
+    }
+
+
+def _watching(
+    cell: Mapping[str, Any], options: argparse.Namespace, rank: int, device: torch.device
+) -> tuple[recorders.Recorder | None, recorders.Recorder]:
+    """What watches the baseline, where that comes before the window, and what watches the window."""
+    if options.trace:
+        baseline = bool(cell["profiler"].get("baseline"))
+        timer = recorders.Recorder(device) if baseline else None
+        if rank:
+            return timer, recorders.Recorder(device)
+        files = options.operators, options.trace
+        profiler = recorders.TorchProfiler(device, cell["profiler"], cell["window"], *files)
+        return recorders.StepTimer(device, options.steps) if baseline else None, profiler
+    return None, recorders.StepTimer(device, options.steps) if options.steps and not rank else recorders.Recorder(
+        device
+    )
+
+
+def _baseline(
+    cell: Mapping[str, Any], timer: recorders.StepTimer, outcome: loop.Outcome, ranks: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """What differs for the baseline that was timed before the window; ranks: of each process, likewise."""
+    return {
+        "steps": timer.steps,
+        "items": timer.steps * cell["batch"] * processes(cell),
+        "loss": outcome.baseline_loss,
+        "step_ns": timer.step_ns,
+        "window_began_ns": timer.window_began_ns,
+        "window_wall_ns": timer.window_wall_ns,
+        "peak_memory_bytes": timer.peak_memory_bytes,
+        "peak_rss_bytes": timer.peak_rss_bytes,
         **({"ranks": ranks} if len(ranks) > 1 else {}),
     }

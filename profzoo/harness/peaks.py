@@ -105,6 +105,19 @@ def _product(order: int, dtype: torch.dtype, device: torch.device) -> float:
     return seconds(lambda: torch.mm(left, right, out=result), device)
 
 
+def facts(asked: str, device: torch.device) -> dict[str, str | None]:
+    """What a run says of itself: device, versions; asked: the device that was asked for."""
+    cuda = device.type == "cuda"
+    return {
+        "device": torch.cuda.get_device_name(device) if cuda else f"CPU, {torch.get_num_threads()} threads",
+        "device_type": device.type,
+        "device_uuid": devices.uuid(device),
+        "device_why": devices.why_cpu(asked, device),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda if cuda else None,
+    }
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     entry.begin()
@@ -123,18 +136,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
         writer.writerows(rows)
-    cuda = device.type == "cuda"
-    facts = {
-        "device": torch.cuda.get_device_name(device) if cuda else f"CPU, {torch.get_num_threads()} threads",
-        "device_type": device.type,
-        "device_uuid": devices.uuid(device),
-        "device_why": devices.why_cpu(options.device, device),
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda if cuda else None,
-    }
+    said = facts(options.device, device)
     if options.facts:
-        options.facts.write_text(json.dumps(facts, indent=1) + "\n")
-    print(f"on {facts['device']}{f' ({why})' if (why := facts['device_why']) else ''}:")
+        options.facts.write_text(json.dumps(said, indent=1) + "\n")
+    print(f"on {said['device']}{f' ({why})' if (why := said['device_why']) else ''}:")
     for peak, rate, unit, _ in rows:
         print(f"{peak:5} {rate / 1e12:9.3f} T{unit}")
     return 0

@@ -16,7 +16,7 @@ class Ranges:
         """torch_ranges: also open a torch.profiler.record_function, which costs some microseconds."""
         self._domain = nvtx.get_domain(DOMAIN)
         self._attributes = {name: self._domain.get_event_attributes(message=name) for name in (WINDOW, STEP, *PARTS)}
-        self._torch_ranges = torch_ranges
+        self.torch_ranges = torch_ranges
 
     def open(self, name: str) -> None:
         """Open a range of that name on the calling thread, to be ended by `close` on the same."""
@@ -31,7 +31,7 @@ class Ranges:
         """A range of that name around the body, on the calling thread."""
         self.open(name)
         try:
-            if self._torch_ranges:
+            if self.torch_ranges:
                 with record_function(f"{DOMAIN}:{name}"):
                     yield
             else:

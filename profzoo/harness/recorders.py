@@ -1,6 +1,7 @@
 """What watches the window: nothing but markers for ncu and nsys, a clock, or torch.profiler."""
 
 import csv
+import resource
 import statistics
 from collections.abc import Mapping
 from itertools import pairwise
@@ -94,6 +95,9 @@ class StepTimer(Recorder):
     def __init__(self, device: torch.device, path: Path) -> None:
         """path: the CSV to write."""
         super().__init__(device)
+        # Up to the end of the window.
+        self.peak_memory_bytes: int | None = None
+        self.peak_rss_bytes = 0
         self._path = path
         self._rows: list[tuple[int, int, int | None]] = []
         self._marks: list[Any] = []
@@ -115,6 +119,8 @@ class StepTimer(Recorder):
         self.clock.wait()
         end = self.clock.now()
         self.window_wall_ns = end - self.window_began_ns
+        self.peak_memory_bytes = self._rows[-1][2]
+        self.peak_rss_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         clock = [row[0] for row in self._rows[:-1]] + [end]
         gpu: list[object] = [""] * len(self._rows)
         if self.device.type == "cuda":
@@ -148,23 +154,13 @@ class TorchProfiler(Recorder):
         self._options, self._operators, self._trace = options, operators, trace
         self._rows: list[list[Any]] = []
         self._times: list[int] = []
-        self._began = 0
-        activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device.type == "cuda")
-        self._profiler = profile(
-            activities=activities,
-            schedule=schedule(wait=options["wait"], warmup=options["warmup"], active=window, repeat=options["repeat"]),
-            on_trace_ready=self._cycle,
-            record_shapes=options["shapes"],
-            profile_memory=options["memory"],
-            with_flops=options["flops"],
-            with_stack=options["stacks"],
-            # Without it torch records stacks and then leaves them out of its tables.
-            experimental_config=torch._C._profiler._ExperimentalConfig(verbose=options["stacks"]),
-        )
+        self._began, self._window = 0, window
 
     def start(self) -> None:
         """Start the schedule."""
         self.clock.wait()
+        # Not before, as steps that are timed until then have nothing to do with it.
+        self._profiler = self._scheduled()
         self._profiler.start()
         self.window_began_ns = self._began = self.clock.now()
 
@@ -190,6 +186,22 @@ class TorchProfiler(Recorder):
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(OPERATOR_COLUMNS)
             writer.writerows(self._rows)
+
+    def _scheduled(self) -> profile:
+        options = self._options
+        return profile(
+            activities=[ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (self.device.type == "cuda"),
+            schedule=schedule(
+                wait=options["wait"], warmup=options["warmup"], active=self._window, repeat=options["repeat"]
+            ),
+            on_trace_ready=self._cycle,
+            record_shapes=options["shapes"],
+            profile_memory=options["memory"],
+            with_flops=options["flops"],
+            with_stack=options["stacks"],
+            # Without it torch records stacks and then leaves them out of its tables.
+            experimental_config=torch._C._profiler._ExperimentalConfig(verbose=options["stacks"]),
+        )
 
     def _cycle(self, profiler: profile) -> None:
         averages = profiler.key_averages(

@@ -10,6 +10,7 @@ import os
 import pwd
 import random
 import stat
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -78,14 +79,66 @@ def taken(count: int, words: Sequence[str], waiting: Callable[[str], None], term
         # All are given back while waiting, else two jobs of several GPUs could wait for each other forever.
         line = f"waiting for {count} of {len(words)} GPU(s), which other jobs on this machine hold"
         if terms.wait_s is not None and time.monotonic() - began > terms.wait_s:
-            raise CollectError(
-                f"{line}{_holders(terms.folder, words)}: not free within {terms.wait_s:g} s (locks.wait); see to those "
-                "jobs, or set locks.folder to one that only your jobs use"
-            )
+            raise _late(line, terms, words)
         if not told:
             waiting(line + _holders(terms.folder, words))
             told = True
         time.sleep(PAUSE_S * (0.5 + random.random()))
+
+
+@dataclass(frozen=True)
+class File:
+    """A GPU's lock file, open, and locked once `hold` says so; descriptor: for processes to keep open."""
+
+    word: str
+    path: Path
+    descriptor: int
+    terms: Terms
+
+    def hold(self, waiting: Callable[[str], None], over: threading.Event, pause_s: float, quiet_s: float = 0.0) -> bool:
+        """Lock it as soon as nobody else does; whether that came before it was over.
+
+        waiting: told once, in words, where that takes longer than quiet_s; pause_s: between one look and the next.
+
+        Raises:
+            CollectError: it was not free in time, or is no longer the file that others lock.
+        """
+        told, began = False, time.monotonic()
+        while not _flocked(self.descriptor):
+            line = "waiting for the GPU, which another job on this machine holds"
+            if self.terms.wait_s is not None and time.monotonic() - began > self.terms.wait_s:
+                raise _late(line, self.terms, [self.word])
+            if not told and time.monotonic() - began >= quiet_s:
+                waiting(line + _holders(self.terms.folder, [self.word]))
+                told = True
+            if over.wait(pause_s):
+                return False
+        if not _same(self.descriptor, self.path):
+            raise CollectError(f"{self.path} was removed while this job waited for the GPU: run snakemake again")
+        _sign(self.descriptor, self.terms.what)
+        return True
+
+
+@contextmanager
+def opened(word: str, terms: Terms) -> Iterator[File]:
+    """The lock file of a GPU, which is free again once the body has ended, and all who have its descriptor.
+
+    Raises:
+        CollectError: it cannot be used.
+    """
+    path = _file(terms.folder, word)
+    descriptor = _opened(path)
+    try:
+        yield File(word, path, descriptor, terms)
+    finally:
+        os.close(descriptor)
+
+
+def _late(line: str, terms: Terms, words: Sequence[str]) -> CollectError:
+    return CollectError(
+        f"{line}{_holders(terms.folder, words)}: not free within {terms.wait_s:g} s (locks.wait); see to those "
+        "jobs, or set locks.folder to one that only your jobs use"
+    )
 
 
 def _file(folder: Path, word: str) -> Path:
@@ -97,15 +150,25 @@ def _locked(path: Path) -> Iterator[int | None]:
     """The descriptor of the file, locked until the body ends; None where another process has locked it."""
     descriptor = _opened(path)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # A file that was replaced meanwhile is not the one that others lock.
-            held = os.path.samestat(os.fstat(descriptor), path.lstat())
-        except (BlockingIOError, FileNotFoundError):
-            held = False
-        yield descriptor if held else None
+        # A file that was replaced meanwhile is not the one that others lock.
+        yield descriptor if _flocked(descriptor) and _same(descriptor, path) else None
     finally:
         os.close(descriptor)
+
+
+def _flocked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _same(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except FileNotFoundError:
+        return False
 
 
 def _opened(path: Path) -> int:

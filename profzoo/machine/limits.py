@@ -21,15 +21,17 @@ LONGEST_S = 30 * 24 * 3600
 # Of what a plan estimates, and besides; without a plan.
 TIMES, MORE_S, UNPLANNED_S = 10, 3600.0, 24 * 3600.0
 # Jobs of the workflow that are no tool's, and whose limit they have.
-LIKE = {"train": "time", "peaks": "time"}
+LIKE = {"train": "time", "peaks": "time", "probe": "time"}
 
 
 @dataclass(frozen=True)
 class Limits:
-    """locks: folder of the locks on GPUs. wait_s: the longest that a job waits for GPUs. time_s: by tool, as given."""
+    """locks: folder of the locks on GPUs. wait_s: the longest that a job waits for GPUs. overlap: whether its program
+    starts before that. time_s: by tool, as given."""
 
     locks: Path = Path(FOLDER)
     wait_s: float | None = None
+    overlap: bool = False
     time_s: Mapping[str, float | str | None] | None = None
 
     def seconds(self, tool: str, planned_s: float | None) -> float | None:
@@ -50,7 +52,8 @@ def pass_on(config: Mapping[str, Any], tools: list[str]) -> None:
     if not Path(folder).is_absolute():
         raise ConfigError(f"locks.folder = {folder!r} is another one in each working folder: begin it with /")
     times = {tool: _seconds(config[tool]["time_limit"], f"{tool}.time_limit") for tool in tools}
-    told = {"locks": folder, "wait_s": _seconds(wait, "locks.wait"), "time_s": times}
+    overlap = config["locks"]["overlap"]
+    told = {"locks": folder, "wait_s": _seconds(wait, "locks.wait"), "overlap": overlap, "time_s": times}
     os.environ[LIMITS] = json.dumps(told, sort_keys=True)
 
 

@@ -16,6 +16,7 @@ from profzoo.reading import facts as fact
 from profzoo.report import overview
 from profzoo.report.details import detail
 from profzoo.report.fields import PROCESS_COLUMNS
+from profzoo.tables.cell_tables import cell_of
 from profzoo.tables.ranks import read as read_ranks
 
 FILES = ("page.html.j2",)
@@ -25,16 +26,21 @@ OF_RUN: fact.Needs = {"torch": fact.TEXT, "cuda": fact.maybe(fact.TEXT), "device
 
 
 def main(
-    tables: Mapping[str, str], ranks: Sequence[str], figures: Sequence[str], tools: Sequence[str], html: str
+    tables: Mapping[str, str],
+    ranks: Sequence[str],
+    sidecars: Sequence[str],
+    figures: Sequence[str],
+    tools: Sequence[str],
+    html: str,
 ) -> None:
-    """Read the tables (by name, their paths) and figures, write the page beside the folders of the cells."""
+    """Read the tables (by name, their paths), sidecars of the unprofiled runs and figures; write the page beside the
+    folders of the cells."""
     results = Path(html).parent
     read = {name: inputs.read(name, path) for name, path in tables.items()} | {"ranks": read_ranks(ranks)}
-    sidecars = [
-        read_json(results / row.model / f"{row.phase}.time.csv.json", OF_RUN) for row in read["cells"].itertuples()
-    ]
+    runs = {tuple(cell_of(path).values()): path for path in sidecars}
+    told = [read_json(runs[row.model, row.phase], OF_RUN) for row in read["cells"].itertuples()]
     drawn = [_figure(path) for path in figures]
-    Path(html).write_text(render(read, sidecars, drawn, tools, results), encoding="utf-8")
+    Path(html).write_text(render(read, told, drawn, tools, results), encoding="utf-8")
 
 
 def render(

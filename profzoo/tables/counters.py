@@ -21,20 +21,20 @@ LOW, HIGH, FREEDOM = "_low", "_high", "freedom"
 INTERVALS = [*(f"{name}{side}" for name in ESTIMATED for side in (LOW, HIGH)), FREEDOM]
 
 
-def of_configurations(table: pd.DataFrame, census: pd.DataFrame | None) -> pd.DataFrame:
+def of_configurations(table: pd.DataFrame, window: Window | None) -> pd.DataFrame:
     """A row a configuration that a section set saw, by KEYS: the quantities of its mean launch, and INTERVALS.
 
-    table: rows of an ncu.{set}.csv; census: rows of the cell's ncu.launch.csv. Without weights, as in a set that has
-    every launch, the mean is that of the rows, and intervals are empty.
+    table: rows of an ncu.{set}.csv; window: of all launches. Without weights, as in a set that has every launch, the
+    mean is that of the rows, and intervals are empty.
     """
     values = metrics.derive(table)
-    if census is None or not _weighed(table):
+    if window is None or not _weighed(table):
         return pd.concat([table[KEYS], values], axis=1).groupby(KEYS, sort=False).mean()
     known = table["launch"].notna()
     table, values = table[known], values[known]
-    found = _estimated(table, values, census, KEYS)
+    found = _estimated(table, values, window, KEYS)
     # A percentage is of the time that a launch takes.
-    times = table["weight"].to_numpy() * census[GPU_TIME].to_numpy()[table["launch"].to_numpy(dtype=int)]
+    times = table["weight"].to_numpy() * window.launches[GPU_TIME].to_numpy()[table["launch"].to_numpy(dtype=int)]
     rates = [name for name in values if name not in metrics.ADDITIVE]
     weighed = values[rates].mul(times, axis=0)
     keys = [table[name] for name in KEYS]
@@ -43,13 +43,12 @@ def of_configurations(table: pd.DataFrame, census: pd.DataFrame | None) -> pd.Da
     return found.join(sums / shares)
 
 
-def of_ranges(table: pd.DataFrame, census: pd.DataFrame | None) -> pd.DataFrame:
+def of_ranges(table: pd.DataFrame, window: Window | None) -> pd.DataFrame:
     """The same of what adds up, by KEYS and range; empty where a set has no weights."""
-    if census is None or not _weighed(table):
+    if window is None or not _weighed(table):
         return pd.DataFrame(index=pd.MultiIndex.from_tuples([], names=[*KEYS, "range"]))
     known = table["launch"].notna()
-    census = census.assign(range=census["range"].fillna(""))
-    return _estimated(table[known], metrics.derive(table[known]), census, [*KEYS, "range"])
+    return _estimated(table[known], metrics.derive(table[known]), window, [*KEYS, "range"])
 
 
 def of_groups(table: pd.DataFrame, launches: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
@@ -67,10 +66,11 @@ def _weighed(table: pd.DataFrame) -> bool:
     return "weight" in table and table["weight"].notna().any()
 
 
-def _estimated(table: pd.DataFrame, values: pd.DataFrame, census: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+def _estimated(table: pd.DataFrame, values: pd.DataFrame, window: Window, by: list[str]) -> pd.DataFrame:
     """What adds up, of the mean launch of each group of launches by these columns of the census."""
     summed = values[[name for name in values if name in metrics.ADDITIVE]]
-    estimates = Estimates(Window(census), table["launch"].to_numpy(dtype=int), summed)
+    estimates = Estimates(window, table["launch"].to_numpy(dtype=int), summed)
+    census = window.launches.assign(range=window.launches["range"].fillna(""))
     groups = census.groupby(by, sort=False, dropna=False)
     totals = estimates.totals(groups.ngroup().to_numpy())
     launches = totals["launches"].where(totals["launches"] > 0)

@@ -49,7 +49,7 @@ def compare(nsys: pd.DataFrame, ncu: pd.DataFrame, census: pd.DataFrame | None =
 
     Args:
         nsys: rows of a cell's nsys.csv; ncu: rows of an ncu.{set}.csv of the same cell.
-        census: rows of its ncu.launch.csv, where the set's launches were chosen from them.
+        census: every launch of its window, where the set's launches were chosen from them.
 
     `status` is covered, missing (traced by nsys, not profiled by ncu) or extra (the other way round). `launches`,
     `total_ns` and `share` are nsys's, over its window; an extra configuration has none. `time_spread` is the longest

@@ -11,7 +11,7 @@ from profzoo.tables import counters, kernel_classes
 from profzoo.tables.counted_steps import NEEDS, profiled_steps
 from profzoo.tables.coverage import KEYS, shares_whole
 from profzoo.tools.ncu import exported, metrics
-from profzoo.tools.ncu.command import CENSUS
+from profzoo.tools.ncu.strata import Window
 from profzoo.tools.ncu.tables import SHARED_MEMORY
 from profzoo.tools.nsys import tables as nsys_tables
 
@@ -43,7 +43,7 @@ def join(
         nsys: rows of the cell's nsys.csv; steps: that they are of.
         sets: rows of the cell's ncu.{set}.csv; where several hold a quantity of a launch, the first counts.
         classes: class of each kernel by its name as either tool gives it.
-        census: rows of its ncu.launch.csv, every launch in order, by which those of the sets stand for the others.
+        census: every launch of its window, in order, by which those of the sets stand for the others.
 
     `launches` and `total_ns` are per step, `mean_ns` is of a launch, `share` of the cell's GPU time, all by nsys.
     The other quantities are ncu's, of the row's mean launch, with the intervals that hold those that are estimated nine
@@ -88,26 +88,27 @@ def _of_own_range(table: pd.DataFrame, ranged: pd.DataFrame) -> pd.DataFrame:
 def _counted(sets: Sequence[pd.DataFrame], census: pd.DataFrame | None) -> tuple[pd.DataFrame, pd.DataFrame]:
     """A row a configuration that ncu saw: names, range of its first launch, and the quantities; and those by range."""
     names = ["kernel", "function", "range"]
+    window = None if census is None else Window(census)
     frames = [
-        table.groupby(KEYS, sort=False)[names].first().join(counters.of_configurations(table, census)) for table in sets
+        table.groupby(KEYS, sort=False)[names].first().join(counters.of_configurations(table, window)) for table in sets
     ]
     if not frames:
         return pd.DataFrame(columns=[*KEYS, *names]), pd.DataFrame()
-    combined, ranged = frames[0], counters.of_ranges(sets[0], census)
+    combined, ranged = frames[0], counters.of_ranges(sets[0], window)
     for table, frame in zip(sets[1:], frames[1:], strict=True):
-        combined, ranged = combined.combine_first(frame), ranged.combine_first(counters.of_ranges(table, census))
+        combined, ranged = combined.combine_first(frame), ranged.combine_first(counters.of_ranges(table, window))
     combined["range"] = combined["range"].fillna("")
     return combined.reset_index(), ranged
 
 
-def main(nsys: str, sidecar: str, sets: Sequence[str], csv: str) -> None:
-    """Read a cell's exported CSV and write its table; sets: of ncu, the one that counts first."""
-    traced, census = reading.read(nsys, nsys_tables.TABLE), None
-    counted = []
-    for path in sets:
-        if path.endswith(f".ncu.{CENSUS}.csv"):
-            census = exported.read_census(path)
-        counted.append(reading.read(path, exported.TABLE))
+def main(nsys: str, sidecar: str, sets: Sequence[str], census: str | None, csv: str) -> None:
+    """Read a cell's exported CSV and write its table.
+
+    sets: of ncu, the one that counts first; census: by which these stand for all launches, where they do.
+    """
+    traced = reading.read(nsys, nsys_tables.TABLE)
+    counted = [reading.read(path, exported.TABLE) for path in sets]
+    every = exported.read_census(census) if census else None
     names = pd.concat([table["kernel"] for table in (traced, *counted)]).unique()
     classes = kernel_classes.classify_all(names)
-    write_csv(join(traced, profiled_steps(read_json(sidecar, NEEDS)), counted, classes, census), csv)
+    write_csv(join(traced, profiled_steps(read_json(sidecar, NEEDS)), counted, classes, every), csv)

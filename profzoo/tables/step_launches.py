@@ -27,7 +27,7 @@ def joined(
     Args:
         census: rows of a cell's ncu.launch.csv. owners: launches of several steps under torch.profiler, as
             align_launches has them, with `step` and these columns, of which those that the census has too are left out.
-            nsys: the same as tools/nsys/sequence.py has them.
+            nsys: the same as tools/nsys/by_step.py has them.
 
     Owners are those of owners_of, times those of times_of.
     """

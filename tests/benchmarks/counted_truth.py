@@ -5,12 +5,15 @@ python -m tests.benchmarks.counted_truth --read MODEL/PHASE ...       prints wha
 python -m tests.benchmarks.counted_truth --recorded FOLDER MODEL/PHASE ...
 
 The last takes every launch from FOLDER/MODEL.PHASE.truth.csv.gz and their times from FOLDER/MODEL.PHASE.launch.csv.gz,
-and pretends that of the former only those were profiled that are chosen. Errors are of totals of a step; intervals are
-to hold 90 % of totals, of cells, and of the ranges and functions that have a fiftieth of them.
+and pretends that of the former only those were profiled that are chosen; with `--times torch`, their times are medians
+over the steps of FOLDER/MODEL.PHASE.trace.json.xz, as of another tool. `--census nsys` has launches and times from the
+trace of nsys. Errors are of totals of a step; intervals are to hold 90 % of totals, of cells, and of the ranges and
+functions that have a fiftieth of them.
 """
 
 import argparse
 import json
+import lzma
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,9 +24,11 @@ import pandas as pd
 
 from profzoo.config import configuration as config
 from profzoo.files import read_json
+from profzoo.tools.ncu import census as ncu_census
 from profzoo.tools.ncu import command as ncu
-from profzoo.tools.ncu import costs, planning, selection
+from profzoo.tools.ncu import costs, exported, planning, selection
 from profzoo.tools.ncu.estimates import Estimates, half_width
+from profzoo.tools.ncu.metrics import GPU_TIME
 from profzoo.tools.ncu.strata import Window
 from profzoo.tools.ncu.tables import CONFIGURATION as KEYS
 
@@ -66,9 +71,9 @@ class Counted:
         return {name: metric for name, metric in METRICS.items() if metric in self.every and self.every[metric].sum()}
 
 
-def collect(cells: Sequence[str], error: str) -> None:
-    """Have the workflow count every launch of cells, and those chosen for an error."""
-    chosen = {"error": error, "sets": {CHOSEN: COLLECTED, EVERY: {**COLLECTED, "launches": "all"}}}
+def collect(cells: Sequence[str], error: str, census: str) -> None:
+    """Have the workflow count every launch of cells, and those chosen for an error, by the census of a tool."""
+    chosen = {"error": error, "census": census, "sets": {CHOSEN: COLLECTED, EVERY: {**COLLECTED, "launches": "all"}}}
     targets = [
         f"results/{model}/{phase}.ncu.{name}.csv"
         for model, phase in (cell.split("/") for cell in cells)
@@ -79,14 +84,16 @@ def collect(cells: Sequence[str], error: str) -> None:
     subprocess.run(["snakemake", *targets, *words], check=False)
 
 
-def read(cells: Sequence[str], results: Path) -> Iterator[Counted]:
+def read(cells: Sequence[str], results: Path, census_of: str) -> Iterator[Counted]:
     """What the workflow left of cells; one of which something is missing is said and left out."""
     for cell in cells:
-        paths = {name: results / f"{cell}.ncu.{name}.csv" for name in (EVERY, CHOSEN, ncu.CENSUS)}
+        paths = {name: results / f"{cell}.ncu.{name}.csv" for name in (EVERY, CHOSEN)}
+        paths[ncu.CENSUS] = results / f"{cell}{ncu_census.csv({'census': census_of})}"
         if lost := [str(path) for path in paths.values() if not path.exists()]:
             print(f"{cell}: no {', '.join(lost)}")
             continue
-        every, profiled, census = (pd.read_csv(path, low_memory=False) for path in paths.values())
+        every, profiled = (pd.read_csv(paths[name], low_memory=False) for name in (EVERY, CHOSEN))
+        census = exported.read_census(paths[ncu.CENSUS])
         facts = read_json(results / f"{cell}.{CHOSEN}.ncu-rep.json")
         if len(every) != len(census):
             print(f"{cell}: {len(every)} launches were counted, and {len(census)} are in the census")
@@ -98,17 +105,33 @@ def read(cells: Sequence[str], results: Path) -> Iterator[Counted]:
         yield Counted(cell, every, census, known, launches, facts["plan"], facts["wall_s"])
 
 
-def recorded(cells: Sequence[str], folder: Path, error: str) -> Iterator[Counted]:
-    """Cells of which every launch was counted elsewhere."""
+def traced(path: Path, census: pd.DataFrame) -> pd.DataFrame:
+    """A census at the times of a trace of torch.profiler, of whose steps each launches the same."""
+    with lzma.open(path) as file:
+        events = [event for event in json.load(file)["traceEvents"] if event.get("ph") == "X"]
+    runtime = [event for event in events if event.get("cat") in ("cuda_runtime", "cuda_driver")]
+    made = {event["args"]["correlation"]: event["ts"] for event in runtime if "correlation" in event["args"]}
+    kernels = [event for event in events if event.get("cat") == "kernel"]
+    kernels.sort(key=lambda event: made.get(event["args"]["correlation"], event["ts"]))
+    sizes = np.array([event["args"]["grid"] + event["args"]["block"] for event in kernels]).reshape(-1, len(census), 6)
+    if not (sizes == census[KEYS[1:7]].to_numpy()).all():
+        raise SystemExit(f"{path}: its steps do not launch what the census has")
+    times = np.array([event["dur"] * 1e3 for event in kernels]).reshape(-1, len(census))
+    return census.assign(**{GPU_TIME: np.median(times, axis=0)})
+
+
+def recorded(cells: Sequence[str], folder: Path, error: str, times: str) -> Iterator[Counted]:
+    """Cells of which every launch was counted elsewhere; times: of `ncu` or `torch`."""
     options = config.normalise({"ncu": {"error": error, "sets": {CHOSEN: COLLECTED}}})["ncu"]
     table = costs.table()
     for cell in cells:
         every, census = (
             pd.read_csv(folder / f"{cell.replace('/', '.')}.{kind}.csv.gz") for kind in ("truth", "launch")
         )
+        if times == "torch":
+            census = traced(folder / f"{cell.replace('/', '.')}.trace.json.xz", census)
         price = costs.cost(options["sets"]["roofline"], table)
-        wall = 5.0 + len(census) * table["sets"][ncu.CENSUS]["seconds"]
-        plan = planning.plan(options, CHOSEN, census, wall, price, table)
+        plan = planning.plan(options, CHOSEN, census, 5.0, price, table)
         taken = [selection.profiled(census, words) for words in ncu.of_runs(plan["options"])]
         launches = np.concatenate([rows.index.to_numpy() for rows in taken])
         yield Counted(cell, every, census, every.iloc[launches], launches, plan)
@@ -195,10 +218,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=Path("results"))
     parser.add_argument("--recorded", type=Path)
     parser.add_argument("--error", default="2%")
+    parser.add_argument("--census", default="ncu", choices=("ncu", "nsys"))
+    parser.add_argument("--times", default="ncu", choices=("ncu", "torch"))
     given = parser.parse_args(arguments)
     if not (given.read or given.recorded):
-        collect(given.cells, given.error)
-    found = recorded(given.cells, given.recorded, given.error) if given.recorded else read(given.cells, given.results)
+        collect(given.cells, given.error, given.census)
+    if given.recorded:
+        found = recorded(given.cells, given.recorded, given.error, given.times)
+    else:
+        found = read(given.cells, given.results, given.census)
     print(
         f"| cell | launches | configurations | profiled | times | planned | one each | {' | '.join(METRICS)} | planned / took s |"
     )

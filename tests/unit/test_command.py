@@ -76,6 +76,14 @@ def test_of_several_nodes() -> None:
     assert asked.launcher == ["python", "-m", "profzoo.collect.launch", "2", "4"]
 
 
+def test_of_a_probe() -> None:
+    job = {"tool": "probe", "cell": {"device": "auto"}, "environment": [], "set": "own", "options": ["--metrics", "a"]}
+    asked = command.of(job, made(report="x.ncu-rep"))
+    assert asked.tool == "ncu" and asked.leaves == [FOLDER / "x.ncu-rep"]
+    assert asked.profiler == ["ncu", "--metrics", "a", "--export", "results/lstm/x.ncu-rep"]
+    assert asked.program[:5] == ["python", "-m", "profzoo.harness.probe", "--device", "auto"]
+
+
 def test_of_peaks() -> None:
     asked = command.of({"tool": "peaks", "cell": {"device": "cuda"}, "environment": []}, made(csv="p.csv"))
     assert asked.program[2:] == [

@@ -261,7 +261,7 @@ def test_what_a_whole_run_took_per_step_is_what_its_window_takes(
     per_step = []
     for exported, _, facts in (alone, more):
         joined = str(Path(exported).with_name("kernels.csv"))
-        kernel_table.main(exported, facts, [], joined)
+        kernel_table.main(exported, facts, [], None, joined)
         per_step.append(pd.read_csv(joined))
     # Half of a step's kernels begin when its range has ended: these are not lost on it.
     pd.testing.assert_frame_equal(*per_step, rtol=1e-9)
@@ -414,7 +414,7 @@ def test_tables_across_cells(tmp_path: Path, recording: Callable) -> None:
     inputs = {tool: [str(folder / f"train.{tool}.csv")] for tool in ("time", "nsys")}
     inputs |= {f"{tool}_sidecar": [str(folder / "s.json")] for tool in ("time", "nsys")}
     joined = str(folder / "train.kernels.csv")
-    kernel_table.main(inputs["nsys"][0], str(folder / "s.json"), [], joined)
+    kernel_table.main(inputs["nsys"][0], str(folder / "s.json"), [], None, joined)
     inputs["kernels"] = [joined]
     inputs["nsys_steps"] = [str(folder / "train.nsys-steps.csv")]
     outputs = {

@@ -33,3 +33,11 @@ def test_a_collecting_job_begins_without_libraries_that_take_long_to_load() -> N
     loaded = subprocess.check_output([sys.executable, "-c", code], cwd=imports.PROJECT, text=True).split()
     assert "profzoo.collect.collecting" in loaded
     assert not {"numpy", "pandas", "torch", "jsonschema", "snakemake"} & set(loaded)
+
+
+def test_snakemake_begins_without_them() -> None:
+    """What every start of it, and of each of its jobs, checks the configuration by."""
+    names = "profzoo.config.configuration, profzoo.tools.ncu.census, profzoo.tools.ncu.costs, profzoo.tools as tools"
+    code = f"import sys, {names}; tools.commands(); tools.files(); tools.failures(); print(*sys.modules)"
+    loaded = subprocess.check_output([sys.executable, "-c", code], cwd=imports.PROJECT, text=True).split()
+    assert "profzoo.tools.ncu.files" in loaded and not {"numpy", "pandas", "torch"} & set(loaded)

@@ -5,6 +5,7 @@ import pytest
 
 from profzoo.tools.ncu import matching, selection
 from profzoo.tools.ncu.metrics import GPU_TIME
+from profzoo.tools.ncu.strata import Window
 from profzoo.tools.ncu.tables import CONFIGURATION as KEYS
 
 FIRST = ["--filter-mode", "per-launch-config", "--launch-count", "1", "--kernel-name-base", "mangled"]
@@ -27,23 +28,23 @@ def profiled(census: pd.DataFrame, *words: list[str]) -> dict[int, pd.DataFrame]
 
 
 def test_rows_of_all_runs_are_found(census: pd.DataFrame) -> None:
-    table = matching.matched(profiled(census, FIRST, SECOND_OF_A), [FIRST, SECOND_OF_A], census)
+    table, other = matching.matched(profiled(census, FIRST, SECOND_OF_A), [FIRST, SECOND_OF_A], Window(census))
     assert table["launch"].tolist() == [0, 1, 3, 2, 6] and table["run"].tolist() == [1, 1, 1, 2, 2]
     assert table["as_planned"].all() and table["weight"].sum() == len(census)
     # The two long launches of a stand for themselves, and the first one for the three short ones.
     assert table["weight"].tolist() == [3, 3, 2, 1, 1]
     assert (table["time_spread"] == 1).all() and table["stratum"].is_unique
-    assert not matching.other_launches(profiled(census, FIRST, SECOND_OF_A), [FIRST, SECOND_OF_A], census)
+    assert not other
 
 
 def test_one_launch_stands_for_its_configuration_however_unlike(census: pd.DataFrame) -> None:
-    table = matching.matched(profiled(census, FIRST), [FIRST], census).set_index("mangled")
+    table = matching.matched(profiled(census, FIRST), [FIRST], Window(census))[0].set_index("mangled")
     assert table["weight"].to_dict() == {"a": 5, "b": 3, "c": 2} and table["time_spread"]["a"] == 5
 
 
 def test_a_launch_that_two_runs_profile_counts_once(census: pd.DataFrame) -> None:
     again = ["--kernel-name-base", "mangled", "--kernel-id", "::regex:^(b)$:^(1)$"]
-    table = matching.matched(profiled(census, FIRST, again), [FIRST, again], census)
+    table, _ = matching.matched(profiled(census, FIRST, again), [FIRST, again], Window(census))
     assert table.loc[table["mangled"] == "b", "weight"].tolist() == [1.5, 1.5]
 
 
@@ -51,8 +52,8 @@ def test_another_sequence_of_launches_is_told(census: pd.DataFrame) -> None:
     """The second run launches a once less, so that only one of its launches is found."""
     runs = profiled(census, FIRST, SECOND_OF_A)
     runs[2] = runs[2].iloc[:1]
-    table = matching.matched(runs, [FIRST, SECOND_OF_A], census)
-    assert matching.other_launches(runs, [FIRST, SECOND_OF_A], census) == ["a_kernel"]
+    table, other = matching.matched(runs, [FIRST, SECOND_OF_A], Window(census))
+    assert other == ["a_kernel"]
     assert table["as_planned"].tolist() == [True, True, True, False]
     assert table["launch"].tolist()[-1] == 0 and table["weight"].sum() == len(census)
 
@@ -60,14 +61,14 @@ def test_another_sequence_of_launches_is_told(census: pd.DataFrame) -> None:
 def test_a_run_that_left_no_report_is_told(census: pd.DataFrame) -> None:
     runs = profiled(census, FIRST, SECOND_OF_A)
     del runs[2]
-    assert matching.other_launches(runs, [FIRST, SECOND_OF_A], census) == ["a_kernel"]
-    assert matching.matched(runs, [FIRST, SECOND_OF_A], census)["weight"].sum() == len(census)
+    table, other = matching.matched(runs, [FIRST, SECOND_OF_A], Window(census))
+    assert other == ["a_kernel"] and table["weight"].sum() == len(census)
 
 
 def test_kernels_that_the_census_lacks_stand_for_nothing(census: pd.DataFrame) -> None:
     runs = profiled(census, FIRST)
     runs[1].loc[2, "mangled"] = "z"
-    table = matching.matched(runs, [FIRST], census)
+    table, _ = matching.matched(runs, [FIRST], Window(census))
     assert table["weight"].isna().tolist() == [False, False, True] and pd.isna(table["launch"][2])
     # Nothing was profiled of c, for which nothing stands.
     assert table["weight"].sum() == (census["mangled"] != "c").sum()
@@ -75,7 +76,8 @@ def test_kernels_that_the_census_lacks_stand_for_nothing(census: pd.DataFrame) -
 
 def test_totals_are_those_of_the_window(census: pd.DataFrame) -> None:
     runs = profiled(census.assign(**{"x__y.sum": census[GPU_TIME] / 100, "x__y.avg": 1.0}), FIRST, SECOND_OF_A)
-    table = matching.matched(runs, [FIRST, SECOND_OF_A], census)
-    total, low, high = matching.totals(table, census, ["x__y.sum", "x__y.avg"])["x__y.sum"]
+    window = Window(census)
+    table, _ = matching.matched(runs, [FIRST, SECOND_OF_A], window)
+    total, low, high = matching.totals(table, window, ["x__y.sum", "x__y.avg"])["x__y.sum"]
     assert total == pytest.approx(census[GPU_TIME].sum() / 100) and 0.95 * total < low < total < high < 1.05 * total
-    assert list(matching.totals(table, census, ["x__y.avg"])) == []
+    assert list(matching.totals(table, window, ["x__y.avg"])) == []

@@ -21,8 +21,8 @@ CHANGES = {
     "sass": (True, "--import-sass yes"),
     "extra": (["--verbose"], "--verbose"),
 }
-# Budget and error are those of tests/unit/test_planning.py.
-NOT_OPTIONS = {"envmodules", "set", "sets", "window", "budget", "error", "time_limit"}
+# Budget and error are those of tests/unit/test_planning.py, the census that of test_sequence.py.
+NOT_OPTIONS = {"envmodules", "set", "sets", "window", "budget", "error", "time_limit", "census"}
 KNOWN = {f"--{line.split()[0]}" for line in (DATA / "ncu/options.txt").read_text().splitlines() if line[0] != "#"}
 
 
@@ -93,7 +93,7 @@ def test_the_census_is_of_launches_whatever_the_replay(replay: str) -> None:
     ("name", "sets"), [("launch", ["launch"]), ("roofline", ["roofline", "launch"]), ("ranges", ["launch"])]
 )
 def test_sets_that_tables_of_kernels_are_made_of(name: str, sets: list[str]) -> None:
-    assert ncu.of_launches(config.normalise({"ncu": {"set": name}})["ncu"]) == sets
+    assert ncu.of_launches(config.normalise({"tool": "ncu", "ncu": {"set": name}})["ncu"]) == sets
 
 
 def test_a_set_measures_ranges_by_its_own_replay() -> None:

@@ -1,14 +1,17 @@
 """Plans learn what sets cost on a GPU from those that were carried out there."""
 
+import csv
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from profzoo.config import configuration as config
+from profzoo.errors import DataError
 from profzoo.tools.ncu import command as ncu
-from profzoo.tools.ncu import costs, outcomes, planning
+from profzoo.tools.ncu import costs, outcomes, planning, probing
 from profzoo.tools.ncu.metrics import GPU_TIME
 from profzoo.tools.ncu.tables import CONFIGURATION as KEYS
 
@@ -17,7 +20,7 @@ OPTIONS = config.normalise({"ncu": {"sets": {"own": OWN}, "launches": "all"}})["
 WINDOW, START = 400, 6.0
 
 
-def collect(results: Path, cell: str, name: str, each_s: float, gpu: str = "H100") -> dict:
+def collect(results: Path, cell: str, name: str, each_s: float, gpu: str = "H100", probe: Sequence[str] = ()) -> dict:
     """Plan a set of a cell as the workflow does, and leave the sidecar of a run whose launches took so long."""
     folder = results / cell
     folder.mkdir(parents=True, exist_ok=True)
@@ -27,7 +30,7 @@ def collect(results: Path, cell: str, name: str, each_s: float, gpu: str = "H100
     wall = START + WINDOW * costs.table()["sets"][ncu.CENSUS]["seconds"]
     (folder / "train.launch.ncu-rep.json").write_text(json.dumps({"wall_s": wall, "gpu": gpu}))
     paths = [str(folder / f"train.{end}") for end in ("ncu.launch.csv", "launch.ncu-rep.json", f"{name}.plan.json")]
-    planning.main(OPTIONS, name, *paths, print)
+    planning.main(OPTIONS, name, *paths, print, probe)
     plan = json.loads(Path(paths[2]).read_text())
     facts = {"plan": plan, "gpu": gpu, "options": ncu.options(OPTIONS, name), "wall_s": START + WINDOW * each_s}
     (folder / f"train.{name}.ncu-rep.json").write_text(json.dumps(facts))
@@ -58,6 +61,47 @@ def test_a_set_that_never_ran_is_planned_by_what_others_took(tmp_path: Path) -> 
 def test_another_gpu_says_nothing(tmp_path: Path) -> None:
     collect(tmp_path, "a", "own", 0.04, gpu="A100")
     assert collect(tmp_path, "b", "own", 0.04)["outcomes"] == 0
+
+
+def probed(folder: Path, recording: Callable, passes: int = 3, gpu: str = "H100", launch_s: float = 0.04) -> list[str]:
+    """The page and the sidecar of a probe on a GPU."""
+    folder.mkdir(parents=True, exist_ok=True)
+    heading, units, *rows = list(csv.reader(recording("ncu/launch.raw.mangled.csv").open()))
+    at = heading.index(probing.PASSES)
+    rows = [[*row[:at], str(passes), *row[at + 1 :]] for row in rows[:8]]
+    with (folder / "gpu.own.probe.csv").open("w", newline="") as file:
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows([heading, units, *rows])
+    (folder / "gpu.own.ncu-rep.json").write_text(json.dumps({"gpu": gpu, "launch_s": launch_s}))
+    return [str(folder / f"gpu.own.{end}") for end in ("probe.csv", "ncu-rep.json")]
+
+
+def test_a_set_that_nobody_knows_is_planned_by_a_probe(tmp_path: Path, recording: Callable) -> None:
+    probe = probed(tmp_path / "peaks", recording)
+    first, second = (collect(tmp_path, cell, "own", 0.05, probe=probe) for cell in ("a", "b"))
+    assert (first["basis"], first["passes"], first["launch_s"]) == (costs.PROBED, 3, 0.04)
+    assert off(first, 0.05) < 0.25 and planning.sentence(first).partition("replay: ")[2].startswith("about")
+    # What it took then says more, but for the passes.
+    assert second["basis"] == outcomes.HERE and second["passes"] == 3 and off(second, 0.05) < 0.01
+
+
+def test_a_probe_of_another_gpu_says_nothing(tmp_path: Path, recording: Callable) -> None:
+    probe = probed(tmp_path / "peaks", recording, gpu="A100")
+    assert collect(tmp_path, "a", "own", 0.05, probe=probe)["basis"] == costs.PARTS
+
+
+def test_a_probe_that_does_not_say_its_passes_is_refused(tmp_path: Path, recording: Callable) -> None:
+    page, sidecar = probed(tmp_path / "peaks", recording)
+    Path(page).write_text(Path(page).read_text().replace(f'"{probing.PASSES}"', '"profiler__other"'))
+    with pytest.raises(DataError, match="does not say in how many passes launches were profiled"):
+        probing.cost(page, sidecar, "H100")
+
+
+def test_which_sets_nobody_knows() -> None:
+    known, shipped = costs.table(), config.normalise({})["ncu"]["sets"]
+    assert not any(costs.unknown(chosen, known) for chosen in shipped.values())
+    assert costs.unknown(OWN, known) and costs.unknown({"sections": ["NewSection"]}, known)
+    assert costs.unknown({"set": "of another version"}, known)
+    assert not costs.unknown({"sections": ["SpeedOfLight"], "metrics": ["dram__bytes_read.sum"]}, known)
 
 
 @pytest.mark.parametrize("broken", ["", "{}", '{"gpu": "H100", "plan": {"replay": "kernel", "launches": 3}}', "[1]"])

@@ -32,9 +32,8 @@ def plan(census: pd.DataFrame, name: str = "roofline", **given: object) -> dict:
     """The plan of a set, of one launch of each configuration unless other are asked for, for a process that takes START
     without a launch."""
     options = config.normalise({"ncu": {"launches": "distinct"} | given})["ncu"]
-    wall = START + len(census) * COSTS["sets"][ncu.CENSUS]["seconds"]
     price = ncu_costs.cost(options["sets"][name], COSTS)
-    return planning.plan(options, name, census, wall, price, COSTS)
+    return planning.plan(options, name, census, START, price, COSTS)
 
 
 def profiled(census: pd.DataFrame, planned: dict) -> pd.DataFrame:
@@ -159,8 +158,35 @@ def test_several_runs_are_one_command(census: pd.DataFrame, tmp_path: Path) -> N
 def test_processes_that_are_started_together_run_once(census: pd.DataFrame) -> None:
     options = config.normalise({"ncu": {"error": "0.5%"}})["ncu"] | {"one_run": True}
     price = ncu_costs.cost(options["sets"]["roofline"], COSTS)
-    planned = planning.plan(options, "roofline", census, 10.0, price, COSTS)
+    planned = planning.plan(options, "roofline", census, START, price, COSTS)
     assert planned["runs"] == 1 and planned["launches"] > 186
+
+
+def test_all_launches_in_one_run_where_that_takes_no_longer(census: pd.DataFrame) -> None:
+    """Of a cheap set, starts of ncu take longer than launches that a sample leaves out."""
+    few = census[census.groupby(KEYS, dropna=False).cumcount() < 2]
+    few = few.sort_index().reset_index(drop=True).assign(id=lambda table: table.index)
+    cheap = plan(few, "traffic", launches="sampled", error="0.5%")
+    assert cheap["launches"] == len(few) and (cheap["runs"], cheap["error"]) == (1, 0)
+    sample = cheap["instead_of"]
+    assert sample["runs"] > 1 and sample["estimate_s"] >= cheap["estimate_s"]
+    assert selection.profiled(few, cheap["options"]).equals(few)
+    assert planning.sentence(cheap).endswith(
+        f"about {cheap['estimate_s']:.0f} s, all launches in one run, as {sample['launches']} in {sample['runs']} "
+        f"runs would take {sample['estimate_s']:.0f} s"
+    )
+    # A dear one is sampled, unless that takes as many, and so is one whose launches a budget does not all pay for.
+    dear = plan(few, "full", launches="sampled")
+    assert dear["launches"] < len(few) and "instead_of" not in dear
+    limit = int(cheap["estimate_s"])
+    assert plan(few, "traffic", launches="sampled", error="0.5%", budget=limit)["launches"] < len(few)
+
+
+def test_all_launches_of_kernels_by_name(census: pd.DataFrame) -> None:
+    some = plan(census, "traffic", launches="sampled", error="0.1%", kernel_name="cudnn")
+    named = census[census["mangled"].str.contains("cudnn")]
+    assert some["launches"] == len(named) and "instead_of" in some
+    assert selection.profiled(census, some["options"]).equals(named)
 
 
 def test_a_budget_also_limits_what_is_added_for_an_error(census: pd.DataFrame) -> None:

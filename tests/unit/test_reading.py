@@ -143,7 +143,7 @@ def test_a_kernel_of_any_name_keeps_its_time(tmp_path: Path, trace: Path, name: 
     sidecar, csv, steps, joined = (tmp_path / one for one in ("s.json", "n.csv", "steps.csv", "k.csv"))
     sidecar.write_text(json.dumps(FACTS))
     nsys_export.main(str(trace), str(sidecar), str(csv), str(steps), str(tmp_path / "n.json"))
-    kernel_table.main(str(csv), str(sidecar), [], str(joined))
+    kernel_table.main(str(csv), str(sidecar), [], None, str(joined))
     table = reading.read(joined, kernel_table.TABLE)
     assert table["share"].sum() == pytest.approx(1) and table.loc[table["kernel"] == name, "share"].sum() > 0.01
     cell = {"model": "m", "phase": "train"}

@@ -15,7 +15,7 @@ from models import lstm
 from profzoo.cell import settings
 from profzoo.config import configuration as config
 from profzoo.errors import ConfigError
-from profzoo.harness import interface, loop, recorders
+from profzoo.harness import interface, loop, ranges, recorders
 
 CPU = torch.device("cpu")
 
@@ -27,10 +27,15 @@ def cell(name: str = "lstm", phase: str = "train", tool: str = "time", **given: 
     return settings.resolve(name, phase, tool, config.normalise({**general, "settings": {name: {**small, **given}}}))
 
 
-def run(one: dict, recorder: recorders.Recorder, network: torch.nn.Module | None = None) -> loop.Outcome:
+def run(
+    one: dict,
+    recorder: recorders.Recorder,
+    network: torch.nn.Module | None = None,
+    timer: recorders.Recorder | None = None,
+) -> loop.Outcome:
     """All steps of a cell on the CPU."""
     model = interface.load(one["module"])
-    return loop.run(one, network or loop.network_of(one, model, CPU, None), CPU, recorder)
+    return loop.run(one, network or loop.network_of(one, model, CPU, None), CPU, recorder, timer)
 
 
 class Counting(torch.nn.Module):
@@ -55,6 +60,31 @@ def test_the_recorder_sees_the_window_only(warmup: int, window: int) -> None:
     run(cell(warmup=warmup, window=window), recorder, network)
     assert recorder.steps == window and network.forwards == warmup + window
     assert recorder.window_wall_ns > 0 and recorder.step_ns > 0
+
+
+def test_the_profiler_is_not_there_while_the_baseline_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of it is made, started or marked until the last step of the baseline is over."""
+    seen: list[tuple[str, int]] = []
+    network = Counting()
+    network.inner.register_forward_hook(
+        lambda *_: seen.append((f"profiled {torch._C._autograd._profiler_enabled()}", network.forwards))
+    )
+    made = recorders.profile
+    monkeypatch.setattr(recorders, "profile", lambda **given: seen.append(("made", network.forwards)) or made(**given))
+    marked = ranges.record_function
+    monkeypatch.setattr(
+        ranges, "record_function", lambda name: seen.append(("marked", network.forwards)) or marked(name)
+    )
+    one = cell(tool="torch", warmup=2, window=2, torch={"baseline": 5, "warmup": 1})
+    timer = recorders.StepTimer(CPU, tmp_path / "s.csv")
+    files = tmp_path / "o.csv", tmp_path / "t.json.gz"
+    outcome = run(one, recorders.TorchProfiler(CPU, one["profiler"], 2, *files), network, timer)
+    assert timer.steps == 5 and network.forwards == 2 + 5 + 1 + 2 == one["steps"]
+    assert ("made", 7) in seen and min(count for what, count in seen if what in ("made", "marked")) == 7
+    # In the step of its own warm-up it only gets ready.
+    profiled = [what for what, _ in seen if what.startswith("profiled")]
+    assert profiled == ["profiled False"] * 8 + ["profiled True"] * 2
+    assert outcome.baseline_loss != outcome.loss
 
 
 def test_a_first_step_that_starts_profilers_up_does_not_count() -> None:

@@ -80,6 +80,23 @@ def test_trace_and_table(tmp_path: Path, stacks: bool) -> None:
     assert operators["stack"].any() == stacks
 
 
+def test_a_baseline_before_the_profiler(tmp_path: Path) -> None:
+    steps, trace, table = (tmp_path / name for name in ("s.csv", "t.json.gz", "o.csv"))
+    words = ["lstm", "train", *TINY["lstm"], "warmup=1", "window=2", "device=cpu", "profiler.warmup=1", "threads=1"]
+    files = ["--trace", str(trace), "--operators", str(table)]
+    facts = facts_of(tmp_path, *words, "profiler.baseline=4", *files, "--steps", str(steps))
+    timed = facts["baseline"]
+    assert (facts["steps"], timed["steps"], len(pd.read_csv(steps))) == (2, 4, 4)
+    assert timed["items"] == 4 * facts["batch"] and timed["loss"] != facts["loss"]
+    assert timed["step_ns"] > 0 and 0 < timed["peak_rss_bytes"] <= facts["peak_rss_bytes"]
+    assert timed["window_began_ns"] + timed["window_wall_ns"] <= facts["window_began_ns"]
+    # The trace has the steps of the profiler alone.
+    events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+    assert sum(event["name"] == "profzoo:step" and event.get("cat") == "user_annotation" for event in events) == 2
+    for lacking in (["profiler.baseline=4"], ["--steps", str(steps)]):
+        assert run.main([*words, *lacking, *files]) == 2
+
+
 OWN = {
     "nan": ("\ndef loss(o, t):\n    return o.sum() * float('nan')\n", "train", 3, "mine train: the loss is nan at step 0"),
     "infinite": ("\ndef loss(o, t):\n    return o.sum() / 0\n", "train", 3, "inf at step 0"),

@@ -10,7 +10,7 @@ from profzoo.tables import mangling, same_launches
 from profzoo.tables.edit_graph import NONE
 from profzoo.tables.same_launches import align_launches, coverage, of_steps
 from profzoo.tools.ncu import tables as ncu_tables
-from profzoo.tools.nsys import sequence
+from profzoo.tools.nsys import by_step
 from tests.conftest import DATA
 
 
@@ -122,7 +122,7 @@ def test_no_launch_is_aligned_to_nothing(ncu: pd.DataFrame) -> None:
 def traced(recording) -> pd.DataFrame:
     """Ten steps of MobileNetV2's training under nsys: 475 launches each, whose convolutions run in tf32."""
     path: Path = recording("nsys/train.sqlite")
-    return sequence.read(path)
+    return by_step.read(path)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from profzoo.tables import mangling
 from profzoo.tables.step_launches import BY, joined, owners_of, times_of, totals
 from profzoo.tools.ncu.metrics import GPU_TIME
 from profzoo.tools.ncu.tables import function_name
-from profzoo.tools.nsys import sequence
+from profzoo.tools.nsys import by_step
 from tests.conftest import DATA
 
 OWNER = ["operator", "shapes"]
@@ -30,7 +30,7 @@ def ncu() -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def nsys(recording) -> pd.DataFrame:
     """Ten steps of the same under nsys."""
-    return sequence.read(recording("nsys/train.sqlite"))
+    return by_step.read(recording("nsys/train.sqlite"))
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[Path]]:
     """By rule, the files of code among the inputs of its jobs, in a plan of everything for one model."""
     project = copy(tmp_path_factory.mktemp("code") / "project", "models: [lstm, lstm@two]\ndevice: auto\n")
     project.path = (STANDINS,)
-    ranks = ["results/lstm@two/train.ncu-ranks.launch.csv", "results/lstm/train.ncu.survey.coverage.csv"]
+    ranks = [f"results/{name}" for name in ("lstm@two/train.ncu-ranks.launch.csv", "lstm/train.ncu.launch.csv")]
     config = [f"tool={','.join(tools.names())}", "ncu={set: survey}", "variants={two: {gpus: 2}}"]
     printed = project.snakemake("all", *ranks, "--config", *config, "--dry-run", "--forceall").stdout
     found: dict[str, set[Path]] = defaultdict(set)

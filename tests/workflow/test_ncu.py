@@ -4,12 +4,16 @@ import csv
 import gzip
 import io
 import json
+import sqlite3
 import subprocess
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import DATA
+from tests.unit.test_nsys_tables import ONE, export
 from tests.workflow.project import STANDINS, Project, rules, said
 
 LAUNCHES = 468
@@ -144,6 +148,25 @@ def test_a_plan_is_printed_and_held_against_the_outcome(counted: Project) -> Non
     assert sorted(job.rule for job in jobs) == again
 
 
+OWN = "ncu={sets: {own: {metrics: [gpu__time_duration.sum, smsp__inst_issued.sum]}}, launches: distinct}"
+
+
+def test_a_set_of_metrics_that_nobody_measured_is_probed_first(fresh: Project) -> None:
+    fresh.path = (STANDINS,)
+    target = ["results/lstm/train.ncu.own.csv", "--config", "device=auto", OWN]
+    assert "probe_ncu" in rules(fresh.dry(*target))
+    assert "probe_ncu" not in rules(fresh.dry("results/lstm/train.ncu.roofline.csv", "--config", "device=auto"))
+    fresh.snakemake(*target)
+    plan, probe = (json.loads(fresh.read(f"results/{name}")) for name in
+                   ("lstm/train.own.plan.json", "peaks/gpu.own.ncu-rep.json"))  # fmt: skip
+    assert (plan["basis"], plan["passes"]) == ("probed", 1)
+    assert plan["launch_s"] == pytest.approx(probe["launch_s"], abs=1e-5) and len(probe["launches_s"]) == 8
+    assert probe["gpu"] == "NVIDIA H200" and "smsp__inst_issued.sum" in " ".join(probe["command"])
+    # Once for a GPU, whatever other cells there are.
+    jobs = fresh.dry("results/lstm/train.ncu.own.csv", "results/lstm/inference.ncu.own.csv", *target[1:])
+    assert "probe_ncu" not in rules(jobs) and "profile_ncu" in rules(jobs)
+
+
 def test_a_budget_for_nothing_is_one_line(counted: Project) -> None:
     run = counted.snakemake("results/lstm/train.ncu.full.csv", "--config", "device=auto", "ncu={budget: 1s}", ok=False)
     assert run.returncode and said(run)[0].startswith("ncu.budget = 1s does not pay for one launch of set full")
@@ -161,14 +184,87 @@ def test_ranges_have_a_table_of_their_own(fresh: Project) -> None:
 RANGED = ["tool=ncu,nsys", "models=lstm", "phases=train", "device=auto"]
 
 
-def traced(project: Project) -> None:
-    """Leave a recorded trace of nsys in place of the cell's, as there is no nsys here."""
+def traced(project: Project, sqlite: bytes | None = None) -> None:
+    """Leave a recorded trace of nsys, or this one, in place of the cell's, as there is no nsys here."""
     cell = project.root / "results/lstm"
     cell.mkdir(parents=True, exist_ok=True)
-    (cell / "train.nsys.sqlite").write_bytes(gzip.decompress((DATA / "nsys/train.sqlite.gz").read_bytes()))
+    recorded = sqlite or gzip.decompress((DATA / "nsys/train.sqlite.gz").read_bytes())
+    (cell / "train.nsys.sqlite").write_bytes(recorded)
     (cell / "train.nsys-rep").write_text("stands for the report\n")
     facts = {"capture": "window", "device_type": "cuda", "step_ns": 1e7, "cell": {"window": 10, "steps": 13}}
+    facts |= {"gpu": "NVIDIA H200", "wall_s": 12.0}
     (cell / "train.nsys-rep.json").write_text(json.dumps(facts))
+
+
+def trace_of_standin(path: Path) -> bytes:
+    """An export of nsys of ten steps of what the stand-in for ncu prints, at other times."""
+    page = gzip.decompress((DATA / "ncu/launch.raw.mangled.csv.gz").read_bytes()).decode()
+    rows = list(csv.DictReader(line for line in io.StringIO(page) if not line.startswith("==")))[1:]
+    names = {name: 10 + place for place, name in enumerate(dict.fromkeys(row["Kernel Name"] for row in rows))}
+    kernels, calls, ranges, at = [], [], [], 0
+    for step in range(10):
+        began = at
+        for row in rows:
+            sizes = [json.loads(f"[{row[what][1:-1]}]") for what in ("Grid Size", "Block Size")]
+            shared = [
+                int(row[f"launch__shared_mem_per_block_{kind}"].replace(",", "")) for kind in ("static", "dynamic")
+            ]
+            ns = int(0.95 * float(row[METRIC].replace(",", ""))) + step
+            mangled = names[row["Kernel Name"]]
+            launched = (at + 10, at + 10 + ns, at, ONE, mangled, mangled, mangled, *sizes[0], *sizes[1], *shared, 32)
+            kernels.append(launched)
+            calls.append((at, at, ONE + 1))
+            at += ns + 20
+        ranges.append((began, at, ONE + 1, "step"))
+        at += 100
+    export(path, kernels, calls, ranges)
+    with closing(sqlite3.connect(path)) as database:
+        database.executemany("INSERT INTO StringIds VALUES (?, ?)", [(number, name) for name, number in names.items()])
+        database.commit()
+    return path.read_bytes()
+
+
+BY_NSYS = ["tool=ncu,nsys", "models=lstm", "phases=train", "device=auto", "ncu={set: roofline}"]
+
+
+def test_the_trace_tells_the_launches_where_there_is_one(fresh: Project, tmp_path: Path) -> None:
+    fresh.path = (STANDINS,)
+    traced(fresh, trace_of_standin(tmp_path / "standin.sqlite"))
+    fresh.draw_one()
+    files = ["lstm/train.ncu.csv", "lstm/train.kernels.csv", "tables/agreement.csv", "tables/coverage.csv"]
+    fresh.snakemake(*(f"results/{name}" for name in files), "--config", *BY_NSYS)
+    # ncu did not count the launches for itself.
+    assert not [path for path in fresh.files() if "launch.ncu-rep" in path or "ncu.launch" in path]
+    every, rows = table(fresh, "train.nsys-launches.csv"), table(fresh, "train.ncu.csv")
+    assert len(every) == LAUNCHES and sidecar(fresh, "train.ncu.csv.json")["census"] == "train.nsys-launches.csv"
+    weights: dict[tuple[str, ...], float] = {}
+    for row in rows:
+        launch = every[int(row["launch"])]
+        assert configuration(launch) == configuration(row) and row["as_planned"] == "True"
+        # Of the first run, the stand-in prints the number of the launch.
+        assert row["run"] != "1" or row["id"] == row["launch"]
+        weights[configuration(row)] = weights.get(configuration(row), 0.0) + float(row["weight"])
+    assert sum(weights.values()) == pytest.approx(LAUNCHES) and len(weights) == 186
+    kernels = table(fresh, "train.kernels.csv")
+    assert {row["source"] for row in kernels} == {"nsys+ncu"} and all(row["registers"] for row in kernels)
+    (agreed,) = csv.DictReader(io.StringIO(fresh.read("results/tables/agreement.csv")))
+    assert agreed["nsys_launches"] == "468.0" and "ncu_launches" not in agreed
+    (covered,) = csv.DictReader(io.StringIO(fresh.read("results/tables/coverage.csv")))
+    assert float(covered["coverage"]) == 1
+    # ncu's own census is another choice: planned and exported by it, and not profiled again.
+    jobs = fresh.dry("results/lstm/train.ncu.csv", "--config", *BY_NSYS[:-1], "ncu={set: roofline, census: ncu}")
+    assert {"profile_ncu", "print_ncu", "export_ncu", "plan_ncu"} <= rules(jobs)
+    assert "profile_ncu_sampled" not in rules(jobs) and "settle_ncu" not in rules(jobs)
+
+
+def test_launches_other_than_the_traced_ones_are_told_with_the_cure(fresh: Project) -> None:
+    """The trace is of another program than what the stand-in prints."""
+    fresh.path = (STANDINS,)
+    traced(fresh)
+    run = fresh.snakemake("results/lstm/train.ncu.csv", "--config", *BY_NSYS)
+    told = [line for line in said(run) if "`ncu.census: ncu` has ncu count them all, instead of nsys" in line]
+    assert told and "launches of these functions were not profiled as often" in told[-1]
+    assert sidecar(fresh, "train.ncu.csv.json")["not_as_planned"]
 
 
 @pytest.mark.parametrize("chosen", ["{set: ranges}", "{set: step}"])

@@ -24,6 +24,8 @@ def plan(login: Project, *words: str) -> str:
 def test_section_sets_are_planned_although_groups_hold_their_census(login: Project) -> None:
     planned = plan(login, "results/lstm/train.ncu.roofline.csv", "results/unet/train.ncu.roofline.csv")
     assert "results/lstm/train.roofline.plan.json" in planned
+    by_nsys = ["--config", "tool=ncu,nsys", "models=lstm,unet", "ncu={set: roofline}"]
+    assert "results/lstm/train.nsys-launches.csv" in plan(login, "all", *by_nsys)
 
 
 def test_no_two_jobs_write_the_same_file(login: Project) -> None:

@@ -27,6 +27,7 @@ rule join_kernels:
         nsys="<results>/{model}/{phase}.nsys.csv",
         sidecar="<results>/{model}/{phase}.nsys.csv.json",
         sets=joined_sets,
+        census=joined_census,
     output:
         csv="<results>/{model}/{phase}.kernels.csv",
     log:
@@ -104,7 +105,7 @@ rule tabulate_verdicts:
     input:
         code("workflow/scripts/tabulate_verdicts.py"),
         **judged(),
-        sidecars=cells("<results>/{model}/{phase}.time.csv.json"),
+        sidecars=baselines(),
         steps="<results>/tables/steps.csv",
         kernels="<results>/tables/kernels.csv",
     output:

@@ -97,12 +97,35 @@ rule measure_peaks:
         COLLECT
 
 
+rule probe_ncu:
+    """Profile a few launches of a section set, of which nobody knows what it costs on this GPU."""
+    input:
+        code("profzoo/harness/probe.py", "profzoo/collect/surroundings.py"),
+    output:
+        report="<results>/peaks/{gpu}.{set}.ncu-rep",
+        sidecar="<results>/peaks/{gpu}.{set}.ncu-rep.json",
+    log:
+        "<logs>/peaks/{gpu}.{set}.log",
+    envmodules:
+        *modules("ncu"),
+    threads: CORES
+    resources:
+        **on_one_gpu(minutes=10),
+    params:
+        job=probe_job,
+        more=[],
+        made=made,
+    shell:
+        COLLECT
+
+
 rule plan_ncu:
     """Plan a section set: launches, replay, and the time that ncu should take, from the census and measured costs."""
     input:
         code("workflow/scripts/plan_ncu.py"),
-        census=f"<results>/{{model}}/{{phase}}.ncu.{ncu.CENSUS}.csv",
-        sidecar=f"<results>/{{model}}/{{phase}}.{ncu.CENSUS}.ncu-rep.json",
+        census=f"<results>/{{model}}/{{phase}}{ncu_census.csv(config['ncu'])}",
+        sidecar=f"<results>/{{model}}/{{phase}}{ncu_census.report_sidecar(config['ncu'])}",
+        probe=probe,
     output:
         plan="<results>/{model}/{phase}.{set}.plan.json",
     log:
@@ -257,3 +280,18 @@ rule profile_torch:
         made=made,
     shell:
         COLLECT
+
+
+# The baseline as well, which is timed before the profiler starts.
+use rule profile_torch as profile_torch_timed with:
+    output:
+        operators="<results>/{model}/{phase}.torch-operators.csv",
+        trace="<results>/{model}/{phase}.trace.json.gz",
+        sidecar="<results>/{model}/{phase}.trace.json.gz.json",
+        steps="<results>/{model}/{phase}.torch-time.csv",
+        timed="<results>/{model}/{phase}.torch-time.csv.json",
+    wildcard_constraints:
+        **of_timed(),
+
+
+ruleorder: profile_torch_timed > profile_torch

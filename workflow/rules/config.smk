@@ -16,7 +16,9 @@ from profzoo.config import configuration, targets
 from profzoo.cell import data_files
 from profzoo import figures, imports, schema, tools
 from profzoo.collect import transaction
+from profzoo.tools.ncu import census as ncu_census
 from profzoo.tools.ncu import command as ncu
+from profzoo.tools.ncu import costs as ncu_costs
 from profzoo.tools.nsys import command as nsys
 from profzoo.machine import limits
 from profzoo.machine import owner

@@ -28,6 +28,24 @@ rule print_ncu:
         ' > "$page".demangled.csv || exit 1; done) 2> {log:q}'
 
 
+rule print_probe:
+    """Print the raw page of a probe of what a section set costs."""
+    input:
+        "<results>/peaks/{gpu}.{set}.ncu-rep",
+    output:
+        "<results>/peaks/{gpu}.{set}.probe.csv",
+    log:
+        "<logs>/peaks/{gpu}.{set}.print.log",
+    # In no group: the plans of all cells wait for it, and would be one.
+    envmodules:
+        *modules("ncu"),
+    resources:
+        **light(),
+    shell:
+        "python -m profzoo.integrity --log {log:q} {input:q} && LC_ALL=C ncu --import {input:q}"
+        " --page raw --csv --print-units base --print-kernel-base mangled > {output:q} 2> {log:q}"
+
+
 rule export_ncu:
     """Export a section set's launches, with how many of each configuration the window holds."""
     input:
@@ -151,6 +169,26 @@ rule export_nsys:
         **light(),
     script:
         "../scripts/export_nsys.py"
+
+
+rule export_launches:
+    """Export the launches of a step, in order, as nsys traced them, for ncu to be planned by."""
+    input:
+        code("workflow/scripts/export_launches.py"),
+        sqlite="<results>/{model}/{phase}.nsys.sqlite",
+        sidecar="<results>/{model}/{phase}.nsys-rep.json",
+    output:
+        csv="<results>/{model}/{phase}.nsys-launches.csv",
+    log:
+        "<logs>/{model}/{phase}.nsys-launches.log",
+    group:
+        "plan"
+    resources:
+        **light(),
+    params:
+        steps=lambda wildcards: resolved(wildcards, "ncu", None)["window"],
+    script:
+        "../scripts/export_launches.py"
 
 
 rule export_ranks:

@@ -44,7 +44,7 @@ rule write_report:
         steps="<results>/tables/steps.csv",
         verdicts="<results>/tables/verdicts.csv",
         ranks=compared_ranks(),
-        sidecars=cells("<results>/{model}/{phase}.time.csv.json"),
+        sidecars=baselines(),
         figures=drawn(),
     output:
         report(

@@ -44,6 +44,11 @@ def of_several_gpus():
     return {"model": any_of(SPREAD) or "no_cell", "phase": "train"}
 
 
+def of_timed():
+    """The wildcard constraints of cells under torch.profiler whose baseline is timed in the same process."""
+    return {} if config["torch"]["baseline"] else {"model": "no_cell"}
+
+
 def ncu_settings(wildcards):
     """The configuration's `ncu` for one section set of a cell."""
     return ncu.for_processes(config["ncu"], wildcards.set, processes(resolved(wildcards, "ncu", None)))
@@ -69,14 +74,22 @@ def weights(wildcards):
 
 
 def census(wildcards):
-    """The set that takes every launch, from which a set that takes one of each configuration has its counts."""
-    counted = profiled(wildcards) in ("all", "ranges") or wildcards.set == ncu.CENSUS
-    return [] if counted else f"<results>/{wildcards.model}/{wildcards.phase}.ncu.{ncu.CENSUS}.csv"
+    """Every launch of the window, from which a set that takes some of them has its counts."""
+    name = wildcards.get("set", config["ncu"]["set"])
+    counted = profiled(wildcards) in ("all", "ranges") or name == ncu.CENSUS
+    return [] if counted else f"<results>/{wildcards.model}/{wildcards.phase}{ncu_census.csv(config['ncu'])}"
+
+
+def joined_census(wildcards):
+    """Likewise, for the counters that go into the kernel table."""
+    return census(wildcards) if "ncu" in TOOLS else []
 
 
 def profiled(wildcards):
-    """What a section set profiles: `sampled` launches, `distinct` ones, `all`, the first N, or `ranges`."""
-    return "ranges" if ncu.ranged(config["ncu"], wildcards.set) else ncu.launches(config["ncu"], wildcards.set)
+    """What a section set, or else the default one, profiles: `sampled` launches, `distinct` ones, `all`, the first N, or
+    `ranges`."""
+    name = wildcards.get("set", config["ncu"]["set"])
+    return "ranges" if ncu.ranged(config["ncu"], name) else ncu.launches(config["ncu"], name)
 
 
 def plan(wildcards):
@@ -96,6 +109,21 @@ def ncu_job(wildcards):
     options = checked(ncu.options, ncu_settings(wildcards), wildcards.set)
     cell = resolved(wildcards, "ncu", None)
     return described("ncu", cell, set=wildcards.set, options=options, planned=planned_options(wildcards))
+
+
+def probe(wildcards):
+    """What a probe says of a section set's cost, where its metrics are such as nobody measured: page and sidecar."""
+    if not ncu_costs.unknown(config["ncu"]["sets"][wildcards.set], ncu_costs.table()):
+        return []
+    name = f"<results>/peaks/{config['gpu']}.{wildcards.set}"
+    return [f"{name}.probe.csv", f"{name}.ncu-rep.json"]
+
+
+def probe_job(wildcards):
+    """All that a section set's probe goes by, as one JSON text."""
+    cell = {"device": config["device"]}
+    job = {"tool": "probe", "cell": cell, "environment": config["environment"], "set": wildcards.set}
+    return json.dumps(job | {"options": ncu_costs.probing(config["ncu"], wildcards.set)}, sort_keys=True)
 
 
 def planned_options(wildcards):

@@ -27,11 +27,22 @@ def joined_sets(wildcards):
     return [f"<results>/{wildcards.model}/{wildcards.phase}.ncu.{name}.csv" for name in names]
 
 
-def tabulated():
-    """The inputs of the tables, by tool, each with its sidecars in the same order."""
+def tables_patterns():
+    """The files of a cell that tables are made of, by name; a tool may have the baseline's in the place of its own."""
     patterns = {}
     for tool in (tools.BASELINE, *TOOLS):
         patterns |= tools.files()[tool].tabulated(config[tool])
+    return patterns
+
+
+def baselines():
+    """The sidecars of the unprofiled runs of all selected cells."""
+    return cells(f"<results>/{{model}}/{tables_patterns()['time_sidecar']}")
+
+
+def tabulated():
+    """The inputs of the tables, by tool, each with its sidecars in the same order."""
+    patterns = tables_patterns()
     files = {key: cells(f"<results>/{{model}}/{pattern}") for key, pattern in patterns.items()}
     if {"ncu", "nsys"} <= set(TOOLS) and config["ncu"]["set"] in ncu.of_launches(config["ncu"]):
         files["coverage"] = cells(f"<results>/{{model}}/{{phase}}.ncu.{config['ncu']['set']}.coverage.csv")
@@ -73,8 +84,9 @@ def compared_ranks():
 
 
 def exports():
-    """What is exported for every selected cell under every chosen tool."""
-    patterns = [pattern for tool in (tools.BASELINE, *TOOLS) for pattern in tools.files()[tool].exported(config[tool])]
+    """The baseline, and what is exported for every selected cell under every chosen tool."""
+    patterns = [pattern for tool in TOOLS for pattern in tools.files()[tool].exported(config[tool])]
+    patterns.insert(0, tables_patterns()[tools.BASELINE])
     return compared_ranks() + [path for pattern in patterns for path in cells(f"<results>/{{model}}/{pattern}")]
 
 

@@ -6,4 +6,5 @@ from profzoo.tables import kernel_table
 snakemake = globals()["snakemake"]
 with reported(snakemake.log[0]):
     given = snakemake.input
-    kernel_table.main(given.nsys, given.sidecar, listed(given.get("sets", [])), snakemake.output.csv)
+    sets, census = listed(given.get("sets", [])), given.get("census") or None
+    kernel_table.main(given.nsys, given.sidecar, sets, census, snakemake.output.csv)

@@ -7,4 +7,5 @@ snakemake = globals()["snakemake"]
 with reported(snakemake.log[0]):
     given = snakemake.input
     tables = {name: given[name] for name in page.TABLES}
-    page.main(tables, listed(given.ranks), listed(given.figures), snakemake.params.tools, snakemake.output[0])
+    ranks, sidecars, figures = (listed(given[name]) for name in ("ranks", "sidecars", "figures"))
+    page.main(tables, ranks, sidecars, figures, snakemake.params.tools, snakemake.output[0])

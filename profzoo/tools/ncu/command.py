@@ -93,9 +93,10 @@ def ranged(ncu: Mapping[str, Any], name: str) -> bool:
 def of_launches(ncu: Mapping[str, Any]) -> list[str]:
     """The section sets that tables of kernels are made of, the one that counts first: the default one and the census.
 
-    A default set that measures ranges has no launches to go into them.
+    A default set that measures ranges has no launches to go into them, and a census that nsys traced no counters.
     """
-    return list(dict.fromkeys([*([] if ranged(ncu, ncu["set"]) else [ncu["set"]]), CENSUS]))
+    counted = [] if ncu["census"] == "nsys" else [CENSUS]
+    return list(dict.fromkeys([*([] if ranged(ncu, ncu["set"]) else [ncu["set"]]), *counted]))
 
 
 def planned(ncu: Mapping[str, Any], name: str) -> bool:

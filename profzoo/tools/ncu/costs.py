@@ -10,15 +10,17 @@ from typing import Any
 import yaml
 
 from profzoo import schema
+from profzoo.tools.ncu import command as ncu
 
 FILES = ("costs.yaml",)
 COSTS_FILE = Path(__file__).with_name(FILES[0])
-MEASURED, PARTS = "measured", "sum of its parts"
+MEASURED, PARTS, PROBED = "measured", "sum of its parts", "probed"
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Passes and seconds of one launch in kernel replay; basis: MEASURED, or PARTS, an upper bound as parts overlap."""
+    """Passes and seconds of one launch in kernel replay; basis: MEASURED, PARTS, an upper bound as parts overlap, or
+    PROBED, by a few launches of other kernels on this GPU."""
 
     passes: int
     seconds: float
@@ -59,6 +61,37 @@ def cost(chosen: Mapping[str, Any], costs: Mapping[str, Any]) -> Cost:
         # Parts of a set cost no more than all of it.
         price = Cost(min(price.passes, full["passes"]), min(price.seconds, full["seconds"]), PARTS)
     return price
+
+
+def unknown(chosen: Mapping[str, Any], costs: Mapping[str, Any]) -> bool:
+    """Whether a section set holds metrics or sections of which nobody measured what they cost.
+
+    >>> costs = table()
+    >>> unknown({"metrics": ["gpu__time_duration.sum"]}, costs), unknown({"metrics": ["smsp__inst_issued.sum"]}, costs)
+    (False, True)
+    """
+    if cost(chosen, costs).basis == MEASURED:
+        return False
+    *measured, _ = costs["metrics"]
+    metrics = [name for name in chosen.get("metrics", []) if not any(re.search(one["match"], name) for one in measured)]
+    sections = chosen.get("sections", [])
+    named = [] if isinstance(sections, str) else [name for name in sections if name not in costs["sections"]]
+    return bool(metrics or named or chosen.get("set", "full") not in costs["ncu_sets"])
+
+
+def probing(own: Mapping[str, Any], name: str) -> list[str]:
+    """Options of ncu that collect a section set of a probe's few launches, by the configuration's `ncu`.
+
+    >>> from profzoo.config import configuration
+    >>> words = probing(configuration.normalise({"ncu": {"launches": "all"}})["ncu"], "traffic")
+    >>> words[:4], words[-2]
+    (['--force-overwrite', '--profile-from-start', 'off', '--replay-mode'], '--metrics')
+    """
+    chosen = own["sets"][name]
+    words = ["--force-overwrite", "--profile-from-start", "off", "--replay-mode", "kernel", "--nvtx"]
+    words += ["--cache-control", chosen.get("cache_control", own["cache_control"])]
+    words += ["--clock-control", own["clock_control"], "--import-sass", "no"]
+    return words + ncu.collected(chosen, ncu.SHARED_MEMORY)
 
 
 def _together(parts: Sequence[Mapping[str, Any]], shared: float) -> Cost:

@@ -14,7 +14,8 @@ from profzoo.tools.by_rank import by_rank
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import matching
 from profzoo.tools.ncu import tables as ncu_tables
-from profzoo.tools.ncu.exported import read_census
+from profzoo.tools.ncu.exported import of_nsys, read_census
+from profzoo.tools.ncu.strata import Window
 
 # How the name of a page by mangled names ends.
 ENDING = ".mangled.csv"
@@ -26,6 +27,7 @@ NOT_AS_PLANNED = (
     "launches of these functions were not profiled as often as ncu's words and the census say, so that it is not known "
     "which they are, and they count as the next of their configuration; `deterministic: true` has all runs launch alike"
 )
+OWN_CENSUS = "; `ncu.census: ncu` has ncu count them all, instead of nsys"
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,8 @@ class Exported:
     """What was profiled as a table, and its units.
 
     other_choices: functions of kernels that the census lacks. not_as_planned: functions of the census's kernels of
-    which other launches were profiled than ncu was asked for. totals: as matching has them.
+    which other launches were profiled than ncu was asked for. totals: as matching has them. by_nsys: whether nsys
+    traced the launches that they stand for.
     """
 
     table: pd.DataFrame
@@ -41,11 +44,13 @@ class Exported:
     other_choices: Sequence[str] = field(default_factory=list)
     not_as_planned: Sequence[str] = field(default_factory=list)
     totals: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    by_nsys: bool = False
 
     def notes(self) -> list[str]:
         """What there is to say of it, a line each."""
         found = ((OTHER_CHOICES, self.other_choices), (NOT_AS_PLANNED, self.not_as_planned))
-        return [f"{what}: {'; '.join(functions)}" for what, functions in found if functions]
+        cure = OWN_CENSUS if self.by_nsys else ""
+        return [f"{what}{cure}: {'; '.join(functions)}" for what, functions in found if functions]
 
 
 def tabulate(
@@ -59,22 +64,23 @@ def tabulate(
     """
     if launches == "ranges":
         return Exported(*ncu_tables.tidy_ranges(*ncu_tables.read_raw(pages[1][0], True)))
-    window = read_census(census) if census else None
-    counts = None if window is None else ncu_tables.configuration_counts(window)
+    every = read_census(census) if census else None
+    counts = None if every is None else ncu_tables.configuration_counts(every)
     runs, kept = dict[int, pd.DataFrame](), dict[str, str]()
     for number, own in pages.items():
         runs[number], units = _launches(own, counts)
         kept |= units
-    if window is None:
+    if every is None:
         return Exported(runs[1] if launches == "all" else runs[1].assign(launches=pd.NA), kept)
-    other = list(dict.fromkeys(name for taken in runs.values() for name in ncu_tables.other_choices(taken, window)))
+    by_nsys = bool(census and of_nsys(census))
+    other = list(dict.fromkeys(name for taken in runs.values() for name in ncu_tables.other_choices(taken, every)))
     if launches not in (ncu.SAMPLED, ncu.DISTINCT):
-        return Exported(runs[1], kept, other)
+        return Exported(runs[1], kept, other, by_nsys=by_nsys)
     planned = facts.get("plan", {}).get("options", [])
     words = ncu.of_runs(planned) if ncu.THEN in planned else [facts["command"]]
-    table = matching.matched(runs, words, window)
-    not_as_planned = matching.other_launches(runs, words, window)
-    return Exported(table, kept, other, not_as_planned, matching.totals(table, window, list(kept)))
+    window = Window(every)
+    table, not_as_planned = matching.matched(runs, words, window)
+    return Exported(table, kept, other, not_as_planned, matching.totals(table, window, list(kept)), by_nsys)
 
 
 def _launches(pages: Sequence[str], counts: pd.Series | None) -> tuple[pd.DataFrame, dict[str, str]]:
@@ -124,7 +130,8 @@ def of_processes(
         for what in ("other_choices", "not_as_planned")
     )
     table = pd.concat(frames, ignore_index=True)
-    return Exported(table, {name: unit for name, (_, unit) in units.items()}, other_choices, not_as_planned)
+    kept = {name: unit for name, (_, unit) in units.items()}
+    return Exported(table, kept, other_choices, not_as_planned)
 
 
 def of_runs(pages: str) -> dict[int, Path]:
@@ -153,8 +160,8 @@ def main(
 
     pages: folder of the printed pages. each: whether they are of each process of a cell, or of one. census, launches:
     as of tabulate. metrics: those asked for; ncu leaves out without a word what the GPU does not have, which the
-    sidecar names, as it does kernels that the census lacks, what was not profiled as planned, and in how many launches
-    a metric has no value.
+    sidecar names, as it does the census, kernels that it lacks, what was not profiled as planned, and in how many
+    launches a metric has no value.
     """
     facts = read_json(report_sidecar, {"command": fact.TEXTS, **({"ranks": fact.PROCESSES} if each else {})})
     if each:
@@ -173,6 +180,7 @@ def main(
         "no_value": without_value(table, {*exported.units, *metrics}),
         "other_choices": exported.other_choices,
         "not_as_planned": exported.not_as_planned,
+        **({"census": Path(census).name} if census else {}),
         **({"totals": exported.totals} if exported.totals else {}),
     }
     write_json({**facts, **said}, sidecar)

@@ -9,8 +9,10 @@ from profzoo.reading import kinds
 from profzoo.reading import tables as reading
 from profzoo.reading.kinds import Kind
 from profzoo.reading.tables import Table
+from profzoo.tools.ncu.census import OF_NSYS
 from profzoo.tools.ncu.metrics import GPU_TIME, QUANTITIES
 from profzoo.tools.ncu.tables import CONFIGURATION, LEADING, SHARED_MEMORY, configuration_counts
+from profzoo.tools.nsys import launched
 
 TEXTS = ("kernel", "mangled", "function", "range")
 # Metrics that tables are made of, which are numbers wherever they were collected.
@@ -51,5 +53,18 @@ CENSUS = replace(TABLE, columns={**TABLE.columns, GPU_TIME: kinds.AMOUNT, "launc
 
 
 def read_census(path: str | Path) -> pd.DataFrame:
-    """Every launch of a cell's window, in order; DataError as of reading.read, and where launches are missing."""
-    return reading.read(path, CENSUS).sort_values("id", kind="stable", ignore_index=True)
+    """Every launch of a cell's window, in order, as ncu counted them, or as nsys traced them, with its times.
+
+    Raises:
+        DataError: as of reading.read, and where launches are missing.
+    """
+    if not of_nsys(path):
+        return reading.read(path, CENSUS).sort_values("id", kind="stable", ignore_index=True)
+    table = reading.read(path, launched.TABLE).rename(columns={"ns": GPU_TIME})
+    counts = configuration_counts(table).reindex(pd.MultiIndex.from_frame(table[CONFIGURATION]))
+    return table.assign(launches=counts.to_numpy())
+
+
+def of_nsys(path: str | Path) -> bool:
+    """Whether a census is of launches that nsys traced."""
+    return str(path).endswith(OF_NSYS)

@@ -12,7 +12,9 @@ def exported(own: Mapping[str, Any]) -> Sequence[str]:
 
 
 def tabulated(own: Mapping[str, Any]) -> Mapping[str, str]:
-    """The census of launches with its sidecar."""
+    """The census of launches with its sidecar; what nsys traced is none of ncu's."""
+    if own["census"] == "nsys":
+        return {}
     census = f"{{phase}}.ncu.{CENSUS}.csv"
     return {"ncu": census, "ncu_sidecar": f"{census}.json"}
 

@@ -15,12 +15,15 @@ from profzoo.tools.ncu.tables import CONFIGURATION as KEYS
 COLUMNS = ["run", "launch", "as_planned", "stratum", "weight", "time_spread"]
 
 
-def matched(runs: Mapping[int, pd.DataFrame], words: Sequence[Sequence[str]], census: pd.DataFrame) -> pd.DataFrame:
-    """The rows of all runs, one below the other, with COLUMNS.
+def matched(
+    runs: Mapping[int, pd.DataFrame], words: Sequence[Sequence[str]], window: Window
+) -> tuple[pd.DataFrame, list[str]]:
+    """The rows of all runs, one below the other, with COLUMNS; and functions of kernels of which other launches were
+    profiled than ncu was asked for.
 
     Args:
-        runs: by number, from 1, what each profiled, in order; words: those of ncu for each; census: every launch, in
-            order.
+        runs: by number, from 1, what each profiled, in order; words: those of ncu for each, of which some may have left
+            nothing; window: of the census.
 
     `id` is unique. `launch` is the place in the census, from 0, by order within the configuration; empty for kernels
     that the census lacks. `as_planned` says whether as many launches of the configuration were profiled as the words
@@ -29,38 +32,40 @@ def matched(runs: Mapping[int, pd.DataFrame], words: Sequence[Sequence[str]], ce
     these over the shortest.
     """
     frames: list[pd.DataFrame] = []
-    for number, taken in runs.items():
-        expected = selection.profiled(census, words[number - 1])
-        doubtful = _among(taken, selection.unlike(taken, expected))
+    functions: list[str] = []
+    for number, own in enumerate(words, 1):
+        expected = selection.profiled(window.launches, own)
+        taken = runs.get(number, expected.iloc[:0])
+        unlike = selection.unlike(taken, expected)
+        functions += _functions(taken, expected, unlike, window.launches)
+        if number not in runs:
+            continue
+        doubtful = _among(taken, unlike)
         # A kernel that the census lacks matches nothing.
-        launch = _places(taken, expected).where(~doubtful, _places(taken, census))
+        launch = _places(taken, expected).where(~doubtful, _places(taken, window.launches))
         # Numbers of further runs go on from those of the first, which ncu's own pages of details name.
         first = 0 if number == 1 else 1 + max(int(frame["id"].max()) for frame in frames) if frames else 0
         told = {"id": taken["id"] + first, "run": number, "launch": launch.astype("Int64"), "as_planned": ~doubtful}
         frames.append(taken.assign(**told))
     table = pd.concat(frames, ignore_index=True)
-    return _in_front(_weighed(table, census))
+    return _in_front(_weighed(table, window)), list(dict.fromkeys(functions))
 
 
-def other_launches(runs: Mapping[int, pd.DataFrame], words: Sequence[Sequence[str]], census: pd.DataFrame) -> list[str]:
-    """Functions of kernels of which other launches were profiled than ncu was asked for; arguments as of matched."""
-    functions: list[str] = []
-    for number, own in enumerate(words, 1):
-        expected = selection.profiled(census, own)
-        taken = runs.get(number, expected.iloc[:0])
-        either = pd.concat([taken[["mangled", *KEYS[1:], "function"]], expected[["mangled", *KEYS[1:], "function"]]])
-        doubtful = _among(either.reset_index(drop=True), selection.unlike(taken, expected)).to_numpy()
-        functions += list(either.loc[doubtful & either["mangled"].isin(census["mangled"]).to_numpy(), "function"])
-    return list(dict.fromkeys(functions))
+def _functions(
+    taken: pd.DataFrame, expected: pd.DataFrame, unlike: pd.MultiIndex, census: pd.DataFrame
+) -> Sequence[str]:
+    """The functions of these configurations' kernels, of those that the census has."""
+    either = pd.concat([frame[[*KEYS, "function"]] for frame in (taken, expected)], ignore_index=True)
+    found = either.loc[_among(either, unlike) & either["mangled"].isin(census["mangled"]), "function"]
+    return list(found)
 
 
-def _weighed(table: pd.DataFrame, census: pd.DataFrame) -> pd.DataFrame:
+def _weighed(table: pd.DataFrame, window: Window) -> pd.DataFrame:
     """The rows with what they stand for."""
     known = table["launch"].notna()
-    window = Window(census)
     found = Estimates(window, table.loc[known, "launch"].to_numpy(dtype=int), pd.DataFrame(index=table.index[known]))
     labels = found.labels()
-    times = census[GPU_TIME].groupby(labels)
+    times = window.launches[GPU_TIME].groupby(labels)
     stratum = pd.Series(labels[table.loc[known, "launch"].to_numpy(dtype=int)], table.index[known])
     table.loc[known, "stratum"] = stratum
     table.loc[known, "weight"] = found.weights()
@@ -87,14 +92,14 @@ def _places(taken: pd.DataFrame, launches: pd.DataFrame) -> pd.Series:
     return pd.Series(merged["place"].to_numpy(), taken.index)
 
 
-def totals(table: pd.DataFrame, census: pd.DataFrame, metrics: Sequence[str]) -> dict[str, list[float]]:
+def totals(table: pd.DataFrame, window: Window, metrics: Sequence[str]) -> dict[str, list[float]]:
     """Of each metric that adds up over launches, its total over the window, and the interval that holds it nine times
     in ten; table: as `matched` has it."""
     known = table["launch"].notna()
     summed = [name for name in metrics if name.endswith(".sum") and pd.api.types.is_numeric_dtype(table[name])]
     values = table.loc[known, summed].astype("float64").dropna(axis=1)
-    found = Estimates(Window(census), table.loc[known, "launch"].to_numpy(dtype=int), values)
-    whole = found.totals(np.zeros(len(census), dtype=int)).iloc[0]
+    found = Estimates(window, table.loc[known, "launch"].to_numpy(dtype=int), values)
+    whole = found.totals(np.zeros(len(window.launches), dtype=int)).iloc[0]
     said = {}
     for name in values:
         wide = float(half_width(np.array([whole[f"{name}_se"]]), np.array([whole[f"{name}_freedom"]]))[0])

@@ -64,12 +64,16 @@ def _of(facts: Mapping[str, Any]) -> Outcome | None:
     return Outcome(collected(facts["options"]), plan["launches"], plan["launches"] * shipped, took)
 
 
-def price(chosen: Mapping[str, Any], shipped: Cost, known: Sequence[Outcome]) -> Cost:
-    """What a launch of a section set costs: what it did; else as shipped, times what other sets took by their own costs
-    as shipped."""
+def price(chosen: Mapping[str, Any], shipped: Cost, known: Sequence[Outcome], probed: Cost | None = None) -> Cost:
+    """What a launch of a section set costs: what it did; else what a probe says; else as shipped, times what other sets
+    took by their own costs as shipped."""
     asked = collected(ncu.collected(chosen, ncu.SHARED_MEMORY))
     if same := [one for one in known if one.collected == asked]:
-        return Cost(shipped.passes, sum(one.took_s for one in same) / sum(one.launches for one in same), HERE)
+        return Cost(
+            (probed or shipped).passes, sum(one.took_s for one in same) / sum(one.launches for one in same), HERE
+        )
+    if probed:
+        return probed
     if not known:
         return shipped
     ratio = sum(one.took_s for one in known) / sum(one.shipped_s for one in known)

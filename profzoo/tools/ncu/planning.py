@@ -1,6 +1,6 @@
 """Estimates an ncu run before it starts, and chooses its replay and the configurations that a budget pays for."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,9 @@ from profzoo.files import read_json, write_json
 from profzoo.reading import facts as fact
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import costs as ncu_costs
-from profzoo.tools.ncu import outcomes, sampling, selection
+from profzoo.tools.ncu import outcomes, probing, sampling, selection
 from profzoo.tools.ncu.costs import Cost
-from profzoo.tools.ncu.exported import read_census
+from profzoo.tools.ncu.exported import of_nsys, read_census
 from profzoo.tools.ncu.sampling import Prices
 from profzoo.tools.ncu.selection import Selection
 
@@ -73,7 +73,7 @@ def plan(
     options: Mapping[str, Any],
     name: str,
     census: pd.DataFrame,
-    census_wall_s: float,
+    start_s: float,
     price: Cost,
     costs: Mapping[str, Any],
 ) -> dict[str, Any]:
@@ -81,11 +81,12 @@ def plan(
 
     Args:
         options: the configuration's `ncu`, and `one_run`, where ncu may run only once; name: of the section set.
-        census: every launch of the cell's window, in order; census_wall_s: wall time of the process that took it.
+        census: every launch of the cell's window, in order; start_s: of a process under ncu, without any profiled.
         price: of one launch of the set; costs: the measured costs.
 
     Returns: replay mode, launches, runs, configurations, share of GPU time, expected error of totals, passes, start-up,
-    seconds a launch, estimate, budget, and `options`, the words of ncu that all this comes to.
+    seconds a launch, estimate, budget, and `options`, the words of ncu that all this comes to; `instead_of`, the sample
+    in whose place all launches are profiled, where that takes no longer.
 
     A budget that does not pay for everything is spent on what takes longest. What a rerun costs is paid whatever is
     chosen, so that is done launch by launch, in kernel replay, unless the configuration asks for another.
@@ -95,9 +96,8 @@ def plan(
     """
     launches = selection.wanted(options, name, census)
     whole = selection.whole(options, name, launches, census)
-    start_s = max(census_wall_s - len(census) * costs["sets"][ncu.CENSUS]["seconds"], 0.0)
     estimate = _Estimate(start_s, len(census), price, costs["passed_over_s"], costs["application_pass_s"])
-    replay, chosen = _chosen(options, name, estimate, launches, whole, census)
+    replay, chosen, instead = _chosen(options, name, estimate, launches, whole, census)
     runs = 1 + len(chosen.further)
     return {
         "set": name,
@@ -115,6 +115,7 @@ def plan(
         "estimate_s": round(estimate.seconds(replay, chosen.launches, runs), 3),
         "budget": options["budget"],
         "options": _words(replay, chosen),
+        **({"instead_of": instead} if instead else {}),
     }
 
 
@@ -125,18 +126,27 @@ def _chosen(
     launches: pd.DataFrame,
     whole: Selection,
     census: pd.DataFrame,
-) -> tuple[str, Selection]:
-    """Replay mode and launches; launches, whole: those that the set may take, and what is asked for of them."""
+) -> tuple[str, Selection, Mapping[str, Any] | None]:
+    """Replay mode and launches, and what of a sample all launches are taken instead of; launches, whole: those that the
+    set may take, and what is asked for of them."""
     asked, budget = ncu.replay(options, name), options["budget"]
     replay = estimate.cheaper(whole.launches) if asked == "auto" else asked
     limit = float("inf") if budget is None else ncu.seconds(budget)
     if estimate.seconds(replay, whole.launches) > limit:
         replay = "kernel" if asked == "auto" else replay
-        return replay, selection.within(launches, census, _affordable(estimate, replay, limit, options, name))
+        return replay, selection.within(launches, census, _affordable(estimate, replay, limit, options, name)), None
     if ncu.launches(options, name) != ncu.SAMPLED:
-        return replay, whole
+        return replay, whole, None
     prices = estimate.prices(replay, _most(whole.launches, ncu.part(options["error"])), limit)
-    return replay, selection.sample(options, name, launches, census, prices, options.get("one_run", False))
+    sample = selection.sample(options, name, launches, census, prices, options.get("one_run", False))
+    runs = 1 + len(sample.further)
+    every = estimate.cheaper(len(launches)) if asked == "auto" else asked
+    took = estimate.seconds(replay, sample.launches, runs)
+    if (sample.launches == len(launches) and runs == 1) or estimate.seconds(every, len(launches)) > min(took, limit):
+        return replay, sample, None
+    # Starting ncu again may cost more than launches that say nothing new.
+    instead = {"launches": sample.launches, "runs": runs, "error": round(sample.error or 0.0, 5)}
+    return every, selection.every(options, launches, census), instead | {"estimate_s": round(took, 3)}
 
 
 def _words(replay: str, chosen: Selection) -> list[str]:
@@ -179,23 +189,50 @@ def sentence(planned: Mapping[str, Any]) -> str:
     error = f", totals within {planned['error']:.1%}" if planned["error"] is not None else ""
     return (
         f"ncu {planned['set']}: {what}, {planned['share']:.1%} of GPU time{error}, {passes}, {planned['replay']} "
-        f"replay{runs}: {limit} {planned['estimate_s']:.0f} s"
+        f"replay{runs}: {limit} {planned['estimate_s']:.0f} s{_instead(planned)}"
     )
 
 
+def _instead(planned: Mapping[str, Any]) -> str:
+    """Why all launches are profiled, where a sample would do."""
+    if not (sample := planned.get("instead_of")):
+        return ""
+    runs = "one run" if sample["runs"] == 1 else f"{sample['runs']} runs"
+    return f", all launches in one run, as {sample['launches']} in {runs} would take {sample['estimate_s']:.0f} s"
+
+
+def _start_s(wall_s: float, launches: int, of_nsys: bool, costs: Mapping[str, Any]) -> float:
+    """What a process under ncu takes without any launch profiled, by the wall time of the one that took the census.
+
+    >>> costs = {"sets": {"launch": {"seconds": 0.004}}, "nsys_more_s": 4.4}
+    >>> _start_s(7.0, 500, False, costs), _start_s(10.0, 500, True, costs)
+    (5.0, 5.6)
+    """
+    beside = costs["nsys_more_s"] if of_nsys else launches * costs["sets"][ncu.CENSUS]["seconds"]
+    return max(wall_s - beside, 0.0)
+
+
 def main(
-    options: Mapping[str, Any], name: str, census: str, sidecar: str, path: str, say: Callable[[str], object]
+    options: Mapping[str, Any],
+    name: str,
+    census: str,
+    sidecar: str,
+    path: str,
+    say: Callable[[str], object],
+    probe: Sequence[str] = (),
 ) -> None:
     """Read the census of a cell, its sidecar, and what sets have cost so far; write the plan of one, and say it.
 
-    options: as of plan.
+    options: as of plan. probe: page and sidecar of one, of a set of which nobody knows what it costs.
     """
     costs, facts = ncu_costs.table(), read_json(sidecar, {"wall_s": fact.POSITIVE})
     shipped = ncu_costs.cost(options["sets"][name], costs)
     # Beside this cell's folder are those of the others.
     known = outcomes.of_gpu(Path(census).parents[1], facts["gpu"]) if facts.get("gpu") else []
-    price = outcomes.price(options["sets"][name], shipped, known)
-    planned = plan(options, name, read_census(census), facts["wall_s"], price, costs)
+    probed = probing.cost(probe[0], probe[1], facts.get("gpu")) if probe else None
+    price = outcomes.price(options["sets"][name], shipped, known, probed)
+    every = read_census(census)
+    planned = plan(options, name, every, _start_s(facts["wall_s"], len(every), of_nsys(census), costs), price, costs)
     planned |= {"shipped_s": shipped.seconds, "outcomes": len(known)}
     say(sentence(planned))
     write_json(planned, path)

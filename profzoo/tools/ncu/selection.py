@@ -126,6 +126,14 @@ def sample(
     )
 
 
+def every(options: Mapping[str, Any], launches: pd.DataFrame, census: pd.DataFrame) -> Selection:
+    """All launches of the window, or those of the kernels asked for, in one run; arguments as of sample."""
+    named = [] if not options["kernel_name"] else ["--kernel-name", f"regex:{options['kernel_name']}"]
+    share = launches[GPU_TIME].sum() / census[GPU_TIME].sum()
+    words = ["--kernel-name-base", "mangled", *named]
+    return Selection(len(launches), len(launches[KEYS].drop_duplicates()), share, words, error=0.0)
+
+
 def _of_each_configuration(numbers: Collection[int]) -> list[str]:
     """ncu's words for these launches of every configuration."""
     at = "|".join(str(number) for number in sorted(numbers))

@@ -34,13 +34,15 @@ MOST_CELLS = 100
 class Window:
     """The launches of a window, in cells.
 
-    cells: of each launch. sizes, times: launches of each cell and their mean ns. configurations: of each cell. parts:
-    the cells of each configuration. work, traffic: by configuration, a matrix of how unlike its cells are in work, in
-    ns, and in DRAM bytes, in ns of traffic. totals: what work and traffic of all launches come to, in ns.
+    launches: the census. cells: of each launch. sizes, times: launches of each cell and their mean ns. configurations:
+    of each cell. parts: the cells of each configuration. work, traffic: by configuration, a matrix of how unlike its
+    cells are in work, in ns, and in DRAM bytes, in ns of traffic. totals: what work and traffic of all launches come
+    to, in ns.
     """
 
     def __init__(self, census: pd.DataFrame) -> None:
         """census: every launch in order, with KEYS, `range` and time."""
+        self.launches = census
         times = census[GPU_TIME].to_numpy(dtype=float)
         keys = census[KEYS].assign(range=census["range"].fillna(""))
         of_launch = keys.groupby(KEYS, sort=False, dropna=False).ngroup().to_numpy()

@@ -21,4 +21,4 @@ def tabulated(own: Mapping[str, Any]) -> Mapping[str, str]:
 
 def parts(own: Mapping[str, Any]) -> Sequence[str]:
     """Names between dots."""
-    return ["nsys", "nsys-steps", "nsys-ranks", "ranks", "kernels", "nsys-rep", "sqlite"]
+    return ["nsys", "nsys-steps", "nsys-launches", "nsys-ranks", "ranks", "kernels", "nsys-rep", "sqlite"]

@@ -121,16 +121,16 @@ def ranges(launches: pd.DataFrame, parts: pd.DataFrame) -> np.ndarray:
 
 def outside(launches: pd.DataFrame, steps: pd.DataFrame) -> np.ndarray:
     """Of each launch, whether it was made in none of these steps."""
-    return _open_at(moments(launches), launches["process"].to_numpy(), steps) < 0
+    return in_steps(launches, steps) < 0
 
 
-def steps(launches: pd.DataFrame, steps: pd.DataFrame) -> np.ndarray:
-    """Of each launch, the position among these steps of the one that it was made in, -1 where in none."""
+def in_steps(launches: pd.DataFrame, steps: pd.DataFrame) -> np.ndarray:
+    """Of each launch, the position of the step that it was made in, -1 for none of these."""
     return _open_at(moments(launches), launches["process"].to_numpy(), steps)
 
 
 def moments(launches: pd.DataFrame) -> np.ndarray:
-    """When each launch was made, in ns, or where its call was not traced, when it began."""
+    """When each launch was made, in ns, or when it began, where its call was not traced."""
     launched = launches["launched"].to_numpy()
     return np.where(launched < 0, -1 - launched, launched)
 

@@ -1,39 +1,100 @@
-"""Lists the launches of an nsys export step by step, in the order in which the CPU made them."""
+"""Reads an nsys export (SQLite) into the launches of a step, in order, where all steps of its window launch alike."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from profzoo.errors import DataError
+from profzoo.files import read_json, write_csv
 from profzoo.range_names import PARTS
+from profzoo.reading import facts as fact
 from profzoo.tools.nsys import launches as nsys_launches
-from profzoo.tools.nsys.launches import CONFIGURATION
+from profzoo.tools.nsys.launched import COLUMNS
+from profzoo.tools.nsys.launches import PACKS
+from profzoo.tools.nsys.tables import NO_STEP
 from profzoo.tools.nsys.trace import opened, ranges_of, window_steps
 
-COLUMNS = ["process", "step", "start_ns", "ns", "kernel", "mangled", "function", "range", "stream", *CONFIGURATION]
+OTHERWISE = "so that nsys does not tell what ncu will see: set ncu.census to ncu"
 
 
-def read(path: str | Path, whole_run: bool = False) -> pd.DataFrame:
-    """A row a launch of a kernel in a step that counts, as window_steps has them, by process and then by time.
+def of_window(path: str | Path, steps: int, whole_run: bool = False) -> pd.DataFrame:
+    """The launches of so many steps, in the order in which they were made, a row each.
 
-    Columns: `step`, from 0 in each process; `start_ns` and `ns` on the GPU; names of the kernel; the `range` that was
-    open when it was launched; `stream`, and the launch configuration. Kernels that a CUDA graph launched, at one
-    moment, come in the order in which they began; graphs that were traced whole are left out.
+    `ns` is the median of the launch at this place over all steps of the trace, `min_ns` and `max_ns` the shortest and
+    the longest, `steps` how many these are. Of several processes, the one that ran most steps.
+
+    whole_run: whether more was traced than the window.
 
     Raises:
-        DataError: the file is no export of nsys.
+        DataError: the file is no export of nsys, has no step or no launch, or steps do not all launch the same kernels
+            with the same grids, blocks and shared memory in the same order.
     """
     with opened(path) as (database, tables):
-        launches = nsys_launches.read(database, tables, placed=True)
-        launches = launches[launches["graph"] < 0]
-        steps = window_steps(database, tables, whole_run).sort_values(["process", "start"], ignore_index=True)
-        places = nsys_launches.steps(launches, steps)
+        found = window_steps(database, tables, whole_run)
+        if found.empty:
+            raise DataError(f"{path} {NO_STEP}; or set ncu.census to ncu")
+        found = found[found["process"] == found["process"].mode()[0]].reset_index(drop=True)
+        launches = nsys_launches.read(database, tables)
+        launches = launches[launches["process"] == found["process"][0]].reset_index(drop=True)
+        launches["step"] = nsys_launches.in_steps(launches, found)
         codes = nsys_launches.ranges(launches, ranges_of(database, tables, PARTS))
-        kernels = nsys_launches.kernel_names(database, tables)
-    names = launches.reset_index(drop=True).rename(columns={"start": "start_ns"})
-    table = names.assign(**nsys_launches.unpacked(names), place=places, made=nsys_launches.moments(names))
-    table["range"] = np.array(["", *PARTS])[codes]
-    table = table[table["place"] >= 0].sort_values(["process", "made", "start_ns"], kind="stable", ignore_index=True)
-    table["step"] = table["place"].map(steps.groupby("process").cumcount()).astype("int64")
-    of_kernel = pd.DataFrame.from_dict(kernels, orient="index", columns=["mangled", "kernel", "function"], dtype="str")
-    return table.drop(columns="mangled").join(of_kernel, on=table["mangled"].rename("number"))[COLUMNS]
+        launches["range"] = np.array(["", *PARTS])[codes]
+        names = nsys_launches.kernel_names(database, tables)
+    _check(path, launches, whole_run)
+    inside = launches.assign(moment=nsys_launches.moments(launches))[launches["step"] >= 0]
+    inside = inside.sort_values(["step", "moment"], kind="stable")
+    first = _same(path, inside, len(found), names)
+    times = inside["ns"].to_numpy().reshape(len(found), len(first))
+    columns = nsys_launches.unpacked(first)
+    shown = [names[mangled] for mangled in columns["mangled"]]
+    columns["mangled"], columns["kernel"], columns["function"] = (np.array(one) for one in zip(*shown, strict=True))
+    columns |= {"range": first["range"].to_numpy(), "steps": np.full(len(first), len(found))}
+    columns |= {"ns": np.median(times, axis=0), "min_ns": times.min(axis=0), "max_ns": times.max(axis=0)}
+    table = pd.concat([pd.DataFrame(columns).assign(step=step) for step in range(steps)], ignore_index=True)
+    return table.assign(id=table.index)[COLUMNS]
+
+
+def _check(path: str | Path, launches: pd.DataFrame, whole_run: bool) -> None:
+    """That there are launches in steps, kernels each; of a trace of the window, none elsewhere."""
+    inside = launches["step"] >= 0
+    if not inside.any():
+        raise DataError(f"{path} holds no launch in a step of the window: trace cuda and nvtx (nsys.traces)")
+    if not whole_run and not inside.all():
+        raise DataError(f"{path}: {(~inside).sum()} launches of the window are in no step of it, {OTHERWISE}")
+    if (launches.loc[inside, "graph"] >= 0).any():
+        raise DataError(
+            f"{path} has CUDA graphs as one launch each, {OTHERWISE}, or trace their kernels (nsys.cuda_graph: node)"
+        )
+
+
+def _same(path: str | Path, launches: pd.DataFrame, steps: int, names: Mapping[int, tuple[str, str, str]]) -> Any:
+    """The launches of the first step, which those of all others are like; launches: in order."""
+    counts = np.bincount(launches["step"], minlength=steps)
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    packed = launches[PACKS].to_numpy()
+    first = packed[: counts[0]]
+    for step in range(1, steps):
+        own = packed[starts[step] : starts[step + 1]]
+        shorter = min(len(own), len(first))
+        other = np.flatnonzero((own[:shorter] != first[:shorter]).any(axis=1))
+        if len(own) == len(first) and not len(other):
+            continue
+        at = int(other[0]) if len(other) else shorter
+        row = launches.iloc[[starts[step] + at]] if at < len(own) else launches.iloc[[at]]
+        kernel = names.get(int(nsys_launches.unpacked(row)["mangled"][0]), ("", "", ""))[2]
+        raise DataError(
+            f"{path}: step {step + 1} of {steps} launches otherwise than the first, from its launch {at + 1} on "
+            f"({kernel or 'a CUDA graph'}), {OTHERWISE}, or have it launch alike (deterministic: true)"
+        )
+    return launches.iloc[: counts[0]]
+
+
+def main(sqlite: str, report_sidecar: str, steps: int, csv: str, say: Callable[[str], object] = print) -> None:
+    """Read the export and its sidecar, write the launches of so many steps."""
+    facts = read_json(report_sidecar, {"capture": fact.TEXT})
+    table = of_window(sqlite, steps, facts["capture"] == "run")
+    say(f"{csv}: {len(table) // steps} launches a step, the same in {table['steps'].iloc[0]} steps")
+    write_csv(table, csv)

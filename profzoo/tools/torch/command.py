@@ -20,8 +20,9 @@ def around(options: Sequence[str], made: Mapping[str, Path], processes: int) -> 
 
 
 def inside(made: Mapping[str, Path]) -> list[str]:
-    """Where it writes."""
-    return ["--operators", str(made["operators"]), "--trace", str(made["trace"])]
+    """Where it writes, and where the baseline that is timed before it does."""
+    timed = ["--steps", str(made["steps"])] if "steps" in made else []
+    return [*timed, "--operators", str(made["operators"]), "--trace", str(made["trace"])]
 
 
 def prepared(command: Sequence[str], gpu: bool) -> list[str]:
@@ -30,8 +31,8 @@ def prepared(command: Sequence[str], gpu: bool) -> list[str]:
 
 
 def leaves(made: Mapping[str, Path]) -> list[Path]:
-    """Its table and its trace."""
-    return [made["operators"], made["trace"]]
+    """Its table and its trace, and the baseline's."""
+    return [made[name] for name in ("operators", "trace", "steps") if name in made]
 
 
 def settle(made: Mapping[str, Path]) -> None:

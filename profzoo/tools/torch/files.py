@@ -10,10 +10,11 @@ def exported(own: Mapping[str, Any]) -> Sequence[str]:
 
 
 def tabulated(own: Mapping[str, Any]) -> Mapping[str, str]:
-    """The table with the trace's sidecar."""
-    return {"torch": "{phase}.torch.csv", "torch_sidecar": "{phase}.trace.json.gz.json"}
+    """The table with the trace's sidecar; and the baseline, where that is timed in the same process."""
+    timed = {"time": "{phase}.torch-time.csv", "time_sidecar": "{phase}.torch-time.csv.json"} if own["baseline"] else {}
+    return {"torch": "{phase}.torch.csv", "torch_sidecar": "{phase}.trace.json.gz.json", **timed}
 
 
 def parts(own: Mapping[str, Any]) -> Sequence[str]:
     """Names between dots."""
-    return ["torch", "torch-operators", "trace", "gz"]
+    return ["torch", "torch-operators", "torch-time", "trace", "gz"]

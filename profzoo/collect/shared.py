@@ -1,0 +1,25 @@
+"""The sidecar of a baseline that was timed in another tool's process, before that tool began."""
+
+from collections.abc import Mapping
+from typing import Any
+
+# Of a job's files, the sidecar of the baseline; of the facts of a run, what differs for it.
+TIMED, BASELINE = "timed", "baseline"
+
+
+def parted(sidecar: Mapping[str, Any], beside: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The sidecar of a process without what differs for its baseline, and that of the baseline.
+
+    beside: the name of the first. The second says by `process` whose process it was.
+
+    >>> cell = {"warmup": 3, "window": 2, "steps": 26, "profiler": {"baseline": 20}}
+    >>> own, timed = parted({"tool": "torch", "cell": cell, "steps": 2, "baseline": {"steps": 20}}, "x.json")
+    >>> own["steps"], timed["steps"], timed["tool"], timed["process"], timed["cell"]
+    (2, 20, 'time', {'tool': 'torch', 'sidecar': 'x.json'}, {'warmup': 3, 'window': 20, 'steps': 23})
+    """
+    own = {key: value for key, value in sidecar.items() if key != BASELINE}
+    steps = sidecar[BASELINE]["steps"]
+    cell = {key: value for key, value in own["cell"].items() if key != "profiler"}
+    cell |= {"window": steps, "steps": cell["warmup"] + steps}
+    process = {"tool": own["tool"], "sidecar": beside}
+    return own, {**own, **sidecar[BASELINE], "tool": "time", "cell": cell, "process": process}

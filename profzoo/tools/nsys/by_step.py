@@ -1,0 +1,39 @@
+"""Lists the launches of an nsys export step by step, in the order in which the CPU made them."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from profzoo.range_names import PARTS
+from profzoo.tools.nsys import launches as nsys_launches
+from profzoo.tools.nsys.launches import CONFIGURATION
+from profzoo.tools.nsys.trace import opened, ranges_of, window_steps
+
+COLUMNS = ["process", "step", "start_ns", "ns", "kernel", "mangled", "function", "range", "stream", *CONFIGURATION]
+
+
+def read(path: str | Path, whole_run: bool = False) -> pd.DataFrame:
+    """A row a launch of a kernel in a step that counts, as window_steps has them, by process and then by time.
+
+    Columns: `step`, from 0 in each process; `start_ns` and `ns` on the GPU; names of the kernel; the `range` that was
+    open when it was launched; `stream`, and the launch configuration. Kernels that a CUDA graph launched, at one
+    moment, come in the order in which they began; graphs that were traced whole are left out.
+
+    Raises:
+        DataError: the file is no export of nsys.
+    """
+    with opened(path) as (database, tables):
+        launches = nsys_launches.read(database, tables, placed=True)
+        launches = launches[launches["graph"] < 0]
+        steps = window_steps(database, tables, whole_run).sort_values(["process", "start"], ignore_index=True)
+        places = nsys_launches.in_steps(launches, steps)
+        codes = nsys_launches.ranges(launches, ranges_of(database, tables, PARTS))
+        kernels = nsys_launches.kernel_names(database, tables)
+    names = launches.reset_index(drop=True).rename(columns={"start": "start_ns"})
+    table = names.assign(**nsys_launches.unpacked(names), place=places, made=nsys_launches.moments(names))
+    table["range"] = np.array(["", *PARTS])[codes]
+    table = table[table["place"] >= 0].sort_values(["process", "made", "start_ns"], kind="stable", ignore_index=True)
+    table["step"] = table["place"].map(steps.groupby("process").cumcount()).astype("int64")
+    of_kernel = pd.DataFrame.from_dict(kernels, orient="index", columns=["mangled", "kernel", "function"], dtype="str")
+    return table.drop(columns="mangled").join(of_kernel, on=table["mangled"].rename("number"))[COLUMNS]

@@ -1,0 +1,11 @@
+"""Exports the launches of an nsys trace's step, in order."""
+
+from profzoo import integrity
+from profzoo.files import reported
+from profzoo.tools.nsys import sequence
+
+snakemake = globals()["snakemake"]
+with reported(snakemake.log[0]) as say:
+    given = snakemake.input
+    integrity.require([given.sidecar])
+    sequence.main(given.sqlite, given.sidecar, snakemake.params.steps, snakemake.output.csv, say)
