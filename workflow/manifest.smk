@@ -22,7 +22,8 @@ report: "report/workflow.rst"
 
 
 pathvars:
-    results="results",
+    # Results of a named run stand apart from those without a name.
+    results=f"runs/{config['run']}" if config.get("run") else "results",
     logs="<results>/logs",
     benchmarks="<results>/benchmarks",
 
@@ -42,5 +43,6 @@ if config["collect"]:
 
 
 include: "rules/analyze.smk"
+include: "rules/compare.smk"
 include: "rules/figures.smk"
 include: "rules/maintain.smk"

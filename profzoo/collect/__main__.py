@@ -18,11 +18,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--job", type=json.loads, required=True, help="JSON: tool, cell, environment, options")
     parser.add_argument("--log", type=Path, required=True)
     parser.add_argument("--load", type=Path, help="weights that the cell starts with")
+    parser.add_argument(
+        "--weights", action="append", default=[], metavar="SIDE=FILE", help="those of one of several sides"
+    )
     parser.add_argument("--plan", type=Path, help="JSON of a plan, whose options go first")
     parser.add_argument("made", nargs="+", metavar="NAME=FILE", help="what to make, `sidecar` among it")
     options = parser.parse_args(arguments)
     made = {name: Path(path) for name, _, path in (word.partition("=") for word in options.made)}
-    return collecting.ended(options.job, made, options.log, options.load, options.plan)
+    weights = dict(word.split("=", 1) for word in options.weights)
+    job = options.job | ({"weights": weights} if weights else {})
+    return collecting.ended(job, made, options.log, options.load, options.plan)
 
 
 if __name__ == "__main__":

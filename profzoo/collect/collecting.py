@@ -68,7 +68,8 @@ def collect(job: Mapping[str, Any], made: Made, log: Path, load: Path | None, pl
             or another job has begun to make the same meanwhile.
         DataError: the weights or the plan are damaged.
     """
-    integrity.require([path for path in (load, plan) if path])
+    weights = map(Path, job.get("weights", {}).values())
+    integrity.require([*(path for path in (load, plan) if path), *weights])
     planned = fact.read(plan, PLAN) if plan else {}
     nodes = job["cell"].get("nodes", 1)
     with transaction.begun(made, nodes == 1) as work:

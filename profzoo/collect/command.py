@@ -1,5 +1,6 @@
 """The command line that collects what a job describes: what starts the processes, the profiler, and the program."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +40,8 @@ def of(job: Mapping[str, Any], made: Made, planned: Sequence[str] = (), load: Pa
     """The command of a job.
 
     Args:
-        job: `tool`, `cell` (its settings), and `options`, the tool's own words.
+        job: `tool`, `cell` (its settings), and `options`, the tool's own words. Of several processes in turn `repeats`,
+            or `order`, the names of `sides` (cells by name), and `weights` that these start with, by name.
         made: files to make, by the names of the rule's outputs.
         planned: options that a plan decides; they go first.
         load: weights that the cell starts with.
@@ -55,14 +57,30 @@ def of(job: Mapping[str, Any], made: Made, planned: Sequence[str] = (), load: Pa
         words = ["python", "-m", "profzoo.harness.probe", "--device", cell["device"], *facts]
         profiler = tools.commands()["ncu"].around(job["options"], made, 1)
         return Command([], profiler, words, sidecar, "ncu", made, [made["report"]])
-    program = ["python", "-m", "models.run", *settings.words(cell), *(["--load", str(load)] if load else [])]
+    program = measured(cell, load)
     if tool == "train":
         save = ["--save", str(made["weights"])]
         return Command([], [], [*program, *save, *facts], sidecar, tool, made, [made["weights"]])
     own = tools.commands()[tool]
+    if rounds := in_turn(job, load):
+        program = ["python", "-m", "profzoo.harness.rounds", "--rounds", json.dumps(rounds)]
+        return Command([], [], [*program, *own.inside(made), *facts], sidecar, tool, made, own.leaves(made))
     profiler = own.around([*planned, *job.get("options", [])], made, processes(cell))
     program += [*own.inside(made), *facts]
     return Command(launcher(cell), profiler, program, sidecar, tool, made, own.leaves(made))
+
+
+def measured(cell: Mapping[str, Any], load: str | Path | None) -> list[str]:
+    """The words that run a cell in one process."""
+    return ["python", "-m", "models.run", *settings.words(cell), *(["--load", str(load)] if load else [])]
+
+
+def in_turn(job: Mapping[str, Any], load: Path | None) -> list[tuple[str, list[str]]]:
+    """Each process of a job that takes several, one after the other: its side, and its words; none of another job."""
+    sides, weights = job.get("sides", {"": job["cell"]}), job.get("weights", {"": load})
+    order = job.get("order") or [""] * job.get("repeats", 0)
+    words = {side: [*launcher(cell), *measured(cell, weights.get(side))] for side, cell in sides.items()}
+    return [(side, words[side]) for side in order]
 
 
 def launcher(cell: Mapping[str, Any]) -> list[str]:

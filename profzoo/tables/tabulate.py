@@ -7,38 +7,15 @@ from typing import Any
 import pandas as pd
 
 from profzoo import tools
-from profzoo.errors import DataError
 from profzoo.files import read_json, write_csv
 from profzoo.reading import facts as fact
-from profzoo.reading import tables as reading
-from profzoo.tables import cell_tables, counted_steps, coverage, kernel_table, ranks, reconcile
+from profzoo.tables import cell_tables, counted_steps, coverage, kernel_table, ranks, reconcile, timing
 from profzoo.tools.nsys import steps as nsys_steps
-from profzoo.tools.time.tables import TABLE as STEPS
 
 FILES = ("../tools/*/activity.py",)
-Timed = list[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, Any]]]
 Exported = list[tuple[str, Mapping[str, str], pd.DataFrame, Mapping[str, Any]]]
-# Of sidecars: of the unprofiled runs, and of all tools.
-OF_RUN: fact.Needs = {
-    **dict.fromkeys(["device", "started"], fact.TEXT),
-    **dict.fromkeys(["parameters", "batch", "peak_rss_bytes", "items"], fact.COUNT),
-    "cell": {"workload": fact.TEXT, "precision": fact.TEXT},
-    "steps": fact.SEVERAL,
-    "step_ns": fact.POSITIVE,
-    "peak_memory_bytes": fact.maybe(fact.COUNT),
-    "loss": fact.maybe(fact.NUMBER),
-}
+# Of sidecars of all tools.
 OF_TOOL: fact.Needs = {"step_ns": fact.POSITIVE, **counted_steps.NEEDS}
-
-
-def baseline(tables: Sequence[str], sidecars: Sequence[str]) -> Timed:
-    """The tables of unprofiled runs with the cell and the sidecar of each; DataError where steps are missing."""
-    found: Timed = [(*timed, read_json(sidecar, OF_RUN)) for timed, sidecar in
-             zip(cell_tables.read(tables, STEPS), sidecars, strict=True)]  # fmt: skip
-    for path, (_, steps, facts) in zip(tables, found, strict=True):
-        if len(steps) != facts["steps"]:
-            raise DataError(f"{path} has {len(steps)} steps, and its sidecar says {facts['steps']}: {reading.AGAIN}")
-    return found
 
 
 def read(tool: str, tables: Sequence[str], sidecars: Sequence[str]) -> Exported:
@@ -52,7 +29,7 @@ def read(tool: str, tables: Sequence[str], sidecars: Sequence[str]) -> Exported:
 
 def main(inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, str]) -> None:
     """Read what each tool exported (inputs: tool and tool_sidecar to paths) and write the tables."""
-    timed = baseline(inputs["time"], inputs["time_sidecar"])
+    timed = timing.read(inputs["time"], inputs["time_sidecar"])
     exported = [
         entry
         for tool in tools.activities()

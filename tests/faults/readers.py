@@ -25,7 +25,7 @@ import pandas as pd
 
 from profzoo.errors import DataError
 from profzoo.reading import facts as fact
-from profzoo.tables import counted_steps, tabulate
+from profzoo.tables import counted_steps, tabulate, timing
 from profzoo.tools.ncu import details
 from profzoo.tools.ncu import tables as ncu_tables
 from profzoo.tools.nsys import steps as nsys_steps
@@ -36,7 +36,7 @@ from tests.faults.mutations import DAMAGED, SAME, Mutated
 
 Mutation = Callable[[bytes, random.Random], Mutated]
 NEEDS: dict[str, fact.Needs] = {
-    "baseline": tabulate.OF_RUN,
+    "baseline": timing.OF_RUN,
     "tools": {**tabulate.OF_TOOL, **counted_steps.NEEDS, "command": fact.TEXTS, "ranks": fact.PROCESSES},
 }
 # Where there is memory for files, as a case takes less time than a disk.

@@ -21,7 +21,7 @@ LAYERS = (
     ("cell", "needed"),
     ("harness", "tools"),
     ("config", "tables"),
-    ("verdicts",),
+    ("compare", "verdicts"),
     ("figures",),
     ("report",),
     ("clean", "collect", "document", "run", "stopping"),

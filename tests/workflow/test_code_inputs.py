@@ -38,7 +38,9 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[Path]]:
     project.path = (STANDINS,)
     ranks = [f"results/{name}" for name in ("lstm@two/train.ncu-ranks.launch.csv", "lstm/train.ncu.launch.csv")]
     config = [f"tool={','.join(tools.names())}", "ncu={set: survey}", "variants={two: {gpus: 2}}"]
-    printed = project.snakemake("all", *ranks, "--config", *config, "--dry-run", "--forceall").stdout
+    compared = ["results/tables/compare.csv", "results/tables/compare_parts.csv"]
+    config.append("candidate=bf16")
+    printed = project.snakemake("all", *ranks, *compared, "--config", *config, "--dry-run", "--forceall").stdout
     found: dict[str, set[Path]] = defaultdict(set)
     for block in re.split(r"\n *(?=(?:local)?rule \w+:\n)", printed)[1:]:
         rule, given = block.split(" ", 1)[1].split(":")[0], re.search(r"^ {4,8}input: (.*)$", block, re.MULTILINE)

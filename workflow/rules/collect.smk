@@ -33,6 +33,7 @@ rule time_training:
     """Time a cell's training without a profiler."""
     input:
         sources,
+        code("profzoo/harness/rounds.py") if REPEATED else [],
     output:
         steps="<results>/{model}/train.time.csv",
         sidecar="<results>/{model}/train.time.csv.json",
@@ -45,7 +46,7 @@ rule time_training:
     resources:
         **on_gpus("train"),
     params:
-        job=job_text("time", phase="train"),
+        job=job_text("time", phase="train", **REPEATED),
         more=[],
         made=made,
     shell:
@@ -56,6 +57,7 @@ rule time_inference:
     """Time a cell's inference without a profiler."""
     input:
         sources,
+        code("profzoo/harness/rounds.py") if REPEATED else [],
         weights=weights,
     output:
         steps="<results>/{model}/inference.time.csv",
@@ -69,7 +71,7 @@ rule time_inference:
     resources:
         **on_gpus("inference"),
     params:
-        job=job_text("time", phase="inference"),
+        job=job_text("time", phase="inference", **REPEATED),
         more=loaded,
         made=made,
     shell:

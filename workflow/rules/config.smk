@@ -13,6 +13,8 @@ from profzoo.cell import registry
 from profzoo.cell import settings
 from profzoo.cell.spread import processes
 from profzoo.config import configuration, targets
+from profzoo.compare import sides
+from profzoo.compare.inference import interleaved
 from profzoo.cell import data_files
 from profzoo import figures, imports, schema, tools
 from profzoo.collect import transaction
@@ -75,6 +77,10 @@ def any_of(names):
 
 # Cells of several GPUs, which nsys traces into a report for each.
 SPREAD = checked(configuration.spread, config)
+# What `compare` holds against each other.
+SIDES = checked(sides.asked, config)
+if MAIN and "compare" in sys.argv[1:]:
+    checked(sides.check, SIDES, CELLS, config)
 SPREAD_SELECTED = [model for model in SELECTED if model in SPREAD and (model, "train") in CELLS]
 
 

@@ -17,6 +17,26 @@ def job_text(tool, phase=None, **more):
 COLLECT = "LC_ALL=C python -m profzoo.collect --job {params.job:q} --log {log:q} {params.more:q} {params.made:q}"
 
 
+# Processes of each cell without a profiler, in a job's text where there are several.
+REPEATED = {"repeats": config["repeats"]} if (config["repeats"] or 1) > 1 else {}
+
+
+def in_turn(wildcards):
+    """That text of a cell of which all sides of a comparison run in turn."""
+    cells = {
+        side.name: checked(settings.resolve, side.of(wildcards.model), wildcards.phase, "time", config)
+        for side in SIDES
+    }
+    order = interleaved(list(cells), config["repeats"] or sides.REPEATS)
+    return described("time", cells[SIDES[0].name], sides=cells, order=order)
+
+
+def loaded_in_turn(wildcards, input):
+    """The words that name the weights which each side starts with, where there are such."""
+    pairs = zip(SIDES, input.get("weights", []), strict=False)
+    return [word for side, path in pairs for word in ("--weights", f"{side.name}={path}")]
+
+
 def made(wildcards, output):
     """The words that name what a collecting job makes."""
     return [f"{name}={path}" for name, path in output.items()]
@@ -68,9 +88,13 @@ def sources(wildcards):
 
 def weights(wildcards):
     """What inference loads: the weights that a training left, where the model has one."""
-    inference = wildcards.get("phase", "inference") == "inference"
-    trains = inference and "train" in checked(settings.phases, wildcards.model, config)
-    return f"<results>/{wildcards.model}/weights.pt" if trains else []
+    return weights_of(wildcards.model, wildcards.get("phase", "inference"))
+
+
+def weights_of(model, phase):
+    """The same of a cell by its names."""
+    trains = phase == "inference" and "train" in checked(settings.phases, model, config)
+    return f"<results>/{model}/weights.pt" if trains else []
 
 
 def census(wildcards):

@@ -117,6 +117,8 @@ ROWS = {
     "coverage": "a cell and section set",
     "ranks": "a cell on several GPUs and process",
     "roofline": "a cell, class of kernels, or launch configuration",
+    "compare": "a cell and candidate",
+    "compare_parts": "a cell, candidate, and part of the step, range, class of kernels, or kernel",
     "verdicts": "what holds a cell or one of its kernels back",
 }
 

@@ -1,7 +1,7 @@
 """STAND-IN for cells: leaves a step time for each step of the window, or weights, and may wait on its way.
 
 Python imports this module as it starts, where this folder is on PYTHONPATH. `python -m models.run` then measures
-nothing. With PYTHON_GATE="window=60 begun FILE" a cell with that word waits before it writes anything, with `half` in
+nothing; with precision=bf16 its steps take four fifths of the time. With PYTHON_GATE="window=60 begun FILE" a cell with that word waits before it writes anything, with `half` in
 the place of `begun` once it has written half of its files, until there is the file; it says so by FILE.reached.
 
 With PYTHON_KILLED_AT=2 the collecting process is killed when it is about to move its second file into place.
@@ -31,13 +31,26 @@ def leave(words: list[str]) -> None:
     window = int(next((word.removeprefix("window=") for word in words if word.startswith("window=")), 1))
     gate("begun")
     if "--steps" in given:
-        rows = "".join(f"{step},1000,,4,\n" for step in range(window))
+        step_ns = 800 if "precision=bf16" in words else 1000
+        rows = "".join(f"{step},{step_ns},,4,\n" for step in range(window))
         given["--steps"].write_text("step,wall_ns,gpu_ns,items,peak_memory_bytes\n" + rows)
     if "--save" in given:
         with zipfile.ZipFile(given["--save"], "w") as archive:
             archive.writestr("weights/data.pkl", b"x" * 1000)
     gate("half")
-    facts = {"torch": "2", "device_type": "cpu", "steps": window}
+    facts = {
+        "torch": "2",
+        "device": "CPU",
+        "device_type": "cpu",
+        "steps": window,
+        "step_ns": 1000.0,
+        "items": 4 * window,
+        "batch": 4,
+        "parameters": 1,
+        "peak_rss_bytes": 1,
+        "peak_memory_bytes": None,
+        "loss": None,
+    }
     given["--facts"].write_text(json.dumps(facts))
 
 

@@ -1,0 +1,54 @@
+"""What differs between two runs besides their times: the GPU, software, settings; said first in every comparison."""
+
+from collections.abc import Mapping
+from typing import Any
+
+# Of sidecars, in the order in which they matter, with the words for them.
+FACTS = {
+    "device": "device",
+    "host": "host",
+    "driver": "driver",
+    "torch": "torch",
+    "cuda": "CUDA",
+    "cudnn": "cuDNN",
+    "python": "Python",
+    "threads": "CPU threads",
+    "batch": "batch",
+    "parameters": "parameters",
+    "commit": "commit",
+}
+# Settings of a cell that follow from others, or say which it is.
+DERIVED = ("model", "module", "steps", "samples", "window", "fit")
+
+
+def of(baseline: Mapping[str, Any], candidate: Mapping[str, Any]) -> list[str]:
+    """Each difference of two sidecars in words, such as `torch 2.10 -> 2.11`; both of one cell.
+
+    >>> of({"torch": "2.10", "cell": {"precision": "fp32"}}, {"torch": "2.11", "cell": {"precision": "bf16"}})
+    ['torch 2.10 -> 2.11', 'precision fp32 -> bf16']
+    """
+    said = [
+        f"{word} {_shown(baseline.get(key))} -> {_shown(candidate.get(key))}"
+        for key, word in FACTS.items()
+        if baseline.get(key) != candidate.get(key)
+    ]
+    one, other = _flat(baseline.get("cell", {})), _flat(candidate.get("cell", {}))
+    # The batch that ran is among the facts.
+    keys = [key for key in sorted({*one, *other}) if key not in DERIVED and key != "batch"]
+    return said + [f"{key} {_shown(one.get(key))} -> {_shown(other.get(key))}" for key in keys
+                   if one.get(key) != other.get(key)]  # fmt: skip
+
+
+def _flat(cell: Mapping[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in cell.items():
+        inner = value if isinstance(value, Mapping) else None
+        flat |= {key: value} if inner is None else {f"{key}.{name}": item for name, item in inner.items()}
+    return flat
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "none"
+    # Commits in the length that git shows.
+    return value[:10] if isinstance(value, str) and len(value) == 40 else str(value)

@@ -1,0 +1,100 @@
+"""How much faster one side of a comparison is than the other, and whether that is more than chance.
+
+The unit is the process: steps of one process share its memory layout, its clocks and its place in time, so that their
+own spread says nothing of how the next process will be. Each process counts once, by the logarithm of its median step.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats  # type: ignore[import-untyped]
+
+FASTER, SLOWER, EQUIVALENT, UNDECIDED = "faster", "slower", "equivalent", "undecided"
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """The candidate's time over the baseline's: below 1 the candidate is faster.
+
+    low, high: the interval that holds the truth with the confidence asked for. p_different: probability of a ratio as
+    far from 1 where there is none. p_equivalent: of one as close to 1 where the truth is at the margin (two one-sided
+    tests, Schuirmann 1987). pairs: whether processes were paired in time.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    p_different: float
+    p_equivalent: float
+    pairs: bool
+
+
+def interleaved(sides: Sequence[str], repeats: int) -> list[str]:
+    """The order in which processes run: each round the sides in turn, every second round backwards.
+
+    A drift that is linear in time then falls on all sides alike (ABBA), where the rounds are even in number.
+
+    >>> interleaved(["a", "b"], 3)
+    ['a', 'b', 'b', 'a', 'a', 'b']
+    """
+    return [side for turn in range(repeats) for side in (sides if turn % 2 == 0 else list(sides)[::-1])]
+
+
+def ratio(
+    baseline: Sequence[float], candidate: Sequence[float], paired: bool, confidence: float = 0.95, margin: float = 0.02
+) -> Ratio:
+    """Compare the processes of two sides.
+
+    Args:
+        baseline, candidate: ns, a process each, positive. At least two of each.
+        paired: the k-th of either ran side by side in time, so that what drifts falls on both; else they are taken as
+            two samples with variances of their own (Welch 1947).
+        confidence: of the interval.
+        margin: how far from 1 the ratio may be and still count as no difference, such as 0.02.
+
+    Raises:
+        ValueError: there are too few processes, or unlike numbers of pairs.
+    """
+    one, other = np.log(np.asarray(baseline, dtype=float)), np.log(np.asarray(candidate, dtype=float))
+    if min(len(one), len(other)) < 2:
+        raise ValueError("two processes a side are needed at the least to tell a difference from chance")
+    if paired:
+        differences = other - one
+        middle, freedom = float(differences.mean()), float(len(differences) - 1)
+        error = float(differences.std(ddof=1)) / np.sqrt(len(differences))
+    else:
+        parts = np.array([side.var(ddof=1) / len(side) for side in (one, other)])
+        middle, error = float(other.mean() - one.mean()), float(np.sqrt(parts.sum()))
+        spread = (parts**2 / (np.array([len(one), len(other)]) - 1)).sum()
+        freedom = float(parts.sum() ** 2 / spread) if spread else float(len(one) + len(other) - 2)
+    # Of a clock that ticks in nanoseconds, which equal times cannot be more exact than.
+    error = max(error, 1e-9)
+    half = float(stats.t.ppf((1 + confidence) / 2, freedom)) * error
+    bound = float(np.log1p(margin))
+    nearest = min(middle + bound, bound - middle)
+    return Ratio(
+        ratio=float(np.exp(middle)),
+        low=float(np.exp(middle - half)),
+        high=float(np.exp(middle + half)),
+        p_different=float(2 * stats.t.sf(abs(middle) / error, freedom)),
+        p_equivalent=float(stats.t.sf(nearest / error, freedom)),
+        pairs=paired,
+    )
+
+
+def verdicts(found: Sequence[Ratio], rate: float = 0.05) -> list[str]:
+    """What to say of each comparison of a zoo: faster, slower, equivalent or undecided.
+
+    Of all that are called equivalent, and of all that are called different, at most this share is wrong in the mean
+    (false discovery rate, Benjamini and Hochberg 1995). What is equivalent within the margin is so, even where it is
+    surely not the same.
+    """
+    if not found:
+        return []
+    different = stats.false_discovery_control([one.p_different for one in found]) <= rate
+    equivalent = stats.false_discovery_control([one.p_equivalent for one in found]) <= rate
+    return [
+        EQUIVALENT if same else (SLOWER if one.ratio > 1 else FASTER) if unlike else UNDECIDED
+        for one, unlike, same in zip(found, different, equivalent, strict=True)
+    ]

@@ -1,0 +1,101 @@
+"""What is compared: a baseline and one or several candidates, each a variant, a run or a folder of results."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from profzoo import schema
+from profzoo.cell import settings
+from profzoo.errors import ConfigError, suggest
+
+# The model as it is configured, without a variant.
+PLAIN = "plain"
+# Where the results of a named run lie, beside those without a name.
+RUNS = "runs"
+# Between the names of sides in names of files.
+BETWEEN = "-vs-"
+# Processes of each side where the configuration does not say: fewer do not tell three per cent from chance.
+REPEATS = 5
+
+
+@dataclass(frozen=True)
+class Side:
+    """A side of a comparison.
+
+    name: as it was asked for. folder: of results that are there already; None for a variant, which is run.
+    """
+
+    name: str
+    folder: Path | None = None
+
+    def of(self, model: str) -> str:
+        """The model, with the side's variant.
+
+        >>> Side("bf16").of("lstm"), Side("plain").of("lstm")
+        ('lstm@bf16', 'lstm')
+        """
+        return model if self.folder or self.name == PLAIN else f"{model}@{self.name}"
+
+
+def asked(config: Mapping[str, Any]) -> list[Side]:
+    """The sides of a comparison, the baseline first; none where the configuration names no candidate.
+
+    Raises:
+        ConfigError: a side is neither a variant nor a folder, or stands on both sides.
+    """
+    names = [config["baseline"], *config["candidate"]] if config["candidate"] else []
+    found = [_side(name, "candidate" if place else "baseline", config) for place, name in enumerate(names)]
+    twice = next((side.name for place, side in enumerate(found) if side in found[:place]), None)
+    if twice:
+        raise ConfigError(f"'{twice}' cannot be compared with itself: name another candidate, or a folder of results")
+    return found
+
+
+def _side(name: str, key: str, config: Mapping[str, Any]) -> Side:
+    if name == PLAIN or name in config["variants"]:
+        return Side(name)
+    if schema.is_name(name) and Path(RUNS, name).is_dir():
+        return Side(name, Path(RUNS, name))
+    if os.sep in name or name.startswith(".") or Path(name).is_dir():
+        if not Path(name).is_dir():
+            raise ConfigError(f"{key} = '{name}' is no folder: give one of results, or a variant")
+        return Side(name, Path(name))
+    known = [PLAIN, *config["variants"], *(path.name for path in Path(RUNS).glob("*"))]
+    raise ConfigError(f"{key} = '{name}' is no variant, run or folder: {suggest(name, known)}")
+
+
+def check(sides: Sequence[Side], cells: Sequence[tuple[str, str]], config: Mapping[str, Any]) -> None:
+    """That every selected cell can be compared; cells: model and phase.
+
+    Raises:
+        ConfigError: there is no candidate, a model bears a variant itself, a side's settings do not fit it, or a folder
+            has nothing of the cell.
+    """
+    if not sides:
+        raise ConfigError("compare: name a candidate, such as --config candidate=bf16, and a baseline if not plain")
+    for model, phase in cells:
+        if "@" in model:
+            raise ConfigError(f"models = '{model}' is a side itself: name the model, and its variant as candidate")
+        for side in sides:
+            if not side.folder:
+                settings.resolve(side.of(model), phase, "time", config)
+            elif not (side.folder / model / f"{phase}.time.csv").exists():
+                files = side.folder.glob("*/*.time.csv")
+                there = [f"{path.parent.name} {path.name.partition('.')[0]}" for path in files]
+                raise ConfigError(f"{side.name} has no times of {model} {phase}: {suggest(f'{model} {phase}', there)}")
+
+
+def runs_in_turn(sides: Sequence[Side]) -> bool:
+    """Whether all sides can run here side by side in time, as none is a folder of what has been measured."""
+    return bool(sides) and not any(side.folder for side in sides)
+
+
+def word(sides: Sequence[Side]) -> str:
+    """What names the files of sides that ran in turn.
+
+    >>> word([Side("plain"), Side("bf16")])
+    'plain-vs-bf16'
+    """
+    return BETWEEN.join(side.name for side in sides)

@@ -1,0 +1,125 @@
+"""Makes the table of a comparison, a row a cell and candidate, from steps of processes that ran in turn or apart."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from profzoo.compare import differences, inference
+from profzoo.errors import DataError
+from profzoo.files import read_json, write_csv
+from profzoo.reading import facts as fact
+from profzoo.reading import kinds
+from profzoo.reading import tables as reading
+from profzoo.tables import repeats, timing
+from profzoo.tables.cell_tables import cell_of
+from profzoo.tools.time.tables import REPEATED
+
+NUMBER = kinds.maybe(kinds.NUMBER)
+COLUMNS = {
+    **dict.fromkeys(["model", "phase", "baseline", "candidate"], kinds.TEXT),
+    **dict.fromkeys(["baseline_ns", "candidate_ns"], kinds.AMOUNT),
+    **dict.fromkeys(["ratio", "ratio_low", "ratio_high"], NUMBER),
+    "verdict": kinds.TEXT,
+    **dict.fromkeys(["p_different", "p_equivalent"], NUMBER),
+    **dict.fromkeys(["processes", "steps"], kinds.COUNT),
+    "between_share": NUMBER,
+    "in_turn": kinds.FLAG,
+    **dict.fromkeys(["unsteady", "differs"], kinds.TEXT),
+}
+TABLE = reading.Table(columns=COLUMNS, key=["model", "phase", "baseline", "candidate"])
+# Of the sidecar of processes that ran in turn.
+IN_TURN: fact.Needs = {"sides": {}, "processes": fact.PROCESSES, "steps": fact.SEVERAL}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A cell on one side: settled steps in ns, an array a process, and what its sidecar says."""
+
+    processes: Sequence[np.ndarray]
+    facts: Mapping[str, Any]
+
+
+# Model and phase; name of the side; what was measured.
+Sides = Mapping[str, Measured]
+Compared = tuple[Mapping[str, str], Sides, bool]
+
+
+def in_turn(path: str | Path, sidecar: str | Path) -> Sides:
+    """What processes that ran in turn showed, by side, in the order of the first process of each."""
+    steps, facts = reading.read(path, REPEATED), read_json(sidecar, IN_TURN)
+    if len(steps) != facts["steps"]:
+        raise DataError(f"{path} has {len(steps)} steps, and its sidecar says {facts['steps']}: {reading.AGAIN}")
+    found = {}
+    for side, rows in steps.groupby("side", sort=False):
+        own = next(process for process in facts["processes"] if process["side"] == side)
+        shared: dict[str, Any] = {key: facts[key] for key in ("host", "commit", "driver") if key in facts}
+        found[str(side)] = Measured(repeats.processes(rows), {**shared, **own, "cell": facts["sides"][side]})
+    return found
+
+
+def apart(path: str | Path, sidecar: str | Path) -> Measured:
+    """What the baseline of a cell showed, in however many processes it ran."""
+    ((_, steps, facts),) = timing.read([str(path)], [str(sidecar)])
+    return Measured(repeats.processes(steps), facts)
+
+
+def table(compared: Iterable[Compared], margin: float, confidence: float = 0.95) -> pd.DataFrame:
+    """A row a cell and candidate, columns as declared.
+
+    compared: cell, its sides with the baseline first, whether they ran in turn. margin: what counts as no difference.
+
+    Of a cell with one process on a side there is a ratio but no interval, and the verdict is `undecided`.
+    """
+    rows, tested = [], []
+    for cell, sides, turn in compared:
+        (one, baseline), *candidates = sides.items()
+        for other, candidate in candidates:
+            row, ratio = _row(baseline, candidate, turn, margin, confidence)
+            rows.append({**cell, "baseline": one, "candidate": other, **row})
+            tested.append(ratio)
+    verdicts = iter(inference.verdicts([ratio for ratio in tested if ratio]))
+    said = [next(verdicts) if ratio else inference.UNDECIDED for ratio in tested]
+    frame = pd.DataFrame(rows, columns=[name for name in COLUMNS if name != "verdict"])
+    return frame.assign(verdict=pd.Series(said, dtype="str"))[list(COLUMNS)]
+
+
+def _row(
+    baseline: Measured, candidate: Measured, turn: bool, margin: float, confidence: float
+) -> tuple[dict[str, Any], inference.Ratio | None]:
+    one, other = (repeats.of(side.processes) for side in (baseline, candidate))
+    medians = [[float(np.median(steps)) for steps in side.processes] for side in (baseline, candidate)]
+    fewest = min(one.processes, other.processes)
+    found = inference.ratio(medians[0], medians[1], turn, confidence, margin) if fewest > 1 else None
+    middle = found.ratio if found else other.median_ns / one.median_ns
+    said = [f"{name}: {why}" for name, why in (("baseline", one.unsteady), ("candidate", other.unsteady)) if why]
+    return {
+        "baseline_ns": one.median_ns,
+        "candidate_ns": other.median_ns,
+        "ratio": middle,
+        "ratio_low": found.low if found else np.nan,
+        "ratio_high": found.high if found else np.nan,
+        "p_different": found.p_different if found else np.nan,
+        "p_equivalent": found.p_equivalent if found else np.nan,
+        "processes": fewest,
+        "steps": one.steps + other.steps,
+        "between_share": max(one.between_share, other.between_share) if fewest > 1 else np.nan,
+        "in_turn": turn,
+        "unsteady": "; ".join(said),
+        "differs": "; ".join(differences.of(baseline.facts, candidate.facts)),
+    }, found
+
+
+def main(
+    sides: Sequence[str], turns: Sequence[str], alone: Mapping[str, Sequence[str]], margin: float, csv: str
+) -> None:
+    """Read what ran in turn (turns: CSV, sidecars beside), or apart (alone: CSV by side), and write the table."""
+    compared: list[Compared] = [(cell_of(path), in_turn(path, f"{path}.json"), True) for path in turns]
+    for paths in zip(*(alone[side] for side in sides if side in alone), strict=True):
+        found = {side: apart(path, f"{path}.json") for side, path in zip(sides, paths, strict=True)}
+        cell = {**cell_of(paths[0]), "model": cell_of(paths[0])["model"].partition("@")[0]}
+        compared.append((cell, found, False))
+    write_csv(table(compared, margin), csv)

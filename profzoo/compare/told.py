@@ -1,0 +1,106 @@
+"""Says a comparison in a terminal: `python -m profzoo.compare.told TABLE [--fail-on slower]`, a line a cell.
+
+Exit code 3 where a candidate is slower and that is to fail.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+import pandas as pd
+
+from profzoo.compare import inference, parts, tabulate
+from profzoo.errors import DataError
+from profzoo.reading import tables as reading
+from profzoo.tables.across import CELL
+from profzoo.text import duration
+
+# Of what is slower, for continuous integration.
+SLOWER = 3
+# How many parts, and kernels, are named.
+SHOWN = 3
+
+
+def lines(table: pd.DataFrame, seen: pd.DataFrame | None = None) -> list[str]:
+    """What differs besides the times, then each cell with both times, ratio, interval and verdict.
+
+    seen: the table of parts, of which the largest stand below what is faster or slower.
+    """
+    said = []
+    for (baseline, candidate), rows in table.groupby(["baseline", "candidate"], sort=False):
+        how = "in turn" if rows["in_turn"].all() else "not side by side in time: what drifts counts as a difference"
+        said.append(f"{candidate} against {baseline}, {_range(rows['processes'])} processes each, {how}")
+        said += [
+            f"  differs: {text or 'nothing known'}{_where(cells, rows)}"
+            for text, cells in rows.groupby("differs", sort=False)
+        ]
+        names = [f"{row.model} {row.phase}" for row in rows.itertuples()]
+        width = max(map(len, names))
+        for name, row in zip(names, rows.to_dict("records"), strict=True):
+            said += [_line(name.ljust(width), row), *_mostly(row, seen)]
+        said.append("  " + ", ".join(f"{count} {verdict}" for verdict, count in rows["verdict"].value_counts().items()))
+    return said
+
+
+def _range(counts: pd.Series) -> str:
+    low, high = counts.min(), counts.max()
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def _where(cells: pd.DataFrame, rows: pd.DataFrame) -> str:
+    """Of which cells that is so, where it is not of all."""
+    if len(cells) == len(rows):
+        return ""
+    names = [f"{row.model} {row.phase}" for row in cells.itertuples()]
+    return f" ({', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''})"
+
+
+def _line(name: str, row: dict) -> str:
+    times = f"{duration(row['baseline_ns']):>9} -> {duration(row['candidate_ns']):>9}"
+    known = pd.notna(row["ratio_low"])
+    interval = f"[{row['ratio_low']:#.3g}, {row['ratio_high']:#.3g}]" if known else "one process: no interval"
+    times_as_fast = f", {1 / row['ratio']:.2f} times as fast" if row["verdict"] == inference.FASTER else ""
+    unsteady = f"  unsteady: {row['unsteady']}" if row["unsteady"] else ""
+    return f"  {name}  {times}  x {row['ratio']:#.3g} {interval}  {row['verdict']}{times_as_fast}{unsteady}"
+
+
+def _mostly(row: dict, seen: pd.DataFrame | None) -> list[str]:
+    """Where most of a difference lies: the largest parts of the step, and kernels."""
+    if seen is None or row["verdict"] not in (inference.FASTER, inference.SLOWER):
+        return []
+    mine = seen[(seen[[*CELL, *parts.SIDES]] == [row[key] for key in (*CELL, *parts.SIDES)]).all(axis=1)]
+    said = []
+    for level in (parts.PART, parts.KERNEL):
+        most = mine[mine["level"] == level].head(SHOWN).to_dict("records")
+        said.append("      " + ", ".join(_moved(one) for one in most))
+    return said
+
+
+def _moved(row: dict) -> str:
+    sign = "-" if row["delta_ns"] < 0 else "+"
+    name = (
+        f"{row['range']} {row['name'][:40]}".strip() if row["level"] == parts.KERNEL else row["name"].replace("_", " ")
+    )
+    return f"{name} {sign}{duration(abs(row['delta_ns']))}" + (f" ({row['change']})" if row["change"] else "")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m profzoo.compare.told", description=__doc__)
+    parser.add_argument("table", metavar="CSV", help="the table of a comparison")
+    parser.add_argument("--parts", metavar="CSV", help="the table of where differences lie")
+    parser.add_argument("--fail-on", choices=[inference.SLOWER], help="fail where any cell is so")
+    options = parser.parse_args(arguments)
+    try:
+        table = reading.read(options.table, tabulate.TABLE)
+        seen = reading.read(options.parts, parts.TABLE) if options.parts else None
+    except DataError as error:
+        print(f"profzoo: {error}", file=sys.stderr)
+        return 1
+    print("\n".join(lines(table, seen)))
+    failing = table["verdict"] == options.fail_on
+    return SLOWER if failing.any() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""What processes of one cell, run one after the other, say of its step: typical time, spread, and how steady it is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+# Beyond these a cell's times are not steady: by how much of the median the middle half of the steps of a process may
+# spread, how far apart processes may be, and by how much the second half of a window may differ from the first.
+STEPS_SPREAD, PROCESSES_APART, DRIFT = 0.10, 0.05, 0.05
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """Steps of a cell over processes.
+
+    median_ns: median over processes of the median step of each. low_ns, high_ns: quartiles of all steps. steps,
+    processes: how many. between_share: of the variance of a step's logarithm, the part that is between processes; nan
+    for one process. unsteady: why the times are not to be relied on, None where they are.
+    """
+
+    median_ns: float
+    low_ns: float
+    high_ns: float
+    steps: int
+    processes: int
+    between_share: float
+    unsteady: str | None
+
+
+def settled(times: np.ndarray) -> np.ndarray:
+    """The steps once they have settled: without the first, and without as many more as make the rest the steadiest.
+
+    The marginal standard error rule (MSER; White 1997) picks the cut, up to the middle. Without a trend it cuts little.
+
+    >>> settled(np.array([900.0, 300.0, 150.0, 100.0, 101.0, 99.0, 100.0, 100.0, 101.0]))
+    array([100., 101.,  99., 100., 100., 101.])
+    """
+    rest = times[1:] if len(times) > 1 else times
+    cuts = range(len(rest) // 2 + 1)
+    errors = [float(rest[cut:].var()) / (len(rest) - cut) for cut in cuts]
+    return rest[int(np.argmin(errors)) :]
+
+
+def processes(steps: pd.DataFrame) -> list[np.ndarray]:
+    """Times of settled steps in ns, an array a process: the GPU's clock where it has any, else the host's.
+
+    steps: columns wall_ns and gpu_ns, and `process` where there are several; rows of a process in their order.
+    """
+    clock = steps["gpu_ns"] if steps["gpu_ns"].notna().any() else steps["wall_ns"]
+    groups = clock.groupby(steps["process"]) if "process" in steps else [(0, clock)]
+    return [settled(times.to_numpy(dtype=float)) for _, times in groups]
+
+
+def of(processes: Sequence[np.ndarray]) -> Repeats:
+    """Of the times of settled steps in ns, an array a process, each of one step or more.
+
+    >>> found = of([np.array([100.0, 102.0, 98.0]), np.array([100.0, 101.0, 99.0])])
+    >>> found.median_ns, found.steps, found.unsteady
+    (100.0, 6, None)
+    """
+    medians = np.array([np.median(steps) for steps in processes])
+    low, high = np.quantile(np.concatenate(processes), [0.25, 0.75])
+    return Repeats(
+        median_ns=float(np.median(medians)),
+        low_ns=float(low),
+        high_ns=float(high),
+        steps=sum(map(len, processes)),
+        processes=len(processes),
+        between_share=between_share(processes),
+        unsteady=_unsteady(processes, medians),
+    )
+
+
+def between_share(processes: Sequence[np.ndarray]) -> float:
+    """The share of the variance of a step's logarithm that is between processes, from 0 to 1.
+
+    The intraclass correlation of a one-way analysis of variance, groups of unlike sizes (Searle, Casella and McCulloch
+    1992, chapter 3). nan where there are fewer than two processes, or no more steps than processes.
+    """
+    logs = [np.log(steps) for steps in processes]
+    sizes = np.array([len(steps) for steps in logs], dtype=float)
+    groups, total = len(logs), sizes.sum()
+    if groups < 2 or total <= groups:
+        return float("nan")
+    means = np.array([steps.mean() for steps in logs])
+    grand = float((sizes * means).sum() / total)
+    within = sum(float(((steps - mean) ** 2).sum()) for steps, mean in zip(logs, means, strict=True)) / (total - groups)
+    among = float((sizes * (means - grand) ** 2).sum()) / (groups - 1)
+    typical = (total - (sizes**2).sum() / total) / (groups - 1)
+    between = max(among - within, 0.0) / typical
+    return between / (between + within) if between + within else 0.0
+
+
+def _unsteady(processes: Sequence[np.ndarray], medians: np.ndarray) -> str | None:
+    apart = medians.max() / medians.min() - 1
+    if apart > PROCESSES_APART:
+        return f"processes are {apart:.0%} apart"
+    spread = max(
+        float(np.subtract(*np.quantile(steps, [0.75, 0.25]))) / median
+        for steps, median in zip(processes, medians, strict=True)
+    )
+    if spread > STEPS_SPREAD:
+        return f"the middle half of the steps spreads by {spread:.0%}"
+    halves = [np.array_split(steps, 2) for steps in processes if len(steps) > 3]
+    drifts = [float(np.median(late) / np.median(early)) - 1 for early, late in halves]
+    most = max(drifts, key=abs, default=0.0)
+    return f"steps of the second half take {most:+.0%} of time" if abs(most) > DRIFT else None

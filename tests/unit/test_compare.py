@@ -1,0 +1,160 @@
+"""Comparisons from files: sides, what differs, the table, what a terminal shows."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from profzoo.compare import differences, inference, parts, sides, tabulate, told
+from profzoo.compare.sides import Side
+from profzoo.config import configuration
+from profzoo.errors import ConfigError, DataError
+from profzoo.files import write_csv
+from profzoo.harness import rounds
+from profzoo.reading import tables as reading
+
+PROCESSES, STEPS = 6, 12
+
+
+def facts(**changes: Any) -> dict[str, Any]:
+    """A sidecar of an unprofiled run, or what a process of one says."""
+    known = {
+        "device": "NVIDIA H100", "started": "2026-11-22T10:00:00", "parameters": 10, "batch": 4, "peak_rss_bytes": 1,
+        "items": 4 * STEPS, "steps": STEPS, "step_ns": 1e6, "peak_memory_bytes": None, "loss": 0.5, "torch": "2.11",
+        "cell": {"workload": "trimmed", "precision": "fp32", "model": "unet"},
+    }  # fmt: skip
+    return known | changes
+
+
+def rows(step_ns: float, seed: int) -> str:
+    """Steps of a process: its own speed, and the spread of its steps."""
+    random = np.random.default_rng(seed)
+    times = step_ns * np.exp(random.normal(0, 0.002) + random.normal(0, 0.01, STEPS))
+    lines = [f"{step},{round(time)},{round(time)},4,1" for step, time in enumerate(times)]
+    return "\n".join(["step,wall_ns,gpu_ns,items,peak_memory_bytes", *lines]) + "\n"
+
+
+def measured(folder: Path, speeds: dict[str, float]) -> Path:
+    """Processes of these sides in turn, with so many ns a step, as harness/rounds joins them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    order, given = inference.interleaved(list(speeds), PROCESSES), []
+    for number, side in enumerate(order):
+        (own := folder / f"{number}.part").write_text(rows(speeds[side], number))
+        given.append((side, own))
+    path = folder / "train.plain-vs-bf16.rounds.csv"
+    found = rounds.summary(order, [facts()] * len(order), rounds.joined(given, path))
+    cells = {side: {"model": "unet", "precision": "fp32" if side == "plain" else side} for side in speeds}
+    Path(f"{path}.json").write_text(json.dumps(found | {"sides": cells}))
+    return path
+
+
+def test_processes_in_turn_become_a_row_with_its_interval(tmp_path: Path) -> None:
+    path = measured(tmp_path / "results/unet", {"plain": 1e6, "bf16": 0.8e6, "tf32": 1e6})
+    tabulate.main(["plain", "bf16", "tf32"], [str(path)], {}, 0.02, str(tmp_path / "compare.csv"))
+    found = reading.read(tmp_path / "compare.csv", tabulate.TABLE).set_index("candidate")
+    assert list(found["verdict"]) == ["faster", "equivalent"] and set(found["model"]) == {"unet"}
+    row = found.loc["bf16"]
+    assert row["ratio_low"] < 0.8 < row["ratio_high"] and row["ratio_high"] - row["ratio_low"] < 0.02
+    assert (row["processes"], row["in_turn"], row["differs"]) == (PROCESSES, True, "precision fp32 -> bf16")
+    assert 0 <= row["between_share"] <= 1 and row["unsteady"] == ""
+
+
+def test_folders_of_results_are_compared_as_they_are(tmp_path: Path) -> None:
+    for name, step_ns, torch in (("before", 1e6, "2.10"), ("after", 1.2e6, "2.11")):
+        folder = tmp_path / name / "unet"
+        path = measured(folder, {"": step_ns})
+        path.rename(folder / "train.time.csv")
+        own = json.loads(Path(f"{path}.json").read_text()) | {"torch": torch}
+        (folder / "train.time.csv.json").write_text(json.dumps(own))
+    names = [str(tmp_path / name) for name in ("before", "after")]
+    alone = {name: [f"{name}/unet/train.time.csv"] for name in names}
+    tabulate.main(names, [], alone, 0.02, str(tmp_path / "compare.csv"))
+    (row,) = reading.read(tmp_path / "compare.csv", tabulate.TABLE).to_dict("records")
+    assert row["verdict"] == "slower" and not row["in_turn"] and row["differs"] == "torch 2.10 -> 2.11"
+    assert row["ratio_low"] < 1.2 < row["ratio_high"]
+
+
+def test_one_process_a_side_is_undecided(tmp_path: Path) -> None:
+    one, other = (tabulate.Measured([np.full(9, time)], facts()) for time in (1e6, 2e6))
+    (row,) = tabulate.table([({"model": "a", "phase": "train"}, {"x": one, "y": other}, False)], 0.02).to_dict(
+        "records"
+    )
+    assert row["ratio"] == 2 and row["verdict"] == "undecided" and np.isnan(row["ratio_low"])
+
+
+def test_steps_that_are_lost_are_told(tmp_path: Path) -> None:
+    path = measured(tmp_path / "unet", {"plain": 1e6, "bf16": 1e6})
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(DataError, match=rf"has {2 * PROCESSES * STEPS - 1} steps, and its sidecar says"):
+        tabulate.in_turn(path, f"{path}.json")
+
+
+def test_processes_of_a_side_that_differ_are_refused() -> None:
+    assert rounds.unlike(["a", "b", "a"], [facts(), facts(batch=8), facts()]) is None
+    assert rounds.unlike(["a", "b", "a"], [facts(), facts(), facts(batch=2)]) == (
+        "processes of one side differ in batch: 4 and 2"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"candidate": ["bf17"]}, "candidate = 'bf17' is no variant, run or folder: did you mean 'bf16'?"),
+        ({"candidate": ["plain"]}, "'plain' cannot be compared with itself"),
+        ({"baseline": "./nowhere", "candidate": ["bf16"]}, "baseline = './nowhere' is no folder"),
+    ],
+)
+def test_sides_that_are_none_are_refused_in_one_line(given: dict[str, Any], line: str) -> None:
+    config = configuration.normalise(given)
+    with pytest.raises(ConfigError) as caught:
+        sides.asked(config)
+    assert str(caught.value).startswith(line)
+
+
+def test_sides_of_cells_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    config = configuration.normalise({"candidate": "bf16"})
+    both = sides.asked(config)
+    assert sides.word(both) == "plain-vs-bf16" and sides.runs_in_turn(both)
+    with pytest.raises(ConfigError, match="'lstm@fp16' is a side itself"):
+        sides.check(both, [("lstm@fp16", "train")], config)
+    (tmp_path / "unet").mkdir()
+    (tmp_path / "unet/train.time.csv").touch()
+    with pytest.raises(ConfigError, match="has no times of lstm train: did you mean 'unet train'"):
+        sides.check([Side("x", tmp_path)], [("lstm", "train")], config)
+    with pytest.raises(ConfigError, match="compare: name a candidate"):
+        sides.check([], [("lstm", "train")], config)
+
+
+def test_what_differs_is_said_in_words() -> None:
+    one = facts(commit="a" * 40, cell={"precision": "fp32", "data": {"source": "synthetic"}, "steps": 5})
+    other = facts(commit="b" * 40, batch=8, cell={"precision": "fp32", "data": {"source": "folder"}, "steps": 9})
+    assert differences.of(one, other) == [
+        "batch 4 -> 8", f"commit {'a' * 10} -> {'b' * 10}", "data.source synthetic -> folder",
+    ]  # fmt: skip
+
+
+def test_a_terminal_shows_each_cell_and_where_most_of_it_lies(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    path = measured(tmp_path / "unet", {"plain": 1e6, "bf16": 1.3e6})
+    tabulate.main(["plain", "bf16"], [str(path)], {}, 0.02, str(tmp_path / "compare.csv"))
+    row = {"model": "unet", "phase": "train", "baseline": "plain", "candidate": "bf16", "baseline_ns": 1e6}
+    row |= {"candidate_ns": 1.3e6, "delta_ns": 3e5, "delta_share": 0.3}
+    seen = pd.DataFrame(
+        [
+            row | {"level": "part", "range": "", "name": "idle_host", "change": ""},
+            row | {"level": "kernel", "range": "forward", "name": "gemm", "change": parts.APPEARED},
+        ]
+    ).reindex(columns=list(parts.COLUMNS))
+    write_csv(seen, tmp_path / "parts.csv")
+    words = [str(tmp_path / "compare.csv"), "--parts", str(tmp_path / "parts.csv")]
+    assert told.main([*words, "--fail-on", "slower"]) == told.SLOWER
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[:2] == [
+        f"bf16 against plain, {PROCESSES} processes each, in turn",
+        "  differs: precision fp32 -> bf16",
+    ]
+    assert printed[2].startswith("  unet train") and " slower" in printed[2] and "x 1.3" in printed[2]
+    assert printed[3:] == ["      idle host +300 µs", "      forward gemm +300 µs (appeared)", "  1 slower"]
+    assert told.main(words) == 0 and told.main([str(tmp_path / "none.csv")]) == 1

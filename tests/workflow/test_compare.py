@@ -1,0 +1,72 @@
+"""`snakemake compare`: sides take turns, only what depends on a change runs again, what is wrong is said in one line."""
+
+import json
+
+import pytest
+
+from tests.workflow.project import STANDINS, Project, models, rules
+
+
+@pytest.fixture
+def pretending(fresh: Project) -> Project:
+    """A copy of which cells only pretend to run: bf16 is faster."""
+    fresh.variables = {"PYTHONPATH": str(STANDINS / "cell")}
+    return fresh
+
+
+BF16 = ("compare", "--config", "candidate=bf16", "repeats=3")
+TURNS = "results/lstm/train.plain-vs-bf16.rounds.csv"
+
+
+def test_sides_take_turns_and_the_verdict_is_said(pretending: Project) -> None:
+    run = pretending.snakemake(*BF16, "-j2")
+    assert "bf16 against plain, 3 processes each, in turn" in run.stdout + run.stderr
+    assert "1.25 times as fast" in run.stdout + run.stderr and "4 faster" in run.stdout + run.stderr
+    sidecar = json.loads(pretending.read(f"{TURNS}.json"))
+    order = ["plain", "bf16", "bf16", "plain", "plain", "bf16"]
+    assert sidecar["order"] == [process["side"] for process in sidecar["processes"]] == order
+    rows = [line.split(",")[:3] for line in pretending.read(TURNS).splitlines()]
+    assert rows[0] == ["side", "process", "step"] and [row[0] for row in rows[1::2]] == order
+    # What was measured is not measured again; it is said again.
+    assert rules(pretending.dry(*BF16)) == {"compare"}
+    assert rules(pretending.dry(*BF16, "margin=0.3")) == {"tabulate_comparison", "compare"}
+    again = pretending.dry("compare", "--config", "candidate=bf16", "repeats=4")
+    assert rules(again) == {"time_in_turn", "tabulate_comparison", "compare"}
+    pretending.write("models/unet.py", pretending.read("models/unet.py") + "\n# changed\n")
+    assert models([job for job in pretending.dry(*BF16) if job.rule == "time_in_turn"]) == {"unet"}
+
+
+def test_what_is_slower_fails_where_that_is_asked_for(pretending: Project) -> None:
+    slower = ("compare", "--config", "models=lstm", "phases=train", "baseline=bf16", "candidate=plain", "repeats=2")
+    run = pretending.snakemake(*slower, "fail_on=slower", ok=False)
+    assert run.returncode != 0 and "1 slower" in run.stdout + run.stderr
+    assert pretending.snakemake(*slower).returncode == 0
+
+
+def test_folders_of_results_are_compared_as_they_are(pretending: Project) -> None:
+    times = ["results/lstm/train.time.csv", "results/unet/train.time.csv"]
+    pretending.snakemake(*times, "--config", "repeats=2")
+    (pretending.root / "results").rename(pretending.root / "before")
+    run = pretending.snakemake("compare", "--config", "phases=train", "repeats=2", "baseline=before", "candidate=plain")
+    printed = run.stdout + run.stderr
+    assert "plain against before, 2 processes each, not side by side in time" in printed and "2 equivalent" in printed
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["candidate=bf17"], "candidate = 'bf17' is no variant, run or folder: did you mean 'bf16'?"),
+        (["candidate=bf16", "models=lstm@fp16"], "models = 'lstm@fp16' is a side itself"),
+        ([], "compare: name a candidate"),
+    ],
+)
+def test_what_cannot_be_compared_is_said_in_one_line(pretending: Project, words: list[str], line: str) -> None:
+    run = pretending.snakemake("compare", *(["--config", *words] if words else []), ok=False)
+    assert run.returncode != 0 and line in run.stderr and "Traceback" not in run.stderr
+
+
+def test_repeats_of_a_cell_are_in_the_tables(pretending: Project) -> None:
+    pretending.snakemake("results/lstm/train.time.csv", "--config", "repeats=3")
+    rows = pretending.read("results/lstm/train.time.csv").splitlines()
+    assert rows[0].startswith("side,process,step") and len(rows) == 7
+    assert {job.rule for job in pretending.dry("results/lstm/train.time.csv")} == {"time_training"}
