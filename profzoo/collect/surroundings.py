@@ -68,11 +68,12 @@ def _terms(what: str) -> Terms:
 def overlapping(job: Mapping[str, Any], words: Sequence[str]) -> bool:
     """Whether the program of a job waits for the only GPU by itself, once it has started.
 
-    What is sampled beside a cell is of the GPU from the start, and what runs no cell has next to nothing to start.
+    What is sampled beside a cell is of the GPU from the start, and what runs no cell has next to nothing to start. Of
+    several processes, the later ones would start within the turn of the first.
     """
-    cell = job["cell"]
+    cell, several = job["cell"], "order" in job or "repeats" in job
     alone = len(words) == cell.get("gpus", 1) == cell.get("nodes", 1) == 1
-    return limits.told().overlap and alone and job["tool"] not in ("sample", "peaks", "probe")
+    return limits.told().overlap and alone and not several and job["tool"] not in ("sample", "peaks", "probe")
 
 
 def _say(line: str) -> None:
