@@ -20,7 +20,7 @@ from profzoo.harness import clocks, devices, distributed, interface, trees
 from profzoo.harness.data import batches, to_device
 from profzoo.harness.ranges import Ranges
 from profzoo.harness.recorders import Recorder
-from profzoo.range_names import STEP, WINDOW
+from profzoo.range_names import OTHERS, STEP, WINDOW
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -84,7 +84,7 @@ def run(cell: Mapping[str, Any], network: nn.Module, device: torch.device, recor
         ConfigError: the data ended before the steps did.
     """
     model = interface.load(cell["module"])
-    ranges = Ranges(torch_ranges=recorder.torch_ranges)
+    ranges = Ranges(recorder.torch_ranges, recorder.torch_modules)
     source = iter(batches(cell, model))
     transfer = model.transfer or _transfer(cell)
     step = _step(cell, model, network, device, ranges)
@@ -134,6 +134,7 @@ class Trainer:
         """network: on the device already."""
         self.model, self._ranges = model, ranges
         self.others = _placed(model.others(SimpleNamespace(**cell["shape"])), cell, device)
+        ranges.mark(self.others, OTHERS)
         if model.optimizers:
             self.optimizers = model.optimizers(network, self.others)
         else:
@@ -172,6 +173,7 @@ def _step(
     if cell["compile"]:
         for part in model.compiled(network):
             part.compile()
+    ranges.mark(network)
     if cell["phase"] == "train":
         trainer = Trainer(cell, model, network, device, ranges)
         training = model.training_step or training_step

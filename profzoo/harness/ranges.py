@@ -1,22 +1,32 @@
 """Named ranges of a step, in NVTX domain `profzoo` and, under torch.profiler, as its own ranges."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import nvtx
+from torch import nn
 from torch.profiler import record_function
 
+from profzoo.harness import modules
 from profzoo.range_names import DOMAIN, PARTS, STEP, WINDOW
+
+# Set by profilers that take ranges of modules from NVTX.
+MODULES = "PROFZOO_MODULES"
 
 
 class Ranges:
     """Opens ranges: `with ranges("forward"): ...`."""
 
-    def __init__(self, torch_ranges: bool = False) -> None:
-        """torch_ranges: also open a torch.profiler.record_function, which costs some microseconds."""
+    def __init__(self, torch_ranges: bool = False, torch_modules: bool = False) -> None:
+        """torch_ranges: also open a torch.profiler.record_function, which costs some microseconds.
+
+        torch_modules: have torch.profiler see ranges of modules too.
+        """
         self._domain = nvtx.get_domain(DOMAIN)
         self._attributes = {name: self._domain.get_event_attributes(message=name) for name in (WINDOW, STEP, *PARTS)}
         self._torch_ranges = torch_ranges
+        self._openers = [modules.for_torch] * torch_modules + [modules.for_nvtx] * (os.environ.get(MODULES) == "1")
 
     def open(self, name: str) -> None:
         """Open a range of that name on the calling thread, to be ended by `close` on the same."""
@@ -25,6 +35,11 @@ class Ranges:
     def close(self) -> None:
         """End the range that was opened last."""
         self._domain.pop_range()
+
+    def mark(self, network: nn.Module, prefix: str = "") -> None:
+        """Have a range opened around each call of each of a network's modules, where such are wanted."""
+        for opener in self._openers:
+            modules.mark(network, opener, prefix)
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:

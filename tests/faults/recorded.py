@@ -24,6 +24,7 @@ from profzoo.tools.nsys import tables as nsys_tables
 from profzoo.tools.sample import tables as sample_tables
 from profzoo.tools.time.tables import TABLE as TIME
 from profzoo.tools.torch import tables as torch_tables
+from profzoo.tools.torch import trace as torch_trace
 
 DATA = Path(__file__).parents[1] / "data"
 LAUNCHES = 6
@@ -95,9 +96,9 @@ def database(folder: Path, launches: int = LAUNCHES) -> bytes:
 def trace(launches: int = LAUNCHES) -> bytes:
     """The recorded trace's first launches with their calls, and its ranges."""
     events = json.loads(unpacked("torch/train.trace.json"))["traceEvents"]
-    kernels = [event for event in events if event.get("cat") in torch_tables.DEVICE_KINDS][:launches]
+    kernels = [event for event in events if event.get("cat") in torch_trace.DEVICE_KINDS][:launches]
     ids = {event["args"]["correlation"] for event in kernels}
-    calls = [event for event in events if event.get("cat") in torch_tables.CALLS]
+    calls = [event for event in events if event.get("cat") in torch_trace.CALLS]
     calls = [event for event in calls if event.get("args", {}).get("correlation") in ids]
     ranges = [event for event in events if event.get("cat") == "user_annotation"]
     return json.dumps({"traceEvents": [*kernels, *calls, *ranges[:12], *events[:3]]}).encode()
@@ -114,7 +115,7 @@ def frames(folder: Path) -> dict[str, tuple[pd.DataFrame, Table]]:
     every = ncu_export.tabulate({1: both}, FACTS, None, "all").table
     (folder / "torch.csv").write_bytes(unpacked("torch/train.torch-operators.csv"))
     operators = reading.read(folder / "torch.csv", torch_tables.OPERATORS).iloc[:15]
-    events = json.loads(trace())["traceEvents"]
+    events = torch_trace.of_events(json.loads(trace())["traceEvents"])
     torch = torch_tables.tidy(operators, events, {"memory": True}, gpu=True)
     names = pd.concat([nsys["kernel"], every["kernel"]]).unique()
     joined = kernel_table.join(nsys, 10, [every], kernel_classes.classify_all(names))

@@ -39,6 +39,25 @@ rule join_kernels:
         "../scripts/join_kernels.py"
 
 
+rule tabulate_layers:
+    """Add up a cell's launches by layer and by operator, forward and backward."""
+    input:
+        code("workflow/scripts/tabulate_layers.py"),
+        launches="<results>/{model}/{phase}.torch.launches.csv",
+        modules="<results>/{model}/{phase}.torch.modules.csv",
+    output:
+        layers="<results>/{model}/{phase}.layers.csv",
+        operators="<results>/{model}/{phase}.operators.csv",
+    log:
+        "<logs>/{model}/{phase}.layers.log",
+    group:
+        "export"
+    resources:
+        **light(),
+    script:
+        "../scripts/tabulate_layers.py"
+
+
 rule tabulate:
     """Join what every tool saw of every selected cell into tables, per step."""
     input:
