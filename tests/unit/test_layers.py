@@ -1,5 +1,7 @@
 """Tables of layers and operators, of a run of the known network on the CPU."""
 
+import json
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -9,7 +11,7 @@ import torch
 from profzoo.errors import DataError
 from profzoo.files import write_csv
 from profzoo.reading import tables as reading
-from profzoo.tables import layers
+from profzoo.tables import across, layers, layers_across
 from profzoo.tools.torch import owners
 from profzoo.tools.torch import trace as torch_trace
 from tests import owned
@@ -82,3 +84,17 @@ def test_a_run_without_modules_has_its_parts(tmp_path: Path) -> None:
     table = layers.layers(layers.operators([owners.of_operators(trace)]), owners.modules(trace))
     assert set(table["module"]) == {"(step)", "(forward)", "(backward)", "(loss)", "(data)", "(optimizer)"}
     assert table.loc[table["module"] == "(step)", "share"].sum() == pytest.approx(1)
+
+
+def test_layers_across_cells_are_per_step(files: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "known"
+    folder.mkdir()
+    shutil.copy(files / "layers.csv", folder / "train.layers.csv")
+    (folder / "s.json").write_text(json.dumps({"cell": {"window": 2}}))
+    layers_across.main([str(folder / "train.layers.csv")], [str(folder / "s.json")], str(tmp_path / "all.csv"))
+    table, own = across.read("layers", tmp_path / "all.csv"), reading.read(files / "layers.csv", layers.TABLE)
+    assert set(zip(table["model"], table["phase"], strict=True)) == {("known", "train")}
+    assert table["module"].tolist() == own["module"].tolist()
+    assert (table["ns_per_step"] == own["total_ns"] / 2).all() and (table["share"] == own["share"]).all()
+    assert table.loc[table["module"] == "shared", "calls_per_step"].tolist() == [4, 4]
+    assert table.loc[table["module"] == "(step)", "calls_per_step"].isna().all()

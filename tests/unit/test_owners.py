@@ -1,6 +1,5 @@
 """Owners of operators and launches: of a network where they are known, and of recordings of an H100."""
 
-import ast
 import gzip
 import json
 from collections import Counter
@@ -30,16 +29,9 @@ def events() -> list[dict[str, Any]]:
     return owned.traced(owned.Known())
 
 
-def expected(table: pd.DataFrame) -> pd.Series:
-    """The modules that rows have to be of, by the shapes of what they worked on; nothing where these do not tell."""
-    shapes = [ast.literal_eval(text) if text else [] for text in table["shapes"]]
-    told = [owned.owner(name, dims) for name, dims in zip(table["operator"], shapes, strict=True)]
-    return pd.Series(told, index=table.index, dtype=object).where(~table["range"].isin(["optimizer", "data"]))
-
-
 def held_against_shapes(table: pd.DataFrame) -> None:
     """That nearly all of what is known is so, of each layer in both directions, and of checkpoints again."""
-    right = expected(table)
+    right = owned.expected(table)
     known = table[right.notna()]
     assert len(known) > 900
     assert (known["module"].astype(str) == right.dropna()).mean() >= 0.99
@@ -73,7 +65,7 @@ def test_what_is_of_no_module_is_of_the_part_of_the_step(events: list[dict[str, 
 def test_gradients_are_summed_up_in_the_module_of_the_parameter(events: list[dict[str, Any]]) -> None:
     table = owners.of_operators(torch_trace.of_events(events))
     sums = table[table["operator"] == "torch::autograd::AccumulateGrad"]
-    right = expected(sums).dropna()
+    right = owned.expected(sums).dropna()
     assert len(right) >= 9 * 4 and (sums.loc[right.index, "module"].astype(str) == right).all()
     assert set(sums["direction"]) == {"backward"}
 

@@ -39,10 +39,10 @@ rule join_kernels:
         "../scripts/join_kernels.py"
 
 
-rule tabulate_layers:
+rule add_up_layers:
     """Add up a cell's launches by layer and by operator, forward and backward."""
     input:
-        code("workflow/scripts/tabulate_layers.py"),
+        code("workflow/scripts/add_up_layers.py"),
         launches="<results>/{model}/{phase}.torch.launches.csv",
         modules="<results>/{model}/{phase}.torch.modules.csv",
     output:
@@ -55,7 +55,7 @@ rule tabulate_layers:
     resources:
         **light(),
     script:
-        "../scripts/tabulate_layers.py"
+        "../scripts/add_up_layers.py"
 
 
 rule tabulate:
@@ -79,6 +79,24 @@ rule tabulate:
         **light(),
     script:
         "../scripts/tabulate.py"
+
+
+rule tabulate_layers:
+    """Join the layers of every selected cell into one table, per step."""
+    input:
+        code("workflow/scripts/tabulate_layers.py"),
+        layers=cells("<results>/{model}/{phase}.layers.csv"),
+        sidecars=cells("<results>/{model}/{phase}.trace.json.gz.json"),
+    output:
+        csv=table("layers"),
+    log:
+        "<logs>/tables/layers.log",
+    group:
+        "report"
+    resources:
+        **light(),
+    script:
+        "../scripts/tabulate_layers.py"
 
 
 rule tabulate_ranks:

@@ -72,10 +72,15 @@ def compared_ranks():
     return ["<results>/tables/ranks.csv"] if SPREAD_SELECTED and "nsys" in TOOLS else []
 
 
+def layered():
+    """The table of layers across the zoo, where the tool is chosen that tells them apart."""
+    return ["<results>/tables/layers.csv"] if "torch" in TOOLS else []
+
+
 def exports():
     """What is exported for every selected cell under every chosen tool."""
     patterns = [pattern for tool in (tools.BASELINE, *TOOLS) for pattern in tools.files()[tool].exported(config[tool])]
-    return compared_ranks() + [path for pattern in patterns for path in cells(f"<results>/{{model}}/{pattern}")]
+    return compared_ranks() + layered() + [path for pattern in patterns for path in cells(f"<results>/{{model}}/{pattern}")]
 
 
 def everything():
@@ -104,6 +109,7 @@ ROWS = {
     "agreement": "a cell",
     "coverage": "a cell and section set",
     "ranks": "a cell on several GPUs and process",
+    "layers": "a cell, module and direction",
     "roofline": "a cell, class of kernels, or launch configuration",
     "verdicts": "what holds a cell or one of its kernels back",
 }

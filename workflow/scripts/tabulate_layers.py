@@ -1,8 +1,9 @@
-"""Makes a cell's tables of layers and operators."""
+"""Makes the table of layers across the zoo."""
 
-from profzoo.files import reported
-from profzoo.tables import layers
+from profzoo.files import listed, reported
+from profzoo.tables import layers_across
 
 snakemake = globals()["snakemake"]
 with reported(snakemake.log[0]):
-    layers.main(snakemake.input.launches, snakemake.input.modules, dict(snakemake.output.items()))
+    given = snakemake.input
+    layers_across.main(listed(given.layers), listed(given.sidecars), snakemake.output.csv)
