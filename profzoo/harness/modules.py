@@ -21,6 +21,8 @@ from profzoo.range_names import COMPILED, DOMAIN, ROOT, of_module
 # What opens a range of a name around work on these inputs, and returns what closes it.
 Opener = Callable[[str, tuple[Any, ...]], Callable[[], Any]]
 REPLICATED = (DataParallel, DistributedDataParallel)
+# By what name other wrappers hold the module that they stand for.
+WRAPPED = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 
 
 def for_torch(name: str, inputs: tuple[Any, ...]) -> Callable[[], Any]:
@@ -66,8 +68,11 @@ def _walk(module: nn.Module, path: str, seen: set[nn.Module]) -> Iterator[tuple[
     if module in seen:
         return
     seen.add(module)
-    if isinstance(module, REPLICATED):
-        yield from _walk(module.module, path, seen)
+    inner = (
+        module.module if isinstance(module, REPLICATED) else next(filter(None, map(module._modules.get, WRAPPED)), None)
+    )
+    if inner is not None:
+        yield from _walk(inner, path, seen)
         return
     if hasattr(module, "_orig_mod") or module._compiled_call_impl is not None:
         yield path, module, _around_compiled

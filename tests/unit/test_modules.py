@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.nn.parallel import DistributedDataParallel
 
 from profzoo.harness import modules
@@ -65,6 +66,31 @@ def test_modules_in_replicas_go_by_their_own_names(wrapped: str) -> None:
             f"module:{before}0:Linear", f"module:{before}1:ReLU"
         ]  # fmt: skip
     assert issubclass(DistributedDataParallel, modules.REPLICATED)
+
+
+def test_a_wrapper_that_checkpoints_is_what_it_wraps() -> None:
+    network = nn.Sequential(checkpoint_wrapper(nn.Linear(4, 4)), nn.ReLU())
+    modules.mark(network, modules.for_torch)
+
+    def train(flow: Tensor) -> None:
+        network(flow).sum().backward()
+
+    table = owners.of_operators(torch_trace.of_events(owned.of_forward(train, X)))
+    found = set(zip(table["module"], table["direction"], strict=True))
+    assert {("0", "forward"), ("0", "backward"), ("0", "recompute"), ("1", "forward")} <= found
+    assert not [name for name in table["module"] if "wrapped" in name]
+
+
+def test_a_launch_of_no_operator_is_of_the_module_that_it_was_made_in() -> None:
+    network = nn.Sequential(nn.Linear(4, 4))
+    modules.mark(network, modules.for_torch)
+    events = owned.of_forward(network, X)
+    (mark,) = [event for event in events if event["name"].endswith(":0:Linear")]
+    ids = {"External id": mark["args"]["External id"], "correlation": 9}
+    call = {"cat": "cuda_driver", "name": "cuLaunchKernel", "tid": mark["tid"], "ts": mark["ts"], "dur": 1, "args": ids}
+    kernel = {**call, "cat": "kernel", "name": "of_my_own"}
+    (row,) = owners.of_launches(torch_trace.of_events([*events, call, kernel])).to_dict("records")
+    assert (row["module"], row["type"], row["operator"], row["caller"]) == ("0", "Linear", "", "")
 
 
 def test_ranges_close_where_a_forward_raises() -> None:

@@ -35,7 +35,7 @@ MODULES = Table(
 # Of shapes, so many, and what is between them.
 SHOWN, MANY = 4, "; "
 # How inductor names what it fused.
-FUSED = re.compile(r"(?:triton|cpp)_\w+?_fused_(\w+?)_\d+")
+FUSED = re.compile(r"triton_[a-z]+_fused_(\w+)_\d+")
 # Nodes whose operator ran while another's gradient was made anew, one within the other.
 DEEPEST = 8
 
@@ -57,11 +57,10 @@ def of_launches(trace: Trace) -> pd.DataFrame:
     order = np.lexsort((launches["start"], called))
     launches, called = {name: column[order] for name, column in launches.items()}, called[order]
     by_id = np.argsort(trace.operators["external"], kind="stable")
-    ids = np.where(replays.replayed(trace), replays.external_ids(trace), trace.launches["external"])[order]
+    ids, replayed = replays.external_ids(trace)[order], replays.replayed(trace)[order]
     operators = looked_up(np.where(ids > 0, ids, -2), trace.operators["external"][by_id], by_id)
     named = [f"({COMMUNICATION})" if text.startswith("nccl") else "" for text in trace.texts]
     other = np.array(named, dtype=object)[launches["name"]] if len(named) else np.array([], dtype=object)
-    replayed = replays.replayed(trace)[order]
     other[replayed & (operators < 0)] = f"({GRAPH})"
     made = np.where(replayed & (operators >= 0), _at(trace.operators["start"], operators), called)
     frame = _owned(trace, nest(trace), operators, called, made, other)
@@ -99,21 +98,20 @@ def _owned(
 
     made: when the operators ran, which of replays is earlier; other: owners that are told otherwise, else nothing.
     """
-    steps, parts = steps_at(made, trace), parts_at(made, trace)
+    places = _places(made, trace)
     node, again = _at(nesting.node, operators), _at(nesting.again, operators, 0) > 0
     owner, origin = _owner(nesting, forward_of(trace), operators)
-    places = np.where((parts == 0) & (steps < 0), len(PLACES) - 1, parts)
     ranges, backward = np.array(PLACES, dtype=object)[places], node >= 0
     # Of what is the backward of no module: where the forward was.
     began = _at(trace.operators["start"], np.where(backward, origin, -1))
     steps, open_then = steps_at(called, trace), parts_at(called, trace)
     stands = np.array([f"({name})" for name in PLACES], dtype=object)
-    where = stands[np.where(began >= 0, parts_at(began, trace), places)]
+    where = stands[np.where(began >= 0, _places(began, trace), places)]
     where = np.where(other != "", other, where)
     owner = np.where(other != "", -1, owner)
     direction = np.where(again, RECOMPUTE, np.where(backward, BACKWARD, np.where(owner >= 0, FORWARD, ranges)))
     direction = np.where(other == f"({COMMUNICATION})", COMMUNICATION, direction)
-    numbered = _at(nesting.numbered, operators)
+    numbered, top = _at(nesting.numbered, operators), _at(nesting.top, operators)
     names = _at(trace.operators["name"], operators)
     names = np.where(_at(kinds_of(trace), operators, MARK) == MARK, -1, names)
     path, kind = _modules(_at(trace.operators["name"], owner), trace.texts, where)
@@ -124,7 +122,7 @@ def _owned(
             "range": pd.Categorical.from_codes(open_then, ["", *PARTS]),
             "operator": _texts(names, trace.texts, fused),
             "shapes": _texts(np.where(names >= 0, _at(trace.operators["shapes"], operators), -1), trace.texts),
-            "caller": _texts(_at(trace.operators["name"], _at(nesting.top, operators)), trace.texts, fused),
+            "caller": _texts(np.where(names >= 0, _at(trace.operators["name"], top), -1), trace.texts, fused),
             "module": path,
             "type": kind,
             "direction": pd.Categorical(direction),
@@ -150,6 +148,12 @@ def modules(trace: Trace) -> pd.DataFrame:
     repeated = grouped["again"].sum().astype("int64").to_numpy()
     table = grouped.size().rename("calls").reset_index().assign(inputs=inputs, repeated=repeated)
     return table.assign(calls=table["calls"] - repeated)[list(MODULES.columns)]
+
+
+def _places(times: np.ndarray, trace: Trace) -> np.ndarray:
+    """Of each moment, the index in PLACES of where it was."""
+    parts = parts_at(times, trace)
+    return np.where((parts == 0) & (steps_at(times, trace) < 0), len(PLACES) - 1, parts)
 
 
 def fused(name: str) -> str:
