@@ -44,11 +44,11 @@ def of_launches(trace: Trace) -> pd.DataFrame:
     """A row a launch, in the order in which the host made them.
 
     Columns: `step`, counted from 0 and empty outside of all, and `order` in it; `kind`: kernel, memcpy or memset;
-    `name`; `stream`; grid and block; `start_ns` and `ns` on the device; `range`: the part of the step; `operator`: the
-    innermost one, with the `shapes` of its inputs, and its `caller`, the outermost one within module or node of
-    autograd; `module`: path, of the backward pass that of the forward one; its `type`; `direction`: forward, backward,
-    recompute, or the part of the step; which `call` of the module in the step it is, counted from 0; `sequence`:
-    autograd's number, which forward and backward share.
+    `name`; `stream`; grid, block and its shared memory; `start_ns` and `ns` on the device; `range`: the part of the
+    step; `operator`: the innermost one, with the `shapes` of its inputs, and its `caller`, the outermost one within
+    module or node of autograd; `module`: path, of the backward pass that of the forward one; its `type`; `direction`:
+    forward, backward, recompute, or the part of the step; which `call` of the module in the step it is, counted from 0;
+    `sequence`: autograd's number, which forward and backward share.
 
     A launch of no module has an owner in parentheses instead: the part of the step, or of the forward pass that it is
     the backward of; `(communication)`; `(graph)` for a replay whose capture is not known; `(step)`; `(outside)`.

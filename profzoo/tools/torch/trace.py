@@ -23,7 +23,8 @@ BEYOND = 2**53
 CHUNK = 1 << 20
 EVENTS = re.compile(r'"traceEvents"\s*:\s*\[')
 BETWEEN = re.compile(r"[\s,]*")
-SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+# Of a launch: numbers of blocks and threads, and bytes of shared memory that a block has.
+SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "smem_bytes")
 # Type codes of arrays: times in ns, IDs, and indices of texts and threads; -1 where an event has none.
 COLUMNS = {
     "launches": dict.fromkeys(["start", "ns", "correlation", "external"], "q")
@@ -159,11 +160,12 @@ class _Reader:
 
     def _launch(self, event: Mapping[str, Any], category: str, times: tuple[int, int], ids: list[int]) -> bool:
         arguments = event["args"]
-        sizes = [*_three(arguments.get("grid")), *_three(arguments.get("block"))]
+        one = [arguments.get(key, -1) for key in ("shared memory", "stream")]
+        shared, stream = (value if _small(value) else -1 for value in one)
+        sizes = [*_three(arguments.get("grid")), *_three(arguments.get("block")), shared]
         values = {"start": times[0], "ns": times[1], "correlation": ids[0], "external": ids[1]}
         values |= {"kind": list(DEVICE_KINDS).index(category), "name": self._text(event["name"])}
-        stream = arguments.get("stream", -1)
-        values |= {"stream": stream if _small(stream) else -1, **dict(zip(SIZES, sizes, strict=True))}
+        values |= {"stream": stream, **dict(zip(SIZES, sizes, strict=True))}
         self._add("launches", values)
         return True
 
