@@ -52,7 +52,8 @@ def _open_at(times: np.ndarray, trace: Trace, names: Sequence[str]) -> tuple[np.
         known[name]: index for index, one in enumerate(names) for name in (f"{DOMAIN}:{one}", one) if name in known
     }
     chosen = np.flatnonzero(np.isin(trace.ranges["name"], list(code_of)))
-    starts, ends = trace.ranges["start"][chosen], trace.ranges["end"][chosen]
+    starts = trace.ranges["start"][chosen]
+    ends = starts + trace.ranges["ns"][chosen]
     order = np.lexsort((ends, starts))
     chosen, starts, ends = chosen[order], starts[order], ends[order]
     codes = np.array([code_of[name] for name in trace.ranges["name"][chosen]], dtype=np.int64)

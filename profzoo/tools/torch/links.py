@@ -21,29 +21,28 @@ def forward_of(trace: Trace) -> np.ndarray:
     # A thread and a number in one; what is beyond is no number of a sequence.
     span = int(operators["sequence"].max(initial=0)) + 1
     keys = operators["thread"][forward].astype(np.int64) * span + operators["sequence"][forward]
-    threads = _threads(trace)[nodes]
-    found = np.full(len(operators["start"]), -1, dtype=np.int64)
+    threads = _threads(trace, nodes)
+    found = np.full(len(operators["start"]), -1, dtype=np.int32)
     found[nodes] = looked_up(threads * span + operators["sequence"][nodes], keys, forward)
     return found
 
 
-def _threads(trace: Trace) -> np.ndarray:
-    """Of each operator, the thread of its forward pass, which autograd has numbers of its own for.
+def _threads(trace: Trace, nodes: np.ndarray) -> np.ndarray:
+    """Of each node of autograd, the thread of its forward pass, which autograd has numbers of its own for.
 
     Only the links that lead from operators to their backward ones tell which thread is meant.
     """
     operators, links = trace.operators, trace.links
-    forward = np.flatnonzero((operators["forward_thread"] == 0) & (operators["sequence"] >= 0))
-    counts = np.bincount(operators["thread"][forward]) if len(forward) else np.zeros(1)
-    _, numbers = np.unique(operators["forward_thread"], return_inverse=True)
+    forward = (operators["forward_thread"] == 0) & (operators["sequence"] >= 0)
+    counts = np.bincount(operators["thread"][forward]) if forward.any() else np.zeros(1)
+    _, numbers = np.unique(operators["forward_thread"][nodes], return_inverse=True)
     # What no link tells is of the thread that runs most.
     threads = np.full(int(numbers.max(initial=0)) + 1, int(counts.argmax()), dtype=np.int64)
-    nodes = np.flatnonzero(operators["forward_thread"] > 0)
-    nodes = nodes[np.argsort(operators["start"][nodes], kind="stable")]
+    order = np.argsort(operators["start"][nodes], kind="stable")
     begins, ends = (np.flatnonzero(links["forward"] == which) for which in (1, 0))
     begins = begins[np.argsort(links["id"][begins], kind="stable")]
     begin = looked_up(links["id"][ends], links["id"][begins], begins)
-    node = looked_up(links["start"][ends], operators["start"][nodes], nodes)
+    node = looked_up(links["start"][ends], operators["start"][nodes[order]], order)
     known = (begin >= 0) & (node >= 0)
     pairs = np.stack([numbers[node[known]], links["thread"][begin[known]]])
     pairs, votes = np.unique(pairs, axis=1, return_counts=True)

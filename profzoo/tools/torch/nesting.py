@@ -1,6 +1,5 @@
 """What each operator of a trace ran in: a module, a node of autograd, another operator, a forward pass made again."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,25 +11,24 @@ OF_MODULE = f"{DOMAIN}:{MODULE}:"
 ENGINE = "autograd::engine::evaluate_function: "
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 PLAIN, MARK, NODE, SUM = range(4)
-NESTED = ("module", "node", "top", "numbered", "again", "self_ns")
 
 
 @dataclass(frozen=True)
 class Nesting:
     """Of each operator of a trace, by its index there; indices of operators are -1 where there is none.
 
-    module: the range of the module that was called last, unless a node of autograd ran within it. node: the node of
-    autograd that it ran in; for the sum of a parameter's gradients, that which made the last of them. top: the
-    outermost operator of the call, within module and node. numbered: the last one that has a number of autograd's
-    sequence. again: whether it repeats a forward pass within the backward one. self_ns: its time without what it calls.
+    parent: what it ran in. module: the range of the module that was called last, unless a node of autograd ran within
+    it. node: the node of autograd that it ran in; for the sum of a parameter's gradients, that which made the last of
+    them. top: the outermost operator of the call, within module and node. numbered: the last one that has a number of
+    autograd's sequence. again: whether it repeats a forward pass within the backward one.
     """
 
+    parent: np.ndarray
     module: np.ndarray
     node: np.ndarray
     top: np.ndarray
     numbered: np.ndarray
     again: np.ndarray
-    self_ns: np.ndarray
 
 
 def kinds(trace: Trace) -> np.ndarray:
@@ -49,23 +47,21 @@ def _kind(text: str) -> int:
 
 def nest(trace: Trace) -> Nesting:
     """The nesting of a trace's operators, by their threads and times."""
+    parent = _parents(trace)
+    return Nesting(parent=parent, **_walk(trace, parent))
+
+
+def own_ns(trace: Trace, nesting: Nesting) -> np.ndarray:
+    """The time of each operator without that of what it called, in ns."""
+    whole, inner = trace.operators["ns"].astype(np.int64), nesting.parent >= 0
+    called = np.bincount(nesting.parent[inner], weights=whole[inner], minlength=len(whole)).astype(np.int64)
+    return np.maximum(whole - called, 0)
+
+
+def _parents(trace: Trace) -> np.ndarray:
+    """Of each operator the one that it ran in, which comes before it; -1 for none."""
     operators = trace.operators
-    order = np.lexsort((-operators["end"], operators["start"], operators["thread"]))
-    columns = {name: operators[name][order] for name in ("start", "end", "thread", "sequence", "forward_thread")}
-    nested = _walk(columns | {"kind": kinds(trace)[order]}, _parents(columns))
-    found = {}
-    for name, values in nested.items():
-        if name not in ("again", "self_ns"):
-            # From places in that order to indices of the trace, of which the last stands for none.
-            values = np.append(order, -1)[values]
-        found[name] = np.empty_like(values)
-        found[name][order] = values
-    return Nesting(**found)
-
-
-def _parents(columns: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Of each operator, in order of threads and times, the place of the one that it ran in; -1 for none."""
-    start, end, thread = (columns[name].data for name in ("start", "end", "thread"))
+    start, end, thread = operators["start"].data, (operators["start"] + operators["ns"]).data, operators["thread"].data
     parents = np.full(len(start), -1, dtype=np.int32)
     write = parents.data
     stack: list[int] = []
@@ -79,20 +75,16 @@ def _parents(columns: Mapping[str, np.ndarray]) -> np.ndarray:
     return parents
 
 
-def _walk(columns: Mapping[str, np.ndarray], parents: np.ndarray) -> dict[str, np.ndarray]:
-    """The columns of Nesting, by places; every operator comes behind the one that it ran in."""
-    count = len(parents)
-    found = {name: np.full(count, -1, dtype=np.int32) for name in ("module", "node", "top", "numbered")}
+def _walk(trace: Trace, parents: np.ndarray) -> dict[str, np.ndarray]:
+    """The other columns of Nesting; every operator comes behind the one that it ran in."""
+    found = {name: np.full(len(parents), -1, dtype=np.int32) for name in ("module", "node", "top", "numbered")}
     module, node, top, numbered = (column.data for column in found.values())
-    again = np.zeros(count, dtype=np.int8)
-    repeated = again.data
-    kind, sequence, forward, thread, parent = (
-        column.data
-        for column in (columns["kind"], columns["sequence"], columns["forward_thread"], columns["thread"], parents)
-    )
+    again = np.zeros(len(parents), dtype=np.int8)
+    repeated, parent, kind = again.data, parents.data, kinds(trace).data
+    sequence, forward, thread = (trace.operators[name].data for name in ("sequence", "forward_thread", "thread"))
     # By thread: autograd sums a gradient right after the node that made it.
     last: dict[int, int] = {}
-    for place in range(count):
+    for place in range(len(parents)):
         within, what = parent[place], kind[place]
         top[place] = place
         if forward[place] > 0:
@@ -115,6 +107,4 @@ def _walk(columns: Mapping[str, np.ndarray], parents: np.ndarray) -> dict[str, n
             numbered[place] = place
             # Within a node of autograd gradients are off, unless it repeats what a checkpoint did not keep.
             repeated[place] = node[place] >= 0
-    own = columns["end"] - columns["start"]
-    inner = np.bincount(parents[parents >= 0], weights=own[parents >= 0], minlength=count).astype(np.int64)
-    return found | {"again": again, "self_ns": np.maximum(own - inner, 0)}
+    return found | {"again": again}

@@ -12,7 +12,7 @@ from profzoo.reading.tables import Table
 from profzoo.tools.torch import replays
 from profzoo.tools.torch.calls import launched_at, looked_up, parts_at, steps_at
 from profzoo.tools.torch.links import forward_of
-from profzoo.tools.torch.nesting import MARK, Nesting, nest
+from profzoo.tools.torch.nesting import MARK, Nesting, nest, own_ns
 from profzoo.tools.torch.nesting import kinds as kinds_of
 from profzoo.tools.torch.trace import DEVICE_KINDS, SIZES, Trace
 
@@ -69,7 +69,7 @@ def of_launches(trace: Trace) -> pd.DataFrame:
         "name": _texts(launches["name"], trace.texts),
         **{name: _known(launches[name]) for name in ("stream", *SIZES)},
         "start_ns": launches["start"],
-        "ns": launches["ns"],
+        "ns": launches["ns"].astype(np.int64),
     }
     return frame.assign(**columns)[list(COLUMNS)]
 
@@ -86,7 +86,7 @@ def of_operators(trace: Trace) -> pd.DataFrame:
         "name": _texts(trace.operators["name"][operators], trace.texts),
         **{name: _known(np.full(len(operators), -1)) for name in ("stream", *SIZES)},
         "start_ns": started,
-        "ns": nesting.self_ns[operators],
+        "ns": own_ns(trace, nesting)[operators],
     }
     return frame.assign(**columns)[list(COLUMNS)]
 
@@ -198,7 +198,8 @@ def _modules(codes: np.ndarray, texts: Sequence[str], where: np.ndarray) -> tupl
 
 def _at(values: np.ndarray, indices: np.ndarray, none: int = -1) -> np.ndarray:
     """The values at indices, of which -1 has none."""
-    return np.append(values, none)[indices]
+    # Without a copy of them all, of which there may be many more than indices.
+    return np.where(indices >= 0, values[indices], none) if len(values) else np.full(len(indices), none)
 
 
 def _texts(codes: np.ndarray, texts: Sequence[str], changed: Callable[[str], str] = str) -> pd.Categorical:

@@ -75,7 +75,7 @@ def device_events(trace: Trace) -> pd.DataFrame:
             "kind": pd.Categorical.from_codes(launches["kind"], list(DEVICE_KINDS.values())),
             "name": pd.Categorical.from_codes(launches["name"], trace.texts),
             "start_ns": launches["start"],
-            "device_ns": launches["ns"],
+            "device_ns": launches["ns"].astype("int64"),
             "range": pd.Categorical.from_codes(parts_at(launched_at(trace), trace), ["", *PARTS]),
         }
     )

@@ -4,11 +4,10 @@ import gzip
 import json
 import re
 import zlib
-from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeGuard
 
 import numpy as np
 
@@ -25,16 +24,17 @@ EVENTS = re.compile(r'"traceEvents"\s*:\s*\[')
 BETWEEN = re.compile(r"[\s,]*")
 # Of a launch: numbers of blocks and threads, and bytes of shared memory that a block has.
 SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "smem_bytes")
-# Type codes of arrays: times in ns, IDs, and indices of texts and threads; -1 where an event has none.
+# Times in ns, IDs, and indices of texts and threads; -1 where an event has none.
 COLUMNS = {
-    "launches": dict.fromkeys(["start", "ns", "correlation", "external"], "q")
-    | dict.fromkeys(["kind", "name", "stream", *SIZES], "i"),
-    "calls": dict.fromkeys(["start", "correlation", "external"], "q") | dict.fromkeys(["name", "thread"], "i"),
-    "ranges": dict.fromkeys(["start", "end"], "q") | dict.fromkeys(["name", "thread"], "i"),
-    "operators": dict.fromkeys(["start", "end", "sequence", "external"], "q")
-    | dict.fromkeys(["name", "shapes", "thread", "forward_thread"], "i"),
-    "links": dict.fromkeys(["start", "id"], "q") | {"thread": "i", "forward": "b"},
+    "launches": ("start", "ns", "correlation", "external", "kind", "name", "stream", *SIZES),
+    "calls": ("start", "correlation", "external", "name", "thread"),
+    "ranges": ("start", "ns", "name", "thread"),
+    "operators": ("start", "ns", "sequence", "external", "name", "shapes", "thread", "forward_thread"),
+    "links": ("start", "id", "thread", "forward"),
 }
+# Rows that become columns at a time: as numbers of Python's own they take ten times the memory.
+BLOCK = 1 << 14
+WIDTHS = (np.int8, np.int16, np.int32)
 Columns = Mapping[str, np.ndarray]
 
 
@@ -43,8 +43,8 @@ class Trace:
     """Events by kind, each a column by name; texts: what names and shapes are indices of.
 
     launches: kernels, copies and memsets, of which `kind` is an index of DEVICE_KINDS; calls: of the runtime and the
-    driver; ranges: what the program marked; operators: of torch, and ranges of modules; links: beginning and end of
-    what leads from an operator to its backward one.
+    driver; ranges: what the program marked; operators: of torch, and ranges of modules, by thread and start, each
+    behind what it ran in; links: beginning and end of what leads from an operator to its backward one.
     """
 
     texts: list[str]
@@ -114,22 +114,55 @@ def _events(file: TextIO) -> Iterator[Any]:
     json.loads(before + rest)["traceEvents"]
 
 
+class _Columns:
+    """Rows of numbers as columns, each no wider than its numbers are."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        """names: of the columns."""
+        self._names, self._rows = names, list[tuple[int, ...]]()
+        self._blocks: list[list[np.ndarray]] = [[] for _ in names]
+
+    def add(self, row: tuple[int, ...]) -> None:
+        """One more row."""
+        self._rows.append(row)
+        if len(self._rows) == BLOCK:
+            self._pack()
+
+    def _pack(self) -> None:
+        whole = np.array(self._rows, dtype=np.int64).reshape(len(self._rows), len(self._names))
+        for name, column, blocks in zip(self._names, whole.T, self._blocks, strict=True):
+            low, high = int(column.min(initial=0)), int(column.max(initial=0))
+            # What others are added to is as wide as their sums.
+            widths = () if name == "start" else WIDTHS
+            width = next((one for one in widths if np.iinfo(one).min <= low and high <= np.iinfo(one).max), np.int64)
+            blocks.append(column.astype(width))
+        self._rows.clear()
+
+    def take(self) -> dict[str, np.ndarray]:
+        """The columns by name; there are none any more afterwards."""
+        self._pack()
+        found = {}
+        for name, blocks in zip(self._names, self._blocks, strict=True):
+            found[name] = np.concatenate(blocks)
+            blocks.clear()
+        return found
+
+
 class _Reader:
     """Takes events, and sorts what is read of them into columns."""
 
     def __init__(self) -> None:
-        self._columns = {
-            kind: {name: array(code) for name, code in columns.items()} for kind, columns in COLUMNS.items()
-        }
+        self._columns = {kind: _Columns(names) for kind, names in COLUMNS.items()}
         self._texts: dict[str, int] = {}
         self._threads: dict[Any, int] = {}
 
     def trace(self) -> Trace:
         """What was taken."""
-        found = {
-            kind: {name: np.frombuffer(column, dtype=column.typecode) for name, column in columns.items()}
-            for kind, columns in self._columns.items()
-        }
+        found = {kind: columns.take() for kind, columns in self._columns.items()}
+        operators = found["operators"]
+        order = np.lexsort((-operators["ns"].astype(np.int64), operators["start"], operators["thread"]))
+        for name in operators:
+            operators[name] = operators[name][order]
         return Trace(texts=list(self._texts), **found)
 
     def took(self, event: Any) -> bool:
@@ -141,60 +174,44 @@ class _Reader:
             if category == "fwdbwd":
                 self._link(event)
             return isinstance(category, str)
-        arguments = event.get("args", {})
-        timed = all(_number(event.get(key), int | float) for key in ("ts", "dur"))
-        if not (timed and isinstance(arguments, dict)):
+        arguments, start, ns = event.get("args", {}), event.get("ts"), event.get("dur")
+        if not (isinstance(arguments, dict) and _number(start, int | float) and _number(ns, int | float) and ns >= 0):
             return False
-        ids = [arguments.get(key, -1) for key in ("correlation", "External id")]
-        linked = all(_number(one, int) for one in ids) and ("args" in event or category not in DEVICE_KINDS)
-        if not (isinstance(event.get("name"), str) and linked and event["dur"] >= 0):
+        correlation, external = arguments.get("correlation", -1), arguments.get("External id", -1)
+        linked = _number(correlation, int) and _number(external, int)
+        if not (linked and isinstance(event.get("name"), str) and ("args" in event or category not in DEVICE_KINDS)):
             return False
-        times = round(event["ts"] * 1000), round(event["dur"] * 1000)
-        if category in DEVICE_KINDS:
-            return self._launch(event, category, times, ids)
-        if category in CALLS:
-            values = {"start": times[0], "correlation": ids[0], "external": ids[1]}
-            self._add("calls", values | {"name": self._text(event["name"]), "thread": self._thread(event)})
-            return True
-        return self._operator(event, category, times, ids[1])
-
-    def _launch(self, event: Mapping[str, Any], category: str, times: tuple[int, int], ids: list[int]) -> bool:
-        arguments = event["args"]
-        one = [arguments.get(key, -1) for key in ("shared memory", "stream")]
-        shared, stream = (value if _small(value) else -1 for value in one)
-        sizes = [*_three(arguments.get("grid")), *_three(arguments.get("block")), shared]
-        values = {"start": times[0], "ns": times[1], "correlation": ids[0], "external": ids[1]}
-        values |= {"kind": list(DEVICE_KINDS).index(category), "name": self._text(event["name"])}
-        values |= {"stream": stream, **dict(zip(SIZES, sizes, strict=True))}
-        self._add("launches", values)
+        times, name = (round(start * 1000), round(ns * 1000)), self._text(event["name"])
+        if category == "cpu_op":
+            return self._operator(times, external, name, self._thread(event), arguments)
+        if category == "user_annotation":
+            self._columns["ranges"].add((*times, name, self._thread(event)))
+        elif category in CALLS:
+            self._columns["calls"].add((times[0], correlation, external, name, self._thread(event)))
+        else:
+            kind = list(DEVICE_KINDS).index(category)
+            shared, stream = (_small(arguments.get(key, -1)) for key in ("shared memory", "stream"))
+            sizes = *_three(arguments.get("grid")), *_three(arguments.get("block")), shared
+            self._columns["launches"].add((*times, correlation, external, kind, name, stream, *sizes))
         return True
 
-    def _operator(self, event: Mapping[str, Any], category: str, times: tuple[int, int], external: int) -> bool:
-        values = {"start": times[0], "end": sum(times), "name": self._text(event["name"])}
-        values["thread"] = self._thread(event)
-        if category == "user_annotation":
-            self._add("ranges", values)
-            return True
-        arguments = event.get("args", {})
+    def _operator(
+        self, times: tuple[int, int], external: int, name: int, thread: int, arguments: Mapping[str, Any]
+    ) -> bool:
         sequence, forward = arguments.get("Sequence number", -1), arguments.get("Fwd thread id", 0)
-        if not (_number(sequence, int) and _small(forward)):
+        if not (_number(sequence, int) and _number(forward, int)):
             return False
         shapes = arguments.get("Input Dims")
-        values |= {"shapes": self._text("" if shapes is None else str(shapes)), "external": external}
-        self._add("operators", values | {"sequence": sequence, "forward_thread": forward})
+        known = self._text("" if shapes is None else str(shapes))
+        self._columns["operators"].add((*times, sequence, external, name, known, thread, forward))
         return True
 
     def _link(self, event: Mapping[str, Any]) -> None:
         start, number = event.get("ts"), event.get("id")
         # What leads from nowhere to nowhere is not needed, but for what leads astray.
         if event.get("ph") in ("s", "f") and _number(start, int | float) and _number(number, int):
-            values = {"start": round(event["ts"] * 1000), "id": number, "forward": event["ph"] == "s"}
-            self._add("links", values | {"thread": self._thread(event)})
-
-    def _add(self, kind: str, values: Mapping[str, int]) -> None:
-        columns = self._columns[kind]
-        for name, value in values.items():
-            columns[name].append(value)
+            row = round(event["ts"] * 1000), event["id"], self._thread(event), int(event["ph"] == "s")
+            self._columns["links"].add(row)
 
     def _text(self, text: str) -> int:
         return self._texts.setdefault(text, len(self._texts))
@@ -203,15 +220,15 @@ class _Reader:
         return self._threads.setdefault(str(event.get("tid")), len(self._threads))
 
 
-def _number(value: Any, kind: Any) -> bool:
+def _number(value: Any, kind: Any) -> TypeGuard[Any]:
     return isinstance(value, kind) and not isinstance(value, bool) and abs(value) < BEYOND
 
 
-def _small(value: Any) -> bool:
-    return _number(value, int) and abs(value) < 2**31
+def _small(value: Any) -> int:
+    """A size or a number of a stream; -1 for what is none."""
+    return value if _number(value, int) and abs(value) < 2**31 else -1
 
 
 def _three(sizes: Any) -> list[int]:
     """Three sizes, -1 for what there is none of."""
-    known = isinstance(sizes, list) and len(sizes) == 3 and all(_small(size) for size in sizes)
-    return sizes if known else [-1] * 3
+    return [_small(size) for size in sizes] if isinstance(sizes, list) and len(sizes) == 3 else [-1] * 3
