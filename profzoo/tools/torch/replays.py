@@ -48,16 +48,17 @@ def _captures(trace: Trace) -> list[tuple[int, np.ndarray]]:
     calls, texts = trace.calls, [text.removeprefix("cuda").removeprefix("cu") for text in trace.texts]
     order = np.argsort(calls["start"], kind="stable")
     begun, captures = -1, []
-    ids: list[int] = []
+    # By the call's own ID, which a runtime call may share with the driver's that it makes.
+    ids: dict[int, int] = {}
     for index in order[np.isin(calls["name"][order], _named(texts))]:
         name = texts[calls["name"][index]]
         if name.startswith(BEGIN):
-            begun, ids = int(calls["start"][index]), []
+            begun, ids = int(calls["start"][index]), {}
         elif name.startswith(END) and begun >= 0:
-            captures.append((begun, np.array(ids, dtype=np.int64)))
+            captures.append((begun, np.array([*ids.values()], dtype=np.int64)))
             begun = -1
         elif begun >= 0 and name.startswith(LAUNCHING):
-            ids.append(calls["external"][index])
+            ids.setdefault(int(calls["correlation"][index]), int(calls["external"][index]))
     return captures
 
 
