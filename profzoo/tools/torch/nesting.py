@@ -17,13 +17,12 @@ PLAIN, MARK, NODE, SUM = range(4)
 class Nesting:
     """Of each operator of a trace, by its index there; indices of operators are -1 where there is none.
 
-    parent: what it ran in. module: the range of the module that was called last, unless a node of autograd ran within
+    module: the range of the module that was called last, unless a node of autograd ran within
     it. node: the node of autograd that it ran in; for the sum of a parameter's gradients, that which made the last of
     them. top: the outermost operator of the call, within module and node. numbered: the last one that has a number of
     autograd's sequence. again: whether it repeats a forward pass within the backward one.
     """
 
-    parent: np.ndarray
     module: np.ndarray
     node: np.ndarray
     top: np.ndarray
@@ -47,14 +46,14 @@ def _kind(text: str) -> int:
 
 def nest(trace: Trace) -> Nesting:
     """The nesting of a trace's operators, by their threads and times."""
-    parent = _parents(trace)
-    return Nesting(parent=parent, **_walk(trace, parent))
+    return Nesting(**_walk(trace, _parents(trace)))
 
 
-def own_ns(trace: Trace, nesting: Nesting) -> np.ndarray:
+def own_ns(trace: Trace) -> np.ndarray:
     """The time of each operator without that of what it called, in ns."""
-    whole, inner = trace.operators["ns"].astype(np.int64), nesting.parent >= 0
-    called = np.bincount(nesting.parent[inner], weights=whole[inner], minlength=len(whole)).astype(np.int64)
+    whole, parent = trace.operators["ns"].astype(np.int64), _parents(trace)
+    inner = parent >= 0
+    called = np.bincount(parent[inner], weights=whole[inner], minlength=len(whole)).astype(np.int64)
     return np.maximum(whole - called, 0)
 
 

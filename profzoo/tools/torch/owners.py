@@ -56,9 +56,8 @@ def of_launches(trace: Trace) -> pd.DataFrame:
     launches, called = trace.launches, launched_at(trace)
     order = np.lexsort((launches["start"], called))
     launches, called = {name: column[order] for name, column in launches.items()}, called[order]
-    by_id = np.argsort(trace.operators["external"], kind="stable")
     ids, replayed = replays.external_ids(trace)[order], replays.replayed(trace)[order]
-    operators = looked_up(np.where(ids > 0, ids, -2), trace.operators["external"][by_id], by_id)
+    operators = _by_id(trace, ids)
     named = [f"({COMMUNICATION})" if text.startswith("nccl") else "" for text in trace.texts]
     other = np.array(named, dtype=object)[launches["name"]] if len(named) else np.array([], dtype=object)
     other[replayed & (operators < 0)] = f"({GRAPH})"
@@ -86,7 +85,7 @@ def of_operators(trace: Trace) -> pd.DataFrame:
         "name": _texts(trace.operators["name"][operators], trace.texts),
         **{name: _known(np.full(len(operators), -1)) for name in ("stream", *SIZES)},
         "start_ns": started,
-        "ns": own_ns(trace, nesting)[operators],
+        "ns": own_ns(trace)[operators],
     }
     return frame.assign(**columns)[list(COLUMNS)]
 
@@ -148,6 +147,12 @@ def modules(trace: Trace) -> pd.DataFrame:
     repeated = grouped["again"].sum().astype("int64").to_numpy()
     table = grouped.size().rename("calls").reset_index().assign(inputs=inputs, repeated=repeated)
     return table.assign(calls=table["calls"] - repeated)[list(MODULES.columns)]
+
+
+def _by_id(trace: Trace, ids: np.ndarray) -> np.ndarray:
+    """The operators of these IDs; -1 for none."""
+    order = np.argsort(trace.operators["external"], kind="stable")
+    return looked_up(np.where(ids > 0, ids, -2), trace.operators["external"][order], order)
 
 
 def _places(times: np.ndarray, trace: Trace) -> np.ndarray:
@@ -212,4 +217,4 @@ def _texts(codes: np.ndarray, texts: Sequence[str], changed: Callable[[str], str
 
 def _known(values: np.ndarray) -> pd.arrays.IntegerArray:
     """Whole numbers, of which negative ones are missing."""
-    return pd.arrays.IntegerArray(np.asarray(values, dtype=np.int64), np.asarray(values) < 0)
+    return pd.arrays.IntegerArray(values if values.dtype == np.int32 else values.astype(np.int64), values < 0)

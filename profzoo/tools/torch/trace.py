@@ -32,8 +32,11 @@ COLUMNS = {
     "operators": ("start", "ns", "sequence", "external", "name", "shapes", "thread", "forward_thread"),
     "links": ("start", "id", "thread", "forward"),
 }
-# Rows that become columns at a time: as numbers of Python's own they take ten times the memory.
-BLOCK = 1 << 14
+# What may take 64 bits; others are indices, or small.
+WIDE = ("start", "ns", "correlation", "external", "sequence", "forward_thread", "id")
+# Rows that become columns at a time: as numbers of Python's own they take ten times the memory. Of columns so many at
+# once that the system has the memory back as soon as it is free; until they are filled they take none.
+BLOCK, SLAB = 1 << 14, 1 << 23
 WIDTHS = (np.int8, np.int16, np.int32)
 Columns = Mapping[str, np.ndarray]
 
@@ -115,12 +118,12 @@ def _events(file: TextIO) -> Iterator[Any]:
 
 
 class _Columns:
-    """Rows of numbers as columns, each no wider than its numbers are."""
+    """Rows of numbers as columns, in the end no wider than their numbers are."""
 
     def __init__(self, names: Sequence[str]) -> None:
         """names: of the columns."""
-        self._names, self._rows = names, list[tuple[int, ...]]()
-        self._blocks: list[list[np.ndarray]] = [[] for _ in names]
+        self._names, self._rows, self._filled = names, list[tuple[int, ...]](), SLAB
+        self._slabs: list[list[np.ndarray]] = [[] for _ in names]
 
     def add(self, row: tuple[int, ...]) -> None:
         """One more row."""
@@ -130,21 +133,29 @@ class _Columns:
 
     def _pack(self) -> None:
         whole = np.array(self._rows, dtype=np.int64).reshape(len(self._rows), len(self._names))
-        for name, column, blocks in zip(self._names, whole.T, self._blocks, strict=True):
-            low, high = int(column.min(initial=0)), int(column.max(initial=0))
-            # What others are added to is as wide as their sums.
-            widths = () if name == "start" else WIDTHS
-            width = next((one for one in widths if np.iinfo(one).min <= low and high <= np.iinfo(one).max), np.int64)
-            blocks.append(column.astype(width))
+        if self._filled == SLAB:
+            self._filled = 0
+            for name, slabs in zip(self._names, self._slabs, strict=True):
+                slabs.append(np.empty(SLAB, dtype=np.int64 if name in WIDE else np.int32))
+        end = self._filled + len(whole)
+        for column, slabs in zip(whole.T, self._slabs, strict=True):
+            slabs[-1][self._filled : end] = column
+        self._filled = end
         self._rows.clear()
 
     def take(self) -> dict[str, np.ndarray]:
         """The columns by name; there are none any more afterwards."""
         self._pack()
-        found = {}
-        for name, blocks in zip(self._names, self._blocks, strict=True):
-            found[name] = np.concatenate(blocks)
-            blocks.clear()
+        return {name: self._narrow(name, slabs) for name, slabs in zip(self._names, self._slabs, strict=True)}
+
+    def _narrow(self, name: str, slabs: list[np.ndarray]) -> np.ndarray:
+        slabs[-1] = slabs[-1][: self._filled]
+        low, high = (int(end([end(slab, initial=0) for slab in slabs])) for end in (np.min, np.max))
+        # What others are added to is as wide as their sums.
+        widths = () if name == "start" else WIDTHS
+        width = next((one for one in widths if np.iinfo(one).min <= low and high <= np.iinfo(one).max), np.int64)
+        found = np.concatenate([slab.astype(width) for slab in slabs])
+        slabs.clear()
         return found
 
 
