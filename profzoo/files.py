@@ -44,9 +44,14 @@ def write_csv(frame: pd.DataFrame, path: str | Path) -> None:
     """Write a tidy CSV: UTF-8, one header row, no index, empty where there is no value."""
     # Python leaves a lone carriage return unquoted, and readers take it for the end of a line.
     texts = frame.select_dtypes(exclude=["number", "bool"])
-    odd = any(texts.iloc[:, index].astype("str").str.contains("\r").any() for index in range(texts.shape[1]))
+    odd = any(_distinct(texts.iloc[:, index]).astype("str").str.contains("\r").any() for index in range(texts.shape[1]))
     quoting = csv.QUOTE_NONNUMERIC if odd else csv.QUOTE_MINIMAL
     frame.to_csv(path, index=False, lineterminator="\n", quoting=quoting)
+
+
+def _distinct(column: pd.Series) -> pd.Series:
+    """What a column may hold: a categorical one, such as that of a million launches' names, holds each text once."""
+    return pd.Series(column.cat.categories) if isinstance(column.dtype, pd.CategoricalDtype) else column
 
 
 def read_json(path: str | Path, needs: facts.Needs = facts.NOTHING) -> dict[str, Any]:

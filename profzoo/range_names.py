@@ -4,3 +4,26 @@ DOMAIN = "profzoo"
 WINDOW = "window"
 STEP = "step"
 PARTS = ("data", "transfer", "forward", "loss", "backward", "optimizer")
+# Ranges of modules are called `module:PATH:TYPE`, which no part of a step is.
+MODULE = "module"
+# Paths of what has none of its own: the network, those that training alone needs, and what torch.compile made of one.
+ROOT, OTHERS, COMPILED = "(root)", "(others)", "(compiled)"
+
+
+def of_module(path: str, kind: str) -> str:
+    """The name of a module's range.
+
+    >>> of_module("layer3.0.conv2", "Conv2d")
+    'module:layer3.0.conv2:Conv2d'
+    """
+    return f"{MODULE}:{path}:{kind}"
+
+
+def module_of(name: str) -> tuple[str, str]:
+    """Path and type of a module by the name of its range.
+
+    >>> module_of("module:layer3.0.conv2:Conv2d")
+    ('layer3.0.conv2', 'Conv2d')
+    """
+    path, _, kind = name.removeprefix(f"{MODULE}:").rpartition(":")
+    return path, kind

@@ -61,7 +61,7 @@ def resolve(cell_model: str, phase: str, tool: str, config: Mapping[str, Any]) -
         raise ConfigError(f"{name}: batch = 'auto' is for one GPU, not {processes(cell)}: set batch, that of one GPU")
     cell["window"] = cell["window"] or config[tool]["window"]
     if tool == "torch":
-        options = ("wait", "warmup", "repeat", "shapes", "memory", "flops", "stacks")
+        options = ("wait", "warmup", "repeat", "modules", "shapes", "memory", "flops", "stacks")
         # No key where there is none, so that what was collected before there was one is what is collected now.
         timed = ("baseline",) if config["torch"]["baseline"] else ()
         cell["profiler"] = {key: config["torch"][key] for key in sorted((*options, *timed))}

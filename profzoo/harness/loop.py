@@ -20,7 +20,7 @@ from profzoo.harness import clocks, devices, distributed, interface, trees
 from profzoo.harness.data import batches, to_device
 from profzoo.harness.ranges import Ranges
 from profzoo.harness.recorders import Recorder
-from profzoo.range_names import STEP, WINDOW
+from profzoo.range_names import OTHERS, STEP, WINDOW
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -104,6 +104,9 @@ def run(
     ranges, watching = Ranges(), None
     before = cell["warmup"] + (cell["profiler"]["baseline"] if timer else 0)
     begins = {cell["warmup"]: timer or recorder} | {before: recorder}
+    if not timer:
+        # From the first step on; a baseline is timed without.
+        ranges.watch(recorder.torch_ranges, recorder.torch_modules)
     source = iter(batches(cell, model))
     transfer = model.transfer or _transfer(cell)
     step = _step(cell, model, network, device, ranges)
@@ -115,7 +118,7 @@ def run(
                 watching.stop()
                 ranges.close()
             watching = begins[index]
-            ranges.torch_ranges = watching.torch_ranges
+            ranges.watch(watching.torch_ranges, watching.torch_modules)
             distributed.meet(cell)
             watching.start()
             ranges.open(WINDOW)
@@ -159,6 +162,7 @@ class Trainer:
         """network: on the device already."""
         self.model, self._ranges = model, ranges
         self.others = _placed(model.others(SimpleNamespace(**cell["shape"])), cell, device)
+        ranges.mark(self.others, OTHERS)
         if model.optimizers:
             self.optimizers = model.optimizers(network, self.others)
         else:
@@ -197,6 +201,7 @@ def _step(
     if cell["compile"]:
         for part in model.compiled(network):
             part.compile()
+    ranges.mark(network)
     if cell["phase"] == "train":
         trainer = Trainer(cell, model, network, device, ranges)
         training = model.training_step or training_step

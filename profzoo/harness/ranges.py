@@ -1,22 +1,29 @@
 """Named ranges of a step, in NVTX domain `profzoo` and, under torch.profiler, as its own ranges."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import nvtx
+from torch import nn
 from torch.profiler import record_function
 
+from profzoo.harness import modules
 from profzoo.range_names import DOMAIN, PARTS, STEP, WINDOW
+
+# Set by profilers that take ranges of modules from NVTX.
+MODULES = "PROFZOO_MODULES"
 
 
 class Ranges:
     """Opens ranges: `with ranges("forward"): ...`."""
 
-    def __init__(self, torch_ranges: bool = False) -> None:
-        """torch_ranges: also open a torch.profiler.record_function, which costs some microseconds."""
+    def __init__(self) -> None:
         self._domain = nvtx.get_domain(DOMAIN)
         self._attributes = {name: self._domain.get_event_attributes(message=name) for name in (WINDOW, STEP, *PARTS)}
-        self.torch_ranges = torch_ranges
+        self._openers = [modules.for_nvtx] * (os.environ.get(MODULES) == "1")
+        self._networks: list[tuple[nn.Module, str]] = []
+        self._torch_ranges = False
 
     def open(self, name: str) -> None:
         """Open a range of that name on the calling thread, to be ended by `close` on the same."""
@@ -26,12 +33,26 @@ class Ranges:
         """End the range that was opened last."""
         self._domain.pop_range()
 
+    def watch(self, torch_ranges: bool, torch_modules: bool) -> None:
+        """Have torch.profiler see ranges from here on, which cost microseconds, and those of modules, which stay."""
+        self._torch_ranges = torch_ranges
+        if torch_modules and modules.for_torch not in self._openers:
+            self._openers.append(modules.for_torch)
+            for network, prefix in self._networks:
+                modules.mark(network, modules.for_torch, prefix)
+
+    def mark(self, network: nn.Module, prefix: str = "") -> None:
+        """Have a range opened around each call of each of a network's modules, where such are wanted."""
+        self._networks.append((network, prefix))
+        for opener in self._openers:
+            modules.mark(network, opener, prefix)
+
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         """A range of that name around the body, on the calling thread."""
         self.open(name)
         try:
-            if self.torch_ranges:
+            if self._torch_ranges:
                 with record_function(f"{DOMAIN}:{name}"):
                     yield
             else:

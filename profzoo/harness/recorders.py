@@ -40,7 +40,7 @@ class Recorder:
     start, then step after each step of the window, then stop.
     """
 
-    torch_ranges = False
+    torch_ranges, torch_modules = False, False
 
     def __init__(self, device: torch.device, clock: clocks.Clock | None = None) -> None:
         """device: what the model runs on; clock: the device's, unless given."""
@@ -149,8 +149,9 @@ class TorchProfiler(Recorder):
     torch_ranges = True
 
     def __init__(self, device: torch.device, options: Mapping[str, Any], window: int, operators: Path, trace: Path):
-        """options: wait, warmup, repeat, shapes, memory, flops, stacks; window: active steps of a cycle."""
+        """options: wait, warmup, repeat, modules, shapes, memory, flops, stacks; window: active steps of a cycle."""
         super().__init__(device)
+        self.torch_modules = options["modules"]
         self._options, self._operators, self._trace = options, operators, trace
         self._rows: list[list[Any]] = []
         self._times: list[int] = []

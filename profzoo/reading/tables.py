@@ -1,7 +1,7 @@
 """Reads CSV by what is declared of it: names and kinds of columns, and what holds of its rows."""
 
 import csv
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -53,26 +53,54 @@ def read(path: str | Path, table: Table) -> pd.DataFrame:
     Raises:
         DataError: it cannot be read, is cut off, or is not what is declared.
     """
-    heading, *body = rows(path, table.again)
-    missing = [name for name in table.columns if name not in heading]
-    if missing:
-        raise DataError(f"{path} has no column {missing[0]}: {table.again}")
-    columns = {}
-    for name, cells in zip(heading, list(zip(*body, strict=True)) or [()] * len(heading), strict=True):
-        kind = table.kind(name)
-        if kind is None:
-            raise DataError(f"{path} has a column {texts.shown(name)}, of which nothing is known: {table.again}")
-        try:
-            columns[name] = kinds.read(cells, kind)
-        except kinds.CellError as error:
-            raise DataError(f"{path}: column {name}, {error}: {table.again}") from None
-    frame = pd.DataFrame(columns)
+    frame = _frame(rows(path, table.again), path, table)
     twice = frame.duplicated([*table.key]) if table.key else frame.index == -1
     if twice.any():
         raise DataError(f"{path}: row {int(twice.argmax()) + 1} is there twice: {table.again}")
     if wrong := table.holds(frame):
         raise DataError(f"{path}: {wrong}: {table.again}")
     return frame
+
+
+def parts(path: str | Path, table: Table, count: int = 50_000) -> Iterator[pd.DataFrame]:
+    """The rows of a CSV that may have more than fit into memory, so many at a time.
+
+    What holds of all of them together, such as the key, is not looked at.
+
+    Raises:
+        DataError: as read.
+    """
+    with texts.opened(path) as file:
+        heading, done, taken = file.readline(), 0, [b""]
+        while taken:
+            taken, quotes = [], 0
+            # A cell in quotes may hold the end of a line.
+            while (len(taken) < count or quotes % 2) and (line := file.readline()):
+                taken.append(line)
+                quotes += line.count(b'"')
+            if taken or not done:
+                where = f"{path}, after row {done}" if done else path
+                content = texts.decoded(heading + b"".join(taken), where, table.again)
+                yield _frame(of_text(content, where, table.again), where, table)
+            done += len(taken)
+
+
+def _frame(cells: list[list[str]], path: str | Path, table: Table) -> pd.DataFrame:
+    """The columns of rows, the heading first, by their kinds."""
+    heading, *body = cells
+    missing = [name for name in table.columns if name not in heading]
+    if missing:
+        raise DataError(f"{path} has no column {missing[0]}: {table.again}")
+    columns = {}
+    for name, column in zip(heading, list(zip(*body, strict=True)) or [()] * len(heading), strict=True):
+        kind = table.kind(name)
+        if kind is None:
+            raise DataError(f"{path} has a column {texts.shown(name)}, of which nothing is known: {table.again}")
+        try:
+            columns[name] = kinds.read(column, kind)
+        except kinds.CellError as error:
+            raise DataError(f"{path}: column {name}, {error}: {table.again}") from None
+    return pd.DataFrame(columns)
 
 
 def rows(path: str | Path, again: str = AGAIN, widths: Collection[int] = ()) -> list[list[str]]:

@@ -1,6 +1,9 @@
 """What a file holds as text, and how a message quotes a part of it; apart from tables, whose library loads slowly."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from profzoo.errors import DataError
 
@@ -14,10 +17,24 @@ def read(path: str | Path, again: str) -> str:
     Raises:
         DataError: it cannot be read, or is no UTF-8.
     """
+    with opened(path) as file:
+        return decoded(file.read(), path, again)
+
+
+@contextmanager
+def opened(path: str | Path) -> Iterator[BinaryIO]:
+    """A file to read; DataError where it cannot be."""
     try:
-        return Path(path).read_bytes().decode("utf-8-sig")
+        with Path(path).open("rb") as file:
+            yield file
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def decoded(content: bytes, path: str | Path, again: str) -> str:
+    """The text of bytes that a file holds, by the path that errors name; DataError where they are no UTF-8."""
+    try:
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is damaged: byte {error.start} is no UTF-8: {again}") from error
 

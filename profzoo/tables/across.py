@@ -53,6 +53,8 @@ STEPS_OF_TRACES = {name: kind for name, kind in nsys_steps.TABLE.columns.items()
 COVERAGE = ["configurations", "covered", "coverage", "time_coverage", "uneven_time", "other_launches", "extra",
             "other_choice", "missing"]  # fmt: skip
 RANK_SHARES = ["waiting_ns", "communication_share", "exposed_share", "overlap_share", "imbalance"]
+LAYERS = [*CELL, "module", "parent", "type", "inputs", "direction", "calls_per_step", "launches_per_step",
+          "self_ns_per_step", "ns_per_step", "share"]  # fmt: skip
 LAUNCH = ["class", "function", "mangled", "range", "grid_x", "grid_y", "grid_z"]
 
 TABLES: Mapping[str, Table] = {
@@ -99,6 +101,10 @@ TABLES: Mapping[str, Table] = {
     ),
     "ranks": Table(
         columns=_texts() | dict(nsys_ranks.TABLE.columns) | _numbers(RANK_SHARES, NUMBER), key=[*CELL, "rank"]
+    ),
+    "layers": Table(
+        columns=_texts(*LAYERS[2:7]) | {"calls_per_step": NUMBER} | _numbers(LAYERS[8:], kinds.AMOUNT),
+        key=[*CELL, "module", "direction"],
     ),
     "roofline": Table(
         columns=_texts("level", *LAUNCH[:4], "bound")

@@ -31,6 +31,7 @@ from profzoo.tools.ncu import tables as ncu_tables
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.tools.nsys import tables as nsys_tables
 from profzoo.tools.torch import tables as torch_tables
+from profzoo.tools.torch import trace as torch_trace
 from tests.faults import mutations, otherwise, recorded
 from tests.faults.mutations import DAMAGED, SAME, Mutated
 
@@ -84,7 +85,7 @@ def of_sqlite(path: Path) -> otherwise.Totals:
 
 
 def of_trace(path: Path) -> otherwise.Totals:
-    events = torch_tables.device_events(torch_tables.read_trace(path))
+    events = torch_tables.device_events(torch_trace.read(path))
     return otherwise.by_name(events[["kind", "name", "device_ns"]].to_numpy().tolist())
 
 

@@ -16,14 +16,24 @@ from profzoo.figures import inputs
 from profzoo.files import write_csv, write_json
 from profzoo.reading import tables as reading
 from profzoo.reading.tables import Table
-from profzoo.tables import cell_tables, coverage, kernel_classes, kernel_table, tabulate_roofline
+from profzoo.tables import (
+    cell_tables,
+    coverage,
+    kernel_classes,
+    kernel_table,
+    layers,
+    layers_across,
+    tabulate_roofline,
+)
 from profzoo.tools.ncu import export as ncu_export
 from profzoo.tools.ncu import exported
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.tools.nsys import tables as nsys_tables
 from profzoo.tools.sample import tables as sample_tables
 from profzoo.tools.time.tables import TABLE as TIME
+from profzoo.tools.torch import owners
 from profzoo.tools.torch import tables as torch_tables
+from profzoo.tools.torch import trace as torch_trace
 
 DATA = Path(__file__).parents[1] / "data"
 LAUNCHES = 6
@@ -95,9 +105,9 @@ def database(folder: Path, launches: int = LAUNCHES) -> bytes:
 def trace(launches: int = LAUNCHES) -> bytes:
     """The recorded trace's first launches with their calls, and its ranges."""
     events = json.loads(unpacked("torch/train.trace.json"))["traceEvents"]
-    kernels = [event for event in events if event.get("cat") in torch_tables.DEVICE_KINDS][:launches]
+    kernels = [event for event in events if event.get("cat") in torch_trace.DEVICE_KINDS][:launches]
     ids = {event["args"]["correlation"] for event in kernels}
-    calls = [event for event in events if event.get("cat") in torch_tables.CALLS]
+    calls = [event for event in events if event.get("cat") in torch_trace.CALLS]
     calls = [event for event in calls if event.get("args", {}).get("correlation") in ids]
     ranges = [event for event in events if event.get("cat") == "user_annotation"]
     return json.dumps({"traceEvents": [*kernels, *calls, *ranges[:12], *events[:3]]}).encode()
@@ -114,7 +124,7 @@ def frames(folder: Path) -> dict[str, tuple[pd.DataFrame, Table]]:
     every = ncu_export.tabulate({1: both}, FACTS, None, "all").table
     (folder / "torch.csv").write_bytes(unpacked("torch/train.torch-operators.csv"))
     operators = reading.read(folder / "torch.csv", torch_tables.OPERATORS).iloc[:15]
-    events = json.loads(trace())["traceEvents"]
+    events = torch_trace.of_events(json.loads(trace())["traceEvents"])
     torch = torch_tables.tidy(operators, events, {"memory": True}, gpu=True)
     names = pd.concat([nsys["kernel"], every["kernel"]]).unique()
     joined = kernel_table.join(nsys, 10, [every], kernel_classes.classify_all(names))
@@ -154,7 +164,25 @@ def frames(folder: Path) -> dict[str, tuple[pd.DataFrame, Table]]:
         "sample-raw": (raw, sample_tables.SAMPLES),
         "sample": (sample_tables.within(raw, 5 * 10**9, 10**9), sample_tables.TABLE),
         "time": (timed, TIME),
+        **of_owners(),
         **{name: (frame, inputs.TABLES[name]) for name, frame in across.items()},
+    }
+
+
+def of_owners() -> dict[str, tuple[pd.DataFrame, Table]]:
+    """The tables of launches and modules by owner, and what is made of them, by name."""
+    trained = torch_trace.read(DATA / "torch/unet.train.trace.json.gz")
+    launches = owners.of_launches(trained).iloc[:15].assign(module="down.0", type="Conv2d")
+    modules = pd.DataFrame({"module": ["down.0"], "type": "Conv2d", "inputs": "[[1, 2]]", "calls": 3, "repeated": 0})
+    called = layers.operators([launches])
+    tree = layers.layers(called, modules)
+    across = layers_across.table([({"model": "m", "phase": "train"}, tree, FACTS)])
+    return {
+        "torch-launches": (launches, owners.TABLE),
+        "torch-modules": (modules, owners.MODULES),
+        "cell-operators": (called, layers.OPERATORS_TABLE),
+        "cell-layers": (tree, layers.TABLE),
+        "layers": (across, inputs.TABLES["layers"]),
     }
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from profzoo.errors import DataError
 from profzoo.files import read_json
+from profzoo.reading import tables as reading
 from profzoo.tables import cell_tables, counted_steps, kernel_table, tabulate
 from profzoo.tools.ncu import export as export_ncu
 from profzoo.tools.ncu import tables as ncu_tables
@@ -23,6 +24,7 @@ from profzoo.tools.nsys import export as export_nsys
 from profzoo.tools.nsys import stats as export_nsys_stats
 from profzoo.tools.nsys import tables as nsys_tables
 from profzoo.tools.torch import export as export_torch
+from profzoo.tools.torch import owners
 from tests.conftest import DATA
 
 NCU_PAGES = ("ncu/launch.raw.mangled.csv", "ncu/launch.raw.demangled.csv")
@@ -362,11 +364,19 @@ def torch_files(folder: Path, recording: Callable) -> tuple[str, str, str]:
     return str(recording("torch/train.torch-operators.csv")), str(DATA / "torch/train.trace.json.gz"), facts
 
 
+def torch_outputs(folder: Path) -> dict[str, str]:
+    """What the export makes, by name."""
+    return {name: str(folder / f"{name}.csv") for name in ("csv", "launches", "modules")}
+
+
 def test_torch(tmp_path: Path, recording: Callable) -> None:
-    export_torch.main(*torch_files(tmp_path, recording), str(tmp_path / "o.csv"))
-    table = pd.read_csv(tmp_path / "o.csv")
+    export_torch.main(*torch_files(tmp_path, recording), torch_outputs(tmp_path))
+    table = pd.read_csv(tmp_path / "csv.csv")
     assert set(table["kind"]) >= {"kernel", "operator", "range", "runtime"}
     assert table.loc[table["kind"] == "kernel", "count"].sum() == 108
+    launches = reading.read(tmp_path / "launches.csv", owners.TABLE)
+    times = table[table["kind"].isin(["kernel", "memcpy", "memset"])].groupby("kind")["device_ns"].sum()
+    assert launches.groupby("kind")["ns"].sum().to_dict() == times.to_dict()
 
 
 def test_torch_without_kernels_or_operators(tmp_path: Path, recording: Callable) -> None:
@@ -375,9 +385,9 @@ def test_torch_without_kernels_or_operators(tmp_path: Path, recording: Callable)
     empty.write_text(Path(operators).read_text().splitlines()[0] + "\n")
     trace.write_bytes(gzip.compress(b'{"traceEvents": []}'))
     with pytest.raises(DataError, match=r"o\.csv holds no operator"):
-        export_torch.main(str(empty), str(trace), facts, str(tmp_path / "out.csv"))
+        export_torch.main(str(empty), str(trace), facts, torch_outputs(tmp_path))
     with pytest.raises(DataError, match=r"t\.json\.gz holds no kernel although the cell ran on a GPU"):
-        export_torch.main(operators, str(trace), facts, str(tmp_path / "out.csv"))
+        export_torch.main(operators, str(trace), facts, torch_outputs(tmp_path))
 
 
 def test_nsys_stats_without_nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ CHANGES = {
     "cpuctxsw": ({"cpuctxsw": "system-wide"}, "--cpuctxsw=system-wide"),
     "backtrace": ({"backtrace": "dwarf"}, "--backtrace=dwarf"),
     "pytorch": ({"pytorch": "functions-trace"}, "--pytorch=functions-trace"),
+    "modules": ({"modules": True}, "--env-var=PROFZOO_MODULES=1"),
     "extra": ({"extra": ["--stats=false"]}, "--stats=false"),
 }
 NEW = "\t--gpu-metrics-devices=\n\t--gpu-metrics-set=\n\t--pytorch=\n"

@@ -16,6 +16,7 @@ from profzoo.tools.ncu import tables as ncu_tables
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.tools.nsys import tables as nsys_tables
 from profzoo.tools.torch import tables as torch_tables
+from profzoo.tools.torch import trace as torch_trace
 from tests.conftest import DATA
 
 LAMBDA = "at::native::f(at::T &)::[lambda() (instance 3)]::operator ()() const::[lambda(float) (instance 1)]"
@@ -159,7 +160,7 @@ def test_damaged_traces_are_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "t.json.gz"
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"t\.json\.gz is no trace"):
-        torch_tables.read_trace(path)
+        torch_trace.read(path)
 
 
 def event(category: str, name: str, start: float, duration: float, correlation: int | None = None) -> dict:
@@ -183,10 +184,10 @@ def test_range_of_a_launch(launched: float | None, name: str) -> None:
     ]
     if launched is not None:
         trace.append(event("cuda_runtime", "cudaLaunchKernel", launched, 1, 7))
-    found = torch_tables.device_events(trace)
+    found = torch_tables.device_events(torch_trace.of_events(trace))
     assert found["range"].tolist() == [name, ""] and found["device_ns"].tolist() == [1500, 2000]
     assert found["kind"].tolist() == ["kernel", "memset"]
 
 
 def test_a_trace_without_events_has_no_launches() -> None:
-    assert torch_tables.device_events([]).empty
+    assert torch_tables.device_events(torch_trace.of_events([])).empty

@@ -24,7 +24,7 @@ from profzoo.tools.ncu import export as ncu_export
 from profzoo.tools.ncu import tables as ncu_tables
 from profzoo.tools.nsys import export as nsys_export
 from profzoo.tools.nsys import tables as nsys_tables
-from profzoo.tools.torch import tables as torch_tables
+from profzoo.tools.torch import trace as torch_trace
 from tests.faults.mutations import NAMES, NO_NUMBERS
 
 TABLE = reading.Table(
@@ -209,7 +209,7 @@ def test_a_damaged_trace_is_refused(trace: Path) -> None:
 def test_events_without_what_they_are_read_for_are_refused(tmp_path: Path, event: object) -> None:
     path = tmp_path / "t.json.gz"
     path.write_bytes(gzip.compress(json.dumps({"traceEvents": [event]}).encode()))
-    refused(torch_tables.read_trace, path, "event 0 is")
+    refused(torch_trace.read, path, "event 0 is")
 
 
 def test_a_damaged_trace_of_torch_is_refused(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_a_damaged_trace_of_torch_is_refused(tmp_path: Path) -> None:
         gzip.compress(b"\xff"),
     ):
         path.write_bytes(content)
-        refused(torch_tables.read_trace, path, "no trace of torch.profiler")
+        refused(torch_trace.read, path, "no trace of torch.profiler")
 
 
 def changed_page(tmp_path: Path, recording: Callable, old: str, new: str) -> Path:
@@ -289,3 +289,39 @@ def test_a_damaged_page_of_details_is_refused(tmp_path: Path, recording: Callabl
         refused(details.read, path, said)
     path.write_text(text[: len(text) // 2])
     refused(details.read, path, "damaged|cut off|cells")
+
+
+SMALL = reading.Table(columns={"name": kinds.TEXT, "ns": kinds.COUNT})
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 100])
+def test_a_table_in_parts_is_the_whole(tmp_path: Path, count: int) -> None:
+    path = tmp_path / "t.csv"
+    # A cell may hold the end of a line, at which no part ends.
+    path.write_text('name,ns\na,1\n"b\nb",2\n"c ""\n""",3\nd,4\n')
+    found = list(reading.parts(path, SMALL, count))
+    assert (
+        pd.concat(found)["name"].tolist() == reading.read(path, SMALL)["name"].tolist() == ["a", "b\nb", 'c "\n"', "d"]
+    )
+    assert len(found) > 1 or count > 4
+    path.write_text("name,ns\n")
+    assert [len(part) for part in reading.parts(path, SMALL, count)] == [0]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty"),
+        (b"name,ns\na,1\nb,2", "after row 1 is cut off"),
+        (b"name,ns\na,1\nb,x\n", "after row 1: column ns, row 1 holds 'x'"),
+        (b"name,ns\na,1\n\xff,2\n", "after row 1 is damaged: byte 8 is no UTF-8"),
+        (b"name\na\n", "has no column ns"),
+    ],
+)
+def test_a_part_that_is_damaged_is_named(tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / "t.csv").write_bytes(content)
+    refused(lambda path: list(reading.parts(path, SMALL, 1)), tmp_path / "t.csv", said)
+
+
+def test_a_table_in_parts_that_is_not_there_is_named(tmp_path: Path) -> None:
+    refused(lambda path: list(reading.parts(path, SMALL)), tmp_path / "t.csv", "cannot be read", cure="")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from profzoo.machine import namespace
-from profzoo.range_names import DOMAIN, PARTS, STEP, WINDOW
+from profzoo.range_names import DOMAIN, MODULE, PARTS, STEP, WINDOW
 from profzoo.tools.nsys import stats
 from tests.workflow.project import CHECKOUT, STANDINS, TINY, Built, Project, copy, rules, said
 
@@ -93,6 +93,23 @@ def test_a_whole_run_counts_the_steps_of_its_window(nsys_built: Project) -> None
     assert json.loads(nsys_built.read(f"{target}.json"))["traced_steps"] == STEPS
     (row,) = csv.DictReader(io.StringIO(nsys_built.read("results/lstm/train.nsys-steps.csv")))
     assert float(row["steps"]) == STEPS - 1
+
+
+def test_modules_are_ranges_where_they_are_wanted(nsys_built: Project) -> None:
+    assert not [name for name, *_ in ranges(nsys_built) if name.startswith(f"{MODULE}:")]
+    target, chosen = f"{CELL}.nsys.csv", ["--config", f"nsys={{window: {STEPS}, modules: true}}"]
+    assert rules(nsys_built.dry(target, *chosen)) == {"profile_nsys", "export_nsys"}
+    nsys_built.snakemake(target, *chosen)
+    found = ranges(nsys_built)
+    (forward, *_) = [(start, end) for name, start, end, _ in found if name == "forward"]
+    modules = [
+        name for name, start, end, _ in found if name.startswith("module:") and forward[0] <= start <= forward[1]
+    ]
+    assert modules == ["module:(root):SentimentLSTM", "module:lstm:LSTM", "module:head:Linear"]
+    # The parts of the step are what they were.
+    assert [name for name, *_ in found if not name.startswith("module:")].count("backward") == STEPS
+    (row,) = csv.DictReader(io.StringIO(nsys_built.read("results/lstm/train.nsys-steps.csv")))
+    assert 0 < float(row["cpu_forward_ns"]) < float(row["wall_ns"])
 
 
 def test_nothing_but_the_files_of_the_design(nsys_built: Project) -> None:

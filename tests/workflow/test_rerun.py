@@ -11,6 +11,7 @@ from tests.workflow.project import COLLECTING, Project, models, rules
 FIGURES = {"draw_step_time", "draw_ranges", "draw_overhead", "draw_top_kernels"}
 CELL = {"train_weights", "time_training", "time_inference", "profile_torch"}
 AFTER_EXPORT = {"tabulate", "tabulate_verdicts", "write_report", *FIGURES}
+LAYERS = {"add_up_layers", "tabulate_layers"}
 
 
 def test_second_run_does_nothing(built: Project) -> None:
@@ -27,7 +28,7 @@ def test_model_file_concerns_that_model(built: Project) -> None:
     built.write("models/unet.py", built.read("models/unet.py") + "\n# changed\n")
     jobs = built.dry("all")
     assert models(jobs) == {"unet"}
-    assert rules(jobs) == {*CELL, "export_torch", *AFTER_EXPORT}
+    assert rules(jobs) == {*CELL, "export_torch", *LAYERS, *AFTER_EXPORT}
 
 
 def test_what_models_of_a_task_share_concerns_those(built: Project) -> None:
@@ -75,14 +76,14 @@ def test_warmup_and_window_swapped(built: Project) -> None:
             "profzoo/schema.yaml",
             "sampling.\n      type: integer\n      minimum: 0\n      maximum: 4294967295\n      default: 0",
             "sampling.\n      type: integer\n      minimum: 0\n      maximum: 4294967295\n      default: 1",
-            {*CELL, "export_torch", *AFTER_EXPORT},
+            {*CELL, "export_torch", *LAYERS, *AFTER_EXPORT},
             id="seed",
         ),
         pytest.param(
             "profzoo/tools/torch/schema.yaml",
             "group operators by them.\n    type: boolean\n    default: true",
             "group operators by them.\n    type: boolean\n    default: false",
-            {"profile_torch", "export_torch", *AFTER_EXPORT},
+            {"profile_torch", "export_torch", *LAYERS, *AFTER_EXPORT},
             id="torch.shapes",
         ),
         pytest.param(
@@ -102,8 +103,8 @@ def test_changed_default_in_the_schema(built: Project, schema: str, old: str, ne
         ("profzoo/figures/plots.py", {*FIGURES, "write_report"}),
         ("profzoo/report/page.py", {"write_report"}),
         ("profzoo/tables/tabulate.py", AFTER_EXPORT),
-        ("profzoo/tables/cell_tables.py", AFTER_EXPORT),
-        ("profzoo/tools/torch/tables.py", {"export_torch", *AFTER_EXPORT}),
+        ("profzoo/tables/cell_tables.py", {"tabulate_layers", *AFTER_EXPORT}),
+        ("profzoo/tools/torch/tables.py", {"export_torch", *LAYERS, *AFTER_EXPORT}),
     ],
 )
 def test_changed_source_of_the_workflow(built: Project, path: str, expected: set[str]) -> None:
@@ -202,8 +203,8 @@ def test_a_figure_of_which_none_is_drawn_concerns_nothing(built: Project) -> Non
     ("path", "expected"),
     [
         ("profzoo/text.py", {"draw_ranges", "write_report"}),
-        ("profzoo/tables/kernel_table.py", AFTER_EXPORT),
-        ("profzoo/files.py", {"export_torch", *AFTER_EXPORT}),
+        ("profzoo/tables/kernel_table.py", {"tabulate_layers", *AFTER_EXPORT}),
+        ("profzoo/files.py", {"export_torch", *LAYERS, *AFTER_EXPORT}),
     ],
 )
 def test_what_a_script_imports_by_way_of_others(built: Project, path: str, expected: set[str]) -> None:

@@ -40,6 +40,25 @@ rule join_kernels:
         "../scripts/join_kernels.py"
 
 
+rule add_up_layers:
+    """Add up a cell's launches by layer and by operator, forward and backward."""
+    input:
+        code("workflow/scripts/add_up_layers.py"),
+        launches="<results>/{model}/{phase}.torch.launches.csv",
+        modules="<results>/{model}/{phase}.torch.modules.csv",
+    output:
+        layers="<results>/{model}/{phase}.layers.csv",
+        operators="<results>/{model}/{phase}.operators.csv",
+    log:
+        "<logs>/{model}/{phase}.layers.log",
+    group:
+        "export"
+    resources:
+        **light(),
+    script:
+        "../scripts/add_up_layers.py"
+
+
 rule tabulate:
     """Join what every tool saw of every selected cell into tables, per step."""
     input:
@@ -61,6 +80,24 @@ rule tabulate:
         **light(),
     script:
         "../scripts/tabulate.py"
+
+
+rule tabulate_layers:
+    """Join the layers of every selected cell into one table, per step."""
+    input:
+        code("workflow/scripts/tabulate_layers.py"),
+        layers=cells("<results>/{model}/{phase}.layers.csv"),
+        sidecars=cells("<results>/{model}/{phase}.trace.json.gz.json"),
+    output:
+        csv=table("layers"),
+    log:
+        "<logs>/tables/layers.log",
+    group:
+        "report"
+    resources:
+        **light(),
+    script:
+        "../scripts/tabulate_layers.py"
 
 
 rule tabulate_ranks:

@@ -231,7 +231,7 @@ rule export_nsys_stats:
 
 
 rule export_torch:
-    """Export torch.profiler's operators, and its trace's kernels by range."""
+    """Export torch.profiler's operators, and its trace's launches by range, and each with its operator and module."""
     input:
         code("workflow/scripts/export_torch.py"),
         operators="<results>/{model}/{phase}.torch-operators.csv",
@@ -239,6 +239,8 @@ rule export_torch:
         sidecar="<results>/{model}/{phase}.trace.json.gz.json",
     output:
         csv="<results>/{model}/{phase}.torch.csv",
+        launches="<results>/{model}/{phase}.torch.launches.csv",
+        modules="<results>/{model}/{phase}.torch.modules.csv",
     log:
         "<logs>/{model}/{phase}.torch.export.log",
     group:

@@ -83,11 +83,17 @@ def compared_ranks():
     return ["<results>/tables/ranks.csv"] if SPREAD_SELECTED and "nsys" in TOOLS else []
 
 
+def layered():
+    """The table of layers across the zoo, where the tool is chosen that tells them apart."""
+    return ["<results>/tables/layers.csv"] if "torch" in TOOLS else []
+
+
 def exports():
     """The baseline, and what is exported for every selected cell under every chosen tool."""
     patterns = [pattern for tool in TOOLS for pattern in tools.files()[tool].exported(config[tool])]
     patterns.insert(0, tables_patterns()[tools.BASELINE])
-    return compared_ranks() + [path for pattern in patterns for path in cells(f"<results>/{{model}}/{pattern}")]
+    found = [path for pattern in patterns for path in cells(f"<results>/{{model}}/{pattern}")]
+    return compared_ranks() + layered() + found
 
 
 def everything():
@@ -116,6 +122,7 @@ ROWS = {
     "agreement": "a cell",
     "coverage": "a cell and section set",
     "ranks": "a cell on several GPUs and process",
+    "layers": "a cell, module and direction",
     "roofline": "a cell, class of kernels, or launch configuration",
     "compare": "a cell and candidate",
     "compare_parts": "a cell, candidate, and part of the step, range, class of kernels, or kernel",

@@ -1,4 +1,4 @@
-"""Exports torch.profiler's operators and kernels."""
+"""Exports torch.profiler's operators and launches."""
 
 from profzoo import integrity
 from profzoo.files import reported
@@ -8,4 +8,4 @@ snakemake = globals()["snakemake"]
 with reported(snakemake.log[0]):
     given = snakemake.input
     integrity.require([given.trace, given.operators, given.sidecar])
-    export.main(given.operators, given.trace, given.sidecar, snakemake.output.csv)
+    export.main(given.operators, given.trace, given.sidecar, dict(snakemake.output.items()))

@@ -98,6 +98,9 @@ def options(nsys: Mapping[str, Any]) -> list[str]:
         words.append("--gpu-metrics-devices=cuda-visible")
     if nsys["pytorch"] != "none":
         words.append(f"--pytorch={nsys['pytorch']}")
+    if nsys["modules"]:
+        # nsys has no option of its own for what the program is to mark.
+        words.append("--env-var=PROFZOO_MODULES=1")
     return words + nsys["extra"]
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 
 def exported(own: Mapping[str, Any]) -> Sequence[str]:
-    """The table of operators and kernels, and the trace."""
-    return ["{phase}.torch.csv", "{phase}.trace.json.gz"]
+    """The table of operators and kernels, those of launches, layers and operators by owner, and the trace."""
+    return ["{phase}.torch.csv", "{phase}.torch.launches.csv", "{phase}.layers.csv", "{phase}.trace.json.gz"]
 
 
 def tabulated(own: Mapping[str, Any]) -> Mapping[str, str]:
@@ -17,4 +17,5 @@ def tabulated(own: Mapping[str, Any]) -> Mapping[str, str]:
 
 def parts(own: Mapping[str, Any]) -> Sequence[str]:
     """Names between dots."""
-    return ["torch", "torch-operators", "torch-time", "trace", "gz"]
+    of_owners = ["launches", "modules", "layers", "operators"]
+    return ["torch", "torch-operators", "torch-time", "trace", "gz", *of_owners]

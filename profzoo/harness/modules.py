@@ -1,0 +1,139 @@
+"""Ranges around what the modules of a network do, by path and type, so that whatever is launched in one has an owner.
+
+A module is marked by hooks, which leave its forward as it is. Exceptions are those that hooks would change: what
+torch.compile compiles gets one range around all of it, and in inference torch's encoder layers, whose fused path hooks
+would switch off, get theirs within `forward`.
+"""
+
+import functools
+import threading
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import nvtx
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+from profzoo.range_names import COMPILED, DOMAIN, ROOT, of_module
+
+# What opens a range of a name around work on these inputs, and returns what closes it.
+Opener = Callable[[str, tuple[Any, ...]], Callable[[], Any]]
+REPLICATED = (DataParallel, DistributedDataParallel)
+# By what name other wrappers hold the module that they stand for.
+WRAPPED = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+
+
+def for_torch(name: str, inputs: tuple[Any, ...]) -> Callable[[], Any]:
+    """A range of torch.profiler, with the shapes of the inputs where the profiler records shapes."""
+    tensors = [value for value in inputs if isinstance(value, Tensor)]
+    # Costs a third of what torch.profiler.record_function does, of which there may be thousands in a step.
+    record = torch._C._profiler._RecordFunctionFast(f"{DOMAIN}:{name}", tensors)
+    record.__enter__()
+    return functools.partial(record.__exit__, None, None, None)
+
+
+def for_nvtx(name: str, inputs: tuple[Any, ...]) -> Callable[[], Any]:
+    """A range of the project's NVTX domain."""
+    domain = nvtx.get_domain(DOMAIN)
+    domain.push_range(_attributes(name))
+    return domain.pop_range
+
+
+@functools.cache
+def _attributes(name: str) -> Any:
+    return nvtx.get_domain(DOMAIN).get_event_attributes(message=name)
+
+
+def mark(network: nn.Module, opener: Opener, prefix: str = "") -> None:
+    """Have a range opened around each call of each module of a network, which is as it is to be run, compiled or not.
+
+    A module that the network holds under several names goes by the first. One whose forward is called past
+    `__call__`, and functions outside of modules, belong to the module whose forward is running.
+
+    Args:
+        prefix: before the paths, of a network beside the cell's own.
+    """
+    opened = threading.local()
+    for path, module, how in _walk(network, prefix, set()):
+        kind = type(getattr(module, "_orig_mod", module)).__name__
+        if how is _around_compiled:
+            path = f"{path}.{COMPILED}" if path else COMPILED
+        how(module, functools.partial(opener, of_module(path or ROOT, kind)), opened)
+
+
+def _walk(module: nn.Module, path: str, seen: set[nn.Module]) -> Iterator[tuple[str, nn.Module, Callable[..., None]]]:
+    """Every module with its path and how it is marked, a module that holds others before these."""
+    if module in seen:
+        return
+    seen.add(module)
+    inner = (
+        module.module if isinstance(module, REPLICATED) else next(filter(None, map(module._modules.get, WRAPPED)), None)
+    )
+    if inner is not None:
+        yield from _walk(inner, path, seen)
+        return
+    if hasattr(module, "_orig_mod") or module._compiled_call_impl is not None:
+        yield path, module, _around_compiled
+        return
+    if isinstance(module, nn.TransformerEncoderLayer) and not module.training:
+        yield from ((name, one, _within_forward) for name, one in module.named_modules(prefix=path))
+        seen.update(module.modules())
+        return
+    # A dictionary or a list of modules is never called.
+    if not isinstance(module, nn.ModuleDict | nn.ModuleList):
+        yield path, module, _by_hooks
+    if not isinstance(module, torch.jit.ScriptModule):
+        for name, child in module.named_children():
+            yield from _walk(child, f"{path}.{name}" if path else name, seen)
+
+
+def _by_hooks(module: nn.Module, open_range: Callable[[Any], Callable[[], Any]], opened: threading.local) -> None:
+    """Hooks that open the range before all others and close it behind them, also where the forward raises."""
+
+    def before(module: nn.Module, inputs: Any) -> None:
+        # Dynamo, where a model compiles parts of itself, leaves out what it knows to be never run.
+        if not torch.compiler.is_compiling():
+            if not hasattr(opened, "ranges"):
+                opened.ranges = []
+            opened.ranges.append(open_range(inputs))
+
+    def after(module: nn.Module, inputs: Any, output: Any) -> None:
+        if not torch.compiler.is_compiling():
+            opened.ranges.pop()()
+
+    module.register_forward_pre_hook(before, prepend=True)
+    module.register_forward_hook(after, always_call=True)
+
+
+def _around_compiled(module: nn.Module, open_range: Callable[[Any], Callable[[], Any]], opened: Any) -> None:
+    """A range around all that was compiled of a module, which the compiler does not see."""
+    name = "forward" if hasattr(module, "_orig_mod") else "_compiled_call_impl"
+    setattr(module, name, _ranged(getattr(module, name), open_range))
+
+
+def _within_forward(module: nn.Module, open_range: Callable[[Any], Callable[[], Any]], opened: Any) -> None:
+    """A range within a module's call, around its forward, which a copy of the module takes along as its own."""
+
+    @functools.wraps(type(module).forward)
+    def forward(self: nn.Module, *inputs: Any, **named: Any) -> Any:
+        close = open_range(inputs)
+        try:
+            return type(self).forward(self, *inputs, **named)
+        finally:
+            close()
+
+    module.forward = types.MethodType(forward, module)
+
+
+def _ranged(function: Callable[..., Any], open_range: Callable[[Any], Callable[[], Any]]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def ranged(*inputs: Any, **named: Any) -> Any:
+        close = open_range(inputs)
+        try:
+            return function(*inputs, **named)
+        finally:
+            close()
+
+    return ranged

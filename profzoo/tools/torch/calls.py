@@ -1,0 +1,64 @@
+"""When and where the launches of a trace were made: the host's call, the part of the step, and the step."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from profzoo.range_names import DOMAIN, PARTS, STEP
+from profzoo.tools.torch.trace import Trace
+
+
+def call_of(trace: Trace) -> np.ndarray:
+    """Of each launch, the index of the call that made it; -1 where the trace has none."""
+    calls, launches = trace.calls, trace.launches
+    # A runtime call may share its ID with the driver's that it makes.
+    order = np.lexsort((calls["start"], calls["correlation"]))
+    order = order[calls["correlation"][order] >= 0]
+    return looked_up(launches["correlation"], calls["correlation"][order], order)
+
+
+def looked_up(wanted: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The value of each wanted key, that of the first of several alike; -1 for a key that is not there.
+
+    keys: in ascending order.
+    """
+    if not len(keys):
+        return np.full(len(wanted), -1, dtype=np.int64)
+    places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[places] == wanted, values[places], -1)
+
+
+def launched_at(trace: Trace) -> np.ndarray:
+    """Of each launch, when the host made it, in ns; -1 where that is not known."""
+    return np.append(trace.calls["start"], -1)[call_of(trace)]
+
+
+def parts_at(times: np.ndarray, trace: Trace) -> np.ndarray:
+    """Of each moment, 1 + the index in PARTS of the range that was open, on whatever thread; 0 where none was."""
+    codes, begins = _open_at(times, trace, PARTS)
+    return np.where(begins >= 0, codes + 1, 0)
+
+
+def steps_at(times: np.ndarray, trace: Trace) -> np.ndarray:
+    """Of each moment, the step that it was in, counted from 0; -1 outside of all."""
+    return _open_at(times, trace, (STEP,))[1]
+
+
+def _open_at(times: np.ndarray, trace: Trace, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Of each moment, the index of a name whose range was open, and which of such ranges it was; -1 where none was."""
+    known = {text: code for code, text in enumerate(trace.texts)}
+    # Without the project's own name as well, as other programs' traces have it.
+    code_of = {
+        known[name]: index for index, one in enumerate(names) for name in (f"{DOMAIN}:{one}", one) if name in known
+    }
+    chosen = np.flatnonzero(np.isin(trace.ranges["name"], list(code_of)))
+    starts = trace.ranges["start"][chosen]
+    ends = starts + trace.ranges["ns"][chosen]
+    order = np.lexsort((ends, starts))
+    chosen, starts, ends = chosen[order], starts[order], ends[order]
+    codes = np.array([code_of[name] for name in trace.ranges["name"][chosen]], dtype=np.int64)
+    if not len(chosen):
+        return np.full(len(times), -1), np.full(len(times), -1)
+    last = np.searchsorted(starts, times, side="right") - 1
+    there = (last >= 0) & (times < ends[last])
+    return np.where(there, codes[last], -1), np.where(there, last, -1)

@@ -1,0 +1,245 @@
+"""Reads a trace of torch.profiler into columns, event by event, so that one of a million launches fits into memory."""
+
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO, TypeGuard
+
+import numpy as np
+
+from profzoo.errors import DataError
+
+DEVICE_KINDS = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
+CALLS = ("cuda_runtime", "cuda_driver")
+READ = {*DEVICE_KINDS, *CALLS, "user_annotation", "cpu_op"}
+AGAIN = "delete it, and the next run collects it again"
+# Microseconds of more than a century, of which the nanoseconds fit 64 bits.
+BEYOND = 2**53
+CHUNK = 1 << 20
+EVENTS = re.compile(r'"traceEvents"\s*:\s*\[')
+BETWEEN = re.compile(r"[\s,]*")
+# Of a launch: numbers of blocks and threads, and bytes of shared memory that a block has.
+SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "smem_bytes")
+# Times in ns, IDs, and indices of texts and threads; -1 where an event has none.
+COLUMNS = {
+    "launches": ("start", "ns", "correlation", "external", "kind", "name", "stream", *SIZES),
+    "calls": ("start", "correlation", "external", "name", "thread"),
+    "ranges": ("start", "ns", "name", "thread"),
+    "operators": ("start", "ns", "sequence", "external", "name", "shapes", "thread", "forward_thread"),
+    "links": ("start", "id", "thread", "forward"),
+}
+# What may take 64 bits; others are indices, or small.
+WIDE = ("start", "ns", "correlation", "external", "sequence", "forward_thread", "id")
+# Rows that become columns at a time: as numbers of Python's own they take ten times the memory. Of columns so many at
+# once that the system has the memory back as soon as it is free; until they are filled they take none.
+BLOCK, SLAB = 1 << 14, 1 << 23
+WIDTHS = (np.int8, np.int16, np.int32)
+Columns = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Events by kind, each a column by name; texts: what names and shapes are indices of.
+
+    launches: kernels, copies and memsets, of which `kind` is an index of DEVICE_KINDS; calls: of the runtime and the
+    driver; ranges: what the program marked; operators: of torch, and ranges of modules, by thread and start, each
+    behind what it ran in; links: beginning and end of what leads from an operator to its backward one.
+    """
+
+    texts: list[str]
+    launches: Columns
+    calls: Columns
+    ranges: Columns
+    operators: Columns
+    links: Columns
+
+
+def read(path: str | Path) -> Trace:
+    """The events of a Chrome trace.
+
+    Raises:
+        DataError: the file is none, is cut off, or has events without what they are read for.
+    """
+    reader = _Reader()
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            for number, event in enumerate(_events(file)):
+                if not reader.took(event):
+                    raise DataError(f"{path} is damaged: event {number} is {json.dumps(event)[:80]}: {AGAIN}")
+    except KeyError as error:
+        raise DataError(f"{path} is no trace of torch.profiler, as it has no {error}: {AGAIN}") from error
+    except (OSError, EOFError, zlib.error, ValueError, TypeError, RecursionError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{path} is no trace of torch.profiler, or damaged: {error}: {AGAIN}") from error
+    return reader.trace()
+
+
+def of_events(events: Iterable[Any]) -> Trace:
+    """As read, of events that are sound."""
+    reader = _Reader()
+    for event in events:
+        if not reader.took(event):
+            raise DataError(f"an event is {json.dumps(event)[:80]}")
+    return reader.trace()
+
+
+def _events(file: TextIO) -> Iterator[Any]:
+    """The elements of the list of events, of which no more than one and a chunk of the file are held at a time."""
+    text = file.read(CHUNK)
+    while not (begin := EVENTS.search(text)) and (more := file.read(CHUNK)):
+        text += more
+    if not begin:
+        raise TypeError(f"traceEvents is a {type(json.loads(text)['traceEvents']).__name__}")
+    before, text, place = text[: begin.end()], text[begin.end() :], 0
+    decoder = json.JSONDecoder()
+    while True:
+        between = BETWEEN.match(text, place)
+        place = between.end() if between else place
+        if text[place : place + 1] == "]":
+            break
+        try:
+            event, place = decoder.raw_decode(text, place)
+        except json.JSONDecodeError:
+            # Cut off by the chunk's end, or damaged, which shows at the end of the file.
+            more = file.read(CHUNK)
+            if not more:
+                raise
+            text, place = text[place:] + more, 0
+            continue
+        yield event
+    # What surrounds the events has to be whole too.
+    rest = text[place:] + "".join(iter(lambda: file.read(CHUNK), ""))
+    json.loads(before + rest)["traceEvents"]
+
+
+class _Columns:
+    """Rows of numbers as columns, in the end no wider than their numbers are."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        """names: of the columns."""
+        self._names, self._rows, self._filled = names, list[tuple[int, ...]](), SLAB
+        self._slabs: list[list[np.ndarray]] = [[] for _ in names]
+
+    def add(self, row: tuple[int, ...]) -> None:
+        """One more row."""
+        self._rows.append(row)
+        if len(self._rows) == BLOCK:
+            self._pack()
+
+    def _pack(self) -> None:
+        whole = np.array(self._rows, dtype=np.int64).reshape(len(self._rows), len(self._names))
+        if self._filled == SLAB:
+            self._filled = 0
+            for name, slabs in zip(self._names, self._slabs, strict=True):
+                slabs.append(np.empty(SLAB, dtype=np.int64 if name in WIDE else np.int32))
+        end = self._filled + len(whole)
+        for column, slabs in zip(whole.T, self._slabs, strict=True):
+            slabs[-1][self._filled : end] = column
+        self._filled = end
+        self._rows.clear()
+
+    def take(self) -> dict[str, np.ndarray]:
+        """The columns by name; there are none any more afterwards."""
+        self._pack()
+        return {name: self._narrow(name, slabs) for name, slabs in zip(self._names, self._slabs, strict=True)}
+
+    def _narrow(self, name: str, slabs: list[np.ndarray]) -> np.ndarray:
+        slabs[-1] = slabs[-1][: self._filled]
+        low, high = (int(end([end(slab, initial=0) for slab in slabs])) for end in (np.min, np.max))
+        # What others are added to is as wide as their sums.
+        widths = () if name == "start" else WIDTHS
+        width = next((one for one in widths if np.iinfo(one).min <= low and high <= np.iinfo(one).max), np.int64)
+        found = np.concatenate([slab.astype(width) for slab in slabs])
+        slabs.clear()
+        return found
+
+
+class _Reader:
+    """Takes events, and sorts what is read of them into columns."""
+
+    def __init__(self) -> None:
+        self._columns = {kind: _Columns(names) for kind, names in COLUMNS.items()}
+        self._texts: dict[str, int] = {}
+        self._threads: dict[Any, int] = {}
+
+    def trace(self) -> Trace:
+        """What was taken."""
+        found = {kind: columns.take() for kind, columns in self._columns.items()}
+        operators = found["operators"]
+        order = np.lexsort((-operators["ns"].astype(np.int64), operators["start"], operators["thread"]))
+        for name in operators:
+            operators[name] = operators[name][order]
+        return Trace(texts=list(self._texts), **found)
+
+    def took(self, event: Any) -> bool:
+        """Whether an event is an object and, where it is read, has name, times and what it belongs to."""
+        if not isinstance(event, dict):
+            return False
+        category = event.get("cat", "")
+        if not isinstance(category, str) or category not in READ:
+            if category == "fwdbwd":
+                self._link(event)
+            return isinstance(category, str)
+        arguments, start, ns = event.get("args", {}), event.get("ts"), event.get("dur")
+        if not (isinstance(arguments, dict) and _number(start, int | float) and _number(ns, int | float) and ns >= 0):
+            return False
+        correlation, external = arguments.get("correlation", -1), arguments.get("External id", -1)
+        linked = _number(correlation, int) and _number(external, int)
+        if not (linked and isinstance(event.get("name"), str) and ("args" in event or category not in DEVICE_KINDS)):
+            return False
+        times, name = (round(start * 1000), round(ns * 1000)), self._text(event["name"])
+        if category == "cpu_op":
+            return self._operator(times, external, name, self._thread(event), arguments)
+        if category == "user_annotation":
+            self._columns["ranges"].add((*times, name, self._thread(event)))
+        elif category in CALLS:
+            self._columns["calls"].add((times[0], correlation, external, name, self._thread(event)))
+        else:
+            kind = list(DEVICE_KINDS).index(category)
+            shared, stream = (_small(arguments.get(key, -1)) for key in ("shared memory", "stream"))
+            sizes = *_three(arguments.get("grid")), *_three(arguments.get("block")), shared
+            self._columns["launches"].add((*times, correlation, external, kind, name, stream, *sizes))
+        return True
+
+    def _operator(
+        self, times: tuple[int, int], external: int, name: int, thread: int, arguments: Mapping[str, Any]
+    ) -> bool:
+        sequence, forward = arguments.get("Sequence number", -1), arguments.get("Fwd thread id", 0)
+        if not (_number(sequence, int) and _number(forward, int)):
+            return False
+        shapes = arguments.get("Input Dims")
+        known = self._text("" if shapes is None else str(shapes))
+        self._columns["operators"].add((*times, sequence, external, name, known, thread, forward))
+        return True
+
+    def _link(self, event: Mapping[str, Any]) -> None:
+        start, number = event.get("ts"), event.get("id")
+        # What leads from nowhere to nowhere is not needed, but for what leads astray.
+        if event.get("ph") in ("s", "f") and _number(start, int | float) and _number(number, int):
+            row = round(event["ts"] * 1000), event["id"], self._thread(event), int(event["ph"] == "s")
+            self._columns["links"].add(row)
+
+    def _text(self, text: str) -> int:
+        return self._texts.setdefault(text, len(self._texts))
+
+    def _thread(self, event: Mapping[str, Any]) -> int:
+        return self._threads.setdefault(str(event.get("tid")), len(self._threads))
+
+
+def _number(value: Any, kind: Any) -> TypeGuard[Any]:
+    return isinstance(value, kind) and not isinstance(value, bool) and abs(value) < BEYOND
+
+
+def _small(value: Any) -> int:
+    """A size or a number of a stream; -1 for what is none."""
+    return value if _number(value, int) and abs(value) < 2**31 else -1
+
+
+def _three(sizes: Any) -> list[int]:
+    """Three sizes, -1 for what there is none of."""
+    return [_small(size) for size in sizes] if isinstance(sizes, list) and len(sizes) == 3 else [-1] * 3

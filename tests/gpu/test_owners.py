@@ -1,0 +1,150 @@
+"""Owners of launches on a real GPU: eager, compiled, captured in a CUDA graph, and of a cell of the zoo."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+from torch.profiler import record_function
+
+from profzoo.harness import modules
+from profzoo.range_names import DOMAIN
+from profzoo.reading import tables as reading
+from profzoo.tables import layers
+from profzoo.tools.torch import owners
+from profzoo.tools.torch import trace as torch_trace
+from tests import owned
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible to torch here"),
+]
+PROJECT = Path(__file__).parents[2]
+CUDA = torch.device("cuda")
+
+
+def launches(events: list[dict[str, Any]]) -> pd.DataFrame:
+    """The table of owners of a trace."""
+    return owners.of_launches(torch_trace.of_events(events))
+
+
+def right(table: pd.DataFrame) -> float:
+    """The share of launches with the right module, of those whose shapes tell it; both directions have to be there."""
+    expected = owned.expected(table)
+    known = table[expected.notna()]
+    assert len(known) >= 40 and {"forward", "backward"} <= set(known["direction"])
+    return float((known["module"].astype(str) == expected.dropna()).mean())
+
+
+@pytest.mark.parametrize("checkpoints", [False, True])
+def test_launches_belong_to_their_layers(checkpoints: bool) -> None:
+    table = launches(owned.traced(owned.Known(checkpoints).to(CUDA)))
+    kernels = table[table["kind"] == "kernel"]
+    assert right(table) >= 0.99 and (kernels["operator"] != "").all() and (kernels["step"].notna()).all()
+    assert ("recompute" in set(table["direction"])) == checkpoints
+    # Autograd launches from a thread of its own, and all of it has found its forward pass.
+    assert set(kernels.loc[kernels["range"] == "backward", "direction"]) <= {"backward", "recompute"}
+    assert (kernels["module"] == "(backward)").mean() < 0.05
+
+
+def test_marks_change_no_launch() -> None:
+    torch.manual_seed(0)
+    names = []
+    for marked in (False, True):
+        network = owned.Known(checkpoints=False).to(CUDA)
+        if marked:
+            modules.mark(network, modules.for_torch)
+        names.append(launches(owned.of_steps(list(owned.steps(network))))["name"].tolist())
+    assert names[0] == names[1] and len(names[0]) > 100
+
+
+def test_compiled_launches_say_what_was_fused() -> None:
+    torch._dynamo.reset()
+    network = owned.Known(checkpoints=False).to(CUDA)
+    network.compile()
+    table = launches(owned.traced(network))
+    parts = table[table["range"].isin(["forward", "backward"]) & (table["kind"] == "kernel")]
+    ours = parts[parts["module"] == "(compiled)"]
+    assert len(ours) >= 0.95 * len(parts) and set(ours["direction"]) == {"forward", "backward"}
+    fused = ours[ours["name"].str.startswith("triton")]
+    assert len(fused) and fused["operator"].str.startswith("fused ").all()
+    assert ours["operator"].str.startswith(("fused ", "aten::")).mean() >= 0.95
+
+
+def captured(network: nn.Module) -> list[Callable[[], None]]:
+    """Steps of which the first warms up, the second captures a training step, and the others replay it."""
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    batch, graph = torch.randn(owned.BATCH, 19, device=CUDA), torch.cuda.CUDAGraph()
+
+    def train() -> None:
+        with record_function(f"{DOMAIN}:forward"):
+            output = network(batch)
+        with record_function(f"{DOMAIN}:loss"):
+            loss = nn.functional.mse_loss(output, torch.zeros_like(output))
+        with record_function(f"{DOMAIN}:backward"):
+            loss.backward()
+        with record_function(f"{DOMAIN}:optimizer"):
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+
+    def warm() -> None:
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                train()
+        torch.cuda.current_stream().wait_stream(side)
+
+    def capture() -> None:
+        with torch.cuda.graph(graph):
+            train()
+
+    def replay() -> None:
+        with record_function(f"{DOMAIN}:step"):
+            graph.replay()
+        torch.cuda.synchronize()
+
+    return [warm, capture, replay, replay]
+
+
+def test_replayed_launches_belong_to_what_was_captured() -> None:
+    network = owned.Known(checkpoints=False).to(CUDA)
+    modules.mark(network, modules.for_torch)
+    table = launches(owned.of_steps(captured(network)))
+    replays = table[table["step"].notna()]
+    assert set(replays["step"]) == {0, 1} and len(replays) > 80
+    assert right(replays) >= 0.99 and (replays["module"] == "(graph)").mean() < 0.01
+    assert {"(optimizer)", "(loss)"} <= set(replays["module"])
+
+
+def test_replays_without_their_capture_are_named_as_such() -> None:
+    network = owned.Known(checkpoints=False).to(CUDA)
+    warm, capture, *replays = captured(network)
+
+    def before() -> None:
+        warm()
+        capture()
+
+    table = launches(owned.of_steps([before, *replays]))
+    assert set(table.loc[table["step"].notna(), "module"]) == {"(graph)"}
+
+
+def test_a_cell_has_owners_for_nearly_all_of_its_time(tmp_path: Path) -> None:
+    cell = f"{tmp_path}/mobilenetv2/train"
+    command = ["snakemake", "--nolock", f"{cell}.layers.csv", "--config", f"pathvars={{results: {tmp_path}}}"]
+    answer = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    table = reading.read(f"{cell}.torch.launches.csv", owners.TABLE)
+    owned_time = table.loc[(table["operator"] != "") & ~table["module"].isin(["(step)", "(outside)"]), "ns"].sum()
+    assert owned_time >= 0.95 * table["ns"].sum()
+    tree = reading.read(f"{cell}.layers.csv", layers.TABLE)
+    root = tree[tree["module"] == "(step)"]
+    assert root["total_ns"].sum() == table["ns"].sum() and root["share"].sum() == pytest.approx(1)
+    assert tree.loc[tree["module"] == "(root)", "share"].sum() > 0.7
+    facts = json.loads(Path(f"{cell}.trace.json.gz.json").read_text())
+    assert facts["cell"]["profiler"]["modules"]

@@ -1,0 +1,234 @@
+"""Owners of operators and launches: of a network where they are known, and of recordings of an H100."""
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from profzoo.errors import DataError
+from profzoo.files import write_csv
+from profzoo.reading import tables as reading
+from profzoo.tools.torch import links, owners
+from profzoo.tools.torch import trace as torch_trace
+from tests import owned
+from tests.conftest import DATA
+
+RECORDED = ("bert", "mobilenetv2", "unet")
+
+
+@pytest.fixture(scope="module")
+def events() -> list[dict[str, Any]]:
+    """Two steps of the known network."""
+    torch.manual_seed(0)
+    return owned.traced(owned.Known())
+
+
+def held_against_shapes(table: pd.DataFrame) -> None:
+    """That nearly all of what is known is so, of each layer in both directions, and of checkpoints again."""
+    right = owned.expected(table)
+    known = table[right.notna()]
+    assert len(known) > 900
+    assert (known["module"].astype(str) == right.dropna()).mean() >= 0.99
+    found = set(zip(known["module"], known["direction"], strict=True))
+    layers = {*owned.OF_PAIR.values(), *owned.OF_NAME.values(), "head"}
+    assert found >= {(layer, direction) for layer in layers for direction in ("forward", "backward")}
+    assert {layer for layer, direction in found if direction == "recompute"} == {
+        "first.0", "first.1", "second.0", "second.1"
+    }  # fmt: skip
+
+
+def test_operators_belong_to_their_layers(events: list[dict[str, Any]]) -> None:
+    table = owners.of_operators(torch_trace.of_events(events))
+    held_against_shapes(table)
+    assert table["step"].dropna().unique().tolist() == [0, 1]
+    # Of a step with two batches, a module that is called twice for each.
+    assert set(table.loc[table["module"] == "shared", "call"]) == {0, 1, 2, 3}
+    assert set(table.loc[table["module"] == "widen", "call"]) == {0, 1}
+
+
+def test_what_is_of_no_module_is_of_the_part_of_the_step(events: list[dict[str, Any]]) -> None:
+    table = owners.of_operators(torch_trace.of_events(events))
+    others = table[table["module"].str.startswith("(")]
+    found = set(zip(others["module"], others["direction"], strict=True))
+    assert found >= {("(optimizer)", "optimizer"), ("(data)", "data"), ("(loss)", "loss"), ("(loss)", "backward")}
+    # Functions of the network itself are of its root.
+    assert set(others.loc[others["caller"] == "aten::unsqueeze", "module"]) == {"(root)"}
+    assert set(table.loc[table["operator"] == "aten::mse_loss", "module"]) == {"(loss)"}
+
+
+def test_gradients_are_summed_up_in_the_module_of_the_parameter(events: list[dict[str, Any]]) -> None:
+    table = owners.of_operators(torch_trace.of_events(events))
+    sums = table[table["operator"] == "torch::autograd::AccumulateGrad"]
+    right = owned.expected(sums).dropna()
+    assert len(right) >= 9 * 4 and (sums.loc[right.index, "module"].astype(str) == right).all()
+    assert set(sums["direction"]) == {"backward"}
+
+
+def test_modules_are_counted_with_their_inputs(events: list[dict[str, Any]]) -> None:
+    table = owners.modules(torch_trace.of_events(events)).set_index("module")
+    assert table["calls"].to_dict()["shared"] == 8 and "again" not in table.index
+    assert table.loc["second.0", ["calls", "repeated"]].tolist() == [4, 4]
+    assert table.loc["stem.0", ["type", "inputs"]].tolist() == ["Linear", "[[11, 19]]"]
+    assert table.loc["(root)", "type"] == "Known"
+    # Its forward was called past the hooks, and its operators are the block's.
+    assert "block.past" not in table.index
+
+
+def planted(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The events, with a launch at the beginning of each operator, which the device carries out later."""
+    operators = [event for event in events if event.get("cat") == "cpu_op" and "profzoo:" not in event["name"]]
+    made = list(events)
+    for number, one in enumerate(sorted(operators, key=lambda event: event["ts"])):
+        ids = {"External id": one["args"]["External id"], "correlation": 10**6 + number}
+        at = one["ts"]
+        made.append(
+            {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "tid": one["tid"], "ts": at, "dur": 0, "args": ids}
+        )
+        sizes = {"grid": [number, 1, 1], "block": [32, 1, 1], "stream": 7, "device": 0}
+        kernel = {"cat": "kernel", "name": f"k{number}", "tid": 7, "ts": at + 5000, "dur": 2, "args": ids | sizes}
+        made.append(kernel)
+    return made
+
+
+def test_launches_belong_to_the_operators_that_made_them(events: list[dict[str, Any]], tmp_path: Path) -> None:
+    trace = torch_trace.of_events(planted(events))
+    table, called = owners.of_launches(trace), owners.of_operators(trace)
+    assert len(table) == len(called) and (table["ns"] == 2000).all()
+    held_against_shapes(table)
+    keys = ["operator", "shapes", "module", "direction", "sequence"]
+    whose = Counter(map(tuple, called[keys].astype(str).to_numpy()))
+    assert Counter(map(tuple, table[keys].astype(str).to_numpy())) == whose
+    for _, rows in table.groupby("step"):
+        # As the host made them, whatever the device made of it.
+        assert rows["order"].tolist() == list(range(len(rows))) and rows["grid_x"].is_monotonic_increasing
+    write_csv(table, tmp_path / "launches.csv")
+    again = pd.concat(reading.parts(tmp_path / "launches.csv", owners.TABLE, count=300), ignore_index=True)
+    assert again["module"].tolist() == table["module"].tolist() and again["ns"].sum() == table["ns"].sum()
+
+
+def test_kernels_of_a_graph_are_those_that_were_captured(events: list[dict[str, Any]]) -> None:
+    made = planted(events)
+    launches = [event for event in made if event.get("cat") == "kernel"][:50]
+    calls = [event for event in made if event.get("cat") == "cuda_runtime"][:50]
+    tid, first, last = calls[0]["tid"], calls[0]["ts"], max(call["ts"] for call in calls)
+    # The capture makes the calls, and no kernel runs; the replays run them all by one call.
+    replays = [
+        {**kernel, "ts": last + 10_000 * replay + place, "name": f"r{place}",
+         "args": kernel["args"] | {"correlation": 77 + replay, "External id": 0}}
+        for replay in (1, 2) for place, kernel in enumerate(launches)
+    ]  # fmt: skip
+    names = {"cudaStreamBeginCapture": first - 0.1, "cudaStreamEndCapture_v10000": last + 0.1}
+    capture = [
+        {"cat": "cuda_runtime", "name": name, "tid": tid, "ts": at, "dur": 0, "args": {"correlation": 1}}
+        for name, at in names.items()
+    ]
+    graph = [
+        {"cat": "cuda_runtime", "name": "cudaGraphLaunch", "tid": tid, "ts": last + 1000 * replay, "dur": 1,
+         "args": {"correlation": 77 + replay, "External id": 0}}
+        for replay in (1, 2)
+    ]  # fmt: skip
+    eager = owners.of_launches(torch_trace.of_events([*events, *launches, *calls])).set_index("name")
+    # A runtime call may make one of the driver's, which the trace then has as well.
+    inner = {**calls[7], "cat": "cuda_driver", "name": "cuLaunchKernel", "ts": calls[7]["ts"] + 0.001}
+    found = owners.of_launches(torch_trace.of_events([*events, *calls, inner, *capture, *graph, *replays]))
+    whose = ["operator", "module", "direction"]
+    assert len(found) == 100
+    for _, rows in found.groupby(found.index // 50):
+        assert rows["name"].tolist() == [f"r{place}" for place in range(50)]
+        assert (
+            rows[whose].to_numpy().tolist()
+            == eager.loc[[f"k{place}" for place in range(50)], whose].to_numpy().tolist()
+        )
+    # Of a graph captured before the window nothing is known, unless its kernels were launched one by one as well.
+    unknown = owners.of_launches(torch_trace.of_events([*events, *graph, *replays]))
+    assert set(unknown["module"]) == {"(graph)"} and set(unknown["operator"]) == {""}
+    alike = [{**one, "name": f"k{place % 50}"} for place, one in enumerate(replays)]
+    beside = owners.of_launches(torch_trace.of_events([*events, *launches, *calls, *graph, *alike]))
+    assert beside["module"].tolist()[50:] == [*eager["module"], *eager["module"]]
+
+
+@pytest.fixture(scope="module", params=RECORDED)
+def recorded(request: pytest.FixtureRequest) -> torch_trace.Trace:
+    """One of three steps of a training on an H100, without ranges of modules."""
+    return torch_trace.read(DATA / f"torch/{request.param}.train.trace.json.gz")
+
+
+def test_every_launch_of_a_recording_has_its_operator(recorded: torch_trace.Trace) -> None:
+    table = owners.of_launches(recorded)
+    kernels = table[table["kind"] == "kernel"]
+    assert len(kernels) > 300 and (kernels["operator"] != "").all()
+    assert table["step"].notna().all() and table["order"].tolist() == list(range(len(table)))
+    assert set(table["module"]) <= {"(forward)", "(loss)", "(optimizer)", "(transfer)", "(backward)"}
+    # All that runs in autograd's thread is backward, and only what begins it is of no forward pass.
+    assert set(table.loc[table["range"] == "backward", "direction"]) == {"backward"}
+    assert (table["module"] == "(backward)").sum() == 1
+
+
+def test_backward_nodes_of_a_recording_find_their_forward_operators(recorded: torch_trace.Trace) -> None:
+    forward, operators = links.forward_of(recorded), recorded.operators
+    nodes = np.flatnonzero(operators["forward_thread"] > 0)
+    assert len(nodes) > 90 and (forward[nodes] >= 0).all()
+    for node in nodes:
+        name = recorded.texts[operators["name"][node]].rpartition(" ")[2].removesuffix("Backward0")
+        made = recorded.texts[operators["name"][forward[node]]].removeprefix("aten::").strip("_").replace("_", "")
+        assert name.removesuffix("Backward1").lower() in (made.removesuffix("forward"), made)
+    assert not (forward[operators["forward_thread"] == 0] >= 0).any()
+
+
+def test_without_links_backward_is_of_the_thread_that_runs_most(recorded: torch_trace.Trace) -> None:
+    none = {name: column[:0] for name, column in recorded.links.items()}
+    unlinked = torch_trace.Trace(**{**vars(recorded), "links": none})
+    assert np.array_equal(links.forward_of(unlinked), links.forward_of(recorded))
+
+
+def test_an_empty_trace_has_no_owners() -> None:
+    trace = torch_trace.of_events([])
+    for table in (owners.of_launches(trace), owners.of_operators(trace)):
+        assert table.empty and tuple(table.columns) == owners.COLUMNS
+    assert owners.modules(trace).empty
+
+
+def test_collectives_are_communication(events: list[dict[str, Any]]) -> None:
+    made = [{**event, "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL"} if event.get("name") == "k9" else event
+            for event in planted(events)]  # fmt: skip
+    table = owners.of_launches(torch_trace.of_events(made))
+    found = table[table["name"].str.startswith("nccl")]
+    assert found[["module", "direction"]].to_numpy().tolist() == [["(communication)", "communication"]]
+
+
+def test_triton_tells_what_it_fused() -> None:
+    names = ("triton_per_fused__native_batch_norm_legit_relu_12", "cpp_fused_add_0", "triton_red_fused_sum_1", "mine_0")
+    assert [owners.fused(name) for name in names] == [
+        "fused _native_batch_norm_legit_relu", "cpp_fused_add_0", "fused sum", "mine_0"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"Sequence number": "1"}, {"Fwd thread id": 2**60}, {"External id": 1.5}, {"Sequence number": 2**60}],
+)
+def test_an_operator_with_numbers_that_are_none_is_refused(tmp_path: Path, arguments: dict[str, Any]) -> None:
+    event = {"ph": "X", "cat": "cpu_op", "name": "aten::add", "ts": 1, "dur": 1, "tid": 3, "args": arguments}
+    (tmp_path / "t.json.gz").write_bytes(gzip.compress(json.dumps({"traceEvents": [event]}).encode()))
+    with pytest.raises(DataError, match=r"t\.json\.gz is damaged: event 0 is"):
+        torch_trace.read(tmp_path / "t.json.gz")
+
+
+def test_a_trace_is_read_alike_in_chunks_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = DATA / "torch/train.trace.json.gz"
+    whole = torch_trace.read(path)
+    with gzip.open(path, "rt") as file:
+        direct = torch_trace.of_events(json.load(file)["traceEvents"])
+    for size in (97, 10_007):
+        monkeypatch.setattr(torch_trace, "CHUNK", size)
+        for found in (torch_trace.read(path), direct):
+            assert found.texts == whole.texts
+            for kind in torch_trace.COLUMNS:
+                for name, column in getattr(whole, kind).items():
+                    assert np.array_equal(column, getattr(found, kind)[name])
