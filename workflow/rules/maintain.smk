@@ -70,7 +70,7 @@ rule share:
     params:
         # Of what is there now, whatever made it.
         asked=time.time_ns(),
-        results=RESULTS,
+        results=lambda wildcards: RESULTS,
         seen=config["environment"],
     shell:
         "python -m profzoo.share {params.results:q} {output:q} {params.seen:q} 2>&1 | tee {log:q}"

@@ -88,6 +88,35 @@ def layered():
     return ["<results>/tables/layers.csv"] if "torch" in TOOLS else []
 
 
+# A model that bears a variant is a side itself.
+COMPARED = [cell for cell in CELLS if "@" not in cell[0]] if SIDES else []
+
+
+def of_side(side, ending):
+    """The file of each compared cell on one side that ends so."""
+    home = side.folder or "<results>"
+    return [f"{home}/{side.of(model)}/{phase}.{ending}" for model, phase in COMPARED]
+
+
+def compared_times():
+    """The steps of all compared cells, by the names of a script's inputs: of sides in turn, or of each apart."""
+    if sides.runs_in_turn(SIDES):
+        pattern = f"<results>/{{}}/{{}}.{sides.word(SIDES)}.rounds.csv"
+        return {"turns": [pattern.format(model, phase) for model, phase in COMPARED]}
+    return {f"side_{place}": of_side(side, "time.csv") for place, side in enumerate(SIDES)}
+
+
+def of_parts():
+    """Where the differences lie, where nsys is chosen."""
+    return "<results>/tables/compare_parts.csv" if "nsys" in TOOLS else []
+
+
+def weights_of_sides(wildcards):
+    """What inference loads on each side, in their order."""
+    found = [weights_of(side.of(wildcards.model), wildcards.phase) for side in SIDES]
+    return [path for path in found if path]
+
+
 def exports():
     """The baseline, and what is exported for every selected cell under every chosen tool."""
     patterns = [pattern for tool in TOOLS for pattern in tools.files()[tool].exported(config[tool])]
