@@ -59,7 +59,7 @@ def of_groups(table: pd.DataFrame, launches: pd.DataFrame, by: Sequence[str]) ->
     if not _weighed(table):
         return pd.DataFrame(index=pd.MultiIndex.from_tuples([], names=list(by)))
     known = table["launch"].notna()
-    return _estimated(table[known], metrics.derive(table[known]), launches, list(by))
+    return _estimated(table[known], metrics.derive(table[known]), Window(launches), list(by))
 
 
 def _weighed(table: pd.DataFrame) -> bool:

@@ -1,5 +1,6 @@
 """What operators need, by formulas: against torch's own count, and against the same work done in other ways."""
 
+import gzip
 import itertools
 import json
 from collections.abc import Callable
@@ -16,7 +17,6 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 from profzoo.needed.calls import Needed
 from profzoo.needed.operators import COLUMNS, FORMULAS, SIGNATURES, needed, of_calls, of_launches
 from profzoo.needed.traces import calls
-from profzoo.tools.torch.tables import read_trace
 from tests.conftest import DATA
 
 ATEN = torch.ops.aten
@@ -211,7 +211,7 @@ def test_an_lstm_needs_the_same_on_cpu_and_gpu() -> None:
 
 def test_the_recorded_lstm_by_hand() -> None:
     """Batch 10, 256 words of 300 numbers, 64 units, with a layer of two classes behind it: three steps on a GPU."""
-    table = calls(read_trace(DATA / "torch/train.trace.json.gz"))
+    table = calls(json.loads(gzip.decompress((DATA / "torch/train.trace.json.gz").read_bytes()))["traceEvents"])
     own = of_calls(table).groupby(table["operator"])["needed_product_flop"].sum() / 3
     weights, words = 4 * 64 * (300 + 64), 10 * 256
     assert own["aten::_cudnn_rnn"] == 2 * words * weights

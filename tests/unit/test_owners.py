@@ -123,7 +123,7 @@ def test_kernels_of_a_graph_are_those_that_were_captured(events: list[dict[str, 
          "args": kernel["args"] | {"correlation": 77 + replay, "External id": 0}}
         for replay in (1, 2) for place, kernel in enumerate(launches)
     ]  # fmt: skip
-    names = {"cudaStreamBeginCapture": first - 0.1, "cudaStreamEndCapture_v10000": last + 0.1}
+    names = {"cudaStreamBeginCapture": first - 1, "cudaStreamEndCapture_v10000": last + 1}
     capture = [
         {"cat": "cuda_runtime", "name": name, "tid": tid, "ts": at, "dur": 0, "args": {"correlation": 1}}
         for name, at in names.items()

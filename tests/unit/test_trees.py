@@ -110,7 +110,7 @@ def test_every_tensor_is_moved_and_structures_stay_what_they_are(seed: int) -> N
 def test_what_is_not_finite_is_found_at_any_depth(seed: int) -> None:
     value = nested(seed)
     cell = {"phase": "inference"}
-    assert loop._finite(collections.deque([value]), cell) is None
+    assert loop._finite(collections.deque([value]), cell) == [None]
     poisoned = trees.mapped(lambda leaf: leaf * float("nan") if isinstance(leaf, Tensor) else leaf, value)
     with pytest.raises(loop.NotFiniteError):
         loop._finite(collections.deque([poisoned]), cell)

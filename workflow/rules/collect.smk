@@ -78,6 +78,29 @@ rule time_inference:
         COLLECT
 
 
+rule time_in_turn:
+    """Time a cell without a profiler on all sides of a comparison, in processes that take turns."""
+    input:
+        sources,
+        code("profzoo/harness/rounds.py"),
+        weights=weights_of_sides,
+    output:
+        steps=f"<results>/{{model}}/{{phase}}.{sides.word(SIDES)}.rounds.csv",
+        sidecar=f"<results>/{{model}}/{{phase}}.{sides.word(SIDES)}.rounds.csv.json",
+    log:
+        f"<logs>/{{model}}/{{phase}}.{sides.word(SIDES)}.rounds.log",
+    retries: 0
+    threads: cores()
+    resources:
+        **on_gpus(),
+    params:
+        job=in_turn,
+        more=loaded_in_turn,
+        made=made,
+    shell:
+        COLLECT
+
+
 rule measure_peaks:
     """Measure what the GPU can do at most: DRAM, L2, and products in each precision."""
     input:

@@ -1,31 +1,6 @@
 # Needs: the sides of a comparison, `baseline` and `candidate`. Makes: which is faster, by how much, and whether it is so.
 
 
-if config["collect"] and sides.runs_in_turn(SIDES):
-
-    rule time_in_turn:
-        """Time a cell without a profiler on all sides of a comparison, in processes that take turns."""
-        input:
-            sources,
-            code("profzoo/harness/rounds.py"),
-            weights=weights_of_sides,
-        output:
-            steps=f"<results>/{{model}}/{{phase}}.{sides.word(SIDES)}.rounds.csv",
-            sidecar=f"<results>/{{model}}/{{phase}}.{sides.word(SIDES)}.rounds.csv.json",
-        log:
-            f"<logs>/{{model}}/{{phase}}.{sides.word(SIDES)}.rounds.log",
-        retries: 0
-        threads: cores()
-        resources:
-            **on_gpus(),
-        params:
-            job=in_turn,
-            more=loaded_in_turn,
-            made=made,
-        shell:
-            COLLECT
-
-
 rule tabulate_comparison:
     """Hold every cell's candidates against the baseline: ratio with its interval, verdict, what else differs."""
     input:
@@ -35,6 +10,8 @@ rule tabulate_comparison:
         csv=table("compare"),
     log:
         "<logs>/tables/compare.log",
+    group:
+        "report"
     resources:
         **light(),
     params:
@@ -55,6 +32,8 @@ rule tabulate_parts:
         csv=table("compare_parts"),
     log:
         "<logs>/tables/compare_parts.log",
+    group:
+        "report"
     resources:
         **light(),
     params:
