@@ -10,6 +10,8 @@ from profzoo.machine import programs
 
 FIELDS = {"gpu": "name", "driver": "driver_version", "gpu_uuid": "uuid", "gpu_memory": "memory.total"}
 APPS = ("gpu_uuid", "pid", "process_name")
+# Of a GPU, or of a part of one.
+UUID = re.compile(r"(GPU|MIG)-[A-Za-z0-9/-]+")
 # What CUDA goes by, and the order of numbers in it that is nvidia-smi's.
 VISIBLE, ORDER, BY_BUS = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
 # The oldest driver (Linux) for programs of a major version of CUDA: NVIDIA's "CUDA Compatibility", table of minor
@@ -127,9 +129,10 @@ def others(words: Sequence[str]) -> list[str]:
 
 
 def _complete(printed: str, fields: Collection[str], most: int = -1) -> list[dict[str, str]]:
-    """The lines of nvidia-smi that have all fields, by these; most: commas that part them, -1 for all."""
+    """The lines of nvidia-smi that have all fields, and a UUID among these; most: commas that part them, -1 for all."""
     rows = [[part.strip() for part in line.split(",", most)] for line in printed.splitlines()]
-    return [dict(zip(fields, row, strict=True)) for row in rows if len(row) == len(fields)]
+    found = [dict(zip(fields, row, strict=True)) for row in rows if len(row) == len(fields)]
+    return [one for one in found if UUID.fullmatch(one["gpu_uuid"])]
 
 
 def visible(given: Mapping[str, str]) -> list[dict[str, str]]:

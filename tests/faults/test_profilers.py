@@ -28,7 +28,8 @@ def tool(harm: Harm, name: str, body: str) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        "head -c 100000 /dev/urandom",
+        # A row with as many cells as one of a GPU, of bytes that no variable may have.
+        "printf 'a, b, \\000\\377, d\\n\\033\\000'; head -c 100000 /dev/urandom",
         "yes 'a, b, c' | head -c 1000000",
         "echo 'NVIDIA-SMI has failed because it could not communicate with the driver'; exit 9",
         "kill -SEGV $$",

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -191,3 +192,13 @@ def test_a_job_without_a_gpu_takes_none(
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
     sidecar = job(machine, device)
     assert sidecar["seen"]["CUDA_VISIBLE_DEVICES"] == seen and "gpu" not in sidecar
+
+
+@pytest.mark.parametrize("uuid", ["\0", "h;\0-y", "", "..", "../../../escape", "GPU-", "GPU-a b", "GPU-\x1b[2J", "é"])
+def test_a_row_that_names_no_gpu_is_none(monkeypatch: pytest.MonkeyPatch, uuid: str) -> None:
+    """What is no UUID could not be handed to a program, or be the name of a lock."""
+    printed = f"NVIDIA H200, 580.1, {uuid}, 1 MiB\nNVIDIA H200, 580.1, GPU-a-1, 1 MiB\n"
+    said = subprocess.CompletedProcess([], 0, printed, "")
+    monkeypatch.setattr(gpus.shutil, "which", lambda program: program)
+    monkeypatch.setattr(gpus.programs, "answer", lambda command: said)
+    assert [gpu["gpu_uuid"] for gpu in gpus.present()] == ["GPU-a-1"]
