@@ -99,6 +99,16 @@ def expected(table: pd.DataFrame) -> pd.Series:
     return pd.Series(told, index=table.index, dtype=object).where(~table["range"].isin(["optimizer", "data"]))
 
 
+def passes(network: nn.Module, batch: torch.Tensor) -> None:
+    """Forward, loss and backward, in the project's ranges."""
+    with record_function(f"{DOMAIN}:forward"):
+        output = network(batch)
+    with record_function(f"{DOMAIN}:loss"):
+        loss = nn.functional.mse_loss(output, torch.zeros_like(output))
+    with record_function(f"{DOMAIN}:backward"):
+        loss.backward()
+
+
 def steps(network: nn.Module, count: int = 3, accumulate: int = 2) -> Iterator[Callable[[], None]]:
     """Training steps in the project's ranges, with gradients of several batches summed up in each."""
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
@@ -109,12 +119,7 @@ def steps(network: nn.Module, count: int = 3, accumulate: int = 2) -> Iterator[C
             for _ in range(accumulate):
                 with record_function(f"{DOMAIN}:data"):
                     batch = torch.randn(BATCH, 19, device=device)
-                with record_function(f"{DOMAIN}:forward"):
-                    output = network(batch)
-                with record_function(f"{DOMAIN}:loss"):
-                    loss = nn.functional.mse_loss(output, torch.zeros_like(output))
-                with record_function(f"{DOMAIN}:backward"):
-                    loss.backward()
+                passes(network, batch)
             with record_function(f"{DOMAIN}:optimizer"):
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)

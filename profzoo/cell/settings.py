@@ -142,10 +142,20 @@ def words(cell: Mapping[str, Any]) -> list[str]:
         settings["batch"] = "auto"
     if cell["module"] != f"models.{cell['model']}":
         settings["module"] = cell["module"]
-    flat: dict[str, Any] = {}
+    return [cell["model"], cell["phase"], *(f"{key}={_word(value)}" for key, value in sorted(flat(settings).items()))]
+
+
+def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by one key each, as words give them.
+
+    >>> flat({"batch": 8, "data": {"source": "folder"}})
+    {'batch': 8, 'data.source': 'folder'}
+    """
+    found: dict[str, Any] = {}
     for key, value in settings.items():
-        flat |= {f"{key}.{inner}": item for inner, item in value.items()} if isinstance(value, dict) else {key: value}
-    return [cell["model"], cell["phase"], *(f"{key}={_word(value)}" for key, value in sorted(flat.items()))]
+        inner = value if isinstance(value, Mapping) else None
+        found |= {key: value} if inner is None else {f"{key}.{name}": item for name, item in inner.items()}
+    return found
 
 
 def _word(value: Any) -> str:

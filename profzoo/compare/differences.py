@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from profzoo.cell import settings
+
 # Of sidecars, in the order in which they matter, with the words for them.
 FACTS = {
     "device": "device",
@@ -32,19 +34,11 @@ def of(baseline: Mapping[str, Any], candidate: Mapping[str, Any]) -> list[str]:
         for key, word in FACTS.items()
         if baseline.get(key) != candidate.get(key)
     ]
-    one, other = _flat(baseline.get("cell", {})), _flat(candidate.get("cell", {}))
+    one, other = (settings.flat(side.get("cell", {})) for side in (baseline, candidate))
     # The batch that ran is among the facts.
     keys = [key for key in sorted({*one, *other}) if key not in DERIVED and key != "batch"]
     return said + [f"{key} {_shown(one.get(key))} -> {_shown(other.get(key))}" for key in keys
                    if one.get(key) != other.get(key)]  # fmt: skip
-
-
-def _flat(cell: Mapping[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in cell.items():
-        inner = value if isinstance(value, Mapping) else None
-        flat |= {key: value} if inner is None else {f"{key}.{name}": item for name, item in inner.items()}
-    return flat
 
 
 def _shown(value: Any) -> str:

@@ -19,7 +19,7 @@ class Ratio:
 
     low, high: the interval that holds the truth with the confidence asked for. p_different: probability of a ratio as
     far from 1 where there is none. p_equivalent: of one as close to 1 where the truth is at the margin (two one-sided
-    tests, Schuirmann 1987). pairs: whether processes were paired in time.
+    tests, Schuirmann 1987).
     """
 
     ratio: float
@@ -27,7 +27,6 @@ class Ratio:
     high: float
     p_different: float
     p_equivalent: float
-    pairs: bool
 
 
 def interleaved(sides: Sequence[str], repeats: int) -> list[str]:
@@ -79,7 +78,6 @@ def ratio(
         high=float(np.exp(middle + half)),
         p_different=float(2 * stats.t.sf(abs(middle) / error, freedom)),
         p_equivalent=float(stats.t.sf(nearest / error, freedom)),
-        pairs=paired,
     )
 
 
