@@ -23,7 +23,7 @@ def external_ids(trace: Trace) -> np.ndarray:
     The trace has to hold the capture, or else launches one by one of the same kernels in the same order.
     """
     launches, calls = trace.launches, call_of(trace)
-    found = launches["external"].copy()
+    found = launches["external"].astype(np.int64)
     by_graph = np.flatnonzero(replayed(trace))
     if not len(by_graph):
         return found
