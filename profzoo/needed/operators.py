@@ -49,32 +49,30 @@ def of_calls(calls: pd.DataFrame) -> pd.DataFrame:
 
     So they may be added up over any rows, and a fused operator counts for what it does by itself.
     """
-    wholes = _wholes(calls)
-    known = ~np.isnan(wholes).any(axis=1)
-    # The nearest row above that has a formula, for which this one's part is no longer counted.
-    above: list[int] = []
-    for parent in calls["parent"].tolist():
-        above.append(parent if parent < 0 or known[parent] else above[parent])
-    counted = np.flatnonzero(known & (np.array(above, dtype=np.int64) >= 0))
-    own = wholes.copy()
-    np.subtract.at(own, np.array(above, dtype=np.int64)[counted], wholes[counted])
-    return pd.DataFrame(np.maximum(own, 0), index=calls.index, columns=COLUMNS)
+    own, _ = without_called(_wholes(calls), calls["parent"].to_numpy())
+    return pd.DataFrame(own, index=calls.index, columns=COLUMNS)
 
 
-def of_launches(launches: pd.Series, calls: pd.DataFrame) -> pd.DataFrame:
-    """COLUMNS of each launch: with the first of a call what this needs, 0 with its others, so that they add up.
+def without_called(wholes: np.ndarray, parents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What calls need but for what those need that they call, and of each the nearest known one that it is part of.
 
     Args:
-        launches: by launch, the number of the call of the innermost operator that made it; calls: as of_calls has them,
-            with `call`, these numbers.
+        wholes: (calls, COLUMNS) what each needs with all that it calls, NaN where unknown; parents: of each the
+            position of the one that called it, -1 where none did; each stands behind its own.
 
-    Empty where the operator has no formula, its inputs are not told, or the call is not there.
+    Returns: the same shape, NaN where unknown; and by call the position of itself where known, else of the nearest
+    known one above, -1 where there is none.
     """
-    of_call = of_calls(calls).set_axis(pd.Index(calls["call"]))
-    found = of_call[~of_call.index.duplicated()].reindex(launches).set_axis(launches.index)
-    others = launches.duplicated()
-    found[others] = found[others].where(found[others].isna(), 0)
-    return found
+    known = ~np.isnan(wholes).any(axis=1)
+    holder = np.where(known, np.arange(len(wholes)), -1)
+    for place, parent in enumerate(parents.tolist()):
+        if parent >= 0 and not known[place]:
+            holder[place] = holder[parent]
+    called = np.flatnonzero(known & (parents >= 0))
+    above = holder[parents[called]]
+    own = wholes.copy()
+    np.subtract.at(own, above[above >= 0], wholes[called[above >= 0]])
+    return np.maximum(own, 0), holder
 
 
 def _wholes(calls: pd.DataFrame) -> np.ndarray:

@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from profzoo.needed.calls import Needed
-from profzoo.needed.operators import COLUMNS, FORMULAS, SIGNATURES, needed, of_calls, of_launches
+from profzoo.needed.operators import COLUMNS, FORMULAS, SIGNATURES, needed, of_calls
 from profzoo.needed.traces import calls
 from tests.conftest import DATA
 
@@ -332,16 +332,6 @@ def test_what_a_call_calls_is_not_counted_twice() -> None:
     assert list(own) == COLUMNS and own.loc[[0, 2]].isna().all(axis=None)
 
 
-def test_the_first_launch_of_a_call_has_what_it_needs() -> None:
-    table = table_of(("aten::mm", [[4, 5], [5, 6]], -1), ("aten::view", [[4, 6]], -1), ("aten::relu", [[4, 6]], -1))
-    launches = pd.Series([10, 10, 12, 11, 10, 99], index=list("abcdef"))
-    found = of_launches(launches, table)
-    assert found.index.tolist() == list("abcdef")
-    assert found["needed_product_flop"].fillna(-1).tolist() == [240, 0, 0, -1, 0, -1]
-    assert found["needed_bytes"].sum() == of_calls(table)["needed_bytes"].sum()
-
-
 def test_no_calls_need_nothing() -> None:
     nothing = calls([])
     assert of_calls(nothing).empty and list(of_calls(nothing)) == COLUMNS
-    assert np.isnan(of_launches(pd.Series([3]), nothing)["needed_bytes"]).all()

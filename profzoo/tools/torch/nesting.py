@@ -17,12 +17,13 @@ PLAIN, MARK, NODE, SUM = range(4)
 class Nesting:
     """Of each operator of a trace, by its index there; indices of operators are -1 where there is none.
 
-    module: the range of the module that was called last, unless a node of autograd ran within
-    it. node: the node of autograd that it ran in; for the sum of a parameter's gradients, that which made the last of
-    them. top: the outermost operator of the call, within module and node. numbered: the last one that has a number of
-    autograd's sequence. again: whether it repeats a forward pass within the backward one.
+    parent: the operator that it ran in. module: the range of the module that was called last, unless a node of
+    autograd ran within it. node: the node of autograd that it ran in; for the sum of a parameter's gradients, that
+    which made the last of them. top: the outermost operator of the call, within module and node. numbered: the last
+    one that has a number of autograd's sequence. again: whether it repeats a forward pass within the backward one.
     """
 
+    parent: np.ndarray
     module: np.ndarray
     node: np.ndarray
     top: np.ndarray
@@ -46,12 +47,13 @@ def _kind(text: str) -> int:
 
 def nest(trace: Trace) -> Nesting:
     """The nesting of a trace's operators, by their threads and times."""
-    return Nesting(**_walk(trace, _parents(trace)))
+    parents = _parents(trace)
+    return Nesting(parents, **_walk(trace, parents))
 
 
-def own_ns(trace: Trace) -> np.ndarray:
-    """The time of each operator without that of what it called, in ns."""
-    whole, parent = trace.operators["ns"].astype(np.int64), _parents(trace)
+def own_ns(trace: Trace, parent: np.ndarray) -> np.ndarray:
+    """The time of each operator without that of what it called, in ns; parent: the operator that each ran in."""
+    whole = trace.operators["ns"].astype(np.int64)
     inner = parent >= 0
     called = np.bincount(parent[inner], weights=whole[inner], minlength=len(whole)).astype(np.int64)
     return np.maximum(whole - called, 0)

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
+from profzoo.needed.operators import COLUMNS as NEEDED
 from profzoo.range_names import DOMAIN, PARTS, module_of
 from profzoo.reading import kinds
 from profzoo.reading.tables import Table
-from profzoo.tools.torch import replays
-from profzoo.tools.torch.calls import launched_at, looked_up, parts_at, steps_at
+from profzoo.tools.torch import needs, replays
+from profzoo.tools.torch.calls import call_of, launched_at, looked_up, parts_at, steps_at
 from profzoo.tools.torch.links import forward_of
 from profzoo.tools.torch.nesting import MARK, Nesting, nest, own_ns
 from profzoo.tools.torch.nesting import kinds as kinds_of
@@ -21,11 +22,12 @@ OWNERS = ("range", "operator", "shapes", "caller", "module", "type", "direction"
 PLACES = ("step", *PARTS, "outside")
 GRAPH, COMMUNICATION = "graph", "communication"
 BACKWARD, FORWARD, RECOMPUTE = "backward", "forward", "recompute"
-COLUMNS = ("step", "order", "kind", "name", "stream", *SIZES, "start_ns", "ns", *OWNERS, "call", "sequence")
+COLUMNS = ("step", "order", "kind", "name", "stream", *SIZES, "start_ns", "ns", *OWNERS, "call", "sequence", *NEEDED)
 TEXTS = ("kind", "name", *OWNERS)
 TABLE = Table(
     columns={name: kinds.TEXT if name in TEXTS else kinds.maybe(kinds.COUNT) for name in COLUMNS}
-    | {"order": kinds.COUNT, "ns": kinds.COUNT, "start_ns": kinds.WHOLE},
+    | {"order": kinds.COUNT, "ns": kinds.COUNT, "start_ns": kinds.WHOLE}
+    | dict.fromkeys(NEEDED, kinds.maybe(kinds.AMOUNT)),
     key=("step", "order"),
 )
 MODULES = Table(
@@ -48,7 +50,8 @@ def of_launches(trace: Trace) -> pd.DataFrame:
     step; `operator`: the innermost one, with the `shapes` of its inputs, and its `caller`, the outermost one within
     module or node of autograd; `module`: path, of the backward pass that of the forward one; its `type`; `direction`:
     forward, backward, recompute, or the part of the step; which `call` of the module in the step it is, counted from 0;
-    `sequence`: autograd's number, which forward and backward share.
+    `sequence`: autograd's number, which forward and backward share; and what it needs, as NEEDED, with the first launch
+    of an operator, so that it adds up, empty where it is not known.
 
     A launch of no module has an owner in parentheses instead: the part of the step, or of the forward pass that it is
     the backward of; `(communication)`; `(graph)` for a replay whose capture is not known; `(step)`; `(outside)`.
@@ -62,13 +65,16 @@ def of_launches(trace: Trace) -> pd.DataFrame:
     other = np.array(named, dtype=object)[launches["name"]] if len(named) else np.array([], dtype=object)
     other[replayed & (operators < 0)] = f"({GRAPH})"
     made = np.where(replayed & (operators >= 0), _at(trace.operators["start"], operators), called)
-    frame = _owned(trace, nest(trace), operators, called, made, other)
+    nesting = nest(trace)
+    frame = _owned(trace, nesting, operators, called, made, other)
+    need = needs.of_launches(trace, nesting.parent, operators, np.where(replayed, call_of(trace)[order], -1))
     columns = {
         "kind": pd.Categorical.from_codes(launches["kind"], list(DEVICE_KINDS.values())),
         "name": _texts(launches["name"], trace.texts),
         **{name: _known(launches[name]) for name in ("stream", *SIZES)},
         "start_ns": launches["start"],
         "ns": launches["ns"].astype(np.int64),
+        **dict(zip(NEEDED, need.T, strict=True)),
     }
     return frame.assign(**columns)[list(COLUMNS)]
 
@@ -85,7 +91,8 @@ def of_operators(trace: Trace) -> pd.DataFrame:
         "name": _texts(trace.operators["name"][operators], trace.texts),
         **{name: _known(np.full(len(operators), -1)) for name in ("stream", *SIZES)},
         "start_ns": started,
-        "ns": own_ns(trace)[operators],
+        "ns": own_ns(trace, nesting.parent)[operators],
+        **dict(zip(NEEDED, needs.of_operators(trace, nesting.parent)[0][operators].T, strict=True)),
     }
     return frame.assign(**columns)[list(COLUMNS)]
 

@@ -47,17 +47,18 @@ def _captures(trace: Trace) -> list[tuple[int, np.ndarray]]:
     """Of each capture, when it began, and the IDs of the operators that made its nodes, in their order."""
     calls, texts = trace.calls, [text.removeprefix("cuda").removeprefix("cu") for text in trace.texts]
     order = np.argsort(calls["start"], kind="stable")
-    begun, captures = -1, []
+    begun: int | None = None
+    captures = []
     # By the call's own ID, which a runtime call may share with the driver's that it makes.
     ids: dict[int, int] = {}
     for index in order[np.isin(calls["name"][order], _named(texts))]:
         name = texts[calls["name"][index]]
         if name.startswith(BEGIN):
             begun, ids = int(calls["start"][index]), {}
-        elif name.startswith(END) and begun >= 0:
+        elif name.startswith(END) and begun is not None:
             captures.append((begun, np.array([*ids.values()], dtype=np.int64)))
-            begun = -1
-        elif begun >= 0 and name.startswith(LAUNCHING):
+            begun = None
+        elif begun is not None and name.startswith(LAUNCHING):
             ids.setdefault(int(calls["correlation"][index]), int(calls["external"][index]))
     return captures
 

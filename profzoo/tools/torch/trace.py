@@ -12,6 +12,7 @@ from typing import Any, TextIO, TypeGuard
 import numpy as np
 
 from profzoo.errors import DataError
+from profzoo.needed.operators import FORMULAS
 
 DEVICE_KINDS = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
 CALLS = ("cuda_runtime", "cuda_driver")
@@ -29,7 +30,7 @@ COLUMNS = {
     "launches": ("start", "ns", "correlation", "external", "kind", "name", "stream", *SIZES),
     "calls": ("start", "correlation", "external", "name", "thread"),
     "ranges": ("start", "ns", "name", "thread"),
-    "operators": ("start", "ns", "sequence", "external", "name", "shapes", "thread", "forward_thread"),
+    "operators": ("start", "ns", "sequence", "external", "name", "shapes", "inputs", "thread", "forward_thread"),
     "links": ("start", "id", "thread", "forward"),
 }
 # What may take 64 bits; others are indices, or small.
@@ -39,11 +40,15 @@ WIDE = ("start", "ns", "correlation", "external", "sequence", "forward_thread", 
 BLOCK, SLAB = 1 << 14, 1 << 23
 WIDTHS = (np.int8, np.int16, np.int32)
 Columns = Mapping[str, np.ndarray]
+# Of an operator, as the trace has them, by input.
+INPUTS = ("Input Dims", "Input type", "Concrete Inputs")
+Inputs = tuple[Sequence[Any], Sequence[Any], Sequence[Any]]
 
 
 @dataclass(frozen=True)
 class Trace:
-    """Events by kind, each a column by name; texts: what names and shapes are indices of.
+    """Events by kind, each a column by name; texts: what names and shapes are indices of; inputs: what those of
+    operators are, shapes, types and values of each, of operators of which it is known what they need.
 
     launches: kernels, copies and memsets, of which `kind` is an index of DEVICE_KINDS; calls: of the runtime and the
     driver; ranges: what the program marked; operators: of torch, and ranges of modules, by thread and start, each
@@ -51,6 +56,7 @@ class Trace:
     """
 
     texts: list[str]
+    inputs: list[Inputs]
     launches: Columns
     calls: Columns
     ranges: Columns
@@ -165,6 +171,8 @@ class _Reader:
     def __init__(self) -> None:
         self._columns = {kind: _Columns(names) for kind, names in COLUMNS.items()}
         self._texts: dict[str, int] = {}
+        # By their texts, as there are few kinds of them.
+        self._inputs: dict[str, tuple[int, Inputs]] = {}
         self._threads: dict[Any, int] = {}
 
     def trace(self) -> Trace:
@@ -174,7 +182,7 @@ class _Reader:
         order = np.lexsort((-operators["ns"].astype(np.int64), operators["start"], operators["thread"]))
         for name in operators:
             operators[name] = operators[name][order]
-        return Trace(texts=list(self._texts), **found)
+        return Trace(texts=list(self._texts), inputs=[inputs for _, inputs in self._inputs.values()], **found)
 
     def took(self, event: Any) -> bool:
         """Whether an event is an object and, where it is read, has name, times and what it belongs to."""
@@ -194,7 +202,7 @@ class _Reader:
             return False
         times, name = (round(start * 1000), round(ns * 1000)), self._text(event["name"])
         if category == "cpu_op":
-            return self._operator(times, external, name, self._thread(event), arguments)
+            return self._operator(times, external, name, self._thread(event), event["name"], arguments)
         if category == "user_annotation":
             self._columns["ranges"].add((*times, name, self._thread(event)))
         elif category in CALLS:
@@ -207,15 +215,24 @@ class _Reader:
         return True
 
     def _operator(
-        self, times: tuple[int, int], external: int, name: int, thread: int, arguments: Mapping[str, Any]
+        self, times: tuple[int, int], external: int, name: int, thread: int, called: str, arguments: Mapping[str, Any]
     ) -> bool:
         sequence, forward = arguments.get("Sequence number", -1), arguments.get("Fwd thread id", 0)
         if not (_number(sequence, int) and _number(forward, int)):
             return False
         shapes = arguments.get("Input Dims")
         known = self._text("" if shapes is None else str(shapes))
-        self._columns["operators"].add((*times, sequence, external, name, known, thread, forward))
+        inputs = self._known(arguments) if called in FORMULAS else -1
+        self._columns["operators"].add((*times, sequence, external, name, known, inputs, thread, forward))
         return True
+
+    def _known(self, arguments: Mapping[str, Any]) -> int:
+        """The index of an operator's inputs; -1 where the trace does not tell them."""
+        dims, types, values = (arguments.get(key) for key in INPUTS)
+        if not (isinstance(dims, list) and isinstance(types, list) and isinstance(values, list)):
+            return -1
+        inputs = dims, types, values
+        return self._inputs.setdefault(str(inputs), (len(self._inputs), inputs))[0]
 
     def _link(self, event: Mapping[str, Any]) -> None:
         start, number = event.get("ts"), event.get("id")
