@@ -16,8 +16,8 @@ class Figure:
     """What a figure's module declares.
 
     order: its place in the report; title: in words; inputs: names of the tables that `draw` takes, in order;
-    needs: tools, or `roofline`, of which one must have data, empty for none; options: keys of the configuration's
-    `figures` that `draw` takes by name; caption: what readers need to know.
+    needs: tools, or what is made of several (`roofline`, `layer_counters`), of which one must have data, empty for
+    none; options: keys of the configuration's `figures` that `draw` takes by name; caption: what readers need to know.
     """
 
     name: str
@@ -43,7 +43,7 @@ def known() -> dict[str, Figure]:
 
 
 def drawable(have: Collection[str]) -> list[str]:
-    """Names of the figures that there is data for; have: chosen tools, and `roofline` where it is made."""
+    """Names of the figures that there is data for; have: chosen tools, and what is made of several."""
     return [name for name, figure in known().items() if not figure.needs or set(figure.needs) & set(have)]
 
 

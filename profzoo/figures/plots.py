@@ -96,10 +96,10 @@ def stacked(axis: Axes, shares: pd.DataFrame, colours: Mapping[str, str], totals
             linewidth=0.6,
             height=0.7,
         )
-        ink = "white" if _lightness(colours[part]) < 0.45 else "black"
+        colour = ink(colours[part])
         for row, (start, width) in enumerate(zip(left, shares[part], strict=True)):
             if width >= 7:
-                axis.text(start + width / 2, row, f"{width:.0f} %", ha="center", va="center", fontsize=8, color=ink)
+                axis.text(start + width / 2, row, f"{width:.0f} %", ha="center", va="center", fontsize=8, color=colour)
         left += shares[part]
     for row, total in enumerate(totals):
         axis.text(101, row, total, va="center", fontsize=8)
@@ -113,9 +113,10 @@ def stacked(axis: Axes, shares: pd.DataFrame, colours: Mapping[str, str], totals
                 handlelength=1, columnspacing=1.2)  # fmt: skip
 
 
-def _lightness(colour: str) -> float:
+def ink(colour: str) -> str:
+    """The colour of text on a colour."""
     red, green, blue = to_rgb(colour)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    return "white" if 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.45 else "black"
 
 
 def rows(axis: Axes, count: int) -> None:

@@ -57,21 +57,27 @@ def _strip(steps: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _advice(verdicts: pd.DataFrame) -> list[dict[str, str]]:
-    """The verdicts of a cell and its kernels as the page shows them."""
+    """The verdicts of a cell, its kernels and its layers as the page shows them."""
     return [
         {
             "level": row.level,
             "verdict": row.verdict,
-            "about": shown(row.function, str) if row.level == "kernel" else "the step",
+            "about": _about(row),
             "share": shown(row.share, "{:.1%}".format),
             "gain": shown(row.gain, "{:.2f}×".format),
             "next": row.next_step,
-            "settings": "" if row.level == "kernel" else row.settings,
+            "settings": row.settings if row.level == "cell" else "",
             "by": row.by,
             "source": shown(row.source, str),
         }
         for row in verdicts.itertuples()
     ]
+
+
+def _about(row: Any) -> str:
+    """What of the cell a verdict is on."""
+    names = {"kernel": shown(row.function, str), "layer": f"{row.module} {row.direction}"}
+    return names.get(row.level, "the step")
 
 
 def _processes(ranks: pd.DataFrame) -> list[list[str]]:

@@ -10,7 +10,7 @@ from profzoo.reading import kinds
 from profzoo.reading import tables as reading
 from profzoo.reading.kinds import Kind
 from profzoo.reading.tables import Table
-from profzoo.tables import kernel_table, roofline
+from profzoo.tables import kernel_table, layers, owner_coverage, roofline
 from profzoo.tools.nsys import ranks as nsys_ranks
 from profzoo.tools.nsys import steps as nsys_steps
 
@@ -53,8 +53,6 @@ STEPS_OF_TRACES = {name: kind for name, kind in nsys_steps.TABLE.columns.items()
 COVERAGE = ["configurations", "covered", "coverage", "time_coverage", "uneven_time", "other_launches", "extra",
             "other_choice", "missing"]  # fmt: skip
 RANK_SHARES = ["waiting_ns", "communication_share", "exposed_share", "overlap_share", "imbalance"]
-LAYERS = [*CELL, "module", "parent", "type", "inputs", "direction", "calls_per_step", "launches_per_step",
-          "self_ns_per_step", "ns_per_step", "share"]  # fmt: skip
 LAUNCH = ["class", "function", "mangled", "range", "grid_x", "grid_y", "grid_z"]
 
 TABLES: Mapping[str, Table] = {
@@ -102,10 +100,8 @@ TABLES: Mapping[str, Table] = {
     "ranks": Table(
         columns=_texts() | dict(nsys_ranks.TABLE.columns) | _numbers(RANK_SHARES, NUMBER), key=[*CELL, "rank"]
     ),
-    "layers": Table(
-        columns=_texts(*LAYERS[2:7]) | {"calls_per_step": NUMBER} | _numbers(LAYERS[8:], kinds.AMOUNT),
-        key=[*CELL, "module", "direction"],
-    ),
+    "layers": Table(columns=_texts() | dict(layers.TABLE.columns), key=[*CELL, *layers.NODE]),
+    "owners": Table(columns=_texts() | dict(owner_coverage.TABLE.columns), key=CELL),
     "roofline": Table(
         columns=_texts("level", *LAUNCH[:4], "bound")
         | _numbers(LAUNCH[4:], kinds.maybe(kinds.COUNT))

@@ -54,8 +54,13 @@ def of_ranges(table: pd.DataFrame, window: Window | None) -> pd.DataFrame:
 def of_groups(table: pd.DataFrame, launches: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """The same of what adds up, by these columns of the launches, which are all of the census, in order.
 
-    Empty where a set has no weights.
+    Of a set without weights it is what was counted of each launch, without intervals, where it has all, else nothing.
     """
+    if not _weighed(table) and len(table) == len(launches):
+        values = metrics.derive(table.sort_values("id", kind="stable"))
+        summed = values[[name for name in values if name in metrics.ADDITIVE]].set_axis(launches.index)
+        found = summed.groupby([launches[name] for name in by], sort=False).mean()
+        return found.set_axis(pd.MultiIndex.from_arrays([found.index.get_level_values(name) for name in by]))
     if not _weighed(table):
         return pd.DataFrame(index=pd.MultiIndex.from_tuples([], names=list(by)))
     known = table["launch"].notna()

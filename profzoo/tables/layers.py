@@ -1,48 +1,59 @@
 """Makes a cell's tables of layers and of operators: where a step's time goes, by module and by what it calls."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from profzoo.files import write_csv
+from profzoo.needed.operators import COLUMNS as NEEDS
 from profzoo.range_names import COMPILED, ROOT
 from profzoo.reading import kinds
-from profzoo.reading import tables as reading
 from profzoo.reading.tables import Table
-from profzoo.tools.torch import owners
+from profzoo.tables import owned, roofline
+from profzoo.tables.counters import HIGH, LOW
+from profzoo.tables.owned import OWNER, Joined
+from profzoo.tools.ncu.tables import CONFIGURATION
 
 # The root of the tree: below it are the network, other networks, and what is of none.
 STEP = "(step)"
-KEY = ["module", "type", "direction"]
-CALL = ["operator", "shapes", "caller", *KEY]
-LAYERS = ["module", "parent", "type", "inputs", "calls", "direction", "launches", "self_ns", "total_ns", "share"]
-OPERATORS = [*CALL, "launches", "total_ns", "share"]
+NODE = ["module", "direction"]
+NEEDED = ["needed_flop", "needed_bytes"]
+SUMS = ["launches", "total_ns", *NEEDED, "needed_ns"]
+# What ncu counted, and what that says.
+BOUNDED = [*roofline.SUMMED, "efficiency"]
+COUNTED = ["counted_share", "bound", *BOUNDED, *(f"{name}{side}" for name in BOUNDED for side in (LOW, HIGH))]
+HELD = ["counted_share", "bound", *(f"efficiency{side}" for side in ("", LOW, HIGH))]
+MEASURED = ["share", *NEEDED, "needed_share", *COUNTED]
+LAYERS = ["module", "parent", "type", "inputs", "calls", "direction", "launches", "self_ns", "total_ns", *MEASURED]
+OPERATORS = [*OWNER, "launches", "total_ns", *MEASURED]
+# As a step has them; others come last.
+DIRECTIONS = ["data", "transfer", "forward", "loss", "recompute", "backward", "communication", "optimizer"]
+# Sums of floating point numbers, in parts of the step.
+ROUNDING = 1e-6
 
 
 def _adds_up(table: pd.DataFrame) -> str | None:
     """What is wrong with a tree whose children are not all that their parents hold besides their own."""
-    rows = table.set_index(["module", "direction"])
+    rows = table.set_index(NODE)
     below = table.groupby(["parent", "direction"])["total_ns"].sum().reindex(rows.index).fillna(0)
-    wrong = rows["self_ns"] + below != rows["total_ns"]
+    wrong = (rows["self_ns"] + below - rows["total_ns"]).abs() > ROUNDING * table["total_ns"].max()
     if wrong.any():
         name, direction = rows.index[wrong.argmax()]
         return f"{name}, {direction}: total_ns is not that of itself and its children: rows are missing"
     return None
 
 
+_AMOUNTS = {name: kinds.maybe(kinds.AMOUNT) for name in MEASURED} | {"share": kinds.AMOUNT, "bound": kinds.TEXT}
 TABLE = Table(
     columns=dict.fromkeys(["module", "parent", "type", "inputs", "direction"], kinds.TEXT)
-    | {"calls": kinds.maybe(kinds.COUNT)}
-    | dict.fromkeys(["launches", "self_ns", "total_ns"], kinds.COUNT)
-    | {"share": kinds.AMOUNT},
-    key=("module", "direction"),
+    | {"calls": kinds.maybe(kinds.AMOUNT)}
+    | dict.fromkeys(["launches", "self_ns", "total_ns"], kinds.AMOUNT)
+    | _AMOUNTS,
+    key=NODE,
     holds=_adds_up,
 )
 OPERATORS_TABLE = Table(
-    columns=dict.fromkeys(CALL, kinds.TEXT)
-    | dict.fromkeys(["launches", "total_ns"], kinds.COUNT)
-    | {"share": kinds.AMOUNT},
-    key=CALL,
+    columns=dict.fromkeys(OWNER, kinds.TEXT) | dict.fromkeys(["launches", "total_ns"], kinds.AMOUNT) | _AMOUNTS,
+    key=OWNER,
 )
 
 
@@ -60,68 +71,134 @@ def parent(module: str) -> str:
     return STEP if module.startswith("(") and module != COMPILED else ROOT
 
 
-def operators(parts: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """A row an operator with its shapes, what called it, module and direction, the longest first.
+def path(module: str) -> list[str]:
+    """All that holds a module, from the root of the tree on, and itself.
 
-    Sums over the window; on a CPU a launch is a call, and its time that of the operator without what it calls.
-
-    parts: of the table of owners.
+    >>> path("layer1.0")
+    ['(step)', '(root)', 'layer1', 'layer1.0']
     """
-    grouped = [part.groupby(CALL, sort=False)["ns"].agg(["size", "sum"]).reset_index() for part in parts]
-    table = pd.concat(grouped, ignore_index=True).groupby(CALL, sort=False)[["size", "sum"]].sum().reset_index()
-    table = table.rename(columns={"size": "launches", "sum": "total_ns"})
-    table["share"] = table["total_ns"] / max(table["total_ns"].sum(), 1)
+    return [*(path(parent(module)) if parent(module) else []), module]
+
+
+def called(parts: Iterable[pd.DataFrame], steps: int) -> pd.DataFrame:
+    """A row an owner, per step: SUMS, of which `needed_ns` is the time of launches whose needs are known.
+
+    On a CPU a launch is a call, and its time that of the operator without what it calls.
+
+    parts: rows of the table of owners; steps: that these are of.
+    """
+    grouped = []
+    for part in parts:
+        needs = part[NEEDS]
+        known = needs["needed_bytes"].notna()
+        flop, ns = needs["needed_product_flop"] + needs["needed_other_flop"], part["ns"].astype("float64")
+        rows = part[OWNER].assign(launches=1.0, total_ns=ns, needed_flop=flop, needed_bytes=needs["needed_bytes"])
+        rows["needed_ns"] = ns.where(known, 0.0)
+        grouped.append(_summed(rows, OWNER))
+    table = _summed(pd.concat(grouped, ignore_index=True), OWNER)
+    return table.assign(**table[SUMS] / steps)
+
+
+def carried(by_torch: pd.DataFrame, joined: Joined, copies: pd.DataFrame) -> pd.DataFrame:
+    """The same with times and launches of other tools.
+
+    Args:
+        by_torch: as called has it, of all launches; joined: those of kernels; copies: as by_torch, of others.
+    """
+    kernels = joined.launches[OWNER].assign(launches=1.0, total_ns=joined.launches["ns"])
+    timed = _summed(kernels, OWNER)
+    timed[["launches", "total_ns"]] /= joined.steps
+    known = by_torch.set_index(OWNER)
+    needed = known["needed_ns"] / known["total_ns"].where(known["total_ns"] > 0)
+    times = _summed(pd.concat([timed, copies[[*OWNER, "launches", "total_ns"]]], ignore_index=True), OWNER)
+    # What is needed does not depend on the kernels that were chosen.
+    table = times.set_index(OWNER).join(known[NEEDED].assign(needed=needed), how="outer")
+    table[["launches", "total_ns"]] = table[["launches", "total_ns"]].fillna(0.0)
+    table["needed_ns"] = table["total_ns"] * table.pop("needed").fillna(0.0)
+    return table.reset_index()[[*OWNER, *SUMS]]
+
+
+def _summed(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Sums of all other columns by these; what is known of no row is empty."""
+    return table.groupby(list(by), sort=False, observed=True).sum(min_count=1).reset_index()
+
+
+def operators(called: pd.DataFrame, joined: Joined, peaks: Mapping[str, float]) -> pd.DataFrame:
+    """A row an operator with its shapes, what called it, module and direction, the longest first, per step.
+
+    called: as of this name, or carried; joined: its launches, by which it is held against peaks, byte/s and flop/s.
+    """
+    table = _shared(called, called["total_ns"].sum()).merge(_counted(joined, OWNER, peaks), on=OWNER, how="left")
+    table["bound"] = table["bound"].fillna("")
     return table.sort_values("total_ns", ascending=False, kind="stable")[OPERATORS].reset_index(drop=True)
 
 
-def layers(called: pd.DataFrame, modules: pd.DataFrame) -> pd.DataFrame:
-    """A row a module and direction, in the order of calls, each behind what holds it; sums over the window.
+def layers(
+    called: pd.DataFrame, modules: pd.DataFrame, steps: int, joined: Joined, peaks: Mapping[str, float]
+) -> pd.DataFrame:
+    """A row a module and direction, in the order of calls, each behind what holds it, per step.
 
-    called: the table of operators. modules: those that were called. `launches` and `total_ns` include what is below a
-    module in the tree, whose root is STEP; `share` is of all.
+    Args: as operators has them, and modules: those that were called, in so many steps. All but `self_ns` includes what
+    is below a module in the tree, whose root is STEP; `share` is of all.
     """
-    own = called.groupby(["module", "direction"], sort=False)[["launches", "total_ns"]].sum()
+    own = _summed(called[[*NODE, *SUMS]].astype(dict.fromkeys(NODE, "object")), NODE)
+    table = _nodes(own, SUMS)
+    table = table.merge(own[[*NODE, "total_ns"]].rename(columns={"total_ns": "self_ns"}), on=NODE, how="left")
+    table["self_ns"] = table["self_ns"].fillna(0.0)
     known = modules.drop_duplicates("module").set_index("module")
-    # The network's in order of their calls, then others, and what is of none.
-    rank = {name: place for place, name in enumerate(dict.fromkeys([*known.index, *called["module"]]))}
-    totals: dict[tuple[str, str], list[int]] = {}
-    for (module, direction), launches, ns in own.itertuples():
-        name = module
-        while name:
-            sums = totals.setdefault((name, direction), [0, 0, 0])
-            sums[0], sums[2] = sums[0] + launches, sums[2] + ns
-            sums[1] += ns * (name == module)
-            rank[name] = min(rank.get(name, len(rank)), rank[module])
-            name = parent(name)
-    rows = [
-        {"module": name, "direction": direction, "launches": sums[0], "self_ns": sums[1], "total_ns": sums[2]}
-        for (name, direction), sums in totals.items()
-    ]
-    table = pd.DataFrame(rows, columns=["module", "direction", "launches", "self_ns", "total_ns"])
     table["parent"] = [parent(name) for name in table["module"]]
     for name in ("type", "inputs"):
         table[name] = [known[name].get(module, "") for module in table["module"]]
-    table["calls"] = pd.array([known["calls"].get(module) for module in table["module"]], dtype="Int64")
-    table["share"] = table["total_ns"] / max(table.loc[table["module"] == STEP, "total_ns"].sum(), 1)
+    table["calls"] = table["module"].map(known["calls"]).astype("float64") / steps
+    table = _shared(table, table.loc[table["module"] == STEP, "total_ns"].sum())
+    table = table.merge(_tree(joined, peaks), on=NODE, how="left")
+    table["bound"] = table["bound"].fillna("")
+    return _in_order(table, [*known.index, *called["module"]])[LAYERS]
+
+
+def _nodes(own: pd.DataFrame, sums: Sequence[str]) -> pd.DataFrame:
+    """Sums over all that is below each module, itself included."""
+    paths = own["module"].map(path)
+    parts = [own.assign(module=paths.str[depth])[paths.str.len() > depth] for depth in range(paths.str.len().max())]
+    return _summed(pd.concat([part[[*NODE, *sums]] for part in parts], ignore_index=True), NODE)
+
+
+def _shared(table: pd.DataFrame, total: float) -> pd.DataFrame:
+    """The table with shares of all time, and the share of a row's own whose needs are known."""
+    whole = table["total_ns"]
+    return table.assign(share=whole / max(total, 1), needed_share=table["needed_ns"] / whole.where(whole > 0))
+
+
+def _in_order(table: pd.DataFrame, modules: Iterable[str]) -> pd.DataFrame:
+    """The network's modules in order of their calls, then others, and what is of none, each behind what holds it."""
+    rank: dict[str, int] = {}
+    for place, name in enumerate(dict.fromkeys(modules)):
+        for above in path(name):
+            rank.setdefault(above, place)
+    turn = {name: place for place, name in enumerate(DIRECTIONS)}
     order = [
-        (_path(name, rank), direction) for name, direction in zip(table["module"], table["direction"], strict=True)
+        ([(rank[above], above) for above in path(name)], turn.get(direction, len(turn)), direction)
+        for name, direction in zip(table["module"], table["direction"], strict=True)
     ]
-    return table.iloc[sorted(range(len(table)), key=order.__getitem__)][LAYERS].reset_index(drop=True)
+    return table.iloc[sorted(range(len(table)), key=order.__getitem__)].reset_index(drop=True)
 
 
-def _path(module: str, rank: Mapping[str, int]) -> list[tuple[int, str]]:
-    """Place and name of all that holds a module, from the root on, and of itself."""
-    above = _path(parent(module), rank) if parent(module) else []
-    return [*above, (rank[module], module)]
+def _tree(joined: Joined, peaks: Mapping[str, float]) -> pd.DataFrame:
+    """COUNTED of each module and direction, with what is below it."""
+    if not joined.sets:
+        return _counted(joined, NODE, peaks)
+    paths = joined.launches["module"].map(path)
+    found = []
+    for depth in range(int(paths.str.len().max())):
+        own = joined.launches.assign(module=paths.str[depth].fillna(""))
+        found.append(_counted(joined.of(own), NODE, peaks).query("module != ''"))
+    return pd.concat(found, ignore_index=True)
 
 
-def main(launches: str, modules: str, outputs: Mapping[str, str]) -> None:
-    """Read the table of owners and that of modules, write `layers` and `operators`."""
-    called = operators(_texts(reading.parts(launches, owners.TABLE)))
-    write_csv(called, outputs["operators"])
-    write_csv(layers(called, reading.read(modules, owners.MODULES)), outputs["layers"])
-
-
-def _texts(parts: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """What the table of operators takes of each part."""
-    return (part[[*CALL, "ns"]] for part in parts)
+def _counted(joined: Joined, by: Sequence[str], peaks: Mapping[str, float]) -> pd.DataFrame:
+    """COUNTED of each group of launches: by rows of one launch configuration, each of which has its own bound."""
+    if not joined.sets:
+        return pd.DataFrame(columns=[*by, *COUNTED])
+    rows = owned.totals(joined, [*by, *CONFIGURATION])
+    held = roofline.of_groups(rows, list(by), peaks)[[*by, *HELD]]
+    return roofline.sums(rows, list(by)).merge(held, on=list(by))[[*by, *COUNTED]]

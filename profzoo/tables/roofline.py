@@ -100,6 +100,19 @@ def of_groups(kernels: pd.DataFrame, by: list[str], peaks: Mapping[str, float]) 
     return _told(table, unsure, freedom).reset_index()[[*by, "counted_share", *COLUMNS]]
 
 
+def sums(kernels: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """SUMMED for each group of a kernel table's rows, per step, with the ends of their intervals: each over the rows in
+    which it was counted, whatever else was; empty where it was in none.
+    """
+    times, keys = kernels["launches"].to_numpy(), [kernels[name] for name in by]
+    values = _held(kernels["mean_ns"], kernels, {})[SUMMED].mul(times, axis=0)
+    variances = _unsure(kernels, {})[SUMMED].mul(times, axis=0).pow(2)
+    grouped = values.groupby(keys, sort=False, dropna=False).sum(min_count=1)
+    errors = variances.groupby(keys, sort=False, dropna=False).sum(min_count=1).pow(0.5)
+    freedom = counters.freedom_of_sums(variances, kernels.reindex(columns=[FREEDOM])[FREEDOM], keys)
+    return grouped.assign(**_ends(grouped, {name: errors[name] for name in SUMMED}, freedom)).reset_index()
+
+
 def _unsure(kernels: pd.DataFrame, peaks: Mapping[str, float]) -> pd.DataFrame:
     """Standard errors of SUMMED, of a launch of each row, and `bounded`, that of the time of the bound."""
     errors = {name: counters.errors(kernels, name) for name in COUNTED}
@@ -125,11 +138,17 @@ def _told(table: pd.DataFrame, errors: pd.DataFrame, freedom: pd.Series) -> pd.D
         "dram_bytes_per_s": relative["dram_bytes"],
     }
     absolute = {name: relative[name] * table[name] for name in relative} | {"efficiency": errors["efficiency"]}
+    ends = _ends(table, absolute, freedom)
+    return table.assign(**ends)[[*(name for name in table if name not in ends), *ends]]
+
+
+def _ends(table: pd.DataFrame, errors: Mapping[str, pd.Series], freedom: pd.Series) -> dict[str, pd.Series]:
+    """Both ends of the intervals of these columns, by their standard errors and degrees of freedom."""
     ends = {}
-    for name, error in absolute.items():
+    for name, error in errors.items():
         wide = half_width(error.to_numpy(dtype=float), freedom.to_numpy(dtype=float))
         ends[f"{name}{LOW}"], ends[f"{name}{HIGH}"] = (table[name] - wide).clip(lower=0), table[name] + wide
-    return table.assign(**ends)[[*(name for name in table if name not in ends), *ends]]
+    return ends
 
 
 def _counted(kernels: pd.DataFrame) -> pd.Series:

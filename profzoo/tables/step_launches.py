@@ -22,14 +22,14 @@ def joined(
     columns: Sequence[str] = (),
     nsys: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    """A row a launch of ncu's step, in order: `launch`, its place, and `ncu_ns`, with owners and times where given.
+    """A row a launch of ncu's step, in order: `launch`, its place, `ncu_ns`, `ns`, with owners and times where given.
 
     Args:
         census: rows of a cell's ncu.launch.csv. owners: launches of several steps under torch.profiler, as
             align_launches has them, with `step` and these columns, of which those that the census has too are left out.
             nsys: the same as tools/nsys/by_step.py has them.
 
-    Owners are those of owners_of, times those of times_of.
+    Owners are those of owners_of, times those of times_of; `ns` is nsys' time, and ncu's where there is none.
     """
     table = census.reset_index(drop=True)
     place = pd.Series(np.arange(len(table)), table.index, name="launch")
@@ -38,7 +38,8 @@ def joined(
         parts.append(owners_of(table, owners, [name for name in columns if name not in table]))
     if nsys is not None:
         parts.append(times_of(table, nsys))
-    return pd.concat(parts, axis=1)
+    found = pd.concat(parts, axis=1)
+    return found.assign(ns=found["nsys_ns"].fillna(found["ncu_ns"]) if nsys is not None else found["ncu_ns"])
 
 
 def owners_of(census: pd.DataFrame, owners: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
@@ -100,14 +101,13 @@ def totals(table: pd.DataFrame, by: Sequence[str], sets: Sequence[pd.DataFrame] 
     Args:
         table: as joined has it; sets: rows of the cell's ncu.{set}.csv, the first that holds a quantity counts.
 
-    Columns: `launches`; `total_ns`, by nsys where it has the launch and by ncu where not; `nsys_share`, how much of it
-    is nsys'; and quantities of ncu, of the group's mean launch, with intervals, as tables/counters.py has them.
+    Columns: `launches`; `total_ns`; `nsys_share`, how much of it is by nsys; and quantities of ncu, of the group's mean
+    launch, with intervals, as tables/counters.py has them.
     """
-    known = table["nsys_ns"] if "nsys_ns" in table else pd.Series(np.nan, table.index)
-    times = table.assign(total_ns=known.fillna(table["ncu_ns"]), nsys_share=known.fillna(0))
-    times = times.assign(**{name: times[name].astype("object").fillna("") for name in by})
+    known = table["nsys_ns"].fillna(0) if "nsys_ns" in table else 0.0
+    times = table.assign(nsys_share=known, **{name: table[name].astype("object").fillna("") for name in by})
     grouped = times.groupby(list(by), sort=False)
-    found = grouped.agg(launches=("launch", "size"), total_ns=("total_ns", "sum"), nsys_share=("nsys_share", "sum"))
+    found = grouped.agg(launches=("launch", "size"), total_ns=("ns", "sum"), nsys_share=("nsys_share", "sum"))
     found["nsys_share"] /= found["total_ns"]
     if len(by) == 1:
         found.index = pd.MultiIndex.from_arrays([found.index], names=list(by))

@@ -5,8 +5,8 @@ from profzoo.reading.tables import Table
 from profzoo.tables.across import CELL
 
 COLUMNS = [
-    *CELL, "level", "class", "function", "rank", "verdict", "metric", "value", "threshold", "share", "evidence",
-    "cured", "gain", "limit", "next_step", "settings", "by", "source",
+    *CELL, "level", "class", "function", "module", "direction", "rank", "verdict", "metric", "value", "threshold",
+    "share", "evidence", "cured", "gain", "limit", "next_step", "settings", "by", "source",
 ]  # fmt: skip
 NUMBERS = ("value", "threshold", "share", "cured", "gain", "limit")
 TABLE = Table(

@@ -21,6 +21,7 @@ LAUNCHING = "idle_launching"
 SHARES = {
     "step": (LAUNCHING, *PARTS),
     "kernels": ("short", "small_grid", "memory", "simt", "tensor", "underused"),
+    "layers": ("padded",),
 }
 CURES = ("small_grid", "to_tensor_cores", "underused")
 LAUNCHES = ("kept", "changed", "removed")
@@ -30,6 +31,7 @@ TRAITS = {
     "small_grid": ("blocks_below",),
     "at_the_roof": ("efficiency_at_least",),
     "far_from_the_roof": ("efficiency_below",),
+    "padded": ("flop_at_least",),
 }
 BOUNDS = ("below", "at_least")
 RULE = ("verdict", "of", "share", "at_least", "cured", "launches", "advice", "source")
@@ -102,11 +104,11 @@ def _check_rule(rule: Mapping[str, Any]) -> None:
     where = f"rule '{rule.get('verdict', '?')}'"
     _keys(where, rule, RULE, needed=[key for key in RULE if key != "launches"])
     _one_of(f"{where}.of", rule["of"], SHARES)
-    _keys(where, rule, [key for key in RULE if key != "launches" or rule["of"] == "kernels"])
+    _keys(where, rule, [key for key in RULE if key != "launches" or rule["of"] != "step"])
     _one_of(f"{where}.share", rule["share"], SHARES[rule["of"]])
     _number(f"{where}.at_least", rule["at_least"])
     _cure(f"{where}.cured", rule["cured"])
-    if rule["of"] == "kernels":
+    if rule["of"] != "step":
         _one_of(f"{where}.launches", rule["launches"], LAUNCHES)
     if not isinstance(rule["advice"], Sequence) or not rule["advice"]:
         raise ConfigError(f"{where}.advice is empty: say what to do")

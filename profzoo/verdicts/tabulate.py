@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from profzoo.files import read_json, write_csv
 from profzoo.reading import tables as reading
-from profzoo.tables import across
+from profzoo.tables import across, layer_kernels
+from profzoo.tables import layers as layer_tables
 from profzoo.tables.cell_tables import cell_of
 from profzoo.tables.roofline import read_peaks
 from profzoo.tools.ncu import details as ncu_details
@@ -21,12 +22,13 @@ def main(
     details: Sequence[str],
     launches: Sequence[str],
     sidecars: Sequence[str],
+    layers: tuple[Sequence[str], Sequence[str]],
     csv: str,
 ) -> None:
     """Read the tables, write the verdicts.
 
     details: ncu's details pages, which may hold no advice; launches: exported launches of the same reports, in the same
-    order; sidecars: of the unprofiled runs.
+    order; sidecars: of the unprofiled runs; layers: kernels by owner, and the trees of layers, in the same order.
     """
     rates = read_peaks(peaks) if peaks else {}
     held = across.read("roofline", roofline) if roofline else None
@@ -36,8 +38,12 @@ def main(
     }
     ran_with = {_cell(path): read_json(path, {"cell": {}})["cell"] for path in sidecars}
     kernel_table = across.read("kernels", kernels)
-    rules = verdict_rules.load()
-    write_csv(verdicts.table(across.read("steps", steps), kernel_table, held, rates, advice, ran_with, rules), csv)
+    trees = {
+        _cell(path): (reading.read(path, layer_kernels.TABLE), reading.read(tree, layer_tables.TABLE))
+        for path, tree in zip(*layers, strict=True)
+    }
+    rules, timed = verdict_rules.load(), across.read("steps", steps)
+    write_csv(verdicts.table(timed, kernel_table, held, rates, advice, ran_with, rules, trees), csv)
 
 
 def _cell(path: str) -> tuple[str, str]:

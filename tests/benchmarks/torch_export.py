@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from profzoo.files import write_csv
-from profzoo.tables import layers
+from profzoo.files import write_csv, write_json
+from profzoo.tables import add_up_layers
 from profzoo.tools.torch import owners
 from profzoo.tools.torch import trace as torch_trace
 
@@ -66,8 +66,10 @@ def main() -> None:
         write_csv(owners.modules(trace), folder / "modules.csv")
         say("written")
         del table, trace
-        made = {name: str(folder / f"{name}.csv") for name in ("layers", "operators")}
-        layers.main(str(folder / "launches.csv"), str(folder / "modules.csv"), made)
+        made = {name: str(folder / f"{name}.csv") for name in ("layers", "operators", "kernels", "coverage")}
+        write_json({"cell": {"window": copies}}, folder / "s.json")
+        files = [str(folder / name) for name in ("launches.csv", "modules.csv", "s.json")]
+        add_up_layers.main(*files, add_up_layers.Others(), made)
         say("layers and operators")
 
 

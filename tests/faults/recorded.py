@@ -21,8 +21,10 @@ from profzoo.tables import (
     coverage,
     kernel_classes,
     kernel_table,
+    layer_kernels,
     layers,
-    layers_across,
+    owned,
+    owner_coverage,
     tabulate_roofline,
 )
 from profzoo.tools.ncu import export as ncu_export
@@ -174,15 +176,20 @@ def of_owners() -> dict[str, tuple[pd.DataFrame, Table]]:
     trained = torch_trace.read(DATA / "torch/unet.train.trace.json.gz")
     launches = owners.of_launches(trained).iloc[:15].assign(module="down.0", type="Conv2d")
     modules = pd.DataFrame({"module": ["down.0"], "type": "Conv2d", "inputs": "[[1, 2]]", "calls": 3, "repeated": 0})
-    called = layers.operators([launches])
-    tree = layers.layers(called, modules)
-    across = layers_across.table([({"model": "m", "phase": "train"}, tree, FACTS)])
+    called, none = layers.called([launches], 1), owned.Joined(launches, 1)
+    tree = layers.layers(called, modules, 1, none, {})
+    covered = owner_coverage.table(called, None)
+    kernels = layer_kernels.table(owned.of_torch(launches, 1), {})
+    cell = {"model": "m", "phase": "train"}
     return {
         "torch-launches": (launches, owners.TABLE),
         "torch-modules": (modules, owners.MODULES),
-        "cell-operators": (called, layers.OPERATORS_TABLE),
+        "cell-operators": (layers.operators(called, none, {}), layers.OPERATORS_TABLE),
         "cell-layers": (tree, layers.TABLE),
-        "layers": (across, inputs.TABLES["layers"]),
+        "cell-layer-kernels": (kernels, layer_kernels.TABLE),
+        "cell-owners": (covered, owner_coverage.TABLE),
+        "layers": (tree.assign(**cell), inputs.TABLES["layers"]),
+        "owners": (covered.assign(**cell), inputs.TABLES["owners"]),
     }
 
 

@@ -15,7 +15,7 @@ from torch.profiler import record_function
 from profzoo.harness import modules
 from profzoo.range_names import DOMAIN
 from profzoo.reading import tables as reading
-from profzoo.tables import layers
+from profzoo.tables import layers, owner_coverage
 from profzoo.tools.torch import owners
 from profzoo.tools.torch import trace as torch_trace
 from tests import owned
@@ -129,17 +129,38 @@ def test_replays_without_their_capture_are_named_as_such() -> None:
     assert set(table.loc[table["step"].notna(), "module"]) == {"(graph)"}
 
 
-def test_a_cell_has_owners_for_nearly_all_of_its_time(tmp_path: Path) -> None:
-    cell = f"{tmp_path}/mobilenetv2/train"
-    command = ["snakemake", "--nolock", f"{cell}.layers.csv", "--config", f"pathvars={{results: {tmp_path}}}"]
+def made(cell: str, results: Path, *config: str) -> None:
+    """The layers of a cell."""
+    command = ["snakemake", "--nolock", f"{cell}.layers.csv", "--config", f"pathvars={{results: {results}}}", *config]
     answer = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+def test_a_cell_has_owners_for_nearly_all_of_its_time(tmp_path: Path) -> None:
+    cell = f"{tmp_path}/mobilenetv2/train"
+    made(cell, tmp_path, "tool=torch")
     table = reading.read(f"{cell}.torch.launches.csv", owners.TABLE)
-    owned_time = table.loc[(table["operator"] != "") & ~table["module"].isin(["(step)", "(outside)"]), "ns"].sum()
-    assert owned_time >= 0.95 * table["ns"].sum()
-    tree = reading.read(f"{cell}.layers.csv", layers.TABLE)
-    root = tree[tree["module"] == "(step)"]
-    assert root["total_ns"].sum() == table["ns"].sum() and root["share"].sum() == pytest.approx(1)
-    assert tree.loc[tree["module"] == "(root)", "share"].sum() > 0.7
+    covered = reading.read(f"{cell}.owners.csv", owner_coverage.TABLE).iloc[0]
+    assert covered["operator_share"] >= 0.95 and covered["module_share"] >= 0.95
     facts = json.loads(Path(f"{cell}.trace.json.gz.json").read_text())
     assert facts["cell"]["profiler"]["modules"]
+    tree = reading.read(f"{cell}.layers.csv", layers.TABLE)
+    root = tree[tree["module"] == "(step)"]
+    assert root["total_ns"].sum() == pytest.approx(table["ns"].sum() / facts["cell"]["window"])
+    assert tree.loc[tree["module"] == "(root)", "share"].sum() > 0.7
+
+
+def test_layers_have_times_of_nsys_and_counters_of_ncu(tmp_path: Path) -> None:
+    cell = f"{tmp_path}/mobilenetv2/inference"
+    made(cell, tmp_path, "tool=[ncu,nsys,torch]", "ncu={set: roofline}")
+    covered = reading.read(f"{cell}.owners.csv", owner_coverage.TABLE).iloc[0]
+    assert min(covered["aligned_share"], covered["nsys_share"]) >= 0.99
+    tree = reading.read(f"{cell}.layers.csv", layers.TABLE)
+    network = tree[tree["module"] == "(root)"].iloc[0]
+    assert network["counted_share"] > 0.95 and 0.05 < network["efficiency"] < 1.1 and network["bound"]
+    # Depthwise convolutions count no less than they need, as they run on no tiles; the intervals hold the counts.
+    assert (
+        network["needed_share"] > 0.95
+        and (network["simt_flop"] + network["tensor_flop"]) / network["needed_flop"] > 0.9
+    )
+    assert network["dram_bytes_low"] <= network["dram_bytes"] <= network["dram_bytes_high"]

@@ -1,6 +1,5 @@
 """Tables of layers and operators, of a run of the known network on the CPU."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -9,12 +8,15 @@ import pytest
 import torch
 
 from profzoo.errors import DataError
-from profzoo.files import write_csv
+from profzoo.files import write_csv, write_json
 from profzoo.reading import tables as reading
-from profzoo.tables import across, layers, layers_across
+from profzoo.tables import across, add_up_layers, layers, layers_across
+from profzoo.tables.owned import Joined
 from profzoo.tools.torch import owners
 from profzoo.tools.torch import trace as torch_trace
 from tests import owned
+
+STEPS = 2
 
 
 @pytest.fixture(scope="module")
@@ -25,17 +27,25 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     trace = torch_trace.of_events(owned.traced(owned.Known()))
     write_csv(owners.of_operators(trace), folder / "launches.csv")
     write_csv(owners.modules(trace), folder / "modules.csv")
-    made = {name: str(folder / f"{name}.csv") for name in ("layers", "operators")}
-    layers.main(str(folder / "launches.csv"), str(folder / "modules.csv"), made)
+    write_json({"cell": {"window": STEPS}}, folder / "s.json")
+    given = [str(folder / name) for name in ("launches.csv", "modules.csv", "s.json")]
+    add_up_layers.main(*given, add_up_layers.Others(), made_in(folder))
     return folder
+
+
+def made_in(folder: Path) -> dict[str, str]:
+    """The tables that are made of a cell's launches."""
+    return {name: str(folder / f"{name}.csv") for name in ("layers", "operators", "kernels", "coverage")}
 
 
 def test_the_tree_adds_up_to_all_that_ran(files: Path) -> None:
     launches = reading.read(files / "launches.csv", owners.TABLE)
     table = reading.read(files / "layers.csv", layers.TABLE)
     root = table[table["module"] == "(step)"]
-    assert root["total_ns"].sum() == launches["ns"].sum() and root["launches"].sum() == len(launches)
-    assert root["share"].sum() == pytest.approx(1) and table["self_ns"].sum() == launches["ns"].sum()
+    assert root["total_ns"].sum() == launches["ns"].sum() / STEPS and root["launches"].sum() == len(launches) / STEPS
+    assert root["share"].sum() == pytest.approx(1) and table["self_ns"].sum() == launches["ns"].sum() / STEPS
+    needed = launches[["needed_product_flop", "needed_other_flop"]].sum().sum() / STEPS
+    assert root["needed_flop"].sum() == pytest.approx(needed) and (root["needed_share"] <= 1).all()
     for (name, direction), rows in table[table["parent"] != ""].groupby(["parent", "direction"]):
         above = table[(table["module"] == name) & (table["direction"] == direction)].iloc[0]
         assert above["total_ns"] == above["self_ns"] + rows["total_ns"].sum()
@@ -45,7 +55,7 @@ def test_the_tree_adds_up_to_all_that_ran(files: Path) -> None:
 def test_layers_say_what_they_are_and_how_often_they_ran(files: Path) -> None:
     table = reading.read(files / "layers.csv", layers.TABLE).set_index(["module", "direction"])
     stem = table.loc[("stem.0", "backward")]
-    assert stem[["parent", "type", "inputs", "calls"]].tolist() == ["stem", "Linear", "[[11, 19]]", 4]
+    assert stem[["parent", "type", "inputs", "calls"]].tolist() == ["stem", "Linear", "[[11, 19]]", 2]
     assert table.loc[("stem", "forward"), "self_ns"] == 0 < table.loc[("stem", "forward"), "total_ns"]
     assert ("first.0", "recompute") in table.index and ("widen", "recompute") not in table.index
     assert table.loc[("(optimizer)", "optimizer"), "parent"] == "(step)"
@@ -57,17 +67,18 @@ def test_operators_say_where_they_are_called_from(files: Path) -> None:
     table = reading.read(files / "operators.csv", layers.OPERATORS_TABLE)
     (one,) = table[(table["operator"] == "aten::addmm") & (table["module"] == "widen")].to_dict("records")
     assert one["shapes"].startswith("[[29], [11, 23], [23, 29]") and one["caller"] == "aten::linear"
-    assert one["launches"] == 4 and table["share"].sum() == pytest.approx(1)
+    assert one["launches"] == 2 and table["share"].sum() == pytest.approx(1)
+    # A bias takes an addition an element of the result.
+    assert one["needed_flop"] == 2 * (2 * 11 * 23 * 29 + 11 * 29) and one["needed_share"] == 1
     backward = table[(table["operator"] == "aten::mm") & (table["module"] == "widen")]
-    assert set(backward["caller"]) == {"AddmmBackward0"} and backward["launches"].sum() == 8
+    assert set(backward["caller"]) == {"AddmmBackward0"} and backward["launches"].sum() == 4
 
 
 def test_the_same_of_a_table_in_parts(files: Path) -> None:
-    whole = reading.read(files / "operators.csv", layers.OPERATORS_TABLE)
-    parts = layers.operators(reading.parts(files / "launches.csv", owners.TABLE, count=100))
-    pd.testing.assert_frame_equal(
-        parts.sort_values(layers.CALL, ignore_index=True), whole.sort_values(layers.CALL, ignore_index=True)
-    )
+    parts = reading.parts(files / "launches.csv", owners.TABLE, count=100)
+    some = layers.called(parts, STEPS).sort_values(layers.OWNER, ignore_index=True)
+    whole = layers.called([reading.read(files / "launches.csv", owners.TABLE)], STEPS)
+    pd.testing.assert_frame_equal(some, whole.sort_values(layers.OWNER, ignore_index=True))
 
 
 def test_a_tree_that_lacks_rows_is_refused(files: Path, tmp_path: Path) -> None:
@@ -81,20 +92,23 @@ def test_a_run_without_modules_has_its_parts(tmp_path: Path) -> None:
     torch.manual_seed(0)
     events = [event for event in owned.traced(owned.Known()) if "profzoo:module:" not in event["name"]]
     trace = torch_trace.of_events(events)
-    table = layers.layers(layers.operators([owners.of_operators(trace)]), owners.modules(trace))
+    called = layers.called([owners.of_operators(trace)], STEPS)
+    table = layers.layers(called, owners.modules(trace), STEPS, Joined(pd.DataFrame(), STEPS), {})
     assert set(table["module"]) == {"(step)", "(forward)", "(backward)", "(loss)", "(data)", "(optimizer)"}
     assert table.loc[table["module"] == "(step)", "share"].sum() == pytest.approx(1)
 
 
-def test_layers_across_cells_are_per_step(files: Path, tmp_path: Path) -> None:
+def test_layers_across_cells_are_those_of_each(files: Path, tmp_path: Path) -> None:
     folder = tmp_path / "known"
     folder.mkdir()
     shutil.copy(files / "layers.csv", folder / "train.layers.csv")
-    (folder / "s.json").write_text(json.dumps({"cell": {"window": 2}}))
-    layers_across.main([str(folder / "train.layers.csv")], [str(folder / "s.json")], str(tmp_path / "all.csv"))
-    table, own = across.read("layers", tmp_path / "all.csv"), reading.read(files / "layers.csv", layers.TABLE)
+    shutil.copy(files / "coverage.csv", folder / "train.owners.csv")
+    outputs = {name: str(tmp_path / f"{name}.csv") for name in ("layers", "owners")}
+    layers_across.main([str(folder / "train.layers.csv")], [str(folder / "train.owners.csv")], outputs)
+    table, own = across.read("layers", outputs["layers"]), reading.read(files / "layers.csv", layers.TABLE)
     assert set(zip(table["model"], table["phase"], strict=True)) == {("known", "train")}
-    assert table["module"].tolist() == own["module"].tolist()
-    assert (table["ns_per_step"] == own["total_ns"] / 2).all() and (table["share"] == own["share"]).all()
-    assert table.loc[table["module"] == "shared", "calls_per_step"].tolist() == [4, 4]
-    assert table.loc[table["module"] == "(step)", "calls_per_step"].isna().all()
+    pd.testing.assert_frame_equal(table[own.columns], own)
+    assert table.loc[table["module"] == "shared", "calls"].tolist() == [4, 4]
+    assert table.loc[table["module"] == "(step)", "calls"].isna().all()
+    covered = across.read("owners", outputs["owners"])
+    assert covered["module_share"].tolist() == [1] and covered["aligned_share"].isna().all()

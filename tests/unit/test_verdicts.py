@@ -12,6 +12,7 @@ from profzoo.files import write_csv
 from profzoo.tables import step_shares
 from profzoo.tables.coverage import KEYS
 from profzoo.tools.ncu import details as ncu_details
+from profzoo.verdicts import judged as judged_cell
 from profzoo.verdicts import ncu_advice, verdicts
 from profzoo.verdicts import rules as verdict_rules
 from profzoo.verdicts import traits as kernel_traits
@@ -206,7 +207,7 @@ def test_waiting_for_other_processes_is_no_communication() -> None:
 def test_causes_that_the_profiler_stretched_are_not_told() -> None:
     step = made({"idle_input": 0.25, "idle_host": 0.25}, stretch=3)
     table = verdicts.table(step, kernel_rows(total_ns=[1.0]), None, {}, {}, {}, RULES)
-    assert table["verdict"].tolist() == [verdicts.UNDECIDED] and table["gain"].isna().all()
+    assert table["verdict"].tolist() == [judged_cell.UNDECIDED] and table["gain"].isna().all()
     assert "idles 50% of the step, but nsys stretches it 3.0 times" in table["next_step"].iloc[0]
 
 
@@ -215,7 +216,7 @@ def test_a_cause_that_holds_whatever_the_profiler_added_is_told() -> None:
     step = made({"idle_input": 0.0625, "idle_host": 0.4375}, stretch=2.1)
     table = verdicts.table(step, kernel_rows(total_ns=[1.0]), None, {}, {}, {}, RULES)
     # The input's eighth may be it all, or nothing: what remains of the half is 0.3 for sure.
-    assert table["verdict"].tolist() == ["launch-bound", verdicts.UNDECIDED]
+    assert table["verdict"].tolist() == ["launch-bound", judged_cell.UNDECIDED]
     assert table["share"].iloc[0] == pytest.approx(0.5 - 1.6 / 8) and table["metric"].iloc[0].endswith("at least")
     assert table["gain"].iloc[0] == pytest.approx(1 / 0.7) and "idles 20% of the step" in table["next_step"].iloc[1]
 
@@ -223,7 +224,7 @@ def test_a_cause_that_holds_whatever_the_profiler_added_is_told() -> None:
 def test_causes_of_steps_that_were_disturbed_are_not_told() -> None:
     step = made({"idle_input": 0.5}).assign(step_median_ns=0.5e6)
     table = verdicts.table(step, kernel_rows(total_ns=[1.0]), None, {}, {}, {}, RULES)
-    assert table["verdict"].tolist() == [verdicts.UNDECIDED] and table["value"].tolist() == [2]
+    assert table["verdict"].tolist() == [judged_cell.UNDECIDED] and table["value"].tolist() == [2]
     assert "without a profiler its mean is 2.0 times its median" in table["next_step"].iloc[0]
 
 
@@ -249,7 +250,7 @@ def test_what_kernels_are_bound_by(bound: str, efficiency: float, verdict: str, 
 
 @pytest.mark.parametrize(
     ("low", "high", "verdict"),
-    [(0.6, 0.9, "memory-bound"), (0.4, 0.9, verdicts.UNDECIDED), (0.35, 0.45, verdicts.NOTHING)],
+    [(0.6, 0.9, "memory-bound"), (0.4, 0.9, judged_cell.UNDECIDED), (0.35, 0.45, verdicts.NOTHING)],
 )
 def test_a_roof_within_the_interval_is_not_told(low: float, high: float, verdict: str) -> None:
     rows = kernel_rows(total_ns=[60.0, 40.0])
@@ -262,7 +263,7 @@ def test_a_roof_within_the_interval_is_not_told(low: float, high: float, verdict
     assert cell["verdict"] == verdict
     # No kernel is told to be bound by what it may not be.
     assert (table["level"] == "kernel").any() == (verdict == "memory-bound")
-    if verdict == verdicts.UNDECIDED:
+    if verdict == judged_cell.UNDECIDED:
         assert cell["next_step"].startswith("memory-bound: 0% to 60% of the step") and pd.isna(cell["gain"])
 
 
@@ -271,7 +272,7 @@ def test_shorter_kernels_gain_no_more_than_the_cpu_lets_through() -> None:
     step = made({}).assign(host_ns=0.9e6)
     table = verdicts.table(step, rows, roofs, ROOFS, {}, {}, RULES)
     assert table["gain"].tolist() == table["limit"].tolist() == pytest.approx([1 / 0.9] * 2)
-    assert table["next_step"].str.startswith(verdicts.LAUNCH_LESS + "use tensor cores").all()
+    assert table["next_step"].str.startswith(judged_cell.LAUNCH_LESS + "use tensor cores").all()
     for host, stretch in ((0.1e6, 1.0), (0.9e6, 3.0), (np.nan, 1.0)):
         free = verdicts.table(made({}, stretch).assign(host_ns=host), rows, roofs, ROOFS, {}, {}, RULES)
         assert free["gain"].iloc[0] == pytest.approx(1 / (1 - 0.6 * 0.9)) and free["limit"].isna().all()
@@ -289,7 +290,7 @@ def test_a_grid_smaller_than_the_gpu() -> None:
 def test_too_few_counters_are_said() -> None:
     rows, roofs = kernel_rows(total_ns=[30.0, 70.0]), held([0.9, float("nan")], ["dram", ""])
     table = verdicts.table(made({}), rows, roofs, {}, {}, {}, RULES)
-    undecided = table[table["verdict"] == verdicts.UNDECIDED].iloc[0]
+    undecided = table[table["verdict"] == judged_cell.UNDECIDED].iloc[0]
     assert undecided["value"] == pytest.approx(0.3) and "counters cover 30% of GPU time" in undecided["next_step"]
 
 
@@ -317,7 +318,7 @@ def test_launches_that_are_removed_gain_no_idleness_that_is_in_doubt() -> None:
     step = made({"idle_host": 0.4, "idle_input": 0.4}, stretch=2.1)
     table = verdicts.table(step, rows, None, {}, {}, {}, RULES)
     found = table[table["level"] == "cell"]
-    assert found["verdict"].tolist() == [verdicts.UNDECIDED, "latency-bound (short kernels)"]
+    assert found["verdict"].tolist() == [judged_cell.UNDECIDED, "latency-bound (short kernels)"]
     assert found["gain"].iloc[1] == pytest.approx(1 / 0.8)
 
 

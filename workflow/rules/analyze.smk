@@ -41,20 +41,26 @@ rule join_kernels:
 
 
 rule add_up_layers:
-    """Add up a cell's launches by layer and by operator, forward and backward."""
+    """Add up a cell's launches by layer, operator and kernel: owners by torch, times by nsys, counters by ncu."""
     input:
         code("workflow/scripts/add_up_layers.py"),
         launches="<results>/{model}/{phase}.torch.launches.csv",
         modules="<results>/{model}/{phase}.torch.modules.csv",
+        sidecar="<results>/{model}/{phase}.trace.json.gz.json",
+        **seen_by_others(),
     output:
         layers="<results>/{model}/{phase}.layers.csv",
         operators="<results>/{model}/{phase}.operators.csv",
+        kernels="<results>/{model}/{phase}.layer-kernels.csv",
+        coverage="<results>/{model}/{phase}.owners.csv",
     log:
         "<logs>/{model}/{phase}.layers.log",
     group:
         "export"
     resources:
         **light(),
+    params:
+        steps=lambda wildcards: resolved(wildcards, "ncu", None)["window"],
     script:
         "../scripts/add_up_layers.py"
 
@@ -83,13 +89,14 @@ rule tabulate:
 
 
 rule tabulate_layers:
-    """Join the layers of every selected cell into one table, per step."""
+    """Join the layers of every selected cell into one table, and how much of their time has an owner into another."""
     input:
         code("workflow/scripts/tabulate_layers.py"),
         layers=cells("<results>/{model}/{phase}.layers.csv"),
-        sidecars=cells("<results>/{model}/{phase}.trace.json.gz.json"),
+        coverage=cells("<results>/{model}/{phase}.owners.csv"),
     output:
-        csv=table("layers"),
+        layers=table("layers"),
+        owners=table("owners"),
     log:
         "<logs>/tables/layers.log",
     group:
@@ -138,10 +145,11 @@ rule tabulate_roofline:
 
 
 rule tabulate_verdicts:
-    """Judge what holds every cell and its top kernels back, with the evidence, the expected gain and a next step."""
+    """Judge what holds every cell, its kernels and layers back, with the evidence, the expected gain and a next step."""
     input:
         code("workflow/scripts/tabulate_verdicts.py"),
         **judged(),
+        **judged_layers(),
         sidecars=baselines(),
         steps="<results>/tables/steps.csv",
         kernels="<results>/tables/kernels.csv",

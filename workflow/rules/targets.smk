@@ -65,9 +65,18 @@ def judged():
     return advice | {"roofline": "<results>/tables/roofline.csv", "peaks": f"<results>/peaks/{config['gpu']}.csv"}
 
 
+def judged_layers():
+    """What verdicts on layers go by, where the tool is chosen that tells them apart: kernels by owner, and the trees."""
+    if "torch" not in TOOLS or "nsys" not in TOOLS:
+        return {}
+    files = {"owned": "layer-kernels", "trees": "layers"}
+    return {name: cells(f"<results>/{{model}}/{{phase}}.{ending}.csv") for name, ending in files.items()}
+
+
 def drawn():
     """The figures that the chosen tools have data for."""
     have = {*TOOLS, *({"roofline"} & set(judged()))}
+    have |= {"layer_counters"} if have >= {"torch", "roofline"} else set()
     return collect("<results>/figures/{name}.svg", name=figures.drawable(have))
 
 
@@ -78,14 +87,25 @@ def drawn_from(wildcards):
     return {name: peaks.get(name, f"<results>/tables/{name}.csv") for name in names}
 
 
+def seen_by_others():
+    """What other tools than torch say of a cell's launches, by the names of a script's inputs."""
+    home, found = "<results>/{model}/{phase}", {}
+    if "nsys" in TOOLS:
+        found |= {"nsys": f"{home}.nsys.sqlite", "nsys_sidecar": f"{home}.nsys-rep.json"}
+    if "ncu" in TOOLS and config["ncu"]["set"] in ncu.of_launches(config["ncu"]):
+        sets = [f"{home}.ncu.{name}.csv" for name in ncu.of_launches(config["ncu"])]
+        found |= {"census": f"{home}{ncu_census.csv(config['ncu'])}", "sets": sets}
+    return found | {name: path for name, path in judged().items() if name == "peaks"}
+
+
 def compared_ranks():
     """The table of the processes of cells on several GPUs, where such are chosen and traced."""
     return ["<results>/tables/ranks.csv"] if SPREAD_SELECTED and "nsys" in TOOLS else []
 
 
 def layered():
-    """The table of layers across the zoo, where the tool is chosen that tells them apart."""
-    return ["<results>/tables/layers.csv"] if "torch" in TOOLS else []
+    """The tables of layers across the zoo, where the tool is chosen that tells them apart."""
+    return ["<results>/tables/layers.csv", "<results>/tables/owners.csv"] if "torch" in TOOLS else []
 
 
 # A model that bears a variant is a side itself.
@@ -152,6 +172,7 @@ ROWS = {
     "coverage": "a cell and section set",
     "ranks": "a cell on several GPUs and process",
     "layers": "a cell, module and direction",
+    "owners": "a cell",
     "roofline": "a cell, class of kernels, or launch configuration",
     "compare": "a cell and candidate",
     "compare_parts": "a cell, candidate, and part of the step, range, class of kernels, or kernel",

@@ -1,8 +1,17 @@
-"""Makes a cell's tables of layers and of operators."""
+"""Makes a cell's tables of layers, operators and their kernels."""
 
-from profzoo.files import reported
-from profzoo.tables import layers
+from profzoo.files import listed, reported
+from profzoo.tables import add_up_layers
 
 snakemake = globals()["snakemake"]
+given = snakemake.input
 with reported(snakemake.log[0]):
-    layers.main(snakemake.input.launches, snakemake.input.modules, dict(snakemake.output.items()))
+    others = add_up_layers.Others(
+        census=given.get("census", ""),
+        steps=snakemake.params.steps,
+        sets=listed(given.get("sets", [])),
+        nsys=given.get("nsys", ""),
+        sidecar=given.get("nsys_sidecar", ""),
+        peaks=given.get("peaks", ""),
+    )
+    add_up_layers.main(given.launches, given.modules, given.sidecar, others, dict(snakemake.output.items()))

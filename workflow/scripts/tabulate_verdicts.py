@@ -1,4 +1,4 @@
-"""Judges every cell and its top kernels."""
+"""Judges every cell, its top kernels and its layers."""
 
 from profzoo.files import listed, reported
 from profzoo.verdicts import tabulate
@@ -8,4 +8,5 @@ with reported(snakemake.log[0]):
     given = snakemake.input
     several = {name: listed(given.get(name, [])) for name in ("details", "launches", "sidecars")}
     held, peaks = given.get("roofline") or None, given.get("peaks") or None
-    tabulate.main(given.steps, given.kernels, held, peaks, **several, csv=snakemake.output.csv)
+    layers = listed(given.get("owned", [])), listed(given.get("trees", []))
+    tabulate.main(given.steps, given.kernels, held, peaks, **several, layers=layers, csv=snakemake.output.csv)

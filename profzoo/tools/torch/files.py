@@ -17,5 +17,5 @@ def tabulated(own: Mapping[str, Any]) -> Mapping[str, str]:
 
 def parts(own: Mapping[str, Any]) -> Sequence[str]:
     """Names between dots."""
-    of_owners = ["launches", "modules", "layers", "operators"]
+    of_owners = ["launches", "modules", "layers", "operators", "layer-kernels", "owners"]
     return ["torch", "torch-operators", "torch-time", "trace", "gz", *of_owners]

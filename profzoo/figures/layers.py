@@ -1,0 +1,108 @@
+"""Draws the step as a tree of layers: as wide as their time, forward and backward, coloured by what bounds them."""
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+
+from profzoo import text
+from profzoo.figures import plots
+
+ORDER = 95
+TITLE = "layers of the step"
+INPUTS = ("layers",)
+NEEDS = ("torch",)
+CAPTION = (
+    "The GPU time of a step by module: each box is as wide as its share, and stands below the module that holds it, "
+    "forward and backward apart (on a CPU, the operators' own time). Colours say what bounds the counted work; layers "
+    "without counters are pale. Of many cells those whose steps take longest."
+)
+
+BOUND_COLOURS = {
+    "dram": "#e69f00",
+    "l2": "#f5cf99",
+    "simt": "#0072b2",
+    "tensor": "#009e73",
+    "": "#dddddd",
+}
+BOUND_NAMES = {"dram": "DRAM", "l2": "L2", "simt": "SIMT arithmetic", "tensor": "tensor cores", "": "not counted"}
+# So many cells are drawn, each so many modules deep below the part of the step.
+CELLS, DEPTH = 10, 4
+STEP, ROOT = "(step)", "(root)"
+# Parts of the step, in turn.
+PART_COLOURS = ("#555555", "#7a7a7a")
+# Narrower boxes, in parts of the step, are drawn without a frame, and such have no name.
+FRAMED, CHARACTER = 0.002, 0.0085
+
+
+def draw(layers: pd.DataFrame) -> Figure:
+    """From the table of layers: a tree a cell, the step's parts on top."""
+    plots.style()
+    totals = layers[layers["module"] == STEP].groupby(["model", "phase"], sort=False)["total_ns"].sum()
+    if not totals.sum() > 0:
+        return plots.nothing("No launch had an owner: collect tool torch")
+    chosen = totals.nlargest(CELLS).index
+    shown = [cell for cell in totals.index if cell in chosen]
+    figure, axes = plt.subplots(len(shown), 1, figsize=(11, 0.6 + 1.75 * len(shown)), squeeze=False)
+    for axis, cell in zip(axes[:, 0], shown, strict=True):
+        mine = layers[(layers["model"] == cell[0]) & (layers["phase"] == cell[1])]
+        _tree(axis, mine, totals[cell])
+        axis.set_title(f"{plots.label(mine).iloc[0]}: {text.duration(totals[cell])} a step", fontsize=10)
+    found = [name for name in BOUND_COLOURS if name in set(layers["bound"])]
+    handles = [Patch(facecolor=BOUND_COLOURS[name], edgecolor="white", label=BOUND_NAMES[name]) for name in found]
+    inch = 1 / figure.get_size_inches()[1]
+    figure.legend(handles=handles, loc="upper right", bbox_to_anchor=(0.99, 1 - 0.02 * inch), ncols=len(handles),
+                  frameon=False, fontsize=9)  # fmt: skip
+    return figure
+
+
+def _tree(axis: Axes, layers: pd.DataFrame, total: float) -> None:
+    """Boxes of one cell, below each other."""
+    children = dict(list(layers.groupby("parent", sort=False)))
+    place = 0.0
+    deepest = 1
+    for number, (_, part) in enumerate(layers[layers["module"] == STEP].iterrows()):
+        _box(axis, part["direction"], PART_COLOURS[number % 2], place, part["total_ns"] / total, 0)
+        deepest = max(deepest, _below(axis, children, STEP, part["direction"], place, total, 1))
+        place += part["total_ns"] / total
+    axis.set(xlim=(0, 1), ylim=(deepest, 0), yticks=[])
+    axis.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"], fontsize=7)
+    axis.tick_params(axis="x", length=2, pad=1)
+    axis.grid(visible=False)
+    axis.spines["bottom"].set_visible(False)
+
+
+def _below(
+    axis: Axes, children: dict[str, pd.DataFrame], parent: str, direction: str, place: float, total: float, depth: int
+) -> int:
+    """Draw what a module holds in one direction, and return how many rows deep that goes."""
+    deepest = depth
+    if depth > DEPTH or parent not in children:
+        return deepest
+    rows = children[parent]
+    for row in rows[rows["direction"] == direction].to_dict("records"):
+        width = row["total_ns"] / total
+        # The network takes no row of its own, as it has nearly all of its part of the step, nor does what is the part.
+        own = row["module"] not in (ROOT, f"({direction})")
+        if own:
+            name = row["module"] if row["module"].startswith("(") else row["module"].rpartition(".")[2]
+            _box(axis, name, BOUND_COLOURS.get(row["bound"], BOUND_COLOURS[""]), place, width, depth)
+            deepest = max(deepest, depth + 1)
+        found = _below(axis, children, row["module"], direction, place, total, depth + own)
+        deepest, place = max(deepest, found), place + width
+    return deepest
+
+
+def _box(axis: Axes, name: str, colour: str, place: float, width: float, row: int) -> None:
+    line = 0.6 if width > FRAMED else 0
+    axis.add_patch(Rectangle((place, row), width, 0.94, facecolor=colour, edgecolor="white", linewidth=line))
+    shown = _fitting(name, width)
+    if shown:
+        axis.text(place + width / 2, row + 0.48, shown, ha="center", va="center", fontsize=7, color=plots.ink(colour))
+
+
+def _fitting(name: str, width: float) -> str:
+    """The name, or as much of it as a box of that width holds."""
+    room = int(width / CHARACTER)
+    return name if len(name) <= room else f"{name[: room - 1]}…" if room >= 4 else ""

@@ -1,0 +1,52 @@
+"""Draws counted against needed operations, by type of layer: where padding, FFT, Winograd or rework lives."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from profzoo.figures import plots
+
+ORDER = 65
+TITLE = "counted against needed work"
+INPUTS = ("layers",)
+NEEDS = ("layer_counters",)
+CAPTION = (
+    "Floating point operations that ncu counted, over those that the shapes of the operators' inputs call for, a point "
+    "a layer, its area by its time. Right of 1, tiles are padded or work is done again; left of it, a convolution is "
+    "made with fewer operations, by FFT or Winograd's method. Layers whose operators are all known and counted."
+)
+
+# Types of layers, those first that take longest.
+TYPES = 16
+DIRECTION_COLOURS = {"forward": plots.PART_COLOURS["forward"], "backward": plots.PART_COLOURS["backward"],
+                     "recompute": plots.PART_COLOURS["loss"]}  # fmt: skip
+
+
+def draw(layers: pd.DataFrame) -> Figure:
+    """From the table of layers: a row a type, a point a layer and direction."""
+    plots.style()
+    known = (layers["needed_share"] > 0.95) & (layers["counted_share"] > 0.95) & (layers["needed_flop"] > 0)
+    own = layers[known & (layers["self_ns"] >= 0.99 * layers["total_ns"]) & (layers["type"] != "")]
+    own = own.assign(ratio=(own["simt_flop"] + own["tensor_flop"]) / own["needed_flop"])
+    own = own[own["ratio"] > 0]
+    if own.empty:
+        return plots.nothing("No layer's operations were both counted and known: take ncu.set roofline and tool torch")
+    order = own.groupby("type")["total_ns"].sum().nlargest(TYPES).index.tolist()
+    figure, axis = plt.subplots(figsize=(9, plots.height(len(order))))
+    largest = own["total_ns"].max()
+    for offset, (direction, colour) in zip((-0.2, 0.2, 0.0), DIRECTION_COLOURS.items(), strict=True):
+        mine = own[(own["direction"] == direction) & own["type"].isin(order)]
+        rows = mine["type"].map({name: place for place, name in enumerate(order)}) + offset
+        axis.scatter(mine["ratio"], rows, s=8 + 220 * mine["total_ns"] / largest, color=colour, alpha=0.7,
+                     edgecolor="white", linewidth=0.4, label=direction if len(mine) else None)  # fmt: skip
+    axis.axvline(1, color="#444444", linewidth=1)
+    axis.set(xscale="log", xlabel="Operations counted / needed")
+    least, most = own["ratio"].min(), own["ratio"].max()
+    ticks = [tick for tick in (0.1, 0.25, 0.5, 1, 2, 4, 8, 16, 64) if min(least, 0.5) / 2 <= tick <= max(most, 2) * 2]
+    axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.minorticks_off()
+    axis.set_yticks(np.arange(len(order)), order)
+    plots.rows(axis, len(order))
+    axis.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=3, frameon=False)
+    return figure

@@ -1,0 +1,45 @@
+"""Says how much of a step's GPU time has an owner, and how much of it other tools saw launch by launch."""
+
+import pandas as pd
+
+from profzoo.reading import kinds
+from profzoo.reading.tables import Table
+from profzoo.tables.owned import UNALIGNED, Joined
+from profzoo.tables.step_launches import BY
+
+# What is of no module, and of no part of the step that has a name.
+UNNAMED = ("(graph)", "(outside)", "(step)", UNALIGNED)
+SHARES = ["operator_share", "module_share", "aligned_launches", "aligned_share", "nsys_share"]
+COLUMNS = ["launches", "total_ns", *SHARES, "unowned"]
+TABLE = Table(
+    columns=dict.fromkeys(["launches", "total_ns"], kinds.AMOUNT)
+    | dict.fromkeys(SHARES, kinds.maybe(kinds.AMOUNT))
+    | {"unowned": kinds.TEXT}
+)
+
+
+def table(called: pd.DataFrame, joined: Joined | None) -> pd.DataFrame:
+    """One row: launches and GPU time of a step, and of this time the shares that have an operator, and a module or a
+    named owner; the shares of kernels, and of their time, that have a like in torch's steps, and those that nsys timed,
+    empty without these tools. `unowned` names the operators with most time that have neither.
+
+    Args:
+        called: as layers.called or layers.carried has it; joined: launches of other tools, None where there are none.
+    """
+    ns, module = called["total_ns"], called["module"].astype("str")
+    total, named = max(float(ns.sum()), 1.0), ~module.isin(UNNAMED)
+    lacking = called[~named].groupby("operator", observed=True)["total_ns"].sum().sort_values(ascending=False)
+    row = {
+        "launches": called["launches"].sum(),
+        "total_ns": ns.sum(),
+        "operator_share": ns[called["operator"] != ""].sum() / total,
+        "module_share": ns[named].sum() / total,
+        "unowned": ", ".join(f"{name or 'no operator'} {share:.1%}" for name, share in (lacking / total)[:3].items()),
+    }
+    if joined is not None:
+        kernels = joined.launches
+        aligned, whole = kernels[BY] != "", max(float(kernels["ns"].sum()), 1.0)
+        row |= {"aligned_launches": aligned.mean(), "aligned_share": kernels.loc[aligned, "ns"].sum() / whole}
+        if "nsys_ns" in kernels:
+            row["nsys_share"] = kernels.loc[kernels["nsys_ns"].notna(), "ns"].sum() / whole
+    return pd.DataFrame([row]).reindex(columns=COLUMNS)
