@@ -31,7 +31,7 @@ BOUND_NAMES = {"dram": "DRAM", "l2": "L2", "simt": "SIMT arithmetic", "tensor": 
 CELLS, DEPTH = 10, 4
 STEP, ROOT = "(step)", "(root)"
 # Parts of the step, in turn.
-PART_COLOURS = ("#555555", "#7a7a7a")
+PART_COLOURS = ("#555555", "#6b6b6b")
 # Narrower boxes, in parts of the step, are drawn without a frame, and such have no name.
 FRAMED, CHARACTER = 0.002, 0.0085
 

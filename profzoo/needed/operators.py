@@ -49,29 +49,35 @@ def of_calls(calls: pd.DataFrame) -> pd.DataFrame:
 
     So they may be added up over any rows, and a fused operator counts for what it does by itself.
     """
-    own, _ = without_called(_wholes(calls), calls["parent"].to_numpy())
-    return pd.DataFrame(own, index=calls.index, columns=COLUMNS)
+    wholes = _wholes(calls)
+    known = np.flatnonzero(~np.isnan(wholes).any(axis=1))
+    own, _ = without_called(wholes[known], known, calls["parent"].to_numpy())
+    wholes[known] = own
+    return pd.DataFrame(wholes, index=calls.index, columns=COLUMNS)
 
 
-def without_called(wholes: np.ndarray, parents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def without_called(wholes: np.ndarray, known: np.ndarray, parents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """What calls need but for what those need that they call, and of each the nearest known one that it is part of.
 
     Args:
-        wholes: (calls, COLUMNS) what each needs with all that it calls, NaN where unknown; parents: of each the
-            position of the one that called it, -1 where none did; each stands behind its own.
+        wholes: (known, COLUMNS) what those calls need with all that they call of which that is known; known: their
+            positions, ascending; parents: of all calls, the position of the one that called it, -1 where none did; each
+            stands behind its own.
 
-    Returns: the same shape, NaN where unknown; and by call the position of itself where known, else of the nearest
-    known one above, -1 where there is none.
+    Returns: the shape of wholes; and by call the position of itself where it is known, else of the nearest known one
+    above, -1 where there is none.
     """
-    known = ~np.isnan(wholes).any(axis=1)
-    holder = np.where(known, np.arange(len(wholes)), -1)
-    for place, parent in enumerate(parents.tolist()):
-        if parent >= 0 and not known[place]:
-            holder[place] = holder[parent]
-    called = np.flatnonzero(known & (parents >= 0))
-    above = holder[parents[called]]
+    holder = np.full(len(parents), -1, dtype=np.int32)
+    holder[known] = known
+    # Without making a list of them, as there may be millions.
+    held, above = holder.data, parents.data
+    for place in range(len(parents)):
+        if held[place] < 0 <= above[place]:
+            held[place] = held[above[place]]
+    callers = np.where(parents[known] >= 0, holder[parents[known]], -1)
+    called = np.flatnonzero(callers >= 0)
     own = wholes.copy()
-    np.subtract.at(own, above[above >= 0], wholes[called[above >= 0]])
+    np.subtract.at(own, np.searchsorted(known, callers[called]), wholes[called])
     return np.maximum(own, 0), holder
 
 

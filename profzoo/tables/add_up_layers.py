@@ -44,47 +44,53 @@ def main(launches: str, modules: str, sidecar: str, others: Others, outputs: Map
     """
     steps = profiled_steps(read_json(sidecar, OF_SIDECAR))
     peaks = read_peaks(others.peaks) if others.peaks else {}
-    by_torch = layers.called(_parts(launches, [*OWNER, *NEEDS, "ns"]), steps)
-    joined = _joined(launches, others)
-    if joined is None:
-        called, nothing = by_torch, Joined(pd.DataFrame(), steps)
-        rows = _of_torch(launches, steps)
+    nsys = _traced(others)
+    if nsys is None and not others.census:
+        called, rows = _of_torch(launches, steps)
+        joined, seen = None, Joined(pd.DataFrame(), steps)
     else:
-        copies = layers.called((owned.copies(part) for part in _parts(launches, [*OWNER, *NEEDS, "ns", "kind"])), steps)
-        called, nothing = layers.carried(by_torch, joined, copies), joined
-        rows = owned.kernels(joined)
-    write_csv(layers.operators(called, nothing, peaks), outputs["operators"])
+        own = pd.concat(_parts(launches), ignore_index=True)
+        joined = seen = _joined(others, own, nsys)
+        copies = layers.called([owned.copies(own)], steps)
+        called, rows = layers.carried(layers.called([own], steps), joined, copies), owned.kernels(joined)
+    write_csv(layers.operators(called, seen, peaks), outputs["operators"])
     known = reading.read(modules, owners.MODULES)
-    write_csv(layers.layers(called, known, steps, nothing, peaks), outputs["layers"])
+    write_csv(layers.layers(called, known, steps, seen, peaks), outputs["layers"])
     write_csv(layer_kernels.table(rows, peaks), outputs["kernels"])
     write_csv(owner_coverage.table(called, joined), outputs["coverage"])
 
 
-def _joined(launches: str, others: Others) -> Joined | None:
-    """The launches of ncu's window, else of a step of nsys; None where neither tool was chosen."""
-    if not (others.census or others.nsys):
+def _traced(others: Others) -> pd.DataFrame | None:
+    """The launches that nsys traced, step by step; None without it, and on a CPU."""
+    if not others.nsys:
         return None
-    own = pd.concat(_parts(launches, [*ALIGNED, *OWNER]), ignore_index=True)
-    nsys = None
-    if others.nsys:
-        facts = read_json(others.sidecar, OF_SIDECAR)
-        traced = by_step.read(others.nsys, facts.get("capture") == "run")
-        # On a CPU there is none.
-        nsys = traced if len(traced) else None
-    if others.census:
-        sets = [reading.read(path, exported.TABLE) for path in others.sets]
-        return owned.of_ncu(exported.read_census(others.census), others.steps, sets, own, nsys)
-    return None if nsys is None else owned.of_nsys(nsys, own)
+    facts = read_json(others.sidecar, OF_SIDECAR)
+    traced = by_step.read(others.nsys, facts.get("capture") == "run")
+    return traced if len(traced) else None
 
 
-def _of_torch(launches: str, steps: int) -> pd.DataFrame:
-    parts = (owned.of_torch(part, steps) for part in _parts(launches, [*ALIGNED, *OWNER]))
-    rows = pd.concat(parts, ignore_index=True)
+def _joined(others: Others, own: pd.DataFrame, nsys: pd.DataFrame | None) -> Joined:
+    """The launches of ncu's window, else of a step of nsys; own: rows of the table of owners."""
+    if not others.census:
+        assert nsys is not None
+        return owned.of_nsys(nsys, own)
+    sets = [reading.read(path, exported.TABLE) for path in others.sets]
+    return owned.of_ncu(exported.read_census(others.census), others.steps, sets, own, nsys)
+
+
+def _of_torch(launches: str, steps: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """What was called, and its kernels, by torch alone, whose launches may not fit into memory all at once."""
+    called, kernels = [], []
+    for part in _parts(launches):
+        called.append(layers.called([part], 1))
+        kernels.append(owned.of_torch(part, steps))
+    rows = pd.concat(kernels, ignore_index=True)
     sums = rows.groupby(owned.GROUPS, sort=False, dropna=False, observed=True)[["launches", "total_ns"]].sum()
     found = sums.reset_index().reindex(columns=rows.columns)
-    return found.assign(mean_ns=found["total_ns"] / found["launches"])
+    found["mean_ns"] = found["total_ns"] / found["launches"]
+    return layers.together(called, steps), found
 
 
-def _parts(path: str, columns: Sequence[str]) -> Iterator[pd.DataFrame]:
-    """These columns of the table of owners, of which there may be more rows than fit into memory with all."""
-    return (part[list(columns)] for part in reading.parts(path, owners.TABLE))
+def _parts(path: str) -> Iterator[pd.DataFrame]:
+    """What is taken of the table of owners, of which there may be more rows than fit into memory with all."""
+    return (part[[*ALIGNED, *OWNER, *NEEDS]] for part in reading.parts(path, owners.TABLE))

@@ -95,7 +95,12 @@ def called(parts: Iterable[pd.DataFrame], steps: int) -> pd.DataFrame:
         rows = part[OWNER].assign(launches=1.0, total_ns=ns, needed_flop=flop, needed_bytes=needs["needed_bytes"])
         rows["needed_ns"] = ns.where(known, 0.0)
         grouped.append(_summed(rows, OWNER))
-    table = _summed(pd.concat(grouped, ignore_index=True), OWNER)
+    return together(grouped, steps)
+
+
+def together(parts: Sequence[pd.DataFrame], steps: int) -> pd.DataFrame:
+    """The same of parts, each as called has it of one step."""
+    table = _summed(pd.concat(parts, ignore_index=True), OWNER)
     return table.assign(**table[SUMS] / steps)
 
 

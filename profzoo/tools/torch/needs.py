@@ -6,14 +6,13 @@ from profzoo.needed.operators import COLUMNS, needed, without_called
 from profzoo.tools.torch.trace import Trace
 
 
-def of_operators(trace: Trace, parents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(operators, COLUMNS) what each needs but for what it calls, NaN where that is unknown; and its holder, the
-    nearest known operator that it is part of, itself included, -1 where there is none.
+def of_operators(trace: Trace, parents: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Which operators it is known of what they need; (those, COLUMNS) what that is, but for what each calls; and of all
+    the holder, the nearest known one that it is part of, itself included, -1 where there is none.
 
     parents: the operator that each ran in.
     """
     operators = trace.operators
-    wholes = np.full((len(parents), len(COLUMNS)), np.nan)
     told = np.flatnonzero(operators["inputs"] >= 0)
     pairs = operators["name"][told].astype(np.int64) * len(trace.inputs) + operators["inputs"][told]
     kinds, places = np.unique(pairs, return_inverse=True)
@@ -22,8 +21,9 @@ def of_operators(trace: Trace, parents: np.ndarray) -> tuple[np.ndarray, np.ndar
         need = needed(trace.texts[name], *trace.inputs[inputs])
         if need is not None:
             found[place] = need
-    wholes[told] = found[places]
-    return without_called(wholes, parents)
+    sure = ~np.isnan(found[:, 0])[places]
+    known = told[sure]
+    return known, *without_called(found[places[sure]], known, parents)
 
 
 def of_launches(trace: Trace, parents: np.ndarray, operators: np.ndarray, replays: np.ndarray) -> np.ndarray:
@@ -35,13 +35,15 @@ def of_launches(trace: Trace, parents: np.ndarray, operators: np.ndarray, replay
 
     So they add up. NaN where no operator around the launch has a formula, or its inputs are not told.
     """
-    own, holder = of_operators(trace, parents)
-    if not len(holder):
-        return np.full((len(operators), len(COLUMNS)), np.nan)
-    held = np.where(operators >= 0, holder[operators], -1)
-    found = np.where((held >= 0)[:, None], own[held], np.nan)
+    known, own, holder = of_operators(trace, parents)
+    found = np.full((len(operators), len(COLUMNS)), np.nan)
+    if not len(known):
+        return found
+    held = np.where(operators >= 0, holder[operators], -1).astype(np.int64)
+    there = held >= 0
+    found[there] = own[np.searchsorted(known, held[there])]
     _, first = np.unique(held * (int(replays.max(initial=0)) + 2) + replays, return_index=True)
     later = np.ones(len(held), dtype=bool)
     later[first] = False
-    found[later & (held >= 0)] = 0
+    found[later & there] = 0
     return found

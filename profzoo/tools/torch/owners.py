@@ -92,9 +92,17 @@ def of_operators(trace: Trace) -> pd.DataFrame:
         **{name: _known(np.full(len(operators), -1)) for name in ("stream", *SIZES)},
         "start_ns": started,
         "ns": own_ns(trace, nesting.parent)[operators],
-        **dict(zip(NEEDED, needs.of_operators(trace, nesting.parent)[0][operators].T, strict=True)),
+        **dict(zip(NEEDED, _needed(trace, nesting)[operators].T, strict=True)),
     }
     return frame.assign(**columns)[list(COLUMNS)]
+
+
+def _needed(trace: Trace, nesting: Nesting) -> np.ndarray:
+    """(operators, NEEDED) what each needs but for what it calls, NaN where that is not known."""
+    known, own, _ = needs.of_operators(trace, nesting.parent)
+    found = np.full((len(nesting.parent), len(NEEDED)), np.nan)
+    found[known] = own
+    return found
 
 
 def _owned(
