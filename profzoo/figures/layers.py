@@ -32,6 +32,8 @@ CELLS, DEPTH = 10, 4
 STEP, ROOT = "(step)", "(root)"
 # Parts of the step, in turn.
 PART_COLOURS = ("#555555", "#6b6b6b")
+# Inches of a row, and between cells.
+ROW, BETWEEN = 0.27, 0.55
 # Narrower boxes, in parts of the step, are drawn without a frame, and such have no name.
 FRAMED, CHARACTER = 0.002, 0.0085
 
@@ -44,11 +46,14 @@ def draw(layers: pd.DataFrame) -> Figure:
         return plots.nothing("No launch had an owner: collect tool torch")
     chosen = totals.nlargest(CELLS).index
     shown = [cell for cell in totals.index if cell in chosen]
-    figure, axes = plt.subplots(len(shown), 1, figsize=(11, 0.6 + 1.75 * len(shown)), squeeze=False)
+    figure, axes = plt.subplots(len(shown), 1, squeeze=False)
+    rows = []
     for axis, cell in zip(axes[:, 0], shown, strict=True):
         mine = layers[(layers["model"] == cell[0]) & (layers["phase"] == cell[1])]
-        _tree(axis, mine, totals[cell])
+        rows.append(_tree(axis, mine, totals[cell]))
         axis.set_title(f"{plots.label(mine).iloc[0]}: {text.duration(totals[cell])} a step", fontsize=10)
+    axes[0, 0].get_gridspec().set_height_ratios(rows)
+    figure.set_size_inches(11, 0.4 + sum(ROW * count + BETWEEN for count in rows))
     found = [name for name in BOUND_COLOURS if name in set(layers["bound"])]
     handles = [Patch(facecolor=BOUND_COLOURS[name], edgecolor="white", label=BOUND_NAMES[name]) for name in found]
     inch = 1 / figure.get_size_inches()[1]
@@ -57,8 +62,8 @@ def draw(layers: pd.DataFrame) -> Figure:
     return figure
 
 
-def _tree(axis: Axes, layers: pd.DataFrame, total: float) -> None:
-    """Boxes of one cell, below each other."""
+def _tree(axis: Axes, layers: pd.DataFrame, total: float) -> int:
+    """Draw the boxes of one cell, and return how many rows these are."""
     children = dict(list(layers.groupby("parent", sort=False)))
     place = 0.0
     deepest = 1
@@ -71,6 +76,7 @@ def _tree(axis: Axes, layers: pd.DataFrame, total: float) -> None:
     axis.tick_params(axis="x", length=2, pad=1)
     axis.grid(visible=False)
     axis.spines["bottom"].set_visible(False)
+    return deepest
 
 
 def _below(
