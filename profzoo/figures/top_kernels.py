@@ -6,8 +6,8 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from profzoo.figures import plots
+from profzoo.tables import kernel_names
 from profzoo.tables.preference import preferred
-from profzoo.tools.ncu.tables import function_name
 
 ORDER = 110
 TITLE = "top kernels"
@@ -16,15 +16,8 @@ NEEDS = ("ncu", "nsys", "torch")
 OPTIONS = ("top",)
 CAPTION = "Kernels (on a CPU, operators) by their mean share of a cell's time."
 
-WIDEST = 54
 # More than these cannot be told apart by colour.
 MOST_CELLS = 10
-
-
-def short(name: str) -> str:
-    """The kernel's bare name, cut in the middle where it is too long for a label."""
-    name = name if "::" in name and "(" not in name else function_name(name)
-    return name if len(name) <= WIDEST else f"{name[: WIDEST - 21]}...{name[-18:]}"
 
 
 def draw(activity: pd.DataFrame, top: int) -> Figure:
@@ -32,7 +25,7 @@ def draw(activity: pd.DataFrame, top: int) -> Figure:
     plots.style()
     chosen = preferred(activity)
     # Matplotlib takes what stands between two of them for a formula.
-    names = chosen["name"].map(short).str.replace("$", r"\$", regex=False)
+    names = chosen["name"].map(kernel_names.shortened(chosen["name"])).str.replace("$", r"\$", regex=False)
     chosen = chosen.assign(cell=plots.label(chosen), name=names)
     count = chosen["cell"].nunique()
     parts, palette = "cell", sns.color_palette("colorblind", count)

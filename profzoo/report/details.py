@@ -8,7 +8,7 @@ import pandas as pd
 
 from profzoo.figures.plots import STEP_COLOURS
 from profzoo.report.fields import PROCESS_COLUMNS, shown
-from profzoo.tables import step_shares
+from profzoo.tables import kernel_names, step_shares
 from profzoo.tables.preference import preferred
 from profzoo.text import duration
 
@@ -88,12 +88,14 @@ def _processes(ranks: pd.DataFrame) -> list[list[str]]:
 def _largest(activity: pd.DataFrame) -> dict[str, Any]:
     """The cell's TOP kernels (or operators) by one tool."""
     chosen = preferred(activity).head(TOP)
+    names = kernel_names.shortened(chosen["name"])
     return {
         "kind": chosen["kind"].iloc[0] if len(chosen) else "",
         "tool": chosen["tool"].iloc[0] if len(chosen) else "",
         "kernels": [
             {
-                "name": row["name"],
+                "name": names[row["name"]],
+                "whole": row["name"],
                 "range": shown(row["range"], str),
                 "launches": f"{row['launches_per_step']:,.4g}",
                 "time": duration(row["ns_per_step"]),
