@@ -40,6 +40,7 @@ if config["collect"]:
     include: "rules/collect.smk"
     include: "rules/export.smk"
     include: "rules/sample.smk"
+    include: "rules/trials.smk"
 
 
 include: "rules/analyze.smk"

@@ -41,7 +41,7 @@ def of(job: Mapping[str, Any], made: Made, planned: Sequence[str] = (), load: Pa
 
     Args:
         job: `tool`, `cell` (its settings), and `options`, the tool's own words. Of several processes in turn `repeats`,
-            or `order`, the names of `sides` (cells by name), and `weights` that these start with, by name.
+            or `order`, the names of `sides` (cells by name), and `weights` that these start with, by name; or `trials`.
         made: files to make, by the names of the rule's outputs.
         planned: options that a plan decides; they go first.
         load: weights that the cell starts with.
@@ -65,6 +65,9 @@ def of(job: Mapping[str, Any], made: Made, planned: Sequence[str] = (), load: Pa
     if rounds := in_turn(job, load):
         program = ["python", "-m", "profzoo.harness.rounds", "--rounds", json.dumps(rounds)]
         return Command([], [], [*program, *own.inside(made), *facts], sidecar, tool, made, own.leaves(made))
+    if "trials" in job:
+        program = trials(job["trials"], cell, load)
+        return Command([], [], [*program, *own.inside(made), *facts], sidecar, tool, made, own.leaves(made))
     profiler = own.around([*planned, *job.get("options", [])], made, processes(cell))
     program += [*own.inside(made), *facts]
     return Command(launcher(cell), profiler, program, sidecar, tool, made, own.leaves(made))
@@ -81,6 +84,24 @@ def in_turn(job: Mapping[str, Any], load: Path | None) -> list[tuple[str, list[s
     order = job.get("order") or [""] * job.get("repeats", 0)
     words = {side: [*launcher(cell), *measured(cell, weights.get(side))] for side, cell in sides.items()}
     return [(side, words[side]) for side in order]
+
+
+def trials(given: Mapping[str, Any], cell: Mapping[str, Any], load: Path | None) -> list[str]:
+    """The words that try settings on a cell.
+
+    given: `candidates`, words of settings by name; `expected`, a file of expected gains, if there is one; `repeats`;
+    `budget_s`.
+    """
+    described = {
+        "name": f"{cell['model']} {cell['phase']}",
+        "program": [*launcher(cell), "python", "-m", "models.run"],
+        "words": settings.words(cell),
+        "load": ["--load", str(load)] if load else [],
+        "candidates": given["candidates"],
+    }
+    words = ["python", "-m", "profzoo.harness.trying", "--cell", json.dumps(described)]
+    expected = ["--expected", given["expected"]] if given["expected"] else []
+    return [*words, *expected, "--repeats", str(given["repeats"]), "--budget", str(given["budget_s"])]
 
 
 def launcher(cell: Mapping[str, Any]) -> list[str]:

@@ -71,7 +71,7 @@ def overlapping(job: Mapping[str, Any], words: Sequence[str]) -> bool:
     What is sampled beside a cell is of the GPU from the start, and what runs no cell has next to nothing to start. Of
     several processes, the later ones would start within the turn of the first.
     """
-    cell, several = job["cell"], "order" in job or "repeats" in job
+    cell, several = job["cell"], bool({"order", "repeats", "trials"} & set(job))
     alone = len(words) == cell.get("gpus", 1) == cell.get("nodes", 1) == 1
     return limits.told().overlap and alone and not several and job["tool"] not in ("sample", "peaks", "probe")
 

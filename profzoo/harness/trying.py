@@ -30,7 +30,7 @@ Course = Generator[tuple[int, Names], float | None, Names]
 
 
 def course(candidates: Sequence[str], repeats: int) -> Course:
-    """Which trial is next, round and names, given the step of the one before in ns, None where that failed.
+    """Which trial is next, round and names, given what a sample took in the one before, None where that failed.
 
     Args:
         candidates: names of settings, best expected first; repeats: processes of each that is worth them.
@@ -80,15 +80,6 @@ def _ratio(times: Mapping[Names, Sequence[float]], names: Names) -> float:
     return median(times[names]) / median(times[BASE])
 
 
-def fastest(sides: Sequence[str], step_ns: Sequence[float]) -> str:
-    """The side of the processes that took least, if that is worth anything, else the cell as it is."""
-    times: dict[Names, list[float]] = {}
-    for side, ns in zip(sides, step_ns, strict=True):
-        times.setdefault((side,) if side else BASE, []).append(ns)
-    best = min(times, key=lambda names: _ratio(times, names))
-    return best[0] if best and _ratio(times, best) < 1 - WORTH else ""
-
-
 def changed(words: Sequence[str], changes: Sequence[Sequence[str]]) -> list[str]:
     """The words of a cell with settings changed, the last change of a setting counts.
 
@@ -114,7 +105,7 @@ class Runner:
         self.seconds: dict[Names, float] = {}
 
     def run(self, number: int, names: Names) -> float | None:
-        """The step of one process in ns; None where it failed, with the reason in `failed`."""
+        """What a sample takes in one process, in ns; None where it failed, with the reason in `failed`."""
         side, began = TOGETHER.join(names), time.monotonic()
         own = self._folder / f"{len(self.seconds)}-{len(self.facts)}.csv"
         told, printed = own.with_suffix(".json"), own.with_suffix(".txt")
@@ -133,7 +124,7 @@ class Runner:
         self.sides.append(side)
         self.steps.append((side, own))
         self.facts.append({**facts, "round": number})
-        return float(facts["step_ns"])
+        return float(facts["step_ns"]) / facts["batch"]
 
     def expected_s(self, names: Names) -> float:
         """What a process will take: as long as it did, else as any did at most."""
@@ -150,7 +141,7 @@ def tried(runner: Runner, candidates: Sequence[str], repeats: int, budget_s: flo
     number, names = next(going)
     while True:
         if runner.facts and time.monotonic() - began + runner.expected_s(names) > budget_s:
-            return {"ended": "budget", "chosen": fastest(runner.sides, [own["step_ns"] for own in runner.facts])}
+            return {"ended": "budget", "chosen": fastest(runner)}
         step_ns = runner.run(number, names)
         if step_ns is None and names == BASE:
             raise RuntimeError(runner.failed[""])
@@ -158,6 +149,15 @@ def tried(runner: Runner, candidates: Sequence[str], repeats: int, budget_s: flo
             number, names = going.send(step_ns)
         except StopIteration as end:
             return {"ended": "all", "chosen": TOGETHER.join(end.value)}
+
+
+def fastest(runner: Runner) -> str:
+    """The side whose samples took least, if that is worth anything, else the cell as it is."""
+    times: dict[Names, list[float]] = {}
+    for side, own in zip(runner.sides, runner.facts, strict=True):
+        times.setdefault((side,) if side else BASE, []).append(own["step_ns"] / own["batch"])
+    best = min(times, key=lambda names: _ratio(times, names))
+    return best[0] if best and _ratio(times, best) < 1 - WORTH else ""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -22,6 +22,7 @@ LAYERS = (
     ("harness", "tools"),
     ("config", "tables"),
     ("compare", "verdicts"),
+    ("trials",),
     ("figures",),
     ("report",),
     ("clean", "collect", "document", "run", "stopping"),

@@ -44,10 +44,10 @@ rule add_up_layers:
     """Add up a cell's launches by layer, operator and kernel: owners by torch, times by nsys, counters by ncu."""
     input:
         code("workflow/scripts/add_up_layers.py"),
+        **seen_by_others(),
         launches="<results>/{model}/{phase}.torch.launches.csv",
         modules="<results>/{model}/{phase}.torch.modules.csv",
         sidecar="<results>/{model}/{phase}.trace.json.gz.json",
-        **seen_by_others(),
     output:
         layers="<results>/{model}/{phase}.layers.csv",
         operators="<results>/{model}/{phase}.operators.csv",

@@ -37,6 +37,16 @@ def loaded_in_turn(wildcards, input):
     return [word for side, path in pairs for word in ("--weights", f"{side.name}={path}")]
 
 
+def tried(wildcards):
+    """That text of a cell on which settings are tried; it names no inputs, so that Snakemake sees when it changes."""
+    known, refused = checked(panel.candidates, wildcards.model, wildcards.phase, config)
+    expected = expected_gains().replace("<results>", RESULTS) if expected_gains() else ""
+    job = {"candidates": known, "refused": refused, "expected": expected}
+    job["budget_s"] = checked(limits.seconds, config["trials"]["budget"], "trials.budget")
+    job["repeats"] = config["trials"]["repeats"]
+    return described("time", resolved(wildcards, "time", None), trials=job)
+
+
 def made(wildcards, output):
     """The words that name what a collecting job makes."""
     return [f"{name}={path}" for name, path in output.items()]

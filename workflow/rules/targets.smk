@@ -131,6 +131,11 @@ def of_parts():
     return "<results>/tables/compare_parts.csv" if "nsys" in TOOLS else []
 
 
+def expected_gains():
+    """What the advice of verdicts is expected to gain, where there is a trace to judge by."""
+    return "<results>/tables/trials.expected.json" if "nsys" in TOOLS else []
+
+
 def weights_of_sides(wildcards):
     """What inference loads on each side, in their order."""
     found = [weights_of(side.of(wildcards.model), wildcards.phase) for side in SIDES]
@@ -176,6 +181,7 @@ ROWS = {
     "roofline": "a cell, class of kernels, or launch configuration",
     "compare": "a cell and candidate",
     "compare_parts": "a cell, candidate, and part of the step, range, class of kernels, or kernel",
+    "trials": "a cell and settings",
     "verdicts": "what holds a cell or one of its kernels back",
 }
 

@@ -1,0 +1,78 @@
+"""Says which settings to try on a cell: a panel of variants, and those that the advice of verdicts names."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from profzoo.cell import settings
+from profzoo.errors import ConfigError, suggest
+from profzoo.verdicts import rules as verdict_rules
+
+Words = list[str]
+# Of the panel, what no variant says: twice as many samples a batch.
+DOUBLE = "double_batch"
+
+
+def candidates(cell_model: str, phase: str, config: Mapping[str, Any]) -> tuple[dict[str, Words], dict[str, str]]:
+    """The words by which each candidate changes a cell, by its name; and why others cannot be tried, by name.
+
+    What changes nothing of the cell is neither.
+
+    Raises:
+        ConfigError: the panel names what is no variant.
+    """
+    resolved = settings.resolve(cell_model, phase, "time", config)
+    base = settings.words(resolved)
+    found: dict[str, Words] = {}
+    refused: dict[str, str] = {}
+    for name, given in _named(config, resolved["batch"]).items():
+        variants = {**config["variants"], name: given}
+        model, own = settings.split_variant(cell_model)
+        if own:
+            variants[name] = {**config["variants"][own], **given}
+        try:
+            cell = settings.resolve(f"{model}@{name}", phase, "time", {**config, "variants": variants})
+        except ConfigError as error:
+            refused[name] = str(error)
+            continue
+        if words := [word for word in settings.words(cell) if word not in base]:
+            found[name] = words
+    return found, refused
+
+
+def _named(config: Mapping[str, Any], batch: int) -> dict[str, Mapping[str, Any]]:
+    """The settings of every candidate by name, advice that no variant follows by its words; batch: of the cell."""
+    variants = {**config["variants"], DOUBLE: {"batch": 2 * batch}}
+    if unknown := [name for name in config["trials"]["panel"] if name not in variants]:
+        raise ConfigError(f"trials.panel: '{unknown[0]}' is no variant: {suggest(unknown[0], variants)}")
+    known = {name: variants[name] for name in config["trials"]["panel"]}
+    advice = [one.get("settings") for rule in verdict_rules.load()["rules"] for one in rule["advice"]]
+    own = {words: settings.parse(words.split()) for words in advice if words and name_of(words, config) == words}
+    return {**known, **own}
+
+
+def name_of(words: str, config: Mapping[str, Any]) -> str:
+    """The name of the candidate that has these settings: of a variant of the panel, else the words themselves."""
+    wanted = _plain(settings.parse(words.split()))
+    for name in config["trials"]["panel"]:
+        if _plain(config["variants"].get(name) or {}) == wanted:
+            return str(name)
+    return words
+
+
+def _plain(given: Mapping[str, Any]) -> dict[str, str]:
+    """Settings as texts, as words and YAML have other types."""
+    return {key: str(value).lower() for key, value in settings.flat(given).items()}
+
+
+def expected(verdicts: pd.DataFrame, config: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """The expected gain of each candidate that a verdict on a cell advises, by cell (`lstm train`) and name.
+
+    verdicts: the table of that name.
+    """
+    rows = verdicts[(verdicts["level"] == "cell") & verdicts["settings"].fillna("").ne("") & (verdicts["gain"] > 0)]
+    found: dict[str, dict[str, float]] = {}
+    for row in rows.sort_values("rank").itertuples():
+        found.setdefault(f"{row.model} {row.phase}", {}).setdefault(name_of(row.settings, config), float(row.gain))
+    return found

@@ -1,0 +1,147 @@
+"""Makes the table of trials, a row a cell and settings: what was expected, what was measured, whether that is a hit."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from profzoo.compare import inference
+from profzoo.files import read_json, write_csv
+from profzoo.harness.trying import TOGETHER, changed
+from profzoo.reading import facts as fact
+from profzoo.reading import kinds
+from profzoo.reading import tables as reading
+from profzoo.tables import repeats
+from profzoo.tables.cell_tables import cell_of
+from profzoo.tools.time.tables import REPEATED
+
+NUMBER = kinds.maybe(kinds.NUMBER)
+COLUMNS = {
+    **dict.fromkeys(["model", "phase", "settings", "words"], kinds.TEXT),
+    "expected": NUMBER,
+    **dict.fromkeys(["base_ns", "ns", "gain", "gain_low", "gain_high"], NUMBER),
+    "processes": kinds.COUNT,
+    **dict.fromkeys(["verdict", "outcome"], kinds.TEXT),
+    "chosen": kinds.FLAG,
+    "loss_difference": NUMBER,
+    "why": kinds.TEXT,
+}
+TABLE = reading.Table(columns=COLUMNS, key=["model", "phase", "settings"])
+FAILED, REFUSED, LEFT_OUT = "failed", "refused", "not tried"
+HIT, MISS, SLOWED = "hit", "miss", "slowed down"
+# An expectation is a hit this far from what was measured, or within the interval of that.
+NEAR = 0.2
+NEEDS: fact.Needs = {
+    "trials": {"candidates": {}, "refused": {}},
+    "processes": fact.PROCESSES,
+    "failed": {},
+    "tried": fact.TEXTS,
+    "chosen": fact.TEXT,
+    "ended": fact.TEXT,
+}
+Cell = tuple[Mapping[str, str], pd.DataFrame, Mapping[str, Any]]
+
+
+def table(cells: Iterable[Cell], gains: Mapping[str, Mapping[str, float]], margin: float) -> pd.DataFrame:
+    """COLUMNS, each cell's settings from the largest gain to the least, then those that failed or were not tried.
+
+    Args:
+        cells: cell, steps of all processes, and their sidecar; gains: expected ones, by cell and name; margin: what
+            counts as no difference.
+
+    `gain` is the time of a sample as the cell is over that with the settings, by pairs of processes of the same round,
+    with the interval that holds it in 95 of 100 cases; `verdict` as of a comparison; `outcome` holds what was expected
+    against it; `loss_difference` is relative to the cell's own, after the same steps.
+    """
+    rows: list[dict[str, Any]] = []
+    for cell, steps, facts in cells:
+        own = _measured(steps, facts, margin)
+        known = gains.get(f"{cell['model']} {cell['phase']}", {})
+        rows += [
+            {**cell, "expected": known.get(row["settings"], np.nan), **row} for row in [*own, *_others(facts, own)]
+        ]
+    said = iter(inference.verdicts([row["_ratio"] for row in rows if row.get("_ratio")]))
+    for row in rows:
+        row["verdict"] = next(said) if row.get("_ratio") else row.get("verdict", inference.UNDECIDED)
+    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    frame["outcome"] = [_outcome(row) for row in frame.to_dict("records")]
+    return frame
+
+
+def _measured(steps: pd.DataFrame, facts: Mapping[str, Any], margin: float) -> list[dict[str, Any]]:
+    processes = facts["processes"]
+    medians = [float(np.median(times)) for times in repeats.processes(steps)]
+    batches = [own["batch"] for own in processes]
+    base = {own["round"]: ns for own, ns in zip(processes, medians, strict=True) if not own["side"]}
+    losses = [own.get("loss") for own in processes if not own["side"]]
+    found = []
+    for side in dict.fromkeys(own["side"] for own in processes if own["side"]):
+        mine = [place for place, own in enumerate(processes) if own["side"] == side]
+        # A sample's time, as a batch may have another number of them.
+        factor = batches[0] / batches[mine[0]]
+        pairs = [(base[processes[place]["round"]], medians[place] * factor) for place in mine
+                 if processes[place]["round"] in base]  # fmt: skip
+        before, after = ([pair[end] for pair in pairs] for end in (0, 1))
+        ratio = inference.ratio(before, after, paired=True, margin=margin) if len(pairs) > 1 else None
+        gain = 1 / ratio.ratio if ratio else float(np.median(before) / np.median(after)) if pairs else np.nan
+        found.append(
+            {
+                "settings": side,
+                "words": _words(side, facts),
+                "base_ns": float(np.median(before)) if pairs else np.nan,
+                "ns": float(np.median([medians[place] for place in mine])),
+                "gain": gain,
+                "gain_low": 1 / ratio.high if ratio else np.nan,
+                "gain_high": 1 / ratio.low if ratio else np.nan,
+                "processes": len(mine),
+                "chosen": side == facts["chosen"],
+                "loss_difference": _apart(losses[0] if losses else None, processes[mine[0]].get("loss")),
+                "why": "",
+                "_ratio": ratio,
+            }
+        )
+    return sorted(found, key=lambda row: -row["gain"])
+
+
+def _others(facts: Mapping[str, Any], measured: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What failed, cannot be tried, or was left out as the budget ended."""
+    done = {row["settings"] for row in measured} | set(facts["failed"])
+    left = {name: "the budget ended before: raise trials.budget" for name in facts["tried"] if name not in done}
+    groups = ((FAILED, facts["failed"]), (REFUSED, facts["trials"]["refused"]), (LEFT_OUT, left))
+    nothing = {"processes": 0, "chosen": False}
+    return [
+        {"settings": name, "words": _words(name, facts), "verdict": verdict, "why": why, **nothing}
+        for verdict, given in groups
+        for name, why in given.items()
+        if name
+    ]
+
+
+def _words(side: str, facts: Mapping[str, Any]) -> str:
+    known = facts["trials"]["candidates"]
+    return " ".join(changed([], [known.get(name, []) for name in side.split(TOGETHER)]))
+
+
+def _apart(one: float | None, other: float | None) -> float:
+    """How far a loss is from another, relative to that; empty where there is none."""
+    if one is None or other is None or not one:
+        return float("nan")
+    return abs(other - one) / abs(one)
+
+
+def _outcome(row: Mapping[str, Any]) -> str:
+    """Whether what was expected came; nothing where nothing was expected or measured."""
+    if not row["expected"] > 0 or not row["gain"] > 0:
+        return ""
+    if row["gain_high"] < 1:
+        return SLOWED
+    near = abs(row["expected"] / row["gain"] - 1) <= NEAR
+    return HIT if near or row["gain_low"] <= row["expected"] <= row["gain_high"] else MISS
+
+
+def main(paths: Sequence[str], expected: str | None, margin: float, csv: str) -> None:
+    """Read the cells' trials, and what was expected of them, write the table."""
+    gains = read_json(expected, {"gains": {}})["gains"] if expected else {}
+    cells = [(cell_of(path), reading.read(path, REPEATED), read_json(f"{path}.json", NEEDS)) for path in paths]
+    write_csv(table(cells, gains, margin), csv)

@@ -1,0 +1,64 @@
+"""Says trials in a terminal: `python -m profzoo.trials.told TABLE`, a cell's best settings and what was expected."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+import pandas as pd
+
+from profzoo.compare import inference
+from profzoo.errors import DataError
+from profzoo.reading import tables as reading
+from profzoo.tables.across import CELL
+from profzoo.text import duration
+from profzoo.trials import tabulate
+
+
+def lines(table: pd.DataFrame) -> list[str]:
+    """Each cell with the settings that are fastest, and below it what else was tried."""
+    said = []
+    for (model, phase), rows in table.groupby(CELL, sort=False):
+        best = rows[rows["chosen"] & (rows["verdict"] == inference.FASTER)]
+        if len(best):
+            row = best.iloc[0]
+            interval = f"({row['gain_low']:.2f} to {row['gain_high']:.2f})"
+            steps = f"{duration(row['base_ns'])} -> {duration(row['ns'])} a step, measured"
+            said.append(
+                f"{model} {phase} runs {row['gain']:.2f} times as fast {interval} with `{row['words']}`: {steps}"
+            )
+        else:
+            said.append(f"{model} {phase}: nothing that was tried is surely faster")
+        said += [f"  {_line(row)}" for row in rows.to_dict("records")]
+    known = table[table["outcome"] != ""]
+    if len(known):
+        counts = known["outcome"].value_counts()
+        said.append(
+            f"of {len(known)} expected gains: " + ", ".join(f"{count} {name}" for name, count in counts.items())
+        )
+    return said
+
+
+def _line(row: dict) -> str:
+    if row["why"]:
+        return f"{row['settings']:<24} {row['verdict']}: {row['why']}"
+    interval = f" [{row['gain_low']:.2f}, {row['gain_high']:.2f}]" if pd.notna(row["gain_low"]) else ""
+    expected = f", expected {row['expected']:.2f}: {row['outcome']}" if row["outcome"] else ""
+    return f"{row['settings']:<24} x {row['gain']:.2f}{interval}  {row['verdict']}{expected}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m profzoo.trials.told", description=__doc__)
+    parser.add_argument("table", metavar="CSV", help="the table of trials")
+    options = parser.parse_args(arguments)
+    try:
+        table = reading.read(options.table, tabulate.TABLE)
+    except DataError as error:
+        print(f"profzoo: {error}", file=sys.stderr)
+        return 1
+    print("\n".join(lines(table)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

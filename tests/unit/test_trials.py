@@ -1,0 +1,113 @@
+"""Trials from files: which settings are tried, what was expected, the table, and what a terminal shows."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from profzoo.config import configuration
+from profzoo.errors import ConfigError
+from profzoo.files import write_csv
+from profzoo.harness import rounds
+from profzoo.reading import tables as reading
+from profzoo.trials import expecting, panel, tabulate, told
+from profzoo.verdicts import columns
+
+STEPS = 10
+CONFIG = configuration.normalise({"models": "lstm"})
+
+
+def test_a_cell_has_the_panel_and_what_is_advised_to_try() -> None:
+    config = configuration.normalise({"models": "lstm", "trials": {"panel": ["bf16", "double_batch", "workers"]}})
+    found, refused = panel.candidates("lstm", "train", config)
+    assert found["bf16"] == ["precision=bf16"] and not refused
+    batch = next(word for word in panel.settings.words(panel.settings.resolve("lstm", "train", "time", config))
+                 if word.startswith("batch="))  # fmt: skip
+    assert f"batch={2 * int(batch.removeprefix('batch='))}" in found["double_batch"]
+    # Advice has the name of the variant that follows it, else its own words.
+    assert sorted(found["workers"]) == ["pin_memory=true", "workers=4"] and "precision=tf32" in found
+    assert panel.name_of("pin_memory=true workers=4", config) == "workers"
+
+
+def test_what_a_cell_has_is_not_tried_again() -> None:
+    found, _ = panel.candidates("lstm@bf16", "train", CONFIG)
+    assert "bf16" not in found and found["tf32"] == ["precision=tf32"]
+
+
+def test_a_panel_of_what_is_no_variant_is_refused() -> None:
+    config = configuration.normalise({"models": "lstm", "trials": {"panel": ["bf61"]}})
+    with pytest.raises(ConfigError, match=r"trials\.panel: 'bf61' is no variant: .*bf16"):
+        panel.candidates("lstm", "train", config)
+
+
+def test_expected_gains_are_those_of_advice_with_settings(tmp_path: Path) -> None:
+    row = {**dict.fromkeys(columns.COLUMNS, ""), **dict.fromkeys(columns.NUMBERS, np.nan), "model": "lstm",
+           "phase": "train", "level": "cell", "rank": 1, "gain": 1.5, "settings": "precision=bf16"}  # fmt: skip
+    others = [{"settings": "", "gain": 3.0}, {"level": "kernel", "gain": 9.0}, {"gain": 1.2, "rank": 2}]
+    write_csv(pd.DataFrame([row, *({**row, **other} for other in others)]), tmp_path / "v.csv")
+    expecting.main(str(tmp_path / "v.csv"), CONFIG, str(tmp_path / "e.json"))
+    assert json.loads((tmp_path / "e.json").read_text()) == {"gains": {"lstm train": {"bf16": 1.5}}}
+
+
+def tried(folder: Path, speeds: dict[str, float], batches: dict[str, int] | None = None, **more: Any) -> Path:
+    """Three rounds of these sides, with so many ms a step, as harness/trying leaves them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    chance, order, facts = np.random.default_rng(3), [], []
+    for number in range(3):
+        for side, ms in speeds.items():
+            times = np.round(1e6 * ms * np.exp(chance.normal(0, 0.002) + chance.normal(0, 0.01, STEPS))).astype(int)
+            path = folder / f"{len(order)}.part"
+            lines = [f"{step},{ns},{ns},4,1" for step, ns in enumerate(times)]
+            path.write_text("\n".join(["step,wall_ns,gpu_ns,items,peak_memory_bytes", *lines]) + "\n")
+            order.append((side, path))
+            batch = (batches or {}).get(side, 4)
+            facts.append({"step_ns": float(times.mean()), "batch": batch, "round": number, "items": 40,
+                          "loss": 0.5 if side != "bf16" else 0.505})  # fmt: skip
+    path = folder / "train.trials.csv"
+    found = rounds.summary([side for side, _ in order], facts, rounds.joined(order, path))
+    known = {"bf16": ["precision=bf16"], "graph": ["graph=true"], "double": ["batch=8"], "slow": ["compile=true"]}
+    trials = {"candidates": known, "refused": {"fused": "optimizer: this model has none"}}
+    outcome = {"chosen": "bf16", "failed": {}, "tried": [*known], "ended": "all", "trials": trials}
+    Path(f"{path}.json").write_text(json.dumps(found | outcome | more))
+    return path
+
+
+def test_trials_become_a_table_of_gains(tmp_path: Path) -> None:
+    speeds = {"": 10.0, "bf16": 5.0, "slow": 12.5, "double": 15.0}
+    path = tried(tmp_path / "lstm", speeds, {"double": 8}, failed={"graph": "it cannot be captured"})
+    (tmp_path / "e.json").write_text(json.dumps({"gains": {"lstm train": {"bf16": 2.3, "slow": 1.5, "double": 3.0}}}))
+    tabulate.main([str(path)], str(tmp_path / "e.json"), 0.02, str(tmp_path / "trials.csv"))
+    table = reading.read(tmp_path / "trials.csv", tabulate.TABLE).set_index("settings")
+    assert table.index.tolist() == ["bf16", "double", "slow", "graph", "fused"]
+    assert table["gain"].iloc[:3].tolist() == pytest.approx([2, 4 / 3, 0.8], rel=0.01)
+    assert table["verdict"].tolist() == ["faster", "faster", "slower", "failed", "refused"]
+    assert table["outcome"].tolist() == ["hit", "miss", "slowed down", "", ""]
+    one = table.loc["bf16"]
+    assert one["gain_low"] < 2 < one["gain_high"] and one["processes"] == 3 and one["chosen"] and one["expected"] == 2.3
+    assert one["loss_difference"] == pytest.approx(0.01) and one["words"] == "precision=bf16"
+    assert table.loc["graph", "why"] == "it cannot be captured"
+    said = told.lines(reading.read(tmp_path / "trials.csv", tabulate.TABLE))
+    assert said[0].startswith("lstm train runs 2.0") and "with `precision=bf16`: 10 ms -> 5 ms a step" in said[0]
+    assert said[-1] == "of 3 expected gains: 1 hit, 1 miss, 1 slowed down"
+
+
+def test_settings_together_and_what_the_budget_left_out(tmp_path: Path) -> None:
+    path = tried(tmp_path / "lstm", {"": 10.0, "bf16": 5.0, "bf16+double": 4.0}, chosen="bf16+double", ended="budget")
+    tabulate.main([str(path)], None, 0.02, str(tmp_path / "trials.csv"))
+    table = reading.read(tmp_path / "trials.csv", tabulate.TABLE).set_index("settings")
+    assert table.loc["bf16+double", "words"] == "precision=bf16 batch=8" and table.loc["bf16+double", "chosen"]
+    assert set(table.index[table["verdict"] == "not tried"]) == {"graph", "double", "slow"}
+    assert "raise trials.budget" in table.loc["graph", "why"] and table["expected"].isna().all()
+
+
+def test_one_process_a_side_has_no_interval(tmp_path: Path) -> None:
+    path = tried(tmp_path / "lstm", {"": 10.0, "bf16": 5.0})
+    facts = json.loads(Path(f"{path}.json").read_text())
+    rows = reading.read(path, tabulate.REPEATED)
+    few = facts | {"processes": facts["processes"][:2]}
+    table = tabulate.table([({"model": "lstm", "phase": "train"}, rows[rows["process"] < 2], few)], {}, 0.02)
+    assert table.loc[0, "verdict"] == "undecided" and np.isnan(table.loc[0, "gain_low"])
+    assert "nothing that was tried is surely faster" in told.lines(table)[0]

@@ -1,0 +1,73 @@
+# Needs: cells, and the advice of verdicts. Makes: what settings are worth, measured in turn with the cell as it is.
+
+
+rule expect_gains:
+    """Say what the advice of verdicts is expected to gain, so that trials begin with what promises most."""
+    input:
+        code("workflow/scripts/expect_gains.py"),
+        verdicts="<results>/tables/verdicts.csv",
+    output:
+        json="<results>/tables/trials.expected.json",
+    log:
+        "<logs>/tables/trials.expected.log",
+    resources:
+        **light(),
+    params:
+        config={key: config[key] for key in ("variants", "trials")},
+    script:
+        "../scripts/expect_gains.py"
+
+
+rule try_settings:
+    """Time a cell with settings that may make it faster, one by one and together, in turn with the cell as it is."""
+    input:
+        sources,
+        code("profzoo/harness/trying.py"),
+        weights=weights,
+        # By other expectations the same would be measured in another order.
+        expected=ancient(expected_gains()),
+    output:
+        steps="<results>/{model}/{phase}.trials.csv",
+        sidecar="<results>/{model}/{phase}.trials.csv.json",
+    log:
+        "<logs>/{model}/{phase}.trials.log",
+    retries: 0
+    threads: cores()
+    resources:
+        **on_gpus(),
+    params:
+        job=tried,
+        more=loaded,
+        made=made,
+    shell:
+        COLLECT
+
+
+rule tabulate_trials:
+    """Hold what was measured of settings against what was expected."""
+    input:
+        code("workflow/scripts/tabulate_trials.py"),
+        steps=cells("<results>/{model}/{phase}.trials.csv"),
+        sidecars=cells("<results>/{model}/{phase}.trials.csv.json"),
+        expected=expected_gains(),
+    output:
+        csv=table("trials"),
+    log:
+        "<logs>/tables/trials.log",
+    resources:
+        **light(),
+    params:
+        margin=config["margin"],
+    script:
+        "../scripts/tabulate_trials.py"
+
+
+rule trials:
+    """Try what is advised, and a panel of settings, on every selected cell: --config models=lstm."""
+    input:
+        csv="<results>/tables/trials.csv",
+    log:
+        "<logs>/trials.log",
+    localrule: True
+    shell:
+        "python -m profzoo.trials.told {input.csv:q} 2>&1 | tee {log:q}"

@@ -1,0 +1,8 @@
+"""Says what the advice of verdicts is expected to gain."""
+
+from profzoo.files import reported
+from profzoo.trials import expecting
+
+snakemake = globals()["snakemake"]
+with reported(snakemake.log[0]):
+    expecting.main(snakemake.input.verdicts, snakemake.params.config, snakemake.output.json)
