@@ -53,6 +53,8 @@ def pass_on(config: Mapping[str, Any], tools: list[str]) -> None:
         raise ConfigError(f"locks.folder = {folder!r} is another one in each working folder: begin it with /")
     times = {tool: _seconds(config[tool]["time_limit"], f"{tool}.time_limit") for tool in tools}
     overlap = config["locks"]["overlap"]
+    # Not passed on, but as good a time as others from the beginning.
+    seconds(config["trials"]["budget"], "trials.budget")
     told = {"locks": folder, "wait_s": _seconds(wait, "locks.wait"), "overlap": overlap, "time_s": times}
     os.environ[LIMITS] = json.dumps(told, sort_keys=True)
 
