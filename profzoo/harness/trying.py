@@ -171,8 +171,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--steps", type=Path, required=True, help="where the steps of all go")
     parser.add_argument("--facts", type=Path, required=True, help="where the facts of all go")
     options = parser.parse_args(arguments)
-    gains = json.loads(options.expected.read_text())["gains"] if options.expected else {}
-    own = gains.get(options.cell["name"], {})
+    expected = json.loads(options.expected.read_text())["cells"] if options.expected else {}
+    own = {name: one["gain"] for name, one in expected.get(options.cell["name"], {}).items()}
     # What nobody expects anything of comes after what is expected to help, in its own order.
     order = sorted(options.cell["candidates"], key=lambda name: -own.get(name, 1.0))
     with tempfile.TemporaryDirectory() as folder:

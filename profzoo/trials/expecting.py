@@ -11,4 +11,4 @@ from profzoo.verdicts import columns
 
 def main(verdicts: str, config: Mapping[str, Any], output: str) -> None:
     """Read the verdicts, write expected gains by cell and candidate."""
-    write_json({"gains": panel.expected(reading.read(verdicts, columns.TABLE), config)}, output)
+    write_json({"cells": panel.expected(reading.read(verdicts, columns.TABLE), config)}, output)

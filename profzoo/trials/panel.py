@@ -1,7 +1,7 @@
 """Says which settings to try on a cell: a panel of variants, and those that the advice of verdicts names."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 import pandas as pd
 
@@ -10,6 +10,15 @@ from profzoo.errors import ConfigError, suggest
 from profzoo.verdicts import rules as verdict_rules
 
 Words = list[str]
+
+
+class Expected(TypedDict):
+    """A gain, and the verdict that expects it."""
+
+    gain: float
+    verdict: str
+
+
 # Of the panel, what no variant says: twice as many samples a batch.
 DOUBLE = "double_batch"
 
@@ -66,13 +75,14 @@ def _plain(given: Mapping[str, Any]) -> dict[str, str]:
     return {key: str(value).lower() for key, value in settings.flat(given).items()}
 
 
-def expected(verdicts: pd.DataFrame, config: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """The expected gain of each candidate that a verdict on a cell advises, by cell (`lstm train`) and name.
+def expected(verdicts: pd.DataFrame, config: Mapping[str, Any]) -> dict[str, dict[str, Expected]]:
+    """The gain that a verdict on a cell expects of each candidate that it advises, by cell (`lstm train`) and name.
 
     verdicts: the table of that name.
     """
     rows = verdicts[(verdicts["level"] == "cell") & verdicts["settings"].fillna("").ne("") & (verdicts["gain"] > 0)]
-    found: dict[str, dict[str, float]] = {}
+    found: dict[str, dict[str, Expected]] = {}
     for row in rows.sort_values("rank").itertuples():
-        found.setdefault(f"{row.model} {row.phase}", {}).setdefault(name_of(row.settings, config), float(row.gain))
+        own: Expected = {"gain": float(row.gain), "verdict": str(row.verdict)}
+        found.setdefault(f"{row.model} {row.phase}", {}).setdefault(name_of(row.settings, config), own)
     return found

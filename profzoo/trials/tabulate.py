@@ -18,7 +18,7 @@ from profzoo.tools.time.tables import REPEATED
 
 NUMBER = kinds.maybe(kinds.NUMBER)
 COLUMNS = {
-    **dict.fromkeys(["model", "phase", "settings", "words"], kinds.TEXT),
+    **dict.fromkeys(["model", "phase", "settings", "words", "advised_by"], kinds.TEXT),
     "expected": NUMBER,
     **dict.fromkeys(["base_ns", "ns", "gain", "gain_low", "gain_high"], NUMBER),
     "processes": kinds.COUNT,
@@ -43,12 +43,14 @@ NEEDS: fact.Needs = {
 Cell = tuple[Mapping[str, str], pd.DataFrame, Mapping[str, Any]]
 
 
-def table(cells: Iterable[Cell], gains: Mapping[str, Mapping[str, float]], margin: float) -> pd.DataFrame:
+def table(
+    cells: Iterable[Cell], expected: Mapping[str, Mapping[str, Mapping[str, Any]]], margin: float
+) -> pd.DataFrame:
     """COLUMNS, each cell's settings from the largest gain to the least, then those that failed or were not tried.
 
     Args:
-        cells: cell, steps of all processes, and their sidecar; gains: expected ones, by cell and name; margin: what
-            counts as no difference.
+        cells: cell, steps of all processes, and their sidecar; expected: gain and verdict, by cell and name; margin:
+            what counts as no difference.
 
     `gain` is the time of a sample as the cell is over that with the settings, by pairs of processes of the same round,
     with the interval that holds it in 95 of 100 cases; `verdict` as of a comparison; `outcome` holds what was expected
@@ -57,10 +59,10 @@ def table(cells: Iterable[Cell], gains: Mapping[str, Mapping[str, float]], margi
     rows: list[dict[str, Any]] = []
     for cell, steps, facts in cells:
         own = _measured(steps, facts, margin)
-        known = gains.get(f"{cell['model']} {cell['phase']}", {})
-        rows += [
-            {**cell, "expected": known.get(row["settings"], np.nan), **row} for row in [*own, *_others(facts, own)]
-        ]
+        known = expected.get(f"{cell['model']} {cell['phase']}", {})
+        for row in [*own, *_others(facts, own)]:
+            one = known.get(row["settings"], {"gain": np.nan, "verdict": ""})
+            rows.append({**cell, "expected": one["gain"], "advised_by": one["verdict"], **row})
     said = iter(inference.verdicts([row["_ratio"] for row in rows if row.get("_ratio")]))
     for row in rows:
         row["verdict"] = next(said) if row.get("_ratio") else row.get("verdict", inference.UNDECIDED)
@@ -142,6 +144,6 @@ def _outcome(row: Mapping[str, Any]) -> str:
 
 def main(paths: Sequence[str], expected: str | None, margin: float, csv: str) -> None:
     """Read the cells' trials, and what was expected of them, write the table."""
-    gains = read_json(expected, {"gains": {}})["gains"] if expected else {}
+    known = read_json(expected, {"cells": {}})["cells"] if expected else {}
     cells = [(cell_of(path), reading.read(path, REPEATED), read_json(f"{path}.json", NEEDS)) for path in paths]
-    write_csv(table(cells, gains, margin), csv)
+    write_csv(table(cells, known, margin), csv)

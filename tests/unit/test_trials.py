@@ -8,12 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from profzoo.cell import registry
 from profzoo.config import configuration
 from profzoo.errors import ConfigError
 from profzoo.files import write_csv
 from profzoo.harness import rounds
 from profzoo.reading import tables as reading
-from profzoo.trials import expecting, panel, tabulate, told
+from profzoo.trials import expecting, panel, score, tabulate, told
 from profzoo.verdicts import columns
 
 STEPS = 10
@@ -45,11 +46,13 @@ def test_a_panel_of_what_is_no_variant_is_refused() -> None:
 
 def test_expected_gains_are_those_of_advice_with_settings(tmp_path: Path) -> None:
     row = {**dict.fromkeys(columns.COLUMNS, ""), **dict.fromkeys(columns.NUMBERS, np.nan), "model": "lstm",
-           "phase": "train", "level": "cell", "rank": 1, "gain": 1.5, "settings": "precision=bf16"}  # fmt: skip
+           "phase": "train", "level": "cell", "rank": 1, "gain": 1.5, "settings": "precision=bf16", "verdict": "memory-bound"}  # fmt: skip
     others = [{"settings": "", "gain": 3.0}, {"level": "kernel", "gain": 9.0}, {"gain": 1.2, "rank": 2}]
     write_csv(pd.DataFrame([row, *({**row, **other} for other in others)]), tmp_path / "v.csv")
     expecting.main(str(tmp_path / "v.csv"), CONFIG, str(tmp_path / "e.json"))
-    assert json.loads((tmp_path / "e.json").read_text()) == {"gains": {"lstm train": {"bf16": 1.5}}}
+    assert json.loads((tmp_path / "e.json").read_text()) == {
+        "cells": {"lstm train": {"bf16": {"gain": 1.5, "verdict": "memory-bound"}}}
+    }
 
 
 def tried(folder: Path, speeds: dict[str, float], batches: dict[str, int] | None = None, **more: Any) -> Path:
@@ -78,7 +81,9 @@ def tried(folder: Path, speeds: dict[str, float], batches: dict[str, int] | None
 def test_trials_become_a_table_of_gains(tmp_path: Path) -> None:
     speeds = {"": 10.0, "bf16": 5.0, "slow": 12.5, "double": 15.0}
     path = tried(tmp_path / "lstm", speeds, {"double": 8}, failed={"graph": "it cannot be captured"})
-    (tmp_path / "e.json").write_text(json.dumps({"gains": {"lstm train": {"bf16": 2.3, "slow": 1.5, "double": 3.0}}}))
+    gains = {"bf16": 2.3, "slow": 1.5, "double": 3.0}
+    expected = {name: {"gain": gain, "verdict": f"because of {name}"} for name, gain in gains.items()}
+    (tmp_path / "e.json").write_text(json.dumps({"cells": {"lstm train": expected}}))
     tabulate.main([str(path)], str(tmp_path / "e.json"), 0.02, str(tmp_path / "trials.csv"))
     table = reading.read(tmp_path / "trials.csv", tabulate.TABLE).set_index("settings")
     assert table.index.tolist() == ["bf16", "double", "slow", "graph", "fused"]
@@ -88,6 +93,7 @@ def test_trials_become_a_table_of_gains(tmp_path: Path) -> None:
     one = table.loc["bf16"]
     assert one["gain_low"] < 2 < one["gain_high"] and one["processes"] == 3 and one["chosen"] and one["expected"] == 2.3
     assert one["loss_difference"] == pytest.approx(0.01) and one["words"] == "precision=bf16"
+    assert table["advised_by"].tolist()[:2] == ["because of bf16", "because of double"]
     assert table.loc["graph", "why"] == "it cannot be captured"
     said = told.lines(reading.read(tmp_path / "trials.csv", tabulate.TABLE))
     assert said[0].startswith("lstm train runs 2.0") and "with `precision=bf16`: 10 ms -> 5 ms a step" in said[0]
@@ -111,3 +117,21 @@ def test_one_process_a_side_has_no_interval(tmp_path: Path) -> None:
     table = tabulate.table([({"model": "lstm", "phase": "train"}, rows[rows["process"] < 2], few)], {}, 0.02)
     assert table.loc[0, "verdict"] == "undecided" and np.isnan(table.loc[0, "gain_low"])
     assert "nothing that was tried is surely faster" in told.lines(table)[0]
+
+
+def test_scores_tell_the_halves_of_the_zoo_apart() -> None:
+    rows = [("bert", 2.0, 2.0, "hit", "a"), ("lstm", 1.5, 1.0, "miss", "b"), ("gpt", 1.2, 0.6, "slowed down", "a"),
+            ("gpt", 1.2, 1.0, "hit", "b"), ("spade", 1.0, 1.0, "", "")]  # fmt: skip
+    table = pd.DataFrame(rows, columns=["model", "expected", "gain", "outcome", "advised_by"])
+    table = table.assign(phase="train", settings="x", gain_low=table["gain"], gain_high=table["gain"])
+    found = score.score(table).set_index(["half", "verdict"])
+    assert (
+        found.loc[("fitted", "all")].tolist() == [2, 0.25, 0.5, 0] and found.loc[("held_out", "a"), "slowed_down"] == 1
+    )
+    assert found.loc[("held_out", "all"), "median_error"] == pytest.approx(0.6)
+    assert score.misses(table)["model"].tolist() == ["gpt", "lstm"]
+
+
+def test_every_model_of_the_zoo_is_in_one_half() -> None:
+    listed = [model for models in score.halves().values() for model in models]
+    assert sorted(listed) == sorted(registry.zoo()) and set(score.halves()) == {score.FITTED, score.HELD_OUT}

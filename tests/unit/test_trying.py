@@ -81,7 +81,9 @@ json.dump(facts, open(given["--facts"], "w"))
 def tried(folder: Path, budget: float = 60.0) -> dict:
     """The facts of trials of two settings on a cell that PROGRAM stands for."""
     (folder / "program.py").write_text(PROGRAM)
-    (folder / "expected.json").write_text(json.dumps({"gains": {"lstm train": {"graph": 2.0}}}))
+    (folder / "expected.json").write_text(
+        json.dumps({"cells": {"lstm train": {"graph": {"gain": 2.0, "verdict": ""}}}})
+    )
     cell = {"name": "lstm train", "program": [sys.executable, str(folder / "program.py")], "load": [],
             "words": ["lstm", "train", "batch=8", "precision=fp32"],
             "candidates": {"bf16": ["precision=bf16"], "graph": ["graph=true"]}}  # fmt: skip
