@@ -29,8 +29,13 @@ COLUMNS = {
     "between_share": NUMBER,
     "in_turn": kinds.FLAG,
     **dict.fromkeys(["unsteady", "differs"], kinds.TEXT),
+    # What counts as no difference, and where and when both sides were measured.
+    "margin": NUMBER,
+    **dict.fromkeys(["device", "date"], kinds.TEXT),
 }
 TABLE = reading.Table(columns=COLUMNS, key=["model", "phase", "baseline", "candidate"])
+# Of a sidecar of processes that ran in turn, what is of all of them.
+SHARED = ("host", "commit", "driver", "started")
 # Of the sidecar of processes that ran in turn.
 IN_TURN: fact.Needs = {"sides": {}, "processes": fact.PROCESSES, "steps": fact.SEVERAL}
 
@@ -56,7 +61,7 @@ def in_turn(path: str | Path, sidecar: str | Path) -> Sides:
     found = {}
     for side, rows in steps.groupby("side", sort=False):
         own = next(process for process in facts["processes"] if process["side"] == side)
-        shared: dict[str, Any] = {key: facts[key] for key in ("host", "commit", "driver") if key in facts}
+        shared: dict[str, Any] = {key: facts[key] for key in SHARED if key in facts}
         found[str(side)] = Measured(repeats.processes(rows), {**shared, **own, "cell": facts["sides"][side]})
     return found
 
@@ -110,7 +115,15 @@ def _row(
         "in_turn": turn,
         "unsteady": "; ".join(said),
         "differs": "; ".join(differences.of(baseline.facts, candidate.facts)),
+        "margin": margin,
+        "device": _both(baseline, candidate, "device"),
+        "date": _both(baseline, candidate, "started", 10),
     }, found
+
+
+def _both(baseline: Measured, candidate: Measured, key: str, length: int | None = None) -> str:
+    """A fact of both sides, in so many characters: once where it is the same."""
+    return " -> ".join(dict.fromkeys(str(side.facts.get(key, ""))[:length] for side in (baseline, candidate)))
 
 
 def main(

@@ -9,6 +9,8 @@ from typing import Any
 from profzoo import imports
 
 HERE = Path(__file__).parent
+# What a comparison has data for: its verdicts, and where differences lie.
+COMPARISON, PARTS = "compare", "compare_parts"
 
 
 @dataclass(frozen=True)
@@ -16,8 +18,9 @@ class Figure:
     """What a figure's module declares.
 
     order: its place in the report; title: in words; inputs: names of the tables that `draw` takes, in order;
-    needs: tools, or what is made of several (`roofline`, `layer_counters`), of which one must have data, empty for
-    none; options: keys of the configuration's `figures` that `draw` takes by name; caption: what readers need to know.
+    needs: tools, what is made of several (`roofline`, `layer_counters`), or tables of a comparison, of which one must
+    have data, empty for none; options: keys of the configuration's `figures` that `draw` takes by name; caption: what
+    readers need to know.
     """
 
     name: str
@@ -33,6 +36,16 @@ class Figure:
         """The file of its module."""
         return HERE / f"{self.name}.py"
 
+    @property
+    def compares(self) -> bool:
+        """Whether it is of a comparison, and not of the cells as they are."""
+        return COMPARISON in self.inputs
+
+    @property
+    def dated_by(self) -> str:
+        """The table that says on what devices and when its numbers were measured."""
+        return COMPARISON if self.compares else "cells"
+
 
 @functools.cache
 def known() -> dict[str, Figure]:
@@ -43,7 +56,10 @@ def known() -> dict[str, Figure]:
 
 
 def drawable(have: Collection[str]) -> list[str]:
-    """Names of the figures that there is data for; have: chosen tools, and what is made of several."""
+    """Names of the figures that there is data for.
+
+    have: chosen tools, what is made of several, and tables of a comparison where there is one.
+    """
     return [name for name, figure in known().items() if not figure.needs or set(figure.needs) & set(have)]
 
 

@@ -4,11 +4,11 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from profzoo.figures import inputs, plots
+from profzoo.figures import inputs, known, plots
 
 
 def main(name: str, tables: Mapping[str, str], options: Mapping[str, Any], outputs: Sequence[str]) -> None:
-    """Read the tables (by name, their paths; that of cells among them), draw, and write each file."""
+    """Read the tables (by name, their paths; that which it is dated by among them), draw, and write each file."""
     figure = importlib.import_module(f"profzoo.figures.{name}")
-    given = [inputs.read(table, tables[table]) for table in figure.INPUTS]
-    plots.save(figure.draw(*given, **options), outputs, plots.note(inputs.read("cells", tables["cells"])))
+    given, dated_by = [inputs.read(table, tables[table]) for table in figure.INPUTS], known()[name].dated_by
+    plots.save(figure.draw(*given, **options), outputs, plots.note(inputs.read(dated_by, tables[dated_by])))

@@ -4,11 +4,17 @@ from pathlib import Path
 
 import pandas as pd
 
+from profzoo.compare import parts, tabulate
 from profzoo.reading import tables as reading
 from profzoo.tables import across
 from profzoo.verdicts import columns as verdicts
 
-TABLES = {**across.TABLES, "verdicts": verdicts.TABLE}
+TABLES = {
+    **across.TABLES,
+    "verdicts": verdicts.TABLE,
+    "compare": tabulate.TABLE,
+    "compare_parts": parts.TABLE,
+}
 
 
 def read(name: str, path: str | Path) -> pd.DataFrame:

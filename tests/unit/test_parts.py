@@ -8,34 +8,12 @@ import pytest
 from profzoo.compare import parts
 from profzoo.compare.parts import CLASS, KERNEL, PART, RANGE, Traced
 from profzoo.reading import tables as reading
-from profzoo.tables.coverage import KEYS
-
-DATA = Path(__file__).parents[1] / "data/zoo"
-STEPS = pd.read_csv(DATA / "steps.csv")
-# The zoo's table has kept what tells configurations apart there.
-_ROWS = pd.read_csv(DATA / "kernels.csv.gz").fillna({"range": "", "class": ""})
-KERNELS = _ROWS.assign(kernel=_ROWS["function"], mangled=_ROWS["function"]).assign(
-    **dict.fromkeys([key for key in KEYS if key not in _ROWS and key != "mangled"], 0)
-)
-CELLS = list(STEPS[["model", "phase"]].itertuples(index=False, name=None))
-
-
-def traced(model: str, phase: str) -> Traced:
-    step = STEPS[(STEPS["model"] == model) & (STEPS["phase"] == phase)].iloc[0]
-    kernels = KERNELS[(KERNELS["model"] == model) & (KERNELS["phase"] == phase)]
-    return Traced(kernels.reset_index(drop=True), step.to_dict())
+from tests.unit.compared import CELLS, scaled, traced
 
 
 def slowed(given: Traced, index: int, factor: float) -> Traced:
     """One kernel of a cell takes so many times as long; the step is longer by that."""
-    kernels, scale = given.kernels.copy(), given.timed()["ns"].sum() / given.kernels["total_ns"].sum()
-    more = kernels.loc[index, "total_ns"] * (factor - 1)
-    kernels.loc[index, "total_ns"] += more
-    names = ["busy_ns", "kernel_ns", "wall_ns"]
-    step = given.step["step_ns"] + more * scale
-    longer = {name: given.step[name] + more for name in names} | {"step_ns": step}
-    working = given.step["busy_share"] * given.step["step_ns"] + more * scale
-    return Traced(kernels, {**given.step, **longer, "busy_share": working / step})
+    return scaled(given, pd.Series(1.0, given.kernels.index).where(given.kernels.index != index, factor))
 
 
 @pytest.mark.parametrize("cell", CELLS[::4], ids=" ".join)

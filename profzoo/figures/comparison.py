@@ -1,0 +1,114 @@
+"""Draws which cells a candidate makes faster or slower: ratio with its interval by cell, sorted, in colours."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from profzoo.compare import inference
+from profzoo.figures import plots
+from profzoo.text import duration
+
+ORDER = 1
+TITLE = "comparison"
+INPUTS = ("compare",)
+NEEDS = ("compare",)
+CAPTION = (
+    "Time of a step of each candidate over that of the baseline, with the interval that holds the truth in 95 of 100 "
+    "cases, over processes. Left of the band the candidate is faster; within it no difference counts. A hollow point "
+    "is undecided, one without a line is of a single process."
+)
+
+# Verdicts in the order of the legend: colour, marker. Lightness and shape tell them apart as well.
+LOOKS = {
+    inference.FASTER: ("#0072b2", "<"),
+    inference.EQUIVALENT: ("#009e73", "s"),
+    inference.SLOWER: ("#d55e00", ">"),
+    inference.UNDECIDED: ("#777777", "o"),
+}
+# What may stand at the ratio's axis, and how many of it at most.
+TICKS = (0.1, 0.2, 0.33, 0.5, 0.67, 0.8, 0.9, 0.95, 0.98, 1, 1.02, 1.05, 1.1, 1.25, 1.5, 2, 3, 5, 10)
+MOST_TICKS = 7
+
+
+def draw(compare: pd.DataFrame) -> Figure:
+    """From the table of a comparison: a panel a candidate, a row a cell, those that the first makes fastest on top."""
+    plots.style()
+    if compare.empty:
+        return plots.nothing("No cell was compared")
+    table = compare.assign(cell=plots.label(compare))
+    candidates = list(dict.fromkeys(table["candidate"]))
+    order = table.groupby("cell")["ratio"].first().sort_values(kind="stable").index.to_list()
+    size = (3.2 + 5.4 * len(candidates), plots.height(len(order)) + 0.3)
+    figure, axes = plt.subplots(1, len(candidates), figsize=size, sharey=True, sharex=True, squeeze=False)
+    for axis, candidate in zip(axes[0], candidates, strict=True):
+        rows = table[table["candidate"] == candidate]
+        _panel(axis, rows, [order.index(cell) for cell in rows["cell"]])
+        axis.set_title(f"{candidate} against {rows['baseline'].iloc[0]}", fontsize=11)
+        axis.set_xlabel("Time of a step, candidate / baseline")
+    axes[0][0].set_yticks(range(len(order)), order)
+    plots.rows(axes[0][0], len(order))
+    _scale(axes[0][0], table)
+    counts = table["verdict"].value_counts()
+    handles = [plt.Line2D([], [], color=colour, marker=marker, linestyle="", label=f"{verdict} ({counts[verdict]})",
+                          markerfacecolor=_face(verdict, colour))
+               for verdict, (colour, marker) in LOOKS.items() if verdict in counts]  # fmt: skip
+    figure.legend(handles=handles, loc="upper left", ncols=len(handles), frameon=False, handletextpad=0.2)
+    # Room for the legend, which belongs to all panels.
+    figure.suptitle(" ", fontsize=11)
+    return figure
+
+
+def _panel(axis: Axes, rows: pd.DataFrame, places: list[int]) -> None:
+    margin = float(rows["margin"].iloc[0])
+    axis.axvspan(1 / (1 + margin), 1 + margin, color="#009e73", alpha=0.13, linewidth=0, zorder=0)
+    axis.axvline(1, color="#444444", linewidth=0.8, zorder=1)
+    for place, row in zip(places, rows.to_dict("records"), strict=True):
+        colour, marker = LOOKS[row["verdict"]]
+        if pd.notna(row["ratio_low"]):
+            axis.plot([row["ratio_low"], row["ratio_high"]], [place, place], color=colour, linewidth=2, zorder=2)
+        axis.plot(row["ratio"], place, marker=marker, markersize=6.5, color=colour, zorder=3,
+                  markerfacecolor=_face(row["verdict"], colour))  # fmt: skip
+        said = f"{_shown(row['ratio'])}   {duration(row['baseline_ns'])} → {duration(row['candidate_ns'])}"
+        axis.text(1.01, place, said + ("   unsteady" if row["unsteady"] else ""), va="center", fontsize=8,
+                  color="#333333", transform=axis.get_yaxis_transform())  # fmt: skip
+
+
+def _face(verdict: str, colour: str) -> str:
+    return "white" if verdict == inference.UNDECIDED else colour
+
+
+def _shown(ratio: float) -> str:
+    return f"× {ratio:#.3g}"
+
+
+def _scale(axis: Axes, table: pd.DataFrame) -> None:
+    """A logarithmic axis over all ratios and intervals, with as many round numbers as stand apart."""
+    margin = float(table["margin"].max())
+    known = np.concatenate([table[name].dropna() for name in ("ratio", "ratio_low", "ratio_high")])
+    low, high = min(known.min(), 1 / (1 + 2 * margin)), max(known.max(), 1 + 2 * margin)
+    room = (high / low) ** 0.04
+    axis.set_xscale("log")
+    axis.set_xlim(low / room, high * room)
+    axis.xaxis.set_major_locator(FixedLocator(ticks(low / room, high * room)))
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def ticks(low: float, high: float) -> list[float]:
+    """The TICKS between two ratios that stand apart, 1 among them.
+
+    >>> ticks(0.45, 1.3)
+    [0.5, 0.67, 0.8, 1, 1.25]
+    """
+    apart = np.log(high / low) / MOST_TICKS
+    found = [1.0]
+    for side in (sorted(one for one in TICKS if one > 1), sorted((one for one in TICKS if one < 1), reverse=True)):
+        last = 1.0
+        for one in side:
+            if low <= one <= high and abs(np.log(one / last)) >= apart:
+                found.append(one)
+                last = one
+    return [one if one % 1 else int(one) for one in sorted(found)]

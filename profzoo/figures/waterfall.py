@@ -1,0 +1,153 @@
+"""Draws how the baseline's step becomes the candidate's: what each class of kernels and wait adds or takes away."""
+
+from itertools import pairwise
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from profzoo.compare import inference, parts
+from profzoo.figures import plots
+from profzoo.tables import kernel_names
+from profzoo.tables.across import CELL
+from profzoo.text import duration
+
+ORDER = 2
+TITLE = "where a difference lies"
+INPUTS = ("compare", "compare_parts")
+NEEDS = ("compare_parts",)
+CAPTION = (
+    "How the baseline's step becomes the candidate's, in the cells that differ most: what each class of kernels and "
+    "each wait of the GPU adds or takes away, which together is the difference; beside it the kernels that changed "
+    "most."
+)
+FILES = ("top_kernels.py",)
+
+LESS, MORE, REST = "#0072b2", "#d55e00", "#999999"
+# Cells that are shown, the steps of a waterfall between its ends, and kernels.
+MOST_CELLS, MOST_STEPS, MOST_KERNELS = 6, 7, 5
+# Of the whole difference, what is not shown by itself.
+LEAST = 0.01
+IDENTITY = [*CELL, *parts.SIDES]
+
+
+def draw(compare: pd.DataFrame, compare_parts: pd.DataFrame) -> Figure:
+    """From the tables of a comparison: a waterfall and the largest kernels of each of the cells that differ most."""
+    plots.style()
+    differing = compare[compare["verdict"].isin([inference.FASTER, inference.SLOWER])]
+    shown = [(row, steps(seen), _kernels(seen)) for row in _most(differing) if len(seen := _of(compare_parts, row))]
+    if not shown:
+        return plots.nothing("No cell was found faster or slower")
+    # A kernel takes a line for its name and one for its bar.
+    heights = [max(len(rows) + 2, 1.8 * len(kernels)) + 2.4 for _, rows, kernels in shown]
+    figure, axes = plt.subplots(len(shown), 2, figsize=(12, 0.5 + 0.29 * sum(heights)), squeeze=False,
+                                height_ratios=heights, width_ratios=(3, 2))  # fmt: skip
+    for (row, rows, kernels), (left, right) in zip(shown, axes, strict=True):
+        _waterfall(left, row, rows)
+        _largest(right, kernels)
+    return figure
+
+
+def _most(differing: pd.DataFrame) -> list[dict]:
+    """The comparisons of which the ratio is farthest from 1, as many slower as faster ones, slowest first."""
+    far = np.log(differing["ratio"]).abs()
+    place = far.groupby(differing["verdict"]).rank(method="first", ascending=False)
+    chosen = differing.assign(_place=place, _far=-far).sort_values(["_place", "_far"]).head(MOST_CELLS)
+    return chosen.sort_values("ratio", ascending=False, kind="stable").to_dict("records")
+
+
+def _of(table: pd.DataFrame, row: dict) -> pd.DataFrame:
+    return table[(table[IDENTITY] == [row[key] for key in IDENTITY]).all(axis=1)]
+
+
+def steps(seen: pd.DataFrame) -> pd.Series:
+    """What leads from one time to the other, in ns by name, largest first: classes of kernels, other parts of the step.
+
+    seen: the parts of one comparison. Those beyond MOST_STEPS, and what is less than LEAST of all changes, are one.
+    """
+    classes = seen[seen["level"] == parts.CLASS].set_index("name")["delta_ns"]
+    others = seen[seen["level"] == parts.PART].set_index("name")["delta_ns"]
+    if len(classes):
+        others = others.drop(["kernels", "communication"], errors="ignore")
+    classes.index = [f"kernels: {name}" for name in classes.index]
+    others.index = [name.replace("idle_", "idle: ") for name in others.index]
+    found = pd.concat([classes, others])
+    found = found.reindex(found.abs().sort_values(ascending=False, kind="stable").index)
+    small = (found.abs() < LEAST * found.abs().sum()) | (np.arange(len(found)) >= MOST_STEPS)
+    rest = pd.Series({"all others": found[small].sum()})
+    return pd.concat([found[~small], rest]) if abs(rest.iloc[0]) > LEAST / 10 * found.abs().sum() else found[~small]
+
+
+def _waterfall(axis: Axes, row: dict, rows: pd.Series) -> None:
+    """Ends as bars, changes between them, on an axis that may begin beyond 0 where they are small."""
+    start, end = row["baseline_ns"], row["candidate_ns"]
+    ends = start + rows.cumsum()
+    names = [row["baseline"], *rows.index, row["candidate"]]
+    reached = [start, *ends.iloc[:-1], end]
+    low, high = min(reached), max(reached)
+    left = 0.0 if low < 0.75 * high else low - 0.35 * (high - low)
+    unit, size = _unit(high)
+    for place, total in ((0, start), (len(names) - 1, end)):
+        axis.barh(place, (total - left) / size, left=left / size, color=REST, height=0.66)
+        _say(axis, total / size, place, duration(total), fontweight="bold")
+    for place, (before, after) in enumerate(pairwise([start, *ends]), start=1):
+        axis.barh(place, (after - before) / size, left=before / size, color=_colour(after - before), height=0.66)
+        sign = "+" if after > before else "−"
+        _say(axis, max(before, after) / size, place, f"{sign}{duration(abs(after - before))}")
+    for place, total in enumerate(reached[:-1]):
+        axis.plot([total / size] * 2, [place - 0.33, place + 1.33], color="#444444", linewidth=0.7, zorder=3)
+    axis.set_yticks(range(len(names)), names)
+    axis.tick_params(axis="y", labelsize=8.5)
+    plots.rows(axis, len(names))
+    axis.set_xlim(left / size, (high + 0.16 * (high - left)) / size)
+    axis.grid(visible=False, axis="y")
+    axis.set_xlabel(f"Time of a step ({unit})" + ("; the axis does not begin at 0" if left else ""), fontsize=8.5)
+    axis.tick_params(axis="x", labelsize=8)
+    label = f"{row['model']} · {row['phase']}"
+    axis.set_title(f"{label}: × {row['ratio']:#.3g}, {row['verdict']}", fontsize=10.5)
+
+
+def _say(axis: Axes, x: float, place: int, said: str, **more: Any) -> None:
+    """Beside the end of a bar, on white, as lines of the grid run behind it."""
+    axis.annotate(said, (x, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8,
+                  bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6}, **more)  # fmt: skip
+
+
+def _unit(ns: float) -> tuple[str, float]:
+    """The unit that suits a time, and its length in ns."""
+    return next(((unit, size) for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)) if ns >= size), ("ns", 1.0))
+
+
+def _colour(change: float) -> str:
+    return MORE if change > 0 else LESS
+
+
+def _kernels(seen: pd.DataFrame) -> pd.DataFrame:
+    """The kernels that changed most, but for those that hardly did."""
+    rows = seen[seen["level"] == parts.KERNEL]
+    size = rows["delta_ns"].abs()
+    return rows.loc[size[size > LEAST * size.sum()].nlargest(MOST_KERNELS).index]
+
+
+def _largest(axis: Axes, kernels: pd.DataFrame) -> None:
+    """A bar a kernel, its name above."""
+    if kernels.empty:
+        axis.set_axis_off()
+        return
+    unit, size = _unit(kernels["delta_ns"].abs().max())
+    values = kernels["delta_ns"] / size
+    axis.barh(range(len(kernels)), values, color=[_colour(value) for value in values], height=0.34)
+    axis.axvline(0, color="#444444", linewidth=0.8)
+    names = kernel_names.shortened(kernels["name"])
+    for place, row in enumerate(kernels.to_dict("records")):
+        name = " ".join(filter(None, [row["range"], names[row["name"]]])).replace("$", r"\$")
+        axis.text(0, place - 0.4, name + (f" ({row['change']})" if row["change"] else ""), va="center", fontsize=7.5,
+                  transform=axis.get_yaxis_transform(), color="#333333")  # fmt: skip
+    axis.set_ylim(len(kernels) - 0.6, -0.8)
+    axis.set_yticks([])
+    axis.grid(visible=False)
+    axis.set_xlabel(f"Kernels that changed most ({unit})", fontsize=8.5)
+    axis.tick_params(axis="x", labelsize=8)
