@@ -28,7 +28,7 @@ from profzoo.errors import CollectError
 from profzoo.imports import PROJECT
 
 # Paths under results/, besides the folders of models, and in one of those.
-SHARED = re.compile(r"report\.html|tables/[\w-]+\.csv|figures/[\w-]+\.(svg|png)|peaks/[\w-]+\.csv(\.json)?")
+SHARED = re.compile(r"(report|compare)\.html|tables/[\w-]+\.csv|figures/[\w-]+\.(svg|png)|peaks/[\w-]+\.csv(\.json)?")
 OF_CELL = re.compile(r"(train|inference)(\.[\w-]+)*(\.csv|\.json)|(train|inference)\.nsys/\w+\.csv|weights\.pt\.json")
 # An absolute path within a text, of which the last part stays; no address.
 FOLDERS = re.compile(r"(?<![\w.:/~])/(?:[\w.@+ -]+/)+")

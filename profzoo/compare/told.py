@@ -28,18 +28,30 @@ def lines(table: pd.DataFrame, seen: pd.DataFrame | None = None) -> list[str]:
     """
     said = []
     for (baseline, candidate), rows in table.groupby(["baseline", "candidate"], sort=False):
-        how = "in turn" if rows["in_turn"].all() else "not side by side in time: what drifts counts as a difference"
-        said.append(f"{candidate} against {baseline}, {_range(rows['processes'])} processes each, {how}")
-        said += [
-            f"  differs: {text or 'nothing known'}{_where(cells, rows)}"
-            for text, cells in rows.groupby("differs", sort=False)
-        ]
+        said.append(f"{candidate} against {baseline}, {how(rows)}")
+        said += [f"  differs: {text}" for text in differing(rows)]
         names = [f"{row.model} {row.phase}" for row in rows.itertuples()]
         width = max(map(len, names))
         for name, row in zip(names, rows.to_dict("records"), strict=True):
             said += [_line(name.ljust(width), row), *_mostly(row, seen)]
-        said.append("  " + ", ".join(f"{count} {verdict}" for verdict, count in rows["verdict"].value_counts().items()))
+        said.append("  " + counted(rows))
     return said
+
+
+def how(rows: pd.DataFrame) -> str:
+    """In how many processes two sides ran, and whether side by side in time; rows: of the table, of the two sides."""
+    turn = "in turn" if rows["in_turn"].all() else "not side by side in time: what drifts counts as a difference"
+    return f"{_range(rows['processes'])} processes each, {turn}"
+
+
+def differing(rows: pd.DataFrame) -> list[str]:
+    """What differs between two sides besides their times, and of which cells where not of all."""
+    return [f"{text or 'nothing known'}{_where(cells, rows)}" for text, cells in rows.groupby("differs", sort=False)]
+
+
+def counted(rows: pd.DataFrame) -> str:
+    """How many cells have each verdict."""
+    return ", ".join(f"{count} {verdict}" for verdict, count in rows["verdict"].value_counts().items())
 
 
 def _range(counts: pd.Series) -> str:
@@ -89,6 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m profzoo.compare.told", description=__doc__)
     parser.add_argument("table", metavar="CSV", help="the table of a comparison")
     parser.add_argument("--parts", metavar="CSV", help="the table of where differences lie")
+    parser.add_argument("--page", metavar="HTML", help="what shows more, to be named")
     parser.add_argument("--fail-on", choices=[inference.SLOWER], help="fail where any cell is so")
     options = parser.parse_args(arguments)
     try:
@@ -97,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except DataError as error:
         print(f"profzoo: {error}", file=sys.stderr)
         return 1
-    print("\n".join(lines(table, seen)))
+    print("\n".join([*lines(table, seen), *([f"more: {options.page}"] if options.page else [])]))
     failing = table["verdict"] == options.fail_on
     return SLOWER if failing.any() else 0
 

@@ -8,9 +8,11 @@ from urllib.parse import unquote
 import pandas as pd
 import pytest
 
+from profzoo.files import write_csv
 from profzoo.report import page
 from profzoo.verdicts import verdicts
 from tests.faults import mutations as faults
+from tests.unit.compared import compared
 
 NAMES = [
     "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "a & b &lt; c", "'; drop", "void f<int, &g>(T1*)",
@@ -42,8 +44,8 @@ class Seen(HTMLParser):
         self.text += data
 
 
-def rendered(results: Path, names: list[str]) -> str:
-    """The page of one cell with kernels of these names."""
+def rendered(results: Path, names: list[str], **more: pd.DataFrame) -> str:
+    """The page of one cell with kernels of these names; more: tables of a comparison."""
     rows = {"model": "unet", "phase": "train", "tool": "nsys", "kind": "kernel", "range": "forward"}
     activity = pd.DataFrame([{**rows, "name": name, "launches_per_step": 1.0, "ns_per_step": 1e3, "share": 0.1}
                              for name in names])  # fmt: skip
@@ -56,6 +58,7 @@ def rendered(results: Path, names: list[str]) -> str:
         "steps": pd.DataFrame(columns=["model", "phase", "busy_share", "launches"]),
         "agreement": pd.DataFrame(columns=["model", "phase"]),
         "ranks": pd.DataFrame(columns=["model", "phase"]),
+        **more,
     }
     return page.render(tables, [{"torch": "2", "cuda": None}], [], ["nsys"], results)
 
@@ -86,3 +89,29 @@ def test_links_lead_to_files_of_any_name(tmp_path: Path, name: str) -> None:
     assert [re.sub(r"[#?].*", "", link) for link in own] == own
     assert [unquote(link) for link in own] == [f"unet/train.{name}.csv"]
     assert f"train.{name}.csv" in seen.text
+
+
+def test_a_comparison_is_shown_where_there_is_one(tmp_path: Path) -> None:
+    table, seen = compared([("lstm", "inference"), ("unet", "train")])
+    table = table.assign(differs=["driver 1 -> <2>", "precision fp32 -> bf16"])
+    shown = Seen(rendered(tmp_path, ["f"], compare=table, compare_parts=seen))
+    text = " ".join(shown.text.split())
+    assert "bf16 against plain, 5 processes each, in turn: " in text and "driver 1 -> <2> (lstm inference)" in text
+    # What differs is said before any number.
+    assert text.index("What differs besides the times") < text.index(f"× {table['ratio'].iloc[0]:#.3g}")
+    (largest, *_) = seen[(seen["model"] == "unet") & (seen["level"] == "kernel")].to_dict("records")
+    assert f"{largest['delta_share']:+.1%}" in text and largest["name"] in text
+    without = Seen(rendered(tmp_path, ["f"]))
+    assert "against" not in without.text and "#comparison" not in without.links
+    assert shown.elements.count("table") == without.elements.count("table") + 2
+
+
+def test_a_comparison_has_a_page_of_its_own(tmp_path: Path) -> None:
+    table, _ = compared([("unet", "train")])
+    write_csv(table, tmp_path / "compare.csv")
+    (tmp_path / "comparison.svg").write_text('<svg id="a"><use href="#a"/></svg>')
+    html = tmp_path / "compare.html"
+    page.of_comparison({"compare": str(tmp_path / "compare.csv")}, [str(tmp_path / "comparison.svg")], str(html))
+    seen = Seen(html.read_text())
+    assert seen.elements.count("svg") == seen.elements.count("table") == 1 and "nan" not in seen.text
+    assert "◀ faster" in seen.text or "▶ slower" in seen.text or "■ equivalent" in seen.text

@@ -27,11 +27,14 @@ def test_sides_take_turns_and_the_verdict_is_said(pretending: Project) -> None:
     assert sidecar["order"] == [process["side"] for process in sidecar["processes"]] == order
     rows = [line.split(",")[:3] for line in pretending.read(TURNS).splitlines()]
     assert rows[0] == ["side", "process", "step"] and [row[0] for row in rows[1::2]] == order
+    assert pretending.files() >= {"compare.html", "figures/comparison.svg", "tables/compare.csv"}
+    assert "report.html" not in pretending.files()
     # What was measured is not measured again; it is said again.
     assert rules(pretending.dry(*BF16)) == {"compare"}
-    assert rules(pretending.dry(*BF16, "margin=0.3")) == {"tabulate_comparison", "compare"}
+    made = {"tabulate_comparison", "draw_comparison", "write_comparison", "compare"}
+    assert rules(pretending.dry(*BF16, "margin=0.3")) == made
     again = pretending.dry("compare", "--config", "candidate=bf16", "repeats=4")
-    assert rules(again) == {"time_in_turn", "tabulate_comparison", "compare"}
+    assert rules(again) == {"time_in_turn", *made}
     pretending.write("models/unet.py", pretending.read("models/unet.py") + "\n# changed\n")
     assert models([job for job in pretending.dry(*BF16) if job.rule == "time_in_turn"]) == {"unet"}
 
@@ -63,6 +66,14 @@ def test_folders_of_results_are_compared_as_they_are(pretending: Project) -> Non
 def test_what_cannot_be_compared_is_said_in_one_line(pretending: Project, words: list[str], line: str) -> None:
     run = pretending.snakemake("compare", *(["--config", *words] if words else []), ok=False)
     assert run.returncode != 0 and line in run.stderr and "Traceback" not in run.stderr
+
+
+def test_the_report_shows_a_comparison_where_one_is_asked_for(pretending: Project) -> None:
+    sections = ("report", "--config", "tool=nsys", "models=lstm", "phases=train")
+    assert not rules(pretending.dry(*sections)) & {"time_in_turn", "tabulate_comparison", "draw_comparison"}
+    with_it = rules(pretending.dry(*sections, "candidate=bf16"))
+    assert with_it >= {"tabulate_comparison", "tabulate_parts", "draw_comparison", "draw_waterfall", "write_report"}
+    assert "write_comparison" not in with_it
 
 
 def test_repeats_of_a_cell_are_in_the_tables(pretending: Project) -> None:

@@ -42,11 +42,36 @@ rule tabulate_parts:
         "../scripts/tabulate_parts.py"
 
 
+rule write_comparison:
+    """Write the page of a comparison: what differs, verdicts, figures and the largest parts; it opens offline."""
+    input:
+        code("workflow/scripts/write_comparison.py"),
+        code(*(figures.known()[Path(figure).stem].path for figure in drawn_of_comparison())),
+        **comparison(),
+        figures=drawn_of_comparison(),
+    output:
+        report(
+            "<results>/compare.html",
+            category="Report",
+            caption="../report/page.rst",
+            labels={"page": "which cells are faster, and where the differences lie"},
+        ),
+    log:
+        "<logs>/compare.html.log",
+    group:
+        "report"
+    resources:
+        **light(),
+    script:
+        "../scripts/write_comparison.py"
+
+
 rule compare:
     """Say which of two sides is faster: --config baseline=plain candidate=bf16; a variant or a folder of results each."""
     input:
         csv="<results>/tables/compare.csv",
-        parts=of_parts(),
+        parts=comparison().get("compare_parts", []),
+        page="<results>/compare.html",
     log:
         "<logs>/compare.log",
     localrule: True
@@ -54,4 +79,5 @@ rule compare:
         fail=["--fail-on", config["fail_on"]] if config["fail_on"] else [],
         parts=lambda wildcards, input: ["--parts", input.parts] if input.parts else [],
     shell:
-        "python -m profzoo.compare.told {input.csv:q} {params.parts:q} {params.fail:q} 2>&1 | tee {log:q}"
+        "python -m profzoo.compare.told {input.csv:q} --page {input.page:q} {params.parts:q} {params.fail:q} 2>&1"
+        " | tee {log:q}"

@@ -80,8 +80,10 @@ def any_of(names):
 SPREAD = checked(configuration.spread, config)
 # What `compare` holds against each other.
 SIDES = checked(sides.asked, config)
-if MAIN and "compare" in sys.argv[1:]:
-    checked(sides.check, SIDES, CELLS, config)
+# A model that bears a variant is a side itself.
+COMPARED = [cell for cell in CELLS if "@" not in cell[0]] if SIDES else []
+if MAIN and (SIDES or "compare" in sys.argv[1:]):
+    checked(sides.check, SIDES, CELLS if "compare" in sys.argv[1:] else COMPARED, config)
 SPREAD_SELECTED = [model for model in SELECTED if model in SPREAD and (model, "train") in CELLS]
 
 

@@ -38,6 +38,7 @@ rule write_report:
     input:
         code("workflow/scripts/write_report.py"),
         code(*(figures.known()[Path(figure).stem].path for figure in drawn())),
+        **comparison(),
         cells="<results>/tables/cells.csv",
         agreement="<results>/tables/agreement.csv",
         activity="<results>/tables/activity.csv",

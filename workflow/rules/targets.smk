@@ -74,15 +74,21 @@ def judged_layers():
 
 
 def drawn():
-    """The figures that the chosen tools have data for."""
-    have = {*TOOLS, *({"roofline"} & set(judged()))}
+    """The figures that the chosen tools and the comparison have data for."""
+    have = {*TOOLS, *({"roofline"} & set(judged())), *comparison()}
     have |= {"layer_counters"} if have >= {"torch", "roofline"} else set()
     return collect("<results>/figures/{name}.svg", name=figures.drawable(have))
 
 
+def drawn_of_comparison():
+    """Those of the comparison."""
+    return [path for path in drawn() if figures.known()[Path(path).stem].compares]
+
+
 def drawn_from(wildcards):
-    """The tables that a figure is drawn from, by name; that of the cells says where and when they were measured."""
-    names = ("cells", *figures.known()[wildcards.figure].inputs)
+    """The tables that a figure is drawn from, by name, with that which says where and when they were measured."""
+    figure = figures.known()[wildcards.figure]
+    names = (figure.dated_by, *figure.inputs)
     peaks = {"peaks": f"<results>/peaks/{config['gpu']}.csv"}
     return {name: peaks.get(name, f"<results>/tables/{name}.csv") for name in names}
 
@@ -108,10 +114,6 @@ def layered():
     return ["<results>/tables/layers.csv", "<results>/tables/owners.csv"] if "torch" in TOOLS else []
 
 
-# A model that bears a variant is a side itself.
-COMPARED = [cell for cell in CELLS if "@" not in cell[0]] if SIDES else []
-
-
 def of_side(side, ending):
     """The file of each compared cell on one side that ends so."""
     home = side.folder or "<results>"
@@ -126,9 +128,10 @@ def compared_times():
     return {f"side_{place}": of_side(side, "time.csv") for place, side in enumerate(SIDES)}
 
 
-def of_parts():
-    """Where the differences lie, where nsys is chosen."""
-    return "<results>/tables/compare_parts.csv" if "nsys" in TOOLS else []
+def comparison():
+    """The tables of the comparison by name, where there is one: its verdicts, and by nsys where the differences lie."""
+    names = ["compare", *(["compare_parts"] if "nsys" in TOOLS else [])] if COMPARED else []
+    return {name: f"<results>/tables/{name}.csv" for name in names}
 
 
 def expected_gains():
