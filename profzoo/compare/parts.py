@@ -1,4 +1,4 @@
-"""Where a difference lies: what each part of the step, range, class of kernels, and kernel adds to it or takes away."""
+"""Where a difference lies: what each part of the step, range, class of kernels, layer and kernel adds or takes away."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,17 +18,26 @@ COLUMNS = {
     **dict.fromkeys(["baseline_launches", "candidate_launches"], kinds.maybe(kinds.AMOUNT)),
     "change": kinds.TEXT,
 }
-PART, RANGE, CLASS, KERNEL = "part", "range", "class", "kernel"
-APPEARED, VANISHED, CHANGED = "appeared", "vanished", "other configuration"
+PART, RANGE, CLASS, LAYER, KERNEL = LEVELS = ("part", "range", "class", "layer", "kernel")
+APPEARED, VANISHED = "appeared", "vanished"
+# Of a kernel: grids, blocks, shared memory or code; else how often. Of a layer: what kind of module.
+CHANGED, LAUNCHED, RETYPED = "other configuration", "other number of launches", "other type"
+# Of a step, less are rounding of sums.
+LEAST_LAUNCHES = 1e-6
 TABLE = Table(columns=COLUMNS, key=["model", "phase", "baseline", "candidate", "level", "range", "name"])
 
 
 @dataclass(frozen=True)
 class Traced:
-    """A cell on one side, under nsys: its table of kernels, and its row of steps with the unprofiled `step_ns`."""
+    """A cell on one side.
 
-    kernels: pd.DataFrame
+    kernels: its table of kernels under nsys, None where that did not trace it. step: with the unprofiled `step_ns`, and
+    then its row of the table of steps. layers: per step, as `of_layers` makes them, None where torch traced none.
+    """
+
+    kernels: pd.DataFrame | None
     step: Mapping[str, float]
+    layers: pd.DataFrame | None = None
 
     def parts(self) -> dict[str, float]:
         """Time of each part of the unprofiled step, in ns; they add up to it."""
@@ -40,28 +49,55 @@ class Traced:
 
         nsys' times add up to another sum where kernels run side by side, or at other clocks.
         """
+        assert self.kernels is not None
         seen = self.kernels[self.kernels["total_ns"].notna()]
-        whole = self.parts()["kernels"] + self.parts()["communication"]
-        return seen.assign(ns=seen["total_ns"] / seen["total_ns"].sum() * whole if len(seen) else 0.0)
+        return seen.assign(ns=seen["total_ns"] / seen["total_ns"].sum() * self._whole() if len(seen) else 0.0)
+
+    def by_layer(self) -> pd.DataFrame:
+        """The rows of layers, whose `ns` add up to the same where nsys saw kernels; else they are as torch saw them."""
+        assert self.layers is not None
+        whole, seen = self._whole() if self.kernels is not None else 0.0, self.layers["ns"].sum()
+        return self.layers.assign(ns=self.layers["ns"] * (whole / seen if whole and seen else 1.0))
+
+    def _whole(self) -> float:
+        return self.parts()["kernels"] + self.parts()["communication"]
+
+
+def of_layers(table: pd.DataFrame) -> pd.DataFrame:
+    """A cell's own time by layer and direction, per step: `name`, `range` (the direction), `type`, `launches`, `ns`.
+
+    table: of layers, per step, in which launches of a module include those below it.
+    """
+    below = table.groupby(["parent", "direction"])["launches"].sum()
+    keys = pd.MultiIndex.from_frame(table[["module", "direction"]])
+    own = table["launches"] - below.reindex(keys).fillna(0).to_numpy()
+    found = table[["module", "direction", "type"]].set_axis(["name", "range", "type"], axis=1)
+    found = found.assign(launches=own.where(own > LEAST_LAUNCHES, 0.0), ns=table["self_ns"])
+    return found[(found["ns"] > 0) | (found["launches"] > 0)].reset_index(drop=True)
 
 
 def table(baseline: Traced, candidate: Traced) -> pd.DataFrame:
     """Rows of COLUMNS without the names of cell and sides, each level from the largest change on.
 
     At level `part` the deltas add up to the difference of the steps; at each other level to that of the time with
-    kernels. `delta_share` is of the baseline's step. A kernel is told by its name and range; `change` says whether one
-    side alone launches it, or by other grids, blocks, shared memory or another variant of its code.
+    kernels. Levels of what was not traced on both sides are left out. `delta_share` is of the baseline's step. A kernel
+    is told by its name and range, a layer by its module and direction; `change` says whether one side alone launches
+    it, or in another way.
     """
     sides = dict(zip(SIDES, (baseline, candidate), strict=True))
-    frames = [_of_parts(sides)]
-    rows = {name: side.timed() for name, side in sides.items()}
-    for level, by in ((RANGE, ["range"]), (CLASS, ["class"]), (KERNEL, ["range", "kernel"])):
-        frames.append(_grouped(rows, level, by))
+    frames = []
+    if all(side.kernels is not None for side in sides.values()):
+        rows = {name: side.timed() for name, side in sides.items()}
+        by_level = ((RANGE, ["range"]), (CLASS, ["class"]), (KERNEL, ["range", "kernel"]))
+        frames = [_of_parts(sides), *(_grouped(rows, level, by) for level, by in by_level)]
+    if all(side.layers is not None for side in sides.values()):
+        frames.append(_grouped({name: side.by_layer() for name, side in sides.items()}, LAYER, ["range", "name"]))
+    if not frames:
+        return pd.DataFrame(columns=list(COLUMNS)[4:])
     found = pd.concat(frames, ignore_index=True)
     found["delta_ns"] = found["candidate_ns"] - found["baseline_ns"]
     found["delta_share"] = found["delta_ns"] / baseline.step["step_ns"]
-    places = {level: place for place, level in enumerate((PART, RANGE, CLASS, KERNEL))}
-    order = found.assign(_level=found["level"].map(places), _size=-found["delta_ns"].abs())
+    order = found.assign(_level=found["level"].map(LEVELS.index), _size=-found["delta_ns"].abs())
     order = order.sort_values(["_level", "_size", "range", "name"], kind="stable")
     return order[[name for name in COLUMNS if name in order]].reset_index(drop=True)
 
@@ -78,20 +114,35 @@ def _grouped(rows: Mapping[str, pd.DataFrame], level: str, by: list[str]) -> pd.
         groups = frame.fillna({"range": "", "class": ""}).groupby(by, sort=False)
         columns |= {f"{side}_ns": groups["ns"].sum(), f"{side}_launches": groups["launches"].sum()}
     found = pd.DataFrame(columns)
-    found["change"] = _changes(rows, by).reindex(found.index) if level == KERNEL else ""
+    told = {KERNEL: _configured, LAYER: _typed}.get(level)
+    found["change"] = _changes({side: told(frame, by) for side, frame in rows.items()}) if told else ""
     found = found.reset_index()
     found = found.assign(level=level, name=found[by[-1]], range=found.get("range", ""))
     numbers = list(columns)
-    return found.drop(columns=[name for name in by if name != "range"]).fillna(dict.fromkeys(numbers, 0.0))
+    return found.drop(columns=[name for name in by if name not in COLUMNS]).fillna(dict.fromkeys(numbers, 0.0))
 
 
-def _changes(rows: Mapping[str, pd.DataFrame], by: list[str]) -> pd.Series:
-    """Of each kernel, how the configurations that it is launched by differ between the sides."""
-    launched = {
-        side: frame.fillna({"range": ""}).set_index(KEYS).groupby(by).apply(lambda group: frozenset(group.index))
-        for side, frame in rows.items()
-    }
-    frame = pd.DataFrame(launched)
-    one, other = frame["baseline"], frame["candidate"]
-    said = pd.Series(CHANGED, index=frame.index).where(one != other, "")
-    return said.mask(one.isna(), APPEARED).mask(other.isna(), VANISHED)
+def _configured(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Of each kernel, the configurations that it is launched by, and how often a step."""
+    groups = rows.fillna({"range": ""}).set_index(KEYS).groupby(by)
+    return pd.DataFrame(
+        {CHANGED: groups.apply(lambda group: frozenset(group.index)), LAUNCHED: groups["launches"].sum()}
+    )
+
+
+def _typed(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Of each layer, its type."""
+    return rows.groupby(by)[["type"]].first().set_axis([RETYPED], axis=1)
+
+
+def _changes(told: Mapping[str, pd.DataFrame]) -> pd.Series:
+    """What is different of each kernel or layer, the first column that differs; numbers do from half a launch on."""
+    one, other = told["baseline"].align(told["candidate"], join="outer")
+    said = pd.Series("", index=one.index)
+    for name in reversed(one.columns):
+        numbers = pd.api.types.is_numeric_dtype(one[name])
+        differs = (one[name] - other[name]).abs() >= 0.5 if numbers else one[name] != other[name]
+        said = said.mask(differs, name)
+    return said.mask(~one.index.isin(told["baseline"].index), APPEARED).mask(
+        ~one.index.isin(told["candidate"].index), VANISHED
+    )

@@ -1,4 +1,4 @@
-"""Makes the table of where differences lie, from what nsys saw of every cell on each side."""
+"""Makes the table of where differences lie, from what nsys and torch saw of every cell on each side."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from profzoo.compare import parts, tabulate
 from profzoo.compare.parts import Traced
 from profzoo.files import read_json, write_csv
 from profzoo.reading import tables as reading
-from profzoo.tables import cell_tables, kernel_classes, kernel_table
+from profzoo.tables import cell_tables, kernel_classes, kernel_table, layers
 from profzoo.tables.across import CELL, TABLES
 from profzoo.tables.counted_steps import NEEDS, profiled_steps
 from profzoo.tools.nsys import steps as nsys_steps
@@ -18,36 +18,50 @@ from profzoo.tools.nsys import tables as nsys_tables
 Cell = tuple[str, str]
 
 
-def traced(kernels: str, steps: str, step_ns: float) -> Traced:
-    """A cell on one side; kernels, steps: nsys' CSV; step_ns: the unprofiled step, which its parts are scaled to."""
+# What is known of a cell on one side: files by these names, of which there may be none of a tool.
+FILES_OF = ("kernels", "steps", "layers")
+
+
+def traced(files: Mapping[str, str], step_ns: float) -> Traced:
+    """A cell on one side.
+
+    files: nsys' CSV of `kernels` and `steps`, and that of `layers`, as far as there are any.
+    step_ns: the unprofiled step, which its parts are scaled to.
+    """
+    kernels, step = _by_nsys(files["kernels"], files["steps"], step_ns) if "kernels" in files else (None, {})
+    found = parts.of_layers(reading.read(files["layers"], layers.TABLE)) if "layers" in files else None
+    return Traced(kernels, {"step_ns": step_ns, **step}, found)
+
+
+def _by_nsys(kernels: str, steps: str, step_ns: float) -> tuple[pd.DataFrame, dict[str, Any]]:
     cell, launches = cell_tables.cell_of(kernels), reading.read(kernels, nsys_tables.TABLE)
     classes = kernel_classes.classify_all(launches["kernel"].unique())
     table = kernel_table.join(launches, profiled_steps(read_json(f"{kernels}.json", NEEDS)), [], classes)
     unprofiled = pd.DataFrame([{**cell, "step_ns": step_ns, "step_median_ns": step_ns}])
     of_trace = [(cell, reading.read(steps, nsys_steps.TABLE))]
-    found = cell_tables.steps(unprofiled, of_trace, TABLES["ranks"].empty())
-    return Traced(table, found.iloc[0].to_dict())
+    return table, cell_tables.steps(unprofiled, of_trace, TABLES["ranks"].empty()).iloc[0].to_dict()
 
 
-def table(compared: pd.DataFrame, seen: Mapping[str, Mapping[Cell, tuple[str, str]]]) -> pd.DataFrame:
+def table(compared: pd.DataFrame, seen: Mapping[str, Mapping[Cell, Mapping[str, str]]]) -> pd.DataFrame:
     """The rows of all comparisons, columns as parts.COLUMNS.
 
-    compared: the table of comparisons. seen: of each side, the CSV of kernels and of steps, by cell.
+    compared: the table of comparisons. seen: of each side, the files of a cell.
     """
     frames = []
     for row in compared.to_dict("records"):
         cell = (row["model"], row["phase"])
-        sides = [traced(*seen[row[side]][cell], row[f"{side}_ns"]) for side in parts.SIDES]
+        sides = [traced(seen.get(row[side], {}).get(cell, {}), row[f"{side}_ns"]) for side in parts.SIDES]
         frames.append(parts.table(*sides).assign(**{name: row[name] for name in (*CELL, *parts.SIDES)}))
     whole = pd.concat(frames, ignore_index=True) if frames else parts.TABLE.empty()
     return whole[list(parts.COLUMNS)]
 
 
-def main(compared: str, kernels: Mapping[str, Sequence[str]], steps: Mapping[str, Sequence[str]], csv: str) -> None:
-    """Read the table of comparisons, and of each side the CSV of nsys' kernels and steps, and write the parts."""
-    seen: dict[str, dict[Any, tuple[str, str]]] = {}
-    for side, paths in kernels.items():
-        cells = [tuple(cell_tables.cell_of(path).values()) for path in paths]
-        plain = [(model.partition("@")[0], phase) for model, phase in cells]
-        seen[side] = dict(zip(plain, zip(paths, steps[side], strict=True), strict=True))
+def main(compared: str, files: Mapping[str, Mapping[str, Sequence[str]]], csv: str) -> None:
+    """Read the table of comparisons and what tools saw of each side (by FILES_OF and side, paths); write the parts."""
+    seen: dict[str, dict[Any, dict[str, str]]] = {}
+    for what, by_side in files.items():
+        for side, paths in by_side.items():
+            for path in paths:
+                model, phase = cell_tables.cell_of(path).values()
+                seen.setdefault(side, {}).setdefault((model.partition("@")[0], phase), {})[what] = path
     write_csv(table(reading.read(compared, tabulate.TABLE), seen), csv)

@@ -77,22 +77,20 @@ def _line(name: str, row: dict) -> str:
 
 
 def _mostly(row: dict, seen: pd.DataFrame | None) -> list[str]:
-    """Where most of a difference lies: the largest parts of the step, and kernels."""
+    """Where most of a difference lies: the largest parts of the step, layers, and kernels, as far as they were seen."""
     if seen is None or row["verdict"] not in (inference.FASTER, inference.SLOWER):
         return []
     mine = seen[(seen[[*CELL, *parts.SIDES]] == [row[key] for key in (*CELL, *parts.SIDES)]).all(axis=1)]
     said = []
-    for level in (parts.PART, parts.KERNEL):
-        most = mine[mine["level"] == level].head(SHOWN).to_dict("records")
-        said.append("      " + ", ".join(_moved(one) for one in most))
+    for level in (parts.PART, parts.LAYER, parts.KERNEL):
+        if most := mine[mine["level"] == level].head(SHOWN).to_dict("records"):
+            said.append("      " + ", ".join(_moved(one) for one in most))
     return said
 
 
 def _moved(row: dict) -> str:
     sign = "-" if row["delta_ns"] < 0 else "+"
-    name = (
-        f"{row['range']} {row['name'][:40]}".strip() if row["level"] == parts.KERNEL else row["name"].replace("_", " ")
-    )
+    name = f"{row['range']} {row['name'][:40]}".strip() if row["level"] != parts.PART else row["name"].replace("_", " ")
     return f"{name} {sign}{duration(abs(row['delta_ns']))}" + (f" ({row['change']})" if row["change"] else "")
 
 

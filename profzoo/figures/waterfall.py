@@ -24,7 +24,6 @@ CAPTION = (
     "each wait of the GPU adds or takes away, which together is the difference; beside it the kernels that changed "
     "most."
 )
-FILES = ("top_kernels.py",)
 
 LESS, MORE, REST = "#0072b2", "#d55e00", "#999999"
 # Cells that are shown, the steps of a waterfall between its ends, and kernels.

@@ -12,7 +12,7 @@ from profzoo.text import duration
 
 # So many are shown of a cell at each of these levels, but for those that are less of the baseline's step.
 LEAST = 0.001
-TOP, LEVELS = 3, (parts.PART, parts.KERNEL)
+TOP, LEVELS = 3, (parts.PART, parts.LAYER, parts.KERNEL)
 # As in the figure.
 MARKS = {inference.FASTER: "◀", inference.EQUIVALENT: "■", inference.SLOWER: "▶", inference.UNDECIDED: "○"}
 

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from profzoo.compare import parts
-from profzoo.compare.parts import CLASS, KERNEL, PART, RANGE, Traced
+from profzoo.compare.parts import CLASS, KERNEL, LAYER, PART, RANGE, Traced
 from profzoo.reading import tables as reading
 from tests.unit.compared import CELLS, scaled, traced
 
@@ -47,7 +47,8 @@ def test_kernels_that_appear_vanish_and_change_are_named() -> None:
     one = traced("unet", "train")
     kernels = one.kernels.copy()
     unique = ~kernels.duplicated(["range", "kernel"], keep=False)
-    gone, changed, renamed = kernels.index[unique][:3]
+    gone, changed, renamed, oftener = kernels.index[unique][:4]
+    kernels.loc[oftener, "launches"] += 1
     kernels.loc[changed, "grid_x"] += 1
     kernels.loc[renamed, "kernel"] = "another_kernel"
     found = parts.table(one, Traced(kernels.drop(gone), one.step))
@@ -55,7 +56,62 @@ def test_kernels_that_appear_vanish_and_change_are_named() -> None:
     names = one.kernels["kernel"]
     assert said[names[gone]] == said[names[renamed]] == parts.VANISHED
     assert said[names[changed]] == parts.CHANGED and said["another_kernel"] == parts.APPEARED
-    assert (said != "").sum() == 4
+    assert said[names[oftener]] == parts.LAUNCHED and (said != "").sum() == 5
+
+
+def layered(given: Traced) -> Traced:
+    """The cell with a tree of layers: six blocks below the network, each with some of its kernels."""
+    rows = given.kernels.assign(module=[f"blocks.{index % 6}" for index in range(len(given.kernels))], type="Block")
+    own = rows.groupby(["module", "range", "type"], as_index=False)[["total_ns", "launches"]].sum()
+    own = own.rename(columns={"range": "direction", "total_ns": "self_ns"}).assign(parent="(root)")
+    above = own.groupby("direction", as_index=False)[["self_ns", "launches"]].sum()
+    above = above.assign(module="(root)", type="Net", parent="", self_ns=0)
+    return Traced(given.kernels, given.step, parts.of_layers(pd.concat([own, above], ignore_index=True)))
+
+
+def test_a_slowdown_of_an_operator_is_put_down_to_its_range_layer_and_kernel() -> None:
+    one = traced("unet", "train")
+    index = one.kernels.index[one.kernels["range"] == "backward"][1]
+    # 3 % of the step.
+    scale = one.timed()["ns"].sum() / one.kernels["total_ns"].sum()
+    factor = 1 + 0.03 * one.step["step_ns"] / (one.kernels.loc[index, "total_ns"] * scale)
+    found = parts.table(layered(one), layered(slowed(one, index, factor)))
+    delta = 0.03 * one.step["step_ns"]
+    for level, name, direction in (
+        (LAYER, f"blocks.{index % 6}", "backward"), (RANGE, "backward", "backward"),
+        (KERNEL, one.kernels.loc[index, "kernel"], "backward"),
+    ):  # fmt: skip
+        mine = found[found["level"] == level]
+        assert (mine["name"].iloc[0], mine["range"].iloc[0]) == (name, direction)
+        assert mine["delta_ns"].iloc[0] == pytest.approx(delta, rel=0.02) == mine["delta_ns"].sum()
+        assert mine["delta_ns"].iloc[1:].abs().max() < 0.02 * delta
+
+
+def test_layers_of_a_cell_add_up_and_say_what_changed() -> None:
+    one = layered(traced("unet", "train"))
+    assert one.layers is not None
+    # What a module launches itself, without what is below it.
+    assert one.layers["launches"].sum() == pytest.approx(one.kernels["launches"].sum())
+    others = one.layers.replace({"name": {"blocks.1": "blocks.new"}})
+    others.loc[others["name"] == "blocks.2", "type"] = "Fused"
+    found = parts.table(one, Traced(one.kernels, one.step, others))
+    layer = found[found["level"] == LAYER]
+    assert layer["delta_ns"].sum() == pytest.approx(0, abs=1)
+    said = layer.groupby("name")["change"].first()
+    assert said[["blocks.0", "blocks.1", "blocks.new", "blocks.2"]].tolist() == [
+        "", parts.VANISHED, parts.APPEARED, parts.RETYPED,
+    ]  # fmt: skip
+
+
+def test_layers_alone_are_as_torch_saw_them() -> None:
+    one, step = layered(traced("lstm", "inference")).layers, {"step_ns": 2e6}
+    assert one is not None
+    slower = one.assign(ns=one["ns"].where(one.index != 0, one["ns"] * 2))
+    found = parts.table(Traced(None, step, one), Traced(None, step, slower))
+    assert set(found["level"]) == {LAYER}
+    assert found["delta_ns"].iloc[0] == found["delta_ns"].sum() == pytest.approx(one["ns"][0])
+    assert found["delta_share"].iloc[0] == pytest.approx(one["ns"][0] / 2e6)
+    assert parts.table(Traced(None, step, one), Traced(None, step)).empty
 
 
 def test_the_table_is_what_is_declared(tmp_path: Path) -> None:

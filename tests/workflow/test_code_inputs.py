@@ -38,7 +38,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[Path]]:
     project.path = (STANDINS,)
     ranks = [f"results/{name}" for name in ("lstm@two/train.ncu-ranks.launch.csv", "lstm/train.ncu.launch.csv")]
     config = [f"tool={','.join(tools.names())}", "ncu={set: survey}", "variants={two: {gpus: 2}}"]
-    compared = ["results/tables/compare.csv", "results/tables/compare_parts.csv"]
+    compared = ["results/tables/compare_parts.csv", "results/compare.html"]
     config.append("candidate=bf16")
     printed = project.snakemake("all", *ranks, *compared, "--config", *config, "--dry-run", "--forceall").stdout
     found: dict[str, set[Path]] = defaultdict(set)
@@ -76,7 +76,8 @@ def test_a_script_is_made_again_by_what_it_loads_and_nothing_else(inputs: dict[s
     python = {file for file in inputs[rule] if file.suffix == ".py"}
     named = {file for module in python for file in imports.named_files(module)}
     # Figures' captions are in their modules.
-    own = {file for file in python if file.parent.name == "figures"} if rule == "write_report" else set()
+    shows = rule in ("write_report", "write_comparison")
+    own = {file for file in python if file.parent.name == "figures"} if shows else set()
     really = loaded(script, sorted(file for file in named | own if file.suffix == ".py"))
     assert python == really | {script}
     assert inputs[rule] - python == {file for file in named if file.suffix != ".py"}

@@ -22,11 +22,10 @@ rule tabulate_comparison:
 
 
 rule tabulate_parts:
-    """Put every difference down to parts of the step, ranges, classes of kernels, and kernels."""
+    """Put every difference down to parts of the step, ranges, classes of kernels, layers, and kernels."""
     input:
         code("workflow/scripts/tabulate_parts.py"),
-        **{f"kernels_{place}": of_side(side, "nsys.csv") for place, side in enumerate(SIDES)},
-        **{f"steps_{place}": of_side(side, "nsys-steps.csv") for place, side in enumerate(SIDES)},
+        **compared_parts(),
         compared="<results>/tables/compare.csv",
     output:
         csv=table("compare_parts"),

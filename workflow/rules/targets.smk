@@ -77,6 +77,8 @@ def drawn():
     """The figures that the chosen tools and the comparison have data for."""
     have = {*TOOLS, *({"roofline"} & set(judged())), *comparison()}
     have |= {"layer_counters"} if have >= {"torch", "roofline"} else set()
+    # Parts of the step, which a waterfall is made of, are nsys' to tell.
+    have -= set() if "nsys" in TOOLS else {"compare_parts"}
     return collect("<results>/figures/{name}.svg", name=figures.drawable(have))
 
 
@@ -129,14 +131,30 @@ def compared_times():
 
 
 def comparison():
-    """The tables of the comparison by name, where there is one: its verdicts, and by nsys where the differences lie."""
-    names = ["compare", *(["compare_parts"] if "nsys" in TOOLS else [])] if COMPARED else []
+    """The tables of the comparison by name, where there is one: its verdicts, and where the differences lie."""
+    names = ["compare", *(["compare_parts"] if {"nsys", "torch"} & set(TOOLS) else [])] if COMPARED else []
     return {name: f"<results>/tables/{name}.csv" for name in names}
 
 
 def expected_gains():
     """What the advice of verdicts is expected to gain, where there is a trace to judge by."""
     return "<results>/tables/trials.expected.json" if "nsys" in TOOLS else []
+
+
+def compared_parts():
+    """What tools saw of each side of a comparison, by the names of a script's inputs.
+
+    A folder of results may have no layers of a cell, whose differences are then not put down to these.
+    """
+    endings = {"kernels": "nsys.csv", "steps": "nsys-steps.csv"} if "nsys" in TOOLS else {}
+    found = {
+        f"{what}_{place}": of_side(side, ending) for what, ending in endings.items() for place, side in enumerate(SIDES)
+    }
+    if "torch" in TOOLS:
+        for place, side in enumerate(SIDES):
+            paths = of_side(side, "layers.csv")
+            found[f"layers_{place}"] = [path for path in paths if not side.folder or Path(path).exists()]
+    return found
 
 
 def weights_of_sides(wildcards):
@@ -183,7 +201,7 @@ ROWS = {
     "owners": "a cell",
     "roofline": "a cell, class of kernels, or launch configuration",
     "compare": "a cell and candidate",
-    "compare_parts": "a cell, candidate, and part of the step, range, class of kernels, or kernel",
+    "compare_parts": "a cell, candidate, and part of the step, range, class of kernels, layer, or kernel",
     "trials": "a cell and settings",
     "verdicts": "what holds a cell or one of its kernels back",
 }
