@@ -29,8 +29,38 @@ LOOKS = {
     inference.UNDECIDED: ("#777777", "o"),
 }
 # What may stand at the ratio's axis, and how many of it at most.
-TICKS = (0.1, 0.2, 0.33, 0.5, 0.67, 0.8, 0.9, 0.95, 0.98, 1, 1.02, 1.05, 1.1, 1.25, 1.5, 2, 3, 5, 10)
+TICKS = (
+    0.001,
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.2,
+    0.33,
+    0.5,
+    0.67,
+    0.8,
+    0.9,
+    0.95,
+    0.98,
+    1,
+    1.02,
+    1.05,
+    1.1,
+    1.25,
+    1.5,
+    2,
+    3,
+    5,
+    10,
+    20,
+    50,
+    100,
+    1000,
+)
 MOST_TICKS = 7
+# Intervals that reach farther beyond all ratios, such as those of two processes, leave the picture.
+WIDEST = 2.0
 
 
 def draw(compare: pd.DataFrame) -> Figure:
@@ -85,9 +115,10 @@ def _shown(ratio: float) -> str:
 
 
 def _scale(axis: Axes, table: pd.DataFrame) -> None:
-    """A logarithmic axis over all ratios and intervals, with as many round numbers as stand apart."""
+    """A logarithmic axis over all ratios and intervals, up to WIDEST beyond the ratios, with as many round numbers as stand apart."""
     margin = float(table["margin"].max())
-    known = np.concatenate([table[name].dropna() for name in ("ratio", "ratio_low", "ratio_high")])
+    least, most = table["ratio"].min() / WIDEST, table["ratio"].max() * WIDEST
+    known = np.concatenate([table[name].dropna().clip(least, most) for name in ("ratio", "ratio_low", "ratio_high")])
     low, high = min(known.min(), 1 / (1 + 2 * margin)), max(known.max(), 1 + 2 * margin)
     room = (high / low) ** 0.04
     axis.set_xscale("log")

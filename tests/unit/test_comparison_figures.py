@@ -65,6 +65,17 @@ def test_one_process_has_a_point_and_no_interval(tables: Tables) -> None:
     assert not [line for line in axis.lines if line.get_linewidth() == 2 and len(line.get_xdata()) == 2]
 
 
+def test_an_interval_of_two_processes_does_not_squeeze_the_others(tables: Tables) -> None:
+    wild = tables[0].copy()
+    wild.loc[0, ["ratio_low", "ratio_high"]] = [1e-12, 1e14]
+    (axis,) = laid_out(comparison.draw(wild)).axes
+    low, high = axis.get_xlim()
+    assert (
+        wild["ratio"].min() / 2.5 < low < wild["ratio"].min() and wild["ratio"].max() < high < 2.5 * wild["ratio"].max()
+    )
+    assert len(axis.get_xticklabels()) >= 4
+
+
 def test_each_candidate_has_a_panel(tables: Tables) -> None:
     both = pd.concat([tables[0], tables[0].assign(candidate="tf32")])
     figure = laid_out(comparison.draw(both))
