@@ -64,7 +64,9 @@ def of(job: Mapping[str, Any], made: Made, planned: Sequence[str] = (), load: Pa
     own = tools.commands()[tool]
     if rounds := in_turn(job, load):
         program = ["python", "-m", "profzoo.harness.rounds", "--rounds", json.dumps(rounds)]
-        return Command([], [], [*program, *own.inside(made), *facts], sidecar, tool, made, own.leaves(made))
+        # Around all of them there is one process, which starts the others.
+        profiler = own.around(job.get("options", []), made, 1)
+        return Command([], profiler, [*program, *own.inside(made), *facts], sidecar, tool, made, own.leaves(made))
     if "trials" in job:
         program = trials(job["trials"], cell, load)
         return Command([], [], [*program, *own.inside(made), *facts], sidecar, tool, made, own.leaves(made))

@@ -1,14 +1,14 @@
 """Makes the table of a comparison, a row a cell and candidate, from steps of processes that ran in turn or apart."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from profzoo.compare import differences, inference
+from profzoo.compare import differences, energy, inference
 from profzoo.errors import DataError
 from profzoo.files import read_json, write_csv
 from profzoo.reading import facts as fact
@@ -31,6 +31,8 @@ COLUMNS = {
     **dict.fromkeys(["unsteady", "differs"], kinds.TEXT),
     # What counts as no difference, and where and when both sides were measured.
     "margin": NUMBER,
+    # Joules a sample of the data, where NVML was sampled beside both sides.
+    **dict.fromkeys(energy.COLUMNS, NUMBER),
     **dict.fromkeys(["device", "date"], kinds.TEXT),
 }
 TABLE = reading.Table(columns=COLUMNS, key=["model", "phase", "baseline", "candidate"])
@@ -42,10 +44,11 @@ IN_TURN: fact.Needs = {"sides": {}, "processes": fact.PROCESSES, "steps": fact.S
 
 @dataclass(frozen=True)
 class Measured:
-    """A cell on one side: settled steps in ns, an array a process, and what its sidecar says."""
+    """A cell on one side: settled steps in ns, an array a process, what its sidecar says, and energies, if known."""
 
     processes: Sequence[np.ndarray]
     facts: Mapping[str, Any]
+    energies: energy.Energies = field(default_factory=dict)
 
 
 # Model and phase; name of the side; what was measured.
@@ -116,6 +119,7 @@ def _row(
         "unsteady": "; ".join(said),
         "differs": "; ".join(differences.of(baseline.facts, candidate.facts)),
         "margin": margin,
+        **energy.columns(baseline.energies, candidate.energies),
         "device": _both(baseline, candidate, "device"),
         "date": _both(baseline, candidate, "started", 10),
     }, found
@@ -127,12 +131,36 @@ def _both(baseline: Measured, candidate: Measured, key: str, length: int | None 
 
 
 def main(
-    sides: Sequence[str], turns: Sequence[str], alone: Mapping[str, Sequence[str]], margin: float, csv: str
+    sides: Sequence[str],
+    turns: Sequence[str],
+    alone: Mapping[str, Sequence[str]],
+    sampled: Mapping[str, Sequence[str]],
+    margin: float,
+    csv: str,
 ) -> None:
-    """Read what ran in turn (turns: CSV, sidecars beside), or apart (alone: CSV by side), and write the table."""
+    """Read what ran in turn (turns: CSV, sidecars beside), or apart (alone: CSV by side), and write the table.
+
+    sampled: by side, the CSV of NVML's samples of each cell, as far as there are any.
+    """
+    energies = {
+        (side, *_plain(path).values()): energy.of(path, f"{path}.json") for side in sampled for path in sampled[side]
+    }
     compared: list[Compared] = [(cell_of(path), in_turn(path, f"{path}.json"), True) for path in turns]
     for paths in zip(*(alone[side] for side in sides if side in alone), strict=True):
         found = {side: apart(path, f"{path}.json") for side, path in zip(sides, paths, strict=True)}
-        cell = {**cell_of(paths[0]), "model": cell_of(paths[0])["model"].partition("@")[0]}
-        compared.append((cell, found, False))
-    write_csv(table(compared, margin), csv)
+        compared.append((_plain(paths[0]), found, False))
+    known = [
+        (
+            cell,
+            {side: replace(one, energies=energies.get((side, *cell.values()), {})) for side, one in each.items()},
+            turn,
+        )
+        for cell, each, turn in compared
+    ]
+    write_csv(table(known, margin), csv)
+
+
+def _plain(path: str) -> dict[str, str]:
+    """The cell that a file belongs to, without the variant."""
+    cell = cell_of(path)
+    return {**cell, "model": cell["model"].partition("@")[0]}

@@ -72,8 +72,11 @@ def _line(name: str, row: dict) -> str:
     known = pd.notna(row["ratio_low"])
     interval = f"[{row['ratio_low']:#.3g}, {row['ratio_high']:#.3g}]" if known else "one process: no interval"
     times_as_fast = f", {1 / row['ratio']:.2f} times as fast" if row["verdict"] == inference.FASTER else ""
+    known = pd.notna(row["energy_low"])
+    within = f" [{row['energy_low']:#.3g}, {row['energy_high']:#.3g}]" if known else ""
+    energy = f"  energy x {row['energy_ratio']:#.3g}{within}" if pd.notna(row["energy_ratio"]) else ""
     unsteady = f"  unsteady: {row['unsteady']}" if row["unsteady"] else ""
-    return f"  {name}  {times}  x {row['ratio']:#.3g} {interval}  {row['verdict']}{times_as_fast}{unsteady}"
+    return f"  {name}  {times}  x {row['ratio']:#.3g} {interval}  {row['verdict']}{times_as_fast}{energy}{unsteady}"
 
 
 def _mostly(row: dict, seen: pd.DataFrame | None) -> list[str]:

@@ -115,7 +115,7 @@ def _shown(ratio: float) -> str:
 
 
 def _scale(axis: Axes, table: pd.DataFrame) -> None:
-    """A logarithmic axis over all ratios and intervals, up to WIDEST beyond the ratios, with as many round numbers as stand apart."""
+    """A logarithmic axis over ratios and intervals, up to WIDEST beyond ratios, in round numbers that stand apart."""
     margin = float(table["margin"].max())
     least, most = table["ratio"].min() / WIDEST, table["ratio"].max() * WIDEST
     known = np.concatenate([table[name].dropna().clip(least, most) for name in ("ratio", "ratio_low", "ratio_high")])

@@ -16,7 +16,7 @@ from torch import nn
 
 from profzoo.cell.spread import processes
 from profzoo.errors import ConfigError
-from profzoo.harness import clocks, devices, distributed, interface, trees
+from profzoo.harness import clocks, devices, distributed, interface, lasting, trees
 from profzoo.harness.data import batches, to_device
 from profzoo.harness.ranges import Ranges
 from profzoo.harness.recorders import Recorder
@@ -107,12 +107,12 @@ def run(
     if not timer:
         # From the first step on; a baseline is timed without.
         ranges.watch(recorder.torch_ranges, recorder.torch_modules)
-    source = iter(batches(cell, model))
+    source = iter(batches(lasting.fed(cell, recorder), model))
     transfer = model.transfer or _transfer(cell)
     step = _step(cell, model, network, device, ranges)
     # Of inference only the last output is looked at: more of them would be counted as the model's memory.
     results: deque[Any] = deque(maxlen=None if cell["phase"] == "train" else 1)
-    for index in range(cell["steps"]):
+    for index in lasting.indices(cell, recorder):
         if index in begins:
             if watching:
                 watching.stop()

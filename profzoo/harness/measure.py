@@ -37,6 +37,7 @@ def run(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     with distributed.group(cell, device):
         network = loop.ready(network, cell, device)
         timer, recorder = _watching(cell, options, rank, device)
+        recorder.least_s = options.at_least_s
         outcome = loop.run(cell, network, device, recorder, timer)
         memory = torch.cuda.max_memory_allocated(device) if cuda else None
         own = {"rank": rank, "host": platform.node(), "step_ns": recorder.step_ns, "peak_memory_bytes": memory}

@@ -48,6 +48,8 @@ class Recorder:
         self.steps, self.window_wall_ns = 0, 0
         # When the window opened, by the host's monotonic clock, which other processes of it share.
         self.window_began_ns = 0
+        # How long the window is to last at the least, in seconds.
+        self.least_s = 0.0
         self._first: Any = None
         self._last: Any = None
 

@@ -1,7 +1,8 @@
 """Times cells in several processes, one after the other, in the order given: `python -m profzoo.harness.rounds`.
 
 What is compared runs in turn, so that what drifts on the machine falls on all sides alike. Each process is a command
-that leaves its steps and facts where it is told to; this joins them: a row a step, and the facts of each process.
+that leaves its steps and facts where it is told to, and gets the words that are not known here; this joins them: a row
+a step, and the facts of each process.
 """
 
 import argparse
@@ -62,13 +63,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--steps", type=Path, required=True, help="where the steps of all go")
     parser.add_argument("--facts", type=Path, required=True, help="where the facts of all go")
-    options = parser.parse_args(arguments)
+    # What it does not know itself is for each process.
+    options, more = parser.parse_known_args(arguments)
     sides, steps, facts = [side for side, _ in options.rounds], [], []
     with tempfile.TemporaryDirectory() as folder:
         for number, (side, words) in enumerate(options.rounds):
             own = Path(folder) / f"{number}.csv"
             told = own.with_suffix(".json")
-            code = subprocess.run([*words, "--steps", str(own), "--facts", str(told)], check=False).returncode
+            code = subprocess.run([*words, *more, "--steps", str(own), "--facts", str(told)], check=False).returncode
             if code:
                 print(f"process {number + 1} of {len(sides)}, of {side or 'the cell'}, failed", file=sys.stderr)
                 return code if code > 0 else SIGNALLED - code

@@ -17,8 +17,9 @@ TOP, LEVELS = 3, (parts.PART, parts.LAYER, parts.KERNEL)
 MARKS = {inference.FASTER: "◀", inference.EQUIVALENT: "■", inference.SLOWER: "▶", inference.UNDECIDED: "○"}
 
 
-def _interval(row: Mapping[str, Any]) -> str:
-    return f"{row['ratio_low']:#.3g} – {row['ratio_high']:#.3g}" if pd.notna(row["ratio_low"]) else ""
+def _interval(row: Mapping[str, Any], of: str = "ratio") -> str:
+    low, high = row[f"{of}_low"], row[f"{of}_high"]
+    return f"{low:#.3g} – {high:#.3g}" if pd.notna(low) else ""
 
 
 # What the page calls a column, how its value follows from a row, and the form of that.
@@ -32,6 +33,10 @@ COLUMNS: dict[str, tuple[Callable[[Mapping[str, Any]], Any], Form]] = {
     "time, baseline": (lambda row: row["baseline_ns"], duration),
     "time, candidate": (lambda row: row["candidate_ns"], duration),
     "processes": (lambda row: row["processes"], "{:.0f}".format),
+    "energy ratio": (lambda row: row["energy_ratio"], "× {:#.3g}".format),
+    "its interval": (lambda row: _interval(row, "energy"), str),
+    "J a sample, baseline": (lambda row: row["baseline_item_j"], "{:.3g}".format),
+    "J a sample, candidate": (lambda row: row["candidate_item_j"], "{:.3g}".format),
     "unsteady": (lambda row: row["unsteady"], str),
 }
 PART_COLUMNS: dict[str, tuple[str, Form]] = {

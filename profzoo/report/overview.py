@@ -12,7 +12,7 @@ from profzoo.report.fields import CELL_COLUMNS, agreement_form, field
 from profzoo.tables.across import CELL
 
 FILES = ("../tools/*/activity.py",)
-TEXTS = ("model", "phase", "verdict")
+TEXTS = ("model", "phase", "verdict", "clocks")
 AGREEMENT_TEXTS = (*CELL, "flag", "cause")
 
 
@@ -22,12 +22,16 @@ def of_cells(cells: pd.DataFrame, steps: pd.DataFrame, verdicts: pd.DataFrame) -
     offered = dict(CELL_COLUMNS)
     for activity in registry.activities().values():
         offered |= activity.COLUMNS
-    columns = {name: form for name, form in offered.items() if form[0] in table and table[form[0]].notna().any()}
+    columns = {name: form for name, form in offered.items() if form[0] in table and _tells(table[form[0]])}
     rows = [
         {"anchor": anchor(row), "fields": [field(row[name], form) for name, form in columns.values()]}
         for _, row in table.iterrows()
     ]
     return {"cells": rows, "cell_columns": list(columns), "texts": TEXTS}
+
+
+def _tells(column: pd.Series) -> bool:
+    return bool((column.notna() & column.ne("")).any())
 
 
 def _overview(cells: pd.DataFrame, steps: pd.DataFrame, verdicts: pd.DataFrame) -> pd.DataFrame:
@@ -60,7 +64,14 @@ def of_measuring(cells: pd.DataFrame, sidecars: Sequence[Mapping[str, Any]], too
         "dates": sorted(set(cells["date"])),
         "software": ", ".join(sorted({_software(sidecar) for sidecar in sidecars})),
         "on_cpu": _on_cpu(sidecars),
+        "clocks": _unsteady_clocks(cells),
     }
+
+
+def _unsteady_clocks(cells: pd.DataFrame) -> list[str]:
+    """The cells whose clocks moved or were held back, as far as they were sampled, and how."""
+    known = cells[cells["clocks"].notna() & cells["clocks"].ne("")] if "clocks" in cells else cells.iloc[:0]
+    return [f"{row.model} {row.phase}: {row.clocks}" for row in known.itertuples()]
 
 
 def _software(sidecar: Mapping[str, Any]) -> str:

@@ -61,8 +61,8 @@ TABLES: Mapping[str, Table] = {
         | _numbers(["parameters", "batch", "steps"], kinds.COUNT)
         | _numbers(["step_ns", "step_median_ns", "items_per_s"], kinds.AMOUNT)
         | {"peak_memory_bytes": kinds.maybe(kinds.COUNT), "peak_rss_bytes": kinds.COUNT, "loss": NUMBER},
-        # Of a table that an earlier version made there are none.
-        optional={"unsteady": kinds.TEXT},
+        # Of a table that an earlier version made there are none, and of clocks only where they were sampled.
+        optional={"unsteady": kinds.TEXT, "clocks": kinds.TEXT},
         others=_of_tools,
         key=CELL,
     ),

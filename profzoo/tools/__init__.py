@@ -105,8 +105,8 @@ class Activity(Protocol):
     def of_ranges(self, table: "pd.DataFrame", facts: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
         """Clock (gpu or cpu), and ns and launches by part of the step, sums over its window; None for none."""
 
-    def of_cell(self, table: "pd.DataFrame", facts: Mapping[str, Any]) -> Mapping[str, float]:
-        """Columns that the table of cells gets from it."""
+    def of_cell(self, table: "pd.DataFrame", facts: Mapping[str, Any]) -> Mapping[str, float | str]:
+        """Columns that the table of cells gets from it: numbers, and `clocks`, why these were not steady."""
 
 
 class Failures(Protocol):

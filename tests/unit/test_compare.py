@@ -15,6 +15,7 @@ from profzoo.errors import ConfigError, DataError
 from profzoo.files import write_csv
 from profzoo.harness import rounds
 from profzoo.reading import tables as reading
+from profzoo.tools.sample import tables as samples
 
 PROCESSES, STEPS = 6, 12
 
@@ -53,7 +54,7 @@ def measured(folder: Path, speeds: dict[str, float]) -> Path:
 
 def test_processes_in_turn_become_a_row_with_its_interval(tmp_path: Path) -> None:
     path = measured(tmp_path / "results/unet", {"plain": 1e6, "bf16": 0.8e6, "tf32": 1e6})
-    tabulate.main(["plain", "bf16", "tf32"], [str(path)], {}, 0.02, str(tmp_path / "compare.csv"))
+    tabulate.main(["plain", "bf16", "tf32"], [str(path)], {}, {}, 0.02, str(tmp_path / "compare.csv"))
     found = reading.read(tmp_path / "compare.csv", tabulate.TABLE).set_index("candidate")
     assert list(found["verdict"]) == ["faster", "equivalent"] and set(found["model"]) == {"unet"}
     row = found.loc["bf16"]
@@ -71,10 +72,43 @@ def test_folders_of_results_are_compared_as_they_are(tmp_path: Path) -> None:
         (folder / "train.time.csv.json").write_text(json.dumps(own))
     names = [str(tmp_path / name) for name in ("before", "after")]
     alone = {name: [f"{name}/unet/train.time.csv"] for name in names}
-    tabulate.main(names, [], alone, 0.02, str(tmp_path / "compare.csv"))
+    tabulate.main(names, [], alone, {}, 0.02, str(tmp_path / "compare.csv"))
     (row,) = reading.read(tmp_path / "compare.csv", tabulate.TABLE).to_dict("records")
     assert row["verdict"] == "slower" and not row["in_turn"] and row["differs"] == "torch 2.10 -> 2.11"
     assert row["ratio_low"] < 1.2 < row["ratio_high"]
+
+
+def sampled(folder: Path, model: str, watts: list[float]) -> str:
+    """Samples of a cell that took so much power in each of its processes, ten steps of two items in a second."""
+    at = [index * 10**7 for index in range(100)]
+    frames = [
+        pd.DataFrame({"process": process, "t_ns": at, "gpu_uuid": "a", "power_w": power})
+        for process, power in enumerate(watts)
+    ]
+    (folder / model).mkdir(parents=True, exist_ok=True)
+    path = folder / model / "train.sample.csv"
+    write_csv(pd.concat(frames).reindex(columns=list(samples.COLUMNS)), path)
+    window = {"window_wall_ns": 10**9, "steps": 10, "items": 20}
+    own = {**window, "power_is": "instant", "gaps": [], "processes": [window] * len(watts)}
+    Path(f"{path}.json").write_text(json.dumps(own))
+    return str(path)
+
+
+def test_energy_is_compared_where_both_sides_were_sampled(tmp_path: Path) -> None:
+    path = measured(tmp_path / "results/unet", {"plain": 1e6, "bf16": 0.8e6})
+    one = sampled(tmp_path, "unet", [200.0, 202.0, 198.0])
+    for name, watts in (("unet@bf16", [100.0, 101.0, 99.0]), ("unet@bf16", [100.0])):
+        files = {"plain": [one], "bf16": [sampled(tmp_path, name, watts)]}
+        tabulate.main(["plain", "bf16"], [str(path)], {}, files, 0.02, str(tmp_path / "compare.csv"))
+        table = reading.read(tmp_path / "compare.csv", tabulate.TABLE)
+        (row,) = table.to_dict("records")
+        assert (row["baseline_item_j"], row["candidate_item_j"]) == (pytest.approx(10), pytest.approx(5))
+        assert row["energy_ratio"] == pytest.approx(0.5, rel=1e-3)
+        assert (row["energy_low"] < 0.5 < row["energy_high"]) == (len(watts) > 1) == pd.notna(row["energy_low"])
+        assert "energy x 0.500" in "\n".join(told.lines(table))
+    tabulate.main(["plain", "bf16"], [str(path)], {}, {"plain": [one]}, 0.02, str(tmp_path / "compare.csv"))
+    table = reading.read(tmp_path / "compare.csv", tabulate.TABLE)
+    assert table["energy_ratio"].isna().all() and "energy" not in "\n".join(told.lines(table))
 
 
 def test_one_process_a_side_is_undecided(tmp_path: Path) -> None:
@@ -138,7 +172,7 @@ def test_what_differs_is_said_in_words() -> None:
 
 def test_a_terminal_shows_each_cell_and_where_most_of_it_lies(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     path = measured(tmp_path / "unet", {"plain": 1e6, "bf16": 1.3e6})
-    tabulate.main(["plain", "bf16"], [str(path)], {}, 0.02, str(tmp_path / "compare.csv"))
+    tabulate.main(["plain", "bf16"], [str(path)], {}, {}, 0.02, str(tmp_path / "compare.csv"))
     row = {"model": "unet", "phase": "train", "baseline": "plain", "candidate": "bf16", "baseline_ns": 1e6}
     row |= {"candidate_ns": 1.3e6, "delta_ns": 3e5, "delta_share": 0.3}
     seen = pd.DataFrame(

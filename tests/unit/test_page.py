@@ -91,6 +91,14 @@ def test_links_lead_to_files_of_any_name(tmp_path: Path, name: str) -> None:
     assert f"train.{name}.csv" in seen.text
 
 
+def test_cells_whose_clocks_moved_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "Clocks moved" not in Seen(rendered(tmp_path, ["f"])).text
+    monkeypatch.setitem(CELL, "clocks", "power cap in 40% of samples")
+    text = Seen(rendered(tmp_path, ["f"])).text
+    assert "Clocks moved or were held back in 1 of 1 cells" in text
+    assert "unet train: power cap in 40% of samples" in text and text.count("power cap in 40%") == 2
+
+
 def test_a_comparison_is_shown_where_there_is_one(tmp_path: Path) -> None:
     table, seen = compared([("lstm", "inference"), ("unet", "train")])
     table = table.assign(differs=["driver 1 -> <2>", "precision fp32 -> bf16"])

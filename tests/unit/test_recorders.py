@@ -62,6 +62,14 @@ def test_the_recorder_sees_the_window_only(warmup: int, window: int) -> None:
     assert recorder.window_wall_ns > 0 and recorder.step_ns > 0
 
 
+def test_a_window_grows_until_it_has_lasted(tmp_path: Path) -> None:
+    one, recorder = cell(warmup=1, window=2), recorders.StepTimer(CPU, tmp_path / "steps.csv")
+    recorder.least_s = 0.3
+    run(one, recorder)
+    assert recorder.steps == len(pd.read_csv(tmp_path / "steps.csv")) > 2
+    assert 3e8 <= recorder.window_wall_ns < 3e9
+
+
 def test_the_profiler_is_not_there_while_the_baseline_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of it is made, started or marked until the last step of the baseline is over."""
     seen: list[tuple[str, int]] = []

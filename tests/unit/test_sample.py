@@ -14,10 +14,11 @@ import pytest
 import torch
 
 from profzoo.collect import profile_ranks
-from profzoo.errors import CollectError, DataError
+from profzoo.errors import DataError
 from profzoo.harness import recorders
 from profzoo.imports import PROJECT
 from profzoo.machine import findings
+from profzoo.reading import tables as reading
 from profzoo.tools.sample import activity, command, doctor, export, failures, nvml, tables
 from tests import nvml as standin
 
@@ -66,7 +67,14 @@ def raw(times_ns: list[int], uuid: str = "a", **columns: Any) -> pd.DataFrame:
 
 
 def facts(**more: Any) -> dict[str, Any]:
-    own = {"window_began_ns": 1000, "window_wall_ns": 2 * 10**9, "steps": 4, "device_uuid": "a", "warnings": []}
+    own = {
+        "window_began_ns": 1000,
+        "window_wall_ns": 2 * 10**9,
+        "steps": 4,
+        "items": 8,
+        "device_uuid": "a",
+        "warnings": [],
+    }
     return own | {"power_is": nvml.INSTANT, "gaps": []} | more
 
 
@@ -77,7 +85,10 @@ def test_planted_power_and_energy_come_out(tmp_path: Path, library: Path) -> Non
     # A window within the program's life, as a run has one.
     began, wall = int(found["time_ns"].iloc[0]) + 150_000_000, 1_900_000_000
     table = tables.within(found, began, wall)
-    assert tables.gaps(table, wall, [standin.UUIDS[0]]) == [] and table["t_ns"].between(0, wall).all()
+    assert (
+        tables.gaps(table, [{"window_wall_ns": wall}], [standin.UUIDS[0]]) == []
+        and table["t_ns"].between(0, wall).all()
+    )
     planted = standin.energy_j(began + wall) - standin.energy_j(began)
     told = tables.of_cell(table, facts(window_began_ns=began, window_wall_ns=wall, steps=10))
     assert told["step_energy_power_j"] == pytest.approx(planted / 10, rel=0.05)
@@ -201,13 +212,16 @@ def test_gpus_add_up() -> None:
     told = tables.of_cell(tables.within(pd.concat(both), 0, 2 * 10**9), facts(window_began_ns=0))
     assert told["power_w"] == pytest.approx(400)
     assert told["step_energy_power_j"] == pytest.approx(200) == told["step_energy_counter_j"]
+    assert told["item_energy_power_j"] == pytest.approx(100) == told["item_energy_counter_j"]
 
 
 def test_what_one_gpu_does_not_tell_is_left_out() -> None:
     at = [index * 10**8 for index in range(20)]
     silent = raw(at, "b", power_mw=np.nan, energy_mj=np.nan)
     table = tables.within(pd.concat([raw(at, energy_mj=range(20)), silent]), 0, 2 * 10**9)
-    assert set(tables.of_cell(table, facts(window_began_ns=0))) == {"sm_clock_hz", "temperature_max_c"}
+    assert set(tables.of_cell(table, facts(window_began_ns=0))) == {
+        "sm_clock_hz", "temperature_max_c", "throttled_share",
+    }  # fmt: skip
 
 
 def test_a_mean_of_the_last_second_is_of_the_window_after_a_second() -> None:
@@ -237,7 +251,7 @@ def exported(
 
 def test_the_sidecar_says_how_it_was_sampled(tmp_path: Path) -> None:
     table, sidecar, said = exported(tmp_path, raw([1000 + index * 10**8 for index in range(15)]), facts())
-    assert said == sidecar["gaps"] == sidecar["warnings"] == []
+    assert sidecar["gaps"] == sidecar["warnings"] == said == []
     assert (sidecar["samples"], sidecar["interval_reached_ms"], sidecar["power_is"]) == (15, 100, nvml.INSTANT)
     assert sidecar["power_limits_w"] == {"a": 700} and len(table) == 15
     assert activity.of_cell(table, sidecar)["power_w"] == pytest.approx(0.001)
@@ -264,14 +278,69 @@ def test_a_run_that_does_not_say_when_its_window_began(tmp_path: Path) -> None:
     del without["window_began_ns"]
     with pytest.raises(DataError, match="collect it again"):
         exported(tmp_path, raw([1]), without)
-    with pytest.raises(DataError, match="collect it again"):
-        exported(tmp_path, raw([]), facts())
 
 
-def test_it_takes_a_gpu() -> None:
-    assert command.prepared(["x"], gpu=True) == ["x"]
-    with pytest.raises(CollectError, match="sample reads GPUs only"):
-        command.prepared(["x"], gpu=False)
+@pytest.mark.parametrize(("kind", "why"), [("cpu", "ran on the CPU"), ("cuda", "could not be loaded")])
+def test_what_could_not_be_sampled_is_said(tmp_path: Path, kind: str, why: str) -> None:
+    table, sidecar, said = exported(tmp_path, raw([]), facts(device_type=kind))
+    (gap,) = sidecar["gaps"]
+    assert why in gap and gap in said[0] and table.empty and activity.of_cell(table, sidecar) == {}
+
+
+@pytest.mark.parametrize("word", ["--nothing", None])
+def test_without_nvml_the_program_runs_and_the_file_is_empty(tmp_path: Path, word: str | None) -> None:
+    """On a CPU, and where the library is not there."""
+    out = tmp_path / "raw.csv"
+    asked = words(out, f"open({str(tmp_path / 'ran')!r}, 'w'); raise SystemExit(7)")
+    asked = command.prepared(asked, gpu=word is None)
+    code = "import sys; from profzoo.tools.sample import nvml, sampler; nvml.LIBRARY = 'libnone.so'; sys.exit(sampler.main())"
+    answer = subprocess.run(
+        [sys.executable, "-c", code, *asked[3:]], cwd=PROJECT, capture_output=True, text=True, check=False
+    )
+    assert answer.returncode == 7 and (tmp_path / "ran").exists() and ("--nothing" in asked) == bool(word)
+    assert answer.stderr.startswith("nothing is sampled: ") and answer.stderr.count("\n") == 1
+    assert reading.read(out, tables.SAMPLES).empty
+
+
+def test_a_window_lasts_until_the_counter_of_energy_is_good_enough() -> None:
+    seconds = float(command.inside({"steps": Path("x")})[-1])
+    # A move every 100 ms, the first and last of them somewhere within.
+    moving = [int(at * 10) for at in np.arange(0.07, seconds - 0.03, 0.02)]
+    rows = pd.DataFrame({"process": 0, "gpu_uuid": "a", "energy_j": moving})
+    assert tables.energy_error(rows) <= command.ERROR and tables.coarse(rows) == []
+    (said,) = tables.coarse(rows.iloc[: len(rows) // 2])
+    assert "good to 4" in said and "not 2%" in said
+
+
+def test_clocks_that_moved_and_what_held_them_back_are_named(tmp_path: Path, library: Path) -> None:
+    env = standin.environment(library, STANDIN_NVML="throttled")
+    assert sampled(tmp_path / "raw.csv", SLEEP.format(1.2), env).returncode == 0
+    found = reading.read(tmp_path / "raw.csv", tables.SAMPLES)
+    table = tables.within(found, int(found["time_ns"].iloc[0]), 10**9)
+    told = tables.of_cell(table, facts(window_wall_ns=10**9))
+    assert told["clocks"].startswith("SM clock from 1,485 to 1,980 MHz; power cap in ")
+    assert 0.3 < told["throttled_share"] < 0.7
+    steady = table.assign(sm_clock_hz=1.98e9, throttle_reasons=1)
+    assert "clocks" not in tables.of_cell(steady, facts()) and tables.clocks(steady.assign(sm_clock_hz=np.nan)) == ""
+
+
+def test_each_process_has_a_window_of_its_own(tmp_path: Path) -> None:
+    at = [index * 10**7 for index in range(400)]
+    watts = [100_000] * 200 + [300_000] * 200
+    own = [{"window_began_ns": began, "window_wall_ns": 10**9, "steps": 10, "items": 20} for began in (0, 25 * 10**8)]
+    table, sidecar, _ = exported(
+        tmp_path, raw(at, power_mw=watts), facts(window_began_ns=0, window_wall_ns=10**9, processes=own)
+    )
+    assert table.groupby("process")["t_ns"].max().tolist() == [10**9, 10**9]
+    each = tables.of_processes(table, sidecar)
+    assert [process["item_energy_power_j"] for process in each] == pytest.approx([5, 15])
+    assert activity.of_cell(table, sidecar)["power_w"] == pytest.approx(200)
+
+
+def test_a_process_without_samples_leaves_a_gap(tmp_path: Path) -> None:
+    own = [{"window_began_ns": began, "window_wall_ns": 10**9, "steps": 1, "items": 1} for began in (0, 9 * 10**9)]
+    _, sidecar, _ = exported(tmp_path, raw([index * 10**7 for index in range(100)]), facts(processes=own))
+    assert "holds 0 sample(s)" in sidecar["gaps"][0]
 
 
 def test_the_first_of_several_processes_is_sampled_around() -> None:

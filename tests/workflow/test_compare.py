@@ -1,6 +1,8 @@
 """`snakemake compare`: sides take turns, only what depends on a change runs again, what is wrong is said in one line."""
 
 import json
+import shutil
+import tarfile
 
 import pytest
 
@@ -14,7 +16,8 @@ def pretending(fresh: Project) -> Project:
     return fresh
 
 
-BF16 = ("compare", "--config", "candidate=bf16", "repeats=3")
+# Cells that only pretend to run leave no trace.
+BF16 = ("compare", "--config", "tool=time", "candidate=bf16", "repeats=3")
 TURNS = "results/lstm/train.plain-vs-bf16.rounds.csv"
 
 
@@ -33,14 +36,23 @@ def test_sides_take_turns_and_the_verdict_is_said(pretending: Project) -> None:
     assert rules(pretending.dry(*BF16)) == {"compare"}
     made = {"tabulate_comparison", "draw_comparison", "write_comparison", "compare"}
     assert rules(pretending.dry(*BF16, "margin=0.3")) == made
-    again = pretending.dry("compare", "--config", "candidate=bf16", "repeats=4")
+    again = pretending.dry("compare", "--config", "tool=time", "candidate=bf16", "repeats=4")
     assert rules(again) == {"time_in_turn", *made}
     pretending.write("models/unet.py", pretending.read("models/unet.py") + "\n# changed\n")
     assert models([job for job in pretending.dry(*BF16) if job.rule == "time_in_turn"]) == {"unet"}
 
 
 def test_what_is_slower_fails_where_that_is_asked_for(pretending: Project) -> None:
-    slower = ("compare", "--config", "models=lstm", "phases=train", "baseline=bf16", "candidate=plain", "repeats=2")
+    slower = (
+        "compare",
+        "--config",
+        "tool=time",
+        "models=lstm",
+        "phases=train",
+        "baseline=bf16",
+        "candidate=plain",
+        "repeats=2",
+    )
     run = pretending.snakemake(*slower, "fail_on=slower", ok=False)
     assert run.returncode != 0 and "1 slower" in run.stdout + run.stderr
     assert pretending.snakemake(*slower).returncode == 0
@@ -49,10 +61,18 @@ def test_what_is_slower_fails_where_that_is_asked_for(pretending: Project) -> No
 def test_folders_of_results_are_compared_as_they_are(pretending: Project) -> None:
     times = ["results/lstm/train.time.csv", "results/unet/train.time.csv"]
     pretending.snakemake(*times, "--config", "repeats=2")
-    (pretending.root / "results").rename(pretending.root / "before")
-    run = pretending.snakemake("compare", "--config", "phases=train", "repeats=2", "baseline=before", "candidate=plain")
+    # As a colleague has them.
+    pretending.snakemake("share")
+    with tarfile.open(pretending.root / "results/share.tar.gz") as tar:
+        tar.extractall(pretending.root, filter="data")
+    shutil.rmtree(pretending.root / "results")
+    sides = ("tool=time", "baseline=profzoo-results", "candidate=plain")
+    run = pretending.snakemake("compare", "--config", "phases=train", "repeats=2", *sides)
     printed = run.stdout + run.stderr
-    assert "plain against before, 2 processes each, not side by side in time" in printed and "2 equivalent" in printed
+    assert (
+        "plain against profzoo-results, 2 processes each, not side by side in time" in printed
+        and "2 equivalent" in printed
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ rule tabulate_comparison:
     input:
         code("workflow/scripts/tabulate_comparison.py"),
         **compared_times(),
+        **compared_energies(),
     output:
         csv=table("compare"),
     log:

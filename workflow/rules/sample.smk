@@ -7,6 +7,7 @@ rule profile_sample:
     input:
         sources,
         code("profzoo/tools/sample/sampler.py"),
+        code("profzoo/harness/rounds.py") if REPEATED else [],
         weights=weights,
     output:
         samples="<results>/{model}/{phase}.sample-raw.csv",
@@ -21,7 +22,7 @@ rule profile_sample:
     resources:
         **on_gpus(),
     params:
-        job=job_text("sample", options=sample.options(config["sample"])),
+        job=job_text("sample", options=sample.options(config["sample"]), **REPEATED),
         more=loaded,
         made=made,
     shell:

@@ -142,19 +142,24 @@ def expected_gains():
 
 
 def compared_parts():
-    """What tools saw of each side of a comparison, by the names of a script's inputs.
-
-    A folder of results may have no layers of a cell, whose differences are then not put down to these.
-    """
+    """What tools saw of each side of a comparison, by the names of a script's inputs."""
     endings = {"kernels": "nsys.csv", "steps": "nsys-steps.csv"} if "nsys" in TOOLS else {}
-    found = {
-        f"{what}_{place}": of_side(side, ending) for what, ending in endings.items() for place, side in enumerate(SIDES)
+    found = {f"{what}_{at}": of_side(side, ending) for what, ending in endings.items() for at, side in enumerate(SIDES)}
+    return found | (known_of_sides(layers="layers.csv") if "torch" in TOOLS else {})
+
+
+def compared_energies():
+    """The samples of NVML's counters on each side, by the names of a script's inputs, where that tool is chosen."""
+    return known_of_sides(sampled="sample.csv") if "sample" in TOOLS else {}
+
+
+def known_of_sides(**endings):
+    """The files of each side that end so, by names and the sides' places; a folder of results may lack any of them."""
+    return {
+        f"{what}_{place}": [path for path in of_side(side, ending) if not side.folder or Path(path).exists()]
+        for what, ending in endings.items()
+        for place, side in enumerate(SIDES)
     }
-    if "torch" in TOOLS:
-        for place, side in enumerate(SIDES):
-            paths = of_side(side, "layers.csv")
-            found[f"layers_{place}"] = [path for path in paths if not side.folder or Path(path).exists()]
-    return found
 
 
 def weights_of_sides(wildcards):

@@ -6,5 +6,8 @@ from profzoo.files import listed, reported
 snakemake = globals()["snakemake"]
 with reported(snakemake.log[0]):
     given, names = snakemake.input, snakemake.params.sides
-    alone = {name: listed(given.get(f"side_{place}", [])) for place, name in enumerate(names)}
-    tabulate.main(names, listed(given.get("turns", [])), alone, snakemake.params.margin, snakemake.output.csv)
+    alone, sampled = (
+        {name: listed(given.get(f"{what}_{place}", [])) for place, name in enumerate(names)}
+        for what in ("side", "sampled")
+    )
+    tabulate.main(names, listed(given.get("turns", [])), alone, sampled, snakemake.params.margin, snakemake.output.csv)

@@ -16,13 +16,17 @@ FACTS: fact.Needs = {
     "gaps": fact.LIST,
     "window_wall_ns": fact.COUNT,
     "steps": fact.SEVERAL,
+    "items": fact.SEVERAL,
+    "processes?": fact.PROCESSES,
 }
 COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "power": ("power_w", "{:,.0f} W".format),
     "energy a step (power)": ("step_energy_power_j", "{:,.3g} J".format),
     "energy a step (counter)": ("step_energy_counter_j", "{:,.3g} J".format),
+    "energy a sample (counter)": ("item_energy_counter_j", "{:,.3g} J".format),
     "SM clock": ("sm_clock_hz", lambda value: f"{value / 1e6:,.0f} MHz"),
     "hottest": ("temperature_max_c", "{:.0f} °C".format),
+    "clocks": ("clocks", str),
 }
 
 
@@ -36,6 +40,6 @@ def of_ranges(table: pd.DataFrame, facts: Mapping[str, Any]) -> None:
     return
 
 
-def of_cell(table: pd.DataFrame, facts: Mapping[str, Any]) -> Mapping[str, float]:
-    """Power, energy, clock and temperature; nothing where the sidecar says that the samples have gaps."""
+def of_cell(table: pd.DataFrame, facts: Mapping[str, Any]) -> Mapping[str, float | str]:
+    """Power, energy, clock, temperature, why clocks moved; nothing where the sidecar says that samples have gaps."""
     return {} if facts["gaps"] else tables.of_cell(table, facts)

@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from profzoo.errors import CollectError
-
 PROGRAM = None
 SEES_OTHERS = False
 INSTALL = ""
 SAMPLER = ["python", "-m", "profzoo.tools.sample.sampler"]
+# What the counter of energy may leave open, and how long a window lasts for that: it moves every 100 ms, and a window
+# begins and ends between two moves.
+ERROR = 0.02
+WINDOW_S = 0.1 / ERROR + 0.3
 # Of several processes the first one's sampler sees all GPUs of its node.
 FIRST = ["python", "-m", "profzoo.collect.profile_ranks", "first"]
 
@@ -39,19 +41,19 @@ def around(options: Sequence[str], made: Mapping[str, Path], processes: int) -> 
 
 
 def inside(made: Mapping[str, Path]) -> list[str]:
-    """Where the clock writes, as under the baseline."""
-    return ["--steps", str(made["steps"])]
+    """Where the clock writes, as under the baseline, and how long the window is to last."""
+    return ["--steps", str(made["steps"]), "--at-least-s", str(WINDOW_S)]
 
 
 def prepared(command: Sequence[str], gpu: bool) -> list[str]:
-    """The command as it is; gpu: whether the cell will run on one.
+    """The command; of a cell that will not run on a GPU nothing is sampled, and the file says so.
 
-    Raises:
-        CollectError: it will not.
+    >>> prepared([*SAMPLER, "--out", "x.csv", "python"], gpu=False)[3:]
+    ['--nothing', '--out', 'x.csv', 'python']
     """
-    if not gpu:
-        raise CollectError("sample reads GPUs only, and this cell has none: run where one is visible, device not cpu")
-    return list(command)
+    words = list(command)
+    place = words.index(SAMPLER[-1]) + 1
+    return words if gpu else [*words[:place], "--nothing", *words[place:]]
 
 
 def leaves(made: Mapping[str, Path]) -> list[Path]:

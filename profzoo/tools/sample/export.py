@@ -1,6 +1,7 @@
 """Exports the samples of a cell's window to one tidy CSV."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pandas as pd
 
@@ -14,7 +15,9 @@ NEEDS: fact.Needs = {
     "window_began_ns?": fact.COUNT,
     "window_wall_ns": fact.COUNT,
     "device_uuid?": fact.maybe(fact.TEXT),
+    "device_type?": fact.TEXT,
     "ranks?": fact.PROCESSES,
+    "processes?": fact.PROCESSES,
     "warnings": fact.LIST,
 }
 
@@ -26,24 +29,37 @@ def main(samples: str, samples_sidecar: str, csv: str, sidecar: str, say: Callab
     to be taken, the GPUs' power limits, and `gaps`: why they say nothing of the cell.
 
     Raises:
-        DataError: there is no sample, or the run did not say when its window began.
+        DataError: the run did not say when its window began.
     """
     facts, raw = read_json(samples_sidecar, NEEDS), reading.read(samples, tables.SAMPLES)
-    if raw.empty or "window_began_ns" not in facts:
+    windows = tables.windows(facts)
+    if not all("window_began_ns" in window for window in windows):
         raise DataError(f"{samples} holds nothing that can be told from the rest of the run: collect it again")
-    table = tables.within(raw, facts["window_began_ns"], facts["window_wall_ns"])
-    ran_on = [one["device_uuid"] for one in facts.get("ranks", [facts]) if one["device_uuid"]]
-    gaps = tables.gaps(table, facts["window_wall_ns"], ran_on)
-    for gap in gaps:
-        say(f"{csv}: {gap}")
+    parts = [
+        tables.within(raw, window["window_began_ns"], window["window_wall_ns"], process)
+        for process, window in enumerate(windows)
+    ]
+    table = pd.concat(parts, ignore_index=True)
+    ran_on = [one["device_uuid"] for one in facts.get("ranks", [facts]) if one.get("device_uuid")]
+    gaps = [unsampled(facts)] if raw.empty else tables.gaps(table, windows, ran_on)
+    told = [*gaps, *([] if gaps else tables.coarse(table))]
+    for line in told:
+        say(f"{csv}: {line}")
     limits = raw.groupby("gpu_uuid")["power_limit_mw"].first() / 1e3
     more = {
         "samples": int(table.groupby("gpu_uuid").size().min()) if len(table) else 0,
         "interval_reached_ms": tables.interval_ms(table),
-        "power_is": raw["power_is"].iloc[0],
+        "power_is": raw["power_is"].iloc[0] if len(raw) else "nothing",
         "power_limits_w": {uuid: limit for uuid, limit in limits.items() if pd.notna(limit)},
         "gaps": gaps,
-        "warnings": [*facts["warnings"], *gaps],
+        "warnings": [*facts["warnings"], *told],
     }
     write_csv(table, csv)
     write_json({**facts, **more}, sidecar)
+
+
+def unsampled(facts: Mapping[str, Any]) -> str:
+    """Why there is no sample at all."""
+    if facts.get("device_type") == "cpu":
+        return "the cell ran on the CPU, of whose power and energy NVML knows nothing"
+    return "NVML (libnvidia-ml.so.1) could not be loaded, so that nothing was sampled: see the log of the sampling job"

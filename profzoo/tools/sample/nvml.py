@@ -14,11 +14,27 @@ SM_CLOCK, MEMORY_CLOCK, GPU_TEMPERATURE = 1, 2, 0
 # NVML_FI_DEV_POWER_INSTANT, from driver 530 on. What nvmlDeviceGetPowerUsage tells is, from Ampere on (but for GA100),
 # the mean of the last second.
 POWER_INSTANT = 186
+# What a reading holds.
+READ = ("power_mw", "sm_clock_mhz", "memory_clock_mhz", "temperature_c", "gpu_utilisation_pct",
+        "memory_utilisation_pct", "memory_used_bytes", "throttle_reasons", "energy_mj")  # fmt: skip
+# Bits of nvmlClocksEventReasons that slow a GPU down, which drivers before 535 call throttle reasons.
+REASONS = {
+    0x04: "power cap",
+    0x08: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "thermal slowdown by software",
+    0x40: "thermal slowdown by hardware",
+    0x80: "power brake",
+}
 INSTANT, MEAN = "instant", "mean of the last second"
 
 
 class NvmlError(RuntimeError):
     """NVML is not there, or refuses; the message begins with `NVML: `."""
+
+
+class NoNvmlError(NvmlError):
+    """NVML is not there."""
 
 
 class Utilisation(ctypes.Structure):
@@ -56,12 +72,12 @@ class Nvml:
         """Load it.
 
         Raises:
-            NvmlError: it is not there, or finds no driver.
+            NoNvmlError: it is not there. NvmlError: it finds no driver.
         """
         try:
             self._library = ctypes.CDLL(LIBRARY)
         except OSError as error:
-            raise NvmlError(f"NVML: {error}") from error
+            raise NoNvmlError(f"NVML: {error}") from error
         self._library.nvmlErrorString.restype = ctypes.c_char_p
         self.call("nvmlInit_v2")
 
@@ -126,6 +142,7 @@ class Device:
             "gpu_utilisation_pct": used.gpu if utilised else None,
             "memory_utilisation_pct": used.memory if utilised else None,
             "memory_used_bytes": memory.used if self._told("nvmlDeviceGetMemoryInfo", memory) else None,
+            "throttle_reasons": self._number("nvmlDeviceGetCurrentClocksThrottleReasons", kind=ctypes.c_ulonglong),
             "energy_mj": self._number("nvmlDeviceGetTotalEnergyConsumption", kind=ctypes.c_ulonglong),
         }
 

@@ -2,8 +2,9 @@
 
 python -m profzoo.tools.sample.sampler --interval-ms 20 --out FILE PROGRAM ...
 
-The file holds a row a sample and GPU; time_ns is the host's monotonic clock, which the program's facts go by too. It
-passes on signals, and ends as the program does: with its exit code, or 128 and the number of the signal that ended it.
+The file holds a row a sample and GPU; time_ns is the host's monotonic clock, which the program's facts go by too. Where
+there is no NVML it holds none, and the program runs as well. It passes on signals, and ends as the program does: with
+its exit code, or 128 and the number of the signal that ended it.
 """
 
 import argparse
@@ -21,6 +22,8 @@ from profzoo.errors import ConfigError
 from profzoo.machine import gpus
 from profzoo.tools.sample import nvml
 
+# Before what is read.
+HEADING = ("time_ns", "gpu_uuid", "power_is", "power_limit_mw")
 PASSED_ON = {signal.SIGTERM, signal.SIGHUP, signal.SIGINT}
 
 
@@ -29,15 +32,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m profzoo.tools.sample.sampler", description=__doc__)
     parser.add_argument("--interval-ms", type=int, required=True, help="from sample to sample")
     parser.add_argument("--out", type=Path, required=True, help="the CSV to write")
+    parser.add_argument("--nothing", action="store_true", help="run the program alone, and leave a file without rows")
     parser.add_argument("program", nargs=argparse.REMAINDER)
     options = parser.parse_args(arguments)
+    interval_ns = options.interval_ms * 1_000_000
+    if options.nothing:
+        return unsampled(options.program, options.out, interval_ns, "the program runs on no GPU")
     try:
         with nvml.opened() as library, options.out.open("w", newline="") as file:
             note = noted(visible(library), csv.writer(file, lineterminator="\n").writerow)
-            return run(options.program, note, options.interval_ms * 1_000_000)
+            return run(options.program, note, interval_ns)
+    except nvml.NoNvmlError as error:
+        return unsampled(options.program, options.out, interval_ns, str(error))
     except (nvml.NvmlError, ConfigError) as error:
         print(error, file=sys.stderr)
         return 1
+
+
+def unsampled(program: Sequence[str], out: Path, interval_ns: int, why: str) -> int:
+    """Run the program and leave a file without rows; its exit code."""
+    print(f"nothing is sampled: {why}", file=sys.stderr)
+    out.write_text(",".join([*HEADING, *nvml.READ]) + "\n")
+    return run(program, lambda: None, interval_ns)
 
 
 def visible(library: nvml.Nvml) -> list[nvml.Device]:
@@ -54,12 +70,12 @@ def visible(library: nvml.Nvml) -> list[nvml.Device]:
 
 def noted(devices: Sequence[nvml.Device], write: Callable[[Sequence[Any]], object]) -> Callable[[], None]:
     """What takes a sample of each GPU and writes its row; the heading is written at once."""
-    write(["time_ns", "gpu_uuid", "power_is", "power_limit_mw", *devices[0].reading()])
+    write([*HEADING, *nvml.READ])
 
     def note() -> None:
         for device in devices:
-            now = time.perf_counter_ns()
-            write([now, device.uuid, device.power_is, device.power_limit_mw, *device.reading().values()])
+            now, told = time.perf_counter_ns(), device.reading()
+            write([now, device.uuid, device.power_is, device.power_limit_mw, *(told[name] for name in nvml.READ)])
 
     return note
 

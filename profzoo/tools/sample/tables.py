@@ -8,7 +8,8 @@ import pandas as pd
 
 from profzoo.reading import kinds
 from profzoo.reading.tables import Table
-from profzoo.tools.sample.nvml import MEAN
+from profzoo.tools.sample.command import ERROR
+from profzoo.tools.sample.nvml import MEAN, REASONS
 
 # Samples of a GPU that it takes to say anything, and moves of its counter of energy to go by that.
 LEAST = 10
@@ -23,13 +24,19 @@ UNITS = {
     "gpu_utilisation_pct": ("gpu_utilisation_pct", 1),
     "memory_utilisation_pct": ("memory_utilisation_pct", 1),
     "memory_used_bytes": ("memory_used_bytes", 1),
+    # As NVML has them, a bit each.
+    "throttle_reasons": ("throttle_reasons", 1),
 }
-COLUMNS = ["t_ns", "gpu_uuid", *UNITS, "energy_j"]
+COLUMNS = ["process", "t_ns", "gpu_uuid", *UNITS, "energy_j"]
 # What a GPU does not tell is empty.
 TABLE = Table(
-    columns=dict.fromkeys(COLUMNS, kinds.maybe(kinds.NUMBER)) | {"t_ns": kinds.COUNT, "gpu_uuid": kinds.TEXT},
-    key=["t_ns", "gpu_uuid"],
+    columns=dict.fromkeys(COLUMNS, kinds.maybe(kinds.NUMBER))
+    | {"process": kinds.COUNT, "t_ns": kinds.COUNT, "gpu_uuid": kinds.TEXT},
+    key=["process", "t_ns", "gpu_uuid"],
 )
+# A clock whose middle nine tenths of samples are farther apart than this has moved; a reason is named from this share
+# of the samples on.
+MOVED, NAMED = 0.02, 0.01
 # The sampler's own.
 SAMPLES = Table(
     columns={
@@ -41,13 +48,18 @@ SAMPLES = Table(
 )
 
 
-def within(raw: pd.DataFrame, began_ns: int, wall_ns: int) -> pd.DataFrame:
-    """The samples of a window, which began at a time and took so long; empty where NVML tells nothing.
+def windows(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What a sidecar says of each window: of each process where the cell ran in several, one after the other."""
+    return facts.get("processes") or [facts]
+
+
+def within(raw: pd.DataFrame, began_ns: int, wall_ns: int, process: int = 0) -> pd.DataFrame:
+    """The samples of a process' window, which began at a time and took so long; empty where NVML tells nothing.
 
     `t_ns` is from its beginning. `energy_j` is by the GPU's counter, from its first sample here.
     """
     rows = raw[raw["time_ns"].between(began_ns, began_ns + wall_ns)]
-    table = pd.DataFrame({"t_ns": rows["time_ns"] - began_ns, "gpu_uuid": rows["gpu_uuid"]})
+    table = pd.DataFrame({"process": process, "t_ns": rows["time_ns"] - began_ns, "gpu_uuid": rows["gpu_uuid"]})
     for name, (own, unit) in UNITS.items():
         table[name] = pd.to_numeric(rows[own]) * unit
     energy = pd.to_numeric(rows["energy_mj"])
@@ -55,11 +67,11 @@ def within(raw: pd.DataFrame, began_ns: int, wall_ns: int) -> pd.DataFrame:
     return table[COLUMNS].reset_index(drop=True)
 
 
-def gaps(table: pd.DataFrame, wall_ns: int, ran_on: Sequence[str]) -> list[str]:
+def gaps(table: pd.DataFrame, of_windows: Sequence[Mapping[str, Any]], ran_on: Sequence[str]) -> list[str]:
     """Why the samples say nothing of the cell, a line each; none where they do. ran_on: UUIDs of GPUs that it took."""
-    counts = table.groupby("gpu_uuid").size()
-    found = []
-    if (fewest := int(counts.min()) if len(counts) else 0) < LEAST:
+    counts = table.groupby(["process", "gpu_uuid"]).size().unstack("process").reindex(columns=range(len(of_windows)))
+    found, wall_ns = [], min(window["window_wall_ns"] for window in of_windows)
+    if (fewest := int(counts.fillna(0).min().min()) if len(counts) else 0) < LEAST:
         found.append(
             f"the window of {wall_ns / 1e6:.0f} ms holds {fewest} sample(s), and it takes {LEAST} to say anything: "
             "raise sample.window, or lower sample.interval_ms"
@@ -71,28 +83,70 @@ def gaps(table: pd.DataFrame, wall_ns: int, ran_on: Sequence[str]) -> list[str]:
 
 def interval_ms(table: pd.DataFrame) -> float | None:
     """The mean time from a GPU's sample to its next."""
-    apart = table.groupby("gpu_uuid")["t_ns"].diff().dropna()
+    apart = table.groupby(["process", "gpu_uuid"])["t_ns"].diff().dropna()
     return round(float(apart.mean()) / 1e6, 3) if len(apart) else None
 
 
-def of_cell(table: pd.DataFrame, facts: Mapping[str, Any]) -> dict[str, float]:
-    """Over the window: mean power and energy a step of all GPUs together, mean clock, highest temperature.
+def of_cell(table: pd.DataFrame, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Means over processes of what `of_processes` tells, and `clocks`: why these were not steady, if they were not."""
+    frame = pd.DataFrame(of_processes(table, facts))
+    found: dict[str, Any] = {name: float(frame[name].mean()) for name in frame}
+    return found | ({"clocks": said} if (said := clocks(table)) else {})
 
-    What the GPUs do not tell is left out. Energy is that between the counter's first and last move, and the integral
-    of power, each brought to the whole window by its length: the columns' names say which.
+
+def of_processes(table: pd.DataFrame, facts: Mapping[str, Any]) -> list[dict[str, float]]:
+    """Of each process, over its window: power and energy of all GPUs together, clock, temperature, throttling.
+
+    What the GPUs do not tell is left out. Energy, a step and an item (a sample of the data), is that between the
+    counter's first and last move, and the integral of power, each brought to the whole window by its length: the
+    columns' names say which. `energy_error` is what a move of the counter is of all of them.
     """
+    return [
+        _of_window(table[table["process"] == process], window, facts["power_is"] == MEAN)
+        for process, window in enumerate(windows(facts))
+    ]
+
+
+def _of_window(table: pd.DataFrame, window: Mapping[str, Any], averaged: bool) -> dict[str, float]:
     of_gpus = [rows for _, rows in table.groupby("gpu_uuid")]
-    power = sum(mean_power_w(rows, facts["power_is"] == MEAN) for rows in of_gpus)
+    power = sum(mean_power_w(rows, averaged) for rows in of_gpus)
     counted = sum(counted_power_w(rows) for rows in of_gpus)
-    step_s = facts["window_wall_ns"] / facts["steps"] / 1e9
+    wall_s = window["window_wall_ns"] / 1e9
     found = {
         "power_w": power,
-        "step_energy_power_j": power * step_s,
-        "step_energy_counter_j": counted * step_s,
+        "step_energy_power_j": power * wall_s / window["steps"],
+        "step_energy_counter_j": counted * wall_s / window["steps"],
+        "item_energy_power_j": power * wall_s / window["items"],
+        "item_energy_counter_j": counted * wall_s / window["items"],
+        "energy_error": max((energy_error(rows) for rows in of_gpus), default=np.nan) if counted > 0 else np.nan,
         "sm_clock_hz": table["sm_clock_hz"].mean(),
         "temperature_max_c": table["temperature_c"].max(),
+        "throttled_share": _slowed(table).mean(),
     }
     return {name: float(value) for name, value in found.items() if not np.isnan(value)}
+
+
+def _slowed(table: pd.DataFrame, bits: int = sum(REASONS)) -> pd.Series:
+    """Whether each sample that tells of reasons has any of these."""
+    return (table["throttle_reasons"].dropna().astype("int64") & bits) > 0
+
+
+def clocks(table: pd.DataFrame) -> str:
+    """In words, how far the clock moved within a window and what held it back; empty where it was steady.
+
+    >>> clocks(pd.DataFrame({"process": 0, "gpu_uuid": "a", "sm_clock_hz": [2e9, 1.5e9], "throttle_reasons": [0, 4]}))
+    'SM clock from 1,525 to 1,975 MHz; power cap in 50% of samples'
+    """
+    quantiles = table.groupby(["process", "gpu_uuid"])["sm_clock_hz"].quantile([0.05, 0.95]).unstack()
+    low, high = (quantiles[quantile] / 1e6 for quantile in (0.05, 0.95)) if len(quantiles) else ([], [])
+    said = []
+    if len(low) and (1 - low / high).max() > MOVED:
+        worst = (1 - low / high).idxmax()
+        said.append(f"SM clock from {low[worst]:,.0f} to {high[worst]:,.0f} MHz")
+    shares = {name: _slowed(table, bit).mean() for bit, name in REASONS.items()}
+    return "; ".join(
+        [*said, *(f"{name} in {share:.0%} of samples" for name, share in shares.items() if share >= NAMED)]
+    )
 
 
 def mean_power_w(rows: pd.DataFrame, averaged: bool) -> float:
@@ -124,3 +178,22 @@ def counted_power_w(rows: pd.DataFrame) -> float:
         return float("nan")
     first, last = moves.iloc[0], moves.iloc[-1]
     return float((last["energy_j"] - first["energy_j"]) / (last["t_ns"] - first["t_ns"]) * 1e9)
+
+
+def energy_error(rows: pd.DataFrame) -> float:
+    """What of the energy between the first move of a GPU's counter and its last one move is; nan where it stands still.
+
+    >>> energy_error(pd.DataFrame({"energy_j": [0, 0, 5, 5, 10, 10, 15]}))
+    0.5
+    """
+    moves = int((rows["energy_j"].diff() > 0).sum())
+    return 1 / (moves - 1) if moves > 1 else float("nan")
+
+
+def coarse(table: pd.DataFrame) -> list[str]:
+    """That the counter of energy leaves more open than it may, a line; none where it does not, or tells nothing."""
+    errors = [energy_error(rows) for _, rows in table.groupby(["process", "gpu_uuid"])]
+    worst = max((error for error in errors if not np.isnan(error)), default=0.0)
+    return (
+        [f"the counter of energy is good to {worst:.1%}, not {ERROR:.0%}: it moved too seldom"] if worst > ERROR else []
+    )

@@ -3,7 +3,8 @@
  * The power of each of its GPUs rises from 100 W to 300 W in every second of CLOCK_MONOTONIC and then falls at once, and
  * its counter of energy moves ten times a second. STANDIN_GPUS is how many there are (1 unless set), named as by the
  * stand-in for nvidia-smi; STANDIN_NVML makes it `mismatched` (refuses to begin), an `old` driver's (no momentary power)
- * or a `silent` one (neither power nor energy).
+ * or a `silent` one (neither power nor energy), or has the GPU `throttled` by its power cap, and at a lower clock, in the
+ * second half of every second.
  */
 #include <math.h>
 #include <stdio.h>
@@ -11,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { SUCCESS = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6, MISMATCH = 18, POWER_INSTANT = 186, SM = 1 };
+enum { SUCCESS = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6, MISMATCH = 18, POWER_INSTANT = 186, SM = 1, POWER_CAP = 4 };
 struct utilisation { unsigned gpu, memory; };
 struct memory { unsigned long long total, free, used; };
 struct field { unsigned id, scope; long long timestamp, latency; int kind, code; unsigned long long value; };
@@ -37,6 +38,8 @@ static double energy(double at) {
     double part = at - floor(at);
     return floor(at) * 200 + 100 * part + 100 * part * part;
 }
+
+static int throttled(void) { return is("throttled") && seconds() - floor(seconds()) >= 0.5; }
 
 static double watts(double at) { return 100 + 200 * (at - floor(at)); }
 
@@ -114,7 +117,13 @@ int nvmlDeviceGetEnforcedPowerLimit(void *device, unsigned *milliwatts) {
 
 int nvmlDeviceGetClockInfo(void *device, int kind, unsigned *megahertz) {
     (void)device;
-    *megahertz = kind == SM ? 1980 : 2619;
+    *megahertz = kind == SM ? (throttled() ? 1485 : 1980) : 2619;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *reasons) {
+    (void)device;
+    *reasons = throttled() ? POWER_CAP : 0;
     return SUCCESS;
 }
 
