@@ -1,8 +1,9 @@
-"""Packs what of the results may be given away: `python -m profzoo.share RESULTS ARCHIVE [VARIABLE ...]`.
+"""Packs what of the results may be given away: `python -m profzoo.share [--reports] RESULTS ARCHIVE [VARIABLE ...]`.
 
 That is what people read and compare: tables, figures, the report, exported CSV and its sidecars, without names of hosts
-and folders. It is never what tools recorded (reports, traces, logs), as that holds the environment and command lines,
-nor weights. VARIABLE: those that profiled processes were allowed to see, by the configuration's `environment`.
+and folders, and what they come from. It is not what tools recorded (reports, traces), as that holds the environment and
+command lines, unless --reports asks for it, and never logs or weights. VARIABLE: those that profiled processes were
+allowed to see, by the configuration's `environment`.
 """
 
 import argparse
@@ -30,17 +31,22 @@ from profzoo.imports import PROJECT
 # Paths under results/, besides the folders of models, and in one of those.
 SHARED = re.compile(r"(report|compare)\.html|tables/[\w-]+\.csv|figures/[\w-]+\.(svg|png)|peaks/[\w-]+\.csv(\.json)?")
 OF_CELL = re.compile(r"(train|inference)(\.[\w-]+)*(\.csv|\.json)|(train|inference)\.nsys/\w+\.csv|weights\.pt\.json")
+REPORT = re.compile(r"(train|inference)(\.[\w-]+)*\.(ncu-rep|nsys-rep|sqlite|trace\.json\.gz)")
+# The folder that an archive unpacks into, and what in it says where the rest comes from.
+ROOT, ORIGIN = "profzoo-results", "ORIGIN.json"
+# Of sidecars, what is told of all of them.
+FACTS = ("commit", "commit_changed", "device", "gpu", "driver", "torch", "cuda", "cudnn", "python", "started")
 # An absolute path within a text, of which the last part stays; no address.
 FOLDERS = re.compile(r"(?<![\w.:/~])/(?:[\w.@+ -]+/)+")
 
 
-def chosen(results: Path) -> list[Path]:
-    """The files that may be given away, by their paths from the folder of results, sorted."""
+def chosen(results: Path, reports: bool = False) -> list[Path]:
+    """The files that may be given away, by their paths from the folder of results, sorted; reports: also those."""
     found = [path.relative_to(results) for path in results.rglob("*") if path.is_file() and not path.is_symlink()]
-    return sorted(path for path in found if _may(path.as_posix()))
+    return sorted(path for path in found if _may(path.as_posix(), reports))
 
 
-def _may(path: str) -> bool:
+def _may(path: str, reports: bool = False) -> bool:
     """Whether a path names what may be given away.
 
     >>> [_may(path) for path in ("tables/cells.csv", "lstm@bf16/train.nsys.csv.json", "lstm/train.trace.json.gz")]
@@ -49,7 +55,9 @@ def _may(path: str) -> bool:
     model, _, file = path.partition("/")
     names = model.split("@")
     is_cell = len(names) <= 2 and schema.is_name(names[0], "model") and all(map(schema.is_name, names[1:]))
-    return bool(SHARED.fullmatch(path) or (is_cell and OF_CELL.fullmatch(file)))
+    return bool(
+        SHARED.fullmatch(path) or (is_cell and (OF_CELL.fullmatch(file) or (reports and REPORT.fullmatch(file))))
+    )
 
 
 def hosts(sidecars: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -107,25 +115,49 @@ def _table(text: str, others: Mapping[str, str]) -> str:
     return written.getvalue()
 
 
-def contents(results: Path, withheld: Mapping[str, Sequence[bytes]]) -> dict[str, bytes]:
-    """What goes into the archive, by path from the folder of results.
+def contents(
+    results: Path, withheld: Mapping[str, Sequence[bytes]], config: Mapping[str, Any], reports: bool = False
+) -> dict[str, bytes | Path]:
+    """What goes into the archive, by path from the folder of results; files that go in as they are by their own paths.
+
+    config: the configuration, which ORIGIN tells. reports: whether what tools recorded goes along.
 
     Raises:
         CollectError: a file holds what was withheld, cannot be read, or there is none.
     """
-    files = chosen(results)
+    files = chosen(results, reports)
     if not files:
         raise CollectError(f"{results} holds nothing that may be given away: `snakemake report` makes it")
-    others = hosts(_sidecars(results, files))
-    found = {}
+    sidecars = list(_sidecars(results, files))
+    others = hosts(sidecars)
+    found: dict[str, bytes | Path] = {ORIGIN: scrubbed(ORIGIN, origin(sidecars, config), others)}
     for path in files:
         if name := secrets.held(results / path, withheld):
             raise CollectError(f"{results / path} holds the value of {name}: remove the file, and make it again")
         try:
-            found[path.as_posix()] = scrubbed(path.name, (results / path).read_bytes(), others)
+            given = REPORT.fullmatch(path.name)
+            found[path.as_posix()] = (
+                results / path if given else scrubbed(path.name, (results / path).read_bytes(), others)
+            )
         except (OSError, ValueError, IndexError, csv.Error) as error:
             raise CollectError(f"{results / path} is damaged, remove it and make it again: {error}") from error
     return found
+
+
+def origin(sidecars: Iterable[Mapping[str, Any]], config: Mapping[str, Any]) -> bytes:
+    """JSON of what all results come from: each fact's values over the sidecars, versions of tools, configuration."""
+    values: dict[str, set[str]] = {}
+    for facts in sidecars:
+        known = {key: facts[key] for key in FACTS if facts.get(key) is not None}
+        # Days, so that what was measured anew within one says so by its numbers alone.
+        known |= {"started": str(known["started"])[:10]} if "started" in known else {}
+        known |= (
+            {"tools": f"{facts['tool']}: {facts['tool_version']}"} if {"tool", "tool_version"} <= set(facts) else {}
+        )
+        for key, value in known.items():
+            values.setdefault(key, set()).add(str(value))
+    told = {key: sorted(found) for key, found in values.items()}
+    return json.dumps({"measured": told, "config": config}, sort_keys=True).encode()
 
 
 def _sidecars(results: Path, files: Iterable[Path]) -> Iterator[Mapping[str, Any]]:
@@ -136,11 +168,13 @@ def _sidecars(results: Path, files: Iterable[Path]) -> Iterator[Mapping[str, Any
                 yield facts
 
 
-def pack(files: Mapping[str, bytes], archive: Path) -> str:
+def pack(files: Mapping[str, bytes | Path], archive: Path) -> str:
     """Write the archive, whose first file, MANIFEST, has a line a file: SHA-256, bytes, path. In words, what it is."""
-    lines = [
-        f"{hashlib.sha256(content).hexdigest()} {len(content)} {path}\n" for path, content in sorted(files.items())
-    ]
+    lines = []
+    for path, content in sorted(files.items()):
+        with _opened(content) as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        lines.append(f"{digest} {_size(content)} {path}\n")
     partial = archive.with_name(f"{archive.name}.partial")
     # No times and no owners, so that the same results make the same archive.
     with (
@@ -149,11 +183,21 @@ def pack(files: Mapping[str, bytes], archive: Path) -> str:
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
         for path, content in {"MANIFEST": "".join(lines).encode(), **dict(sorted(files.items()))}.items():
-            entry = tarfile.TarInfo(f"profzoo/{path}")
-            entry.size, entry.mode = len(content), 0o644
-            tar.addfile(entry, io.BytesIO(content))
+            entry = tarfile.TarInfo(f"{ROOT}/{path}")
+            entry.size, entry.mode = _size(content), 0o644
+            with _opened(content) as stream:
+                tar.addfile(entry, stream)
     partial.replace(archive)
     return f"{archive}: {len(files)} files, {archive.stat().st_size:,} bytes; MANIFEST in it lists them"
+
+
+def _opened(content: bytes | Path) -> io.BufferedIOBase:
+    """Reports may be larger than memory."""
+    return content.open("rb") if isinstance(content, Path) else io.BytesIO(content)
+
+
+def _size(content: bytes | Path) -> int:
+    return content.stat().st_size if isinstance(content, Path) else len(content)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -161,11 +205,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m profzoo.share", description=__doc__)
     parser.add_argument("results", type=Path)
     parser.add_argument("archive", type=Path)
+    parser.add_argument("--reports", action="store_true", help="with what tools recorded")
+    parser.add_argument("--config", type=json.loads, default={}, metavar="JSON", help="the configuration")
     parser.add_argument("seen", nargs="*", metavar="VARIABLE")
     options = parser.parse_args(arguments)
     withheld = secrets.withheld(os.environ, environment(os.environ, options.seen))
     try:
-        print(f"profzoo: {pack(contents(options.results, withheld), options.archive)}")
+        files = contents(options.results, withheld, options.config, options.reports)
+        print(f"profzoo: {pack(files, options.archive)}")
     except CollectError as error:
         print(f"profzoo: {error}", file=sys.stderr)
         return 1

@@ -14,6 +14,7 @@ from profzoo.imports import PROJECT
 
 TOKEN = "hx92kQ7fLw03mZpT5vBc"
 GIVEN = {
+    "compare.html": "<p></p>",
     "report.html": '<td class="text">node7</td><p>node7000</p>',
     "tables/cells.csv": "model,phase\nlstm,train\n",
     "tables/ranks.csv": 'model,host,note\nlstm,node7,"a, ""b"""\nlstm,node8,\n',
@@ -24,7 +25,8 @@ GIVEN = {
     "lstm/train.time.csv.json": json.dumps({
         "host": "node7", "ranks": [{"rank": 0, "host": "node8"}], "loss": 1.5,
         "command": ["python", "--facts", f"{Path.cwd()}/results/x", "data.root=/data/private set/images", "1/2"],
-        "source": "https://example.com/a/b",
+        "source": "https://example.com/a/b", "tool": "time", "tool_version": "torch 2.11", "device": "NVIDIA H200",
+        "commit": "a" * 40, "started": "2026-11-22T10:00:00+00:00",
     }),
     "lstm@bf16/inference.ncu.roofline.csv": "a\n",
     "lstm/train.nsys/cuda_api_sum.csv": "a\n",
@@ -63,10 +65,10 @@ def unpacked(archive: Path) -> dict[str, bytes]:
 def test_what_is_packed_and_listed(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert share.main([str(results), str(tmp_path / "a.tar.gz")]) == 0
     files = unpacked(tmp_path / "a.tar.gz")
-    manifest = files.pop("profzoo/MANIFEST").decode().splitlines()
-    assert set(files) == {f"profzoo/{name}" for name in [*GIVEN, "figures/steps.png"]}
+    manifest = files.pop("profzoo-results/MANIFEST").decode().splitlines()
+    assert set(files) == {f"profzoo-results/{name}" for name in [*GIVEN, "figures/steps.png", "ORIGIN.json"]}
     assert manifest == [
-        f"{hashlib.sha256(files[name]).hexdigest()} {len(files[name])} {name.removeprefix('profzoo/')}"
+        f"{hashlib.sha256(files[name]).hexdigest()} {len(files[name])} {name.removeprefix('profzoo-results/')}"
         for name in sorted(files)
     ]
     assert f"a.tar.gz: {len(files)} files, " in capsys.readouterr().out
@@ -79,16 +81,36 @@ def test_hosts_and_folders_are_called_otherwise(results: Path, tmp_path: Path) -
     files = unpacked(tmp_path / "a.tar.gz")
     called = share.hosts([{"host": "node7"}, {"host": "node8"}])
     assert set(called.values()) == {"host-1", "host-2", "host-3"} and socket.gethostname() in called
-    facts = json.loads(files["profzoo/lstm/train.time.csv.json"])
+    facts = json.loads(files["profzoo-results/lstm/train.time.csv.json"])
     assert (facts["host"], facts["ranks"][0]["host"]) == (called["node7"], called["node8"])
     assert facts["command"] == ["python", "--facts", "./results/x", "data.root=.../images", "1/2"]
     assert facts["source"] == "https://example.com/a/b" and facts["loss"] == 1.5
-    assert files["profzoo/report.html"].decode() == f'<td class="text">{called["node7"]}</td><p>node7000</p>'
-    assert files["profzoo/tables/ranks.csv"].decode() == (
+    assert files["profzoo-results/report.html"].decode() == f'<td class="text">{called["node7"]}</td><p>node7000</p>'
+    assert files["profzoo-results/tables/ranks.csv"].decode() == (
         f'model,host,note\nlstm,{called["node7"]},"a, ""b"""\nlstm,{called["node8"]},\n'
     )
     everything = b"".join(files.values())
     assert str(PROJECT).encode() not in everything and b"private set" not in everything
+
+
+def test_where_results_come_from_is_told(results: Path, tmp_path: Path) -> None:
+    config = {"margin": 0.02, "data": {"root": "/data/private set/images"}}
+    share.main(["--config", json.dumps(config), str(results), str(tmp_path / "a.tar.gz"), "SOME_VARIABLE"])
+    told = json.loads(unpacked(tmp_path / "a.tar.gz")["profzoo-results/ORIGIN.json"])
+    assert told["measured"] == {
+        "commit": ["a" * 40], "device": ["NVIDIA H200"], "started": ["2026-11-22"], "tools": ["time: torch 2.11"],
+    }  # fmt: skip
+    assert told["config"] == {"margin": 0.02, "data": {"root": ".../images"}}
+
+
+def test_reports_of_tools_are_packed_where_that_is_asked_for(results: Path, tmp_path: Path) -> None:
+    share.main(["--reports", str(results), str(tmp_path / "a.tar.gz")])
+    files = unpacked(tmp_path / "a.tar.gz")
+    reports = {
+        f"profzoo-results/lstm/train.{name}" for name in ("nsys-rep", "nsys.sqlite", "launch.ncu-rep", "trace.json.gz")
+    }
+    others = {f"profzoo-results/{name}" for name in [*GIVEN, "figures/steps.png", "MANIFEST", "ORIGIN.json"]}
+    assert set(files) == reports | others and {files[name] for name in reports} == {b"x"}
 
 
 @pytest.mark.parametrize("name", ["tables/cells.csv", "lstm/train.time.csv.json", "figures/steps.png", "report.html"])

@@ -61,7 +61,7 @@ rule doctor:
 
 
 rule share:
-    """Pack what of the results may be given away, with a list of it: no tool's reports, no logs, no weights."""
+    """Pack what of the results may be given away, with a list of it and where it comes from: no logs, no weights."""
     output:
         "<results>/share.tar.gz",
     log:
@@ -72,8 +72,11 @@ rule share:
         asked=time.time_ns(),
         results=lambda wildcards: RESULTS,
         seen=config["environment"],
+        reports=["--reports"] if config["share"]["reports"] else [],
+        config=json.dumps(config, sort_keys=True),
     shell:
-        "python -m profzoo.share {params.results:q} {output:q} {params.seen:q} 2>&1 | tee {log:q}"
+        "python -m profzoo.share {params.reports:q} --config {params.config:q} {params.results:q} {output:q}"
+        " {params.seen:q} 2>&1 | tee {log:q}"
 
 
 rule clean:
