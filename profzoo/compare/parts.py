@@ -124,10 +124,11 @@ def _grouped(rows: Mapping[str, pd.DataFrame], level: str, by: list[str]) -> pd.
 
 def _configured(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """Of each kernel, the configurations that it is launched by, and how often a step."""
-    groups = rows.fillna({"range": ""}).set_index(KEYS).groupby(by)
-    return pd.DataFrame(
-        {CHANGED: groups.apply(lambda group: frozenset(group.index)), LAUNCHED: groups["launches"].sum()}
-    )
+    rows = rows.fillna({"range": ""})
+    # Of no rows, as of a CPU, groups would have no sets.
+    keys = pd.Series(list(rows[KEYS].itertuples(index=False, name=None)), rows.index, dtype="object")
+    names = [rows[name] for name in by]
+    return pd.DataFrame({CHANGED: keys.groupby(names).agg(frozenset), LAUNCHED: rows["launches"].groupby(names).sum()})
 
 
 def _typed(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:

@@ -59,6 +59,18 @@ def test_kernels_that_appear_vanish_and_change_are_named() -> None:
     assert said[names[oftener]] == parts.LAUNCHED and (said != "").sum() == 5
 
 
+def test_a_cell_without_kernels_as_on_a_cpu_has_parts() -> None:
+    one = traced("unet", "train")
+    nothing = {
+        name: 0.0 for name in one.step if name in ("busy_ns", "kernel_ns", "copy_ns", "transfer_ns", "busy_share")
+    }
+    cpu = Traced(one.kernels.iloc[:0], {**one.step, **nothing})
+    assert set(parts.table(cpu, cpu)["level"]) == {PART}
+    for sides, change in (((cpu, one), parts.APPEARED), ((one, cpu), parts.VANISHED)):
+        found = parts.table(*sides)
+        assert set(found.loc[found["level"] == KERNEL, "change"]) == {change}
+
+
 def layered(given: Traced) -> Traced:
     """The cell with a tree of layers: six blocks below the network, each with some of its kernels."""
     rows = given.kernels.assign(module=[f"blocks.{index % 6}" for index in range(len(given.kernels))], type="Block")

@@ -80,8 +80,12 @@ def test_what_exports_samples_collects_none_again(sampled: Project) -> None:
 
 
 def test_too_short_a_window_says_so_and_leaves_the_table_without(sampled: Project) -> None:
-    short = ("--config", "sample={window: 2, interval_ms: 1000}")
+    short = ("--config", "repeats=2", "sample={window: 2, interval_ms: 1000}")
     ran = sampled.snakemake("results/tables/cells.csv", *short)
+    # Each process has a window of its own.
+    sidecar = json.loads(sampled.read(f"{CELL}.sample.csv.json"))
+    first, second = sidecar["processes"]
+    assert first["window_began_ns"] + first["window_wall_ns"] < second["window_began_ns"]
     (line,) = said(ran)
     assert "holds" in line and "raise sample.window" in line
     assert "power_w" not in rows(sampled, "results/tables/cells.csv")[0]
