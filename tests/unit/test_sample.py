@@ -184,6 +184,14 @@ def test_doctor_asks_the_library(library: Path) -> None:
         assert answer.stdout == said, answer.stderr
 
 
+def test_what_a_driver_does_not_know_is_not_told(library: Path) -> None:
+    code = "from profzoo.tools.sample import nvml; library = nvml.Nvml(); print(bool(library.try_call('nvmlNone')))"
+    answer = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT, env=standin.environment(library), capture_output=True, text=True
+    )
+    assert answer.stdout == "True\n", answer.stderr
+
+
 def test_fields_lie_where_nvml_has_them() -> None:
     assert (nvml.FieldValue.code.offset, nvml.FieldValue.value.offset) == (28, 32)
     assert [nvml.ctypes.sizeof(kind) for kind in (nvml.FieldValue, nvml.Memory, nvml.Utilisation)] == [40, 24, 8]

@@ -10,6 +10,8 @@ from typing import Any
 
 LIBRARY = "libnvidia-ml.so.1"
 TEXT_BYTES = 96
+# NVML_ERROR_FUNCTION_NOT_FOUND
+NOT_THERE = 13
 SM_CLOCK, MEMORY_CLOCK, GPU_TEMPERATURE = 1, 2, 0
 # NVML_FI_DEV_POWER_INSTANT, from driver 530 on. What nvmlDeviceGetPowerUsage tells is, from Ampere on (but for GA100),
 # the mean of the last second.
@@ -82,8 +84,9 @@ class Nvml:
         self.call("nvmlInit_v2")
 
     def try_call(self, name: str, *arguments: Any) -> int:
-        """Call a function; its code, which is 0 where that went well."""
-        return getattr(self._library, name)(*arguments)
+        """Call a function; its code, which is 0 where that went well, and NOT_THERE of one that the driver lacks."""
+        function = getattr(self._library, name, None)
+        return function(*arguments) if function else NOT_THERE
 
     def call(self, name: str, *arguments: Any) -> None:
         """Call a function; NvmlError where it does not go well."""
