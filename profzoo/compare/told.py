@@ -12,6 +12,7 @@ import pandas as pd
 from profzoo.compare import inference, parts, tabulate
 from profzoo.errors import DataError
 from profzoo.reading import tables as reading
+from profzoo.tables import kernel_names
 from profzoo.tables.across import CELL
 from profzoo.text import duration
 
@@ -87,13 +88,20 @@ def _mostly(row: dict, seen: pd.DataFrame | None) -> list[str]:
     said = []
     for level in (parts.PART, parts.LAYER, parts.KERNEL):
         if most := mine[mine["level"] == level].head(SHOWN).to_dict("records"):
-            said.append("      " + ", ".join(_moved(one) for one in most))
+            said.append("      " + ", ".join(_moved(one, named(mine)) for one in most))
     return said
 
 
-def _moved(row: dict) -> str:
+def named(rows: pd.DataFrame) -> dict[str, str]:
+    """What to call what is in a table of parts, by its name there, where that is not it: short, and in words."""
+    kernels = rows.loc[rows["level"] == parts.KERNEL, "name"]
+    own = rows.loc[rows["level"] == parts.PART, "name"]
+    return {name: name.replace("_", " ") for name in own} | kernel_names.shortened(kernels)
+
+
+def _moved(row: dict, names: dict[str, str]) -> str:
     sign = "-" if row["delta_ns"] < 0 else "+"
-    name = f"{row['range']} {row['name'][:40]}".strip() if row["level"] != parts.PART else row["name"].replace("_", " ")
+    name = f"{row['range']} {names.get(row['name'], row['name'])}".strip()
     return f"{name} {sign}{duration(abs(row['delta_ns']))}" + (f" ({row['change']})" if row["change"] else "")
 
 

@@ -45,7 +45,7 @@ PART_COLUMNS: dict[str, tuple[str, Form]] = {
     "candidate": ("candidate", str),
     "level": ("level", str),
     "range": ("range", str),
-    "name": ("name", lambda name: name.replace("idle_", "idle: ")),
+    "name": ("name", str),
     "change": ("delta_ns", lambda ns: f"{'−' if ns < 0 else '+'}{duration(abs(ns))}"),
     "of the step": ("delta_share", "{:+.1%}".format),
     "launches": ("change", str),
@@ -107,4 +107,5 @@ def _largest(table: pd.DataFrame, seen: pd.DataFrame | None) -> list[list[dict[s
     most = seen[seen["level"].isin(LEVELS) & (seen["delta_share"].abs() >= LEAST)]
     most = most[most.groupby([*identity, "level"], sort=False).cumcount() < TOP]
     found = differing.merge(most, on=identity, how="inner")
+    found = found.assign(name=found["name"].replace(told.named(found)))
     return [[field(row[name], form) for name, form in PART_COLUMNS.values()] for row in found.to_dict("records")]
