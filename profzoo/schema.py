@@ -1,6 +1,7 @@
 """Reads the configuration schema: coerces strings to its types, fills its defaults, explains what does not fit."""
 
 import functools
+import json
 import re
 from collections.abc import Mapping
 from math import inf
@@ -98,7 +99,7 @@ def coerce(value: Any, schema: Mapping[str, Any], told: Any = None) -> Any:
     if isinstance(value, str) and not isinstance(value, bool):
         if "array" in kinds and not value.lstrip().startswith(("[", "{")):
             value = [part.strip() for part in value.split(",") if part.strip()]
-        elif (kinds and "string" not in kinds) or {"integer", "null", "array", "object"} & kinds:
+        elif (kinds and "string" not in kinds) or {"boolean", "integer", "null", "array", "object"} & kinds:
             value = _scalar(value, kinds)
         elif not kinds and "enum" not in schema and value == told:
             return _plain(value)
@@ -175,7 +176,7 @@ def _explain(key: str, error: Any) -> str:
             name = f"{key}.{unknown}" if key else unknown
             return f"unknown key '{name}' (value {_shown(value[unknown])}): {suggest(unknown, known)}"
         case "enum":
-            return f"{shown}: {suggest(value, [str(item) for item in limit])}"
+            return f"{shown}: {suggest(value, map(written, limit))}"
         case "type":
             kinds = [limit] if isinstance(limit, str) else limit
             return f"{shown} is {_kind(value)}, not {' or '.join(kinds)}"
@@ -193,6 +194,15 @@ def _explain(key: str, error: Any) -> str:
             return f"{shown} names something twice"
         case _:
             return f"{shown}: {error.message}"
+
+
+def written(value: object) -> str:
+    """A value of a list of choices as it is written in a file.
+
+    >>> written("graph"), written(True), written(None)
+    ('graph', 'true', 'null')
+    """
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _types(schema: Mapping[str, Any]) -> set[str]:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from profzoo import schema
+from profzoo.cell import combining
 from profzoo.collect import secrets
 from profzoo.collect.environment import environment
 from profzoo.errors import CollectError
@@ -49,12 +50,12 @@ def chosen(results: Path, reports: bool = False) -> list[Path]:
 def _may(path: str, reports: bool = False) -> bool:
     """Whether a path names what may be given away.
 
-    >>> [_may(path) for path in ("tables/cells.csv", "lstm@bf16/train.nsys.csv.json", "lstm/train.trace.json.gz")]
+    >>> [_may(path) for path in ("tables/cells.csv", "lstm@bf16+graph/train.nsys.csv.json", "lstm/train.trace.json.gz")]
     [True, True, False]
     """
     model, _, file = path.partition("/")
-    names = model.split("@")
-    is_cell = len(names) <= 2 and schema.is_name(names[0], "model") and all(map(schema.is_name, names[1:]))
+    name, at, variant = model.partition("@")
+    is_cell = schema.is_name(name, "model") and all(map(schema.is_name, combining.parts(variant if at else None)))
     return bool(
         SHARED.fullmatch(path) or (is_cell and (OF_CELL.fullmatch(file) or (reports and REPORT.fullmatch(file))))
     )

@@ -7,7 +7,7 @@ from torch import nn
 
 from profzoo.cell import settings
 from profzoo.config import configuration as config
-from profzoo.harness import data, interface, loop, trees
+from profzoo.harness import data, interface, loop, training, trees
 from profzoo.harness.ranges import Ranges
 
 CPU = torch.device("cpu")
@@ -87,12 +87,12 @@ def telling_batch(tiny: dict[str, Any]) -> Any:
     return inputs, torch.arange(len(target)) % tiny["shape"]["classes"] if target.dim() == 1 else target
 
 
-def trainer(tiny: dict[str, Any], trained: nn.Module) -> loop.Trainer:
+def trainer(tiny: dict[str, Any], trained: nn.Module) -> training.Trainer:
     """What trains the network as the cell does."""
-    return loop.Trainer(tiny, interface.load(tiny["module"]), trained, CPU, Ranges())
+    return training.Trainer(tiny, interface.load(tiny["module"]), trained, CPU, Ranges())
 
 
-def error(trainer: loop.Trainer, batch: Any) -> float:
+def error(trainer: training.Trainer, batch: Any) -> float:
     """How far the network's answers are from the target: of images mean squared, of classes the model's own loss."""
     inputs, target = batch
     dropping = [module for module in trainer.network.modules() if isinstance(module, nn.Dropout)]
@@ -105,7 +105,7 @@ def error(trainer: loop.Trainer, batch: Any) -> float:
     return found
 
 
-def blind_error(trainer: loop.Trainer, batch: Any) -> float:
+def blind_error(trainer: training.Trainer, batch: Any) -> float:
     """The same for the best answer that does not look at the input: mean colours, or how often each class occurs."""
     inputs, target = batch
     with torch.no_grad():
@@ -116,7 +116,7 @@ def blind_error(trainer: loop.Trainer, batch: Any) -> float:
         return _loss(trainer, constant, target).item()
 
 
-def _loss(trainer: loop.Trainer, outputs: Any, target: torch.Tensor) -> torch.Tensor:
+def _loss(trainer: training.Trainer, outputs: Any, target: torch.Tensor) -> torch.Tensor:
     if target.is_floating_point():
         return nn.functional.mse_loss(outputs, target)
     return trainer.model.loss(outputs, target)

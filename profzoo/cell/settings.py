@@ -5,19 +5,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from profzoo import schema
+from profzoo.cell import combining
 from profzoo.cell.registry import PHASES, Model, find
 from profzoo.cell.spread import processes
 from profzoo.errors import ConfigError, suggest
 
+# Settings that cells have only where they are not at their defaults, so that what was collected before there were such
+# is what is collected now.
+LATER = ("graph", "optimizer", "checkpoint")
 # Of a shape parameter, unless the model itself declares more; of a text among them.
 LARGEST_SHAPE, LONGEST_TEXT = 10_000_000, 1000
 
 
 def split_variant(cell_model: str) -> tuple[str, str | None]:
-    """Model and variant of a name.
+    """Model and variant of a name, or variants joined by `+`.
 
-    >>> split_variant("lstm@compile")
-    ('lstm', 'compile')
+    >>> split_variant("lstm@compile"), split_variant("lstm@bf16+graph")
+    (('lstm', 'compile'), ('lstm', 'bf16+graph'))
     """
     name, _, variant = cell_model.partition("@")
     return name, variant or None
@@ -37,8 +41,8 @@ def resolve(cell_model: str, phase: str, tool: str, config: Mapping[str, Any]) -
         config: filled and checked configuration.
 
     Raises:
-        ConfigError: unknown model, phase, variant or setting, a phase or workload that the model does not have, or
-            fewer steps than the window needs.
+        ConfigError: unknown model, phase, variant or setting, a phase or workload that the model does not have,
+            settings or variants that cannot be combined, or fewer steps than the window needs.
     """
     name, _ = split_variant(cell_model)
     if phase not in PHASES:
@@ -57,6 +61,10 @@ def resolve(cell_model: str, phase: str, tool: str, config: Mapping[str, Any]) -
     cell |= {"model": name, "module": model.module, "phase": phase, "workload": workload}
     if phase == "inference":
         cell |= {"gpus": 1, "nodes": 1}
+    # Two words for one thing.
+    cell["compile"] = True if cell["compile"] == "default" else cell["compile"]
+    combining.check(cell)
+    cell = {key: value for key, value in cell.items() if key not in LATER or value != known[key]["default"]}
     if processes(cell) > 1 and cell["fit"]:
         raise ConfigError(f"{name}: batch = 'auto' is for one GPU, not {processes(cell)}: set batch, that of one GPU")
     cell["window"] = cell["window"] or config[tool]["window"]
@@ -84,10 +92,12 @@ def _changed(cell_model: str, config: Mapping[str, Any]) -> tuple[Model, dict[st
     name, variant = split_variant(cell_model)
     own = dict(config["settings"].get(name) or {})
     model = find(name, own.pop("module", None))
-    if variant and variant not in config["variants"]:
-        raise ConfigError(f"unknown variant '{variant}' of '{cell_model}': {suggest(variant, config['variants'])}")
+    if (unknown := combining.unknown(variant, config["variants"])) is not None:
+        raise ConfigError(f"unknown variant '{unknown}' of '{cell_model}': {suggest(unknown, config['variants'])}")
     of_model = checked(own, model, f"settings.{name}")
-    of_variant = checked(config["variants"][variant] if variant else {}, model, f"variants.{variant}")
+    each = {one: config["variants"][one] for one in combining.parts(variant)}
+    each = {one: checked(changes, model, f"variants.{one}") for one, changes in each.items()}
+    of_variant = combining.combined(combining.parts(variant), each)
     return model, {**of_model, **of_variant, "data": {**of_model.get("data", {}), **of_variant.get("data", {})}}
 
 

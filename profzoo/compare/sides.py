@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from profzoo import schema
-from profzoo.cell import settings
+from profzoo.cell import combining, settings
 from profzoo.errors import ConfigError, suggest
 
 # The model as it is configured, without a variant.
@@ -54,7 +54,7 @@ def asked(config: Mapping[str, Any]) -> list[Side]:
 
 
 def _side(name: str, key: str, config: Mapping[str, Any]) -> Side:
-    if name == PLAIN or name in config["variants"]:
+    if name == PLAIN or combining.unknown(name, config["variants"]) is None:
         return Side(name)
     if schema.is_name(name) and Path(RUNS, name).is_dir():
         return Side(name, Path(RUNS, name))

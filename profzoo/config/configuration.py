@@ -1,10 +1,10 @@
 """Turns what the user wrote into the checked, complete configuration, and names the cells that it selects."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from profzoo import schema, tools
-from profzoo.cell import registry, settings
+from profzoo.cell import combining, registry, settings
 from profzoo.cell.spread import processes
 from profzoo.errors import ConfigError, suggest
 from profzoo.tools.ncu import census
@@ -87,9 +87,16 @@ def _known(config: Mapping[str, Any]) -> tuple[dict[str, registry.Model], dict[s
     return usable, wrong
 
 
-def spread(config: Mapping[str, Any]) -> list[str]:
-    """Names (model or model@variant) of the cells that train on several GPUs."""
-    names = [name for model in models(config) for name in (model, *(f"{model}@{one}" for one in config["variants"]))]
+def spread(config: Mapping[str, Any], words: Iterable[str] = ()) -> list[str]:
+    """Names (model or model@variant) of the cells that train on several GPUs.
+
+    words: of the command line; the combinations of variants that are known are those in them, `models` and sides of
+    comparisons.
+    """
+    asked = [*words, *config["models"], config["baseline"], *config["candidate"]]
+    combinations = combining.named(asked)
+    variants = [*config["variants"], *combinations]
+    names = [name for model in models(config) for name in (model, *(f"{model}@{one}" for one in variants))]
     return [name for name in names if _trains_on_several(name, config)]
 
 
@@ -119,8 +126,8 @@ def select(config: Mapping[str, Any]) -> list[str]:
             raise ConfigError(f"models = '{word}': {wrong[name]}")
         if name not in known and name not in groups:
             raise ConfigError(f"models = '{word}': no model or group of that name; {suggest(name, [*known, *groups])}")
-        if variant and variant not in config["variants"]:
-            raise ConfigError(f"models = '{word}': no variant '{variant}'; {suggest(variant, config['variants'])}")
+        if (unknown := combining.unknown(variant, config["variants"])) is not None:
+            raise ConfigError(f"models = '{word}': no variant '{unknown}'; {suggest(unknown, config['variants'])}")
         chosen += [f"{one}@{variant}" if variant else one for one in groups.get(name, [name])]
     return list(dict.fromkeys(chosen))
 

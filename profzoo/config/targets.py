@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from profzoo import schema, tools
-from profzoo.cell import data_files, settings
+from profzoo.cell import combining, data_files, settings
 from profzoo.config import configuration
 from profzoo.errors import ConfigError, suggest
 
@@ -64,14 +64,14 @@ def _check_peaks(words: Sequence[str], results: str) -> None:
 
 
 def _check_model(where: str, folder: str, config: Mapping[str, Any]) -> None:
-    """That a folder is named after a model and, after an `@`, a variant; where: the target, for the message."""
+    """That a folder is named after a model and, after an `@`, variants; where: the target, for the message."""
     name, variant = settings.split_variant(folder)
     unusable = configuration.unusable(config)
     if name in unusable:
         raise ConfigError(f"{where}: {unusable[name]}")
     _check_part(f"{where}: unknown model", name, configuration.models(config))
-    if variant:
-        _check_part(f"{where}: unknown variant", variant, config["variants"])
+    if (unknown := combining.unknown(variant, config["variants"])) is not None:
+        _check_part(f"{where}: unknown variant", unknown, config["variants"])
 
 
 def _check_part(what: str, part: str, known: Sequence[str] | Mapping[str, Any]) -> None:

@@ -67,7 +67,7 @@ def rows(part: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str, 
     for key, value in part["properties"].items():
         name = f"{prefix}{key}"
         nested = "properties" in value
-        kind = " or ".join(f"`{item}`" for item in value["enum"]) if "enum" in value else _kind(value)
+        kind = " or ".join(f"`{schema.written(item)}`" for item in value["enum"]) if "enum" in value else _kind(value)
         yield f"`{name}`", kind, "" if nested else _default(value["default"]), value["description"]
         if nested:
             yield from rows(value, f"{name}.")

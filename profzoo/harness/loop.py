@@ -1,11 +1,9 @@
 """The steps of a cell: warm-up, then the window, each step in its named ranges."""
 
-import contextlib
 import math
-import os
 import pickle
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,13 +14,11 @@ from torch import nn
 
 from profzoo.cell.spread import processes
 from profzoo.errors import ConfigError
-from profzoo.harness import clocks, devices, distributed, interface, lasting, trees
+from profzoo.harness import checkpoints, clocks, devices, distributed, interface, lasting, training, trees
 from profzoo.harness.data import batches, to_device
 from profzoo.harness.ranges import Ranges
 from profzoo.harness.recorders import Recorder
-from profzoo.range_names import OTHERS, STEP, WINDOW
-
-AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+from profzoo.range_names import STEP, WINDOW
 
 
 class NotFiniteError(ArithmeticError):
@@ -74,7 +70,7 @@ def built(cell: Mapping[str, Any], model: interface.Functions, weights: Path | N
 
 def ready(network: nn.Module, cell: Mapping[str, Any], device: torch.device) -> nn.Module:
     """A network that was built, on the device, in the cell's memory format."""
-    network = _placed(network, cell, device)
+    network = training.placed(network, cell, device)
     network.train(cell["phase"] == "train")
     prepare(network)
     return network
@@ -150,81 +146,29 @@ def rehearse(cell: Mapping[str, Any], model: interface.Functions, device: torch.
     clocks.of(device).wait()
 
 
-class Trainer:
-    """What a training step works with: `network`, `others`, their `optimizers`, and the ranges around its parts.
-
-    others: networks that training alone needs, such as a discriminator.
-    """
-
-    def __init__(
-        self, cell: Mapping[str, Any], model: interface.Functions, network: nn.Module, device: torch.device, ranges: Any
-    ) -> None:
-        """network: on the device already."""
-        self.model, self._ranges = model, ranges
-        self.others = _placed(model.others(SimpleNamespace(**cell["shape"])), cell, device)
-        ranges.mark(self.others, OTHERS)
-        if model.optimizers:
-            self.optimizers = model.optimizers(network, self.others)
-        else:
-            self.optimizers = (model.optimizer(network.parameters()),)
-        self.network = distributed.spread(network, cell, model, device)
-        self._autocast = _autocast(cell, device)
-        self._scaler = torch.amp.GradScaler(device.type, enabled=cell["precision"] == "fp16")
-
-    @contextlib.contextmanager
-    def forward(self) -> Iterator[None]:
-        """Around what makes outputs."""
-        with self._ranges("forward"), self._autocast():
-            yield
-
-    @contextlib.contextmanager
-    def loss(self) -> Iterator[None]:
-        """Around what makes a loss of them."""
-        with self._ranges("loss"), self._autocast():
-            yield
-
-    def update(self, loss: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
-        """Gradients of a loss, and one step of the optimizer."""
-        with self._ranges("backward"):
-            self._scaler.scale(loss).backward()
-        with self._ranges("optimizer"):
-            self._scaler.step(optimizer)
-            self._scaler.update()
-            optimizer.zero_grad(set_to_none=True)
-
-
 def _step(
     cell: Mapping[str, Any], model: interface.Functions, network: nn.Module, device: torch.device, ranges: Ranges
 ) -> Callable[[Any], Any]:
     """The function of a batch that the cell repeats: its loss in training, outputs in inference."""
-    _arithmetic(cell)
+    training.arithmetic(cell)
+    if cell.get("checkpoint"):
+        checkpoints.insert(network, cell["model"])
     if cell["compile"]:
         for part in model.compiled(network):
-            part.compile()
+            part.compile(mode=None if cell["compile"] is True else cell["compile"])
     ranges.mark(network)
     if cell["phase"] == "train":
-        trainer = Trainer(cell, model, network, device, ranges)
-        training = model.training_step or training_step
-        return lambda batch: training(trainer, batch).detach()
+        trainer = training.Trainer(cell, model, network, device, ranges)
+        train = model.training_step or training.training_step
+        return lambda batch: train(trainer, batch).detach()
 
-    autocast = _autocast(cell, device)
+    autocast = training.autocast(cell, device)
 
     def inference(batch: Any) -> Any:
         with torch.inference_mode(), autocast(), ranges("forward"):
             return model.infer(network, batch[0])
 
     return inference
-
-
-def training_step(trainer: Trainer, batch: Any) -> torch.Tensor:
-    """Forward, loss, backward and optimizer, once each; the loss."""
-    inputs, target = batch
-    with trainer.forward():
-        outputs = trainer.network(inputs)
-    with trainer.loss():
-        loss = trainer.model.loss(outputs, target)
-    trainer.update(loss, trainer.optimizers[0])
-    return loss
 
 
 def _finite(results: deque[Any], cell: Mapping[str, Any]) -> Sequence[float | None]:
@@ -241,35 +185,6 @@ def _finite(results: deque[Any], cell: Mapping[str, Any]) -> Sequence[float | No
     return [None]
 
 
-def _memory_format(cell: Mapping[str, Any]) -> torch.memory_format:
-    return torch.channels_last if cell["channels_last"] else torch.contiguous_format
-
-
-def _placed(network: Any, cell: Mapping[str, Any], device: torch.device) -> nn.Module:
-    return network.to(device, memory_format=_memory_format(cell))
-
-
 def _transfer(cell: Mapping[str, Any]) -> Any:
-    memory_format = _memory_format(cell)
+    memory_format = training.memory_format(cell)
     return lambda batch, device: to_device(batch, device, memory_format)
-
-
-def _autocast(cell: Mapping[str, Any], device: torch.device) -> Any:
-    dtype = AUTOCAST.get(cell["precision"])
-    return lambda: torch.autocast(device.type, dtype) if dtype else contextlib.nullcontext()
-
-
-def _arithmetic(cell: Mapping[str, Any]) -> None:
-    """Set what torch keeps globally: TensorFloat-32, which it would otherwise allow cuDNN, and choice of algorithms."""
-    tf32 = cell["precision"] == "tf32"
-    torch.backends.cuda.matmul.allow_tf32 = tf32
-    torch.backends.cudnn.allow_tf32 = tf32
-    torch.backends.cudnn.benchmark = cell["cudnn_benchmark"]
-    torch.backends.cudnn.deterministic = cell["deterministic"]
-    if cell["deterministic"]:
-        # cuBLAS repeats its results only with workspaces of a fixed size, which it reads when it is first used.
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    # Some operations have no such algorithm: torch names them in a warning, and the run goes on.
-    torch.use_deterministic_algorithms(cell["deterministic"], warn_only=True)
-    # Else it would fill what it allocates as well, by launches that the model does not have.
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

@@ -14,7 +14,7 @@ from profzoo import run
 from profzoo.cell import registry, settings
 from profzoo.config import configuration as config
 from profzoo.errors import ConfigError
-from profzoo.harness import data, interface, loop
+from profzoo.harness import data, interface, loop, training
 from profzoo.harness.tasks import adversarial, images
 from tests import zoo
 from tests.stepwise import Stepwise
@@ -93,7 +93,7 @@ def share_left(tiny: dict, network: torch.nn.Module) -> float:
     errors = []
     batch, trainer = zoo.telling_batch(tiny), zoo.trainer(tiny, network)
     trainer.optimizers[0].param_groups[0]["lr"] *= times
-    step = trainer.model.training_step or loop.training_step
+    step = trainer.model.training_step or training.training_step
     for index in range(steps):
         step(trainer, batch)
         # At high rates an error goes up and down at the end.

@@ -104,7 +104,7 @@ def test_the_pattern_is_that_of_the_definition() -> None:
     part = schema.load()["$defs"]
     short = schema.PATTERN.removesuffix("{0,63}")
     assert part["name"]["pattern"] == part["model"]["pattern"] == f"^{short}*\\Z"
-    assert part["models"]["pattern"] == f"^{schema.PATTERN}(@{schema.PATTERN})?\\Z"
+    assert part["models"]["pattern"] == f"^{schema.PATTERN}(@{schema.PATTERN}(\\+{schema.PATTERN})*)?\\Z"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from models import lstm
 from profzoo.cell import settings
 from profzoo.config import configuration as config
 from profzoo.errors import ConfigError
-from profzoo.harness import interface, loop, ranges, recorders
+from profzoo.harness import interface, loop, ranges, recorders, training
 
 CPU = torch.device("cpu")
 
@@ -194,7 +194,7 @@ def test_precision_is_what_the_network_computes_in(precision: str) -> None:
     network = loop.network_of(given, interface.load(given["module"]), CPU, None)
     network.features[0][0].register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
     run(given, recorders.Recorder(CPU), network)
-    assert seen == [loop.AUTOCAST.get(precision, torch.float32)]
+    assert seen == [training.AUTOCAST.get(precision, torch.float32)]
     assert torch.backends.cudnn.allow_tf32 == torch.backends.cuda.matmul.allow_tf32 == (precision == "tf32")
 
 

@@ -27,7 +27,7 @@ UNKNOWN_TARGETS = [
         ("settings={lsmt: {batch: 1}}", "unknown model 'lsmt': did you mean 'lstm'?"),
         ("warmup=many", "warmup = 'many' is a string, not integer"),
         ("warmup=-1", "warmup = -1 is too small: at least 0"),
-        ("compile=perhaps", "compile = 'perhaps' is a string, not boolean"),
+        ("compile=reduce_overhead", "compile = 'reduce_overhead': did you mean 'reduce-overhead'?"),
         ("tool=nsyss", "tool.0 = 'nsyss': did you mean 'nsys'?"),
         ("tool=ncu,torhc", "tool.1 = 'torhc': did you mean 'torch'?"),
         ("phases=trian", "phases.0 = 'trian': did you mean 'train'?"),

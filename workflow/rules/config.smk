@@ -77,7 +77,7 @@ def any_of(names):
 
 
 # Cells of several GPUs, which nsys traces into a report for each.
-SPREAD = checked(configuration.spread, config)
+SPREAD = checked(configuration.spread, config, sys.argv[1:])
 # What `compare` holds against each other.
 SIDES = checked(sides.asked, config)
 # A model that bears a variant is a side itself.
@@ -87,9 +87,12 @@ if MAIN and (SIDES or "compare" in sys.argv[1:]):
 SPREAD_SELECTED = [model for model in SELECTED if model in SPREAD and (model, "train") in CELLS]
 
 
+one_of_variants = f"({any_of(config['variants'])})"
+
+
 wildcard_constraints:
     # Also those whose files cannot be used, so that what was made of them is known.
-    model=f"({any_of([*MODELS, *UNUSABLE])})(@({any_of(config['variants'])}))?",
+    model=f"({any_of([*MODELS, *UNUSABLE])})(@{one_of_variants}([+]{one_of_variants})*)?",
     phase="train|inference",
     tool=any_of(tools.names()),
     set=any_of(config["ncu"]["sets"]),

@@ -1,0 +1,95 @@
+"""Checkpoints activations: what is within sequences of a network's modules is computed again in the backward pass.
+
+The sequences are the outermost `nn.Sequential` and `nn.ModuleList` of the network that hold several modules. Modules of
+a list are checkpointed one by one. Those of a Sequential are so in runs, as many as the root of their number, of which
+what goes in is kept: what is kept and what one run needs are then about as much (Chen et al. 2016, arXiv:1604.06174).
+Of a network without such sequences, its own modules that consist of others are checkpointed one by one.
+"""
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from profzoo.errors import ConfigError
+
+
+def insert(network: nn.Module, model: str) -> None:
+    """Have the network's sequences checkpointed from now on; model: its name, for the message.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    found = list(_sequences(network, set())) or list(_blocks(network))
+    for module in found:
+        if isinstance(module, nn.Sequential):
+            module.forward = functools.partial(_in_runs, runs(list(module)))  # type: ignore[method-assign]
+        else:
+            # Not around the call, so that what is hooked to the module runs once.
+            module.forward = functools.partial(_again, module.forward)
+    if not found:
+        raise ConfigError(
+            f"checkpoint: true finds nothing in {model}, whose network holds no nn.Sequential or nn.ModuleList of "
+            "several modules, nor modules that consist of others: leave it out"
+        )
+
+
+def runs(modules: Sequence[nn.Module]) -> list[nn.Sequential]:
+    """Modules that follow one another, in as many runs as the root of their number.
+
+    None begins with a module that works in place: it would change what is kept of what goes in.
+
+    >>> [len(run) for run in runs([nn.Linear(1, 1), nn.Linear(1, 1), nn.ReLU(inplace=True), nn.Linear(1, 1)])]
+    [3, 1]
+    """
+    longest = math.ceil(len(modules) / math.ceil(math.sqrt(len(modules))))
+    parts: list[list[nn.Module]] = []
+    for module in modules:
+        if not parts or (len(parts[-1]) >= longest and not _in_place(module)):
+            parts.append([])
+        parts[-1].append(module)
+    return [nn.Sequential(*part) for part in parts]
+
+
+def _sequences(module: nn.Module, seen: set[nn.Module]) -> Iterator[nn.Module]:
+    """What is checkpointed: Sequentials of several modules, and modules of lists; none within another, each once."""
+    if module in seen:
+        return
+    seen.add(module)
+    # What overrides it may call its modules otherwise.
+    if type(module).forward is nn.Sequential.forward and len(module) > 1:  # type: ignore[arg-type]
+        yield module
+        return
+    for child in module.children():
+        listed = isinstance(module, nn.ModuleList) and len(module) > 1 and not isinstance(child, nn.ModuleList)
+        if not listed or isinstance(child, nn.ModuleDict):
+            yield from _sequences(child, seen)
+        elif child not in seen and not _in_place(child):
+            seen.add(child)
+            yield child
+
+
+def _blocks(network: nn.Module) -> Iterator[nn.Module]:
+    for child in dict.fromkeys(network.children()):
+        called = not isinstance(child, nn.ModuleList | nn.ModuleDict)
+        if called and any(child.children()) and not _in_place(child):
+            yield child
+
+
+def _in_place(module: nn.Module) -> bool:
+    """Whether the first that a module does is to change what goes in."""
+    first = next((part for part in module.modules() if not any(part.children())), module)
+    return bool(getattr(first, "inplace", False))
+
+
+def _in_runs(parts: Sequence[nn.Sequential], inputs: Any) -> Any:
+    for part in parts:
+        inputs = checkpoint(part, inputs, use_reentrant=False)
+    return inputs
+
+
+def _again(function: Any, *inputs: Any, **named: Any) -> Any:
+    return checkpoint(function, *inputs, use_reentrant=False, **named)

@@ -1,0 +1,43 @@
+"""Makes a model's optimizers again by the implementation that a cell asks for, and such as a CUDA graph can hold."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from profzoo.errors import ConfigError
+
+# What torch's optimizers take for each; `auto` leaves it to them.
+IMPLEMENTATIONS: Mapping[str, Mapping[str, bool]] = {
+    "auto": {},
+    "for_loop": {"foreach": False, "fused": False},
+    "foreach": {"foreach": True, "fused": False},
+    "fused": {"foreach": False, "fused": True},
+}
+
+
+def chosen(optimizer: torch.optim.Optimizer, cell: Mapping[str, Any]) -> torch.optim.Optimizer:
+    """An optimizer that has made no step yet, by the cell's implementation; capturable where its step is captured.
+
+    Raises:
+        ConfigError: the optimizer has no such implementation.
+    """
+    asked = cell.get("optimizer", "auto")
+    options = dict(IMPLEMENTATIONS[asked])
+    # Others, such as SGD, keep nothing on the CPU.
+    if cell.get("graph") and "capturable" in optimizer.defaults:
+        options["capturable"] = True
+    if not options:
+        return optimizer
+    kind, refused = type(optimizer), f"optimizer = '{asked}': {type(optimizer).__name__} of {cell['model']}"
+    if any(value and name not in optimizer.defaults for name, value in options.items()):
+        raise ConfigError(f"{refused} has no such implementation: set optimizer to auto, or another that it has")
+    options = {name: value for name, value in options.items() if name in optimizer.defaults}
+    taken = inspect.signature(kind).parameters
+    given = {name: value for name, value in optimizer.defaults.items() if name in taken}
+    try:
+        return kind([{**group, **options} for group in optimizer.param_groups], **{**given, **options})
+    except (RuntimeError, TypeError, ValueError) as error:
+        why = str(error).splitlines()[0]
+        raise ConfigError(f"{refused} cannot be made so: {why}; set optimizer to auto") from error

@@ -1,0 +1,99 @@
+"""What trains a network in a step: its optimizers, ranges around parts of the step, and torch's arithmetic."""
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+
+from profzoo.harness import distributed, interface, optimizers
+from profzoo.range_names import OTHERS
+
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Trainer:
+    """What a training step works with: `network`, `others`, their `optimizers`, and the ranges around its parts.
+
+    others: networks that training alone needs, such as a discriminator.
+    """
+
+    def __init__(
+        self, cell: Mapping[str, Any], model: interface.Functions, network: nn.Module, device: torch.device, ranges: Any
+    ) -> None:
+        """network: on the device already."""
+        self.model, self._ranges = model, ranges
+        self.others = placed(model.others(SimpleNamespace(**cell["shape"])), cell, device)
+        ranges.mark(self.others, OTHERS)
+        several = model.optimizers or (lambda network, others: [model.optimizer(network.parameters())])
+        self.optimizers = [optimizers.chosen(one, cell) for one in several(network, self.others)]
+        self.network = distributed.spread(network, cell, model, device)
+        self._autocast = autocast(cell, device)
+        self._scaler = torch.amp.GradScaler(device.type, enabled=cell["precision"] == "fp16")
+
+    @contextlib.contextmanager
+    def forward(self) -> Iterator[None]:
+        """Around what makes outputs."""
+        with self._ranges("forward"), self._autocast():
+            yield
+
+    @contextlib.contextmanager
+    def loss(self) -> Iterator[None]:
+        """Around what makes a loss of them."""
+        with self._ranges("loss"), self._autocast():
+            yield
+
+    def update(self, loss: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
+        """Gradients of a loss, and one step of the optimizer."""
+        with self._ranges("backward"):
+            self._scaler.scale(loss).backward()
+        with self._ranges("optimizer"):
+            self._scaler.step(optimizer)
+            self._scaler.update()
+            optimizer.zero_grad(set_to_none=True)
+
+
+def training_step(trainer: Trainer, batch: Any) -> torch.Tensor:
+    """Forward, loss, backward and optimizer, once each; the loss."""
+    inputs, target = batch
+    with trainer.forward():
+        outputs = trainer.network(inputs)
+    with trainer.loss():
+        loss = trainer.model.loss(outputs, target)
+    trainer.update(loss, trainer.optimizers[0])
+    return loss
+
+
+def memory_format(cell: Mapping[str, Any]) -> torch.memory_format:
+    """How images and the weights of convolutions lie in memory."""
+    return torch.channels_last if cell["channels_last"] else torch.contiguous_format
+
+
+def placed(network: Any, cell: Mapping[str, Any], device: torch.device) -> nn.Module:
+    """A network on the device, in the cell's memory format."""
+    return network.to(device, memory_format=memory_format(cell))
+
+
+def autocast(cell: Mapping[str, Any], device: torch.device) -> Any:
+    """A function that makes the context in which the cell's operators choose their precision."""
+    dtype = AUTOCAST.get(cell["precision"])
+    return lambda: torch.autocast(device.type, dtype) if dtype else contextlib.nullcontext()
+
+
+def arithmetic(cell: Mapping[str, Any]) -> None:
+    """Set what torch keeps globally: TensorFloat-32, which it would otherwise allow cuDNN, and choice of algorithms."""
+    tf32 = cell["precision"] == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    torch.backends.cudnn.allow_tf32 = tf32
+    torch.backends.cudnn.benchmark = cell["cudnn_benchmark"]
+    torch.backends.cudnn.deterministic = cell["deterministic"]
+    if cell["deterministic"]:
+        # cuBLAS repeats its results only with workspaces of a fixed size, which it reads when it is first used.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    # Some operations have no such algorithm: torch names them in a warning, and the run goes on.
+    torch.use_deterministic_algorithms(cell["deterministic"], warn_only=True)
+    # Else it would fill what it allocates as well, by launches that the model does not have.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

@@ -1,0 +1,159 @@
+"""Variants: which can be combined, what each sets in the step, and that results are those of the plain step."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from profzoo.cell import settings
+from profzoo.compare import sides
+from profzoo.config import configuration as config
+from profzoo.config import targets
+from profzoo.errors import ConfigError
+from profzoo.harness import checkpoints, loop, optimizers, ranges
+from tests import zoo
+
+CPU = torch.device("cpu")
+
+
+def resolved(name: str, phase: str = "train", **given: Any) -> dict[str, Any]:
+    """A cell of the zoo."""
+    return settings.resolve(name, phase, "time", config.normalise(given))
+
+
+def test_variants_that_are_joined_set_what_each_sets() -> None:
+    cell = resolved("lstm@bf16+graph+fused")
+    assert (cell["precision"], cell["graph"], cell["optimizer"]) == ("bf16", True, "fused")
+    own = {"variants": {"mine": {"data": {"root": "a"}}, "other": {"data": {"source": "folder"}, "hidden": 3}}}
+    cell = resolved("lstm@mine+other", **own)
+    assert (cell["data"]["root"], cell["data"]["source"], cell["shape"]["hidden"]) == ("a", "folder", 3)
+
+
+def test_they_are_taken_wherever_one_is() -> None:
+    checked = config.normalise({"models": "lstm@bf16+compile", "candidate": "bf16+compile,tf32"})
+    assert config.select(checked) == ["lstm@bf16+compile"]
+    assert [side.of("lstm") for side in sides.asked(checked)] == ["lstm", "lstm@bf16+compile", "lstm@tf32"]
+    targets.check_targets(["results/lstm@bf16+graph/train.nsys.csv"], "results", checked)
+
+
+def test_a_combination_that_takes_several_gpus_is_known_as_such() -> None:
+    own = config.normalise({"variants": {"two": {"gpus": 2}}, "models": "unet@bf16+two"})
+    words = ["results/lstm@two+tf32/train.nsys.csv", "results/lstm@bf16+tf32/train.nsys.csv"]
+    spread = config.spread(own, words)
+    assert {"lstm@two", "unet@bf16+two", "lstm@two+tf32"} <= set(spread) and "lstm@bf16+tf32" not in spread
+
+
+def test_settings_that_were_there_before_are_all_that_a_plain_cell_has() -> None:
+    assert not set(settings.LATER) & set(resolved("lstm")) and resolved("lstm@compile")["compile"] is True
+    assert resolved("lstm", compile="default") == resolved("lstm@compile")
+
+
+@pytest.mark.parametrize(
+    ("name", "phase", "given", "line"),
+    [
+        ("lstm@bf16+fp16", "train", {}, "variants bf16 and fp16 cannot be combined: precision is bf16 in the one and fp"),
+        ("lstm@compile+reduce-overhead", "train", {}, "variants compile and reduce-overhead cannot be combined: compile"),
+        ("lstm@bf16+bf16", "train", {}, "variant 'bf16+bf16' names bf16 twice"),
+        ("lstm@bf16+graf", "train", {}, "unknown variant 'graf' of 'lstm@bf16+graf': did you mean 'graph'?"),
+        ("lstm@bf16+", "train", {}, "unknown variant '' of 'lstm@bf16+'"),
+        ("lstm@a+b", "train", {"variants": {"a": {"data": {"root": "x"}}, "b": {"data": {"root": "y"}}}},
+         "variants a and b cannot be combined: data.root is x in the one and y in the other"),
+        ("lstm@graph", "train", {"device": "cpu"}, "lstm train: graph: true captures CUDA graphs, which a CPU has none"),
+        ("lstm@graph", "train", {"gpus": 2}, "lstm train: graph: true is for one GPU, not 2"),
+        ("lstm@graph+reduce-overhead", "inference", {}, "lstm inference: graph: true and compile: reduce-overhead"),
+        ("lstm@graph+fp16", "train", {}, "lstm train: graph: true and precision: fp16 train with optimizer: fused only"),
+        ("lstm@graph", "inference", {"warmup": 2}, "lstm inference: graph: true takes 3 steps of warm-up or more, not 2"),
+        ("lstm@graph+checkpoint", "train", {}, "lstm train: checkpoint: true and graph: true cannot be combined"),
+        ("lstm@checkpoint", "inference", {}, "lstm inference: checkpoint: true is for training"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_combined_is_refused_with_the_reason(name: str, phase: str, given: dict, line: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        resolved(name, phase, **given)
+    assert str(error.value).startswith(line) and "\n" not in str(error.value)
+
+
+def test_what_can_be_combined_is() -> None:
+    for name in ("graph+fp16+fused", "graph+compile", "graph+max-autotune-no-cudagraphs", "checkpoint+compile+foreach"):
+        assert resolved(f"lstm@{name}")
+    assert resolved("lstm@graph+fp16", "inference")["graph"]
+
+
+def losses(cell: dict[str, Any], steps: int = 3) -> tuple[list[float], nn.Module]:
+    """Losses of steps on one batch, and the network that was trained."""
+    network = zoo.network(cell)
+    step, batch = loop._step(cell, loop.interface.load(cell["module"]), network, CPU, ranges.Ranges()), zoo.batch(cell)
+    torch.manual_seed(1)
+    return [float(step(batch)) for _ in range(steps)], network
+
+
+@pytest.mark.parametrize("name", ["srcnn", "bert"])
+@pytest.mark.parametrize("implementation", ["for_loop", "foreach", "fused"])
+def test_every_implementation_of_an_optimizer_trains_alike(name: str, implementation: str) -> None:
+    plain, _ = losses(zoo.cell(name))
+    chosen, _ = losses(zoo.cell(name, optimizer=implementation))
+    assert chosen == pytest.approx(plain, rel=1e-4) and len(set(plain)) == 3
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD])
+def test_an_optimizer_keeps_its_options_and_groups(kind: type) -> None:
+    one, other = nn.Linear(1, 1), nn.Linear(1, 1)
+    groups = [{"params": one.parameters(), "lr": 0.5}, {"params": other.parameters(), "weight_decay": 0.25}]
+    made = kind(groups, lr=0.125)
+    found = optimizers.chosen(made, {"optimizer": "fused", "graph": True, "model": "mine"})
+    assert type(found) is kind and [group["lr"] for group in found.param_groups] == [0.5, 0.125]
+    assert found.param_groups[1]["weight_decay"] == 0.25 and found.param_groups[1]["params"][0] is other.weight
+    for group in found.param_groups:
+        assert group["fused"] is True and group["foreach"] is False and group.get("capturable", True) is True
+    assert optimizers.chosen(made, {"model": "mine"}) is made
+
+
+def test_an_implementation_that_there_is_not_is_refused() -> None:
+    made = torch.optim.RMSprop(nn.Linear(1, 1).parameters())
+    with pytest.raises(ConfigError, match="optimizer = 'fused': RMSprop of mine has no such implementation"):
+        optimizers.chosen(made, {"optimizer": "fused", "model": "mine"})
+
+
+def gradients(cell: dict[str, Any]) -> tuple[torch.Tensor, dict[str, torch.Tensor], int]:
+    """Loss, gradients of the network by parameter, and how many modules were called."""
+    network = zoo.network(cell)
+    if cell.get("checkpoint"):
+        checkpoints.insert(network, cell["model"])
+    calls: list[nn.Module] = []
+    for module in network.modules():
+        module.register_forward_hook(lambda module, *_: calls.append(module))
+    trainer, (inputs, target) = zoo.trainer(cell, network), zoo.batch(cell)
+    torch.manual_seed(1)
+    loss = trainer.model.loss(trainer.network(inputs), target)
+    loss.backward()
+    found = {name: one.grad for name, one in network.named_parameters() if one.grad is not None}
+    return loss.detach(), found, len(calls)
+
+
+# By runs of a Sequential, modules of a list with random dropping and several inputs, and blocks.
+@pytest.mark.parametrize("name", ["mobilenetv2", "bert", "gpt", "inceptionv3"])
+def test_checkpoints_leave_gradients_as_they_are(name: str) -> None:
+    loss, plain, calls = gradients(zoo.cell(name))
+    same, found, more = gradients(zoo.cell(name, checkpoint=True))
+    assert torch.equal(loss, same) and set(plain) == set(found) and len(plain) > 3
+    for parameter, gradient in plain.items():
+        torch.testing.assert_close(found[parameter], gradient, rtol=1e-5, atol=1e-7)
+    # Of what is in a checkpoint the forward pass runs again.
+    assert calls * 1.3 < more
+
+
+def test_a_network_without_sequences_has_nothing_to_checkpoint() -> None:
+    cell = zoo.cell("lstm", checkpoint=True)
+    with pytest.raises(ConfigError, match="checkpoint: true finds nothing in lstm"):
+        losses(cell)
+
+
+@pytest.mark.parametrize(("asked", "mode"), [(True, None), ("default", None), ("reduce-overhead", "reduce-overhead")])
+def test_the_mode_of_the_compiler_is_the_one_asked_for(
+    monkeypatch: pytest.MonkeyPatch, asked: object, mode: str | None
+) -> None:
+    seen = []
+    monkeypatch.setattr(nn.Module, "compile", lambda module, **given: seen.append(given))
+    losses(zoo.cell("srcnn", compile=asked), steps=1)
+    assert seen == [{"mode": mode}]
