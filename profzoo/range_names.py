@@ -4,6 +4,11 @@ DOMAIN = "profzoo"
 WINDOW = "window"
 STEP = "step"
 PARTS = ("data", "transfer", "forward", "loss", "backward", "optimizer")
+# Of a training step that was captured in a CUDA graph, what replays it: all parts but data and transfer. In inference
+# the forward pass is all of it, and keeps its range.
+GRAPH = "graph"
+# The ranges that launches are in; they follow one another.
+LAUNCHING = (*PARTS, GRAPH)
 # Ranges of modules are called `module:PATH:TYPE`, which no part of a step is.
 MODULE = "module"
 # Paths of what has none of its own: the network, those that training alone needs, and what torch.compile made of one.

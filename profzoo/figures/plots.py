@@ -25,6 +25,7 @@ PART_COLOURS = {
     "loss": "#cc79a7",
     "backward": "#0072b2",
     "optimizer": "#009e73",
+    "graph": "#d55e00",
     "outside": "#bbbbbb",
 }
 # One colour a class of kernels; neighbours in a stack differ in lightness, and the hatched ones in pattern as well.

@@ -14,7 +14,7 @@ from torch import nn
 
 from profzoo.cell.spread import processes
 from profzoo.errors import ConfigError
-from profzoo.harness import checkpoints, clocks, devices, distributed, interface, lasting, training, trees
+from profzoo.harness import captured, checkpoints, clocks, devices, distributed, interface, lasting, training, trees
 from profzoo.harness.data import batches, to_device
 from profzoo.harness.ranges import Ranges
 from profzoo.harness.recorders import Recorder
@@ -104,8 +104,7 @@ def run(
         # From the first step on; a baseline is timed without.
         ranges.watch(recorder.torch_ranges, recorder.torch_modules)
     source = iter(batches(lasting.fed(cell, recorder), model))
-    transfer = model.transfer or _transfer(cell)
-    step = _step(cell, model, network, device, ranges)
+    transfer, step = _repeated(cell, model, network, device, ranges)
     # Of inference only the last output is looked at: more of them would be counted as the model's memory.
     results: deque[Any] = deque(maxlen=None if cell["phase"] == "train" else 1)
     for index in lasting.indices(cell, recorder):
@@ -136,14 +135,29 @@ def run(
 
 
 def rehearse(cell: Mapping[str, Any], model: interface.Functions, device: torch.device) -> None:
-    """Two steps outside any window: the second needs the optimizer's state as well. Raises what goes wrong."""
+    """Some steps outside any window: the second needs the optimizer's state as well, and a later one may be captured.
+
+    Raises what goes wrong.
+    """
     network = network_of(cell, model, device, None)
-    transfer = model.transfer or _transfer(cell)
-    step = _step(cell, model, network, device, Ranges())
+    transfer, step = _repeated(cell, model, network, device, Ranges())
     batch = transfer(next(iter(batches(cell, model))), device)
-    for _ in range(2):
+    for _ in range(cell["warmup"] if cell.get("graph") else 2):
         step(batch)
     clocks.of(device).wait()
+
+
+def _repeated(
+    cell: Mapping[str, Any], model: interface.Functions, network: nn.Module, device: torch.device, ranges: Ranges
+) -> tuple[Callable[[Any, torch.device], Any], Callable[[Any], Any]]:
+    """What the cell repeats: the functions that bring a batch to the device, and make a step of it."""
+    transfer = model.transfer or _transfer(cell)
+    step = _step(cell, model, network, device, ranges)
+    if not cell.get("graph"):
+        return transfer, step
+    # The first replay is part of the warm-up.
+    whole = captured.Captured(step, cell, network, device, ranges, cell["warmup"] - 1)
+    return whole.placing(transfer), whole
 
 
 def _step(
@@ -160,7 +174,7 @@ def _step(
     if cell["phase"] == "train":
         trainer = training.Trainer(cell, model, network, device, ranges)
         train = model.training_step or training.training_step
-        return lambda batch: train(trainer, batch).detach()
+        return _begun(cell, lambda batch: train(trainer, batch).detach())
 
     autocast = training.autocast(cell, device)
 
@@ -168,7 +182,20 @@ def _step(
         with torch.inference_mode(), autocast(), ranges("forward"):
             return model.infer(network, batch[0])
 
-    return inference
+    return _begun(cell, inference)
+
+
+def _begun(cell: Mapping[str, Any], step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A step whose beginning is told to the compiler, where that keeps graphs of the parts of each step."""
+    if cell["compile"] != "reduce-overhead":
+        return step
+
+    def begun(batch: Any) -> Any:
+        # Else the next call of a compiled part may count as a step, and overwrite what the one before made.
+        torch.compiler.cudagraph_mark_step_begin()
+        return step(batch)
+
+    return begun
 
 
 def _finite(results: deque[Any], cell: Mapping[str, Any]) -> Sequence[float | None]:

@@ -9,7 +9,7 @@ from torch import nn
 from torch.profiler import record_function
 
 from profzoo.harness import modules
-from profzoo.range_names import DOMAIN, PARTS, STEP, WINDOW
+from profzoo.range_names import DOMAIN, LAUNCHING, STEP, WINDOW
 
 # Set by profilers that take ranges of modules from NVTX.
 MODULES = "PROFZOO_MODULES"
@@ -20,7 +20,9 @@ class Ranges:
 
     def __init__(self) -> None:
         self._domain = nvtx.get_domain(DOMAIN)
-        self._attributes = {name: self._domain.get_event_attributes(message=name) for name in (WINDOW, STEP, *PARTS)}
+        self._attributes = {
+            name: self._domain.get_event_attributes(message=name) for name in (WINDOW, STEP, *LAUNCHING)
+        }
         self._openers = [modules.for_nvtx] * (os.environ.get(MODULES) == "1")
         self._networks: list[tuple[nn.Module, str]] = []
         self._torch_ranges = False

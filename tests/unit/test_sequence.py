@@ -105,6 +105,19 @@ def test_graphs_that_were_traced_whole_are_refused(tmp_path: Path) -> None:
         sequence.of_window(path, 1)
 
 
+def test_kernels_of_a_graph_are_in_the_order_in_which_they_began(tmp_path: Path) -> None:
+    """A replay launches them all by one call, and the export may list them in any order."""
+    kernels, calls, ranges = [], [], []
+    for number in range(2):
+        at = 1000 * number
+        ranges += [(at, at + 900, ONE + 1, "step"), (at + 5, at + 30, ONE + 1, "graph")]
+        calls.append((at + 10, number, ONE + 1))
+        begins = [(40, 3), (20, 1), (30, 2)] if number else [(20, 1), (30, 2), (40, 3)]
+        kernels += [kernel(at + begin, at + begin + 5, number, ONE, (grid, 1, 1)) for begin, grid in begins]
+    table = sequence.of_window(export(tmp_path / "a.sqlite", kernels, calls, ranges), 1)
+    assert table["grid_x"].tolist() == [1, 2, 3] and set(table["range"]) == {"graph"}
+
+
 def test_another_process_does_not_count(tmp_path: Path) -> None:
     other = {"kernels": [kernel(40, 50, 7, TWO)], "calls": [(30, 7, TWO + 1)]}
     assert len(sequence.of_window(trace(tmp_path / "a.sqlite", [(1, 5)], [(1, 5)], **other), 1)) == 1

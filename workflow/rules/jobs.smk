@@ -81,7 +81,7 @@ def of_timed():
 
 def ncu_settings(wildcards):
     """The configuration's `ncu` for one section set of a cell."""
-    return ncu.for_processes(config["ncu"], wildcards.set, processes(resolved(wildcards, "ncu", None)))
+    return checked(ncu.for_cell, config["ncu"], wildcards.set, resolved(wildcards, "ncu", None))
 
 
 def resolved(wildcards, tool, phase):

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from profzoo.cell.spread import processes
 from profzoo.errors import CollectError, ConfigError, suggest
 from profzoo.machine import limits
-from profzoo.range_names import DOMAIN
+from profzoo.range_names import DOMAIN, GRAPH
 
 PROGRAM = "ncu"
 SEES_OTHERS = False
@@ -15,6 +16,10 @@ INSTALL = "install NVIDIA Nsight Compute, or load its module, so that `ncu --ver
 RANKS = ["python", "-m", "profzoo.collect.profile_ranks"]
 # It cannot replay NCCL's kernels, which wait for other processes.
 NOT_NCCL = "^(?!.*nccl)"
+
+# How it profiles CUDA graphs, and the ranges that have no launches where a training step is one.
+GRAPH_PROFILING = "--graph-profiling"
+CAPTURED = ("forward", "loss", "backward", "optimizer")
 
 # Runs it several times, each time for other launches: between the words of its runs, and before those of all runs.
 SEVERAL = ["python", "-m", "profzoo.tools.ncu.several"]
@@ -64,9 +69,24 @@ OWN_OPTIONS = {
 }
 
 
-def for_processes(ncu: Mapping[str, Any], name: str, processes: int) -> Mapping[str, Any]:
-    """The configuration for a section set of a cell of so many processes: NCCL's kernels are counted, not replayed."""
-    if processes == 1 or name == CENSUS:
+def for_cell(ncu: Mapping[str, Any], name: str, cell: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The configuration for a section set of a cell.
+
+    Of several processes, NCCL's kernels are counted, not replayed. Of a step in CUDA graphs, each kernel is a launch.
+
+    Raises:
+        ConfigError: the set measures ranges that a captured step has not.
+    """
+    lost = set(ncu["sets"][name].get("ranges", ())) & set(CAPTURED) if cell.get("graph") else set()
+    if lost and cell["phase"] == "train":
+        raise ConfigError(
+            f"ncu.sets.{name}.ranges holds {sorted(lost)[0]}, and {cell['model']} replays its step in one range: "
+            f"measure {GRAPH}, or leave graph out"
+        )
+    if cell.get("graph") or cell["compile"] == "reduce-overhead":
+        given = any(word.startswith(GRAPH_PROFILING) for word in ncu["extra"])
+        ncu = {**ncu, "extra": [*ncu["extra"], *([] if given else [GRAPH_PROFILING, "node"])]}
+    if processes(cell) == 1 or name == CENSUS:
         return ncu
     return {**ncu, "kernel_name": ncu["kernel_name"] or NOT_NCCL}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from profzoo.errors import DataError
-from profzoo.range_names import DOMAIN, PARTS, WINDOW
+from profzoo.range_names import DOMAIN, LAUNCHING, WINDOW
 from profzoo.reading import tables as reading
 from profzoo.reading import texts
 from profzoo.tools.ncu import command as ncu
@@ -174,7 +174,7 @@ def ranges(raw: pd.DataFrame) -> pd.Series:
 
     ncu prints the stack of open push/pop ranges, outermost first, each as "domain:name:..." in quotes.
     """
-    pattern = rf'"{DOMAIN}:({"|".join(PARTS)}):'
+    pattern = rf'"{DOMAIN}:({"|".join(LAUNCHING)}):'
     return _stacks(raw).str.findall(pattern).map(lambda found: found[-1] if found else "")
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from profzoo.range_names import PARTS
+from profzoo.range_names import LAUNCHING
 from profzoo.tools.nsys import launches as nsys_launches
 from profzoo.tools.nsys.launches import CONFIGURATION
 from profzoo.tools.nsys.trace import opened, ranges_of, window_steps
@@ -28,11 +28,11 @@ def read(path: str | Path, whole_run: bool = False) -> pd.DataFrame:
         launches = launches[launches["graph"] < 0]
         steps = window_steps(database, tables, whole_run).sort_values(["process", "start"], ignore_index=True)
         places = nsys_launches.in_steps(launches, steps)
-        codes = nsys_launches.ranges(launches, ranges_of(database, tables, PARTS))
+        codes = nsys_launches.ranges(launches, ranges_of(database, tables, LAUNCHING))
         kernels = nsys_launches.kernel_names(database, tables)
     names = launches.reset_index(drop=True).rename(columns={"start": "start_ns"})
     table = names.assign(**nsys_launches.unpacked(names), place=places, made=nsys_launches.moments(names))
-    table["range"] = np.array(["", *PARTS])[codes]
+    table["range"] = np.array(["", *LAUNCHING])[codes]
     table = table[table["place"] >= 0].sort_values(["process", "made", "start_ns"], kind="stable", ignore_index=True)
     table["step"] = table["place"].map(steps.groupby("process").cumcount()).astype("int64")
     of_kernel = pd.DataFrame.from_dict(kernels, orient="index", columns=["mangled", "kernel", "function"], dtype="str")

@@ -5,7 +5,7 @@ import sqlite3
 import numpy as np
 import pandas as pd
 
-from profzoo.range_names import PARTS
+from profzoo.range_names import LAUNCHING
 from profzoo.tools.nsys.packing import PACKED
 from profzoo.tools.nsys.trace import CALL_TABLE, GRAPH_TABLE, KERNEL_TABLE, PROCESS, DamagedError, graphs, whole_numbers
 
@@ -13,23 +13,23 @@ CONFIGURATION = [name for group in PACKED for name, _, _ in group if name != "ma
 PACKS = [f"pack{index}" for index in range(len(PACKED))]
 
 
-def read(database: sqlite3.Connection, tables: set[str], placed: bool = False) -> pd.DataFrame:
+def read(database: sqlite3.Connection, tables: set[str], placed: bool = False, began: bool = False) -> pd.DataFrame:
     """A row a launch of a kernel, or of a CUDA graph that was traced whole.
 
     Returns: PACKS, the packed launch configuration; `launched`, when it was made, in ns; `process`; `ns`, its time on
     the GPU; `graph`, the number of the graph, -1 for a kernel. A launch whose call was not traced was made before it
-    began: `launched` is then -1 less its start. Where asked for how kernels are placed, their `start`, and `stream`; a
-    graph has stream -1.
+    began: `launched` is then -1 less its start. Where asked for when they began, their `start`; for how kernels are
+    placed, that and their `stream`; a graph has stream -1.
     """
     graphs = _of_graphs(database, tables)
     if placed:
         graphs["stream"] = -1
-    else:
+    elif not began:
         del graphs["start"]
-    return pd.concat([_of_kernels(database, tables, placed), graphs], ignore_index=True)
+    return pd.concat([_of_kernels(database, tables, placed, began), graphs], ignore_index=True)
 
 
-def _of_kernels(database: sqlite3.Connection, tables: set[str], placed: bool) -> pd.DataFrame:
+def _of_kernels(database: sqlite3.Connection, tables: set[str], placed: bool, began: bool) -> pd.DataFrame:
     columns = dict.fromkeys(PACKS, "0")
     for name, group in zip(PACKS, PACKED, strict=True):
         for _, column, bits in group:
@@ -37,8 +37,10 @@ def _of_kernels(database: sqlite3.Connection, tables: set[str], placed: bool) ->
     called = CALL_TABLE in tables
     columns["launched"] = "coalesce(r.start, -1 - k.start)" if called else "-1 - k.start"
     columns |= {"process": "k.globalPid", "ns": "k.end - k.start"}
+    if placed or began:
+        columns["start"] = "k.start"
     if placed:
-        columns |= {"start": "k.start", "stream": "k.streamId"}
+        columns["stream"] = "k.streamId"
     if KERNEL_TABLE not in tables:
         return pd.DataFrame(columns=[*columns, "graph"], dtype="int64")
     # A correlation ID is unique within a process only.
@@ -113,8 +115,8 @@ def kernel_names(database: sqlite3.Connection, tables: set[str]) -> dict[int, tu
 
 
 def ranges(launches: pd.DataFrame, parts: pd.DataFrame) -> np.ndarray:
-    """Of each launch, 1 + the index in PARTS of the range that was open when it was made, 0 where none was."""
-    codes = np.append(parts["name"].map(PARTS.index).to_numpy(dtype=np.int8) + 1, 0)
+    """Of each launch, 1 + the index in LAUNCHING of the range that was open when it was made, 0 where none was."""
+    codes = np.append(parts["name"].map(LAUNCHING.index).to_numpy(dtype=np.int8) + 1, 0)
     # The last is what an index of -1 finds.
     return codes[_open_at(launches["launched"].to_numpy(), launches["process"].to_numpy(), parts)]
 

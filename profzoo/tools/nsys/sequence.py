@@ -9,7 +9,7 @@ import pandas as pd
 
 from profzoo.errors import DataError
 from profzoo.files import read_json, write_csv
-from profzoo.range_names import PARTS
+from profzoo.range_names import LAUNCHING
 from profzoo.reading import facts as fact
 from profzoo.tools.nsys import launches as nsys_launches
 from profzoo.tools.nsys.launched import COLUMNS
@@ -37,15 +37,16 @@ def of_window(path: str | Path, steps: int, whole_run: bool = False) -> pd.DataF
         if found.empty:
             raise DataError(f"{path} {NO_STEP}; or set ncu.census to ncu")
         found = found[found["process"] == found["process"].mode()[0]].reset_index(drop=True)
-        launches = nsys_launches.read(database, tables)
+        launches = nsys_launches.read(database, tables, began=True)
         launches = launches[launches["process"] == found["process"][0]].reset_index(drop=True)
         launches["step"] = nsys_launches.in_steps(launches, found)
-        codes = nsys_launches.ranges(launches, ranges_of(database, tables, PARTS))
-        launches["range"] = np.array(["", *PARTS])[codes]
+        codes = nsys_launches.ranges(launches, ranges_of(database, tables, LAUNCHING))
+        launches["range"] = np.array(["", *LAUNCHING])[codes]
         names = nsys_launches.kernel_names(database, tables)
     _check(path, launches, whole_run)
     inside = launches.assign(moment=nsys_launches.moments(launches))[launches["step"] >= 0]
-    inside = inside.sort_values(["step", "moment"], kind="stable")
+    # A CUDA graph launches its kernels at one moment.
+    inside = inside.sort_values(["step", "moment", "start"], kind="stable")
     first = _same(path, inside, len(found), names)
     times = inside["ns"].to_numpy().reshape(len(found), len(first))
     columns = nsys_launches.unpacked(first)

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from profzoo.range_names import PARTS
+from profzoo.range_names import LAUNCHING
 from profzoo.reading import kinds
 from profzoo.reading.tables import Table
 from profzoo.tools.nsys import launches as nsys_launches
@@ -68,13 +68,13 @@ def summarise(path: str | Path, whole_run: bool = False) -> pd.DataFrame:
         launches = nsys_launches.read(database, tables)
         if launches.empty:
             return pd.DataFrame(columns=COLUMNS)
-        codes = nsys_launches.ranges(launches, ranges_of(database, tables, PARTS))
+        codes = nsys_launches.ranges(launches, ranges_of(database, tables, LAUNCHING))
         steps = window_steps(database, tables, whole_run)
         if whole_run and len(steps):
-            codes[nsys_launches.outside(launches, steps)] = len(PARTS) + 1
+            codes[nsys_launches.outside(launches, steps)] = len(LAUNCHING) + 1
         kernels = nsys_launches.kernel_names(database, tables)
     table = _grouped(launches.assign(range=codes))
-    table["range"] = np.array(["", *PARTS, OUTSIDE])[table["range"]]
+    table["range"] = np.array(["", *LAUNCHING, OUTSIDE])[table["range"]]
     inside = table["total_ns"].where(table["range"] != OUTSIDE)
     table["share"] = inside / inside.sum()
     table = table.assign(**nsys_launches.unpacked(table))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from profzoo.range_names import DOMAIN, PARTS, STEP
+from profzoo.range_names import DOMAIN, LAUNCHING, STEP
 from profzoo.tools.torch.trace import Trace
 
 
@@ -34,8 +34,8 @@ def launched_at(trace: Trace) -> np.ndarray:
 
 
 def parts_at(times: np.ndarray, trace: Trace) -> np.ndarray:
-    """Of each moment, 1 + the index in PARTS of the range that was open, on whatever thread; 0 where none was."""
-    codes, begins = _open_at(times, trace, PARTS)
+    """Of each moment, 1 + the index in LAUNCHING of the range that was open, on whatever thread; 0 where none was."""
+    codes, begins = _open_at(times, trace, LAUNCHING)
     return np.where(begins >= 0, codes + 1, 0)
 
 

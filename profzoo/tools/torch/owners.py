@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from profzoo.needed.operators import COLUMNS as NEEDED
-from profzoo.range_names import DOMAIN, PARTS, module_of
+from profzoo.range_names import DOMAIN, LAUNCHING, module_of
 from profzoo.reading import kinds
 from profzoo.reading.tables import Table
 from profzoo.tools.torch import needs, replays
@@ -19,7 +19,7 @@ from profzoo.tools.torch.trace import DEVICE_KINDS, SIZES, Trace
 
 OWNERS = ("range", "operator", "shapes", "caller", "module", "type", "direction")
 # What is no module's: in a part of the step, in none of them, and in no step.
-PLACES = ("step", *PARTS, "outside")
+PLACES = ("step", *LAUNCHING, "outside")
 GRAPH, COMMUNICATION = "graph", "communication"
 BACKWARD, FORWARD, RECOMPUTE = "backward", "forward", "recompute"
 COLUMNS = ("step", "order", "kind", "name", "stream", *SIZES, "start_ns", "ns", *OWNERS, "call", "sequence", *NEEDED)
@@ -133,7 +133,7 @@ def _owned(
         {
             "step": _known(steps),
             "order": pd.Series(steps).groupby(steps).cumcount().to_numpy(),
-            "range": pd.Categorical.from_codes(open_then, ["", *PARTS]),
+            "range": pd.Categorical.from_codes(open_then, ["", *LAUNCHING]),
             "operator": _texts(names, trace.texts, fused),
             "shapes": _texts(np.where(names >= 0, _at(trace.operators["shapes"], operators), -1), trace.texts),
             "caller": _texts(np.where(names >= 0, _at(trace.operators["name"], top), -1), trace.texts, fused),

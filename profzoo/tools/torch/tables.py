@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from profzoo.range_names import DOMAIN, MODULE, PARTS
+from profzoo.range_names import DOMAIN, LAUNCHING, MODULE
 from profzoo.reading import kinds
 from profzoo.reading.tables import Table
 from profzoo.tools.torch.calls import launched_at, parts_at
@@ -76,7 +76,7 @@ def device_events(trace: Trace) -> pd.DataFrame:
             "name": pd.Categorical.from_codes(launches["name"], trace.texts),
             "start_ns": launches["start"],
             "device_ns": launches["ns"].astype("int64"),
-            "range": pd.Categorical.from_codes(parts_at(launched_at(trace), trace), ["", *PARTS]),
+            "range": pd.Categorical.from_codes(parts_at(launched_at(trace), trace), ["", *LAUNCHING]),
         }
     )
 
