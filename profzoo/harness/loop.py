@@ -26,12 +26,31 @@ class NotFiniteError(ArithmeticError):
 
 
 @dataclass(frozen=True)
+class Repeated:
+    """What a cell repeats.
+
+    transfer: from a batch, and the device, to the batch there. step: from that to a loss or outputs; plain: the same,
+    which is not captured. trainer: of training. ranges: around parts of the step.
+    """
+
+    transfer: Callable[[Any, torch.device], Any]
+    step: Callable[[Any], Any]
+    plain: Callable[[Any], Any]
+    trainer: training.Trainer | None
+    ranges: Ranges
+
+
+@dataclass(frozen=True)
 class Outcome:
-    """What a run showed: parameters of the network, last loss (None in inference), and the last before the window."""
+    """What a run showed: parameters of the network, last loss (None in inference), and the last before the window.
+
+    repeated: what made each step, and could make more.
+    """
 
     parameters: int
     loss: float | None
-    baseline_loss: float | None = None
+    baseline_loss: float | None
+    repeated: Repeated
 
 
 def device_of(cell: Mapping[str, Any]) -> torch.device:
@@ -104,7 +123,7 @@ def run(
         # From the first step on; a baseline is timed without.
         ranges.watch(recorder.torch_ranges, recorder.torch_modules)
     source = iter(batches(lasting.fed(cell, recorder), model))
-    transfer, step = _repeated(cell, model, network, device, ranges)
+    repeated = repeat(cell, model, network, device, ranges)
     # Of inference only the last output is looked at: more of them would be counted as the model's memory.
     results: deque[Any] = deque(maxlen=None if cell["phase"] == "train" else 1)
     for index in lasting.indices(cell, recorder):
@@ -123,15 +142,15 @@ def run(
             if batch is None:
                 raise ConfigError(f"the data ended after {index} of {cell['steps']} steps: raise samples or epochs")
             with ranges("transfer"):
-                batch = transfer(batch, device)
-            results.append(step(batch))
+                batch = repeated.transfer(batch, device)
+            results.append(repeated.step(batch))
         if watching:
             watching.step(cell["batch"] * processes(cell))
     recorder.stop()
     ranges.close()
     parameters = sum(parameter.numel() for parameter in network.parameters())
     losses = _finite(results, cell)
-    return Outcome(parameters, losses[-1], (losses[:before] or losses)[-1])
+    return Outcome(parameters, losses[-1], (losses[:before] or losses)[-1], repeated)
 
 
 def rehearse(cell: Mapping[str, Any], model: interface.Functions, device: torch.device) -> None:
@@ -140,30 +159,17 @@ def rehearse(cell: Mapping[str, Any], model: interface.Functions, device: torch.
     Raises what goes wrong.
     """
     network = network_of(cell, model, device, None)
-    transfer, step = _repeated(cell, model, network, device, Ranges())
-    batch = transfer(next(iter(batches(cell, model))), device)
+    repeated = repeat(cell, model, network, device, Ranges())
+    batch = repeated.transfer(next(iter(batches(cell, model))), device)
     for _ in range(cell["warmup"] if cell.get("graph") else 2):
-        step(batch)
+        repeated.step(batch)
     clocks.of(device).wait()
 
 
-def _repeated(
+def repeat(
     cell: Mapping[str, Any], model: interface.Functions, network: nn.Module, device: torch.device, ranges: Ranges
-) -> tuple[Callable[[Any, torch.device], Any], Callable[[Any], Any]]:
-    """What the cell repeats: the functions that bring a batch to the device, and make a step of it."""
-    transfer = model.transfer or _transfer(cell)
-    step = _step(cell, model, network, device, ranges)
-    if not cell.get("graph"):
-        return transfer, step
-    # The first replay is part of the warm-up.
-    whole = captured.Captured(step, cell, network, device, ranges, cell["warmup"] - 1)
-    return whole.placing(transfer), whole
-
-
-def _step(
-    cell: Mapping[str, Any], model: interface.Functions, network: nn.Module, device: torch.device, ranges: Ranges
-) -> Callable[[Any], Any]:
-    """The function of a batch that the cell repeats: its loss in training, outputs in inference."""
+) -> Repeated:
+    """What the cell repeats with a network on the device; ranges: that its parts open."""
     training.arithmetic(cell)
     if cell.get("checkpoint"):
         checkpoints.insert(network, cell["model"])
@@ -171,18 +177,33 @@ def _step(
         for part in model.compiled(network):
             part.compile(mode=None if cell["compile"] is True else cell["compile"])
     ranges.mark(network)
-    if cell["phase"] == "train":
-        trainer = training.Trainer(cell, model, network, device, ranges)
-        train = model.training_step or training.training_step
-        return _begun(cell, lambda batch: train(trainer, batch).detach())
+    trainer = training.Trainer(cell, model, network, device, ranges) if cell["phase"] == "train" else None
+    plain = _begun(cell, _training(model, trainer) if trainer else _inference(cell, model, network, device, ranges))
+    transfer = model.transfer or _transfer(cell)
+    if not cell.get("graph"):
+        return Repeated(transfer, plain, plain, trainer, ranges)
+    # The first replay is part of the warm-up.
+    whole = captured.Captured(plain, cell, network, device, ranges, cell["warmup"] - 1)
+    return Repeated(whole.placing(transfer), whole, plain, trainer, ranges)
 
+
+def _training(model: interface.Functions, trainer: training.Trainer) -> Callable[[Any], Any]:
+    """From a batch to the loss of a step on it."""
+    step = model.training_step or training.training_step
+    return lambda batch: step(trainer, batch).detach()
+
+
+def _inference(
+    cell: Mapping[str, Any], model: interface.Functions, network: nn.Module, device: torch.device, ranges: Ranges
+) -> Callable[[Any], Any]:
+    """From a batch to the outputs."""
     autocast = training.autocast(cell, device)
 
     def inference(batch: Any) -> Any:
         with torch.inference_mode(), autocast(), ranges("forward"):
             return model.infer(network, batch[0])
 
-    return _begun(cell, inference)
+    return inference
 
 
 def _begun(cell: Mapping[str, Any], step: Callable[[Any], Any]) -> Callable[[Any], Any]:

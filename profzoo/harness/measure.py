@@ -4,13 +4,14 @@ import argparse
 import importlib
 import platform
 import resource
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from profzoo.cell.spread import processes
-from profzoo.harness import devices, distributed, fitting, interface, loop, recorders
+from profzoo.harness import data, devices, distributed, fitting, interface, loop, memory, recorders
 from profzoo.machine import turns
 
 
@@ -33,21 +34,44 @@ def run(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
         importlib.import_module("torch._dynamo")
     turns.take()
     rank, device = distributed.rank(cell), loop.device_of(cell)
-    cuda = device.type == "cuda"
     with distributed.group(cell, device):
         network = loop.ready(network, cell, device)
         timer, recorder = _watching(cell, options, rank, device)
         recorder.least_s = options.at_least_s
         outcome = loop.run(cell, network, device, recorder, timer)
-        memory = torch.cuda.max_memory_allocated(device) if cuda else None
-        own = {"rank": rank, "host": platform.node(), "step_ns": recorder.step_ns, "peak_memory_bytes": memory}
+        peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+        resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        own = {"rank": rank, "host": platform.node(), "step_ns": recorder.step_ns, "peak_memory_bytes": peak}
         own["device_uuid"] = devices.uuid(device)
         ranks = distributed.gathered(cell, own)
         timed = distributed.gathered(cell, own | {"step_ns": timer.step_ns}) if timer else []
+        if options.save and not rank:
+            torch.save(network.state_dict(), options.save)
+        # Behind all that is told of the steps before.
+        taken = _stock(cell, options, network, device, outcome, rank) if options.memory else None
     if rank:
         return {}
-    if options.save:
-        torch.save(network.state_dict(), options.save)
+    return {
+        **_machine(cell, device),
+        "parameters": outcome.parameters,
+        "batch": cell["batch"],
+        "steps": recorder.steps,
+        "items": recorder.steps * cell["batch"] * processes(cell),
+        "loss": outcome.loss,
+        "step_ns": recorder.step_ns,
+        "window_began_ns": recorder.window_began_ns,
+        "window_wall_ns": recorder.window_wall_ns,
+        "peak_memory_bytes": peak,
+        "peak_rss_bytes": resident,
+        **({"memory": taken} if taken else {}),
+        **({"ranks": ranks} if len(ranks) > 1 else {}),
+        **({"baseline": _baseline(cell, timer, outcome, timed)} if isinstance(timer, recorders.StepTimer) else {}),
+    }
+
+
+def _machine(cell: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
+    """What a run was on."""
+    cuda = device.type == "cuda"
     return {
         "device": torch.cuda.get_device_name(device) if cuda else f"CPU, {torch.get_num_threads()} threads",
         "device_type": device.type,
@@ -58,19 +82,30 @@ def run(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
         "torch": torch.__version__,
         "cuda": torch.version.cuda if cuda else None,
         "cudnn": torch.backends.cudnn.version() if cuda else None,
-        "parameters": outcome.parameters,
-        "batch": cell["batch"],
-        "steps": recorder.steps,
-        "items": recorder.steps * cell["batch"] * processes(cell),
-        "loss": outcome.loss,
-        "step_ns": recorder.step_ns,
-        "window_began_ns": recorder.window_began_ns,
-        "window_wall_ns": recorder.window_wall_ns,
-        "peak_memory_bytes": memory,
-        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        **({"ranks": ranks} if len(ranks) > 1 else {}),
-        **({"baseline": _baseline(cell, timer, outcome, timed)} if isinstance(timer, recorders.StepTimer) else {}),
     }
+
+
+def _stock(
+    cell: Mapping[str, Any],
+    options: argparse.Namespace,
+    network: torch.nn.Module,
+    device: torch.device,
+    outcome: loop.Outcome,
+    rank: int,
+) -> dict[str, Any]:
+    """Take stock of memory in a step more, which the first rank writes.
+
+    Returns: the time that it took, and the allocator's own peak in it, None on a CPU.
+    """
+    began, cuda = time.perf_counter_ns(), device.type == "cuda"
+    batch = next(iter(data.batches({**cell, "workers": 0}, interface.load(cell["module"]))))
+    if cuda:
+        torch.cuda.reset_peak_memory_stats(device)
+    found = memory.take(batch, outcome.repeated, network, device)
+    peak = torch.cuda.max_memory_allocated(device) if cuda else None
+    if not rank:
+        memory.write(found, options.memory)
+    return {"wall_ns": time.perf_counter_ns() - began, "allocator_peak_bytes": peak}
 
 
 def _watching(

@@ -1,7 +1,7 @@
 """Named ranges of a step, in NVTX domain `profzoo` and, under torch.profiler, as its own ranges."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import nvtx
@@ -26,6 +26,8 @@ class Ranges:
         self._openers = [modules.for_nvtx] * (os.environ.get(MODULES) == "1")
         self._networks: list[tuple[nn.Module, str]] = []
         self._torch_ranges = False
+        # Told the name of each range that ends.
+        self.closed: Callable[[str], None] | None = None
 
     def open(self, name: str) -> None:
         """Open a range of that name on the calling thread, to be ended by `close` on the same."""
@@ -61,3 +63,5 @@ class Ranges:
                 yield
         finally:
             self.close()
+            if self.closed:
+                self.closed(name)

@@ -62,6 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--rounds", type=json.loads, required=True, help="JSON: pairs of a side and its command's words"
     )
     parser.add_argument("--steps", type=Path, required=True, help="where the steps of all go")
+    parser.add_argument("--memory", type=Path, help="where the first process says what it holds in memory")
     parser.add_argument("--facts", type=Path, required=True, help="where the facts of all go")
     # What it does not know itself is for each process.
     options, more = parser.parse_known_args(arguments)
@@ -70,7 +71,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for number, (side, words) in enumerate(options.rounds):
             own = Path(folder) / f"{number}.csv"
             told = own.with_suffix(".json")
-            code = subprocess.run([*words, *more, "--steps", str(own), "--facts", str(told)], check=False).returncode
+            stock = ["--memory", str(options.memory)] if options.memory and not number else []
+            code = subprocess.run(
+                [*words, *more, "--steps", str(own), *stock, "--facts", str(told)], check=False
+            ).returncode
             if code:
                 print(f"process {number + 1} of {len(sides)}, of {side or 'the cell'}, failed", file=sys.stderr)
                 return code if code > 0 else SIGNALLED - code

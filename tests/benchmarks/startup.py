@@ -42,7 +42,7 @@ lap("start CUDA")
 network = loop.network_of(cell, model, device, None)
 clock.wait()
 lap("build the network and move it")
-step = loop._step(cell, model, network, device, ranges.Ranges())
+step = loop.repeat(cell, model, network, device, ranges.Ranges()).step
 batch = data.to_device(next(iter(data.batches(cell, model))), device, torch.contiguous_format)
 lap("first batch, optimizer")
 for what in ("first step", "second step"):

@@ -67,7 +67,7 @@ def test_a_job_that_outlives_its_snakemake_does_not_replace_what_the_next_run_ma
     assert "is left as it is" in printed or "profzoo: " not in printed
     again = pretending.snakemake(*five)
     assert "Nothing to be done" in again.stdout + again.stderr
-    assert pretending.files() == {"lstm/train.time.csv", "lstm/train.time.csv.json"}
+    assert pretending.files() == {"lstm/train.memory.csv", "lstm/train.time.csv", "lstm/train.time.csv.json"}
 
 
 def test_two_checkouts_do_not_run_on_the_same_results_at_once(tmp_path: Path) -> None:
@@ -91,7 +91,8 @@ def test_two_checkouts_do_not_run_on_the_same_results_at_once(tmp_path: Path) ->
         finished(run)
     # The lock has gone with its holder, and what its job left goes with the next.
     other.snakemake(TARGET)
-    made = {f"{model}/train.time.csv{ending}" for model in ("lstm", "unet") for ending in ("", ".json")}
+    ends = ("memory.csv", "time.csv", "time.csv.json")
+    made = {f"{model}/train.{end}" for model in ("lstm", "unet") for end in ends}
     assert steps(other) == 2 and other.files() == made
 
 
@@ -157,7 +158,8 @@ def test_a_closed_terminal_ends_all_and_the_next_run_goes_on(pretending: Project
     wait(lambda: not children(pretending, "python"), 10)
     pretending.snakemake("--unlock")
     pretending.snakemake(TARGET)
-    assert steps(pretending) == 2 and pretending.files() == {"lstm/train.time.csv", "lstm/train.time.csv.json"}
+    ends = ("memory.csv", "time.csv", "time.csv.json")
+    assert steps(pretending) == 2 and pretending.files() == {f"lstm/train.{end}" for end in ends}
 
 
 @pytest.mark.faults

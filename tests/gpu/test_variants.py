@@ -54,11 +54,11 @@ class Steps:
         for module in network.modules():
             if isinstance(module, nn.Dropout):
                 module.p = 0.0
-        self._transfer, self._step = loop._repeated(cell, model, network, CUDA, Ranges())
+        self._repeated = loop.repeat(cell, model, network, CUDA, Ranges())
         self._source = iter(data.batches(cell, model))
 
     def __call__(self) -> torch.Tensor:
-        return self._step(self._transfer(next(self._source), CUDA)).clone()
+        return self._repeated.step(self._repeated.transfer(next(self._source), CUDA)).clone()
 
     def launches(self) -> int:
         """Kernels of a step."""

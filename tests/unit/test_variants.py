@@ -83,7 +83,8 @@ def test_what_can_be_combined_is() -> None:
 def losses(cell: dict[str, Any], steps: int = 3) -> tuple[list[float], nn.Module]:
     """Losses of steps on one batch, and the network that was trained."""
     network = zoo.network(cell)
-    step, batch = loop._step(cell, loop.interface.load(cell["module"]), network, CPU, ranges.Ranges()), zoo.batch(cell)
+    step = loop.repeat(cell, loop.interface.load(cell["module"]), network, CPU, ranges.Ranges()).step
+    batch = zoo.batch(cell)
     torch.manual_seed(1)
     return [float(step(batch)) for _ in range(steps)], network
 

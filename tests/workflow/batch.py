@@ -28,6 +28,6 @@ def a_failing_job_costs_nothing_else(site: Project) -> None:
     code, output = site.ended(TARGET, "results/unet/train.time.csv", "--config", "models=[lstm,unet]")
     assert code == 1, output
     assert "lstm train failed with RuntimeError: broken" in site.read("results/logs/lstm/train.time.log")
-    assert site.files() == {f"unet/{name}" for name in ("train.time.csv", "train.time.csv.json")}
+    assert site.files() == {f"unet/{name}" for name in ("train.memory.csv", "train.time.csv", "train.time.csv.json")}
     site.write(path, whole)
     site.recording = recording

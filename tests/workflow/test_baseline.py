@@ -39,7 +39,7 @@ def test_the_baseline_by_itself_is_only_that(fresh: Project) -> None:
     assert rules(fresh.dry(f"{CELL}.time.csv", *SHARED)) == {"time_training"}
     assert rules(fresh.dry(f"{CELL}.torch.csv", *SHARED)) == {"profile_torch_timed", "export_torch"}
     fresh.snakemake(f"{CELL}.time.csv", *SHARED)
-    assert fresh.files() == {"lstm/train.time.csv", "lstm/train.time.csv.json"}
+    assert fresh.files() == {"lstm/train.memory.csv", "lstm/train.time.csv", "lstm/train.time.csv.json"}
     # It is of use where torch.profiler does not run, whatever is said of that.
     own = [word.replace("tool=torch", "tool=time") for word in SHARED]
     assert not rules(fresh.dry("report", *own)) & {"time_training", "profile_torch_timed"}

@@ -70,7 +70,7 @@ def test_failing_model_is_made_once_it_works(fresh: Project) -> None:
     own = fresh.read("mine.py").replace(RAISES, "return (outputs - target).square().sum()")
     fresh.write("mine.py", own)
     fresh.snakemake("results/mine/train.time.csv")
-    assert fresh.files() == {"mine/train.time.csv", "mine/train.time.csv.json"}
+    assert fresh.files() == {"mine/train.memory.csv", "mine/train.time.csv", "mine/train.time.csv.json"}
 
 
 def test_loss_that_is_not_a_number(fresh: Project) -> None:

@@ -95,7 +95,7 @@ def test_nothing_but_the_files_of_the_design(ncu_built: Project) -> None:
     assert runs > 1
     reports |= {f"lstm/train.roofline.ncu-more/{number}.ncu-rep" for number in range(2, runs + 1)}
     exports = {f"lstm/train.ncu{name}.csv{end}" for name in ("", ".launch", ".roofline") for end in ("", ".json")}
-    others = {f"lstm/train.{name}" for name in ("time.csv", "time.csv.json", "ncu-details.csv")}
+    others = {f"lstm/train.{name}" for name in ("memory.csv", "time.csv", "time.csv.json", "ncu-details.csv")}
     # Snakemake's own mark in a folder that a job makes.
     made = {path for path in ncu_built.files() if not path.endswith(".snakemake_timestamp")}
     assert made == reports | exports | others | {f"lstm/train.roofline.{name}.json" for name in ("job", "plan")}

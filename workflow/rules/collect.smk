@@ -36,6 +36,7 @@ rule time_training:
         code("profzoo/harness/rounds.py") if REPEATED else [],
     output:
         steps="<results>/{model}/train.time.csv",
+        memory="<results>/{model}/train.memory.csv",
         sidecar="<results>/{model}/train.time.csv.json",
     log:
         "<logs>/{model}/train.time.log",
@@ -61,6 +62,7 @@ rule time_inference:
         weights=weights,
     output:
         steps="<results>/{model}/inference.time.csv",
+        memory="<results>/{model}/inference.memory.csv",
         sidecar="<results>/{model}/inference.time.csv.json",
     log:
         "<logs>/{model}/inference.time.log",

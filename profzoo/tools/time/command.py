@@ -20,8 +20,8 @@ def around(options: Sequence[str], made: Mapping[str, Path], processes: int) -> 
 
 
 def inside(made: Mapping[str, Path]) -> list[str]:
-    """Where the clock writes."""
-    return ["--steps", str(made["steps"])]
+    """Where the clock writes, and what is told of memory after it."""
+    return ["--steps", str(made["steps"]), *(["--memory", str(made["memory"])] if "memory" in made else [])]
 
 
 def prepared(command: Sequence[str], gpu: bool) -> list[str]:
@@ -30,8 +30,8 @@ def prepared(command: Sequence[str], gpu: bool) -> list[str]:
 
 
 def leaves(made: Mapping[str, Path]) -> list[Path]:
-    """The steps."""
-    return [made["steps"]]
+    """The steps, and what is told of memory."""
+    return [made[name] for name in ("steps", "memory") if name in made]
 
 
 def settle(made: Mapping[str, Path]) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 
 
 def exported(own: Mapping[str, Any]) -> Sequence[str]:
-    """The steps."""
-    return ["{phase}.time.csv"]
+    """The steps, and what a step holds in memory."""
+    return ["{phase}.time.csv", "{phase}.memory.csv"]
 
 
 def tabulated(own: Mapping[str, Any]) -> Mapping[str, str]:
@@ -16,4 +16,4 @@ def tabulated(own: Mapping[str, Any]) -> Mapping[str, str]:
 
 def parts(own: Mapping[str, Any]) -> Sequence[str]:
     """Names between dots."""
-    return ["time"]
+    return ["time", "memory"]

@@ -33,6 +33,26 @@ TABLE = Table(
     key=["step"],
     holds=_in_order,
 )
+# What memory is held for, as harness/blocks.py tells it apart.
+HELD = ("weights", "optimizer", "gradients", "inputs", "activations", "workspace", "other")
+
+
+def _adds_up(table: pd.DataFrame) -> str | None:
+    if list(table["order"]) != list(range(len(table))):
+        return f"ranges are not those from 0 to {len(table) - 1}: rows are missing"
+    off = table[[f"{held}_bytes" for held in HELD]].sum(axis=1) != table["peak_bytes"]
+    return f"row {int(off.argmax()) + 1}: what is held adds up to another peak" if off.any() else None
+
+
+# A row a range of a step, in their order; what is held is of the moment of the range's peak.
+MEMORY = Table(
+    columns={"order": kinds.COUNT, "range": kinds.TEXT}
+    | dict.fromkeys(["begin_bytes", "peak_bytes", "end_bytes"], kinds.COUNT)
+    # On a GPU what was there before may be less than what is known of it, where tensors share memory.
+    | {f"{held}_bytes": kinds.WHOLE for held in HELD},
+    key=["order"],
+    holds=_adds_up,
+)
 # Of several processes, one after the other; side: of which of what is compared, empty where nothing is.
 REPEATED = replace(
     TABLE,

@@ -10,6 +10,9 @@ With PYTHON_KILLED_AT=2 the collecting process is killed when it is about to mov
 import os
 import sys
 
+# Of a row of what a step holds in memory.
+HELD = ["begin", "peak", "end", "weights", "optimizer", "gradients", "inputs", "activations", "workspace", "other"]
+
 
 def leave(words: list[str]) -> None:
     """Write the files that the words name."""
@@ -34,6 +37,9 @@ def leave(words: list[str]) -> None:
         step_ns = 800 if "precision=bf16" in words else 1000
         rows = "".join(f"{step},{step_ns},,4,\n" for step in range(window))
         given["--steps"].write_text("step,wall_ns,gpu_ns,items,peak_memory_bytes\n" + rows)
+    if "--memory" in given:
+        held = [f"{name}_bytes" for name in HELD]
+        given["--memory"].write_text(",".join(["order", "range", *held]) + "\n0,step" + ",0" * len(held) + "\n")
     if "--save" in given:
         with zipfile.ZipFile(given["--save"], "w") as archive:
             archive.writestr("weights/data.pkl", b"x" * 1000)

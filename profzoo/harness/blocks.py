@@ -1,0 +1,175 @@
+"""Follows blocks of memory through a step that torch.profiler traced: what is held in each range, and for what."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from profzoo.range_names import DOMAIN
+
+# What memory is held for. Weights are parameters and buffers; workspace is what an operator gives back before it ends,
+# or the optimizer takes for its step; other is what was there before the step and is none of these.
+HELD = ("weights", "optimizer", "gradients", "inputs", "activations", "workspace", "other")
+MEMORY = "[memory]"
+# Operators that allocate for the one that calls them.
+ALLOCATING = ("aten::empty", "aten::new_empty", "aten::resize_")
+
+
+@dataclass
+class Block:
+    """Memory that was allocated at an address in the step, from one event on to another; None where it stays."""
+
+    address: int
+    size: int
+    begin: int
+    end: int | None = None
+    held: str = "activations"
+
+
+@dataclass(frozen=True)
+class Known:
+    """Addresses of what is known, at the moments at which it was: after which range of that name, counted from 0."""
+
+    held: str
+    after: str
+    number: int
+    addresses: Collection[int]
+
+
+Event = Mapping[str, Any]
+
+
+def rows(events: Sequence[Event], device_type: int, before: Mapping[str, int], known: Sequence[Known]) -> list[dict]:
+    """A row a range of the step, in their order: what is held as it begins and ends, at most, and for what then.
+
+    Args:
+        events: `traceEvents` of a trace with memory and the project's ranges.
+        device_type: of the allocations that count, as the trace has it: 0 of the CPU, 1 of a GPU.
+        before: bytes held when the step began, by what for.
+        known: what of the step's blocks is known.
+    """
+    moves = sorted(
+        (one for one in events if one["name"] == MEMORY and one["args"]["Device Type"] == device_type),
+        key=lambda one: (one["ts"], one["args"].get("Ev Idx", 0)),
+    )
+    spans = _ranges(events)
+    blocks, freed = _blocks(moves)
+    _classify(blocks, moves, spans, events, known)
+    return _followed(moves, spans, blocks, freed, before)
+
+
+def _ranges(events: Sequence[Event]) -> list[Event]:
+    """The project's ranges, by when they began, those that hold others before these."""
+    found = [one for one in events if one["name"].startswith(f"{DOMAIN}:") and one.get("cat") == "user_annotation"]
+    return sorted(found, key=lambda one: (one["ts"], -one["dur"]))
+
+
+def _blocks(moves: Sequence[Event]) -> tuple[list[Block], dict[int, int]]:
+    """What was allocated, and by event the size of what was given back that had been there before."""
+    alive: dict[int, Block] = {}
+    found: list[Block] = []
+    earlier: dict[int, int] = {}
+    for index, move in enumerate(moves):
+        address, size = move["args"]["Addr"], move["args"]["Bytes"]
+        if size > 0:
+            alive[address] = Block(address, size, index)
+            found.append(alive[address])
+        elif address in alive:
+            alive.pop(address).end = index
+        else:
+            earlier[index] = -size
+    return found, earlier
+
+
+def _classify(
+    blocks: Sequence[Block],
+    moves: Sequence[Event],
+    spans: Sequence[Event],
+    events: Sequence[Event],
+    known: Sequence[Known],
+) -> None:
+    """Say of each block what it is held for."""
+    until = _ends_of_operators(moves, events)
+    optimizing = [span for span in spans if span["name"] == f"{DOMAIN}:optimizer"]
+    for block in blocks:
+        begin, last = moves[block.begin]["ts"], until[block.begin]
+        given_back = block.end is not None and last is not None and moves[block.end]["ts"] <= last
+        if given_back or any(_within(begin, span) for span in optimizing):
+            block.held = "workspace"
+    for one in known:
+        named = [span for span in spans if span["name"] == f"{DOMAIN}:{one.after}"]
+        moment = named[one.number]["ts"] + named[one.number]["dur"]
+        for block in blocks:
+            there = moves[block.begin]["ts"] <= moment and (block.end is None or moves[block.end]["ts"] > moment)
+            if there and block.address in one.addresses:
+                block.held = one.held
+
+
+def _ends_of_operators(moves: Sequence[Event], events: Sequence[Event]) -> list[float | None]:
+    """Of each event of memory, when the operator ends that it happened in; None where there was none."""
+    operators: dict[object, list[Event]] = {}
+    for one in sorted(events, key=lambda one: (one.get("ts", 0), -one.get("dur", 0))):
+        if one.get("cat") == "cpu_op":
+            operators.setdefault(one["tid"], []).append(one)
+    open_now: dict[object, list[Event]] = {thread: [] for thread in operators}
+    following = {thread: iter(found) for thread, found in operators.items()}
+    waiting = {thread: next(found, None) for thread, found in following.items()}
+    ends: list[float | None] = []
+    for move in moves:
+        thread, stack = move["tid"], open_now.get(move["tid"], [])
+        while (coming := waiting.get(thread)) is not None and coming["ts"] <= move["ts"]:
+            stack.append(coming)
+            waiting[thread] = next(following[thread], None)
+        stack[:] = [one for one in stack if _within(move["ts"], one)]
+        owners = (one for one in reversed(stack) if not one["name"].startswith(ALLOCATING))
+        owner = next(owners, None)
+        ends.append(owner["ts"] + owner["dur"] if owner else None)
+    return ends
+
+
+def _within(moment: float, span: Event) -> bool:
+    return span["ts"] <= moment <= span["ts"] + span["dur"]
+
+
+def _followed(
+    moves: Sequence[Event],
+    spans: Sequence[Event],
+    blocks: Sequence[Block],
+    freed: Mapping[int, int],
+    before: Mapping[str, int],
+) -> list[dict]:
+    """The rows, by walking through the events."""
+    changes: list[tuple[str, int]] = [("other", 0)] * len(moves)
+    for block in blocks:
+        changes[block.begin] = (block.held, block.size)
+        if block.end is not None:
+            changes[block.end] = (block.held, -block.size)
+    for index, size in freed.items():
+        changes[index] = ("other", -size)
+    found = []
+    for order, span in enumerate(spans):
+        states = list(_states(moves, changes, span, before))
+        totals = [sum(state.values()) for state in states]
+        most = states[totals.index(max(totals))]
+        sizes = {"begin_bytes": totals[0], "peak_bytes": max(totals), "end_bytes": totals[-1]}
+        name = span["name"].removeprefix(f"{DOMAIN}:")
+        found.append({"order": order, "range": name, **sizes, **{f"{held}_bytes": most[held] for held in HELD}})
+    return found
+
+
+def _states(
+    moves: Sequence[Event], changes: Sequence[tuple[str, int]], span: Event, before: Mapping[str, int]
+) -> Iterator[dict[str, int]]:
+    """What is held as a range begins, and after each event in it."""
+    state = {held: before.get(held, 0) for held in HELD}
+    begun = False
+    for move, (held, size) in zip(moves, changes, strict=True):
+        if not begun and move["ts"] >= span["ts"]:
+            begun = True
+            yield dict(state)
+        if move["ts"] > span["ts"] + span["dur"]:
+            return
+        state[held] += size
+        if begun:
+            yield dict(state)
+    if not begun:
+        yield dict(state)
