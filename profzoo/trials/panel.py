@@ -5,7 +5,7 @@ from typing import Any, TypedDict
 
 import pandas as pd
 
-from profzoo.cell import settings
+from profzoo.cell import combining, settings
 from profzoo.errors import ConfigError, suggest
 from profzoo.verdicts import rules as verdict_rules
 
@@ -39,7 +39,7 @@ def candidates(cell_model: str, phase: str, config: Mapping[str, Any]) -> tuple[
         variants = {**config["variants"], name: given}
         model, own = settings.split_variant(cell_model)
         if own:
-            variants[name] = {**config["variants"][own], **given}
+            variants[name] = {**combining.combined(combining.parts(own), config["variants"]), **given}
         try:
             cell = settings.resolve(f"{model}@{name}", phase, "time", {**config, "variants": variants})
         except ConfigError as error:

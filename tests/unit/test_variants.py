@@ -12,6 +12,7 @@ from profzoo.config import configuration as config
 from profzoo.config import targets
 from profzoo.errors import ConfigError
 from profzoo.harness import checkpoints, loop, optimizers, ranges
+from profzoo.trials import panel
 from tests import zoo
 
 CPU = torch.device("cpu")
@@ -35,6 +36,11 @@ def test_they_are_taken_wherever_one_is() -> None:
     assert config.select(checked) == ["lstm@bf16+compile"]
     assert [side.of("lstm") for side in sides.asked(checked)] == ["lstm", "lstm@bf16+compile", "lstm@tf32"]
     targets.check_targets(["results/lstm@bf16+graph/train.nsys.csv"], "results", checked)
+
+
+def test_trials_go_on_from_them() -> None:
+    found, _ = panel.candidates("lstm@bf16+fused", "train", config.normalise({}))
+    assert found["compile"] == ["compile=true"] and "bf16" not in found
 
 
 def test_a_combination_that_takes_several_gpus_is_known_as_such() -> None:
