@@ -404,7 +404,8 @@ def test_workers_are_advised_where_they_hand_batches_over_faster(
         ({"idle_input": 0.5}, "", {"workers": 4, "pin_memory": True}, None, "more worker processes"),
         ({"transfer": 0.5}, "", {"pin_memory": False}, "pin_memory=true", "from pinned memory"),
         ({"transfer": 0.5}, "", {"pin_memory": True}, None, "move less between host and GPU"),
-        ({"idle_host": 0.5}, "", {"compile": False}, None, "or try compile: true"),
+        ({"idle_host": 0.5}, "", {"compile": False}, "graph=true", "as one CUDA graph"),
+        ({"idle_host": 0.5}, "", {"compile": False, "graph": True}, None, "or try compile: true"),
         ({"idle_host": 0.5}, "", {"compile": True}, None, "without compile"),
     ],
 )
