@@ -14,7 +14,18 @@ from torch import nn
 
 from profzoo.cell.spread import processes
 from profzoo.errors import ConfigError
-from profzoo.harness import captured, checkpoints, clocks, devices, distributed, interface, lasting, training, trees
+from profzoo.harness import (
+    captured,
+    checkpoints,
+    clocks,
+    devices,
+    distributed,
+    interface,
+    lasting,
+    outputs,
+    training,
+    trees,
+)
 from profzoo.harness.data import batches, to_device
 from profzoo.harness.ranges import Ranges
 from profzoo.harness.recorders import Recorder
@@ -44,12 +55,13 @@ class Repeated:
 class Outcome:
     """What a run showed: parameters of the network, last loss (None in inference), and the last before the window.
 
-    repeated: what made each step, and could make more.
+    outputs: some values of the last output, of inference alone. repeated: what made each step, and could make more.
     """
 
     parameters: int
     loss: float | None
     baseline_loss: float | None
+    outputs: Sequence[float]
     repeated: Repeated
 
 
@@ -150,7 +162,8 @@ def run(
     ranges.close()
     parameters = sum(parameter.numel() for parameter in network.parameters())
     losses = _finite(results, cell)
-    return Outcome(parameters, losses[-1], (losses[:before] or losses)[-1], repeated)
+    sample = [] if cell["phase"] == "train" else outputs.sampled(results[-1])
+    return Outcome(parameters, losses[-1], (losses[:before] or losses)[-1], sample, repeated)
 
 
 def rehearse(cell: Mapping[str, Any], model: interface.Functions, device: torch.device) -> None:

@@ -58,6 +58,7 @@ def run(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
         "steps": recorder.steps,
         "items": recorder.steps * cell["batch"] * processes(cell),
         "loss": outcome.loss,
+        **({"outputs": outcome.outputs} if outcome.outputs else {}),
         "step_ns": recorder.step_ns,
         "window_began_ns": recorder.window_began_ns,
         "window_wall_ns": recorder.window_wall_ns,

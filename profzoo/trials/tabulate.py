@@ -24,7 +24,7 @@ COLUMNS = {
     "processes": kinds.COUNT,
     **dict.fromkeys(["verdict", "outcome"], kinds.TEXT),
     "chosen": kinds.FLAG,
-    "loss_difference": NUMBER,
+    **dict.fromkeys(["loss_difference", "output_difference"], NUMBER),
     "why": kinds.TEXT,
 }
 TABLE = reading.Table(columns=COLUMNS, key=["model", "phase", "settings"])
@@ -54,7 +54,8 @@ def table(
 
     `gain` is the time of a sample as the cell is over that with the settings, by pairs of processes of the same round,
     with the interval that holds it in 95 of 100 cases; `verdict` as of a comparison; `outcome` holds what was expected
-    against it; `loss_difference` is relative to the cell's own, after the same steps.
+    against it; `loss_difference` is that of the last loss, `output_difference` the largest of the last outputs, after
+    as many steps, relative to the cell's own.
     """
     rows: list[dict[str, Any]] = []
     for cell, steps, facts in cells:
@@ -76,7 +77,7 @@ def _measured(steps: pd.DataFrame, facts: Mapping[str, Any], margin: float) -> l
     medians = [float(np.median(times)) for times in repeats.processes(steps)]
     batches = [own["batch"] for own in processes]
     base = {own["round"]: ns for own, ns in zip(processes, medians, strict=True) if not own["side"]}
-    losses = [own.get("loss") for own in processes if not own["side"]]
+    (plain, *_) = [own for own in processes if not own["side"]]
     found = []
     for side in dict.fromkeys(own["side"] for own in processes if own["side"]):
         mine = [place for place, own in enumerate(processes) if own["side"] == side]
@@ -98,7 +99,8 @@ def _measured(steps: pd.DataFrame, facts: Mapping[str, Any], margin: float) -> l
                 "gain_high": 1 / ratio.low if ratio else np.nan,
                 "processes": len(mine),
                 "chosen": side == facts["chosen"],
-                "loss_difference": _apart(losses[0] if losses else None, processes[mine[0]].get("loss")),
+                "loss_difference": _apart(_losses(plain), _losses(processes[mine[0]])),
+                "output_difference": _apart(plain.get("outputs"), processes[mine[0]].get("outputs")),
                 "why": "",
                 "_ratio": ratio,
             }
@@ -125,11 +127,16 @@ def _words(side: str, facts: Mapping[str, Any]) -> str:
     return " ".join(changed([], [known.get(name, []) for name in side.split(TOGETHER)]))
 
 
-def _apart(one: float | None, other: float | None) -> float:
-    """How far a loss is from another, relative to that; empty where there is none."""
-    if one is None or other is None or not one:
+def _losses(facts: Mapping[str, Any]) -> list[float]:
+    return [] if facts.get("loss") is None else [facts["loss"]]
+
+
+def _apart(given: Sequence[float] | None, others: Sequence[float] | None) -> float:
+    """The largest difference of values, relative to the largest of them; empty where there are none, or other ones."""
+    one, other = np.array(given or [], dtype=float), np.array(others or [], dtype=float)
+    if not len(one) or one.shape != other.shape or not np.abs(one).max():
         return float("nan")
-    return abs(other - one) / abs(one)
+    return float(np.abs(other - one).max() / np.abs(one).max())
 
 
 def _outcome(row: Mapping[str, Any]) -> str:

@@ -68,7 +68,8 @@ def tried(folder: Path, speeds: dict[str, float], batches: dict[str, int] | None
             order.append((side, path))
             batch = (batches or {}).get(side, 4)
             facts.append({"step_ns": float(times.mean()), "batch": batch, "round": number, "items": 40,
-                          "loss": 0.5 if side != "bf16" else 0.505})  # fmt: skip
+                          "loss": 0.5 if side != "bf16" else 0.505,
+                          "outputs": [2.0, -4.0] if side != "bf16" else [2.1, -4.2]})  # fmt: skip
     path = folder / "train.trials.csv"
     found = rounds.summary([side for side, _ in order], facts, rounds.joined(order, path))
     known = {"bf16": ["precision=bf16"], "graph": ["graph=true"], "double": ["batch=8"], "slow": ["compile=true"]}
@@ -92,6 +93,8 @@ def test_trials_become_a_table_of_gains(tmp_path: Path) -> None:
     assert table["outcome"].tolist() == ["hit", "miss", "slowed down", "", ""]
     one = table.loc["bf16"]
     assert one["gain_low"] < 2 < one["gain_high"] and one["processes"] == 3 and one["chosen"] and one["expected"] == 2.3
+    # Of a larger batch there may be other outputs.
+    assert one["output_difference"] == pytest.approx(0.05) and table.loc["double", "output_difference"] == 0
     assert one["loss_difference"] == pytest.approx(0.01) and one["words"] == "precision=bf16"
     assert table["advised_by"].tolist()[:2] == ["because of bf16", "because of double"]
     assert table.loc["graph", "why"] == "it cannot be captured"
