@@ -20,6 +20,7 @@ LAYERS = (
     ("files", "imports", "integrity", "schema", "machine"),
     ("cell", "needed"),
     ("harness", "tools"),
+    ("replay",),
     ("config", "tables"),
     ("compare", "verdicts"),
     ("trials",),

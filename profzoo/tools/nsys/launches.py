@@ -19,13 +19,13 @@ def read(database: sqlite3.Connection, tables: set[str], placed: bool = False, b
     Returns: PACKS, the packed launch configuration; `launched`, when it was made, in ns; `process`; `ns`, its time on
     the GPU; `graph`, the number of the graph, -1 for a kernel. A launch whose call was not traced was made before it
     began: `launched` is then -1 less its start. Where asked for when they began, their `start`; for how kernels are
-    placed, that and their `stream`; a graph has stream -1.
+    placed, that, their `stream` and the `correlation` of their call; a graph has stream -1.
     """
     graphs = _of_graphs(database, tables)
     if placed:
         graphs["stream"] = -1
-    elif not began:
-        del graphs["start"]
+    else:
+        graphs = graphs.drop(columns=["correlation"] if began else ["start", "correlation"])
     return pd.concat([_of_kernels(database, tables, placed, began), graphs], ignore_index=True)
 
 
@@ -40,7 +40,7 @@ def _of_kernels(database: sqlite3.Connection, tables: set[str], placed: bool, be
     if placed or began:
         columns["start"] = "k.start"
     if placed:
-        columns["stream"] = "k.streamId"
+        columns |= {"stream": "k.streamId", "correlation": "coalesce(k.correlationId, 0)"}
     if KERNEL_TABLE not in tables:
         return pd.DataFrame(columns=[*columns, "graph"], dtype="int64")
     # A correlation ID is unique within a process only.
@@ -75,7 +75,7 @@ def _of_graphs(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
     found = found.assign(
         **dict.fromkeys(PACKS, 0), launched=found["launched"].fillna(-1 - found["start"]).astype("int64")
     )
-    return found.assign(ns=found["end"] - found["start"]).drop(columns=["end", "correlation"])
+    return found.assign(ns=found["end"] - found["start"]).drop(columns="end")
 
 
 def unpacked(table: pd.DataFrame) -> dict[str, np.ndarray]:

@@ -1,0 +1,101 @@
+"""Makes a cell's tables of what changes would be worth, and of what the CPU's time went to."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from profzoo.files import read_json, write_csv
+from profzoo.reading import facts as fact
+from profzoo.reading import kinds
+from profzoo.reading.tables import Table
+from profzoo.replay import events, gains, program, rerun, tax
+
+MAYBE = kinds.maybe(kinds.AMOUNT)
+CHANGES = ["process", "change", "step_ns", "predicted_ns", "gain", "low", "high"]
+REPLAYED = ["traced_ns", "replayed_ns", "step_ns", "slowdown"]
+PARTS = [f"{name}_ns" for name in tax.PARTS]
+OF_GPU = ["busy_ns", "balance", "launches", "launch_call_ns", "latency_ns"]
+HOST = ["process", "steps", *REPLAYED, "cpu_ns", *PARTS, *OF_GPU, "helps"]
+# Sums may be off by as much, which rounding makes of them.
+ROUNDING = 1e-6
+
+
+def _closes(table: pd.DataFrame) -> str | None:
+    off = (table[PARTS].sum(axis=1) - table["cpu_ns"]).abs() > 1 + ROUNDING * table["cpu_ns"]
+    return f"row {int(off.argmax()) + 1}: the parts of the CPU's time are not cpu_ns" if off.any() else None
+
+
+GAINS = Table(
+    # One step alone has no spread.
+    columns={"process": kinds.COUNT, "change": kinds.TEXT}
+    | dict.fromkeys(["step_ns", "predicted_ns", "gain"], kinds.AMOUNT)
+    | dict.fromkeys(["low", "high"], MAYBE),
+    key=["process", "change"],
+)
+TAX = Table(
+    columns=dict.fromkeys(HOST, kinds.AMOUNT)
+    | dict.fromkeys(["process", "steps"], kinds.COUNT)
+    | dict.fromkeys(["balance", "launch_call_ns", "latency_ns"], MAYBE)
+    | {"helps": kinds.TEXT},
+    key=["process"],
+    holds=_closes,
+)
+
+
+def programs(path: str | Path, whole_run: bool = False) -> Iterator[program.Program]:
+    """The programs of a trace's processes; none where nothing was launched, as on a CPU.
+
+    whole_run: whether more was traced than the window.
+
+    Raises:
+        DataError: the file is no export of nsys.
+    """
+    for found in events.read(path, whole_run):
+        made = program.of(found)
+        if made is not None:
+            yield made
+
+
+def made(path: str | Path, step_ns: float, whole_run: bool = False) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """What each change would be worth (a row a process and change), and the CPU's time (a row a process), per step.
+
+    step_ns: of the cell without a tracer; gains are of that step, the parts of the CPU's time those that were traced.
+    `slowdown` is how much slower the tracer made the CPU.
+
+    Raises:
+        DataError: the file is no export of nsys.
+    """
+    rows, hosts = [], []
+    for one in programs(path, whole_run):
+        process = one.process >> 24 & 0xFFFFFF
+        lean, slowdown = gains.untraced(one, step_ns)
+        before = rerun.walls(lean, rerun.run(lean))
+        found = {}
+        for name, change in gains.PANEL.items():
+            other = change(lean)
+            found[name] = gains.of_walls(before, rerun.walls(other, rerun.run(other)))
+            rows.append({"process": process, "change": name, **vars(found[name])})
+        traced = rerun.walls(one, rerun.measured(one)).mean()
+        hosts.append(
+            {
+                "process": process,
+                "traced_ns": traced,
+                "replayed_ns": rerun.walls(one, rerun.run(one)).mean(),
+                "step_ns": before.mean(),
+                "slowdown": slowdown,
+                **tax.of(one),
+                "helps": tax.helps({name: gain.gain for name, gain in found.items()}),
+            }
+        )
+    return pd.DataFrame(rows, columns=CHANGES), pd.DataFrame(hosts, columns=HOST)
+
+
+def main(sqlite: str, report_sidecar: str, time_sidecar: str, changes_csv: str, host_csv: str) -> None:
+    """Read the trace and the sidecars of its report and of the run without a tracer, write both tables."""
+    facts = read_json(report_sidecar, {"capture": fact.TEXT})
+    timed = read_json(time_sidecar, {"step_ns": fact.POSITIVE})
+    found, host = made(sqlite, timed["step_ns"], facts["capture"] == "run")
+    write_csv(found, changes_csv)
+    write_csv(host.replace([np.inf], np.nan), host_csv)

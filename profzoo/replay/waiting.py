@@ -1,0 +1,129 @@
+"""Finds which calls waited, for what, and what of their time was their own."""
+
+import numpy as np
+import pandas as pd
+
+from profzoo.replay import recorded
+from profzoo.replay.events import CONTEXT_SYNC, EVENT_SYNC, NONE, STREAM_SYNC, Events
+from profzoo.tools.nsys.steps import WAITS_NS
+
+# What a call waits for: nothing; all that was launched before; what was launched before on a stream; an operation.
+NOTHING, ALL, STREAM, OPERATION = range(4)
+# A stream's queue takes so many launches, unless the trace shows another number.
+ROOM = 1024
+# A call that waited for room leaves a queue at least this deep, and one this close to full.
+DEEP, NEARLY = 64, 8
+# The time of a call that waits, beside its wait, where none of its name was seen that did not.
+CALL_NS = 5_000.0
+
+
+def found(host: pd.DataFrame, gpu: pd.DataFrame, events: Events) -> tuple[pd.DataFrame, pd.DataFrame, int]:
+    """Both tables of a program with what is known of waits, and how many launches a queue takes.
+
+    The CPU's gets `wait`, `target`, `tail`, `own`, and `waited`, what of the call was wait; the GPU's `issued`, when
+    each operation's call had found room for it.
+    """
+    room, issued, waited_for_room = _queue(host, gpu)
+    starts, ends = host["start"].to_numpy(dtype=float), host["end"].to_numpy(dtype=float)
+    begun = starts.copy()
+    begun[gpu["host"]] = issued
+    wait, target = np.zeros(len(host), dtype=np.int64), np.full(len(host), -1)
+    _copies(host, gpu, wait, target)
+    _synchronising(host, gpu, events, wait, target)
+    until = _until(host, gpu, wait, target)
+    waits = wait != NOTHING
+    waited = waits & (until > starts)
+    own = np.maximum(ends - begun, 0.0)
+    typical = _typical(host, own, waits)
+    tail = np.where(waited, ends - until, np.minimum(own, np.median((ends - until)[waited]) if waited.any() else own))
+    own = np.where(waited, np.minimum(own, typical), own)
+    blocked = np.where(waited, np.maximum(ends - starts - own, 0.0), np.where(waited_for_room, begun - starts, 0.0))
+    described = host.assign(wait=wait, target=target, tail=np.where(waits, tail, 0.0), own=own, waited=blocked)
+    return described, gpu.assign(issued=issued), room
+
+
+def _queue(host: pd.DataFrame, gpu: pd.DataFrame) -> tuple[int, np.ndarray, np.ndarray]:
+    """How many launches a queue takes; when each operation found room; of each call whether it waited for that."""
+    starts, ends = host["start"].to_numpy(dtype=float), host["end"].to_numpy(dtype=float)
+    calls = gpu["host"].to_numpy()
+    first = np.concatenate(([True], calls[1:] != calls[:-1]))
+    heads, launching = gpu[first], calls[first]
+    begins, issued = heads["start"].to_numpy(dtype=float), starts[launching]
+    depth = np.zeros(len(heads), dtype=np.int64)
+    at = heads.groupby("stream").indices
+    for rows in at.values():
+        depth[rows] = np.arange(len(rows)) + 1 - np.searchsorted(np.sort(begins[rows]), ends[launching[rows]])
+    full = depth[((ends - starts)[launching] > WAITS_NS) & (depth >= DEEP)]
+    room = int(np.median(full)) if len(full) else max(ROOM, int(depth.max()))
+    for rows in at.values():
+        later = rows[room:]
+        issued[later] = np.clip(begins[rows[: len(later)]], issued[later], ends[launching[later]])
+    waited = np.zeros(len(host), dtype=bool)
+    waited[launching] = depth >= room - NEARLY
+    return room, issued[np.cumsum(first) - 1], waited
+
+
+def _copies(host: pd.DataFrame, gpu: pd.DataFrame, wait: np.ndarray, target: np.ndarray) -> None:
+    """Copies that were done when their call returned, as those to and from pageable memory may be."""
+    calls = gpu["host"].to_numpy()
+    done = host["copies"].to_numpy()[calls] & (gpu["end"].to_numpy() <= host["end"].to_numpy()[calls])
+    wait[calls[done]], target[calls[done]] = OPERATION, np.flatnonzero(done)
+
+
+def _synchronising(host: pd.DataFrame, gpu: pd.DataFrame, events: Events, wait: np.ndarray, target: np.ndarray) -> None:
+    """Calls that synchronise, by what the trace says of them, else by what ended last before they did."""
+    if gpu.empty:
+        return
+    columns = [events.waits[name] for name in ("kind", "stream", "event", "record")]
+    known = dict(zip(events.waits["correlation"], zip(*columns, strict=True), strict=True))
+    records = recorded.Records(events, host, gpu)
+    mine = gpu.groupby("stream").indices
+    launched, ends, streams = gpu["host"].to_numpy(), gpu["end"].to_numpy(), gpu["stream"].to_numpy()
+    names, finished, ids = host["name"].to_numpy(), host["end"].to_numpy(), host["correlation"].to_numpy()
+    for row in np.flatnonzero(host["syncs"]):
+        before = int(np.searchsorted(launched, row))
+        if not before:
+            continue
+        kind, stream, event, record = known.get(ids[row], (NOTHING, NONE, NONE, NONE))
+        if kind == CONTEXT_SYNC or "Device" in names[row] or "Ctx" in names[row] or "Free" in names[row]:
+            wait[row] = ALL
+            continue
+        if kind == STREAM_SYNC and stream in mine and mine[stream][0] < before:
+            wait[row], target[row] = STREAM, stream
+            continue
+        operation = records.meant(event, record, int(row)) if kind == EVENT_SYNC else -1
+        if operation < 0:
+            # Launches are a queue at most, and what ended long before was no longer waited for.
+            recent = np.arange(max(before - 4 * ROOM, 0), before)
+            over = recent[ends[recent] <= finished[row]]
+            if not len(over):
+                continue
+            operation = int(over[np.argmax(ends[over])])
+        own = mine[streams[operation]]
+        last = own[np.searchsorted(own, before) - 1]
+        if operation == last and "Stream" in names[row]:
+            wait[row], target[row] = STREAM, streams[operation]
+        else:
+            wait[row], target[row] = OPERATION, operation
+
+
+def _until(host: pd.DataFrame, gpu: pd.DataFrame, wait: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """When each call's wait was over, by what it waited for; -inf of those that wait for nothing."""
+    ends, launched = gpu["end"].to_numpy(dtype=float), gpu["host"].to_numpy()
+    before = np.searchsorted(launched, np.arange(len(host)))
+    until = np.full(len(host), -np.inf)
+    latest = np.concatenate(([-np.inf], np.maximum.accumulate(ends)))
+    until[wait == ALL] = latest[before[wait == ALL]]
+    until[wait == OPERATION] = ends[target[wait == OPERATION]]
+    for stream in np.unique(target[wait == STREAM]):
+        rows = np.flatnonzero((wait == STREAM) & (target == stream))
+        mine = np.where(gpu["stream"].to_numpy() == stream, ends, -np.inf)
+        until[rows] = np.concatenate(([-np.inf], np.maximum.accumulate(mine)))[before[rows]]
+    # What was still running when the call returned is not what it waited for.
+    return np.where(until <= host["end"].to_numpy(), until, -np.inf)
+
+
+def _typical(host: pd.DataFrame, own: np.ndarray, waits: np.ndarray) -> np.ndarray:
+    """Of each call the median time of those of its name that waited for nothing, CALL_NS where there are none."""
+    free = pd.Series(own[~waits]).groupby(host["name"].to_numpy()[~waits]).median()
+    return host["name"].map(free).fillna(CALL_NS).to_numpy(dtype=float)

@@ -1,0 +1,344 @@
+"""An asynchronous device and the CPU that feeds it, simulated event by event, and recorded as nsys exports a trace.
+
+What a change is worth is known here: it is made to what the CPU does, and the simulation is run again. Nothing of it is
+shared with profzoo.replay, which knows the recording alone.
+"""
+
+import heapq
+import itertools
+import random
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+PROCESS = 7 << 24
+MAIN, AUTOGRAD, PINNING = PROCESS + 1, PROCESS + 2, PROCESS + 3
+NAMES = {"kernel": "cudaLaunchKernel_v7000", "copy": "cudaMemcpyAsync_v3020", "pageable": "cudaMemcpyAsync_v3020",
+         "sync": "cudaDeviceSynchronize_v3020", "stream_sync": "cudaStreamSynchronize_v3020",
+         "other": "cuKernelGetName", "record": "cudaEventRecord_v3020", "wait": "cudaStreamWaitEvent_v3020",
+         "graph": "cudaGraphLaunch_v10000", "query": "cudaEventQuery_v3020"}  # fmt: skip
+LAUNCHES = ("kernel", "copy", "pageable", "graph")
+
+
+@dataclass(frozen=True)
+class Act:
+    """What the CPU does next: `before` ns of its own, then a call of `call` ns.
+
+    A launch has the GPU work for `ns` on a stream: from `after` ns after the call's end at the earliest, `gap` ns after
+    what is before it there, and `lag` ns after the event that its stream was told to wait for. event: that it records
+    or waits for. nodes: (kind, ns, gap) of a graph, one after another. kind: begin, end, or a key of NAMES.
+    """
+
+    kind: str
+    step: int
+    part: str = ""
+    before: float = 0
+    call: float = 0
+    stream: int = 7
+    ns: float = 0
+    after: float = 1800
+    gap: float = 1100
+    lag: float = 2000
+    group: int = 0
+    event: int = -1
+    thread: int = MAIN
+    nodes: tuple[tuple[int, float, float], ...] = ()
+
+
+@dataclass
+class Work:
+    """An operation on the device."""
+
+    act: Act
+    group: int
+    ns: float
+    correlation: int
+    gap: float
+    dep: "Work | None" = None
+    lag: float = 0
+    arrived: float | None = None
+    begun: float | None = None
+    done: float | None = None
+    asked: bool = False
+    node: bool = False
+
+
+@dataclass
+class Recording:
+    """What happened: calls (act, start, end, correlation), work, and steps (start, end)."""
+
+    calls: list[tuple[Act, float, float, int]] = field(default_factory=list)
+    work: list[Work] = field(default_factory=list)
+    steps: list[list[float]] = field(default_factory=list)
+
+    def step_ns(self) -> float:
+        """Mean ns of a step but for the first, from when CPU and GPU were done with that to when they were at the end."""
+        begin = self.steps[1][0]
+        calls = {number: start for _, start, _, number in self.calls}
+        earlier = [work.done for work in self.work if calls[work.correlation] < begin]
+        last = max([self.steps[-1][1], *(work.done for work in self.work)])
+        return (last - max([begin, *earlier])) / (len(self.steps) - 1)
+
+
+class Machine:
+    """A clock with what is to happen, and the streams of a device that take `room` launches each."""
+
+    def __init__(self, room: int):
+        self.room, self.now, self.agenda, self.count = room, 0.0, [], itertools.count()
+        self.queues: dict[int, list[Work]] = defaultdict(list)
+        self.last: dict[int, Work] = {}
+        self.waiting: list[tuple[Callable[[], bool], Generator]] = []
+        self.pending: dict[int, int] = defaultdict(int)
+        self.told: dict[int, Work | None] = {}
+        self.recorded: dict[int, Work | None] = {}
+        self.made = Recording()
+
+    def at(self, when: float, what: Callable[[], None]) -> None:
+        heapq.heappush(self.agenda, (when, next(self.count), what))
+
+    def run(self, acts: Sequence[Act]) -> Recording:
+        self.go_on(self.cpu(acts))
+        while self.agenda:
+            self.now, _, what = heapq.heappop(self.agenda)
+            what()
+            self.look()
+        assert not self.waiting and not any(self.queues.values()), "the program came to no end"
+        return self.made
+
+    def look(self) -> None:
+        """Begin what can begin, and let the CPU go on where it waited for that."""
+        for stream in list(self.queues):
+            self.start(stream)
+        for condition, cpu in list(self.waiting):
+            if condition():
+                self.waiting.remove((condition, cpu))
+                self.go_on(cpu)
+
+    def go_on(self, cpu: Generator) -> None:
+        """Run the CPU until it takes time, or waits."""
+        for wanted in cpu:
+            if callable(wanted):
+                if wanted():
+                    continue
+                self.waiting.append((wanted, cpu))
+            else:
+                self.at(self.now + wanted, lambda: self.go_on(cpu))
+            return
+
+    def start(self, stream: int) -> None:
+        """Let the first in a stream's queue begin as soon as it may."""
+        if not self.queues[stream]:
+            return
+        work, before = self.queues[stream][0], self.last.get(stream)
+        if work.asked or work.arrived is None or (before and before.done is None) or (work.dep and not work.dep.done):
+            return
+        moments = [work.arrived, self.now]
+        moments += [before.done + work.gap] if before else []
+        moments += [work.dep.done + work.lag] if work.dep else []
+        work.asked = True
+        self.at(max(moments), lambda: self.begin(work, stream))
+
+    def begin(self, work: Work, stream: int) -> None:
+        self.queues[stream].pop(0)
+        self.last[stream], work.begun = work, self.now
+        self.pending[stream] -= not work.node
+
+        def over() -> None:
+            work.done = self.now
+
+        self.at(self.now + work.ns, over)
+
+    def cpu(self, acts: Sequence[Act]) -> Generator:
+        for number, act in enumerate(acts, 1):
+            yield act.before
+            if act.kind == "begin":
+                self.made.steps.append([self.now, self.now])
+            elif act.kind == "end":
+                self.made.steps[-1][1] = self.now
+            else:
+                began = self.now
+                yield from self.call(act, number)
+                self.made.calls.append((act, began, self.now, number))
+
+    def call(self, act: Act, number: int) -> Generator:
+        if act.kind in LAUNCHES:
+            yield lambda: self.pending[act.stream] < self.room
+        yield act.call
+        if act.kind in LAUNCHES:
+            work = self.launch(act, number)
+            if act.kind == "pageable":
+                yield lambda: work.done is not None
+                yield 1500
+        elif act.kind == "sync":
+            everything = list(self.made.work)
+            yield lambda: all(work.done is not None for work in everything)
+            yield 2000
+        elif act.kind == "stream_sync":
+            mine = [work for work in self.made.work if work.act.stream == act.stream]
+            yield lambda: all(work.done is not None for work in mine)
+            yield 2000
+        elif act.kind == "record":
+            mine = [work for work in self.made.work if work.act.stream == act.stream]
+            self.recorded[act.event] = mine[-1] if mine else None
+        elif act.kind == "wait":
+            self.told[act.stream] = self.recorded.get(act.event)
+
+    def launch(self, act: Act, number: int) -> Work:
+        """Put a launch's work into its stream's queue; the last of it."""
+        nodes = act.nodes or ((act.group, act.ns, act.gap),)
+        for place, (group, ns, gap) in enumerate(nodes):
+            work = Work(act, group, ns, number, gap if place else act.gap, node=place > 0)
+            if not place:
+                work.dep, work.lag = self.told.pop(act.stream, None), act.lag
+                self.pending[act.stream] += 1
+            self.made.work.append(work)
+            self.queues[act.stream].append(work)
+
+            def arrive(work: Work = work) -> None:
+                work.arrived = self.now
+
+            self.at(self.now + act.after, arrive)
+        return work
+
+
+def simulate(acts: Sequence[Act], room: int = 1024) -> Recording:
+    """What happens when a CPU does this."""
+    return Machine(room).run(acts)
+
+
+def record(made: Recording, path: Path, events: bool = True) -> Path:
+    """The recording as an export of nsys; events: with those that the trace has of CUDA events and waits."""
+    begun, moment = 1_000_000, round
+    calls, ranges, waits, records, copies, kernels = [], [], [], [], [], []
+    names = {name: number for number, name in enumerate(dict.fromkeys(NAMES.values()), 100)}
+    for act, start, end, number in made.calls:
+        at = begun + moment(start), begun + moment(end)
+        calls.append((*at, number, act.thread, names[NAMES[act.kind]]))
+        if act.kind in ("sync", "stream_sync", "wait"):
+            kind = {"sync": 4, "stream_sync": 3, "wait": 2}[act.kind]
+            waits.append((*at, number, PROCESS, act.stream, kind, max(act.event, 0), 0))
+        elif act.kind == "record":
+            records.append((number, PROCESS, act.stream, act.event, 0))
+        # A thread that asks whether copies are done, and launches nothing.
+        if number % 7 == 0:
+            calls.append((at[0] + 10, at[1] + 500, 10**6 + number, PINNING, names[NAMES["query"]]))
+    for (_, part), inside in itertools.groupby(made.calls, key=lambda call: (call[0].step, call[0].part)):
+        first, *_, last = [*inside] * 2
+        ranges.append((part, first[1] - first[0].before, last[2]))
+    for work in made.work:
+        row = (begun + moment(work.begun), begun + moment(work.done), work.correlation, PROCESS, work.act.stream)
+        if work.act.kind in ("copy", "pageable"):
+            copies.append((*row, 2 if work.act.kind == "pageable" else 8))
+        else:
+            name = 2 if work.group < 0 else 1
+            kernels.append((*row, name, name, name, max(work.group, 0) + 1))
+    named = [(begun + moment(start), begun + moment(end), MAIN, "step") for start, end in made.steps]
+    named += [(begun + moment(start), begun + moment(end), MAIN, part) for part, start, end in ranges]
+    with closing(sqlite3.connect(path)) as database:
+        _write(
+            database, calls, kernels, copies, named, {**{n: s for s, n in names.items()}, 1: "k", 2: "ncclDevKernel"}
+        )
+        if events:
+            _table(database, "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+                   "start, end, correlationId, globalPid, streamId, syncType, eventId, eventSyncId", waits)  # fmt: skip
+            _table(database, "CUPTI_ACTIVITY_KIND_CUDA_EVENT",
+                   "correlationId, globalPid, streamId, eventId, eventSyncId", records)  # fmt: skip
+        database.commit()
+    return path
+
+
+def _write(database, calls, kernels, copies, ranges, strings) -> None:
+    _table(database, "StringIds", "id, value", list(strings.items()))
+    _table(database, "CUPTI_ACTIVITY_KIND_RUNTIME", "start, end, correlationId, globalTid, nameId", calls)
+    configuration = ["gridY", "gridZ", "blockX", "blockY", "blockZ", "staticSharedMemory", "dynamicSharedMemory",
+                     "registersPerThread"]  # fmt: skip
+    columns = "start, end, correlationId, globalPid, streamId, mangledName, demangledName, shortName, gridX"
+    rows = [(*row, *[1] * len(configuration)) for row in kernels]
+    _table(database, "CUPTI_ACTIVITY_KIND_KERNEL", f"{columns}, {', '.join(configuration)}", rows)
+    _table(database, "CUPTI_ACTIVITY_KIND_MEMCPY", "start, end, correlationId, globalPid, streamId, copyKind", copies)
+    events = [(start, end, thread, name, None, 59, 0) for start, end, thread, name in ranges]
+    _table(database, "NVTX_EVENTS", "start, end, globalTid, text, textId, eventType, domainId", events)
+
+
+def _table(database: sqlite3.Connection, name: str, columns: str, rows: Sequence[tuple]) -> None:
+    database.execute(f"CREATE TABLE {name} ({columns})")
+    database.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * (columns.count(',') + 1))})", rows)
+
+
+def program(seed: int) -> list[Act]:
+    """A random training: bound by the CPU, by the GPU, or by both in turn; streams, waits, copies, graphs, full queues."""
+    draw = random.Random(seed)
+    steps, size = draw.randint(3, 5), draw.choice([20, 40, 80, 160])
+    python, kernel = draw.choice([2e3, 6e3, 2e4]), draw.choice([2e3, 1e4, 4e4])
+    side, synchronises, graphs = draw.random() < 0.4, draw.random() < 0.5, draw.random() < 0.2
+    if seed % 40 == 0:
+        # So much work that a queue of 1,024 is full.
+        steps, size, python, kernel, synchronises = 3, 700, 2e3, 3e4, False
+    pattern = []
+    for place in range(size):
+        part = "forward" if place < size * 0.4 else "backward" if place < size * 0.85 else "optimizer"
+        heavy = draw.random() < 0.1
+        pattern.append(Act("kernel", 0, part, draw.expovariate(1 / python), draw.uniform(4e3, 9e3),
+                           ns=draw.expovariate(1 / kernel) * (8 if heavy else 1) + 1000, group=draw.randint(0, 4),
+                           thread=AUTOGRAD if part == "backward" else MAIN))  # fmt: skip
+        if draw.random() < 0.3:
+            pattern.append(replace(pattern[-1], kind="other", before=200, call=draw.uniform(200, 900), ns=0))
+        if draw.random() < 0.04:
+            pattern.append(replace(pattern[-1], kind="copy", before=500, call=8e3, ns=draw.uniform(1e3, 2e4)))
+    if graphs:
+        nodes = tuple((draw.randint(0, 4), draw.uniform(2e3, 3e4), 900) for _ in range(draw.randint(2, 30)))
+        pattern.insert(size // 5, replace(pattern[0], kind="graph", call=9e3, nodes=nodes))
+    if side:
+        pattern = _beside(pattern, draw)
+    if synchronises:
+        at = draw.randint(size // 4, len(pattern) - 1)
+        pattern.insert(at, replace(pattern[at], kind=draw.choice(["pageable", "sync", "stream_sync"]), before=1e3,
+                                   call=4e3, ns=2e3, stream=7, nodes=()))  # fmt: skip
+    data = [Act("copy", 0, "transfer", draw.uniform(1e3, min(size, 200) * python), 7e3, ns=draw.uniform(2e3, 2e5))]
+    acts: list[Act] = []
+    for step in range(steps):
+        acts.append(Act("begin", step, before=2e3))
+        acts += [_varied(act, step, draw) for act in data + pattern]
+        acts.append(Act("end", step, before=3e3))
+    return acts
+
+
+def _beside(pattern: list[Act], draw: random.Random) -> list[Act]:
+    """With communication on a stream of its own: it waits for what is before it, and later work waits for it."""
+    found: list[Act] = []
+    events = itertools.count(1)
+    every, length = draw.randint(6, 15), draw.uniform(1e4, 2e5)
+    open_event = None
+    for place, act in enumerate(pattern):
+        found.append(act)
+        if place % every == every - 1:
+            ready, over = next(events), next(events)
+            if open_event is not None:
+                found.append(replace(act, kind="wait", before=100, call=800, event=open_event, stream=7))
+            found.append(replace(act, kind="record", before=300, call=900, event=ready, stream=7))
+            found.append(replace(act, kind="wait", before=100, call=800, event=ready, stream=20))
+            found.append(replace(act, kind="kernel", before=2e3, call=6e3, ns=length, group=-1, stream=20))
+            found.append(replace(act, kind="record", before=100, call=900, event=over, stream=20))
+            open_event = over
+    if open_event is not None:
+        found.append(replace(found[-1], kind="wait", before=100, call=800, event=open_event, stream=7))
+        found.append(replace(pattern[-1], kind="kernel", before=2e3, call=6e3, ns=5e3, group=0))
+    return found
+
+
+def _varied(act: Act, step: int, draw: random.Random) -> Act:
+    """As it is in one step: times vary, those of the CPU more."""
+    slow = draw.lognormvariate(0, 0.1)
+    return replace(
+        act,
+        step=step,
+        before=act.before * slow,
+        call=act.call * draw.lognormvariate(0, 0.1),
+        ns=act.ns * draw.lognormvariate(0, 0.02),
+        after=act.after * draw.lognormvariate(0, 0.1),
+        gap=act.gap * draw.lognormvariate(0, 0.1),
+        lag=act.lag * draw.lognormvariate(0, 0.1),
+    )

@@ -1,0 +1,268 @@
+"""profzoo.replay: what it reads and tells apart, on the recording of an H200 and on simulated traces."""
+
+import sqlite3
+import time
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from profzoo.files import write_csv, write_json
+from profzoo.reading import tables as reading
+from profzoo.replay import changes, events, gains, rerun, tables, tax, waiting
+from profzoo.replay import program as programs
+from profzoo.replay.program import Program
+from profzoo.tools.nsys import steps as nsys_steps
+from tests import simulated
+from tests.simulated import Act
+
+
+@pytest.fixture(scope="module")
+def trace(recording) -> Path:
+    return recording("nsys/train.sqlite")
+
+
+@pytest.fixture(scope="module")
+def recorded(trace: Path) -> Program:
+    """The program of the recorded steps."""
+    (program,) = tables.programs(trace)
+    return program
+
+
+def of(folder: Path, acts: list[Act], name: str = "t.sqlite", told: bool = True) -> Program:
+    """The program of what a simulated CPU does; told: whether the trace has events."""
+    (program,) = tables.programs(simulated.record(simulated.simulate(acts), folder / name, told))
+    return program
+
+
+def steps(inside: list[Act], count: int = 4) -> list[Act]:
+    """As many steps of these."""
+    acts = []
+    for step in range(count):
+        acts += [Act("begin", step), *(replace(act, step=step) for act in inside), Act("end", step, before=1e3)]
+    return acts
+
+
+LAUNCH = Act("kernel", 0, "forward", 5e3, 6e3, ns=4e3)
+
+
+def test_the_recorded_step_is_replayed_as_it_was_measured(trace: Path, recorded: Program) -> None:
+    step, starts = rerun.differences(recorded)
+    assert abs(step) < 0.03 and starts < 5_000
+    counted = nsys_steps.where_time_goes(trace).iloc[0]
+    assert rerun.walls(recorded, rerun.measured(recorded)).sum() == counted["wall_ns"] * counted["steps"]
+    assert (recorded.host["kind"] == programs.CALL).sum() == 9_642 - 2  # Start and end of the profiler.
+    assert len(recorded.gpu) == 4_750 + 350 + 50 and recorded.steps == 10
+
+
+def test_parts_of_the_recorded_hosts_time_close(trace: Path, recorded: Program) -> None:
+    found = tax.of(recorded)
+    assert sum(found[f"{name}_ns"] for name in tax.PARTS) == pytest.approx(found["cpu_ns"], rel=1e-9)
+    counted = nsys_steps.where_time_goes(trace).iloc[0]
+    assert found["cpu_ns"] == pytest.approx(counted["wall_ns"], rel=0.05)
+    assert found["busy_ns"] == pytest.approx(counted["busy_ns"], rel=1e-6)
+    assert found["latency_ns"] == pytest.approx(counted["launch_latency_ns"], rel=0.03)
+    assert found["balance"] > 5 and found["launch_ns"] > 30 * found["library_ns"] > 0 == found["waiting_ns"]
+
+
+def test_five_thousand_launches_are_replayed_in_well_under_a_second(recorded: Program) -> None:
+    began = time.process_time()
+    rerun.run(recorded)
+    assert time.process_time() - began < 0.5
+
+
+def test_parts_of_the_hosts_time(tmp_path: Path) -> None:
+    """Known parts: 100 us of input, calls of 6 us that launch, others of 1 us, and a wait for 300 us of kernels."""
+    inside = [
+        Act("copy", 0, "transfer", 1e5, 6e3, ns=1e3),
+        *[replace(LAUNCH, ns=1e5)] * 3,
+        replace(LAUNCH, kind="other", before=2e3, call=1e3, ns=0),
+        replace(LAUNCH, kind="sync", before=0, call=2e3, ns=0),
+    ]
+    found = tax.of(of(tmp_path, steps(inside)))
+    assert found["input_ns"] == pytest.approx(1e5, rel=0.01)
+    assert found["launch_ns"] == pytest.approx(4 * 6e3, rel=0.01)
+    assert found["framework_ns"] == pytest.approx(3 * 5e3 + 2e3 + 1e3, rel=0.01)
+    assert found["library_ns"] == pytest.approx(1e3, abs=5e3)
+    assert found["waiting_ns"] == pytest.approx(3e5 - 3e4, rel=0.05)
+    assert found["launches"] == 4 and found["steps"] == 3
+
+
+def test_what_the_trace_says_of_cudnn_and_cublas_is_the_librarys(tmp_path: Path) -> None:
+    path = simulated.record(simulated.simulate(steps([LAUNCH] * 10)), tmp_path / "t.sqlite")
+    (before,) = tables.programs(path)
+    starts = before.host.loc[before.host["kind"] == programs.CALL, "start"]
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE CUDNN_EVENTS (start, end, eventClass, globalTid, nameId)")
+        rows = [(int(start) - 2_000, int(start) + 1_000, 1, simulated.MAIN, 1) for start in starts]
+        database.executemany("INSERT INTO CUDNN_EVENTS VALUES (?, ?, ?, ?, ?)", rows)
+        database.commit()
+    (after,) = tables.programs(path)
+    assert tax.of(after)["library_ns"] - tax.of(before)["library_ns"] == pytest.approx(10 * 2_000)
+    assert tax.of(after)["cpu_ns"] == tax.of(before)["cpu_ns"]
+
+
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize(("kind", "wait"), [("sync", waiting.ALL), ("stream_sync", waiting.STREAM),
+                                            ("pageable", waiting.OPERATION)])  # fmt: skip
+def test_what_a_call_waits_for(tmp_path: Path, kind: str, wait: int, told: bool) -> None:
+    inside = [*[replace(LAUNCH, ns=5e4)] * 5, replace(LAUNCH, kind=kind, ns=1e3, call=3e3)]
+    program = of(tmp_path, steps(inside), told=told)
+    waits = program.host[program.host["wait"] != waiting.NOTHING]
+    assert len(waits) == 4 and set(waits["wait"]) == {wait} and (waits["waited"] > 1e5).all()
+    gain = gains.gain(program, changes.waits_removed(program))
+    assert gain.gain > 1.05 and gain.low <= gain.gain <= gain.high
+
+
+def test_a_full_queue_is_waited_for(tmp_path: Path) -> None:
+    acts = steps([replace(LAUNCH, before=1e3, ns=2e4)] * 700, count=3)
+    program = of(tmp_path, acts)
+    assert program.room == 1024
+    assert tax.of(program)["waiting_ns"] > 1e6
+    # The GPU is the limit: a faster CPU would only wait for longer.
+    assert gains.gain(program, changes.host_faster(program, 3)).gain == pytest.approx(1, abs=0.01)
+
+
+def test_an_operation_waits_for_another_stream(tmp_path: Path) -> None:
+    inside = [
+        LAUNCH,
+        replace(LAUNCH, stream=20, ns=2e5, group=-1),
+        replace(LAUNCH, kind="record", stream=20, event=1, ns=0),
+        replace(LAUNCH, kind="wait", stream=7, event=1, ns=0),
+        LAUNCH,
+    ]
+    for told in (True, False):
+        program = of(tmp_path, steps(inside, 8), f"{told}.sqlite", told)
+        later = program.gpu.groupby("host").head(1).iloc[2::3]
+        assert (program.gpu["stream"].to_numpy()[later["dep"]] == 20).all()
+        half = changes.kernels_faster(program, program.gpu["talking"].to_numpy(dtype=bool), 2)
+        # The other stream is busy throughout, but for the gap between its operations.
+        assert gains.gain(program, half).gain == pytest.approx((2e5 + 1.1e3) / (1e5 + 1.1e3), rel=0.01)
+
+
+def test_graphs_traced_whole_are_operations(tmp_path: Path) -> None:
+    nodes = tuple((0, 1e4, 900.0) for _ in range(20))
+    path = simulated.record(
+        simulated.simulate(steps([replace(LAUNCH, kind="graph", nodes=nodes)])), tmp_path / "t.sqlite"
+    )
+    (by_node,) = tables.programs(path)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start, end, correlationId, globalPid, graphId)")
+        database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE SELECT min(start), max(end), correlationId, "
+                         "globalPid, 3 FROM CUPTI_ACTIVITY_KIND_KERNEL GROUP BY correlationId")  # fmt: skip
+        database.execute("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL")
+        database.commit()
+    (whole,) = tables.programs(path)
+    assert len(by_node.gpu) == 80 and len(whole.gpu) == 4 and (whole.gpu["kind"] == events.GRAPH).all()
+    for program in (by_node, whole):
+        assert abs(rerun.differences(program)[0]) < 1e-6
+    assert changes.node_gap(by_node) == pytest.approx(900, abs=2)
+
+
+def test_calls_within_calls_and_of_threads_that_launch_nothing_are_no_rows(tmp_path: Path) -> None:
+    path = simulated.record(simulated.simulate(steps([LAUNCH] * 20)), tmp_path / "t.sqlite")
+    (before,) = tables.programs(path)
+    with closing(sqlite3.connect(path)) as database:
+        # As the driver's call within the runtime's, under an ID of its own, by which the kernel goes.
+        database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME SELECT start + 100, end - 100, correlationId + 5000, "
+                         f"globalTid, nameId FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE globalTid = {simulated.MAIN}")  # fmt: skip
+        database.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET correlationId = correlationId + 5000")
+        database.commit()
+    (after,) = tables.programs(path)
+    assert len(before.host) == len(after.host) == 4 * (20 + 2)
+    assert list(before.gpu["host"]) == list(after.gpu["host"])
+
+
+def test_calls_of_two_threads_that_overlap_keep_their_offset(tmp_path: Path) -> None:
+    path = simulated.record(simulated.simulate(steps([LAUNCH] * 20)), tmp_path / "t.sqlite")
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET start = start - 7000, globalTid = globalTid + 1 "
+                         "WHERE correlationId % 2 = 0")  # fmt: skip
+        database.commit()
+    (program,) = tables.programs(path)
+    assert program.host["overlaps"].sum() >= 30
+    assert abs(rerun.differences(program)[0]) < 1e-6
+    assert sum(tax.of(program)[f"{name}_ns"] for name in tax.PARTS) == pytest.approx(tax.of(program)["cpu_ns"])
+
+
+def test_kernels_are_chosen_by_configuration_and_range(recorded: Program) -> None:
+    packs = recorded.gpu.loc[recorded.gpu["kind"] == events.KERNEL, programs.PACKS].drop_duplicates()
+    assert programs.chosen(recorded, packs).sum() == 4_750
+    parts = {
+        part: programs.chosen(recorded, packs, part).sum() for part in ("forward", "backward", "optimizer", "data")
+    }
+    assert parts["data"] == 0 and sum(parts.values()) == 4_750 - programs.chosen(recorded, packs, "").sum()
+    one = programs.chosen(recorded, packs.iloc[:1])
+    assert 0 < one.sum() < 4_750 and recorded.gpu.loc[one, programs.PACKS].drop_duplicates().shape[0] == 1
+
+
+def test_what_is_fused_leaves_its_share_to_the_operation_before(tmp_path: Path) -> None:
+    program = of(tmp_path, steps([replace(LAUNCH, ns=4e4)] * 10))
+    second = np.arange(len(program.gpu)) % 2 == 1
+    fused = changes.fused(program, second, share=0.25)
+    assert fused.gpu["ns"].sum() == pytest.approx(program.gpu["ns"].sum() * (1 - 0.25 / 2))
+    assert (fused.gpu.loc[second, "ns"] == 0).all()
+    assert changes.fused(program, np.full(len(second), False)).gpu["ns"].equals(program.gpu["ns"].astype(float))
+    assert (program.gpu["ns"] > 0).all(), "the program itself has changed"
+
+
+def test_the_interval_holds_the_spread_of_steps_and_the_error_of_advice() -> None:
+    before, after = np.array([10.0, 12.0, 11.0, 9.0]), np.array([5.0, 5.5, 6.0, 5.0])
+    narrow, wide = gains.of_walls(before, after), gains.of_walls(before, after, error=0.3)
+    assert narrow.gain == wide.gain == pytest.approx(42 / 21.5)
+    assert wide.low < narrow.low < narrow.gain < narrow.high < wide.high
+    assert gains.of_walls(before, after, confidence=0.5).high < narrow.high
+    assert wide.high > narrow.gain * 1.3
+    assert np.isnan(gains.of_walls(before[:1], after[:1]).low)
+
+
+def test_the_cpu_is_as_fast_as_without_a_tracer(recorded: Program) -> None:
+    lean, slowdown = gains.untraced(recorded, 15e6)
+    assert slowdown == pytest.approx(24.04 / 15, rel=0.01)
+    assert rerun.walls(lean, rerun.run(lean)).mean() == pytest.approx(15e6, rel=0.005)
+    assert gains.untraced(recorded, 30e6)[1] == 1
+    # No CPU would make a step of 1 ms of it: as slow as leaves it as fast as it can be.
+    assert gains.untraced(recorded, 1e6)[1] == pytest.approx(gains.SLOWEST, rel=0.05)
+
+
+def test_tables_of_the_recorded_cell_are_what_is_declared(trace: Path, tmp_path: Path) -> None:
+    write_json({"capture": "window"}, tmp_path / "rep.json")
+    write_json({"step_ns": 2e7}, tmp_path / "time.json")
+    out = [tmp_path / name for name in ("replay.csv", "host.csv")]
+    tables.main(*map(str, (trace, tmp_path / "rep.json", tmp_path / "time.json", *out)))
+    found, host = reading.read(out[0], tables.GAINS), reading.read(out[1], tables.TAX)
+    assert list(found["change"]) == list(gains.PANEL) and set(found["process"]) == {1082}
+    gain = found.set_index("change")["gain"]
+    # Idle for four fifths of its time, the GPU waits for the CPU.
+    assert gain["graph"] > 3 and gain["host_2x"] == pytest.approx(2, rel=0.02)
+    assert gain["kernels_2x"] == gain["input_ready"] == 1 == gain["waits_removed"]
+    assert (found["gain"] == found["step_ns"] / found["predicted_ns"]).all()
+    (row,) = host.to_dict("records")
+    assert row["helps"] == "graph" and row["slowdown"] == pytest.approx(1.2, abs=0.01) and row["steps"] == 9
+    assert row["replayed_ns"] == pytest.approx(row["traced_ns"], rel=0.03)
+    write_csv(host.assign(launch_ns=0.0), out[1])
+    with pytest.raises(ValueError, match="the parts of the CPU's time are not cpu_ns"):
+        reading.read(out[1], tables.TAX)
+
+
+def test_a_trace_without_calls_has_no_program(tmp_path: Path) -> None:
+    """As on a CPU: ranges alone."""
+    path = tmp_path / "t.sqlite"
+    simulated.record(simulated.simulate(steps([LAUNCH])), path)
+    names = ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY")
+    for name in names:
+        with closing(sqlite3.connect(path)) as database:
+            database.execute(f"DELETE FROM {name}")
+            database.commit()
+    assert not list(tables.programs(path))
+    with closing(sqlite3.connect(path)) as database:
+        for name in names:
+            database.execute(f"DROP TABLE {name}")
+    found, host = tables.made(path, 1e6)
+    assert found.empty and host.empty
+    for frame, table in ((found, tables.GAINS), (host, tables.TAX)):
+        write_csv(frame, tmp_path / "t.csv")
+        assert isinstance(reading.read(tmp_path / "t.csv", table), pd.DataFrame)
