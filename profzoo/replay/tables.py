@@ -17,14 +17,18 @@ CHANGES = ["process", "change", "step_ns", "predicted_ns", "gain", "low", "high"
 REPLAYED = ["traced_ns", "replayed_ns", "step_ns", "slowdown"]
 PARTS = [f"{name}_ns" for name in tax.PARTS]
 OF_GPU = ["busy_ns", "balance", "launches", "launch_call_ns", "latency_ns"]
-HOST = ["process", "steps", *REPLAYED, "cpu_ns", *PARTS, *OF_GPU, "helps"]
+HOST = ["process", "steps", *REPLAYED, "cpu_ns", *PARTS, "ahead_ns", *OF_GPU, "helps"]
 # Sums may be off by as much, which rounding makes of them.
 ROUNDING = 1e-6
 
 
 def _closes(table: pd.DataFrame) -> str | None:
-    off = (table[PARTS].sum(axis=1) - table["cpu_ns"]).abs() > 1 + ROUNDING * table["cpu_ns"]
-    return f"row {int(off.argmax()) + 1}: the parts of the CPU's time are not cpu_ns" if off.any() else None
+    sums = {"cpu_ns": PARTS, "traced_ns": ["cpu_ns", "ahead_ns"]}
+    for whole, parts in sums.items():
+        off = (table[parts].sum(axis=1) - table[whole]).abs() > 1 + ROUNDING * table[whole]
+        if off.any():
+            return f"row {int(off.argmax()) + 1}: {', '.join(parts)} do not add up to {whole}"
+    return None
 
 
 GAINS = Table(
@@ -38,7 +42,7 @@ TAX = Table(
     columns=dict.fromkeys(HOST, kinds.AMOUNT)
     | dict.fromkeys(["process", "steps"], kinds.COUNT)
     | dict.fromkeys(["balance", "launch_call_ns", "latency_ns"], MAYBE)
-    | {"helps": kinds.TEXT},
+    | {"ahead_ns": kinds.NUMBER, "helps": kinds.TEXT},
     key=["process"],
     holds=_closes,
 )
@@ -62,7 +66,8 @@ def made(path: str | Path, step_ns: float, whole_run: bool = False) -> tuple[pd.
     """What each change would be worth (a row a process and change), and the CPU's time (a row a process), per step.
 
     step_ns: of the cell without a tracer; gains are of that step, the parts of the CPU's time those that were traced.
-    `slowdown` is how much slower the tracer made the CPU.
+    `slowdown` is how much slower the tracer made the CPU. With `ahead_ns`, by how much it was done before the GPU
+    was at the end, the parts are the traced step; it is below 0 where it was further ahead at the beginning.
 
     Raises:
         DataError: the file is no export of nsys.
@@ -85,7 +90,8 @@ def made(path: str | Path, step_ns: float, whole_run: bool = False) -> tuple[pd.
                 "replayed_ns": rerun.walls(one, rerun.run(one)).mean(),
                 "step_ns": before.mean(),
                 "slowdown": slowdown,
-                **tax.of(one),
+                **(parts := tax.of(one)),
+                "ahead_ns": traced - parts["cpu_ns"],
                 "helps": tax.helps({name: gain.gain for name, gain in found.items()}),
             }
         )

@@ -10,6 +10,7 @@ from profzoo.reading import kinds
 from profzoo.reading import tables as reading
 from profzoo.reading.kinds import Kind
 from profzoo.reading.tables import Table
+from profzoo.replay import tables as replay
 from profzoo.tables import kernel_table, layers, owner_coverage, roofline
 from profzoo.tools.nsys import ranks as nsys_ranks
 from profzoo.tools.nsys import steps as nsys_steps
@@ -102,6 +103,8 @@ TABLES: Mapping[str, Table] = {
     ),
     "layers": Table(columns=_texts() | dict(layers.TABLE.columns), key=[*CELL, *layers.NODE]),
     "owners": Table(columns=_texts() | dict(owner_coverage.TABLE.columns), key=CELL),
+    "replay": Table(columns=_texts() | dict(replay.GAINS.columns), key=[*CELL, *replay.GAINS.key]),
+    "host": Table(columns=_texts() | dict(replay.TAX.columns), key=[*CELL, *replay.TAX.key], holds=replay.TAX.holds),
     "roofline": Table(
         columns=_texts("level", *LAUNCH[:4], "bound")
         | _numbers(LAUNCH[4:], kinds.maybe(kinds.COUNT))

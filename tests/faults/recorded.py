@@ -16,6 +16,7 @@ from profzoo.figures import inputs
 from profzoo.files import write_csv, write_json
 from profzoo.reading import tables as reading
 from profzoo.reading.tables import Table
+from profzoo.replay import tables as replay
 from profzoo.tables import (
     cell_tables,
     coverage,
@@ -167,7 +168,20 @@ def frames(folder: Path) -> dict[str, tuple[pd.DataFrame, Table]]:
         "sample": (sample_tables.within(raw, 5 * 10**9, 10**9), sample_tables.TABLE),
         "time": (timed, TIME),
         **of_owners(),
+        **of_replays(folder / "train.sqlite"),
         **{name: (frame, inputs.TABLES[name]) for name, frame in across.items()},
+    }
+
+
+def of_replays(trace: Path) -> dict[str, tuple[pd.DataFrame, Table]]:
+    """The tables of replayed steps and of the CPU's time, by name."""
+    changes, host = replay.made(trace, 2e7)
+    cell = {"model": "m", "phase": "train"}
+    return {
+        "cell-replay": (changes, replay.GAINS),
+        "cell-host": (host, replay.TAX),
+        "replay": (changes.assign(**cell), inputs.TABLES["replay"]),
+        "host": (host.assign(**cell), inputs.TABLES["host"]),
     }
 
 

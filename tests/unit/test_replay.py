@@ -15,6 +15,7 @@ from profzoo.reading import tables as reading
 from profzoo.replay import changes, events, gains, rerun, tables, tax, waiting
 from profzoo.replay import program as programs
 from profzoo.replay.program import Program
+from profzoo.tables import across, replays_across
 from profzoo.tools.nsys import steps as nsys_steps
 from tests import simulated
 from tests.simulated import Act
@@ -242,10 +243,53 @@ def test_tables_of_the_recorded_cell_are_what_is_declared(trace: Path, tmp_path:
     assert (found["gain"] == found["step_ns"] / found["predicted_ns"]).all()
     (row,) = host.to_dict("records")
     assert row["helps"] == "graph" and row["slowdown"] == pytest.approx(1.2, abs=0.01) and row["steps"] == 9
+    assert (
+        row["cpu_ns"] + row["ahead_ns"] == pytest.approx(row["traced_ns"])
+        and abs(row["ahead_ns"]) < 0.05 * row["traced_ns"]
+    )
     assert row["replayed_ns"] == pytest.approx(row["traced_ns"], rel=0.03)
     write_csv(host.assign(launch_ns=0.0), out[1])
-    with pytest.raises(ValueError, match="the parts of the CPU's time are not cpu_ns"):
+    with pytest.raises(ValueError, match="launch_ns, waiting_ns do not add up to cpu_ns"):
         reading.read(out[1], tables.TAX)
+
+
+def test_communication_on_the_same_stream_can_overlap(tmp_path: Path) -> None:
+    program = of(tmp_path, steps([*[replace(LAUNCH, ns=4e4)] * 9, replace(LAUNCH, ns=2e5, group=-1)], 6))
+    gain = gains.gain(program, changes.communication_overlapped(program))
+    assert gain.step_ns == pytest.approx(9 * 4e4 + 2e5 + 10 * 1.1e3, rel=0.01)
+    assert gain.predicted_ns == pytest.approx(9 * (4e4 + 1.1e3), rel=0.02)
+
+
+def test_every_process_has_a_program(tmp_path: Path) -> None:
+    path = simulated.record(simulated.simulate(steps([LAUNCH] * 20)), tmp_path / "t.sqlite")
+    columns = {"RUNTIME": "globalTid", "KERNEL": "globalPid"}
+    with closing(sqlite3.connect(path)) as database:
+        for table, column in [*((f"CUPTI_ACTIVITY_KIND_{name}", found) for name, found in columns.items()),
+                              ("NVTX_EVENTS", "globalTid")]:  # fmt: skip
+            database.execute(f"CREATE TABLE other AS SELECT * FROM {table}")
+            database.execute(f"UPDATE other SET {column} = {column} + {1 << 24}, start = start + 50, end = end + 50")
+            database.execute(f"INSERT INTO {table} SELECT * FROM other")
+            database.execute("DROP TABLE other")
+        database.commit()
+    found, host = tables.made(path, 1e9)
+    assert list(host["process"]) == [7, 8] and len(found) == 2 * len(gains.PANEL)
+    first, second = (rows.drop(columns="process").reset_index(drop=True) for _, rows in found.groupby("process"))
+    pd.testing.assert_frame_equal(first, second)
+
+
+def test_cells_are_joined_in_tables_across_the_zoo(trace: Path, tmp_path: Path) -> None:
+    changed, host = tables.made(trace, 2e7)
+    homes = [tmp_path / model for model in ("one", "two@bf16")]
+    for home in homes:
+        home.mkdir()
+        write_csv(changed, home / "train.replay.csv")
+        write_csv(host, home / "train.host.csv")
+    both = [[str(home / f"train.{name}.csv") for home in homes] for name in ("replay", "host")]
+    outputs = {"changes": str(tmp_path / "replay.csv"), "host": str(tmp_path / "host.csv")}
+    replays_across.main(*both, outputs)
+    found = across.read("replay", outputs["changes"])
+    assert list(found["model"].unique()) == ["one", "two@bf16"] and len(found) == 2 * len(gains.PANEL)
+    assert list(across.read("host", outputs["host"])["helps"]) == ["graph", "graph"]
 
 
 def test_a_trace_without_calls_has_no_program(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ import pytest
 
 from profzoo.machine import namespace
 from profzoo.range_names import DOMAIN, MODULE, PARTS, STEP, WINDOW
+from profzoo.reading import tables as reading
+from profzoo.replay import tables as replay
 from profzoo.tools.nsys import stats
 from tests.workflow.project import CHECKOUT, STANDINS, TINY, Built, Project, copy, rules, said
 
@@ -110,6 +112,12 @@ def test_modules_are_ranges_where_they_are_wanted(nsys_built: Project) -> None:
     assert [name for name, *_ in found if not name.startswith("module:")].count("backward") == STEPS
     (row,) = csv.DictReader(io.StringIO(nsys_built.read("results/lstm/train.nsys-steps.csv")))
     assert 0 < float(row["cpu_forward_ns"]) < float(row["wall_ns"])
+
+
+def test_on_a_cpu_nothing_was_launched_that_could_be_replayed(nsys_built: Project) -> None:
+    nsys_built.snakemake(f"{CELL}.replay.csv", f"{CELL}.host.csv")
+    for name, table in (("replay", replay.GAINS), ("host", replay.TAX)):
+        assert reading.read(nsys_built.root / f"{CELL}.{name}.csv", table).empty
 
 
 def test_nothing_but_the_files_of_the_design(nsys_built: Project) -> None:

@@ -65,6 +65,26 @@ rule add_up_layers:
         "../scripts/add_up_layers.py"
 
 
+rule replay_steps:
+    """Run a cell's traced steps again, changed: what each change would be worth, and what the CPU's time went to."""
+    input:
+        code("workflow/scripts/replay_steps.py"),
+        sqlite="<results>/{model}/{phase}.nsys.sqlite",
+        sidecar="<results>/{model}/{phase}.nsys-rep.json",
+        time_sidecar=f"<results>/{{model}}/{tables_patterns()['time_sidecar']}",
+    output:
+        changes="<results>/{model}/{phase}.replay.csv",
+        host="<results>/{model}/{phase}.host.csv",
+    log:
+        "<logs>/{model}/{phase}.replay.log",
+    group:
+        "export"
+    resources:
+        **light(),
+    script:
+        "../scripts/replay_steps.py"
+
+
 rule tabulate:
     """Join what every tool saw of every selected cell into tables, per step."""
     input:
@@ -122,6 +142,25 @@ rule tabulate_ranks:
         **light(),
     script:
         "../scripts/tabulate_ranks.py"
+
+
+rule tabulate_replays:
+    """Join what changes would be worth to every selected cell into one table, and what the CPU's time went to into another."""
+    input:
+        code("workflow/scripts/tabulate_replays.py"),
+        changes=cells("<results>/{model}/{phase}.replay.csv"),
+        host=cells("<results>/{model}/{phase}.host.csv"),
+    output:
+        changes=table("replay"),
+        host=table("host"),
+    log:
+        "<logs>/tables/replay.log",
+    group:
+        "report"
+    resources:
+        **light(),
+    script:
+        "../scripts/tabulate_replays.py"
 
 
 rule tabulate_roofline:

@@ -116,6 +116,11 @@ def layered():
     return ["<results>/tables/layers.csv", "<results>/tables/owners.csv"] if "torch" in TOOLS else []
 
 
+def replayed():
+    """The tables of replayed steps across the zoo, where the tool is chosen that traces them."""
+    return ["<results>/tables/replay.csv", "<results>/tables/host.csv"] if "nsys" in TOOLS else []
+
+
 def of_side(side, ending):
     """The file of each compared cell on one side that ends so."""
     home = side.folder or "<results>"
@@ -173,7 +178,7 @@ def exports():
     patterns = [pattern for tool in TOOLS for pattern in tools.files()[tool].exported(config[tool])]
     patterns.insert(0, tables_patterns()[tools.BASELINE])
     found = [path for pattern in patterns for path in cells(f"<results>/{{model}}/{pattern}")]
-    return compared_ranks() + layered() + found
+    return compared_ranks() + layered() + replayed() + found
 
 
 def everything():
@@ -204,6 +209,8 @@ ROWS = {
     "ranks": "a cell on several GPUs and process",
     "layers": "a cell, module and direction",
     "owners": "a cell",
+    "replay": "a cell, process and change",
+    "host": "a cell and process",
     "roofline": "a cell, class of kernels, or launch configuration",
     "compare": "a cell and candidate",
     "compare_parts": "a cell, candidate, and part of the step, range, class of kernels, layer, or kernel",

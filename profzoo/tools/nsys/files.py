@@ -5,8 +5,9 @@ from typing import Any
 
 
 def exported(own: Mapping[str, Any]) -> Sequence[str]:
-    """The table of launches, and the configured reports of `nsys stats`."""
-    return ["{phase}.nsys.csv", *(f"{{phase}}.nsys/{report}.csv" for report in own["reports"])]
+    """The tables of launches and of replayed steps, and the configured reports of `nsys stats`."""
+    tables = [f"{{phase}}.{name}.csv" for name in ("nsys", "replay", "host")]
+    return [*tables, *(f"{{phase}}.nsys/{report}.csv" for report in own["reports"])]
 
 
 def tabulated(own: Mapping[str, Any]) -> Mapping[str, str]:
@@ -21,4 +22,5 @@ def tabulated(own: Mapping[str, Any]) -> Mapping[str, str]:
 
 def parts(own: Mapping[str, Any]) -> Sequence[str]:
     """Names between dots."""
-    return ["nsys", "nsys-steps", "nsys-launches", "nsys-ranks", "ranks", "kernels", "nsys-rep", "sqlite"]
+    tables = ["nsys", "nsys-steps", "nsys-launches", "nsys-ranks", "ranks", "kernels", "replay", "host"]
+    return [*tables, "nsys-rep", "sqlite"]

@@ -1,0 +1,13 @@
+"""Makes the tables across the zoo of what changes would be worth, and of what the CPU's time went to."""
+
+from collections.abc import Mapping, Sequence
+
+from profzoo.files import write_csv
+from profzoo.replay.tables import GAINS, TAX
+from profzoo.tables.layers_across import together
+
+
+def main(changes: Sequence[str], host: Sequence[str], outputs: Mapping[str, str]) -> None:
+    """Read the cells' tables of both, write `changes` and `host`, in the order of the cells' own."""
+    write_csv(together(changes, GAINS), outputs["changes"])
+    write_csv(together(host, TAX), outputs["host"])

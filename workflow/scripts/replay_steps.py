@@ -1,0 +1,11 @@
+"""Runs the steps of a cell's trace again, changed."""
+
+from profzoo import integrity
+from profzoo.files import reported
+from profzoo.replay import tables
+
+snakemake = globals()["snakemake"]
+with reported(snakemake.log[0]):
+    given, made = snakemake.input, snakemake.output
+    integrity.require([given.sqlite, given.sidecar])
+    tables.main(given.sqlite, given.sidecar, given.time_sidecar, made.changes, made.host)
