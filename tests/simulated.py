@@ -4,8 +4,10 @@ What a change is worth is known here: it is made to what the CPU does, and the s
 shared with profzoo.replay, which knows the recording alone.
 """
 
+import gzip
 import heapq
 import itertools
+import json
 import random
 import sqlite3
 from collections import defaultdict
@@ -20,6 +22,8 @@ NAMES = {"kernel": "cudaLaunchKernel_v7000", "copy": "cudaMemcpyAsync_v3020", "p
          "sync": "cudaDeviceSynchronize_v3020", "stream_sync": "cudaStreamSynchronize_v3020",
          "other": "cuKernelGetName", "record": "cudaEventRecord_v3020", "wait": "cudaStreamWaitEvent_v3020",
          "graph": "cudaGraphLaunch_v10000", "query": "cudaEventQuery_v3020"}  # fmt: skip
+# Of its time in which an operation fills a crowded device.
+FULL = 0.85
 LAUNCHES = ("kernel", "copy", "pageable", "graph")
 
 
@@ -84,10 +88,13 @@ class Recording:
 
 
 class Machine:
-    """A clock with what is to happen, and the streams of a device that take `room` launches each."""
+    """A clock with what is to happen, and the streams of a device that take `room` launches each.
 
-    def __init__(self, room: int):
-        self.room, self.now, self.agenda, self.count = room, 0.0, [], itertools.count()
+    crowded: whether each operation fills the device, so that another begins only as it runs out, at FULL of its time.
+    """
+
+    def __init__(self, room: int, crowded: bool = False):
+        self.room, self.crowded, self.now, self.agenda, self.count = room, crowded, 0.0, [], itertools.count()
         self.queues: dict[int, list[Work]] = defaultdict(list)
         self.last: dict[int, Work] = {}
         self.waiting: list[tuple[Callable[[], bool], Generator]] = []
@@ -142,6 +149,12 @@ class Machine:
         self.at(max(moments), lambda: self.begin(work, stream))
 
     def begin(self, work: Work, stream: int) -> None:
+        # Communication takes a part of the device only, and side streams have kernels of other kinds as well.
+        others = [one for name, one in self.last.items() if name != stream and one.done is None and one.group >= 0]
+        full = max([one.begun + FULL * one.ns for one in others], default=0) if self.crowded and work.group >= 0 else 0
+        if full > self.now:
+            self.at(full, lambda: self.begin(work, stream))
+            return
         self.queues[stream].pop(0)
         self.last[stream], work.begun = work, self.now
         self.pending[stream] -= not work.node
@@ -204,9 +217,9 @@ class Machine:
         return work
 
 
-def simulate(acts: Sequence[Act], room: int = 1024) -> Recording:
-    """What happens when a CPU does this."""
-    return Machine(room).run(acts)
+def simulate(acts: Sequence[Act], room: int = 1024, crowded: bool = False) -> Recording:
+    """What happens when a CPU does this; room, crowded: of the device."""
+    return Machine(room, crowded).run(acts)
 
 
 def record(made: Recording, path: Path, events: bool = True) -> Path:
@@ -248,6 +261,32 @@ def record(made: Recording, path: Path, events: bool = True) -> Path:
                    "correlationId, globalPid, streamId, eventId, eventSyncId", records)  # fmt: skip
         database.commit()
     return path
+
+
+def from_torch(path: Path, to: Path) -> Path:
+    """One step that torch.profiler recorded (JSON, packed), as an export of nsys without CUDA's events."""
+    found = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    timed = [event for event in found if "dur" in event and "ts" in event]
+    origin = min(event["ts"] for event in timed)
+    threads, strings = defaultdict(itertools.count(1).__next__), defaultdict(itertools.count(1).__next__)
+    calls, kernels, copies, ranges = [], [], [], []
+    for event in timed:
+        start, kind, given = event["ts"] - origin, event.get("cat"), event.get("args", {})
+        at = (round(start * 1000), round((start + event["dur"]) * 1000))
+        if kind in ("cuda_runtime", "cuda_driver"):
+            name = strings[f"{event['name']}_v"]
+            calls.append((*at, given.get("correlation", 0), PROCESS + threads[event["tid"]], name))
+        elif kind == "kernel":
+            name = strings[event["name"]]
+            kernels.append((*at, given["correlation"], PROCESS, given["stream"], name, name, name, 1))
+        elif kind in ("gpu_memcpy", "gpu_memset"):
+            copies.append((*at, given["correlation"], PROCESS, given["stream"], 8))
+        elif kind == "user_annotation" and event["name"].startswith("profzoo:"):
+            ranges.append((*at, MAIN, event["name"].removeprefix("profzoo:")))
+    with closing(sqlite3.connect(to)) as database:
+        _write(database, calls, kernels, copies, ranges, {number: name for name, number in strings.items()})
+        database.commit()
+    return to
 
 
 def _write(database, calls, kernels, copies, ranges, strings) -> None:
@@ -307,10 +346,12 @@ def program(seed: int) -> list[Act]:
 
 
 def _beside(pattern: list[Act], draw: random.Random) -> list[Act]:
-    """With communication on a stream of its own: it waits for what is before it, and later work waits for it."""
+    """With communication or other work on a stream of its own: it waits for what is before it, and later work waits for it."""
     found: list[Act] = []
     events = itertools.count(1)
     every, length = draw.randint(6, 15), draw.uniform(1e4, 2e5)
+    # Communication, or kernels that a library has beside each other.
+    group = draw.choice([-1, -1, 0])
     open_event = None
     for place, act in enumerate(pattern):
         found.append(act)
@@ -320,7 +361,7 @@ def _beside(pattern: list[Act], draw: random.Random) -> list[Act]:
                 found.append(replace(act, kind="wait", before=100, call=800, event=open_event, stream=7))
             found.append(replace(act, kind="record", before=300, call=900, event=ready, stream=7))
             found.append(replace(act, kind="wait", before=100, call=800, event=ready, stream=20))
-            found.append(replace(act, kind="kernel", before=2e3, call=6e3, ns=length, group=-1, stream=20))
+            found.append(replace(act, kind="kernel", before=2e3, call=6e3, ns=length, group=group, stream=20))
             found.append(replace(act, kind="record", before=100, call=900, event=over, stream=20))
             open_event = over
     if open_event is not None:

@@ -12,6 +12,8 @@ from profzoo.replay.events import STREAM_WAIT, Events
 EXPLAINED_NS = 3_000.0
 # if something ended there so shortly before.
 DEPENDS_NS = 10_000.0
+# As many operations are looked at, of those that ended around that time.
+MOST = 64
 # From the end of a launching call until the GPU begins, and from operation to operation, where none of a trace tells:
 # the medians of a training step of MobileNetV2 on an H200 (tests/data/nsys/train.sqlite.gz).
 AFTER_NS, GAP_NS = 1_800.0, 1_100.0
@@ -75,8 +77,10 @@ def _gaps(
     begins: np.ndarray, before: np.ndarray, by_call: np.ndarray, kinds: np.ndarray, node: np.ndarray
 ) -> np.ndarray:
     """From the end of what is before on the stream, the median of each kind, of operations that were in the queue."""
-    queued = ~node & np.isfinite(before) & (before > by_call + EXPLAINED_NS)
-    return _medians(begins - np.where(np.isfinite(before), before, 0), kinds, queued, queued, GAP_NS)
+    gaps = begins - np.where(np.isfinite(before), before, 0)
+    # A longer one is a wait for something else.
+    queued = ~node & np.isfinite(before) & (before > by_call + EXPLAINED_NS) & (gaps <= DEPENDS_NS)
+    return _medians(gaps, kinds, queued, queued, GAP_NS)
 
 
 def _medians(
@@ -103,41 +107,45 @@ def _elsewhere(
     gpu: pd.DataFrame, events: Events, host: pd.DataFrame, node: np.ndarray, expected: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """The operation that each waits for beside its call and its stream, -1 for none, and whether the trace says so."""
+    begins, ends = gpu["start"].to_numpy(dtype=float), gpu["end"].to_numpy(dtype=float)
     dep = _by_events(gpu, events, host)
     certain = dep >= 0
-    late = node | (~certain & (gpu["start"].to_numpy() > expected + EXPLAINED_NS))
+    explained = np.where(certain, np.maximum(expected, ends[dep] + LAG_NS), expected)
+    late = node | (begins > explained + EXPLAINED_NS)
     if late.any():
-        _inferred(gpu, late, node, dep)
+        inferred = _inferred(gpu, late, node)
+        certain &= inferred < 0
+        dep = np.where(inferred >= 0, inferred, dep)
     return dep, certain
 
 
-def _inferred(gpu: pd.DataFrame, late: np.ndarray, node: np.ndarray, dep: np.ndarray) -> None:
-    """Of these operations what ended last before they began: of the same graph, or on another stream shortly before."""
+def _inferred(gpu: pd.DataFrame, late: np.ndarray, node: np.ndarray) -> np.ndarray:
+    """What these operations waited for, -1 for nothing that is known: in a graph what ended last before they began.
+
+    Of others it is what ended last on another stream, if shortly before; else what ran there and was next to end, as
+    it left no room on the GPU until it ran out.
+    """
     begins, ends = gpu["start"].to_list(), gpu["end"].to_list()
     streams, calls = gpu["stream"].to_list(), gpu["host"].to_list()
     several = gpu["stream"].nunique() > 1
     order = np.argsort(gpu["end"].to_numpy(), kind="stable").tolist()
     sorted_ends = [ends[index] for index in order]
+    found = np.full(len(gpu), -1)
     for index in np.flatnonzero(late).tolist():
-        if not node[index] and not several:
-            continue
-        # A node that begins before all others have ended begins with the first.
-        dep[index] = bisect.bisect_left(calls, calls[index]) if node[index] else -1
         at = bisect.bisect_right(sorted_ends, begins[index])
-        while at:
-            at -= 1
-            other = order[at]
-            if node[index]:
+        if node[index]:
+            # One that begins before all others have ended begins with the first.
+            found[index] = bisect.bisect_left(calls, calls[index])
+            for other in reversed(order[max(at - MOST, 0) : at]):
                 if calls[other] == calls[index] and other < index:
-                    dep[index] = other
+                    found[index] = other
                     break
-                if calls[other] < calls[index]:
-                    break
-            elif begins[index] - ends[other] > DEPENDS_NS:
-                break
-            elif other < index and streams[other] != streams[index]:
-                dep[index] = other
-                break
+        elif several:
+            before = (one for one in reversed(order[max(at - MOST, 0) : at]) if begins[index] - ends[one] <= DEPENDS_NS)
+            running = (one for one in order[at : at + MOST] if begins[one] < begins[index])
+            others = (one for one in (*before, *running) if streams[one] != streams[index])
+            found[index] = next(others, -1)
+    return found
 
 
 def _by_events(gpu: pd.DataFrame, events: Events, host: pd.DataFrame) -> np.ndarray:

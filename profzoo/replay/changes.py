@@ -1,5 +1,7 @@
 """What could be changed, each a pure function from a program to the changed one; they can be made one after another."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from profzoo.range_names import PARTS
@@ -20,8 +22,14 @@ IN_INPUT = [PARTS.index(name) + 1 for name in INPUT]
 
 def kernels_faster(program: Program, chosen: np.ndarray, times: float) -> Program:
     """With these operations so many times as fast; chosen: a flag for each, such as program.chosen gives."""
-    ns = program.gpu["ns"].to_numpy(dtype=float)
-    return changed(program, gpu={"ns": np.where(chosen, ns / times, ns)})
+    ns, dep = program.gpu["ns"].to_numpy(dtype=float), program.gpu["dep"].to_numpy()
+    dep_gap = program.gpu["dep_gap"].to_numpy(dtype=float)
+    # What begins as another runs out does so sooner.
+    overlaps = (dep >= 0) & (dep_gap < 0) & chosen[dep]
+    return changed(
+        program,
+        gpu={"ns": np.where(chosen, ns / times, ns), "dep_gap": np.where(overlaps, dep_gap / times, dep_gap)},
+    )
 
 
 def fused(program: Program, chosen: np.ndarray, share: float = 1.0) -> Program:
@@ -47,7 +55,11 @@ def fused(program: Program, chosen: np.ndarray, share: float = 1.0) -> Program:
     lean = changed(
         program,
         host={"wait": np.where(whole, waiting.NOTHING, program.host["wait"])},
-        gpu={"ns": kept, "gone": gpu["gone"].to_numpy() | gone},
+        gpu={
+            "ns": kept,
+            "gone": gpu["gone"].to_numpy() | gone,
+            "dep_gap": np.where(gone[gpu["dep"]], np.maximum(gpu["dep_gap"], 0), gpu["dep_gap"]),
+        },
     )
     return _without(lean, _belonging(program, whole))
 
@@ -183,7 +195,4 @@ def _reordered(program: Program) -> Program:
     for_one = (host["wait"] == waiting.OPERATION).to_numpy()
     target = host["target"].to_numpy()
     target = np.where(for_one, place[np.where(for_one, target, 0)], target)
-    return Program(
-        program.process, host.assign(target=target), found.assign(dep=np.where(dep < np.arange(len(dep)), dep, -1)),
-        program.room, program.after,
-    )  # fmt: skip
+    return replace(program, host=host.assign(target=target), gpu=found.assign(dep=dep))

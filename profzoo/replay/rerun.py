@@ -19,51 +19,104 @@ class Ran:
     gpu_ends: np.ndarray
 
 
+class _Gpu:
+    """The GPU in a run: streams that take operations in order, each as soon as what it waits for is known."""
+
+    def __init__(self, program: Program):
+        gpu = program.gpu
+        columns = ("stream", "ns", "latency", "gap", "dep", "dep_gap", "gone")
+        self.operations = list(zip(*(gpu[name].to_list() for name in columns), strict=True))
+        self.begins = [0.0] * len(gpu)
+        self.ends: list[float | None] = [None] * len(gpu)
+        self.busy: dict[int, float] = {}
+        self.latest = 0.0
+        # What was issued and waits, by stream, and which stream waits for an operation that has not been issued.
+        self.held: dict[int, list[tuple[int, float]]] = {}
+        self.awaited: dict[int, list[int]] = {}
+
+    def issue(self, index: int, issued: float) -> None:
+        stream, *_, dep, _, _ = self.operations[index]
+        if self.held.get(stream):
+            self.held[stream].append((index, issued))
+        elif dep >= 0 and self.ends[dep] is None:
+            self.held[stream] = [(index, issued)]
+            self.awaited.setdefault(dep, []).append(stream)
+        else:
+            self.place(index, issued)
+
+    def place(self, index: int, issued: float) -> None:
+        stream, ns, latency, gap, dep, dep_gap, gone = self.operations[index]
+        done = self.busy.get(stream, -np.inf)
+        # What follows on the stream waits for what one that is gone waited for.
+        begin = max(done, 0.0) if gone else max(issued + latency, done + gap)
+        if dep >= 0 and (other := self.ends[dep]) is not None:
+            begin = max(begin, other + (0.0 if gone else dep_gap))
+        end = begin if gone else begin + ns
+        self.busy[stream] = max(done, end)
+        self.latest = max(self.latest, end)
+        self.begins[index], self.ends[index] = begin, end
+        for other_stream in self.awaited.pop(index, ()):
+            self.release(other_stream)
+
+    def release(self, stream: int, at_all: bool = False) -> None:
+        """Place what a stream holds, until one waits for what has not been issued; at_all: those as well."""
+        held = self.held.get(stream, [])
+        while held:
+            index, issued = held[0]
+            *_, dep, _, _ = self.operations[index]
+            if dep >= 0 and self.ends[dep] is None and not at_all:
+                self.awaited.setdefault(dep, []).append(stream)
+                return
+            held.pop(0)
+            self.place(index, issued)
+
+    def settle(self) -> None:
+        """Place everything that was issued, as the CPU waits for it, and launches nothing meanwhile."""
+        for stream in [stream for stream, held in self.held.items() if held]:
+            self.release(stream, at_all=True)
+
+    def end(self, index: int) -> float:
+        if self.ends[index] is None:
+            self.settle()
+        return self.ends[index] or 0.0
+
+
 def run(program: Program) -> Ran:
-    """One run, row by row as the CPU comes to it; each operation waits for earlier ones alone."""
-    host, gpu = program.host, program.gpu
-    bounds = np.searchsorted(gpu["host"].to_numpy(), np.arange(len(host) + 1)).tolist()
+    """One run, row by row as the CPU comes to it."""
+    host, device = program.host, _Gpu(program)
+    bounds = np.searchsorted(program.gpu["host"].to_numpy(), np.arange(len(host) + 1)).tolist()
     rows = zip(*(host[name].to_list() for name in ("gap", "overlaps", "own", "wait", "target", "tail")), strict=True)
-    operations = list(zip(*(gpu[name].to_list() for name in ("stream", "ns", "latency", "gap", "dep", "dep_gap",
-                                                             "gone")), strict=True))  # fmt: skip
-    starts, ends, begins, dones = [], [], [], []
-    busy: dict[int, float] = {}
-    queues: dict[int, list[float]] = {}
-    start = free = latest = 0.0
+    starts, ends = [], []
+    queues: dict[int, list[int]] = {}
+    start = free = 0.0
     for (low, high), (gap, overlaps, own, wait, target, tail) in zip(pairwise(bounds), rows, strict=True):
         start = start + gap if overlaps else free + gap
-        issued, first = start, True
-        for stream, ns, latency, space, dep, dep_gap, gone in operations[low:high]:
-            done = busy.get(stream, 0.0)
-            if gone:
-                begins.append(done)
-                dones.append(done)
-                continue
-            if first:
-                queue = queues.setdefault(stream, [])
-                if len(queue) >= program.room:
-                    issued = max(issued, queue[-program.room])
-            begin = max(issued + latency, done + space)
-            if dep >= 0:
-                begin = max(begin, dones[dep] + dep_gap)
-            if first:
-                queue.append(begin)
-                first = False
-            begins.append(begin)
-            dones.append(begin + ns)
-            busy[stream] = max(done, begin + ns)
-            latest = max(latest, begin + ns)
+        issued = start
+        first = next((index for index in range(low, high) if not device.operations[index][-1]), -1)
+        if first >= 0:
+            queue = queues.setdefault(device.operations[first][0], [])
+            if len(queue) >= program.room:
+                device.end(queue[-program.room])
+                issued = max(issued, device.begins[queue[-program.room]])
+            queue.append(first)
+        for index in range(low, high):
+            device.issue(index, issued)
         end = issued + own
-        if wait == waiting.ALL:
-            end = max(end, latest + tail)
-        elif wait == waiting.STREAM:
-            end = max(end, busy.get(target, 0.0) + tail)
-        elif wait == waiting.OPERATION:
-            end = max(end, dones[target] + tail)
+        if wait != waiting.NOTHING:
+            end = max(end, _until(device, wait, target) + tail)
         starts.append(start)
         ends.append(end)
         free = max(free, end)
-    return Ran(*(np.array(values, dtype=float) for values in (starts, ends, begins, dones)))
+    device.settle()
+    return Ran(*(np.array(values, dtype=float) for values in (starts, ends, device.begins, device.ends)))
+
+
+def _until(device: _Gpu, wait: int, target: int) -> float:
+    """When a call's wait is over."""
+    if wait == waiting.OPERATION:
+        return device.end(target)
+    device.settle()
+    return device.latest if wait == waiting.ALL else device.busy.get(target, 0.0)
 
 
 def measured(program: Program) -> Ran:

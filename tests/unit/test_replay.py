@@ -18,6 +18,7 @@ from profzoo.replay.program import Program
 from profzoo.tables import across, replays_across
 from profzoo.tools.nsys import steps as nsys_steps
 from tests import simulated
+from tests.conftest import DATA
 from tests.simulated import Act
 
 
@@ -142,6 +143,45 @@ def test_an_operation_waits_for_another_stream(tmp_path: Path) -> None:
         half = changes.kernels_faster(program, program.gpu["talking"].to_numpy(dtype=bool), 2)
         # The other stream is busy throughout, but for the gap between its operations.
         assert gains.gain(program, half).gain == pytest.approx((2e5 + 1.1e3) / (1e5 + 1.1e3), rel=0.01)
+
+
+def test_kernels_that_leave_each_other_no_room_wait_for_each_other(tmp_path: Path) -> None:
+    """As those that cuDNN has on streams of its own: the GPU is busy, so that a graph gains nothing."""
+    inside = [replace(LAUNCH, ns=1e5, stream=stream) for stream in (7, 20, 7, 20, 21, 7)]
+    made = simulated.simulate(steps(inside, 6), crowded=True)
+    (program,) = tables.programs(simulated.record(made, tmp_path / "t.sqlite", events=False))
+    assert (program.gpu["dep"] >= 0).sum() > len(program.gpu) / 2
+    assert gains.gain(program, changes.graphed(program)).gain == pytest.approx(1, abs=0.03)
+    assert gains.gain(program, changes.host_faster(program, 2)).gain == pytest.approx(1, abs=0.03)
+    everything = np.full(len(program.gpu), True)
+    assert gains.gain(program, changes.kernels_faster(program, everything, 2)).gain == pytest.approx(2, abs=0.06)
+
+
+def test_a_graph_gains_no_more_than_the_gpu_of_a_recorded_step_idles(tmp_path: Path) -> None:
+    """On streams of its own cuDNN has kernels of U-Net that leave each other no room."""
+    for model, streams in (("unet", 3), ("bert", 1), ("mobilenetv2", 1)):
+        path = simulated.from_torch(DATA / f"torch/{model}.train.trace.json.gz", tmp_path / f"{model}.sqlite")
+        (program,) = tables.programs(path)
+        assert program.gpu["stream"].nunique() == streams and abs(rerun.differences(program)[0]) < 0.03
+        found = gains.gain(program, changes.graphed(program))
+        assert 1 < found.gain <= found.step_ns / tax.of(program)["busy_ns"]
+        assert gains.gain(program, changes.fused(program, np.full(len(program.gpu), False), 0)).gain == 1
+
+
+def test_what_follows_waits_for_what_one_that_is_gone_waited_for(tmp_path: Path) -> None:
+    inside = [
+        replace(LAUNCH, stream=20, ns=2e5),
+        replace(LAUNCH, kind="record", stream=20, event=1, ns=0),
+        replace(LAUNCH, kind="wait", stream=7, event=1, ns=0),
+        LAUNCH,
+        replace(LAUNCH, ns=5e4),
+        replace(LAUNCH, kind="record", stream=7, event=2, ns=0),
+        replace(LAUNCH, kind="wait", stream=20, event=2, ns=0),
+    ]
+    program = of(tmp_path, steps(inside, 6))
+    gone = program.gpu["ns"].between(3_000, 5_000).to_numpy()
+    found = gains.gain(program, changes.fused(program, gone))
+    assert gone.sum() == 6 and found.predicted_ns == pytest.approx(2e5 + 5e4 + 2 * 2e3, rel=0.01)
 
 
 def test_graphs_traced_whole_are_operations(tmp_path: Path) -> None:
