@@ -38,7 +38,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[Path]]:
     project.path = (STANDINS,)
     ranks = [f"results/{name}" for name in ("lstm@two/train.ncu-ranks.launch.csv", "lstm/train.ncu.launch.csv")]
     config = [f"tool={','.join(tools.names())}", "ncu={set: survey}", "variants={two: {gpus: 2}}"]
-    compared = ["results/tables/compare_parts.csv", "results/compare.html"]
+    compared = ["results/tables/compare_parts.csv", "results/compare.html", "results/tables/trials.csv"]
     config.append("candidate=bf16")
     printed = project.snakemake("all", *ranks, *compared, "--config", *config, "--dry-run", "--forceall").stdout
     found: dict[str, set[Path]] = defaultdict(set)
@@ -99,6 +99,6 @@ def test_a_cell_is_collected_again_by_what_runs_inside_or_around_it(inputs: dict
 def test_other_rules_run_no_code_of_the_project(inputs: dict[str, set[Path]]) -> None:
     # Twins of a rule with a script run that, with other files.
     known = {*scripts(), *(f"{rule}_ranks" for rule in scripts())}
-    others = {rule for rule in inputs if rule not in known and not rule.startswith(("profile_", "time_"))}
+    others = {rule for rule in inputs if rule not in known and not rule.startswith(("profile_", "time_", "try_"))}
     own = {rule: files for rule, files in inputs.items() if rule in others and files}
     assert set(own) == {"train_weights", "measure_peaks", "settle_ncu"}
