@@ -55,14 +55,15 @@ class Repeated:
 class Outcome:
     """What a run showed: parameters of the network, last loss (None in inference), and the last before the window.
 
-    outputs: some values of the last output, of inference alone. repeated: what made each step, and could make more.
+    outputs: some values of the last output, of inference alone. repeated: what made each step, and could make more,
+    as long as the processes are in a group.
     """
 
     parameters: int
     loss: float | None
     baseline_loss: float | None
     outputs: Sequence[float]
-    repeated: Repeated
+    repeated: Repeated | None
 
 
 def device_of(cell: Mapping[str, Any]) -> torch.device:

@@ -6,6 +6,7 @@ import platform
 import resource
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -48,7 +49,10 @@ def run(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
         if options.save and not rank:
             torch.save(network.state_dict(), options.save)
         # Behind all that is told of the steps before.
-        taken = _stock(cell, options, network, device, outcome, rank) if options.memory else None
+        repeated = outcome.repeated if options.memory else None
+        taken = _stock(cell, options, network, device, repeated, rank) if repeated else None
+        # What averages gradients ends before the group does: it would wait for processes that may have gone.
+        outcome, repeated = replace(outcome, repeated=None), None
     if rank:
         return {}
     return {
@@ -91,7 +95,7 @@ def _stock(
     options: argparse.Namespace,
     network: torch.nn.Module,
     device: torch.device,
-    outcome: loop.Outcome,
+    repeated: loop.Repeated,
     rank: int,
 ) -> dict[str, Any]:
     """Take stock of memory in a step more, which the first rank writes.
@@ -102,7 +106,7 @@ def _stock(
     batch = next(iter(data.batches({**cell, "workers": 0}, interface.load(cell["module"]))))
     if cuda:
         torch.cuda.reset_peak_memory_stats(device)
-    found = memory.take(batch, outcome.repeated, network, device)
+    found = memory.take(batch, repeated, network, device)
     peak = torch.cuda.max_memory_allocated(device) if cuda else None
     if not rank:
         memory.write(found, options.memory)

@@ -1,8 +1,11 @@
 """profzoo.harness.distributed: training on several processes, for real with gloo on this CPU, and what is refused."""
 
+import contextlib
 import json
 import subprocess
 import sys
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -14,7 +17,7 @@ from profzoo.cell import settings
 from profzoo.collect import launch
 from profzoo.config import configuration as config
 from profzoo.errors import ConfigError
-from profzoo.harness import distributed, interface
+from profzoo.harness import distributed, interface, training
 
 PROJECT = Path(__file__).parents[2]
 WORDS = ["train", "device=cpu", "gpus=2", "warmup=1", "window=2"]
@@ -39,6 +42,29 @@ def test_two_processes_train_together(tmp_path: Path) -> None:
     assert done.stdout.count("lstm train on 2 x CPU") == 1
     words = ["lstm", "inference", "device=cpu", "window=1", "warmup=0", "sequence_length=8"]
     assert run.main([*words, "--load", str(tmp_path / "save")]) == 0
+
+
+@pytest.mark.parametrize("memory", [False, True])
+def test_what_averages_gradients_ends_before_the_group(
+    memory: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processes that end it later wait for each other now and then."""
+    made: list[weakref.ref] = []
+    begin = training.Trainer.__init__
+
+    def noted(trainer: training.Trainer, *given: object) -> None:
+        begin(trainer, *given)
+        made.append(weakref.ref(trainer))
+
+    @contextlib.contextmanager
+    def group(*given: object) -> Iterator[None]:
+        yield
+        assert made and not any(one() for one in made)
+
+    monkeypatch.setattr(training.Trainer, "__init__", noted)
+    monkeypatch.setattr(distributed, "group", group)
+    more = ["--memory", str(tmp_path / "m.csv")] if memory else []
+    assert run.main(["lstm", *WORDS[:2], *WORDS[3:], "sequence_length=8", "batch=3", *more]) == 0
 
 
 def test_a_model_of_several_networks_is_refused() -> None:
