@@ -11,7 +11,7 @@ PROJECT = Path(__file__).parents[2]
 CLUSTERS = ("slurm", "generic", "kubernetes")
 EVERY = pytest.mark.parametrize("name", CLUSTERS)
 # Those that run where snakemake was called, or only name other rules' files.
-LOCAL = {"all", "figures", "report", "doctor", "share", "clean", "compare"}
+LOCAL = {"all", "figures", "report", "doctor", "share", "clean", "compare", "trials"}
 COLLECTING = r"^        \*\*on_(one_)?gpus?\(.*\),$"
 
 
@@ -36,9 +36,10 @@ def test_every_rule_says_what_its_jobs_ask_for() -> None:
     assert {"time_training", "profile_ncu", "examine_machine"} <= set(collecting)
     for body in collecting.values():
         assert re.search(r"^    threads: (CORES|cores\(.*\))$", body, re.MULTILINE) and "    group:" not in body
-    # For the one in no group plans of all cells wait, which would be one group with it.
-    assert "        **light(" in rules()["print_probe"]
-    for name in set(rules()) - {*collecting, "print_probe"}:
+    # For some in no group jobs of all cells wait, which would be one group with them.
+    alone = {"print_probe", "expect_gains", "tabulate_trials"}
+    assert all("        **light(" in rules()[name] and "    group:" not in rules()[name] for name in alone)
+    for name in set(rules()) - {*collecting, *alone}:
         assert "        **light(" in rules()[name] and "    group:" in rules()[name], name
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.workflow.project import COLLECTING, Project, models, rules
 
-FIGURES = {"draw_step_time", "draw_ranges", "draw_overhead", "draw_top_kernels"}
+FIGURES = {"draw_step_time", "draw_ranges", "draw_layers", "draw_overhead", "draw_top_kernels"}
 CELL = {"train_weights", "time_training", "time_inference", "profile_torch"}
 AFTER_EXPORT = {"tabulate", "tabulate_verdicts", "write_report", *FIGURES}
 LAYERS = {"add_up_layers", "tabulate_layers"}
@@ -202,7 +202,7 @@ def test_a_figure_of_which_none_is_drawn_concerns_nothing(built: Project) -> Non
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("profzoo/text.py", {"draw_ranges", "write_report"}),
+        ("profzoo/text.py", {"draw_ranges", "draw_layers", "write_report"}),
         ("profzoo/tables/kernel_table.py", {"tabulate_layers", *AFTER_EXPORT}),
         ("profzoo/files.py", {"export_torch", *LAYERS, *AFTER_EXPORT}),
     ],

@@ -10,6 +10,7 @@ rule expect_gains:
         json="<results>/tables/trials.expected.json",
     log:
         "<logs>/tables/trials.expected.log",
+    # In no group: what is tried waits for it, and waits for verdicts, which are in the report's.
     resources:
         **light(),
     params:
@@ -54,6 +55,7 @@ rule tabulate_trials:
         csv=table("trials"),
     log:
         "<logs>/tables/trials.log",
+    # Likewise.
     resources:
         **light(),
     params:
