@@ -18,7 +18,10 @@ def test_trials_of_a_cell_end_with_their_budget(fresh: Project) -> None:
     assert facts["ended"] == "budget" and [one["side"] for one in facts["processes"]] == [""]
     rows = list(csv.DictReader(io.StringIO(fresh.read("results/tables/trials.csv"))))
     # A CPU has no CUDA graphs.
-    assert {row["settings"]: row["verdict"] for row in rows}.items() >= {("bf16", "not tried"), ("graph=true", "refused")}
+    assert {row["settings"]: row["verdict"] for row in rows}.items() >= {
+        ("bf16", "not tried"),
+        ("graph=true", "refused"),
+    }
     assert rules(fresh.dry(*TRIALS, small)) == {"trials"}
     # A longer budget tries more.
     assert "try_settings" in rules(fresh.dry(*TRIALS, small.replace("1s", "2s")))
