@@ -29,17 +29,6 @@ class Ratio:
     p_equivalent: float
 
 
-def interleaved(sides: Sequence[str], repeats: int) -> list[str]:
-    """The order in which processes run: each round the sides in turn, every second round backwards.
-
-    A drift that is linear in time then falls on all sides alike (ABBA), where the rounds are even in number.
-
-    >>> interleaved(["a", "b"], 3)
-    ['a', 'b', 'b', 'a', 'a', 'b']
-    """
-    return [side for turn in range(repeats) for side in (sides if turn % 2 == 0 else list(sides)[::-1])]
-
-
 def ratio(
     baseline: Sequence[float], candidate: Sequence[float], paired: bool, confidence: float = 0.95, margin: float = 0.02
 ) -> Ratio:

@@ -66,6 +66,17 @@ def _side(name: str, key: str, config: Mapping[str, Any]) -> Side:
     raise ConfigError(f"{key} = '{name}' is no variant, run or folder: {suggest(name, known)}")
 
 
+def interleaved(sides: Sequence[str], repeats: int) -> list[str]:
+    """The order in which processes run: each round the sides in turn, every second round backwards.
+
+    A drift that is linear in time then falls on all sides alike (ABBA), where the rounds are even in number.
+
+    >>> interleaved(["a", "b"], 3)
+    ['a', 'b', 'b', 'a', 'a', 'b']
+    """
+    return [side for turn in range(repeats) for side in (sides if turn % 2 == 0 else list(sides)[::-1])]
+
+
 def check(sides: Sequence[Side], cells: Sequence[tuple[str, str]], config: Mapping[str, Any]) -> None:
     """That every selected cell can be compared; cells: model and phase.
 

@@ -107,7 +107,7 @@ class Runner:
     def run(self, number: int, names: Names) -> float | None:
         """What a sample takes in one process, in ns; None where it failed, with the reason in `failed`."""
         side, began = TOGETHER.join(names), time.monotonic()
-        own = self._folder / f"{len(self.seconds)}-{len(self.facts)}.csv"
+        own = self._folder / f"{len(self.facts) + len(self.failed)}.csv"
         told, printed = own.with_suffix(".json"), own.with_suffix(".txt")
         settings = changed(self._given["words"], [self._given["candidates"][name] for name in names])
         words = [*self._given["program"], *settings, *self._given["load"], "--steps", str(own), "--facts", str(told)]
@@ -183,7 +183,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"profzoo: the cell as it is failed: {error}", file=sys.stderr)
             return 2
         found = rounds.summary(runner.sides, runner.facts, rounds.joined(runner.steps, options.steps))
-    # The steps of one process may not be all that there is.
     options.facts.write_text(json.dumps(found | outcome | {"failed": runner.failed, "tried": order}) + "\n")
     return 0
 

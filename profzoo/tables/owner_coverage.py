@@ -5,6 +5,7 @@ import pandas as pd
 from profzoo.reading import kinds
 from profzoo.reading.tables import Table
 from profzoo.tables.owned import UNALIGNED, Joined
+from profzoo.tables.same_launches import coverage
 from profzoo.tables.step_launches import BY
 
 # What is of no module, and of no part of the step that has a name.
@@ -38,8 +39,7 @@ def table(called: pd.DataFrame, joined: Joined | None) -> pd.DataFrame:
     }
     if joined is not None:
         kernels = joined.launches
-        aligned, whole = kernels[BY] != "", max(float(kernels["ns"].sum()), 1.0)
-        row |= {"aligned_launches": aligned.mean(), "aligned_share": kernels.loc[aligned, "ns"].sum() / whole}
+        row["aligned_launches"], row["aligned_share"] = coverage(kernels[BY] != "", kernels["ns"])
         if "nsys_ns" in kernels:
-            row["nsys_share"] = kernels.loc[kernels["nsys_ns"].notna(), "ns"].sum() / whole
+            _, row["nsys_share"] = coverage(kernels["nsys_ns"].notna(), kernels["ns"])
     return pd.DataFrame([row]).reindex(columns=COLUMNS)

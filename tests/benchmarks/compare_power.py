@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from profzoo.compare import inference
+from profzoo.compare.sides import interleaved
 from profzoo.reading import tables as reading
 from profzoo.tables import repeats
 from profzoo.tools.time.tables import REPEATED
@@ -30,7 +31,7 @@ def called(
 ) -> dict[str, float]:
     """The share of each verdict; given: medians of the processes of cells, each twice as many as count or more."""
     said: dict[str, int] = {}
-    order = np.array(inference.interleaved(["baseline", "candidate"], count))
+    order = np.array(interleaved(["baseline", "candidate"], count))
     for _ in range(draws):
         cell = given[random.integers(len(given))]
         first = int(random.integers(len(cell) - 2 * count + 1))

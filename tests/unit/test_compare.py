@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from profzoo.compare import differences, inference, parts, sides, tabulate, told
+from profzoo.compare import differences, parts, sides, tabulate, told
 from profzoo.compare.sides import Side
 from profzoo.config import configuration
 from profzoo.errors import ConfigError, DataError
@@ -41,7 +41,7 @@ def rows(step_ns: float, seed: int) -> str:
 def measured(folder: Path, speeds: dict[str, float]) -> Path:
     """Processes of these sides in turn, with so many ns a step, as harness/rounds joins them."""
     folder.mkdir(parents=True, exist_ok=True)
-    order, given = inference.interleaved(list(speeds), PROCESSES), []
+    order, given = sides.interleaved(list(speeds), PROCESSES), []
     for number, side in enumerate(order):
         (own := folder / f"{number}.part").write_text(rows(speeds[side], number))
         given.append((side, own))

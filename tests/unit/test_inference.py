@@ -6,6 +6,7 @@ from scipy import stats
 
 from profzoo.compare import inference
 from profzoo.compare.inference import EQUIVALENT, FASTER, SLOWER, UNDECIDED
+from profzoo.compare.sides import interleaved
 
 CELLS, ZOOS = 42, 40
 
@@ -18,7 +19,7 @@ def processes(seed: int, count: int, step_ns: float = 1e7, apart: float = 0.005,
 
 def sides(given: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """What of processes in their order is of the baseline, and of the candidate."""
-    order = np.array(inference.interleaved(["a", "b"], len(given) // 2))
+    order = np.array(interleaved(["a", "b"], len(given) // 2))
     return given[order == "a"], given[order == "b"]
 
 

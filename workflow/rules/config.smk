@@ -14,7 +14,6 @@ from profzoo.cell import settings
 from profzoo.cell.spread import processes
 from profzoo.config import configuration, targets
 from profzoo.compare import sides
-from profzoo.compare.inference import interleaved
 from profzoo.cell import data_files
 from profzoo import figures, imports, schema, tools
 from profzoo.collect import transaction

@@ -27,7 +27,7 @@ def in_turn(wildcards):
         side.name: checked(settings.resolve, side.of(wildcards.model), wildcards.phase, "time", config)
         for side in SIDES
     }
-    order = interleaved(list(cells), config["repeats"] or sides.REPEATS)
+    order = sides.interleaved(list(cells), config["repeats"] or sides.REPEATS)
     return described("time", cells[SIDES[0].name], sides=cells, order=order)
 
 
