@@ -153,6 +153,7 @@ CHECKS: Mapping[str, Callable[[Path], str | None]] = {
     ".json": _json,
     ".csv": _csv,
     ".pt": _zip,
+    ".npz": _zip,
     ".gz": _gzip,
     ".sqlite": _sqlite,
     ".ncu-rep": _ncu,

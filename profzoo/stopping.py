@@ -2,17 +2,57 @@
 
 import signal
 import threading
+from collections.abc import Callable, Collection
+from types import FrameType
 from typing import Any
 
+from snakemake.shell import shell
 
-def heed(workflow: Any) -> None:
+from profzoo.errors import ConfigError
+
+
+def heed(workflow: Any, endless: Collection[str] = ()) -> None:
     """From now on, a SIGTERM has Snakemake start no more jobs and end after those that run, as it means to itself.
 
     Its own handler takes a lock that the thread which it interrupts may hold, and then both wait for ever (9.27).
     timeout, systemd and batch systems end what they run by that signal.
+
+    endless: rules of this run whose jobs would never end by themselves, and get a SIGTERM then; also where this process
+    alone gets a SIGINT, which Snakemake leaves to the terminal to send to jobs, and waits for them.
     """
+    scheduler = workflow.scheduler
 
     def stop(*_: object) -> None:
-        threading.Thread(target=workflow.scheduler.exit_gracefully, daemon=True).start()
+        _aside(_stop, scheduler, endless)
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        _aside(_end, scheduler, endless)
+        signal.default_int_handler(number, frame)
 
     signal.signal(signal.SIGTERM, stop)
+    # Where it is ignored, such as in the background of a script, it stays so.
+    if endless and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)
+
+
+def _aside(function: Callable[..., None], *arguments: object) -> None:
+    """Call it where it may wait for locks that the interrupted thread holds."""
+    threading.Thread(target=function, args=arguments, daemon=True).start()
+
+
+def check_alone(rules: Collection[str], endless: Collection[str]) -> None:
+    """Raises ConfigError where one of the endless rules is to run beside others of a run, which would wait for it."""
+    for name in sorted({*rules} & {*endless}):
+        if len({*rules}) > 1:
+            raise ConfigError(f"`{name}` goes on until it is ended, and runs alone: make the rest first, then type it")
+
+
+def _stop(scheduler: Any, endless: Collection[str]) -> None:
+    scheduler.exit_gracefully()
+    _end(scheduler, endless)
+
+
+def _end(scheduler: Any, endless: Collection[str]) -> None:
+    for job in list(scheduler.running):
+        if job.rule.name in endless:
+            shell.terminate(job.jobid)

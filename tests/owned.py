@@ -75,6 +75,9 @@ def owner(operator: str, dims: list[list[int]]) -> str | None:
     """The module that an operator with inputs of these shapes has to belong to; None where they do not tell."""
     if "convolution" in operator or operator == "aten::conv1d":
         return "head"
+    if operator == "aten::zero_":
+        # Of gradients, by the optimizer: no layer's, though of a weight's shape.
+        return None
     # Lists of tensors have a list of shapes.
     dims = [dim for dim in dims if all(isinstance(size, int) for size in dim)]
     widths = [dim for dim in dims if len(dim) == 2 and BATCH not in dim]

@@ -6,6 +6,7 @@ min_version("9.27")
 
 
 include: "rules/source.smk"
+include: "rules/terminal.smk"
 
 
 # A module has its configuration from the workflow that uses it, a folder without that file the defaults.

@@ -13,7 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from profzoo import integrity, tools
-from profzoo.collect import command, diagnose, logs, provenance, secrets, shared, surroundings, transaction, verifying
+from profzoo.collect import (
+    command,
+    diagnose,
+    logs,
+    provenance,
+    secrets,
+    shared,
+    surroundings,
+    this_run,
+    transaction,
+    verifying,
+)
 from profzoo.collect.command import Command, Made
 from profzoo.errors import CollectError, ConfigError, DataError
 from profzoo.imports import PROJECT
@@ -159,14 +170,14 @@ def _check(asked: Command, words: Sequence[str], code: int, printed: str, log: P
 
 
 def _say(path: Path, sidecar: Mapping[str, Any]) -> None:
-    """On the console, what a plan came to, and that a cell ran on the CPU."""
+    """On the console, what a plan came to, and, once a run, what is to be known of times: that they are of a CPU."""
     if planned := sidecar.get("plan"):
         took = f"{path.parent.name} {sidecar['cell']['phase']}: ncu {planned['set']} took {sidecar['wall_s']:.0f} s"
         print(f"profzoo: {took}, {planned['estimate_s']:.0f} s were planned", file=sys.stderr)
     for line in sidecar["warnings"]:
-        if line.startswith(OURS):
+        if line.startswith(OURS) and this_run.first(line):
             print(f"profzoo: {path.with_suffix('')}: {line}", file=sys.stderr)
-    if why := sidecar.get("device_why"):
+    if (why := sidecar.get("device_why")) and this_run.first(why):
         print(f"profzoo: {path.with_suffix('')} is of the CPU: {why}", file=sys.stderr)
 
 
@@ -184,9 +195,12 @@ def ended(
     that the cell starts with. plan: JSON of a plan, whose options go first. build: makes the command.
     """
     try:
+        if why := this_run.known_to_fail(job, made["sidecar"]):
+            raise CollectError(why)
         collect(job, made, log, load, plan, build)
     except (CollectError, ConfigError, DataError, OSError) as error:
         line = diagnose.refused(error) if isinstance(error, OSError) else str(error)
+        this_run.failed(job, made["sidecar"], logs.unplaced(line))
         # The log is that of the job that has followed, by then; and the disk may have no room for it.
         if not isinstance(error, transaction.SupersededError):
             with suppress(OSError), log.open("a") as file:

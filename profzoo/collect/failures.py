@@ -1,11 +1,11 @@
 """Tells at the end of a run which jobs failed: what each was about, why, where its log is, and how to repeat it."""
 
 import json
-import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from profzoo.collect import diagnose, logs
 
@@ -23,6 +23,16 @@ class Failure:
     job: str | None
     outputs: Sequence[str]
     logs: Sequence[str]
+
+    @property
+    def described(self) -> Mapping[str, Any]:
+        """What it was to collect; nothing where it collects nothing."""
+        return json.loads(self.job) if self.job else {}
+
+    @property
+    def phase(self) -> str:
+        """Of its cell; the phase of a rule that times one is in its description alone."""
+        return self.described.get("cell", {}).get("phase", self.wildcards.get("phase", ""))
 
 
 def told(failures: Iterable[Failure], unmade: int, words: Sequence[str], targets: Collection[str]) -> str:
@@ -55,11 +65,9 @@ def _title(failure: Failure) -> str:
     >>> _title(Failure("tabulate_verdicts", {}, None, [], []))
     'tabulate verdicts'
     """
-    job = json.loads(failure.job) if failure.job else {}
-    tool = job.get("tool", "")
+    tool = failure.described.get("tool", "")
     what = WHAT.get(tool, tool) or failure.rule.replace("_", " ")
-    # The phase of a rule that times one is in its description alone.
-    about = {**failure.wildcards, "phase": job.get("cell", {}).get("phase", failure.wildcards.get("phase", ""))}
+    about = {**failure.wildcards, "phase": failure.phase}
     cell = " ".join(word for word in about.values() if word)
     return f"{cell}: {what}" if cell else what
 
@@ -69,7 +77,7 @@ def why(files: Sequence[str]) -> str:
     printed = "\n".join(logs.excerpt(Path(log)) for log in files)
     lines = [line for line in printed.splitlines() if line.strip() and not line.startswith("$ ")]
     found = diagnose.cause(printed) or (lines[-1].strip() if lines else UNSAID)
-    found = re.sub(r"\s*\(log: [^)]*\)$", "", found)
+    found = logs.unplaced(found)
     return found if len(found) <= WHY_CHARACTERS else f"{found[:WHY_CHARACTERS]} …"
 
 

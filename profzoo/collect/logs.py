@@ -21,6 +21,15 @@ def excerpt(log: Path) -> str:
     return plain(content.decode(errors="replace"))
 
 
+def unplaced(line: str) -> str:
+    """A line on a failure without the log that it names at its end.
+
+    >>> unplaced("nsys was killed (SIGKILL) (log: results/logs/a.log)")
+    'nsys was killed (SIGKILL)'
+    """
+    return re.sub(r"\s*\(log: [^)]*\)$", "", line)
+
+
 def plain(text: str) -> str:
     """A text without control characters, which a terminal or a page would heed, but for ends of lines and tabs.
 

@@ -175,6 +175,13 @@ def left_out(config: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def lacking(config: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Model, phase and why of the cells that `models` would select if their model's file could be used."""
+    every = any(settings.split_variant(word)[0] == "all" for word in config["models"])
+    broken = unusable(config).items() if every else ()
+    return [{"model": name, "phase": phase, "why": wrong} for name, wrong in broken for phase in config["phases"]]
+
+
 def _cells_of(name: str, config: Mapping[str, Any]) -> list[tuple[str, str]]:
     declared = settings.phases(name, config)
     return [(name, phase) for phase in config["phases"] if phase in declared]

@@ -5,7 +5,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from profzoo import text
-from profzoo.figures import plots
+from profzoo.figures import palette, plots
 
 ORDER = 30
 TITLE = "kernel classes"
@@ -18,12 +18,12 @@ CAPTION = (
 
 
 def draw(kernels: pd.DataFrame) -> Figure:
-    """From the kernel table: a bar a cell, training on the left, inference on the right, models in the same order."""
+    """From the kernel table: a bar a cell, training left of inference, of models with the most time first."""
     plots.style()
     if kernels["total_ns"].sum() == 0:
         return plots.nothing("No kernel was traced: nsys sees them on a GPU")
-    phases = [phase for phase in plots.PHASE_COLOURS if (kernels["phase"] == phase).any()]
-    models = list(dict.fromkeys(kernels["model"]))
+    phases = [phase for phase in palette.PHASE_COLOURS if (kernels["phase"] == phase).any()]
+    models = kernels.groupby("model")["total_ns"].sum().sort_values(ascending=False, kind="stable").index.tolist()
     figure, axes = plt.subplots(
         1, len(phases), figsize=(1.5 + 6.5 * len(phases), plots.height(len(models)) + 0.3), sharey=True, squeeze=False
     )
@@ -34,11 +34,11 @@ def draw(kernels: pd.DataFrame) -> Figure:
         times = times.reindex(models).fillna(0)
         whole = times.sum(axis=1)
         shares = times.div(whole.where(whole > 0), axis=0).fillna(0) * 100
-        plots.stacked(axis, shares, plots.CLASS_COLOURS, [text.duration(ns) if ns else "–" for ns in whole])
+        plots.stacked(axis, shares, palette.CLASS_COLOURS, [text.duration(ns) if ns else "–" for ns in whole])
         axis.get_legend().remove()
         axis.set_xlabel(f"GPU time of a step by class of kernel, {phase} (%)")
     used = {label: handle for axis in axes[0] for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
-    order = [name for name in plots.CLASS_COLOURS if name in used]
+    order = [name for name in palette.CLASS_COLOURS if name in used]
     figure.legend([used[name] for name in order], order, loc="upper left", ncols=8, frameon=False, handlelength=1,
                   columnspacing=1.2)  # fmt: skip
     # Room for the legend, which belongs to both halves.

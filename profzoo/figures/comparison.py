@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from profzoo.compare import inference
-from profzoo.figures import plots
+from profzoo.figures import palette, plots
 from profzoo.text import duration
 
 ORDER = 1
@@ -23,10 +23,10 @@ CAPTION = (
 
 # Verdicts in the order of the legend: colour, marker. Lightness and shape tell them apart as well.
 LOOKS = {
-    inference.FASTER: ("#0072b2", "<"),
-    inference.EQUIVALENT: ("#009e73", "s"),
-    inference.SLOWER: ("#d55e00", ">"),
-    inference.UNDECIDED: ("#777777", "o"),
+    inference.FASTER: (palette.LESS, "<"),
+    inference.EQUIVALENT: (palette.SAME, "s"),
+    inference.SLOWER: (palette.MORE, ">"),
+    inference.UNDECIDED: (palette.UNDECIDED, "o"),
 }
 # What may stand at the ratio's axis, and how many of it at most.
 TICKS = (
@@ -93,7 +93,7 @@ def draw(compare: pd.DataFrame) -> Figure:
 
 def _panel(axis: Axes, rows: pd.DataFrame, places: list[int]) -> None:
     margin = float(rows["margin"].iloc[0])
-    axis.axvspan(1 / (1 + margin), 1 + margin, color="#009e73", alpha=0.13, linewidth=0, zorder=0)
+    axis.axvspan(1 / (1 + margin), 1 + margin, color=palette.SAME, alpha=0.13, linewidth=0, zorder=0)
     axis.axvline(1, color="#444444", linewidth=0.8, zorder=1)
     for place, row in zip(places, rows.to_dict("records"), strict=True):
         colour, marker = LOOKS[row["verdict"]]

@@ -4,11 +4,21 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pandas as pd
+from matplotlib.figure import Figure
+
 from profzoo.figures import inputs, known, plots
 
 
 def main(name: str, tables: Mapping[str, str], options: Mapping[str, Any], outputs: Sequence[str]) -> None:
     """Read the tables (by name, their paths; that which it is dated by among them), draw, and write each file."""
-    figure = importlib.import_module(f"profzoo.figures.{name}")
-    given, dated_by = [inputs.read(table, tables[table]) for table in figure.INPUTS], known()[name].dated_by
-    plots.save(figure.draw(*given, **options), outputs, plots.note(inputs.read(dated_by, tables[dated_by])))
+    figure = known()[name]
+    given = [inputs.read(table, tables[table]) for table in figure.inputs]
+    dated_by = inputs.read(figure.dated_by, tables[figure.dated_by])
+    plots.save(drawn(name, given, options), outputs, plots.note(dated_by))
+
+
+def drawn(name: str, tables: Sequence[pd.DataFrame], options: Mapping[str, Any]) -> Figure:
+    """The figure of that name, of the tables that its module declares, in their order."""
+    made: Figure = importlib.import_module(f"profzoo.figures.{name}").draw(*tables, **options)
+    return made

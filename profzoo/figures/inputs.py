@@ -7,11 +7,13 @@ import pandas as pd
 from profzoo.compare import parts, tabulate
 from profzoo.reading import tables as reading
 from profzoo.tables import across
+from profzoo.trials import tabulate as trials
 from profzoo.verdicts import columns as verdicts
 
 TABLES = {
     **across.TABLES,
     "verdicts": verdicts.TABLE,
+    "trials": trials.TABLE,
     "compare": tabulate.TABLE,
     "compare_parts": parts.TABLE,
 }

@@ -29,6 +29,7 @@ def draw(steps: pd.DataFrame) -> Figure:
     figure, axis = plt.subplots(figsize=(9, 6))
     plots.by_phase(axis, steps, steps["launches"], waiting, size=36)
     axis.set_xscale("log")
+    axis.xaxis.set_major_formatter("{x:,g}")
     # Room for points that lie on the axis.
     axis.set_ylim(bottom=-1)
     axis.set_xlabel("Kernel launches a step")

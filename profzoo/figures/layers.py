@@ -8,6 +8,8 @@ from matplotlib.patches import Patch, Rectangle
 
 from profzoo import text
 from profzoo.figures import plots
+from profzoo.figures.marks import tell
+from profzoo.figures.palette import BOUND_COLOURS
 
 ORDER = 95
 TITLE = "layers of the step"
@@ -19,13 +21,6 @@ CAPTION = (
     "without counters are pale. Of many cells those whose steps take longest."
 )
 
-BOUND_COLOURS = {
-    "dram": "#e69f00",
-    "l2": "#f5cf99",
-    "simt": "#0072b2",
-    "tensor": "#009e73",
-    "": "#dddddd",
-}
 BOUND_NAMES = {"dram": "DRAM", "l2": "L2", "simt": "SIMT arithmetic", "tensor": "tensor cores", "": "not counted"}
 # So many cells are drawn, each so many modules deep below the part of the step.
 CELLS, DEPTH = 10, 4
@@ -102,7 +97,8 @@ def _below(
 
 def _box(axis: Axes, name: str, colour: str, place: float, width: float, row: int) -> None:
     line = 0.6 if width > FRAMED else 0
-    axis.add_patch(Rectangle((place, row), width, 0.94, facecolor=colour, edgecolor="white", linewidth=line))
+    box = Rectangle((place, row), width, 0.94, facecolor=colour, edgecolor="white", linewidth=line)
+    tell(axis.add_patch(box), [f"{name}: {width:.1%}"])
     shown = _fitting(name, width)
     if shown:
         axis.text(place + width / 2, row + 0.48, shown, ha="center", va="center", fontsize=7, color=plots.ink(colour))

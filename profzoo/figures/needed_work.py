@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from profzoo.figures import plots
+from profzoo.figures import palette, plots
 
 ORDER = 65
 TITLE = "counted against needed work"
@@ -19,8 +19,10 @@ CAPTION = (
 
 # Types of layers, those first that take longest.
 TYPES = 16
-DIRECTION_COLOURS = {"forward": plots.PART_COLOURS["forward"], "backward": plots.PART_COLOURS["backward"],
-                     "recompute": plots.PART_COLOURS["loss"]}  # fmt: skip
+# So many areas a point may have.
+SIZES = 12
+DIRECTION_COLOURS = {"forward": palette.PART_COLOURS["forward"], "backward": palette.PART_COLOURS["backward"],
+                     "recompute": palette.PART_COLOURS["recompute"]}  # fmt: skip
 
 
 def draw(layers: pd.DataFrame) -> Figure:
@@ -38,8 +40,11 @@ def draw(layers: pd.DataFrame) -> Figure:
     for offset, (direction, colour) in zip((-0.2, 0.2, 0.0), DIRECTION_COLOURS.items(), strict=True):
         mine = own[(own["direction"] == direction) & own["type"].isin(order)]
         rows = mine["type"].map({name: place for place, name in enumerate(order)}) + offset
-        axis.scatter(mine["ratio"], rows, s=8 + 220 * mine["total_ns"] / largest, color=colour, alpha=0.7,
-                     edgecolor="white", linewidth=0.4, label=direction if len(mine) else None)  # fmt: skip
+        # A shape for each of few sizes, as one for each point makes the SVG large.
+        sizes = (mine["total_ns"] / largest * SIZES).round()
+        for number, (size, places) in enumerate(mine.groupby(sizes, sort=False).groups.items()):
+            axis.scatter(mine["ratio"][places], rows[places], s=8 + 220 * size / SIZES, color=colour, alpha=0.7,
+                         edgecolor="white", linewidth=0.4, label=None if number else direction)  # fmt: skip
     axis.axvline(1, color="#444444", linewidth=1)
     axis.set(xscale="log", xlabel="Operations counted / needed")
     least, most = own["ratio"].min(), own["ratio"].max()

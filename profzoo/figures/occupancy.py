@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from profzoo.figures import plots
+from profzoo.figures import palette, plots
 
 ORDER = 80
 TITLE = "occupancy"
@@ -33,7 +33,7 @@ def draw(kernels: pd.DataFrame) -> Figure:
     points = points[points["share"] >= LEAST_SHARE].reset_index()
     figure, axis = plt.subplots(figsize=(8, 7))
     axis.plot([0, 100], [0, 100], color="#444444", linewidth=1, linestyle="--")
-    for kind, colour in plots.CLASS_COLOURS.items():
+    for kind, colour in palette.CLASS_COLOURS.items():
         mine = points[points["class"] == kind]
         if len(mine):
             axis.scatter(mine["occupancy_limit_pct"], mine["occupancy_pct"], s=20 + 260 * mine["share"], color=colour,
@@ -41,7 +41,7 @@ def draw(kernels: pd.DataFrame) -> Figure:
     axis.set(xlim=(0, 104), ylim=(0, 104), xlabel="Warps that could be resident, by the launch's resources (%)",
              ylabel="Warps that were resident (%)")  # fmt: skip
     # The legend's points are all of one size, unlike those of the figure.
-    kinds = [plt.Line2D([], [], marker="o", linestyle="", color=plots.CLASS_COLOURS[label], label=label)
+    kinds = [plt.Line2D([], [], marker="o", linestyle="", color=palette.CLASS_COLOURS[label], label=label)
              for label in axis.get_legend_handles_labels()[1]]  # fmt: skip
     # On white, as lines of the grid run behind it.
     title = "A cell's kernels of a class,\nas large as their share of its time"

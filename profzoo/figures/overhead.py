@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from profzoo import tools
 from profzoo.figures import plots
+from profzoo.figures.palette import TOOL_COLOURS
 
 ORDER = 100
 TITLE = "profiler overhead"
@@ -17,7 +18,7 @@ CAPTION = "Time of a step under each profiler over the unprofiled time."
 
 FILES = ("../tools/*/activity.py",)
 # In the order of the tools.
-MARKERS = (("o", "#0072b2"), ("D", "#d55e00"), ("^", "#009e73"), ("s", "#cc79a7"))
+MARKERS = tuple(zip("oD^s", TOOL_COLOURS, strict=True))
 
 
 def draw(agreement: pd.DataFrame) -> Figure:

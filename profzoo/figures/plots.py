@@ -15,57 +15,19 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-PHASE_COLOURS = {"train": "#0072b2", "inference": "#e69f00"}
+from profzoo.figures import marks, palette
+from profzoo.figures.marks import tell
+
 PHASE_MARKERS = {"train": "o", "inference": "^"}
-# Okabe and Ito's palette; their lightness differs too, so that grey print keeps them apart.
-PART_COLOURS = {
-    "data": "#f0e442",
-    "transfer": "#e69f00",
-    "forward": "#56b4e9",
-    "loss": "#cc79a7",
-    "backward": "#0072b2",
-    "optimizer": "#009e73",
-    "graph": "#d55e00",
-    "outside": "#bbbbbb",
-}
-# One colour a class of kernels; neighbours in a stack differ in lightness, and the hatched ones in pattern as well.
-CLASS_COLOURS = {
-    "convolution": "#0072b2",
-    "gemm": "#56b4e9",
-    "attention": "#00405f",
-    "recurrent": "#cc79a7",
-    "normalisation": "#e69f00",
-    "elementwise": "#f0e442",
-    "pooling": "#d55e00",
-    "softmax": "#8c5a00",
-    "reduction": "#7fc8a9",
-    "embedding": "#5a4a78",
-    "optimizer": "#009e73",
-    "copy": "#bbbbbb",
-    "random": "#777777",
-    "communication": "#000000",
-    "other": "#e8e8e8",
-}
-STEP_COLOURS = {
-    "kernels": "#0072b2",
-    "copy": "#56b4e9",
-    "transfer": "#009e73",
-    "communication": "#000000",
-    "waiting": "#777777",
-    "idle: input": "#f0e442",
-    "idle: synchronisation": "#cc79a7",
-    "idle: latency": "#f5cf99",
-    "idle: launch": "#e69f00",
-    "idle: host": "#d55e00",
-    "idle: unknown": "#e8e8e8",
-}
 ROW_HEIGHT = 0.32
 
 
 def style() -> None:
     """Set seaborn's theme and what SVG needs to be the same from run to run."""
     sns.set_theme(context="paper", style="whitegrid", font_scale=1.1)
-    plt.rcParams.update({"svg.hashsalt": "profzoo", "svg.fonttype": "path", "axes.spines.left": False})
+    # Text of an SVG stays text, which can be found.
+    plt.rcParams.update({"svg.hashsalt": "profzoo", "svg.fonttype": "none", "font.family": "DejaVu Sans"})
+    plt.rcParams.update({"axes.spines.left": False})
     plt.rcParams.update({"axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left"})
 
 
@@ -87,7 +49,7 @@ def stacked(axis: Axes, shares: pd.DataFrame, colours: Mapping[str, str], totals
     order = list(shares.index)
     left = pd.Series(0.0, index=order)
     for part in (name for name in colours if name in shares and shares[name].gt(0).any()):
-        axis.barh(
+        bars = axis.barh(
             order,
             shares[part],
             left=left,
@@ -97,6 +59,8 @@ def stacked(axis: Axes, shares: pd.DataFrame, colours: Mapping[str, str], totals
             linewidth=0.6,
             height=0.7,
         )
+        for bar, name, share in zip(bars, order, shares[part], strict=True):
+            tell(bar, [f"{name}: {part} {share:.1f} %"])
         colour = ink(colours[part])
         for row, (start, width) in enumerate(zip(left, shares[part], strict=True)):
             if width >= 7:
@@ -133,6 +97,8 @@ def save(figure: Figure, outputs: Sequence[str], note: str) -> None:
     for path in outputs:
         metadata = {"Date": None} if Path(path).suffix == ".svg" else {"Software": None}
         figure.savefig(path, dpi=150, metadata=metadata)
+        if Path(path).suffix == ".svg":
+            Path(path).write_text(marks.titled(Path(path).read_text(encoding="utf-8")), encoding="utf-8")
     plt.close(figure)
 
 
@@ -144,9 +110,12 @@ def note(table: pd.DataFrame) -> str:
 
 def by_phase(axis: Axes, cells: pd.DataFrame, x: pd.Series, y: pd.Series, size: float) -> None:
     """Draw a point a cell, in the colour and with the marker of its phase."""
-    for phase, colour in PHASE_COLOURS.items():
+    for phase, colour in palette.PHASE_COLOURS.items():
         mine = cells["phase"] == phase
-        axis.scatter(x[mine], y[mine], color=colour, marker=PHASE_MARKERS[phase], s=size, label=phase, zorder=3)
+        points = axis.scatter(
+            x[mine], y[mine], color=colour, marker=PHASE_MARKERS[phase], s=size, label=phase, zorder=3
+        )
+        tell(points, (cells["model"] + " " + cells["phase"])[mine].to_list())
 
 
 def weighted(table: pd.DataFrame, column: str, by: str | list[str]) -> pd.Series:

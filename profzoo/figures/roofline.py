@@ -43,6 +43,8 @@ def draw(roofline: pd.DataFrame, peaks: pd.DataFrame) -> Figure:
     plots.by_phase(axis, cells, cells["intensity"], cells["flop_per_s"] / 1e12, size=40)
     axis.set(xscale="log", yscale="log", xlabel="Operations a byte of DRAM traffic (flop/byte)",
              ylabel="Rate while the GPU is busy (Tflop/s)")  # fmt: skip
+    for one in (axis.xaxis, axis.yaxis):
+        one.set_major_formatter("{x:g}")
     ranked = cells.sort_values("efficiency")
     extreme = pd.concat([ranked.iloc[:FARTHEST], ranked.iloc[FARTHEST:].iloc[-NEAREST:]])
     points = [(row.intensity, row.flop_per_s / 1e12, f"{row.model} {row.phase}") for row in extreme.itertuples()]

@@ -39,6 +39,10 @@ def draw(kernels: pd.DataFrame) -> Figure:
     figure, axis = plt.subplots(figsize=(8, plots.height(len(means))))
     sns.heatmap(means, ax=axis, cmap="Blues", vmin=0, vmax=100, annot=True, fmt=".0f", annot_kws={"fontsize": 8},
                 linewidths=0.5, cbar_kws={"label": "%", "shrink": 0.5}, yticklabels=True)  # fmt: skip
+    for number in axis.texts:
+        # On a pale field in any theme: seaborn's dark grey is that of text beside.
+        if number.get_color() == ".15":
+            number.set_color("black")
     axis.set(xlabel="Mean over launches, weighted by GPU time (%)", ylabel="")
     axis.tick_params(axis="x", rotation=0)
     return figure

@@ -1,11 +1,10 @@
-"""Draws the kernels (on a CPU: operators) that take most of the time, each split by cell."""
+"""Draws the kernels (on a CPU: operators) that take most of the time, each split by phase."""
 
 import matplotlib.pyplot as plt
 import pandas as pd
-import seaborn as sns
 from matplotlib.figure import Figure
 
-from profzoo.figures import plots
+from profzoo.figures import palette, plots
 from profzoo.tables import kernel_names
 from profzoo.tables.preference import preferred
 
@@ -16,9 +15,6 @@ NEEDS = ("ncu", "nsys", "torch")
 OPTIONS = ("top",)
 CAPTION = "Kernels (on a CPU, operators) by their mean share of a cell's time."
 
-# More than these cannot be told apart by colour.
-MOST_CELLS = 10
-
 
 def draw(activity: pd.DataFrame, top: int) -> Figure:
     """From the table of activity: the largest by mean share of a cell's time, so that no large model outweighs all."""
@@ -26,17 +22,15 @@ def draw(activity: pd.DataFrame, top: int) -> Figure:
     chosen = preferred(activity)
     # Matplotlib takes what stands between two of them for a formula.
     names = chosen["name"].map(kernel_names.shortened(chosen["name"])).str.replace("$", r"\$", regex=False)
-    chosen = chosen.assign(cell=plots.label(chosen), name=names)
-    count = chosen["cell"].nunique()
-    parts, palette = "cell", sns.color_palette("colorblind", count)
-    if count > MOST_CELLS:
-        parts, palette = "phase", [plots.PHASE_COLOURS[phase] for phase in dict.fromkeys(chosen["phase"])]
-    order = list(dict.fromkeys(chosen[parts]))
-    wide = chosen.pivot_table(index="name", columns=parts, values="share", aggfunc="sum").fillna(0) / count * 100
+    count = len(chosen[["model", "phase"]].drop_duplicates())
+    chosen = chosen.assign(name=names)
+    order = [phase for phase in palette.PHASE_COLOURS if chosen["phase"].eq(phase).any()]
+    wide = chosen.pivot_table(index="name", columns="phase", values="share", aggfunc="sum").fillna(0) / count * 100
     wide = wide.loc[wide.sum(axis=1).nlargest(top).index, order]
     figure, axis = plt.subplots(figsize=(10, plots.height(len(wide))))
     left = pd.Series(0.0, index=wide.index)
-    for part, colour in zip(order, palette, strict=True):
+    for part in order:
+        colour = palette.PHASE_COLOURS[part]
         axis.barh(wide.index, wide[part], left=left, color=colour, label=part, edgecolor="white", linewidth=0.5)
         left += wide[part]
     plots.rows(axis, len(wide))

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from profzoo.compare import inference, parts
-from profzoo.figures import plots
+from profzoo.figures import palette, plots
 from profzoo.tables import kernel_names
 from profzoo.tables.across import CELL
 from profzoo.text import duration
@@ -25,7 +25,7 @@ CAPTION = (
     "most."
 )
 
-LESS, MORE, REST = "#0072b2", "#d55e00", "#999999"
+LESS, MORE, REST = palette.LESS, palette.MORE, "#999999"
 # Cells that are shown, the steps of a waterfall between its ends, and kernels.
 MOST_CELLS, MOST_STEPS, MOST_KERNELS = 6, 7, 5
 # Of the whole difference, what is not shown by itself.

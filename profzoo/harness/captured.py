@@ -62,6 +62,11 @@ class Inputs:
         """device: where tensors are that are copied; the values of others may not change."""
         self._device, self._held = device, None
 
+    @property
+    def held(self) -> Any:
+        """What the last batch left in them."""
+        return self._held
+
     def take(self, batch: Any) -> Any:
         """The inputs, with what is in a batch.
 
@@ -157,6 +162,11 @@ class Captured:
             self._replay()
             # The next replay overwrites it.
             return self._made.clone()
+
+    def again(self) -> None:
+        """Capture the step once more, which runs nothing of it, if it was captured."""
+        if self._replay is not None:
+            self._graphs.capture(self.step, self._inputs.held)
 
     def _captured(self, batch: Any) -> tuple[Callable[[], None], Any]:
         try:

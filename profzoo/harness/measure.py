@@ -49,8 +49,9 @@ def run(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
         if options.save and not rank:
             torch.save(network.state_dict(), options.save)
         # Behind all that is told of the steps before.
-        repeated = outcome.repeated if options.memory else None
-        taken = _stock(cell, options, network, device, repeated, rank) if repeated else None
+        if repeated := outcome.repeated:
+            recorder.explain(repeated.step)
+        taken = _stock(cell, options, network, device, repeated, rank) if repeated and options.memory else None
         # What averages gradients ends before the group does: it would wait for processes that may have gone.
         outcome, repeated = replace(outcome, repeated=None), None
     if rank:

@@ -3,7 +3,7 @@
 import csv
 import resource
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
 
-from profzoo.harness import clocks
+from profzoo.harness import capture_trace, clocks
+from profzoo.harness.captured import Captured
 
 STEP_COLUMNS = ("step", "wall_ns", "gpu_ns", "items", "peak_memory_bytes")
 # Columns of the table of operators, and torch's names of what they hold, which are microseconds where they are times.
@@ -84,6 +85,9 @@ class Recorder:
         self.window_wall_ns = self.clock.now() - self.window_began_ns
         if self.device.type == "cuda":
             torch.cuda.profiler.stop()
+
+    def explain(self, step: Callable[[Any], Any]) -> None:
+        """Add to what was recorded, once nothing is measured any more, what only the step itself can tell."""
 
 
 class StepTimer(Recorder):
@@ -189,6 +193,11 @@ class TorchProfiler(Recorder):
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(OPERATOR_COLUMNS)
             writer.writerows(self._rows)
+
+    def explain(self, step: Callable[[Any], Any]) -> None:
+        """Have the trace tell what launched the replays of a captured step."""
+        if isinstance(step, Captured):
+            capture_trace.attach(self._trace, step.again, self._options["shapes"])
 
     def _scheduled(self) -> profile:
         options = self._options

@@ -6,7 +6,9 @@ import numpy as np
 
 from profzoo.range_names import PARTS
 from profzoo.replay import waiting
+from profzoo.replay.events import KERNEL
 from profzoo.replay.program import BEGIN, CALL, Program, changed
+from profzoo.tools.nsys.launches import PACKS
 from profzoo.tools.nsys.steps import INPUT
 
 # The launch of a graph: 2.5 us and 1 ns a node, where the nodes follow one another (NVIDIA's technical blog, "Constant
@@ -20,15 +22,16 @@ APART = -2
 IN_INPUT = [PARTS.index(name) + 1 for name in INPUT]
 
 
-def kernels_faster(program: Program, chosen: np.ndarray, times: float) -> Program:
-    """With these operations so many times as fast; chosen: a flag for each, such as program.chosen gives."""
+def kernels_faster(program: Program, chosen: np.ndarray, times: float | np.ndarray) -> Program:
+    """With these operations so many times as fast, each or all; chosen: a flag for each, as program.chosen gives."""
     ns, dep = program.gpu["ns"].to_numpy(dtype=float), program.gpu["dep"].to_numpy()
     dep_gap = program.gpu["dep_gap"].to_numpy(dtype=float)
     # What begins as another runs out does so sooner.
     overlaps = (dep >= 0) & (dep_gap < 0) & chosen[dep]
+    sooner = times if isinstance(times, float | int) else times[dep]
     return changed(
         program,
-        gpu={"ns": np.where(chosen, ns / times, ns), "dep_gap": np.where(overlaps, dep_gap / times, dep_gap)},
+        gpu={"ns": np.where(chosen, ns / times, ns), "dep_gap": np.where(overlaps, dep_gap / sooner, dep_gap)},
     )
 
 
@@ -125,6 +128,49 @@ def input_ready(program: Program) -> Program:
 def waits_removed(program: Program) -> Program:
     """With no call that waits for the GPU, but for room in its queue."""
     return changed(program, host={"wait": np.full(len(program.host), waiting.NOTHING)})
+
+
+def launches_added(program: Program, chosen: np.ndarray, ns: float) -> Program:
+    """With another launch before each of these, one of `ns` on the GPU.
+
+    It takes the CPU as long as the median of those that are there.
+    """
+    host, gpu = program.host, program.gpu
+    launching = (host["launches"] & (host["kind"] == CALL) & (host["wait"] == waiting.NOTHING)).to_numpy()
+    # A call that is the only one of its operation; a graph launches others with it.
+    calls = np.zeros(len(host), dtype=bool)
+    calls[gpu.loc[chosen & ~gpu["node"].to_numpy(), "host"]] = True
+    gap, own = (host[name].to_numpy(dtype=float) for name in ("gap", "own"))
+    alone = launching & ~host["overlaps"].to_numpy()
+    usual = float(np.median((gap + own)[alone])) if alone.any() else 0.0
+    longer = np.where(chosen, gpu["ns"].to_numpy(dtype=float) + ns, gpu["ns"])
+    return changed(program, host={"gap": np.where(calls, gap + usual, gap)}, gpu={"ns": longer})
+
+
+def allocations_removed(program: Program) -> Program:
+    """With no call that takes memory from the driver or gives it back, nor its waiting."""
+    host = program.host
+    going = host["allocates"].to_numpy(dtype=bool)
+    return changed(
+        program,
+        host={
+            "own": np.where(going, 0.0, host["own"]),
+            "tail": np.where(going, 0.0, host["tail"]),
+            "wait": np.where(going, waiting.NOTHING, host["wait"]),
+        },
+    )
+
+
+def unrepeated(program: Program) -> np.ndarray:
+    """Which operations are kernels of a launch configuration that less than half of the steps have.
+
+    None of a program of fewer than four steps.
+    """
+    gpu = program.gpu
+    steps = program.host["step"].to_numpy()[gpu["host"]]
+    seen = gpu[PACKS].assign(step=steps).groupby(PACKS)["step"].transform("nunique").to_numpy()
+    kernels = (gpu["kind"] == KERNEL).to_numpy() & ~gpu["talking"].to_numpy(dtype=bool)
+    return kernels & (2 * seen < program.steps) & (program.steps >= 4)
 
 
 def communication_overlapped(program: Program) -> Program:

@@ -1,7 +1,7 @@
 """Reads an nsys export (SQLite) into the events of each process: calls, what the GPU did, events and waits."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from profzoo.range_names import PARTS
 from profzoo.tools.nsys import intervals
 from profzoo.tools.nsys import launches as nsys_launches
 from profzoo.tools.nsys.launches import PACKS
-from profzoo.tools.nsys.timeline import COMMUNICATION
+from profzoo.tools.nsys.timeline import COMMUNICATION, CROSSING
 from profzoo.tools.nsys.trace import CALL_TABLE, PROCESS, opened, ranges_of, whole_numbers, window_steps
 
 KERNEL, COPY, SET, GRAPH = range(4)
@@ -29,7 +29,8 @@ class Events:
 
     steps: start, end, in order. parts: name, start, end of the step's parts on the CPU. calls: CUDA calls of all
     threads, by start: start, end, correlation, thread, name. operations: what the GPU did: start, end, correlation,
-    stream, kind, whether it communicates (talking), PACKS of a kernel's launch configuration. waits: synchronisations
+    stream, kind, whether it communicates (talking) or copies between host and device (crossing), PACKS of a kernel's
+    launch configuration. kernels: mangled names of kernels by their numbers in PACKS. waits: synchronisations
     by correlation, with kind, stream, event and record; records: of events, with correlation, stream, event, record;
     a record is what a wait refers to, 0 where the trace does not say. library: when the CPU was in cuDNN or cuBLAS.
     """
@@ -42,6 +43,7 @@ class Events:
     waits: pd.DataFrame
     records: pd.DataFrame
     library: np.ndarray
+    kernels: Mapping[int, str]
 
 
 def read(path: str | Path, whole_run: bool = False) -> list[Events]:
@@ -63,6 +65,7 @@ def read(path: str | Path, whole_run: bool = False) -> list[Events]:
         waits = _rows(database, tables, SYNCHRONISATIONS, ["correlationId", "syncType", "streamId", *_EVENT])
         records = _rows(database, tables, RECORDS, ["correlationId", "streamId", *_EVENT])
         library = _library(database, tables)
+        kernels = {number: known[0] for number, known in nsys_launches.kernel_names(database, tables).items()}
     waits = waits.rename(columns={"syncType": "kind"} | _NAMES)
     records = records.rename(columns=_NAMES)
     return [
@@ -75,6 +78,7 @@ def read(path: str | Path, whole_run: bool = False) -> list[Events]:
             waits=_of(waits, process),
             records=_of(records, process),
             library=intervals.union(_of(library, process)[["start", "end"]].to_numpy(dtype=np.int64)),
+            kernels=kernels,
         )
         for process, own in steps.groupby("process")
     ]
@@ -106,12 +110,16 @@ def _operations(database: sqlite3.Connection, tables: set[str], names: dict[int,
         end=launched["start"] + launched["ns"],
         kind=np.where(launched["graph"] >= 0, GRAPH, KERNEL),
         talking=mangled.isin(talking) & (launched["graph"] < 0),
+        crossing=False,
     )
     frames = [kernels]
     for kind, table in ((COPY, "CUPTI_ACTIVITY_KIND_MEMCPY"), (SET, "CUPTI_ACTIVITY_KIND_MEMSET")):
-        rows = _rows(database, tables, table, ["start", "end", "correlationId", "streamId", "globalPid"])
-        frames.append(rows.rename(columns=_NAMES).assign(kind=kind, talking=False, **dict.fromkeys(PACKS, 0)))
-    columns = ["start", "end", "correlation", "process", "stream", "kind", "talking", *PACKS]
+        columns = ["start", "end", "correlationId", "streamId", "globalPid", "copyKind"]
+        rows = _rows(database, tables, table, columns)
+        crossing = (kind == COPY) & rows["copyKind"].isin(CROSSING)
+        named = rows.rename(columns=_NAMES)
+        frames.append(named.assign(kind=kind, talking=False, crossing=crossing, **dict.fromkeys(PACKS, 0)))
+    columns = ["start", "end", "correlation", "process", "stream", "kind", "talking", "crossing", *PACKS]
     return pd.concat([frame[columns] for frame in frames], ignore_index=True)
 
 

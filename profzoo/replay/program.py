@@ -1,5 +1,6 @@
 """What a program is that can be run again, and how one is made of a process's events."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +20,7 @@ CALL, BEGIN, END = range(3)
 GRAPHS = ("cudaGraphLaunch", "cuGraphLaunch")
 # Waits until the memory is no longer used, as their synchronising sisters do.
 FREEING = ("cudaFree_v", "cuMemFree_v")
+ALLOCATING = ("cudaMalloc", "cuMemAlloc", "cudaHostAlloc", "cudaFree", "cuMemFree")
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,8 @@ class Program:
     what is before it on its stream; `dep`, an earlier operation that it waits for as well, -1 for none, and `dep_gap`
     from that one's end. `gone`: it is no longer there.
 
-    Of both `start` and `end` are those measured. room: how many launches a stream's queue takes. after: from a launch's
-    end until the GPU begins, the median.
+    Of both `start` and `end` are those measured. kernels: mangled names by their numbers in PACKS. room: how many
+    launches a stream's queue takes. after: from a launch's end until the GPU begins, the median.
     """
 
     process: int
@@ -46,6 +48,7 @@ class Program:
     gpu: pd.DataFrame
     room: int
     after: float
+    kernels: Mapping[int, str]
 
     @property
     def steps(self) -> int:
@@ -68,7 +71,8 @@ def of(events: Events) -> Program | None:
     gpu = _in_one_stream(gpu, host)
     host, gpu, room = waiting.found(host, gpu, events)
     gpu, after = bounds.found(host, gpu, events)
-    return Program(events.process, host, gpu.assign(ns=gpu["end"] - gpu["start"], gone=False), room, after)
+    gpu = gpu.assign(ns=gpu["end"] - gpu["start"], gone=False)
+    return Program(events.process, host, gpu, room, after, events.kernels)
 
 
 def _outermost(events: Events) -> tuple[pd.DataFrame, pd.Series]:
@@ -117,7 +121,7 @@ def _described(host: pd.DataFrame, gpu: pd.DataFrame, events: Events) -> pd.Data
     kinds = {
         kind: names.map({name: name.startswith(beginnings) for name in names.cat.categories}).astype(bool)
         for kind, beginnings in (("launching", LAUNCHING), ("copies", COPYING), ("syncs", WAITING + FREEING),
-                                 ("graphs", GRAPHS))
+                                 ("graphs", GRAPHS), ("allocates", ALLOCATING))
     }  # fmt: skip
     return host.assign(
         **kinds,

@@ -1,6 +1,6 @@
 """Makes a cell's tables of what changes would be worth, and of what the CPU's time went to."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,7 @@ from profzoo.files import read_json, write_csv
 from profzoo.reading import facts as fact
 from profzoo.reading import kinds
 from profzoo.reading.tables import Table
-from profzoo.replay import events, gains, program, rerun, tax
+from profzoo.replay import events, gains, program, rerun, stored, tax
 
 MAYBE = kinds.maybe(kinds.AMOUNT)
 CHANGES = ["process", "change", "step_ns", "predicted_ns", "gain", "low", "high"]
@@ -62,8 +62,12 @@ def programs(path: str | Path, whole_run: bool = False) -> Iterator[program.Prog
             yield made
 
 
-def made(path: str | Path, step_ns: float, whole_run: bool = False) -> tuple[pd.DataFrame, pd.DataFrame]:
+def made(
+    path: str | Path, step_ns: float, whole_run: bool = False
+) -> tuple[pd.DataFrame, pd.DataFrame, list[program.Program]]:
     """What each change would be worth (a row a process and change), and the CPU's time (a row a process), per step.
+
+    Beside these the programs as they are without a tracer.
 
     step_ns: of the cell without a tracer; gains are of that step, the parts of the CPU's time those that were traced.
     `slowdown` is how much slower the tracer made the CPU. With `ahead_ns`, by how much it was done before the GPU
@@ -72,10 +76,11 @@ def made(path: str | Path, step_ns: float, whole_run: bool = False) -> tuple[pd.
     Raises:
         DataError: the file is no export of nsys.
     """
-    rows, hosts = [], []
+    rows, hosts, leans = [], [], []
     for one in programs(path, whole_run):
-        process = one.process >> 24 & 0xFFFFFF
+        process = stored.number_of(one.process)
         lean, slowdown = gains.untraced(one, step_ns)
+        leans.append(lean)
         before = rerun.walls(lean, rerun.run(lean))
         found = {}
         for name, change in gains.PANEL.items():
@@ -95,13 +100,17 @@ def made(path: str | Path, step_ns: float, whole_run: bool = False) -> tuple[pd.
                 "helps": tax.helps({name: gain.gain for name, gain in found.items()}),
             }
         )
-    return pd.DataFrame(rows, columns=CHANGES), pd.DataFrame(hosts, columns=HOST)
+    return pd.DataFrame(rows, columns=CHANGES), pd.DataFrame(hosts, columns=HOST), leans
 
 
-def main(sqlite: str, report_sidecar: str, time_sidecar: str, changes_csv: str, host_csv: str) -> None:
-    """Read the trace and the sidecars of its report and of the run without a tracer, write both tables."""
+def main(sqlite: str, report_sidecar: str, time_sidecar: str, outputs: Mapping[str, str]) -> None:
+    """Read the trace and the sidecars of its report and of the run without a tracer.
+
+    outputs: where to write the tables `changes` and `host`, and the `program`.
+    """
     facts = read_json(report_sidecar, {"capture": fact.TEXT})
     timed = read_json(time_sidecar, {"step_ns": fact.POSITIVE})
-    found, host = made(sqlite, timed["step_ns"], facts["capture"] == "run")
-    write_csv(found, changes_csv)
-    write_csv(host.replace([np.inf], np.nan), host_csv)
+    found, host, leans = made(sqlite, timed["step_ns"], facts["capture"] == "run")
+    write_csv(found, outputs["changes"])
+    write_csv(host.replace([np.inf], np.nan), outputs["host"])
+    stored.write(leans, outputs["program"])

@@ -6,16 +6,17 @@ from typing import Any
 
 import pandas as pd
 
-from profzoo.figures.plots import STEP_COLOURS
+from profzoo.report import blocks, strips
 from profzoo.report.fields import PROCESS_COLUMNS, shown
-from profzoo.tables import kernel_names, step_shares
+from profzoo.tables import across, kernel_names
 from profzoo.tables.preference import preferred
 from profzoo.text import duration
+from profzoo.verdicts.verdicts import OURS
 
 # So many kernels are shown of a cell.
 TOP = 10
-# Parts of a step that take less are not shown, in %.
-LEAST = 0.5
+# What the roofline, the tables and the tree of a cell are made of.
+DRAWN = ("kernels", "roofline", "layers")
 
 
 def anchor(row: pd.Series) -> str:
@@ -23,55 +24,60 @@ def anchor(row: pd.Series) -> str:
     return f"{row['model']}-{row['phase']}"
 
 
-def detail(row: pd.Series, tables: Mapping[str, pd.DataFrame], results: Path) -> dict[str, Any]:
+def detail(
+    row: pd.Series,
+    tables: Mapping[str, pd.DataFrame],
+    timelines: Mapping[tuple[str, ...], Mapping[str, Any]],
+    results: Path,
+) -> dict[str, Any]:
     """The section of a cell.
 
-    row: of the table of cells; tables: activity, steps, verdicts and ranks, of all cells; results: where its files are.
+    row: of the table of cells; tables: activity, steps, verdicts and ranks, and of DRAWN what there is, of all cells;
+    timelines: of typical steps, by cell; results: where its files are.
     """
+    cell = row["model"], row["phase"]
+    drawn = {name: across.of_cell(tables[name], *cell) for name in DRAWN if name in tables}
     files = _files(row, results)
     return {
         "anchor": anchor(row),
         "model": row["model"],
         "phase": row["phase"],
         "step": duration(row["step_ns"]),
-        "strip": _strip(_of_cell(tables["steps"], row)),
-        "advice": _advice(_of_cell(tables["verdicts"], row)),
-        "processes": _processes(_of_cell(tables["ranks"], row)),
-        **_largest(_of_cell(tables["activity"], row)),
+        "strip": strips.of_cell(tables, *cell),
+        "advice": _advice(across.of_cell(tables["verdicts"], *cell), row["step_ns"]),
+        "processes": _processes(across.of_cell(tables["ranks"], *cell)),
+        **_largest(across.of_cell(tables["activity"], *cell)),
+        "block": blocks.of_cell(drawn, timelines.get(cell)),
         "files": files,
         "trace": next((name for name in files if name.endswith(".trace.json.gz")), None),
     }
 
 
-def _of_cell(table: pd.DataFrame, row: pd.Series) -> pd.DataFrame:
-    return table[(table["model"] == row["model"]) & (table["phase"] == row["phase"])]
-
-
-def _strip(steps: pd.DataFrame) -> list[dict[str, Any]]:
-    """A step as a strip: its parts with their share in % and their colour; empty where nsys did not trace the cell."""
-    if steps.empty:
-        return []
-    shares = step_shares.shares(steps).mean().rename(lambda name: name.replace("idle_", "idle: "))
-    parts = ((part, shares[part] * 100, colour) for part, colour in STEP_COLOURS.items())
-    return [{"part": part, "percent": percent, "colour": colour} for part, percent, colour in parts if percent >= LEAST]
-
-
-def _advice(verdicts: pd.DataFrame) -> list[dict[str, str]]:
-    """The verdicts of a cell, its kernels and its layers as the page shows them."""
+def _advice(verdicts: pd.DataFrame, step_ns: float) -> list[dict[str, Any]]:
+    """The verdicts of a cell, its kernels and its layers as the page shows them, those of each source apart."""
+    ours, of_cell = verdicts["by"] == OURS, verdicts["level"] == "cell"
+    groups = {"What holds it back": verdicts[ours & of_cell], "Of its kernels and layers": verdicts[ours & ~of_cell]}
+    others = verdicts[~ours].groupby("by", sort=False)
+    groups |= {f"Advice of {source}, verbatim": rows for source, rows in others}
     return [
-        {
-            "level": row.level,
-            "verdict": row.verdict,
-            "about": _about(row),
-            "share": shown(row.share, "{:.1%}".format),
-            "gain": shown(row.gain, "{:.2f}×".format),
-            "next": row.next_step,
-            "settings": row.settings if row.level == "cell" else "",
-            "by": row.by,
-            "source": shown(row.source, str),
-        }
-        for row in verdicts.itertuples()
+        {"title": title, "rows": [_said(row, step_ns) for row in rows.itertuples()], "folded": place > 0}
+        for place, (title, rows) in enumerate(groups.items())
+        if len(rows)
     ]
+
+
+def _said(row: Any, step_ns: float) -> dict[str, str]:
+    return {
+        "verdict": row.verdict,
+        "about": _about(row),
+        "time": shown(row.share * step_ns if pd.notna(row.share) else None, duration),
+        "share": shown(row.share, "{:.1%}".format),
+        "gain": shown(row.gain, "{:.2f}×".format),
+        "next": row.next_step,
+        "settings": row.settings if row.level == "cell" and isinstance(row.settings, str) else "",
+        "score": score if isinstance(score := getattr(row, "score", None), str) else "",
+        "source": shown(row.source, str),
+    }
 
 
 def _about(row: Any) -> str:

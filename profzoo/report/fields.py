@@ -9,22 +9,20 @@ from profzoo.text import duration
 
 MISSING = "–"
 Form = Callable[[Any], str]
-# What the page calls a column, its name in the table, and its form.
+# What the page calls a column of plain values, its name in the table, and its form.
 CELL_COLUMNS: dict[str, tuple[str, Form]] = {
-    "model": ("model", str),
-    "phase": ("phase", str),
-    "verdict": ("verdict", str),
+    "samples/s": ("items_per_s", "{:,.1f}".format),
+    "GPU busy": ("busy_share", "{:.0%}".format),
     "gain": ("gain", "{:.2f}×".format),
     "batch": ("batch", "{:,.0f}".format),
     "parameters": ("parameters", "{:,.0f}".format),
-    "step": ("step_ns", duration),
     "median": ("step_median_ns", duration),
-    "samples/s": ("items_per_s", "{:,.1f}".format),
-    "GPU busy": ("busy_share", "{:.0%}".format),
     "launches": ("launches", "{:,.0f}".format),
     "peak GPU memory": ("peak_memory_bytes", lambda value: f"{value / 2**20:,.0f} MiB"),
     "loss": ("loss", "{:.4f}".format),
 }
+# Those that are shown before a reader chooses.
+CHOSEN = ("samples/s", "GPU busy")
 # Of a cell on several GPUs, a row a process.
 PROCESS_COLUMNS: dict[str, tuple[str, Form]] = {
     "host": ("host", str),

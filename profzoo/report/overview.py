@@ -7,38 +7,96 @@ from typing import Any
 import pandas as pd
 
 from profzoo import tools as registry
+from profzoo.report import saving, strips
 from profzoo.report.details import anchor
-from profzoo.report.fields import CELL_COLUMNS, agreement_form, field
+from profzoo.report.fields import CELL_COLUMNS, CHOSEN, agreement_form, field, shown
+from profzoo.report.promises import Promise
 from profzoo.tables.across import CELL
+from profzoo.text import duration
+from profzoo.verdicts.verdicts import OURS
 
 FILES = ("../tools/*/activity.py",)
-TEXTS = ("model", "phase", "verdict", "clocks")
 AGREEMENT_TEXTS = (*CELL, "flag", "cause")
+# Columns that take more than a value, in their place before those of CELL_COLUMNS.
+LEADING = ("model", "phase", "step by part", "held back by", "could save", "next step", "step")
+FAILED = "not measured"
 
 
-def of_cells(cells: pd.DataFrame, steps: pd.DataFrame, verdicts: pd.DataFrame) -> dict[str, Any]:
-    """The table of cells, for the template: its columns that hold anything, and a row a cell."""
-    table = _overview(cells, steps, verdicts)
+def of_cells(
+    tables: Mapping[str, pd.DataFrame], promises: Sequence[Promise], missing: Sequence[Mapping[str, str]]
+) -> dict[str, Any]:
+    """The table of cells, for the template: its columns that hold anything, and a row a cell, most to be won first.
+
+    missing: model, phase and why of the cells that failed, or were not made, and `tool` where that of one did.
+    """
+    table = _overview(tables)
     offered = dict(CELL_COLUMNS)
     for activity in registry.activities().values():
         offered |= activity.COLUMNS
     columns = {name: form for name, form in offered.items() if form[0] in table and _tells(table[form[0]])}
-    rows = [
-        {"anchor": anchor(row), "fields": [field(row[name], form) for name, form in columns.values()]}
-        for _, row in table.iterrows()
-    ]
-    return {"cells": rows, "cell_columns": list(columns), "texts": TEXTS}
+    best: dict[tuple[str, str], Promise] = {}
+    for promise in promises:
+        if not promise.about:
+            best.setdefault(promise.cell, promise)
+    rows = [_row(row, tables, best.get((row["model"], row["phase"])), columns) for _, row in table.iterrows()]
+    rows.sort(key=lambda row: -row["saved"])
+    names = [*LEADING, *columns]
+    return {
+        "cells": rows,
+        "cell_columns": names,
+        "hidden_columns": [index for index, name in enumerate(names) if name not in (*LEADING, *CHOSEN)],
+        "lacking": [{"verdict": FAILED, **one} for one in missing if not one.get("tool")],
+        "partial": [one for one in missing if one.get("tool")],
+    }
+
+
+def _row(
+    row: pd.Series,
+    tables: Mapping[str, pd.DataFrame],
+    promise: Promise | None,
+    columns: Mapping[str, tuple[str, Any]],
+) -> dict[str, Any]:
+    """What the template shows of a cell."""
+    strip = strips.of_cell(tables, row["model"], row["phase"])
+    return {
+        "anchor": anchor(row),
+        "model": row["model"],
+        "phase": row["phase"],
+        "strip": strip,
+        "strip_told": strips.told(strip),
+        "busy": next((part["percent"] for part in strip if part["part"] == "kernels"), ""),
+        "verdict": promise.verdict if promise else shown(row["verdict"], str),
+        "promise": saving.told(promise) if promise else None,
+        "saved": promise.saved_ns if promise else 0.0,
+        "next": promise.next_step if promise else shown(row["next_step"], str),
+        "step": duration(row["step_ns"]),
+        "step_ns": row["step_ns"],
+        "spread": _spread(row),
+        "unsteady": row.get("unsteady") if isinstance(row.get("unsteady"), str) else "",
+        "fields": [field(row[name], form) for name, form in columns.values()],
+    }
+
+
+def _spread(row: pd.Series) -> str:
+    """Quartiles and number of the steps that a time is of."""
+    between = ""
+    if pd.notna(row.get("step_low_ns")) and pd.notna(row.get("step_high_ns")):
+        between = f"{duration(row['step_low_ns'])} – {duration(row['step_high_ns'])}, "
+    processes = row.get("processes")
+    runs = f" × {processes:.0f}" if pd.notna(processes) and processes > 1 else ""
+    return f"{between}n {row['steps']:.0f}{runs}"
 
 
 def _tells(column: pd.Series) -> bool:
     return bool((column.notna() & column.ne("")).any())
 
 
-def _overview(cells: pd.DataFrame, steps: pd.DataFrame, verdicts: pd.DataFrame) -> pd.DataFrame:
+def _overview(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """The cells with what holds each back most, how busy they keep the GPU, and their launches."""
-    first = verdicts[(verdicts["level"] == "cell") & (verdicts["rank"] == 1)]
+    steps, verdicts = tables["steps"], tables["verdicts"]
+    first = verdicts[(verdicts["level"] == "cell") & (verdicts["rank"] == 1) & (verdicts["by"] == OURS)]
     busiest = steps.sort_values("busy_share", ascending=False).drop_duplicates(CELL) if len(steps) else steps
-    table = cells.merge(first[[*CELL, "verdict", "gain"]], on=CELL, how="left")
+    table = tables["cells"].merge(first[[*CELL, "verdict", "gain", "next_step"]], on=CELL, how="left")
     return table.merge(busiest.reindex(columns=[*CELL, "busy_share", "launches"]), on=CELL, how="left")
 
 

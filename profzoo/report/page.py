@@ -1,8 +1,8 @@
 """Writes the report: one HTML page, figures inlined, that opens offline."""
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jinja2
@@ -13,16 +13,19 @@ from profzoo.figures import inputs
 from profzoo.figures import known as known_figures
 from profzoo.files import read_json
 from profzoo.reading import facts as fact
-from profzoo.report import comparison, overview
+from profzoo.report import blocks, comparison, glossary, overview, promises, saving, vector
 from profzoo.report.details import detail
 from profzoo.report.fields import PROCESS_COLUMNS
 from profzoo.tables.cell_tables import cell_of
 from profzoo.tables.ranks import read as read_ranks
 
-FILES = ("page.html.j2", "comparison.html.j2")
+TEMPLATE = "page.html.j2"
+FILES = ("*.html.j2", "assets/*.css", "assets/*.js")
+HERE = Path(__file__).parent
 TABLES = ("cells", "agreement", "activity", "steps", "verdicts")
-# What of a comparison there may be.
+# What there may be of a comparison, and beside that: what changes would be worth, and what cells are drawn from.
 COMPARED = ("compare", "compare_parts")
+OPTIONAL = (*COMPARED, "replay", "kernels", "ranges", "roofline", "layers", "peaks")
 OF_RUN: fact.Needs = {"torch": fact.TEXT, "cuda": fact.maybe(fact.TEXT), "device_why?": fact.maybe(fact.TEXT)}
 
 
@@ -31,17 +34,24 @@ def main(
     ranks: Sequence[str],
     sidecars: Sequence[str],
     figures: Sequence[str],
-    tools: Sequence[str],
+    asked: Mapping[str, Any],
     html: str,
 ) -> None:
     """Read the tables (by name, their paths), sidecars of the unprofiled runs and figures; write the page beside the
-    folders of the cells."""
+    folders of the cells.
+
+    asked: `tools`; `timelines`, paths of those of typical steps; `lacking`, the cells that were selected and cannot be
+    made; and `perfetto`, as the page takes it.
+    """
     results = Path(html).parent
     read = {name: inputs.read(name, path) for name, path in tables.items()} | {"ranks": read_ranks(ranks)}
     runs = {tuple(cell_of(path).values()): path for path in sidecars}
     told = [read_json(runs[row.model, row.phase], OF_RUN) for row in read["cells"].itertuples()]
-    drawn = [_figure(path) for path in figures]
-    Path(html).write_text(render(read, told, drawn, tools, results), encoding="utf-8")
+    drawn = [figure(path) for path in figures]
+    typical = {tuple(cell_of(path).values()): step for path in asked["timelines"] if (step := read_json(path))}
+    more = (asked["lacking"], typical, asked["perfetto"])
+    page = render(read, told, drawn, asked["tools"], results, *more)
+    Path(html).write_text(page, encoding="utf-8")
 
 
 def render(
@@ -50,46 +60,62 @@ def render(
     figures: Sequence[Mapping[str, Any]],
     tools: Sequence[str],
     results: Path,
+    missing: Sequence[Mapping[str, str]] = (),
+    timelines: Mapping[tuple[str, ...], Mapping[str, Any]] = MappingProxyType({}),
+    perfetto: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """The page.
 
     Args:
-        tables: TABLES and `ranks`, and what there is of COMPARED, by name; sidecars: of the cells' unprofiled runs;
-            figures: as the template takes them; tools: that were chosen; results: the folder that the cells' files are
-            in.
+        tables: TABLES and `ranks`, and what there is of OPTIONAL and `trials`, by name; sidecars: of the cells'
+            unprofiled runs; figures: as the template takes them; tools: that were chosen; results: the folder that the
+            cells' files are in; missing: model, phase and why of the cells that failed, or were not made, and `tool`
+            where that of one did; timelines: of typical steps, by cell; perfetto: `address` of its page, and what to
+            `type` so that it can be handed traces.
     """
-    cells = tables["cells"]
+    cells, promised = tables["cells"], promises.all_of(tables)
     return _rendered(
         title="profzoo report",
         **comparison.of(tables),
         **overview.of_measuring(cells, sidecars, tools),
-        **overview.of_cells(cells, tables["steps"], tables["verdicts"]),
+        **overview.of_cells(tables, promised, missing),
+        **saving.section(promised, tables),
         **overview.of_agreement(tables["agreement"], tools),
-        figures=[figure for figure in figures if not figure["compares"]],
-        compared_figures=[figure for figure in figures if figure["compares"]],
+        figures=[one for one in figures if not one["compares"]],
+        compared_figures=[one for one in figures if one["compares"]],
         process_columns=list(PROCESS_COLUMNS),
-        details=[detail(row, tables, results) for _, row in cells.iterrows()],
+        page_data=blocks.of_page(tables.get("peaks"), perfetto),
+        perfetto=perfetto,
+        details=[detail(row, tables, timelines, results) for _, row in cells.iterrows()],
     )
 
 
 def of_comparison(tables: Mapping[str, str], figures: Sequence[str], html: str) -> None:
     """Read the tables of a comparison (by name, their paths) and its figures; write a page of nothing else."""
-    read, drawn = {name: inputs.read(name, path) for name, path in tables.items()}, [_figure(path) for path in figures]
-    page = _rendered(title="profzoo comparison", **comparison.of(read), compared_figures=drawn, cells=[])
+    read, drawn = {name: inputs.read(name, path) for name, path in tables.items()}, [figure(path) for path in figures]
+    nothing: dict[str, list[Any]] = {"cells": [], "lacking": [], "partial": []}
+    page = _rendered(title="profzoo comparison", **comparison.of(read), compared_figures=drawn, **nothing)
     Path(html).write_text(page, encoding="utf-8")
 
 
 def _rendered(**given: Any) -> str:
-    here = jinja2.FileSystemLoader(Path(__file__).parent, encoding="utf-8")
+    here = jinja2.FileSystemLoader(HERE, encoding="utf-8")
     environment = jinja2.Environment(loader=here, autoescape=True, undefined=jinja2.StrictUndefined)
-    return environment.get_template(FILES[0]).render(given)
+    words = {"meanings": glossary.meanings(), "glossary": glossary.groups()}
+    files = {"style": _inlined("css"), "script": _inlined("js")}
+    return environment.get_template(TEMPLATE).render(given | words | files)
 
 
-def _figure(path: str) -> dict[str, Any]:
-    """A figure's markup without XML header, its name, and its caption."""
-    svg = Path(path).read_text(encoding="utf-8")
+def _inlined(ending: str) -> Markup:
+    """The files of a kind in assets/, in the order of their names, as they are."""
+    paths = sorted((HERE / "assets").glob(f"*.{ending}"))
+    return Markup("\n".join(path.read_text(encoding="utf-8") for path in paths))
+
+
+def figure(path: str) -> dict[str, Any]:
+    """A figure's markup as a page holds it, its name, and its caption."""
     name = Path(path).stem
-    # Several SVGs in one page share one space of ids.
-    svg = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{name}-", svg[svg.index("<svg") :])
     known = known_figures()[name]
-    return {"name": name, "svg": Markup(svg), "caption": known.caption, "compares": known.compares}
+    svg = vector.inlined(Path(path).read_text(encoding="utf-8"), name, f"{known.title}: {known.caption}")
+    return {"name": name, "title": known.title, "svg": Markup(svg), "caption": known.caption,
+            "compares": known.compares}  # fmt: skip

@@ -22,9 +22,14 @@ BOTH, NSYS, NCU = "nsys+ncu", "nsys", "ncu"
 TEXTS = ("range", "class", "kernel", "function", "mangled", "source")
 # What one tool alone saw of, and the other did not, is empty.
 TABLE = reading.Table(
-    columns={name: kinds.TEXT if name in TEXTS else kinds.maybe(kinds.NUMBER) for name in COLUMNS}
+    columns={
+        name: kinds.TEXT if name in TEXTS else kinds.maybe(kinds.NUMBER)
+        for name in COLUMNS
+        if name not in metrics.LATER
+    }
     | dict.fromkeys([key for key in KEYS if key not in TEXTS], kinds.COUNT)
     | dict.fromkeys(SHARED_MEMORY, kinds.maybe(kinds.COUNT)),
+    optional=dict.fromkeys(metrics.LATER, kinds.maybe(kinds.NUMBER)),
     key=["range", *KEYS],
     holds=shares_whole,
 )

@@ -17,9 +17,14 @@ COLUMNS = [*OWNER, "class", "kernel", "function", *CONFIGURATION, *MEASURED, *HE
            *counters.INTERVALS]  # fmt: skip
 TEXTS = (*OWNER, "class", "kernel", "function", "mangled", "bound")
 TABLE = Table(
-    columns={name: kinds.TEXT if name in TEXTS else kinds.maybe(kinds.NUMBER) for name in COLUMNS}
+    columns={
+        name: kinds.TEXT if name in TEXTS else kinds.maybe(kinds.NUMBER)
+        for name in COLUMNS
+        if name not in metrics.LATER
+    }
     | dict.fromkeys([name for name in CONFIGURATION if name != "mangled"], kinds.maybe(kinds.COUNT))
     | dict.fromkeys(MEASURED, kinds.AMOUNT),
+    optional=dict.fromkeys(metrics.LATER, kinds.maybe(kinds.NUMBER)),
     key=GROUPS,
 )
 

@@ -80,6 +80,9 @@ class Files(Protocol):
     def tabulated(self, own: Mapping[str, Any]) -> Mapping[str, str]:
         """What tables are made of, by name; under the tool's own name its table, and `{tool}_sidecar` beside it."""
 
+    def kept(self, own: Mapping[str, Any]) -> Sequence[str]:
+        """What of it tables take, and cannot be made of anything else that it leaves: all must be there, or none is."""
+
     def parts(self, own: Mapping[str, Any]) -> Sequence[str]:
         """What stands between the dots of the tool's file names, after the phase."""
 

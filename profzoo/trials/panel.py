@@ -7,15 +7,18 @@ import pandas as pd
 
 from profzoo.cell import combining, settings
 from profzoo.errors import ConfigError, suggest
+from profzoo.verdicts import on_cpu
 from profzoo.verdicts import rules as verdict_rules
 
 Words = list[str]
 
 
 class Expected(TypedDict):
-    """A gain, and the verdict that expects it."""
+    """A gain with the ends of its interval, None where it has none, and the verdict that expects it."""
 
     gain: float
+    low: float | None
+    high: float | None
     verdict: str
 
 
@@ -56,7 +59,9 @@ def _named(config: Mapping[str, Any], batch: int) -> dict[str, Mapping[str, Any]
     if unknown := [name for name in config["trials"]["panel"] if name not in variants]:
         raise ConfigError(f"trials.panel: '{unknown[0]}' is no variant: {suggest(unknown[0], variants)}")
     known = {name: variants[name] for name in config["trials"]["panel"]}
-    advice = [one.get("settings") for rule in verdict_rules.load()["rules"] for one in rule["advice"]]
+    # On a CPU the panel tries the like of it.
+    rules = [rule for rule in verdict_rules.load()["rules"] if rule["of"] != on_cpu.CPU]
+    advice = [one.get("settings") for rule in rules for one in rule["advice"]]
     own = {words: settings.parse(words.split()) for words in advice if words and name_of(words, config) == words}
     return {**known, **own}
 
@@ -83,6 +88,7 @@ def expected(verdicts: pd.DataFrame, config: Mapping[str, Any]) -> dict[str, dic
     rows = verdicts[(verdicts["level"] == "cell") & verdicts["settings"].fillna("").ne("") & (verdicts["gain"] > 0)]
     found: dict[str, dict[str, Expected]] = {}
     for row in rows.sort_values("rank").itertuples():
-        own: Expected = {"gain": float(row.gain), "verdict": str(row.verdict)}
+        low, high = (float(end) if end > 0 else None for end in (row.gain_low, row.gain_high))
+        own: Expected = {"gain": float(row.gain), "low": low, "high": high, "verdict": str(row.verdict)}
         found.setdefault(f"{row.model} {row.phase}", {}).setdefault(name_of(row.settings, config), own)
     return found

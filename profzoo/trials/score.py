@@ -1,19 +1,22 @@
 """Scores verdicts by trials: how far expected gains are off, and how often advice slows a cell down."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import yaml
 
 from profzoo.tables.across import CELL
 from profzoo.trials.tabulate import HIT, SLOWED
-from profzoo.verdicts import rules
+from profzoo.verdicts import scores
 
-HALVES_FILE = Path(rules.__file__).with_name("halves.yaml")
+HALVES_FILE = Path(scores.__file__).with_name("halves.yaml")
 FITTED, HELD_OUT, OTHERS = "fitted", "held_out", "others"
-ALL = "all"
-COLUMNS = ["half", "verdict", "trials", "median_error", "hits", "slowed_down"]
+COLUMNS = ["half", "verdict", *scores.MEASURES, "hits"]
+# Nine of ten errors are below what is recorded of them.
+NINE_OF_TEN = 0.9
 
 
 def halves() -> Mapping[str, list[str]]:
@@ -35,18 +38,43 @@ def half_of(model: str) -> str:
 def score(trials: pd.DataFrame) -> pd.DataFrame:
     """A row a half and verdict, and one of all verdicts: of gains that were expected and measured.
 
-    trials: the table of that name. `median_error` is that of expected over measured, less 1; `hits` and `slowed_down`
-    are shares. Advice that was followed by a failure, or that was not tried, does not count.
+    trials: the table of that name. `error` is what nine of ten gains were off by at most, either way: of one that was
+    1.5 instead of 1, or 1 instead of 1.5, 0.5; `median_error` the middle of expected over measured, less 1. The others
+    are shares: `covered`, measured within the interval of what was expected, `hits` as of `outcome`, `slowed_down`
+    surely, `helped` at all. Advice that was followed by a failure, or that was not tried, does not count.
     """
     known = trials[trials["outcome"] != ""]
-    known = known.assign(half=known["model"].map(half_of), error=(known["expected"] / known["gain"] - 1).abs())
-    parts = [known, known.assign(advised_by=ALL)]
+    ratio = known["expected"] / known["gain"]
+    known = known.assign(half=known["model"].map(half_of), off=(ratio - 1).abs(), either=np.expm1(np.log(ratio).abs()))
+    known["within"] = known["gain"].between(known["expected_low"], known["expected_high"])
+    parts = [known, known.assign(advised_by=scores.ALL)]
     rows = []
     for (half, verdict), own in pd.concat(parts).groupby(["half", "advised_by"], sort=True):
-        shares = {"hits": (own["outcome"] == HIT).mean(), "slowed_down": (own["outcome"] == SLOWED).mean()}
-        counts = {"trials": len(own), "median_error": own["error"].median()}
-        rows.append({"half": half, "verdict": verdict, **counts, **shares})
+        one = {
+            "trials": len(own),
+            "median_error": own["off"].median(),
+            "error": own["either"].quantile(NINE_OF_TEN),
+            "covered": own["within"].mean(),
+            "helped": own["gain"].gt(1).mean(),
+            "slowed_down": own["outcome"].eq(SLOWED).mean(),
+            "hits": own["outcome"].eq(HIT).mean(),
+        }
+        rows.append({"half": half, "verdict": verdict, **one})
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def recorded(scored: pd.DataFrame, text: str) -> str:
+    """The file of scores with these of both halves in place of those that it has; text: of the file as it is."""
+    halves = {
+        half: {row["verdict"]: _plain(row) for row in scored[scored["half"] == half].to_dict("records")}
+        for half in scores.HALVES
+    }
+    kept, _, _ = text.partition(f"\n{scores.HALVES[0]}:")
+    return f"{kept}\n{yaml.safe_dump(halves, sort_keys=False)}"
+
+
+def _plain(row: Mapping[Hashable, Any]) -> dict[str, float]:
+    return {name: int(row[name]) if name == "trials" else round(float(row[name]), 4) for name in scores.MEASURES}
 
 
 def misses(trials: pd.DataFrame) -> pd.DataFrame:

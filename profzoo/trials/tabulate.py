@@ -19,7 +19,7 @@ from profzoo.tools.time.tables import REPEATED
 NUMBER = kinds.maybe(kinds.NUMBER)
 COLUMNS = {
     **dict.fromkeys(["model", "phase", "settings", "words", "advised_by"], kinds.TEXT),
-    "expected": NUMBER,
+    **dict.fromkeys(["expected", "expected_low", "expected_high"], NUMBER),
     **dict.fromkeys(["base_ns", "ns", "gain", "gain_low", "gain_high"], NUMBER),
     "processes": kinds.COUNT,
     **dict.fromkeys(["verdict", "outcome"], kinds.TEXT),
@@ -49,7 +49,7 @@ def table(
     """COLUMNS, each cell's settings from the largest gain to the least, then those that failed or were not tried.
 
     Args:
-        cells: cell, steps of all processes, and their sidecar; expected: gain and verdict, by cell and name; margin:
+        cells: cell, steps of all processes, and their sidecar; expected: as panel.Expected, by cell and name; margin:
             what counts as no difference.
 
     `gain` is the time of a sample as the cell is over that with the settings, by pairs of processes of the same round,
@@ -62,12 +62,15 @@ def table(
         own = _measured(steps, facts, margin)
         known = expected.get(f"{cell['model']} {cell['phase']}", {})
         for row in [*own, *_others(facts, own)]:
-            one = known.get(row["settings"], {"gain": np.nan, "verdict": ""})
-            rows.append({**cell, "expected": one["gain"], "advised_by": one["verdict"], **row})
+            one = {"gain": None, "low": None, "high": None, "verdict": "", **known.get(row["settings"], {})}
+            sides = {"expected_low": one["low"], "expected_high": one["high"]}
+            rows.append({**cell, "expected": one["gain"], **sides, "advised_by": one["verdict"], **row})
     said = iter(inference.verdicts([row["_ratio"] for row in rows if row.get("_ratio")]))
     for row in rows:
         row["verdict"] = next(said) if row.get("_ratio") else row.get("verdict", inference.UNDECIDED)
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    ends = ["expected", "expected_low", "expected_high"]
+    frame[ends] = frame[ends].astype("float64")
     frame["outcome"] = [_outcome(row) for row in frame.to_dict("records")]
     return frame
 

@@ -6,14 +6,16 @@ from typing import Any
 import pandas as pd
 
 from profzoo.tables import step_shares
+from profzoo.verdicts import expecting, scores
 from profzoo.verdicts import rules as verdict_rules
+from profzoo.verdicts.expected import Asked, Replayed
 
 UNDECIDED = "undecided"
 STRETCH = "step under nsys / unprofiled"
 KERNEL = ["class", "function"]
 # A kernel has the trait that so much of its time has.
 HALF = 0.5
-LAUNCH_LESS = "launch less first, as the CPU would hold the step back: a larger batch, CUDA graphs; then "
+LAYER = "layer"
 
 
 def host_limit(step: Mapping[str, Any], most: float, removed: float = 0.0) -> float:
@@ -37,9 +39,23 @@ def _stretch(step: Mapping[str, Any]) -> float:
 class Judged:
     """One cell, held against the rules."""
 
-    def __init__(self, step: pd.Series, ran_with: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-        """step: the cell's row of the table of steps; ran_with: its settings; given: rules, floors and traits."""
+    def __init__(
+        self,
+        step: pd.Series,
+        ran_with: Mapping[str, Any],
+        given: Mapping[str, Any],
+        peaks: Mapping[str, float] | None = None,
+        replayed: Replayed | None = None,
+        scored: scores.Scores | None = None,
+    ) -> None:
+        """One cell.
+
+        Args:
+            step: its row of the table of steps; ran_with: its settings; given: rules, floors and traits; peaks: rates
+                by name, flop/s; replayed: its steps, where there is a trace; scored: how right advice has been.
+        """
         self.step, self.ran_with, self.given = step, ran_with, given
+        self.peaks, self.replayed, self.scored = peaks or {}, replayed, scored or scores.load()
         self.floors = given["floors"]
         self.doubt = _doubt(step, self.floors)
         table = step_shares.shares(step.to_frame().T.infer_objects())
@@ -64,6 +80,16 @@ class Judged:
                 "next_step": f"the GPU idles {untold:.0%} of the step, but {why}, so what it waits for is not told: "
                 f"{advice}",
             }  # fmt: skip
+
+    def of_trace(self) -> Iterator[dict[str, Any]]:
+        """Verdicts on what of the step goes as its traced steps are run again without it."""
+        if not self.replayed:
+            return
+        for rule in self.given["rules"]:
+            if rule["of"] == "trace":
+                found = self.replayed.gain(Asked(rule["share"]), self.step, 0.0)
+                if found and (share := 1 - 1 / found.gain) >= rule["at_least"]:
+                    yield self.row({**rule, "replay": rule["share"]}, share, None, "cell", "program.npz: run again")
 
     def _told(self, name: str) -> tuple[float, bool]:
         """A share of the step and whether it is exact; in doubt what it is at least, 0 where a step was disturbed."""
@@ -142,24 +168,34 @@ class Judged:
             saved = f"{rule['share']}_saved_ns"
             # Not known without the peaks that it follows from.
             cured = traits[saved].sum() / traits[f"{rule['share']}_ns"].sum() if saved in traits else None
-        row = {
+        row: dict[str, Any] = {
             "level": level, "verdict": rule["verdict"], "metric": f"share of the step: {rule['share']}",
             "value": share, "threshold": rule["at_least"], "share": share, "evidence": evidence, "cured": cured,
             "gain": step_shares.amdahl(share, cured or 0), "next_step": advice["next"], "settings": advice["settings"],
             "source": rule["source"],
         }  # fmt: skip
-        if traits is None or rule["launches"] == "changed":
-            return row
+        if traits is not None and rule["launches"] != "changed":
+            row |= self._limited(rule, row, traits)
+        asked = expecting.asked(rule, advice, traits, cured, level == "cell", self.peaks, self.ran_with)
+        return row | {expecting.ASKED: asked} if level == LAYER else self.expect(row | {expecting.ASKED: asked})
+
+    def expect(self, row: dict[str, Any]) -> dict[str, Any]:
+        """A verdict with what its advice is expected to gain, how that is known, and how right such advice has been."""
+        return expecting.expected(row, self.replayed, self.step, self.scored)
+
+    def _limited(self, rule: Mapping[str, Any], row: Mapping[str, Any], traits: pd.DataFrame) -> dict[str, Any]:
+        """What the CPU, which has launches to make, lets through of the gain by Amdahl's law."""
+        share, cured, found = row["share"], row["cured"] or 0, {}
         removed = 0.0
         if rule["launches"] == "removed":
             removed = cured * min(traits[f"{rule['share']}_launches"].sum() / max(self.step["launches"], 1), 1.0)
             # The GPU no longer waits for them either, as far as that is told.
             waits, _ = self._told(verdict_rules.LAUNCHING)
-            row["gain"] = step_shares.amdahl(share * cured + waits * removed, 1)
+            found["gain"] = step_shares.amdahl(share * cured + waits * removed, 1)
         limit = host_limit(self.step, self.floors["stretch"], removed)
-        if limit < row["gain"]:
-            row |= {"gain": limit, "limit": limit, "next_step": LAUNCH_LESS + row["next_step"]}
-        return row
+        if limit < found.get("gain", row["gain"]):
+            found |= {"gain": limit, "limit": limit}
+        return found
 
 
 def _doubt(step: pd.Series, floors: Mapping[str, float]) -> tuple[dict[str, Any], str, str] | None:
@@ -189,4 +225,5 @@ def _straddled(rule: Mapping[str, Any], share: float, least: float, most: float)
 def _evidence(rule: Mapping[str, Any]) -> str:
     """The table and columns that a rule about kernels goes by."""
     columns = {"short": "kernels.csv: mean_ns, class", "small_grid": "kernels.csv: grid, multiprocessors"}
-    return columns.get(rule["share"], "roofline.csv: bound, efficiency")
+    ours = rule["share"] in verdict_rules.SHARES["kernels"]
+    return columns.get(rule["share"], "roofline.csv: bound, efficiency" if ours else "kernels.csv: kernel, counters")

@@ -1,6 +1,7 @@
 """Reads the rules of rules.yaml, explains what is wrong with them, and picks the advice that fits a cell."""
 
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from profzoo.errors import ConfigError, suggest
 from profzoo.tables import kernel_classes
 from profzoo.tables.step_shares import PARTS
 from profzoo.tools.nsys.steps import COLUMNS
+from profzoo.verdicts import causes
+from profzoo.verdicts.traits import CAUSES
 
 FILES = ("rules.yaml",)
 RULES_FILE = Path(__file__).with_name(FILES[0])
@@ -22,20 +25,37 @@ SHARES = {
     "step": (LAUNCHING, *PARTS),
     "kernels": ("short", "small_grid", "memory", "simt", "tensor", "underused"),
     "layers": ("padded",),
+    "trace": ("allocations_removed", "unrepeated_removed"),
+    "cpu": ("data", "operator", "overhead"),
 }
-CURES = ("small_grid", "to_tensor_cores", "underused")
+# The last: the share that a cause's first condition is about.
+CURES = ("small_grid", "to_tensor_cores", "underused", "share")
+# Changes by which steps are run again, of profzoo/verdicts/expected.py.
+REPLAYED = {
+    "step": (
+        "input_ready", "waits_removed", "graph", "half_the_operators", "transfers_removed", "copies_removed",
+        "communication_overlapped", "waiting_removed",
+    ),
+    "kernels": ("faster", "fused", "tf32", "bf16"),
+    "layers": ("faster",),
+    "trace": (),
+    "cpu": (),
+}  # fmt: skip
 LAUNCHES = ("kept", "changed", "removed")
-FLOORS = ("stretch", "steady", "counted", "kernel")
+FLOORS = ("stretch", "steady", "counted", "kernel", "layer")
 TRAITS = {
     "short": ("mean_ns_below", "classes"),
     "small_grid": ("blocks_below",),
     "at_the_roof": ("efficiency_at_least",),
     "far_from_the_roof": ("efficiency_below",),
     "padded": ("flop_at_least",),
+    "at_the_floor": ("times_below", "operators"),
 }
 BOUNDS = ("below", "at_least")
-RULE = ("verdict", "of", "share", "at_least", "cured", "launches", "advice", "source")
-ADVICE = ("when", "next", "settings", "cured")
+RULE = ("verdict", "of", "share", "at_least", "cured", "replay", "launches", "advice", "source")
+ADVICE = ("when", "next", "settings", "doubled", "cured", "replay")
+# Keys that a rule may lack.
+OPTIONAL = ("replay", "launches")
 
 
 @functools.cache
@@ -53,29 +73,37 @@ def checked(content: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     _keys("rules.yaml", content, ("floors", "traits", "rules"))
     _keys("floors", content["floors"], FLOORS)
-    _keys("traits", content["traits"], tuple(TRAITS))
-    for name, of_trait in content["traits"].items():
-        _keys(f"traits.{name}", of_trait, TRAITS[name])
+    _keys("traits", content["traits"], (*TRAITS, CAUSES))
+    for name, keys in TRAITS.items():
+        _keys(f"traits.{name}", content["traits"][name], keys)
+    for name, cause in content["traits"][CAUSES].items():
+        _check_cause(f"causes.{name}", cause)
     for name in content["traits"]["short"]["classes"]:
         _one_of("traits.short.classes", name, kernel_classes.content()["classes"])
     for name, value in content["floors"].items():
         _number(f"floors.{name}", value)
     for rule in content["rules"]:
-        _check_rule(rule)
+        _check_rule(rule, tuple(content["traits"][CAUSES]))
     return content
 
 
 def advice(rule: Mapping[str, Any], step: Mapping[str, Any], cell: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`next`, `settings` and `cured` of the first advice of a rule that fits.
+    """`next`, `settings`, `cured` and `replay` of the first advice of a rule that fits.
 
     Args:
         step: columns of the table of steps; cell: the settings that the cell ran with. Advice whose settings the cell
             has already does not fit.
     """
+    given = {"settings": None, "cured": rule["cured"], "replay": rule.get("replay")}
     for one in rule["advice"]:
         if _fits(one.get("when", {}), step, cell) and not _followed(one.get("settings"), cell):
-            return {"settings": None, "cured": rule["cured"], **one}
-    return {**rule["advice"][-1], "settings": None, "cured": rule["cured"]}
+            own = (
+                {"settings": f"{name}={2 * cell[name]}"}
+                if isinstance(cell.get(name := one.get("doubled")), int)
+                else {}
+            )
+            return {**given, **one, **own}
+    return {**rule["advice"][-1], **given}
 
 
 def _fits(when: Mapping[str, Any], step: Mapping[str, Any], cell: Mapping[str, Any]) -> bool:
@@ -100,16 +128,43 @@ def _settings(words: str) -> dict[str, Any]:
     return {key: schema.coerce(value, known.get(key, {})) for key, value in given.items()}
 
 
-def _check_rule(rule: Mapping[str, Any]) -> None:
+def _check_cause(where: str, cause: Mapping[str, Any]) -> None:
+    _keys(where, cause, causes.KEYS, needed=())
+    if not set(cause) & {"when", "match"}:
+        raise ConfigError(f"{where} would hold of every launch: give it a `when` or a `match`")
+    for name, bounds in cause.get("when", {}).items():
+        _one_of(f"{where}.when", name, causes.CONDITIONS)
+        _bounds(f"{where}.when.{name}", bounds)
+    for name in cause.get("classes", ()):
+        _one_of(f"{where}.classes", name, kernel_classes.content()["classes"])
+    try:
+        re.compile(cause.get("match", ""))
+    except re.error as error:
+        raise ConfigError(f"{where}.match = '{cause['match']}' is no regular expression: {error}") from None
+
+
+def _bounds(where: str, given: Any) -> None:
+    _keys(where, given, BOUNDS, needed=())
+    for value in given.values():
+        _number(where, value)
+    if len(given) != 1:
+        raise ConfigError(f"{where}: give one of {' and '.join(BOUNDS)}")
+
+
+def _check_rule(rule: Mapping[str, Any], own: Sequence[str] = ()) -> None:
     where = f"rule '{rule.get('verdict', '?')}'"
-    _keys(where, rule, RULE, needed=[key for key in RULE if key != "launches"])
+    _keys(where, rule, RULE, needed=[key for key in RULE if key not in OPTIONAL])
     _one_of(f"{where}.of", rule["of"], SHARES)
-    _keys(where, rule, [key for key in RULE if key != "launches" or rule["of"] != "step"])
-    _one_of(f"{where}.share", rule["share"], SHARES[rule["of"]])
+    known = [key for key in RULE if key != "launches" or rule["of"] in ("kernels", "layers")]
+    _keys(where, rule, known, needed=[key for key in known if key != "replay"])
+    _one_of(f"{where}.share", rule["share"], (*SHARES[rule["of"]], *(own if rule["of"] == "kernels" else ())))
     _number(f"{where}.at_least", rule["at_least"])
     _cure(f"{where}.cured", rule["cured"])
-    if rule["of"] != "step":
+    if rule["of"] in ("kernels", "layers"):
         _one_of(f"{where}.launches", rule["launches"], LAUNCHES)
+    for one in (rule, *rule["advice"]):
+        if "replay" in one:
+            _one_of(f"{where}.replay", one["replay"], REPLAYED[rule["of"]])
     if not isinstance(rule["advice"], Sequence) or not rule["advice"]:
         raise ConfigError(f"{where}.advice is empty: say what to do")
     for index, one in enumerate(rule["advice"]):
@@ -128,17 +183,17 @@ def _check_advice(where: str, one: Mapping[str, Any]) -> None:
     for name, wanted in one.get("when", {}).items():
         if isinstance(wanted, Mapping):
             _one_of(f"{where}.when", name, COLUMNS)
-            _keys(f"{where}.when.{name}", wanted, BOUNDS, needed=())
-            for value in wanted.values():
-                _number(f"{where}.when.{name}", value)
-            if len(wanted) != 1:
-                raise ConfigError(f"{where}.when.{name}: give one of {' and '.join(BOUNDS)}")
+            _bounds(f"{where}.when.{name}", wanted)
         else:
             _one_of(f"{where}.when", name, known)
             for value in wanted if isinstance(wanted, list) else [wanted]:
                 schema.check(value, known[name], f"{where}.when.{name}")
             if not isinstance(wanted, list):
                 raise ConfigError(f"{where}.when.{name} = {wanted!r} is no list of values")
+    if "doubled" in one:
+        _one_of(
+            f"{where}.doubled", one["doubled"], [name for name in known if "integer" in known[name].get("type", "")]
+        )
     for name, value in _settings(one.get("settings") or "").items():
         _one_of(f"{where}.settings", name, known)
         schema.check(value, known[name], f"{where}.settings: {name}")

@@ -1,17 +1,21 @@
 """Judges every cell and its top kernels by the tables across the zoo."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
 
 from profzoo.files import read_json, write_csv
 from profzoo.reading import tables as reading
+from profzoo.replay import stored
 from profzoo.tables import across, layer_kernels
 from profzoo.tables import layers as layer_tables
 from profzoo.tables.cell_tables import cell_of
 from profzoo.tables.roofline import read_peaks
 from profzoo.tools.ncu import details as ncu_details
 from profzoo.tools.ncu import exported
+from profzoo.verdicts import on_cpu, verdicts
 from profzoo.verdicts import rules as verdict_rules
-from profzoo.verdicts import verdicts
 
 
 def main(
@@ -23,12 +27,15 @@ def main(
     launches: Sequence[str],
     sidecars: Sequence[str],
     layers: tuple[Sequence[str], Sequence[str]],
+    programs: Sequence[str],
+    on_cpus: tuple[str, str, Sequence[str]],
     csv: str,
 ) -> None:
     """Read the tables, write the verdicts.
 
     details: ncu's details pages, which may hold no advice; launches: exported launches of the same reports, in the same
-    order; sidecars: of the unprofiled runs; layers: kernels by owner, and the trees of layers, in the same order.
+    order; sidecars: of the unprofiled runs; layers: kernels by owner, and the trees of layers, in the same order;
+    programs: of traced steps; on_cpus: the tables of cells and of ranges, and operators of each cell.
     """
     rates = read_peaks(peaks) if peaks else {}
     held = across.read("roofline", roofline) if roofline else None
@@ -43,7 +50,20 @@ def main(
         for path, tree in zip(*layers, strict=True)
     }
     rules, timed = verdict_rules.load(), across.read("steps", steps)
-    write_csv(verdicts.table(timed, kernel_table, held, rates, advice, ran_with, rules, trees), csv)
+    known = {_cell(path): stored.read(path) for path in programs}
+    found = [verdicts.table(timed, kernel_table, held, rates, advice, ran_with, rules, trees, known)]
+    found.append(_on_cpus(*on_cpus, ran_with))
+    write_csv(pd.concat([table for table in found if len(table)] or found[:1], ignore_index=True), csv)
+
+
+def _on_cpus(
+    cells: str, ranges: str, operators: Sequence[str], ran_with: Mapping[verdicts.Cell, Mapping[str, Any]]
+) -> pd.DataFrame:
+    """The verdicts on cells that ran on a CPU, whose operators alone are read."""
+    timed, parts = across.read("cells", cells), across.read("ranges", ranges)
+    chosen = on_cpu.cells(parts)
+    own = {_cell(path): reading.read(path, layer_tables.OPERATORS_TABLE) for path in operators if _cell(path) in chosen}
+    return on_cpu.table(timed, parts, own, ran_with, verdict_rules.load())
 
 
 def _cell(path: str) -> tuple[str, str]:

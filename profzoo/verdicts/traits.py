@@ -5,8 +5,13 @@ from typing import Any
 
 import pandas as pd
 
+from profzoo.verdicts import causes, narrowing
+
 COMMUNICATION = "communication"
 ENDS = ("efficiency_low", "efficiency_high")
+# Of the traits of rules.yaml, those that its rules define by themselves.
+CAUSES = "causes"
+HELD = ("bound", "efficiency", *narrowing.ROOFS)
 
 
 def with_traits(
@@ -22,7 +27,8 @@ def with_traits(
 
     Columns added: for each trait `{trait}_ns` and `{trait}_launches`; `{trait}_least_ns` and `{trait}_most_ns`, what
     has it at both ends of the interval of its efficiency, and what has it at one of them; `{trait}_saved_ns` where the
-    saving depends on the launch; `counted_ns`, the time of launches with counters.
+    saving depends on the launch; `counted_ns`, the time of launches with counters; bound, efficiency and what a launch
+    takes at least by each roof, where that is known.
 
     On a GPU of 132 multiprocessors: launches of 2 µs, a product in 33 blocks, a copy at 80 % of DRAM's bandwidth. Four
     times as many blocks would take the product no longer, so that three quarters of its time could be saved.
@@ -42,6 +48,7 @@ def with_traits(
     held = _held(kernels, roofline)
     chosen = kernels["class"] != COMMUNICATION
     table, bound, efficiency = kernels[chosen].copy(), held["bound"][chosen], held["efficiency"][chosen]
+    table[list(HELD)] = held.loc[chosen, list(HELD)]
     total, blocks = table["total_ns"].fillna(0.0), _blocks(table)
     ends = [_when(table, blocks, bound, held[side][chosen].fillna(efficiency), traits) for side in ENDS]
     for name, holds in _when(table, blocks, bound, efficiency, traits).items():
@@ -56,7 +63,7 @@ def with_traits(
     if {"fp32", "tf32"} <= set(peaks):
         table["simt_saved_ns"] = table["simt_ns"] * max(1 - peaks["fp32"] / peaks["tf32"], 0.0)
     table["counted_ns"] = total.where(efficiency.notna(), 0.0)
-    return table
+    return causes.with_causes(table, traits.get(CAUSES, {}))
 
 
 def _blocks(table: pd.DataFrame) -> pd.Series:
@@ -90,6 +97,8 @@ def _when(
 def _held(kernels: pd.DataFrame, roofline: pd.DataFrame | None) -> pd.DataFrame:
     """Bound, efficiency and its interval of each row of the kernel table; that of the roofline has a row for each."""
     if roofline is None or not len(roofline):
-        return pd.DataFrame({"bound": "", **dict.fromkeys(("efficiency", *ENDS), float("nan"))}, kernels.index)
+        nothing = dict.fromkeys(("efficiency", *ENDS, *narrowing.ROOFS), float("nan"))
+        return pd.DataFrame({"bound": "", **nothing}, kernels.index)
     rows = roofline[roofline["level"] == "launch"]
-    return rows.reindex(columns=["bound", "efficiency", *ENDS]).fillna({"bound": ""}).set_axis(kernels.index)
+    rows = rows.rename(columns={roof.removeprefix(narrowing.ROOF): roof for roof in narrowing.ROOFS})
+    return rows.reindex(columns=[*HELD, *ENDS]).fillna({"bound": ""}).set_axis(kernels.index)

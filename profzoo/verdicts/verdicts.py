@@ -5,10 +5,13 @@ from typing import Any
 
 import pandas as pd
 
+from profzoo.replay.program import Program
+from profzoo.tables import across
 from profzoo.tables.across import CELL
 from profzoo.verdicts import layers as layer_verdicts
-from profzoo.verdicts import ncu_advice
+from profzoo.verdicts import ncu_advice, scores
 from profzoo.verdicts.columns import COLUMNS
+from profzoo.verdicts.expected import Replayed
 from profzoo.verdicts.judged import UNDECIDED, Judged
 from profzoo.verdicts.traits import with_traits
 
@@ -26,6 +29,8 @@ def table(
     ran_with: Mapping[Cell, Mapping[str, Any]],
     given: Mapping[str, Any],
     layers: Mapping[Cell, tuple[pd.DataFrame, pd.DataFrame]] | None = None,
+    programs: Mapping[Cell, Mapping[int, Program]] | None = None,
+    scored: scores.Scores | None = None,
 ) -> pd.DataFrame:
     """COLUMNS: the verdicts of each cell, the largest gain first, then those of its kernels, then those of its layers.
 
@@ -33,25 +38,26 @@ def table(
         steps, kernels, roofline: the tables of these names; without roofline, verdicts that need counters are not
             given. peaks: rates by name, flop/s. advice: ncu's details page and the launches on it, by cell.
         ran_with: settings of each cell, so that none is advised what it does already.
-        given: as rules.load has them. layers: kernels by owner and the tree of layers, by cell, where these are known.
+        given: as rules.load has them. layers: kernels by owner and the tree of layers, by cell, where these are known;
+        programs: of its traced steps, by process. scored: how right advice has been; by default what is recorded.
 
     `share` is the part of the unprofiled step that a row is about, empty where it is about none. A cell to which no
     rule applies has NOTHING, one whose evidence is below a floor UNDECIDED with the reason. `limit` is the gain at
-    which the CPU, which has launches to make, holds the step back; no gain is above it. `settings`, in the words of
-    models.run, follow the advice at once.
+    which the CPU, which has launches to make, holds the step back. `method` says whether the expected gain is of the
+    traced steps run again, or by Amdahl's law; `score` and the numbers before it how right such advice has been on
+    models that no rule was fitted to. `settings`, in the words of models.run, follow the advice at once.
     """
     rows: list[dict[str, Any]] = []
     for cell, step in steps.groupby(CELL, sort=False):
         # Of several processes the one that keeps its GPU busiest says what the cell is like.
         where = step.loc[step["busy_ns"].idxmax()]
-        judged = Judged(where, ran_with.get(cell, {}), given)
-        launches = _of(kernels, cell)
-        traits = with_traits(launches, _of(roofline, cell), given["traits"], peaks)
-        found = [
-            *judged.of_step(),
-            *judged.of_kernels(traits),
-            *_uncounted(traits, given["floors"]["counted"]),
-        ]
+        program = (programs or {}).get(cell, {}).get(int(where["process"]))
+        judged = Judged(where, ran_with.get(cell, {}), given, peaks, Replayed(program) if program else None, scored)
+        launches = across.of_cell(kernels, *cell)
+        mine = None if roofline is None else across.of_cell(roofline, *cell)
+        traits = with_traits(launches, mine, given["traits"], peaks)
+        found = [*judged.of_step(), *judged.of_trace(), *judged.of_kernels(traits)]
+        found += _uncounted(traits, given["floors"]["counted"])
         # What cannot be told comes before what is worth less than it may be.
         everything = sorted(found, key=lambda row: -(row["gain"] or row.pop("potential", 1.0)))
         everything = everything or [_nothing(where, roofline is not None)]
@@ -83,9 +89,3 @@ def _nothing(step: pd.Series, counted: bool) -> dict[str, Any]:
     return {"level": "cell", "verdict": NOTHING, "metric": "share of the step: busy", "value": step["busy_share"],
             "share": step["busy_share"], "evidence": "steps.csv: busy_share", "gain": 1.0,
             "next_step": f"the GPU is busy {step['busy_share']:.0%} of the step{more}"}  # fmt: skip
-
-
-def _of(frame: pd.DataFrame | None, cell: Cell) -> Any:
-    if frame is None:
-        return None
-    return frame[(frame["model"] == cell[0]) & (frame["phase"] == cell[1])]

@@ -72,16 +72,15 @@ class Counted:
 
 
 def collect(cells: Sequence[str], error: str, census: str) -> None:
-    """Have the workflow count every launch of cells, and those chosen for an error, by the census of a tool."""
+    """Have the workflow count every launch of cells, and those chosen for an error, by the census of a tool.
+
+    One cell after the other, so that those before are whole where this is ended.
+    """
     chosen = {"error": error, "census": census, "sets": {CHOSEN: COLLECTED, EVERY: {**COLLECTED, "launches": "all"}}}
-    targets = [
-        f"results/{model}/{phase}.ncu.{name}.csv"
-        for model, phase in (cell.split("/") for cell in cells)
-        for name in (EVERY, CHOSEN)
-    ]
-    models = sorted({cell.split("/")[0] for cell in cells})
-    words = ["-j12", "--keep-going", "--config", f"ncu={json.dumps(chosen)}", f"models={json.dumps(models)}"]
-    subprocess.run(["snakemake", *targets, *words], check=False)
+    for cell in cells:
+        targets = [f"results/{cell}.ncu.{name}.csv" for name in (CHOSEN, EVERY)]
+        words = ["-j4", "--keep-going", "--config", f"ncu={json.dumps(chosen)}", f"models={cell.split('/')[0]}"]
+        subprocess.run(["snakemake", *targets, *words], check=False)
 
 
 def read(cells: Sequence[str], results: Path, census_of: str) -> Iterator[Counted]:

@@ -1,30 +1,45 @@
-"""Prints how right the advice of verdicts was, by the trials of the zoo.
+"""Prints how right the advice of verdicts was, by the trials of the zoo, and records it where verdicts look it up.
 
-python -m tests.benchmarks.verdict_score [results/tables/trials.csv]
+python -m tests.benchmarks.verdict_score [results/tables/trials.csv ...] [--write]
 
 after `snakemake trials --config tool=ncu,nsys 'ncu={set: roofline}'`. Rules were fitted to the first half of the zoo, and
-the second is what they are scored on (profzoo/verdicts/halves.yaml).
+the second is what they are scored on (profzoo/verdicts/halves.yaml). `--write` makes both halves of
+profzoo/verdicts/scores.yaml anew from all tables that are given.
 """
 
-import sys
+import argparse
+from collections.abc import Sequence
+
+import pandas as pd
 
 from profzoo.reading import tables as reading
 from profzoo.trials import score, tabulate
+from profzoo.verdicts import scores
+
+SHARES = ("median_error", "error", "covered", "helped", "slowed_down", "hits")
 
 
-def main(path: str = "results/tables/trials.csv") -> None:
-    """Print the score by half and verdict, and every miss."""
-    trials = reading.read(path, tabulate.TABLE)
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the score by half and verdict, and every miss; record the score, if asked to."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.verdict_score")
+    parser.add_argument("tables", nargs="*", default=["results/tables/trials.csv"], metavar="CSV")
+    parser.add_argument("--write", action="store_true", help="record the score in profzoo/verdicts/scores.yaml")
+    options = parser.parse_args(arguments)
+    trials = pd.concat([reading.read(path, tabulate.TABLE) for path in options.tables], ignore_index=True)
+    scored = score.score(trials)
     print(f"{(trials['processes'] > 0).sum()} trials on {len(trials.groupby(['model', 'phase']))} cells")
-    print("| half | verdict | trials | median error | hits | slowed down |\n|---|---|---|---|---|---|")
-    for row in score.score(trials).itertuples():
-        shares = f"{row.median_error:.0%} | {row.hits:.0%} | {row.slowed_down:.0%}"
-        print(f"| {row.half} | {row.verdict} | {row.trials} | {shares} |")
+    print("| half | verdict | trials | median error | nine of ten | in the interval | helped | slowed down | hits |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for row in scored.to_dict("records"):
+        shares = " | ".join(f"{row[name]:.0%}" for name in SHARES)
+        print(f"| {row['half']} | {row['verdict']} | {row['trials']} | {shares} |")
     print("\n| cell | settings | verdict | expected | measured | outcome |\n|---|---|---|---|---|---|")
     for row in score.misses(trials).itertuples():
         gains = f"{row.expected:.2f} | {row.gain:.2f} ({row.gain_low:.2f} to {row.gain_high:.2f})"
         print(f"| {row.model} {row.phase} | {row.settings} | {row.advised_by} | {gains} | {row.outcome} |")
+    if options.write:
+        scores.FILE.write_text(score.recorded(scored, scores.FILE.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -12,11 +12,13 @@ shared    the baseline in torch.profiler's process
 overlap   a program starts while another has the GPU
 after     all three
 
-A call takes nine minutes at most: call it again, which goes on where it ended, until nothing is left.
+A call takes nine minutes at most (SECONDS=300 before it: five): call it again, which goes on where it ended, until
+nothing is left.
 """
 
 import argparse
 import json
+import os
 import subprocess
 import time
 from collections.abc import Sequence
@@ -35,7 +37,7 @@ VARIANTS: dict[str, tuple[dict, dict, dict]] = {
     "overlap": ({"census": "ncu"}, {"baseline": 0}, OVERLAP),
     "after": (CENSUS, SHARED, OVERLAP),
 }
-LIMIT_S = 540
+LIMIT_S = int(os.environ.get("SECONDS", 540))
 # By tool, how the names of sidecars of its processes end.
 PROCESSES = {"time": ".time.csv.json", "ncu": ".ncu-rep.json", "nsys": ".nsys-rep.json", "torch": ".trace.json.gz.json"}
 KEYS = ["model", "phase"]

@@ -175,7 +175,7 @@ def frames(folder: Path) -> dict[str, tuple[pd.DataFrame, Table]]:
 
 def of_replays(trace: Path) -> dict[str, tuple[pd.DataFrame, Table]]:
     """The tables of replayed steps and of the CPU's time, by name."""
-    changes, host = replay.made(trace, 2e7)
+    changes, host, _ = replay.made(trace, 2e7)
     cell = {"model": "m", "phase": "train"}
     return {
         "cell-replay": (changes, replay.GAINS),

@@ -3,31 +3,45 @@
 `program` names the step, `fault: false` takes its bottleneck out and leaves its products and their results.
 """
 
+import time
+from collections.abc import Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import default_collate
 
 SHAPE = {"program": "copies", "fault": True}
 WORKLOADS = {"trimmed": {"train": {"batch": 4}}}
 ROUNDS = 6
 # Elements of a tensor whose kernels take no longer than their launch.
 SMALL = 1 << 18
+# The program whose samples take long to put together, and how long each takes.
+LOADER, SLEEP_S = "loader", 0.005
 
 
 class Program(nn.Module):
-    """Products of matrices, with something beside each, on which the next one depends."""
+    """Products of matrices, with something beside each, on which the next one depends.
+
+    What is planted is a module of its own (`beside`), so that its kernels have a layer.
+    """
 
     width = 2048
 
-    def __init__(self, fault: bool) -> None:
-        """fault: whether the bottleneck is there."""
+    def __init__(self, fault: bool, width: int = 0) -> None:
+        """fault: whether the bottleneck is there; width: of the matrices, if not the program's own."""
         super().__init__()
-        self.register_buffer("start", torch.randn(self.width, self.width))
-        self.register_buffer("weight", torch.randn(self.width, self.width) / self.width**0.5)
-        self.register_buffer("small", torch.ones(SMALL))
+        size = width or self.width
+        self.register_buffer("start", torch.randn(size, size))
+        self.register_buffer("weight", torch.randn(size, size) / size**0.5)
         self.scale = nn.Parameter(torch.ones(()))
-        self.fault = fault
+        self.beside = self.planted(fault)
+
+    @staticmethod
+    def planted(fault: bool) -> nn.Module:
+        """What is beside each product: a module from the product to the same numbers, or what became of them."""
+        return nn.Identity()
 
     def forward(self, inputs: Tensor) -> Tensor:
         """From (batch,) to (width, width), made on the GPU, so that the samples take no time."""
@@ -36,9 +50,15 @@ class Program(nn.Module):
             product = self.beside(torch.mm(product, self.weight))
         return product * self.scale
 
-    def beside(self, product: Tensor) -> Tensor:
-        """The product, or what became of it."""
-        raise NotImplementedError
+
+class Beside(nn.Module):
+    """What is beside a product."""
+
+    def __init__(self, fault: bool) -> None:
+        """fault: whether the bottleneck is there."""
+        super().__init__()
+        self.fault = fault
+        self.register_buffer("small", torch.ones(SMALL))
 
     def launches(self, count: int) -> None:
         """So many small kernels, one after another."""
@@ -46,20 +66,18 @@ class Program(nn.Module):
             self.small.mul_(1.0)
 
 
-class Copies(Program):
+class Copy(Beside):
     """To the host and back, through pageable memory."""
 
-    def beside(self, product: Tensor) -> Tensor:
+    def forward(self, product: Tensor) -> Tensor:
         """The same numbers."""
         return product.cpu().to(product.device) if self.fault else product
 
 
-class Items(Program):
+class Item(Beside):
     """A look at a result before launches that could have been made while the GPU was busy."""
 
-    width = 3072
-
-    def beside(self, product: Tensor) -> Tensor:
+    def forward(self, product: Tensor) -> Tensor:
         """The product."""
         if self.fault:
             product[0, 0].item()
@@ -67,18 +85,134 @@ class Items(Program):
         return product
 
 
-class Tiny(Program):
-    """Two hundred and forty kernels whose work a single one could do, beside products that take twice their time."""
+class Wait(Beside):
+    """A wait for the GPU before such launches."""
 
-    width = 1536
+    def forward(self, product: Tensor) -> Tensor:
+        """The product."""
+        if self.fault and product.is_cuda:
+            torch.cuda.synchronize()
+        self.launches(60)
+        return product
 
-    def beside(self, product: Tensor) -> Tensor:
+
+class Small(Beside):
+    """Two hundred and forty kernels a step whose work six could do, beside products that take twice their time."""
+
+    def forward(self, product: Tensor) -> Tensor:
         """The product."""
         self.launches(40 if self.fault else 1)
         return product
 
 
-PROGRAMS: dict[str, type[Program]] = {"copies": Copies, "items": Items, "tiny": Tiny}
+class Double(Beside):
+    """A product in double precision, else in bf16, whose result is added a thousandth."""
+
+    def forward(self, product: Tensor) -> Tensor:
+        """The product, and a little."""
+        kind = torch.float64 if self.fault else torch.bfloat16
+        wide = product.detach().to(kind)
+        return product + 1e-3 * torch.mm(wide, wide).to(product.dtype).tanh()
+
+
+class Strided(Beside):
+    """Sums of every eighth column, or of as many that are next to each other, whose mean is added a thousandth."""
+
+    STRIDE, TIMES = 8, 24
+
+    def __init__(self, fault: bool) -> None:
+        """fault: whether columns are far apart."""
+        super().__init__(fault)
+        self.register_buffer("table", torch.ones(1 << 26))
+
+    def forward(self, product: Tensor) -> Tensor:
+        """The product, and a little."""
+        count = self.table.numel() // self.STRIDE
+        chosen = self.table[:: self.STRIDE] if self.fault else self.table[:count]
+        for _ in range(self.TIMES // ROUNDS):
+            product = product + 1e-3 * (chosen * 2.0)[0]
+        return product
+
+
+class Copies(Program):
+    """Copies to the host and back."""
+
+    planted = staticmethod(Copy)
+
+
+class Items(Program):
+    """A `.item()` after each product."""
+
+    width = 3072
+    planted = staticmethod(Item)
+
+
+class Waits(Program):
+    """A synchronisation after each product."""
+
+    width = 3072
+    planted = staticmethod(Wait)
+
+
+class Tiny(Program):
+    """A loop of tiny kernels."""
+
+    width = 1536
+    planted = staticmethod(Small)
+
+
+class Doubles(Program):
+    """Products in double precision, larger than the others."""
+
+    planted = staticmethod(Double)
+
+
+class Strides(Program):
+    """A badly strided access."""
+
+    width = 512
+    planted = staticmethod(Strided)
+
+
+class Loader(Program):
+    """Samples that take long to put together."""
+
+    width = 1024
+
+
+class FewChannels(nn.Module):
+    """A convolution over images of 3 channels, or of 40 by a smaller kernel: as many operations for as many results.
+
+    Three channels fill no tile of a tensor core, whatever the precision.
+    """
+
+    SIZE, OUT = 512, 64
+    FEW, MANY = (3, 11), (40, 3)
+
+    def __init__(self, fault: bool, width: int = 0) -> None:
+        """fault: whether the channels are 3; width: of the images, if not SIZE."""
+        super().__init__()
+        size = width or self.SIZE
+        channels, kernel = self.FEW if fault else self.MANY
+        self.register_buffer("images", torch.randn(4, channels, size, size))
+        self.beside = nn.Conv2d(channels, self.OUT, kernel, padding=kernel // 2, bias=False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """From (batch,) to images of OUT channels."""
+        result: Tensor = self.beside(self.images + inputs.mean())
+        return result
+
+
+PROGRAMS: dict[str, type[Program] | type[FewChannels]] = {
+    "copies": Copies,
+    "items": Items,
+    "waits": Waits,
+    "tiny": Tiny,
+    LOADER: Loader,
+    "channels": FewChannels,
+    "doubles": Doubles,
+    "strides": Strides,
+}
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
@@ -86,9 +220,16 @@ def build(shape: SimpleNamespace) -> nn.Module:
     return PROGRAMS[shape.program](shape.fault)
 
 
-def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """A number, and nothing to be held against."""
-    return torch.randn((), generator=generator), torch.zeros(())
+def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, Tensor, float]:
+    """A number, nothing to be held against, and how many seconds it takes to put it into a batch."""
+    sleep_s = SLEEP_S if shape.program == LOADER and shape.fault else 0.0
+    return torch.randn((), generator=generator), torch.zeros(()), sleep_s
+
+
+def collate(samples: Sequence[tuple[Tensor, Tensor, float]]) -> Any:
+    """A batch, after what its samples take."""
+    time.sleep(sum(sleep_s for _, _, sleep_s in samples))
+    return default_collate([(number, target) for number, target, _ in samples])
 
 
 def loss(outputs: Tensor, target: Tensor) -> Tensor:

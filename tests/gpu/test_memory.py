@@ -37,5 +37,6 @@ def test_peaks_are_the_allocators(tmp_path: Path, name: str, phase: str) -> None
     assert rows["peak_bytes"][0] == facts["memory"]["allocator_peak_bytes"] == rows["peak_bytes"].max()
     assert (rows["weights_bytes"] >= 4 * facts["parameters"]).all() and (rows["other_bytes"] >= 0).all()
     if phase == "train":
-        assert 0 < rows["gradients_bytes"].max() <= rows["weights_bytes"][0] + 512 * 2000
+        # Of a large block the allocator leaves as much as 1 MiB unused rather than split it.
+        assert 0 < rows["gradients_bytes"].max() <= 1.05 * rows["weights_bytes"][0] + 512 * 2000
         assert rows.loc[rows["range"] == "backward", "activations_bytes"].max() > 0

@@ -1,7 +1,9 @@
 """Variants on a real GPU: a captured step does what the plain one does, faster, and all tools see its launches."""
 
 import json
+import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from profzoo.cell import settings
 from profzoo.config import configuration as config
 from profzoo.harness import data, interface, loop
 from profzoo.harness.ranges import Ranges
+from profzoo.reading import tables as reading
+from profzoo.tools.torch import owners
 
 pytestmark = [
     pytest.mark.gpu,
@@ -83,11 +87,13 @@ class Steps:
 @pytest.mark.parametrize("phase", settings.PHASES)
 @pytest.mark.parametrize("more", [{}, {"precision": "bf16", "channels_last": True}])
 def test_replays_make_what_plain_steps_make(phase: str, more: dict) -> None:
-    plain, graph = Steps(phase, **more), Steps(phase, graph=True, **more)
+    # Adam's first steps have the size of the learning rate whatever the gradient's, so that rounding decides where a
+    # gradient is nearly none: both have the optimizer whose kernels are the same captured or not.
+    same = {**more, "optimizer": "fused"} if phase == "train" else more
+    plain, graph = Steps(phase, **same), Steps(phase, graph=True, **same)
+    close = {"rtol": 1e-2, "atol": 1e-2} if more else {"rtol": 1e-3, "atol": 1e-4}
     for index in range(WARMUP + REPLAYS):
-        torch.testing.assert_close(
-            graph(), plain(), rtol=1e-3, atol=1e-4, msg=lambda why, at=index: f"step {at}: {why}"
-        )
+        torch.testing.assert_close(graph(), plain(), **close, msg=lambda why, at=index: f"step {at}: {why}")
 
 
 @pytest.mark.parametrize("phase", settings.PHASES)
@@ -108,13 +114,17 @@ def test_half_precision_is_captured_with_a_fused_optimizer() -> None:
     assert all(torch.isfinite(torch.tensor(losses))) and losses[-1] < losses[0]
 
 
-def test_a_step_that_waits_for_the_gpu_is_refused_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_step_that_waits_for_the_gpu_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "waiting.py").write_text(WAITING)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert run.main(["mine", "train", "module=waiting", "graph=true", "window=1"]) == 2
-    said = capsys.readouterr().err.strip().splitlines()[-1]
+    # In a process of its own: a capture that failed leaves torch's generator of random numbers unusable.
+    words = ["mine", "train", "module=waiting", "graph=true", "window=1"]
+    answer = subprocess.run(
+        [sys.executable, "-m", "models.run", *words],
+        cwd=PROJECT, env=os.environ | {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert answer.returncode == 2, answer.stderr
+    said = answer.stderr.strip().splitlines()[-1]
     assert said.startswith("profzoo: mine train cannot be captured in a CUDA graph: ") and ".item()" in said
 
 
@@ -143,7 +153,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What snakemake makes of captured cells under every tool, in a folder of its own."""
     folder = tmp_path_factory.mktemp("results")
     cells = [f"{folder}/mobilenetv2@graph/{phase}" for phase in settings.PHASES]
-    targets = [f"{cell}.{name}.csv" for cell in cells for name in ("nsys", "torch", "ncu")]
+    targets = [f"{cell}.{name}.csv" for cell in cells for name in ("nsys", "torch")] + [f"{cells[1]}.ncu.csv"]
     command = ["snakemake", "--nolock", *targets, "--config", "models=mobilenetv2@graph"]
     command.append(f"pathvars={{results: {folder}}}")
     answer = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
@@ -153,9 +163,23 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("phase", settings.PHASES)
 def test_all_tools_see_the_launches_of_replays(results: Path, phase: str) -> None:
-    nsys, torch_, ncu = (pd.read_csv(results / f"{phase}.{name}.csv") for name in ("nsys", "torch", "ncu"))
-    counts = [nsys["launches"].sum() / 10, torch_.loc[torch_["kind"] == "kernel", "count"].sum() / 3, len(ncu)]
-    assert counts[0] > 100 and max(counts) - min(counts) <= 0.02 * max(counts)
+    nsys, torch_ = (pd.read_csv(results / f"{phase}.{name}.csv") for name in ("nsys", "torch"))
+    counts = [nsys["launches"].sum() / 10, torch_.loc[torch_["kind"] == "kernel", "count"].sum() / 3]
     # Replays have one range, but for copies of inputs.
     name = {"train": "graph", "inference": "forward"}[phase]
-    assert (nsys["range"] == name).mean() > 0.95 and (ncu["range"] == name).mean() > 0.95
+    assert (nsys["range"] == name).mean() > 0.95
+    # ncu cannot run each kernel of this training step's graph by itself (docs/variants.md).
+    if phase == "inference":
+        ncu = pd.read_csv(results / f"{phase}.ncu.csv")
+        counts.append(len(ncu))
+        assert (ncu["range"] == name).mean() > 0.95
+    assert counts[0] > 100 and max(counts) - min(counts) <= 0.02 * max(counts)
+
+
+@pytest.mark.parametrize("phase", settings.PHASES)
+def test_replays_have_the_layers_that_were_captured(results: Path, phase: str) -> None:
+    table = reading.read(results / f"{phase}.torch.launches.csv", owners.TABLE)
+    kernels = table[table["kind"] == "kernel"]
+    print(kernels["module"].value_counts().to_string())
+    assert (kernels["module"] == "(graph)").mean() < 0.02
+    assert kernels["module"].str.startswith("features.").mean() > 0.5

@@ -28,6 +28,7 @@ LINES = [
     ("==ERROR== unrecognised option '--pytorch'. Use --help for further details.", "ncu.extra"),
     ("unrecognized option '--cuda-graph-trace'", "nsys.extra"),
     ("==ERROR== Unsupported API during capture (cuMemAlloc_v2)", "app-range"),
+    ("==ERROR== An error was reported by the driver:\n==ERROR== LaunchFailed", "ncu.kernel_name"),
     ("OSError: [Errno 28] No space left on device", "TMPDIR"),
     ("sqlite3.OperationalError: Disk quota exceeded", "TMPDIR"),
     ("RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.", "lower workers"),

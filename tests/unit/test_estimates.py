@@ -80,6 +80,18 @@ def test_intervals_widen_where_the_profiled_say_little() -> None:
     assert few["instructions_se"][0] > 5 * chosen["instructions_se"][0]
 
 
+def test_a_launch_unlike_the_one_that_stands_for_it_has_the_wider_interval() -> None:
+    """Of three launches of a configuration the first was profiled; the second is like it, the third takes longer."""
+    census = pd.DataFrame({"mangled": "a", GPU_TIME: [2e4, 2.01e4, 3e4], "range": ""})
+    census = census.assign(**dict.fromkeys(KEYS[1:], 1))
+    found = Estimates(Window(census), np.array([0]), pd.DataFrame({"instructions": [100.0]}))
+    each = found.totals(np.arange(3))["instructions_se"]
+    assert each[0] <= each[1] < 2 * each[0] and each[2] > 5 * each[1]
+    # Off by as much as they are unlike, both ways; together no less than the mean launch is.
+    whole = found.totals(np.zeros(3, dtype=int))["instructions_se"][0]
+    assert each[2] > whole / 3 > each[0] and each.sum() == pytest.approx(whole, rel=0.1)
+
+
 def test_launches_for_which_nothing_stands_go_into_no_total() -> None:
     census, counts = step(4)
     some = census.index[census["mangled"].isin(["a", "b"])].to_numpy()

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from profzoo.figures import classes, launches, occupancy, plots, roofline, similarity, speed_of_light, steps
+from profzoo.figures import classes, launches, occupancy, palette, plots, roofline, speed_of_light, steps
 from profzoo.tables import kernel_classes, tabulate_roofline
 from tests.conftest import DATA
 
@@ -22,7 +22,6 @@ FIGURES = {
     "speed of light": (speed_of_light.draw, "counted"),
     "occupancy": (occupancy.draw, "counted"),
     "classes": (classes.draw, "kernels"),
-    "similarity": (similarity.draw, "kernels"),
     "steps": (steps.draw, "steps"),
     "launches": (launches.draw, "steps"),
 }
@@ -64,7 +63,7 @@ def drawn(tables: dict[str, pd.DataFrame], name: str) -> Figure:
     return figure
 
 
-@pytest.mark.parametrize("name", ["classes", "similarity", "steps", "speed of light"])
+@pytest.mark.parametrize("name", ["classes", "steps", "speed of light"])
 def test_names_of_42_cells_do_not_overlap(tables: dict[str, pd.DataFrame], name: str) -> None:
     figure = drawn(tables, name)
     axis = max(figure.axes, key=lambda axis: len(axis.get_yticklabels()))
@@ -120,8 +119,8 @@ def test_a_stack_ends_at_the_whole(tables: dict[str, pd.DataFrame]) -> None:
 
 def test_every_class_has_a_colour_of_its_own() -> None:
     classes = kernel_classes.content()["classes"]
-    assert set(plots.CLASS_COLOURS) == set(classes)
-    assert len(set(plots.CLASS_COLOURS.values())) == len(classes)
+    assert set(palette.CLASS_COLOURS) == set(classes)
+    assert len(set(palette.CLASS_COLOURS.values())) == len(classes)
 
 
 def test_the_roofline_shows_what_estimates_leave_open() -> None:

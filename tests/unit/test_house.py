@@ -27,7 +27,7 @@ LAYERS = (
     ("figures",),
     ("report",),
     ("clean", "collect", "document", "run", "stopping"),
-    ("doctor", "share"),
+    ("doctor", "serve", "share", "terminal"),
 )
 # What the zoo may import of profzoo, by prefixes; `python -m models.run` is the zoo's command line.
 OF_MODELS = ("profzoo.harness.interface", "profzoo.harness.tasks", "profzoo.errors")

@@ -75,7 +75,7 @@ def test_the_wheel_holds_the_package_and_its_data(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
         names = archive.namelist()
-    kept = (path for path in source.glob("profzoo/**/*") if path.suffix in (".py", ".yaml", ".j2"))
+    kept = (path for path in source.glob("profzoo/**/*") if path.suffix in (".py", ".yaml", ".j2", ".css", ".js"))
     assert held == {str(path.relative_to(source)) for path in kept}
     assert any(name.endswith("/LICENSE") for name in names)
 

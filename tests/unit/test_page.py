@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from profzoo.files import write_csv
-from profzoo.report import page
+from profzoo.report import page, strips
 from profzoo.tables import kernel_names
 from profzoo.verdicts import verdicts
 from tests.faults import mutations as faults
@@ -125,3 +125,19 @@ def test_a_comparison_has_a_page_of_its_own(tmp_path: Path) -> None:
     seen = Seen(html.read_text())
     assert seen.elements.count("svg") == seen.elements.count("table") == 1 and "nan" not in seen.text
     assert "◀ faster" in seen.text or "▶ slower" in seen.text or "■ equivalent" in seen.text
+
+
+def test_the_strip_of_a_cell_on_the_cpu_is_of_its_ranges() -> None:
+    times = {"backward": 60, "forward": 37, "optimizer": 2.7, "transfer": 0.3}
+    rows = [
+        {"model": "unet", "phase": "train", "clock": "cpu", "range": name, "ns_per_step": ns}
+        for name, ns in times.items()
+    ]
+    ranges = pd.DataFrame([*rows, {**rows[0], "phase": "inference", "clock": "gpu"}])
+    tables = {"steps": pd.DataFrame({"model": [], "phase": []}), "ranges": ranges}
+    strip = strips.of_cell(tables, "unet", "train")
+    # In the order of a step, and what is too little to be seen is left out.
+    assert strips.told(strip) == "forward 37 %, backward 60 %, optimizer 3 %"
+    # On a GPU what nsys traced tells more, and the CPU's ranges would mislead.
+    assert strips.of_cell(tables, "unet", "inference") == []
+    assert strips.of_cell({"steps": tables["steps"]}, "unet", "train") == []

@@ -273,7 +273,8 @@ def test_tables_of_the_recorded_cell_are_what_is_declared(trace: Path, tmp_path:
     write_json({"capture": "window"}, tmp_path / "rep.json")
     write_json({"step_ns": 2e7}, tmp_path / "time.json")
     out = [tmp_path / name for name in ("replay.csv", "host.csv")]
-    tables.main(*map(str, (trace, tmp_path / "rep.json", tmp_path / "time.json", *out)))
+    outputs = dict(zip(("changes", "host"), map(str, out), strict=True)) | {"program": str(tmp_path / "program.npz")}
+    tables.main(*map(str, (trace, tmp_path / "rep.json", tmp_path / "time.json")), outputs)
     found, host = reading.read(out[0], tables.GAINS), reading.read(out[1], tables.TAX)
     assert list(found["change"]) == list(gains.PANEL) and set(found["process"]) == {1082}
     gain = found.set_index("change")["gain"]
@@ -311,14 +312,14 @@ def test_every_process_has_a_program(tmp_path: Path) -> None:
             database.execute(f"INSERT INTO {table} SELECT * FROM other")
             database.execute("DROP TABLE other")
         database.commit()
-    found, host = tables.made(path, 1e9)
+    found, host, _ = tables.made(path, 1e9)
     assert list(host["process"]) == [7, 8] and len(found) == 2 * len(gains.PANEL)
     first, second = (rows.drop(columns="process").reset_index(drop=True) for _, rows in found.groupby("process"))
     pd.testing.assert_frame_equal(first, second)
 
 
 def test_cells_are_joined_in_tables_across_the_zoo(trace: Path, tmp_path: Path) -> None:
-    changed, host = tables.made(trace, 2e7)
+    changed, host, _ = tables.made(trace, 2e7)
     homes = [tmp_path / model for model in ("one", "two@bf16")]
     for home in homes:
         home.mkdir()
@@ -345,7 +346,7 @@ def test_a_trace_without_calls_has_no_program(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as database:
         for name in names:
             database.execute(f"DROP TABLE {name}")
-    found, host = tables.made(path, 1e6)
+    found, host, _ = tables.made(path, 1e6)
     assert found.empty and host.empty
     for frame, table in ((found, tables.GAINS), (host, tables.TAX)):
         write_csv(frame, tmp_path / "t.csv")

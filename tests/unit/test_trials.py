@@ -1,21 +1,26 @@
 """Trials from files: which settings are tried, what was expected, the table, and what a terminal shows."""
 
+import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 from profzoo.cell import registry
 from profzoo.config import configuration
 from profzoo.errors import ConfigError
 from profzoo.files import write_csv
 from profzoo.harness import rounds
+from profzoo.reading import kinds
 from profzoo.reading import tables as reading
 from profzoo.trials import expecting, panel, score, tabulate, told
-from profzoo.verdicts import columns
+from profzoo.verdicts import columns, scores
+from tests.benchmarks import verdict_score
 
 STEPS = 10
 CONFIG = configuration.normalise({"models": "lstm"})
@@ -46,12 +51,12 @@ def test_a_panel_of_what_is_no_variant_is_refused() -> None:
 
 def test_expected_gains_are_those_of_advice_with_settings(tmp_path: Path) -> None:
     row = {**dict.fromkeys(columns.COLUMNS, ""), **dict.fromkeys(columns.NUMBERS, np.nan), "model": "lstm",
-           "phase": "train", "level": "cell", "rank": 1, "gain": 1.5, "settings": "precision=bf16", "verdict": "memory-bound"}  # fmt: skip
+           "phase": "train", "level": "cell", "rank": 1, "gain": 1.5, "settings": "precision=bf16", "verdict": "memory-bound", "gain_low": 1.2}  # fmt: skip
     others = [{"settings": "", "gain": 3.0}, {"level": "kernel", "gain": 9.0}, {"gain": 1.2, "rank": 2}]
     write_csv(pd.DataFrame([row, *({**row, **other} for other in others)]), tmp_path / "v.csv")
     expecting.main(str(tmp_path / "v.csv"), CONFIG, str(tmp_path / "e.json"))
     assert json.loads((tmp_path / "e.json").read_text()) == {
-        "cells": {"lstm train": {"bf16": {"gain": 1.5, "verdict": "memory-bound"}}}
+        "cells": {"lstm train": {"bf16": {"gain": 1.5, "low": 1.2, "high": None, "verdict": "memory-bound"}}}
     }
 
 
@@ -83,7 +88,8 @@ def test_trials_become_a_table_of_gains(tmp_path: Path) -> None:
     speeds = {"": 10.0, "bf16": 5.0, "slow": 12.5, "double": 15.0}
     path = tried(tmp_path / "lstm", speeds, {"double": 8}, failed={"graph": "it cannot be captured"})
     gains = {"bf16": 2.3, "slow": 1.5, "double": 3.0}
-    expected = {name: {"gain": gain, "verdict": f"because of {name}"} for name, gain in gains.items()}
+    expected = {name: {"gain": gain, "low": gain / 2, "high": gain * 2, "verdict": f"because of {name}"}
+                for name, gain in gains.items()}  # fmt: skip
     (tmp_path / "e.json").write_text(json.dumps({"cells": {"lstm train": expected}}))
     tabulate.main([str(path)], str(tmp_path / "e.json"), 0.02, str(tmp_path / "trials.csv"))
     table = reading.read(tmp_path / "trials.csv", tabulate.TABLE).set_index("settings")
@@ -98,6 +104,7 @@ def test_trials_become_a_table_of_gains(tmp_path: Path) -> None:
     assert one["loss_difference"] == pytest.approx(0.01) and one["words"] == "precision=bf16"
     assert table["advised_by"].tolist()[:2] == ["because of bf16", "because of double"]
     assert table.loc["graph", "why"] == "it cannot be captured"
+    assert (one["expected_low"], one["expected_high"]) == (1.15, 4.6) and np.isnan(table.loc["graph", "expected_low"])
     said = told.lines(reading.read(tmp_path / "trials.csv", tabulate.TABLE))
     assert said[0].startswith("lstm train runs 2.0") and "with `precision=bf16`: 10 ms -> 5 ms a step" in said[0]
     assert said[-1] == "of 3 expected gains: 1 hit, 1 miss, 1 slowed down"
@@ -127,12 +134,82 @@ def test_scores_tell_the_halves_of_the_zoo_apart() -> None:
             ("gpt", 1.2, 1.0, "hit", "b"), ("spade", 1.0, 1.0, "", "")]  # fmt: skip
     table = pd.DataFrame(rows, columns=["model", "expected", "gain", "outcome", "advised_by"])
     table = table.assign(phase="train", settings="x", gain_low=table["gain"], gain_high=table["gain"])
+    table = table.assign(expected_low=table["expected"] - 0.3, expected_high=table["expected"] + 0.3)
     found = score.score(table).set_index(["half", "verdict"])
-    assert (
-        found.loc[("fitted", "all")].tolist() == [2, 0.25, 0.5, 0] and found.loc[("held_out", "a"), "slowed_down"] == 1
-    )
-    assert found.loc[("held_out", "all"), "median_error"] == pytest.approx(0.6)
+    one, other = found.loc[("fitted", "all")], found.loc[("held_out", "all")]
+    assert one[["trials", "median_error", "hits", "slowed_down"]].tolist() == [2, 0.25, 0.5, 0]
+    # Errors of none and of a half: nine of ten are below nine tenths of that.
+    assert one["error"] == pytest.approx(0.45) and one["covered"] == 0.5 and one["helped"] == 0.5
+    assert found.loc[("held_out", "a"), "slowed_down"] == 1 and found.loc[("held_out", "a"), "error"] == 1
+    assert other["median_error"] == pytest.approx(0.6) and other["helped"] == 0 and other["covered"] == 0.5
     assert score.misses(table)["model"].tolist() == ["gpt", "lstm"]
+
+
+def test_scores_are_recorded_in_their_file(tmp_path: Path) -> None:
+    """What its first lines say, and what is to be done without scores, stays as it is."""
+    columns_ = ["model", "expected", "gain", "outcome", "advised_by"]
+    table = pd.DataFrame(
+        [("gpt", 1.2, 0.9, "slowed down", "a")] * 3 + [("bert", 2.0, 1.0, "miss", "b")] * 3, columns=columns_
+    )
+    table = table.assign(expected_low=1.0, expected_high=1.5)
+    text = score.recorded(score.score(table), scores.FILE.read_text())
+    found = scores.checked(yaml.safe_load(text))
+    known = scores.load()
+    assert text.startswith(scores.FILE.read_text().partition("\nfitted:")[0])
+    assert (found.enough, found.coin, found.unscored_error) == (known.enough, known.coin, known.unscored_error)
+    assert found.held_out["a"].trials == 3 and found.held_out["a"].median_error == pytest.approx(0.3333)
+    # Intervals widen by what is known of the models that rules are fitted to, of that verdict or of all.
+    assert found.error("b") == found.error("a") == 1 and set(found.fitted) == {"b", "all"}
+    assert found.abstains("a") and not found.abstains("b")
+    assert found.columns("a")["score"] == "abstains: helped in 0% of 3 trials, no more than a coin would"
+    assert found.columns("b") == {"trials": 0, "score": scores.UNSCORED}
+    again = score.recorded(score.score(table[:0]), text)
+    assert scores.checked(yaml.safe_load(again)).held_out == {}
+
+
+def test_few_trials_are_no_score() -> None:
+    one = scores.Score(trials=2, median_error=0.1, error=0.2, covered=1, helped=0, slowed_down=1)
+    few = scores.Scores(3, 0.5, 0.61, {"a": one}, {"a": one})
+    assert few.error("a") == 0.61 and not few.abstains("a")
+    assert few.columns("a")["score"] == "not scored: 2 of 3 trials"
+    enough = dataclasses.replace(one, trials=8, helped=0.75, slowed_down=0.125)
+    many = scores.Scores(3, 0.5, 0.61, {"a": enough}, {"a": enough})
+    assert many.error("a") == 0.2 and many.columns("a")["score"] == "8 trials: median error 10%, 12% slower"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda c: c.update(enuogh=1), "unknown key 'enuogh'; did you mean 'enough'?"),
+        (lambda c: c.pop("coin"), "'coin' is missing"),
+        (lambda c: c["held_out"].update(a={"trials": 1}), "held_out.a: 'median_error' is missing"),
+        (lambda c: c.update(fitted=[]), "fitted is no mapping"),
+        (lambda c: c.update(coin="half"), "coin = 'half' is no number from 0 on"),
+    ],
+)
+def test_a_file_of_scores_that_says_something_else_is_refused(spoil: Callable, said: str) -> None:
+    content = yaml.safe_load(scores.FILE.read_text())
+    spoil(content)
+    with pytest.raises(ConfigError) as error:
+        scores.checked(content)
+    assert said in str(error.value) and "\n" not in str(error.value)
+
+
+def test_the_benchmark_prints_and_records_scores(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.setattr(scores, "FILE", tmp_path / "scores.yaml")
+    text = Path(scores.__file__).with_name("scores.yaml").read_text()
+    scores.FILE.write_text(text)
+    columns_ = {name: "" if kind is kinds.TEXT else np.nan for name, kind in tabulate.COLUMNS.items()}
+    row = columns_ | {"model": "gpt", "phase": "train", "processes": 3, "chosen": False, "advised_by": "launch-bound",
+                     "expected": 2.0, "gain": 1.8, "outcome": "hit", "expected_low": 1.5, "expected_high": 2.5}  # fmt: skip
+    for place in range(2):
+        rows = [row | {"settings": f"{place}.{number}"} for number in range(2)]
+        write_csv(pd.DataFrame(rows, columns=list(tabulate.COLUMNS)), tmp_path / f"{place}.csv")
+    verdict_score.main([str(tmp_path / f"{place}.csv") for place in range(2)])
+    assert scores.FILE.read_text() == text
+    verdict_score.main([*(str(tmp_path / f"{place}.csv") for place in range(2)), "--write"])
+    assert "| held_out | launch-bound | 4 | 11% | 11% | 100% | 100% | 0% | 100% |" in capsys.readouterr().out
+    assert scores.checked(yaml.safe_load(scores.FILE.read_text())).held_out["launch-bound"].trials == 4
 
 
 def test_every_model_of_the_zoo_is_in_one_half() -> None:

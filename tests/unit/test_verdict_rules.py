@@ -21,6 +21,10 @@ def memory(content: dict[str, Any]) -> dict[str, Any]:
     return rule(content, "memory-bound")
 
 
+def tiny(content: dict[str, Any]) -> dict[str, Any]:
+    return rule(content, "overhead-bound")
+
+
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
@@ -49,6 +53,16 @@ def memory(content: dict[str, Any]) -> dict[str, Any]:
         (lambda c: c["floors"].pop("steady"), "floors: 'steady' is missing"),
         (lambda c: c["traits"]["short"].update(classes=["elemntwise"]), "did you mean 'elementwise'?"),
         (lambda c: c["traits"]["small_grid"].update(blocks=1), "traits.small_grid: unknown key 'blocks'"),
+        (lambda c: c["traits"]["causes"]["tail"]["when"].update(wavs={"below": 1}), "did you mean 'waves'?"),
+        (lambda c: c["traits"]["causes"]["tail"].update(when={"tail": {}}), "give one of below and at_least"),
+        (lambda c: c["traits"]["causes"]["tail"].update(classes=["gem"]), "did you mean 'gemm'?"),
+        (lambda c: c["traits"]["causes"]["cast"].update(match="("), "is no regular expression"),
+        (lambda c: c["traits"]["causes"]["cast"].pop("match"), "would hold of every launch"),
+        (lambda c: memory(c).update(replay="fastr"), "rule 'memory-bound'.replay = 'fastr': did you mean 'faster'?"),
+        (lambda c: tiny(c)["advice"][0].update(doubled="bach"), "advice.doubled = 'bach': did you mean 'batch'?"),
+        (lambda c: tiny(c).update(replay="graph"), "rule 'overhead-bound'.replay = 'graph'"),
+        (lambda c: tiny(c).update(share="date"), "rule 'overhead-bound'.share = 'date': did you mean 'data'?"),
+        (lambda c: c["traits"]["at_the_floor"].pop("times_below"), "traits.at_the_floor: 'times_below' is missing"),
         (lambda c: c.update(rule=[]), "unknown key 'rule'; did you mean 'rules'?"),
     ],
 )
@@ -62,7 +76,7 @@ def test_a_rule_that_would_never_hold_is_refused(spoil: Callable, said: str) -> 
 
 def test_settings_that_follow_advice_are_settings_of_a_cell() -> None:
     tried = [one["settings"].split() for each in RULES["rules"] for one in each["advice"] if "settings" in one]
-    assert len(tried) == 6
+    assert len(tried) == 9
     untouched = run.resolve("vgg16", "train", "time", [])
     for words in tried:
         assert run.resolve("vgg16", "train", "time", words) != untouched
@@ -81,3 +95,9 @@ def test_every_advice_is_some_cells() -> None:
                     cell |= {"compile": True} if "compile" in other.get("when", {}) else {}
             found = verdict_rules.advice(each, {"cpu_data_ns": 1e9, "cpu_transfer_ns": 1e9} | step, cell)
             assert found["next"] == one["next"]
+
+
+@pytest.mark.parametrize(("batch", "settings"), [(8, "batch=16"), (None, None), ("auto", None)])
+def test_advice_that_doubles_a_setting_goes_by_what_the_cell_has(batch: object, settings: str | None) -> None:
+    found = verdict_rules.advice(tiny(RULES), {"cpu_data_ns": 0.0}, {"batch": batch} if batch else {})
+    assert found["settings"] == settings

@@ -12,8 +12,8 @@ from profzoo.files import write_csv
 from profzoo.tables import step_shares
 from profzoo.tables.coverage import KEYS
 from profzoo.tools.ncu import details as ncu_details
+from profzoo.verdicts import expecting, ncu_advice, verdicts
 from profzoo.verdicts import judged as judged_cell
-from profzoo.verdicts import ncu_advice, verdicts
 from profzoo.verdicts import rules as verdict_rules
 from profzoo.verdicts import traits as kernel_traits
 from tests.conftest import DATA
@@ -272,7 +272,7 @@ def test_shorter_kernels_gain_no_more_than_the_cpu_lets_through() -> None:
     step = made({}).assign(host_ns=0.9e6)
     table = verdicts.table(step, rows, roofs, ROOFS, {}, {}, RULES)
     assert table["gain"].tolist() == table["limit"].tolist() == pytest.approx([1 / 0.9] * 2)
-    assert table["next_step"].str.startswith(judged_cell.LAUNCH_LESS + "use tensor cores").all()
+    assert table["next_step"].str.startswith(expecting.LAUNCH_LESS + "use tensor cores").all()
     for host, stretch in ((0.1e6, 1.0), (0.9e6, 3.0), (np.nan, 1.0)):
         free = verdicts.table(made({}, stretch).assign(host_ns=host), rows, roofs, ROOFS, {}, {}, RULES)
         assert free["gain"].iloc[0] == pytest.approx(1 / (1 - 0.6 * 0.9)) and free["limit"].isna().all()

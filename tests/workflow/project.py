@@ -59,6 +59,9 @@ class Project:
     def snakemake(self, *words: str, ok: bool = True) -> subprocess.CompletedProcess[str]:
         """Run snakemake with the tiny configuration; ok: whether it must succeed."""
         configured = [] if "--list" in words else ["--configfile", "tiny.yaml"]
+        if "--dry-run" in words:
+            # Job by job, as Snakemake itself says it.
+            configured.append("--printshellcmds")
         # Targets go first: some options take any number of words.
         run = forked.snakemake([*words, *configured], self.root, self.environment())
         if ok:

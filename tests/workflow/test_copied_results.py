@@ -1,5 +1,6 @@
 """Results that were copied from another checkout: figures and the report are made of them, and nothing is collected."""
 
+import csv
 import os
 import random
 import shutil
@@ -46,6 +47,21 @@ def test_copied_results_are_drawn_and_not_collected_again(built: Project, copied
 
 def test_what_was_not_copied_is_said_to_be_missing(copied: Project) -> None:
     (copied.root / "results/unet/train.torch.csv").unlink()
+    (copied.root / "results/lstm/inference.time.csv").unlink()
+    with (copied.root / "results/logs/lstm/inference.time.log").open("a") as log:
+        log.write("profzoo: the cat is on the keyboard\n")
+    copied.snakemake("report", *AS_IT_IS)
+    page = copied.read("results/report.html")
+    assert "<b>1 of 4 cells is missing</b>" in page and "lstm inference (the cat is on the keyboard)" in page
+    assert "<b>1 measurement is missing</b>" in page and "unet train under torch (not measured yet)" in page
+    told = {tuple(row[:2]) for row in csv.reader(copied.read("results/tables/cells.csv").splitlines()[1:])}
+    assert told == {("lstm", "train"), ("unet", "train"), ("unet", "inference")}
+    seen = {tuple(row[:2]) for row in csv.reader(copied.read("results/tables/activity.csv").splitlines()[1:])}
+    assert seen == told - {("unet", "train")}
+
+
+def test_a_copy_of_nothing_says_what_it_takes(copied: Project) -> None:
+    for path in copied.root.glob("results/*/*.time.csv"):
+        path.unlink()
     run = copied.snakemake("report", "--dry-run", *AS_IT_IS, ok=False)
-    assert run.returncode == 1 and "results/unet/train.torch.csv" in run.stdout + run.stderr
-    assert "results/lstm/train.torch.csv" not in run.stderr
+    assert run.returncode == 1 and "results/lstm/train.time.csv" in run.stdout + run.stderr

@@ -70,14 +70,14 @@ def run(project: Project, *words: str) -> str:
 
 PRINTED = {
     "python -m models.run perceptron train hidden=128 device=cpu": "394,634 parameters",
-    "snakemake -n results/perceptron/train.ncu.csv": "profile_ncu",
-    "snakemake -n results/lstm/train.ncu.pipes.csv --configfile mine.yaml": "set=pipes",
+    "snakemake -n results/perceptron/train.ncu.csv": "1 cell, ncu: about ",
+    "snakemake -n results/lstm/train.ncu.pipes.csv --configfile mine.yaml": "  ncu pipes    1 job ",
     "python -m pytest -q tests/unit/test_memory.py": "2 passed",
-    "snakemake -n results/figures/memory.svg --config models=lstm": "draw_figure",
+    "snakemake -n results/figures/memory.svg --config models=lstm": "  figures       1 job ",
     "python -m pytest -q tests/unit/test_host_bound.py": "1 passed",
     "python -m pytest -q tests/unit/test_tools.py": "passed",
-    "snakemake -n results/lstm/train.sample.csv": "profile_sample",
-    "snakemake -n report --config models=lstm tool=sample": "export_sample",
+    "snakemake -n results/lstm/train.sample.csv": "  sample   1 job ",
+    "snakemake -n report --config models=lstm tool=sample": "2 cells, sample: about ",
 }
 
 

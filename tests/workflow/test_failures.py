@@ -60,8 +60,24 @@ def test_failing_model_leaves_the_others_alone(fresh: Project, recorded: Path) -
     assert "    again  snakemake results/mine/train.time.csv --configfile tiny.yaml" in last
     made = fresh.files()
     assert {"lstm/train.time.csv", "lstm/train.torch.csv"} <= made
-    assert {path.split("/")[0] for path in made} == {"lstm"}
-    assert "Traceback" in fresh.read("results/logs/mine/train.time.log")
+    # The report is of what succeeded, and says what did not.
+    assert {path.split("/")[0] for path in made} == {"lstm", "tables", "figures", "report.html"}
+    assert "report  results/report.html, of what succeeded" in last.splitlines()
+    assert fresh.read("results/logs/report.rest.log") and not (fresh.root / "<results>").exists()
+    page = fresh.read("results/report.html")
+    assert "<b>1 of 2 cells is missing</b>" in page
+    (row,) = re.findall(r'<tr class="lacking">(.*?)</tr>', page, re.DOTALL)
+    assert "mine" in row and "mine train failed with RuntimeError: the cat is on the keyboard" in row
+    # It ran under the first tool alone.
+    logs = {tool: fresh.read(f"results/logs/mine/train.{tool}.log") for tool in ("torch", "time")}
+    assert "Traceback" in logs["torch"]
+    assert re.fullmatch(
+        r"profzoo: not run under time, as it failed under torch: mine train failed with .*\n", logs["time"]
+    )
+    # What failed is told as it does, and which was first.
+    assert re.search(r"^mine train +torch +failed +\d/\d", run.stderr, re.MULTILINE)
+    assert "first   to fail: mine train  torch: mine train failed with RuntimeError: the cat" in last
+    assert not list(fresh.root.glob(".snakemake/profzoo/run/*"))
 
 
 def test_failing_model_is_made_once_it_works(fresh: Project) -> None:

@@ -142,6 +142,8 @@ def test_the_workflow_from_another_folder(tmp_path: Path) -> None:
     code, printed = source.ended(*words, *tiny)
     assert code == 0, printed
     assert (there / target).exists() and not (source.root / "results").exists()
-    code, printed = Project(there).ended(target, "-s", str(source.root / "Snakefile"), "--dry-run", "--cores", "1")
+    code, printed = Project(there).ended(
+        target, "-s", str(source.root / "Snakefile"), "--dry-run", "-p", "--cores", "1"
+    )
     # Made with other settings than those by default.
     assert code == 0 and "Params have changed" in printed, printed

@@ -202,7 +202,7 @@ def test_a_figure_of_which_none_is_drawn_concerns_nothing(built: Project) -> Non
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("profzoo/text.py", {"draw_ranges", "draw_layers", "write_report"}),
+        ("profzoo/text.py", {"tabulate_verdicts", "draw_ranges", "draw_layers", "write_report"}),
         ("profzoo/tables/kernel_table.py", {"tabulate_layers", *AFTER_EXPORT}),
         ("profzoo/files.py", {"export_torch", *LAYERS, *AFTER_EXPORT}),
     ],

@@ -76,7 +76,7 @@ def site(slurm: loopback.Slurm, tmp_path: Path, recorded: Path) -> Iterator[Site
 def test_everything_is_made_and_a_second_run_does_nothing(site: Site) -> None:
     before = site.slurm.ask("squeue", "-h", "-t", "all", "-o", "%i").split()
     # Of training alone: the tests of other batch systems go through all of it.
-    code, output = site.ended("all", "--config", "phases=train")
+    code, output = site.ended("all", "-p", "--config", "phases=train")
     assert code == 0, output
     assert site.read("results/report.html") and site.read("results/lstm/train.torch.csv")
     asked = site.slurm.ask("squeue", "-h", "-t", "all", "-O", "jobid:10,tres-per-job:30,mintmpdisk:6").splitlines()

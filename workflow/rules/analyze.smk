@@ -44,7 +44,7 @@ rule add_up_layers:
     """Add up a cell's launches by layer, operator and kernel: owners by torch, times by nsys, counters by ncu."""
     input:
         code("workflow/scripts/add_up_layers.py"),
-        **seen_by_others(),
+        unpack(seen_by_others),
         launches="<results>/{model}/{phase}.torch.launches.csv",
         modules="<results>/{model}/{phase}.torch.modules.csv",
         sidecar="<results>/{model}/{phase}.trace.json.gz.json",
@@ -75,6 +75,7 @@ rule replay_steps:
     output:
         changes="<results>/{model}/{phase}.replay.csv",
         host="<results>/{model}/{phase}.host.csv",
+        program="<results>/{model}/{phase}.program.npz",
     log:
         "<logs>/{model}/{phase}.replay.log",
     group:
@@ -83,6 +84,24 @@ rule replay_steps:
         **light(),
     script:
         "../scripts/replay_steps.py"
+
+
+rule condense_step:
+    """Take one typical step out of a cell's trace: ranges, calls, streams and idle gaps, for the report's timeline."""
+    input:
+        code("workflow/scripts/condense_step.py"),
+        sqlite="<results>/{model}/{phase}.nsys.sqlite",
+        sidecar="<results>/{model}/{phase}.nsys-rep.json",
+    output:
+        json="<results>/{model}/{phase}.timeline.json",
+    log:
+        "<logs>/{model}/{phase}.timeline.log",
+    group:
+        "export"
+    resources:
+        **light(),
+    script:
+        "../scripts/condense_step.py"
 
 
 rule tabulate:
@@ -112,8 +131,8 @@ rule tabulate_layers:
     """Join the layers of every selected cell into one table, and how much of their time has an owner into another."""
     input:
         code("workflow/scripts/tabulate_layers.py"),
-        layers=cells("<results>/{model}/{phase}.layers.csv"),
-        coverage=cells("<results>/{model}/{phase}.owners.csv"),
+        layers=cells("<results>/{model}/{phase}.layers.csv", "torch"),
+        coverage=cells("<results>/{model}/{phase}.owners.csv", "torch"),
     output:
         layers=table("layers"),
         owners=table("owners"),
@@ -131,7 +150,7 @@ rule tabulate_ranks:
     """Compare the processes of every selected cell on several GPUs."""
     input:
         code("workflow/scripts/tabulate_ranks.py"),
-        ranks=collect("<results>/{model}/train.ranks.csv", model=SPREAD_SELECTED),
+        ranks=ranked(),
     output:
         csv=table("ranks"),
     log:
@@ -148,8 +167,8 @@ rule tabulate_replays:
     """Join what changes would be worth to every selected cell into one table, and what the CPU's time went to into another."""
     input:
         code("workflow/scripts/tabulate_replays.py"),
-        changes=cells("<results>/{model}/{phase}.replay.csv"),
-        host=cells("<results>/{model}/{phase}.host.csv"),
+        changes=cells("<results>/{model}/{phase}.replay.csv", "nsys"),
+        host=cells("<results>/{model}/{phase}.host.csv", "nsys"),
     output:
         changes=table("replay"),
         host=table("host"),
@@ -189,7 +208,11 @@ rule tabulate_verdicts:
         code("workflow/scripts/tabulate_verdicts.py"),
         **judged(),
         **judged_layers(),
+        **judged_replays(),
+        **judged_operators(),
         sidecars=baselines(),
+        cells="<results>/tables/cells.csv",
+        ranges="<results>/tables/ranges.csv",
         steps="<results>/tables/steps.csv",
         kernels="<results>/tables/kernels.csv",
     output:

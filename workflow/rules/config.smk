@@ -1,4 +1,5 @@
 # Needs: the configuration. Makes: its checked form, what it selects, and the wildcard constraints.
+import hashlib
 import json
 import os
 import re
@@ -16,7 +17,7 @@ from profzoo.config import configuration, targets
 from profzoo.compare import sides
 from profzoo.cell import data_files
 from profzoo import figures, imports, schema, tools
-from profzoo.collect import transaction
+from profzoo.collect import left, transaction
 from profzoo.tools.ncu import census as ncu_census
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import costs as ncu_costs
@@ -54,6 +55,7 @@ UNUSABLE = checked(configuration.unusable, config)
 CELLS = checked(configuration.cells, config, PLANNED)
 SELECTED = list(dict.fromkeys(model for model, _ in CELLS))
 RESULTS = workflow.pathvars.get("results")
+LOGS = workflow.pathvars.apply("<logs>")
 checked(limits.pass_on, config, tools.names())
 TOOLS = [tool for tool in config["tool"] if tool != tools.BASELINE]
 
@@ -83,7 +85,6 @@ SIDES = checked(sides.asked, config)
 COMPARED = [cell for cell in CELLS if "@" not in cell[0]] if SIDES else []
 if MAIN and (SIDES or "compare" in sys.argv[1:]):
     checked(sides.check, SIDES, CELLS if "compare" in sys.argv[1:] else COMPARED, config)
-SPREAD_SELECTED = [model for model in SELECTED if model in SPREAD and (model, "train") in CELLS]
 
 
 one_of_variants = f"({any_of(config['variants'])})"

@@ -39,9 +39,12 @@ rule write_report:
         code("workflow/scripts/write_report.py"),
         code(*(figures.known()[Path(figure).stem].path for figure in drawn())),
         **comparison(),
+        **promised(),
+        **drawn_of_cells(),
         cells="<results>/tables/cells.csv",
         agreement="<results>/tables/agreement.csv",
         activity="<results>/tables/activity.csv",
+        ranges="<results>/tables/ranges.csv",
         steps="<results>/tables/steps.csv",
         verdicts="<results>/tables/verdicts.csv",
         ranks=compared_ranks(),
@@ -64,6 +67,9 @@ rule write_report:
         models=SELECTED,
         phases=config["phases"],
         tools=TOOLS,
+        trials=known_trials(),
+        lacking=[*configuration.lacking(config), *LACKING],
+        perfetto=handed_over(),
     script:
         "../scripts/write_report.py"
 

@@ -116,7 +116,7 @@ def census(wildcards):
 
 def joined_census(wildcards):
     """Likewise, for the counters that go into the kernel table."""
-    return census(wildcards) if "ncu" in TOOLS else []
+    return census(wildcards) if "ncu" in tools_of(wildcards) else []
 
 
 def profiled(wildcards):
@@ -191,6 +191,17 @@ def failed(scheduler):
                 yield failures.Failure(
                     one.rule.name, dict(one.wildcards_dict), described, list(one.output), list(one.log)
                 )
+
+
+def unfinished(dag):
+    """The files that this run was to make, and did not."""
+    return [str(path) for job in dag.needrun_jobs() if not dag.finished(job) for path in job.output]
+
+
+def salvageable(dag, scheduler, lost):
+    """Whether a run that nobody stopped was to make the report, and lost cells on the way."""
+    page = any(job.rule.name == "write_report" for job in dag.needrun_jobs())
+    return page and any("model" in one.wildcards for one in lost) and not getattr(scheduler, "_user_kill", None)
 
 
 def unmade(dag, scheduler):

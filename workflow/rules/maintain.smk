@@ -4,29 +4,67 @@ import sys
 import time
 
 from profzoo import clean, stopping
-from profzoo.collect import failures
+from profzoo.collect import failures, salvage
+from profzoo.collect import this_run
 from profzoo.machine import results_lock
 
 # Snakemake's own lock is on the folder that it runs in, and several may share their results.
 FOUND = results_lock.seen(Path(RESULTS)) if workflow.is_main_process else None
+PAGE = f"{RESULTS}/report.html"
+SALVAGED = Path(LOGS, "report.rest.log")
+
+# What ends only when it is told to.
+ENDLESS = {"serve"}
 
 
 onstart:
+    RUNNING = {job.rule.name for job in workflow.dag.needrun_jobs()}
+    checked(stopping.check_alone, RUNNING, ENDLESS)
     # What the machine can profile is no part of any results.
-    if workflow.execution_settings.lock and {job.rule.name for job in workflow.dag.needrun_jobs()} - {
+    if workflow.execution_settings.lock and RUNNING - {
         "doctor",
         "examine_machine",
+        "help",
+        *ENDLESS,
     }:
         checked(results_lock.take, Path(RESULTS), FOUND)
+        # Of runs that were killed.
+        this_run.forget(others=True)
     # Before the first job, so that a run that is killed has said what it was making.
     clean.note(making(workflow.dag.needrun_jobs()))
-    stopping.heed(workflow)
+    stopping.heed(workflow, RUNNING & ENDLESS)
 
 
 onerror:
     # Above are hundreds of lines of other jobs.
     at, dag = workflow.scheduler, workflow.dag
-    print(failures.told(failed(at), unmade(dag, at), sys.argv, workflow.dag_settings.targets), file=sys.stderr)
+    lost = list(failed(at))
+    print(failures.told(lost, unmade(dag, at), sys.argv, workflow.dag_settings.targets), file=sys.stderr)
+    if TERMINAL:
+        TERMINAL.close_run()
+    if MAIN and salvageable(dag, at, lost):
+        # Before, as whoever is killed meanwhile has made some of it.
+        clean.note([str(SALVAGED)])
+        run = str(workflow.main_snakefile), workflow.cores or 1
+        print(salvage.report(PAGE, lost, unfinished(dag), config, run, SALVAGED), file=sys.stderr)
+    this_run.forget()
+
+
+onsuccess:
+    if TERMINAL:
+        TERMINAL.close_run()
+    this_run.forget()
+
+
+rule help:
+    """Say what a user types."""
+    log:
+        ".snakemake/log/help.log",
+    localrule: True
+    params:
+        text=str(ROOT / "workflow" / "help.txt"),
+    shell:
+        "cat {params.text:q} 2> {log:q}"
 
 
 rule examine_machine:
@@ -58,6 +96,21 @@ rule doctor:
     localrule: True
     shell:
         "cat {input:q} 2> {log:q}"
+
+
+rule serve:
+    """Serve the report to this machine's browsers, until Ctrl-C: a page that opens traces in Perfetto."""
+    log:
+        ".snakemake/log/serve.log",
+    retries: 0
+    # No input and no output, so that other runs may make the report anew meanwhile.
+    localrule: True
+    params:
+        results=RESULTS,
+        port=config["serve"]["port"],
+        perfetto=config["serve"]["perfetto"],
+    shell:
+        "exec python -m profzoo.serve {params.results:q} --port {params.port} --perfetto {params.perfetto:q} 2> {log:q}"
 
 
 rule share:

@@ -15,24 +15,40 @@ def inputs(files):
     return list(paths) if MAIN else list(map(local, paths))
 
 
-def cells(pattern):
-    """The pattern for every selected cell."""
-    models, phases = zip(*CELLS, strict=True)
-    return collect(pattern, zip, model=models, phase=phases)
+def cells(pattern, *needed):
+    """The pattern for every selected cell that there is, of those of which these tools' parts are there."""
+    found = [cell for cell in CELLS if THERE[cell] >= {tools.BASELINE, *needed}]
+    return [path for model, phase in found for path in collect(pattern, model=model, phase=phase)]
+
+
+def tools_of(wildcards):
+    """The tools whose part of a cell is there, or will be."""
+    return THERE.get((wildcards.model, wildcards.phase), TOOLS)
 
 
 def joined_sets(wildcards):
     """The section sets whose counters go into the kernel table: the default one and the census, where ncu is chosen."""
-    names = ncu.of_launches(config["ncu"]) if "ncu" in TOOLS else []
+    names = ncu.of_launches(config["ncu"]) if "ncu" in tools_of(wildcards) else []
     return [f"<results>/{wildcards.model}/{wildcards.phase}.ncu.{name}.csv" for name in names]
 
 
 def tables_patterns():
     """The files of a cell that tables are made of, by name; a tool may have the baseline's in the place of its own."""
+    return {key: pattern for key, (_, pattern) in patterns_of_tools().items()}
+
+
+def patterns_of_tools():
+    """The same, each with the tool that it is of."""
     patterns = {}
     for tool in (tools.BASELINE, *TOOLS):
-        patterns |= tools.files()[tool].tabulated(config[tool])
+        patterns |= {key: (tool, pattern) for key, pattern in tools.files()[tool].tabulated(config[tool]).items()}
     return patterns
+
+
+def kept():
+    """What makes up each tool's part of a cell, and the baseline, for tables."""
+    timed = [tables_patterns()[key] for key in ("time", "time_sidecar")]
+    return {tools.BASELINE: timed} | {tool: tools.files()[tool].kept(config[tool]) for tool in TOOLS}
 
 
 def baselines():
@@ -42,10 +58,11 @@ def baselines():
 
 def tabulated():
     """The inputs of the tables, by tool, each with its sidecars in the same order."""
-    patterns = tables_patterns()
-    files = {key: cells(f"<results>/{{model}}/{pattern}") for key, pattern in patterns.items()}
+    patterns = patterns_of_tools()
+    files = {key: cells(f"<results>/{{model}}/{pattern}", tool) for key, (tool, pattern) in patterns.items()}
     if {"ncu", "nsys"} <= set(TOOLS) and config["ncu"]["set"] in ncu.of_launches(config["ncu"]):
-        files["coverage"] = cells(f"<results>/{{model}}/{{phase}}.ncu.{config['ncu']['set']}.coverage.csv")
+        covered = f"<results>/{{model}}/{{phase}}.ncu.{config['ncu']['set']}.coverage.csv"
+        files["coverage"] = cells(covered, "ncu", "nsys")
     return files | {"ranks": compared_ranks()}
 
 
@@ -57,12 +74,14 @@ def judged():
     if "ncu" not in TOOLS or config["ncu"]["set"] not in ncu.of_launches(config["ncu"]):
         return {}
     advice = {
-        "details": cells("<results>/{model}/{phase}.ncu-details.csv"),
-        "launches": cells("<results>/{model}/{phase}.ncu.csv"),
+        "details": cells("<results>/{model}/{phase}.ncu-details.csv", "ncu"),
+        "launches": cells("<results>/{model}/{phase}.ncu.csv", "ncu"),
     }
-    if config["ncu"]["set"] == ncu.CENSUS or "nsys" not in TOOLS:
+    peaks = f"peaks/{config['gpu']}.csv"
+    known = config["collect"] or all(Path(RESULTS, f"{peaks}{end}").exists() for end in ("", ".json"))
+    if config["ncu"]["set"] == ncu.CENSUS or "nsys" not in TOOLS or not known:
         return advice
-    return advice | {"roofline": "<results>/tables/roofline.csv", "peaks": f"<results>/peaks/{config['gpu']}.csv"}
+    return advice | {"roofline": "<results>/tables/roofline.csv", "peaks": f"<results>/{peaks}"}
 
 
 def judged_layers():
@@ -70,7 +89,29 @@ def judged_layers():
     if "torch" not in TOOLS or "nsys" not in TOOLS:
         return {}
     files = {"owned": "layer-kernels", "trees": "layers"}
-    return {name: cells(f"<results>/{{model}}/{{phase}}.{ending}.csv") for name, ending in files.items()}
+    pattern = "<results>/{{model}}/{{phase}}.{}.csv"
+    return {name: cells(pattern.format(ending), "torch", "nsys") for name, ending in files.items()}
+
+
+def judged_operators():
+    """What verdicts on cells that ran on a CPU go by, where the tool is chosen that sees their operators."""
+    return {"operators": cells("<results>/{model}/{phase}.operators.csv", "torch")} if "torch" in TOOLS else {}
+
+
+def judged_replays():
+    """The programs that expected gains are of, where the tool is chosen that traces them."""
+    return {"programs": traced("program.npz")} if "nsys" in TOOLS else {}
+
+
+def traced(ending):
+    """What is made of the trace of each cell; of results that were copied, where that or the trace came along."""
+    ends = (ending, "nsys.sqlite")
+    return [
+        f"<results>/{model}/{phase}.{ending}"
+        for model, phase in CELLS
+        if THERE[model, phase] >= {tools.BASELINE, "nsys"}
+        and (config["collect"] or any(Path(RESULTS, model, f"{phase}.{end}").exists() for end in ends))
+    ]
 
 
 def drawn():
@@ -95,12 +136,12 @@ def drawn_from(wildcards):
     return {name: peaks.get(name, f"<results>/tables/{name}.csv") for name in names}
 
 
-def seen_by_others():
+def seen_by_others(wildcards):
     """What other tools than torch say of a cell's launches, by the names of a script's inputs."""
-    home, found = "<results>/{model}/{phase}", {}
-    if "nsys" in TOOLS:
+    home, found = f"<results>/{wildcards.model}/{wildcards.phase}", {}
+    if "nsys" in tools_of(wildcards):
         found |= {"nsys": f"{home}.nsys.sqlite", "nsys_sidecar": f"{home}.nsys-rep.json"}
-    if "ncu" in TOOLS and config["ncu"]["set"] in ncu.of_launches(config["ncu"]):
+    if "ncu" in tools_of(wildcards) and config["ncu"]["set"] in ncu.of_launches(config["ncu"]):
         sets = [f"{home}.ncu.{name}.csv" for name in ncu.of_launches(config["ncu"])]
         found |= {"census": f"{home}{ncu_census.csv(config['ncu'])}", "sets": sets}
     return found | {name: path for name, path in judged().items() if name == "peaks"}
@@ -108,7 +149,13 @@ def seen_by_others():
 
 def compared_ranks():
     """The table of the processes of cells on several GPUs, where such are chosen and traced."""
-    return ["<results>/tables/ranks.csv"] if SPREAD_SELECTED and "nsys" in TOOLS else []
+    return ["<results>/tables/ranks.csv"] if ranked() else []
+
+
+def ranked():
+    """The processes of cells on several GPUs, where such are chosen and traced."""
+    traced = cells("<results>/{model}/{phase}.ranks.csv", "nsys") if "nsys" in TOOLS else []
+    return [path for path in traced if Path(path).parent.name in SPREAD and Path(path).name.startswith("train.")]
 
 
 def layered():
@@ -133,6 +180,32 @@ def compared_times():
         pattern = f"<results>/{{}}/{{}}.{sides.word(SIDES)}.rounds.csv"
         return {"turns": [pattern.format(model, phase) for model, phase in COMPARED]}
     return {f"side_{place}": of_side(side, "time.csv") for place, side in enumerate(SIDES)}
+
+
+def known_trials():
+    """The table of trials where there is one, with what tells whether it is another: trials are never made for a page."""
+    path = Path(f"{RESULTS}/tables/trials.csv")
+    return [str(path), hashlib.sha256(path.read_bytes()).hexdigest()] if path.exists() else []
+
+
+def promised():
+    """What the page says and draws of cells by nsys: steps that were run again, changed, kernels, and a typical step."""
+    if "nsys" not in TOOLS:
+        return {}
+    tables = {name: f"<results>/tables/{name}.csv" for name in ("replay", "kernels")}
+    return tables | {"timelines": traced("timeline.json")}
+
+
+def handed_over():
+    """What the page says and does of Perfetto: where that is, and what to type so that traces can be opened in it."""
+    named = f" --config run={config['run']}" if config["run"] else ""
+    return {"address": config["serve"]["perfetto"], "type": f"snakemake serve{named}"}
+
+
+def drawn_of_cells():
+    """What the page draws of cells by their counters and owners: rooflines, and trees of modules."""
+    trees = {"layers": "<results>/tables/layers.csv"} if "torch" in TOOLS else {}
+    return trees | {name: path for name, path in judged().items() if name in ("roofline", "peaks")}
 
 
 def comparison():
@@ -175,9 +248,9 @@ def weights_of_sides(wildcards):
 
 def exports():
     """The baseline, and what is exported for every selected cell under every chosen tool."""
-    patterns = [pattern for tool in TOOLS for pattern in tools.files()[tool].exported(config[tool])]
-    patterns.insert(0, tables_patterns()[tools.BASELINE])
-    found = [path for pattern in patterns for path in cells(f"<results>/{{model}}/{pattern}")]
+    patterns = [(tool, pattern) for tool in TOOLS for pattern in tools.files()[tool].exported(config[tool])]
+    patterns.insert(0, patterns_of_tools()[tools.BASELINE])
+    found = [path for tool, pattern in patterns for path in cells(f"<results>/{{model}}/{pattern}", tool)]
     return compared_ranks() + layered() + replayed() + found
 
 
@@ -219,7 +292,25 @@ ROWS = {
 }
 
 
+def compared_here():
+    """The compared cells whose steps are there on all sides, and what the chosen tools saw of these."""
+    paths = [*compared_times().values(), *(of_side(side, "nsys.csv") for side in SIDES if "nsys" in TOOLS)]
+    rows = zip(COMPARED, *paths, strict=True)
+    return [cell for cell, *files in rows if all(Path(path.replace("<results>", RESULTS)).exists() for path in files)]
+
+
 def table(name):
     """A table across the zoo, which Snakemake's own report carries."""
     labels = {"table": name, "a row": ROWS[name]}
     return report(f"<results>/tables/{name}.csv", category="Tables", caption="../report/table.rst", labels=labels)
+
+
+# All that is selected is made where anything is collected; elsewhere it is there or not.
+THERE, LACKING = {cell: frozenset((tools.BASELINE, *TOOLS)) for cell in CELLS}, []
+if not config["collect"]:
+    found, LACKING = left.of_cells(CELLS, kept(), Path(RESULTS), Path(LOGS), config, os.environ.get(left.WITHOUT))
+    # Where there is nothing at all, Snakemake names what it takes.
+    if any(tools.BASELINE in one for one in found.values()):
+        THERE = found
+        TOOLS = [tool for tool in TOOLS if any(tool in one for one in THERE.values())]
+        COMPARED = compared_here()

@@ -8,4 +8,5 @@ snakemake = globals()["snakemake"]
 with reported(snakemake.log[0]):
     given, made = snakemake.input, snakemake.output
     integrity.require([given.sqlite, given.sidecar])
-    tables.main(given.sqlite, given.sidecar, given.time_sidecar, made.changes, made.host)
+    outputs = {name: made[name] for name in ("changes", "host", "program")}
+    tables.main(given.sqlite, given.sidecar, given.time_sidecar, outputs)

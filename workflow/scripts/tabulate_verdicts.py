@@ -6,7 +6,9 @@ from profzoo.verdicts import tabulate
 snakemake = globals()["snakemake"]
 with reported(snakemake.log[0]):
     given = snakemake.input
-    several = {name: listed(given.get(name, [])) for name in ("details", "launches", "sidecars")}
+    several = {name: listed(given.get(name, [])) for name in ("details", "launches", "sidecars", "programs")}
     held, peaks = given.get("roofline") or None, given.get("peaks") or None
     layers = listed(given.get("owned", [])), listed(given.get("trees", []))
-    tabulate.main(given.steps, given.kernels, held, peaks, **several, layers=layers, csv=snakemake.output.csv)
+    cpus = given.cells, given.ranges, listed(given.get("operators", []))
+    csv = snakemake.output.csv
+    tabulate.main(given.steps, given.kernels, held, peaks, **several, layers=layers, on_cpus=cpus, csv=csv)

@@ -57,19 +57,19 @@ class Estimates:
         self.cell = window.cells[launches]
         self.samples = np.bincount(self.cell, minlength=len(window.sizes))
         self.stratum = np.full(len(window.sizes), -1)
+        # Of each cell, what its launches differ by from those that stand for them: time, relative, and what came
+        # before, as strata.BEFORE says.
+        self.unlike, self.before = np.zeros(len(window.sizes)), np.zeros(len(window.sizes))
         for one, part in enumerate(window.parts):
             by = window.standing(one, self.samples[part])
             if by is not None:
-                self.stratum[part] = part[by]
+                self._stand(one, part, by)
         self.strata = np.flatnonzero(self.samples)
         self.size = np.bincount(np.maximum(self.stratum, 0), np.where(self.stratum < 0, 0, window.sizes),
                                 minlength=len(window.sizes))[self.strata]  # fmt: skip
-        self.unlike, self.before = self._apart()
         self.pairs = self._pairs()
         self.means = values.groupby(self.cell).mean().reindex(self.strata).to_numpy(dtype=float)
-        found = [self._variance(self.means[:, column], spread_of(name)) for column, name in enumerate(self.quantities)]
-        self.variances = np.stack([variance for variance, _ in found], axis=1) if found else np.empty((0, 0))
-        self.freedom = np.stack([freedom for _, freedom in found], axis=1) if found else np.empty((0, 0))
+        self.moved = window.moved[self.strata]
 
     def weights(self) -> np.ndarray:
         """How many launches each of those that were profiled stands for."""
@@ -90,43 +90,38 @@ class Estimates:
         labels, count = self.labels(), int(groups.max()) + 1
         known = labels >= 0
         pairs = groups[known] * len(self.strata) + labels[known]
-        found, launches = np.unique(pairs, return_counts=True)
+        found, which, launches = np.unique(pairs, return_inverse=True, return_counts=True)
         group, stratum = found // len(self.strata), found % len(self.strata)
         columns = {"launches": np.bincount(group, launches, minlength=count)}
+        # Launches of a group are off by what they themselves differ by, in the mean.
+        unlike, before = (
+            np.bincount(which, apart[self.window.cells[known]], minlength=len(found)) / launches
+            for apart in (self.unlike, self.before)
+        )
+        chance = 1 / self.samples[self.strata][stratum] + 1 / launches
         for place, name in enumerate(self.quantities):
-            mean, variance = self.means[stratum, place], self.variances[stratum, place] * launches.astype(float) ** 2
+            guess, means = spread_of(name), self.means[:, place]
+            typical = self._typical(means)
+            ratio, freedom = self._learned(means, typical, guess)
+            off = _off(guess, means[stratum], typical[stratum], unlike, before, chance)
+            mean, variance = means[stratum], off * ratio[stratum] * launches.astype(float) ** 2
             columns[name] = np.bincount(group, launches * mean, minlength=count)
             summed = np.bincount(group, variance, minlength=count)
             columns[f"{name}_se"] = np.sqrt(summed)
-            squares = np.bincount(group, variance**2 / self.freedom[stratum, place], minlength=count)
+            squares = np.bincount(group, variance**2 / freedom[stratum], minlength=count)
             columns[f"{name}_freedom"] = np.divide(summed**2, squares, where=squares > 0, out=np.full(count, np.inf))
         return pd.DataFrame(columns)
 
-    def _apart(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of each stratum, what its launches differ by from those that stand for them on the average: time, relative,
-        and what came before, as strata.BEFORE says."""
-        window = self.window
-        unlike, before = np.zeros(len(window.sizes)), np.zeros(len(window.sizes))
-        for one, part in enumerate(window.parts):
-            by = window.standing(one, self.samples[part])
-            if by is None:
-                continue
-            here, size = np.arange(len(part)), window.sizes[part]
-            for sums, apart, scale in (
-                (unlike, window.work[one], STEEP * window.times[part]),
-                (before, window.traffic[one], window.moved[part]),
-            ):
-                sums[part] = np.bincount(by, size * apart[here, by], minlength=len(part)) / scale
-        return unlike[self.strata] / self.size, before[self.strata] / self.size
+    def _stand(self, configuration: int, part: np.ndarray, by: np.ndarray) -> None:
+        """Have cells stand for those of a configuration; by: which for each, by place among its parts."""
+        window, here = self.window, np.arange(len(part))
+        self.stratum[part] = part[by]
+        self.unlike[part] = window.work[configuration][here, by] / (STEEP * window.times[part][by])
+        self.before[part] = window.traffic[configuration][here, by] / window.moved[part][by]
 
-    def _variance(self, means: np.ndarray, guess: Spread) -> tuple[np.ndarray, np.ndarray]:
-        """The variance of the mean of each stratum's launches, and its degrees of freedom."""
-        moved, samples = self.window.moved[self.strata], self.samples[self.strata]
-        # Of what has no value somewhere, the rest says what is typical.
-        typical = np.nansum(self.size * means) / max(self.size @ moved, 1e-9) * moved
-        off = _off(guess, means, typical, self.unlike, self.before, 1 / samples + 1 / self.size)
-        ratio, count = self._learned(means, typical, guess)
-        return off * ratio, count
+    def _typical(self, means: np.ndarray) -> np.ndarray:
+        """What is typical of each stratum by its traffic; of what has no value somewhere, the rest says it."""
+        return np.nansum(self.size * means) / max(self.size @ self.moved, 1e-9) * self.moved
 
     def _pairs(self) -> pd.DataFrame:
         """Strata next to each other of one configuration, of which each pair is an observation of what they differ by:

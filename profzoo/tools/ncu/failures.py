@@ -33,6 +33,11 @@ CAUSES: Sequence[tuple[str, str]] = (
         "program once a pass instead",
     ),
     (
+        r"==ERROR== LaunchFailed",
+        "a kernel failed as ncu ran it again, the last that the log names or the next one: leave it out by "
+        "ncu.kernel_name; where a CUDA graph launches it, profile the cell without graph, which launches the same",
+    ),
+    (
         r"No kernels were profiled",
         "no kernel launch matched: look at ncu.kernel_name, ncu.devices and ncu.target_processes_filter, and whether "
         "the cell ran on a GPU",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from profzoo.tools.ncu.command import CENSUS
+from profzoo.tools.ncu.command import CENSUS, of_launches
 
 
 def exported(own: Mapping[str, Any]) -> Sequence[str]:
@@ -17,6 +17,12 @@ def tabulated(own: Mapping[str, Any]) -> Mapping[str, str]:
         return {}
     census = f"{{phase}}.ncu.{CENSUS}.csv"
     return {"ncu": census, "ncu_sidecar": f"{census}.json"}
+
+
+def kept(own: Mapping[str, Any]) -> Sequence[str]:
+    """The launches of the sets that tables are made of, or what a set of ranges counted, and the page of details."""
+    counted = [f"{{phase}}.ncu.{name}.csv" for name in of_launches(own)]
+    return [*exported(own), *counted, *tabulated(own).values()]
 
 
 def parts(own: Mapping[str, Any]) -> Sequence[str]:

@@ -28,6 +28,16 @@ def _flops(letter: str) -> tuple[Mapping[str, float], ...]:
     return ({counted.format(f"{letter}{name}"): factor for name, factor in (("add", 1), ("mul", 1), ("fma", 2))},)
 
 
+def _stalled(what: str, *reasons: str) -> Quantity:
+    counted = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+    return Quantity("cycles", what, ({counted.format(reason): 1 for reason in reasons},))
+
+
+def _used(what: str, way: str) -> Quantity:
+    counted = f"smsp__sass_average_data_bytes_per_sector_mem_global_op_{way}.pct"
+    return Quantity("%", f"of the bytes that global {what} move, those that are asked for", ({counted: 1},))
+
+
 QUANTITIES: dict[str, Quantity] = {
     "ncu_ns": Quantity("ns", "time of a launch under ncu", ({GPU_TIME: 1},)),
     "dram_bytes": Quantity(
@@ -77,7 +87,45 @@ QUANTITIES: dict[str, Quantity] = {
     "waves": Quantity("waves", "rounds of blocks that an SM runs", ({"launch__waves_per_multiprocessor": 1},)),
     "multiprocessors": Quantity("SM", "of the GPU", ({"launch__sm_count": 1},)),
     "registers": Quantity("registers", "of a thread", ({"launch__registers_per_thread": 1},)),
+    "load_used_pct": _used("loads", "ld"),
+    "store_used_pct": _used("stores", "st"),
+    "bank_conflicts": Quantity(
+        "wavefronts",
+        "of shared memory by bank conflicts",
+        (
+            {"l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum": 1},
+            {f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{way}.sum": 1 for way in ("ld", "st")},
+        ),
+    ),
+    "shared_wavefronts": Quantity(
+        "wavefronts",
+        "of shared memory",
+        (
+            {"l1tex__data_pipe_lsu_wavefronts_mem_shared.sum": 1},
+            {f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{way}.sum": 1 for way in ("ld", "st")},
+        ),
+    ),
+    "local_sectors": Quantity(
+        "sectors",
+        "of 32 bytes to and from local memory",
+        ({f"l1tex__t_sectors_pipe_lsu_mem_local_op_{way}.sum": 1 for way in ("ld", "st")},),
+    ),
+    "warp_cycles": Quantity(
+        "cycles",
+        "from a warp's instruction to its next",
+        ({"smsp__average_warp_latency_per_inst_issued.ratio": 1},),
+    ),
+    "stall_memory_cycles": _stalled("of these, for memory beyond L1's tags", "long_scoreboard"),
+    "stall_shared_cycles": _stalled("of these, for shared memory and its queue", "short_scoreboard", "mio_throttle"),
+    "stall_barrier_cycles": _stalled("of these, for other warps of the block", "barrier"),
+    "stall_math_cycles": _stalled("of these, for an arithmetic pipe", "math_pipe_throttle"),
 }
+
+# Those that tables made before them lack.
+LATER = [
+    *(name for name in QUANTITIES if name.endswith(("_used_pct", "_cycles"))),
+    *("bank_conflicts", "shared_wavefronts", "local_sectors"),
+]
 
 # What adds up over launches, unlike percentages.
 ADDITIVE = [name for name, quantity in QUANTITIES.items() if quantity.unit in ("ns", "byte", "flop")]

@@ -20,7 +20,12 @@ def tabulated(own: Mapping[str, Any]) -> Mapping[str, str]:
     }
 
 
+def kept(own: Mapping[str, Any]) -> Sequence[str]:
+    """The table of launches with its sidecar, and where the step goes."""
+    return ["{phase}.nsys.csv", "{phase}.nsys.csv.json", "{phase}.nsys-steps.csv"]
+
+
 def parts(own: Mapping[str, Any]) -> Sequence[str]:
     """Names between dots."""
-    tables = ["nsys", "nsys-steps", "nsys-launches", "nsys-ranks", "ranks", "kernels", "replay", "host"]
-    return [*tables, "nsys-rep", "sqlite"]
+    tables = ["nsys", "nsys-steps", "nsys-launches", "nsys-ranks", "ranks", "kernels", "replay", "host", "timeline"]
+    return [*tables, "program", "npz", "nsys-rep", "sqlite"]

@@ -91,7 +91,7 @@ def where_time_goes(path: str | Path, whole_run: bool = False) -> pd.DataFrame:
 
 
 @dataclass(frozen=True)
-class _Counted:
+class Counted:
     """The steps of a process that count, and when.
 
     steps: how many. on_cpu: from when the CPU began the first to when it was done with the last; span: from when CPU
@@ -134,7 +134,7 @@ def _row(process: int, ranges: pd.DataFrame, activity: pd.DataFrame, calls: pd.D
     >>> {cause: row[f"idle_{cause}_ns"] for cause in CAUSES}
     {'input': 10.0, 'synchronisation': 0.0, 'latency': 20.0, 'launch': 10.0, 'host': 0.0}
     """
-    counted = _counted(ranges[ranges["name"] == STEP].sort_values("start"), activity)
+    counted = counting(ranges[ranges["name"] == STEP].sort_values("start"), activity)
     ranges = ranges[ranges["start"] >= counted.on_cpu[0, 0]]
     kernels = counted.activity[counted.activity["kernel"]]
     for_results, at_all = _waited(calls, activity, counted.on_cpu)
@@ -152,14 +152,14 @@ def _row(process: int, ranges: pd.DataFrame, activity: pd.DataFrame, calls: pd.D
     return {"process": process >> 24 & 0xFFFFFF, "steps": counted.steps, **per_step, **_queue(kernels)}
 
 
-def _counted(steps: pd.DataFrame, activity: pd.DataFrame) -> _Counted:
+def counting(steps: pd.DataFrame, activity: pd.DataFrame) -> Counted:
     """Of a process's steps, in order, all but the first; that one where it is alone."""
     left_out = min(1, len(steps) - 1)
     begin, end = steps["start"].iloc[left_out], steps["end"].iloc[-1]
     launched = activity["start_call"].fillna(activity["start"])
     before, within = activity[launched < begin], activity[launched.between(begin, end)]
     done_before = max([begin, *before["end"]]) if left_out else begin
-    return _Counted(
+    return Counted(
         steps=len(steps) - left_out,
         on_cpu=np.array([[begin, end]], dtype=np.int64),
         span=np.array([[done_before, max([end, *within["end"]])]], dtype=np.int64),
@@ -167,7 +167,7 @@ def _counted(steps: pd.DataFrame, activity: pd.DataFrame) -> _Counted:
     )
 
 
-def _working(counted: _Counted) -> dict[str, int]:
+def _working(counted: Counted) -> dict[str, int]:
     """What the GPU does in the steps that count, in ns, by column; where_time_goes says what each means."""
     activity = counted.activity
     kernels = activity[activity["kernel"]]
@@ -184,12 +184,28 @@ def _working(counted: _Counted) -> dict[str, int]:
     }
 
 
-def _idle(counted: _Counted, ranges: pd.DataFrame, calls: pd.DataFrame, waited: float) -> dict[str, float]:
+def _idle(counted: Counted, ranges: pd.DataFrame, calls: pd.DataFrame, waited: float) -> dict[str, float]:
     """Ns in which the GPU does nothing, by cause; waited: ns that the CPU waited for its results."""
     idle = intervals.subtract(counted.span, counted.when(counted.activity))
     unqueued = _unqueued(idle, counted.activity)
+    return _causes(idle, _covers(counted, ranges, calls, unqueued), unqueued, waited)
+
+
+def spans(counted: Counted, ranges: pd.DataFrame, calls: pd.DataFrame) -> list[np.ndarray]:
+    """When the GPU did nothing, by cause, in the order of CAUSES: (n, 2) in ns, by what held at each moment alone."""
+    idle = intervals.subtract(counted.span, counted.when(counted.activity))
+    covers = _covers(counted, ranges, calls, _unqueued(idle, counted.activity))
+    found = []
+    for cause in CAUSES:
+        found.append(intervals.intersect(idle, covers[cause]))
+        idle = intervals.subtract(idle, covers[cause])
+    return found
+
+
+def _covers(counted: Counted, ranges: pd.DataFrame, calls: pd.DataFrame, unqueued: np.ndarray) -> dict[str, np.ndarray]:
+    """When each cause may hold; unqueued: idleness in which nothing was queued."""
     called = counted.activity.dropna(subset=["start_call"])
-    covers = {
+    return {
         "input": counted.when(ranges[ranges["name"].isin(INPUT)]),
         # While the CPU waits, a gap before what is queued already is the GPU's own.
         "synchronisation": intervals.intersect(counted.when(calls[calls["waits"]]), unqueued),
@@ -197,7 +213,6 @@ def _idle(counted: _Counted, ranges: pd.DataFrame, calls: pd.DataFrame, waited: 
         "launch": counted.when(calls[calls["launches"]]),
         "host": counted.span,
     }
-    return _causes(idle, covers, unqueued, waited)
 
 
 def _causes(

@@ -14,6 +14,11 @@ def tabulated(own: Mapping[str, Any]) -> Mapping[str, str]:
     return {"sample": "{phase}.sample.csv", "sample_sidecar": "{phase}.sample.csv.json"}
 
 
+def kept(own: Mapping[str, Any]) -> Sequence[str]:
+    """Both."""
+    return [*tabulated(own).values()]
+
+
 def parts(own: Mapping[str, Any]) -> Sequence[str]:
     """Names between dots."""
     return ["sample", "sample-raw", "sample-steps"]

@@ -14,6 +14,11 @@ def tabulated(own: Mapping[str, Any]) -> Mapping[str, str]:
     return {"time": "{phase}.time.csv", "time_sidecar": "{phase}.time.csv.json"}
 
 
+def kept(own: Mapping[str, Any]) -> Sequence[str]:
+    """Both."""
+    return [*tabulated(own).values()]
+
+
 def parts(own: Mapping[str, Any]) -> Sequence[str]:
     """Names between dots."""
     return ["time", "memory"]

@@ -15,6 +15,12 @@ def tabulated(own: Mapping[str, Any]) -> Mapping[str, str]:
     return {"torch": "{phase}.torch.csv", "torch_sidecar": "{phase}.trace.json.gz.json", **timed}
 
 
+def kept(own: Mapping[str, Any]) -> Sequence[str]:
+    """The tables of operators, kernels, launches and modules, with the trace's sidecar."""
+    tables = [f"{{phase}}.torch{part}.csv" for part in ("", ".launches", ".modules")]
+    return [*tables, *tabulated(own).values()]
+
+
 def parts(own: Mapping[str, Any]) -> Sequence[str]:
     """Names between dots."""
     of_owners = ["launches", "modules", "layers", "operators", "layer-kernels", "owners"]

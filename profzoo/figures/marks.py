@@ -1,0 +1,46 @@
+"""Gives marks of a figure what a reader sees who points at them, as titles in its SVG."""
+
+import re
+from collections.abc import Sequence
+
+from matplotlib.artist import Artist
+
+# How the identifier of a group begins that says what its marks are, and what stands between what is said of each.
+TOLD, BETWEEN = "told:", " ¦ "
+GROUP = re.compile(rf'<g id="{TOLD}([^"]*)">')
+POINT = re.compile(r"<use ([^>]*)/>")
+# Places are made by the first; a browser without it has another that is as wide.
+FONT, FONTS = "'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif"
+
+
+def tell(artist: Artist, texts: Sequence[str]) -> None:
+    """Have an artist's marks say these, in their order; of a single one, the whole artist."""
+    if texts:
+        artist.set_gid(TOLD + BETWEEN.join(text.replace(BETWEEN, " ") for text in texts))
+
+
+def titled(svg: str) -> str:
+    """The SVG with titles where identifiers of groups said what marks are, and fonts that every browser has.
+
+    >>> titled('<g id="told:a ¦ b"><use x="1"/><use x="2"/></g>')
+    '<g><use x="1"><title>a</title></use><use x="2"><title>b</title></use></g>'
+    >>> titled('<g id="told:a: 5 %"><path d=""/></g>')
+    '<g><title>a: 5 %</title><path d=""/></g>'
+    """
+    head, *rest = GROUP.split(svg)
+    parts = [head]
+    for told, body in zip(rest[::2], rest[1::2], strict=True):
+        texts = told.split(BETWEEN)
+        parts.append(f"<g><title>{told}</title>{body}" if len(texts) == 1 else f"<g>{_each(texts, body)}")
+    return re.sub(rf"{FONT}(?!,)", FONTS, "".join(parts))
+
+
+def _each(texts: Sequence[str], body: str) -> str:
+    """The body, its first points with these titles."""
+    left = iter(texts)
+
+    def point(use: re.Match[str]) -> str:
+        text = next(left, None)
+        return use[0] if text is None else f"<use {use[1].rstrip()}><title>{text}</title></use>"
+
+    return POINT.sub(point, body)

@@ -1,0 +1,55 @@
+"""The one palette of figures and page: a colour means one thing, wherever it is seen.
+
+What waits for launches is red, what waits for input or a synchronisation violet. Classes of kernels have Okabe and
+Ito's colours and neighbours of these; names that mean the same in two groups share theirs.
+"""
+
+PHASE_COLOURS = {"train": "#3b3f8f", "inference": "#8fa31f"}
+# One colour a class of kernels; neighbours in a stack differ in lightness.
+CLASS_COLOURS = {
+    "convolution": "#0072b2",
+    "gemm": "#56b4e9",
+    "attention": "#00405f",
+    "recurrent": "#cc79a7",
+    "normalisation": "#e69f00",
+    "elementwise": "#f0e442",
+    "pooling": "#d55e00",
+    "softmax": "#8c5a00",
+    "reduction": "#7fc8a9",
+    "embedding": "#5a4a78",
+    "optimizer": "#009e73",
+    "copy": "#bbbbbb",
+    "random": "#777777",
+    "communication": "#000000",
+    "other": "#e8e8e8",
+}
+STEP_COLOURS = {
+    "kernels": "#3d6480",
+    "copy": CLASS_COLOURS["copy"],
+    "transfer": "#7fa3b8",
+    "communication": CLASS_COLOURS["communication"],
+    "waiting": "#5c5c66",
+    "idle: input": "#c9a0dc",
+    "idle: synchronisation": "#7b3fa0",
+    "idle: latency": "#f6b3b0",
+    "idle: launch": "#e0605e",
+    "idle: host": "#a3203a",
+    "idle: unknown": "#ece6df",
+}
+# Parts of the step on the CPU, and the directions of layers.
+PART_COLOURS = {
+    "data": "#dcc48e",
+    "transfer": STEP_COLOURS["transfer"],
+    "forward": "#a9cfe8",
+    "loss": "#e6c6d9",
+    "backward": "#4a7fb0",
+    "recompute": "#9a7fb5",
+    "optimizer": CLASS_COLOURS["optimizer"],
+    "graph": "#b98b5e",
+    "outside": "#cfd6da",
+}
+BOUND_COLOURS = {"dram": "#b0672a", "l2": "#e3bc92", "simt": "#2f7f8f", "tensor": "#78bd45", "": "#dddddd"}
+TOOL_COLOURS = ("#444c5c", "#b3576e", "#a08a2e", "#4fa3a0")
+# Of a comparison: less time, more, neither, and not told apart.
+LESS, MORE, SAME, UNDECIDED = "#14746f", "#c8553d", "#6a8d3a", "#8a8a8a"
+GROUPS = (PHASE_COLOURS, CLASS_COLOURS, STEP_COLOURS, PART_COLOURS, BOUND_COLOURS)

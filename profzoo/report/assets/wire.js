@@ -1,0 +1,32 @@
+// Builds what a cell shows when it is first opened, and links its parts with each other.
+page.build = cell => {
+  const block = cell.querySelector("script.data");
+  if (!block || cell.dataset.built) return;
+  cell.dataset.built = "yes";
+  const data = JSON.parse(block.textContent), home = cell.querySelector(".live"), {make} = page;
+  const part = title => { const inner = make("div"); home.append(make("h3", {}, title), inner); return inner; };
+  const sets = {};
+  if (data.kernels) sets["launch configurations"] = [page.rows(data.kernels), ["name", "ns", "share", "class", "bound", "efficiency", "occupancy", "occupancy_limit", "range", "grid", "block", "launches", "bytes", "flop", "l2_hit", "registers"]];
+  if (data.layers) sets.layers = [page.rows(data.layers), ["name", "ns", "share", "type", "direction", "bound", "efficiency", "launches", "bytes", "flop"]];
+  const kinds = Object.keys(sets);
+  let timeline = null;
+  if (data.timeline) timeline = page.timeline(part("A typical step"), data.timeline);
+  if (kinds.length) {
+    const inner = part("Where the GPU's time goes"), roof = make("div", {class: "roof-home"}), table = make("div", {class: "grid-home"}), choice = make("div", {class: "tools", role: "radiogroup", "aria-label": "what a point and a row is"});
+    const show = kind => {
+      const [rows, columns] = sets[kind];
+      let grid = null;
+      const plot = page.roofline(roof, rows, index => grid.choose(index));
+      grid = page.grid(table, `${kind} of ${cell.id}`, rows, columns, index => { plot.choose(index); if (timeline && kind !== "layers") timeline.search(rows[index].name); });
+    };
+    for (const kind of kinds) {
+      const box = make("input", {type: "radio", name: `kind-${cell.id}`, value: kind});
+      box.checked = kind === kinds[0];
+      box.addEventListener("change", () => show(kind));
+      choice.append(make("label", {}, box, ` ${kind}`));
+    }
+    inner.append(choice, make("div", {class: "beside"}, roof, table));
+    show(kinds[0]);
+  }
+  if (data.tree) page.tree(part("Modules, by GPU time"), data.tree);
+};

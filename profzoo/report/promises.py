@@ -1,0 +1,145 @@
+"""What there is to be won: the time of a step that each piece of advice would save, how sure that is, what to type."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from profzoo.compare import inference
+from profzoo.tables.across import CELL
+from profzoo.verdicts import verdicts as verdict_words
+from profzoo.verdicts.expected import REPLAY
+
+MEASURED, REPLAYED, AT_MOST = "measured", "replayed", "at most"
+# Verdicts of which the whole cure is replayed, and the change that this is.
+REPLAYS = {"launch-bound": "graph", "input-bound": "input_ready", "synchronisation-bound": "waits_removed"}
+LEVELS = ("cell", "layer")
+# So many are shown first.
+FIRST = 5
+
+
+@dataclass(frozen=True)
+class Promise:
+    """Advice on a cell, or on one of its layers (about, empty for the cell): times in ns a step.
+
+    saved_ns: of the step, with low_ns and high_ns; how: MEASURED, REPLAYED or AT_MOST. typed: the line to type;
+    score: how right such advice has been, where that is recorded.
+    """
+
+    model: str
+    phase: str
+    about: str
+    verdict: str
+    next_step: str
+    saved_ns: float
+    low_ns: float
+    high_ns: float
+    how: str
+    typed: str
+    score: str = ""
+
+    @property
+    def cell(self) -> tuple[str, str]:
+        """Its cell."""
+        return self.model, self.phase
+
+
+def all_of(tables: Mapping[str, pd.DataFrame]) -> list[Promise]:
+    """What every piece of advice on cells and layers would save, most first.
+
+    tables: cells and verdicts, and replay and trials where there are any.
+    """
+    step_ns = {(row.model, row.phase): row.step_ns for row in tables["cells"].itertuples()}
+    replays, trials = _replays(tables.get("replay")), _measured(tables.get("trials"))
+    advice = tables["verdicts"]
+    ours = advice[(advice["by"] == verdict_words.OURS) & advice["level"].isin(LEVELS) & (advice["gain"] > 1)]
+    found = []
+    for row in ours.to_dict("records"):
+        cell = (row["model"], row["phase"])
+        if cell in step_ns:
+            words = row["settings"] if row["level"] == "cell" and isinstance(row["settings"], str) else ""
+            change = replays.get((*cell, REPLAYS.get(row["verdict"], ""))) if row["level"] == "cell" else None
+            found.append(_promise(row, step_ns[cell], trials.get((*cell, words)) if words else None, change, words))
+    found += _only_measured(trials, step_ns, {(*one.cell, one.typed) for one in found})
+    return sorted(found, key=lambda one: -one.saved_ns)
+
+
+def first(promises: list[Promise], count: int = FIRST) -> list[Promise]:
+    """The largest, of each cell one, before more of the same cells."""
+    best: dict[tuple[str, str], Promise] = {}
+    for one in promises:
+        best.setdefault(one.cell, one)
+    chosen = list(best.values())
+    return (chosen + [one for one in promises if one not in chosen])[:count]
+
+
+def _promise(
+    row: Mapping[str, Any],
+    step_ns: float,
+    trial: Mapping[str, Any] | None,
+    replay: Mapping[str, Any] | None,
+    words: str,
+) -> Promise:
+    gain, low, high, how = row["gain"], 1.0, row["gain"], AT_MOST
+    if pd.notna(row.get("gain_low")) and pd.notna(row.get("gain_high")):
+        # The table says itself how its gain is known.
+        low, high, how = row["gain_low"], row["gain_high"], REPLAYED if row.get("method") == REPLAY else AT_MOST
+    if replay and how != REPLAYED:
+        gain, low, high, how = replay["gain"], replay["low"], replay["high"], REPLAYED
+    if trial:
+        gain, low, high, how = trial["gain"], trial["gain_low"], trial["gain_high"], MEASURED
+    saved, least, most = (_saved(step_ns, value) for value in (gain, low, high))
+    about = f"{row['module']} {row['direction']}" if row["level"] == "layer" else ""
+    typed = _typed(row["model"], row["phase"], words)
+    score = row.get("score")
+    told = (row["model"], row["phase"], about, row["verdict"], row["next_step"])
+    return Promise(*told, saved, least, most, how, typed, score if isinstance(score, str) else "")
+
+
+def _typed(model: str, phase: str, words: str) -> str:
+    """The line that shows what the advice is worth: with its settings, or all that may help."""
+    if words:
+        return f"python -m models.run {model} {phase} {words}"
+    return f"snakemake trials --config models={model}"
+
+
+def _saved(step_ns: float, gain: float) -> float:
+    """Ns of a step that goes; nan where the gain is not known.
+
+    >>> _saved(10.0, 2.0)
+    5.0
+    """
+    return step_ns * (1 - 1 / gain) if gain > 0 else np.nan
+
+
+def _replays(table: pd.DataFrame | None) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """By cell and change; of several processes the one that gains least."""
+    if table is None:
+        return {}
+    least = table.sort_values("gain").drop_duplicates([*CELL, "change"])
+    return {(row["model"], row["phase"], row["change"]): row for row in least.to_dict("records")}
+
+
+def _measured(table: pd.DataFrame | None) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """Trials that ran, by cell and the words of their settings."""
+    if table is None:
+        return {}
+    ran = table[table["gain"].notna()]
+    return {(row["model"], row["phase"], row["words"]): row for row in ran.to_dict("records")}
+
+
+def _only_measured(
+    trials: Mapping[tuple[str, str, str], dict[str, Any]],
+    step_ns: Mapping[tuple[str, str], float],
+    known: set[tuple[str, str, str]],
+) -> Iterator[Promise]:
+    """Settings that no advice names, and that were measured to be faster."""
+    for (model, phase, words), row in trials.items():
+        typed = _typed(model, phase, words)
+        if row["verdict"] != inference.FASTER or (model, phase, typed) in known or (model, phase) not in step_ns:
+            continue
+        saved, low, high = (_saved(step_ns[model, phase], row[name]) for name in ("gain", "gain_low", "gain_high"))
+        said = f"{row['settings']} was tried, and is faster"
+        yield Promise(model, phase, "", "faster with a setting", said, saved, low, high, MEASURED, typed)

@@ -1,0 +1,229 @@
+"""Serves the report and what is beside it to this machine's browsers, so that its page can hand traces to Perfetto."""
+
+import argparse
+import errno
+import os
+import re
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from functools import partial
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import unquote, urlsplit
+
+from profzoo import schema
+from profzoo.errors import ConfigError
+from profzoo.machine import owner
+
+HERE = "127.0.0.1"
+PAGE, TRACE = "report.html", ".trace.json.gz"
+# What a browser of this machine calls it. Any other name in a request is one that somebody else has pointed here, whose
+# pages could then read what is served.
+OWN_NAMES = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.IGNORECASE)
+# A trace is sent as the compressed file that it is, without a Content-Encoding: Perfetto unpacks it itself.
+TYPES = {
+    ".html": "text/html; charset=utf-8", ".csv": "text/csv; charset=utf-8", ".txt": "text/plain; charset=utf-8",
+    ".log": "text/plain; charset=utf-8", ".json": "application/json", ".svg": "image/svg+xml", ".png": "image/png",
+    ".gz": "application/gzip",
+}  # fmt: skip
+UNKNOWN_TYPE = "application/octet-stream"
+# Of every answer. No Cross-Origin-Opener-Policy, with which the page could not talk to the window that it opens.
+ALWAYS = {
+    "Cache-Control": "no-cache",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+}
+LARGEST_PORT = 65535
+ENDING = (signal.SIGINT, signal.SIGTERM)
+
+
+class Server(ThreadingHTTPServer):
+    """Answers as many requests at a time as there are, and ends without waiting for them."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of a browser that went away in the middle of an answer."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers one request for a file of the results; whatever is no such request is refused."""
+
+    # Seconds, after which a browser that asks nothing is let go of.
+    timeout = 30
+
+    def __init__(self, results: Path, perfetto: str, *arguments: object) -> None:
+        self.results, self.perfetto = results, perfetto
+        super().__init__(*arguments)  # type: ignore[arg-type]
+
+    def do_GET(self) -> None:
+        """Send the file."""
+        if file := self._opened():
+            with file:
+                shutil.copyfileobj(file, self.wfile)
+
+    def do_HEAD(self) -> None:
+        """Say what the file would be sent as."""
+        if file := self._opened():
+            file.close()
+
+    def version_string(self) -> str:
+        """What it calls itself."""
+        return "profzoo"
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Say nothing of requests."""
+
+    def _opened(self) -> BinaryIO | None:
+        """The file that is asked for, once its head is sent; None where the request was refused."""
+        names = self.headers.get_all("Host", [])
+        if len(names) != 1 or not OWN_NAMES.fullmatch(names[0].strip()):
+            self._refuse(HTTPStatus.FORBIDDEN, f"This is served to {HERE} and localhost alone.")
+            return None
+        path = found(self.results, self.path)
+        try:
+            file = path.open("rb") if path else None
+        except OSError:
+            file = None
+        if not path or not file:
+            self._refuse(HTTPStatus.NOT_FOUND, "The results hold no such file.")
+            return None
+        self._head(HTTPStatus.OK, TYPES.get(path.suffix, UNKNOWN_TYPE), os.fstat(file.fileno()).st_size)
+        return file
+
+    def _refuse(self, status: HTTPStatus, why: str) -> None:
+        content = f"{why}\n".encode()
+        self._head(status, TYPES[".txt"], len(content))
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    def _head(self, status: HTTPStatus, kind: str, size: int) -> None:
+        self.send_response(status)
+        for name, value in {**ALWAYS, "Content-Type": kind, "Content-Length": str(size)}.items():
+            self.send_header(name, value)
+        if named(self.path).endswith(TRACE):
+            # Perfetto's page may fetch a trace by itself, for its links that name one (#!/?url=...).
+            self.send_header("Vary", "Origin")
+            if self.headers.get("Origin") == origin(self.perfetto):
+                self.send_header("Access-Control-Allow-Origin", origin(self.perfetto))
+        self.end_headers()
+
+
+def found(results: Path, target: str) -> Path | None:
+    """The file of the results that a request's target names, the page for `/`; None where it names none.
+
+    That is none of a hidden folder or file, and none that links lead to from outside.
+    """
+    names = named(target).removeprefix("/").split("/")
+    if names == [""]:
+        names = [PAGE]
+    if any(not name or name.startswith(".") or "\\" in name for name in names):
+        return None
+    home = results.resolve()
+    try:
+        path = home.joinpath(*names).resolve(strict=True)
+    except (OSError, ValueError):
+        return None
+    return path if path.is_relative_to(home) and path.is_file() else None
+
+
+def named(target: str) -> str:
+    """The path that a request's target names.
+
+    >>> named("/tables/odd%20name.csv?again=1")
+    '/tables/odd name.csv'
+    """
+    return unquote(re.split("[?#]", target, maxsplit=1)[0])
+
+
+def origin(address: str) -> str:
+    """What a browser calls the site of an address.
+
+    >>> origin("https://ui.perfetto.dev/#!/viewer")
+    'https://ui.perfetto.dev'
+    """
+    parts = urlsplit(address)
+    return f"{parts.scheme}://{parts.netloc}".lower()
+
+
+def server(results: Path, port: int, perfetto: str) -> Server:
+    """A server of the results on this machine's own address; port 0 takes a free one, perfetto: the page's address.
+
+    Raises:
+        ConfigError: there is no report, or the port cannot be had.
+    """
+    if not (results / PAGE).is_file():
+        raise ConfigError(f"{results / PAGE} is not there: `snakemake report` makes it")
+    try:
+        return Server((HERE, port), partial(Handler, results, perfetto))
+    except OSError as error:
+        taken = error.errno == errno.EADDRINUSE
+        why = "is taken by another program" if taken else f"cannot be had ({error.strerror})"
+        near = free(port if taken else 1023)
+        advice = f"snakemake serve --config serve='{{port: {near}}}'" if near else "end a program that holds one"
+        told = f", and {near} is free" if near else ", and none is free"
+        raise ConfigError(f"port {port} of {HERE} {why}{told}: {advice}") from None
+
+
+def free(port: int) -> int | None:
+    """The nearest port above this one that is free, else the nearest below that any user may take."""
+    for near in (*range(port + 1, LARGEST_PORT + 1), *range(port - 1, 1023, -1)):
+        with socket.socket() as one:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                one.bind((HERE, near))
+            except OSError:
+                continue
+            return near
+    return None
+
+
+def serve(served: Server, results: Path) -> None:
+    """Say where the page is, and answer requests until a signal ends it (Ctrl-C, or SIGTERM)."""
+    for number in ENDING:
+        # Where one is ignored, such as in the background of a script, it stays so.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _stop)
+    try:
+        with served, owner.watched():
+            print(f"{results / PAGE} is at http://{HERE}:{served.server_port}/ until Ctrl-C", flush=True)
+            served.serve_forever()
+    except KeyboardInterrupt:
+        print()
+
+
+def _stop(*_: object) -> None:
+    # Snakemake may send another one, which must not cut the end short.
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    defaults = {name: part["default"] for name, part in schema.load()["properties"]["serve"]["properties"].items()}
+    parser = argparse.ArgumentParser(prog="python -m profzoo.serve", description=__doc__)
+    parser.add_argument("results", type=Path, help="the folder that holds report.html")
+    parser.add_argument("--port", type=int, default=defaults["port"], help="0 takes a free one (default: %(default)s)")
+    parser.add_argument("--perfetto", default=defaults["perfetto"], metavar="ADDRESS", help="default: %(default)s")
+    options = parser.parse_args(arguments)
+    if not 0 <= options.port <= LARGEST_PORT:
+        parser.error(f"--port {options.port}: ports are 0 to {LARGEST_PORT}")
+    try:
+        serve(server(options.results, options.port, options.perfetto), options.results)
+    except ConfigError as error:
+        print(f"profzoo: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,28 @@
+"""Lists the rules for `snakemake --list`: those that a user types, and apart from them what these consist of."""
+
+from collections.abc import Iterable, Mapping
+
+TYPED = ("all", "report", "figures", "compare", "trials", "doctor", "serve", "share", "clean", "help")
+FIRST = "Rules to type; `snakemake help` says with what:"
+THEN = "What they consist of, which files are made by; `snakemake FILE` makes one:"
+
+
+def told(rules: Mapping[str, str]) -> str:
+    """The list.
+
+    rules: what each does, by name.
+
+    >>> print(told({"tabulate": "Join.", "all": "Make."}))
+    Rules to type; `snakemake help` says with what:
+    all (Make.)
+    <BLANKLINE>
+    What they consist of, which files are made by; `snakemake FILE` makes one:
+    tabulate (Join.)
+    """
+    typed = [name for name in TYPED if name in rules]
+    others = sorted(set(rules) - set(typed))
+    return "\n".join([FIRST, *_lines(typed, rules), *(["", THEN, *_lines(others, rules)] if others else [])])
+
+
+def _lines(names: Iterable[str], rules: Mapping[str, str]) -> Iterable[str]:
+    return (f"{name} ({rules[name]})" if rules[name] else name for name in names)

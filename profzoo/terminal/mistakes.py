@@ -1,0 +1,35 @@
+"""Says a mistake of the command line or the configuration in one line, of what Snakemake makes of it in several."""
+
+import difflib
+import re
+from collections.abc import Collection
+
+# What the rules themselves raise once they have found what is wrong, in a line that stands for itself.
+CHECKED = re.compile(r"^  File .*, in checked$", re.MULTILINE)
+PLACES = re.compile(r"^(  File .*|\w+(Error|Exception)( in (file|rule) .*)?:)$")
+MISSING = re.compile(r"^No rule to produce (\S+) \(if you use input functions", re.MULTILINE)
+# The end of a run of which blocks on each failure have been told.
+TOLD = (
+    "At least one job did not complete successfully.",
+    "non-zero exit status",
+    "Exiting because a job execution failed",
+)
+
+
+def told(message: str, targets: Collection[str]) -> str:
+    """What Snakemake says of an error, as short as it can be said; empty where it has been told.
+
+    targets: names of rules that a user may type.
+
+    >>> told("MissingRuleException:\\nNo rule to produce figuers (if you use input functions ...", ["figures"])
+    "no rule or file 'figuers': did you mean 'figures'? `snakemake help` says what can be made"
+    """
+    if any(line in message for line in TOLD):
+        return ""
+    if missing := MISSING.search(message):
+        near = difflib.get_close_matches(missing[1], targets, n=1)
+        hint = f": did you mean '{near[0]}'? `snakemake help`" if near else "; `snakemake help`"
+        return f"no rule or file '{missing[1]}'{hint} says what can be made"
+    if CHECKED.search(message):
+        return "\n".join(line for line in message.splitlines() if line.strip() and not PLACES.match(line))
+    return message

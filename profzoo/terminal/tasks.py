@@ -1,0 +1,80 @@
+"""What a job of the workflow is to a reader: the cell and the tool of a measurement, or the kind of what follows it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+# Rules that measure, besides those of tools: what they are called, and the phase where no wildcard has it.
+MEASURING: Mapping[str, tuple[str, str]] = {
+    "train_weights": ("weights", "train"),
+    "time_training": ("time", "train"),
+    "time_inference": ("time", "inference"),
+    "time_in_turn": ("in turn", ""),
+    "measure_peaks": ("peaks", ""),
+    "probe_ncu": ("probe", ""),
+    "try_settings": ("trials", ""),
+}
+# Those of tools, such as profile_ncu and profile_ncu_sampled.
+OF_TOOLS = "profile_"
+# What other jobs make, by the first word of their rules.
+KINDS = {"tabulate": "tables", "expect": "tables", "draw": "figures", "write": "pages"}
+EXPORTS = "exports"
+
+
+@dataclass(frozen=True)
+class Task:
+    """A job to a reader.
+
+    cell: what it is about, such as `unet train`; empty for what is about all of them. what: `nsys`, `ncu deep`, or the
+    kind of what it makes. outputs: its files; sidecar: of a measurement; benchmark: what it took when it last ran.
+    """
+
+    rule: str
+    cell: str
+    what: str
+    measures: bool
+    outputs: tuple[str, ...] = ()
+    sidecar: str = ""
+    benchmark: str = ""
+    logs: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Cell and tool, as lines begin."""
+        return f"{self.cell}  {self.what}" if self.cell else self.what
+
+
+def kind(rule: str) -> tuple[str, str, bool]:
+    """What a rule is called, its phase where no wildcard has that, and whether it measures.
+
+    >>> kind("profile_ncu_sampled"), kind("time_training"), kind("draw_figure")
+    (('ncu', '', True), ('time', 'train', True), ('figures', '', False))
+    """
+    if rule in MEASURING:
+        return *MEASURING[rule], True
+    first, *rest = rule.split("_")
+    return (rest[0], "", True) if rule.startswith(OF_TOOLS) else (KINDS.get(first, EXPORTS), "", False)
+
+
+def of(job: Any) -> Task:
+    """What one of Snakemake's jobs is. Its params are left alone, which take a while to work out for a whole zoo."""
+    rule, wildcards = job.rule.name, dict(job.wildcards_dict)
+    what, phase, measures = kind(rule)
+    named = [wildcards.get("model", wildcards.get("gpu", "")), wildcards.get("phase", phase)]
+    files: dict[str, tuple[str, ...]] = {name: tuple(map(str, getattr(job, name))) for name in ("output", "log")}
+    return Task(
+        rule,
+        " ".join(filter(None, named)),
+        f"{what} {wildcards['set']}" if measures and "set" in wildcards else what,
+        measures,
+        files["output"],
+        str(getattr(job.output, "sidecar", "")) if measures else "",
+        str(job.benchmark or ""),
+        files["log"],
+    )
+
+
+def home(task: Task) -> Path:
+    """The folder of a measured cell's files."""
+    return Path(task.sidecar).parent

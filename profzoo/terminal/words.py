@@ -1,0 +1,60 @@
+"""How spans of time, counts and lists are said in the terminal."""
+
+from collections.abc import Sequence
+
+
+def span(seconds: float) -> str:
+    """A span of time, as exactly as an estimate deserves.
+
+    >>> span(7.2), span(43), span(260), span(5000), span(9000)
+    ('7 s', '45 s', '4 min', '1 h 25 min', '2 h 30 min')
+    """
+    if seconds < 20:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 90:
+        return f"{5 * round(seconds / 5)} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    minutes = 5 * round(minutes / 5)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes % 60 else f"{minutes // 60} h"
+
+
+def exactly(seconds: float) -> str:
+    """A span of time that was measured.
+
+    >>> exactly(7.24), exactly(224.09)
+    ('7.2 s', '3 min 44 s')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def count(number: int, what: str) -> str:
+    """A number of things.
+
+    >>> count(1, "cell"), count(42, "cell")
+    ('1 cell', '42 cells')
+    """
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as a text has them.
+
+    >>> listed(["time"]), listed(["time", "nsys", "torch"])
+    ('time', 'time, nsys and torch')
+    """
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def several(names: Sequence[str], most: int) -> str:
+    """Names, so many of them at most.
+
+    >>> several(["a", "b", "c"], 2)
+    'a, b and 1 more'
+    """
+    more = len(names) - most
+    return f"{', '.join(names[:most])} and {more} more" if more > 0 else ", ".join(names)

@@ -1,0 +1,130 @@
+"""Reads one typical step of an nsys export (SQLite): ranges and calls of the CPU, the GPU's streams, gaps by cause."""
+
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from profzoo.range_names import PARTS, STEP
+from profzoo.tools.nsys import steps as where
+from profzoo.tools.nsys import timeline
+from profzoo.tools.nsys.trace import CALL_TABLE, KERNEL_TABLE, PROCESS, opened, ranges_of, window_steps
+
+COPIES = {1: "copy host to device", 2: "copy device to host", 8: "copy on the device", 10: "copy between devices"}
+# More operations or calls than this are merged with their neighbours of the same name or class.
+MOST = 5000
+
+
+def read(path: str | Path, whole_run: bool = False) -> dict[str, Any] | None:
+    """The step of the median length of the first process that ran steps, but for the window's first; None of no step.
+
+    whole_run: whether more was traced than the window, of which only whole steps count.
+
+    Returns: `step`, its place; `steps`, of how many; `ns`, how long it took until CPU and GPU were done; `names`; then
+    rows of whole numbers, the first two their start, in ns from the step's, and how long they took: `ranges` (name),
+    `calls` (name), `streams`, by stream (name, how many were merged into it), and `gaps` (place of the cause in
+    steps.CAUSES). A name is a place in `names`.
+
+    Raises:
+        DataError: the file is no export of nsys.
+    """
+    with opened(path) as (database, tables):
+        steps = window_steps(database, tables, whole_run)
+        if steps.empty:
+            return None
+        process = steps["process"].min()
+        own = steps[steps["process"] == process].sort_values("start", ignore_index=True)
+        ranges = ranges_of(database, tables, PARTS)
+        activity, calls = timeline.activity(database, tables), timeline.calls(database, tables)
+        operations, named = _operations(database, tables, int(process)), _called(database, tables, int(process))
+    place = _median(own)
+    mine = calls[calls["process"] == process]
+    done = activity[activity["process"] == process].merge(
+        timeline.outermost(mine), on="correlation", how="left", suffixes=("", "_call")
+    )
+    counted = where.counting(own.iloc[max(place - 1, 0) : place + 1], done)
+    begin, end = int(counted.on_cpu[0, 0]), int(counted.span[0, 1])
+    parts = pd.concat([own.iloc[[place]], ranges[ranges["process"] == process]], ignore_index=True)
+    causes = where.spans(counted, parts[parts["name"] != STEP], mine)
+    names: dict[str, int] = {}
+    return {
+        "step": place + 1,
+        "steps": len(own),
+        "ns": end - begin,
+        "ranges": _rows(_within(parts, begin, end), begin, names),
+        "calls": _rows(_fewer(_within(named, begin, end)), begin, names),
+        "streams": {
+            str(stream): _rows(_fewer(rows), begin, names)
+            for stream, rows in _within(operations, begin, end).groupby("stream")
+        },
+        "gaps": [[int(a - begin), int(b - a), code] for code, spans in enumerate(causes) for a, b in spans],
+        "names": list(names),
+    }
+
+
+def _median(steps: pd.DataFrame) -> int:
+    """The place of the step of the median length, the first left out where there are more."""
+    length = (steps["end"] - steps["start"]).to_numpy(dtype=float)
+    if len(length) > 1:
+        length[0] = np.inf
+    finite = length[np.isfinite(length)]
+    return int(np.abs(length - np.quantile(finite, 0.5, method="lower")).argmin())
+
+
+def _operations(database: sqlite3.Connection, tables: set[str], process: int) -> pd.DataFrame:
+    """What the GPU did: start, end, stream, name, the demangled one of kernels."""
+    queries = {
+        KERNEL_TABLE: "SELECT start, end, streamId, (SELECT value FROM StringIds WHERE id = demangledName)",
+        "CUPTI_ACTIVITY_KIND_MEMCPY": "SELECT start, end, streamId, copyKind",
+        "CUPTI_ACTIVITY_KIND_MEMSET": "SELECT start, end, streamId, 'fill'",
+    }
+    rows = [
+        (start, end, stream, COPIES.get(name, "copy") if isinstance(name, int) else name or "kernel")
+        for table, query in queries.items()
+        if table in tables
+        for start, end, stream, name in database.execute(f"{query} FROM {table} WHERE globalPid = ?", (process,))
+    ]
+    return pd.DataFrame(rows, columns=["start", "end", "stream", "name"])
+
+
+def _called(database: sqlite3.Connection, tables: set[str], process: int) -> pd.DataFrame:
+    """CUDA calls of the CPU: start, end, name without its version; those within another are left out."""
+    rows: Sequence[tuple] = []
+    if CALL_TABLE in tables:
+        rows = database.execute(
+            f"SELECT start, end, (SELECT value FROM StringIds WHERE id = nameId) FROM {CALL_TABLE} "
+            f"WHERE globalTid & {PROCESS} = ? ORDER BY start, end DESC",
+            (process,),
+        ).fetchall()
+    table = pd.DataFrame(rows, columns=["start", "end", "name"])
+    return table.assign(name=table["name"].astype("str").str.replace(r"_v\d+$", "", regex=True))
+
+
+def _within(table: pd.DataFrame, begin: int, end: int) -> pd.DataFrame:
+    return table[(table["start"] >= begin) & (table["start"] < end)].sort_values("start")
+
+
+def _fewer(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows, those of a name that begin in the same slot of time as one where there are more than MOST."""
+    table = table.assign(merged=1)
+    if len(table) <= MOST:
+        return table
+    begin, end = table["start"].min(), table["end"].max()
+    slot = (table["start"] - begin) * (MOST // 2) // max(end - begin, 1)
+    # Of a slot the name that took longest stands for all.
+    longest = (table["end"] - table["start"]).groupby(slot).transform("max") == table["end"] - table["start"]
+    names = table[longest].groupby(slot[longest])["name"].first()
+    found = table.groupby(slot).agg(start=("start", "min"), end=("end", "max"), merged=("merged", "sum"))
+    return found.assign(name=names)
+
+
+def _rows(table: pd.DataFrame, begin: int, names: dict[str, int]) -> list[list[int]]:
+    """Start, time and place of the name, and how many were merged where that is known; adds to the names."""
+    columns = ["start", "end", "name", *(["merged"] if "merged" in table and table["merged"].gt(1).any() else [])]
+    return [
+        [int(start - begin), int(end - start), names.setdefault(name, len(names)), *map(int, merged)]
+        for start, end, name, *merged in table[columns].itertuples(index=False, name=None)
+    ]

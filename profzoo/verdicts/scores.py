@@ -1,0 +1,115 @@
+"""Reads how right each kind of advice has been, and says so beside it."""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from profzoo.errors import ConfigError, suggest
+
+FILES = ("scores.yaml",)
+FILE = Path(__file__).with_name(FILES[0])
+# The row of all verdicts together.
+ALL = "all"
+HALVES = ("fitted", "held_out")
+NUMBERS = ("enough", "coin", "unscored_error")
+UNSCORED = "not scored"
+
+
+@dataclass(frozen=True)
+class Score:
+    """What trials said of a verdict's advice: how many, and shares of them; error and median_error are relative."""
+
+    trials: int
+    median_error: float
+    error: float
+    covered: float
+    helped: float
+    slowed_down: float
+
+
+MEASURES = tuple(field.name for field in fields(Score))
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The scores of both halves by verdict, and what to do without."""
+
+    enough: int
+    coin: float
+    unscored_error: float
+    fitted: Mapping[str, Score]
+    held_out: Mapping[str, Score]
+
+    def error(self, verdict: str) -> float:
+        """What nine of ten expected gains of a verdict were off by at most, on the models that rules are fitted to."""
+        for name in (verdict, ALL):
+            known = self.fitted.get(name)
+            if known and known.trials >= self.enough:
+                return known.error
+        return self.unscored_error
+
+    def abstains(self, verdict: str) -> bool:
+        """Whether the advice of a verdict did no better than a coin, on models that no rule was fitted to."""
+        known = self.held_out.get(verdict)
+        return bool(known and known.trials >= self.enough and known.helped <= self.coin)
+
+    def columns(self, verdict: str) -> dict[str, Any]:
+        """What stands beside a verdict's gain."""
+        known = self.held_out.get(verdict)
+        if not known or not known.trials:
+            return {"trials": 0, "score": UNSCORED}
+        helped = f"helped in {known.helped:.0%} of {known.trials} trials"
+        said = f"{known.trials} trials: median error {known.median_error:.0%}, {known.slowed_down:.0%} slower"
+        if known.trials < self.enough:
+            said = f"{UNSCORED}: {known.trials} of {self.enough} trials"
+        return {
+            "trials": known.trials,
+            "median_error": known.median_error,
+            "slowed_down": known.slowed_down,
+            "covered": known.covered,
+            "score": f"abstains: {helped}, no more than a coin would" if self.abstains(verdict) else said,
+        }
+
+
+@functools.cache
+def load() -> Scores:
+    """The checked scores."""
+    return checked(yaml.safe_load(FILE.read_text(encoding="utf-8")))
+
+
+def checked(content: Mapping[str, Any]) -> Scores:
+    """The scores that a file holds.
+
+    Raises:
+        ConfigError: a key that there is not, one that is missing, or a value that is no number.
+    """
+    _keys("scores.yaml", content, (*NUMBERS, *HALVES))
+    for name in NUMBERS:
+        _number(name, content[name])
+    for half in HALVES:
+        if not isinstance(content[half], Mapping):
+            raise ConfigError(f"scores.yaml: {half} is no mapping of verdicts")
+        for verdict, known in content[half].items():
+            _keys(f"{half}.{verdict}", known, MEASURES)
+            for name, value in known.items():
+                _number(f"{half}.{verdict}.{name}", value)
+    fitted, held_out = ({verdict: Score(**known) for verdict, known in content[half].items()} for half in HALVES)
+    return Scores(content["enough"], content["coin"], content["unscored_error"], fitted, held_out)
+
+
+def _keys(where: str, given: Any, known: tuple[str, ...]) -> None:
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{where} is no mapping: it takes {', '.join(known)}")
+    if unknown := [key for key in given if key not in known]:
+        raise ConfigError(f"{where}: unknown key '{unknown[0]}'; {suggest(unknown[0], known)}")
+    if missing := [key for key in known if key not in given]:
+        raise ConfigError(f"{where}: '{missing[0]}' is missing")
+
+
+def _number(where: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        raise ConfigError(f"scores.yaml: {where} = {value!r} is no number from 0 on")

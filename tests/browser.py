@@ -1,0 +1,73 @@
+"""Opens a page in Chromium, without a network: what a reader does there, what it shows then, what the console says."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+# The rules of accessibility that are checked in a page: axe-core's script.
+AXE = os.environ.get("PROFZOO_AXE")
+needed = pytest.mark.skipif(not BROWSER, reason="no Chromium on this machine to open the report in")
+ERRORS = """
+<script>
+window.failures = [];
+addEventListener("error", event => failures.push(event.message));
+addEventListener("unhandledrejection", event => failures.push(String(event.reason)));
+</script>
+"""
+READER = """
+<script>
+addEventListener("load", async () => {
+  const seen = {}, wait = ms => new Promise(done => setTimeout(done, ms));
+  const type = (input, words) => { input.value = words; input.dispatchEvent(new Event("input")); };
+  const press = (element, key) => element.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true, cancelable: true}));
+  try { %s } catch (error) { failures.push(String(error.stack)); }
+  seen.failures = failures;
+  const told = document.createElement("pre");
+  told.id = "seen";
+  told.textContent = JSON.stringify(seen);
+  document.body.append(told);
+});
+</script>
+"""
+
+
+def command(folder: Path, width: int = 1280, height: int = 900) -> list[str]:
+    """A headless browser that reaches no network."""
+    return [
+        str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
+        f"--window-size={width},{height}", f"--user-data-dir={folder / 'browser'}", "--proxy-server=127.0.0.1:9",
+        "--enable-logging=stderr",
+    ]  # fmt: skip
+
+
+def opened(
+    page: Path, folder: Path, reader: str, at: str = "", width: int = 1280, more: Sequence[str] = ()
+) -> tuple[dict[str, Any], str]:
+    """What a reader puts into `seen`, and what the browser says on its console.
+
+    reader: statements of JavaScript, which may await; at: the address' part behind #; more: words of its command.
+    """
+    copy = folder / "opened.html"
+    html = page.read_text()
+    copy.write_text(html.replace("<head>", f"<head>{ERRORS}", 1).replace("</body>", f"{READER % reader}</body>", 1))
+    words = [
+        *command(folder, width),
+        *more,
+        "--virtual-time-budget=8000",
+        "--dump-dom",
+        f"{copy.as_uri()}{at and '#' + at}",
+    ]
+    run = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
+    seen = re.search(r'<pre id="seen">(.*?)</pre>', run.stdout, re.DOTALL)
+    assert seen and seen[1], run.stderr
+    console = "\n".join(line for line in run.stderr.splitlines() if "CONSOLE" in line)
+    return json.loads(unescape(seen[1])), console

@@ -1,0 +1,235 @@
+"""cpu_step and on_cpu: what holds a step on a CPU back, by made tables; and that cells on GPUs are judged as before."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from profzoo.files import write_csv
+from profzoo.reading import kinds
+from profzoo.report import promises, saving
+from profzoo.tables import across, layers
+from profzoo.trials import panel
+from profzoo.verdicts import on_cpu, rules, tabulate, verdicts
+from profzoo.verdicts.cpu_step import CpuStep, Part
+from profzoo.verdicts.judged import UNDECIDED
+from tests import whole_zoo
+
+RULES = rules.load()
+FLOOR = RULES["traits"]["at_the_floor"]
+CELL = ("m", "train")
+MS = 1e6
+# A view, as short as a call can be, of which every step has some.
+VIEW = ("aten::view", "a", "forward", 4, 4e3)
+
+
+def operators(*rows: tuple[str, str, str, float, float]) -> pd.DataFrame:
+    """Of operator, module, direction, calls and ns a step."""
+    table = pd.DataFrame(rows, columns=["operator", "module", "direction", "launches", "total_ns"])
+    table = table.assign(shapes="", caller="", type="Linear", needed_flop=np.nan, needed_share=0.0)
+    return table.reindex(columns=layers.OPERATORS)
+
+
+def ranges(data_ns: float = 0.0, forward_ns: float = 10 * MS, clock: str = "cpu") -> pd.DataFrame:
+    rows = [("data", data_ns), ("forward", forward_ns)]
+    return pd.DataFrame(
+        [{"model": "m", "phase": "train", "tool": "torch", "clock": clock, "range": name, "ns_per_step": ns,
+          "launches_per_step": np.nan} for name, ns in rows]
+    )  # fmt: skip
+
+
+def cells(step_ns: float = 10 * MS, **given: object) -> pd.DataFrame:
+    row = {"model": "m", "phase": "train", "step_ns": step_ns, "step_median_ns": step_ns, "step_low_ns": step_ns,
+           "step_high_ns": step_ns, "unsteady": ""}  # fmt: skip
+    return pd.DataFrame([row | given])
+
+
+def judged(timed: pd.DataFrame, parts: pd.DataFrame, own: pd.DataFrame, **ran_with: object) -> pd.DataFrame:
+    return on_cpu.table(timed, parts, {CELL: own}, {CELL: ran_with}, RULES)
+
+
+BIG = operators(VIEW, ("aten::mm", "head", "forward", 1, 4 * MS), ("aten::mm", "head", "backward", 2, 4 * MS),
+                ("aten::mm", "tail", "forward", 1, 0.5 * MS), ("aten::tanh", "act", "forward", 1, 1.4 * MS))  # fmt: skip
+
+
+def test_an_operator_and_its_layers_are_named_with_share_gain_and_evidence() -> None:
+    table = judged(cells(), ranges(), BIG)
+    (cell,) = table[table["level"] == "cell"].to_dict("records")
+    assert (cell["verdict"], cell["function"], cell["method"]) == ("operator-bound", "aten::mm", "Amdahl")
+    assert cell["share"] == cell["value"] == pytest.approx(0.85) and cell["gain"] == pytest.approx(1 / (1 - 0.425))
+    assert cell["evidence"] == "train.operators.csv: aten::mm" and (cell["trials"], cell["score"]) == (0, "not scored")
+    assert cell["next_step"].startswith("aten::mm, 4 calls, 47% of it in head forward: ") and pd.isna(cell["settings"])
+    of_layers = table[table["level"] == "layer"]
+    assert of_layers[["module", "direction"]].to_numpy().tolist() == [["head", "forward"], ["head", "backward"]]
+    assert (
+        of_layers["share"].to_list() == pytest.approx([0.4, 0.4])
+        and (of_layers["threshold"] == RULES["floors"]["layer"]).all()
+    )
+
+
+def test_how_fast_an_operator_computes_is_of_calls_whose_needs_are_known() -> None:
+    known = BIG.assign(needed_flop=[np.nan, 4e8, np.nan, np.nan, np.nan], needed_share=[0, 1, 0, 0, 0])
+    assert ", 4 calls, 100 Gflop/s, " in judged(cells(), ranges(), known)["next_step"].iloc[0]
+
+
+def test_a_gain_is_between_none_and_that_of_the_most_that_the_spread_of_steps_allows() -> None:
+    (steady,) = judged(cells(), ranges(), BIG).query("level == 'cell'").to_dict("records")
+    assert (steady["gain_low"], steady["gain_high"]) == (1, pytest.approx(steady["gain"]))
+    (spread,) = judged(cells(step_low_ns=8 * MS), ranges(), BIG).query("level == 'cell'").to_dict("records")
+    most = 8.5 * 1.25 / (8.5 * 1.25 + 1.5)
+    assert spread["gain"] == steady["gain"] and spread["gain_high"] == pytest.approx(1 / (1 - most / 2))
+    (promise,) = promises.all_of({"cells": cells(step_low_ns=8 * MS), "verdicts": pd.DataFrame([spread])})
+    assert promise.how == promises.AT_MOST and saving.told(promise)["between"] == "0 – 4.38 ms"
+
+
+@pytest.mark.parametrize(
+    ("data_ns", "ran_with", "settings", "says"),
+    [
+        (5 * MS, {"workers": 0}, "workers=2", "load beside the step"),
+        (5 * MS, {"workers": 2}, None, "more worker processes"),
+        (1.5 * MS, {"workers": 0}, None, "than worker processes would take to hand it over"),
+    ],
+)
+def test_input_that_a_step_waits_for(data_ns: float, ran_with: dict, settings: str | None, says: str) -> None:
+    # Operators that make a batch are of the input.
+    own = operators(
+        VIEW, ("aten::cat", "(data)", "data", 1, data_ns), *[(f"aten::{n}", "a", "forward", 1, MS) for n in range(5)]
+    )
+    (found,) = judged(cells(5 * MS + data_ns), ranges(data_ns, 5 * MS), own, **ran_with).to_dict("records")
+    assert (found["verdict"], found["settings"], found["evidence"]) == ("input-bound", settings, "ranges.csv: data")
+    assert says in found["next_step"] and found["share"] == pytest.approx(data_ns / (5 * MS + data_ns))
+
+
+def test_calls_that_cost_what_a_call_costs_make_a_larger_batch_nearly_free() -> None:
+    # A thousand calls of 4 us, where a view takes 1, and as much before each of them.
+    own = operators(VIEW, ("aten::add", "a", "forward", 1000, 4e6), ("aten::mm", "a", "forward", 1, 1.9 * MS))
+    (found,) = judged(cells(), ranges(), own, batch=4).to_dict("records")
+    assert (found["verdict"], found["settings"]) == ("overhead-bound", "batch=8") and pd.isna(found["function"])
+    assert found["share"] == pytest.approx(0.81) and found["gain"] == pytest.approx(1 / (1 - 0.405))
+    assert "1,005 calls of operators, of which one that does nothing takes 1 µs" in found["next_step"]
+    assert found["evidence"] == "train.operators.csv: calls below 6 µs"
+    compiled = judged(cells(), ranges(), own, batch=4, compile=True).iloc[0]
+    assert "or try compile" in found["next_step"] and "or try compile" not in compiled["next_step"]
+
+
+def test_time_between_few_calls_is_no_overhead_of_theirs() -> None:
+    own = operators(VIEW, ("aten::add", "a", "forward", 100, 4e5))
+    assert judged(cells(), ranges(), own)["verdict"].tolist() == [verdicts.NOTHING]
+
+
+def test_without_a_call_that_does_nothing_no_call_is_told_to_be_short() -> None:
+    own = operators(("aten::add", "a", "forward", 1000, 4e6))
+    step = CpuStep(cells().iloc[0].to_dict(), {"forward": 10 * MS}, own, FLOOR)
+    assert step.overhead == Part(0.0, 0.0) and np.isnan(step.floor_ns)
+    assert step.share(Part(4e6, 1000)).value == pytest.approx(0.4)
+
+
+def test_what_is_outside_of_steps_is_no_part_of_them() -> None:
+    own = operators(VIEW, ("aten::mm", "(outside)", "outside", 1, 90 * MS))
+    assert judged(cells(), ranges(), own)["verdict"].tolist() == [verdicts.NOTHING]
+
+
+def test_of_what_a_profiler_adds_to_calls_a_long_one_has_little() -> None:
+    """A step of 10 ms, 6 of which one product takes; under the profiler 5,000 calls take 0.8 us longer each."""
+    own = operators(VIEW, ("aten::mm", "a", "forward", 1, 6 * MS), ("aten::add", "a", "forward", 4995, 8 * MS))
+    step = CpuStep(cells().iloc[0].to_dict(), {"forward": 14 * MS}, own, FLOOR)
+    found = step.share(Part(6 * MS, 1))
+    assert found.value == pytest.approx(0.6, abs=0.001) and found.least == pytest.approx(6 / 14)
+    # No more than a call that does nothing takes.
+    slow = CpuStep(cells(5 * MS).iloc[0].to_dict(), {"forward": 14 * MS}, own, FLOOR).share(Part(6 * MS, 1))
+    assert slow.value == pytest.approx(6 / 9, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (
+            {"unsteady": "the middle half of the steps spreads by 13%"},
+            "but the middle half of the steps spreads by 13%",
+        ),
+        ({"step_median_ns": 7 * MS}, "but the mean step is 1.4 times the median"),
+        ({"step_ns": 4 * MS, "step_median_ns": 4 * MS}, "steps with and without the profiler are 2.5 times apart"),
+        ({"step_ns": 21 * MS, "step_median_ns": 21 * MS}, "steps with and without the profiler are 2.1 times apart"),
+    ],
+)
+def test_of_steps_that_are_not_steady_nothing_is_told_but_that(given: dict, why: str) -> None:
+    table = judged(cells(**given), ranges(), BIG)
+    (found,) = table.to_dict("records")
+    assert found["verdict"] == UNDECIDED and pd.isna(found["gain"]) and pd.isna(found["settings"])
+    assert found["next_step"].startswith("operator-bound: ") and why in found["next_step"]
+    # Where no rule could hold, there is nothing to leave open.
+    even = operators(VIEW, *[(f"aten::{number}", "a", "forward", 1, MS) for number in range(10)])
+    assert judged(cells(unsteady="drift"), ranges(), even)["verdict"].tolist() == [verdicts.NOTHING]
+
+
+def test_a_profiler_that_doubles_a_step_by_its_calls_alone_leaves_no_doubt() -> None:
+    """A step of 4 ms, and of 10 under the profiler, which takes 0.7 us of each of 8,000 calls, where a view takes 1."""
+    own = operators(VIEW, ("aten::add", "a", "forward", 8000, 9.6 * MS))
+    (found,) = judged(cells(4 * MS), ranges(), own, batch=1).to_dict("records")
+    assert found["verdict"] == "overhead-bound" and found["settings"] == "batch=2"
+    # As many times as long, of which calls take little.
+    few = operators(VIEW, ("aten::add", "a", "forward", 80, 9.6 * MS))
+    (other,) = judged(cells(4 * MS), ranges(), few, batch=1).to_dict("records")
+    assert other["verdict"] == UNDECIDED and "2.5 times apart, more than its calls take" in other["next_step"]
+
+
+def test_a_share_that_steps_leave_on_both_sides_of_its_threshold_is_undecided() -> None:
+    even = [(f"aten::{number}", "a", "forward", 1, 0.9 * MS) for number in range(8)]
+    own = operators(VIEW, ("aten::mm", "a", "forward", 1, 2.6 * MS), *even)
+    assert judged(cells(), ranges(), own)["verdict"].tolist() == ["operator-bound", "operator-bound"]
+    (found,) = judged(cells(step_high_ns=11 * MS), ranges(), own).to_dict("records")
+    assert found["verdict"] == UNDECIDED and found["next_step"].startswith("operator-bound: 24% to 28% of the step")
+    assert found["value"] == pytest.approx(0.26) and pd.isna(found["gain"])
+
+
+def test_a_balanced_step_has_no_verdict_but_its_longest_operator() -> None:
+    even = operators(VIEW, *[(f"aten::{number}", "a", "forward", 1, (9 + number) * 1e5) for number in range(9)])
+    (found,) = judged(cells(), ranges(0.5 * MS, 9.5 * MS), even).to_dict("records")
+    assert (found["verdict"], found["gain"]) == (verdicts.NOTHING, 1.0)
+    assert found["next_step"] == "the longest operator, aten::8, takes 17% of the step"
+
+
+def test_the_largest_gain_is_first() -> None:
+    own = operators(VIEW, ("aten::mm", "a", "forward", 1, 4.5 * MS))
+    table = judged(cells(), ranges(5 * MS, 5 * MS), own).query("level == 'cell'")
+    assert table["verdict"].tolist() == ["input-bound", "operator-bound"] and table["rank"].tolist() == [1, 2]
+
+
+def test_cells_of_a_gpu_are_not_judged_so() -> None:
+    assert judged(cells(), ranges(clock="gpu"), BIG).empty
+    assert judged(cells(), ranges().assign(tool="nsys"), BIG).empty
+    assert on_cpu.table(cells(), ranges(), {}, {}, RULES).empty
+
+
+def test_advice_on_a_cpu_is_no_candidate_of_all_trials() -> None:
+    words = {one.get("settings") for rule in RULES["rules"] if rule["of"] == "cpu" for one in rule["advice"]}
+    assert "workers=2" in words and "workers=2" not in panel._named({"variants": {}, "trials": {"panel": []}}, 4)
+
+
+def test_a_zoo_on_a_gpu_is_judged_as_before(tmp_path: Path) -> None:
+    """Tables of 42 recorded cells, with torch.profiler's ranges, which are of the GPU's clock there."""
+    zoo = whole_zoo.tables()
+    parts = pd.concat([zoo["ranges"], zoo["ranges"].assign(tool="torch")])
+    given = {
+        "steps": zoo["steps"],
+        "kernels": _whole(zoo["kernels"]),
+        "cells": zoo["cells"].assign(peak_memory_bytes=1),
+        "ranges": parts,
+    }
+    paths = {name: str(tmp_path / f"{name}.csv") for name in (*given, "written", "before")}
+    for name, table in given.items():
+        write_csv(table, paths[name])
+    cpus = paths["cells"], paths["ranges"], []
+    tabulate.main(paths["steps"], paths["kernels"], None, None, [], [], [], ([], []), [], cpus, paths["written"])
+    steps, kernels = (across.read(name, paths[name]) for name in ("steps", "kernels"))
+    write_csv(verdicts.table(steps, kernels, None, {}, {}, {}, RULES), paths["before"])
+    assert Path(paths["written"]).read_bytes() == Path(paths["before"]).read_bytes()
+    assert len(pd.read_csv(paths["written"])) > 42
+
+
+def _whole(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Recorded kernels, of which not all columns were kept, with what verdicts do not go by."""
+    declared = across.TABLES["kernels"].columns
+    lacking = {name: "" if kind == kinds.TEXT else 0 for name, kind in declared.items() if name not in recorded}
+    return recorded.assign(**{**lacking, "mangled": [f"k{number}" for number in range(len(recorded))]})

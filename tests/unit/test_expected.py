@@ -1,0 +1,174 @@
+"""Expected gains of verdicts: of traced steps run again where there is a trace, by Amdahl's law where there is none."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from profzoo.replay import matched, stored, tables
+from profzoo.replay.program import Program
+from profzoo.tools.ncu.tables import CONFIGURATION
+from profzoo.verdicts import expected, expecting, narrowing, scores, verdicts
+from profzoo.verdicts import rules as verdict_rules
+from tests import simulated
+from tests.simulated import Act
+from tests.unit.test_verdicts import ROOFS, held
+from tests.unit.test_verdicts import made as a_step
+
+RULES = verdict_rules.load()
+CELL = ("m", "train")
+LAUNCH = Act("kernel", 0, "forward", 3e3, 4e3, ns=5e4)
+
+
+def steps(inside: Sequence[Act], count: int = 5) -> list[Act]:
+    acts = []
+    for step in range(count):
+        acts += [Act("begin", step), *(replace(act, step=step) for act in inside), Act("end", step, before=1e3)]
+    return acts
+
+
+def simulation(acts: Sequence[Act], folder: Path) -> tuple[Program, float]:
+    """The program of what a simulated CPU does, and ns of its step."""
+    recording = simulated.simulate(list(acts))
+    (program,) = tables.programs(simulated.record(recording, folder / "t.sqlite", True))
+    return program, recording.step_ns()
+
+
+def kernels(program: Program) -> pd.DataFrame:
+    """The table of kernels of a program's launches."""
+    found = matched.Operations(program)
+    rows = found.keys.assign(ns=program.gpu["ns"])[found.kernels]
+    table = rows.groupby(["range", *CONFIGURATION])["ns"].agg(["size", "sum"]).reset_index()
+    table["launches"], table["total_ns"] = table["size"] / program.steps, table["sum"] / program.steps
+    table["mean_ns"] = table["total_ns"] / table["launches"]
+    return table.assign(model="m", phase="train", function=table["mangled"], kernel=table["mangled"],
+                        multiprocessors=1, **{"class": "gemm"})  # fmt: skip
+
+
+def judged(program: Program, step: pd.DataFrame, efficiency: Sequence[float] = (), **given: Any) -> pd.DataFrame:
+    """The verdicts on its cell, whose kernels come as near to SIMT's roof as given, in the order of the table."""
+    rows = kernels(program)
+    roofs = held(list(efficiency), ["simt"] * len(rows)) if len(efficiency) else None
+    step = step.assign(process=stored.number_of(program.process))
+    programs = {CELL: {stored.number_of(program.process): program}}
+    return verdicts.table(step, rows, roofs, ROOFS, {}, {}, RULES, None, programs, **given)
+
+
+def test_every_change_that_rules_name_can_be_made() -> None:
+    assert verdict_rules.REPLAYED["step"] + verdict_rules.SHARES["trace"] == tuple(expected.OF_STEP)
+    assert verdict_rules.REPLAYED["kernels"] == expected.OF_LAUNCHES
+    assert all("replay" in rule for rule in RULES["rules"] if rule["cured"] and rule["of"] not in ("trace", "cpu"))
+
+
+def test_a_graph_is_worth_what_the_replay_says(tmp_path: Path) -> None:
+    """Launched every 7 us, kernels of 2 us run back to back as a graph, which no share of idleness tells."""
+    program, step_ns = simulation(steps([replace(LAUNCH, ns=2e3)] * 50), tmp_path)
+    step = a_step({"idle_host": 0.6})
+    (row, *_) = judged(program, step).to_dict("records")
+    assert (row["verdict"], row["method"], row["score"]) == ("launch-bound", "replay", scores.UNSCORED)
+    assert row["gain"] == pytest.approx(step_ns / (50 * 3e3), rel=0.1)
+    assert row["gain_low"] < row["gain"] / 1.5 and row["gain"] * 1.5 < row["gain_high"]
+    rows = kernels(program)
+    (without, *_) = verdicts.table(step, rows, None, {}, {}, {}, RULES).to_dict("records")
+    assert without["method"] == "Amdahl" and without["gain"] == pytest.approx(2.5)
+    assert without["gain_low"] == pytest.approx(2.5 / 1.61) and without["gain_high"] == pytest.approx(2.5 * 1.61)
+
+
+@pytest.mark.parametrize(("ns", "gains"), [(5e4, True), (4e3, False)])
+def test_faster_kernels_gain_where_the_gpu_is_the_limit(tmp_path: Path, ns: float, gains: bool) -> None:
+    group, other = replace(LAUNCH, ns=ns, group=1), replace(LAUNCH, ns=ns, group=2)
+    acts = [group, group, group, other] * 10
+    program, step_ns = simulation(steps(acts), tmp_path)
+    table = judged(program, a_step({}), [0.8, 0.1])
+    (row, *_) = table[table["verdict"] == "compute-bound (SIMT)"].to_dict("records")
+    # Of the time at the roof, four fifths, a tenth remains: by tensor cores, ten times as fast.
+    left = 1 - 0.8 * 0.9
+    if gains:
+        shorter = [replace(act, ns=ns * left) if act.group == 1 else act for act in acts]
+        changed = simulated.simulate(steps(shorter)).step_ns()
+        # What keeps the other group from its roof stays, and so do nine tenths of its time.
+        assert row["gain"] == pytest.approx(step_ns / changed, rel=0.1) and row["gain"] > 1.9
+        assert pd.isna(row["limit"]) and row["settings"] == "precision=tf32"
+    else:
+        assert row["gain"] == pytest.approx(1, abs=0.01) == row["limit"]
+        assert row["next_step"].startswith(expecting.LAUNCH_LESS)
+
+
+def test_bf16_costs_casts(tmp_path: Path) -> None:
+    """Where the CPU is the limit, the launches that autocast adds make a step slower, and it is not advised."""
+    program, step_ns = simulation(steps([replace(LAUNCH, ns=5e3)] * 50), tmp_path)
+    replayed = expected.Replayed(program)
+    rows = kernels(program)
+    for whole, slower in ((True, 2.0), (False, 1.0)):
+        asked = expected.Asked("bf16", rows, pd.Series(0.5, rows.index), whole)
+        found = replayed.gain(asked, {}, 0.0)
+        assert found and found.predicted_ns == pytest.approx(step_ns * slower, rel=0.05)
+    row = {"verdict": "memory-bound", "gain": 1.3, "share": 0.5, "cured": 0.5, "next_step": "halve", "settings": "x=1"}
+    row |= {expecting.ASKED: expected.Asked("bf16", rows, pd.Series(0.5, rows.index), True)}
+    told = expecting.expected(row, replayed, {}, scores.load())
+    assert told["settings"] is None and told["next_step"].startswith(expecting.NO_GAIN) and told["gain"] < 1
+
+
+def test_a_trace_without_the_launches_leaves_amdahls_law(tmp_path: Path) -> None:
+    program, _ = simulation(steps([LAUNCH] * 20), tmp_path)
+    rows = kernels(program).assign(mangled="another")
+    asked = expected.Asked("faster", rows, pd.Series(0.5, rows.index))
+    assert expected.Replayed(program).gain(asked, {}, 0.0) is None
+    nothing_known = expected.Asked("faster", kernels(program), pd.Series(np.nan, rows.index))
+    assert expected.Replayed(program).gain(nothing_known, {}, 0.0) is None
+
+
+def test_a_part_of_a_configurations_launches_is_a_part_of_its_time(tmp_path: Path) -> None:
+    """As of a layer, whose kernels others launch as well."""
+    program, _ = simulation(steps([LAUNCH] * 20), tmp_path)
+    rows = kernels(program).drop(columns="range")
+    quarter = rows.assign(launches=5.0, total_ns=rows["total_ns"] / 4)
+    found = [expected.Replayed(program).gain(expected.Asked("faster", one, pd.Series(1.0, rows.index)), {}, 0.0)
+             for one in (rows.assign(launches=10.0, total_ns=rows["total_ns"] / 2), quarter)]  # fmt: skip
+    assert [gain.gain for gain in found if gain] == pytest.approx([2, 4 / 3], rel=0.05)
+
+
+def test_copies_to_the_host_and_waits_are_removed(tmp_path: Path) -> None:
+    copy = Act("pageable", 0, "forward", 3e3, 5e3, ns=4e5)
+    program, step_ns = simulation(steps([LAUNCH, LAUNCH, copy] * 5), tmp_path)
+    replayed = expected.Replayed(program)
+    without = simulated.simulate(steps([LAUNCH, LAUNCH] * 5)).step_ns()
+    found = {name: replayed.gain(expected.Asked(name), {}, 0.0) for name in ("transfers_removed", "copies_removed")}
+    assert found["transfers_removed"].gain == pytest.approx(step_ns / without, rel=0.1)
+    assert found["copies_removed"].gain == pytest.approx(1)
+
+
+def test_waiting_for_other_processes_goes_by_its_share_of_communication(tmp_path: Path) -> None:
+    acts = [*[LAUNCH] * 4, replace(LAUNCH, ns=4e5, group=-1)]
+    program, _ = simulation(steps(acts), tmp_path)
+    step = {"communication_ns": 4e5, "waiting_ns": 3e5}
+    found = expected.Replayed(program).gain(expected.Asked("waiting_removed"), step, 0.0)
+    assert found and found.step_ns - found.predicted_ns == pytest.approx(3e5, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("row", "to", "now", "saved"),
+    [
+        ({"bound": "simt", "efficiency": 0.5}, "tf32", "fp32", 0.45),
+        ({"bound": "simt", "efficiency": 0.5, "class": "elementwise"}, "tf32", "fp32", 0),
+        ({"bound": "dram", "efficiency": 0.8}, "bf16", "fp32", 0.4),
+        ({"bound": "dram", "efficiency": 0.8, "class": "elementwise"}, "bf16", "fp32", 0.4),
+        ({"bound": "dram", "efficiency": 0.8, "class": "optimizer"}, "bf16", "fp32", 0),
+        ({"bound": "dram", "efficiency": 0.8, "range": "optimizer"}, "bf16", "fp32", 0),
+        ({"bound": "tensor", "efficiency": 0.6}, "bf16", "tf32", 0.3),
+        ({"bound": "tensor", "efficiency": 0.6}, "bf16", "bf16", 0),
+        ({"bound": "", "efficiency": float("nan")}, "bf16", "fp32", 0),
+        # The roof of DRAM is next, and tensor cores do not raise it.
+        ({"bound": "simt", "efficiency": 0.5, "roof_simt_ns": 5e4, "roof_dram_ns": 3e4}, "tf32", "fp32", 0.2),
+        # A launch takes 2 us, however little it does.
+        ({"bound": "simt", "efficiency": 1.0, "mean_ns": 2.5e3}, "tf32", "fp32", 0.2),
+    ],
+)
+def test_what_narrower_operands_save(row: dict[str, Any], to: str, now: str, saved: float) -> None:
+    rows = pd.DataFrame([{"class": "gemm", "mean_ns": 1e5, "range": "forward"} | row])
+    peaks = {"fp32": 50.0, "tf32": 500.0, "bf16": 1000.0}
+    assert narrowing.saved(rows, peaks, to, now).tolist() == pytest.approx([saved])

@@ -1,0 +1,110 @@
+"""collect/left: what of a run's cells is there, and why the rest is not."""
+
+from pathlib import Path
+
+import pytest
+
+from profzoo.collect import left
+from profzoo.collect.failures import Failure
+from profzoo.config import configuration
+
+CELLS = [("lstm", "train"), ("lstm", "inference"), ("unet", "train")]
+KEPT = {
+    "time": ["{phase}.time.csv"],
+    "nsys": ["{phase}.nsys.csv"],
+    "ncu": ["{phase}.ncu.csv", "{phase}.ncu.survey.csv"],
+}
+
+
+@pytest.fixture(scope="module")
+def config() -> dict:
+    return configuration.normalise({"tool": ["nsys", "ncu"]})
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """All files of all cells."""
+    for model, phase in CELLS:
+        (tmp_path / "logs" / model).mkdir(parents=True, exist_ok=True)
+        (tmp_path / model).mkdir(exist_ok=True)
+        for name in (name for names in KEPT.values() for name in names):
+            (tmp_path / model / name.format(phase=phase)).touch()
+    return tmp_path
+
+
+def failure(results: Path, outputs: str, why: str, **more: object) -> Failure:
+    (log := results / f"{len(list(results.iterdir()))}.log").write_text(f"$ some words\nprofzoo: {why} (log: {log})\n")
+    given = {"rule": "some", "wildcards": {"model": "lstm", "phase": "train"}, "job": None} | more
+    return Failure(outputs=[f"{results}/lstm/{outputs}"], logs=[str(log)], **given)
+
+
+def found(results: Path, config: dict, without: str | None = None) -> tuple[dict, list]:
+    return left.of_cells(CELLS, KEPT, results, results / "logs", config, without)
+
+
+def test_what_is_all_there(results: Path, config: dict) -> None:
+    there, missing = found(results, config)
+    assert there == dict.fromkeys(CELLS, frozenset(KEPT)) and missing == []
+
+
+def test_what_is_missing_is_told_with_the_reason_that_its_log_has(results: Path, config: dict) -> None:
+    (results / "lstm/train.ncu.survey.csv").unlink()
+    (results / "unet/train.time.csv").unlink()
+    logs = results / "logs"
+    # Not the end, another tool's, and another set's that went well.
+    (logs / "lstm/train.survey.ncu.log").write_text("profzoo: a warning\nprofzoo: the GPU fell off (log: x)\n")
+    (logs / "lstm/train.nsys.log").write_text("profzoo: of nsys\n")
+    (logs / "unet/train.time.log").write_text("profzoo: a warning\nunet train on cpu: 2 steps\n")
+    there, missing = found(results, config)
+    assert there["lstm", "train"] == {"time", "nsys"} and there["lstm", "inference"] == frozenset(KEPT)
+    assert missing == [
+        {"model": "lstm", "phase": "train", "tool": "ncu", "why": "the GPU fell off"},
+        # Once, without a tool: nothing can be told of a cell without its baseline.
+        {"model": "unet", "phase": "train", "tool": "", "why": left.UNMADE},
+    ]
+
+
+def test_what_a_run_failed_to_make_is_missing_even_where_an_older_one_left_it(results: Path, config: dict) -> None:
+    noted = results / "noted" / "without.json"
+    nsys = failure(results, "train.nsys-rep", "nsys gave up", job='{"tool": "nsys", "cell": {"phase": "train"}}')
+    unmade = [f"{results}/lstm/train.{name}" for name in ("nsys-rep", "nsys.csv", "ncu.csv", "ncu.survey.csv")]
+    left.note([nsys], unmade, config, noted)
+    there, missing = found(results, config, str(noted))
+    assert there["lstm", "train"] == {"time"}
+    assert [(one["tool"], one["why"]) for one in missing] == [
+        ("nsys", "nsys gave up"),
+        ("ncu", "not run, as nsys failed: nsys gave up"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("output", "more", "lost"),
+    [
+        ("train.kernels.csv", {}, {("train", "nsys")}),
+        ("train.layers.csv", {}, {("train", "torch")}),
+        ("train.survey.plan.json", {}, {("train", "ncu")}),
+        ("weights.pt", {"job": '{"tool": "train", "cell": {"phase": "train"}}'}, {("inference", "time")}),
+        ("train.a-b.rounds.csv", {"job": '{"tool": "time", "sides": {}, "cell": {"phase": "train"}}'}, set()),
+    ],
+)
+def test_whose_part_of_a_cell_a_failed_job_was(
+    results: Path, config: dict, output: str, more: dict, lost: set[tuple[str, str]]
+) -> None:
+    noted = results / "without.json"
+    left.note([failure(results, output, "no", **more)], [], config, noted)
+    kept = {**KEPT, "torch": ["{phase}.time.csv"]}
+    there, missing = left.of_cells(CELLS, kept, results, results / "logs", config, str(noted))
+    gone = {(phase, tool) for (model, phase), have in there.items() for tool in set(kept) - have if model == "lstm"}
+    assert gone == lost
+    assert {one["why"] for one in missing} == ({"no"} if lost else set())
+    assert there["unet", "train"] == frozenset(kept)
+
+
+def test_a_cell_is_missing_for_what_its_model_said_first(results: Path, config: dict) -> None:
+    noted = results / "without.json"
+    cause = "lstm train failed with RuntimeError: a cat"
+    time = failure(results, "train.time.csv", f"not run under time, as it failed under nsys: {cause}")
+    nsys = failure(results, "train.nsys.csv", cause)
+    left.note([time, nsys], [], config, noted)
+    _, missing = found(results, config, str(noted))
+    assert [one["why"] for one in missing] == [f"not run, as nsys failed: {cause}"]

@@ -1,0 +1,49 @@
+"""The steps that verdicts are held against on a GPU: each runs on a CPU too, and mended it computes the same."""
+
+import time
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from tests.gpu import planted, test_planted
+
+
+@pytest.mark.parametrize("program", list(planted.PROGRAMS))
+def test_a_planted_step_computes_what_the_mended_one_does(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As much as a GPU needs to be slow would take a CPU long.
+    monkeypatch.setattr(planted.Strided, "STRIDE", 1 << 20)
+    outputs = []
+    for fault in (True, False):
+        torch.manual_seed(0)
+        network = planted.PROGRAMS[program](fault, width=16)
+        result = network(torch.ones(4))
+        planted.loss(result, torch.zeros(4)).backward()
+        assert all(parameter.grad is not None for parameter in network.parameters())
+        assert "beside" in dict(network.named_modules())
+        outputs.append(result.detach())
+    assert outputs[0].shape == outputs[1].shape
+    if program != "channels":
+        # What is added is a thousandth, of which bf16 rounds sums of sixteen products.
+        assert torch.allclose(*outputs, atol=0.02)
+
+
+def test_samples_take_long_only_where_that_is_planted() -> None:
+    taken = {}
+    for fault in (True, False):
+        shape = SimpleNamespace(program=planted.LOADER, fault=fault)
+        samples = [planted.sample(shape, torch.Generator()) for _ in range(4)]
+        began = time.monotonic()
+        numbers, targets = planted.collate(samples)
+        taken[fault] = time.monotonic() - began
+        assert numbers.shape == targets.shape == (4,)
+    assert taken[True] >= 4 * planted.SLEEP_S > taken[False]
+
+
+def test_convolutions_of_few_and_many_channels_cost_as_much() -> None:
+    few, many = (channels * kernel**2 for channels, kernel in (planted.FewChannels.FEW, planted.FewChannels.MANY))
+    assert few == pytest.approx(many, rel=0.02)
+
+
+def test_every_planted_bottleneck_is_expected_to_be_named() -> None:
+    assert {*test_planted.VERDICTS, *test_planted.OF_LAYERS} == set(planted.PROGRAMS) and len(planted.PROGRAMS) == 8

@@ -1,0 +1,358 @@
+"""serve.py: files of the results to this machine's browsers, and a trace's bytes to Perfetto's page on a click."""
+
+import functools
+import http.client
+import os
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from profzoo import imports, serve, stopping
+from profzoo.errors import ConfigError
+from tests import browser, devtools, whole_zoo
+from tests.conftest import DATA
+
+TRACE = (DATA / "torch/unet.train.trace.json.gz").read_bytes()
+PERFETTO = "https://ui.perfetto.dev"
+Reply = tuple[int, dict[str, str], bytes]
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """A small folder of results, with things in it and around it that are nobody's to see."""
+    home = tmp_path / "results"
+    for folder in ("unet", "tables", ".hidden"):
+        (home / folder).mkdir(parents=True)
+    (home / "report.html").write_text("<p>the page")
+    (home / "unet/train.trace.json.gz").write_bytes(TRACE)
+    (home / "tables/cells.csv").write_text("model\n")
+    (home / "tables/odd name#1%.csv").write_text("odd")
+    (home / ".hidden/key").write_text("secret")
+    (home / ".profzoo.lock").write_text("secret")
+    (tmp_path / "key").write_text("secret")
+    (tmp_path / "results-2").mkdir()
+    (tmp_path / "results-2/key").write_text("secret")
+    (home / "unet/out.csv").symlink_to(tmp_path / "key")
+    (home / "outside").symlink_to(tmp_path)
+    (home / "unet/in.csv").symlink_to(home / "tables/cells.csv")
+    os.mkfifo(home / "unet/pipe.csv")
+    return home
+
+
+@contextmanager
+def running(server: ThreadingHTTPServer) -> Iterator[int]:
+    """Its port, while it answers."""
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture
+def port(results: Path) -> Iterator[int]:
+    with running(serve.server(results, 0, PERFETTO)) as port:
+        yield port
+
+
+def asked(port: int, target: str, method: str = "GET", **headers: str) -> Reply:
+    """Status, headers and content of the answer; the target goes out as it is."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    given = {"Host": f"127.0.0.1:{port}", **headers}
+    connection.putrequest(method, target, skip_host=True)
+    for name, value in given.items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    answer = connection.getresponse()
+    found = answer.status, dict(answer.getheaders()), answer.read()
+    connection.close()
+    return found
+
+
+def test_the_page_and_what_is_beside_it_are_served(port: int) -> None:
+    for target in ("/", "/report.html", "/report.html?again=1"):
+        status, head, content = asked(port, target)
+        assert (status, content) == (200, b"<p>the page") and head["Content-Type"] == "text/html; charset=utf-8"
+    assert asked(port, "/tables/odd%20name%231%25.csv")[2] == b"odd"
+    assert asked(port, "/unet/in.csv")[2] == b"model\n"
+    # As it is on disk: with a Content-Encoding a browser would unpack it.
+    status, head, content = asked(port, "/unet/train.trace.json.gz")
+    assert (status, content) == (200, TRACE) and head["Content-Type"] == "application/gzip"
+    assert "Content-Encoding" not in head and head["X-Content-Type-Options"] == "nosniff"
+    # With that the page could not talk to the window that it opens.
+    assert "Cross-Origin-Opener-Policy" not in head
+
+
+def test_a_head_is_that_of_the_file_without_it(port: int) -> None:
+    status, head, content = asked(port, "/unet/train.trace.json.gz", "HEAD")
+    assert (status, content, head["Content-Length"]) == (200, b"", str(len(TRACE)))
+    assert asked(port, "/none.csv", "HEAD")[::2] == (404, b"")
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/unet", "/unet/", "/tables", "/none.csv", "/report.html/", "/unet/out.csv", "/outside/key", "/../key",
+        "/unet/../../key", "/%2e%2e/key", "/unet/%2e%2e/%2e%2e/key", "/..%2fkey", "/%2e%2e%2fkey", "/..\\key", "/..%5ckey",
+        "/../results-2/key", "/.hidden/key", "/.profzoo.lock", "/%2eprofzoo.lock", "/unet/pipe.csv", "/report.html%00",
+        "/./report.html", "/etc/passwd", "//etc/passwd", "/%2fetc/passwd", "file:///etc/passwd", "http://[", "*", "report.html/x", "/%ff", "/" + "a" * 5000,
+    ],
+)  # fmt: skip
+def test_what_is_no_file_of_the_results_is_refused(port: int, target: str) -> None:
+    status, head, content = asked(port, target)
+    assert status == 404 and b"secret" not in content and b"root:" not in content
+    assert head["Content-Type"].startswith("text/plain")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
+def test_nothing_but_reading_is_done(port: int, method: str) -> None:
+    status, head, _ = asked(port, "/status", method)
+    assert status == 501 and "Access-Control-Allow-Origin" not in head
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LOCALHOST:9001", "[::1]:8000"])
+def test_own_names_are_answered(port: int, host: str) -> None:
+    assert asked(port, "/", Host=host)[0] == 200
+
+
+@pytest.mark.parametrize("host", ["", "evil.example", "127.0.0.1.evil.example", "evil.example:9001", "localhost@evil.example",
+                                  "192.168.0.7:9001", "127.0.0.1:9001, evil.example", "0.0.0.0"])  # fmt: skip
+def test_a_foreign_name_is_refused(port: int, host: str) -> None:
+    status, head, content = asked(port, "/unet/train.trace.json.gz", Host=host)
+    assert status == 403 and content.count(b"\n") == 1 and "Access-Control-Allow-Origin" not in head
+
+
+def test_a_request_that_names_nobody_or_two_is_refused(port: int) -> None:
+    for lines in (b"", b"Host: localhost\r\nHost: evil.example\r\n"):
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as one:
+            one.sendall(b"GET / HTTP/1.0\r\n" + lines + b"\r\n")
+            assert one.makefile("rb").readline().split()[1] == b"403"
+
+
+def test_other_sites_may_read_nothing_and_perfetto_traces_alone(port: int) -> None:
+    def allowed(target: str, site: str) -> str | None:
+        return asked(port, target, Origin=site)[1].get("Access-Control-Allow-Origin")
+
+    trace = "/unet/train.trace.json.gz"
+    assert allowed(trace, PERFETTO) == PERFETTO and asked(port, trace)[1]["Vary"] == "Origin"
+    for site in ("https://evil.example", "null", f"{PERFETTO}.evil.example", "http://ui.perfetto.dev", f"{PERFETTO}:8"):
+        assert allowed(trace, site) is None
+    assert allowed("/report.html", PERFETTO) is None and allowed("/tables/cells.csv", PERFETTO) is None
+    assert asked(port, "/report.html")[1]["Cross-Origin-Resource-Policy"] == "same-origin"
+
+
+def test_a_browser_that_goes_away_is_none_of_its_business(
+    results: Path, port: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (results / "tables/large.csv").write_bytes(bytes(50_000_000))
+    for _ in range(3):
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as one:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            one.sendall(b"GET /tables/large.csv HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            assert one.recv(10)
+    time.sleep(0.5)
+    assert asked(port, "/")[0] == 200 and capfd.readouterr().err == ""
+
+
+def test_it_listens_on_this_machine_alone(results: Path) -> None:
+    with running(served := serve.server(results, 0, PERFETTO)):
+        assert served.server_address[0] == "127.0.0.1"
+
+
+def test_a_port_that_is_taken_is_said_in_one_line_with_the_nearest_free_one(
+    results: Path, port: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert serve.main([str(results), "--port", str(port)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"profzoo: port {port} of 127.0.0.1 is taken by another program, and ")
+    near = re.search(r"--config serve='\{port: (\d+)\}'", line)
+    assert near and f"{near[1]} is free" in line
+    with running(serve.server(results, int(near[1]), PERFETTO)) as other:
+        assert asked(other, "/")[0] == 200
+
+
+def test_a_missing_report_is_said_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert serve.main([str(tmp_path)]) == 1
+    assert capsys.readouterr().err == f"profzoo: {tmp_path}/report.html is not there: `snakemake report` makes it\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_says_where_it_is_and_ends_cleanly(results: Path, number: signal.Signals) -> None:
+    words = [sys.executable, "-m", "profzoo.serve", str(results), "--port", "0"]
+    process = subprocess.Popen(words, cwd=imports.PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout
+    line = process.stdout.readline()
+    (address,) = re.findall(r"http://127\.0\.0\.1:(\d+)/", line)
+    assert "report.html" in line and "Ctrl-C" in line and asked(int(address), "/")[0] == 200
+    process.send_signal(number)
+    assert process.communicate(timeout=20) == ("\n", "") and process.returncode == 0
+
+
+def test_what_never_ends_runs_alone() -> None:
+    stopping.check_alone({"serve"}, ("serve",))
+    stopping.check_alone({"write_report", "report"}, ("serve",))
+    with pytest.raises(ConfigError, match=r"^`serve` goes on until it is ended, and runs alone"):
+        stopping.check_alone({"serve", "report"}, ("serve",))
+
+
+STAND_IN = """<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,"><title>Perfetto's part</title><script>
+// As ui.perfetto.dev's handler of messages: late, to its opener alone, and for one trace.
+const handle = async event => {
+  if (document.readyState !== "complete" || event.source !== window.opener) return;
+  if (event.data === "PING") { event.source.postMessage("PONG", event.origin); return; }
+  const {buffer, title, fileName} = event.data.perfetto;
+  if (!(buffer instanceof ArrayBuffer) || typeof title !== "string") throw new Error("no trace");
+  removeEventListener("message", handle);
+  await fetch(`/got?${new URLSearchParams({title, fileName, origin: event.origin})}`, {method: "POST", body: buffer});
+};
+setTimeout(() => addEventListener("message", handle), 700);
+</script>"""
+
+
+class StandIn(BaseHTTPRequestHandler):
+    """Plays the site of Perfetto's page, and keeps what it was asked for and what its page was handed."""
+
+    def __init__(self, asked: list[str], got: list[tuple[str, bytes]], moved: str, *arguments: object) -> None:
+        self.asked, self.got, self.moved = asked, got, moved
+        super().__init__(*arguments)  # type: ignore[arg-type]
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        self.send_response(302 if self.moved else 200)
+        self.send_header("Content-Type", "text/html")
+        if self.moved:
+            self.send_header("Location", self.moved)
+        self.end_headers()
+        self.wfile.write(b"" if self.moved else STAND_IN.encode())
+
+    def do_POST(self) -> None:
+        self.got.append((self.path, self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+@contextmanager
+def stand_in(moved: str = "") -> Iterator[tuple[str, list[str], list[tuple[str, bytes]]]]:
+    """Its address, and its two lists; moved: where it sends whoever asks."""
+    asked: list[str] = []
+    got: list[tuple[str, bytes]] = []
+    with running(ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(StandIn, asked, got, moved))) as port:
+        yield f"http://127.0.0.1:{port}", asked, got
+
+
+def handed(page: devtools.Page, words: str) -> None:
+    """Wait until the page says so of the trace."""
+    page.until(f"document.querySelector('#unet-train .perfetto [role=status]').textContent.includes({words!r})")
+
+
+def received(page: devtools.Page, got: list[tuple[str, bytes]]) -> None:
+    """Wait until Perfetto's part has something."""
+    deadline = time.monotonic() + 20
+    while not got and time.monotonic() < deadline:
+        page.driver.rest(0.1)
+
+
+@contextmanager
+def shown(folder: Path, address: str) -> Iterator[tuple[devtools.Driver, devtools.Page, int]]:
+    """The whole zoo's page as it is served, in a browser; address: of Perfetto's page."""
+    whole_zoo.write(folder, drawn=False, perfetto={"address": address, "type": "snakemake serve"})
+    with running(serve.server(folder, 0, address)) as port, devtools.driven(folder / "profile") as driver:
+        yield driver, driver.opened(f"http://127.0.0.1:{port}/#unet-train"), port
+
+
+@browser.needed
+def test_a_click_hands_perfetto_the_trace_as_it_is(tmp_path: Path) -> None:
+    with stand_in() as (address, asked, got), shown(tmp_path, address) as (driver, page, port):
+        assert page.value("document.getElementById('unet-train').open")
+        driver.rest(1)
+        # What leaves before the click is the request for the page itself.
+        assert {url.partition("#")[0] for url in page.requests() if not url.startswith("data:")} == {
+            f"http://127.0.0.1:{port}/"
+        }
+        assert asked == []
+        page.click("#unet-train .perfetto button")
+        handed(page, "Perfetto has the trace")
+        received(page, got)
+        ((query, content),) = got
+        assert content == TRACE
+        assert (
+            query == f"/got?title=unet+train&fileName=unet-train.trace.json.gz&origin=http%3A%2F%2F127.0.0.1%3A{port}"
+        )
+        assert asked == ["/"] and page.requests()[-1].endswith("/unet/train.trace.json.gz")
+        assert page.console() == []
+
+
+@browser.needed
+def test_the_keyboard_opens_it_too(tmp_path: Path) -> None:
+    with stand_in() as (address, _, got), shown(tmp_path, address) as (_, page, _):
+        page.value("document.querySelector('#unet-train > summary').focus()")
+        for _ in range(40):
+            page.press("Tab")
+            if page.value("document.activeElement.matches('#unet-train .perfetto button')"):
+                break
+        assert page.value("document.activeElement.textContent") == "Open in Perfetto"
+        page.press("Enter", "\r")
+        handed(page, "Perfetto has the trace")
+        assert page.value("document.activeElement.textContent") == "Open in Perfetto" and page.console() == []
+        received(page, got)
+        assert [content for _, content in got] == [TRACE]
+
+
+@browser.needed
+def test_no_other_site_gets_the_trace(tmp_path: Path) -> None:
+    with (
+        stand_in() as (elsewhere, reached, got),
+        stand_in(moved=elsewhere) as (address, *_),
+        shown(tmp_path, address) as seen,
+    ):
+        driver, page, _ = seen
+        page.value("page.patience.most = 2500")
+        page.click("#unet-train .perfetto button")
+        handed(page, f"{address} does not answer")
+        driver.rest(0.5)
+        assert reached == ["/"] and got == [] and page.console() == []
+
+
+@browser.needed
+def test_what_goes_wrong_is_said_beside_the_button(tmp_path: Path) -> None:
+    with stand_in() as (address, *_), shown(tmp_path, address) as (_, page, _):
+        (tmp_path / "unet/train.trace.json.gz").unlink()
+        page.click("#unet-train .perfetto button")
+        handed(page, "The trace cannot be read: 404")
+        page.value("window.open = () => null")
+        page.click("#unet-train .perfetto button")
+        handed(page, "The browser opened no window")
+
+
+@browser.needed
+def test_a_page_that_is_opened_as_a_file_says_what_to_type(tmp_path: Path) -> None:
+    html = whole_zoo.write(tmp_path, drawn=False)
+    reader = """document.getElementById("unet-train").open = true; await wait(50);
+      const seenOf = selector => [...document.querySelectorAll(`#unet-train ${selector}`)].filter(one => one.getClientRects().length).map(one => one.textContent);
+      seen.typed = seenOf(".unless-served"); seen.buttons = seenOf(".perfetto button");"""
+    seen, console = browser.opened(html, tmp_path, reader)
+    assert not console and seen["failures"] == [] and seen["buttons"] == []
+    (line,) = seen["typed"]
+    assert "type snakemake serve and open the page" in line
+    # Nor without its script, wherever it is from.
+    bare = tmp_path / "bare.html"
+    bare.write_text(re.sub(r"<script>.*?</script>", "", html.read_text(), flags=re.DOTALL))
+    seen, _ = browser.opened(bare, tmp_path, reader)
+    assert seen["buttons"] == [] and seen["typed"] == [line]

@@ -1,0 +1,333 @@
+"""terminal/: what a run says of its plan, its measurements and its end, whatever Snakemake tells of them."""
+
+import io
+import json
+import logging
+import re
+import sqlite3
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from profzoo import imports
+from profzoo.terminal import closing, costs, handler, measured, mistakes, plan, starting, tasks
+from profzoo.terminal.plan import Place
+from profzoo.terminal.progress import Progress
+from profzoo.terminal.tasks import Task
+
+QUIET = SimpleNamespace(nocolor=False, dryrun=False)
+
+
+class Terminal(io.StringIO):
+    """What is printed to a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def task(what: str = "nsys", cell: str = "unet train", folder: Path = Path("results"), **more: object) -> Task:
+    model, phase = cell.split()
+    ending = {"nsys": "nsys-rep.json", "time": "time.csv.json", "torch": "trace.json.gz.json"}.get(what, "json")
+    sidecar = str(folder / model / f"{phase}.{ending}")
+    given = {"measures": True, "outputs": (sidecar,), "sidecar": sidecar}
+    return Task(**{"rule": f"profile_{what}", "cell": cell, "what": what, **given, **more})
+
+
+def other(rule: str = "draw_figure", what: str = "figures", output: str = "results/figures/a.svg") -> Task:
+    return Task(rule, "", what, False, (output,))
+
+
+def run_of(*mine: Task, seconds: float = 60.0) -> Progress:
+    numbered = dict(enumerate(mine))
+    return Progress(numbered, dict.fromkeys(numbered, seconds))
+
+
+def told_by(
+    progress: Progress,
+    records: Sequence[Mapping[str, object]],
+    stream: io.StringIO,
+    reasons: Mapping[int, Sequence[str]] | None = None,
+    settings: SimpleNamespace = QUIET,
+) -> list[str]:
+    """The lines that a handler prints of records, each a dictionary of its attributes."""
+    mine = handler.LogHandler(settings, None)
+    mine.attach(stream, lambda: (progress, Place(1, False), 0.0, reasons or {}), lambda: ["figures", "report"])
+    for record in records:
+        level = record.get("levelno", logging.INFO)
+        mine.handle(logging.makeLogRecord({"levelno": level, "msg": "", **record}))
+    mine.close_run()
+    return stream.getvalue().splitlines()
+
+
+def sidecar(of: Task, **facts: object) -> None:
+    Path(of.sidecar).parent.mkdir(parents=True, exist_ok=True)
+    Path(of.sidecar).write_text(json.dumps(facts))
+
+
+def test_every_rule_that_measures_is_known() -> None:
+    """A rule that runs what collects is called something."""
+    found: set[str] = set()
+    for path in (imports.PROJECT / "workflow" / "rules").glob("*.smk"):
+        parts = re.split(r"^(?:use rule (\w+) as (\w+) with|rule (\w+)):$", path.read_text(), flags=re.MULTILINE)[1:]
+        for base, derived, name, body in zip(*(parts[at::4] for at in range(4)), strict=True):
+            if re.search(r"shell:\s+COLLECT$", body, re.MULTILINE):
+                found.add(name)
+            elif derived and base.startswith("profile_"):
+                found.add(derived)
+    assert found > set(tasks.MEASURING) and all(tasks.kind(rule)[2] for rule in found)
+    assert {tasks.kind(rule)[0] for rule in found} <= set(costs.shipped()["gpu"]) & set(costs.shipped()["cpu"])
+
+
+def test_a_finished_measurement_is_a_line(tmp_path: Path) -> None:
+    nsys, time = task(folder=tmp_path), task("time", folder=tmp_path)
+    sidecar(nsys, step_ns=26.5e6)
+    sidecar(time, step_ns=25e6, steps=20, items=80)
+    with sqlite3.connect(tmp_path / "unet" / "train.nsys.sqlite") as database:
+        database.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT)")
+        database.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INT, end INT)")
+        # Two that overlap, and a gap of a quarter.
+        database.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?)", [(100, 150), (175, 200)])
+        database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (120, 150)")
+    records = [
+        {"event": "run_info"},
+        {"event": "job_info", "msg": "rule profile_nsys"},
+        {"event": "job_started", "jobs": [0]},
+        {"event": "job_finished", "job_id": 0},
+        {"event": "progress", "done": 1, "total": 2},
+        {"event": "job_started", "jobs": [1]},
+        {"event": "job_finished", "job_id": 1},
+    ]
+    printed = told_by(run_of(nsys, time), records, io.StringIO())
+    assert printed[0] == "1 cell, nsys: about 2 min on 1 GPU"
+    assert re.fullmatch(r"unet train  nsys  26\.5 ms/step  75 % busy  1/2  ~\d+ s left", printed[1])
+    assert printed[2] == "unet train  time  25 ms/step  160 samples/s  2/2"
+    assert printed[3].startswith("new     unet train under nsys and time; in ")
+    assert len(printed) == 4
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{}, {"quiet": {"all"}}, {"printshellcmds": True}, {"verbose": True}, {"log_handler_settings": {"other": 1}}],
+)
+def test_whoever_asks_for_snakemakes_own_messages_has_them(asked: dict) -> None:
+    off = {"quiet": set(), "log_handler_settings": {}}
+    flags = dict.fromkeys(("printshellcmds", "verbose", "debug_dag", "show_failed_logs", "nocolor", "dryrun"), False)
+    logger = logging.Logger("run")
+    theirs = logging.StreamHandler(io.StringIO())
+    theirs.name = starting.STREAM
+    logger.addHandler(theirs)
+    run = SimpleNamespace(
+        output_settings=SimpleNamespace(**{**flags, **off, **asked}), logger_manager=SimpleNamespace()
+    )
+    run.logger_manager.logger = logger
+    mine = starting.take_over(run)
+    assert logger.handlers == [theirs] if asked else logger.handlers == [mine]
+    logger.warning("the disk is slow")
+    assert theirs.stream.getvalue() == "the disk is slow\n"
+
+
+def test_what_was_not_measured_is_left_out(tmp_path: Path) -> None:
+    nsys = task(folder=tmp_path)
+    assert measured.told(nsys, 3.0) == ["in 3.0 s"]
+    time = task("time", folder=tmp_path)
+    sidecar(time, step_ns=4.83e6, steps=3, items=30)
+    assert measured.told(time, 3.0) == ["4.83 ms/step", "2,070 samples/s"]
+    sidecar(nsys, step_ns=2e6)
+    assert measured.told(nsys, 3.0) == ["2 ms/step"]
+    (tmp_path / "unet" / "train.nsys.sqlite").write_bytes(b"no database")
+    assert measured.told(nsys, 3.0) == ["2 ms/step"]
+    Path(nsys.sidecar).write_text("[]")
+    assert measured.told(nsys, 3.0) == ["in 3.0 s"]
+    ncu = task("ncu deep", folder=tmp_path)
+    sidecar(ncu, step_ns=9e9, plan={"launches": 1186})
+    assert measured.told(ncu, 3.0) == ["1,186 launches"]
+
+
+def test_nothing_but_text_where_nobody_looks() -> None:
+    long = [task("torch", f"{'inceptionresnetv2' * 3} inference") for _ in range(2)]
+    records = [{"event": "run_info"}, {"event": "job_finished", "job_id": 0}, {"event": "job_error", "jobid": 1}]
+    plain = told_by(run_of(*long), records, io.StringIO())
+    assert not re.search("[\r\033]", "".join(plain)) and any("1/2" in line for line in plain)
+
+
+def test_a_terminal_has_colours_and_lines_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    both = [task("torch", "inceptionresnetv2 inference"), task("torch", "unet train")]
+    records = [{"event": "job_finished", "job_id": 0}, {"event": "job_error", "jobid": 1}]
+    printed = told_by(run_of(*both), records, Terminal())
+    assert "\033[31m" in printed[1]
+    shown = [re.sub(r"\033\[\d+m", "", line) for line in printed]
+    assert all(len(line) <= 40 for line in shown)
+    assert shown[0].startswith("inceptionresnetv2 inference  torch")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\033" not in "".join(told_by(run_of(*both), records, Terminal()))
+
+
+def test_warnings_are_said_once_and_noise_never() -> None:
+    warning = {"levelno": logging.WARNING, "msg": "the disk is slow"}
+    noise = [{"msg": "Select jobs to execute..."}, {"msg": None}, {"event": "shellcmd", "msg": "python"}]
+    debug = {"levelno": logging.DEBUG, "msg": "Selected jobs: 1"}
+    known = {"msg": "Nothing to be done (all requested files are present and up to date)."}
+    assert told_by(run_of(), [warning, *noise, debug, known, warning], io.StringIO()) == [
+        "the disk is slow", known["msg"]
+    ]  # fmt: skip
+
+
+def test_where_snakemakes_log_is_is_said_of_a_run_that_fails() -> None:
+    log = {"msg": "Complete log(s): a.log"}
+    assert told_by(run_of(task()), [{"event": "job_finished", "job_id": 0}, log], io.StringIO())[1].startswith("new")
+    assert told_by(run_of(task()), [{"event": "job_error", "jobid": 0}, log], io.StringIO())[1] == log["msg"]
+
+
+def test_a_job_that_measures_nothing_and_fails_is_named() -> None:
+    table = Task("export_nsys", "unet train", "exports", False, ("a.csv",))
+    assert told_by(run_of(table), [{"event": "job_error", "jobid": 0}], io.StringIO())[0] == (
+        "export nsys unet train  failed"
+    )
+
+
+def test_a_mistake_in_a_handler_ends_no_run(capsys: pytest.CaptureFixture[str]) -> None:
+    told_by(run_of(task()), [{"event": "job_finished"}], io.StringIO())
+    assert "AttributeError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        ("MissingRuleException:\nNo rule to produce figuers (if you use input functions make sure ...).",
+         "no rule or file 'figuers': did you mean 'figures'? `snakemake help` says what can be made"),
+        ("MissingRuleException:\nNo rule to produce qwerty (if you use input functions make sure ...).",
+         "no rule or file 'qwerty'; `snakemake help` says what can be made"),
+        ('WorkflowError in file "/a/config.smk", line 36:\ntool.0 = \'x\': did you mean \'y\'?\n'
+         '  File "/a/config.smk", line 51, in <module>\n  File "/a/config.smk", line 36, in checked',
+         "tool.0 = 'x': did you mean 'y'?"),
+        ("WorkflowError:\nAt least one job did not complete successfully.", ""),
+        ('RuleException:\nCalledProcessError in file "a.smk", line 3:\nCommand returned non-zero exit status 1.', ""),
+        ("LockException:\nError: Directory cannot be locked.", "LockException:\nError: Directory cannot be locked."),
+    ],
+)  # fmt: skip
+def test_mistakes_are_said_in_a_line(message: str, line: str) -> None:
+    assert mistakes.told(message, ["figures", "report"]) == line
+
+
+def test_a_plan_goes_by_what_earlier_runs_took(tmp_path: Path) -> None:
+    def benchmark(model: str, took: float) -> str:
+        path = tmp_path / "benchmarks" / model / "train.nsys.tsv"
+        path.parent.mkdir(parents=True)
+        path.write_text(f"s\th:m:s\n{took}\t0:01:40\n")
+        return str(path)
+
+    same = task(benchmark=benchmark("unet", 100))
+    benchmark("lstm", 50)
+    new = task(cell="bert train", benchmark=str(tmp_path / "benchmarks" / "bert" / "train.nsys.tsv"))
+    earlier = costs.known(tmp_path / "benchmarks", gpu=True)
+    elsewhere = costs.shipped()["gpu"]["nsys"]
+    assert costs.expected(same, earlier) == (100, True)
+    assert costs.expected(new, earlier) == ((100 + 50 + costs.ELSEWHERE * elsewhere) / (2 + costs.ELSEWHERE), True)
+    assert costs.expected(new, costs.known(tmp_path / "none", gpu=True)) == (elsewhere, False)
+    deep = task("ncu deep", folder=tmp_path)
+    assert costs.expected(deep, earlier) == (costs.shipped()["gpu"]["ncu"], False)
+    sidecar(deep, wall_s=101.2)
+    assert costs.expected(deep, earlier) == (101.2, True)
+    (tmp_path / "benchmarks" / "unet" / "train.nsys.tsv").write_text("s\n")
+    assert costs.expected(same, costs.known(tmp_path / "benchmarks", gpu=True))[0] < 100
+
+
+def test_what_is_left_follows_what_jobs_take() -> None:
+    progress = run_of(*(task() for _ in range(4)), seconds=100)
+    assert progress.left_s(0) == 400
+    progress.start(0, 0)
+    assert progress.left_s(60) == 340
+    progress.finish(0, 200)
+    # Twice as long as expected, nearly believed.
+    assert progress.left_s(200) == 550
+    progress.fail(1)
+    progress.fail(1)
+    assert progress.counted(True) == (2, 4) and progress.failed == [1]
+    # Tried once more, as batch systems do.
+    progress.finish(1, 200)
+    assert progress.counted(True) == (2, 4) and not progress.failed
+    two = Progress(progress.tasks, progress.expected, measured_at_once=2, at_once=2)
+    assert two.left_s(0) == 200
+
+
+def test_what_waits_for_a_job_that_failed_is_not_waited_for() -> None:
+    progress = run_of(task(), other(), other(), task(), other(), seconds=100)
+    progress.followers = {0: [1], 1: [2], 3: [4]}
+    progress.fail(0)
+    assert progress.lost() == {0, 1, 2} and progress.left_s(0) == 200
+    assert progress.counted(True) == (1, 2) and progress.counted(False) == (0, 1)
+    progress.finish(0, 0)
+    assert not progress.lost() and progress.counted(False) == (0, 3)
+
+
+def test_a_headline_says_where_and_by_what() -> None:
+    cells = [task(what, f"{model} {phase}") for model in ("a", "b") for phase in ("train", "inference") for what in
+             ("time", "nsys", "torch")]  # fmt: skip
+    progress = run_of(*cells, task("weights"), seconds=100)
+    assert plan.headline(progress, Place(1, False), 0) == "4 cells, 2 tools: about 22 min on 1 GPU"
+    assert plan.headline(progress, Place(0, False), 0.9).endswith("on this CPU, by what other machines took")
+    turns = run_of(*(task("in turn", cell, rule="time_in_turn") for cell in ("unet train", "lstm train")), seconds=60)
+    assert plan.headline(turns, Place(1, False), 0) == "2 cells, in turn: about 2 min on 1 GPU"
+    remote = plan.headline(progress, Place(0, True), 0)
+    assert remote == "4 cells, 2 tools: about 22 min of GPU time, in jobs of the batch system"
+    assert plan.headline(run_of(other(), other()), Place(1, False), 0) == ""
+    assert plan.headline(run_of(*[other()] * 30, seconds=4), Place(0, False), 0) == (
+        "30 jobs, none of which measures: about 2 min"
+    )
+
+
+def test_a_dry_run_of_the_zoo_is_a_screen() -> None:
+    models = [f"model{number:02}" for number in range(21)]
+    cells = [f"{model} {phase}" for model in models for phase in ("train", "inference")]
+    mine = [task(what, cell) for cell in cells for what in ("time", "ncu launch", "nsys", "torch")]
+    mine += [other() for _ in range(11)] + [other("write_report", "pages", "results/report.html")]
+    reasons = {number: ["not there yet"] for number in range(len(mine))}
+    dry = SimpleNamespace(nocolor=False, dryrun=True)
+    twice = [{"event": "run_info"}, {"event": "run_info"}]
+    printed = told_by(run_of(*mine), twice, io.StringIO(), reasons, dry)
+    assert printed[0] == "42 cells, 3 tools: about 3 h on 1 GPU"
+    assert "  nsys        42 jobs  ~42 min  not there yet" in printed
+    assert printed[-1] == "  ends in results/report.html" and len(printed) < 24
+    narrow = plan.screen(run_of(*mine), reasons, 60)
+    assert all(len(line) <= 60 for line in narrow) and "model20" in "".join(narrow)
+
+
+def test_the_end_says_what_failed_first_and_where_most_is_to_be_won(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("profzoo: the cat is on the keyboard\n")
+    verdicts = tmp_path / "verdicts.csv"
+    verdicts.write_text(
+        "model,phase,level,verdict,gain,settings,next_step,by\n"
+        "a,train,cell,launch-bound,2,graph=true,,profzoo\na,train,cell,input-bound,1.1,,,profzoo\n"
+        "b,train,cell,input-bound,1.25,,more workers; or less,profzoo\na,train,kernel,slow,9,,,profzoo\n"
+        "c,train,cell,undecided,,,,profzoo\nd,train,cell,advice,9,,,ncu\n"
+    )
+    (tmp_path / "cells.csv").write_text(
+        "model,phase,step_ns\na,train,10000000\nb,train,100000000\nc,train,1\nd,train,1000000\n"
+    )
+    mine = [task("torch", "a train", logs=(str(log),)), task("torch", "b train", logs=(str(log),)), task(),
+            other("tabulate_verdicts", "tables", str(verdicts)), other("write_report", "pages", "results/report.html"),
+            *(task("time", f"{name} train") for name in "ab")]  # fmt: skip
+    progress = run_of(*mine)
+    for number in (1, 0):
+        progress.fail(number)
+    for number in range(2, len(mine)):
+        progress.finish(number, 0)
+    assert closing.told(progress, 224.09, 200) == [
+        "first   to fail: b train  torch: the cat is on the keyboard",
+        "new     unet train under nsys, 2 cells under time; 1 table; in 3 min 44 s",
+        "to win  b train: input-bound, up to 20 ms of 100 ms a step: more workers",
+        "        a train: launch-bound, up to 5 ms of 10 ms a step: graph=true",
+        "report  results/report.html",
+    ]
+    assert all(len(line) <= 40 for line in closing.told(progress, 1, 40))
+    assert " ".join(" ".join(closing.told(progress, 1, 40)).split()) == " ".join(
+        " ".join(closing.told(progress, 1, 200)).split()
+    )
+    verdicts.unlink()
+    assert len(closing.told(progress, 1, 200)) == 3

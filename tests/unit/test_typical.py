@@ -1,0 +1,75 @@
+"""The timeline of a typical step: its time is busy or idle by a cause, and it stays small however much was launched."""
+
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from profzoo.range_names import PARTS
+from profzoo.tables import step_timeline
+from profzoo.tools.nsys import intervals, typical
+from profzoo.tools.nsys import steps as nsys_steps
+from tests.unit.test_nsys_steps import COPY, LAUNCH, trace
+
+
+def test_the_recorded_step_is_busy_or_idle_by_a_cause(recording: Callable) -> None:
+    path = recording("nsys/train.sqlite")
+    found = typical.read(path)
+    assert found and found["steps"] == 10 and 1 < found["step"] <= 10
+    (stream,) = found["streams"].values()
+    busy = intervals.union(np.array([[at, at + ns] for at, ns, *_ in stream]))
+    idle = sum(ns for _, ns, _ in found["gaps"])
+    assert found["ns"] == pytest.approx(intervals.total(busy) + idle, rel=0.01)
+    mean = nsys_steps.where_time_goes(path).iloc[0]
+    assert found["ns"] == pytest.approx(mean["wall_ns"], rel=0.2) and len(stream) == pytest.approx(
+        mean["launches"], rel=0.15
+    )
+    names = found["names"]
+    assert [names[row[2]] for row in found["ranges"]] == ["step", *(part for part in PARTS if part in names)]
+    assert {names[row[2]] for row in found["calls"]} >= {"cudaLaunchKernel", "cudaMemcpyAsync"}
+    assert len(json.dumps(found)) < 300_000
+
+
+def test_causes_are_those_of_the_table_of_steps(tmp_path: Path) -> None:
+    ranges = [("step", 0, 100), ("step", 200, 300), ("data", 200, 210)]
+    calls = [(LAUNCH, 210, 215, 1), (COPY, 255, 260, 2)]
+    trace(tmp_path, ranges, calls, [(225, 255, 1)], [(270, 300, 2, 1)])
+    # The small trace has no streams.
+    with closing(sqlite3.connect(tmp_path / "t.sqlite")) as database:
+        for kind in ("KERNEL", "MEMCPY"):
+            database.execute(f"ALTER TABLE CUPTI_ACTIVITY_KIND_{kind} ADD COLUMN streamId DEFAULT 7")
+        database.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD COLUMN demangledName DEFAULT 1")
+        database.commit()
+    found = typical.read(tmp_path / "t.sqlite")
+    assert found and (found["step"], found["ns"]) == (2, 100)
+    by_cause = {
+        cause: [gap[:2] for gap in found["gaps"] if gap[2] == code] for code, cause in enumerate(nsys_steps.CAUSES)
+    }
+    assert by_cause == {"input": [[0, 10]], "synchronisation": [], "latency": [[15, 10], [60, 10]],
+                        "launch": [[10, 5], [55, 5]], "host": []}  # fmt: skip
+    assert [[row[0], row[1], found["names"][row[2]]] for row in found["streams"]["7"]] == [
+        [25, 30, "k"], [70, 30, "copy host to device"]]  # fmt: skip
+
+
+def test_many_launches_are_merged_into_few() -> None:
+    table = pd.DataFrame({"start": np.arange(0, 1_000_000, 10), "name": "k"})
+    table["end"] = table["start"] + 5
+    table.loc[table.index % 100 == 0, "name"] = "other"
+    found = typical._fewer(table)
+    assert len(found) <= typical.MOST and found["merged"].sum() == len(table)
+    assert found["start"].is_monotonic_increasing and found["end"].max() == table["end"].max()
+    assert typical._fewer(table.head(10))["merged"].eq(1).all()
+
+
+def test_a_trace_without_steps_leaves_an_empty_timeline(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "t.sqlite")) as database:
+        database.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
+        database.commit()
+    (tmp_path / "report.json").write_text('{"capture": "window"}')
+    step_timeline.main(str(tmp_path / "t.sqlite"), str(tmp_path / "report.json"), str(tmp_path / "timeline.json"))
+    assert json.loads((tmp_path / "timeline.json").read_text()) == {}

@@ -1,0 +1,199 @@
+"""A made-up report of all 42 cells: recorded steps and kernels, counters and layers that follow from them.
+
+python -m tests.whole_zoo FOLDER writes its page there, to look at.
+"""
+
+import functools
+import gzip
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from profzoo.figures import drawing, known
+from profzoo.figures.plots import note, save
+from profzoo.report import page
+from profzoo.tables import tabulate_roofline
+from profzoo.tools.nsys import typical
+from profzoo.verdicts import rules, verdicts
+from tests.conftest import DATA
+
+PEAKS = {"dram": 4.2e12, "l2": 1.44e13, "fp32": 5.1e13, "tf32": 4e14, "bf16": 7.5e14}
+SPREAD = {"clocks": "power cap in 40% of samples", "unsteady": "the middle half of the steps spreads by 13%"}
+PERFETTO = {"address": "https://ui.perfetto.dev", "type": "snakemake serve"}
+FAILED = [
+    {"model": "esrgan", "phase": "train", "why": "out of GPU memory: lower the batch (settings: {esrgan: {batch: 2}})"}
+]
+
+
+def _cells(steps: pd.DataFrame) -> pd.DataFrame:
+    table = steps[["model", "phase", "steps", "step_ns", "step_median_ns"]].copy()
+    number = np.arange(len(table))
+    table = table.assign(
+        device="NVIDIA H200", date="2026-11-22", workload="trimmed", precision="fp32", parameters=3_504_872 * (1 + number),
+        batch=8, steps=20, items_per_s=8e9 / table["step_ns"], peak_memory_bytes=(0.2 + 0.1 * number) * 2**30,
+        peak_rss_bytes=2**30, loss=1.5, processes=1 + number % 3, step_low_ns=table["step_median_ns"] * 0.99,
+        step_high_ns=table["step_median_ns"] * 1.02, unsteady="", clocks="",
+    )  # fmt: skip
+    for name, said in SPREAD.items():
+        table.loc[number % 14 == 5, name] = said
+    return table
+
+
+def _kernels() -> pd.DataFrame:
+    with gzip.open(DATA / "zoo/kernels.csv.gz") as packed:
+        table = pd.read_csv(packed).fillna({"range": "", "class": ""})
+    spread = (table["grid_x"] % 97 + 3) / 100
+    table = table.assign(
+        kernel=table["function"], mangled=table["function"], block_x=128, block_y=1, block_z=1, smem_static_bytes=0,
+        smem_dynamic_bytes=0, dram_bytes=table["mean_ns"] * 2000 * spread, tensor_bf16_flop=0.0, registers=64,
+        share=table["total_ns"] / table.groupby(["model", "phase"])["total_ns"].transform("sum"),
+    )  # fmt: skip
+    table["fp32_flop"] = table["dram_bytes"] * 20 * spread
+    for name in ("sm_pct", "memory_pct", "dram_pct", "l2_pct", "issue_pct", "l2_hit_pct", "occupancy_limit_pct"):
+        table[name] = 100 * spread
+    return table.assign(occupancy_pct=50 * spread)
+
+
+def _layers(kernels: pd.DataFrame) -> pd.DataFrame:
+    """A tree of modules a cell, each with a few of the cell's kernels."""
+    rows: list[dict[str, Any]] = []
+    for (model, phase), own in kernels.groupby(["model", "phase"], sort=False):
+        whole = own["total_ns"].sum()
+        for direction, mine in own.groupby("range", sort=False):
+            node = {
+                "model": model,
+                "phase": phase,
+                "direction": direction,
+                "share": 0.0,
+                "efficiency": 0.2,
+                "bound": "dram",
+            }
+            sums: dict[str, float] = {"(step)": 0, "(root)": 0}
+            for number, row in enumerate(mine.itertuples()):
+                path = [
+                    "(root)",
+                    f"stage{number % 4}",
+                    f"stage{number % 4}.{number // 4 % 12}",
+                    f"stage{number % 4}.{number // 4 % 12}.{row.function[:12]}",
+                ]
+                for name in ["(step)", *path]:
+                    sums[name] = sums.get(name, 0) + row.total_ns
+            for name, ns in sums.items():
+                parent = (
+                    "" if name == "(step)" else "(step)" if name == "(root)" else name.rpartition(".")[0] or "(root)"
+                )
+                rows.append({**node, "module": name, "parent": parent, "type": "Conv2d" if name.count(".") > 1 else "Sequential",
+                             "calls": 1, "launches": 3.0, "self_ns": ns if name.count(".") > 1 else 0.0, "total_ns": ns,
+                             "needed_share": 1.0, "counted_share": 1.0, "needed_flop": ns * 3e3,
+                             "simt_flop": ns * 4e3, "tensor_flop": 0.0, "dram_bytes": ns * 1e3,
+                             "share": ns / whole})  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _replays(steps: pd.DataFrame) -> pd.DataFrame:
+    idle = 1 - steps["busy_share"]
+    table = steps[["model", "phase", "process", "step_ns"]].assign(change="graph", gain=1 / (1 - 0.8 * idle))
+    return table.assign(
+        predicted_ns=table["step_ns"] / table["gain"], low=table["gain"] * 0.95, high=table["gain"] * 1.05
+    )
+
+
+def _trials() -> pd.DataFrame:
+    said = {"settings": "graph", "words": "graph=true", "advised_by": "launch-bound", "expected": 2.6, "verdict": "faster",
+            "outcome": "hit", "chosen": True, "why": "", "processes": 5, "loss_difference": 0.0, "output_difference": 0.0}  # fmt: skip
+    times = {"base_ns": 1.8e7, "ns": 6.2e6, "gain": 2.9, "gain_low": 2.8, "gain_high": 3.0}
+    slower = {**times, "ns": 2e7, "gain": 0.9, "gain_low": 0.88, "gain_high": 0.92}
+    rows = [{**said, **times, "model": "mobilenetv2", "phase": "train"},
+            {**said, **slower, "model": "mobilenetv2", "phase": "train", "settings": "channels_last", "words": "channels_last=true",
+             "verdict": "slower", "outcome": "", "chosen": False},
+            {**said, **times, "model": "lstm", "phase": "train", "gain": np.nan, "gain_low": np.nan, "gain_high": np.nan,
+             "verdict": "failed", "why": "a loop cannot be captured", "chosen": False, "outcome": ""}]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _activity(kernels: pd.DataFrame) -> pd.DataFrame:
+    sums = kernels.groupby(["model", "phase", "range", "function"], sort=False)[["launches", "total_ns", "share"]].sum()
+    table = sums.reset_index().rename(
+        columns={"function": "name", "launches": "launches_per_step", "total_ns": "ns_per_step"}
+    )
+    return table.assign(tool="nsys", kind="kernel").sort_values("ns_per_step", ascending=False, ignore_index=True)
+
+
+def _agreement(steps: pd.DataFrame) -> pd.DataFrame:
+    table = steps[["model", "phase", "step_ns"]].copy()
+    return table.assign(nsys_launches=steps["launches"], torch_launches=steps["launches"], launches_spread=0.0,
+                        nsys_gpu_ns=steps["busy_ns"], gpu_ns_spread=0.01, nsys_slowdown=1.9, flag="", cause="")  # fmt: skip
+
+
+@functools.cache
+def tables() -> dict[str, pd.DataFrame]:
+    """The tables that the page is made of, by name."""
+    steps, kernels = pd.read_csv(DATA / "zoo/steps.csv"), _kernels()
+    roofline = tabulate_roofline.table(kernels, PEAKS)
+    advice = verdicts.table(steps, kernels, roofline, PEAKS, {}, {}, rules.load())
+    from_ncu = advice[advice["level"] == "kernel"].assign(
+        by="ncu", next_step="Est. Speedup: 12 %", verdict="ncu: occupancy"
+    )
+    ranges = (
+        _activity(kernels)
+        .groupby(["model", "phase", "range", "tool"], sort=False, as_index=False)[["ns_per_step", "launches_per_step"]]
+        .sum()
+    )
+    return {
+        "cells": _cells(steps), "steps": steps, "kernels": kernels, "roofline": roofline, "layers": _layers(kernels),
+        "verdicts": pd.concat([advice, from_ncu.head(60)], ignore_index=True), "replay": _replays(steps),
+        "trials": _trials(), "activity": _activity(kernels), "agreement": _agreement(steps),
+        "ranges": ranges.assign(clock="gpu"),
+        "ranks": pd.DataFrame(columns=["model", "phase"]),
+        "peaks": pd.Series(PEAKS, name="rate").rename_axis("peak").reset_index(),
+    }  # fmt: skip
+
+
+def timeline(folder: Path) -> dict[str, Any]:
+    """A typical step of the recorded training."""
+    path = folder / "train.sqlite"
+    path.write_bytes(gzip.decompress((DATA / "nsys/train.sqlite.gz").read_bytes()))
+    found = typical.read(path)
+    assert found
+    return found
+
+
+def figures(folder: Path) -> list[str]:
+    """The paths of all figures that the tables have data for, drawn there."""
+    paths, given = [], tables()
+    for name, figure in known().items():
+        if not figure.compares and set(figure.inputs) <= set(given):
+            drawn = drawing.drawn(name, [given[table] for table in figure.inputs], dict.fromkeys(figure.options, 20))
+            paths.append(str(folder / f"{name}.svg"))
+            save(drawn, [paths[-1], str(folder / f"{name}.png")], note(given["cells"]))
+    return paths
+
+
+def write(folder: Path, drawn: bool = True, perfetto: Mapping[str, str] = PERFETTO) -> Path:
+    """The page of the whole zoo, in that folder; drawn: with its figures; perfetto: where traces are opened.
+
+    Every cell has a recorded trace there.
+    """
+    given, home = tables(), folder / "figures"
+    home.mkdir(parents=True, exist_ok=True)
+    sidecars = [{"torch": "2.9.0", "cuda": "12.8", "driver": "570.1"}] * len(given["cells"])
+    shown = [page.figure(path) for path in (figures(home) if drawn else [])]
+    html = folder / "report.html"
+    tools = ["ncu", "nsys", "torch"]
+    for row in given["cells"].itertuples():
+        trace = folder / row.model / f"{row.phase}.trace.json.gz"
+        trace.parent.mkdir(exist_ok=True)
+        shutil.copyfile(DATA / "torch/unet.train.trace.json.gz", trace)
+    cells = [(row.model, row.phase) for row in given["cells"].itertuples()]
+    typical = dict.fromkeys(cells, timeline(folder))
+    html.write_text(page.render(given, sidecars, shown, tools, folder, FAILED, typical, perfetto))
+    return html
+
+
+if __name__ == "__main__":
+    print(write(Path(sys.argv[1]), "--bare" not in sys.argv))

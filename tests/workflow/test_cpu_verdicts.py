@@ -1,0 +1,110 @@
+"""What a run on a CPU is told of: planted bottlenecks by name, in the table, on the page, and as the run ends."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from profzoo.files import read_json
+from profzoo.reading import tables as reading
+from profzoo.report import glossary
+from profzoo.tables import across, layers
+from profzoo.verdicts import on_cpu, rules, verdicts
+from profzoo.verdicts.judged import UNDECIDED
+from tests import planted_on_cpu as planted
+from tests.workflow.project import CHECKOUT, Project, copy
+
+WRONG = {"input-bound", "operator-bound", "overhead-bound"}
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, str]:
+    """A copy in which the planted steps ran under torch.profiler, and what the run said."""
+    given = {
+        "tool": "torch", "models": list(planted.PROGRAMS), "phases": ["train"], "device": "cpu",
+        "time": {"window": 12}, "torch": {"window": 6},
+        "settings": {name: {"module": "planted_on_cpu", "program": name, "threads": 1} for name in planted.PROGRAMS},
+    }  # fmt: skip
+    # JSON is YAML.
+    project = copy(tmp_path_factory.mktemp("planted") / "project", json.dumps(given))
+    shutil.copy2(CHECKOUT / "tests" / "planted_on_cpu.py", project.root)
+    said = project.snakemake("report")
+    return project, said.stdout + said.stderr
+
+
+@pytest.fixture(scope="module")
+def found(ran: tuple[Project, str]) -> pd.DataFrame:
+    """The verdicts, had the steps without the profiler been those under it: other programs may keep them from that."""
+    results = ran[0].root / "results"
+    ranges = across.read("ranges", results / "tables" / "ranges.csv")
+    timed = across.read("cells", results / "tables" / "cells.csv").set_index("model", drop=False)
+    for name in ("step_ns", "step_median_ns", "step_low_ns", "step_high_ns"):
+        timed[name] = ranges.groupby("model")["ns_per_step"].sum()
+    cells = [(name, "train") for name in planted.PROGRAMS]
+    operators = {cell: reading.read(_file(results, *cell, "operators.csv"), layers.OPERATORS_TABLE) for cell in cells}
+    ran_with = {cell: read_json(_file(results, *cell, "time.csv.json"), {"cell": {}})["cell"] for cell in cells}
+    return on_cpu.table(timed.assign(unsteady=""), ranges, operators, ran_with, rules.load())
+
+
+def _file(results: Path, model: str, phase: str, ending: str) -> Path:
+    return results / model / f"{phase}.{ending}"
+
+
+def of(found: pd.DataFrame, program: str, level: str = "cell") -> pd.DataFrame:
+    return found[(found["model"] == program) & (found["level"] == level)]
+
+
+def test_a_batch_that_takes_long_to_make_is_named_first(found: pd.DataFrame) -> None:
+    first = of(found, planted.LOADER).iloc[0]
+    assert (first["verdict"], first["settings"], first["evidence"]) == ("input-bound", "workers=2", "ranges.csv: data")
+    assert first["share"] > 0.4 and first["gain"] == pytest.approx(1 / (1 - first["share"]))
+
+
+def test_an_overwhelming_product_is_named_with_its_layer(found: pd.DataFrame) -> None:
+    first, verdicts_on_it = of(found, planted.PRODUCT).iloc[0], set(of(found, planted.PRODUCT)["verdict"])
+    assert (first["verdict"], first["function"]) == ("operator-bound", "aten::mm") and first["share"] > 0.6
+    assert "100% of it in large forward" in first["next_step"] and "overhead-bound" not in verdicts_on_it
+    (layer,) = of(found, planted.PRODUCT, "layer").to_dict("records")
+    assert (layer["module"], layer["direction"], layer["function"]) == ("large", "forward", "aten::mm")
+
+
+def test_hundreds_of_tiny_operators_call_for_a_larger_batch(found: pd.DataFrame) -> None:
+    first, verdicts_on_it = of(found, planted.TINY).iloc[0], set(of(found, planted.TINY)["verdict"])
+    assert (first["verdict"], first["settings"]) == ("overhead-bound", "batch=8") and first["share"] > 0.6
+    assert "a larger batch, which is nearly free" in first["next_step"] and "operator-bound" not in verdicts_on_it
+
+
+def test_of_many_operators_that_take_about_as_long_none_is_named(found: pd.DataFrame) -> None:
+    assert not set(found.loc[found["model"] == planted.BALANCED, "verdict"]) & WRONG
+
+
+def test_the_table_has_these_verdicts_where_steps_are_steady(ran: tuple[Project, str], found: pd.DataFrame) -> None:
+    written = pd.read_csv(ran[0].root / "results/tables/verdicts.csv")
+    for program in planted.PROGRAMS:
+        first = of(written, program).iloc[0]
+        assert first["verdict"] in (of(found, program)["verdict"].iloc[0], UNDECIDED)
+
+
+def test_page_and_run_say_what_is_to_be_won(ran: tuple[Project, str]) -> None:
+    project, said = ran
+    html, written = project.read("results/report.html"), pd.read_csv(project.root / "results/tables/verdicts.csv")
+    for row in written[written["rank"].eq(1) & written["level"].eq("cell")].to_dict("records"):
+        place = glossary.meanings()[row["verdict"]]["anchor"]
+        assert f'data-value="{row["verdict"]}"><a class="word" href="#{place}"' in html
+    won = written[(written["level"] == "cell") & (written["gain"] > 1)]
+    assert ("Optimise these" in html) == ("to win" in said) == bool(len(won))
+    for row in won[won["rank"].eq(1)].head(3).to_dict("records"):
+        assert f"{row['model']} train: {row['verdict']}, up to" in " ".join(said.split())
+
+
+def test_every_cell_of_the_demo_s_kind_has_a_verdict(built: Project) -> None:
+    written = pd.read_csv(built.root / "results/tables/verdicts.csv")
+    first = written[written["rank"].eq(1) & written["level"].eq("cell")]
+    assert sorted(zip(first["model"], first["phase"], strict=True)) == [
+        (model, phase) for model in ("lstm", "unet") for phase in ("inference", "train")
+    ]
+    html = built.read("results/report.html")
+    assert first["next_step"].notna().all() and set(first["verdict"]) <= WRONG | {UNDECIDED, verdicts.NOTHING}
+    assert all(html.count(f'data-value="{verdict}"><a class="word"') for verdict in first["verdict"])

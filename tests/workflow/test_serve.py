@@ -1,0 +1,83 @@
+"""`snakemake serve` by the real Snakemake: it serves until it is ended, and leaves the results to other runs."""
+
+import re
+import signal
+import socket
+import subprocess
+import urllib.request
+
+import pytest
+
+from tests.workflow.project import Project, finished
+
+
+@pytest.fixture
+def made(fresh: Project) -> Project:
+    """A copy with a page."""
+    (fresh.root / "results").mkdir()
+    fresh.write("results/report.html", "<p>the page")
+    return fresh
+
+
+def free() -> int:
+    """A port that nobody has."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def served(project: Project, *words: str) -> tuple[subprocess.Popen[str], str]:
+    """Snakemake as it serves, and where that is."""
+    process = project.begun("serve", *words, "--configfile", "tiny.yaml")
+    assert process.stdout
+    for line in process.stdout:
+        if address := re.search(r"http://127\.0\.0\.1:\d+/", line):
+            return process, address[0]
+    raise AssertionError(process.wait())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_it_serves_until_it_is_ended(made: Project, number: signal.Signals) -> None:
+    port = free()
+    process, address = served(made, "--config", f"serve={{port: {port}}}")
+    assert address == f"http://127.0.0.1:{port}/"
+    with urllib.request.urlopen(address, timeout=10) as answer:
+        assert answer.read() == b"<p>the page"
+    process.send_signal(number)
+    # Its output ends with the last process that has it.
+    code, said = finished(process, 20)
+    assert code == (-number if number == signal.SIGKILL else 1) and "Traceback" not in said and "failed" not in said
+    with pytest.raises(OSError, match="refused"), socket.create_connection(("127.0.0.1", port), timeout=10):
+        pass
+
+
+def test_other_runs_go_on_while_it_serves(made: Project) -> None:
+    process, address = served(made, "--config", f"serve={{port: {free()}}}")
+    try:
+        # Which takes the lock on the results.
+        made.snakemake("share")
+        with urllib.request.urlopen(f"{address}share.tar.gz", timeout=10) as answer:
+            assert answer.read() == (made.root / "results/share.tar.gz").read_bytes()
+        assert not list((made.root / ".snakemake/locks").glob("*")) and process.poll() is None
+    finally:
+        process.send_signal(signal.SIGTERM)
+        finished(process, 20)
+
+
+def test_what_keeps_it_from_serving_is_one_line(fresh: Project) -> None:
+    said = fresh.snakemake("serve", ok=False)
+    assert said.returncode == 1
+    assert "why    results/report.html is not there: `snakemake report` makes it" in said.stdout + said.stderr
+    beside = fresh.snakemake("serve", "examine_machine", ok=False)
+    assert beside.returncode == 1 and "`serve` goes on until it is ended, and runs alone" in beside.stderr
+    assert not (fresh.root / "results/doctor.txt").exists()
+    wrong = fresh.snakemake("serve", "--config", "serve={port: 70000}", ok=False).stderr
+    assert "serve.port" in wrong and "65535" in wrong.replace(",", "")
+
+
+def test_the_report_hands_over_the_traces_that_there_are(built: Project) -> None:
+    page = built.read("results/report.html")
+    assert '"perfetto":"https://ui.perfetto.dev"' in page and page.count("type <code>snakemake serve</code>") == 4
+    for cell in ("lstm/train", "lstm/inference", "unet/train", "unet/inference"):
+        assert f'data-trace="{cell}.trace.json.gz"' in page
+        assert (built.root / "results" / f"{cell}.trace.json.gz").exists()

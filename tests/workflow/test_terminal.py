@@ -1,0 +1,71 @@
+"""What a run says in the terminal, by the real Snakemake: little, of what was measured, and nothing of its rules."""
+
+import re
+from pathlib import Path
+
+from tests.workflow.project import STANDINS, Project
+
+# What a screen holds.
+SCREEN = 24
+
+
+def test_a_run_says_what_it_measured(fresh: Project, recorded: Path) -> None:
+    fresh.recording = recorded
+    fresh.path = (STANDINS,)
+    fresh.draw_one()
+    words = ["report", "--config", "models=lstm", "tool=torch"]
+    run = fresh.snakemake(*words)
+    lines = run.stderr.splitlines()
+    assert not re.search("[\r\033]", run.stdout + run.stderr)
+    plan = next(line for line in lines if line.startswith("2 cells, torch: about "))
+    assert re.search(r" on this CPU, by what other machines took$", plan)
+    measured = [line for line in lines if re.search(r"  \d/5(  ~.* left)?$", line)]
+    assert [line.rsplit("/5")[0][-1] for line in measured] == ["1", "2", "3", "4", "5"]
+    assert re.match(
+        r"lstm train +torch +[\d.]+ \w+/step  ", next(line for line in measured if re.match("lstm train .*torch", line))
+    )
+    assert sum("samples/s" in line for line in measured) == 2
+    # All five are of the CPU.
+    assert run.stderr.count(" is of the CPU: ") == 1
+    assert lines[-1] == "report  results/report.html"
+    assert any(
+        re.fullmatch(r"new +2 cells under torch and time; \d+ tables; 1 figure; in .* s", line) for line in lines
+    )
+    assert not re.search(r"^(local)?rule |jobid|steps \(|Select jobs|Elapsed", run.stdout + run.stderr, re.MULTILINE)
+    assert "Nothing to be done" in fresh.snakemake(*words).stderr
+    # Whoever wants Snakemake's own messages has them.
+    own = fresh.snakemake("report", "-p", "--forcerun", "write_report", "--config", "models=lstm").stderr
+    assert "rule write_report:" in own and "1 of " in own and "report  results" not in own
+
+
+def test_a_dry_run_of_the_zoo_fits_a_screen(untouched: Project) -> None:
+    printed = untouched.snakemake("all", "-n", "--config", "models=all", "tool=ncu,nsys,torch").stdout.splitlines()
+    assert re.match(r"42 cells, 3 tools: about .* on this CPU", printed[0])
+    assert len(printed) < SCREEN
+    for what in ("weights", "time", "ncu launch", "nsys", "torch", "exports", "tables", "figures", "pages"):
+        assert any(re.match(rf"  {what} +\d+ jobs? +~\d", line) for line in printed), what
+    assert printed[-1] == "  ends in results/report.html"
+
+
+def test_mistakes_end_in_one_line(untouched: Project) -> None:
+    wrong = {
+        ("figuers",): "no rule or file 'figuers': did you mean 'figures'? `snakemake help` says what can be made",
+        ("all", "--config", "tol=nsys"): "unknown key 'tol' (value 'nsys'): did you mean 'tool'?",
+    }
+    for words, line in wrong.items():
+        said = untouched.snakemake(*words, ok=False).stderr.splitlines()
+        assert [one for one in said if not one.startswith("Using workflow specific profile")] == [line]
+
+
+def test_help_says_what_a_user_types(fresh: Project) -> None:
+    run = fresh.snakemake("help")
+    assert "snakemake results/lstm/train.ncu.roofline.csv" in run.stdout
+    assert not fresh.files()
+    for rule in re.findall(r"^  snakemake (\w+) ", run.stdout, re.MULTILINE):
+        assert f"rule {rule}:" in "".join(path.read_text() for path in (fresh.root / "workflow/rules").glob("*.smk"))
+    listed = fresh.snakemake("--list").stdout
+    typed, others = listed.split("\n\n")
+    assert re.findall(r"^(\w+) \(", typed, re.MULTILINE) == [
+        "all", "report", "figures", "compare", "trials", "doctor", "serve", "share", "clean", "help"
+    ]  # fmt: skip
+    assert "profile_ncu_sampled" in others
