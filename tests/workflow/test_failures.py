@@ -80,6 +80,18 @@ def test_failing_model_leaves_the_others_alone(fresh: Project, recorded: Path) -
     assert not list(fresh.root.glob(".snakemake/profzoo/run/*"))
 
 
+def test_what_fails_that_the_report_takes_nothing_of(counted: Project) -> None:
+    """A launch of set full takes longer than the budget; what ncu made for the report is in it."""
+    own_model(counted, RAISES)
+    words = ["--config", "device=auto", "tool=ncu", "ncu={set: launch, budget: 1s}"]
+    counted.snakemake("results/lstm/train.ncu.csv", *words)
+    run = counted.snakemake("all", "results/lstm/train.ncu.full.csv", *words, ok=False)
+    assert "  lstm train full: plan ncu\n" in run.stderr and "  mine train: time\n" in run.stderr
+    assert "report  results/report.html, of what succeeded" in run.stderr.splitlines()
+    page = counted.read("results/report.html")
+    assert "the cat is on the keyboard" in page and "does not pay" not in page
+
+
 def test_failing_model_is_made_once_it_works(fresh: Project) -> None:
     own_model(fresh, RAISES)
     assert fresh.snakemake("results/mine/train.time.csv", ok=False).returncode != 0

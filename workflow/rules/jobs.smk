@@ -200,8 +200,19 @@ def unfinished(dag):
 
 def salvageable(dag, scheduler, lost):
     """Whether a run that nobody stopped was to make the report, and lost cells on the way."""
-    page = any(job.rule.name == "write_report" for job in dag.needrun_jobs())
-    return page and any("model" in one.wildcards for one in lost) and not getattr(scheduler, "_user_kill", None)
+    stopped = getattr(scheduler, "_user_kill", None)
+    return bool(reports(dag)) and any("model" in one.wildcards for one in lost) and not stopped
+
+
+def reports(dag):
+    """The jobs, one at most, that are to make the report and have not."""
+    return [job for job in dag.needrun_jobs() if job.rule.name == "write_report" and not dag.finished(job)]
+
+
+def reported(dag, lost):
+    """Those of the failures for which the report waited; what else was asked for says nothing of what is in it."""
+    needed = {path for job in dag.bfs(dag.dependencies, *reports(dag)) for path in job.output}
+    return [one for one in lost if needed & set(one.outputs)]
 
 
 def unmade(dag, scheduler):

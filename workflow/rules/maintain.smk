@@ -46,7 +46,7 @@ onerror:
         # Before, as whoever is killed meanwhile has made some of it.
         clean.note([str(SALVAGED)])
         run = str(workflow.main_snakefile), workflow.cores or 1
-        print(salvage.report(PAGE, lost, unfinished(dag), config, run, SALVAGED), file=sys.stderr)
+        print(salvage.report(PAGE, reported(dag, lost), unfinished(dag), config, run, SALVAGED), file=sys.stderr)
     this_run.forget()
 
 
