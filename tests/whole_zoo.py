@@ -28,6 +28,15 @@ PERFETTO = {"address": "https://ui.perfetto.dev", "type": "snakemake serve"}
 FAILED = [
     {"model": "esrgan", "phase": "train", "why": "out of GPU memory: lower the batch (settings: {esrgan: {batch: 2}})"}
 ]
+# A table of so many rows put into the page, for a reader of `browser`: `home`, what scrolls it, and what sorts and searches.
+MANY_ROWS = """
+  const rows = Array.from({length: 10000}, (_, index) => ({name: `kernel ${index * 7919 % 10000}`, class: "gemm", ns: index, launches: 1}));
+  const home = document.createElement("div");
+  document.querySelector("main").prepend(home);
+  page.grid(home, "many", rows, ["name", "class", "launches", "ns"], () => {});
+  const scroll = (view, to) => { view.scrollTop = to; view.dispatchEvent(new Event("scroll")); };
+  const sort = (home, words) => { home.querySelector(".grid-head button").click(); type(home.querySelector("input"), words); };
+"""
 
 
 def _cells(steps: pd.DataFrame) -> pd.DataFrame:

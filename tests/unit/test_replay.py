@@ -1,7 +1,6 @@
 """profzoo.replay: what it reads and tells apart, on the recording of an H200 and on simulated traces."""
 
 import sqlite3
-import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -68,12 +67,6 @@ def test_parts_of_the_recorded_hosts_time_close(trace: Path, recorded: Program) 
     assert found["busy_ns"] == pytest.approx(counted["busy_ns"], rel=1e-6)
     assert found["latency_ns"] == pytest.approx(counted["launch_latency_ns"], rel=0.03)
     assert found["balance"] > 5 and found["launch_ns"] > 30 * found["library_ns"] > 0 == found["waiting_ns"]
-
-
-def test_five_thousand_launches_are_replayed_in_well_under_a_second(recorded: Program) -> None:
-    began = time.process_time()
-    rerun.run(recorded)
-    assert time.process_time() - began < 0.5
 
 
 def test_parts_of_the_hosts_time(tmp_path: Path) -> None:

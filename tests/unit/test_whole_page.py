@@ -161,32 +161,18 @@ def test_a_cell_is_drawn_when_it_is_opened_and_its_parts_are_linked(html: Path, 
 
 
 @browser.needed
-def test_ten_thousand_rows_stay_smooth(html: Path, tmp_path: Path) -> None:
-    reader = """
-      const rows = Array.from({length: 10000}, (_, index) => ({name: `kernel ${index * 7919 % 10000}`, class: "gemm", ns: index, launches: 1}));
-      const home = document.createElement("div");
-      document.querySelector("main").prepend(home);
-      page.grid(home, "many", rows, ["name", "class", "launches", "ns"], () => {});
-      const view = home.querySelector(".grid"), times = [];
-      for (let turn = 0; turn < 30; turn++) {
-        const start = performance.now();
-        view.scrollTop = turn * 8000;
-        view.dispatchEvent(new Event("scroll"));
-        times.push(performance.now() - start);
-      }
-      const start = performance.now();
-      home.querySelectorAll(".grid-head button")[0].click();
-      type(home.querySelector("input"), "kernel 99");
-      seen.sorting = performance.now() - start;
-      seen.scrolling = times.sort((a, b) => a - b)[7];
+def test_of_ten_thousand_rows_only_those_in_sight_are_drawn(html: Path, tmp_path: Path) -> None:
+    reader = f"""{whole_zoo.MANY_ROWS}
+      scroll(home.querySelector(".grid"), 80000);
       seen.drawn = home.querySelectorAll(".grid-row").length;
-      seen.said = home.querySelector("small").textContent;
-    """
+      seen.first = home.querySelector(".grid-row").textContent;
+      sort(home, "kernel 99");
+      seen.left = home.querySelectorAll(".grid-row").length;
+      seen.said = home.querySelector("small").textContent;"""
     seen, console = browser.opened(html, tmp_path, reader)
     assert not console and seen["failures"] == []
-    assert seen["said"].startswith("280 of 10,000 rows") and 5 < seen["drawn"] < 60
-    # Within a frame of 16 ms in the fastest quarter: what else the machine does stretches the others.
-    assert seen["scrolling"] < 16 and seen["sorting"] < 1000
+    assert 5 < seen["drawn"] < 60 and 5 < seen["left"] < 60
+    assert seen["said"].startswith("280 of 10,000 rows") and seen["first"]
 
 
 @pytest.fixture(scope="module")
@@ -205,16 +191,13 @@ def test_a_page_of_42_cells_is_small_and_needs_nothing_from_elsewhere(whole: Pat
 
 
 @browser.needed
-def test_the_page_opens_soon_and_says_nothing_on_the_console(whole: Path, tmp_path: Path) -> None:
-    reader = """const [entry] = performance.getEntriesByType("navigation");
-      seen.loaded = entry.domContentLoadedEventEnd - entry.startTime;
-      const start = performance.now();
-      document.getElementById("bert-train").open = true;
+def test_the_page_and_a_cell_open_without_a_word_on_the_console(whole: Path, tmp_path: Path) -> None:
+    reader = """const cell = document.getElementById("bert-train");
+      cell.open = true;
       await wait(0);
-      seen.built = performance.now() - start;"""
-    times = [browser.opened(whole, tmp_path, reader) for _ in range(2)]
-    assert all(not console and seen["failures"] == [] for seen, console in times)
-    assert min(seen["loaded"] for seen, _ in times) < 2000 and min(seen["built"] for seen, _ in times) < 1000
+      seen.rows = cell.querySelectorAll(".grid-row").length;"""
+    seen, console = browser.opened(whole, tmp_path, reader)
+    assert not console and seen["failures"] == [] and seen["rows"] > 5
 
 
 @browser.needed

@@ -1,0 +1,33 @@
+"""How long what a job left is searched for secrets: CPU time of a file of random bytes and five values.
+
+python -m tests.benchmarks.secret_search [MIB] [REPEATS]
+"""
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from profzoo.collect import secrets
+
+
+def main(mib: int = 200, repeats: int = 5) -> None:
+    """Print the median."""
+    wanted = {f"S{number}": (os.urandom(20).hex().encode(),) for number in range(5)}
+    times = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "report")
+        with path.open("wb") as file:
+            for _ in range(mib):
+                file.write(os.urandom(2**20))
+        for _ in range(repeats):
+            began = time.process_time()
+            secrets.held(path, wanted)
+            times.append(time.process_time() - began)
+    print(f"{mib} MiB: {statistics.median(times):.2f} s, median of {repeats}")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
