@@ -1,6 +1,6 @@
 """Whether comparisons find a slowdown of 3 % planted in one layer, and call the same thing twice the same.
 
-python -m tests.benchmarks.known_slowdown [--cells 20] [--repeats 5] [--width 2048] [--parts 3]
+python -m tests.benchmarks.known_slowdown [--cells 20] [--first 0] [--repeats 5] [--width 2048] [--parts 3]
 
 Each cell is a training step of 33 equal products of matrices (tests/benchmarks/slowed.py), of which one layer, another in
 each cell, makes one more; it is compared with that, and with itself. Of some cells nsys, where it is, and torch.profiler
@@ -11,7 +11,7 @@ import argparse
 import json
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,10 @@ LAYERS = slowed.SHAPE["layers"]
 PLANTED = 1 / (3 * LAYERS)
 
 
-def cells(count: int, width: int) -> dict[str, dict[str, Any]]:
+def cells(numbers: Iterable[int], width: int) -> dict[str, dict[str, Any]]:
     """Settings of each cell, by its name."""
     own = {"module": slowed.__name__, "width": width}
-    return {f"chain{number:02d}": {**own, "at": number % LAYERS + 1} for number in range(count)}
+    return {f"chain{number:02d}": {**own, "at": number % LAYERS + 1} for number in numbers}
 
 
 def compare(given: Mapping[str, Mapping[str, Any]], results: Path, repeats: int, **config: Any) -> None:
@@ -65,11 +65,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.known_slowdown", description=__doc__)
     parser.add_argument("--cells", type=int, default=20)
+    parser.add_argument("--first", type=int, default=0, help="number of the first cell")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--width", type=int, default=2048)
     parser.add_argument("--parts", type=int, default=3)
     options = parser.parse_args(arguments)
-    given = cells(options.cells, options.width)
+    given = cells(range(options.first, options.first + options.cells), options.width)
     compare(given, RESULTS, options.repeats, tool="time")
     some = {name: given[name] for name in list(given)[: options.parts]}
     if some:
