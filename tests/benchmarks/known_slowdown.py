@@ -1,6 +1,6 @@
 """Whether comparisons find a slowdown of 3 % planted in one layer, and call the same thing twice the same.
 
-python -m tests.benchmarks.known_slowdown [--cells 20] [--first 0] [--repeats 5] [--width 2048] [--parts 3]
+python -m tests.benchmarks.known_slowdown [--cells 20] [--first 0] [--repeats 5] [--width 2048] [--parts 3] [--threads 1]
 
 Each cell is a training step of 33 equal products of matrices (tests/benchmarks/slowed.py), of which one layer, another in
 each cell, makes one more; it is compared with that, and with itself. Of some cells nsys, where it is, and torch.profiler
@@ -24,9 +24,9 @@ LAYERS = slowed.SHAPE["layers"]
 PLANTED = 1 / (3 * LAYERS)
 
 
-def cells(numbers: Iterable[int], width: int) -> dict[str, dict[str, Any]]:
-    """Settings of each cell, by its name."""
-    own = {"module": slowed.__name__, "width": width}
+def cells(numbers: Iterable[int], width: int, threads: int | None) -> dict[str, dict[str, Any]]:
+    """Settings of each cell, by its name; threads: of its process, None for as many as there are cores."""
+    own = {"module": slowed.__name__, "width": width, "threads": threads}
     return {f"chain{number:02d}": {**own, "at": number % LAYERS + 1} for number in numbers}
 
 
@@ -69,8 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--width", type=int, default=2048)
     parser.add_argument("--parts", type=int, default=3)
+    parser.add_argument("--threads", type=int, help="of a process, for a machine without a GPU")
     options = parser.parse_args(arguments)
-    given = cells(range(options.first, options.first + options.cells), options.width)
+    given = cells(range(options.first, options.first + options.cells), options.width, options.threads)
     compare(given, RESULTS, options.repeats, tool="time")
     some = {name: given[name] for name in list(given)[: options.parts]}
     if some:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -244,6 +245,19 @@ def test_every_process_of_a_cell_on_several_gpus_is_traced(nsys_built: Project) 
     assert ">Its processes, a GPU each<" in page and page.count(f'<td class="text">{host}</td>') == 2
     nsys_built.snakemake("clean", "--config", *chosen)
     assert not (nsys_built.root / "results" / "lstm@ddp").exists()
+
+
+@pytest.mark.skipif(not (NSYS and (NSYS.parent / "python").is_dir()), reason="this nsys sees the ranges of nvtx here")
+def test_an_nsys_older_than_nvtx_is_named(nsys_built: Project) -> None:
+    """Without the release of nvtx that came with it, it never sees a window open."""
+    nsys_built.variables = {}
+    shutil.rmtree(nsys_built.root / "results")
+    run = nsys_built.snakemake(f"{CELL}.nsys-rep", ok=False)
+    assert len(said(run)) == 1 and said(run)[0].startswith("nsys never saw the program's window open")
+    run = nsys_built.snakemake("doctor", ok=False)
+    assert re.search(r"nvtx +\S+, whose ranges this nsys does not see", run.stdout + run.stderr)
+    nsys_built.variables = {"PYTHONPATH": str(NSYS.parent / "python")}
+    assert re.search(r"nvtx +\S+, seen by nsys", nsys_built.snakemake("doctor", ok=False).stdout)
 
 
 def test_a_damaged_trace_is_made_again_by_the_next_run(nsys_built: Project) -> None:

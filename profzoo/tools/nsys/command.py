@@ -17,6 +17,7 @@ INSTALL = "install NVIDIA Nsight Systems, or load its module, so that `nsys --ve
 # Where there is no GPU nobody calls cudaProfilerStart, and an NVTX range opens the capture instead. With a GPU that
 # range is of no use: nsys 2025.3 then captures no kernels.
 GPU_CAPTURE = "--capture-range=cudaProfilerApi"
+NVTX_CAPTURE = ("--capture-range=nvtx", f"--nvtx-capture={WINDOW}@{DOMAIN}")
 # Present report names, with what they were called before nsys 2023.
 REPORTS = {
     "cuda_api_gpu_sum": "apigpusum",
@@ -157,10 +158,10 @@ def adapt(words: Sequence[str], help_text: str, gpu: bool) -> list[str]:
     Raises:
         ConfigError: an option that this nsys does not offer under any name.
     """
-    adapted = []
+    adapted: list[str] = []
     for word in words:
         if word == GPU_CAPTURE and not gpu:
-            adapted += ["--capture-range=nvtx", f"--nvtx-capture={WINDOW}@{DOMAIN}"]
+            adapted += NVTX_CAPTURE
             continue
         option, equals, value = word.partition("=")
         if option == "--gpu-metrics-devices" and f"{option}=" not in help_text and option not in help_text.split():

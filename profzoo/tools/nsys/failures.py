@@ -8,4 +8,9 @@ CAUSES: Sequence[tuple[str, str]] = (
         "nsys traced the program but could not import its own trace: its importer is missing or broken (look for a "
         "missing library with `ldd` on QdstrmImporter)",
     ),
+    (
+        r"(?s) a step, .*\nGenerated:\s*\Z",
+        "nsys never saw the program's window open, and left no report: where there is no GPU, one that is older than "
+        "the nvtx here cannot read its ranges (`snakemake doctor` looks): take the present Nsight Systems",
+    ),
 )
