@@ -9,6 +9,11 @@ CAUSES: Sequence[tuple[str, str]] = (
         "missing library with `ldd` on QdstrmImporter)",
     ),
     (
+        r"Local Endpoint is not available",
+        "nsys did not get in touch with the agent that it starts, which happens on a busy machine: run it again, on a "
+        "quieter one or with `--retries 2`",
+    ),
+    (
         r"(?s) a step, .*\nGenerated:\s*\Z",
         "nsys never saw the program's window open, and left no report: where there is no GPU, one that is older than "
         "the nvtx here cannot read its ranges (`snakemake doctor` looks): take the present Nsight Systems",
