@@ -30,19 +30,32 @@ def cells(numbers: Iterable[int], width: int, threads: int | None) -> dict[str, 
     return {f"chain{number:02d}": {**own, "at": number % LAYERS + 1} for number in numbers}
 
 
-def compare(given: Mapping[str, Mapping[str, Any]], results: Path, repeats: int, **config: Any) -> None:
-    """Have the workflow compare cells with both candidates."""
+def compare(results: Path, **config: Any) -> None:
+    """Have the workflow compare cells in turn, with its results there."""
+    config["pathvars"] = {"results": str(results)}
+    words = [f"{key}={json.dumps(value)}" for key, value in config.items()]
+    subprocess.run(["snakemake", "compare", "--keep-going", "-j4", "--config", *words], check=False)
+
+
+def compare_chains(given: Mapping[str, Mapping[str, Any]], results: Path, repeats: int, **config: Any) -> None:
+    """Have it compare these cells with both candidates."""
     config |= {
         "settings": given, "models": list(given), "phases": ["train"], "repeats": repeats,
-        "variants": {SLOW: {"products": 2}, SAME: {}}, "candidate": [SLOW, SAME], "pathvars": {"results": str(results)},
+        "variants": {SLOW: {"products": 2}, SAME: {}}, "candidate": [SLOW, SAME],
     }  # fmt: skip
-    words = [f"{key}={json.dumps(value)}" for key, value in config.items()]
-    subprocess.run(["snakemake", "--keep-going", "-j4", "compare", "--config", *words], check=False)
+    compare(results, **config)
+
+
+def whole(path: Path) -> Path:
+    """A table that the workflow makes last; SystemExit where it was cut off before."""
+    if not path.exists():
+        raise SystemExit(f"{path} is not there yet: call this again, which goes on, or see above what failed")
+    return path
 
 
 def verdicts(results: Path) -> None:
     """Print how often each candidate was called what, and by how much slower it was."""
-    table = pd.read_csv(results / "tables/compare.csv")
+    table = pd.read_csv(whole(results / "tables/compare.csv"))
     for candidate, rows in table.groupby("candidate"):
         said = ", ".join(f"{count} {verdict}" for verdict, count in rows["verdict"].value_counts().items())
         off = rows["ratio"] - 1
@@ -51,7 +64,7 @@ def verdicts(results: Path) -> None:
 
 def places(results: Path, given: Mapping[str, Mapping[str, Any]]) -> None:
     """Print where the workflow saw the largest difference of each cell."""
-    table = pd.read_csv(results / "tables/compare_parts.csv")
+    table = pd.read_csv(whole(results / "tables/compare_parts.csv"))
     table = table[table["candidate"] == SLOW]
     for model, rows in table.groupby("model"):
         # Without kernels, as on a CPU, there are layers alone.
@@ -74,10 +87,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, help="of a process, for a machine without a GPU")
     options = parser.parse_args(arguments)
     given = cells(range(options.first, options.first + options.cells), options.width, options.threads)
-    compare(given, RESULTS, options.repeats, tool="time")
+    compare_chains(given, RESULTS, options.repeats, tool="time")
     some = {name: given[name] for name in list(given)[: options.parts]}
     if some:
-        compare(
+        compare_chains(
             some,
             RESULTS / "parts",
             2,

@@ -7,8 +7,6 @@ the workflow into results/nulls, then prints. A call may be cut off: the next go
 """
 
 import argparse
-import json
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,14 +25,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--repeats", type=int, default=3)
     given = parser.parse_args(arguments)
-    config = {
-        "tool": "time", "models": given.models, "phases": ["train", "inference"], "repeats": given.repeats,
-        "variants": {known_slowdown.SAME: {}}, "candidate": known_slowdown.SAME,
-        "settings": {model: zoo.TINY[model] for model in given.models} if given.tiny else {},
-        "pathvars": {"results": str(RESULTS)},
-    }  # fmt: skip
-    words = [f"{key}={json.dumps(value)}" for key, value in config.items()]
-    subprocess.run(["snakemake", "compare", "--keep-going", "-j4", "--config", *words], check=False)
+    known_slowdown.compare(
+        RESULTS,
+        tool="time",
+        models=given.models,
+        phases=["train", "inference"],
+        repeats=given.repeats,
+        variants={known_slowdown.SAME: {}},
+        candidate=known_slowdown.SAME,
+        settings={model: zoo.TINY[model] for model in given.models} if given.tiny else {},
+    )
     known_slowdown.verdicts(RESULTS)
     table = pd.read_csv(RESULTS / "tables/compare.csv")
     for row in table[table["verdict"].isin(["faster", "slower"])].itertuples():

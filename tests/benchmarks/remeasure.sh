@@ -27,19 +27,19 @@ seconds=$1
 shift
 for gpu in 0 1; do
   models=${zoo[gpu]// /,}
-  todo=""
+  todo="code=0; "
   for stage in "$@"; do
     case $stage in
-      zoo) todo+="SECONDS=$((seconds - 40)) python -m tests.benchmarks.zoo_minutes run after ${zoo[gpu]}; " ;;
-      truth) todo+="python -m tests.benchmarks.counted_truth ${truth[gpu]}; " ;;
-      nulls) todo+="python -m tests.benchmarks.null_comparisons ${zoo[gpu]}; " ;;
-      slowdown) todo+="python -m tests.benchmarks.known_slowdown --first ${gpu}0 --cells 10; " ;;
-      variants) todo+="$make compare --config run=variants tool=sample,nsys models=${varied[gpu]// /,} phases=train repeats=3 candidate=$changes; " ;;
-      trials) todo+="$make trials --config run=trials tool=ncu,nsys models=$models 'ncu={set: roofline}' 'trials={budget: 100s, panel: []}'; " ;;
+      zoo) todo+="SECONDS=$((seconds - 40)) python -m tests.benchmarks.zoo_minutes run after ${zoo[gpu]} || code=1; " ;;
+      truth) todo+="python -m tests.benchmarks.counted_truth ${truth[gpu]} || code=1; " ;;
+      nulls) todo+="python -m tests.benchmarks.null_comparisons ${zoo[gpu]} || code=1; " ;;
+      slowdown) todo+="python -m tests.benchmarks.known_slowdown --first ${gpu}0 --cells 10 || code=1; " ;;
+      variants) todo+="$make compare --config run=variants tool=sample,nsys models=${varied[gpu]// /,} phases=train repeats=3 candidate=$changes || code=1; " ;;
+      trials) todo+="$make trials --config run=trials tool=ncu,nsys models=$models 'ncu={set: roofline}' 'trials={budget: 100s, panel: []}' || code=1; " ;;
       *) echo "no stage $stage: see the first lines of $0" >&2 && exit 2 ;;
     esac
   done
-  bash tests/benchmarks/lane.sh "$gpu" "$seconds" "$todo" &
+  bash tests/benchmarks/lane.sh "$gpu" "$seconds" "${todo}exit \$code" &
 done
 wait
 tail -n 25 lanes/0.log lanes/1.log

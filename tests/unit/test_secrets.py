@@ -121,3 +121,12 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "trace.json.gz").write_bytes(whole[:-700])
     with pytest.raises(CollectError, match=r"trace\.json\.gz is damaged: "):
         secrets.held(tmp_path / "trace.json.gz", {"A": (b"12345678",)})
+
+
+@pytest.mark.parametrize("begins", [-10, -1, 0])
+def test_a_value_is_found_where_one_read_ends_and_the_next_begins(tmp_path: Path, begins: int) -> None:
+    value = os.urandom(20).hex().encode()
+    (tmp_path / "large").write_bytes(os.urandom(secrets.CHUNK + begins) + value + os.urandom(secrets.CHUNK))
+    other = {"OTHER": (os.urandom(20).hex().encode(),)}
+    assert secrets.held(tmp_path / "large", other | {"MINE": (value,)}) == "MINE"
+    assert secrets.held(tmp_path / "large", other) is None
