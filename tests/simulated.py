@@ -19,12 +19,13 @@ from pathlib import Path
 PROCESS = 7 << 24
 MAIN, AUTOGRAD, PINNING = PROCESS + 1, PROCESS + 2, PROCESS + 3
 NAMES = {"kernel": "cudaLaunchKernel_v7000", "copy": "cudaMemcpyAsync_v3020", "pageable": "cudaMemcpyAsync_v3020",
+         "staged": "cudaMemcpyAsync_v3020",
          "sync": "cudaDeviceSynchronize_v3020", "stream_sync": "cudaStreamSynchronize_v3020",
          "other": "cuKernelGetName", "record": "cudaEventRecord_v3020", "wait": "cudaStreamWaitEvent_v3020",
          "graph": "cudaGraphLaunch_v10000", "query": "cudaEventQuery_v3020"}  # fmt: skip
 # Of its time in which an operation fills a crowded device.
 FULL = 0.85
-LAUNCHES = ("kernel", "copy", "pageable", "graph")
+LAUNCHES = ("kernel", "copy", "pageable", "staged", "graph")
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,8 @@ class Act:
 
     A launch has the GPU work for `ns` on a stream: from `after` ns after the call's end at the earliest, `gap` ns after
     what is before it there, and `lag` ns after the event that its stream was told to wait for. event: that it records
-    or waits for. nodes: (kind, ns, gap) of a graph, one after another. kind: begin, end, or a key of NAMES.
+    or waits for. nodes: (kind, ns, gap) of a graph, one after another. kind: begin, end, or a key of NAMES; `pageable`
+    copies are waited for, `staged` ones go through a buffer, which the copy before has to have left.
     """
 
     kind: str
@@ -179,6 +181,9 @@ class Machine:
     def call(self, act: Act, number: int) -> Generator:
         if act.kind in LAUNCHES:
             yield lambda: self.pending[act.stream] < self.room
+        if act.kind == "staged":
+            staged = [work for work in self.made.work if work.act.kind == "staged"]
+            yield lambda: all(work.done is not None for work in staged)
         yield act.call
         if act.kind in LAUNCHES:
             work = self.launch(act, number)
@@ -243,8 +248,8 @@ def record(made: Recording, path: Path, events: bool = True) -> Path:
         ranges.append((part, first[1] - first[0].before, last[2]))
     for work in made.work:
         row = (begun + moment(work.begun), begun + moment(work.done), work.correlation, PROCESS, work.act.stream)
-        if work.act.kind in ("copy", "pageable"):
-            copies.append((*row, 2 if work.act.kind == "pageable" else 8))
+        if work.act.kind in ("copy", "pageable", "staged"):
+            copies.append((*row, {"copy": 8, "pageable": 2, "staged": 1}[work.act.kind]))
         else:
             name = 2 if work.group < 0 else 1
             kernels.append((*row, name, name, name, max(work.group, 0) + 1))
@@ -337,6 +342,9 @@ def program(seed: int) -> list[Act]:
         pattern.insert(at, replace(pattern[at], kind=draw.choice(["pageable", "sync", "stream_sync"]), before=1e3,
                                    call=4e3, ns=2e3, stream=7, nodes=()))  # fmt: skip
     data = [Act("copy", 0, "transfer", draw.uniform(1e3, min(size, 200) * python), 7e3, ns=draw.uniform(2e3, 2e5))]
+    if seed % 5 == 0:
+        # Samples and labels from pageable memory: the second waits until the first has left the buffer.
+        data = [replace(data[0], kind="staged", call=draw.uniform(2e4, 2e5)) for _ in range(2)]
     acts: list[Act] = []
     for step in range(steps):
         acts.append(Act("begin", step, before=2e3))

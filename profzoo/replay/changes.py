@@ -238,7 +238,7 @@ def _reordered(program: Program) -> Program:
     found = gpu.iloc[order].reset_index(drop=True)
     dep = np.where(found["dep"] >= 0, place[found["dep"]], -1)
     host = program.host
-    for_one = (host["wait"] == waiting.OPERATION).to_numpy()
+    for_one = host["wait"].isin([waiting.OPERATION, waiting.BEFORE]).to_numpy()
     target = host["target"].to_numpy()
     target = np.where(for_one, place[np.where(for_one, target, 0)], target)
     return replace(program, host=host.assign(target=target), gpu=found.assign(dep=dep))

@@ -91,7 +91,7 @@ def run(program: Program) -> Ran:
     start = free = 0.0
     for (low, high), (gap, overlaps, own, wait, target, tail) in zip(pairwise(bounds), rows, strict=True):
         start = start + gap if overlaps else free + gap
-        issued = start
+        issued = max(start, device.end(target)) if wait == waiting.BEFORE else start
         first = next((index for index in range(low, high) if not device.operations[index][-1]), -1)
         if first >= 0:
             queue = queues.setdefault(device.operations[first][0], [])
@@ -102,7 +102,7 @@ def run(program: Program) -> Ran:
         for index in range(low, high):
             device.issue(index, issued)
         end = issued + own
-        if wait != waiting.NOTHING:
+        if wait not in (waiting.NOTHING, waiting.BEFORE):
             end = max(end, _until(device, wait, target) + tail)
         starts.append(start)
         ends.append(end)

@@ -7,8 +7,9 @@ from profzoo.replay import recorded
 from profzoo.replay.events import CONTEXT_SYNC, EVENT_SYNC, NONE, STREAM_SYNC, Events
 from profzoo.tools.nsys.steps import WAITS_NS
 
-# What a call waits for: nothing; all that was launched before; what was launched before on a stream; an operation.
-NOTHING, ALL, STREAM, OPERATION = range(4)
+# What a call waits for: nothing; all that was launched before; what was launched before on a stream; an operation;
+# an operation, before it gives the GPU its own.
+NOTHING, ALL, STREAM, OPERATION, BEFORE = range(5)
 # A stream's queue takes so many launches, unless the trace shows another number.
 ROOM = 1024
 # A call that waited for room leaves a queue at least this deep, and one this close to full.
@@ -25,19 +26,21 @@ def found(host: pd.DataFrame, gpu: pd.DataFrame, events: Events) -> tuple[pd.Dat
     """
     room, issued, waited_for_room = _queue(host, gpu)
     starts, ends = host["start"].to_numpy(dtype=float), host["end"].to_numpy(dtype=float)
+    wait, target = np.zeros(len(host), dtype=np.int64), np.full(len(host), -1)
+    _staged(host, gpu, issued, wait, target)
     begun = starts.copy()
     begun[gpu["host"]] = issued
-    wait, target = np.zeros(len(host), dtype=np.int64), np.full(len(host), -1)
     _copies(host, gpu, wait, target)
     _synchronising(host, gpu, events, wait, target)
     until = _until(host, gpu, wait, target)
     waits = wait != NOTHING
     waited = waits & (until > starts)
     own = np.maximum(ends - begun, 0.0)
+    waited_before = waited_for_room | (wait == BEFORE)
     typical = _typical(host, own, waits)
     tail = np.where(waited, ends - until, np.minimum(own, np.median((ends - until)[waited]) if waited.any() else own))
     own = np.where(waited, np.minimum(own, typical), own)
-    blocked = np.where(waited, np.maximum(ends - starts - own, 0.0), np.where(waited_for_room, begun - starts, 0.0))
+    blocked = np.where(waited, np.maximum(ends - starts - own, 0.0), np.where(waited_before, begun - starts, 0.0))
     described = host.assign(wait=wait, target=target, tail=np.where(waits, tail, 0.0), own=own, waited=blocked)
     return described, gpu.assign(issued=issued), room
 
@@ -61,6 +64,24 @@ def _queue(host: pd.DataFrame, gpu: pd.DataFrame) -> tuple[int, np.ndarray, np.n
     waited = np.zeros(len(host), dtype=bool)
     waited[launching] = depth >= room - NEARLY
     return room, issued[np.cumsum(first) - 1], waited
+
+
+def _staged(host: pd.DataFrame, gpu: pd.DataFrame, issued: np.ndarray, wait: np.ndarray, target: np.ndarray) -> None:
+    """Copies from pageable memory that waited until the one before had left the buffer that they go through.
+
+    Such a call returns before its copy is done, and that is on the GPU behind what was launched before: so the next
+    one waits for that as well (CUDA driver API, "API synchronization behavior", memcpy). Sets when they were issued.
+    """
+    starts, ends = host["start"].to_numpy(dtype=float), host["end"].to_numpy(dtype=float)
+    crossing = gpu["crossing"].to_numpy(dtype=bool) & host["copies"].to_numpy()[gpu["host"]]
+    done = gpu["end"].to_numpy(dtype=float)
+    for rows in gpu[crossing].groupby("stream").groups.values():
+        copies = rows.to_numpy()
+        calls = gpu["host"].to_numpy()[copies[1:]]
+        left = done[copies[:-1]]
+        blocked = (left > starts[calls] + WAITS_NS) & (left < ends[calls]) & (ends[calls] < done[copies[1:]])
+        wait[calls[blocked]], target[calls[blocked]] = BEFORE, copies[:-1][blocked]
+        issued[copies[1:][blocked]] = left[blocked]
 
 
 def _copies(host: pd.DataFrame, gpu: pd.DataFrame, wait: np.ndarray, target: np.ndarray) -> None:

@@ -112,6 +112,20 @@ def test_what_a_call_waits_for(tmp_path: Path, kind: str, wait: int, told: bool)
     assert gain.gain > 1.05 and gain.low <= gain.gain <= gain.high
 
 
+def test_a_copy_waits_for_the_one_before_to_leave_its_buffer(tmp_path: Path) -> None:
+    """The GPU is the limit, though the CPU is never idle between its calls: faster kernels shorten the step."""
+    copies = [Act("staged", 0, "transfer", 1e4, 5e4, ns=2e4)] * 2
+    inside = [*copies, *[replace(LAUNCH, ns=1e6)] * 4]
+    program = of(tmp_path, steps(inside, 6))
+    waits = program.host[program.host["wait"] != waiting.NOTHING]
+    # That of the first step finds the buffer free.
+    assert set(waits["wait"]) == {waiting.BEFORE} and len(waits) == 5 and (waits["waited"] > 3e6).all()
+    assert tax.of(program)["launch_ns"] == pytest.approx(2 * 5e4 + 4 * 6e3, rel=0.02)
+    faster = changes.kernels_faster(program, (program.gpu["kind"] == 0).to_numpy(), 2)
+    true = simulated.simulate(steps([*copies, *[replace(LAUNCH, ns=5e5)] * 4], 6)).step_ns()
+    assert rerun.walls(faster, rerun.run(faster)).mean() == pytest.approx(true, rel=0.01)
+
+
 def test_a_full_queue_is_waited_for(tmp_path: Path) -> None:
     acts = steps([replace(LAUNCH, before=1e3, ns=2e4)] * 700, count=3)
     program = of(tmp_path, acts)
