@@ -33,10 +33,9 @@ def read(paths: Sequence[str], table: reading.Table) -> list[tuple[Mapping[str, 
 def cells(timed: Iterable[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, Any]]]) -> pd.DataFrame:
     """A row a cell of the unprofiled baseline: what ran, time a step, throughput, peak memory.
 
-    timed: cell, rows of its time.csv, sidecar. `step_ns` is the mean of the window's steps but the first, over all
-    processes; `step_median_ns` is the median of settled steps, `step_low_ns` and `step_high_ns` their quartiles, all on
-    the GPU's clock (on a CPU, the host's); `items_per_s` is by the mean. `unsteady` says why these are not to be relied
-    on.
+    timed: cell, rows of its time.csv, sidecar. `step_ns` is the mean of settled steps, over all processes, and
+    `step_median_ns` their median, `step_low_ns` and `step_high_ns` their quartiles, all on the GPU's clock (on a CPU,
+    the host's); `items_per_s` is by the mean. `unsteady` says why these are not to be relied on.
     """
     rows = []
     for cell, steps, facts in timed:
@@ -51,26 +50,20 @@ def cells(timed: Iterable[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, An
                 "parameters": facts["parameters"],
                 "batch": facts["batch"],
                 "steps": facts["steps"],
-                "step_ns": mean_ns(facts),
+                "step_ns": found.mean_ns,
                 "step_median_ns": found.median_ns,
                 "step_low_ns": found.low_ns,
                 "step_high_ns": found.high_ns,
                 "processes": found.processes,
                 "between_share": found.between_share,
                 "unsteady": found.unsteady or "",
-                "items_per_s": facts["items"] / facts["steps"] / mean_ns(facts) * 1e9,
+                "items_per_s": facts["items"] / facts["steps"] / found.mean_ns * 1e9,
                 "peak_memory_bytes": facts["peak_memory_bytes"],
                 "peak_rss_bytes": facts["peak_rss_bytes"],
                 "loss": facts["loss"],
             }
         )
     return pd.DataFrame(rows).astype({"peak_memory_bytes": "Int64"})
-
-
-def mean_ns(facts: Mapping[str, Any]) -> float:
-    """The mean step of a run, over its processes where it has several."""
-    each = [process["step_ns"] for process in facts.get("processes", [facts])]
-    return float(sum(each) / len(each))
 
 
 def with_tools(

@@ -7,19 +7,21 @@ import numpy as np
 import pandas as pd
 
 # Beyond these a cell's times are not steady: by how much of the median the middle half of the steps of a process may
-# spread, how far apart processes may be, and by how much the second half of a window may differ from the first.
-STEPS_SPREAD, PROCESSES_APART, DRIFT = 0.10, 0.05, 0.05
+# spread, how far apart processes may be, by how much the second half of a window may differ from the first, and the mean
+# from the median.
+STEPS_SPREAD, PROCESSES_APART, DRIFT, MEAN_ABOVE = 0.10, 0.05, 0.05, 0.10
 
 
 @dataclass(frozen=True)
 class Repeats:
     """Steps of a cell over processes.
 
-    median_ns: median over processes of the median step of each. low_ns, high_ns: quartiles of all steps. steps,
+    mean_ns, median_ns: mean and median over processes of the mean and median step of each. low_ns, high_ns: quartiles of all steps. steps,
     processes: how many. between_share: of the variance of a step's logarithm, the part that is between processes; nan
     for one process. unsteady: why the times are not to be relied on, None where they are.
     """
 
+    mean_ns: float
     median_ns: float
     low_ns: float
     high_ns: float
@@ -60,16 +62,17 @@ def of(processes: Sequence[np.ndarray]) -> Repeats:
     >>> found.median_ns, found.steps, found.unsteady
     (100.0, 6, None)
     """
-    medians = np.array([np.median(steps) for steps in processes])
+    means, medians = (np.array([of_one(steps) for steps in processes]) for of_one in (np.mean, np.median))
     low, high = np.quantile(np.concatenate(processes), [0.25, 0.75])
     return Repeats(
+        mean_ns=float(means.mean()),
         median_ns=float(np.median(medians)),
         low_ns=float(low),
         high_ns=float(high),
         steps=sum(map(len, processes)),
         processes=len(processes),
         between_share=between_share(processes),
-        unsteady=_unsteady(processes, medians),
+        unsteady=_unsteady(processes, means, medians),
     )
 
 
@@ -93,7 +96,7 @@ def between_share(processes: Sequence[np.ndarray]) -> float:
     return between / (between + within) if between + within else 0.0
 
 
-def _unsteady(processes: Sequence[np.ndarray], medians: np.ndarray) -> str | None:
+def _unsteady(processes: Sequence[np.ndarray], means: np.ndarray, medians: np.ndarray) -> str | None:
     apart = medians.max() / medians.min() - 1
     if apart > PROCESSES_APART:
         return f"processes are {apart:.0%} apart"
@@ -106,4 +109,9 @@ def _unsteady(processes: Sequence[np.ndarray], medians: np.ndarray) -> str | Non
     halves = [np.array_split(steps, 2) for steps in processes if len(steps) > 3]
     drifts = [float(np.median(late) / np.median(early)) - 1 for early, late in halves]
     most = max(drifts, key=abs, default=0.0)
-    return f"steps of the second half take {most:+.0%} of time" if abs(most) > DRIFT else None
+    if abs(most) > DRIFT:
+        return f"steps of the second half take {most:+.0%} of time"
+    above = float((means / medians).max()) - 1
+    return (
+        f"some steps take much longer, so that the mean is {above:.0%} above the median" if above > MEAN_ABOVE else None
+    )

@@ -43,6 +43,10 @@ def test_repeats_tell_variance_between_processes_from_that_within() -> None:
         ([np.full(20, 100.0), np.full(20, 110.0)], "processes are 10% apart"),
         ([np.tile([80.0, 100.0, 120.0], 10)], "the middle half of the steps spreads by 40%"),
         ([np.repeat([100.0, 93.0], 20)], "steps of the second half take -7% of time"),
+        (
+            [np.array([*[100.0] * 12, 1000.0, *[100.0] * 7])],
+            "some steps take much longer, so that the mean is 45% above the median",
+        ),
         ([np.array([100.0])], None),
     ],
 )
