@@ -25,13 +25,15 @@ def reported(log: str) -> Iterator[Callable[[object], None]]:
         console, sys.stdout, sys.stderr = (sys.stdout, sys.stderr), file, file
 
         def say(line: object) -> None:
-            for stream in (file, console[1]):
-                print(f"profzoo: {line}", file=stream, flush=True)
+            print(line, file=file, flush=True)
+            print(f"profzoo: {line}", file=console[1], flush=True)
 
         try:
             yield say
         except (DataError, ConfigError) as error:
-            say(error)
+            # A log that ends so is of a job that failed.
+            for stream in (file, console[1]):
+                print(f"profzoo: {error}", file=stream, flush=True)
             sys.exit(1)
         except Exception:
             traceback.print_exc(file=file)

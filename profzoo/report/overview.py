@@ -41,13 +41,25 @@ def of_cells(
     rows = [_row(row, tables, best.get((row["model"], row["phase"])), columns) for _, row in table.iterrows()]
     rows.sort(key=lambda row: -row["saved"])
     names = [*LEADING, *columns]
+    lacking, partial = ([one for one in missing if bool(one.get("tool")) == of_tool] for of_tool in (False, True))
     return {
         "cells": rows,
         "cell_columns": names,
         "hidden_columns": [index for index, name in enumerate(names) if name not in (*LEADING, *CHOSEN)],
-        "lacking": [{"verdict": FAILED, **one} for one in missing if not one.get("tool")],
-        "partial": [one for one in missing if one.get("tool")],
+        "lacking": [{"verdict": FAILED, **one} for one in lacking],
+        "lacking_why": _by_reason(lacking),
+        "partial": partial,
+        "partial_why": _by_reason(partial),
     }
+
+
+def _by_reason(missing: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
+    """What is missing for the same reason, the most first: tool (empty for the whole cell), why, cells in words."""
+    together: dict[tuple[str, str], list[str]] = {}
+    for one in missing:
+        together.setdefault((one.get("tool", ""), one["why"]), []).append(f"{one['model']} {one['phase']}")
+    found = [{"tool": tool, "why": why, "cells": cells} for (tool, why), cells in together.items()]
+    return sorted(found, key=lambda one: -len(one["cells"]))
 
 
 def _row(

@@ -7,6 +7,8 @@ import pytest
 from profzoo.collect import left
 from profzoo.collect.failures import Failure
 from profzoo.config import configuration
+from profzoo.errors import DataError
+from profzoo.files import reported
 
 CELLS = [("lstm", "train"), ("lstm", "inference"), ("unet", "train")]
 KEPT = {
@@ -62,6 +64,19 @@ def test_what_is_missing_is_told_with_the_reason_that_its_log_has(results: Path,
         # Once, without a tool: nothing can be told of a cell without its baseline.
         {"model": "unet", "phase": "train", "tool": "", "why": left.UNMADE},
     ]
+
+
+def test_what_a_job_noted_that_went_well_is_no_reason(results: Path, config: dict) -> None:
+    """A plan says what it chose, on the console and in its log; the run ended before ncu came to it."""
+    (results / "lstm/train.ncu.survey.csv").unlink()
+    with pytest.raises(SystemExit), reported(str(results / "logs/unet/train.survey.plan.log")):
+        raise DataError("no launches")
+    with reported(str(results / "logs/lstm/train.survey.plan.log")) as say:
+        say("ncu survey: 5 launches")
+    _, (ncu,) = found(results, config)
+    assert (ncu["tool"], ncu["why"]) == ("ncu", left.UNMADE)
+    (results / "unet/train.ncu.survey.csv").unlink()
+    assert found(results, config)[1][1]["why"] == "no launches"
 
 
 def test_what_a_run_failed_to_make_is_missing_even_where_an_older_one_left_it(results: Path, config: dict) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from profzoo.report import overview, promises
-from tests import browser, whole_zoo
+from tests import browser, devtools, whole_zoo
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +27,19 @@ def test_the_page_answers_first(html: Path) -> None:
 def test_what_failed_is_a_row_with_its_reason(html: Path) -> None:
     (row,) = re.findall(r'<tr class="lacking">(.*?)</tr>', html.read_text(), re.DOTALL)
     assert "esrgan" in row and "not measured" in row and "out of GPU memory" in row
+
+
+def test_what_is_missing_for_one_reason_is_said_once() -> None:
+    given = whole_zoo.tables()
+    cells = list(given["cells"][["model", "phase"]].itertuples(index=False, name=None))
+    missing = [{"model": model, "phase": phase, "tool": "ncu", "why": "not measured yet"} for model, phase in cells]
+    missing.insert(9, {"model": "esrgan", "phase": "train", "tool": "ncu", "why": "out of GPU memory"})
+    told = overview.of_cells(given, [], missing)
+    assert [(len(one["cells"]), one["why"]) for one in told["partial_why"]] == [
+        (42, "not measured yet"),
+        (1, "out of GPU memory"),
+    ]
+    assert told["lacking_why"] == [] and told["partial_why"][1]["cells"] == ["esrgan train"]
 
 
 def test_a_row_says_one_verdict_with_its_own_next_step() -> None:
@@ -92,6 +105,19 @@ def test_order_filter_columns_and_open_cells_stay_in_the_address(html: Path, tmp
 
 
 @browser.needed
+@browser.needed
+def test_an_open_cell_fits_a_phone(html: Path, tmp_path: Path) -> None:
+    with devtools.driven(tmp_path) as driver:
+        page = driver.opened(html.as_uri())
+        page.ask("Emulation.setDeviceMetricsOverride", width=390, height=800, deviceScaleFactor=1, mobile=False)
+        wide = "document.documentElement.scrollWidth"
+        assert page.value(wide) <= 390
+        page.value("document.getElementById('mobilenetv2-train').open = true")
+        page.until("document.querySelectorAll('.tree-line, .roofline').length > 2")
+        page.value("for (const one of document.querySelectorAll('.tree details')) one.open = true")
+        assert page.value(wide) <= 390
+
+
 @pytest.mark.parametrize("width", [1600, 500])
 def test_the_page_is_no_wider_than_its_window(html: Path, tmp_path: Path, width: int) -> None:
     reader = """seen.wide = document.documentElement.scrollWidth; seen.window = innerWidth;

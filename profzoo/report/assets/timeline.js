@@ -25,7 +25,7 @@ page.timeline = (home, data) => {
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.fillStyle = paper; pen.fillRect(0, 0, wide, height);
     pen.font = "11px system-ui, sans-serif"; pen.textBaseline = "middle";
-    const step = 10 ** Math.floor(Math.log10((to - from) / 4)), mark = [1, 2, 5, 10].map(times => times * step).find(ns => (to - from) / ns <= 9) || step * 10;
+    const step = 10 ** Math.floor(Math.log10((to - from) / 4)), mark = [1, 2, 5, 10, 20].map(times => times * step).find(ns => (to - from) / ns <= Math.min(9, (wide - left) / 56)) || step * 20;
     for (let ns = Math.ceil(from / mark) * mark; ns <= to; ns += mark) { pen.fillStyle = rule; pen.fillRect(x(ns), 0, 1, height - 20); pen.fillStyle = soft; pen.textAlign = "center"; pen.fillText(page.duration(ns), Math.min(Math.max(x(ns), left + 20), wide - 24), height - 9); }
     tracks.forEach((track, row) => {
       const y = row * (lane + 6) + 4;
@@ -78,9 +78,9 @@ page.timeline = (home, data) => {
   });
   search.addEventListener("keydown", event => { if (event.key === "Enter") next(event.shiftKey ? -1 : 1); });
   const lost = causes.map((name, code) => [name, data.gaps.filter(gap => gap[2] === code).reduce((sum, gap) => sum + gap[1], 0)]).filter(([, ns]) => ns > 0);
-  const key = lost.map(([name, ns]) => { const dot = make("b", {class: "mark"}); dot.style.background = page.data.step[name]; return make("span", {}, dot, `${name} ${page.duration(ns)} `); });
+  const key = lost.map(([name, ns]) => { const dot = make("b", {class: "mark"}); dot.style.background = page.data.step[name]; return make("span", {}, dot, `${name} ${page.duration(ns)}`); });
   home.replaceChildren(make("div", {class: "tools"}, search, button("+", "zoom in", () => zoom(0.6)), button("−", "zoom out", () => zoom(1.6)), button("all", "show the whole step", () => show(0, data.ns)), said), canvas,
-    make("p", {class: "key"}, `Step ${data.step} of ${data.steps} as nsys traced it, which slows the CPU; the GPU did nothing for:`, ...key));
+    make("p", {class: "key"}, `Step ${data.step} of ${data.steps} as nsys traced it, which slows the CPU; the GPU did nothing for:`, ...key.flatMap(one => [" ", one])));
   new ResizeObserver(draw).observe(canvas);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   draw();

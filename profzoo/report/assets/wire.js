@@ -12,7 +12,7 @@ page.build = cell => {
   let timeline = null;
   if (data.timeline) timeline = page.timeline(part("A typical step"), data.timeline);
   if (kinds.length) {
-    const inner = part("Where the GPU's time goes"), roof = make("div", {class: "roof-home"}), table = make("div", {class: "grid-home"}), choice = make("div", {class: "tools", role: "radiogroup", "aria-label": "what a point and a row is"});
+    const inner = part("Where the GPU's time goes"), roof = make("div", {class: "roof-home", tabindex: "0", role: "region", "aria-label": "roofline"}), table = make("div", {class: "grid-home"}), choice = make("div", {class: "tools", role: "radiogroup", "aria-label": "what a point and a row is"});
     const show = kind => {
       const [rows, columns] = sets[kind];
       let grid = null;
