@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 # Beyond these a cell's times are not steady: by how much of the median the middle half of the steps of a process may
-# spread, how far apart processes may be, by how much the second half of a window may differ from the first, and the mean
-# from the median.
+# spread, how far apart processes may be, by how much the second half of a window may differ from the first, and how far
+# the mean may be above the median.
 STEPS_SPREAD, PROCESSES_APART, DRIFT, MEAN_ABOVE = 0.10, 0.05, 0.05, 0.10
 
 
@@ -16,9 +16,9 @@ STEPS_SPREAD, PROCESSES_APART, DRIFT, MEAN_ABOVE = 0.10, 0.05, 0.05, 0.10
 class Repeats:
     """Steps of a cell over processes.
 
-    mean_ns, median_ns: mean and median over processes of the mean and median step of each. low_ns, high_ns: quartiles of all steps. steps,
-    processes: how many. between_share: of the variance of a step's logarithm, the part that is between processes; nan
-    for one process. unsteady: why the times are not to be relied on, None where they are.
+    mean_ns, median_ns: over processes, the mean of their means and the median of their medians. low_ns, high_ns:
+    quartiles of all steps. steps, processes: how many. between_share: of the variance of a step's logarithm, the part
+    that is between processes; nan for one process. unsteady: why the times are not to be relied on, None where they are.
     """
 
     mean_ns: float
@@ -112,6 +112,6 @@ def _unsteady(processes: Sequence[np.ndarray], means: np.ndarray, medians: np.nd
     if abs(most) > DRIFT:
         return f"steps of the second half take {most:+.0%} of time"
     above = float((means / medians).max()) - 1
-    return (
-        f"some steps take much longer, so that the mean is {above:.0%} above the median" if above > MEAN_ABOVE else None
-    )
+    if above > MEAN_ABOVE:
+        return f"some steps take much longer, so that the mean is {above:.0%} above the median"
+    return None
