@@ -18,7 +18,7 @@ class Repeats:
 
     mean_ns, median_ns: over processes, the mean of their means and the median of their medians. low_ns, high_ns:
     quartiles of all steps. steps, processes: how many. between_share: of the variance of a step's logarithm, the part
-    that is between processes; nan for one process. unsteady: why the times are not to be relied on, None where they are.
+    that is between processes; nan for one process. unsteady: why the times are not to be relied on, if so.
     """
 
     mean_ns: float
