@@ -11,6 +11,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
@@ -136,12 +137,16 @@ def nothing(why: str) -> Figure:
 
 
 def name_points(axis: Axes, points: Sequence[tuple[float, float, str]]) -> None:
-    """Write names beside points, on a side where they cover no other name and no point of the axis."""
+    """Write names beside points, on a side where they cover no other name, and no point or interval of the axis."""
     figure = axis.figure
     axis.autoscale_view()
     figure.canvas.draw()
     taken: list[Any] = []
     for collection in axis.collections:
+        if isinstance(collection, LineCollection):
+            for (x0, y0), *_, (x1, y1) in map(axis.transData.transform, collection.get_segments()):
+                taken.append(Bbox.from_extents(x0 - 1, y0 - 1, x1 + 1, y1 + 1))
+            continue
         for x, y in collection.get_offset_transform().transform(collection.get_offsets()):
             taken.append(Bbox.from_extents(x - 4, y - 4, x + 4, y + 4))
     for x, y, name in points:

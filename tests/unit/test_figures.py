@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 
 from profzoo.figures import classes, launches, occupancy, palette, plots, roofline, speed_of_light, steps
 from profzoo.tables import kernel_classes, tabulate_roofline
@@ -136,3 +137,9 @@ def test_the_roofline_shows_what_estimates_leave_open() -> None:
     assert along.get_segments()[0] == pytest.approx(np.array([[10.0, 0.9], [10.0, 1.2]]))
     # A point.
     assert across.get_segments()[1].tolist() == [[20.0, 2.0], [20.0, 2.0]]
+    # No name is struck through by what is left open.
+    drawn_at = figure.axes[0].transData.transform([[8.0, 1.0], [13.0, 1.0], [10.0, 0.9], [10.0, 1.2]])
+    named = [text.get_window_extent() for text in figure.axes[0].texts]
+    assert len(named) == 2
+    for (x0, y0), (x1, y1) in (drawn_at[:2], drawn_at[2:]):
+        assert not any(box.overlaps(Bbox.from_extents(x0, y0 - 0.5, x1 + 0.5, y1)) for box in named)
