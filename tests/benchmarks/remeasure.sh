@@ -1,39 +1,58 @@
 #!/usr/bin/env bash
-# Remeasures on two GPUs of one machine what docs/measured says of the zoo, in calls that each end in time.
+# Remeasures on one GPU, or two of a machine, what docs/measured says of the zoo, in calls that each end in time.
 #
 #   bash tests/benchmarks/remeasure.sh SECONDS STAGE ...
 #
 # zoo       all cells under time, nsys, torch and the set survey (zoo_minutes)
 # truth     every launch of some cells counted (counted_truth)
+# costs     what parts of the set survey cost, and what could stand in their place (ncu_costs)
 # nulls     every cell compared with itself (null_comparisons)
 # slowdown  3 % planted in a layer, and nothing (known_slowdown)
 # variants  some cells by precision, layout, graph and compiler: times, energy, launches
 # trials    the advice of verdicts, tried
 #
-# A GPU has half of the models, and the stages one after the other; what they print is in lanes/0.log and lanes/1.log,
-# what they make in lanes/{0,1}/results. What was made is not made again: call it until both logs end with 0.
+# Of two GPUs each has half of the models; a second one does not make ncu faster, as both take turns where a launch takes
+# several passes. Stages run one after the other; what they print is in lanes/0.log (and lanes/1.log), what they make in
+# lanes/{0,1}/results. What was made is not made again: call it until the logs end with 0.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 zoo=("inceptionresnetv2 gnmt inceptionv3 resnetv2_50 bert pspnet spade unet srgan vgg16 lstm"
   "inceptionv4 resnetv2_152 pixelrnn mobilenetv2 gpt deeplab icnet dped srcnn vgg19")
-truth=("bert/train bert/inference unet/inference srgan/inference resnetv2_50/train gnmt/inference lstm/train"
-  "mobilenetv2/train deeplab/inference vgg19/inference gpt/inference icnet/train pixelrnn/inference dped/inference")
+# Those whose steps launch thousands of kernels at the end.
+truth=("bert/inference unet/inference srgan/inference lstm/train bert/train resnetv2_50/train"
+  "vgg19/inference deeplab/inference dped/inference mobilenetv2/train icnet/train gpt/inference pixelrnn/inference")
 varied=("bert unet resnetv2_50 inceptionv3" "mobilenetv2 gpt vgg19 deeplab")
 changes=tf32,bf16,bf16+channels_last,graph,reduce-overhead
 make="snakemake -j4 --keep-going"
 
+bytes=gpu__time_duration.sum,dram__bytes_read.sum,dram__bytes_write.sum,lts__t_bytes.sum,l1tex__t_bytes.sum
+sass=smsp__sass_thread_inst_executed_op
+single=${sass}_fadd_pred_on.sum,${sass}_fmul_pred_on.sum,${sass}_ffma_pred_on.sum
+summed=${sass}s_fadd_fmul_ffma_pred_on.sum,${sass}s_hadd_hmul_hfma_pred_on.sum,${sass}s_dadd_dmul_dfma_pred_on.sum
+tensor=sm__ops_path_tensor_src_bf16_dst_fp32.sum,sm__ops_path_tensor_src_fp16.sum,sm__ops_path_tensor_src_tf32_dst_fp32.sum
+near=sm__warps_active.avg.pct_of_peak_sustained_active,gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed
+near+=,lts__t_sectors.avg.pct_of_peak_sustained_elapsed,sm__inst_executed.avg.pct_of_peak_sustained_elapsed
+parts="$bytes $bytes,$near $bytes,$single $bytes,$summed $bytes,${tensor##*,} $bytes,$tensor"
+parts+=" $bytes,sm__inst_executed_pipe_tensor.sum $bytes,$near,$summed $bytes,$near,$summed,sm__inst_executed_pipe_tensor.sum"
+parts+=" $bytes,$near,$summed,${tensor##*,} survey"
+
 seconds=$1
 shift
-for gpu in 0 1; do
+gpus=$(nvidia-smi --list-gpus | wc -l)
+if ((gpus == 1)); then
+  zoo=("${zoo[*]}") truth=("${truth[*]}") varied=("${varied[*]}")
+fi
+for gpu in $(seq 0 $((gpus > 1))); do
   models=${zoo[gpu]// /,}
   todo="code=0; "
   for stage in "$@"; do
     case $stage in
       zoo) todo+="SECONDS=$((seconds - 40)) python -m tests.benchmarks.zoo_minutes run after ${zoo[gpu]} || code=1; " ;;
       truth) todo+="python -m tests.benchmarks.counted_truth ${truth[gpu]} || code=1; " ;;
+      costs) ((gpu)) || todo+="python -m tests.benchmarks.ncu_costs mobilenetv2 train 8 $parts || code=1; " ;;
       nulls) todo+="python -m tests.benchmarks.null_comparisons ${zoo[gpu]} || code=1; " ;;
-      slowdown) todo+="python -m tests.benchmarks.known_slowdown --first ${gpu}0 --cells 10 || code=1; " ;;
+      slowdown) todo+="python -m tests.benchmarks.known_slowdown --first ${gpu}0 --cells $((gpus > 1 ? 10 : 20)) || code=1; " ;;
       variants) todo+="$make compare --config run=variants tool=sample,nsys models=${varied[gpu]// /,} phases=train repeats=3 candidate=$changes || code=1; " ;;
       trials) todo+="$make trials --config run=trials tool=ncu,nsys models=$models 'ncu={set: roofline}' 'trials={budget: 100s, panel: []}' || code=1; " ;;
       *) echo "no stage $stage: see the first lines of $0" >&2 && exit 2 ;;
@@ -42,4 +61,4 @@ for gpu in 0 1; do
   bash tests/benchmarks/lane.sh "$gpu" "$seconds" "${todo}exit \$code" &
 done
 wait
-tail -n 25 lanes/0.log lanes/1.log
+tail -n 25 lanes/*.log
