@@ -9,7 +9,7 @@ import pandas as pd
 # Beyond these a cell's times are not steady: by how much of the median the middle half of the steps of a process may
 # spread, how far apart processes may be, by how much the second half of a window may differ from the first, and how far
 # the mean may be above the median.
-STEPS_SPREAD, PROCESSES_APART, DRIFT, MEAN_ABOVE = 0.10, 0.05, 0.05, 0.10
+STEPS_SPREAD, PROCESSES_APART, DRIFT, MEAN_ABOVE = 0.10, 0.05, 0.05, 0.30
 
 
 @dataclass(frozen=True)
