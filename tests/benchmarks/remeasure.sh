@@ -9,7 +9,7 @@
 # nulls     every cell compared with itself (null_comparisons)
 # slowdown  3 % planted in a layer, and nothing (known_slowdown)
 # variants  some cells by precision, layout, graph and compiler: times, energy, launches
-# trials    the advice of verdicts, tried
+# trials    the advice of verdicts, tried; VERDICTS: a table of verdicts, else the cells are profiled first
 #
 # Of two GPUs each has half of the models; a second one does not make ncu faster, as both take turns where a launch takes
 # several passes. Stages run one after the other; what they print is in lanes/0.log (and lanes/1.log), what they make in
@@ -37,6 +37,11 @@ parts="$bytes $bytes,$near $bytes,$single $bytes,$summed $bytes,${tensor##*,} $b
 parts+=" $bytes,sm__inst_executed_pipe_tensor.sum $bytes,$near,$summed $bytes,$near,$summed,sm__inst_executed_pipe_tensor.sum"
 parts+=" $bytes,$near,$summed,${tensor##*,} survey"
 
+advised="tool=ncu,nsys 'ncu={set: roofline}' 'trials={budget: 100s, panel: []}'"
+if [ "${VERDICTS:-}" ]; then
+  advised="tool=time 'trials={budget: 100s, panel: [], verdicts: $(realpath "$VERDICTS")}'"
+fi
+
 seconds=$1
 shift
 gpus=$(nvidia-smi --list-gpus | wc -l)
@@ -54,7 +59,7 @@ for gpu in $(seq 0 $((gpus > 1))); do
       nulls) todo+="python -m tests.benchmarks.null_comparisons ${zoo[gpu]} || code=1; " ;;
       slowdown) todo+="python -m tests.benchmarks.known_slowdown --first ${gpu}0 --cells $((gpus > 1 ? 10 : 20)) || code=1; " ;;
       variants) todo+="$make compare --config run=variants tool=sample,nsys models=${varied[gpu]// /,} phases=train repeats=3 candidate=$changes || code=1; " ;;
-      trials) todo+="$make trials --config run=trials tool=ncu,nsys models=$models 'ncu={set: roofline}' 'trials={budget: 100s, panel: []}' || code=1; " ;;
+      trials) todo+="$make trials --config run=trials $advised models=$models || code=1; " ;;
       *) echo "no stage $stage: see the first lines of $0" >&2 && exit 2 ;;
     esac
   done

@@ -4,6 +4,9 @@ import csv
 import io
 import json
 
+import pandas as pd
+
+from profzoo.verdicts import columns
 from tests.workflow.project import Project, rules
 
 TRIALS = ["trials", "--config", "models=lstm", "phases=train", "tool=time"]
@@ -25,3 +28,19 @@ def test_trials_of_a_cell_end_with_their_budget(fresh: Project) -> None:
     assert rules(fresh.dry(*TRIALS, small)) == {"trials"}
     # A longer budget tries more.
     assert "try_settings" in rules(fresh.dry(*TRIALS, small.replace("1s", "2s")))
+
+
+def test_cells_are_tried_by_the_advice_of_another_machine(fresh: Project) -> None:
+    """Nothing is profiled: what is expected of bf16 stands in a table that was copied here."""
+    given = "trials={panel: [bf16, fused], budget: 1s, repeats: 2, verdicts: other/verdicts.csv}"
+    missing = fresh.snakemake(*TRIALS, given, ok=False)
+    assert missing.returncode and "other/verdicts.csv" in missing.stdout + missing.stderr
+    advice = {"model": "lstm", "phase": "train", "level": "cell", "verdict": "memory-bound", "gain": 1.7, "gain_low": 1.5,
+              "gain_high": 1.9, "rank": 1, "settings": "precision=bf16"}  # fmt: skip
+    (fresh.root / "other").mkdir()
+    pd.DataFrame([advice], columns=columns.COLUMNS).to_csv(fresh.root / "other/verdicts.csv", index=False)
+    assert rules(fresh.dry(*TRIALS, given)) == {"expect_gains", "try_settings", "tabulate_trials", "trials"}
+    fresh.snakemake(*TRIALS, given)
+    rows = {row["settings"]: row for row in csv.DictReader(io.StringIO(fresh.read("results/tables/trials.csv")))}
+    assert (rows["bf16"]["advised_by"], rows["bf16"]["expected"]) == ("memory-bound", "1.7")
+    assert rows["fused"]["expected"] == ""

@@ -215,8 +215,8 @@ def comparison():
 
 
 def expected_gains():
-    """What the advice of verdicts is expected to gain, where there is a trace to judge by."""
-    return "<results>/tables/trials.expected.json" if "nsys" in TOOLS else []
+    """What the advice of verdicts is expected to gain, where there is a trace to judge by, or was elsewhere."""
+    return "<results>/tables/trials.expected.json" if "nsys" in TOOLS or config["trials"]["verdicts"] else []
 
 
 def compared_parts():

@@ -5,7 +5,7 @@ rule expect_gains:
     """Say what the advice of verdicts is expected to gain, so that trials begin with what promises most."""
     input:
         code("workflow/scripts/expect_gains.py"),
-        verdicts="<results>/tables/verdicts.csv",
+        verdicts=config["trials"]["verdicts"] or "<results>/tables/verdicts.csv",
     output:
         json="<results>/tables/trials.expected.json",
     log:
