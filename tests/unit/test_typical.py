@@ -56,6 +56,20 @@ def test_causes_are_those_of_the_table_of_steps(tmp_path: Path) -> None:
         [25, 30, "k"], [70, 30, "copy host to device"]]  # fmt: skip
 
 
+def test_many_gaps_are_added_up_by_their_cause() -> None:
+    """As between the 11,000 launches of a training step of Pixel-RNN: 675 kB without."""
+    random = np.random.default_rng(7)
+    edges = np.sort(random.choice(200_000_000, 120_000, replace=False)).reshape(-1, 2) + 5_000
+    causes = [edges[code::4] for code in range(4)] + [np.empty((0, 2))]
+    found = np.array(typical._gaps(causes, 5_000, 200_005_000))
+    assert len(json.dumps(found.tolist())) < 120_000 and found[:, 0].min() >= 0
+    assert (found[:, 0] + found[:, 1]).max() <= 200_000_000
+    for code, gaps in enumerate(causes):
+        assert found[found[:, 2] == code, 1].sum() == np.diff(gaps).sum()
+    # Where there are few, each is told.
+    assert typical._gaps([np.array([[7, 9]]), np.array([[9, 12]])], 5, 20) == [[2, 2, 0], [4, 3, 1]]
+
+
 def test_many_launches_are_merged_into_few() -> None:
     table = pd.DataFrame({"start": np.arange(0, 1_000_000, 10), "name": "k"})
     table["end"] = table["start"] + 5

@@ -26,7 +26,7 @@ def read(path: str | Path, whole_run: bool = False) -> dict[str, Any] | None:
     Returns: `step`, its place; `steps`, of how many; `ns`, how long it took until CPU and GPU were done; `names`; then
     rows of whole numbers, the first two their start, in ns from the step's, and how long they took: `ranges` (name),
     `calls` (name), `streams`, by stream (name, how many were merged into it), and `gaps` (place of the cause in
-    steps.CAUSES). A name is a place in `names`.
+    steps.CAUSES; together they take as long as all gaps of that cause). A name is a place in `names`.
 
     Raises:
         DataError: the file is no export of nsys.
@@ -60,7 +60,7 @@ def read(path: str | Path, whole_run: bool = False) -> dict[str, Any] | None:
             str(stream): _rows(_fewer(rows), begin, names)
             for stream, rows in _within(operations, begin, end).groupby("stream")
         },
-        "gaps": [[int(a - begin), int(b - a), code] for code, spans in enumerate(causes) for a, b in spans],
+        "gaps": _gaps(causes, begin, end),
         "names": list(names),
     }
 
@@ -119,6 +119,21 @@ def _fewer(table: pd.DataFrame) -> pd.DataFrame:
     names = table[longest].groupby(slot[longest])["name"].first()
     found = table.groupby(slot).agg(start=("start", "min"), end=("end", "max"), merged=("merged", "sum"))
     return found.assign(name=names)
+
+
+def _gaps(causes: Sequence[np.ndarray], begin: int, end: int) -> list[list[int]]:
+    """Start, time and cause of each gap; those of a cause in one slot of time added up, where there are more than MOST.
+
+    causes: of each the gaps' starts and ends, (n, 2) in ns.
+    """
+    spans = [np.column_stack([gaps, np.full(len(gaps), code)]) for code, gaps in enumerate(causes)]
+    table = pd.DataFrame(np.concatenate(spans), columns=["start", "end", "code"]).astype(np.int64)
+    table = table.assign(start=table["start"] - begin, ns=table["end"] - table["start"])
+    if len(table) > MOST:
+        slot = table["start"] * (MOST // 4) // max(end - begin, 1)
+        together = table.groupby(["code", slot.rename("slot")], as_index=False)
+        table = together.agg(start=("start", "min"), ns=("ns", "sum"))
+    return table[["start", "ns", "code"]].to_numpy().tolist()
 
 
 def _rows(table: pd.DataFrame, begin: int, names: dict[str, int]) -> list[list[int]]:
