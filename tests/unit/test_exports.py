@@ -413,7 +413,7 @@ def test_tables_across_cells(tmp_path: Path, recording: Callable) -> None:
     run = {"parameters": 3, "batch": 8, "steps": 2, "items": 16, "window_wall_ns": 10**9, "step_ns": 5e8, "loss": 2.5}
     run |= {"peak_memory_bytes": 2**40, "peak_rss_bytes": 1, "device": "NVIDIA H200", "started": "2026-11-20T01:00:00"}
     shutil.copy(sidecar(tmp_path, cell=cell, capture="window", **run), folder / "s.json")
-    (folder / "train.time.csv").write_text("step,wall_ns,gpu_ns,items\n0,1,2,8\n1,3,4,8\n")
+    (folder / "train.time.csv").write_text("step,wall_ns,gpu_ns,items\n0,1,2,8\n1,3,500000000,8\n")
     export_nsys.main(
         str(recording("nsys/train.sqlite")),
         str(folder / "s.json"),

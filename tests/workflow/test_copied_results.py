@@ -52,8 +52,8 @@ def test_what_was_not_copied_is_said_to_be_missing(copied: Project) -> None:
         log.write("profzoo: the cat is on the keyboard\n")
     copied.snakemake("report", *AS_IT_IS)
     page = copied.read("results/report.html")
-    assert "<b>1 of 4 cells is missing</b>" in page and "lstm inference (the cat is on the keyboard)" in page
-    assert "<b>1 measurement is missing</b>" in page and "unet train under torch (not measured yet)" in page
+    assert "<b>1 of 4 cells is missing</b>" in page and "lstm inference: the cat is on the keyboard" in page
+    assert "<b>1 measurement is missing</b>" in page and "unet train under torch: not measured yet" in page
     told = {tuple(row[:2]) for row in csv.reader(copied.read("results/tables/cells.csv").splitlines()[1:])}
     assert told == {("lstm", "train"), ("unet", "train"), ("unet", "inference")}
     seen = {tuple(row[:2]) for row in csv.reader(copied.read("results/tables/activity.csv").splitlines()[1:])}
