@@ -16,10 +16,10 @@ INDENT = 8
 VERDICTS, CELLS = "verdicts.csv", "cells.csv"
 
 
-def told(progress: Progress, seconds: float, width: int) -> list[str]:
+def told(progress: Progress, seconds: float, width: int, ended: bool = False) -> list[str]:
     """The lines; of a run that made nothing worth telling, none.
 
-    seconds: of the whole run; width: characters that a line may have.
+    seconds: of the whole run; width: characters that a line may have; ended: whether its user ended it.
     """
     done = [progress.tasks[number] for number in progress.took]
     lines = [_row("first", _first(progress))] if len(progress.failed) > 1 else []
@@ -29,6 +29,8 @@ def told(progress: Progress, seconds: float, width: int) -> list[str]:
     for task in done:
         if task.rule == "tabulate_verdicts":
             lines += _best(Path(next(path for path in task.outputs if path.endswith(VERDICTS))))
+    if ended:
+        lines.append(_row("ended", "by you: what was made is kept, and the same line goes on from here"))
     folded = [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent=" " * INDENT)]
     # Paths are there to be copied.
     return [*folded, *(_row("report", path) for path in pages)]

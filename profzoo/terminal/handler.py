@@ -27,6 +27,8 @@ LOG = "Complete log(s):"
 SILENCE_S = 20.0
 # Where nobody looks, lines are as long as they are.
 ENDLESS = 10_000
+# What Snakemake says where a user ends a run: jobs that fail from then on were ended.
+ENDING = "Terminating processes on user request"
 COLOURS = {"failed": "31", "warning": "33", "dim": "2", "bold": "1"}
 
 Planned = Callable[[], tuple[Progress, Place, float, Mapping[int, Sequence[str]]]]
@@ -46,6 +48,7 @@ class LogHandler(LogHandlerBase):
         self.progress: Progress | None = None
         self.place = Place(0, False)
         self.said: set[str] = set()
+        self.ended = False
         self.began = self.spoke = time.monotonic()
         self.attach(sys.stderr, _nothing, tuple)
 
@@ -72,7 +75,7 @@ class LogHandler(LogHandlerBase):
     def close_run(self) -> None:
         """What is said last."""
         if self.progress:
-            for line in closing.told(self.progress, time.monotonic() - self.began, self.width):
+            for line in closing.told(self.progress, time.monotonic() - self.began, self.width, self.ended):
                 self.say(line)
 
     @property
@@ -107,6 +110,7 @@ class LogHandler(LogHandlerBase):
 
     def _plainly(self, record: logging.LogRecord) -> None:
         message = record.getMessage() if record.msg else ""
+        self.ended |= message.startswith(ENDING)
         wanted = not message.startswith((*NOISE, *(() if self.progress and self.progress.failed else (LOG,))))
         if record.levelno < logging.INFO or not message.strip() or not wanted:
             return
@@ -147,8 +151,11 @@ class LogHandler(LogHandlerBase):
         progress, now = self._progress(), time.monotonic()
         if number not in progress.tasks:
             return
-        progress.fail(number)
         task = progress.tasks[number]
+        if self.ended:
+            self._parts([f"{task.cell or task.rule}  {task.what}", "ended"], "dim")
+            return
+        progress.fail(number)
         if task.measures:
             self._line(number, ["failed"], now, "failed")
         else:

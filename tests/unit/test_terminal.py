@@ -183,6 +183,21 @@ def test_where_snakemakes_log_is_is_said_of_a_run_that_fails() -> None:
     assert told_by(run_of(task()), [{"event": "job_error", "jobid": 0}, log], io.StringIO())[1] == log["msg"]
 
 
+def test_what_its_user_ends_has_not_failed() -> None:
+    progress = run_of(task(), task("ncu survey"), task("torch"))
+    records = [
+        {"event": "job_error", "jobid": 0},
+        {"msg": "Terminating processes on user request, this might take some time."},
+        {"event": "job_error", "jobid": 1},
+        {"event": "job_error", "jobid": 2},
+    ]
+    failed, _, *ended, last = told_by(progress, records, io.StringIO())
+    assert "failed" in failed and [line.split()[-1] for line in ended] == ["ended", "ended"]
+    assert progress.failed == [0] and last == (
+        "ended   by you: what was made is kept, and the same line goes on from here"
+    )
+
+
 def test_a_job_that_measures_nothing_and_fails_is_named() -> None:
     table = Task("export_nsys", "unet train", "exports", False, ("a.csv",))
     assert told_by(run_of(table), [{"event": "job_error", "jobid": 0}], io.StringIO())[0] == (
@@ -221,9 +236,9 @@ def test_a_plan_goes_by_what_earlier_runs_took(tmp_path: Path) -> None:
         path.write_text(f"s\th:m:s\n{took}\t0:01:40\n")
         return str(path)
 
-    same = task(benchmark=benchmark("unet", 100))
+    same = task(folder=tmp_path, benchmark=benchmark("unet", 100))
     benchmark("lstm", 50)
-    new = task(cell="bert train", benchmark=str(tmp_path / "benchmarks" / "bert" / "train.nsys.tsv"))
+    new = task(cell="bert train", folder=tmp_path, benchmark=str(tmp_path / "benchmarks" / "bert" / "train.nsys.tsv"))
     earlier = costs.known(tmp_path / "benchmarks", gpu=True)
     elsewhere = costs.shipped()["gpu"]["nsys"]
     assert costs.expected(same, earlier) == (100, True)
