@@ -19,6 +19,8 @@ Event = Mapping[str, Any]
 LINKS = ("External id", "correlation")
 # What leads from an operator to its backward one: two events with an ID that only they have.
 BACKWARD = "fwdbwd"
+# What the GPU did meanwhile is none of the window's work, such as to seed the graph's random numbers.
+ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 # Between the capture and the window, in microseconds.
 APART = 1000
 
@@ -50,7 +52,8 @@ def attach(trace: Path, capture: Callable[[], None], shapes: bool) -> None:
 
 def joined(window: Sequence[Event], capture: Sequence[Event]) -> list[Event]:
     """Events of a window, behind those of a capture, whose times and links are made such that they are its own."""
-    done = [event for event in capture if event.get("ph") == "X" or event.get("cat") == BACKWARD]
+    host = [event for event in capture if event.get("cat") not in ON_GPU]
+    done = [event for event in host if event.get("ph") == "X" or event.get("cat") == BACKWARD]
     if not done:
         return list(window)
     begins = min((event["ts"] for event in window if event.get("ph") == "X"), default=0)

@@ -62,6 +62,14 @@ def test_a_trace_without_a_capture_stays_as_it_is() -> None:
     assert capture_trace.joined(window, [{"ph": "M", "name": "process_name", "args": {}}]) == window
 
 
+def test_what_a_capture_runs_by_itself_is_no_launch_of_the_window() -> None:
+    window = replayed_step(5000.0)
+    seeded = event("vectorized_elementwise_kernel", 9001.0, "kernel", correlation=1, grid=[1, 1, 1], block=[64, 1, 1])
+    found = capture_trace.joined(window, [seeded, *captured_step(9000.0)])
+    assert seeded["name"] not in {one["name"] for one in found}
+    assert len(torch_trace.of_events(found).launches["start"]) == 2
+
+
 class Running(Recorded):
     """Whose capture calls what it captures, as a real one does."""
 

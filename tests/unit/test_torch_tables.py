@@ -91,3 +91,15 @@ def test_other_files_are_refused(tmp_path) -> None:
     path.write_text(json.dumps({}))
     with pytest.raises(DataError, match=r"trace\.json\.gz is no trace"):
         torch_trace.read(path)
+
+
+def test_copies_that_a_graph_makes_by_kernels_are_copies() -> None:
+    """As nsys tells them: CUPTI calls them kernels, recorded of a captured step of MobileNetV2 on an H100."""
+    shape = {"grid": [3136, 1, 1], "block": [256, 1, 1], "stream": 7, "correlation": 163, "shared memory": 0}
+    names = ["memcpy128", "memcpy32_post", "memset32", "void memcpy128_of_mine<float>(float*)"]
+    events = [
+        {"ph": "X", "cat": "kernel", "name": name, "ts": 10.0 * place, "dur": 1.0, "args": shape}
+        for place, name in enumerate(names)
+    ]
+    found = torch_tables.device_events(torch_trace.of_events(events))
+    assert found["kind"].tolist() == ["memcpy", "memcpy", "memset", "kernel"] and found["name"].tolist() == names

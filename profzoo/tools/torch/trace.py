@@ -15,6 +15,8 @@ from profzoo.errors import DataError
 from profzoo.needed.operators import FORMULAS
 
 DEVICE_KINDS = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
+# How the driver names the kernels by which a graph copies and sets memory; nsys tells them as copies and memsets.
+OF_MEMORY = re.compile(r"(memcpy|memset)\d+\w*")
 CALLS = ("cuda_runtime", "cuda_driver")
 READ = {*DEVICE_KINDS, *CALLS, "user_annotation", "cpu_op"}
 AGAIN = "delete it, and the next run collects it again"
@@ -208,7 +210,8 @@ class _Reader:
         elif category in CALLS:
             self._columns["calls"].add((times[0], correlation, external, name, self._thread(event)))
         else:
-            kind = list(DEVICE_KINDS).index(category)
+            copied = OF_MEMORY.fullmatch(event["name"]) if category == "kernel" else None
+            kind = list(DEVICE_KINDS).index(f"gpu_{copied[1]}" if copied else category)
             shared, stream = (_small(arguments.get(key, -1)) for key in ("shared memory", "stream"))
             sizes = *_three(arguments.get("grid")), *_three(arguments.get("block")), shared
             self._columns["launches"].add((*times, correlation, external, kind, name, stream, *sizes))
