@@ -75,7 +75,7 @@ def owner(operator: str, dims: list[list[int]]) -> str | None:
     """The module that an operator with inputs of these shapes has to belong to; None where they do not tell."""
     if "convolution" in operator or operator == "aten::conv1d":
         return "head"
-    if operator == "aten::zero_":
+    if operator in ("aten::zero_", "aten::fill_"):
         # Of gradients, by the optimizer: no layer's, though of a weight's shape.
         return None
     # Lists of tensors have a list of shapes.

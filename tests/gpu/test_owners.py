@@ -74,9 +74,9 @@ def test_compiled_launches_say_what_was_fused() -> None:
     parts = table[table["range"].isin(["forward", "backward"]) & (table["kind"] == "kernel")]
     ours = parts[parts["module"] == "(compiled)"]
     assert set(ours["direction"]) == {"forward", "backward"}
-    # The loss is not compiled, so that its backward pass is not either.
+    # The loss is not compiled, so that its backward pass is not either, nor the gradient of the loss itself.
     rest = parts[parts["module"] != "(compiled)"]
-    assert set(rest["module"]) <= {"(loss)"} and len(rest) < 0.1 * len(parts), rest[SHOWN].to_string()
+    assert set(rest["module"]) <= {"(loss)", "(backward)"} and len(rest) < 0.1 * len(parts), rest[SHOWN].to_string()
     fused = ours[ours["name"].str.startswith("triton")]
     assert len(fused) and fused["operator"].str.startswith("fused ").all()
     assert ours["operator"].str.startswith(("fused ", "aten::")).mean() >= 0.95
