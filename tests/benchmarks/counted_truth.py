@@ -4,11 +4,11 @@ python -m tests.benchmarks.counted_truth MODEL/PHASE ...              collects b
 python -m tests.benchmarks.counted_truth --read MODEL/PHASE ...       prints what is in results/
 python -m tests.benchmarks.counted_truth --recorded FOLDER MODEL/PHASE ...
 
-The last takes every launch from FOLDER/MODEL.PHASE.truth.csv.gz and their times from FOLDER/MODEL.PHASE.launch.csv.gz,
-and pretends that of the former only those were profiled that are chosen; with `--times torch`, their times are medians
-over the steps of FOLDER/MODEL.PHASE.trace.json.xz, as of another tool. `--census nsys` has launches and times from the
-trace of nsys. Errors are of totals of a step; intervals are to hold 90 % of totals, of cells, and of the ranges and
-functions that have a fiftieth of them.
+The last pretends that of launches that were all counted only those were profiled that are chosen now, at the prices of
+the set survey. FOLDER holds results, or every launch in MODEL.PHASE.truth.csv.gz and their times in
+MODEL.PHASE.launch.csv.gz; with `--times torch`, these are medians over the steps of MODEL.PHASE.trace.json.xz, as of
+another tool. `--census nsys` has launches and times from the trace of nsys. Errors are of totals of a step; intervals
+are to hold 90 % of totals, of cells, and of the ranges and functions that have a fiftieth of them.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from profzoo.config import configuration as config
 from profzoo.files import read_json
 from profzoo.tools.ncu import census as ncu_census
 from profzoo.tools.ncu import command as ncu
-from profzoo.tools.ncu import costs, exported, planning, selection
+from profzoo.tools.ncu import costs, exported, planning, sampling, selection
 from profzoo.tools.ncu.estimates import Estimates, half_width
 from profzoo.tools.ncu.metrics import GPU_TIME
 from profzoo.tools.ncu.strata import Window
@@ -47,6 +47,8 @@ COLLECTED = {
     "cache_control": "none",
     "replay": "kernel",
 }
+# What a process under ncu takes to start, for choices that were not made where they were counted.
+START_S = 5.0
 # Totals with less of the cell's are not looked at.
 PART = 0.02
 
@@ -120,20 +122,29 @@ def traced(path: Path, census: pd.DataFrame) -> pd.DataFrame:
 
 
 def recorded(cells: Sequence[str], folder: Path, error: str, times: str) -> Iterator[Counted]:
-    """Cells of which every launch was counted elsewhere; times: of `ncu` or `torch`."""
+    """Cells of which every launch was counted, as if what is chosen now had been profiled; times: of `ncu` or `torch`."""
     options = config.normalise({"ncu": {"error": error, "sets": {CHOSEN: COLLECTED}}})["ncu"]
-    table = costs.table()
+    price = costs.cost(options["sets"]["survey"], costs.table())
     for cell in cells:
-        every, census = (
-            pd.read_csv(folder / f"{cell.replace('/', '.')}.{kind}.csv.gz") for kind in ("truth", "launch")
-        )
+        every, census = _every(folder, cell)
         if times == "torch":
             census = traced(folder / f"{cell.replace('/', '.')}.trace.json.xz", census)
-        price = costs.cost(options["sets"]["roofline"], table)
-        plan = planning.plan(options, CHOSEN, census, 5.0, price, table)
-        taken = [selection.profiled(census, words) for words in ncu.of_runs(plan["options"])]
-        launches = np.concatenate([rows.index.to_numpy() for rows in taken])
+        most = planning.most(len(census[KEYS].drop_duplicates()), ncu.part(error))
+        prices = sampling.Prices(START_S, price.seconds, most)
+        sample = selection.sample(options, CHOSEN, census, census, prices, one_run=False)
+        runs = [sample.options, *sample.further]
+        launches = np.concatenate([selection.profiled(census, words).index.to_numpy() for words in runs])
+        took = prices.of(sample.launches, len(runs))
+        plan = {"launches": sample.launches, "runs": len(runs), "error": sample.error, "estimate_s": took}
         yield Counted(cell, every, census, every.iloc[launches], launches, plan)
+
+
+def _every(folder: Path, cell: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Every launch of a cell with its counts, and the census."""
+    if (path := folder / f"{cell}.ncu.{EVERY}.csv").exists():
+        return pd.read_csv(path, low_memory=False), exported.read_census(folder / f"{cell}.ncu.{ncu.CENSUS}.csv")
+    every, census = (pd.read_csv(folder / f"{cell.replace('/', '.')}.{kind}.csv.gz") for kind in ("truth", "launch"))
+    return every, census
 
 
 def held(counted: Counted) -> pd.DataFrame:

@@ -1,6 +1,5 @@
 """Variants on a real GPU: a captured step does what the plain one does, faster, and all tools see its launches."""
 
-import json
 import os
 import subprocess
 import sys

@@ -142,7 +142,7 @@ def test_runs_profile_what_the_plan_says(census: pd.DataFrame, error: str) -> No
 
 
 def test_several_runs_are_one_command(census: pd.DataFrame, tmp_path: Path) -> None:
-    planned = plan(census, launches="sampled", error="0.5%")
+    planned = plan(census, launches="sampled", error="1%")
     assert planned["runs"] > 1
     made = {"report": tmp_path / "x.ncu-rep", "more": tmp_path / "x.ncu-more"}
     words = [*ncu.around([*planned["options"], "--set", "full"], made, 1), "python", "run.py"]
@@ -180,6 +180,17 @@ def test_all_launches_in_one_run_where_that_takes_no_longer(census: pd.DataFrame
     assert dear["launches"] < len(few) and "instead_of" not in dear
     limit = int(cheap["estimate_s"])
     assert plan(few, "traffic", launches="sampled", error="0.5%", budget=limit)["launches"] < len(few)
+
+
+@pytest.mark.parametrize("error", ["0.3%", "0.5%", "1%", "2%"])
+@pytest.mark.parametrize("name", ["traffic", "roofline", "full"])
+def test_a_sample_saves_a_tenth_of_the_time(census: pd.DataFrame, name: str, error: str) -> None:
+    planned, every = plan(census, name, launches="sampled", error=error), plan(census, name, launches="all")
+    if "instead_of" in planned:
+        assert planned["launches"] == len(census)
+        assert planned["instead_of"]["estimate_s"] >= 0.9 * every["estimate_s"]
+    else:
+        assert planned["estimate_s"] < 0.9 * every["estimate_s"]
 
 
 def test_all_launches_of_kernels_by_name(census: pd.DataFrame) -> None:

@@ -46,7 +46,7 @@ def test_what_follows_other_launches_is_profiled_apart() -> None:
 
 
 def test_alike_launches_are_not_profiled_twice() -> None:
-    assert choose(window("ab" * 50, [1e4, 2e4] * 50), 0.05, CHEAP).launches == 2
+    assert choose(window("ab" * 50, [1e4, 2e4] * 50), 0.1, CHEAP).launches == 2
 
 
 @pytest.mark.parametrize("wanted", [0.3, 0.1, 0.05, 0.02])

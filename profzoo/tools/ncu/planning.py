@@ -20,6 +20,8 @@ from profzoo.tools.ncu.selection import Selection
 
 # Estimates are good to a quarter, so that less of a difference is none.
 CLEARLY = 0.75
+# A sample leaves something open, so that it has to save more than that.
+SAVED = 0.1
 # The error for which sampling.MOST is meant.
 ERROR = 0.02
 
@@ -137,14 +139,14 @@ def _chosen(
         return replay, selection.within(launches, census, _affordable(estimate, replay, limit, options, name)), None
     if ncu.launches(options, name) != ncu.SAMPLED:
         return replay, whole, None
-    prices = estimate.prices(replay, _most(whole.launches, ncu.part(options["error"])), limit)
+    prices = estimate.prices(replay, most(whole.launches, ncu.part(options["error"])), limit)
     sample = selection.sample(options, name, launches, census, prices, options.get("one_run", False))
     runs = 1 + len(sample.further)
     every = estimate.cheaper(len(launches)) if asked == "auto" else asked
-    took = estimate.seconds(replay, sample.launches, runs)
-    if (sample.launches == len(launches) and runs == 1) or estimate.seconds(every, len(launches)) > min(took, limit):
+    took, whole_s = (estimate.seconds(*one) for one in ((replay, sample.launches, runs), (every, len(launches))))
+    if (sample.launches == len(launches) and runs == 1) or took < (1 - SAVED) * whole_s or whole_s > limit:
         return replay, sample, None
-    # Starting ncu again may cost more than launches that say nothing new.
+    # Starting ncu again may cost as much as launches that say nothing new.
     instead = {"launches": sample.launches, "runs": runs, "error": round(sample.error or 0.0, 5)}
     return every, selection.every(options, launches, census), instead | {"estimate_s": round(took, 3)}
 
@@ -158,13 +160,14 @@ def _words(replay: str, chosen: Selection) -> list[str]:
     return [*chosen.options, *further, ncu.IN_ALL, *shared]
 
 
-def _most(configurations: int, error: float) -> int:
+def most(configurations: int, error: float) -> int:
     """The most launches to profile for an error.
 
-    >>> _most(100, 0.02), _most(100, 0.05), _most(100, 0.01)
-    (150, 150, 300)
+    >>> most(100, 0.02), most(100, 0.05), most(100, 0.01), most(10, 0.02)
+    (150, 150, 300, 50)
     """
-    return int(configurations * sampling.MOST * max(ERROR / error, 1.0))
+    wide = max(configurations * sampling.MOST, configurations + sampling.FEW)
+    return int(wide * max(ERROR / error, 1.0))
 
 
 def _affordable(estimate: _Estimate, replay: str, limit: float, options: Mapping[str, Any], name: str) -> int:

@@ -16,8 +16,9 @@ from profzoo.tools.ncu.estimates import NINE_IN_TEN
 from profzoo.tools.ncu.strata import ALIKE, UNSEEN, Window
 from profzoo.tools.ncu.tables import CONFIGURATION as KEYS
 
-# More launches than so many a configuration are not worth their time, at the error that is wanted by default.
-MOST = 1.5
+# More launches than so many a configuration are not worth their time, at the error that is wanted by default; so many
+# beside one of each are whatever the configurations, as a step of few leaves much to one launch.
+MOST, FEW = 1.5, 40
 RUNS = 6
 # A further run is worth its start, and no more launches than such a part of those of the first run.
 WORTH = 0.2

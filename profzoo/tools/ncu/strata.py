@@ -23,10 +23,10 @@ LIKE_BEFORE, MORE_BEFORE_NS = 1.3, 1000.0
 JITTER, JITTER_NS, STEEP = 0.005, 100.0, 2.0
 # The spread of DRAM bytes, in parts of what a launch moves in MOVED_NS, more than L2 holds, or in its time: of launches
 # alike, and more where the range or the last, the last two, four or twelve launches differ.
-MOVED_NS, ALIKE, OTHER_RANGE = 40_000.0, 0.03, 0.15
+MOVED_NS, ALIKE, OTHER_RANGE = 40_000.0, 0.03, 0.5
 BEFORE: Mapping[int, float] = {1: 0.17, 2: 0.05, 4: 0.05, 12: 0.15}
 # The spread of work that time does not tell.
-UNSEEN = 0.003
+UNSEEN = 0.02
 # A configuration with more cells is told by shorter histories.
 MOST_CELLS = 100
 
