@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from profzoo import schema
+from profzoo import schema, tools
 from profzoo.cell import combining
 from profzoo.cell.registry import PHASES, Model, find
 from profzoo.cell.spread import processes
@@ -85,6 +85,25 @@ def phases(cell_model: str, config: Mapping[str, Any]) -> list[str]:
     model, changes = _changed(cell_model, config)
     declared = model.workloads.get(changes.get("workload", config["workload"]), {})
     return [phase for phase in PHASES if phase in declared]
+
+
+def trained_as(cell_model: str, config: Mapping[str, Any]) -> str:
+    """The model or model@variant whose trained weights a cell's inference starts with: a variant with those of the model
+    as it is, unless it is another network, so that both compute the same and one training serves all.
+
+    Raises:
+        ConfigError: as resolve.
+
+    >>> from profzoo.config import configuration
+    >>> config = configuration.normalise({"variants": {"wide": {"hidden": 128}}})
+    >>> trained_as("lstm@bf16+graph", config), trained_as("lstm@wide", config), trained_as("lstm", config)
+    ('lstm', 'lstm@wide', 'lstm')
+    """
+    name, variant = split_variant(cell_model)
+    if variant is None:
+        return name
+    plain, other = (resolve(one, "train", tools.BASELINE, config) for one in (name, cell_model))
+    return name if all(plain[key] == other[key] for key in ("module", "shape", "seed")) else cell_model
 
 
 def _changed(cell_model: str, config: Mapping[str, Any]) -> tuple[Model, dict[str, Any]]:

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from profzoo import tools
+from profzoo.cell import settings
 from profzoo.collect import failures, this_run
 from profzoo.collect.failures import Failure
 
 Cell = tuple[str, str]
-# A failure as one run hands it to another: model, phase, tool and why.
-Told = Mapping[str, str]
+# A failure as one run hands it to another: model, phase, tool and why, and whether it was of weights.
+Told = Mapping[str, Any]
 # Names the file in which a run says what has failed to the one that makes the report of the rest.
 WITHOUT = "PROFZOO_WITHOUT"
 UNMADE = "not measured yet"
@@ -38,14 +39,17 @@ def of_cells(
     unmade = set(noted["unmade"])
     there, missing = {}, []
     for model, phase in cells:
-        mine = [one for one in noted["failures"] if (one["model"], one["phase"]) == (model, phase)]
+        trained = _trained(model, phase, config)
+        about = {(model, phase, False), (model, phase, True), (trained, phase, True)}
+        mine = [one for one in noted["failures"] if (one["model"], one["phase"], one["weights"]) in about]
         paths = {tool: [results / model / name.format(phase=phase) for name in names] for tool, names in kept.items()}
         whole = {tool for tool in kept if all(path.exists() and str(path) not in unmade for path in paths[tool])}
         have = frozenset(whole - {one["tool"] for one in mine})
         there[model, phase] = have
         for tool in kept if tools.BASELINE in have else [tools.BASELINE]:
             if tool not in have:
-                why = _told(mine, tool) or _logged(logs / model, phase, tool, config)
+                weights = logs / trained / "weights.log"
+                why = _told(mine, tool) or _logged(logs / model, weights, phase, tool, config)
                 named = "" if tool == tools.BASELINE else tool
                 missing.append({"model": model, "phase": phase, "tool": named, "why": why})
     return there, missing
@@ -54,7 +58,7 @@ def of_cells(
 def note(failed: Iterable[Failure], unmade: Iterable[str], config: Mapping[str, Any], path: Path) -> None:
     """Write what a run has failed to make, for the run that makes a report of the rest."""
     told = [
-        {"model": model, "phase": phase, "tool": tool, "why": failures.why(one.logs)}
+        {"model": model, "phase": phase, "tool": tool, "why": failures.why(one.logs), "weights": _trains(one)}
         for one in failed
         if (model := one.wildcards.get("model"))
         for phase, tool in [_about(one, config)]
@@ -66,11 +70,21 @@ def note(failed: Iterable[Failure], unmade: Iterable[str], config: Mapping[str, 
 def _about(failure: Failure, config: Mapping[str, Any]) -> tuple[str, str]:
     """Phase and tool of a failed job: weights are the baseline's of inference."""
     job = failure.described
-    if job.get("tool") == "train":
+    if _trains(failure):
         return "inference", tools.BASELINE
     if "sides" in job or "trials" in job or not failure.outputs:
         return failure.phase, ""
     return failure.phase, job.get("tool") or _tool_of(Path(failure.outputs[0]).name, config)
+
+
+def _trains(failure: Failure) -> bool:
+    return failure.described.get("tool") == "train"
+
+
+def _trained(model: str, phase: str, config: Mapping[str, Any]) -> str:
+    """Whose weights a cell starts with; its own name where it starts with none."""
+    trains = phase == "inference" and "train" in settings.phases(model, config)
+    return settings.trained_as(model, config) if trains else model
 
 
 def _tool_of(name: str, config: Mapping[str, Any]) -> str:
@@ -88,11 +102,10 @@ def _told(told: Sequence[Told], tool: str) -> str:
     return f"not run, as {by_itself[0]['tool']} failed: {by_itself[0]['why']}" if by_itself else ""
 
 
-def _logged(folder: Path, phase: str, tool: str, config: Mapping[str, Any]) -> str:
+def _logged(folder: Path, weights: Path, phase: str, tool: str, config: Mapping[str, Any]) -> str:
     """Why it failed when it last ran, as a log ends that a failed job has left."""
     names = [path for path in sorted(folder.glob(f"{phase}.*.log")) if _tool_of(path.name, config) == tool]
-    weights = [folder / "weights.log"] if phase == "inference" else []
-    for path in [*names, *weights]:
+    for path in [*names, *([weights] if phase == "inference" else [])]:
         lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
         if lines and lines[-1].startswith(SAID):
             return failures.why([str(path)])

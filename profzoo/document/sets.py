@@ -29,7 +29,7 @@ wall time that it really took.
 - `ncu.launches: sampled` (the default) profiles one launch of each configuration, and more of it where one does not
   stand for the rest: where times of the census differ, and where other launches came before, which L2 remembers. ncu
   runs once more for each product of kernels and invocations that it can select; the plan says how often. Where that
-  takes longer than all launches in one run, these are profiled, and the plan says instead of what.
+  saves less than a tenth of what all launches in one run take, these are profiled, and the plan says instead of what.
 - `ncu.error: 2%` is what totals of a step may be off by, in nine cases of ten; `distinct` profiles one of each
   configuration alone, `all` every launch.
 - `ncu.budget: 120s` profiles the configurations with the largest share of GPU time, as many as fit.

@@ -115,6 +115,21 @@ def test_whose_part_of_a_cell_a_failed_job_was(
     assert there["unet", "train"] == frozenset(kept)
 
 
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_variant_is_missing_for_the_weights_that_it_shares(results: Path, config: dict, noted: bool) -> None:
+    name, cells = "lstm@bf16", [("lstm@bf16", "train"), ("lstm@bf16", "inference")]
+    words = {"job": '{"tool": "train", "cell": {"phase": "train"}}'} if noted else {}
+    weights = failure(results, "weights.pt", "no room", **words)
+    if noted:
+        left.note([weights], [], config, results / "without.json")
+    else:
+        Path(weights.logs[0]).rename(results / "logs/lstm/weights.log")
+    path = str(results / "without.json") if noted else None
+    _, missing = left.of_cells(cells, KEPT, results, results / "logs", config, path)
+    assert [(one["phase"], one["why"]) for one in missing] == [("train", left.UNMADE), ("inference", "no room")]
+    assert {one["model"] for one in missing} == {name}
+
+
 def test_a_cell_is_missing_for_what_its_model_said_first(results: Path, config: dict) -> None:
     noted = results / "without.json"
     cause = "lstm train failed with RuntimeError: a cat"

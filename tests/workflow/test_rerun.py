@@ -163,6 +163,13 @@ def test_settings_of_a_model_concern_what_they_are_used_for(built: Project, chan
     assert sorted(job.rule for job in jobs) == sorted(wanted)
 
 
+def test_variants_start_with_the_weights_of_the_model_unless_they_are_another_network(built: Project) -> None:
+    cells = [f"results/lstm@{name}/inference.time.csv" for name in ("bf16", "bf16+channels_last", "wide")]
+    jobs = built.dry(*cells, "--config", "variants={wide: {hidden: 128}}")
+    assert [job.model for job in jobs if job.rule == "train_weights"] == ["lstm@wide"]
+    assert sum(job.rule == "time_inference" for job in jobs) == 3
+
+
 def test_missing_weights_are_made_where_they_are_needed(built: Project) -> None:
     (built.root / "results/lstm/weights.pt").unlink()
     (built.root / "results/lstm/inference.trace.json.gz").unlink()

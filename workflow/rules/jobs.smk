@@ -104,7 +104,7 @@ def weights(wildcards):
 def weights_of(model, phase):
     """The same of a cell by its names."""
     trains = phase == "inference" and "train" in checked(settings.phases, model, config)
-    return f"<results>/{model}/weights.pt" if trains else []
+    return f"<results>/{checked(settings.trained_as, model, config)}/weights.pt" if trains else []
 
 
 def census(wildcards):
