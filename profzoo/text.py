@@ -1,5 +1,7 @@
 """How numbers are shown to readers."""
 
+import math
+
 
 def duration(ns: float) -> str:
     """A time in the unit that suits it.
@@ -14,3 +16,19 @@ def duration(ns: float) -> str:
             value = ns / size
             return f"{value:,.0f} {unit}" if value >= 999.5 else f"{value:.3g} {unit}"
     return f"{ns:.0f} ns"
+
+
+def ratio(value: float, low: float, high: float) -> tuple[str, str]:
+    """A ratio, and its interval in brackets, to as many places as tell its ends apart, and three digits at least.
+
+    No interval where that is not a number.
+
+    >>> ratio(1.02898, 1.028, 1.02996), ratio(0.51, 0.43, 0.62), ratio(1.5, math.nan, math.nan)
+    (('1.029', '[1.028, 1.030]'), ('0.510', '[0.430, 0.620]'), ('1.50', ''))
+    """
+    places = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 2
+    if math.isnan(low) or math.isnan(high):
+        return f"{value:.{places}f}", ""
+    if high > low:
+        places = min(max(places, -math.floor(math.log10(high - low))), 6)
+    return f"{value:.{places}f}", f"[{low:.{places}f}, {high:.{places}f}]"

@@ -88,8 +88,10 @@ def phases(cell_model: str, config: Mapping[str, Any]) -> list[str]:
 
 
 def trained_as(cell_model: str, config: Mapping[str, Any]) -> str:
-    """The model or model@variant whose trained weights a cell's inference starts with: a variant with those of the model
-    as it is, unless it is another network, so that both compute the same and one training serves all.
+    """The model or model@variant whose trained weights a cell's inference starts with.
+
+    Those of the model as it is, unless the variant is another network: both compute the same, and one training serves
+    all.
 
     Raises:
         ConfigError: as resolve.

@@ -14,7 +14,7 @@ from profzoo.errors import DataError
 from profzoo.reading import tables as reading
 from profzoo.tables import kernel_names
 from profzoo.tables.across import CELL
-from profzoo.text import duration
+from profzoo.text import duration, ratio
 
 # Of what is slower, for continuous integration.
 SLOWER = 3
@@ -70,14 +70,14 @@ def _where(cells: pd.DataFrame, rows: pd.DataFrame) -> str:
 
 def _line(name: str, row: dict) -> str:
     times = f"{duration(row['baseline_ns']):>9} -> {duration(row['candidate_ns']):>9}"
-    known = pd.notna(row["ratio_low"])
-    interval = f"[{row['ratio_low']:#.3g}, {row['ratio_high']:#.3g}]" if known else "one process: no interval"
+    off, interval = ratio(row["ratio"], row["ratio_low"], row["ratio_high"])
     times_as_fast = f", {1 / row['ratio']:.2f} times as fast" if row["verdict"] == inference.FASTER else ""
-    known = pd.notna(row["energy_low"])
-    within = f" [{row['energy_low']:#.3g}, {row['energy_high']:#.3g}]" if known else ""
-    energy = f"  energy x {row['energy_ratio']:#.3g}{within}" if pd.notna(row["energy_ratio"]) else ""
+    energy = ""
+    if pd.notna(row["energy_ratio"]):
+        energy = "  energy x " + " ".join(ratio(row["energy_ratio"], row["energy_low"], row["energy_high"])).rstrip()
     unsteady = f"  unsteady: {row['unsteady']}" if row["unsteady"] else ""
-    return f"  {name}  {times}  x {row['ratio']:#.3g} {interval}  {row['verdict']}{times_as_fast}{energy}{unsteady}"
+    interval = interval or "one process: no interval"
+    return f"  {name}  {times}  x {off} {interval}  {row['verdict']}{times_as_fast}{energy}{unsteady}"
 
 
 def _mostly(row: dict, seen: pd.DataFrame | None) -> list[str]:

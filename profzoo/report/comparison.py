@@ -8,7 +8,7 @@ import pandas as pd
 from profzoo.compare import inference, parts, told
 from profzoo.report.fields import Form, field
 from profzoo.tables.across import CELL
-from profzoo.text import duration
+from profzoo.text import duration, ratio
 
 # So many are shown of a cell at each of these levels, but for those that are less of the baseline's step.
 LEAST = 0.001
@@ -17,9 +17,8 @@ TOP, LEVELS = 3, (parts.PART, parts.LAYER, parts.KERNEL)
 MARKS = {inference.FASTER: "◀", inference.EQUIVALENT: "■", inference.SLOWER: "▶", inference.UNDECIDED: "○"}
 
 
-def _interval(row: Mapping[str, Any], of: str = "ratio") -> str:
-    low, high = row[f"{of}_low"], row[f"{of}_high"]
-    return f"{low:#.3g} – {high:#.3g}" if pd.notna(low) else ""
+def _interval(off: float, low: float, high: float) -> str:
+    return ratio(off, low, high)[1] if pd.notna(off) else ""
 
 
 # What the page calls a column, how its value follows from a row, and the form of that.
@@ -28,13 +27,13 @@ COLUMNS: dict[str, tuple[Callable[[Mapping[str, Any]], Any], Form]] = {
     "phase": (lambda row: row["phase"], str),
     "candidate": (lambda row: row["candidate"], str),
     "verdict": (lambda row: row["verdict"], lambda verdict: f"{MARKS[verdict]} {verdict}"),
-    "ratio": (lambda row: row["ratio"], "× {:#.3g}".format),
-    "95 % interval": (_interval, str),
+    "ratio": (lambda row: row["ratio"], "× {:#.4g}".format),
+    "95 % interval": (lambda row: _interval(row["ratio"], row["ratio_low"], row["ratio_high"]), str),
     "time, baseline": (lambda row: row["baseline_ns"], duration),
     "time, candidate": (lambda row: row["candidate_ns"], duration),
     "processes": (lambda row: row["processes"], "{:.0f}".format),
-    "energy ratio": (lambda row: row["energy_ratio"], "× {:#.3g}".format),
-    "its interval": (lambda row: _interval(row, "energy"), str),
+    "energy ratio": (lambda row: row["energy_ratio"], "× {:#.4g}".format),
+    "its interval": (lambda row: _interval(row["energy_ratio"], row["energy_low"], row["energy_high"]), str),
     "J a sample, baseline": (lambda row: row["baseline_item_j"], "{:.3g}".format),
     "J a sample, candidate": (lambda row: row["candidate_item_j"], "{:.3g}".format),
     "unsteady": (lambda row: row["unsteady"], str),
