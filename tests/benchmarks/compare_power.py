@@ -1,8 +1,8 @@
-"""How sure a comparison is: `python -m tests.benchmarks.compare_power ROUNDS.csv [...]`, of processes of the same thing.
+"""How sure a comparison is: `python -m tests.benchmarks.compare_power [--sides A,B] ROUNDS.csv [...]`.
 
-Takes the medians of recorded processes that ran in turn and were told to do the same, draws comparisons from them, and
-prints how often a comparison of the same thing is called different, and how often one that is slower is found, by the
-number of processes a side. Processes are drawn in runs of neighbours, so that a drift stays what it was.
+Takes the medians of recorded processes that ran in turn and did the same (those of `--sides`, or all), draws comparisons
+from them, and prints how often a comparison of the same thing is called different, and how often one that is slower is
+found, by the number of processes a side. Processes are drawn in runs of neighbours, so that a drift stays what it was.
 """
 
 import argparse
@@ -20,9 +20,10 @@ from profzoo.tools.time.tables import REPEATED
 REPEATS, SLOWER = (3, 5, 10), (0.0, 0.01, 0.03, 0.10)
 
 
-def medians(path: str) -> np.ndarray:
-    """Of the processes of a file, in their order, ns."""
+def medians(path: str, sides: Sequence[str]) -> np.ndarray:
+    """Of the processes of these sides of a file, or of all, in their order, ns."""
     steps = reading.read(path, REPEATED)
+    steps = steps[steps["side"].isin(sides)] if sides else steps
     return np.array([np.median(times) for times in repeats.processes(steps)])
 
 
@@ -47,8 +48,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.compare_power", description=__doc__)
     parser.add_argument("rounds", nargs="+", metavar="CSV")
     parser.add_argument("--draws", type=int, default=1000)
+    parser.add_argument("--sides", type=lambda text: text.split(","), default=[])
     options = parser.parse_args()
-    given, random = [medians(path) for path in options.rounds], np.random.default_rng(0)
+    given, random = [medians(path, options.sides) for path in options.rounds], np.random.default_rng(0)
     apart = [float(np.log(cell).std(ddof=1)) for cell in given]
     print(f"{len(given)} cells, processes {min(apart):.2%} to {max(apart):.2%} apart (standard deviation)")
     for count in REPEATS:
