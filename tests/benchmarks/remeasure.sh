@@ -2,28 +2,35 @@
 # Remeasures on one GPU, or two of a machine, what docs/measured says of the zoo, in calls that each end in time.
 #
 #   bash tests/benchmarks/remeasure.sh SECONDS STAGE ...
+#   bash tests/benchmarks/remeasure.sh SECONDS STAGE ... -- STAGE ...
 #
 # zoo       all cells under time, nsys, torch and the set survey (zoo_minutes)
 # truth     every launch of some cells counted (counted_truth)
 # costs     what parts of the set survey cost, and what could stand in their place (ncu_costs)
+# layers    operations counted and needed by layer, of cells where these differ
+# deep      mobilenetv2 train under the sets roofline and full
 # nulls     every cell compared with itself (null_comparisons)
-# slowdown  3 % planted in a layer, and nothing (known_slowdown)
+# slowdown  3 % planted in a layer, and nothing (known_slowdown); FIRST: number of the first of 20 cells
 # variants  some cells by precision, layout, graph and compiler: times, energy, launches
 # trials    the advice of verdicts, tried; VERDICTS: a table of verdicts, else the cells are profiled first
 #
-# Of two GPUs each has half of the models; a second one does not make ncu faster, as both take turns where a launch takes
-# several passes. Stages run one after the other; what they print is in lanes/0.log (and lanes/1.log), what they make in
-# lanes/{0,1}/results. What was made is not made again: call it until the logs end with 0.
+# Of two GPUs each has half of the models; or, with `--`, stages of its own of all of them. A second one does not make ncu
+# faster, as both take turns where a launch takes several passes. Stages run one after the other; what they print is in
+# lanes/0.log (and lanes/1.log), what they make in lanes/{0,1}/results. What was made is not made again: call it until
+# the logs end with 0.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 zoo=("inceptionresnetv2 gnmt inceptionv3 resnetv2_50 bert pspnet spade unet srgan vgg16 lstm"
   "inceptionv4 resnetv2_152 pixelrnn mobilenetv2 gpt deeplab icnet dped srcnn vgg19")
-# Those whose steps launch thousands of kernels at the end.
-truth=("bert/inference unet/inference srgan/inference lstm/train bert/train resnetv2_50/train"
-  "vgg19/inference deeplab/inference dped/inference mobilenetv2/train icnet/train gpt/inference pixelrnn/inference")
+# Last those that were counted before, and those whose steps launch thousands of kernels.
+truth=("icnet/train inceptionv3/inference pspnet/inference resnetv2_152/inference gpt/inference"
+  "mobilenetv2/train vgg16/train spade/inference srcnn/train gnmt/inference")
+truth[0]+=" bert/train deeplab/inference dped/inference lstm/train pixelrnn/inference"
+truth[1]+=" resnetv2_50/train bert/inference unet/inference srgan/inference vgg19/inference"
 varied=("bert unet resnetv2_50 inceptionv3" "mobilenetv2 gpt vgg19 deeplab")
 changes=tf32,bf16,bf16+channels_last,graph,reduce-overhead
+unlike=(results/{vgg16,vgg19,gnmt,srgan,unet,srcnn,mobilenetv2}/train.layers.csv results/{gpt,srcnn}/inference.layers.csv)
 make="snakemake -j4 --keep-going"
 
 bytes=gpu__time_duration.sum,dram__bytes_read.sum,dram__bytes_write.sum,lts__t_bytes.sum,l1tex__t_bytes.sum
@@ -45,19 +52,27 @@ fi
 seconds=$1
 shift
 gpus=$(nvidia-smi --list-gpus | wc -l)
-if ((gpus == 1)); then
-  zoo=("${zoo[*]}") truth=("${truth[*]}") varied=("${varied[*]}")
+all=$* halves=$((gpus > 1))
+stages=("$all" "$all")
+if [[ $all == *" -- "* ]]; then
+  stages=("${all%% -- *}" "${all##* -- }") halves=0
+  ((gpus > 1)) || { echo "stages behind -- are of a second GPU, and there is one" >&2 && exit 2; }
+fi
+if ((!halves)); then
+  zoo=("${zoo[*]}" "${zoo[*]}") truth=("${truth[*]}" "${truth[*]}") varied=("${varied[*]}" "${varied[*]}")
 fi
 for gpu in $(seq 0 $((gpus > 1))); do
   models=${zoo[gpu]// /,}
   todo="code=0; "
-  for stage in "$@"; do
+  for stage in ${stages[gpu]}; do
     case $stage in
       zoo) todo+="SECONDS=$((seconds - 40)) python -m tests.benchmarks.zoo_minutes run after ${zoo[gpu]} || code=1; " ;;
       truth) todo+="python -m tests.benchmarks.counted_truth ${truth[gpu]} || code=1; " ;;
-      costs) ((gpu)) || todo+="python -m tests.benchmarks.ncu_costs mobilenetv2 train 8 $parts || code=1; " ;;
+      costs) todo+="python -m tests.benchmarks.ncu_costs mobilenetv2 train 8 $parts || code=1; " ;;
+      layers) todo+="$make ${unlike[*]} --config tool=ncu,nsys,torch 'ncu={set: survey}' || code=1; " ;;
+      deep) todo+="for set in roofline full; do $make results/mobilenetv2/train.ncu.\$set.csv || code=1; done; " ;;
       nulls) todo+="python -m tests.benchmarks.null_comparisons ${zoo[gpu]} || code=1; " ;;
-      slowdown) todo+="python -m tests.benchmarks.known_slowdown --first ${gpu}0 --cells $((gpus > 1 ? 10 : 20)) || code=1; " ;;
+      slowdown) todo+="python -m tests.benchmarks.known_slowdown --first $((${FIRST:-0} + 10 * gpu * halves)) --cells $((halves ? 10 : 20)) || code=1; " ;;
       variants) todo+="$make compare --config run=variants tool=sample,nsys models=${varied[gpu]// /,} phases=train repeats=3 candidate=$changes || code=1; " ;;
       trials) todo+="$make trials --config run=trials $advised models=$models || code=1; " ;;
       *) echo "no stage $stage: see the first lines of $0" >&2 && exit 2 ;;
