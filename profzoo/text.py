@@ -30,5 +30,5 @@ def ratio(value: float, low: float, high: float) -> tuple[str, str]:
     if math.isnan(low) or math.isnan(high):
         return f"{value:.{places}f}", ""
     if high > low:
-        places = min(max(places, -math.floor(math.log10(high - low))), 6)
+        places = min(max(places, -math.floor(math.log10(high - low))), 4)
     return f"{value:.{places}f}", f"[{low:.{places}f}, {high:.{places}f}]"

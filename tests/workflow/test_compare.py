@@ -42,6 +42,12 @@ def test_sides_take_turns_and_the_verdict_is_said(pretending: Project) -> None:
     assert models([job for job in pretending.dry(*BF16) if job.rule == "time_in_turn"]) == {"unet"}
 
 
+def test_a_comparison_that_was_cut_off_is_shown_as_far_as_it_came(pretending: Project) -> None:
+    pretending.snakemake(*BF16, "models=lstm")
+    whole = pretending.snakemake(*BF16, "collect=false", "models=[lstm,unet]")
+    assert "2 faster" in whole.stdout + whole.stderr
+
+
 def test_what_is_slower_fails_where_that_is_asked_for(pretending: Project) -> None:
     slower = (
         "compare",

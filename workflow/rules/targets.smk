@@ -313,4 +313,4 @@ if not config["collect"]:
     if any(tools.BASELINE in one for one in found.values()):
         THERE = found
         TOOLS = [tool for tool in TOOLS if any(tool in one for one in THERE.values())]
-        COMPARED = compared_here()
+    COMPARED = compared_here() or COMPARED
