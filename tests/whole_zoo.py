@@ -20,6 +20,7 @@ from profzoo.report import page
 from profzoo.tables import tabulate_roofline
 from profzoo.tools.nsys import typical
 from profzoo.verdicts import rules, verdicts
+from profzoo.verdicts.expected import REPLAY
 from tests.conftest import DATA
 
 PEAKS = {"dram": 4.2e12, "l2": 1.44e13, "fp32": 5.1e13, "tf32": 4e14, "bf16": 7.5e14}
@@ -104,12 +105,14 @@ def _layers(kernels: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _replays(steps: pd.DataFrame) -> pd.DataFrame:
-    idle = 1 - steps["busy_share"]
-    table = steps[["model", "phase", "process", "step_ns"]].assign(change="graph", gain=1 / (1 - 0.8 * idle))
-    return table.assign(
-        predicted_ns=table["step_ns"] / table["gain"], low=table["gain"] * 0.95, high=table["gain"] * 1.05
-    )
+def _replayed(advice: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
+    """The same with what a replay of the step as a graph is expected to gain, where launches hold a cell back."""
+    idle = steps.drop_duplicates(["model", "phase"]).set_index(["model", "phase"])["busy_share"].rsub(1)
+    table, mine = advice.copy(), (advice["verdict"] == "launch-bound") & (advice["level"] == "cell")
+    gain = 1 / (1 - 0.8 * idle.reindex(pd.MultiIndex.from_frame(table.loc[mine, ["model", "phase"]])).to_numpy())
+    table.loc[mine, ["gain", "gain_low", "gain_high"]] = np.stack([gain, 0.95 * gain, 1.05 * gain], axis=1)
+    table.loc[mine, "method"] = REPLAY
+    return table
 
 
 def _trials() -> pd.DataFrame:
@@ -155,7 +158,7 @@ def tables() -> dict[str, pd.DataFrame]:
     )
     return {
         "cells": _cells(steps), "steps": steps, "kernels": kernels, "roofline": roofline, "layers": _layers(kernels),
-        "verdicts": pd.concat([advice, from_ncu.head(60)], ignore_index=True), "replay": _replays(steps),
+        "verdicts": pd.concat([_replayed(advice, steps), from_ncu.head(60)], ignore_index=True),
         "trials": _trials(), "activity": _activity(kernels), "agreement": _agreement(steps),
         "ranges": ranges.assign(clock="gpu"),
         "ranks": pd.DataFrame(columns=["model", "phase"]),

@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 TABLES = ("cells", "agreement", "activity", "steps", "verdicts")
 # What there may be of a comparison, and beside that: what changes would be worth, and what cells are drawn from.
 COMPARED = ("compare", "compare_parts")
-OPTIONAL = (*COMPARED, "replay", "kernels", "ranges", "roofline", "layers", "peaks")
+OPTIONAL = (*COMPARED, "kernels", "ranges", "roofline", "layers", "peaks")
 OF_RUN: fact.Needs = {"torch": fact.TEXT, "cuda": fact.maybe(fact.TEXT), "device_why?": fact.maybe(fact.TEXT)}
 
 

@@ -8,13 +8,10 @@ import numpy as np
 import pandas as pd
 
 from profzoo.compare import inference
-from profzoo.tables.across import CELL
 from profzoo.verdicts import verdicts as verdict_words
 from profzoo.verdicts.expected import REPLAY
 
 MEASURED, REPLAYED, AT_MOST = "measured", "replayed", "at most"
-# Verdicts of which the whole cure is replayed, and the change that this is.
-REPLAYS = {"launch-bound": "graph", "input-bound": "input_ready", "synchronisation-bound": "waits_removed"}
 LEVELS = ("cell", "layer")
 # So many are shown first.
 FIRST = 5
@@ -49,10 +46,10 @@ class Promise:
 def all_of(tables: Mapping[str, pd.DataFrame]) -> list[Promise]:
     """What every piece of advice on cells and layers would save, most first.
 
-    tables: cells and verdicts, and replay and trials where there are any.
+    tables: cells and verdicts, and trials where there are any.
     """
     step_ns = {(row.model, row.phase): row.step_ns for row in tables["cells"].itertuples()}
-    replays, trials = _replays(tables.get("replay")), _measured(tables.get("trials"))
+    trials = _measured(tables.get("trials"))
     advice = tables["verdicts"]
     ours = advice[(advice["by"] == verdict_words.OURS) & advice["level"].isin(LEVELS) & (advice["gain"] > 1)]
     found = []
@@ -60,8 +57,7 @@ def all_of(tables: Mapping[str, pd.DataFrame]) -> list[Promise]:
         cell = (row["model"], row["phase"])
         if cell in step_ns:
             words = row["settings"] if row["level"] == "cell" and isinstance(row["settings"], str) else ""
-            change = replays.get((*cell, REPLAYS.get(row["verdict"], ""))) if row["level"] == "cell" else None
-            found.append(_promise(row, step_ns[cell], trials.get((*cell, words)) if words else None, change, words))
+            found.append(_promise(row, step_ns[cell], trials.get((*cell, words)) if words else None, words))
     found += _only_measured(trials, step_ns, {(*one.cell, one.typed) for one in found})
     return sorted(found, key=lambda one: -one.saved_ns)
 
@@ -79,15 +75,10 @@ def _promise(
     row: Mapping[str, Any],
     step_ns: float,
     trial: Mapping[str, Any] | None,
-    replay: Mapping[str, Any] | None,
     words: str,
 ) -> Promise:
-    gain, low, high, how = row["gain"], 1.0, row["gain"], AT_MOST
-    if pd.notna(row.get("gain_low")) and pd.notna(row.get("gain_high")):
-        # The table says itself how its gain is known.
-        low, high, how = row["gain_low"], row["gain_high"], REPLAYED if row.get("method") == REPLAY else AT_MOST
-    if replay and how != REPLAYED:
-        gain, low, high, how = replay["gain"], replay["low"], replay["high"], REPLAYED
+    gain, low, high = row["gain"], row["gain_low"], row["gain_high"]
+    how = REPLAYED if row["method"] == REPLAY else AT_MOST
     if trial:
         gain, low, high, how = trial["gain"], trial["gain_low"], trial["gain_high"], MEASURED
     saved, least, most = (_saved(step_ns, value) for value in (gain, low, high))
@@ -112,14 +103,6 @@ def _saved(step_ns: float, gain: float) -> float:
     5.0
     """
     return step_ns * (1 - 1 / gain) if gain > 0 else np.nan
-
-
-def _replays(table: pd.DataFrame | None) -> dict[tuple[str, str, str], dict[str, Any]]:
-    """By cell and change; of several processes the one that gains least."""
-    if table is None:
-        return {}
-    least = table.sort_values("gain").drop_duplicates([*CELL, "change"])
-    return {(row["model"], row["phase"], row["change"]): row for row in least.to_dict("records")}
 
 
 def _measured(table: pd.DataFrame | None) -> dict[tuple[str, str, str], dict[str, Any]]:

@@ -14,7 +14,8 @@ CELLS = pd.DataFrame({"model": ["a", "b"], "phase": "train", "step_ns": [10e6, 4
 
 def advice(**given: object) -> dict[str, object]:
     row = {"model": "a", "phase": "train", "level": "cell", "module": "", "direction": "", "verdict": "launch-bound",
-           "gain": 2.0, "next_step": "launch less", "settings": "graph=true", "by": "profzoo", "rank": 1}  # fmt: skip
+           "gain": 2.0, "gain_low": 1.0, "gain_high": 2.0, "method": "Amdahl", "next_step": "launch less",
+           "settings": "graph=true", "by": "profzoo", "rank": 1}  # fmt: skip
     return row | given
 
 
@@ -28,30 +29,22 @@ def trial(**given: object) -> pd.DataFrame:
     return pd.DataFrame([row | given])
 
 
-REPLAY = pd.DataFrame(
-    [{"model": "a", "phase": "train", "process": number, "change": "graph", "gain": gain, "low": gain - 0.1, "high": gain + 0.1}
-     for number, gain in ((1, 2.5), (2, 1.6))]
-)  # fmt: skip
-
-
 def test_what_is_measured_comes_before_what_is_replayed_and_that_before_the_most() -> None:
     (most,) = told([advice()])
     assert (most.how, most.saved_ns, most.low_ns, most.high_ns) == (promises.AT_MOST, 5e6, 0, 5e6)
-    (replayed,) = told([advice()], replay=REPLAY)
-    # Of two processes the one that gains less.
+    (replayed,) = told([advice(gain=1.6, gain_low=1.5, gain_high=1.7, method="replay")])
     assert replayed.how == promises.REPLAYED and replayed.saved_ns == pytest.approx(10e6 * (1 - 1 / 1.6))
     assert replayed.low_ns == pytest.approx(10e6 * (1 - 1 / 1.5))
-    (measured,) = told([advice()], replay=REPLAY, trials=trial())
+    (measured,) = told([advice(method="replay")], trials=trial())
     assert (measured.how, measured.saved_ns) == (promises.MEASURED, pytest.approx(8e6))
     assert measured.typed == "python -m models.run a train graph=true"
-    # Of other settings nothing was measured, and a layer is not what was run again.
+    # Of other settings nothing was measured.
     assert told([advice(settings="precision=tf32")], trials=trial(verdict="slower"))[0].how == promises.AT_MOST
-    assert told([advice(level="layer", module="x", settings="")], replay=REPLAY)[0].how == promises.AT_MOST
 
 
 def test_a_gain_that_comes_with_an_interval_and_a_score_keeps_them() -> None:
     scored = {"gain": 4.0, "gain_low": 2.0, "gain_high": 8.0, "score": "12 trials: median error 9%"}
-    (replayed,) = told([advice(**scored, method="replay")], replay=REPLAY)
+    (replayed,) = told([advice(**scored, method="replay")])
     assert (replayed.how, replayed.saved_ns, replayed.low_ns, replayed.high_ns) == (
         promises.REPLAYED,
         7.5e6,
@@ -59,7 +52,7 @@ def test_a_gain_that_comes_with_an_interval_and_a_score_keeps_them() -> None:
         8.75e6,
     )
     assert replayed.score == scored["score"]
-    (most,) = told([advice(**scored, method="Amdahl")])
+    (most,) = told([advice(**scored)])
     assert (most.how, most.low_ns) == (promises.AT_MOST, 5e6) and saving.told(most)["between"] == "5 ms – 8.75 ms"
     assert told([advice(gain=None, score="abstains")]) == []
 

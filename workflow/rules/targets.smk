@@ -189,11 +189,10 @@ def known_trials():
 
 
 def promised():
-    """What the page says and draws of cells by nsys: steps that were run again, changed, kernels, and a typical step."""
+    """What the page draws of cells by nsys: kernels, and a typical step."""
     if "nsys" not in TOOLS:
         return {}
-    tables = {name: f"<results>/tables/{name}.csv" for name in ("replay", "kernels")}
-    return tables | {"timelines": traced("timeline.json")}
+    return {"kernels": "<results>/tables/kernels.csv", "timelines": traced("timeline.json")}
 
 
 def handed_over():
