@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from profzoo import schema, tools
+from profzoo import schema
 from profzoo.cell import combining
 from profzoo.cell.registry import PHASES, Model, find
 from profzoo.cell.spread import processes
@@ -104,7 +104,7 @@ def trained_as(cell_model: str, config: Mapping[str, Any]) -> str:
     name, variant = split_variant(cell_model)
     if variant is None:
         return name
-    plain, other = (resolve(one, "train", tools.BASELINE, config) for one in (name, cell_model))
+    plain, other = (resolve(one, "train", "time", config) for one in (name, cell_model))
     return name if all(plain[key] == other[key] for key in ("module", "shape", "seed")) else cell_model
 
 
