@@ -91,20 +91,20 @@ def trained_as(cell_model: str, config: Mapping[str, Any]) -> str:
     """The model or model@variant whose trained weights a cell's inference starts with.
 
     Those of the model as it is, unless the variant is another network: both compute the same, and one training serves
-    all.
+    all, also variants that cannot train.
 
     Raises:
         ConfigError: as resolve.
 
     >>> from profzoo.config import configuration
     >>> config = configuration.normalise({"variants": {"wide": {"hidden": 128}}})
-    >>> trained_as("lstm@bf16+graph", config), trained_as("lstm@wide", config), trained_as("lstm", config)
+    >>> trained_as("lstm@fp16+graph", config), trained_as("lstm@wide", config), trained_as("lstm", config)
     ('lstm', 'lstm@wide', 'lstm')
     """
     name, variant = split_variant(cell_model)
     if variant is None:
         return name
-    plain, other = (resolve(one, "train", "time", config) for one in (name, cell_model))
+    plain, other = (resolve(one, "inference", "time", config) for one in (name, cell_model))
     return name if all(plain[key] == other[key] for key in ("module", "shape", "seed")) else cell_model
 
 
