@@ -111,7 +111,7 @@ def _face(verdict: str, colour: str) -> str:
 
 
 def _shown(ratio: float) -> str:
-    return f"× {ratio:#.3g}"
+    return f"× {ratio:.3f}"
 
 
 def _scale(axis: Axes, table: pd.DataFrame) -> None:

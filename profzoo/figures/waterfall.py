@@ -106,7 +106,7 @@ def _waterfall(axis: Axes, row: dict, rows: pd.Series) -> None:
     axis.set_xlabel(f"Time of a step ({unit})" + ("; the axis does not begin at 0" if left else ""), fontsize=8.5)
     axis.tick_params(axis="x", labelsize=8)
     label = f"{row['model']} · {row['phase']}"
-    axis.set_title(f"{label}: × {row['ratio']:#.3g}, {row['verdict']}", fontsize=10.5)
+    axis.set_title(f"{label}: × {row['ratio']:.3f}, {row['verdict']}", fontsize=10.5)
 
 
 def _say(axis: Axes, x: float, place: int, said: str, **more: Any) -> None:
