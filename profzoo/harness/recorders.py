@@ -8,11 +8,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
 
 from profzoo.harness import capture_trace, clocks
 from profzoo.harness.captured import Captured
+from profzoo.settling import settled
 
 STEP_COLUMNS = ("step", "wall_ns", "gpu_ns", "items", "peak_memory_bytes")
 # Columns of the table of operators, and torch's names of what they hold, which are microseconds where they are times.
@@ -107,6 +109,7 @@ class StepTimer(Recorder):
         self._path = path
         self._rows: list[tuple[int, int, int | None]] = []
         self._marks: list[Any] = []
+        self._times: list[int] = []
 
     def start(self) -> None:
         """Open the window."""
@@ -119,24 +122,28 @@ class StepTimer(Recorder):
         self.steps += 1
         self._note(items)
 
+    @property
+    def step_ns(self) -> float:
+        """Mean time of a step once steps have settled, as tables have it, by the device's clock where it has one."""
+        return float(settled(np.array(self._times, dtype=float)).mean())
+
     def stop(self) -> None:
         """Close the window and write the rows."""
-        self._first, self._last = self._marks[1], self._marks[-1]
         self.clock.wait()
         end = self.clock.now()
         self.window_wall_ns = end - self.window_began_ns
         self.peak_memory_bytes = self._rows[-1][2]
         self.peak_rss_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         clock = [row[0] for row in self._rows[:-1]] + [end]
-        gpu: list[object] = [""] * len(self._rows)
-        if self.device.type == "cuda":
-            gpu[1:] = [round(self.clock.between(*pair)) for pair in pairwise(self._marks)]
+        walls = [later - earlier for earlier, later in pairwise(clock)]
+        on_gpu = self.device.type == "cuda"
+        gpu = [round(self.clock.between(*pair)) for pair in pairwise(self._marks)] if on_gpu else []
+        self._times = gpu or walls
         with self._path.open("w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(STEP_COLUMNS)
-            for index in range(1, len(clock)):
-                _, items, memory = self._rows[index]
-                writer.writerow([index - 1, clock[index] - clock[index - 1], gpu[index], items, memory])
+            for index, (wall, (_, items, memory)) in enumerate(zip(walls, self._rows[1:], strict=True)):
+                writer.writerow([index, wall, gpu[index] if gpu else "", items, memory])
 
     def _note(self, items: int) -> None:
         memory = torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else None

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from profzoo.settling import settled
+
 # Beyond these a cell's times are not steady: by how much of the median the middle half of the steps of a process may
 # spread, how far apart processes may be, by how much the second half of a window may differ from the first, and how far
 # the mean may be above the median.
 STEPS_SPREAD, PROCESSES_APART, DRIFT, MEAN_ABOVE = 0.10, 0.05, 0.05, 0.30
-# So many steps say how much they vary.
-LEAST = 5
 
 
 @dataclass(frozen=True)
@@ -31,21 +31,6 @@ class Repeats:
     processes: int
     between_share: float
     unsteady: str | None
-
-
-def settled(times: np.ndarray) -> np.ndarray:
-    """The steps once they have settled: without the first, and without as many more as make the rest the steadiest.
-
-    The marginal standard error rule (MSER; White 1997) picks the cut, up to the middle. Without a trend it cuts little.
-    As many as LEAST stay, as fewer may be alike by chance.
-
-    >>> settled(np.array([900.0, 300.0, 150.0, 100.0, 101.0, 99.0, 100.0, 100.0, 101.0]))
-    array([100., 101.,  99., 100., 100., 101.])
-    """
-    rest = times[1:] if len(times) > 1 else times
-    cuts = range(max(min(len(rest) // 2, len(rest) - LEAST), 0) + 1)
-    errors = [float(rest[cut:].var()) / (len(rest) - cut) for cut in cuts]
-    return rest[int(np.argmin(errors)) :]
 
 
 def processes(steps: pd.DataFrame) -> list[np.ndarray]:

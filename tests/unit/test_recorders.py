@@ -16,6 +16,9 @@ from profzoo.cell import settings
 from profzoo.config import configuration as config
 from profzoo.errors import ConfigError
 from profzoo.harness import interface, lasting, loop, ranges, recorders, training
+from profzoo.reading import tables as reading
+from profzoo.tables import repeats
+from profzoo.tools.time import tables as time_tables
 
 CPU = torch.device("cpu")
 
@@ -60,6 +63,13 @@ def test_the_recorder_sees_the_window_only(warmup: int, window: int) -> None:
     run(cell(warmup=warmup, window=window), recorder, network)
     assert recorder.steps == window and network.forwards == warmup + window
     assert recorder.window_wall_ns > 0 and recorder.step_ns > 0
+
+
+def test_a_step_is_told_as_tables_have_it(tmp_path: Path) -> None:
+    recorder = recorders.StepTimer(CPU, tmp_path / "steps.csv")
+    run(cell(warmup=0, window=12), recorder, Counting())
+    table = reading.read(tmp_path / "steps.csv", time_tables.TABLE)
+    assert recorder.step_ns == repeats.of(repeats.processes(table)).mean_ns < table["wall_ns"].max()
 
 
 def test_a_window_grows_until_it_has_lasted(tmp_path: Path) -> None:

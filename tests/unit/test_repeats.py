@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from profzoo.settling import settled
 from profzoo.tables import repeats
 
 
@@ -11,11 +12,11 @@ def test_steps_count_from_where_they_have_settled() -> None:
     random = np.random.default_rng(7)
     steady = 1e7 * np.exp(random.normal(0, 0.01, 40))
     falling = np.concatenate([1e7 * np.array([5, 2, 1.5, 1.3, 1.2]), steady])
-    assert list(repeats.settled(falling)) == list(steady)[-len(repeats.settled(falling)) :]
-    assert len(repeats.settled(falling)) > 30 and len(repeats.settled(steady)) > 20
+    assert list(settled(falling)) == list(steady)[-len(settled(falling)) :]
+    assert len(settled(falling)) > 30 and len(settled(steady)) > 20
     # Never more than half: what does not settle is told as unsteady instead.
-    assert len(repeats.settled(1e7 * np.linspace(2, 1, 41))) == 20
-    assert list(repeats.settled(np.array([3.0]))) == [3.0] and list(repeats.settled(np.array([3.0, 4.0]))) == [4.0]
+    assert len(settled(1e7 * np.linspace(2, 1, 41))) == 20
+    assert list(settled(np.array([3.0]))) == [3.0] and list(settled(np.array([3.0, 4.0]))) == [4.0]
 
 
 def test_processes_are_of_the_gpus_clock_where_it_has_any() -> None:
