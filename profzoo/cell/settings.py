@@ -87,20 +87,22 @@ def phases(cell_model: str, config: Mapping[str, Any]) -> list[str]:
     return [phase for phase in PHASES if phase in declared]
 
 
-def trained_as(cell_model: str, config: Mapping[str, Any]) -> str:
-    """The model or model@variant whose trained weights a cell's inference starts with.
+def trained_as(cell_model: str, phase: str, config: Mapping[str, Any]) -> str | None:
+    """The model or model@variant whose trained weights a cell starts with; None for training, and where nothing trains.
 
-    Those of the model as it is, unless the variant is another network: both compute the same, and one training serves
-    all, also variants that cannot train.
+    Inference starts with those of the model as it is, unless the variant is another network: both compute the same, and
+    one training serves all, also variants that cannot train.
 
     Raises:
         ConfigError: as resolve.
 
     >>> from profzoo.config import configuration
     >>> config = configuration.normalise({"variants": {"wide": {"hidden": 128}}})
-    >>> trained_as("lstm@fp16+graph", config), trained_as("lstm@wide", config), trained_as("lstm", config)
-    ('lstm', 'lstm@wide', 'lstm')
+    >>> [trained_as(one, "inference", config) for one in ("lstm@fp16+graph", "lstm@wide", "lstm")]
+    ['lstm', 'lstm@wide', 'lstm']
     """
+    if phase == "train" or "train" not in phases(cell_model, config):
+        return None
     name, variant = split_variant(cell_model)
     if variant is None:
         return name

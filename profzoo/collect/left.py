@@ -39,16 +39,19 @@ def of_cells(
     unmade = set(noted["unmade"])
     there, missing = {}, []
     for model, phase in cells:
-        trained = _trained(model, phase, config)
-        about = {(model, phase, False), (model, phase, True), (trained, phase, True)}
-        mine = [one for one in noted["failures"] if (one["model"], one["phase"], one["weights"]) in about]
+        trained = settings.trained_as(model, phase, config)
+        mine = [
+            one
+            for one in noted["failures"]
+            if (one["model"], one["phase"]) == (trained if one["weights"] else model, phase)
+        ]
         paths = {tool: [results / model / name.format(phase=phase) for name in names] for tool, names in kept.items()}
         whole = {tool for tool in kept if all(path.exists() and str(path) not in unmade for path in paths[tool])}
         have = frozenset(whole - {one["tool"] for one in mine})
         there[model, phase] = have
         for tool in kept if tools.BASELINE in have else [tools.BASELINE]:
             if tool not in have:
-                weights = logs / trained / "weights.log"
+                weights = [logs / trained / "weights.log"] if trained else []
                 why = _told(mine, tool) or _logged(logs / model, weights, phase, tool, config)
                 named = "" if tool == tools.BASELINE else tool
                 missing.append({"model": model, "phase": phase, "tool": named, "why": why})
@@ -81,12 +84,6 @@ def _trains(failure: Failure) -> bool:
     return failure.described.get("tool") == "train"
 
 
-def _trained(model: str, phase: str, config: Mapping[str, Any]) -> str:
-    """Whose weights a cell starts with; its own name where it starts with none."""
-    trains = phase == "inference" and "train" in settings.phases(model, config)
-    return settings.trained_as(model, config) if trains else model
-
-
 def _tool_of(name: str, config: Mapping[str, Any]) -> str:
     """The tool that a file of a cell, or its log, is of; empty for none."""
     words = set(name.split(".")[1:])
@@ -102,10 +99,10 @@ def _told(told: Sequence[Told], tool: str) -> str:
     return f"not run, as {by_itself[0]['tool']} failed: {by_itself[0]['why']}" if by_itself else ""
 
 
-def _logged(folder: Path, weights: Path, phase: str, tool: str, config: Mapping[str, Any]) -> str:
-    """Why it failed when it last ran, as a log ends that a failed job has left."""
+def _logged(folder: Path, weights: Sequence[Path], phase: str, tool: str, config: Mapping[str, Any]) -> str:
+    """Why it failed when it last ran, as a log ends that a failed job has left; weights: log of those that it needs."""
     names = [path for path in sorted(folder.glob(f"{phase}.*.log")) if _tool_of(path.name, config) == tool]
-    for path in [*names, *([weights] if phase == "inference" else [])]:
+    for path in [*names, *weights]:
         lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
         if lines and lines[-1].startswith(SAID):
             return failures.why([str(path)])

@@ -109,7 +109,7 @@ class StepTimer(Recorder):
         self._path = path
         self._rows: list[tuple[int, int, int | None]] = []
         self._marks: list[Any] = []
-        self._times: list[int] = []
+        self._settled_ns = 0.0
 
     def start(self) -> None:
         """Open the window."""
@@ -125,7 +125,7 @@ class StepTimer(Recorder):
     @property
     def step_ns(self) -> float:
         """Mean time of a step once steps have settled, as tables have it, by the device's clock where it has one."""
-        return float(settled(np.array(self._times, dtype=float)).mean())
+        return self._settled_ns
 
     def stop(self) -> None:
         """Close the window and write the rows."""
@@ -138,7 +138,7 @@ class StepTimer(Recorder):
         walls = [later - earlier for earlier, later in pairwise(clock)]
         on_gpu = self.device.type == "cuda"
         gpu = [round(self.clock.between(*pair)) for pair in pairwise(self._marks)] if on_gpu else []
-        self._times = gpu or walls
+        self._settled_ns = float(settled(np.array(gpu or walls, dtype=float)).mean())
         with self._path.open("w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(STEP_COLUMNS)

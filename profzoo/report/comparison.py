@@ -17,8 +17,8 @@ TOP, LEVELS = 3, (parts.PART, parts.LAYER, parts.KERNEL)
 MARKS = {inference.FASTER: "◀", inference.EQUIVALENT: "■", inference.SLOWER: "▶", inference.UNDECIDED: "○"}
 
 
-def _interval(off: float, low: float, high: float) -> str:
-    return ratio(off, low, high)[1] if pd.notna(off) else ""
+def _interval(row: Mapping[str, Any], off: str, of: str) -> str:
+    return ratio(row[off], row[f"{of}_low"], row[f"{of}_high"])[1]
 
 
 # What the page calls a column, how its value follows from a row, and the form of that.
@@ -28,12 +28,12 @@ COLUMNS: dict[str, tuple[Callable[[Mapping[str, Any]], Any], Form]] = {
     "candidate": (lambda row: row["candidate"], str),
     "verdict": (lambda row: row["verdict"], lambda verdict: f"{MARKS[verdict]} {verdict}"),
     "ratio": (lambda row: row["ratio"], "× {:.3f}".format),
-    "95 % interval": (lambda row: _interval(row["ratio"], row["ratio_low"], row["ratio_high"]), str),
+    "95 % interval": (lambda row: _interval(row, "ratio", "ratio"), str),
     "time, baseline": (lambda row: row["baseline_ns"], duration),
     "time, candidate": (lambda row: row["candidate_ns"], duration),
     "processes": (lambda row: row["processes"], "{:.0f}".format),
     "energy ratio": (lambda row: row["energy_ratio"], "× {:.3f}".format),
-    "its interval": (lambda row: _interval(row["energy_ratio"], row["energy_low"], row["energy_high"]), str),
+    "its interval": (lambda row: _interval(row, "energy_ratio", "energy"), str),
     "J a sample, baseline": (lambda row: row["baseline_item_j"], "{:.3g}".format),
     "J a sample, candidate": (lambda row: row["candidate_item_j"], "{:.3g}".format),
     "unsteady": (lambda row: row["unsteady"], str),

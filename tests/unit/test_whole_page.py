@@ -105,7 +105,6 @@ def test_order_filter_columns_and_open_cells_stay_in_the_address(html: Path, tmp
 
 
 @browser.needed
-@browser.needed
 def test_an_open_cell_fits_a_phone(html: Path, tmp_path: Path) -> None:
     with devtools.driven(tmp_path) as driver:
         page = driver.opened(html.as_uri())
@@ -118,6 +117,7 @@ def test_an_open_cell_fits_a_phone(html: Path, tmp_path: Path) -> None:
         assert page.value(wide) <= 390
 
 
+@browser.needed
 @pytest.mark.parametrize("width", [1600, 500])
 def test_the_page_is_no_wider_than_its_window(html: Path, tmp_path: Path, width: int) -> None:
     reader = """seen.wide = document.documentElement.scrollWidth; seen.window = innerWidth;

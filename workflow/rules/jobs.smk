@@ -103,8 +103,8 @@ def weights(wildcards):
 
 def weights_of(model, phase):
     """The same of a cell by its names."""
-    trains = phase == "inference" and "train" in checked(settings.phases, model, config)
-    return f"<results>/{checked(settings.trained_as, model, config)}/weights.pt" if trains else []
+    trained = checked(settings.trained_as, model, phase, config)
+    return f"<results>/{trained}/weights.pt" if trained else []
 
 
 def census(wildcards):

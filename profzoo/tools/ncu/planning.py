@@ -143,8 +143,8 @@ def _chosen(
     sample = selection.sample(options, name, launches, census, prices, options.get("one_run", False))
     runs = 1 + len(sample.further)
     every = estimate.cheaper(len(launches)) if asked == "auto" else asked
-    took, whole_s = (estimate.seconds(*one) for one in ((replay, sample.launches, runs), (every, len(launches))))
-    if (sample.launches == len(launches) and runs == 1) or took < (1 - SAVED) * whole_s or whole_s > limit:
+    took, every_s = estimate.seconds(replay, sample.launches, runs), estimate.seconds(every, len(launches))
+    if (sample.launches == len(launches) and runs == 1) or took < (1 - SAVED) * every_s or every_s > limit:
         return replay, sample, None
     # Starting ncu again may cost as much as launches that say nothing new.
     instead = {"launches": sample.launches, "runs": runs, "error": round(sample.error or 0.0, 5)}
