@@ -13,6 +13,8 @@ from profzoo.cell.spread import processes
 Made = Mapping[str, Path]
 # A job of no tool: ncu around a few kernels, for what a launch of a section set costs.
 PROBE = "probe"
+# Of processes in turn, how many start side by side: more would take memory that the one at work may need.
+AT_ONCE = 4
 # What starts a process for each GPU of a node, and on each of several nodes.
 ON_A_NODE = ["python", "-m", "torch.distributed.run", "--standalone"]
 ON_NODES = ["python", "-m", "profzoo.collect.launch"]
@@ -64,6 +66,9 @@ def of(job: Mapping[str, Any], made: Made, planned: Sequence[str] = (), load: Pa
     own = tools.commands()[tool]
     if rounds := in_turn(job, load):
         program = ["python", "-m", "profzoo.harness.rounds", "--rounds", json.dumps(rounds)]
+        # The processes of a cell on several GPUs start side by side anyway, and some on other machines.
+        alone = not any(launcher(side) for side in job.get("sides", {"": cell}).values())
+        program += ["--at-once", str(AT_ONCE)] if alone else []
         # Around all of them there is one process, which starts the others.
         profiler = own.around(job.get("options", []), made, 1)
         return Command([], profiler, [*program, *own.inside(made), *facts], sidecar, tool, made, own.leaves(made))

@@ -111,7 +111,7 @@ def of_job(
                 seen |= {} if several else {"TMPDIR": str(folder), **entry.variables(folder)}
                 words = candidates if late else mine.words
                 seen |= {VISIBLE: ",".join(words)} if words else {}
-                seen |= {turns.TURN: "1"} if late else {}
+                seen |= {turns.TURN: str(folder)} if late else {}
                 over = "" if seconds is None else limits.over(job["tool"], seconds)
                 turn = turns.offered(candidates[0], folder, _say, _terms(what)) if late else nullcontext(mine)
                 with turn as held:

@@ -2,24 +2,56 @@
 
 What is compared runs in turn, so that what drifts on the machine falls on all sides alike. Each process is a command
 that leaves its steps and facts where it is told to, and gets the words that are not known here; this joins them: a row
-a step, and the facts of each process.
+a step, and the facts of each process. Some start, import and build their networks side by side; then each sleeps until
+those before it have ended.
 """
 
 import argparse
 import csv
 import json
+import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from profzoo.machine import entry
+from profzoo.machine import entry, turns
 
 COLUMNS = ("side", "process")
 # Of a shell, for a program that a signal ended.
 SIGNALLED = 128
+
+
+def in_turn(commands: Sequence[Sequence[str]], at_once: int) -> Generator[int]:
+    """Run commands one after the other, of which so many start at a time; the exit code of each, as it ends.
+
+    What has started is ended with the iterator.
+    """
+    for first in range(0, len(commands), at_once):
+        with ExitStack() as stack:
+            begun = [stack.enter_context(_begun(words, at_once > 1)) for words in commands[first : first + at_once]]
+            for process, gate in begun:
+                while not gate.wanted() and process.poll() is None:
+                    time.sleep(turns.PAUSE_S)
+            for process, gate in begun:
+                gate.open()
+                yield process.wait()
+
+
+@contextmanager
+def _begun(words: Sequence[str], waiting: bool) -> Iterator[tuple[subprocess.Popen[bytes], turns.Gate]]:
+    """A process, which waits for its turn if it is to, and its gate."""
+    with tempfile.TemporaryDirectory() as folder, closing(turns.Gate(Path(folder))) as gate:
+        seen = {**os.environ, **(gate.variables if waiting else {})}
+        with subprocess.Popen(words, env=seen) as process:
+            try:
+                yield process, gate
+            finally:
+                process.kill()
 
 
 def joined(given: Sequence[tuple[str, Path]], to: Path) -> int:
@@ -64,22 +96,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--steps", type=Path, required=True, help="where the steps of all go")
     parser.add_argument("--memory", type=Path, help="where the first process says what it holds in memory")
     parser.add_argument("--facts", type=Path, required=True, help="where the facts of all go")
+    parser.add_argument("--at-once", type=int, default=1, help="processes that may start side by side")
     # What it does not know itself is for each process.
     options, more = parser.parse_known_args(arguments)
-    sides, steps, facts = [side for side, _ in options.rounds], [], []
+    sides = [side for side, _ in options.rounds]
     with tempfile.TemporaryDirectory() as folder:
-        for number, (side, words) in enumerate(options.rounds):
-            own = Path(folder) / f"{number}.csv"
-            told = own.with_suffix(".json")
-            stock = ["--memory", str(options.memory)] if options.memory and not number else []
-            code = subprocess.run(
-                [*words, *more, "--steps", str(own), *stock, "--facts", str(told)], check=False
-            ).returncode
-            if code:
-                print(f"process {number + 1} of {len(sides)}, of {side or 'the cell'}, failed", file=sys.stderr)
-                return code if code > 0 else SIGNALLED - code
-            steps.append((side, own))
-            facts.append(json.loads(told.read_text()))
+        steps = [(side, Path(folder) / f"{number}.csv") for number, side in enumerate(sides)]
+        commands = [
+            [*words, *more, "--steps", str(own), "--facts", str(own.with_suffix(".json"))]
+            for (_, words), (_, own) in zip(options.rounds, steps, strict=True)
+        ]
+        if options.memory:
+            commands[0] += ["--memory", str(options.memory)]
+        with closing(in_turn(commands, min(options.at_once, len(os.sched_getaffinity(0))))) as codes:
+            for number, code in enumerate(codes):
+                if code:
+                    whose = sides[number] or "the cell"
+                    print(f"process {number + 1} of {len(sides)}, of {whose}, failed", file=sys.stderr)
+                    return code if code > 0 else SIGNALLED - code
+        facts = [json.loads(own.with_suffix(".json").read_text()) for _, own in steps]
         if why := unlike(sides, facts):
             print(f"profzoo: {why}", file=sys.stderr)
             return 2

@@ -1,30 +1,59 @@
-"""Lets a job's program start up while another job has the GPU: it says when it wants it, and goes on once it is held.
+"""Lets a program start up while another has the GPU: it says when it wants it, and goes on once it is its turn.
 
-The lock's file is opened, and its descriptor handed to all processes of the job, before the program starts. A lock is
-of the open file, so that one which is taken later is held exactly as long as one that was taken before: until the last
-of these processes has ended.
+The lock's file of a GPU that its job waits for is opened, and its descriptor handed to all processes of the job, before
+the program starts. A lock is of the open file, so that one which is taken later is held exactly as long as one that was
+taken before: until the last of these processes has ended.
 """
 
+import fcntl
 import json
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from profzoo.errors import CollectError
-from profzoo.machine import gpu_slots, scratch
+from profzoo.machine import gpu_slots
 from profzoo.machine.gpu_slots import Terms
 
-# Tells a program that it is to wait for its turn; what it leaves in the job's folder then, and what is the answer.
+# Tells a program that it is to wait for its turn, and in which folder; what it leaves there then, and the answer.
 TURN = "PROFZOO_TURN"
 WANTED, HELD = "gpu-wanted", "gpu-held"
 # Of those who wait for each other in one folder, and of those who wait for the GPU, which idles as long.
 PAUSE_S, HELD_PAUSE_S = 0.005, 0.02
 # What programs wait for each other is nothing to tell of, unless it takes longer.
 QUIET_S = 60.0
+
+
+class Gate:
+    """Where one program waits for its turn: at a lock in a folder, so that it takes no time from those at work."""
+
+    def __init__(self, folder: Path) -> None:
+        """folder: of this program alone."""
+        self._folder = folder
+        self._file = (folder / HELD).open("w")
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What tells a program to wait here."""
+        return {TURN: str(self._folder)}
+
+    def wanted(self) -> bool:
+        """Whether the program waits."""
+        return (self._folder / WANTED).exists()
+
+    def open(self, error: str = "") -> None:
+        """Let it go on, or end, if there is an error to tell it."""
+        json.dump({"error": error}, self._file)
+        self.close()
+
+    def close(self) -> None:
+        """End the wait; a program that was not let go on is told that nobody will."""
+        self._file.close()
 
 
 @dataclass
@@ -46,24 +75,22 @@ def offered(word: str, folder: Path, waiting: Callable[[str], None], terms: Term
     Raises:
         CollectError: the lock's file cannot be used.
     """
-    with gpu_slots.opened(word, terms) as file:
+    with gpu_slots.opened(word, terms) as file, closing(Gate(folder)) as gate:
         turn, over = Turn(descriptors=[file.descriptor]), threading.Event()
 
         def give() -> None:
-            while not (folder / WANTED).exists():
+            while not gate.wanted():
                 if over.wait(PAUSE_S):
                     return
-            began, answer = time.monotonic(), {}
+            began, why = time.monotonic(), ""
             try:
                 if not file.hold(waiting, over, HELD_PAUSE_S, QUIET_S):
                     return
                 turn.words.append(word)
             except CollectError as error:
-                answer = {"error": str(error)}
+                why = str(error)
             turn.waited_s = time.monotonic() - began
-            new = folder / f"{HELD}.new"
-            new.write_text(json.dumps(answer))
-            new.rename(folder / HELD)
+            gate.open(why)
 
         giver = threading.Thread(target=give)
         giver.start()
@@ -75,16 +102,19 @@ def offered(word: str, folder: Path, waiting: Callable[[str], None], terms: Term
 
 
 def take(given: MutableMapping[str, str] = os.environ) -> None:
-    """In a program: return once the GPU is held for its job; at once where it was from the start.
+    """In a program: return once it is its turn; at once where it was from the start.
 
     Raises:
-        CollectError: it cannot be.
+        CollectError: it never will be.
     """
     if not given.get(TURN):
         return
-    folder = Path(given[scratch.JOB])
+    folder = Path(given[TURN])
     (folder / WANTED).touch()
-    while not (folder / HELD).exists():
-        time.sleep(PAUSE_S)
-    if why := json.loads((folder / HELD).read_text()).get("error"):
+    with (folder / HELD).open() as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        said = file.read()
+    if not said:
+        raise CollectError("the job of this program has ended before its turn")
+    if why := json.loads(said)["error"]:
         raise CollectError(why)

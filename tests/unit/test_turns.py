@@ -192,6 +192,41 @@ def test_which_programs_wait_by_themselves(monkeypatch: pytest.MonkeyPatch) -> N
     assert not any([asked(words=2), asked(words=0), asked(gpus=2), asked(nodes=2), asked("sample"), asked("peaks")])
 
 
+WAITING = "import sys; sys.path.insert(0, sys.argv[1]); from profzoo.machine import turns; turns.take()"
+
+
+def waiting(gate: turns.Gate) -> subprocess.Popen[str]:
+    """A program that waits for its turn."""
+    command = [sys.executable, "-c", WAITING, str(PROJECT)]
+    process = subprocess.Popen(command, env={**os.environ, **gate.variables}, text=True, stderr=subprocess.PIPE)
+    wait_for(gate.wanted)
+    return process
+
+
+def test_a_program_that_waits_is_asleep(tmp_path: Path) -> None:
+    gate = turns.Gate(tmp_path)
+    process = waiting(gate)
+
+    def woken() -> str:
+        lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+        return next(line for line in lines if line.startswith("voluntary_ctxt_switches"))
+
+    wait_for(lambda: "S" in Path(f"/proc/{process.pid}/stat").read_text().split()[2])
+    before = woken()
+    time.sleep(0.3)
+    assert woken() == before and process.poll() is None
+    gate.open()
+    assert process.wait(timeout=60) == 0
+
+
+def test_a_program_whose_turn_never_comes_is_told(tmp_path: Path) -> None:
+    gate = turns.Gate(tmp_path)
+    process = waiting(gate)
+    gate.close()
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 1 and "the job of this program has ended before its turn" in said
+
+
 def test_a_program_run_by_hand_waits_for_nothing(tmp_path: Path) -> None:
     turns.take({})
     assert not list(tmp_path.iterdir())

@@ -1,0 +1,92 @@
+"""rounds: processes in turn start side by side, and only one of them is ever at work."""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from profzoo.harness import rounds
+from tests.unit.test_gpu_slots import PROJECT
+
+# What a measured process does: it starts, waits for its turn, works, and leaves its steps and facts.
+PROGRAM = """
+import argparse, json, sys, time
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from profzoo.machine import turns
+parser = argparse.ArgumentParser()
+for name in ("project", "log", "name", "code"):
+    parser.add_argument(name)
+for name in ("--steps", "--facts", "--memory"):
+    parser.add_argument(name, type=Path)
+given = parser.parse_args()
+def say(what):
+    with open(given.log, "a") as file:
+        file.write(f"{given.name} {what}\\n")
+say("started")
+if given.code == "early":
+    sys.exit(5)
+turns.take()
+turns.take()
+say("at work")
+time.sleep(0.2)
+say("done")
+if given.code == "killed":
+    import os
+    os.kill(os.getpid(), 9)
+given.steps.write_text("step,gpu_ns\\n0,1\\n")
+given.facts.write_text(json.dumps({"batch": 1, "stock": bool(given.memory)}))
+sys.exit(int(given.code))
+"""
+
+
+def ran(folder: Path, names: Sequence[str], at_once: int, **codes: str) -> tuple[int, list[str]]:
+    """The exit code of these processes in turn, and what they did, in order."""
+    log = folder / "log"
+    words = {
+        name: [sys.executable, "-c", PROGRAM, str(PROJECT), str(log), name, codes.get(name, "0")] for name in names
+    }
+    given = ["--rounds", json.dumps([(name, words[name]) for name in names]), "--at-once", str(at_once)]
+    files = ["--steps", str(folder / "steps.csv"), "--facts", str(folder / "facts.json")]
+    return rounds.main([*given, *files, "--memory", str(folder / "memory.csv")]), log.read_text().splitlines()
+
+
+@pytest.fixture(autouse=True)
+def cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2})
+
+
+def test_those_that_start_side_by_side_work_one_after_the_other(tmp_path: Path) -> None:
+    code, did = ran(tmp_path, "abcde", 4)
+    assert code == 0
+    # Of four that may, three have a core.
+    assert set(did[:3]) == {"a started", "b started", "c started"}
+    at_work = [f"{name} {what}" for name in "abc" for what in ("at work", "done")]
+    assert did[3:9] == at_work and set(did[9:11]) == {"d started", "e started"}
+    assert did[11:] == [f"{name} {what}" for name in "de" for what in ("at work", "done")]
+    assert (tmp_path / "steps.csv").read_text().split() == [
+        "side,process,step,gpu_ns",
+        *(f"{s},{i},0,1" for i, s in enumerate("abcde")),
+    ]
+    # Only the first of them takes stock of memory.
+    assert [one["stock"] for one in json.loads((tmp_path / "facts.json").read_text())["processes"]] == [True] + 4 * [
+        False
+    ]
+
+
+def test_what_may_not_start_ahead_starts_in_its_turn(tmp_path: Path) -> None:
+    code, did = ran(tmp_path, "ab", 1)
+    assert (code, did) == (0, [f"{name} {what}" for name in "ab" for what in ("started", "at work", "done")])
+
+
+@pytest.mark.parametrize(("how", "code"), [("3", 3), ("early", 5), ("killed", 137)])
+def test_the_first_that_fails_ends_the_others(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], how: str, code: int
+) -> None:
+    found, did = ran(tmp_path, "abc", 3, b=how)
+    assert found == code and "process 2 of 3, of b, failed" in capfd.readouterr().err
+    assert "a done" in did and "c started" in did and "c at work" not in did
+    assert not (tmp_path / "steps.csv").exists()
