@@ -4,13 +4,14 @@
 #   bash tests/benchmarks/remeasure.sh SECONDS STAGE ...
 #   bash tests/benchmarks/remeasure.sh SECONDS STAGE ... -- STAGE ...
 #
-# zoo       all cells under time, nsys, torch and the set survey (zoo_minutes)
-# truth     every launch of some cells counted (counted_truth)
+# zoo       all cells under time, nsys, torch and the set survey, and how long that takes (zoo_minutes)
+# tables    the same, beside what other stages collect
+# truth     every launch of some cells counted (counted_truth), or of the cells TRUTH
 # costs     what parts of the set survey cost, and what could stand in their place (ncu_costs)
-# layers    operations counted and needed by layer, of cells where these differ
+# layers    the same of cells that count other operations than they need
 # deep      mobilenetv2 train under the sets roofline and full
 # nulls     every cell compared with itself (null_comparisons)
-# slowdown  3 % planted in a layer, and nothing (known_slowdown); FIRST: number of the first of 20 cells
+# slowdown  3 % planted in a layer, and nothing (known_slowdown), of 20 cells; or of CELLS from number FIRST on
 # variants  some cells by precision, layout, graph and compiler: times, energy, launches
 # trials    the advice of verdicts, tried; VERDICTS: a table of verdicts, else the cells are profiled first
 #
@@ -23,15 +24,17 @@ cd "$(dirname "$0")/../.."
 
 zoo=("inceptionresnetv2 gnmt inceptionv3 resnetv2_50 bert pspnet spade unet srgan vgg16 lstm"
   "inceptionv4 resnetv2_152 pixelrnn mobilenetv2 gpt deeplab icnet dped srcnn vgg19")
-truth=("icnet/train inceptionv3/inference pspnet/inference resnetv2_152/inference gpt/inference"
-  "mobilenetv2/train vgg16/train spade/inference srcnn/train inceptionv4/inference")
+truth=("gpt/inference inceptionv3/inference pspnet/inference resnetv2_152/inference icnet/train"
+  "srcnn/train spade/inference vgg16/train inceptionv4/inference mobilenetv2/train")
 # Those that were counted before, and those whose steps launch thousands of kernels.
 later=("bert/train deeplab/inference dped/inference lstm/train pixelrnn/inference"
   "resnetv2_50/train bert/inference unet/inference srgan/inference vgg19/inference gnmt/inference")
 varied=("bert unet resnetv2_50 inceptionv3" "mobilenetv2 gpt vgg19 deeplab")
 changes=tf32,bf16,bf16+channels_last,graph,reduce-overhead
-unlike=(results/{vgg16,vgg19,gnmt,srgan,unet,srcnn,mobilenetv2}/train.layers.csv results/{gpt,srcnn}/inference.layers.csv)
+unlike=(results/{vgg16,vgg19,gnmt}/train.layers.csv results/gpt/inference.layers.csv)
 make="snakemake -j4 --keep-going"
+survey="--resources gpu=2 --config tool=ncu,nsys,torch 'ncu={set: survey, census: auto}' 'torch={baseline: 20}'"
+survey+=" 'locks={overlap: true}'"
 
 bytes=gpu__time_duration.sum,dram__bytes_read.sum,dram__bytes_write.sum,lts__t_bytes.sum,l1tex__t_bytes.sum
 sass=smsp__sass_thread_inst_executed_op
@@ -68,12 +71,13 @@ for gpu in $(seq 0 $((gpus > 1))); do
   for stage in ${stages[gpu]}; do
     case $stage in
       zoo) todo+="SECONDS=$((seconds - 40)) python -m tests.benchmarks.zoo_minutes run after ${zoo[gpu]} || code=1; " ;;
-      truth) todo+="python -m tests.benchmarks.counted_truth ${truth[gpu]} ${later[gpu]} || code=1; " ;;
+      truth) todo+="python -m tests.benchmarks.counted_truth ${TRUTH:-${truth[gpu]} ${later[gpu]}} || code=1; " ;;
       costs) todo+="python -m tests.benchmarks.ncu_costs mobilenetv2 train 8 $parts || code=1; " ;;
-      layers) todo+="$make ${unlike[*]} --config tool=ncu,nsys,torch 'ncu={set: survey}' || code=1; " ;;
+      tables) todo+="$make all $survey models=$models || code=1; " ;;
+      layers) todo+="$make ${unlike[*]} $survey || code=1; " ;;
       deep) todo+="for set in roofline full; do $make results/mobilenetv2/train.ncu.\$set.csv || code=1; done; " ;;
       nulls) todo+="python -m tests.benchmarks.null_comparisons ${zoo[gpu]} || code=1; " ;;
-      slowdown) todo+="python -m tests.benchmarks.known_slowdown --first $((${FIRST:-0} + 10 * gpu * halves)) --cells $((halves ? 10 : 20)) || code=1; " ;;
+      slowdown) todo+="python -m tests.benchmarks.known_slowdown --first $((${FIRST:-0} + 10 * gpu * halves)) --cells $((halves ? 10 : ${CELLS:-20})) || code=1; " ;;
       variants) todo+="$make compare --config run=variants tool=sample,nsys models=${varied[gpu]// /,} phases=train repeats=3 candidate=$changes || code=1; " ;;
       trials) todo+="$make trials --config run=trials $advised models=$models || code=1; " ;;
       *) echo "no stage $stage: see the first lines of $0" >&2 && exit 2 ;;
