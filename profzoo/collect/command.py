@@ -1,7 +1,7 @@
 """The command line that collects what a job describes: what starts the processes, the profiler, and the program."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -66,9 +66,7 @@ def of(job: Mapping[str, Any], made: Made, planned: Sequence[str] = (), load: Pa
     own = tools.commands()[tool]
     if rounds := in_turn(job, load):
         program = ["python", "-m", "profzoo.harness.rounds", "--rounds", json.dumps(rounds)]
-        # The processes of a cell on several GPUs start side by side anyway, and some on other machines.
-        alone = not any(launcher(side) for side in job.get("sides", {"": cell}).values())
-        program += ["--at-once", str(AT_ONCE)] if alone else []
+        program += side_by_side(job.get("sides", {"": cell}).values())
         # Around all of them there is one process, which starts the others.
         profiler = own.around(job.get("options", []), made, 1)
         return Command([], profiler, [*program, *own.inside(made), *facts], sidecar, tool, made, own.leaves(made))
@@ -108,7 +106,13 @@ def trials(given: Mapping[str, Any], cell: Mapping[str, Any], load: Path | None)
     }
     words = ["python", "-m", "profzoo.harness.trying", "--cell", json.dumps(described)]
     expected = ["--expected", given["expected"]] if given["expected"] else []
-    return [*words, *expected, "--repeats", str(given["repeats"]), "--budget", str(given["budget_s"])]
+    limits = ["--repeats", str(given["repeats"]), "--budget", str(given["budget_s"])]
+    return [*words, *expected, *limits, *side_by_side([cell])]
+
+
+def side_by_side(cells: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The words that let processes of these cells start side by side, unless those of one do so anyway."""
+    return [] if any(launcher(cell) for cell in cells) else ["--at-once", str(AT_ONCE)]
 
 
 def launcher(cell: Mapping[str, Any]) -> list[str]:

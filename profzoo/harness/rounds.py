@@ -17,7 +17,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from profzoo.machine import entry, turns
 
@@ -26,14 +26,18 @@ COLUMNS = ("side", "process")
 SIGNALLED = 128
 
 
-def in_turn(commands: Sequence[Sequence[str]], at_once: int) -> Generator[int]:
+def in_turn(commands: Sequence[Sequence[str]], at_once: int, printed: Sequence[Path] = ()) -> Generator[int]:
     """Run commands one after the other, of which so many start at a time; the exit code of each, as it ends.
 
-    What has started is ended with the iterator.
+    What has started is ended with the iterator. printed: where goes what each prints, if not to where this does.
     """
+    at_once = min(at_once, len(os.sched_getaffinity(0)))
     for first in range(0, len(commands), at_once):
         with ExitStack() as stack:
-            begun = [stack.enter_context(_begun(words, at_once > 1)) for words in commands[first : first + at_once]]
+            begun = []
+            for number in range(first, min(first + at_once, len(commands))):
+                to = stack.enter_context(printed[number].open("wb")) if printed else None
+                begun.append(stack.enter_context(_begun(commands[number], at_once > 1, to)))
             for process, gate in begun:
                 while not gate.wanted() and process.poll() is None:
                     time.sleep(turns.PAUSE_S)
@@ -43,11 +47,13 @@ def in_turn(commands: Sequence[Sequence[str]], at_once: int) -> Generator[int]:
 
 
 @contextmanager
-def _begun(words: Sequence[str], waiting: bool) -> Iterator[tuple[subprocess.Popen[bytes], turns.Gate]]:
-    """A process, which waits for its turn if it is to, and its gate."""
+def _begun(
+    words: Sequence[str], waiting: bool, to: BinaryIO | None
+) -> Iterator[tuple[subprocess.Popen[bytes], turns.Gate]]:
+    """A process, which waits for its turn if it is to, and its gate; to: where goes what it prints."""
     with tempfile.TemporaryDirectory() as folder, closing(turns.Gate(Path(folder))) as gate:
         seen = {**os.environ, **(gate.variables if waiting else {})}
-        with subprocess.Popen(words, env=seen) as process:
+        with subprocess.Popen(words, env=seen, stdout=to, stderr=to) as process:
             try:
                 yield process, gate
             finally:
@@ -108,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ]
         if options.memory:
             commands[0] += ["--memory", str(options.memory)]
-        with closing(in_turn(commands, min(options.at_once, len(os.sched_getaffinity(0))))) as codes:
+        with closing(in_turn(commands, options.at_once)) as codes:
             for number, code in enumerate(codes):
                 if code:
                     whose = sides[number] or "the cell"

@@ -1,16 +1,17 @@
 """Tries settings on a cell, best expected first, then together what helped: `python -m profzoo.harness.trying`.
 
 Each trial is a process that times the cell with some of its settings changed. They run in rounds that the cell as it is
-takes part in, every second one backwards, so that what drifts on the machine falls on all alike.
+takes part in, every second one backwards, so that what drifts on the machine falls on all alike. Some of a round start
+side by side, and wait for their turns.
 """
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,11 +27,13 @@ TOGETHER = "+"
 # much helps nothing.
 WORTH, ROUNDS = 0.02, 2
 LINE = 300
-Course = Generator[tuple[int, Names], float | None, Names]
+# By what is tried, the time that a sample took; None where it failed.
+Took = Mapping[Names, float | None]
+Rounds = Generator[tuple[int, list[Names]], Took]
 
 
-def course(candidates: Sequence[str], repeats: int) -> Course:
-    """Which trial is next, round and names, given what a sample took in the one before, None where that failed.
+def course(candidates: Sequence[str], repeats: int) -> Generator[tuple[int, list[Names]], Took, Names]:
+    """Which round is next, its number and trials in order, given what a sample took in those of the one before.
 
     Args:
         candidates: names of settings, best expected first; repeats: processes of each that is worth them.
@@ -63,17 +66,14 @@ def course(candidates: Sequence[str], repeats: int) -> Course:
     return best
 
 
-def _round(number: int, order: Sequence[Names], times: dict[Names, list[float]], failed: set[Names]) -> Course:
-    for names in order if number % 2 == 0 else reversed(order):
-        if names in failed:
-            continue
-        step_ns = yield number, names
+def _round(number: int, order: Sequence[Names], times: dict[Names, list[float]], failed: set[Names]) -> Rounds:
+    took = yield number, [names for names in (order if number % 2 == 0 else order[::-1]) if names not in failed]
+    for names, step_ns in took.items():
         if step_ns is None:
             failed.add(names)
             times.pop(names, None)
         else:
             times.setdefault(names, []).append(step_ns)
-    return BASE
 
 
 def _ratio(times: Mapping[Names, Sequence[float]], names: Names) -> float:
@@ -92,11 +92,12 @@ def changed(words: Sequence[str], changes: Sequence[Sequence[str]]) -> list[str]
 
 
 class Runner:
-    """Runs trials one after the other, and keeps what they leave."""
+    """Runs rounds of trials, and keeps what they leave."""
 
-    def __init__(self, given: Mapping[str, Any], folder: Path) -> None:
-        """given: `words` of the cell, `program` before them, `load` after them, and `candidates`: words by name."""
-        self._given, self._folder = given, folder
+    def __init__(self, given: Mapping[str, Any], folder: Path, at_once: int = 1) -> None:
+        """given: `words` of the cell, `program` before them, `load` after them, and `candidates`: words by name.
+        at_once: processes that may start side by side."""
+        self._given, self._folder, self._at_once = given, folder, at_once
         self.sides: list[str] = []
         self.steps: list[tuple[str, Path]] = []
         self.facts: list[dict[str, Any]] = []
@@ -104,25 +105,42 @@ class Runner:
         # What a process takes, by what is tried.
         self.seconds: dict[Names, float] = {}
 
-    def run(self, number: int, names: Names) -> float | None:
-        """What a sample takes in one process, in ns; None where it failed, with the reason in `failed`."""
-        side, began = TOGETHER.join(names), time.monotonic()
-        own = self._folder / f"{len(self.facts) + len(self.failed)}.csv"
-        told, printed = own.with_suffix(".json"), own.with_suffix(".txt")
+    def run(self, number: int, order: Sequence[Names], until: float) -> dict[Names, float | None]:
+        """What a sample takes in a process of each, in ns; None where it failed, with the reason in `failed`.
+
+        Those are missing that come after one which failed as the cell is, or would end later than that (monotonic s).
+        """
+        began, took = time.monotonic(), dict[Names, float | None]()
+        paths = [self._folder / f"{number}-{place}.csv" for place in range(len(order))]
+        printed = [path.with_suffix(".txt") for path in paths]
+        commands = [self._command(*one) for one in zip(order, paths, strict=True)]
+        with closing(rounds.in_turn(commands, self._at_once, printed)) as codes:
+            for names, path, said in zip(order, paths, printed, strict=True):
+                if self.facts and time.monotonic() + self.expected_s(names) > until:
+                    break
+                code = next(codes)
+                took[names] = self._keep(number, names, path, said.read_text(errors="replace"), code)
+                self.seconds[names] = time.monotonic() - began
+                began = time.monotonic()
+                if code and names == BASE:
+                    break
+        return took
+
+    def _command(self, names: Names, path: Path) -> list[str]:
         settings = changed(self._given["words"], [self._given["candidates"][name] for name in names])
-        words = [*self._given["program"], *settings, *self._given["load"], "--steps", str(own), "--facts", str(told)]
-        with printed.open("wb") as file:
-            code = subprocess.run(words, check=False, stdout=file, stderr=subprocess.STDOUT).returncode
-        said = printed.read_text(errors="replace")
+        files = ["--steps", str(path), "--facts", str(path.with_suffix(".json"))]
+        return [*self._given["program"], *settings, *self._given["load"], *files]
+
+    def _keep(self, number: int, names: Names, path: Path, said: str, code: int) -> float | None:
+        side = TOGETHER.join(names)
         print(f"[{side or 'as it is'}] exit code {code}\n{said}", flush=True)
-        self.seconds[names] = time.monotonic() - began
         if code:
             lines = [line.strip() for line in said.splitlines() if line.strip()]
             self.failed[side] = (lines[-1] if lines else f"exit code {code}")[:LINE]
             return None
-        facts = json.loads(told.read_text())
+        facts = json.loads(path.with_suffix(".json").read_text())
         self.sides.append(side)
-        self.steps.append((side, own))
+        self.steps.append((side, path))
         self.facts.append({**facts, "round": number})
         return float(facts["step_ns"]) / facts["batch"]
 
@@ -137,16 +155,16 @@ def tried(runner: Runner, candidates: Sequence[str], repeats: int, budget_s: flo
     Raises:
         RuntimeError: the cell as it is fails.
     """
-    began, going = time.monotonic(), course(candidates, repeats)
-    number, names = next(going)
+    until, going = time.monotonic() + budget_s, course(candidates, repeats)
+    number, order = next(going)
     while True:
-        if runner.facts and time.monotonic() - began + runner.expected_s(names) > budget_s:
-            return {"ended": "budget", "chosen": fastest(runner)}
-        step_ns = runner.run(number, names)
-        if step_ns is None and names == BASE:
+        took = runner.run(number, order, until)
+        if BASE in took and took[BASE] is None:
             raise RuntimeError(runner.failed[""])
+        if len(took) < len(order):
+            return {"ended": "budget", "chosen": fastest(runner)}
         try:
-            number, names = going.send(step_ns)
+            number, order = going.send(took)
         except StopIteration as end:
             return {"ended": "all", "chosen": TOGETHER.join(end.value)}
 
@@ -168,6 +186,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--expected", type=Path, help="JSON: expected gain by cell and name of settings")
     parser.add_argument("--repeats", type=int, required=True, help="processes of what is worth them")
     parser.add_argument("--budget", type=float, required=True, help="seconds that all may take")
+    parser.add_argument("--at-once", type=int, default=1, help="processes that may start side by side")
     parser.add_argument("--steps", type=Path, required=True, help="where the steps of all go")
     parser.add_argument("--facts", type=Path, required=True, help="where the facts of all go")
     options = parser.parse_args(arguments)
@@ -176,7 +195,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # What nobody expects anything of comes after what is expected to help, in its own order.
     order = sorted(options.cell["candidates"], key=lambda name: -own.get(name, 1.0))
     with tempfile.TemporaryDirectory() as folder:
-        runner = Runner(options.cell, Path(folder))
+        runner = Runner(options.cell, Path(folder), options.at_once)
         try:
             outcome = tried(runner, order, options.repeats, options.budget)
         except RuntimeError as error:

@@ -1,6 +1,7 @@
 """The order of trials, on simulated cells; and trials of real processes that say what they are told to."""
 
 import json
+import math
 import random
 import sys
 from pathlib import Path
@@ -15,18 +16,20 @@ from profzoo.tools.time.tables import REPEATED
 
 def played(speeds: dict[Names, float | None], candidates: list[str], repeats: int) -> tuple[list[Names], Names]:
     """What is tried, in order, and chosen, where a step takes so long; together, settings multiply."""
-    order, going = [], course(candidates, repeats)
-    _, names = next(going)
-    while True:
-        order.append(names)
+
+    def speed(names: Names) -> float | None:
         alone = [speeds[(name,)] for name in names]
-        known = speeds.get(names, 1.0)
-        if len(names) > 1 and names not in speeds:
-            known = None if None in alone else 1.0
-            for one in alone:
-                known = None if known is None or one is None else known * one
+        if names in speeds or not names:
+            return speeds.get(names, 1.0)
+        return None if None in alone else math.prod(one for one in alone if one is not None)
+
+    order, going = [], course(candidates, repeats)
+    _, these = next(going)
+    while True:
+        order += these
+        took = {names: speed(names) for names in these}
         try:
-            _, names = going.send(None if known is None else known * 1e6)
+            _, these = going.send({names: None if one is None else one * 1e6 for names, one in took.items()})
         except StopIteration as end:
             return order, end.value
 
@@ -78,7 +81,7 @@ json.dump(facts, open(given["--facts"], "w"))
 """
 
 
-def tried(folder: Path, budget: float = 60.0) -> dict:
+def tried(folder: Path, budget: float = 60.0, at_once: int = 1) -> dict:
     """The facts of trials of two settings on a cell that PROGRAM stands for."""
     (folder / "program.py").write_text(PROGRAM)
     (folder / "expected.json").write_text(
@@ -89,12 +92,13 @@ def tried(folder: Path, budget: float = 60.0) -> dict:
             "candidates": {"bf16": ["precision=bf16"], "graph": ["graph=true"]}}  # fmt: skip
     words = ["--cell", json.dumps(cell), "--expected", str(folder / "expected.json"), "--repeats", "2"]
     files = ["--steps", str(folder / "steps.csv"), "--facts", str(folder / "facts.json")]
-    assert trying.main([*words, "--budget", str(budget), *files]) == 0
+    assert trying.main([*words, "--budget", str(budget), "--at-once", str(at_once), *files]) == 0
     return json.loads((folder / "facts.json").read_text())
 
 
-def test_trials_of_processes_leave_steps_facts_and_reasons(tmp_path: Path) -> None:
-    facts = tried(tmp_path)
+@pytest.mark.parametrize("at_once", [1, 4])
+def test_trials_of_processes_leave_steps_facts_and_reasons(tmp_path: Path, at_once: int) -> None:
+    facts = tried(tmp_path, at_once=at_once)
     assert facts["tried"] == ["graph", "bf16"] and facts["chosen"] == "bf16" and facts["ended"] == "all"
     assert facts["failed"] == {"graph": "graph: it cannot be captured"}
     assert [(one["side"], one["round"], one["step_ns"]) for one in facts["processes"]] == [
@@ -104,8 +108,9 @@ def test_trials_of_processes_leave_steps_facts_and_reasons(tmp_path: Path) -> No
     assert len(table) == facts["steps"] == 16 and table["side"].tolist()[4:12] == ["bf16"] * 8
 
 
-def test_trials_end_with_their_budget(tmp_path: Path) -> None:
-    facts = tried(tmp_path, budget=0.0)
+@pytest.mark.parametrize("at_once", [1, 4])
+def test_trials_end_with_their_budget(tmp_path: Path, at_once: int) -> None:
+    facts = tried(tmp_path, 0.0, at_once)
     assert facts["ended"] == "budget" and [one["side"] for one in facts["processes"]] == [""]
     assert facts["chosen"] == ""
 
