@@ -14,7 +14,6 @@ import pandas as pd
 
 from profzoo.config import configuration as config
 from profzoo.tools.ncu import costs, exported, planning
-from profzoo.tools.ncu.tables import CONFIGURATION as KEYS
 from tests.benchmarks.counted_truth import START_S
 
 SET = "survey"
@@ -29,7 +28,7 @@ def planned(folders: Sequence[Path]) -> Iterator[tuple]:
         plan = planning.plan(options, SET, census, START_S, price, known)
         sample = plan.get("instead_of", plan)["launches"]
         cell = f"{path.parent.name}/{path.name.partition('.')[0]}"
-        yield cell, len(census), len(census[KEYS].drop_duplicates()), sample, plan["launches"], plan["estimate_s"]
+        yield cell, len(census), plan["configurations_of_window"], sample, plan["launches"], plan["estimate_s"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

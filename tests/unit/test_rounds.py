@@ -72,9 +72,8 @@ def test_those_that_start_side_by_side_work_one_after_the_other(tmp_path: Path) 
         *(f"{s},{i},0,1" for i, s in enumerate("abcde")),
     ]
     # Only the first of them takes stock of memory.
-    assert [one["stock"] for one in json.loads((tmp_path / "facts.json").read_text())["processes"]] == [True] + 4 * [
-        False
-    ]
+    processes = json.loads((tmp_path / "facts.json").read_text())["processes"]
+    assert [one["stock"] for one in processes] == [True, False, False, False, False]
 
 
 def test_what_may_not_start_ahead_starts_in_its_turn(tmp_path: Path) -> None:
