@@ -19,13 +19,18 @@ class Ran:
     gpu_ends: np.ndarray
 
 
+# What a run takes of an operation, in this order.
+OPERATION = ("stream", "ns", "latency", "gap", "dep", "dep_gap", "gone")
+DEP = OPERATION.index("dep")
+NEVER = float("-inf")
+
+
 class _Gpu:
     """The GPU in a run: streams that take operations in order, each as soon as what it waits for is known."""
 
     def __init__(self, program: Program):
         gpu = program.gpu
-        columns = ("stream", "ns", "latency", "gap", "dep", "dep_gap", "gone")
-        self.operations = list(zip(*(gpu[name].to_list() for name in columns), strict=True))
+        self.operations = list(zip(*(gpu[name].to_list() for name in OPERATION), strict=True))
         self.begins = [0.0] * len(gpu)
         self.ends: list[float | None] = [None] * len(gpu)
         self.busy: dict[int, float] = {}
@@ -35,7 +40,7 @@ class _Gpu:
         self.awaited: dict[int, list[int]] = {}
 
     def issue(self, index: int, issued: float) -> None:
-        stream, *_, dep, _, _ = self.operations[index]
+        stream, dep = self.operations[index][0], self.operations[index][DEP]
         if self.held.get(stream):
             self.held[stream].append((index, issued))
         elif dep >= 0 and self.ends[dep] is None:
@@ -46,7 +51,7 @@ class _Gpu:
 
     def place(self, index: int, issued: float) -> None:
         stream, ns, latency, gap, dep, dep_gap, gone = self.operations[index]
-        done = self.busy.get(stream, -np.inf)
+        done = self.busy.get(stream, NEVER)
         # What follows on the stream waits for what one that is gone waited for.
         begin = max(done, 0.0) if gone else max(issued + latency, done + gap)
         if dep >= 0 and (other := self.ends[dep]) is not None:
@@ -55,15 +60,16 @@ class _Gpu:
         self.busy[stream] = max(done, end)
         self.latest = max(self.latest, end)
         self.begins[index], self.ends[index] = begin, end
-        for other_stream in self.awaited.pop(index, ()):
-            self.release(other_stream)
+        if self.awaited:
+            for other_stream in self.awaited.pop(index, ()):
+                self.release(other_stream)
 
     def release(self, stream: int, at_all: bool = False) -> None:
         """Place what a stream holds, until one waits for what has not been issued; at_all: those as well."""
         held = self.held.get(stream, [])
         while held:
             index, issued = held[0]
-            *_, dep, _, _ = self.operations[index]
+            dep = self.operations[index][DEP]
             if dep >= 0 and self.ends[dep] is None and not at_all:
                 self.awaited.setdefault(dep, []).append(stream)
                 return
@@ -92,15 +98,16 @@ def run(program: Program) -> Ran:
     for (low, high), (gap, overlaps, own, wait, target, tail) in zip(pairwise(bounds), rows, strict=True):
         start = start + gap if overlaps else free + gap
         issued = max(start, device.end(target)) if wait == waiting.BEFORE else start
-        first = next((index for index in range(low, high) if not device.operations[index][-1]), -1)
-        if first >= 0:
-            queue = queues.setdefault(device.operations[first][0], [])
-            if len(queue) >= program.room:
-                device.end(queue[-program.room])
-                issued = max(issued, device.begins[queue[-program.room]])
-            queue.append(first)
-        for index in range(low, high):
-            device.issue(index, issued)
+        if low < high:
+            first = next((index for index in range(low, high) if not device.operations[index][-1]), -1)
+            if first >= 0:
+                queue = queues.setdefault(device.operations[first][0], [])
+                if len(queue) >= program.room:
+                    device.end(queue[-program.room])
+                    issued = max(issued, device.begins[queue[-program.room]])
+                queue.append(first)
+            for index in range(low, high):
+                device.issue(index, issued)
         end = issued + own
         if wait not in (waiting.NOTHING, waiting.BEFORE):
             end = max(end, _until(device, wait, target) + tail)

@@ -8,7 +8,7 @@ import pandas as pd
 from profzoo.tables import step_shares
 from profzoo.verdicts import expecting, scores
 from profzoo.verdicts import rules as verdict_rules
-from profzoo.verdicts.expected import Asked, Replayed
+from profzoo.verdicts.expected import FASTER, FUSED, Asked, Replayed
 
 UNDECIDED = "undecided"
 STRETCH = "step under nsys / unprofiled"
@@ -16,6 +16,8 @@ KERNEL = ["class", "function"]
 # A kernel has the trait that so much of its time has.
 HALF = 0.5
 LAYER = "layer"
+# What has a trait by the intervals of counters, at both of their ends and at one of them.
+ENDS = ("_least", "_most")
 
 
 def host_limit(step: Mapping[str, Any], most: float, removed: float = 0.0) -> float:
@@ -106,11 +108,11 @@ class Judged:
         Where kernels run for 80 % of the step, and launches that are short take 30 of their 100 ms, the trait takes
         24 % of the step, which a rule of `at_least: 0.1` is met by.
         """
-        for rule, share, least, most in self._shared(traits, traits["total_ns"].sum()):
+        for rule, share, least, most in self._shared(self.summed(traits), traits["total_ns"].sum()):
             if least >= rule["at_least"]:
                 yield self.row(rule, share, traits, "cell", _evidence(rule))
             elif most >= rule["at_least"]:
-                yield _straddled(rule, share, least, most)
+                yield _straddled(rule, share, least, most) | {"potential": self._potential(rule, most, traits)}
 
     def of_each(self, traits: pd.DataFrame) -> list[dict[str, Any]]:
         """Verdicts on each kernel that takes long enough, by the traits that half of its time has; largest gain first.
@@ -126,33 +128,65 @@ class Judged:
         return sorted(found, key=lambda row: -(row["gain"] or 0))
 
     def of_some(
-        self, own: pd.DataFrame, total: float, level: str
+        self, own: pd.DataFrame, total: float, level: str, summed: Mapping[str, float] | None = None
     ) -> Iterator[tuple[Mapping[str, Any], dict[str, Any]]]:
         """Rules whose trait half of the time of some launches has, each with its verdict on them.
 
-        own: their rows, with traits; total: GPU time of the cell's kernels, in ns.
+        own: their rows, with traits; total: GPU time of the cell's kernels, in ns; summed: of them, where it is known.
         """
         half = HALF * self.share_of(own, total)
-        for rule, share, least, _ in self._shared(own, total):
+        for rule, share, least, _ in self._shared(self.summed(own) if summed is None else summed, total):
             if least >= half:
                 yield rule, self.row(rule, share, own, level, _evidence(rule)) | {"threshold": half}
+
+    def most(self, launches: pd.DataFrame, total: float) -> pd.Series:
+        """What is gained at most by Amdahl's law if launches take no time and nothing waits for their being launched.
+
+        launches: `total_ns` and `launches` of some, a row each; total: GPU time of the cell's kernels, in ns.
+        """
+        waits, _ = self._told(verdict_rules.LAUNCHING)
+        gone = launches["total_ns"] * self._step_per_ns(total)
+        gone += waits * (launches["launches"] / max(self.step["launches"], 1)).clip(upper=1)
+        return 1 / (1 - gone.clip(upper=1)).clip(lower=1e-9)
 
     def share_of(self, own: pd.DataFrame, total: float) -> float:
         """The share of the unprofiled step that launches take; total: GPU time of the cell's kernels, in ns."""
         return own["total_ns"].sum() * self._step_per_ns(total)
 
-    def _shared(self, traits: pd.DataFrame, total: float) -> Iterator[tuple[Mapping[str, Any], float, float, float]]:
+    def summed(self, traits: Any) -> Any:
+        """The time of launches with each trait of the rules about kernels, also at either end of intervals, in ns.
+
+        traits: launches, or groups of them, each of which then has a row.
+        """
+        names = dict.fromkeys(rule["share"] for rule in self.given["rules"] if rule["of"] == "kernels")
+        return traits[["total_ns", "launches", *(f"{name}{of}_ns" for name in names for of in ("", *ENDS))]].sum()
+
+    def _shared(
+        self, summed: Mapping[str, float], total: float
+    ) -> Iterator[tuple[Mapping[str, Any], float, float, float]]:
         """Rules about kernels, each with the share of the step that launches with its trait take, and the least and the
         most that it may be by the intervals of counters; of those by which it may be any.
 
-        traits: launches, of the whole cell or of one kernel; total: GPU time of the cell's kernels, in ns.
+        summed: of launches, of the whole cell or of one kernel; total: GPU time of the cell's kernels, in ns.
         """
         for rule in self.given["rules"]:
             if rule["of"] == "kernels":
-                taken = [traits[f"{rule['share']}{of}_ns"].sum() for of in ("", "_least", "_most")]
+                taken = [summed[f"{rule['share']}{of}_ns"] for of in ("", *ENDS)]
                 share, least, most = (ns * self._step_per_ns(total) for ns in taken)
                 if most:
                     yield rule, share, least, most
+
+    def _potential(self, rule: Mapping[str, Any], most: float, traits: pd.DataFrame) -> float:
+        """What is gained at most if a rule holds: its launches, which take so much of the step, take no time.
+
+        traits: of all launches of the cell.
+        """
+        may = traits[traits[f"{rule['share']}_most_ns"] > 0]
+        gone = Asked(FUSED if rule["launches"] == "removed" else FASTER, may, pd.Series(1.0, may.index), whole=False)
+        found = self.replayed.gain(gone, self.step, 0.0) if self.replayed else None
+        kept = rule["launches"] == "kept"
+        limit = found.gain if found else host_limit(self.step, self.floors["stretch"]) if kept else float("inf")
+        return min(step_shares.amdahl(most, 1), limit)
 
     def _step_per_ns(self, total: float) -> float:
         """The share of the unprofiled step that a ns of GPU time is; total: that of the cell's kernels, in ns."""
@@ -216,7 +250,6 @@ def _straddled(rule: Mapping[str, Any], share: float, least: float, most: float)
     return {
         "level": "cell", "verdict": UNDECIDED, "metric": f"share of the step: {rule['share']}", "value": share,
         "threshold": rule["at_least"], "evidence": _evidence(rule), "gain": None,
-        "potential": step_shares.amdahl(most, 1),
         "next_step": f"{rule['verdict']}: {least:.0%} to {most:.0%} of the step, as counters are estimated: lower "
         "ncu.error, or set ncu.launches to all",
     }  # fmt: skip

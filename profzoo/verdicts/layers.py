@@ -27,18 +27,28 @@ def top(judged: Judged, kernels: pd.DataFrame, tree: pd.DataFrame, peaks: Mappin
         return []
     traits = with_traits(kernels, kernels.assign(level="launch"), judged.given["traits"], peaks)
     total, work = traits["total_ns"].sum(), _work(tree)
-    found = []
-    for (module, direction), own in traits.groupby(NODE, sort=False):
-        rows = [_told(rule, row, own) for rule, row in judged.of_some(own, total, LAYER)]
-        rows += _padded(judged, own, total, work.get((module, direction), 1.0))
+    layers = traits.groupby(NODE, sort=False)
+    summed = judged.summed(layers)
+    most = judged.most(summed, total).sort_values(ascending=False, kind="stable")
+    sums = summed.to_dict("index")
+    found: list[tuple[tuple[str, str], dict[str, Any], Mapping[str, Any]]] = []
+    for node, gain in most.items():
+        # The rest gains less than what was found, whatever holds it.
+        if len(found) >= TOP and gain <= sorted(_gain(row) for _, row, _ in found)[-TOP]:
+            break
+        own = layers.get_group(node)
+        rows = [*judged.of_some(own, total, LAYER, sums[node]), *_padded(judged, own, total, work.get(node, 1.0))]
         if rows:
-            largest = own.iloc[own["total_ns"].argmax()]
-            best = max(rows, key=lambda row: row["gain"] or 0)
-            where = {"module": module, "direction": direction, "class": largest["class"]}
-            found.append({**where, "function": largest["function"], **best})
+            rule, best = max(rows, key=lambda one: _gain(one[1]))
+            found.append((node, best, rule))
     # Running a step again takes longer than Amdahl's law, by which the layers are chosen.
-    chosen = sorted(found, key=lambda row: -(row["gain"] or 0))[:TOP]
-    return sorted(map(judged.expect, chosen), key=lambda row: -(row["gain"] or 0))
+    chosen = sorted(found, key=lambda one: -_gain(one[1]))[:TOP]
+    told = [_told(rule, row, node, layers.get_group(node)) for node, row, rule in chosen]
+    return sorted(map(judged.expect, told), key=lambda row: -_gain(row))
+
+
+def _gain(row: Mapping[str, Any]) -> float:
+    return row["gain"] or 0.0
 
 
 def _work(tree: pd.DataFrame) -> dict[tuple[str, str], float]:
@@ -48,21 +58,32 @@ def _work(tree: pd.DataFrame) -> dict[tuple[str, str], float]:
     return ((own["simt_flop"] + own["tensor_flop"]) / own["needed_flop"]).to_dict()
 
 
-def _padded(judged: Judged, own: pd.DataFrame, total: float, ratio: float) -> list[dict[str, Any]]:
+def _padded(
+    judged: Judged, own: pd.DataFrame, total: float, ratio: float
+) -> list[tuple[Mapping[str, Any], dict[str, Any]]]:
     """That a layer computes more than it needs, where that is what its time goes into."""
     least = judged.given["traits"][PADDED]["flop_at_least"]
-    tiled = own[own["class"].isin(TILED) & own["bound"].isin(("simt", "tensor"))]
-    if ratio < least or tiled.empty:
+    if ratio < least or (tiled := _tiled(own)).empty:
         return []
     (rule,) = (one for one in judged.given["rules"] if one["of"] == "layers" and one["share"] == PADDED)
     row = judged.row({**rule, "cured": 1 - 1 / ratio}, judged.share_of(tiled, total), tiled, LAYER, "layers.csv: flop")
-    lead = f"{ratio:.1f} times the operations that it needs, with inputs {_shapes(tiled)}"
-    return [row | {"value": ratio, "threshold": least, "metric": "operations counted / needed",
-                   expecting.LEAD: f"{lead}: "}]  # fmt: skip
+    return [(rule, row | {"value": ratio, "threshold": least, "metric": "operations counted / needed"})]
 
 
-def _told(rule: Mapping[str, Any], row: dict[str, Any], own: pd.DataFrame) -> dict[str, Any]:
-    """The verdict with what is to be seen of the layer."""
+def _tiled(own: pd.DataFrame) -> pd.DataFrame:
+    return own[own["class"].isin(TILED) & own["bound"].isin(("simt", "tensor"))]
+
+
+def _told(rule: Mapping[str, Any], row: dict[str, Any], node: tuple[str, str], own: pd.DataFrame) -> dict[str, Any]:
+    """The verdict with where it is and what is to be seen of the layer."""
+    largest = own.iloc[own["total_ns"].argmax()]
+    where = {"module": node[0], "direction": node[1], "class": largest["class"], "function": largest["function"]}
+    return where | row | {expecting.LEAD: f"{_seen(rule, row, own)}: "}
+
+
+def _seen(rule: Mapping[str, Any], row: Mapping[str, Any], own: pd.DataFrame) -> str:
+    if rule["of"] == "layers":
+        return f"{row['value']:.1f} times the operations that it needs, with inputs {_shapes(_tiled(own))}"
     chosen = own[own[f"{rule['share']}_ns"] > 0]
     first = chosen.iloc[chosen["total_ns"].argmax()]
     efficiency = f"{(chosen['efficiency'] * chosen['total_ns']).sum() / chosen['total_ns'].sum():.0%}"
@@ -77,8 +98,7 @@ def _told(rule: Mapping[str, Any], row: dict[str, Any], own: pd.DataFrame) -> di
         "tensor": f"at {efficiency} of what tensor cores can do",
         "underused": f"{first['operator']} {_shapes(chosen)} at {efficiency} of the nearest roof",
     }
-    lead = leads.get(rule["share"], f"{first['operator']} {_shapes(chosen)}")
-    return row | {expecting.LEAD: f"{lead}: "}
+    return leads.get(rule["share"], f"{first['operator']} {_shapes(chosen)}")
 
 
 def _shapes(rows: pd.DataFrame) -> str:

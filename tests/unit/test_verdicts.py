@@ -267,6 +267,20 @@ def test_a_roof_within_the_interval_is_not_told(low: float, high: float, verdict
         assert cell["next_step"].startswith("memory-bound: 0% to 60% of the step") and pd.isna(cell["gain"])
 
 
+def test_what_cannot_be_told_comes_by_what_it_may_gain_at_most() -> None:
+    rows = kernel_rows(total_ns=[60.0, 40.0])
+    sides = {"efficiency_low": [0.4] * 3, "efficiency_high": [0.9, 0.9, 0.4]}
+    roofs = held([0.6, 0.4], ["dram", "dram"]).assign(**sides)
+    waiting = made({"idle_input": 0.12})
+
+    def first(host: float) -> str:
+        return verdicts.table(waiting.assign(host_ns=host), rows, roofs, ROOFS, {}, {}, RULES)["verdict"].iloc[0]
+
+    # Kernels that take no time at all would gain a twentieth, as the CPU has launches to make; input gains an eighth.
+    assert first(0.95e6) == "input-bound"
+    assert first(0.1e6) == judged_cell.UNDECIDED
+
+
 def test_shorter_kernels_gain_no_more_than_the_cpu_lets_through() -> None:
     rows, roofs = kernel_rows(total_ns=[60.0, 40.0]), held([0.8, 0.4], ["simt", "dram"])
     step = made({}).assign(host_ns=0.9e6)
