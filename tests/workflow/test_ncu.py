@@ -148,6 +148,22 @@ def test_a_plan_is_printed_and_held_against_the_outcome(counted: Project) -> Non
     assert sorted(job.rule for job in jobs) == again
 
 
+@pytest.mark.parametrize("profiled", [False, True])
+def test_a_file_is_made_in_one_run_where_its_plan_is_out_of_date(counted: Project, profiled: bool) -> None:
+    """Jobs that take what is made anew as ancient are not judged by Snakemake, nor are those after them."""
+    wanted = "results/lstm/train.ncu.roofline.csv"
+    counted.snakemake(wanted if profiled else "results/lstm/train.roofline.plan.json", "--config", "device=auto")
+    if profiled:
+        (counted.root / wanted).unlink()
+    before = {path: (counted.root / "results" / path).stat().st_mtime_ns for path in counted.files()}
+    (counted.root / "profzoo/tools/ncu/planning.py").touch()
+    counted.snakemake(wanted, "--config", "device=auto")
+    assert table(counted, "train.ncu.roofline.csv")
+    # What was profiled is no worse for it.
+    report = "lstm/train.roofline.ncu-rep"
+    assert not profiled or (counted.root / "results" / report).stat().st_mtime_ns == before[report]
+
+
 OWN = "ncu={sets: {own: {metrics: [gpu__time_duration.sum, smsp__inst_issued.sum]}}, launches: distinct}"
 
 

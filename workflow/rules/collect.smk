@@ -149,10 +149,10 @@ rule probe_ncu:
 rule plan_ncu:
     """Plan a section set: launches, replay, and the time that ncu should take, from the census and measured costs."""
     input:
-        code("workflow/scripts/plan_ncu.py"),
-        census=f"<results>/{{model}}/{{phase}}{ncu_census.csv(config['ncu'])}",
-        sidecar=f"<results>/{{model}}/{{phase}}{ncu_census.report_sidecar(config['ncu'])}",
-        probe=probe,
+        unless_profiled(planning),
+        job=settled,
+        launches=unless_profiled(planned_by),
+        probe=unless_profiled(probe),
     output:
         plan="<results>/{model}/{phase}.{set}.plan.json",
     log:
@@ -169,9 +169,6 @@ rule plan_ncu:
 
 rule settle_ncu:
     """Write down what a section set that has a plan is collected by, so that a change of that collects it again."""
-
-    # Where a plan is made again, Snakemake does not judge the jobs that take it as ancient by what else they depend on,
-    # in that run (its issue 4166). It does judge this one, on which they depend.
     input:
         sources,
     output:
@@ -195,7 +192,7 @@ rule profile_ncu:
         weights=weights,
         job=settled,
         # What is planned follows from these settings; a better estimate is no reason to profile again.
-        plan=ancient(plan),
+        plan=unless_profiled(plan),
     output:
         report="<results>/{model}/{phase}.{set}.ncu-rep",
         sidecar="<results>/{model}/{phase}.{set}.ncu-rep.json",

@@ -132,6 +132,34 @@ def plan(wildcards):
     return made if ncu.planned(config["ncu"], wildcards.set) else []
 
 
+def unless_profiled(files):
+    """An input function for what is a reason to plan a section set only until that has been profiled.
+
+    Snakemake does not judge, in the same run, what takes as ancient a file that is made again, nor what comes after that
+    (its issue 4166). So a plan of what was profiled is made again only where its settings change, on which the profiling
+    job depends as well.
+    """
+
+    def found(wildcards):
+        paths = files(wildcards)
+        home = f"{RESULTS}/{wildcards.model}/{wildcards.phase}.{wildcards.set}"
+        profiled = any(Path(f"{home}.{what}.json").exists() for what in ("ncu-rep", "ncu-ranks"))
+        return ancient(paths) if profiled and paths else paths
+
+    return found
+
+
+def planning(_):
+    """The workflow's own code that makes plans."""
+    return code("workflow/scripts/plan_ncu.py")
+
+
+def planned_by(wildcards):
+    """The launches that a section set is planned by, and the sidecar of the report that has them."""
+    home = f"<results>/{wildcards.model}/{wildcards.phase}"
+    return [f"{home}{ncu_census.csv(config['ncu'])}", f"{home}{ncu_census.report_sidecar(config['ncu'])}"]
+
+
 def settled(wildcards):
     """What a section set that has a plan is collected by."""
     written = f"<results>/{wildcards.model}/{wildcards.phase}.{wildcards.set}.job.json"
