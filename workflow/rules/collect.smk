@@ -149,7 +149,7 @@ rule probe_ncu:
 rule plan_ncu:
     """Plan a section set: launches, replay, and the time that ncu should take, from the census and measured costs."""
     input:
-        unless_profiled(planning),
+        unless_profiled(code("workflow/scripts/plan_ncu.py")),
         job=settled,
         launches=unless_profiled(planned_by),
         probe=unless_profiled(probe),

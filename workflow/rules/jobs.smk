@@ -141,17 +141,12 @@ def unless_profiled(files):
     """
 
     def found(wildcards):
-        paths = files(wildcards)
+        paths = files(wildcards) if callable(files) else files
         home = f"{RESULTS}/{wildcards.model}/{wildcards.phase}.{wildcards.set}"
         profiled = any(Path(f"{home}.{what}.json").exists() for what in ("ncu-rep", "ncu-ranks"))
         return ancient(paths) if profiled and paths else paths
 
     return found
-
-
-def planning(_):
-    """The workflow's own code that makes plans."""
-    return code("workflow/scripts/plan_ncu.py")
 
 
 def planned_by(wildcards):
