@@ -1,5 +1,6 @@
 """Verdicts on layers, by made ones that each have one thing wrong."""
 
+import random
 from typing import Any
 
 import pandas as pd
@@ -38,13 +39,13 @@ def layer(module: str, **given: Any) -> dict[str, Any]:
     return row | given
 
 
-def judged(kernels: list[dict[str, Any]], tree: list[dict[str, Any]]) -> pd.DataFrame:
-    """The verdicts on the layers of a cell whose kernels take all of its step."""
+def judged(kernels: list[dict[str, Any]], tree: list[dict[str, Any]], idle: float = 0.0) -> pd.DataFrame:
+    """The verdicts on the layers of a cell whose kernels take all of its step but for what it idles as the CPU is late."""
     found = {
         CELL: (pd.DataFrame(kernels, columns=layer_kernels.COLUMNS), pd.DataFrame(tree, columns=layer_tables.LAYERS))
     }
     rows = kernel_rows(total_ns=[1e6])
-    table = verdicts.table(a_step({}), rows, None, ROOFS, {}, {}, RULES, found)
+    table = verdicts.table(a_step({"idle_host": idle} if idle else {}), rows, None, ROOFS, {}, {}, RULES, found)
     return table[table["level"] == "layer"].reset_index(drop=True)
 
 
@@ -96,3 +97,23 @@ def test_those_layers_come_first_from_which_most_is_to_be_had() -> None:
 
 def test_a_cell_without_kernels_has_no_layers_to_judge() -> None:
     assert judged([], []).empty
+
+
+@pytest.mark.parametrize("idle", [0.1, 0.6])
+@pytest.mark.parametrize("seed", range(4))
+def test_layers_that_are_not_looked_at_would_not_be_named(
+    seed: int, idle: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose, kernels, tree = random.Random(seed), [], []
+    for place in range(60):
+        many = choose.uniform(5, 60)
+        short = {"class": "elementwise", "launches": many, "mean_ns": 2e3, "total_ns": 2e3 * many}
+        long = {"bound": choose.choice(["dram", "simt", "tensor"]), "total_ns": 8e3 * many}
+        kind: dict[str, Any] = short if choose.random() < 0.4 else long
+        kernels.append(kernel(f"l{place}", efficiency=choose.random(), grid_x=choose.choice([33, 1000]), **kind))
+        tree.append(layer(f"l{place}", tensor_flop=choose.uniform(1, 4) * 1e9))
+    told = judged(kernels, tree, idle)
+    monkeypatch.setattr(layers, "TOP", len(kernels))
+    every = judged(kernels, tree, idle)
+    assert len(told) == 10 < len(every)
+    pd.testing.assert_frame_equal(told, every[:10], check_dtype=False)
