@@ -23,7 +23,7 @@ rule try_settings:
     """Time a cell with settings that may make it faster, one by one and together, in turn with the cell as it is."""
     input:
         sources,
-        code("profzoo/harness/rounds.py", "profzoo/harness/trying.py"),
+        code("profzoo/harness/trying.py"),
         weights=weights,
         # By other expectations the same would be measured in another order.
         expected=ancient(expected_gains()),
