@@ -19,13 +19,13 @@ from pathlib import Path
 PROCESS = 7 << 24
 MAIN, AUTOGRAD, PINNING = PROCESS + 1, PROCESS + 2, PROCESS + 3
 NAMES = {"kernel": "cudaLaunchKernel_v7000", "copy": "cudaMemcpyAsync_v3020", "pageable": "cudaMemcpyAsync_v3020",
-         "staged": "cudaMemcpyAsync_v3020",
+         "staged": "cudaMemcpyAsync_v3020", "fed": "cudaMemcpyAsync_v3020",
          "sync": "cudaDeviceSynchronize_v3020", "stream_sync": "cudaStreamSynchronize_v3020",
          "other": "cuKernelGetName", "record": "cudaEventRecord_v3020", "wait": "cudaStreamWaitEvent_v3020",
          "graph": "cudaGraphLaunch_v10000", "query": "cudaEventQuery_v3020"}  # fmt: skip
 # Of its time in which an operation fills a crowded device.
 FULL = 0.85
-LAUNCHES = ("kernel", "copy", "pageable", "staged", "graph")
+LAUNCHES = ("kernel", "copy", "pageable", "staged", "fed", "graph")
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,8 @@ class Act:
     A launch has the GPU work for `ns` on a stream: from `after` ns after the call's end at the earliest, `gap` ns after
     what is before it there, and `lag` ns after the event that its stream was told to wait for. event: that it records
     or waits for. nodes: (kind, ns, gap) of a graph, one after another. kind: begin, end, or a key of NAMES; `pageable`
-    copies are waited for, `staged` ones go through a buffer, which the copy before has to have left.
+    copies are waited for, `staged` ones go through a buffer, which the copy before has to have left, and `fed` ones,
+    which do not fit, go through it part by part from when the device comes to them.
     """
 
     kind: str
@@ -181,11 +182,16 @@ class Machine:
     def call(self, act: Act, number: int) -> Generator:
         if act.kind in LAUNCHES:
             yield lambda: self.pending[act.stream] < self.room
+        if act.kind == "fed":
+            mine = [work for work in self.made.work if work.act.stream == act.stream]
+            yield lambda: all(work.done is not None for work in mine)
         if act.kind == "staged":
             staged = [work for work in self.made.work if work.act.kind == "staged"]
             yield lambda: all(work.done is not None for work in staged)
+        if act.kind == "fed":
+            self.launch(act, number)
         yield act.call
-        if act.kind in LAUNCHES:
+        if act.kind in LAUNCHES and act.kind != "fed":
             work = self.launch(act, number)
             if act.kind == "pageable":
                 yield lambda: work.done is not None
@@ -248,8 +254,8 @@ def record(made: Recording, path: Path, events: bool = True) -> Path:
         ranges.append((part, first[1] - first[0].before, last[2]))
     for work in made.work:
         row = (begun + moment(work.begun), begun + moment(work.done), work.correlation, PROCESS, work.act.stream)
-        if work.act.kind in ("copy", "pageable", "staged"):
-            copies.append((*row, {"copy": 8, "pageable": 2, "staged": 1}[work.act.kind]))
+        if work.act.kind in ("copy", "pageable", "staged", "fed"):
+            copies.append((*row, {"copy": 8, "pageable": 2}.get(work.act.kind, 1)))
         else:
             name = 2 if work.group < 0 else 1
             kernels.append((*row, name, name, name, max(work.group, 0) + 1))
@@ -342,6 +348,10 @@ def program(seed: int) -> list[Act]:
         pattern.insert(at, replace(pattern[at], kind=draw.choice(["pageable", "sync", "stream_sync"]), before=1e3,
                                    call=4e3, ns=2e3, stream=7, nodes=()))  # fmt: skip
     data = [Act("copy", 0, "transfer", draw.uniform(1e3, min(size, 200) * python), 7e3, ns=draw.uniform(2e3, 2e5))]
+    if seed % 10 == 7:
+        # Many samples from pageable memory: their call waits until the device comes to them.
+        call = draw.uniform(2e4, 2e5)
+        data = [replace(data[0], kind="fed", call=call, ns=1.05 * call)]
     if seed % 5 == 0:
         # Samples and labels from pageable memory: the second waits until the first has left the buffer.
         data = [replace(data[0], kind="staged", call=draw.uniform(2e4, 2e5)) for _ in range(2)]

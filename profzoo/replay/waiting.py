@@ -56,7 +56,9 @@ def _queue(host: pd.DataFrame, gpu: pd.DataFrame) -> tuple[int, np.ndarray, np.n
     at = heads.groupby("stream").indices
     for rows in at.values():
         depth[rows] = np.arange(len(rows)) + 1 - np.searchsorted(np.sort(begins[rows]), ends[launching[rows]])
-    full = depth[((ends - starts)[launching] > WAITS_NS) & (depth >= DEEP)]
+    # What copies wait for is another buffer.
+    long = ((ends - starts)[launching] > WAITS_NS) & ~host["copies"].to_numpy()[launching]
+    full = depth[long & (depth >= DEEP)]
     room = int(np.median(full)) if len(full) else max(ROOM, int(depth.max()))
     for rows in at.values():
         later = rows[room:]
@@ -67,21 +69,25 @@ def _queue(host: pd.DataFrame, gpu: pd.DataFrame) -> tuple[int, np.ndarray, np.n
 
 
 def _staged(host: pd.DataFrame, gpu: pd.DataFrame, issued: np.ndarray, wait: np.ndarray, target: np.ndarray) -> None:
-    """Copies from pageable memory that waited until the one before had left the buffer that they go through.
+    """Copies from pageable memory whose calls waited for the buffer that they go through. Sets when they were issued.
 
-    Such a call returns before its copy is done, and that is on the GPU behind what was launched before: so the next
-    one waits for that as well (CUDA driver API, "API synchronization behavior", memcpy). Sets when they were issued.
+    Such a call returns before its copy is done, and that is on the GPU behind what was launched before (CUDA driver
+    API, "API synchronization behavior", memcpy). So the next one waits until the one before has left the buffer; and
+    one that does not fit goes through it part by part, from when the GPU comes to it.
     """
     starts, ends = host["start"].to_numpy(dtype=float), host["end"].to_numpy(dtype=float)
-    crossing = gpu["crossing"].to_numpy(dtype=bool) & host["copies"].to_numpy()[gpu["host"]]
-    done = gpu["end"].to_numpy(dtype=float)
-    for rows in gpu[crossing].groupby("stream").groups.values():
-        copies = rows.to_numpy()
-        calls = gpu["host"].to_numpy()[copies[1:]]
-        left = done[copies[:-1]]
-        blocked = (left > starts[calls] + WAITS_NS) & (left < ends[calls]) & (ends[calls] < done[copies[1:]])
-        wait[calls[blocked]], target[calls[blocked]] = BEFORE, copies[:-1][blocked]
-        issued[copies[1:][blocked]] = left[blocked]
+    launched = gpu["host"].to_numpy()
+    crossing = gpu["crossing"].to_numpy(dtype=bool) & host["copies"].to_numpy()[launched]
+    begun, done = gpu["start"].to_numpy(dtype=float), gpu["end"].to_numpy(dtype=float)
+    for mine in gpu.groupby("stream").indices.values():
+        places = np.flatnonzero(crossing[mine])
+        one_before, copies, before = mine[places[:-1]], mine[places[1:]], mine[places[1:] - 1]
+        start, end = starts[launched[copies]], ends[launched[copies]]
+        for left_by, at_all in ((one_before, True), (before, begun[copies] < end)):
+            left = done[left_by]
+            blocked = at_all & (left > start + WAITS_NS) & (left < end) & (end < done[copies])
+            wait[launched[copies[blocked]]], target[launched[copies[blocked]]] = BEFORE, left_by[blocked]
+            issued[copies[blocked]] = left[blocked]
 
 
 def _copies(host: pd.DataFrame, gpu: pd.DataFrame, wait: np.ndarray, target: np.ndarray) -> None:

@@ -4,17 +4,38 @@ python -m tests.benchmarks.replayed [RESULTS]
 
 After `snakemake all --config tool=nsys`. Of starts of operations on the GPU it prints the median distance. That a
 program unchanged takes as long as it took says that nothing was lost; whether it predicts is for
-tests/unit/test_replay_predictions.py, and for trials on a GPU.
+tests/unit/test_replay_predictions.py, and for trials on a GPU. Nor does it say that waits were found: a wait that is
+taken for the CPU's own time replays as well. So the CPU's time without its waits is held against `host_ns` of the steps,
+which other code counts (profzoo.tools.nsys.steps); that needs no traces, only `{phase}.host.csv`.
 """
 
 import sys
 import time
 from pathlib import Path
 
+import pandas as pd
+
 from profzoo.files import read_json
 from profzoo.replay import rerun, tables
 
-CLOSE = 0.03
+CLOSE, CPU_CLOSE = 0.03, 0.2
+
+
+def cpu_apart(results: Path) -> None:
+    """Print the cells whose CPU's own time differs by more than CPU_CLOSE from that of the steps."""
+    cells = sorted(results.glob("*/*.host.csv"))
+    apart = 0
+    for path in cells:
+        steps = path.with_name(path.name.replace(".host.csv", ".nsys-steps.csv"))
+        both = pd.read_csv(path).merge(pd.read_csv(steps), on="process", suffixes=("", "_steps"))
+        ratios = (both["cpu_ns"] - both["waiting_ns"]) / both["host_ns"]
+        far = ratios[(ratios - 1).abs() > CPU_CLOSE]
+        apart += len(far) > 0
+        for ratio in far:
+            print(
+                f"{path.parent.name} {path.name.partition('.')[0]}: the CPU's own time is {ratio:.2f} x that of steps"
+            )
+    print(f"CPU's own time: {len(cells) - apart} of {len(cells)} cells within {CPU_CLOSE:.0%} of what steps say")
 
 
 def main(results: Path) -> None:
@@ -37,6 +58,7 @@ def main(results: Path) -> None:
             )
             found.append(abs(off))
     print(f"\n{sum(off <= CLOSE for off in found)} of {len(found)} within {CLOSE:.0%}")
+    cpu_apart(results)
 
 
 if __name__ == "__main__":

@@ -126,6 +126,26 @@ def test_a_copy_waits_for_the_one_before_to_leave_its_buffer(tmp_path: Path) -> 
     assert rerun.walls(faster, rerun.run(faster)).mean() == pytest.approx(true, rel=0.01)
 
 
+def test_a_large_copys_call_waits_until_the_gpu_comes_to_it(tmp_path: Path) -> None:
+    """One copy a step, of 0.4 ms, behind 6 ms of kernels: its call returns just before it is done."""
+    copy, kernels = Act("fed", 0, "transfer", 1e4, 4e5, ns=4.1e5), [replace(LAUNCH, ns=1e6)] * 6
+    program = of(tmp_path, steps([copy, *kernels], 6))
+    waits = program.host[program.host["wait"] != waiting.NOTHING]
+    # That of the first step finds nothing before it.
+    assert set(waits["wait"]) == {waiting.BEFORE} and len(waits) == 5 and (waits["waited"] > 5e6).all()
+    found = tax.of(program)
+    assert found["launch_ns"] == pytest.approx(4e5 + 6 * 6e3, rel=0.02) and found["balance"] < 0.2
+    faster = changes.kernels_faster(program, (program.gpu["kind"] == 0).to_numpy(), 2)
+    true = simulated.simulate(steps([copy, *[replace(LAUNCH, ns=5e5)] * 6], 6)).step_ns()
+    assert rerun.walls(faster, rerun.run(faster)).mean() == pytest.approx(true, rel=0.01)
+
+
+def test_a_copys_long_call_is_no_full_queue(tmp_path: Path) -> None:
+    acts = steps([*[replace(LAUNCH, before=1e3, ns=2e4)] * 200, Act("copy", 0, "forward", 1e3, 2e5, ns=1e4)], count=2)
+    program = of(tmp_path, acts)
+    assert program.room == waiting.ROOM and tax.of(program)["waiting_ns"] == 0
+
+
 def test_a_full_queue_is_waited_for(tmp_path: Path) -> None:
     acts = steps([replace(LAUNCH, before=1e3, ns=2e4)] * 700, count=3)
     program = of(tmp_path, acts)

@@ -41,7 +41,7 @@ def host_twice(acts: Sequence[Act]) -> list[Act]:
 
 
 def unsynchronised(acts: Sequence[Act]) -> list[Act]:
-    kinds = {"sync": "other", "stream_sync": "other", "pageable": "copy", "staged": "copy"}
+    kinds = {"sync": "other", "stream_sync": "other", "pageable": "copy", "staged": "copy", "fed": "copy"}
     return [replace(act, kind=kinds.get(act.kind, act.kind)) for act in acts]
 
 
@@ -91,7 +91,7 @@ def applies(change: str, acts: Sequence[Act]) -> bool:
     if change == "graph":
         return "record" not in kinds and not kinds & {"sync", "stream_sync", "pageable"}
     if change == "waits removed":
-        return bool(kinds & {"sync", "stream_sync", "pageable", "staged"})
+        return bool(kinds & {"sync", "stream_sync", "pageable", "staged", "fed"})
     return talks if change == "communication overlapped" else True
 
 
