@@ -30,7 +30,7 @@ def of_step(details: pd.DataFrame, launches: pd.DataFrame, kernels: pd.DataFrame
     """
     if SPEEDUP not in details:
         return []
-    said = details[details["Rule Type"].eq("OPT") & details[SPEEDUP].gt(0)].assign(percent=details[SPEEDUP])
+    said = details[details["Rule Type"].eq("OPT") & details[SPEEDUP].gt(0)].rename(columns={SPEEDUP: "percent"})
     times = kernels.groupby(KEYS)["total_ns"].sum() / kernels["total_ns"].sum() * share
     known = launches.drop_duplicates("id").set_index("id")
     keys = pd.MultiIndex.from_frame(known.reindex(said["ID"])[KEYS])

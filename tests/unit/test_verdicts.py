@@ -372,6 +372,14 @@ def test_advice_of_ncu_counts_by_what_it_is_worth_to_the_step(recording: Callabl
         assert found.loc[found["metric"].str.contains("local"), "gain"].isna().all()
 
 
+def test_ncu_that_estimates_no_speed_up_has_no_verdicts(recording: Callable) -> None:
+    details = ncu_details.read(recording("ncu/launch.details.csv"))
+    none = details.assign(**{"Estimated Speedup": np.nan})
+    launches = pd.DataFrame({"id": details["ID"].drop_duplicates()}).assign(**dict.fromkeys(KEYS, 1))
+    rows = kernel_rows(total_ns=[100.0]).assign(**dict.fromkeys(KEYS, 1))
+    assert len(none) and ncu_advice.of_step(none, launches, rows, 0.5) == []
+
+
 @pytest.mark.parametrize(("printed", "value"), [("1,234.5", 1234.5), ("12.5", 12.5)])
 def test_speed_ups_of_ncu_are_read_whatever_their_size(tmp_path: Path, printed: str, value: float) -> None:
     launches = pd.DataFrame({"id": [0]}).assign(**dict.fromkeys(KEYS, 1))
