@@ -35,6 +35,6 @@ def columns(baseline: Energies, candidate: Energies) -> dict[str, float]:
     found |= {"baseline_item_j": float(np.median(one)), "candidate_item_j": float(np.median(other))}
     found["energy_ratio"] = found["candidate_item_j"] / found["baseline_item_j"]
     if min(len(one), len(other)) > 1:
-        ratio = inference.ratio(one, other, paired=False)
+        ratio = inference.ratio(one, other, None)
         found |= {"energy_ratio": ratio.ratio, "energy_low": ratio.low, "energy_high": ratio.high}
     return found

@@ -30,32 +30,28 @@ class Ratio:
 
 
 def ratio(
-    baseline: Sequence[float], candidate: Sequence[float], paired: bool, confidence: float = 0.95, margin: float = 0.02
+    baseline: Sequence[float],
+    candidate: Sequence[float],
+    places: tuple[Sequence[int], Sequence[int]] | None,
+    confidence: float = 0.95,
+    margin: float = 0.02,
 ) -> Ratio:
     """Compare the processes of two sides.
 
     Args:
         baseline, candidate: ns, a process each, positive. At least two of each.
-        paired: the k-th of either ran side by side in time, so that what drifts falls on both; else they are taken as
-            two samples with variances of their own (Welch 1947).
+        places: of either side's processes among all that ran one after the other, so that a drift is told apart; None
+            where they did not, which are taken as two samples with variances of their own (Welch 1947).
         confidence: of the interval.
         margin: how far from 1 the ratio may be and still count as no difference, such as 0.02.
 
     Raises:
-        ValueError: there are too few processes, or unlike numbers of pairs.
+        ValueError: there are too few processes.
     """
     one, other = np.log(np.asarray(baseline, dtype=float)), np.log(np.asarray(candidate, dtype=float))
     if min(len(one), len(other)) < 2:
         raise ValueError("two processes a side are needed at the least to tell a difference from chance")
-    if paired:
-        differences = other - one
-        middle, freedom = float(differences.mean()), float(len(differences) - 1)
-        error = float(differences.std(ddof=1)) / np.sqrt(len(differences))
-    else:
-        parts = np.array([side.var(ddof=1) / len(side) for side in (one, other)])
-        middle, error = float(other.mean() - one.mean()), float(np.sqrt(parts.sum()))
-        spread = (parts**2 / (np.array([len(one), len(other)]) - 1)).sum()
-        freedom = float(parts.sum() ** 2 / spread) if spread else float(len(one) + len(other) - 2)
+    middle, error, freedom = _in_turn(one, other, *places) if places else _apart(one, other)
     # Of a clock that ticks in nanoseconds, which equal times cannot be more exact than.
     error = max(error, 1e-9)
     half = float(stats.t.ppf((1 + confidence) / 2, freedom)) * error
@@ -68,6 +64,40 @@ def ratio(
         p_different=float(2 * stats.t.sf(abs(middle) / error, freedom)),
         p_equivalent=float(stats.t.sf(nearest / error, freedom)),
     )
+
+
+def _in_turn(
+    one: np.ndarray, other: np.ndarray, places: Sequence[int], others: Sequence[int]
+) -> tuple[float, float, float]:
+    """The difference of the sides, its standard error and the degrees of freedom of that, by differences of neighbours.
+
+    What a process and the next differ by is the step of a drift, the difference of their sides, and chance. Chance is
+    known by all such differences (von Neumann 1941), not alone by those between sides; a drift that bends is so slow
+    that neighbours hardly have it. Degrees of freedom by Satterthwaite (1946), as neighbours share a process.
+    """
+    order = np.argsort([*places, *others])
+    step = np.diff(np.sort([*places, *others]).astype(float))
+    neighbours = np.diff(np.eye(len(order)), axis=0)
+    causes = np.column_stack([step, neighbours @ np.repeat([0.0, 1.0], [len(one), len(other)])[order]])
+    effects = np.linalg.pinv(causes)
+    weights = effects[1] @ neighbours
+    rest = neighbours.T @ (np.eye(len(step)) - causes @ effects) @ neighbours
+    times, squares = np.concatenate([one, other])[order], float(np.trace(rest))
+    times = times - times.mean()
+    variance = max(float(times @ rest @ times), 0.0) / squares
+    return (
+        float(weights @ times),
+        float(np.sqrt(variance * (weights @ weights))),
+        squares**2 / float(np.trace(rest @ rest)),
+    )
+
+
+def _apart(one: np.ndarray, other: np.ndarray) -> tuple[float, float, float]:
+    """The same of two samples."""
+    parts = np.array([side.var(ddof=1) / len(side) for side in (one, other)])
+    spread = (parts**2 / (np.array([len(one), len(other)]) - 1)).sum()
+    freedom = float(parts.sum() ** 2 / spread) if spread else float(len(one) + len(other) - 2)
+    return float(other.mean() - one.mean()), float(np.sqrt(parts.sum())), freedom
 
 
 def verdicts(found: Sequence[Ratio], rate: float = 0.05) -> list[str]:

@@ -44,11 +44,15 @@ IN_TURN: fact.Needs = {"sides": {}, "processes": fact.PROCESSES, "steps": fact.S
 
 @dataclass(frozen=True)
 class Measured:
-    """A cell on one side: settled steps in ns, an array a process, what its sidecar says, and energies, if known."""
+    """A cell on one side: settled steps in ns, an array a process, what its sidecar says, and energies, if known.
+
+    places: of the processes among all that ran in turn.
+    """
 
     processes: Sequence[np.ndarray]
     facts: Mapping[str, Any]
     energies: energy.Energies = field(default_factory=dict)
+    places: Sequence[int] = ()
 
 
 # Model and phase; name of the side; what was measured.
@@ -65,7 +69,8 @@ def in_turn(path: str | Path, sidecar: str | Path) -> Sides:
     for side, rows in steps.groupby("side", sort=False):
         own = next(process for process in facts["processes"] if process["side"] == side)
         shared: dict[str, Any] = {key: facts[key] for key in SHARED if key in facts}
-        found[str(side)] = Measured(repeats.processes(rows), {**shared, **own, "cell": facts["sides"][side]})
+        known = {**shared, **own, "cell": facts["sides"][side]}
+        found[str(side)] = Measured(repeats.processes(rows), known, places=sorted(rows["process"].unique()))
     return found
 
 
@@ -101,7 +106,8 @@ def _row(
     one, other = (repeats.of(side.processes) for side in (baseline, candidate))
     medians = [[float(np.median(steps)) for steps in side.processes] for side in (baseline, candidate)]
     fewest = min(one.processes, other.processes)
-    found = inference.ratio(medians[0], medians[1], turn, confidence, margin) if fewest > 1 else None
+    places = (baseline.places, candidate.places) if turn else None
+    found = inference.ratio(medians[0], medians[1], places, confidence, margin) if fewest > 1 else None
     middle = found.ratio if found else other.median_ns / one.median_ns
     said = [f"{name}: {why}" for name, why in (("baseline", one.unsteady), ("candidate", other.unsteady)) if why]
     return {

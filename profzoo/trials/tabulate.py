@@ -79,17 +79,17 @@ def _measured(steps: pd.DataFrame, facts: Mapping[str, Any], margin: float) -> l
     processes = facts["processes"]
     medians = [float(np.median(times)) for times in repeats.processes(steps)]
     batches = [own["batch"] for own in processes]
-    base = {own["round"]: ns for own, ns in zip(processes, medians, strict=True) if not own["side"]}
+    base = {own["round"]: place for place, own in enumerate(processes) if not own["side"]}
     (plain, *_) = [own for own in processes if not own["side"]]
     found = []
     for side in dict.fromkeys(own["side"] for own in processes if own["side"]):
         mine = [place for place, own in enumerate(processes) if own["side"] == side]
         # A sample's time, as a batch may have another number of them.
         factor = batches[0] / batches[mine[0]]
-        pairs = [(base[processes[place]["round"]], medians[place] * factor) for place in mine
-                 if processes[place]["round"] in base]  # fmt: skip
-        before, after = ([pair[end] for pair in pairs] for end in (0, 1))
-        ratio = inference.ratio(before, after, paired=True, margin=margin) if len(pairs) > 1 else None
+        pairs = [(base[processes[place]["round"]], place) for place in mine if processes[place]["round"] in base]
+        before, after = [medians[first] for first, _ in pairs], [medians[place] * factor for _, place in pairs]
+        places = ([first for first, _ in pairs], [place for _, place in pairs])
+        ratio = inference.ratio(before, after, places, margin=margin) if len(pairs) > 1 else None
         gain = 1 / ratio.ratio if ratio else float(np.median(before) / np.median(after)) if pairs else np.nan
         found.append(
             {

@@ -1,8 +1,9 @@
-"""How sure a comparison is: `python -m tests.benchmarks.compare_power [--sides A,B] ROUNDS.csv [...]`.
+"""How sure a comparison is: `python -m tests.benchmarks.compare_power [--sides A,B] [ROUNDS.csv ...]`.
 
 Takes the medians of recorded processes that ran in turn and did the same (those of `--sides`, or all), draws comparisons
 from them, and prints how often a comparison of the same thing is called different, and how often one that is slower is
 found, by the number of processes a side. Processes are drawn in runs of neighbours, so that a drift stays what it was.
+Without files, processes are simulated, and it prints how often 3 % are found alone, beside a drift, and among 42 cells.
 """
 
 import argparse
@@ -33,24 +34,43 @@ def called(
     """The share of each verdict; given: medians of the processes of cells, each twice as many as count or more."""
     said: dict[str, int] = {}
     order = np.array(interleaved(["baseline", "candidate"], count))
+    places = np.flatnonzero(order == "baseline"), np.flatnonzero(order == "candidate")
     for _ in range(draws):
         cell = given[random.integers(len(given))]
         first = int(random.integers(len(cell) - 2 * count + 1))
         drawn = cell[first : first + 2 * count]
         one, other = drawn[order == "baseline"], drawn[order == "candidate"] * (1 + slower)
-        (verdict,) = inference.verdicts([inference.ratio(one, other, paired=True)])
+        (verdict,) = inference.verdicts([inference.ratio(one, other, places)])
         said[verdict] = said.get(verdict, 0) + 1
     return {verdict: number / draws for verdict, number in said.items()}
+
+
+def simulated(apart: float, count: int, drift: float, cells: int, draws: int, random: np.random.Generator) -> float:
+    """How often 3 % is found by processes so far apart, one cell of so many that are alike otherwise."""
+    order = np.array(interleaved(["baseline", "candidate"], count)) == "candidate"
+    places = np.flatnonzero(~order), np.flatnonzero(order)
+    found = 0
+    for _ in range(draws):
+        times = np.exp(random.normal(0, apart, 2 * count) + np.linspace(0, drift, 2 * count)) * np.where(order, 1.03, 1)
+        found += inference.ratio(times[~order], times[order], places).p_different < 0.05 / cells
+    return found / draws
 
 
 def main() -> int:
     """Run the command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.compare_power", description=__doc__)
-    parser.add_argument("rounds", nargs="+", metavar="CSV")
+    parser.add_argument("rounds", nargs="*", metavar="CSV")
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--sides", type=lambda text: text.split(","), default=[])
     options = parser.parse_args()
     given, random = [medians(path, options.sides) for path in options.rounds], np.random.default_rng(0)
+    if not given:
+        for apart in (0.005, 0.01, 0.03):
+            for count in REPEATS:
+                alone, drifting, of_zoo = (simulated(apart, count, *how, options.draws, random)
+                                           for how in ((0.0, 1), (0.1, 1), (0.0, 42)))  # fmt: skip
+                print(f"{apart:.1%} apart, {count} a side: {alone:.0%}, drifting {drifting:.0%}, of 42 {of_zoo:.0%}")
+        return 0
     apart = [float(np.log(cell).std(ddof=1)) for cell in given]
     print(f"{len(given)} cells, processes {min(apart):.2%} to {max(apart):.2%} apart (standard deviation)")
     for count in REPEATS:

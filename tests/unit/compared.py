@@ -7,6 +7,7 @@ import pandas as pd
 
 from profzoo.compare import parts, tabulate
 from profzoo.compare.parts import Traced
+from profzoo.compare.sides import interleaved
 from profzoo.compare.tabulate import Measured
 from profzoo.tables.coverage import KEYS
 from tests.conftest import DATA
@@ -45,6 +46,7 @@ def compared(cells: list[tuple[str, str]] = CELLS, spread: float = 0.004) -> tup
     random = np.random.default_rng(18)
     rows: list[Any] = []
     pairs = []
+    order = interleaved(["plain", "bf16"], 5)
     for number, (model, phase) in enumerate(cells):
         one = traced(model, phase)
         factors = one.kernels["class"].map(FACTORS).fillna(1.0) if number % 5 else pd.Series(1.0, one.kernels.index)
@@ -53,7 +55,8 @@ def compared(cells: list[tuple[str, str]] = CELLS, spread: float = 0.004) -> tup
         for name, side in (("plain", one), ("bf16", other)):
             medians = side.step["step_ns"] * np.exp(random.normal(0, spread * (1 + 5 * (number % 7 == 3)), 5))
             steps = [median * np.exp(random.normal(0, 0.01, 20)) for median in medians]
-            sides[name] = Measured(steps, {"device": "NVIDIA H200", "started": "2026-11-22T10:00:00"})
+            places = [place for place, one_of in enumerate(order) if one_of == name]
+            sides[name] = Measured(steps, {"device": "NVIDIA H200", "started": "2026-11-22T10:00:00"}, places=places)
         rows.append(({"model": model, "phase": phase}, sides, True))
         pairs.append((one, other))
     table, frames = tabulate.table(rows, 0.02), []
