@@ -22,6 +22,7 @@ from profzoo.machine.capped import Capped
 ASKED, ANSWERED, LOG = 0, 1, 2
 HEEDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 LATE = 124
+TOLD_TO_END = "was told to end before it was done: with its run, or by a batch system whose time for it was over"
 # Seconds that processes get, and the signal before: by how the command came to its end. All within five seconds, so
 # that the next job can have the GPU; what the kernel itself holds on to is waited for.
 STAGES: Mapping[str, tuple[tuple[float, int], ...]] = {
@@ -50,6 +51,8 @@ def main() -> int:
     why, code = _watched(child, request["seconds"], wake, printed) if child else ("ended", 127)
     for number in HEEDED:
         signal.signal(number, signal.SIG_IGN)
+    if why in ("signal", "abandoned"):
+        _say(TOLD_TO_END)
     left = trees.end((), STAGES[why], printed.wait)
     printed.close()
     if request["scratch"]:

@@ -83,9 +83,9 @@ def _staged(host: pd.DataFrame, gpu: pd.DataFrame, issued: np.ndarray, wait: np.
         places = np.flatnonzero(crossing[mine])
         one_before, copies, before = mine[places[:-1]], mine[places[1:]], mine[places[1:] - 1]
         start, end = starts[launched[copies]], ends[launched[copies]]
-        for left_by, at_all in ((one_before, True), (before, begun[copies] < end)):
+        for left_by, may in ((one_before, True), (before, begun[copies] < end)):
             left = done[left_by]
-            blocked = at_all & (left > start + WAITS_NS) & (left < end) & (end < done[copies])
+            blocked = may & (left > start + WAITS_NS) & (left < end) & (end < done[copies])
             wait[launched[copies[blocked]]], target[launched[copies[blocked]]] = BEFORE, left_by[blocked]
             issued[copies[blocked]] = left[blocked]
 

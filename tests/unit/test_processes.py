@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from profzoo.machine import processes
+from profzoo.collect import failures
+from profzoo.machine import processes, supervisor
 
 PROJECT = Path(__file__).parents[2]
 # A program whose child heeds no SIGTERM, in its group or in a session of its own; both leave their ids.
@@ -36,7 +37,8 @@ COLLECTING = """
 import sys
 from pathlib import Path
 from profzoo.machine import gpu_slots
-from profzoo.machine import processes
+from profzoo.collect import failures
+from profzoo.machine import processes, supervisor
 folder = Path(sys.argv[1])
 terms = gpu_slots.Terms(folder)
 with gpu_slots.taken(1, ["GPU-a"], print, terms) as mine, (folder / "log").open("wb") as log:
@@ -109,6 +111,7 @@ def test_a_signal_ends_all_before_the_gpu_is_free(folder: Path, kind: str, numbe
         assert time.monotonic() < deadline
     assert not alive(child) and not alive(grandchild)
     assert process.wait(timeout=30) == 128 + number
+    assert failures.why([str(folder / "log")]) == supervisor.TOLD_TO_END
 
 
 @pytest.mark.parametrize("kind", ["attached", "detached"])

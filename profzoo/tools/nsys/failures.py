@@ -9,9 +9,9 @@ CAUSES: Sequence[tuple[str, str]] = (
         "missing library with `ldd` on QdstrmImporter)",
     ),
     (
-        r"Local Endpoint is not available",
-        "nsys did not get in touch with the agent that it starts, which happens on a busy machine: run it again, on a "
-        "quieter one or with `--retries 2`",
+        r"Local Endpoint is not available|Connection to Agent lost",
+        "nsys did not get in touch with the agent that it starts, or lost it, which happens on a busy machine: run it "
+        "again, on a quieter one or with `--retries 2`",
     ),
     (
         r"(?s) a step, .*\nGenerated:\s*\Z",
