@@ -34,7 +34,7 @@ class Act:
 
     A launch has the GPU work for `ns` on a stream: from `after` ns after the call's end at the earliest, `gap` ns after
     what is before it there, and `lag` ns after the event that its stream was told to wait for. event: that it records
-    or waits for. nodes: (kind, ns, gap) of a graph, one after another. kind: begin, end, or a key of NAMES; `pageable`
+    or waits for. places: that a launch takes in its stream's queue. nodes: (kind, ns, gap) of a graph, one after another. kind: begin, end, or a key of NAMES; `pageable`
     copies are waited for, `staged` ones go through a buffer, which the copy before has to have left, and `fed` ones,
     which do not fit, go through it part by part from when the device comes to them.
     """
@@ -51,6 +51,7 @@ class Act:
     lag: float = 2000
     group: int = 0
     event: int = -1
+    places: int = 1
     thread: int = MAIN
     nodes: tuple[tuple[int, float, float], ...] = ()
 
@@ -91,12 +92,14 @@ class Recording:
 
 
 class Machine:
-    """A clock with what is to happen, and the streams of a device that take `room` launches each.
+    """A clock with what is to happen, and the streams of a device that have room for so many launches each.
 
     crowded: whether each operation fills the device, so that another begins only as it runs out, at FULL of its time.
+    back: so many places become free at once.
     """
 
-    def __init__(self, room: int, crowded: bool = False):
+    def __init__(self, room: int, crowded: bool = False, back: int = 1):
+        self.back, self.left = back, defaultdict[int, int](int)
         self.room, self.crowded, self.now, self.agenda, self.count = room, crowded, 0.0, [], itertools.count()
         self.queues: dict[int, list[Work]] = defaultdict(list)
         self.last: dict[int, Work] = {}
@@ -160,7 +163,9 @@ class Machine:
             return
         self.queues[stream].pop(0)
         self.last[stream], work.begun = work, self.now
-        self.pending[stream] -= not work.node
+        self.left[stream] += 0 if work.node else work.act.places
+        if self.left[stream] >= self.back or not self.queues[stream]:
+            self.pending[stream] -= self.left.pop(stream)
 
         def over() -> None:
             work.done = self.now
@@ -181,7 +186,7 @@ class Machine:
 
     def call(self, act: Act, number: int) -> Generator:
         if act.kind in LAUNCHES:
-            yield lambda: self.pending[act.stream] < self.room
+            yield lambda: self.pending[act.stream] + act.places <= self.room
         if act.kind == "fed":
             mine = [work for work in self.made.work if work.act.stream == act.stream]
             yield lambda: all(work.done is not None for work in mine)
@@ -217,7 +222,7 @@ class Machine:
             work = Work(act, group, ns, number, gap if place else act.gap, node=place > 0)
             if not place:
                 work.dep, work.lag = self.told.pop(act.stream, None), act.lag
-                self.pending[act.stream] += 1
+                self.pending[act.stream] += act.places
             self.made.work.append(work)
             self.queues[act.stream].append(work)
 
@@ -228,9 +233,9 @@ class Machine:
         return work
 
 
-def simulate(acts: Sequence[Act], room: int = 1024, crowded: bool = False) -> Recording:
-    """What happens when a CPU does this; room, crowded: of the device."""
-    return Machine(room, crowded).run(acts)
+def simulate(acts: Sequence[Act], room: int = 1024, crowded: bool = False, back: int = 1) -> Recording:
+    """What happens when a CPU does this; room, crowded, back: of the device."""
+    return Machine(room, crowded, back).run(acts)
 
 
 def record(made: Recording, path: Path, events: bool = True) -> Path:
@@ -324,7 +329,7 @@ def program(seed: int) -> list[Act]:
     steps, size = draw.randint(3, 5), draw.choice([20, 40, 80, 160])
     python, kernel = draw.choice([2e3, 6e3, 2e4]), draw.choice([2e3, 1e4, 4e4])
     side, synchronises, graphs = draw.random() < 0.4, draw.random() < 0.5, draw.random() < 0.2
-    if seed % 40 == 0:
+    if seed % 20 == 0:
         # So much work that a queue of 1,024 is full.
         steps, size, python, kernel, synchronises = 3, 700, 2e3, 3e4, False
     pattern = []
@@ -334,6 +339,9 @@ def program(seed: int) -> list[Act]:
         pattern.append(Act("kernel", 0, part, draw.expovariate(1 / python), draw.uniform(4e3, 9e3),
                            ns=draw.expovariate(1 / kernel) * (8 if heavy else 1) + 1000, group=draw.randint(0, 4),
                            thread=AUTOGRAD if part == "backward" else MAIN))  # fmt: skip
+        if seed % 40 == 20:
+            # Launches with many arguments take more of it: those of optimizers, and others here and there.
+            pattern[-1] = replace(pattern[-1], places=8 if part == "optimizer" else draw.choice([1, 1, 1, 3]))
         if draw.random() < 0.3:
             pattern.append(replace(pattern[-1], kind="other", before=200, call=draw.uniform(200, 900), ns=0))
         if draw.random() < 0.04:

@@ -37,16 +37,15 @@ class Program:
     gpu: a row an operation, in the order of their calls: `host`, the row of its call; `stream`; `ns`, how long it
     takes; `latency`, from its call's start (or from when it found room) until it may begin; `gap` from the end of
     what is before it on its stream; `dep`, an earlier operation that it waits for as well, -1 for none, and `dep_gap`
-    from that one's end. `gone`: it is no longer there.
+    from that one's end; `room`, how many launches its stream's queue takes. `gone`: it is no longer there.
 
-    Of both `start` and `end` are those measured. kernels: mangled names by their numbers in PACKS. room: how many
-    launches a stream's queue takes. after: from a launch's end until the GPU begins, the median.
+    Of both `start` and `end` are those measured. kernels: mangled names by their numbers in PACKS. after: from the end
+    of a launch until the GPU begins, the median.
     """
 
     process: int
     host: pd.DataFrame
     gpu: pd.DataFrame
-    room: int
     after: float
     kernels: Mapping[int, str]
 
@@ -69,10 +68,10 @@ def of(events: Events) -> Program | None:
     gpu = operations.sort_values(["host", "start", "end"], kind="stable", ignore_index=True)
     host = _described(host, gpu, events)
     gpu = _in_one_stream(gpu, host)
-    host, gpu, room = waiting.found(host, gpu, events)
+    host, gpu = waiting.found(host, gpu, events)
     gpu, after = bounds.found(host, gpu, events)
     gpu = gpu.assign(ns=gpu["end"] - gpu["start"], gone=False)
-    return Program(events.process, host, gpu, room, after, events.kernels)
+    return Program(events.process, host, gpu, after, events.kernels)
 
 
 def _outermost(events: Events) -> tuple[pd.DataFrame, pd.Series]:

@@ -90,6 +90,7 @@ class _Gpu:
 def run(program: Program) -> Ran:
     """One run, row by row as the CPU comes to it."""
     host, device = program.host, _Gpu(program)
+    rooms = program.gpu["room"].to_list()
     bounds = np.searchsorted(program.gpu["host"].to_numpy(), np.arange(len(host) + 1)).tolist()
     rows = zip(*(host[name].to_list() for name in ("gap", "overlaps", "own", "wait", "target", "tail")), strict=True)
     starts, ends = [], []
@@ -102,9 +103,9 @@ def run(program: Program) -> Ran:
             first = next((index for index in range(low, high) if not device.operations[index][-1]), -1)
             if first >= 0:
                 queue = queues.setdefault(device.operations[first][0], [])
-                if len(queue) >= program.room:
-                    device.end(queue[-program.room])
-                    issued = max(issued, device.begins[queue[-program.room]])
+                if len(queue) >= rooms[first]:
+                    device.end(queue[-rooms[first]])
+                    issued = max(issued, device.begins[queue[-rooms[first]]])
                 queue.append(first)
             for index in range(low, high):
                 device.issue(index, issued)

@@ -12,17 +12,18 @@ from profzoo.tools.nsys.steps import WAITS_NS
 NOTHING, ALL, STREAM, OPERATION, BEFORE = range(5)
 # A stream's queue takes so many launches, unless the trace shows another number.
 ROOM = 1024
-# A call that waited for room leaves a queue at least this deep, and one this close to full.
-DEEP, NEARLY = 64, 8
+# A call that waited for room leaves a queue at least this deep, and took so many times as long as others of its name; a
+# queue where such calls take less than this part of three steps in four is not full.
+DEEP, LONGER, SELDOM = 64, 2, 0.02
 # The time of a call that waits, beside its wait, where none of its name was seen that did not.
 CALL_NS = 5_000.0
 
 
-def found(host: pd.DataFrame, gpu: pd.DataFrame, events: Events) -> tuple[pd.DataFrame, pd.DataFrame, int]:
-    """Both tables of a program with what is known of waits, and how many launches a queue takes.
+def found(host: pd.DataFrame, gpu: pd.DataFrame, events: Events) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Both tables of a program with what is known of waits.
 
-    The CPU's gets `wait`, `target`, `tail`, `own`, and `waited`, what of the call was wait; the GPU's `issued`, when
-    each operation's call had found room for it.
+    The CPU's gets `wait`, `target`, `tail`, `own`, and `waited`, what of the call was wait; the GPU's `room`, and
+    `issued`, when each operation's call had found room for it.
     """
     room, issued, waited_for_room = _queue(host, gpu)
     starts, ends = host["start"].to_numpy(dtype=float), host["end"].to_numpy(dtype=float)
@@ -42,30 +43,47 @@ def found(host: pd.DataFrame, gpu: pd.DataFrame, events: Events) -> tuple[pd.Dat
     own = np.where(waited, np.minimum(own, typical), own)
     blocked = np.where(waited, np.maximum(ends - starts - own, 0.0), np.where(waited_before, begun - starts, 0.0))
     described = host.assign(wait=wait, target=target, tail=np.where(waits, tail, 0.0), own=own, waited=blocked)
-    return described, gpu.assign(issued=issued), room
+    return described, gpu.assign(issued=issued, room=room)
 
 
-def _queue(host: pd.DataFrame, gpu: pd.DataFrame) -> tuple[int, np.ndarray, np.ndarray]:
-    """How many launches a queue takes; when each operation found room; of each call whether it waited for that."""
+def _queue(host: pd.DataFrame, gpu: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For each operation how many launches its stream's queue takes, and when it found room; which calls waited for it.
+
+    A queue has room for so many bytes, of which launches with many arguments take more, and room comes back for several
+    at a time. So where a call waited the queue took as many as were there then, elsewhere as many as the next place
+    where one waited, but more than there were.
+    """
     starts, ends = host["start"].to_numpy(dtype=float), host["end"].to_numpy(dtype=float)
     calls = gpu["host"].to_numpy()
     first = np.concatenate(([True], calls[1:] != calls[:-1]))
     heads, launching = gpu[first], calls[first]
-    begins, issued = heads["start"].to_numpy(dtype=float), starts[launching]
-    depth = np.zeros(len(heads), dtype=np.int64)
+    begins, issued = heads["start"].to_numpy(dtype=float), starts[launching].copy()
+    took = ends[launching] - issued
+    depth, room = np.zeros(len(heads), dtype=np.int64), np.full(len(heads), ROOM)
+    full = np.zeros(len(heads), dtype=bool)
     at = heads.groupby("stream").indices
     for rows in at.values():
         depth[rows] = np.arange(len(rows)) + 1 - np.searchsorted(np.sort(begins[rows]), ends[launching[rows]])
     # What copies wait for is another buffer.
-    long = ((ends - starts)[launching] > WAITS_NS) & ~host["copies"].to_numpy()[launching]
-    full = depth[long & (depth >= DEEP)]
-    room = int(np.median(full)) if len(full) else max(ROOM, int(depth.max()))
+    deep = (depth >= DEEP) & ~host["copies"].to_numpy()[launching]
+    usual = _typical(host.iloc[launching], took, deep)
+    step = host["step"].to_numpy()[launching]
+    each_step = (ends[-1] - starts[0]) / (step.max() + 1)
     for rows in at.values():
-        later = rows[room:]
-        issued[later] = np.clip(begins[rows[: len(later)]], issued[later], ends[launching[later]])
+        freed = begins[rows[np.maximum(np.arange(len(rows)) - depth[rows], 0)]]
+        long = deep[rows] & (took[rows] > LONGER * usual[rows]) & (freed > issued[rows])
+        # What the machine does to a call now and then looks the same, where the queue is far from full.
+        excess = np.bincount(step[rows], np.where(long, took[rows] - usual[rows], 0.0))
+        full[rows] = long & (np.quantile(excess, 0.75) > SELDOM * each_step)
+        if (waits := np.flatnonzero(full[rows])).size:
+            near = np.clip(np.searchsorted(waits, np.arange(len(rows))), 0, waits.size - 1)
+            room[rows] = depth[rows[waits[near]]]
+            issued[rows[waits]] = freed[waits]
+    room = np.where(full, depth, np.maximum(depth + 1, room))
     waited = np.zeros(len(host), dtype=bool)
-    waited[launching] = depth >= room - NEARLY
-    return room, issued[np.cumsum(first) - 1], waited
+    waited[launching] = full
+    each = np.cumsum(first) - 1
+    return room[each], issued[each], waited
 
 
 def _staged(host: pd.DataFrame, gpu: pd.DataFrame, issued: np.ndarray, wait: np.ndarray, target: np.ndarray) -> None:
