@@ -51,7 +51,7 @@ def ratio(
     one, other = np.log(np.asarray(baseline, dtype=float)), np.log(np.asarray(candidate, dtype=float))
     if min(len(one), len(other)) < 2:
         raise ValueError("two processes a side are needed at the least to tell a difference from chance")
-    middle, error, freedom = _in_turn(one, other, *places) if places else _apart(one, other)
+    middle, error, freedom = _apart(one, other) if places is None else _in_turn(one, other, *places)
     # Of a clock that ticks in nanoseconds, which equal times cannot be more exact than.
     error = max(error, 1e-9)
     half = float(stats.t.ppf((1 + confidence) / 2, freedom)) * error

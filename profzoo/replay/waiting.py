@@ -57,7 +57,7 @@ def _queue(host: pd.DataFrame, gpu: pd.DataFrame) -> tuple[np.ndarray, np.ndarra
     calls = gpu["host"].to_numpy()
     first = np.concatenate(([True], calls[1:] != calls[:-1]))
     heads, launching = gpu[first], calls[first]
-    begins, issued = heads["start"].to_numpy(dtype=float), starts[launching].copy()
+    begins, issued = heads["start"].to_numpy(dtype=float), starts[launching]
     took = ends[launching] - issued
     depth, room = np.zeros(len(heads), dtype=np.int64), np.full(len(heads), ROOM)
     full = np.zeros(len(heads), dtype=bool)

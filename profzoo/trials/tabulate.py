@@ -79,7 +79,8 @@ def _measured(steps: pd.DataFrame, facts: Mapping[str, Any], margin: float) -> l
     processes = facts["processes"]
     medians = [float(np.median(times)) for times in repeats.processes(steps)]
     batches = [own["batch"] for own in processes]
-    base = {own["round"]: place for place, own in enumerate(processes) if not own["side"]}
+    base = {own["round"]: place
+            for place, (own, _) in enumerate(zip(processes, medians, strict=True)) if not own["side"]}  # fmt: skip
     (plain, *_) = [own for own in processes if not own["side"]]
     found = []
     for side in dict.fromkeys(own["side"] for own in processes if own["side"]):

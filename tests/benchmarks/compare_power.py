@@ -28,18 +28,23 @@ def medians(path: str, sides: Sequence[str]) -> np.ndarray:
     return np.array([np.median(times) for times in repeats.processes(steps)])
 
 
+def turn(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The places of so many processes of the baseline, and of the candidate, that run in turn."""
+    order = np.array(interleaved(["baseline", "candidate"], count))
+    return np.flatnonzero(order == "baseline"), np.flatnonzero(order == "candidate")
+
+
 def called(
     given: Sequence[np.ndarray], count: int, slower: float, draws: int, random: np.random.Generator
 ) -> dict[str, float]:
     """The share of each verdict; given: medians of the processes of cells, each twice as many as count or more."""
     said: dict[str, int] = {}
-    order = np.array(interleaved(["baseline", "candidate"], count))
-    places = np.flatnonzero(order == "baseline"), np.flatnonzero(order == "candidate")
+    places = turn(count)
     for _ in range(draws):
         cell = given[random.integers(len(given))]
         first = int(random.integers(len(cell) - 2 * count + 1))
         drawn = cell[first : first + 2 * count]
-        one, other = drawn[order == "baseline"], drawn[order == "candidate"] * (1 + slower)
+        one, other = drawn[places[0]], drawn[places[1]] * (1 + slower)
         (verdict,) = inference.verdicts([inference.ratio(one, other, places)])
         said[verdict] = said.get(verdict, 0) + 1
     return {verdict: number / draws for verdict, number in said.items()}
@@ -47,12 +52,10 @@ def called(
 
 def simulated(apart: float, count: int, drift: float, cells: int, draws: int, random: np.random.Generator) -> float:
     """How often 3 % is found by processes so far apart, one cell of so many that are alike otherwise."""
-    order = np.array(interleaved(["baseline", "candidate"], count)) == "candidate"
-    places = np.flatnonzero(~order), np.flatnonzero(order)
-    found = 0
+    places, found = turn(count), 0
     for _ in range(draws):
-        times = np.exp(random.normal(0, apart, 2 * count) + np.linspace(0, drift, 2 * count)) * np.where(order, 1.03, 1)
-        found += inference.ratio(times[~order], times[order], places).p_different < 0.05 / cells
+        times = np.exp(random.normal(0, apart, 2 * count) + np.linspace(0, drift, 2 * count))
+        found += inference.ratio(times[places[0]], 1.03 * times[places[1]], places).p_different < 0.05 / cells
     return found / draws
 
 

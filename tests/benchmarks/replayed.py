@@ -17,6 +17,7 @@ import pandas as pd
 
 from profzoo.files import read_json
 from profzoo.replay import rerun, tables
+from profzoo.tables.cell_tables import cell_of
 
 CLOSE, CPU_CLOSE = 0.03, 0.2
 
@@ -32,9 +33,7 @@ def cpu_apart(results: Path) -> None:
         far = ratios[(ratios - 1).abs() > CPU_CLOSE]
         apart += len(far) > 0
         for ratio in far:
-            print(
-                f"{path.parent.name} {path.name.partition('.')[0]}: the CPU's own time is {ratio:.2f} x that of steps"
-            )
+            print(f"{' '.join(cell_of(path).values())}: the CPU's own time is {ratio:.2f} x that of steps")
     print(f"CPU's own time: {len(cells) - apart} of {len(cells)} cells within {CPU_CLOSE:.0%} of what steps say")
 
 
@@ -50,7 +49,7 @@ def main(results: Path) -> None:
             off, starts = rerun.differences(program)
             measured = rerun.walls(program, rerun.measured(program)).mean()
             replayed = rerun.walls(program, rerun.run(program)).mean()
-            cell = f"{trace.parent.name} {trace.name.partition('.')[0]}"
+            cell = " ".join(cell_of(trace).values())
             took = time.monotonic() - began
             print(
                 f"| {cell} | {program.process >> 24 & 0xFFFFFF} | {len(program.gpu):,} | {measured / 1e6:.3f} "

@@ -37,8 +37,7 @@ COLLECTING = """
 import sys
 from pathlib import Path
 from profzoo.machine import gpu_slots
-from profzoo.collect import failures
-from profzoo.machine import processes, supervisor
+from profzoo.machine import processes
 folder = Path(sys.argv[1])
 terms = gpu_slots.Terms(folder)
 with gpu_slots.taken(1, ["GPU-a"], print, terms) as mine, (folder / "log").open("wb") as log:
@@ -129,6 +128,7 @@ def test_a_killed_collector_takes_its_command_along(folder: Path) -> None:
     while alive(child) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not alive(child)
+    assert failures.why([str(folder / "log")]) == supervisor.TOLD_TO_END
 
 
 def test_other_children_of_this_process_are_left_alone(tmp_path: Path) -> None:

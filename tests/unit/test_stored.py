@@ -21,6 +21,7 @@ def test_a_program_is_run_again_from_its_file(recorded: Program, tmp_path: Path)
     stored.write([recorded], tmp_path / "p.npz")
     (found,) = stored.read(tmp_path / "p.npz").values()
     assert found.steps == stored.KEPT < recorded.steps
+    assert list(found.gpu["room"]) == list(recorded.gpu["room"][: len(found.gpu)])
     assert list(stored.read(tmp_path / "p.npz")) == [1082]
     whole, kept = (rerun.walls(one, rerun.run(one)) for one in (recorded, found))
     # But for the last, whose end is another where nothing follows.
