@@ -28,7 +28,7 @@ from profzoo.collect import (
 from profzoo.collect.command import Command, Made
 from profzoo.errors import CollectError, ConfigError, DataError
 from profzoo.imports import PROJECT
-from profzoo.machine import gpus, memory, namespace, programs
+from profzoo.machine import gpus, memory, namespace, processes, programs, supervisor
 from profzoo.machine.turns import Turn
 from profzoo.reading import facts as fact
 
@@ -197,14 +197,24 @@ def ended(
     try:
         if why := this_run.known_to_fail(job, made["sidecar"]):
             raise CollectError(why)
-        collect(job, made, log, load, plan, build)
+        with processes.heeding():
+            collect(job, made, log, load, plan, build)
+    except SystemExit:
+        # Of a signal. The supervisor has said so, if the command ran by then.
+        if supervisor.TOLD_TO_END not in logs.excerpt(log):
+            _note(log, supervisor.TOLD_TO_END)
+        raise
     except (CollectError, ConfigError, DataError, OSError) as error:
         line = diagnose.refused(error) if isinstance(error, OSError) else str(error)
         this_run.failed(job, made["sidecar"], logs.unplaced(line))
         # The log is that of the job that has followed, by then; and the disk may have no room for it.
         if not isinstance(error, transaction.SupersededError):
-            with suppress(OSError), log.open("a") as file:
-                print(f"profzoo: {line}", file=file)
+            _note(log, line)
         print(f"profzoo: {line}", file=sys.stderr)
         return 1
     return 0
+
+
+def _note(log: Path, line: str) -> None:
+    with suppress(OSError), log.open("a") as file:
+        print(f"profzoo: {line}", file=file)

@@ -76,6 +76,17 @@ def overlapping(job: Mapping[str, Any], words: Sequence[str]) -> bool:
     return limits.told().overlap and alone and not several and job["tool"] not in ("sample", "peaks", "probe")
 
 
+def compiling(job: Mapping[str, Any]) -> bool:
+    """Whether any program of a job has torch.compile do its steps.
+
+    >>> compiling({"cell": {"compile": False}, "trials": {"candidates": {"fast": ["compile=default"]}}})
+    True
+    """
+    cells = [job["cell"], *job.get("sides", {}).values()]
+    tried = [word for words in job.get("trials", {}).get("candidates", {}).values() for word in words]
+    return any(cell.get("compile") for cell in cells) or any(word.startswith("compile=") for word in tried)
+
+
 def _say(line: str) -> None:
     print(f"profzoo: {line}", file=sys.stderr, flush=True)
 
@@ -108,7 +119,9 @@ def of_job(
             folder, kept = scratch.make()
             try:
                 # ncu waits for others at a lock in TMPDIR, which jobs on different GPUs need not do.
-                seen |= {} if several else {"TMPDIR": str(folder), **entry.variables(folder)}
+                own = {} if several else {"TMPDIR": str(folder), **entry.variables(folder)}
+                # Compiling takes most of a short job's time, and jobs that tune anew do not profile the same kernels.
+                seen = (scratch.compiled() if own and compiling(job) else {}) | seen | own
                 words = candidates if late else mine.words
                 seen |= {VISIBLE: ",".join(words)} if words else {}
                 seen |= {turns.TURN: str(folder)} if late else {}

@@ -63,7 +63,7 @@ def run(command: Sequence[str], output: BinaryIO, env: Mapping[str, str] | None,
         "apart": guard.apart,
     }
     said = b""
-    with _adopting(), _heeding():
+    with _adopting(), heeding():
         process = _supervisor(output, [*guard.held, *guard.kept])
         try:
             said = _answer(process, f"{json.dumps(request)}\n".encode())
@@ -130,7 +130,7 @@ def _adopting() -> Iterator[None]:
 
 
 @contextmanager
-def _heeding() -> Iterator[None]:
+def heeding() -> Iterator[None]:
     """Signals that end this process raise SystemExit; those that it was told to ignore stay ignored."""
 
     def stop(number: int, _: object) -> None:

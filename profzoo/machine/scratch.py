@@ -26,6 +26,8 @@ ENDED_S = 5.0
 # The longest path of a folder of temporary files in which torch's workers, two folders below, can still have sockets;
 # where TMPDIR's is longer they hang, so it is this one.
 LONGEST, SHORT = 50, "/tmp"
+# The variable that torch.compile takes its folder from, and the name of one that outlasts jobs.
+COMPILED, OUTLASTING = "TORCHINDUCTOR_CACHE_DIR", "profzoo-compiled"
 # What nsys leaves in the folder for each program that it traces, and its semaphore of the same ending.
 TRACED, SEMAPHORE = "NSys-termination_status_", "sem.NSys-process_waiter-"
 SHARED_MEMORY = Path("/dev/shm")
@@ -47,6 +49,17 @@ def _places() -> list[str]:
     """Where folders of jobs are made, and where they may be: TMPDIR, if sockets in them have names that are allowed."""
     given = tempfile.gettempdir()
     return [given] if len(given) <= LONGEST else [SHORT, given]
+
+
+def compiled() -> dict[str, str]:
+    """Where this user's jobs find what torch.compile made for others; nothing where anybody else could put it there."""
+    folder = Path(_places()[0]) / f"{OUTLASTING}-{os.getuid()}"
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022:
+            return {COMPILED: str(folder)}
+    return {}
 
 
 def remove(folder: Path) -> None:

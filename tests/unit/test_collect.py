@@ -11,7 +11,7 @@ import pytest
 from profzoo import doctor
 from profzoo.collect import diagnose, environment, surroundings
 from profzoo.errors import CollectError
-from profzoo.machine import paths
+from profzoo.machine import paths, scratch
 from tests.unit.collected import collected
 
 
@@ -61,6 +61,25 @@ def test_temporary_files_lie_in_the_nodes_folder_under_a_name_of_the_jobs_own(tm
         seen.append(own)
     assert len(set(seen)) == 2 and not list(node.iterdir())
     node.rmdir()
+
+
+def test_what_is_compiled_outlasts_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", tempfile.mkdtemp())
+    monkeypatch.delenv(scratch.COMPILED, raising=False)
+
+    def seen() -> Path:
+        code = f"import os; {leave(tmp_path)}; open({str(tmp_path / 'out')!r}, 'w').write(os.environ.get('{scratch.COMPILED}', '-'))"
+        cell = {"device": "cpu", "compile": "default"}
+        assert collected(tmp_path, sys.executable, "-c", code, cell=cell) == 0
+        return Path((tmp_path / "out").read_text())
+
+    first = seen()
+    assert first.is_dir() and first.stat().st_mode & 0o777 == 0o700 and seen() == first
+    # What others could write to is not run.
+    first.chmod(0o777)
+    assert seen() == Path("-")
+    monkeypatch.setenv(scratch.COMPILED, str(tmp_path / "mine"))
+    assert seen() == tmp_path / "mine"
 
 
 def test_a_good_run_leaves_a_sidecar(tmp_path: Path) -> None:

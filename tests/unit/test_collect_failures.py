@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from profzoo.collect import environment, provenance
-from profzoo.machine import gpus, programs
+from profzoo.collect import environment, failures, provenance
+from profzoo.machine import gpu_slots, gpus, programs, supervisor
+from tests.faults import family
 from tests.unit.collected import collected
 
 PROJECT = Path(__file__).parents[2]
@@ -215,3 +216,29 @@ def test_a_signal_ends_the_command_too(tmp_path: Path) -> None:
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=30) == 143
     assert not alive(int(pid.read_text().rstrip(".")))
+
+
+WAITING = """
+import sys
+from pathlib import Path
+from tests.unit.collected import collected
+sys.exit(collected(Path(sys.argv[1]), "true", cell={"device": "auto"}))
+"""
+
+
+def test_a_job_that_is_told_to_end_as_it_waits_for_a_gpu_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{STANDINS}:{os.environ['PATH']}")
+    monkeypatch.delenv(gpus.VISIBLE, raising=False)
+    given = family.environment(tmp_path)
+    (present,) = gpus.present()
+    terms = gpu_slots.Terms(tmp_path / "locks")
+    with gpu_slots.taken(1, [present["gpu_uuid"]], print, terms):
+        words = [sys.executable, "-c", WAITING, str(tmp_path)]
+        with subprocess.Popen(words, env=given, stderr=subprocess.PIPE, text=True, preexec_fn=family.heed) as job:
+            assert job.stderr and "waiting for 1 of 1 GPU" in job.stderr.readline()
+            job.send_signal(signal.SIGTERM)
+            assert job.wait(timeout=family.SECONDS) == 128 + signal.SIGTERM
+    assert failures.why([str(tmp_path / "log")]) == supervisor.TOLD_TO_END
+    assert not list(Path(given["TMPDIR"]).iterdir())
