@@ -59,6 +59,8 @@ TICKS = (
     1000,
 )
 MOST_TICKS = 7
+# Panels side by side, so that words stay legible on a page.
+ACROSS = 2
 # Intervals that reach farther beyond all ratios, such as those of two processes, leave the picture.
 WIDEST = 2.0
 
@@ -71,13 +73,21 @@ def draw(compare: pd.DataFrame) -> Figure:
     table = compare.assign(cell=plots.label(compare))
     candidates = list(dict.fromkeys(table["candidate"]))
     order = table.groupby("cell")["ratio"].first().sort_values(kind="stable").index.to_list()
-    size = (3.2 + 5.4 * len(candidates), plots.height(len(order)) + 0.3)
-    figure, axes = plt.subplots(1, len(candidates), figsize=size, sharey=True, sharex=True, squeeze=False)
-    for axis, candidate in zip(axes[0], candidates, strict=True):
+    across = min(len(candidates), ACROSS)
+    down = -(-len(candidates) // across)
+    size = (3.2 + 5.4 * across, down * (plots.height(len(order)) + 0.3))
+    figure, axes = plt.subplots(down, across, figsize=size, sharey=True, sharex=True, squeeze=False)
+    for axis, candidate in zip(axes.flat, candidates, strict=False):
         rows = table[table["candidate"] == candidate]
         _panel(axis, rows, [order.index(cell) for cell in rows["cell"]])
         axis.set_title(f"{candidate} against {rows['baseline'].iloc[0]}", fontsize=11)
-        axis.set_xlabel("Time of a step, candidate / baseline")
+    for axis in axes.flat[len(candidates) :]:
+        axis.set_axis_off()
+    for place in range(across):
+        # The lowest that is not empty.
+        lowest = axes.flat[max(range(place, len(candidates), across))]
+        lowest.set_xlabel("Time of a step, candidate / baseline")
+        lowest.xaxis.set_tick_params(labelbottom=True)
     axes[0][0].set_yticks(range(len(order)), order)
     plots.rows(axes[0][0], len(order))
     _scale(axes[0][0], table)

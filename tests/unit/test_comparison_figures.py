@@ -83,6 +83,15 @@ def test_each_candidate_has_a_panel(tables: Tables) -> None:
     assert all(apart(axis) for axis in figure.axes)
 
 
+def test_many_candidates_stand_in_rows_with_the_axis_below_each_column(tables: Tables) -> None:
+    few = tables[0].head(8)
+    figure = laid_out(comparison.draw(pd.concat([few.assign(candidate=name) for name in "abcde"])))
+    places = [axis.get_position() for axis in figure.axes[:5]]
+    assert len({round(place.x0, 3) for place in places}) == 2 and len({round(place.y0, 3) for place in places}) == 3
+    labelled = [axis.get_xlabel() != "" and axis.get_xticklabels()[0].get_visible() for axis in figure.axes]
+    assert labelled == [False, False, False, True, True, False] and all(apart(axis) for axis in figure.axes[:5])
+
+
 def test_a_waterfall_leads_from_one_time_to_the_other(tables: Tables) -> None:
     table, seen = tables
     for row in table.to_dict("records")[::6]:
