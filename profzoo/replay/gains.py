@@ -13,8 +13,8 @@ from profzoo.replay.rerun import run, walls
 
 # Under a tracer the CPU is slower than without: this much is thinkable.
 SLOWEST = 5.0
-# As near to what no CPU would make faster counts as there.
-AS_FAST = 0.01
+# As near to what no CPU would make faster counts as there; a step replayed is as near to a measured one.
+AS_FAST, CLOSE = 0.01, 0.03
 # Kernels as short as this take about as long as their launch alone; fusing one with its neighbour leaves little of it.
 SHORT_NS = 5_000
 
@@ -60,26 +60,31 @@ def of_walls(before: np.ndarray, after: np.ndarray, error: float = 0.0, confiden
     return Gain(float(before.mean()), float(after.mean()), ratio, float(low), float(high))
 
 
-def untraced(program: Program, step_ns: float) -> tuple[Program, float]:
+def untraced(program: Program, step_ns: float, slowdown: float = 1.0) -> tuple[Program, float]:
     """The program as it is without a tracer, by how long a step takes then; and how much slower tracing made the CPU.
 
     A tracer makes calls take longer, and what runs on the GPU hardly. So the CPU is made as much faster as it takes
     to come to that step; as little as leaves the step within AS_FAST of the fastest, where the GPU alone is slower.
+
+    slowdown: what is known of it besides, which counts where a step is no shorter by it, as the GPU is the limit.
     """
 
     def step(times: float) -> float:
         faster = changes.host_faster(program, times)
         return float(walls(faster, run(faster)).mean())
 
-    wanted = max(step_ns, step(SLOWEST) * (1 + AS_FAST))
-    if step(1.0) <= wanted:
-        return program, 1.0
-    low, high = 1.0, SLOWEST
-    while high / low > 1.003:
-        middle = float(np.sqrt(low * high))
-        low, high = (middle, high) if step(middle) > wanted else (low, middle)
-    times = float(np.sqrt(low * high))
-    return changes.host_faster(program, times), times
+    wanted, times = max(step_ns, step(SLOWEST) * (1 + AS_FAST)), 1.0
+    if step(1.0) > wanted:
+        low, high = 1.0, SLOWEST
+        while high / low > 1.003:
+            middle = float(np.sqrt(low * high))
+            low, high = (middle, high) if step(middle) > wanted else (low, middle)
+        times = float(np.sqrt(low * high))
+    slowdown = min(slowdown, SLOWEST)
+    # Where the CPU is the limit, what is known beyond that step would make it shorter.
+    if slowdown > times * (1 + CLOSE) and step(slowdown) >= (1 - CLOSE) * step_ns:
+        times = slowdown
+    return (changes.host_faster(program, times) if times > 1 else program), times
 
 
 def _kernels(program: Program) -> np.ndarray:

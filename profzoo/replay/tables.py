@@ -9,8 +9,11 @@ import pandas as pd
 from profzoo.files import read_json, write_csv
 from profzoo.reading import facts as fact
 from profzoo.reading import kinds
+from profzoo.reading import tables as reading
 from profzoo.reading.tables import Table
 from profzoo.replay import events, gains, program, rerun, stored, tax
+from profzoo.tools.time.tables import REPEATED
+from profzoo.tools.time.tables import TABLE as STEPS
 
 MAYBE = kinds.maybe(kinds.AMOUNT)
 CHANGES = ["process", "change", "step_ns", "predicted_ns", "gain", "low", "high"]
@@ -63,13 +66,14 @@ def programs(path: str | Path, whole_run: bool = False) -> Iterator[program.Prog
 
 
 def made(
-    path: str | Path, step_ns: float, whole_run: bool = False
+    path: str | Path, step_ns: float, whole_run: bool = False, host_ns: float | None = None
 ) -> tuple[pd.DataFrame, pd.DataFrame, list[program.Program]]:
     """What each change would be worth (a row a process and change), and the CPU's time (a row a process), per step.
 
     Beside these the programs as they are without a tracer.
 
     step_ns: of the cell without a tracer; gains are of that step, the parts of the CPU's time those that were traced.
+    host_ns: what of it the CPU takes, as far as that is known.
     `slowdown` is how much slower the tracer made the CPU. With `ahead_ns`, by how much it was done before the GPU
     was at the end, the parts are the traced step; it is below 0 where it was further ahead at the beginning.
 
@@ -79,7 +83,9 @@ def made(
     rows, hosts, leans = [], [], []
     for one in programs(path, whole_run):
         process = stored.number_of(one.process)
-        lean, slowdown = gains.untraced(one, step_ns)
+        parts = tax.of(one)
+        known = (parts["cpu_ns"] - parts["waiting_ns"]) / host_ns if host_ns else 1.0
+        lean, slowdown = gains.untraced(one, step_ns, known)
         leans.append(lean)
         before = rerun.walls(lean, rerun.run(lean))
         found = {}
@@ -95,7 +101,7 @@ def made(
                 "replayed_ns": rerun.walls(one, rerun.run(one)).mean(),
                 "step_ns": before.mean(),
                 "slowdown": slowdown,
-                **(parts := tax.of(one)),
+                **parts,
                 "ahead_ns": traced - parts["cpu_ns"],
                 "helps": tax.helps({name: gain.gain for name, gain in found.items()}),
             }
@@ -103,14 +109,29 @@ def made(
     return pd.DataFrame(rows, columns=CHANGES), pd.DataFrame(hosts, columns=HOST), leans
 
 
-def main(sqlite: str, report_sidecar: str, time_sidecar: str, outputs: Mapping[str, str]) -> None:
-    """Read the trace and the sidecars of its report and of the run without a tracer.
+def of_host(steps: pd.DataFrame) -> float | None:
+    """What the CPU takes for a step, in ns, by the one that waited least; median of processes. None of too few steps.
+
+    Before a window the GPU has done all, so that the CPU runs ahead of it until the queue is full or something is
+    waited for. The last step holds the wait for the window's end.
+
+    >>> of_host(pd.DataFrame({"wall_ns": [8, 19, 25, 60]}))
+    8.0
+    """
+    each = steps.groupby("process")["wall_ns"] if "process" in steps else [(0, steps["wall_ns"])]
+    least = [walls.iloc[:-1].min() for _, walls in each if len(walls) > 1]
+    return float(np.median(least)) if least else None
+
+
+def main(sqlite: str, report_sidecar: str, time: str, time_sidecar: str, outputs: Mapping[str, str]) -> None:
+    """Read the trace and the sidecar of its report, the steps without a tracer and theirs.
 
     outputs: where to write the tables `changes` and `host`, and the `program`.
     """
     facts = read_json(report_sidecar, {"capture": fact.TEXT})
     timed = read_json(time_sidecar, {"step_ns": fact.POSITIVE})
-    found, host, leans = made(sqlite, timed["step_ns"], facts["capture"] == "run")
+    steps = reading.read(time, REPEATED if "processes" in timed else STEPS)
+    found, host, leans = made(sqlite, timed["step_ns"], facts["capture"] == "run", of_host(steps))
     write_csv(found, outputs["changes"])
     write_csv(host.replace([np.inf], np.nan), outputs["host"])
     stored.write(leans, outputs["program"])

@@ -336,12 +336,43 @@ def test_the_cpu_is_as_fast_as_without_a_tracer(recorded: Program) -> None:
     assert gains.untraced(recorded, 1e6)[1] == pytest.approx(gains.SLOWEST, rel=0.05)
 
 
+def test_a_gpu_that_is_the_limit_does_not_hide_what_tracing_took(tmp_path: Path) -> None:
+    """Kernels a tenth as long leave the CPU as the limit, which a tracer had made half as slow again."""
+
+    def acts(slower: float, ns: float) -> list[Act]:
+        launch = Act("kernel", 0, "forward", 3e3 * slower, 4e3 * slower, ns=ns)
+        inside = [
+            [Act("begin", step), *[replace(launch, step=step)] * 50, Act("end", step, before=1e3)] for step in range(5)
+        ]
+        return [act for acts in inside for act in acts]
+
+    step_ns, faster_ns = (simulated.simulate(acts(1, ns)).step_ns() for ns in (2e4, 2e3))
+    traced = simulated.record(simulated.simulate(acts(1.5, 2e4)), tmp_path / "t.sqlite", True)
+    # The window's first step finds the GPU idle, and its last waits for it.
+    alone = 50 * 7e3 + 1e3
+    host_ns = tables.of_host(pd.DataFrame({"wall_ns": [alone, step_ns, step_ns, 2 * step_ns]}))
+    _, host, _ = tables.made(traced, step_ns, host_ns=host_ns)
+    assert host.loc[0, "slowdown"] == pytest.approx(1.5, rel=0.03)
+    (program,) = tables.programs(traced)
+    for known, holds in ((1.5, True), (1.0, False)):
+        lean, slowdown = gains.untraced(program, step_ns, known)
+        tenth = changes.kernels_faster(lean, (lean.gpu["kind"] == events.KERNEL).to_numpy(), 10)
+        off = rerun.walls(tenth, rerun.run(tenth)).mean() / faster_ns - 1
+        assert slowdown == known and (abs(off) < 0.03) == holds
+    # A step that would be shorter by it says otherwise.
+    (short,) = tables.programs(simulated.record(simulated.simulate(acts(1.5, 2e3)), tmp_path / "s.sqlite", True))
+    assert gains.untraced(short, faster_ns, 4.0)[1] == pytest.approx(1.5, rel=0.03)
+    assert tables.of_host(pd.DataFrame({"wall_ns": [1]})) is None
+
+
 def test_tables_of_the_recorded_cell_are_what_is_declared(trace: Path, tmp_path: Path) -> None:
     write_json({"capture": "window"}, tmp_path / "rep.json")
     write_json({"step_ns": 2e7}, tmp_path / "time.json")
+    rows = pd.DataFrame({"step": [0, 1], "wall_ns": 20_000_000, "gpu_ns": 20_000_000, "items": 8})
+    write_csv(rows, tmp_path / "time.csv")
     out = [tmp_path / name for name in ("replay.csv", "host.csv")]
     outputs = dict(zip(("changes", "host"), map(str, out), strict=True)) | {"program": str(tmp_path / "program.npz")}
-    tables.main(*map(str, (trace, tmp_path / "rep.json", tmp_path / "time.json")), outputs)
+    tables.main(*map(str, (trace, *(tmp_path / name for name in ("rep.json", "time.csv", "time.json")))), outputs)
     found, host = reading.read(out[0], tables.GAINS), reading.read(out[1], tables.TAX)
     assert list(found["change"]) == list(gains.PANEL) and set(found["process"]) == {1082}
     gain = found.set_index("change")["gain"]

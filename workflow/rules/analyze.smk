@@ -71,6 +71,7 @@ rule replay_steps:
         code("workflow/scripts/replay_steps.py"),
         sqlite="<results>/{model}/{phase}.nsys.sqlite",
         sidecar="<results>/{model}/{phase}.nsys-rep.json",
+        time=f"<results>/{{model}}/{tables_patterns()['time']}",
         time_sidecar=f"<results>/{{model}}/{tables_patterns()['time_sidecar']}",
     output:
         changes="<results>/{model}/{phase}.replay.csv",

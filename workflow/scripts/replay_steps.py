@@ -9,4 +9,4 @@ with reported(snakemake.log[0]):
     given, made = snakemake.input, snakemake.output
     integrity.require([given.sqlite, given.sidecar])
     outputs = {name: made[name] for name in ("changes", "host", "program")}
-    tables.main(given.sqlite, given.sidecar, given.time_sidecar, outputs)
+    tables.main(given.sqlite, given.sidecar, given.time, given.time_sidecar, outputs)
