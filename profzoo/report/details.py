@@ -11,6 +11,7 @@ from profzoo.report.fields import PROCESS_COLUMNS, shown
 from profzoo.tables import across, kernel_names
 from profzoo.tables.preference import preferred
 from profzoo.text import duration
+from profzoo.verdicts.judged import SETTING
 from profzoo.verdicts.verdicts import OURS
 
 # So many kernels are shown of a cell.
@@ -55,8 +56,12 @@ def detail(
 
 def _advice(verdicts: pd.DataFrame, step_ns: float) -> list[dict[str, Any]]:
     """The verdicts of a cell, its kernels and its layers as the page shows them, those of each source apart."""
-    ours, of_cell = verdicts["by"] == OURS, verdicts["level"] == "cell"
-    groups = {"What holds it back": verdicts[ours & of_cell], "Of its kernels and layers": verdicts[ours & ~of_cell]}
+    ours, of_cell, untold = verdicts["by"] == OURS, verdicts["level"] == "cell", verdicts["level"] == SETTING
+    groups = {
+        "What holds it back": verdicts[ours & of_cell],
+        "Of its kernels and layers": verdicts[ours & ~of_cell & ~untold],
+        "What other settings would come to": verdicts[untold],
+    }
     others = verdicts[~ours].groupby("by", sort=False)
     groups |= {f"Advice of {source}, verbatim": rows for source, rows in others}
     return [
@@ -74,7 +79,8 @@ def _said(row: Any, step_ns: float) -> dict[str, str]:
         "share": shown(row.share, "{:.1%}".format),
         "gain": shown(row.gain, "{:.2f}×".format),
         "next": row.next_step,
-        "settings": row.settings if row.level == "cell" and isinstance(row.settings, str) else "",
+        "settings": row.settings if row.level in ("cell", SETTING) and isinstance(row.settings, str) else "",
+        "try": row.level == "cell",
         "score": score if isinstance(score := getattr(row, "score", None), str) else "",
         "source": shown(row.source, str),
     }

@@ -9,17 +9,20 @@ from profzoo.cell import combining, settings
 from profzoo.errors import ConfigError, suggest
 from profzoo.verdicts import on_cpu
 from profzoo.verdicts import rules as verdict_rules
+from profzoo.verdicts.judged import CELL, SETTING
 
 Words = list[str]
 
 
 class Expected(TypedDict):
-    """A gain with the ends of its interval, None where it has none, and the verdict that expects it."""
+    """A gain with the ends of its interval, None where it has none, the verdict that expects it, and whether that holds
+    for the cell, so that it advises it."""
 
     gain: float
     low: float | None
     high: float | None
     verdict: str
+    advised: bool
 
 
 # Of the panel, what no variant says: twice as many samples a batch.
@@ -81,14 +84,16 @@ def _plain(given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def expected(verdicts: pd.DataFrame, config: Mapping[str, Any]) -> dict[str, dict[str, Expected]]:
-    """The gain that a verdict on a cell expects of each candidate that it advises, by cell (`lstm train`) and name.
+    """The gain that is expected of each candidate, advised or not, by cell (`lstm train`) and name.
 
     verdicts: the table of that name.
     """
-    rows = verdicts[(verdicts["level"] == "cell") & verdicts["settings"].fillna("").ne("") & (verdicts["gain"] > 0)]
+    known = verdicts["level"].isin([CELL, SETTING]) & verdicts["settings"].fillna("").ne("") & (verdicts["gain"] > 0)
+    rows = verdicts[known]
     found: dict[str, dict[str, Expected]] = {}
-    for row in rows.sort_values("rank").itertuples():
+    for row in rows.sort_values(["level", "rank"]).itertuples():
         low, high = (float(end) if end > 0 else None for end in (row.gain_low, row.gain_high))
-        own: Expected = {"gain": float(row.gain), "low": low, "high": high, "verdict": str(row.verdict)}
+        own: Expected = {"gain": float(row.gain), "low": low, "high": high, "verdict": str(row.verdict),
+                         "advised": row.level == CELL}  # fmt: skip
         found.setdefault(f"{row.model} {row.phase}", {}).setdefault(name_of(row.settings, config), own)
     return found

@@ -40,8 +40,8 @@ def score(trials: pd.DataFrame) -> pd.DataFrame:
 
     trials: the table of that name. `error` is what nine of ten gains were off by at most, either way: of one that was
     1.5 instead of 1, or 1 instead of 1.5, 0.5; `median_error` the middle of expected over measured, less 1. The others
-    are shares: `covered`, measured within the interval of what was expected, `hits` as of `outcome`, `slowed_down`
-    surely, `helped` at all. Advice that was followed by a failure, or that was not tried, does not count.
+    are shares: `covered`, measured within the interval of what was expected, `hits` as of `outcome`; and of what was
+    `advised`, as the verdict holds, `slowed_down` surely, `helped` at all. What failed or was not tried does not count.
     """
     known = trials[trials["outcome"] != ""]
     ratio = known["expected"] / known["gain"]
@@ -55,12 +55,18 @@ def score(trials: pd.DataFrame) -> pd.DataFrame:
             "median_error": own["off"].median(),
             "error": own["either"].quantile(NINE_OF_TEN),
             "covered": own["within"].mean(),
-            "helped": own["gain"].gt(1).mean(),
-            "slowed_down": own["outcome"].eq(SLOWED).mean(),
+            "advised": int(own["advised"].sum()),
+            "helped": _share(own.loc[own["advised"], "gain"].gt(1)),
+            "slowed_down": _share(own.loc[own["advised"], "outcome"].eq(SLOWED)),
             "hits": own["outcome"].eq(HIT).mean(),
         }
         rows.append({"half": half, "verdict": verdict, **one})
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _share(those: pd.Series) -> float:
+    """Of none, 0."""
+    return float(those.mean()) if len(those) else 0.0
 
 
 def recorded(scored: pd.DataFrame, text: str) -> str:
@@ -74,7 +80,7 @@ def recorded(scored: pd.DataFrame, text: str) -> str:
 
 
 def _plain(row: Mapping[Hashable, Any]) -> dict[str, float]:
-    return {name: int(row[name]) if name == "trials" else round(float(row[name]), 4) for name in scores.MEASURES}
+    return {name: int(row[name]) if name in scores.COUNTS else round(float(row[name]), 4) for name in scores.MEASURES}
 
 
 def misses(trials: pd.DataFrame) -> pd.DataFrame:

@@ -23,7 +23,7 @@ COLUMNS = {
     **dict.fromkeys(["base_ns", "ns", "gain", "gain_low", "gain_high"], NUMBER),
     "processes": kinds.COUNT,
     **dict.fromkeys(["verdict", "outcome"], kinds.TEXT),
-    "chosen": kinds.FLAG,
+    **dict.fromkeys(["advised", "chosen"], kinds.FLAG),
     **dict.fromkeys(["loss_difference", "output_difference"], NUMBER),
     "why": kinds.TEXT,
 }
@@ -54,16 +54,17 @@ def table(
 
     `gain` is the time of a sample as the cell is over that with the settings, by pairs of processes of the same round,
     with the interval that holds it in 95 of 100 cases; `verdict` as of a comparison; `outcome` holds what was expected
-    against it; `loss_difference` is that of the last loss, `output_difference` the largest of the last outputs, after
-    as many steps, relative to the cell's own.
+    against it, also where no verdict advises the settings (`advised`); `loss_difference` is that of the last loss,
+    `output_difference` the largest of the last outputs, after as many steps, relative to the cell's own.
     """
     rows: list[dict[str, Any]] = []
     for cell, steps, facts in cells:
         own = _measured(steps, facts, margin)
         known = expected.get(f"{cell['model']} {cell['phase']}", {})
         for row in [*own, *_others(facts, own)]:
-            one = {"gain": None, "low": None, "high": None, "verdict": "", **known.get(row["settings"], {})}
-            sides = {"expected_low": one["low"], "expected_high": one["high"]}
+            nothing: dict[str, Any] = {"gain": None, "low": None, "high": None, "verdict": "", "advised": False}
+            one = {**nothing, **known.get(row["settings"], {})}
+            sides = {"expected_low": one["low"], "expected_high": one["high"], "advised": one["advised"]}
             rows.append({**cell, "expected": one["gain"], **sides, "advised_by": one["verdict"], **row})
     said = iter(inference.verdicts([row["_ratio"] for row in rows if row.get("_ratio")]))
     for row in rows:
@@ -144,10 +145,11 @@ def _apart(given: Sequence[float] | None, others: Sequence[float] | None) -> flo
 
 
 def _outcome(row: Mapping[str, Any]) -> str:
-    """Whether what was expected came; nothing where nothing was expected or measured."""
+    """Whether what was expected came, and whether advice slowed the cell down; nothing where nothing was expected or
+    measured."""
     if not row["expected"] > 0 or not row["gain"] > 0:
         return ""
-    if row["gain_high"] < 1:
+    if row["advised"] and row["gain_high"] < 1:
         return SLOWED
     near = abs(row["expected"] / row["gain"] - 1) <= NEAR
     return HIT if near or row["gain_low"] <= row["expected"] <= row["gain_high"] else MISS

@@ -88,7 +88,7 @@ class Replayed:
         assert asked.rows is not None and asked.saved is not None
         known = asked.rows["launches"].gt(0) & asked.rows["total_ns"].notna()
         rows, saved = asked.rows[known], asked.saved[known].to_numpy(dtype=float)
-        if np.isnan(saved).any() or not set(rows.columns) >= set(self.operations.keys.columns[1:]):
+        if not len(rows) or np.isnan(saved).any() or not set(rows.columns) >= set(self.operations.keys.columns[1:]):
             return None
         places = self.operations.of(rows)
         chosen = places >= 0

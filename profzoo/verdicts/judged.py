@@ -1,21 +1,21 @@
 """Holds one cell against the rules of rules.yaml: its step, its kernels as one, and each of them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pandas as pd
 
 from profzoo.tables import step_shares
-from profzoo.verdicts import expecting, scores
+from profzoo.verdicts import expecting, narrowing, scores
 from profzoo.verdicts import rules as verdict_rules
-from profzoo.verdicts.expected import FASTER, FUSED, Asked, Replayed
+from profzoo.verdicts.expected import FASTER, FUSED, REPLAY, Asked, Replayed
 
 UNDECIDED = "undecided"
 STRETCH = "step under nsys / unprofiled"
 KERNEL = ["class", "function"]
 # A kernel has the trait that so much of its time has.
 HALF = 0.5
-LAYER = "layer"
+CELL, LAYER, SETTING = "cell", "layer", "setting"
 # What has a trait by the intervals of counters, at both of their ends and at one of them.
 ENDS = ("_least", "_most")
 
@@ -71,13 +71,13 @@ class Judged:
         for rule in here:
             share, sure = self._told(rule["share"])
             if share >= rule["at_least"]:
-                row = self.row(rule, share, None, "cell", evidence)
+                row = self.row(rule, share, None, CELL, evidence)
                 yield row if sure else row | {"metric": f"{row['metric']}, at least"}
                 untold -= share
         if self.doubt and untold >= min(rule["at_least"] for rule in here):
             measured, why, advice = self.doubt
             yield {
-                "level": "cell", "verdict": UNDECIDED, **measured, "evidence": evidence, "gain": None,
+                "level": CELL, "verdict": UNDECIDED, **measured, "evidence": evidence, "gain": None,
                 "potential": step_shares.amdahl(untold, 1),
                 "next_step": f"the GPU idles {untold:.0%} of the step, but {why}, so what it waits for is not told: "
                 f"{advice}",
@@ -91,7 +91,40 @@ class Judged:
             if rule["of"] == "trace":
                 found = self.replayed.gain(Asked(rule["share"]), self.step, 0.0)
                 if found and (share := 1 - 1 / found.gain) >= rule["at_least"]:
-                    yield self.row({**rule, "replay": rule["share"]}, share, None, "cell", "program.npz: run again")
+                    yield self.row({**rule, "replay": rule["share"]}, share, None, CELL, "program.npz: run again")
+
+    def of_settings(self, traits: pd.DataFrame, verdicts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """What settings would come to that no verdict advises, by the traced steps run again; largest gain first.
+
+        traits: of all launches of the cell; verdicts: on the cell.
+        """
+        found = dict[str, dict[str, Any]]()
+        if not self.replayed:
+            return []
+        advised = {row["settings"] for row in verdicts if row.get("settings") and row["gain"]}
+        total = traits["total_ns"].sum()
+        counted = bool(total) and traits["counted_ns"].sum() >= self.floors["counted"] * total
+        for rule in self.given["rules"]:
+            of_kernels = rule["of"] == "kernels"
+            if not of_kernels and rule["of"] != "step":
+                continue
+            advice = verdict_rules.advice(rule, self.step, self.ran_with)
+            words, change = advice["settings"], advice["replay"]
+            if not words or words in advised or words in found or (change in narrowing.TO and not counted):
+                continue
+            launches, cured = traits if of_kernels else None, advice["cured"]
+            cured = None if isinstance(cured, str) else cured
+            asked = expecting.asked(rule, advice, launches, cured, True, self.peaks, self.ran_with)
+            gain = self.replayed.gain(asked, self.step, self.scored.error(rule["verdict"])) if asked else None
+            if gain:
+                found[words] = {
+                    "level": SETTING, "verdict": rule["verdict"], "metric": f"replay: {change}", "value": gain.gain,
+                    "evidence": "program.npz: run again", "gain": gain.gain, "gain_low": gain.low,
+                    "gain_high": gain.high, "method": REPLAY, "settings": words, "source": rule["source"],
+                    "next_step": "no advice: the verdict does not hold, or gains nothing",
+                    **self.scored.columns(rule["verdict"]),
+                }  # fmt: skip
+        return sorted(found.values(), key=lambda row: -row["gain"])
 
     def _told(self, name: str) -> tuple[float, bool]:
         """A share of the step and whether it is exact; in doubt what it is at least, 0 where a step was disturbed."""
@@ -110,7 +143,7 @@ class Judged:
         """
         for rule, share, least, most in self._shared(self.summed(traits), traits["total_ns"].sum()):
             if least >= rule["at_least"]:
-                yield self.row(rule, share, traits, "cell", _evidence(rule))
+                yield self.row(rule, share, traits, CELL, _evidence(rule))
             elif most >= rule["at_least"]:
                 yield _straddled(rule, share, least, most) | {"potential": self._potential(rule, most, traits)}
 
@@ -210,7 +243,7 @@ class Judged:
         }  # fmt: skip
         if traits is not None and rule["launches"] != "changed":
             row |= self._limited(rule, row, traits)
-        asked = expecting.asked(rule, advice, traits, cured, level == "cell", self.peaks, self.ran_with)
+        asked = expecting.asked(rule, advice, traits, cured, level == CELL, self.peaks, self.ran_with)
         return row | {expecting.ASKED: asked} if level == LAYER else self.expect(row | {expecting.ASKED: asked})
 
     def expect(self, row: dict[str, Any]) -> dict[str, Any]:
@@ -248,7 +281,7 @@ def _doubt(step: pd.Series, floors: Mapping[str, float]) -> tuple[dict[str, Any]
 def _straddled(rule: Mapping[str, Any], share: float, least: float, most: float) -> dict[str, Any]:
     """That a rule may hold or not, by the intervals of counters."""
     return {
-        "level": "cell", "verdict": UNDECIDED, "metric": f"share of the step: {rule['share']}", "value": share,
+        "level": CELL, "verdict": UNDECIDED, "metric": f"share of the step: {rule['share']}", "value": share,
         "threshold": rule["at_least"], "evidence": _evidence(rule), "gain": None,
         "next_step": f"{rule['verdict']}: {least:.0%} to {most:.0%} of the step, as counters are estimated: lower "
         "ncu.error, or set ncu.launches to all",

@@ -21,9 +21,11 @@ UNSCORED = "not scored"
 
 @dataclass(frozen=True)
 class Score:
-    """What trials said of a verdict's advice: how many, and shares of them; error and median_error are relative."""
+    """What trials said of a verdict's expected gains: how many, how many of them advised, and shares: those that helped
+    or slowed down of these, covered of all; error and median_error are relative."""
 
     trials: int
+    advised: int
     median_error: float
     error: float
     covered: float
@@ -32,6 +34,7 @@ class Score:
 
 
 MEASURES = tuple(field.name for field in fields(Score))
+COUNTS = ("trials", "advised")
 
 
 @dataclass(frozen=True)
@@ -55,15 +58,16 @@ class Scores:
     def abstains(self, verdict: str) -> bool:
         """Whether the advice of a verdict did no better than a coin, on models that no rule was fitted to."""
         known = self.held_out.get(verdict)
-        return bool(known and known.trials >= self.enough and known.helped <= self.coin)
+        return bool(known and known.advised >= self.enough and known.helped <= self.coin)
 
     def columns(self, verdict: str) -> dict[str, Any]:
         """What stands beside a verdict's gain."""
         known = self.held_out.get(verdict)
         if not known or not known.trials:
             return {"trials": 0, "score": UNSCORED}
-        helped = f"helped in {known.helped:.0%} of {known.trials} trials"
-        said = f"{known.trials} trials: median error {known.median_error:.0%}, {known.slowed_down:.0%} slower"
+        helped = f"helped in {known.helped:.0%} of {known.advised} trials"
+        slower = f", {known.slowed_down:.0%} of {known.advised} slower" if known.advised else ""
+        said = f"{known.trials} trials: median error {known.median_error:.0%}{slower}"
         if known.trials < self.enough:
             said = f"{UNSCORED}: {known.trials} of {self.enough} trials"
         return {

@@ -32,7 +32,7 @@ def table(
     programs: Mapping[Cell, Mapping[int, Program]] | None = None,
     scored: scores.Scores | None = None,
 ) -> pd.DataFrame:
-    """COLUMNS: the verdicts of each cell, the largest gain first, then those of its kernels, then those of its layers.
+    """COLUMNS: the verdicts of each cell, largest gain first, of its kernels, of its layers, then of other settings.
 
     Args:
         steps, kernels, roofline: the tables of these names; without roofline, verdicts that need counters are not
@@ -63,7 +63,7 @@ def table(
         everything = everything or [_nothing(where, roofline is not None)]
         said = ncu_advice.of_step(*advice[cell], launches, judged.shares["kernels"]) if cell in advice else []
         of_layers = layer_verdicts.top(judged, *layers[cell], peaks) if layers and cell in layers else []
-        for group in (everything, judged.of_each(traits), of_layers, said):
+        for group in (everything, judged.of_each(traits), of_layers, judged.of_settings(traits, everything), said):
             rows += [
                 {"by": OURS, **dict(zip(CELL, cell, strict=True)), **row, "rank": rank}
                 for rank, row in enumerate(group, 1)

@@ -16,7 +16,8 @@ from profzoo.reading import tables as reading
 from profzoo.trials import score, tabulate
 from profzoo.verdicts import scores
 
-SHARES = ("median_error", "error", "covered", "helped", "slowed_down", "hits")
+SHARES = ("median_error", "error", "covered", "hits")
+OF_ADVICE = ("helped", "slowed_down")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -28,11 +29,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     trials = pd.concat([reading.read(path, tabulate.TABLE) for path in options.tables], ignore_index=True)
     scored = score.score(trials)
     print(f"{(trials['processes'] > 0).sum()} trials on {len(trials.groupby(['model', 'phase']))} cells")
-    print("| half | verdict | trials | median error | nine of ten | in the interval | helped | slowed down | hits |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    print(
+        "| half | verdict | trials | median error | nine of ten | in the interval | hits | advised | helped | slower |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for row in scored.to_dict("records"):
-        shares = " | ".join(f"{row[name]:.0%}" for name in SHARES)
-        print(f"| {row['half']} | {row['verdict']} | {row['trials']} | {shares} |")
+        shares, own = (" | ".join(f"{row[name]:.0%}" for name in names) for names in (SHARES, OF_ADVICE))
+        print(f"| {row['half']} | {row['verdict']} | {row['trials']} | {shares} | {row['advised']} | {own} |")
     print("\n| cell | settings | verdict | expected | measured | outcome |\n|---|---|---|---|---|---|")
     for row in score.misses(trials).itertuples():
         gains = f"{row.expected:.2f} | {row.gain:.2f} ({row.gain_low:.2f} to {row.gain_high:.2f})"

@@ -52,12 +52,14 @@ def test_a_panel_of_what_is_no_variant_is_refused() -> None:
 def test_expected_gains_are_those_of_advice_with_settings(tmp_path: Path) -> None:
     row = {**dict.fromkeys(columns.COLUMNS, ""), **dict.fromkeys(columns.NUMBERS, np.nan), "model": "lstm",
            "phase": "train", "level": "cell", "rank": 1, "gain": 1.5, "settings": "precision=bf16", "verdict": "memory-bound", "gain_low": 1.2}  # fmt: skip
-    others = [{"settings": "", "gain": 3.0}, {"level": "kernel", "gain": 9.0}, {"gain": 1.2, "rank": 2}]
+    others = [{"settings": "", "gain": 3.0}, {"level": "kernel", "gain": 9.0}, {"gain": 1.2, "rank": 2},
+              {"level": "setting", "gain": 1.3}, {"level": "setting", "gain": 0.9, "settings": "graph=true"}]  # fmt: skip
     write_csv(pd.DataFrame([row, *({**row, **other} for other in others)]), tmp_path / "v.csv")
     expecting.main(str(tmp_path / "v.csv"), CONFIG, str(tmp_path / "e.json"))
-    assert json.loads((tmp_path / "e.json").read_text()) == {
-        "cells": {"lstm train": {"bf16": {"gain": 1.5, "low": 1.2, "high": None, "verdict": "memory-bound"}}}
-    }
+    known = {"low": 1.2, "high": None, "verdict": "memory-bound"}
+    bf16, graph = {**known, "gain": 1.5, "advised": True}, {**known, "gain": 0.9, "advised": False}
+    found = json.loads((tmp_path / "e.json").read_text())
+    assert found == {"cells": {"lstm train": {"bf16": bf16, "graph": graph}}}
 
 
 def tried(folder: Path, speeds: dict[str, float], batches: dict[str, int] | None = None, **more: Any) -> Path:
@@ -88,7 +90,7 @@ def test_trials_become_a_table_of_gains(tmp_path: Path) -> None:
     speeds = {"": 10.0, "bf16": 5.0, "slow": 12.5, "double": 15.0}
     path = tried(tmp_path / "lstm", speeds, {"double": 8}, failed={"graph": "it cannot be captured"})
     gains = {"bf16": 2.3, "slow": 1.5, "double": 3.0}
-    expected = {name: {"gain": gain, "low": gain / 2, "high": gain * 2, "verdict": f"because of {name}"}
+    expected = {name: {"gain": gain, "low": gain / 2, "high": gain * 2, "verdict": f"because of {name}", "advised": True}
                 for name, gain in gains.items()}  # fmt: skip
     (tmp_path / "e.json").write_text(json.dumps({"cells": {"lstm train": expected}}))
     tabulate.main([str(path)], str(tmp_path / "e.json"), 0.02, str(tmp_path / "trials.csv"))
@@ -108,6 +110,12 @@ def test_trials_become_a_table_of_gains(tmp_path: Path) -> None:
     said = told.lines(reading.read(tmp_path / "trials.csv", tabulate.TABLE))
     assert said[0].startswith("lstm train runs 2.0") and "with `precision=bf16`: 10 ms -> 5 ms a step" in said[0]
     assert said[-1] == "of 3 expected gains: 1 hit, 1 miss, 1 slowed down"
+    # What nobody advised has not misled anybody.
+    expected["slow"] |= {"advised": False, "gain": 0.85}
+    known = reading.read(path, tabulate.REPEATED), json.loads(Path(f"{path}.json").read_text())
+    found = tabulate.table([({"model": "lstm", "phase": "train"}, *known)], {"lstm train": expected}, 0.02)
+    slow = found.set_index("settings").loc["slow"]
+    assert (slow["outcome"], slow["advised"], slow["advised_by"]) == ("hit", False, "because of slow")
 
 
 def test_settings_together_and_what_the_budget_left_out(tmp_path: Path) -> None:
@@ -133,7 +141,7 @@ def test_scores_tell_the_halves_of_the_zoo_apart() -> None:
     rows = [("bert", 2.0, 2.0, "hit", "a"), ("lstm", 1.5, 1.0, "miss", "b"), ("gpt", 1.2, 0.6, "slowed down", "a"),
             ("gpt", 1.2, 1.0, "hit", "b"), ("spade", 1.0, 1.0, "", "")]  # fmt: skip
     table = pd.DataFrame(rows, columns=["model", "expected", "gain", "outcome", "advised_by"])
-    table = table.assign(phase="train", settings="x", gain_low=table["gain"], gain_high=table["gain"])
+    table = table.assign(phase="train", settings="x", gain_low=table["gain"], gain_high=table["gain"], advised=True)
     table = table.assign(expected_low=table["expected"] - 0.3, expected_high=table["expected"] + 0.3)
     found = score.score(table).set_index(["half", "verdict"])
     one, other = found.loc[("fitted", "all")], found.loc[("held_out", "all")]
@@ -143,6 +151,10 @@ def test_scores_tell_the_halves_of_the_zoo_apart() -> None:
     assert found.loc[("held_out", "a"), "slowed_down"] == 1 and found.loc[("held_out", "a"), "error"] == 1
     assert other["median_error"] == pytest.approx(0.6) and other["helped"] == 0 and other["covered"] == 0.5
     assert score.misses(table)["model"].tolist() == ["gpt", "lstm"]
+    # Of what nobody advised the errors count alone.
+    some = score.score(table.assign(advised=table["advised_by"] == "b")).set_index(["half", "verdict"])
+    assert some.loc[("held_out", "a"), ["trials", "advised", "error", "slowed_down"]].tolist() == [1, 0, 1, 0]
+    assert some.loc[("held_out", "all"), ["trials", "advised", "slowed_down"]].tolist() == [2, 1, 0]
 
 
 def test_scores_are_recorded_in_their_file(tmp_path: Path) -> None:
@@ -151,7 +163,7 @@ def test_scores_are_recorded_in_their_file(tmp_path: Path) -> None:
     table = pd.DataFrame(
         [("gpt", 1.2, 0.9, "slowed down", "a")] * 3 + [("bert", 2.0, 1.0, "miss", "b")] * 3, columns=columns_
     )
-    table = table.assign(expected_low=1.0, expected_high=1.5)
+    table = table.assign(expected_low=1.0, expected_high=1.5, advised=True)
     text = score.recorded(score.score(table), scores.FILE.read_text())
     found = scores.checked(yaml.safe_load(text))
     known = scores.load()
@@ -168,13 +180,16 @@ def test_scores_are_recorded_in_their_file(tmp_path: Path) -> None:
 
 
 def test_few_trials_are_no_score() -> None:
-    one = scores.Score(trials=2, median_error=0.1, error=0.2, covered=1, helped=0, slowed_down=1)
+    one = scores.Score(trials=2, advised=2, median_error=0.1, error=0.2, covered=1, helped=0, slowed_down=1)
     few = scores.Scores(3, 0.5, 0.61, {"a": one}, {"a": one})
     assert few.error("a") == 0.61 and not few.abstains("a")
     assert few.columns("a")["score"] == "not scored: 2 of 3 trials"
-    enough = dataclasses.replace(one, trials=8, helped=0.75, slowed_down=0.125)
+    enough = dataclasses.replace(one, trials=9, advised=8, helped=0.75, slowed_down=0.125)
     many = scores.Scores(3, 0.5, 0.61, {"a": enough}, {"a": enough})
-    assert many.error("a") == 0.2 and many.columns("a")["score"] == "8 trials: median error 10%, 12% slower"
+    assert many.error("a") == 0.2 and many.columns("a")["score"] == "9 trials: median error 10%, 12% of 8 slower"
+    untold = dataclasses.replace(one, trials=9, advised=0, helped=0, slowed_down=0)
+    none = scores.Scores(3, 0.5, 0.61, {}, {"a": untold})
+    assert not none.abstains("a") and none.columns("a")["score"] == "9 trials: median error 10%"
 
 
 @pytest.mark.parametrize(
@@ -182,7 +197,7 @@ def test_few_trials_are_no_score() -> None:
     [
         (lambda c: c.update(enuogh=1), "unknown key 'enuogh'; did you mean 'enough'?"),
         (lambda c: c.pop("coin"), "'coin' is missing"),
-        (lambda c: c["held_out"].update(a={"trials": 1}), "held_out.a: 'median_error' is missing"),
+        (lambda c: c["held_out"].update(a={"trials": 1}), "held_out.a: 'advised' is missing"),
         (lambda c: c.update(fitted=[]), "fitted is no mapping"),
         (lambda c: c.update(coin="half"), "coin = 'half' is no number from 0 on"),
     ],
@@ -200,7 +215,7 @@ def test_the_benchmark_prints_and_records_scores(tmp_path: Path, monkeypatch: An
     text = Path(scores.__file__).with_name("scores.yaml").read_text()
     scores.FILE.write_text(text)
     columns_ = {name: "" if kind is kinds.TEXT else np.nan for name, kind in tabulate.COLUMNS.items()}
-    row = columns_ | {"model": "gpt", "phase": "train", "processes": 3, "chosen": False, "advised_by": "launch-bound",
+    row = columns_ | {"model": "gpt", "phase": "train", "processes": 3, "chosen": False, "advised": True, "advised_by": "launch-bound",
                      "expected": 2.0, "gain": 1.8, "outcome": "hit", "expected_low": 1.5, "expected_high": 2.5}  # fmt: skip
     for place in range(2):
         rows = [row | {"settings": f"{place}.{number}"} for number in range(2)]
@@ -208,7 +223,7 @@ def test_the_benchmark_prints_and_records_scores(tmp_path: Path, monkeypatch: An
     verdict_score.main([str(tmp_path / f"{place}.csv") for place in range(2)])
     assert scores.FILE.read_text() == text
     verdict_score.main([*(str(tmp_path / f"{place}.csv") for place in range(2)), "--write"])
-    assert "| held_out | launch-bound | 4 | 11% | 11% | 100% | 100% | 0% | 100% |" in capsys.readouterr().out
+    assert "| held_out | launch-bound | 4 | 11% | 11% | 100% | 100% | 4 | 100% | 0% |" in capsys.readouterr().out
     assert scores.checked(yaml.safe_load(scores.FILE.read_text())).held_out["launch-bound"].trials == 4
 
 
