@@ -11,6 +11,7 @@ from profzoo.report.fields import PROCESS_COLUMNS, shown
 from profzoo.tables import across, kernel_names
 from profzoo.tables.preference import preferred
 from profzoo.text import duration
+from profzoo.verdicts.judged import CELL as CELL_LEVEL
 from profzoo.verdicts.judged import SETTING
 from profzoo.verdicts.verdicts import OURS
 
@@ -56,7 +57,7 @@ def detail(
 
 def _advice(verdicts: pd.DataFrame, step_ns: float) -> list[dict[str, Any]]:
     """The verdicts of a cell, its kernels and its layers as the page shows them, those of each source apart."""
-    ours, of_cell, untold = verdicts["by"] == OURS, verdicts["level"] == "cell", verdicts["level"] == SETTING
+    ours, of_cell, untold = verdicts["by"] == OURS, verdicts["level"] == CELL_LEVEL, verdicts["level"] == SETTING
     groups = {
         "What holds it back": verdicts[ours & of_cell],
         "Of its kernels and layers": verdicts[ours & ~of_cell & ~untold],
@@ -79,8 +80,8 @@ def _said(row: Any, step_ns: float) -> dict[str, str]:
         "share": shown(row.share, "{:.1%}".format),
         "gain": shown(row.gain, "{:.2f}×".format),
         "next": row.next_step,
-        "settings": row.settings if row.level in ("cell", SETTING) and isinstance(row.settings, str) else "",
-        "try": row.level == "cell",
+        "settings": row.settings if row.level == CELL_LEVEL and isinstance(row.settings, str) else "",
+        "untold": row.settings if row.level == SETTING else "",
         "score": score if isinstance(score := getattr(row, "score", None), str) else "",
         "source": shown(row.source, str),
     }

@@ -16,6 +16,7 @@ KERNEL = ["class", "function"]
 # A kernel has the trait that so much of its time has.
 HALF = 0.5
 CELL, LAYER, SETTING = "cell", "layer", "setting"
+SLOWER = "not advised: expected to be slower"
 # What has a trait by the intervals of counters, at both of their ends and at one of them.
 ENDS = ("_least", "_most")
 
@@ -101,7 +102,9 @@ class Judged:
         found = dict[str, dict[str, Any]]()
         if not self.replayed:
             return []
-        advised = {row["settings"] for row in verdicts if row.get("settings") and row["gain"]}
+        here = list(verdicts)
+        advised = {row["settings"] for row in here if row.get("settings") and row["gain"]}
+        abstaining = {row["verdict"] for row in here if row.get("settings") and not row["gain"]}
         total = traits["total_ns"].sum()
         counted = bool(total) and traits["counted_ns"].sum() >= self.floors["counted"] * total
         for rule in self.given["rules"]:
@@ -117,11 +120,12 @@ class Judged:
             asked = expecting.asked(rule, advice, launches, cured, True, self.peaks, self.ran_with)
             gain = self.replayed.gain(asked, self.step, self.scored.error(rule["verdict"])) if asked else None
             if gain:
+                why = "abstains" if rule["verdict"] in abstaining else "does not hold"
                 found[words] = {
                     "level": SETTING, "verdict": rule["verdict"], "metric": f"replay: {change}", "value": gain.gain,
                     "evidence": "program.npz: run again", "gain": gain.gain, "gain_low": gain.low,
                     "gain_high": gain.high, "method": REPLAY, "settings": words, "source": rule["source"],
-                    "next_step": "no advice: the verdict does not hold, or gains nothing",
+                    "next_step": f"not advised: {rule['verdict']} {why}" if gain.gain >= 1 else SLOWER,
                     **self.scored.columns(rule["verdict"]),
                 }  # fmt: skip
         return sorted(found.values(), key=lambda row: -row["gain"])

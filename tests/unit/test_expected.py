@@ -13,6 +13,7 @@ from profzoo.replay import matched, stored, tables
 from profzoo.replay.program import Program
 from profzoo.tools.ncu.tables import CONFIGURATION
 from profzoo.verdicts import expected, expecting, narrowing, scores, verdicts
+from profzoo.verdicts import judged as judging
 from profzoo.verdicts import rules as verdict_rules
 from tests import simulated
 from tests.simulated import Act
@@ -177,3 +178,30 @@ def test_what_narrower_operands_save(row: dict[str, Any], to: str, now: str, sav
     rows = pd.DataFrame([{"class": "gemm", "mean_ns": 1e5, "range": "forward"} | row])
     peaks = {"fp32": 50.0, "tf32": 500.0, "bf16": 1000.0}
     assert narrowing.saved(rows, peaks, to, now).tolist() == pytest.approx([saved])
+
+
+def test_settings_that_no_verdict_advises_have_their_gain_too(tmp_path: Path) -> None:
+    """Of kernels that keep the GPU busy: a graph gains nothing much, and casts cost the CPU what they do not save."""
+    program, step_ns = simulation(steps([replace(LAUNCH, ns=5e4)] * 20), tmp_path)
+    table = judged(program, a_step({}), [0.5])
+    here, untold = (table[table["level"] == level].set_index("settings") for level in ("cell", judging.SETTING))
+    assert "precision=tf32" in here.index and "precision=tf32" not in untold.index
+    assert {"graph=true", "precision=bf16"} <= set(untold.index) and untold["method"].eq("replay").all()
+    graph = untold.loc["graph=true"]
+    assert graph["verdict"] == "launch-bound" and graph["next_step"] == "not advised: launch-bound does not hold"
+    assert graph["gain"] == pytest.approx(step_ns / (20 * 5e4 + 1e3), rel=0.05) and graph["gain_low"] < graph["gain"]
+    # Where counters are few nothing is said of operands; without a trace, of no setting.
+    assert set(judged(program, a_step({})).query("level == 'setting'")["settings"]) & {"precision=bf16"} == set()
+    rows = kernels(program)
+    without = verdicts.table(a_step({}), rows, held([0.5], ["simt"]), ROOFS, {}, {}, RULES)
+    assert "setting" not in set(without["level"])
+
+
+def test_advice_that_abstains_is_told_as_what_the_setting_would_come_to(tmp_path: Path) -> None:
+    program, _ = simulation(steps([replace(LAUNCH, ns=2e3)] * 50), tmp_path)
+    poor = scores.Score(trials=4, advised=4, median_error=1, error=1, covered=0, helped=0.25, slowed_down=0.75)
+    scored = replace(scores.load(), held_out={"launch-bound": poor})
+    table = judged(program, a_step({"idle_host": 0.6}), scored=scored)
+    assert table.loc[0, "verdict"] == "launch-bound" and pd.isna(table.loc[0, "gain"])
+    (row,) = table[table["settings"].eq("graph=true") & table["level"].eq("setting")].to_dict("records")
+    assert row["gain"] > 2 and row["next_step"] == "not advised: launch-bound abstains"
