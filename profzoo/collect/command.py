@@ -95,7 +95,7 @@ def trials(given: Mapping[str, Any], cell: Mapping[str, Any], load: Path | None)
     """The words that try settings on a cell.
 
     given: `candidates`, words of settings by name; `expected`, a file of expected gains, if there is one; `repeats`;
-    `budget_s`.
+    `budget_s`; `most`, how many to try, if not all.
     """
     described = {
         "name": f"{cell['model']} {cell['phase']}",
@@ -107,6 +107,7 @@ def trials(given: Mapping[str, Any], cell: Mapping[str, Any], load: Path | None)
     words = ["python", "-m", "profzoo.harness.trying", "--cell", json.dumps(described)]
     expected = ["--expected", given["expected"]] if given["expected"] else []
     limits = ["--repeats", str(given["repeats"]), "--budget", str(given["budget_s"])]
+    limits += ["--most", str(given["most"])] if given["most"] else []
     return [*words, *expected, *limits, *side_by_side([cell])]
 
 

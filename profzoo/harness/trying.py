@@ -186,6 +186,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--expected", type=Path, help="JSON: expected gain by cell and name of settings")
     parser.add_argument("--repeats", type=int, required=True, help="processes of what is worth them")
     parser.add_argument("--budget", type=float, required=True, help="seconds that all may take")
+    parser.add_argument("--most", type=int, help="settings to try at most")
     parser.add_argument("--at-once", type=int, default=1, help="processes that may start side by side")
     parser.add_argument("--steps", type=Path, required=True, help="where the steps of all go")
     parser.add_argument("--facts", type=Path, required=True, help="where the facts of all go")
@@ -193,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     expected = json.loads(options.expected.read_text())["cells"] if options.expected else {}
     own = {name: one["gain"] for name, one in expected.get(options.cell["name"], {}).items()}
     # What nobody expects anything of comes after what is expected to help, in its own order.
-    order = sorted(options.cell["candidates"], key=lambda name: -own.get(name, 1.0))
+    order = sorted(options.cell["candidates"], key=lambda name: -own.get(name, 1.0))[: options.most]
     with tempfile.TemporaryDirectory() as folder:
         runner = Runner(options.cell, Path(folder), options.at_once)
         try:

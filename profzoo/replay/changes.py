@@ -133,8 +133,8 @@ def waits_removed(program: Program) -> Program:
 def launches_added(program: Program, chosen: np.ndarray, ns: float) -> Program:
     """With another launch before each of these, one of `ns` on the GPU.
 
-    It takes the CPU as long as those that are there do in the mean: by the median, of which many are the second of their
-    operator, an operator more would come too cheap.
+    It takes the CPU as long as those that are there do in the mean. By the median an operator more would be too cheap:
+    many launches are the second of theirs.
     """
     host, gpu = program.host, program.gpu
     launching = (host["launches"] & (host["kind"] == CALL) & (host["wait"] == waiting.NOTHING)).to_numpy()

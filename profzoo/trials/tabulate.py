@@ -117,6 +117,8 @@ def _others(facts: Mapping[str, Any], measured: Sequence[Mapping[str, Any]]) -> 
     """What failed, cannot be tried, or was left out as the budget ended."""
     done = {row["settings"] for row in measured} | set(facts["failed"])
     left = {name: "the budget ended before: raise trials.budget" for name in facts["tried"] if name not in done}
+    beyond = [name for name in facts["trials"]["candidates"] if name not in {*facts["tried"], *done}]
+    left |= dict.fromkeys(beyond, "others are expected to help more: raise trials.most")
     groups = ((FAILED, facts["failed"]), (REFUSED, facts["trials"]["refused"]), (LEFT_OUT, left))
     nothing = {"processes": 0, "chosen": False}
     return [

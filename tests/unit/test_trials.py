@@ -125,6 +125,10 @@ def test_settings_together_and_what_the_budget_left_out(tmp_path: Path) -> None:
     assert table.loc["bf16+double", "words"] == "precision=bf16 batch=8" and table.loc["bf16+double", "chosen"]
     assert set(table.index[table["verdict"] == "not tried"]) == {"graph", "double", "slow"}
     assert "raise trials.budget" in table.loc["graph", "why"] and table["expected"].isna().all()
+    path = tried(tmp_path / "few", {"": 10.0, "bf16": 5.0}, tried=["bf16", "graph"])
+    tabulate.main([str(path)], None, 0.02, str(tmp_path / "few.csv"))
+    why = reading.read(tmp_path / "few.csv", tabulate.TABLE).set_index("settings")["why"]
+    assert "raise trials.most" in why["slow"] and "raise trials.budget" in why["graph"] and why["bf16"] == ""
 
 
 def test_one_process_a_side_has_no_interval(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ json.dump(facts, open(given["--facts"], "w"))
 """
 
 
-def tried(folder: Path, budget: float = 60.0, at_once: int = 1) -> dict:
+def tried(folder: Path, budget: float = 60.0, at_once: int = 1, *more: str) -> dict:
     """The facts of trials of two settings on a cell that PROGRAM stands for."""
     (folder / "program.py").write_text(PROGRAM)
     (folder / "expected.json").write_text(
@@ -92,7 +92,7 @@ def tried(folder: Path, budget: float = 60.0, at_once: int = 1) -> dict:
             "candidates": {"bf16": ["precision=bf16"], "graph": ["graph=true"]}}  # fmt: skip
     words = ["--cell", json.dumps(cell), "--expected", str(folder / "expected.json"), "--repeats", "2"]
     files = ["--steps", str(folder / "steps.csv"), "--facts", str(folder / "facts.json")]
-    assert trying.main([*words, "--budget", str(budget), "--at-once", str(at_once), *files]) == 0
+    assert trying.main([*words, "--budget", str(budget), "--at-once", str(at_once), *more, *files]) == 0
     return json.loads((folder / "facts.json").read_text())
 
 
@@ -113,6 +113,11 @@ def test_trials_end_with_their_budget(tmp_path: Path, at_once: int) -> None:
     facts = tried(tmp_path, 0.0, at_once)
     assert facts["ended"] == "budget" and [one["side"] for one in facts["processes"]] == [""]
     assert facts["chosen"] == ""
+
+
+def test_so_many_are_tried_as_are_asked_for(tmp_path: Path) -> None:
+    facts = tried(tmp_path, 60.0, 1, "--most", "1")
+    assert facts["tried"] == ["graph"] and {one["side"] for one in facts["processes"]} == {""}
 
 
 def test_what_was_fastest_when_the_budget_ended_is_chosen(tmp_path: Path) -> None:

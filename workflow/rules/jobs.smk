@@ -43,7 +43,7 @@ def tried(wildcards):
     expected = expected_gains().replace("<results>", RESULTS) if expected_gains() else ""
     job = {"candidates": known, "refused": refused, "expected": expected}
     job["budget_s"] = checked(limits.seconds, config["trials"]["budget"], "trials.budget")
-    job["repeats"] = config["trials"]["repeats"]
+    job |= {key: config["trials"][key] for key in ("repeats", "most")}
     return described("time", resolved(wildcards, "time", None), trials=job)
 
 
