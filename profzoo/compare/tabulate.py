@@ -67,9 +67,9 @@ def in_turn(path: str | Path, sidecar: str | Path) -> Sides:
         raise DataError(f"{path} has {len(steps)} steps, and its sidecar says {facts['steps']}: {reading.AGAIN}")
     found = {}
     for side, rows in steps.groupby("side", sort=False):
-        own = next(process for process in facts["processes"] if process["side"] == side)
+        mine = [process for process in facts["processes"] if process["side"] == side]
         shared: dict[str, Any] = {key: facts[key] for key in SHARED if key in facts}
-        known = {**shared, **own, "cell": facts["sides"][side]}
+        known = {**shared, **mine[0], "cell": facts["sides"][side], "processes": mine}
         found[str(side)] = Measured(repeats.processes(rows), known, places=sorted(rows["process"].unique()))
     return found
 
@@ -103,7 +103,7 @@ def table(compared: Iterable[Compared], margin: float, confidence: float = 0.95)
 def _row(
     baseline: Measured, candidate: Measured, turn: bool, margin: float, confidence: float
 ) -> tuple[dict[str, Any], inference.Ratio | None]:
-    one, other = (repeats.of(side.processes) for side in (baseline, candidate))
+    one, other = (repeats.of(side.processes, repeats.taken(side.facts)) for side in (baseline, candidate))
     medians = [[float(np.median(steps)) for steps in side.processes] for side in (baseline, candidate)]
     fewest = min(one.processes, other.processes)
     places = (baseline.places, candidate.places) if turn else None

@@ -64,9 +64,7 @@ def run(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
         "items": recorder.steps * cell["batch"] * processes(cell),
         "loss": outcome.loss,
         **({"outputs": outcome.outputs} if outcome.outputs else {}),
-        "step_ns": recorder.step_ns,
-        "window_began_ns": recorder.window_began_ns,
-        "window_wall_ns": recorder.window_wall_ns,
+        **_window(recorder),
         "peak_memory_bytes": peak,
         "peak_rss_bytes": resident,
         **({"memory": taken} if taken else {}),
@@ -131,6 +129,12 @@ def _watching(
     )
 
 
+def _window(recorder: recorders.Recorder) -> dict[str, Any]:
+    """The times of a window, and of one without a profiler the part of it that others had its CPU for."""
+    names = ("step_ns", "window_began_ns", "window_wall_ns", "cpu_taken_share")
+    return {name: getattr(recorder, name) for name in names if hasattr(recorder, name)}
+
+
 def _baseline(
     cell: Mapping[str, Any], timer: recorders.StepTimer, outcome: loop.Outcome, ranks: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
@@ -139,9 +143,7 @@ def _baseline(
         "steps": timer.steps,
         "items": timer.steps * cell["batch"] * processes(cell),
         "loss": outcome.baseline_loss,
-        "step_ns": timer.step_ns,
-        "window_began_ns": timer.window_began_ns,
-        "window_wall_ns": timer.window_wall_ns,
+        **_window(timer),
         "peak_memory_bytes": timer.peak_memory_bytes,
         "peak_rss_bytes": timer.peak_rss_bytes,
         **({"ranks": ranks} if len(ranks) > 1 else {}),

@@ -14,6 +14,7 @@ from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
 
 from profzoo.harness import capture_trace, clocks
 from profzoo.harness.captured import Captured
+from profzoo.harness.cpu_taken import Taken
 from profzoo.settling import settled
 
 STEP_COLUMNS = ("step", "wall_ns", "gpu_ns", "items", "peak_memory_bytes")
@@ -103,6 +104,8 @@ class StepTimer(Recorder):
     def __init__(self, device: torch.device, path: Path) -> None:
         """path: the CSV to write."""
         super().__init__(device)
+        # Of the window, the part that others had its CPU for.
+        self.cpu_taken_share: float | None = None
         # Up to the end of the window.
         self.peak_memory_bytes: int | None = None
         self.peak_rss_bytes = 0
@@ -114,6 +117,7 @@ class StepTimer(Recorder):
     def start(self) -> None:
         """Open the window."""
         self.clock.wait()
+        self._taken = Taken()
         self._note(0)
         self.window_began_ns = self._rows[0][0]
 
@@ -132,6 +136,7 @@ class StepTimer(Recorder):
         self.clock.wait()
         end = self.clock.now()
         self.window_wall_ns = end - self.window_began_ns
+        self.cpu_taken_share = self._taken.share()
         self.peak_memory_bytes = self._rows[-1][2]
         self.peak_rss_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         clock = [row[0] for row in self._rows[:-1]] + [end]

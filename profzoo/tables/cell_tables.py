@@ -39,7 +39,7 @@ def cells(timed: Iterable[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, An
     """
     rows = []
     for cell, steps, facts in timed:
-        found = repeats.of(repeats.processes(steps))
+        found = repeats.of(repeats.processes(steps), repeats.taken(facts))
         rows.append(
             {
                 **cell,

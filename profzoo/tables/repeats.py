@@ -1,7 +1,8 @@
 """What processes of one cell, run one after the other, say of its step: typical time, spread, and how steady it is."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,8 @@ from profzoo.settling import settled
 # spread, how far apart processes may be, by how much the second half of a window may differ from the first, and how far
 # the mean may be above the median.
 STEPS_SPREAD, PROCESSES_APART, DRIFT, MEAN_ABOVE = 0.10, 0.05, 0.05, 0.30
+# Where others had the CPU for more of a process's time than this, that is the likely cause.
+TAKEN = 0.05
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,16 @@ def processes(steps: pd.DataFrame) -> list[np.ndarray]:
     return [settled(times.to_numpy(dtype=float)) for _, times in groups]
 
 
-def of(processes: Sequence[np.ndarray]) -> Repeats:
-    """Of the times of settled steps in ns, an array a process, each of one step or more.
+def taken(facts: Mapping[str, Any]) -> float:
+    """The part of the time for which others had the CPU of a run, or of that one of its processes that they had most.
+
+    facts: its sidecar; 0 where it does not tell.
+    """
+    return max((own.get("cpu_taken_share") or 0.0 for own in facts.get("processes", [facts])), default=0.0)
+
+
+def of(processes: Sequence[np.ndarray], taken: float = 0.0) -> Repeats:
+    """Of the times of settled steps in ns, an array a process, each of one step or more; taken: as above.
 
     >>> found = of([np.array([100.0, 102.0, 98.0]), np.array([100.0, 101.0, 99.0])])
     >>> found.median_ns, found.steps, found.unsteady
@@ -60,7 +71,7 @@ def of(processes: Sequence[np.ndarray]) -> Repeats:
         steps=sum(map(len, processes)),
         processes=len(processes),
         between_share=between_share(processes),
-        unsteady=_unsteady(processes, means, medians),
+        unsteady=_because(_unsteady(processes, means, medians), taken),
     )
 
 
@@ -82,6 +93,10 @@ def between_share(processes: Sequence[np.ndarray]) -> float:
     typical = (total - (sizes**2).sum() / total) / (groups - 1)
     between = max(among - within, 0.0) / typical
     return between / (between + within) if between + within else 0.0
+
+
+def _because(why: str | None, taken: float) -> str | None:
+    return f"{why}; others had the CPU for up to {taken:.0%} of the time" if why and taken > TAKEN else why
 
 
 def _unsteady(processes: Sequence[np.ndarray], means: np.ndarray, medians: np.ndarray) -> str | None:

@@ -1,0 +1,62 @@
+"""cpu_taken: what others have of a CPU, by real processes on one; and that tables say so where times are unsteady."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from profzoo.harness import cpu_taken
+from profzoo.tables import repeats
+
+# Works for so many seconds on one CPU, and prints what others had of that time.
+WORKING = """
+import os, sys, time
+from profzoo.harness.cpu_taken import Taken
+os.sched_setaffinity(0, {int(sys.argv[1])})
+seen, until = Taken(), time.monotonic() + float(sys.argv[2])
+while time.monotonic() < until:
+    pass
+print(seen.share())
+"""
+
+
+@pytest.mark.skipif(not cpu_taken.SCHEDULED.exists(), reason="this kernel does not say how long threads wait for a CPU")
+def test_three_programs_on_a_cpu_have_a_third_each() -> None:
+    cpu = str(min(os.sched_getaffinity(0)))
+    words = [sys.executable, "-c", WORKING, cpu, "2"]
+    with subprocess.Popen([*words[:-1], "8"]) as first, subprocess.Popen([*words[:-1], "8"]) as second:
+        time.sleep(1)
+        said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        first.kill()
+        second.kill()
+    # Other tests may be at work there too.
+    assert 0.5 < float(said) <= 1
+
+
+def test_what_the_hypervisor_took_is_held_against_what_was_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = tmp_path / "stat"
+    monkeypatch.setattr(cpu_taken, "COUNTED", counted)
+    monkeypatch.setattr(cpu_taken, "SCHEDULED", tmp_path / "none")
+    counted.write_text("cpu  100 0 50 9000 0 0 0 10 0 0\ncpu0 1 2 3\n")
+    seen = cpu_taken.Taken()
+    # Of 100 ticks that were wanted a quarter went elsewhere; a thousand nobody wanted.
+    counted.write_text("cpu  160 0 60 10000 0 0 5 35 0 0\n")
+    assert seen.share() == pytest.approx(0.25)
+    counted.unlink()
+    assert cpu_taken.Taken().share() is None
+
+
+def test_unsteady_times_say_that_others_had_the_cpu() -> None:
+    apart = [np.array([100.0, 101, 99]), np.array([130.0, 131, 129])]
+    share = repeats.taken({"processes": [{"cpu_taken_share": 0.31}, {"cpu_taken_share": 0.02}, {}]})
+    assert repeats.of(apart, share).unsteady == "processes are 30% apart; others had the CPU for up to 31% of the time"
+    assert repeats.of(apart, 0.02).unsteady == "processes are 30% apart"
+    # Times that are steady all the same are as good.
+    assert repeats.of([apart[0]], share).unsteady is None
+    assert repeats.taken({"cpu_taken_share": None}) == 0 == repeats.taken({})
