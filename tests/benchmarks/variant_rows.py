@@ -5,10 +5,13 @@ python -m tests.benchmarks.variant_rows RESULTS [PHASE]
 After `snakemake compare --config tool=sample,nsys candidate=...`; launches and joules where those tools ran.
 """
 
+import json
 import sys
 from pathlib import Path
 
 import pandas as pd
+
+from profzoo.tools.nsys import tables
 
 BASE = "as it is"
 
@@ -21,7 +24,10 @@ def times(row: pd.Series) -> str:
 
 def launches(csv: Path) -> str:
     """Kernels a step, by nsys."""
-    return f"{pd.read_csv(csv)['launches'].sum():,.0f}" if csv.exists() else ""
+    if not csv.exists():
+        return ""
+    window = json.loads(Path(f"{csv}.json").read_text())["cell"]["window"]
+    return f"{tables.of_steps(pd.read_csv(csv))['launches'].sum() / window:,.0f}"
 
 
 def table(rows: dict[str, dict[str, str]], what: str) -> None:
@@ -41,11 +47,11 @@ def main(results: str, phase: str = "train") -> None:
         first = rows.iloc[0]
         fast[str(model)] = {f"{BASE}, ms": f"{first['baseline_ns'] / 1e6:.1f}"}
         many[str(model)] = {BASE: launches(folder / f"{model}/{phase}.nsys.csv")}
-        joules[str(model)] = {BASE: f"{first['baseline_item_j']:.3g}"}
+        joules[str(model)] = {BASE: f"{first['baseline_item_j']:#.3g}"}
         for _, row in rows.iterrows():
             fast[str(model)][row["candidate"]] = times(row)
             many[str(model)][row["candidate"]] = launches(folder / f"{model}@{row['candidate']}/{phase}.nsys.csv")
-            joules[str(model)][row["candidate"]] = f"{row['candidate_item_j']:.3g}"
+            joules[str(model)][row["candidate"]] = f"{row['candidate_item_j']:#.3g}"
     table(fast, "times as fast")
     table(many, "launches a step")
     table(joules, "J a sample")
