@@ -18,7 +18,7 @@ from profzoo.tools.nsys import trace as nsys_trace
 
 KERNEL = (
     "start, end, correlationId, globalPid, demangledName, shortName, mangledName, gridX, gridY, gridZ, "
-    "blockX, blockY, blockZ, staticSharedMemory, dynamicSharedMemory, registersPerThread"
+    "blockX, blockY, blockZ, staticSharedMemory, dynamicSharedMemory, registersPerThread, graphNodeId"
 )
 # As nsys 2025 creates it, where it traces CUDA graphs whole.
 GRAPH_TRACE = """CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (
@@ -36,7 +36,8 @@ def export(
     graphs: list[tuple] = (),
     ends: int | None = None,
 ) -> Path:
-    """A small export: kernels as KERNEL, calls (start, correlationId, globalTid), ranges (start, end, tid, text).
+    """A small export: kernels as KERNEL, or without the last where a call of its own launched them, calls (start,
+    correlationId, globalTid), ranges (start, end, tid, text).
 
     graphs: (start, end, correlationId, globalPid, graphId) of those traced whole; ends: when the trace does.
     """
@@ -45,7 +46,8 @@ def export(
         names = [(1, "_Z1kv"), (2, "k()"), (3, "k"), (4, "cudaLaunchKernel_v7000")]
         database.executemany("INSERT INTO StringIds VALUES (?, ?)", names)
         database.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL ({KERNEL})")
-        database.executemany(f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ({', '.join('?' * 16)})", kernels)
+        rows = [(*row, None)[:17] for row in kernels]
+        database.executemany(f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ({', '.join('?' * 17)})", rows)
         database.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start, end, correlationId, globalTid, nameId)")
         rows = [(start, start + 1, *more, 4) for start, *more in calls]
         database.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?, ?, ?)", rows)

@@ -118,6 +118,19 @@ def test_kernels_of_a_graph_are_in_the_order_in_which_they_began(tmp_path: Path)
     assert table["grid_x"].tolist() == [1, 2, 3] and set(table["range"]) == {"graph"}
 
 
+def test_kernels_of_a_graph_that_run_side_by_side_are_in_the_order_of_its_nodes(tmp_path: Path) -> None:
+    """Which of two branches begins first differs from replay to replay."""
+    kernels, calls, ranges = [], [], []
+    for number in range(2):
+        at = 1000 * number
+        ranges.append((at, at + 900, ONE + 1, "step"))
+        calls.append((at + 10, number, ONE + 1))
+        begins = [(20, 1), (21, 2), (22, 3)] if number else [(20, 1), (21, 3), (23, 2)]
+        kernels += [(*kernel(at + begin, at + 30, number, ONE, (node, 1, 1)), 90 + node) for begin, node in begins]
+    table = sequence.of_window(export(tmp_path / "a.sqlite", kernels, calls, ranges), 1)
+    assert table["grid_x"].tolist() == [1, 2, 3] and table["ns"].tolist() == [10.0, 8.0, 8.5]
+
+
 def test_another_process_does_not_count(tmp_path: Path) -> None:
     other = {"kernels": [kernel(40, 50, 7, TWO)], "calls": [(30, 7, TWO + 1)]}
     assert len(sequence.of_window(trace(tmp_path / "a.sqlite", [(1, 5)], [(1, 5)], **other), 1)) == 1

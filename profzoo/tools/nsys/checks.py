@@ -16,12 +16,18 @@ LARGEST |= dict.fromkeys(["start", "end"], TIMES)
 LARGEST |= dict.fromkeys(
     ["correlationId", "demangledName", "shortName", "nameId", "textId", "graphId", "copyKind"], 2**40
 )
-LARGEST |= {"eventType": 2**31, "id": 2**40}
+LARGEST |= {"eventType": 2**31, "id": 2**40, "graphNodeId": 2**63 - 1}
 # Times may be from before the trace began.
 SIGNED = {"start", "end", "correlationId"}
 # Those that nsys may leave empty: what it does not know of a kernel, and what an event has none of.
 EMPTY = {
-    "CUPTI_ACTIVITY_KIND_KERNEL": {"correlationId", *(column for group in PACKED for _, column, _ in group)},
+    "CUPTI_ACTIVITY_KIND_KERNEL": {
+        "correlationId",
+        "graphNodeId",
+        *(column for group in PACKED for _, column, _ in group),
+    },
+    "CUPTI_ACTIVITY_KIND_MEMCPY": {"graphNodeId"},
+    "CUPTI_ACTIVITY_KIND_MEMSET": {"graphNodeId"},
     "NVTX_EVENTS": {"end", "textId", "globalTid", "domainId"},
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": {"end"},
 }

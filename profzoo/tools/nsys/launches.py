@@ -18,8 +18,9 @@ def read(database: sqlite3.Connection, tables: set[str], placed: bool = False, b
 
     Returns: PACKS, the packed launch configuration; `launched`, when it was made, in ns; `process`; `ns`, its time on
     the GPU; `graph`, the number of the graph, -1 for a kernel. A launch whose call was not traced was made before it
-    began: `launched` is then -1 less its start. Where asked for when they began, their `start`; for how kernels are
-    placed, that, their `stream` and the `correlation` of their call; a graph has stream -1.
+    began: `launched` is then -1 less its start. Where asked for when they began, their `start`, and the number of the
+    CUDA graph's `node` that launched each, 0 for none; for how kernels are placed, their `start`, their `stream` and
+    the `correlation` of their call; a graph has stream -1.
     """
     graphs = _of_graphs(database, tables)
     if placed:
@@ -39,6 +40,8 @@ def _of_kernels(database: sqlite3.Connection, tables: set[str], placed: bool, be
     columns |= {"process": "k.globalPid", "ns": "k.end - k.start"}
     if placed or began:
         columns["start"] = "k.start"
+    if began:
+        columns["node"] = "coalesce(k.graphNodeId, 0)"
     if placed:
         columns |= {"stream": "k.streamId", "correlation": "coalesce(k.correlationId, 0)"}
     if KERNEL_TABLE not in tables:

@@ -45,8 +45,8 @@ def of_window(path: str | Path, steps: int, whole_run: bool = False) -> pd.DataF
         names = nsys_launches.kernel_names(database, tables)
     _check(path, launches, whole_run)
     inside = launches.assign(moment=nsys_launches.moments(launches))[launches["step"] >= 0]
-    # A CUDA graph launches its kernels at one moment.
-    inside = inside.sort_values(["step", "moment", "start"], kind="stable")
+    # A CUDA graph launches its kernels at one moment, and which of those side by side begins first is chance.
+    inside = inside.sort_values(["step", "moment", "node", "start"], kind="stable")
     first = _same(path, inside, len(found), names)
     times = inside["ns"].to_numpy().reshape(len(found), len(first))
     columns = nsys_launches.unpacked(first)
