@@ -130,22 +130,23 @@ def waits_removed(program: Program) -> Program:
     return changed(program, host={"wait": np.full(len(program.host), waiting.NOTHING)})
 
 
-def launches_added(program: Program, chosen: np.ndarray, ns: float) -> Program:
-    """With another launch before each of these, one of `ns` on the GPU.
+def launches_added(program: Program, more: np.ndarray, ns: float, within: bool = False) -> Program:
+    """With so many other launches before each operation, of `ns` each on the GPU.
 
-    It takes the CPU as long as those that are there do in the mean. By the median an operator more would be too cheap:
-    many launches are the second of theirs.
+    Each takes the CPU as long as those that are there do in the mean. By the median an operator more would be too
+    cheap: many launches are the second of theirs. Within an operator it takes what the call alone does, by the median.
     """
     host, gpu = program.host, program.gpu
     launching = (host["launches"] & (host["kind"] == CALL) & (host["wait"] == waiting.NOTHING)).to_numpy()
-    # A call that is the only one of its operation; a graph launches others with it.
-    calls = np.zeros(len(host), dtype=bool)
-    calls[gpu.loc[chosen & ~gpu["node"].to_numpy(), "host"]] = True
     gap, own = (host[name].to_numpy(dtype=float) for name in ("gap", "own"))
     alone = launching & ~host["overlaps"].to_numpy()
-    usual = float((gap + own)[alone].mean()) if alone.any() else 0.0
-    longer = np.where(chosen, gpu["ns"].to_numpy(dtype=float) + ns, gpu["ns"])
-    return changed(program, host={"gap": np.where(calls, gap + usual, gap)}, gpu={"ns": longer})
+    usual = 0.0
+    if alone.any():
+        usual = float(np.median(own[alone]) if within else (gap + own)[alone].mean())
+    # A graph launches others with it.
+    asked = np.where(gpu["node"].to_numpy(), 0.0, more)
+    longer = np.bincount(gpu["host"], weights=asked, minlength=len(host)) * usual
+    return changed(program, host={"gap": gap + longer}, gpu={"ns": gpu["ns"].to_numpy(dtype=float) + more * ns})
 
 
 def allocations_removed(program: Program) -> Program:

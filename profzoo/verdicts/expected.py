@@ -22,13 +22,14 @@ FOUND = 0.8
 class Asked:
     """A change to ask for: its name, the launches that it is about, and the part of each one's time that goes.
 
-    saved: nan where nothing is known of it. whole: whether these are all launches of the cell.
+    saved: nan where nothing is known of it; of narrower operands, 1 of launches that go. added: launches that come with
+    each, by operators of their own and within its call.
     """
 
     change: str
     rows: pd.DataFrame | None = None
     saved: pd.Series | None = None
-    whole: bool = True
+    added: tuple[pd.Series, pd.Series] | None = None
 
 
 def _copies(program: Program, crossing: bool) -> Program:
@@ -100,11 +101,12 @@ class Replayed:
             # What goes in part goes with its launch, and leaves the rest of its time to what is before it.
             return changes.fused(self.program, chosen & (saved > 0), float(saved[chosen].max(initial=0.0)))
         after = changes.kernels_faster(self.program, chosen, 1 / np.maximum(1 - saved, 1e-9))
-        if asked.change == "bf16" and asked.whole:
-            # Autocast casts a product's weights as it begins, and their gradients back.
-            products = rows["class"].isin(narrowing.PRODUCTS).to_numpy()[places] & chosen
-            after = changes.launches_added(after, products, narrowing.CAST_NS)
-        return after
+        if asked.added is None:
+            return after
+        for more, within in zip(asked.added, (False, True), strict=True):
+            each = np.where(chosen, more[known].to_numpy(dtype=float)[places], 0.0)
+            after = changes.launches_added(after, each, narrowing.ADDED_NS, within)
+        return changes.fused(after, chosen & (saved >= 1))
 
 
 def between(gain: float, error: float) -> tuple[float, float]:

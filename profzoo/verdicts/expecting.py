@@ -36,15 +36,16 @@ def asked(
     if traits is None:
         return None
     if change in narrowing.TO:
-        now = str(ran_with.get("precision", "fp32"))
-        return Asked(change, traits, narrowing.saved(traits, peaks, change, now), whole)
+        now, nchw = str(ran_with.get("precision", "fp32")), not ran_with.get("channels_last", False)
+        added = narrowing.added(traits, change, now, nchw) if whole else None
+        return Asked(change, traits, narrowing.saved(traits, peaks, change, now, nchw), added)
     name = rule["share"]
     time, saved = f"{name}_ns", f"{name}_saved_ns"
     rows = traits[traits[time] > 0] if time in traits else traits
     part = pd.Series(cured, rows.index, dtype="float64")
     if change != FUSED and isinstance(advice["cured"], str) and saved in rows:
         part = rows[saved] / rows[time]
-    return Asked(change, rows, part, whole)
+    return Asked(change, rows, part)
 
 
 def expected(

@@ -219,7 +219,7 @@ class Judged:
         traits: of all launches of the cell.
         """
         may = traits[traits[f"{rule['share']}_most_ns"] > 0]
-        gone = Asked(FUSED if rule["launches"] == "removed" else FASTER, may, pd.Series(1.0, may.index), whole=False)
+        gone = Asked(FUSED if rule["launches"] == "removed" else FASTER, may, pd.Series(1.0, may.index))
         found = self.replayed.gain(gone, self.step, 0.0) if self.replayed else None
         kept = rule["launches"] == "kept"
         limit = found.gain if found else host_limit(self.step, self.floors["stretch"]) if kept else float("inf")

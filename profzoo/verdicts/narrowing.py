@@ -12,57 +12,100 @@ import pandas as pd
 PRODUCTS = ("gemm", "convolution", "recurrent", "attention")
 UNTOUCHED = ("optimizer", "communication")
 PASSES = ("forward", "backward")
+# Kernels beside products that go with them: transforms (FFT, Winograd), and sums of what was split.
+PIECES = r"fft2d_|winograd\w*(?:Data|Delta|Output|Filter)|splitKreduce|reduce_wgrad|init_device_workspace"
+# Products of complex numbers, that is of FFTs: other kernels read none of their bytes.
+COMPLEX = "cf32cf32"
+# cuDNN normalises a batch in one kernel in fp32; PyTorch, which does it in bf16, in three, no faster.
+BATCH_NORM, FORWARD_NORM, NORM_MORE = "bn_(?:fw|bw)_", "bn_fw_", 2.0
 # A launch takes as long, however little it does: the shortest tenth of the zoo's elementwise kernels on an H200.
 SHORTEST_NS = 2_000.0
-# A cast that autocast adds, which is such a kernel.
-CAST_NS = SHORTEST_NS
-# What of the rates of tensor cores and of DRAM those kernels reach: fitted to training steps of UNet and VGG19, which
-# tf32 made 3.1 and 2.7 times as fast (H200, docs/measured/h200.md).
-REACHED_OPERATIONS, REACHED_BYTES = 0.6, 0.8
+# All below is fitted to kernels and launches of training steps of bert, deeplab, inceptionv3, mobilenetv2, resnetv2_50,
+# unet and vgg19 on an H200, by nsys (docs/replay.md). A kernel that autocast or another layout adds:
+ADDED_NS = 3_000.0
+# What a kernel on tensor cores takes beside its operations, and what of their peak rate these reach.
+BEGINNING_NS = {"tf32": 15_000.0, "bf16": 8_000.0}
+REACHED_OPERATIONS = 0.8
+# What the change of layout to channels last and back takes in addition to a convolution.
+LAYOUT = {"tf32": 0.25, "bf16": 0.5}
+# Casts of an operator: of its weights, and in training of their gradients; of a product of a captured step, of three.
+CASTS, CASTS_CAPTURED = 1.0, 2 / 3
 # Columns with the ns that a launch takes at least by each roof; of the table of the roofline without the first word.
 ROOF = "roof_"
 ROOFS = tuple(f"{ROOF}{name}_ns" for name in ("dram", "l2", "simt", "tensor"))
 TO = ("tf32", "bf16")
 
 
-def saved(rows: pd.DataFrame, peaks: Mapping[str, float], to: str, now: str) -> pd.Series:
+def saved(rows: pd.DataFrame, peaks: Mapping[str, float], to: str, now: str, nchw: bool = True) -> pd.Series:
     """The part of each row's time that goes; 0 where nothing is known of it.
 
     Of a product, what is beyond its operations or bytes at the rates that such kernels reach. Anything else gets
     shorter by as much as its nearest roof is lowered, and what keeps it from that roof stays.
 
     Args:
-        rows: launches with class, mean_ns, bound, efficiency and, where known, range and ROOFS; peaks: rates by name,
-            flop/s; to: of TO; now: the cell's precision.
+        rows: launches with class, mean_ns, bound, efficiency and, where known, kernel, range and ROOFS; peaks: rates by
+            name, flop/s; to: of TO; now: the cell's precision; nchw: whether its tensors have channels first.
 
-    A convolution that takes 100 us, 60 of which fp32 would at its peak, on tensor cores ten times as fast:
+    A product that takes 1 ms, 0.6 of which fp32 would at its peak, on tensor cores ten times as fast:
 
-    >>> rows = pd.DataFrame({"class": ["convolution"], "mean_ns": 1e5, "bound": "simt", "efficiency": 0.6})
+    >>> rows = pd.DataFrame({"class": ["gemm"], "mean_ns": 1e6, "bound": "simt", "efficiency": 0.6})
     >>> saved(rows, {"fp32": 50, "tf32": 500}, "tf32", "fp32").round(2).tolist()
-    [0.9]
+    [0.91]
     """
-    before = _roofs(rows)
-    products = rows["class"].isin(PRODUCTS)
-    if "range" in rows:
-        products &= rows["range"].isin(PASSES) | rows["range"].eq("graph")
+    before, pieces = _roofs(rows), _named(rows, PIECES)
+    products = rows["class"].isin(PRODUCTS) & _in_passes(rows)
     after = before.copy()
     if {"fp32", to} <= set(peaks):
         after.loc[products, "roof_simt_ns"] *= min(peaks["fp32"] / peaks[to], 1.0)
     if to == "bf16":
-        narrower = products | ~rows["class"].isin((*PRODUCTS, *UNTOUCHED))
-        if "range" in rows:
-            narrower &= rows["range"].isin(PASSES) | rows["range"].eq("graph")
+        others = ~rows["class"].isin((*PRODUCTS, *UNTOUCHED)) & _in_passes(rows) & ~_named(rows, BATCH_NORM)
+        narrower = products | others
         after.loc[narrower, ["roof_dram_ns", "roof_l2_ns"]] /= 2
         if now == "tf32" and {"tf32", "bf16"} <= set(peaks):
             after.loc[products, "roof_tensor_ns"] *= min(peaks["tf32"] / peaks["bf16"], 1.0)
     sooner = (before.max(axis=1) - after.max(axis=1)).clip(lower=0)
     operations = ["roof_simt_ns", "roof_tensor_ns"]
-    others = products & (before[operations].max(axis=1) > after[operations].max(axis=1))
-    reached = after[operations].max(axis=1) / REACHED_OPERATIONS
-    least = np.maximum(reached, after["roof_dram_ns"] / REACHED_BYTES)
-    sooner = sooner.where(~others, (rows["mean_ns"] - least).clip(lower=0)).fillna(0.0)
+    faster = products & (before[operations].max(axis=1) > after[operations].max(axis=1))
+    moved = after["roof_dram_ns"].mask(_named(rows, COMPLEX), 0.0)
+    takes = BEGINNING_NS[to] + np.maximum(after[operations].max(axis=1) / REACHED_OPERATIONS, moved)
+    takes = takes.mask(_relaid(rows, now, nchw), takes * (1 + LAYOUT[to]))
+    sooner = sooner.where(~faster, (rows["mean_ns"] - takes).clip(lower=0)).fillna(0.0)
     most = (rows["mean_ns"] - SHORTEST_NS).clip(lower=0)
-    return (sooner.clip(upper=most) / rows["mean_ns"]).fillna(0.0)
+    return (sooner.clip(upper=most) / rows["mean_ns"]).fillna(0.0).mask(products & pieces & (now == "fp32"), 1.0)
+
+
+def added(rows: pd.DataFrame, to: str, now: str, nchw: bool = True) -> tuple[pd.Series, pd.Series]:
+    """How many launches come with each of the rows': by operators of their own, and within the row's own call.
+
+    >>> rows = pd.DataFrame({"class": ["gemm", "convolution", "gemm"], "range": ["forward", "forward", "backward"]})
+    >>> [more.tolist() for more in added(rows, "bf16", "fp32")]
+    [[2.0, 2.0, 0.0], [0.0, 1.0, 0.0]]
+    """
+    operators, within = pd.Series(0.0, rows.index), pd.Series(0.0, rows.index)
+    weighted = rows["class"].isin(PRODUCTS) & rows["class"].ne("attention") & ~_named(rows, PIECES)
+    if to == "bf16" and now != to:
+        parts = rows["range"] if "range" in rows else pd.Series("graph", rows.index)
+        trained = 1 + parts.eq("backward").any()
+        operators = operators.mask(weighted & parts.eq("forward"), CASTS * trained)
+        operators = operators.mask(weighted & parts.eq("graph"), CASTS_CAPTURED)
+        within = within.mask(_named(rows, FORWARD_NORM), NORM_MORE)
+    return operators, within.mask(weighted & _relaid(rows, now, nchw), 1.0)
+
+
+def _in_passes(rows: pd.DataFrame) -> pd.Series:
+    """Whether each row is of forward or backward pass, or of both in a graph; where that is not known, it is."""
+    return rows["range"].isin((*PASSES, "graph")) if "range" in rows else pd.Series(True, rows.index)
+
+
+def _relaid(rows: pd.DataFrame, now: str, nchw: bool) -> pd.Series:
+    """Whether each row's operands are laid out otherwise for tensor cores, and were not."""
+    return rows["class"].eq("convolution") & nchw & (now == "fp32")
+
+
+def _named(rows: pd.DataFrame, pattern: str) -> pd.Series:
+    """Whether the name of each row's kernel has that in it; none where names are not known."""
+    names = next((rows[name] for name in ("kernel", "function") if name in rows), pd.Series("", rows.index))
+    return names.fillna("").str.contains(pattern)
 
 
 def _roofs(rows: pd.DataFrame) -> pd.DataFrame:

@@ -39,6 +39,10 @@ def simulation(acts: Sequence[Act], folder: Path) -> tuple[Program, float]:
     return program, recording.step_ns()
 
 
+PEAKS = {"fp32": 50.0, "tf32": 500.0, "bf16": 1000.0}
+AT_BOTH = {"bound": "simt", "efficiency": 0.5, "roof_simt_ns": 5e4, "roof_dram_ns": 4e4}
+
+
 def kernels(program: Program) -> pd.DataFrame:
     """The table of kernels of a program's launches."""
     found = matched.Operations(program)
@@ -79,15 +83,15 @@ def test_a_graph_is_worth_what_the_replay_says(tmp_path: Path) -> None:
     assert without["gain_low"] == pytest.approx(2.5 / 1.61) and without["gain_high"] == pytest.approx(2.5 * 1.61)
 
 
-@pytest.mark.parametrize(("ns", "gains"), [(5e4, True), (4e3, False)])
+@pytest.mark.parametrize(("ns", "gains"), [(5e5, True), (4e3, False)])
 def test_faster_kernels_gain_where_the_gpu_is_the_limit(tmp_path: Path, ns: float, gains: bool) -> None:
     group, other = replace(LAUNCH, ns=ns, group=1), replace(LAUNCH, ns=ns, group=2)
     acts = [group, group, group, other] * 10
     program, step_ns = simulation(steps(acts), tmp_path)
     table = judged(program, a_step({}), [0.8, 0.1])
     (row, *_) = table[table["verdict"] == "compute-bound (SIMT)"].to_dict("records")
-    # Four fifths and a tenth of their time at the roof, on tensor cores that are ten times as fast and reach 0.6 of it.
-    left = {1: ns * 0.8 / 10 / 0.6, 2: narrowing.SHORTEST_NS}
+    # Four fifths and a tenth of their time at the roof, on tensor cores that are ten times as fast and reach 0.8 of it.
+    left = {group: narrowing.BEGINNING_NS["tf32"] + ns * at / 10 / 0.8 for group, at in ((1, 0.8), (2, 0.1))}
     if gains:
         changed = simulated.simulate(steps([replace(act, ns=left[act.group]) for act in acts])).step_ns()
         assert row["gain"] == pytest.approx(step_ns / changed, rel=0.1) and row["gain"] > 6
@@ -102,12 +106,13 @@ def test_bf16_costs_casts(tmp_path: Path) -> None:
     program, step_ns = simulation(steps([replace(LAUNCH, ns=5e3)] * 50), tmp_path)
     replayed = expected.Replayed(program)
     rows = kernels(program)
-    for whole, slower in ((True, 2.0), (False, 1.0)):
-        asked = expected.Asked("bf16", rows, pd.Series(0.5, rows.index), whole)
+    once, never = pd.Series(1.0, rows.index), pd.Series(0.0, rows.index)
+    for added, slower in (((once, never), 2.0), ((never, once), 1.6), (None, 1.0)):
+        asked = expected.Asked("bf16", rows, pd.Series(0.5, rows.index), added)
         found = replayed.gain(asked, {}, 0.0)
         assert found and found.predicted_ns == pytest.approx(step_ns * slower, rel=0.05)
     row = {"verdict": "memory-bound", "gain": 1.3, "share": 0.5, "cured": 0.5, "next_step": "halve", "settings": "x=1"}
-    row |= {expecting.ASKED: expected.Asked("bf16", rows, pd.Series(0.5, rows.index), True)}
+    row |= {expecting.ASKED: expected.Asked("bf16", rows, pd.Series(0.5, rows.index), (once, never))}
     told = expecting.expected(row, replayed, {}, scores.load())
     assert told["settings"] is None and told["next_step"].startswith(expecting.NO_GAIN) and told["gain"] < 1
 
@@ -152,32 +157,62 @@ def test_waiting_for_other_processes_goes_by_its_share_of_communication(tmp_path
 @pytest.mark.parametrize(
     ("row", "to", "now", "saved"),
     [
-        ({"bound": "simt", "efficiency": 0.5}, "tf32", "fp32", 1 - 0.05 / 0.6),
+        ({"bound": "simt", "efficiency": 0.5}, "tf32", "fp32", 1 - 0.05 / 0.8 - 0.15),
         ({"bound": "simt", "efficiency": 0.5, "class": "elementwise"}, "tf32", "fp32", 0),
         ({"bound": "dram", "efficiency": 0.8}, "bf16", "fp32", 0.4),
         ({"bound": "dram", "efficiency": 0.8, "class": "elementwise"}, "bf16", "fp32", 0.4),
         ({"bound": "dram", "efficiency": 0.8, "class": "optimizer"}, "bf16", "fp32", 0),
         ({"bound": "dram", "efficiency": 0.8, "range": "optimizer"}, "bf16", "fp32", 0),
-        ({"bound": "tensor", "efficiency": 0.6}, "bf16", "tf32", 0.5),
+        ({"bound": "tensor", "efficiency": 0.6}, "bf16", "tf32", 1 - 0.3 / 0.8 - 0.08),
         ({"bound": "tensor", "efficiency": 0.6}, "bf16", "bf16", 0),
         ({"bound": "", "efficiency": float("nan")}, "bf16", "fp32", 0),
-        # The roof of DRAM is next, and tensor cores do not raise it.
-        ({"bound": "simt", "efficiency": 0.5, "roof_simt_ns": 5e4, "roof_dram_ns": 4e4}, "tf32", "fp32", 0.5),
+        # The roof of DRAM is next, and tensor cores do not raise it; but what FFTs are multiplied in, others do not read.
+        ({**AT_BOTH, "kernel": "gemm_f32f32"}, "tf32", "fp32", 1 - 0.4 - 0.15),
+        ({**AT_BOTH, "kernel": "gemm_cf32cf32"}, "tf32", "fp32", 1 - 0.05 / 0.8 - 0.15),
         # By other kernels, what another one read again from L2 is none of these.
         (
             {"bound": "simt", "efficiency": 0.5, "roof_simt_ns": 5e4, "roof_l2_ns": 4.9e4},
             "tf32",
             "fp32",
-            1 - 0.05 / 0.6,
+            1 - 0.05 / 0.8 - 0.15,
         ),
-        # A launch takes 2 us, however little it does.
-        ({"bound": "simt", "efficiency": 1.0, "mean_ns": 2.5e3}, "tf32", "fp32", 0.2),
+        # Convolutions are laid out otherwise on tensor cores, and transforms go.
+        ({"bound": "simt", "efficiency": 0.5, "class": "convolution"}, "tf32", "fp32", 1 - 1.25 * (0.05 / 0.8 + 0.15)),
+        ({"bound": "dram", "efficiency": 0.5, "class": "convolution", "kernel": "fft2d_r2c_32x32"}, "tf32", "fp32", 1),
+        ({"bound": "dram", "efficiency": 0.8, "class": "normalisation", "kernel": "cudnn::bn_fw_tr"}, "bf16", "fp32", 0),
+        # No kernel of tensor cores is that short.
+        ({"bound": "simt", "efficiency": 1.0, "mean_ns": 1e4}, "tf32", "fp32", 0),
     ],
 )
 def test_what_narrower_operands_save(row: dict[str, Any], to: str, now: str, saved: float) -> None:
     rows = pd.DataFrame([{"class": "gemm", "mean_ns": 1e5, "range": "forward"} | row])
-    peaks = {"fp32": 50.0, "tf32": 500.0, "bf16": 1000.0}
-    assert narrowing.saved(rows, peaks, to, now).tolist() == pytest.approx([saved])
+    assert narrowing.saved(rows, PEAKS, to, now).tolist() == pytest.approx([saved])
+
+
+def test_channels_last_need_no_other_layout() -> None:
+    rows = pd.DataFrame([{"class": "convolution", "mean_ns": 1e5, "range": "forward", **AT_BOTH}])
+    last = narrowing.saved(rows, PEAKS, "tf32", "fp32", nchw=False)
+    assert last.tolist() == pytest.approx([1 - 0.4 - 0.15])
+    assert [more.tolist() for more in narrowing.added(rows, "tf32", "fp32", nchw=False)] == [[0], [0]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "to", "now", "operators", "within"),
+    [
+        ([("gemm", "forward", ""), ("gemm", "backward", "")], "bf16", "fp32", [2, 0], [0, 0]),
+        ([("gemm", "forward", ""), ("elementwise", "forward", "")], "bf16", "tf32", [1, 0], [0, 0]),
+        ([("convolution", "forward", ""), ("convolution", "backward", "")], "tf32", "fp32", [0, 0], [1, 1]),
+        ([("convolution", "backward", "fft2d_c2r"), ("attention", "forward", "")], "bf16", "fp32", [0, 0], [0, 0]),
+        ([("normalisation", "forward", "cudnn::bn_fw_tr"), ("convolution", "graph", "")], "bf16", "fp32",
+         [0, 2 / 3], [2, 1]),
+        ([("gemm", "forward", "")], "bf16", "bf16", [0], [0]),
+    ],
+)  # fmt: skip
+def test_launches_that_narrower_operands_add(
+    rows: list[tuple[str, str, str]], to: str, now: str, operators: list[float], within: list[float]
+) -> None:
+    table = pd.DataFrame(rows, columns=["class", "range", "kernel"])
+    assert [more.tolist() for more in narrowing.added(table, to, now)] == [operators, within]
 
 
 def test_settings_that_no_verdict_advises_have_their_gain_too(tmp_path: Path) -> None:
