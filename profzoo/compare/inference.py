@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats  # type: ignore[import-untyped]
 
 FASTER, SLOWER, EQUIVALENT, UNDECIDED = "faster", "slower", "equivalent", "undecided"
 
@@ -48,6 +47,9 @@ def ratio(
     Raises:
         ValueError: there are too few processes.
     """
+    # Here and below, as it takes half a second, and most who tabulate and report compare nothing.
+    from scipy import stats  # type: ignore[import-untyped]
+
     one, other = np.log(np.asarray(baseline, dtype=float)), np.log(np.asarray(candidate, dtype=float))
     if min(len(one), len(other)) < 2:
         raise ValueError("two processes a side are needed at the least to tell a difference from chance")
@@ -109,6 +111,8 @@ def verdicts(found: Sequence[Ratio], rate: float = 0.05) -> list[str]:
     """
     if not found:
         return []
+    from scipy import stats
+
     different = stats.false_discovery_control([one.p_different for one in found]) <= rate
     equivalent = stats.false_discovery_control([one.p_equivalent for one in found]) <= rate
     return [

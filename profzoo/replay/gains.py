@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats  # type: ignore[import-untyped]
 
 from profzoo.replay import changes
 from profzoo.replay.events import COPY, KERNEL, SET
@@ -52,6 +51,9 @@ def of_walls(before: np.ndarray, after: np.ndarray, error: float = 0.0, confiden
     count, ratio = len(before), float(before.sum() / after.sum())
     low = high = np.nan
     if count > 1:
+        # Here, as it takes half a second, and most who import this know gains from tables.
+        from scipy import stats  # type: ignore[import-untyped]
+
         rest = before - ratio * after
         deviation = np.sqrt((rest**2).sum() / (count * (count - 1))) / before.mean()
         half = float(stats.t.ppf((1 + confidence) / 2, count - 1) * deviation)

@@ -41,3 +41,10 @@ def test_snakemake_begins_without_them() -> None:
     code = f"import sys, {names}; tools.commands(); tools.files(); tools.failures(); print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", code], cwd=imports.PROJECT, text=True).split()
     assert "profzoo.tools.ncu.files" in loaded and not {"numpy", "pandas", "torch"} & set(loaded)
+
+
+def test_who_tabulates_and_reports_begins_without_what_few_need() -> None:
+    """It would take longer to load than most tables take to make."""
+    code = "import sys, profzoo.report.page, profzoo.verdicts.tabulate; print(*sys.modules)"
+    loaded = subprocess.check_output([sys.executable, "-c", code], cwd=imports.PROJECT, text=True).split()
+    assert "pandas" in loaded and not {"scipy", "torch"} & set(loaded)
