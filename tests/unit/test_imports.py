@@ -41,6 +41,10 @@ def test_snakemake_begins_without_them() -> None:
     code = f"import sys, {names}; tools.commands(); tools.files(); tools.failures(); print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", code], cwd=imports.PROJECT, text=True).split()
     assert "profzoo.tools.ncu.files" in loaded and not {"numpy", "pandas", "torch"} & set(loaded)
+    # By advice it plans trials, which takes tables, but nothing that is slower to load than all else.
+    code = "import sys, profzoo.trials.panel; print(*sys.modules)"
+    loaded = subprocess.check_output([sys.executable, "-c", code], cwd=imports.PROJECT, text=True).split()
+    assert "pandas" in loaded and not {"scipy", "torch"} & set(loaded)
 
 
 def test_who_tabulates_and_reports_begins_without_what_few_need() -> None:

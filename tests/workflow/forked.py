@@ -4,6 +4,7 @@ Each run is a process of its own, with its own environment and working directory
 """
 
 import atexit
+import gc
 import importlib
 import json
 import os
@@ -84,5 +85,7 @@ if __name__ == "__main__":
 
     # And the plugins, which it looks for here.
     snakemake.cli.get_argument_parser()
+    # For processes to share its memory.
+    gc.freeze()
     serve()
     snakemake.cli.main()

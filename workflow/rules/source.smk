@@ -1,5 +1,6 @@
 # Needs: git, where this workflow is a module that comes by git. Makes: ROOT, the folder that holds all of the workflow,
 # for this process and its jobs to import the package and the zoo from; and MAIN, whether it is a module of no other.
+import gc
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,8 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 from snakemake.sourcecache import HostingProviderFile, LocalGitFile, LocalSourceFile
 
+# What Snakemake has loaded stays as long as it runs: to look for garbage in it again and again is a fifth of a start.
+gc.freeze()
 MAIN = workflow.modifier.is_main_snakefile()
 # Below the folder that snakemake runs in, which nodes of a cluster share.
 CHECKOUT = Path(".snakemake/profzoo/source").absolute()
