@@ -93,7 +93,9 @@ def arithmetic(cell: Mapping[str, Any]) -> None:
     if cell["deterministic"]:
         # cuBLAS repeats its results only with workspaces of a fixed size, which it reads when it is first used.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    # Some operations have no such algorithm: torch names them in a warning, and the run goes on.
-    torch.use_deterministic_algorithms(cell["deterministic"], warn_only=True)
+    # Its compiler is told as well, which takes a second to load.
+    if cell["deterministic"] != torch.are_deterministic_algorithms_enabled():
+        # Some operations have no such algorithm: torch names them in a warning, and the run goes on.
+        torch.use_deterministic_algorithms(cell["deterministic"], warn_only=True)
     # Else it would fill what it allocates as well, by launches that the model does not have.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
