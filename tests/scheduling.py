@@ -14,6 +14,12 @@ SPREAD = {
         "workflow/test_rerun", "workflow/test_resume", "workflow/test_targets",
     )
 }  # fmt: skip
+# Files that take the tables of a made-up zoo, which a process makes in seconds and keeps.
+ZOO = "the whole zoo"
+TOGETHER = {
+    f"tests/unit/test_{name}.py": ZOO
+    for name in ("blocks", "cpu_verdicts", "kernel_names", "promises", "serve", "whole_page")
+}
 
 
 def place(nodeid: str) -> int:
@@ -23,7 +29,7 @@ def place(nodeid: str) -> int:
 
 
 class ByFile(LoadScopeScheduling):
-    """Gives a process the next file of tests, or the next test where its file is spread."""
+    """Gives a process the next file of tests, the next files that go together, or the next test of a file that is spread."""
 
     def schedule(self) -> None:
         """Keep the order of the tests."""
@@ -32,4 +38,4 @@ class ByFile(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return nodeid if file in SPREAD else file
+        return nodeid if file in SPREAD else TOGETHER.get(file, file)

@@ -123,8 +123,9 @@ class Machine:
 
     def look(self) -> None:
         """Begin what can begin, and let the CPU go on where it waited for that."""
-        for stream in list(self.queues):
-            self.start(stream)
+        for stream, queue in self.queues.items():
+            if queue and not queue[0].asked:
+                self.start(stream)
         for condition, cpu in list(self.waiting):
             if condition():
                 self.waiting.remove((condition, cpu))
@@ -142,11 +143,9 @@ class Machine:
             return
 
     def start(self, stream: int) -> None:
-        """Let the first in a stream's queue begin as soon as it may."""
-        if not self.queues[stream]:
-            return
+        """Let the first in a stream's queue begin as soon as it may; called until that is known."""
         work, before = self.queues[stream][0], self.last.get(stream)
-        if work.asked or work.arrived is None or (before and before.done is None) or (work.dep and not work.dep.done):
+        if work.arrived is None or (before and before.done is None) or (work.dep and not work.dep.done):
             return
         moments = [work.arrived, self.now]
         moments += [before.done + work.gap] if before else []
@@ -188,10 +187,10 @@ class Machine:
         if act.kind in LAUNCHES:
             yield lambda: self.pending[act.stream] + act.places <= self.room
         if act.kind == "fed":
-            mine = [work for work in self.made.work if work.act.stream == act.stream]
+            mine = [work for work in reversed(self.made.work) if work.act.stream == act.stream]
             yield lambda: all(work.done is not None for work in mine)
         if act.kind == "staged":
-            staged = [work for work in self.made.work if work.act.kind == "staged"]
+            staged = [work for work in reversed(self.made.work) if work.act.kind == "staged"]
             yield lambda: all(work.done is not None for work in staged)
         if act.kind == "fed":
             self.launch(act, number)
@@ -202,11 +201,11 @@ class Machine:
                 yield lambda: work.done is not None
                 yield 1500
         elif act.kind == "sync":
-            everything = list(self.made.work)
+            everything = self.made.work[::-1]
             yield lambda: all(work.done is not None for work in everything)
             yield 2000
         elif act.kind == "stream_sync":
-            mine = [work for work in self.made.work if work.act.stream == act.stream]
+            mine = [work for work in reversed(self.made.work) if work.act.stream == act.stream]
             yield lambda: all(work.done is not None for work in mine)
             yield 2000
         elif act.kind == "record":
