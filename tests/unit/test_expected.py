@@ -179,7 +179,12 @@ def test_waiting_for_other_processes_goes_by_its_share_of_communication(tmp_path
         # Convolutions are laid out otherwise on tensor cores, and transforms go.
         ({"bound": "simt", "efficiency": 0.5, "class": "convolution"}, "tf32", "fp32", 1 - 1.25 * (0.05 / 0.8 + 0.15)),
         ({"bound": "dram", "efficiency": 0.5, "class": "convolution", "kernel": "fft2d_r2c_32x32"}, "tf32", "fp32", 1),
-        ({"bound": "dram", "efficiency": 0.8, "class": "normalisation", "kernel": "cudnn::bn_fw_tr"}, "bf16", "fp32", 0),
+        (
+            {"bound": "dram", "efficiency": 0.8, "class": "normalisation", "kernel": "cudnn::bn_fw_tr"},
+            "bf16",
+            "fp32",
+            0,
+        ),
         # No kernel of tensor cores is that short.
         ({"bound": "simt", "efficiency": 1.0, "mean_ns": 1e4}, "tf32", "fp32", 0),
     ],
