@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Half as many again as there are cores: tests wait for what they start.
+WORKERS ?= $(shell echo $$((($$(getconf _NPROCESSORS_ONLN) * 3 + 1) / 2)))
 # Snakemake starts the python that it finds on PATH.
 export PATH := $(abspath $(BIN)):$(PATH)
 
@@ -22,7 +24,7 @@ demo: $(READY)  ## profile three models with torch.profiler on what this machine
 	@echo "figures: $(CURDIR)/results/figures/"
 
 test: $(READY)  ## the test suite; ARGS='-k lstm' narrows it
-	python -m pytest -n auto $(ARGS)
+	python -m pytest -n $(WORKERS) $(ARGS)
 
 faults: $(READY)  ## what breaks on purpose and takes minutes to: batch systems that go away, processes killed
 	python -m pytest -n auto -m faults $(ARGS)
