@@ -138,8 +138,10 @@ def _largest(axis: Axes, kernels: pd.DataFrame) -> None:
         return
     unit, size = _unit(kernels["delta_ns"].abs().max())
     values = kernels["delta_ns"] / size
-    axis.barh(range(len(kernels)), values, color=[_colour(value) for value in values], height=0.34)
-    axis.axvline(0, color="#444444", linewidth=0.8)
+    places = np.arange(len(kernels))
+    axis.barh(places, values, color=[_colour(value) for value in values], height=0.34)
+    # Not through the names.
+    axis.vlines(np.zeros(len(places)), places - 0.2, places + 0.2, color="#444444", linewidth=0.8)
     names = kernel_names.shortened(kernels["name"])
     for place, row in enumerate(kernels.to_dict("records")):
         name = " ".join(filter(None, [row["range"], names[row["name"]]])).replace("$", r"\$")
