@@ -12,8 +12,9 @@ from profzoo.errors import DataError
 from profzoo.replay.program import END, Program
 from profzoo.tools.nsys.launches import PACKS
 
-# So many steps are kept, of which the first does not count: enough for a spread, and few enough to be run often.
-KEPT = 6
+# So many steps are kept, of which the first does not count: enough that one which something held up counts little, and
+# few enough to be run often.
+KEPT = 10
 HOST = ("gap", "input", "library", "own", "overlaps", "wait", "target", "tail", "kind", "part", "step", "launches",
         "allocates")  # fmt: skip
 ROLES = ("kind", "node", "talking", "crossing", "gone", "host")
@@ -21,10 +22,10 @@ GPU = ("stream", "ns", "latency", "gap", "dep", "dep_gap", "room", *ROLES, *PACK
 FACTS = "facts"
 
 
-def shortened(program: Program, steps: int = KEPT) -> Program:
-    """The first steps of a program, so many at most."""
+def shortened(program: Program) -> Program:
+    """The first steps of a program, as many as are kept."""
     ends = np.flatnonzero(program.host["kind"] == END)
-    rows = int(ends[min(steps, len(ends)) - 1]) + 1
+    rows = int(ends[min(KEPT, len(ends)) - 1]) + 1
     gpu = program.gpu[program.gpu["host"] < rows]
     # What was launched later is not waited for.
     dep = np.where(gpu["dep"] < len(gpu), gpu["dep"], -1)

@@ -17,7 +17,10 @@ def recorded(recording) -> Program:
     return program
 
 
-def test_a_program_is_run_again_from_its_file(recorded: Program, tmp_path: Path) -> None:
+def test_a_program_is_run_again_from_its_file(
+    recorded: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored, "KEPT", 6)
     stored.write([recorded], tmp_path / "p.npz")
     (found,) = stored.read(tmp_path / "p.npz").values()
     assert found.steps == stored.KEPT < recorded.steps
