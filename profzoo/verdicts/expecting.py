@@ -5,6 +5,7 @@ from typing import Any
 
 import pandas as pd
 
+from profzoo.replay.gains import Gain
 from profzoo.verdicts import narrowing, scores
 from profzoo.verdicts.expected import AMDAHL, FUSED, OF_STEP, REPLAY, Asked, Replayed, between
 
@@ -14,6 +15,9 @@ LAUNCH_LESS = "launch less first, as the CPU would hold the step back: a larger 
 NO_GAIN = "the traced steps, run again so, gain nothing by it: "
 # Shorter kernels that gain less than this part of what Amdahl's law promises are held back by the CPU.
 HELD_BACK = 0.5
+SLOWER = "not advised: expected to be slower"
+DOUBTED = "not advised: such gains were off by more than this one is"
+UNSURE = "no settings, as such gains were off by more than this one is: "
 
 
 def asked(
@@ -53,8 +57,8 @@ def expected(
 ) -> dict[str, Any]:
     """The verdict with its gain by the replay, where that has an answer, else by Amdahl's law as it is.
 
-    With its interval, and the score of its advice. What gains nothing loses its settings; what helped no more often
-    than a coin would, its gain.
+    With its interval, and the score of its advice. What gains nothing loses its settings, and what may as well lose, by
+    how far off such gains were in trials; what helped no more often than a coin would, its gain.
     """
     known: Asked | None = row.pop(ASKED, None)
     lead = row.pop(LEAD, "")
@@ -68,6 +72,8 @@ def expected(
     else:
         row |= _told(row, found.gain, known)
         row |= {"gain": found.gain, "gain_low": found.low, "gain_high": found.high, "method": REPLAY}
+    if row.get("settings") and scored.doubts(row["verdict"], row["gain_low"]):
+        row |= {"settings": None, "next_step": UNSURE + row["next_step"]}
     row |= scored.columns(row["verdict"])
     if scored.abstains(row["verdict"]):
         row |= {"gain": None, "gain_low": None, "gain_high": None, "limit": None}
@@ -83,3 +89,12 @@ def _told(row: Mapping[str, Any], gain: float, known: Asked | None) -> dict[str,
     if gain < 1:
         told |= {"settings": None, "next_step": NO_GAIN + row["next_step"]}
     return told
+
+
+def unadvised(verdict: str, gain: Gain, scored: scores.Scores, abstains: bool) -> str:
+    """Why a verdict does not advise its settings, which would have that gain; abstains: whether it does."""
+    if gain.gain < 1:
+        return SLOWER
+    if scored.doubts(verdict, gain.low):
+        return DOUBTED
+    return f"not advised: {verdict} {'abstains' if abstains else 'does not hold'}"

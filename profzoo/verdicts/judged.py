@@ -16,7 +16,6 @@ KERNEL = ["class", "function"]
 # A kernel has the trait that so much of its time has.
 HALF = 0.5
 CELL, LAYER, SETTING = "cell", "layer", "setting"
-SLOWER = "not advised: expected to be slower"
 # What has a trait by the intervals of counters, at both of their ends and at one of them.
 ENDS = ("_least", "_most")
 
@@ -120,12 +119,12 @@ class Judged:
             asked = expecting.asked(rule, advice, launches, cured, True, self.peaks, self.ran_with)
             gain = self.replayed.gain(asked, self.step, self.scored.error(rule["verdict"])) if asked else None
             if gain:
-                why = "abstains" if rule["verdict"] in abstaining else "does not hold"
+                why = expecting.unadvised(rule["verdict"], gain, self.scored, rule["verdict"] in abstaining)
                 found[words] = {
                     "level": SETTING, "verdict": rule["verdict"], "metric": f"replay: {change}", "value": gain.gain,
                     "evidence": "program.npz: run again", "gain": gain.gain, "gain_low": gain.low,
                     "gain_high": gain.high, "method": REPLAY, "settings": words, "source": rule["source"],
-                    "next_step": f"not advised: {rule['verdict']} {why}" if gain.gain >= 1 else SLOWER,
+                    "next_step": why,
                     **self.scored.columns(rule["verdict"]),
                 }  # fmt: skip
         return sorted(found.values(), key=lambda row: -row["gain"])

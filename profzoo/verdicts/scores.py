@@ -49,11 +49,20 @@ class Scores:
 
     def error(self, verdict: str) -> float:
         """What nine of ten expected gains of a verdict were off by at most, on the models that rules are fitted to."""
-        for name in (verdict, ALL):
-            known = self.fitted.get(name)
-            if known and known.trials >= self.enough:
-                return known.error
-        return self.unscored_error
+        known = self._fitted(verdict)
+        return known.error if known else self.unscored_error
+
+    def doubts(self, verdict: str, gain_low: float | None) -> bool:
+        """Whether gains like this were slow-downs more than once in twenty times, where trials tell.
+
+        gain_low: of the interval that has nine of ten.
+        """
+        return self._fitted(verdict) is not None and gain_low is not None and gain_low < 1
+
+    def _fitted(self, verdict: str) -> Score | None:
+        """The score of a verdict on the models that rules are fitted to, else of all together, where that is enough."""
+        known = (self.fitted.get(name) for name in (verdict, ALL))
+        return next((score for score in known if score and score.trials >= self.enough), None)
 
     def abstains(self, verdict: str) -> bool:
         """Whether the advice of a verdict did no better than a coin, on models that no rule was fitted to."""

@@ -237,6 +237,23 @@ def test_settings_that_no_verdict_advises_have_their_gain_too(tmp_path: Path) ->
     assert "setting" not in set(without["level"])
 
 
+def test_what_may_as_well_be_slower_is_not_advised_once_trials_tell(tmp_path: Path) -> None:
+    """Gains that were off by half in one of ten trials: 1.35 times as fast is no advice then, 2.3 times is."""
+    told = scores.Score(trials=9, advised=9, median_error=0.1, error=0.5, covered=0.9, helped=1, slowed_down=0)
+    known = replace(scores.load(), fitted={scores.ALL: told})
+    for ns, advised in ((4e3, False), (2e3, True)):
+        (folder := tmp_path / f"{ns:.0f}").mkdir()
+        program, _ = simulation(steps([replace(LAUNCH, ns=ns)] * 50), folder)
+        for scored in (scores.load(), known):
+            table = judged(program, a_step({"idle_host": 0.6}), scored=scored)
+            row, rest = table.loc[0], table[table["level"].eq("setting") & table["settings"].eq("graph=true")]
+            assert row["verdict"] == "launch-bound" and row["gain"] > 1.3
+            assert (row["settings"] == "graph=true") == rest.empty == (advised or scored is not known)
+        if not advised:
+            assert row["next_step"].startswith(expecting.UNSURE) and row["gain_low"] < 1
+            assert rest["next_step"].tolist() == [expecting.DOUBTED]
+
+
 def test_advice_that_abstains_is_told_as_what_the_setting_would_come_to(tmp_path: Path) -> None:
     program, _ = simulation(steps([replace(LAUNCH, ns=2e3)] * 50), tmp_path)
     poor = scores.Score(trials=4, advised=4, median_error=1, error=1, covered=0, helped=0.25, slowed_down=0.75)
