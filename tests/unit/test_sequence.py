@@ -126,7 +126,8 @@ def test_kernels_of_a_graph_that_run_side_by_side_are_in_the_order_of_its_nodes(
         ranges.append((at, at + 900, ONE + 1, "step"))
         calls.append((at + 10, number, ONE + 1))
         begins = [(20, 1), (21, 2), (22, 3)] if number else [(20, 1), (21, 3), (23, 2)]
-        kernels += [(*kernel(at + begin, at + 30, number, ONE, (node, 1, 1)), 90 + node) for begin, node in begins]
+        # Numbers that are one to a float.
+        kernels += [(*kernel(at + begin, at + 30, number, ONE, (node, 1, 1)), 2**62 + node) for begin, node in begins]
     table = sequence.of_window(export(tmp_path / "a.sqlite", kernels, calls, ranges), 1)
     assert table["grid_x"].tolist() == [1, 2, 3] and table["ns"].tolist() == [10.0, 8.0, 8.5]
 

@@ -27,6 +27,8 @@ def read(database: sqlite3.Connection, tables: set[str], placed: bool = False, b
         graphs["stream"] = -1
     else:
         graphs = graphs.drop(columns=["correlation"] if began else ["start", "correlation"])
+    if began:
+        graphs["node"] = 0
     return pd.concat([_of_kernels(database, tables, placed, began), graphs], ignore_index=True)
 
 
