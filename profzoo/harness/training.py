@@ -93,8 +93,8 @@ def arithmetic(cell: Mapping[str, Any]) -> None:
     if cell["deterministic"]:
         # cuBLAS repeats its results only with workspaces of a fixed size, which it reads when it is first used.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    # Its compiler is told as well, which takes a second to load.
-    if cell["deterministic"] != torch.are_deterministic_algorithms_enabled():
+    # Where nothing changes it is not asked, as torch's compiler is told too, which takes a second to load.
+    if cell["deterministic"] or torch.are_deterministic_algorithms_enabled():
         # Some operations have no such algorithm: torch names them in a warning, and the run goes on.
         torch.use_deterministic_algorithms(cell["deterministic"], warn_only=True)
     # Else it would fill what it allocates as well, by launches that the model does not have.
