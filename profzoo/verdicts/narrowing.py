@@ -28,8 +28,8 @@ BEGINNING_NS = {"tf32": 15_000.0, "bf16": 8_000.0}
 REACHED_OPERATIONS = 0.8
 # What the change of layout to channels last and back takes in addition to a convolution.
 LAYOUT = {"tf32": 0.25, "bf16": 0.5}
-# Casts of an operator: of its weights, and in training of their gradients; of a product of a captured step, of three.
-CASTS, CASTS_CAPTURED = 1.0, 2 / 3
+# An operator casts its weights, and in training their gradients; of a captured step that is two for three products.
+CASTS_CAPTURED = 2 / 3
 # Columns with the ns that a launch takes at least by each roof; of the table of the roofline without the first word.
 ROOF = "roof_"
 ROOFS = tuple(f"{ROOF}{name}_ns" for name in ("dram", "l2", "simt", "tensor"))
@@ -52,7 +52,7 @@ def saved(rows: pd.DataFrame, peaks: Mapping[str, float], to: str, now: str, nch
     >>> saved(rows, {"fp32": 50, "tf32": 500}, "tf32", "fp32").round(2).tolist()
     [0.91]
     """
-    before, pieces = _roofs(rows), _named(rows, PIECES)
+    before = _roofs(rows)
     products = rows["class"].isin(PRODUCTS) & _in_passes(rows)
     after = before.copy()
     if {"fp32", to} <= set(peaks):
@@ -71,7 +71,8 @@ def saved(rows: pd.DataFrame, peaks: Mapping[str, float], to: str, now: str, nch
     takes = takes.mask(_relaid(rows, now, nchw), takes * (1 + LAYOUT[to]))
     sooner = sooner.where(~faster, (rows["mean_ns"] - takes).clip(lower=0)).fillna(0.0)
     most = (rows["mean_ns"] - SHORTEST_NS).clip(lower=0)
-    return (sooner.clip(upper=most) / rows["mean_ns"]).fillna(0.0).mask(products & pieces & (now == "fp32"), 1.0)
+    gone = products & _named(rows, PIECES) & (now == "fp32")
+    return (sooner.clip(upper=most) / rows["mean_ns"]).fillna(0.0).mask(gone, 1.0)
 
 
 def added(rows: pd.DataFrame, to: str, now: str, nchw: bool = True) -> tuple[pd.Series, pd.Series]:
@@ -85,8 +86,8 @@ def added(rows: pd.DataFrame, to: str, now: str, nchw: bool = True) -> tuple[pd.
     weighted = rows["class"].isin(PRODUCTS) & rows["class"].ne("attention") & ~_named(rows, PIECES)
     if to == "bf16" and now != to:
         parts = rows["range"] if "range" in rows else pd.Series("graph", rows.index)
-        trained = 1 + parts.eq("backward").any()
-        operators = operators.mask(weighted & parts.eq("forward"), CASTS * trained)
+        casts = 1.0 + parts.eq("backward").any()
+        operators = operators.mask(weighted & parts.eq("forward"), casts)
         operators = operators.mask(weighted & parts.eq("graph"), CASTS_CAPTURED)
         within = within.mask(_named(rows, FORWARD_NORM), NORM_MORE)
     return operators, within.mask(weighted & _relaid(rows, now, nchw), 1.0)

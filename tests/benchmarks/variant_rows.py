@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from profzoo.tables.counted_steps import profiled_steps
 from profzoo.tools.nsys import tables
 
 BASE = "as it is"
@@ -26,8 +27,8 @@ def launches(csv: Path) -> str:
     """Kernels a step, by nsys."""
     if not csv.exists():
         return ""
-    window = json.loads(Path(f"{csv}.json").read_text())["cell"]["window"]
-    return f"{tables.of_steps(pd.read_csv(csv))['launches'].sum() / window:,.0f}"
+    steps = profiled_steps(json.loads(Path(f"{csv}.json").read_text()))
+    return f"{tables.of_steps(pd.read_csv(csv))['launches'].sum() / steps:,.0f}"
 
 
 def table(rows: dict[str, dict[str, str]], what: str) -> None:
