@@ -94,15 +94,15 @@ def in_turn(job: Mapping[str, Any], load: Path | None) -> list[tuple[str, list[s
 def trials(given: Mapping[str, Any], cell: Mapping[str, Any], load: Path | None) -> list[str]:
     """The words that try settings on a cell.
 
-    given: `candidates`, words of settings by name; `expected`, a file of expected gains, if there is one; `repeats`;
-    `budget_s`; `most`, how many to try, if not all.
+    given: `candidates`, words of settings by name, and their `order`; `expected`, a file of expected gains, if there is
+    one; `repeats`; `budget_s`; `most`, how many to try, if not all.
     """
     described = {
         "name": f"{cell['model']} {cell['phase']}",
         "program": [*launcher(cell), "python", "-m", "models.run"],
         "words": settings.words(cell),
         "load": ["--load", str(load)] if load else [],
-        "candidates": given["candidates"],
+        "candidates": {name: given["candidates"][name] for name in given["order"]},
     }
     words = ["python", "-m", "profzoo.harness.trying", "--cell", json.dumps(described)]
     expected = ["--expected", given["expected"]] if given["expected"] else []

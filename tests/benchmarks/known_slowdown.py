@@ -1,10 +1,12 @@
 """Whether comparisons find a slowdown of 3 % planted in one layer, and call the same thing twice the same.
 
-python -m tests.benchmarks.known_slowdown [--cells 20] [--first 0] [--repeats 5] [--width 2048] [--parts 3] [--threads 1]
+python -m tests.benchmarks.known_slowdown [--cells 20] [--first 0] [--repeats 5] [--width 2048] [--threads 1]
+    [--parts 3] [--parts-by nsys torch]
 
 Each cell is a training step of 33 equal products of matrices (tests/benchmarks/slowed.py), of which one layer, another in
 each cell, makes one more; it is compared with that, and with itself. Of some cells nsys, where it is, and torch.profiler
-say where the difference lies. Collects by the workflow into results/slowdown, then prints.
+say where the difference lies. Collects by the workflow into results/slowdown, then prints. `--repeats 0` leaves out the
+first part.
 """
 
 import argparse
@@ -30,20 +32,20 @@ def cells(numbers: Iterable[int], width: int, threads: int | None) -> dict[str, 
     return {f"chain{number:02d}": {**own, "at": number % LAYERS + 1} for number in numbers}
 
 
-def compare(results: Path, **config: Any) -> None:
-    """Have the workflow compare cells in turn, with its results there."""
+def compare(results: Path, table: str | None = None, **config: Any) -> None:
+    """Have the workflow compare cells in turn, with its results there; table: to end with, if not with the page."""
     config["pathvars"] = {"results": str(results)}
     words = [f"{key}={json.dumps(value)}" for key, value in config.items()]
-    subprocess.run(["snakemake", "compare", "--keep-going", "-j4", "--config", *words], check=False)
+    target = str(results / "tables" / f"{table}.csv") if table else "compare"
+    options = ["--keep-going", "-j4", "--resources", f"gpu={2 if 'locks' in config else 1}"]
+    subprocess.run(["snakemake", target, *options, "--config", *words], check=False)
 
 
-def compare_chains(given: Mapping[str, Mapping[str, Any]], results: Path, repeats: int, **config: Any) -> None:
-    """Have it compare these cells with both candidates."""
-    config |= {
-        "settings": given, "models": list(given), "phases": ["train"], "repeats": repeats,
-        "variants": {SLOW: {"products": 2}, SAME: {}}, "candidate": [SLOW, SAME],
-    }  # fmt: skip
-    compare(results, **config)
+def of_chains(given: Mapping[str, Mapping[str, Any]], *candidates: str) -> dict[str, Any]:
+    """The configuration in which these cells are compared with those candidates."""
+    variants = {SLOW: {"products": 2}, SAME: {}}
+    own = {"settings": given, "models": list(given), "phases": ["train"]}
+    return own | {"variants": {name: variants[name] for name in candidates}, "candidate": list(candidates)}
 
 
 def whole(path: Path) -> Path:
@@ -65,7 +67,6 @@ def verdicts(results: Path) -> None:
 def places(results: Path, given: Mapping[str, Mapping[str, Any]]) -> None:
     """Print where the workflow saw the largest difference of each cell."""
     table = pd.read_csv(whole(results / "tables/compare_parts.csv"))
-    table = table[table["candidate"] == SLOW]
     for model, rows in table.groupby("model"):
         # Without kernels, as on a CPU, there are layers alone.
         largest = rows[rows["level"].isin(["range", "layer"])].sort_values("delta_ns").groupby("level").tail(1)
@@ -83,22 +84,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--first", type=int, default=0, help="number of the first cell")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--width", type=int, default=2048)
-    parser.add_argument("--parts", type=int, default=3)
+    parser.add_argument("--parts", type=int, default=3, help="so many cells, the first, are profiled")
+    parser.add_argument("--parts-by", nargs="+", default=["nsys", "torch"], choices=["nsys", "torch"])
     parser.add_argument("--threads", type=int, help="of a process, for a machine without a GPU")
     options = parser.parse_args(arguments)
     given = cells(range(options.first, options.first + options.cells), options.width, options.threads)
-    compare_chains(given, RESULTS, options.repeats, tool="time")
+    print(f"planted: {PLANTED:.2%} of {len(given)} cells, {options.repeats} processes a side")
+    if options.repeats:
+        compare(RESULTS, **of_chains(given, SLOW, SAME), tool="time", repeats=options.repeats)
+        verdicts(RESULTS)
     some = {name: given[name] for name in list(given)[: options.parts]}
     if some:
-        compare_chains(
-            some,
-            RESULTS / "parts",
-            2,
-            tool=[tool for tool in ("nsys", "torch") if tool == "torch" or shutil.which(tool)],
-        )
-    print(f"planted: {PLANTED:.2%} of {len(given)} cells, {options.repeats} processes a side")
-    verdicts(RESULTS)
-    if some:
+        tools = [tool for tool in options.parts_by if tool == "torch" or shutil.which(tool)]
+        # Profiled kernels take as long with another process starting beside.
+        own = {**of_chains(some, SLOW), "repeats": 1, "locks": {"overlap": True}}
+        compare(RESULTS / "parts", "compare_parts", **own, tool=tools)
         places(RESULTS / "parts", some)
 
 

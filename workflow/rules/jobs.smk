@@ -41,7 +41,8 @@ def tried(wildcards):
     """That text of a cell on which settings are tried; it names no inputs, so that Snakemake sees when it changes."""
     known, refused = checked(panel.candidates, wildcards.model, wildcards.phase, config)
     expected = expected_gains().replace("<results>", RESULTS) if expected_gains() else ""
-    job = {"candidates": known, "refused": refused, "expected": expected}
+    # By sorted keys the panel's order would be lost.
+    job = {"candidates": known, "order": list(known), "refused": refused, "expected": expected}
     job["budget_s"] = checked(limits.seconds, config["trials"]["budget"], "trials.budget")
     job |= {key: config["trials"][key] for key in ("repeats", "most")}
     return described("time", resolved(wildcards, "time", None), trials=job)
