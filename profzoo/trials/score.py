@@ -38,8 +38,8 @@ def half_of(model: str) -> str:
 def score(trials: pd.DataFrame) -> pd.DataFrame:
     """A row a half and verdict, and one of all verdicts: of gains that were expected and measured.
 
-    trials: the table of that name. `error` is what nine of ten gains were off by at most, either way: of one that was
-    1.5 instead of 1, or 1 instead of 1.5, 0.5; `median_error` the middle of expected over measured, less 1. The others
+    trials: the table of that name. `error` is what nine of ten gains are off by at most, either way: of one that was
+    1.5 instead of 1, or 1 instead of 1.5, 0.5 (the largest, where there are too few to tell); `median_error` the middle of expected over measured, less 1. The others
     are shares: `covered`, measured within the interval of what was expected, `hits` as of `outcome`; and of what was
     `advised`, as the verdict holds, `slowed_down` surely, `helped` at all. What failed or was not tried does not count.
     """
@@ -53,7 +53,7 @@ def score(trials: pd.DataFrame) -> pd.DataFrame:
         one = {
             "trials": len(own),
             "median_error": own["off"].median(),
-            "error": own["either"].quantile(NINE_OF_TEN),
+            "error": _nine_of_ten(own["either"].to_numpy()),
             "covered": own["within"].mean(),
             "advised": int(own["advised"].sum()),
             "helped": _share(own.loc[own["advised"], "gain"].gt(1)),
@@ -62,6 +62,18 @@ def score(trials: pd.DataFrame) -> pd.DataFrame:
         }
         rows.append({"half": half, "verdict": verdict, **one})
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _nine_of_ten(errors: np.ndarray) -> float:
+    """What an error like these is at most, nine times in ten (split conformal prediction, Vovk et al. 2005).
+
+    The quantile of the errors themselves holds fewer of the next ones: 72 % where there are three.
+
+    >>> [round(_nine_of_ten(np.arange(1, count + 1) / 10), 1) for count in (1, 9, 19, 20)]
+    [0.1, 0.9, 1.8, 1.9]
+    """
+    place = int(np.ceil(NINE_OF_TEN * (len(errors) + 1)))
+    return float(np.sort(errors)[min(place, len(errors)) - 1])
 
 
 def _share(those: pd.Series) -> float:

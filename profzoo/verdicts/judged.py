@@ -112,7 +112,7 @@ class Judged:
                 continue
             advice = verdict_rules.advice(rule, self.step, self.ran_with)
             words, change = advice["settings"], advice["replay"]
-            if not words or words in advised or words in found or (change in narrowing.TO and not counted):
+            if not words or words in advised or words in found:
                 continue
             launches, cured = traits if of_kernels else None, advice["cured"]
             cured = None if isinstance(cured, str) else cured
@@ -121,7 +121,8 @@ class Judged:
             if gain:
                 why = expecting.unadvised(rule["verdict"], gain, self.scored, rule["verdict"] in abstaining)
                 found[words] = {
-                    "level": SETTING, "verdict": rule["verdict"], "metric": f"replay: {change}", "value": gain.gain,
+                    "level": SETTING, "verdict": rule["verdict"], "value": gain.gain,
+                    "metric": f"replay: {change}{'' if counted or change not in narrowing.TO else ', without counters'}",
                     "evidence": "program.npz: run again", "gain": gain.gain, "gain_low": gain.low,
                     "gain_high": gain.high, "method": REPLAY, "settings": words, "source": rule["source"],
                     "next_step": why,

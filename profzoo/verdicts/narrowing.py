@@ -28,8 +28,15 @@ BEGINNING_NS = {"tf32": 15_000.0, "bf16": 8_000.0}
 REACHED_OPERATIONS = 0.8
 # What the change of layout to channels last and back takes in addition to a convolution.
 LAYOUT = {"tf32": 0.25, "bf16": 0.5}
-# An operator casts its weights, and in training their gradients; of a captured step that is two for three products.
-CASTS_CAPTURED = 2 / 3
+# An operator casts its weights, and in training their gradients; in inference it takes the CPU as much longer, by trials
+# of deeplab, inceptionv3 and srcnn. Of a captured step that is two for three products.
+CASTS, CASTS_CAPTURED = 2.0, 2 / 3
+# Without counters: what its nearest roof takes of a launch's time beyond the shortest, by launches of bert, mobilenetv2
+# and unet that were counted on an H100; and which classes but products have a roof at all, that of memory.
+UNCOUNTED = 0.7
+MOVING = ("elementwise", "copy", "softmax", "pooling")
+# Without measured peaks: rates of the data sheets of A100 and H100, relative to fp32 (8.0 and 7.4; 16.0 and 14.8).
+RATES = {"fp32": 1.0, "tf32": 8.0, "bf16": 16.0}
 # Columns with the ns that a launch takes at least by each roof; of the table of the roofline without the first word.
 ROOF = "roof_"
 ROOFS = tuple(f"{ROOF}{name}_ns" for name in ("dram", "l2", "simt", "tensor"))
@@ -37,14 +44,15 @@ TO = ("tf32", "bf16")
 
 
 def saved(rows: pd.DataFrame, peaks: Mapping[str, float], to: str, now: str, nchw: bool = True) -> pd.Series:
-    """The part of each row's time that goes; 0 where nothing is known of it.
+    """The part of each row's time that goes.
 
     Of a product, what is beyond its operations or bytes at the rates that such kernels reach. Anything else gets
     shorter by as much as its nearest roof is lowered, and what keeps it from that roof stays.
 
     Args:
-        rows: launches with class, mean_ns, bound, efficiency and, where known, kernel, range and ROOFS; peaks: rates by
-            name, flop/s; to: of TO; now: the cell's precision; nchw: whether its tensors have channels first.
+        rows: launches with class, mean_ns, bound, efficiency and, where known, kernel, range and ROOFS; those without
+            counters go by UNCOUNTED; peaks: rates by name, flop/s, RATES where they are not known; to: of TO; now: the
+            cell's precision; nchw: whether its tensors have channels first.
 
     A product that takes 1 ms, 0.6 of which fp32 would at its peak, on tensor cores ten times as fast:
 
@@ -52,17 +60,16 @@ def saved(rows: pd.DataFrame, peaks: Mapping[str, float], to: str, now: str, nch
     >>> saved(rows, {"fp32": 50, "tf32": 500}, "tf32", "fp32").round(2).tolist()
     [0.91]
     """
-    before = _roofs(rows)
+    before, rates = _roofs(rows, now), peaks if {"fp32", to, *({now} & {*TO})} <= set(peaks) else RATES
     products = rows["class"].isin(PRODUCTS) & _in_passes(rows)
     after = before.copy()
-    if {"fp32", to} <= set(peaks):
-        after.loc[products, "roof_simt_ns"] *= min(peaks["fp32"] / peaks[to], 1.0)
+    after.loc[products, "roof_simt_ns"] *= min(rates["fp32"] / rates[to], 1.0)
     if to == "bf16":
         others = ~rows["class"].isin((*PRODUCTS, *UNTOUCHED)) & _in_passes(rows) & ~_named(rows, BATCH_NORM)
         narrower = products | others
         after.loc[narrower, ["roof_dram_ns", "roof_l2_ns"]] /= 2
-        if now == "tf32" and {"tf32", "bf16"} <= set(peaks):
-            after.loc[products, "roof_tensor_ns"] *= min(peaks["tf32"] / peaks["bf16"], 1.0)
+        if now == "tf32":
+            after.loc[products, "roof_tensor_ns"] *= min(rates["tf32"] / rates["bf16"], 1.0)
     sooner = (before.max(axis=1) - after.max(axis=1)).clip(lower=0)
     operations = ["roof_simt_ns", "roof_tensor_ns"]
     faster = products & (before[operations].max(axis=1) > after[operations].max(axis=1))
@@ -86,8 +93,7 @@ def added(rows: pd.DataFrame, to: str, now: str, nchw: bool = True) -> tuple[pd.
     weighted = rows["class"].isin(PRODUCTS) & rows["class"].ne("attention") & ~_named(rows, PIECES)
     if to == "bf16" and now != to:
         parts = rows["range"] if "range" in rows else pd.Series("graph", rows.index)
-        casts = 1.0 + parts.eq("backward").any()
-        operators = operators.mask(weighted & parts.eq("forward"), casts)
+        operators = operators.mask(weighted & parts.eq("forward"), CASTS)
         operators = operators.mask(weighted & parts.eq("graph"), CASTS_CAPTURED)
         within = within.mask(_named(rows, FORWARD_NORM), NORM_MORE)
     return operators, within.mask(weighted & _relaid(rows, now, nchw), 1.0)
@@ -109,11 +115,17 @@ def _named(rows: pd.DataFrame, pattern: str) -> pd.Series:
     return names.fillna("").str.contains(pattern)
 
 
-def _roofs(rows: pd.DataFrame) -> pd.DataFrame:
-    """Ns that each launch takes at least by each roof; by its bound and efficiency where no more is known."""
+def _roofs(rows: pd.DataFrame, now: str) -> pd.DataFrame:
+    """Ns that each launch takes at least by each roof; by its bound and efficiency where no more is known, and by its
+    class without these."""
     known = rows.reindex(columns=list(ROOFS)).astype("float64")
     lacking = known.isna().all(axis=1)
+    uncounted = lacking & rows["efficiency"].isna()
+    bound = rows["bound"].mask(uncounted, "").mask(uncounted & rows["class"].isin(MOVING), "dram")
+    bound = bound.mask(uncounted & rows["class"].isin(PRODUCTS), "simt" if now == "fp32" else "tensor")
+    beyond = UNCOUNTED * (rows["mean_ns"] - SHORTEST_NS).clip(lower=0)
+    takes = (rows["efficiency"].astype("float64") * rows["mean_ns"]).mask(uncounted, beyond)
     for roof in ROOFS:
-        mine = lacking & rows["bound"].eq(roof.removeprefix(ROOF).removesuffix("_ns"))
-        known.loc[mine, roof] = rows["efficiency"].astype("float64")[mine] * rows["mean_ns"][mine]
+        mine = lacking & bound.eq(roof.removeprefix(ROOF).removesuffix("_ns"))
+        known.loc[mine, roof] = takes[mine]
     return known.fillna(0.0)

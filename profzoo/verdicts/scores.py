@@ -17,6 +17,8 @@ ALL = "all"
 HALVES = ("fitted", "held_out")
 NUMBERS = ("enough", "coin", "unscored_error")
 UNSCORED = "not scored"
+# Of fewer errors, what nine of ten are below is not known.
+FEWEST = 9
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Scores:
     def _fitted(self, verdict: str) -> Score | None:
         """The score of a verdict on the models that rules are fitted to, else of all together, where that is enough."""
         known = (self.fitted.get(name) for name in (verdict, ALL))
-        return next((score for score in known if score and score.trials >= self.enough), None)
+        return next((score for score in known if score and score.trials >= FEWEST), None)
 
     def abstains(self, verdict: str) -> bool:
         """Whether the advice of a verdict did no better than a coin, on models that no rule was fitted to."""

@@ -40,6 +40,7 @@ def simulation(acts: Sequence[Act], folder: Path) -> tuple[Program, float]:
 
 
 PEAKS = {"fp32": 50.0, "tf32": 500.0, "bf16": 1000.0}
+UNCOUNTED = {"bound": "", "efficiency": float("nan")}
 AT_BOTH = {"bound": "simt", "efficiency": 0.5, "roof_simt_ns": 5e4, "roof_dram_ns": 4e4}
 
 
@@ -165,7 +166,12 @@ def test_waiting_for_other_processes_goes_by_its_share_of_communication(tmp_path
         ({"bound": "dram", "efficiency": 0.8, "range": "optimizer"}, "bf16", "fp32", 0),
         ({"bound": "tensor", "efficiency": 0.6}, "bf16", "tf32", 1 - 0.3 / 0.8 - 0.08),
         ({"bound": "tensor", "efficiency": 0.6}, "bf16", "bf16", 0),
-        ({"bound": "", "efficiency": float("nan")}, "bf16", "fp32", 0),
+        # Without counters a product does operations for 0.7 of its time beyond the shortest, and a copy moves bytes.
+        (UNCOUNTED, "tf32", "fp32", 1 - 0.7 * 0.98 / 10 / 0.8 - 0.15),
+        (UNCOUNTED, "bf16", "tf32", 1 - 0.7 * 0.98 / 2 / 0.8 - 0.08),
+        ({**UNCOUNTED, "class": "copy"}, "bf16", "fp32", 0.7 * 0.98 / 2),
+        ({**UNCOUNTED, "class": "copy"}, "tf32", "fp32", 0),
+        ({**UNCOUNTED, "class": "reduction"}, "bf16", "fp32", 0),
         # The roof of DRAM is next, and tensor cores do not raise it; but what FFTs are multiplied in, others do not read.
         ({**AT_BOTH, "kernel": "gemm_f32f32"}, "tf32", "fp32", 1 - 0.4 - 0.15),
         ({**AT_BOTH, "kernel": "gemm_cf32cf32"}, "tf32", "fp32", 1 - 0.05 / 0.8 - 0.15),
@@ -194,6 +200,12 @@ def test_what_narrower_operands_save(row: dict[str, Any], to: str, now: str, sav
     assert narrowing.saved(rows, PEAKS, to, now).tolist() == pytest.approx([saved])
 
 
+def test_rates_that_were_not_measured_are_those_of_data_sheets() -> None:
+    rows = pd.DataFrame([{"class": "gemm", "mean_ns": 1e5, "bound": "simt", "efficiency": 0.8}])
+    assert narrowing.saved(rows, {}, "tf32", "fp32").tolist() == pytest.approx([1 - 0.8 / 8 / 0.8 - 0.15])
+    assert narrowing.saved(rows, {"fp32": 1, "tf32": 2}, "tf32", "fp32").tolist() == pytest.approx([1 - 0.4 / 0.8 - 0.15])
+
+
 def test_channels_last_need_no_other_layout() -> None:
     rows = pd.DataFrame([{"class": "convolution", "mean_ns": 1e5, "range": "forward", **AT_BOTH}])
     last = narrowing.saved(rows, PEAKS, "tf32", "fp32", nchw=False)
@@ -205,7 +217,7 @@ def test_channels_last_need_no_other_layout() -> None:
     ("rows", "to", "now", "operators", "within"),
     [
         ([("gemm", "forward", ""), ("gemm", "backward", "")], "bf16", "fp32", [2, 0], [0, 0]),
-        ([("gemm", "forward", ""), ("elementwise", "forward", "")], "bf16", "tf32", [1, 0], [0, 0]),
+        ([("gemm", "forward", ""), ("elementwise", "forward", "")], "bf16", "tf32", [2, 0], [0, 0]),
         ([("convolution", "forward", ""), ("convolution", "backward", "")], "tf32", "fp32", [0, 0], [1, 1]),
         ([("convolution", "backward", "fft2d_c2r"), ("attention", "forward", "")], "bf16", "fp32", [0, 0], [0, 0]),
         ([("normalisation", "forward", "cudnn::bn_fw_tr"), ("convolution", "graph", "")], "bf16", "fp32",
@@ -230,8 +242,11 @@ def test_settings_that_no_verdict_advises_have_their_gain_too(tmp_path: Path) ->
     graph = untold.loc["graph=true"]
     assert graph["verdict"] == "launch-bound" and graph["next_step"] == "not advised: launch-bound does not hold"
     assert graph["gain"] == pytest.approx(step_ns / (20 * 5e4 + 1e3), rel=0.05) and graph["gain_low"] < graph["gain"]
-    # Where counters are few nothing is said of operands; without a trace, of no setting.
-    assert set(judged(program, a_step({})).query("level == 'setting'")["settings"]) & {"precision=bf16"} == set()
+    # Without counters operands go by times, and the row says so; without a trace nothing is said of any setting.
+    assert untold.loc["precision=bf16", "metric"] == "replay: bf16"
+    timed = judged(program, a_step({})).query("level == 'setting'").set_index("settings")
+    assert timed.loc["precision=tf32", "metric"] == "replay: tf32, without counters" and timed.loc["precision=tf32", "gain"] > 1
+    assert timed.loc["graph=true", "metric"] == "replay: graph"
     rows = kernels(program)
     without = verdicts.table(a_step({}), rows, held([0.5], ["simt"]), ROOFS, {}, {}, RULES)
     assert "setting" not in set(without["level"])
