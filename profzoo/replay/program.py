@@ -40,7 +40,8 @@ class Program:
     from that one's end; `room`, how many launches its stream's queue takes. `gone`: it is no longer there.
 
     Of both `start` and `end` are those measured. kernels: mangled names by their numbers in PACKS. after: from the end
-    of a launch until the GPU begins, the median.
+    of a launch until the GPU begins, the median. apart: by how much the step may be another one in other processes
+    (half of the interval of nine in ten of its logarithm), 0 where that is not known.
     """
 
     process: int
@@ -48,6 +49,7 @@ class Program:
     gpu: pd.DataFrame
     after: float
     kernels: Mapping[int, str]
+    apart: float = 0.0
 
     @property
     def steps(self) -> int:

@@ -40,7 +40,7 @@ def write(programs: Sequence[Program], path: str | Path) -> None:
         arrays |= {f"{place}.host.{name}": one.host[name].to_numpy() for name in HOST}
         arrays |= {f"{place}.gpu.{name}": one.gpu[name].to_numpy() for name in GPU}
         kernels = {str(number): name for number, name in one.kernels.items()}
-        facts.append({"process": one.process, "after": one.after, "kernels": kernels})
+        facts.append({"process": one.process, "after": one.after, "kernels": kernels, "apart": one.apart})
     # By a file, as numpy would add an ending to another name.
     with Path(path).open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, **(arrays | {FACTS: np.array(json.dumps(facts))}))
@@ -77,4 +77,4 @@ def _one(archive: Mapping[str, np.ndarray], place: int, facts: Mapping) -> Progr
         for table, names in (("host", HOST), ("gpu", GPU))
     )
     kernels = {int(number): name for number, name in facts["kernels"].items()}
-    return Program(facts["process"], host, gpu, facts["after"], kernels)
+    return Program(facts["process"], host, gpu, facts["after"], kernels, facts["apart"])

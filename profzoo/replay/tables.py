@@ -1,6 +1,7 @@
 """Makes a cell's tables of what changes would be worth, and of what the CPU's time went to."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,21 @@ def step_of(timed: Mapping[str, Any]) -> float:
     return float(np.median([own["step_ns"] for own in timed.get("processes", [timed])]))
 
 
+def apart(timed: Mapping[str, Any]) -> float:
+    """By how much the mean of as many other processes may differ, as Program.apart; timed: as above.
+
+    >>> round(apart({"processes": [{"step_ns": ns} for ns in (9.0, 10.0, 11.0)]}), 2), apart({"step_ns": 9.0})
+    (0.24, 0.0)
+    """
+    steps = np.log([own["step_ns"] for own in timed.get("processes", [timed])])
+    if len(steps) < 2:
+        return 0.0
+    # Here, as it takes half a second, and most who import this read tables.
+    from scipy import stats  # type: ignore[import-untyped]
+
+    return float(stats.t.ppf(0.95, len(steps) - 1) * np.std(steps, ddof=1) * np.sqrt(2 / len(steps)))
+
+
 def main(sqlite: str, report_sidecar: str, time: str, time_sidecar: str, outputs: Mapping[str, str]) -> None:
     """Read the trace and the sidecar of its report, the steps without a tracer and theirs.
 
@@ -144,4 +160,4 @@ def main(sqlite: str, report_sidecar: str, time: str, time_sidecar: str, outputs
     found, host, leans = made(sqlite, step_of(timed), facts["capture"] == "run", of_host(steps))
     write_csv(found, outputs["changes"])
     write_csv(host.replace([np.inf], np.nan), outputs["host"])
-    stored.write(leans, outputs["program"])
+    stored.write([replace(lean, apart=apart(timed)) for lean in leans], outputs["program"])

@@ -39,9 +39,10 @@ def score(trials: pd.DataFrame) -> pd.DataFrame:
     """A row a half and verdict, and one of all verdicts: of gains that were expected and measured.
 
     trials: the table of that name. `error` is what nine of ten gains are off by at most, either way: of one that was
-    1.5 instead of 1, or 1 instead of 1.5, 0.5 (the largest, where there are too few to tell); `median_error` the middle of expected over measured, less 1. The others
-    are shares: `covered`, measured within the interval of what was expected, `hits` as of `outcome`; and of what was
-    `advised`, as the verdict holds, `slowed_down` surely, `helped` at all. What failed or was not tried does not count.
+    1.5 instead of 1, or 1 instead of 1.5, 0.5 (the largest, where there are too few to tell); `median_error` the middle
+    of expected over measured, less 1. The others are shares: `covered`, measured within the interval of what was
+    expected, `hits` as of `outcome`; and of what was `advised`, as the verdict holds, `slowed_down` surely, `helped` at
+    all. What failed or was not tried does not count.
     """
     known = trials[trials["outcome"] != ""]
     ratio = known["expected"] / known["gain"]

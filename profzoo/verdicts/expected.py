@@ -78,6 +78,7 @@ class Replayed:
         after = self._changed(asked, step)
         if after is None:
             return None
+        error = float(np.expm1(np.hypot(np.log1p(error), self.program.apart)))
         found = gains.of_walls(self.before, rerun.walls(after, rerun.run(after)), error)
         # Of one step alone there is no spread.
         low, high = between(found.gain, error) if np.isnan(found.low) else (found.low, found.high)

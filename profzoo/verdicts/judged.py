@@ -15,6 +15,7 @@ STRETCH = "step under nsys / unprofiled"
 KERNEL = ["class", "function"]
 # A kernel has the trait that so much of its time has.
 HALF = 0.5
+UNCOUNTED = ", without counters"
 CELL, LAYER, SETTING = "cell", "layer", "setting"
 # What has a trait by the intervals of counters, at both of their ends and at one of them.
 ENDS = ("_least", "_most")
@@ -122,7 +123,7 @@ class Judged:
                 why = expecting.unadvised(rule["verdict"], gain, self.scored, rule["verdict"] in abstaining)
                 found[words] = {
                     "level": SETTING, "verdict": rule["verdict"], "value": gain.gain,
-                    "metric": f"replay: {change}{'' if counted or change not in narrowing.TO else ', without counters'}",
+                    "metric": f"replay: {change}" + (UNCOUNTED if change in narrowing.TO and not counted else ""),
                     "evidence": "program.npz: run again", "gain": gain.gain, "gain_low": gain.low,
                     "gain_high": gain.high, "method": REPLAY, "settings": words, "source": rule["source"],
                     "next_step": why,

@@ -28,8 +28,8 @@ BEGINNING_NS = {"tf32": 15_000.0, "bf16": 8_000.0}
 REACHED_OPERATIONS = 0.8
 # What the change of layout to channels last and back takes in addition to a convolution.
 LAYOUT = {"tf32": 0.25, "bf16": 0.5}
-# An operator casts its weights, and in training their gradients; in inference it takes the CPU as much longer, by trials
-# of deeplab, inceptionv3 and srcnn. Of a captured step that is two for three products.
+# An operator casts its weights, and in training their gradients; in inference it takes the CPU as much longer, by
+# trials of deeplab, inceptionv3 and srcnn. Of a captured step that is two for three products.
 CASTS, CASTS_CAPTURED = 2.0, 2 / 3
 # Without counters: what its nearest roof takes of a launch's time beyond the shortest, by launches of bert, mobilenetv2
 # and unet that were counted on an H100; and which classes but products have a roof at all, that of memory.

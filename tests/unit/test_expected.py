@@ -40,6 +40,8 @@ def simulation(acts: Sequence[Act], folder: Path) -> tuple[Program, float]:
 
 
 PEAKS = {"fp32": 50.0, "tf32": 500.0, "bf16": 1000.0}
+# Rules without a trial.
+UNTRIED = replace(scores.load(), fitted={}, held_out={})
 UNCOUNTED = {"bound": "", "efficiency": float("nan")}
 AT_BOTH = {"bound": "simt", "efficiency": 0.5, "roof_simt_ns": 5e4, "roof_dram_ns": 4e4}
 
@@ -61,7 +63,7 @@ def judged(program: Program, step: pd.DataFrame, efficiency: Sequence[float] = (
     roofs = held(list(efficiency), ["simt"] * len(rows)) if len(efficiency) else None
     step = step.assign(process=stored.number_of(program.process))
     programs = {CELL: {stored.number_of(program.process): program}}
-    return verdicts.table(step, rows, roofs, ROOFS, {}, {}, RULES, None, programs, **given)
+    return verdicts.table(step, rows, roofs, ROOFS, {}, {}, RULES, None, programs, **{"scored": UNTRIED, **given})
 
 
 def test_every_change_that_rules_name_can_be_made() -> None:
@@ -79,7 +81,7 @@ def test_a_graph_is_worth_what_the_replay_says(tmp_path: Path) -> None:
     assert row["gain"] == pytest.approx(step_ns / (50 * 3e3), rel=0.1)
     assert row["gain_low"] < row["gain"] / 1.5 and row["gain"] * 1.5 < row["gain_high"]
     rows = kernels(program)
-    (without, *_) = verdicts.table(step, rows, None, {}, {}, {}, RULES).to_dict("records")
+    (without, *_) = verdicts.table(step, rows, None, {}, {}, {}, RULES, scored=UNTRIED).to_dict("records")
     assert without["method"] == "Amdahl" and without["gain"] == pytest.approx(2.5)
     assert without["gain_low"] == pytest.approx(2.5 / 1.61) and without["gain_high"] == pytest.approx(2.5 * 1.61)
 
@@ -102,6 +104,15 @@ def test_faster_kernels_gain_where_the_gpu_is_the_limit(tmp_path: Path, ns: floa
         assert row["next_step"].startswith(expecting.LAUNCH_LESS)
 
 
+def test_gains_are_no_surer_than_processes_are_alike(tmp_path: Path) -> None:
+    program, _ = simulation(steps([replace(LAUNCH, ns=2e3)] * 50), tmp_path)
+    sure, unsure = (judged(one, a_step({"idle_host": 0.6})).loc[0] for one in (program, replace(program, apart=1.0)))
+    assert sure["gain"] == unsure["gain"]
+    # Half widths of logarithms add up as squares.
+    one, other = (np.log(row["gain_high"] / row["gain"]) for row in (sure, unsure))
+    assert other == pytest.approx(np.hypot(one, 1.0), rel=1e-3)
+
+
 def test_bf16_costs_casts(tmp_path: Path) -> None:
     """Where the CPU is the limit, the launches that autocast adds make a step slower, and it is not advised."""
     program, step_ns = simulation(steps([replace(LAUNCH, ns=5e3)] * 50), tmp_path)
@@ -114,7 +125,7 @@ def test_bf16_costs_casts(tmp_path: Path) -> None:
         assert found and found.predicted_ns == pytest.approx(step_ns * slower, rel=0.05)
     row = {"verdict": "memory-bound", "gain": 1.3, "share": 0.5, "cured": 0.5, "next_step": "halve", "settings": "x=1"}
     row |= {expecting.ASKED: expected.Asked("bf16", rows, pd.Series(0.5, rows.index), (once, never))}
-    told = expecting.expected(row, replayed, {}, scores.load())
+    told = expecting.expected(row, replayed, {}, UNTRIED)
     assert told["settings"] is None and told["next_step"].startswith(expecting.NO_GAIN) and told["gain"] < 1
 
 
@@ -203,7 +214,9 @@ def test_what_narrower_operands_save(row: dict[str, Any], to: str, now: str, sav
 def test_rates_that_were_not_measured_are_those_of_data_sheets() -> None:
     rows = pd.DataFrame([{"class": "gemm", "mean_ns": 1e5, "bound": "simt", "efficiency": 0.8}])
     assert narrowing.saved(rows, {}, "tf32", "fp32").tolist() == pytest.approx([1 - 0.8 / 8 / 0.8 - 0.15])
-    assert narrowing.saved(rows, {"fp32": 1, "tf32": 2}, "tf32", "fp32").tolist() == pytest.approx([1 - 0.4 / 0.8 - 0.15])
+    assert narrowing.saved(rows, {"fp32": 1, "tf32": 2}, "tf32", "fp32").tolist() == pytest.approx(
+        [1 - 0.4 / 0.8 - 0.15]
+    )
 
 
 def test_channels_last_need_no_other_layout() -> None:
@@ -245,21 +258,24 @@ def test_settings_that_no_verdict_advises_have_their_gain_too(tmp_path: Path) ->
     # Without counters operands go by times, and the row says so; without a trace nothing is said of any setting.
     assert untold.loc["precision=bf16", "metric"] == "replay: bf16"
     timed = judged(program, a_step({})).query("level == 'setting'").set_index("settings")
-    assert timed.loc["precision=tf32", "metric"] == "replay: tf32, without counters" and timed.loc["precision=tf32", "gain"] > 1
+    assert (
+        timed.loc["precision=tf32", "metric"] == "replay: tf32, without counters"
+        and timed.loc["precision=tf32", "gain"] > 1
+    )
     assert timed.loc["graph=true", "metric"] == "replay: graph"
     rows = kernels(program)
-    without = verdicts.table(a_step({}), rows, held([0.5], ["simt"]), ROOFS, {}, {}, RULES)
+    without = verdicts.table(a_step({}), rows, held([0.5], ["simt"]), ROOFS, {}, {}, RULES, scored=UNTRIED)
     assert "setting" not in set(without["level"])
 
 
 def test_what_may_as_well_be_slower_is_not_advised_once_trials_tell(tmp_path: Path) -> None:
     """Gains that were off by half in one of ten trials: 1.35 times as fast is no advice then, 2.3 times is."""
     told = scores.Score(trials=9, advised=9, median_error=0.1, error=0.5, covered=0.9, helped=1, slowed_down=0)
-    known = replace(scores.load(), fitted={scores.ALL: told})
+    known = replace(UNTRIED, fitted={scores.ALL: told})
     for ns, advised in ((4e3, False), (2e3, True)):
         (folder := tmp_path / f"{ns:.0f}").mkdir()
         program, _ = simulation(steps([replace(LAUNCH, ns=ns)] * 50), folder)
-        for scored in (scores.load(), known):
+        for scored in (UNTRIED, known):
             table = judged(program, a_step({"idle_host": 0.6}), scored=scored)
             row, rest = table.loc[0], table[table["level"].eq("setting") & table["settings"].eq("graph=true")]
             assert row["verdict"] == "launch-bound" and row["gain"] > 1.3
@@ -272,7 +288,7 @@ def test_what_may_as_well_be_slower_is_not_advised_once_trials_tell(tmp_path: Pa
 def test_advice_that_abstains_is_told_as_what_the_setting_would_come_to(tmp_path: Path) -> None:
     program, _ = simulation(steps([replace(LAUNCH, ns=2e3)] * 50), tmp_path)
     poor = scores.Score(trials=4, advised=4, median_error=1, error=1, covered=0, helped=0.25, slowed_down=0.75)
-    scored = replace(scores.load(), held_out={"launch-bound": poor})
+    scored = replace(UNTRIED, held_out={"launch-bound": poor})
     table = judged(program, a_step({"idle_host": 0.6}), scored=scored)
     assert table.loc[0, "verdict"] == "launch-bound" and pd.isna(table.loc[0, "gain"])
     (row,) = table[table["settings"].eq("graph=true") & table["level"].eq("setting")].to_dict("records")
