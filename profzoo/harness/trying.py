@@ -1,8 +1,8 @@
 """Tries settings on a cell, best expected first, then together what helped: `python -m profzoo.harness.trying`.
 
-Each trial is a process that times the cell with some of its settings changed. They run in rounds that the cell as it is
-takes part in, every second one backwards, so that what drifts on the machine falls on all alike. Some of a round start
-side by side, and wait for their turns.
+Each trial is a process that times the cell with some of its settings changed. They run in rounds, as `course` has them.
+Some of a round start side by side, and wait for their turns. A round that the budget does not suffice for is one of the
+cell as it is and of what was fastest so far, so that whatever runs in it has the cell beside it.
 """
 
 import argparse
@@ -10,74 +10,19 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from profzoo.harness import rounds
+from profzoo.harness.course import BASE, Names, Took, course, fastest, ratio
 from profzoo.machine import entry
 
-Names = tuple[str, ...]
-# The cell as it is.
-BASE: Names = ()
 TOGETHER = "+"
-# What is slower than the cell by more than this after ROUNDS rounds is not tried again, and what is not faster by as
-# much helps nothing.
-WORTH, ROUNDS = 0.02, 2
+# Why no more was tried: all was, the budget ended, or the cell as it is failed.
+ALL, BUDGET, FAILED = "all", "budget", "failed"
 LINE = 300
-# By what is tried, the time that a sample took; None where it failed.
-Took = Mapping[Names, float | None]
-Rounds = Generator[tuple[int, list[Names]], Took]
-
-
-def course(candidates: Sequence[str], repeats: int) -> Generator[tuple[int, list[Names]], Took, Names]:
-    """Which round is next, its number and trials in order, given what a sample took in those of the one before.
-
-    Args:
-        candidates: names of settings, best expected first; repeats: processes of each that is worth them.
-
-    Returns: the names of those settings that are fastest together.
-    """
-    times: dict[Names, list[float]] = {}
-    failed: set[Names] = set()
-    number = 0
-    going: list[Names] = [(name,) for name in candidates]
-    while number < repeats:
-        yield from _round(number, [BASE, *going], times, failed)
-        number += 1
-        if number >= ROUNDS:
-            going = [names for names in going if names in times and _ratio(times, names) <= 1 + WORTH]
-    helping = sorted((names for names in going if names in times), key=lambda names: _ratio(times, names))
-    helping = [names for names in helping if _ratio(times, names) < 1 - WORTH]
-    if not helping:
-        return BASE
-    best = helping[0]
-    for names in helping[1:]:
-        both = (*best, *names)
-        yield from _round(number, [BASE, both], times, failed)
-        number += 1
-        if both in times and _ratio(times, both) < (1 - WORTH) * _ratio(times, best):
-            best = both
-    while best not in failed and len(times[best]) < repeats:
-        yield from _round(number, [BASE, best], times, failed)
-        number += 1
-    return best
-
-
-def _round(number: int, order: Sequence[Names], times: dict[Names, list[float]], failed: set[Names]) -> Rounds:
-    took = yield number, [names for names in (order if number % 2 == 0 else order[::-1]) if names not in failed]
-    for names, step_ns in took.items():
-        if step_ns is None:
-            failed.add(names)
-            times.pop(names, None)
-        else:
-            times.setdefault(names, []).append(step_ns)
-
-
-def _ratio(times: Mapping[Names, Sequence[float]], names: Names) -> float:
-    return median(times[names]) / median(times[BASE])
 
 
 def changed(words: Sequence[str], changes: Sequence[Sequence[str]]) -> list[str]:
@@ -102,21 +47,24 @@ class Runner:
         self.steps: list[tuple[str, Path]] = []
         self.facts: list[dict[str, Any]] = []
         self.failed: dict[str, str] = {}
+        self.done: list[Took] = []
         # What a process takes, by what is tried.
         self.seconds: dict[Names, float] = {}
 
-    def run(self, number: int, order: Sequence[Names], until: float) -> dict[Names, float | None]:
+    def run(self, order: Sequence[Names], until: float) -> Took:
         """What a sample takes in a process of each, in ns; None where it failed, with the reason in `failed`.
 
-        Those are missing that come after one which failed as the cell is, or would end later than that (monotonic s).
+        Those are missing that come after one which failed as the cell is, and those that would end later than that
+        (monotonic s): of the first round the last, of others the slowest, as what they take is known.
         """
         began, took = time.monotonic(), dict[Names, float | None]()
+        number, order = len(self.done), self.within(order, until) if self.done else order
         paths = [self._folder / f"{number}-{place}.csv" for place in range(len(order))]
         printed = [path.with_suffix(".txt") for path in paths]
         commands = [self._command(*one) for one in zip(order, paths, strict=True)]
         with closing(rounds.in_turn(commands, self._at_once, printed)) as codes:
             for names, path, said in zip(order, paths, printed, strict=True):
-                if self.facts and time.monotonic() + self.expected_s(names) > until:
+                if took and not self.done and time.monotonic() + self.expected_s(names) > until:
                     break
                 code = next(codes)
                 took[names] = self._keep(number, names, path, said.read_text(errors="replace"), code)
@@ -124,7 +72,18 @@ class Runner:
                 began = time.monotonic()
                 if code and names == BASE:
                     break
+        self.done.append(took)
         return took
+
+    def within(self, order: Sequence[Names], until: float) -> list[Names]:
+        """What there is time for of a round: the cell as it is, and the fastest so far; nothing where it were alone."""
+        left = until - time.monotonic() - self.expected_s(BASE)
+        kept = {BASE} if left >= 0 else set()
+        for names in sorted(filter(None, order), key=lambda names: ratio(self.done, names)):
+            if self.expected_s(names) <= left:
+                kept.add(names)
+                left -= self.expected_s(names)
+        return [names for names in order if names in kept] if len(kept) > 1 or len(order) == len(kept) else []
 
     def _command(self, names: Names, path: Path) -> list[str]:
         settings = changed(self._given["words"], [self._given["candidates"][name] for name in names])
@@ -149,33 +108,28 @@ class Runner:
         return self.seconds.get(names, max(self.seconds.values(), default=0.0))
 
 
-def tried(runner: Runner, candidates: Sequence[str], repeats: int, budget_s: float) -> dict[str, Any]:
-    """Run the course until it ends, or until the next trial would go beyond the budget; what came of it.
+def tried(runner: Runner, candidates: Mapping[str, Sequence[str]], repeats: int, budget_s: float) -> dict[str, str]:
+    """Run the course until it ends, the next trials would go beyond the budget, or the cell as it is fails.
+
+    Returns: why it `ended`, and what was `chosen`.
 
     Raises:
-        RuntimeError: the cell as it is fails.
+        RuntimeError: the cell as it is fails at once, so that nothing was measured.
     """
     until, going = time.monotonic() + budget_s, course(candidates, repeats)
-    number, order = next(going)
+    order = next(going)
     while True:
-        took = runner.run(number, order, until)
-        if BASE in took and took[BASE] is None:
-            raise RuntimeError(runner.failed[""])
+        took = runner.run(order, until)
+        if took.get(BASE, 0.0) is None:
+            if not runner.facts:
+                raise RuntimeError(runner.failed[""])
+            return {"ended": FAILED, "chosen": TOGETHER.join(fastest(runner.done))}
         if len(took) < len(order):
-            return {"ended": "budget", "chosen": fastest(runner)}
+            return {"ended": BUDGET, "chosen": TOGETHER.join(fastest(runner.done))}
         try:
-            number, order = going.send(took)
+            order = going.send(took)
         except StopIteration as end:
-            return {"ended": "all", "chosen": TOGETHER.join(end.value)}
-
-
-def fastest(runner: Runner) -> str:
-    """The side whose samples took least, if that is worth anything, else the cell as it is."""
-    times: dict[Names, list[float]] = {}
-    for side, own in zip(runner.sides, runner.facts, strict=True):
-        times.setdefault((side,) if side else BASE, []).append(own["step_ns"] / own["batch"])
-    best = min(times, key=lambda names: _ratio(times, names))
-    return best[0] if best and _ratio(times, best) < 1 - WORTH else ""
+            return {"ended": ALL, "chosen": TOGETHER.join(end.value)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -198,10 +152,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         runner = Runner(options.cell, Path(folder), options.at_once)
         try:
-            outcome = tried(runner, order, options.repeats, options.budget)
+            words = {name: options.cell["candidates"][name] for name in order}
+            outcome = tried(runner, words, options.repeats, options.budget)
         except RuntimeError as error:
             print(f"profzoo: the cell as it is failed: {error}", file=sys.stderr)
             return 2
+        if outcome["ended"] == FAILED:
+            print(f"profzoo: no more was tried, as the cell as it is failed: {runner.failed['']}", file=sys.stderr)
         found = rounds.summary(runner.sides, runner.facts, rounds.joined(runner.steps, options.steps))
     options.facts.write_text(json.dumps(found | outcome | {"failed": runner.failed, "tried": order}) + "\n")
     return 0

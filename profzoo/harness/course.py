@@ -1,0 +1,109 @@
+"""Decides what trials try next by what those before took: settings one by one, then together what helped.
+
+They run in rounds that the cell as it is takes part in, every second one backwards. What ran is judged against what ran
+in the same rounds, and rounds there count as much as rounds back, so that what drifts falls on all alike.
+"""
+
+import math
+from collections.abc import Generator, Mapping, Sequence
+from itertools import pairwise
+from statistics import geometric_mean, median
+
+Names = tuple[str, ...]
+# The cell as it is.
+BASE: Names = ()
+# What is slower than the cell by more than this after ROUNDS rounds is not tried again, and what is not faster by as
+# much helps nothing.
+WORTH, ROUNDS = 0.02, 2
+# Of a round, by what is tried, the time that a sample took; None where it failed.
+Took = Mapping[Names, float | None]
+
+
+def course(candidates: Mapping[str, Sequence[str]], repeats: int) -> Generator[list[Names], Took, Names]:
+    """What is tried in the next round, in order, given what a sample took in the one before.
+
+    Args:
+        candidates: words by the names of settings, best expected first; repeats: processes of each that is worth them.
+
+    Returns: the names of those settings that are fastest together.
+    """
+    done: list[Took] = []
+    going: list[Names] = [(name,) for name in candidates]
+    while len(done) < repeats:
+        yield from _round(done, [BASE, *going])
+        dropped = 1 + WORTH if len(done) >= ROUNDS else math.inf
+        going = [names for names in going if not failed(done, names) and ratio(done, names) <= dropped]
+    helping = sorted((names for names in going if helps(done, names)), key=lambda names: ratio(done, names))
+    standing = yield from _together(done, candidates, helping)
+    for before, best in reversed(list(pairwise(standing))):
+        while not failed(done, best) and shared(done, best) < repeats:
+            yield from _round(done, [BASE, before, best])
+        if helps(done, best, before):
+            return best
+    return next((names for names in helping if helps(done, names)), BASE)
+
+
+def _together(
+    done: list[Took], words: Mapping[str, Sequence[str]], helping: Sequence[Names]
+) -> Generator[list[Names], Took, list[Names]]:
+    """What was best, each put together from the one before it and the next that helps; first the cell as it is.
+
+    What sets a key that the best sets already is left out: it would undo that, or change less than its name says.
+    """
+    standing = [BASE]
+    for names in helping:
+        best = next((one for one in reversed(standing) if not failed(done, one)), BASE)
+        if _keys(words, best) & _keys(words, names):
+            continue
+        both = (*best, *names)
+        if best:
+            yield from _round(done, [BASE, best, both])
+        if helps(done, both, best):
+            standing.append(both)
+    return standing
+
+
+def _keys(words: Mapping[str, Sequence[str]], names: Names) -> set[str]:
+    """What those settings set."""
+    return {word.partition("=")[0] for name in names for word in words[name]}
+
+
+def _round(done: list[Took], order: Sequence[Names]) -> Generator[list[Names], Took]:
+    """One more round of what has not failed, every second one backwards."""
+    these = [names for names in dict.fromkeys(order) if not failed(done, names)]
+    done.append((yield these[::-1] if len(done) % 2 else these))
+
+
+def failed(done: Sequence[Took], names: Names) -> bool:
+    """Whether these settings failed in one of the rounds."""
+    return any(took.get(names, 0.0) is None for took in done)
+
+
+def shared(done: Sequence[Took], names: Names, beside: Names = BASE) -> int:
+    """In how many rounds both ran to their ends."""
+    return sum(bool(took.get(names) and took.get(beside)) for took in done)
+
+
+def ratio(done: Sequence[Took], names: Names, beside: Names = BASE) -> float:
+    """The time with these settings over that of others, by rounds in which both ran; infinite where there is none.
+
+    Its median in rounds there and that in rounds back count alike: a drift adds to one what it takes from the other.
+    """
+    found: tuple[list[float], list[float]] = ([], [])
+    for number, took in enumerate(done):
+        if (mine := took.get(names)) and (other := took.get(beside)):
+            found[number % 2].append(mine / other)
+    medians = [median(some) for some in found if some]
+    return geometric_mean(medians) if medians else math.inf
+
+
+def helps(done: Sequence[Took], names: Names, beside: Names = BASE) -> bool:
+    """Whether these settings never failed, and are faster than others by what is worth anything."""
+    return not failed(done, names) and ratio(done, names, beside) < 1 - WORTH
+
+
+def fastest(done: Sequence[Took]) -> Names:
+    """What is fastest of all that helps and ran in as many rounds as it takes to say so, else the cell as it is."""
+    tried = dict.fromkeys(names for took in done for names in took if names)
+    sure = [names for names in tried if helps(done, names) and shared(done, names) >= ROUNDS]
+    return min(sure, key=lambda names: ratio(done, names), default=BASE)
