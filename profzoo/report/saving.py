@@ -5,12 +5,12 @@ from typing import Any
 
 import pandas as pd
 
-from profzoo.compare import inference
 from profzoo.report import strips
 from profzoo.report.fields import shown
 from profzoo.report.promises import AT_MOST, Promise, first
 from profzoo.tables.across import CELL
 from profzoo.text import duration
+from profzoo.trials.best import best
 
 
 def told(promise: Promise) -> dict[str, str]:
@@ -49,13 +49,13 @@ def _trials(table: pd.DataFrame | None) -> list[dict[str, Any]]:
         return []
     found = []
     for (model, phase), rows in table.groupby(CELL, sort=False):
-        best = rows[rows["chosen"] & (rows["verdict"] == inference.FASTER)].to_dict("records")
+        typed = best(rows)
         found.append(
             {
                 "model": model,
                 "phase": phase,
                 "anchor": f"{model}-{phase}",
-                "best": _best(best[0]) if best else None,
+                "best": _best(typed) if typed else None,
                 "rows": [_trial(row) for row in rows.to_dict("records")],
             }
         )

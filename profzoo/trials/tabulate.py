@@ -8,6 +8,7 @@ import pandas as pd
 
 from profzoo.compare import inference
 from profzoo.files import read_json, write_csv
+from profzoo.harness import trying
 from profzoo.harness.trying import TOGETHER, changed
 from profzoo.reading import facts as fact
 from profzoo.reading import kinds
@@ -106,7 +107,7 @@ def _measured(steps: pd.DataFrame, facts: Mapping[str, Any], margin: float) -> l
                 "chosen": side == facts["chosen"],
                 "loss_difference": _apart(_losses(plain), _losses(processes[mine[0]])),
                 "output_difference": _apart(plain.get("outputs"), processes[mine[0]].get("outputs")),
-                "why": "",
+                "why": f"failed in a later round: {facts['failed'][side]}" if side in facts["failed"] else "",
                 "_ratio": ratio,
             }
         )
@@ -114,12 +115,17 @@ def _measured(steps: pd.DataFrame, facts: Mapping[str, Any], margin: float) -> l
 
 
 def _others(facts: Mapping[str, Any], measured: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What failed, cannot be tried, or was left out as the budget ended."""
-    done = {row["settings"] for row in measured} | set(facts["failed"])
-    left = {name: "the budget ended before: raise trials.budget" for name in facts["tried"] if name not in done}
+    """What failed at once, cannot be tried, or was left out as trials ended before."""
+    ran = {row["settings"] for row in measured}
+    done = ran | set(facts["failed"])
+    why = "the budget ended before: raise trials.budget"
+    if facts["ended"] == trying.FAILED:
+        why = f"the cell as it is failed before: {facts['failed']['']}"
+    left = dict.fromkeys((name for name in facts["tried"] if name not in done), why)
     beyond = [name for name in facts["trials"]["candidates"] if name not in {*facts["tried"], *done}]
     left |= dict.fromkeys(beyond, "others are expected to help more: raise trials.most")
-    groups = ((FAILED, facts["failed"]), (REFUSED, facts["trials"]["refused"]), (LEFT_OUT, left))
+    failed = {name: why for name, why in facts["failed"].items() if name not in ran}
+    groups = ((FAILED, failed), (REFUSED, facts["trials"]["refused"]), (LEFT_OUT, left))
     nothing = {"processes": 0, "chosen": False}
     return [
         {"settings": name, "words": _words(name, facts), "verdict": verdict, "why": why, **nothing}

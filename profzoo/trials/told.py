@@ -6,21 +6,19 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from profzoo.compare import inference
 from profzoo.errors import DataError
 from profzoo.reading import tables as reading
 from profzoo.tables.across import CELL
 from profzoo.text import duration
 from profzoo.trials import tabulate
+from profzoo.trials.best import best
 
 
 def lines(table: pd.DataFrame) -> list[str]:
     """Each cell with the settings that are fastest, and below it what else was tried."""
     said = []
     for (model, phase), rows in table.groupby(CELL, sort=False):
-        best = rows[rows["chosen"] & (rows["verdict"] == inference.FASTER)]
-        if len(best):
-            row = best.iloc[0]
+        if row := best(rows):
             interval = f"({row['gain_low']:.2f} to {row['gain_high']:.2f})"
             steps = f"{duration(row['base_ns'])} -> {duration(row['ns'])} a step, measured"
             said.append(
@@ -39,11 +37,15 @@ def lines(table: pd.DataFrame) -> list[str]:
 
 
 def _line(row: dict) -> str:
-    if row["why"]:
-        return f"{row['settings']:<24} {row['verdict']}: {row['why']}"
+    lead = f"{row['settings']:<24} "
+    if pd.isna(row["gain"]):
+        # What ran may have had nothing beside it.
+        alone = "no gain, as the cell as it is ran in none of its rounds" if row["processes"] else ""
+        return lead + ": ".join(filter(None, [row["verdict"], row["why"] or alone]))
     interval = f" [{row['gain_low']:.2f}, {row['gain_high']:.2f}]" if pd.notna(row["gain_low"]) else ""
     expected = f", expected {row['expected']:.2f}: {row['outcome']}" if row["outcome"] else ""
-    return f"{row['settings']:<24} x {row['gain']:.2f}{interval}  {row['verdict']}{expected}"
+    later = f", {row['why']}" if row["why"] else ""
+    return f"{lead}x {row['gain']:.2f}{interval}  {row['verdict']}{expected}{later}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -18,6 +18,7 @@ from profzoo.files import write_csv
 from profzoo.harness import rounds
 from profzoo.reading import kinds
 from profzoo.reading import tables as reading
+from profzoo.report import saving
 from profzoo.trials import expecting, panel, score, tabulate, told
 from profzoo.verdicts import columns, scores
 from tests.benchmarks import verdict_score
@@ -139,6 +140,45 @@ def test_one_process_a_side_has_no_interval(tmp_path: Path) -> None:
     table = tabulate.table([({"model": "lstm", "phase": "train"}, rows[rows["process"] < 2], few)], {}, 0.02)
     assert table.loc[0, "verdict"] == "undecided" and np.isnan(table.loc[0, "gain_low"])
     assert "nothing that was tried is surely faster" in told.lines(table)[0]
+
+
+def test_what_failed_in_a_later_round_has_one_row(tmp_path: Path) -> None:
+    path = tried(tmp_path / "lstm", {"": 10.0, "bf16": 5.0, "double": 8.0}, failed={"bf16": "no memory", "graph": "no"})
+    tabulate.main([str(path)], None, 0.02, str(tmp_path / "trials.csv"))
+    table = reading.read(tmp_path / "trials.csv", tabulate.TABLE)
+    assert table["settings"].tolist()[:3] == ["bf16", "double", "graph"]
+    assert table["why"].tolist()[:3] == ["failed in a later round: no memory", "", "no"]
+    # Its gain is told, but nobody is told to take it.
+    said = told.lines(table)
+    assert (
+        "with `batch=8`" in said[0] and "x 1.99" in said[1] and said[1].endswith("failed in a later round: no memory")
+    )
+    assert (told.best(table) or {})["settings"] == "double"
+    assert saving.section([], {"trials": table})["trials"][0]["best"]["words"] == "batch=8"
+
+
+def test_a_cell_that_failed_later_says_why_others_were_not_tried(tmp_path: Path) -> None:
+    path = tried(tmp_path / "lstm", {"": 10.0, "bf16": 5.0}, failed={"": "no memory"}, ended="failed")
+    tabulate.main([str(path)], None, 0.02, str(tmp_path / "trials.csv"))
+    why = reading.read(tmp_path / "trials.csv", tabulate.TABLE).set_index("settings")["why"]
+    assert why["graph"] == "the cell as it is failed before: no memory" and "" not in why.index
+
+
+def test_the_fastest_that_is_sure_is_told_where_what_was_chosen_is_not(tmp_path: Path) -> None:
+    path = tried(tmp_path / "lstm", {"": 10.0, "bf16": 5.0, "bf16+double": 4.0}, chosen="bf16+double", ended="budget")
+    facts = json.loads(Path(f"{path}.json").read_text())
+    rows = reading.read(path, tabulate.REPEATED)
+    # Of what was put together one process ran, in a round without the cell as it is.
+    facts["processes"] = [own | {"round": 9 if place == 8 else own["round"]} for place, own in enumerate(facts["processes"])
+                          if place not in (2, 5)]  # fmt: skip
+    rows = rows[~rows["process"].isin([2, 5])]
+    table = tabulate.table([({"model": "lstm", "phase": "train"}, rows, facts)], {}, 0.02)
+    said = told.lines(table)
+    assert said[0].startswith("lstm train runs 1.99") and "with `precision=bf16`" in said[0]
+    assert not any("nan" in line for line in said)
+    (line,) = [line for line in said if "bf16+double" in line]
+    assert line.endswith("undecided: no gain, as the cell as it is ran in none of its rounds")
+    assert saving.section([], {"trials": table})["trials"][0]["best"]["words"] == "precision=bf16"
 
 
 def test_scores_tell_the_halves_of_the_zoo_apart() -> None:
