@@ -9,6 +9,6 @@ from profzoo.trials import panel
 from profzoo.verdicts import columns
 
 
-def main(verdicts: str, config: Mapping[str, Any], output: str) -> None:
-    """Read the verdicts, write expected gains by cell and candidate."""
-    write_json({"cells": panel.expected(reading.read(verdicts, columns.TABLE), config)}, output)
+def main(verdicts: str, config: Mapping[str, Any], batches: Mapping[str, int], output: str) -> None:
+    """Read the verdicts, write expected gains by cell and candidate; the others as panel.expected has them."""
+    write_json({"cells": panel.expected(reading.read(verdicts, columns.TABLE), config, batches)}, output)

@@ -27,6 +27,8 @@ class Expected(TypedDict):
 
 # Of the panel, what no variant says: twice as many samples a batch.
 DOUBLE = "double_batch"
+# A device of cells, which by default is a GPU only where there is one.
+GPU = "cuda"
 
 
 def candidates(cell_model: str, phase: str, config: Mapping[str, Any]) -> tuple[dict[str, Words], dict[str, str]]:
@@ -41,7 +43,7 @@ def candidates(cell_model: str, phase: str, config: Mapping[str, Any]) -> tuple[
     base = settings.words(resolved)
     found: dict[str, Words] = {}
     refused: dict[str, str] = {}
-    for name, given in _named(config, resolved["batch"]).items():
+    for name, given in _named(config, resolved).items():
         variants = {**config["variants"], name: given}
         model, own = settings.split_variant(cell_model)
         if own:
@@ -56,24 +58,45 @@ def candidates(cell_model: str, phase: str, config: Mapping[str, Any]) -> tuple[
     return found, refused
 
 
-def _named(config: Mapping[str, Any], batch: int) -> dict[str, Mapping[str, Any]]:
-    """The settings of every candidate by name, advice that no variant follows by its words; batch: of the cell."""
-    variants = {**config["variants"], DOUBLE: {"batch": 2 * batch}}
+def _named(config: Mapping[str, Any], cell: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The settings of every candidate by name, advice that no variant follows by its words; cell: its settings."""
+    variants = _variants(config, cell["batch"])
     if unknown := [name for name in config["trials"]["panel"] if name not in variants]:
         raise ConfigError(f"trials.panel: '{unknown[0]}' is no variant: {suggest(unknown[0], variants)}")
     known = {name: variants[name] for name in config["trials"]["panel"]}
-    # On a CPU the panel tries the like of it.
-    rules = [rule for rule in verdict_rules.load()["rules"] if rule["of"] != on_cpu.CPU]
-    advice = [one.get("settings") for rule in rules for one in rule["advice"]]
-    own = {words: settings.parse(words.split()) for words in advice if words and name_of(words, config) == words}
+    rules = verdict_rules.load()["rules"]
+    of_cpus = [rule for rule in rules if rule["of"] == on_cpu.CPU]
+    # Where a cell will run need not be known here, so that what is advised of CPUs alone comes last.
+    rules = [rule for rule in rules if rule not in of_cpus] + (of_cpus if cell["device"] != GPU else [])
+    advice = [_advised(one, cell) for rule in rules for one in rule["advice"]]
+    own = {
+        words: settings.parse(words.split())
+        for words in advice
+        if words and name_of(words, config, cell["batch"]) == words
+    }
     return {**known, **own}
 
 
-def name_of(words: str, config: Mapping[str, Any]) -> str:
-    """The name of the candidate that has these settings: of a variant of the panel, else the words themselves."""
-    wanted = _plain(settings.parse(words.split()))
+def _variants(config: Mapping[str, Any], batch: int | None) -> dict[str, Mapping[str, Any]]:
+    """All that a panel may name, where a batch has so many samples; None where that is not known."""
+    return {**config["variants"], **({DOUBLE: {"batch": 2 * batch}} if batch else {})}
+
+
+def _advised(advice: Mapping[str, Any], cell: Mapping[str, Any]) -> str:
+    """The words of an advice to that cell; none where it has none."""
+    if doubled := advice.get("doubled"):
+        return f"{doubled}={2 * cell[doubled]}"
+    return str(advice.get("settings") or "")
+
+
+def name_of(words: str, config: Mapping[str, Any], batch: int | None = None) -> str:
+    """The name of the candidate that has these settings: of what the panel names, else the words themselves.
+
+    batch: samples in a batch of the cell, if that is known.
+    """
+    wanted, variants = _plain(settings.parse(words.split())), _variants(config, batch)
     for name in config["trials"]["panel"]:
-        if _plain(config["variants"].get(name) or {}) == wanted:
+        if _plain(variants.get(name) or {}) == wanted:
             return str(name)
     return words
 
@@ -83,10 +106,12 @@ def _plain(given: Mapping[str, Any]) -> dict[str, str]:
     return {key: str(value).lower() for key, value in settings.flat(given).items()}
 
 
-def expected(verdicts: pd.DataFrame, config: Mapping[str, Any]) -> dict[str, dict[str, Expected]]:
+def expected(
+    verdicts: pd.DataFrame, config: Mapping[str, Any], batches: Mapping[str, int]
+) -> dict[str, dict[str, Expected]]:
     """The gain that is expected of each candidate, advised or not, by cell (`lstm train`) and name.
 
-    verdicts: the table of that name.
+    verdicts: the table of that name; batches: samples in a batch, by cell.
     """
     known = verdicts["level"].isin([CELL, SETTING]) & verdicts["settings"].fillna("").ne("") & (verdicts["gain"] > 0)
     rows = verdicts[known]
@@ -95,5 +120,6 @@ def expected(verdicts: pd.DataFrame, config: Mapping[str, Any]) -> dict[str, dic
         low, high = (float(end) if end > 0 else None for end in (row.gain_low, row.gain_high))
         own: Expected = {"gain": float(row.gain), "low": low, "high": high, "verdict": str(row.verdict),
                          "advised": row.level == CELL}  # fmt: skip
-        found.setdefault(f"{row.model} {row.phase}", {}).setdefault(name_of(row.settings, config), own)
+        cell = f"{row.model} {row.phase}"
+        found.setdefault(cell, {}).setdefault(name_of(row.settings, config, batches.get(cell)), own)
     return found

@@ -6,12 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from profzoo.cell import settings
+from profzoo.config import configuration
 from profzoo.files import write_csv
 from profzoo.reading import kinds
 from profzoo.report import promises, saving
 from profzoo.tables import across, layers
 from profzoo.trials import panel
-from profzoo.verdicts import on_cpu, rules, tabulate, verdicts
+from profzoo.verdicts import columns, on_cpu, rules, tabulate, verdicts
 from profzoo.verdicts.cpu_step import CpuStep, Part
 from profzoo.verdicts.judged import UNDECIDED
 from tests import whole_zoo
@@ -202,9 +204,30 @@ def test_cells_of_a_gpu_are_not_judged_so() -> None:
     assert on_cpu.table(cells(), ranges(), {}, {}, RULES).empty
 
 
-def test_advice_on_a_cpu_is_no_candidate_of_all_trials() -> None:
-    words = {one.get("settings") for rule in RULES["rules"] if rule["of"] == "cpu" for one in rule["advice"]}
-    assert "workers=2" in words and "workers=2" not in panel._named({"variants": {}, "trials": {"panel": []}}, 4)
+def test_advice_on_a_cpu_is_tried_and_expected_under_one_name() -> None:
+    """After all others where there may be a GPU, not at all on one."""
+    config = configuration.normalise({"models": "lstm"})
+    batch = settings.resolve("lstm", "train", "time", config)["batch"]
+    advice = [("input-bound", "workers=2"), ("overhead-bound", f"batch={2 * batch}")]
+    row = {**dict.fromkeys(columns.COLUMNS, ""), "model": "lstm", "phase": "train", "level": "cell", "rank": 1,
+           "gain": 1.5, "gain_low": 1.2, "gain_high": 2.0}  # fmt: skip
+    table = pd.DataFrame([row | {"verdict": verdict, "settings": words} for verdict, words in advice])
+    for own, name in ((["bf16", "double_batch"], panel.DOUBLE), (["bf16"], f"batch={2 * batch}")):
+        config = configuration.normalise({"models": "lstm", "trials": {"panel": own}})
+        found, _ = panel.candidates("lstm", "train", config)
+        known = panel.expected(table, config, {"lstm train": batch})["lstm train"]
+        assert {key: one["verdict"] for key, one in known.items()} == {
+            "workers=2": "input-bound",
+            name: "overhead-bound",
+        }
+        assert known.keys() <= found.keys() and f"batch={2 * batch}" in found[name]
+        assert len({tuple(words) for words in found.values()}) == len(found)
+        of_cpus = ["workers=2"] if name == panel.DOUBLE else ["workers=2", name]
+        assert list(found)[-len(of_cpus) :] == of_cpus
+    on_gpu = configuration.normalise({"models": "lstm", "device": "cuda"})
+    assert "workers=2" not in panel.candidates("lstm", "train", on_gpu)[0]
+    # Twice of what another cell has is not twice of this one's.
+    assert panel.name_of("batch=6", config, 4) == "batch=6"
 
 
 def test_a_zoo_on_a_gpu_is_judged_as_before(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_expected_gains_are_those_of_advice_with_settings(tmp_path: Path) -> Non
     others = [{"settings": "", "gain": 3.0}, {"level": "kernel", "gain": 9.0}, {"gain": 1.2, "rank": 2},
               {"level": "setting", "gain": 1.3}, {"level": "setting", "gain": 0.9, "settings": "graph=true"}]  # fmt: skip
     write_csv(pd.DataFrame([row, *({**row, **other} for other in others)]), tmp_path / "v.csv")
-    expecting.main(str(tmp_path / "v.csv"), CONFIG, str(tmp_path / "e.json"))
+    expecting.main(str(tmp_path / "v.csv"), CONFIG, {"lstm train": 4}, str(tmp_path / "e.json"))
     known = {"low": 1.2, "high": None, "verdict": "memory-bound"}
     bf16, graph = {**known, "gain": 1.5, "advised": True}, {**known, "gain": 0.9, "advised": False}
     found = json.loads((tmp_path / "e.json").read_text())

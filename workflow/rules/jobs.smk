@@ -48,6 +48,12 @@ def tried(wildcards):
     return described("time", resolved(wildcards, "time", None), trials=job)
 
 
+def batches(wildcards):
+    """Samples in a batch of each cell: advice names twice of them."""
+    known = {cell: checked(settings.resolve, *cell, "time", config) for cell in CELLS}
+    return {f"{model} {phase}": own["batch"] for (model, phase), own in known.items()}
+
+
 def made(wildcards, output):
     """The words that name what a collecting job makes."""
     return [f"{name}={path}" for name, path in output.items()]

@@ -15,6 +15,7 @@ rule expect_gains:
         **light(),
     params:
         config={key: config[key] for key in ("variants", "trials")},
+        batches=batches,
     script:
         "../scripts/expect_gains.py"
 

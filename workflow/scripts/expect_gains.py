@@ -5,4 +5,5 @@ from profzoo.trials import expecting
 
 snakemake = globals()["snakemake"]
 with reported(snakemake.log[0]):
-    expecting.main(snakemake.input.verdicts, snakemake.params.config, snakemake.output.json)
+    given = snakemake.params
+    expecting.main(snakemake.input.verdicts, given.config, given.batches, snakemake.output.json)
