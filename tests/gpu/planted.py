@@ -17,6 +17,8 @@ WORKLOADS = {"trimmed": {"train": {"batch": 4}}}
 ROUNDS = 6
 # Elements of a tensor whose kernels take no longer than their launch.
 SMALL = 1 << 18
+# What a CPU does after it waited, in ms: by the clock, as CPUs differ, and less than a product of WIDE takes a GPU.
+OCCUPIED_MS, WIDE = 1.0, 8192
 # The program whose samples take long to put together, and how long each takes.
 LOADER, SLEEP_S = "loader", 0.005
 
@@ -58,12 +60,19 @@ class Beside(nn.Module):
         """fault: whether the bottleneck is there."""
         super().__init__()
         self.fault = fault
-        self.register_buffer("small", torch.ones(SMALL))
 
-    def launches(self, count: int) -> None:
-        """So many small kernels, one after another."""
-        for _ in range(count):
-            self.small.mul_(1.0)
+
+def wait(product: Tensor) -> None:
+    """Until the GPU has done all that it was given."""
+    if product.is_cuda:
+        torch.cuda.synchronize()
+
+
+def occupy() -> None:
+    """Have the CPU busy for OCCUPIED_MS; asleep it would wake up slower."""
+    until = time.perf_counter() + OCCUPIED_MS / 1000
+    while time.perf_counter() < until:
+        pass
 
 
 class Copy(Beside):
@@ -75,33 +84,39 @@ class Copy(Beside):
 
 
 class Item(Beside):
-    """A look at a result before launches that could have been made while the GPU was busy."""
+    """A look at a result before work of the CPU that could have been done while the GPU was busy."""
 
     def forward(self, product: Tensor) -> Tensor:
         """The product."""
         if self.fault:
             product[0, 0].item()
-        self.launches(60)
+        occupy()
         return product
 
 
 class Wait(Beside):
-    """A wait for the GPU before such launches."""
+    """A wait for the GPU before such work."""
 
     def forward(self, product: Tensor) -> Tensor:
         """The product."""
-        if self.fault and product.is_cuda:
-            torch.cuda.synchronize()
-        self.launches(60)
+        if self.fault:
+            wait(product)
+        occupy()
         return product
 
 
 class Small(Beside):
     """Two hundred and forty kernels a step whose work six could do, beside products that take twice their time."""
 
+    def __init__(self, fault: bool) -> None:
+        """fault: whether there are as many."""
+        super().__init__(fault)
+        self.register_buffer("small", torch.ones(SMALL))
+
     def forward(self, product: Tensor) -> Tensor:
         """The product."""
-        self.launches(40 if self.fault else 1)
+        for _ in range(40 if self.fault else 1):
+            self.small.mul_(1.0)
         return product
 
 
@@ -143,14 +158,14 @@ class Copies(Program):
 class Items(Program):
     """A `.item()` after each product."""
 
-    width = 3072
+    width = WIDE
     planted = staticmethod(Item)
 
 
 class Waits(Program):
     """A synchronisation after each product."""
 
-    width = 3072
+    width = WIDE
     planted = staticmethod(Wait)
 
 
@@ -162,7 +177,7 @@ class Tiny(Program):
 
 
 class Doubles(Program):
-    """Products in double precision, larger than the others."""
+    """Products in double precision."""
 
     planted = staticmethod(Double)
 
@@ -181,13 +196,14 @@ class Loader(Program):
 
 
 class FewChannels(nn.Module):
-    """A convolution over images of 3 channels, or of 40 by a smaller kernel: as many operations for as many results.
+    """A convolution over images of 3 channels, or of 120 by a smaller kernel: as many operations for as many results.
 
-    Three channels fill no tile of a tensor core, whatever the precision.
+    Three channels fill no tile of a tensor core, whatever the precision. The kernel is so large that what is done to the
+    results, which the loss reads, takes a small part of the time.
     """
 
-    SIZE, OUT = 512, 64
-    FEW, MANY = (3, 11), (40, 3)
+    SIZE, OUT = 384, 64
+    FEW, MANY = (3, 19), (120, 3)
 
     def __init__(self, fault: bool, width: int = 0) -> None:
         """fault: whether the channels are 3; width: of the images, if not SIZE."""

@@ -36,8 +36,9 @@ OF_LAYERS = {
 }
 # Of the rest the advice is to do something else than what the mended step does.
 GAINS = ("copies", "items", "waits", "tiny", "loader")
-# A convolution of few channels is one that tensor cores are wasted on.
-SETTINGS = {"channels": {"precision": "bf16"}}
+# Products that tensor cores would speed up come before what is planted beside them. Of few channels these are what is
+# wasted.
+SETTINGS = {name: {"precision": "bf16"} for name in ("items", "waits", "channels", "doubles")}
 # What roofline has, and how loads and stores are used.
 METRICS = [
     *configuration.normalise({})["ncu"]["sets"]["survey"]["metrics"],
