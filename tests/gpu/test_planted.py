@@ -1,13 +1,21 @@
-"""Verdicts on training steps with one planted bottleneck each, and what these are really worth."""
+"""Verdicts on training steps with one planted bottleneck each, and what these are really worth.
+
+PROFZOO_PLANTED_RESULTS names the folder for what is collected, with which another call goes on where this one ended:
+where a command may take ten minutes, `timeout -s INT 570 python -m pytest -s tests/gpu/test_planted.py`, and again.
+"""
 
 import json
+import os
 import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 import torch
 
+from profzoo import tools
 from profzoo.config import configuration
 from profzoo.settling import settled
 from tests.gpu import planted
@@ -17,6 +25,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible to torch here"),
 ]
 PROJECT = Path(__file__).parents[2]
+FOLDER = "PROFZOO_PLANTED_RESULTS"
 # What a GPU waits for is the whole cell's; what its kernels do is that of the layer which launches them as well.
 VERDICTS = {
     "copies": ["transfer-bound"],
@@ -39,42 +48,73 @@ GAINS = ("copies", "items", "waits", "tiny", "loader")
 # Products that tensor cores would speed up come before what is planted beside them. Of few channels these are what is
 # wasted.
 SETTINGS = {name: {"precision": "bf16"} for name in ("items", "waits", "channels", "doubles")}
+# What is collected besides times and traces: modules, where layers are judged; and counters, by which other verdicts
+# could come first, and without which none would tell that strides are mended.
+TORCH = list(OF_LAYERS)
+NCU = [*planted.PROGRAMS, "strides@mended"]
+# Of this one only the time counts.
+UNTRACED = "channels@mended"
 # What roofline has, and how loads and stores are used.
 METRICS = [
-    *configuration.normalise({})["ncu"]["sets"]["survey"]["metrics"],
+    *configuration.normalise({})["ncu"]["sets"]["roofline"]["metrics"],
     "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.pct",
     "smsp__sass_average_data_bytes_per_sector_mem_global_op_st.pct",
 ]
+COLLECTING = ["-j8", "--resources", "gpu=2"]
+
+
+def given() -> dict[str, Any]:
+    """The configuration but for folders: all steps with and without their bottleneck."""
+    models = {
+        name: {"module": planted.__name__, "program": name, **SETTINGS.get(name, {})} for name in planted.PROGRAMS
+    }
+    return {
+        "models": [*models, *(f"{name}@mended" for name in models)],
+        "settings": models,
+        "variants": {"mended": {"fault": False}},
+        "phases": ["train"],
+        "tool": ["nsys", "torch", "ncu"],
+        # One of each will do, and takes one start of ncu.
+        "ncu": {"set": "planted", "launches": "distinct", "sets": {"planted": {"metrics": METRICS}}},
+        "locks": {"overlap": True},
+    }
+
+
+def collected(results: Path) -> list[str]:
+    """The files that take a GPU, and what is exported of them."""
+    config = configuration.normalise(given())
+    parts = {"time": config["models"], "torch": TORCH, "ncu": NCU}
+    parts["nsys"] = [name for name in config["models"] if name != UNTRACED]
+    patterns = {tool: tools.files()[tool].kept(config[tool]) for tool in parts}
+    files = [
+        f"{results}/{name}/{pattern.format(phase='train')}"
+        for tool, names in parts.items()
+        for name in names
+        for pattern in patterns[tool]
+    ]
+    return [*files, f"{results}/peaks/{config['gpu']}.csv"]
+
+
+def snakemake(folder: Path, *words: str) -> None:
+    """Run it with that configuration."""
+    file = folder / "given.yaml"
+    # JSON is YAML.
+    file.write_text(json.dumps(given() | {"pathvars": {"results": str(folder / "results")}}))
+    command = [sys.executable, "-m", "snakemake", "--nolock", *words, "--configfile", str(file)]
+    answer = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What snakemake makes of the steps with and without their bottleneck."""
-    folder = tmp_path_factory.mktemp("results")
-    models = {
-        name: {"module": planted.__name__, "program": name, **SETTINGS.get(name, {})} for name in planted.PROGRAMS
-    }
-    names = [*models, *(f"{name}@mended" for name in models)]
-    given = folder / "given.yaml"
-    # JSON is YAML.
-    given.write_text(
-        json.dumps(
-            {
-                "models": names,
-                "settings": models,
-                "variants": {"mended": {"fault": False}},
-                "phases": ["train"],
-                "tool": ["nsys", "torch", "ncu"],
-                "ncu": {"set": "planted", "sets": {"planted": {"metrics": METRICS}}},
-                "pathvars": {"results": str(folder / "results")},
-            }
-        )
-    )
-    target = f"{folder}/results/tables/verdicts.csv"
-    command = ["snakemake", "--nolock", "-j4", target, "--configfile", str(given)]
-    answer = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    assert answer.returncode == 0, answer.stdout + answer.stderr
-    return folder / "results" / "tables"
+    folder = Path(os.environ.get(FOLDER) or tmp_path_factory.mktemp("planted")).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    snakemake(folder, *collected(folder / "results"), *COLLECTING)
+    tables = folder / "results" / "tables"
+    # Not all tools saw all steps: of what is there, and no more.
+    snakemake(folder, f"{tables}/verdicts.csv", "-j8", "--config", "collect=false")
+    return tables
 
 
 def leading(results: Path, level: str) -> pd.DataFrame:

@@ -1,6 +1,7 @@
 """The steps that verdicts are held against on a GPU: each runs on a CPU too, and mended it computes the same."""
 
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -47,3 +48,12 @@ def test_convolutions_of_few_and_many_channels_cost_as_much() -> None:
 
 def test_every_planted_bottleneck_is_expected_to_be_named() -> None:
     assert {*test_planted.VERDICTS, *test_planted.OF_LAYERS} == set(planted.PROGRAMS) and len(planted.PROGRAMS) == 8
+
+
+def test_what_verdicts_are_told_by_is_collected() -> None:
+    files = test_planted.collected(Path("r"))
+    assert {f"r/{name}/train.ncu.planted.csv" for name in planted.PROGRAMS} < set(files)
+    assert {f"r/{name}/train.torch.modules.csv" for name in test_planted.OF_LAYERS} < set(files)
+    both = [name for program in test_planted.VERDICTS for name in (program, f"{program}@mended")]
+    assert {f"r/{name}/train.{of}.csv" for name in both for of in ("time", "nsys-steps")} < set(files)
+    assert "r/peaks/gpu.csv" in files
