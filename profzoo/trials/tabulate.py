@@ -8,7 +8,7 @@ import pandas as pd
 
 from profzoo.compare import inference
 from profzoo.files import read_json, write_csv
-from profzoo.harness import trying
+from profzoo.harness import course, trying
 from profzoo.harness.trying import TOGETHER, changed
 from profzoo.reading import facts as fact
 from profzoo.reading import kinds
@@ -157,10 +157,13 @@ def _outcome(row: Mapping[str, Any]) -> str:
     measured."""
     if not row["expected"] > 0 or not row["gain"] > 0:
         return ""
-    if row["advised"] and row["gain_high"] < 1:
+    # Sure or not: what is slower is not repeated as often as it takes to be sure.
+    if row["advised"] and row["gain"] < 1 - course.WORTH:
         return SLOWED
     near = abs(row["expected"] / row["gain"] - 1) <= NEAR
-    return HIT if near or row["gain_low"] <= row["expected"] <= row["gain_high"] else MISS
+    # For the same reason an interval of so few holds nearly everything.
+    within = row["processes"] > course.ROUNDS and row["gain_low"] <= row["expected"] <= row["gain_high"]
+    return HIT if near or within else MISS
 
 
 def main(paths: Sequence[str], expected: str | None, margin: float, csv: str) -> None:

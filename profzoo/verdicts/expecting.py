@@ -16,8 +16,8 @@ NO_GAIN = "the traced steps, run again so, gain nothing by it: "
 # Shorter kernels that gain less than this part of what Amdahl's law promises are held back by the CPU.
 HELD_BACK = 0.5
 SLOWER = "not advised: expected to be slower"
-DOUBTED = "not advised: such gains were off by more than this one is"
-UNSURE = "no settings, as such gains were off by more than this one is: "
+DOUBTED = "not advised: such gains were less than expected by more than this one is"
+UNSURE = "no settings, as such gains were less than expected by more than this one is: "
 
 
 def asked(
@@ -72,7 +72,7 @@ def expected(
     else:
         row |= _told(row, found.gain, known)
         row |= {"gain": found.gain, "gain_low": found.low, "gain_high": found.high, "method": REPLAY}
-    if row.get("settings") and scored.doubts(row["verdict"], row["gain_low"]):
+    if row.get("settings") and scored.doubts(row["verdict"], row["gain"]):
         row |= {"settings": None, "next_step": UNSURE + row["next_step"]}
     row |= scored.columns(row["verdict"])
     if scored.abstains(row["verdict"]):
@@ -95,6 +95,6 @@ def unadvised(verdict: str, gain: Gain, scored: scores.Scores, abstains: bool) -
     """Why a verdict does not advise its settings, which would have that gain; abstains: whether it does."""
     if gain.gain < 1:
         return SLOWER
-    if scored.doubts(verdict, gain.low):
+    if scored.doubts(verdict, gain.gain):
         return DOUBTED
     return f"not advised: {verdict} {'abstains' if abstains else 'does not hold'}"

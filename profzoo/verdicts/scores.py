@@ -24,12 +24,14 @@ FEWEST = 9
 @dataclass(frozen=True)
 class Score:
     """What trials said of a verdict's expected gains: how many, how many of them advised, and shares: those that helped
-    or slowed down of these, covered of all; error and median_error are relative."""
+    or slowed down of these, covered of all; error (either way), over (of gains that were less) and median_error are
+    relative."""
 
     trials: int
     advised: int
     median_error: float
     error: float
+    over: float
     covered: float
     helped: float
     slowed_down: float
@@ -54,12 +56,15 @@ class Scores:
         known = self._fitted(verdict)
         return known.error if known else self.unscored_error
 
-    def doubts(self, verdict: str, gain_low: float | None) -> bool:
-        """Whether gains like this were slow-downs more than once in twenty times, where trials tell.
+    def doubts(self, verdict: str, gain: float | None) -> bool:
+        """Whether a gain is no more than such gains, where trials tell, were less than expected, and may as well be none.
 
-        gain_low: of the interval that has nine of ten.
+        >>> known = Score(9, 9, 0.1, 0.5, over=0.2, covered=0.9, helped=1.0, slowed_down=0.0)
+        >>> [Scores(3, 0.5, 0.61, {ALL: known}, {}).doubts("launch-bound", gain) for gain in (1.2, 1.3)]
+        [True, False]
         """
-        return self._fitted(verdict) is not None and gain_low is not None and gain_low < 1
+        known = self._fitted(verdict)
+        return known is not None and gain is not None and gain <= 1 + known.over
 
     def _fitted(self, verdict: str) -> Score | None:
         """The score of a verdict on the models that rules are fitted to, else of all together, where that is enough."""

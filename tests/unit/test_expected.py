@@ -269,8 +269,8 @@ def test_settings_that_no_verdict_advises_have_their_gain_too(tmp_path: Path) ->
 
 
 def test_what_may_as_well_be_slower_is_not_advised_once_trials_tell(tmp_path: Path) -> None:
-    """Gains that were off by half in one of ten trials: 1.35 times as fast is no advice then, 2.3 times is."""
-    told = scores.Score(trials=9, advised=9, median_error=0.1, error=0.5, covered=0.9, helped=1, slowed_down=0)
+    """Gains that were less than expected by half in trials: 1.35 times as fast is no advice then, 2.3 times is."""
+    told = scores.Score(trials=9, advised=9, median_error=0.1, error=0.5, over=0.5, covered=0.9, helped=1, slowed_down=0)
     known = replace(UNTRIED, fitted={scores.ALL: told})
     for ns, advised in ((4e3, False), (2e3, True)):
         (folder := tmp_path / f"{ns:.0f}").mkdir()
@@ -287,7 +287,7 @@ def test_what_may_as_well_be_slower_is_not_advised_once_trials_tell(tmp_path: Pa
 
 def test_advice_that_abstains_is_told_as_what_the_setting_would_come_to(tmp_path: Path) -> None:
     program, _ = simulation(steps([replace(LAUNCH, ns=2e3)] * 50), tmp_path)
-    poor = scores.Score(trials=4, advised=4, median_error=1, error=1, covered=0, helped=0.25, slowed_down=0.75)
+    poor = scores.Score(trials=4, advised=4, median_error=1, error=1, over=1, covered=0, helped=0.25, slowed_down=0.75)
     scored = replace(UNTRIED, held_out={"launch-bound": poor})
     table = judged(program, a_step({"idle_host": 0.6}), scored=scored)
     assert table.loc[0, "verdict"] == "launch-bound" and pd.isna(table.loc[0, "gain"])

@@ -223,11 +223,19 @@ def test_scores_are_recorded_in_their_file(tmp_path: Path) -> None:
     assert scores.checked(yaml.safe_load(again)).held_out == {}
 
 
+def test_the_scores_are_those_of_the_trials() -> None:
+    table = reading.read(Path(__file__).parents[1] / "data/trials/h200.csv", tabulate.TABLE)
+    text = scores.FILE.read_text()
+    assert score.recorded(score.score(table), text) == text
+    halves = table.assign(half=table["model"].map(score.half_of)).query("outcome != ''").groupby("half")
+    assert halves.size().to_dict() == {"fitted": 33, "held_out": 30}
+
+
 def test_few_trials_are_no_score() -> None:
-    some = scores.Score(trials=8, advised=8, median_error=0.1, error=0.2, covered=1, helped=1, slowed_down=0)
+    some = scores.Score(trials=8, advised=8, median_error=0.1, error=0.2, over=0.2, covered=1, helped=1, slowed_down=0)
     # Nine of ten errors want nine errors at least.
     assert scores.Scores(3, 0.5, 0.61, {"a": some}, {}).error("a") == 0.61
-    one = scores.Score(trials=2, advised=2, median_error=0.1, error=0.2, covered=1, helped=0, slowed_down=1)
+    one = scores.Score(trials=2, advised=2, median_error=0.1, error=0.2, over=0.2, covered=1, helped=0, slowed_down=1)
     few = scores.Scores(3, 0.5, 0.61, {"a": one}, {"a": one})
     assert few.error("a") == 0.61 and not few.abstains("a")
     assert few.columns("a")["score"] == "not scored: 2 of 3 trials"
