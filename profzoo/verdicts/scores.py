@@ -57,7 +57,7 @@ class Scores:
         return known.error if known else self.unscored_error
 
     def doubts(self, verdict: str, gain: float | None) -> bool:
-        """Whether a gain is no more than such gains, where trials tell, were less than expected, and may as well be none.
+        """Whether a gain is no more than such gains were less than expected, where trials tell: it may as well be none.
 
         >>> known = Score(9, 9, 0.1, 0.5, over=0.2, covered=0.9, helped=1.0, slowed_down=0.0)
         >>> [Scores(3, 0.5, 0.61, {ALL: known}, {}).doubts("launch-bound", gain) for gain in (1.2, 1.3)]

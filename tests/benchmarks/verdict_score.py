@@ -2,9 +2,10 @@
 
 python -m tests.benchmarks.verdict_score [results/tables/trials.csv ...] [--write]
 
-after `snakemake trials --config tool=ncu,nsys 'ncu={set: roofline}'`. Rules were fitted to the first half of the zoo, and
-the second is what they are scored on (profzoo/verdicts/halves.yaml). `--write` makes both halves of
-profzoo/verdicts/scores.yaml anew from all tables that are given.
+after `snakemake trials --config tool=nsys`. Rules were fitted to the first half of the zoo, and the second is what they are
+scored on (profzoo/verdicts/halves.yaml). `--write` makes both halves of profzoo/verdicts/scores.yaml anew from all tables
+that are given; as intervals of expected gains follow from these, make the verdicts and the trials' table again then, and
+write once more.
 """
 
 import argparse
@@ -13,11 +14,26 @@ from collections.abc import Sequence
 import pandas as pd
 
 from profzoo.reading import tables as reading
+from profzoo.tables.across import CELL
 from profzoo.trials import score, tabulate
 from profzoo.verdicts import scores
 
 SHARES = ("median_error", "error", "covered", "hits")
 OF_ADVICE = ("helped", "slowed_down")
+
+
+def by_cell(trials: pd.DataFrame) -> list[str]:
+    """Lines of a table of all cells, those of the held-out half first: expected gain and measured one, by settings."""
+    known = trials[trials["outcome"] != ""]
+    told = known["expected"].map("{:.2f}".format) + " / " + known["gain"].map("{:.2f}".format)
+    told = told.mask(known["advised"], "**" + told + "**")
+    half = known["model"].map(score.half_of)
+    table = known.assign(told=told, half=half).pivot_table("told", ["half", *CELL], "settings", aggfunc="first")
+    table = table.fillna("").sort_index(level=[0, 1, 2], ascending=[False, True, True])
+    lines = [f"| cell | {' | '.join(table)} |", "|---|" + "---|" * len(table.columns)]
+    return lines + [
+        f"| {' '.join(cell[1:])} | {' | '.join(row)} |" for cell, row in zip(table.index, table.values, strict=True)
+    ]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -36,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for row in scored.to_dict("records"):
         shares, own = (" | ".join(f"{row[name]:.0%}" for name in names) for names in (SHARES, OF_ADVICE))
         print(f"| {row['half']} | {row['verdict']} | {row['trials']} | {shares} | {row['advised']} | {own} |")
+    print("\nexpected / measured, bold where advised\n", *by_cell(trials), sep="\n")
     print("\n| cell | settings | verdict | expected | measured | outcome |\n|---|---|---|---|---|---|")
     for row in score.misses(trials).itertuples():
         gains = f"{row.expected:.2f} | {row.gain:.2f} ({row.gain_low:.2f} to {row.gain_high:.2f})"

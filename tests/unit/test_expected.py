@@ -270,7 +270,9 @@ def test_settings_that_no_verdict_advises_have_their_gain_too(tmp_path: Path) ->
 
 def test_what_may_as_well_be_slower_is_not_advised_once_trials_tell(tmp_path: Path) -> None:
     """Gains that were less than expected by half in trials: 1.35 times as fast is no advice then, 2.3 times is."""
-    told = scores.Score(trials=9, advised=9, median_error=0.1, error=0.5, over=0.5, covered=0.9, helped=1, slowed_down=0)
+    told = scores.Score(
+        trials=9, advised=9, median_error=0.1, error=0.5, over=0.5, covered=0.9, helped=1, slowed_down=0
+    )
     known = replace(UNTRIED, fitted={scores.ALL: told})
     for ns, advised in ((4e3, False), (2e3, True)):
         (folder := tmp_path / f"{ns:.0f}").mkdir()
