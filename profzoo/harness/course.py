@@ -48,14 +48,15 @@ def _together(
 ) -> Generator[list[Names], Took, list[Names]]:
     """What was best, each put together from the one before it and the next that helps; first the cell as it is.
 
-    What sets a key that the best sets already is left out: it would undo that, or change less than its name says.
+    What sets a key that the best sets already is left out: it would undo that, or change less than its name says; and
+    what has been tried under a name of its own.
     """
-    standing = [BASE]
+    standing, tried = [BASE], {frozenset(some) for some in words.values()}
     for names in helping:
         best = next((one for one in reversed(standing) if not failed(done, one)), BASE)
-        if _keys(words, best) & _keys(words, names):
-            continue
         both = (*best, *names)
+        if _keys(words, best) & _keys(words, names) or (best and _words(words, both) in tried):
+            continue
         if best:
             yield from _round(done, [BASE, best, both])
         if helps(done, both, best):
@@ -63,9 +64,14 @@ def _together(
     return standing
 
 
+def _words(words: Mapping[str, Sequence[str]], names: Names) -> frozenset[str]:
+    """Those settings' words together."""
+    return frozenset(word for name in names for word in words[name])
+
+
 def _keys(words: Mapping[str, Sequence[str]], names: Names) -> set[str]:
     """What those settings set."""
-    return {word.partition("=")[0] for name in names for word in words[name]}
+    return {word.partition("=")[0] for word in _words(words, names)}
 
 
 def _round(done: list[Took], order: Sequence[Names]) -> Generator[list[Names], Took]:

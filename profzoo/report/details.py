@@ -12,7 +12,7 @@ from profzoo.tables import across, kernel_names
 from profzoo.tables.preference import preferred
 from profzoo.text import duration
 from profzoo.verdicts.judged import CELL as CELL_LEVEL
-from profzoo.verdicts.judged import SETTING
+from profzoo.verdicts.unadvised import SETTING
 from profzoo.verdicts.verdicts import OURS
 
 # So many kernels are shown of a cell.

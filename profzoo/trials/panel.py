@@ -9,7 +9,8 @@ from profzoo.cell import combining, settings
 from profzoo.errors import ConfigError, suggest
 from profzoo.verdicts import on_cpu
 from profzoo.verdicts import rules as verdict_rules
-from profzoo.verdicts.judged import CELL, SETTING
+from profzoo.verdicts.judged import CELL
+from profzoo.verdicts.unadvised import SETTING
 
 Words = list[str]
 
@@ -27,6 +28,8 @@ class Expected(TypedDict):
 
 # Of the panel, what no variant says: twice as many samples a batch.
 DOUBLE = "double_batch"
+# The name of what is tried, as a variant.
+TRIED = "tried"
 # A device of cells, which by default is a GPU only where there is one.
 GPU = "cuda"
 
@@ -44,12 +47,12 @@ def candidates(cell_model: str, phase: str, config: Mapping[str, Any]) -> tuple[
     found: dict[str, Words] = {}
     refused: dict[str, str] = {}
     for name, given in _named(config, resolved).items():
-        variants = {**config["variants"], name: given}
         model, own = settings.split_variant(cell_model)
-        if own:
-            variants[name] = {**combining.combined(combining.parts(own), config["variants"]), **given}
+        # By a name of its own, as that of joined variants would be taken apart.
+        changed = {**combining.combined(combining.parts(own), config["variants"]), **given}
+        variants = {**config["variants"], TRIED: changed}
         try:
-            cell = settings.resolve(f"{model}@{name}", phase, "time", {**config, "variants": variants})
+            cell = settings.resolve(f"{model}@{TRIED}", phase, "time", {**config, "variants": variants})
         except ConfigError as error:
             refused[name] = str(error)
             continue
@@ -60,10 +63,7 @@ def candidates(cell_model: str, phase: str, config: Mapping[str, Any]) -> tuple[
 
 def _named(config: Mapping[str, Any], cell: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The settings of every candidate by name, advice that no variant follows by its words; cell: its settings."""
-    variants = _variants(config, cell["batch"])
-    if unknown := [name for name in config["trials"]["panel"] if name not in variants]:
-        raise ConfigError(f"trials.panel: '{unknown[0]}' is no variant: {suggest(unknown[0], variants)}")
-    known = {name: variants[name] for name in config["trials"]["panel"]}
+    known = _panel(config, cell["batch"])
     rules = verdict_rules.load()["rules"]
     of_cpus = [rule for rule in rules if rule["of"] == on_cpu.CPU]
     # Where a cell will run need not be known here, so that what is advised of CPUs alone comes last.
@@ -77,9 +77,13 @@ def _named(config: Mapping[str, Any], cell: Mapping[str, Any]) -> dict[str, Mapp
     return {**known, **own}
 
 
-def _variants(config: Mapping[str, Any], batch: int | None) -> dict[str, Mapping[str, Any]]:
-    """All that a panel may name, where a batch has so many samples; None where that is not known."""
-    return {**config["variants"], **({DOUBLE: {"batch": 2 * batch}} if batch else {})}
+def _panel(config: Mapping[str, Any], batch: int | None) -> dict[str, Mapping[str, Any]]:
+    """What the panel names, where a batch has so many samples; DOUBLE only where that is known."""
+    known = {**config["variants"], DOUBLE: {"batch": 2 * batch} if batch else {}}
+    for name in config["trials"]["panel"]:
+        if unknown := combining.unknown(name, known):
+            raise ConfigError(f"trials.panel: '{unknown}' is no variant: {suggest(unknown, known)}")
+    return {name: combining.combined(combining.parts(name), known) for name in config["trials"]["panel"]}
 
 
 def _advised(advice: Mapping[str, Any], cell: Mapping[str, Any]) -> str:
@@ -94,11 +98,8 @@ def name_of(words: str, config: Mapping[str, Any], batch: int | None = None) -> 
 
     batch: samples in a batch of the cell, if that is known.
     """
-    wanted, variants = _plain(settings.parse(words.split())), _variants(config, batch)
-    for name in config["trials"]["panel"]:
-        if _plain(variants.get(name) or {}) == wanted:
-            return str(name)
-    return words
+    wanted = _plain(settings.parse(words.split()))
+    return next((name for name, given in _panel(config, batch).items() if given and _plain(given) == wanted), words)
 
 
 def _plain(given: Mapping[str, Any]) -> dict[str, str]:

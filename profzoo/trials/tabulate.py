@@ -64,7 +64,7 @@ def table(
         known = expected.get(f"{cell['model']} {cell['phase']}", {})
         for row in [*own, *_others(facts, own)]:
             nothing: dict[str, Any] = {"gain": None, "low": None, "high": None, "verdict": "", "advised": False}
-            one = {**nothing, **known.get(row["settings"], {})}
+            one = {**nothing, **_expected_of(row, known)}
             sides = {"expected_low": one["low"], "expected_high": one["high"], "advised": one["advised"]}
             rows.append({**cell, "expected": one["gain"], **sides, "advised_by": one["verdict"], **row})
     said = iter(inference.verdicts([row["_ratio"] for row in rows if row.get("_ratio")]))
@@ -150,6 +150,13 @@ def _apart(given: Sequence[float] | None, others: Sequence[float] | None) -> flo
     if not len(one) or one.shape != other.shape or not np.abs(one).max():
         return float("nan")
     return float(np.abs(other - one).max() / np.abs(one).max())
+
+
+def _expected_of(row: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """What is expected of a row's settings, which may have been put together in another order."""
+    mine = {frozenset(row["settings"].split(TOGETHER)), frozenset(row["words"].split())}
+    found = (one for name, one in known.items() if mine & {frozenset(name.split(TOGETHER)), frozenset(name.split())})
+    return next(found, {})
 
 
 def _outcome(row: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from profzoo.replay.matched import Operations
 from profzoo.replay.program import Program
 from profzoo.verdicts import narrowing
 
-REPLAY, AMDAHL = "replay", "Amdahl"
+REPLAY, AMDAHL, GRAPH = "replay", "Amdahl", "graph"
 # A trace in which less of the launches' time is found than this says nothing of them.
 FOUND = 0.8
 
@@ -49,7 +49,7 @@ def _waited_less(program: Program, step: Mapping[str, Any]) -> Program:
 OF_STEP: Mapping[str, Callable[[Program, Mapping[str, Any]], Program]] = {
     "input_ready": lambda program, _: changes.input_ready(program),
     "waits_removed": lambda program, _: changes.waits_removed(program),
-    "graph": lambda program, _: changes.graphed(program),
+    GRAPH: lambda program, _: changes.graphed(program),
     "half_the_operators": lambda program, _: gains.PANEL["half_the_operators"](program),
     "transfers_removed": lambda program, _: _copies(program, crossing=True),
     "copies_removed": lambda program, _: _copies(program, crossing=False),
@@ -70,14 +70,17 @@ class Replayed:
         self.program, self.operations = program, Operations(program)
         self.before = rerun.walls(program, rerun.run(program))
 
-    def gain(self, asked: Asked, step: Mapping[str, Any], error: float) -> gains.Gain | None:
+    def gain(self, asked: Asked, step: Mapping[str, Any], error: float, graph: bool = False) -> gains.Gain | None:
         """What a change is worth; None where the trace lacks the launches that it is about.
 
-        step: the cell's row of the table of steps; error: what such gains were off by, relative, nine times in ten.
+        step: the cell's row of the table of steps; error: what such gains were off by, relative, nine times in ten;
+        graph: whether what is left is launched as one.
         """
         after = self._changed(asked, step)
         if after is None:
             return None
+        if graph:
+            after = changes.graphed(after)
         error = float(np.expm1(np.hypot(np.log1p(error), self.program.apart)))
         found = gains.of_walls(self.before, rerun.walls(after, rerun.run(after)), error)
         # Of one step alone there is no spread.

@@ -17,6 +17,7 @@ NO_GAIN = "the traced steps, run again so, gain nothing by it: "
 HELD_BACK = 0.5
 SLOWER = "not advised: expected to be slower"
 DOUBTED = "not advised: such gains were less than expected by more than this one is"
+TOGETHER = "together: snakemake trials measures it"
 UNSURE = "no settings, as such gains were less than expected by more than this one is: "
 
 
@@ -98,3 +99,10 @@ def unadvised(verdict: str, gain: Gain, scored: scores.Scores, abstains: bool) -
     if scored.doubts(verdict, gain.gain):
         return DOUBTED
     return f"not advised: {verdict} {'abstains' if abstains else 'does not hold'}"
+
+
+def together(verdict: str, gain: Gain, scored: scores.Scores) -> str:
+    """Why settings of two verdicts are not advised together, which none of these advises."""
+    if gain.gain < 1:
+        return SLOWER
+    return DOUBTED if scored.doubts(verdict, gain.gain) else TOGETHER

@@ -1,22 +1,21 @@
 """Holds one cell against the rules of rules.yaml: its step, its kernels as one, and each of them."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
 
 from profzoo.tables import step_shares
-from profzoo.verdicts import expecting, narrowing, scores
+from profzoo.verdicts import expecting, scores
 from profzoo.verdicts import rules as verdict_rules
-from profzoo.verdicts.expected import FASTER, FUSED, REPLAY, Asked, Replayed
+from profzoo.verdicts.expected import FASTER, FUSED, Asked, Replayed
 
 UNDECIDED = "undecided"
 STRETCH = "step under nsys / unprofiled"
 KERNEL = ["class", "function"]
 # A kernel has the trait that so much of its time has.
 HALF = 0.5
-UNCOUNTED = ", without counters"
-CELL, LAYER, SETTING = "cell", "layer", "setting"
+CELL, LAYER = "cell", "layer"
 # What has a trait by the intervals of counters, at both of their ends and at one of them.
 ENDS = ("_least", "_most")
 
@@ -93,43 +92,6 @@ class Judged:
                 found = self.replayed.gain(Asked(rule["share"]), self.step, 0.0)
                 if found and (share := 1 - 1 / found.gain) >= rule["at_least"]:
                     yield self.row({**rule, "replay": rule["share"]}, share, None, CELL, "program.npz: run again")
-
-    def of_settings(self, traits: pd.DataFrame, verdicts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """What settings would come to that no verdict advises, by the traced steps run again; largest gain first.
-
-        traits: of all launches of the cell; verdicts: on the cell.
-        """
-        found = dict[str, dict[str, Any]]()
-        if not self.replayed:
-            return []
-        here = list(verdicts)
-        advised = {row["settings"] for row in here if row.get("settings") and row["gain"]}
-        abstaining = {row["verdict"] for row in here if row.get("settings") and not row["gain"]}
-        total = traits["total_ns"].sum()
-        counted = bool(total) and traits["counted_ns"].sum() >= self.floors["counted"] * total
-        for rule in self.given["rules"]:
-            of_kernels = rule["of"] == "kernels"
-            if not of_kernels and rule["of"] != "step":
-                continue
-            advice = verdict_rules.advice(rule, self.step, self.ran_with)
-            words, change = advice["settings"], advice["replay"]
-            if not words or words in advised or words in found:
-                continue
-            launches, cured = traits if of_kernels else None, advice["cured"]
-            cured = None if isinstance(cured, str) else cured
-            asked = expecting.asked(rule, advice, launches, cured, True, self.peaks, self.ran_with)
-            gain = self.replayed.gain(asked, self.step, self.scored.error(rule["verdict"])) if asked else None
-            if gain:
-                why = expecting.unadvised(rule["verdict"], gain, self.scored, rule["verdict"] in abstaining)
-                found[words] = {
-                    "level": SETTING, "verdict": rule["verdict"], "value": gain.gain,
-                    "metric": f"replay: {change}" + (UNCOUNTED if change in narrowing.TO and not counted else ""),
-                    "evidence": "program.npz: run again", "gain": gain.gain, "gain_low": gain.low,
-                    "gain_high": gain.high, "method": REPLAY, "settings": words, "source": rule["source"],
-                    "next_step": why,
-                    **self.scored.columns(rule["verdict"]),
-                }  # fmt: skip
-        return sorted(found.values(), key=lambda row: -row["gain"])
 
     def _told(self, name: str) -> tuple[float, bool]:
         """A share of the step and whether it is exact; in doubt what it is at least, 0 where a step was disturbed."""

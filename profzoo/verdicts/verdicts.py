@@ -14,6 +14,7 @@ from profzoo.verdicts.columns import COLUMNS
 from profzoo.verdicts.expected import Replayed
 from profzoo.verdicts.judged import UNDECIDED, Judged
 from profzoo.verdicts.traits import with_traits
+from profzoo.verdicts.unadvised import of_settings
 
 NOTHING = "nothing stands out"
 OURS = "profzoo"
@@ -63,7 +64,7 @@ def table(
         everything = everything or [_nothing(where, roofline is not None)]
         said = ncu_advice.of_step(*advice[cell], launches, judged.shares["kernels"]) if cell in advice else []
         of_layers = layer_verdicts.top(judged, *layers[cell], peaks) if layers and cell in layers else []
-        for group in (everything, judged.of_each(traits), of_layers, judged.of_settings(traits, everything), said):
+        for group in (everything, judged.of_each(traits), of_layers, of_settings(judged, traits, everything), said):
             rows += [
                 {"by": OURS, **dict(zip(CELL, cell, strict=True)), **row, "rank": rank}
                 for rank, row in enumerate(group, 1)

@@ -12,12 +12,13 @@ import pytest
 from profzoo.replay import matched, stored, tables
 from profzoo.replay.program import Program
 from profzoo.tools.ncu.tables import CONFIGURATION
-from profzoo.verdicts import expected, expecting, narrowing, scores, verdicts
+from profzoo.verdicts import expected, expecting, narrowing, scores, unadvised, verdicts
 from profzoo.verdicts import judged as judging
 from profzoo.verdicts import rules as verdict_rules
+from profzoo.verdicts.traits import with_traits
 from tests import simulated
 from tests.simulated import Act
-from tests.unit.test_verdicts import ROOFS, held
+from tests.unit.test_verdicts import ROOFS, UNTRIED, held
 from tests.unit.test_verdicts import made as a_step
 
 RULES = verdict_rules.load()
@@ -40,8 +41,6 @@ def simulation(acts: Sequence[Act], folder: Path) -> tuple[Program, float]:
 
 
 PEAKS = {"fp32": 50.0, "tf32": 500.0, "bf16": 1000.0}
-# Rules without a trial.
-UNTRIED = replace(scores.load(), fitted={}, held_out={})
 UNCOUNTED = {"bound": "", "efficiency": float("nan")}
 AT_BOTH = {"bound": "simt", "efficiency": 0.5, "roof_simt_ns": 5e4, "roof_dram_ns": 4e4}
 
@@ -249,7 +248,7 @@ def test_settings_that_no_verdict_advises_have_their_gain_too(tmp_path: Path) ->
     """Of kernels that keep the GPU busy: a graph gains nothing much, and casts cost the CPU what they do not save."""
     program, step_ns = simulation(steps([replace(LAUNCH, ns=5e4)] * 20), tmp_path)
     table = judged(program, a_step({}), [0.5])
-    here, untold = (table[table["level"] == level].set_index("settings") for level in ("cell", judging.SETTING))
+    here, untold = (table[table["level"] == level].set_index("settings") for level in ("cell", unadvised.SETTING))
     assert "precision=tf32" in here.index and "precision=tf32" not in untold.index
     assert {"graph=true", "precision=bf16"} <= set(untold.index) and untold["method"].eq("replay").all()
     graph = untold.loc["graph=true"]
@@ -266,6 +265,27 @@ def test_settings_that_no_verdict_advises_have_their_gain_too(tmp_path: Path) ->
     rows = kernels(program)
     without = verdicts.table(a_step({}), rows, held([0.5], ["simt"]), ROOFS, {}, {}, RULES, scored=UNTRIED)
     assert "setting" not in set(without["level"])
+
+
+def test_narrower_operands_are_worth_more_in_a_graph(tmp_path: Path) -> None:
+    """Kernels of 40 us take 10.5 us in bf16 and two casts of 3 us, which a CPU that launches every 7 us cannot keep up with."""
+    program, step_ns = simulation(steps([replace(LAUNCH, ns=4e4)] * 50), tmp_path)
+    found = judged(program, a_step({}), [0.8]).query("level == 'setting'").set_index("settings")
+    both, graph, narrower = (
+        found.loc[words] for words in ("graph=true precision=bf16", "graph=true", "precision=bf16")
+    )
+    assert both["gain"] == pytest.approx(step_ns / (50 * (8e3 + 2.5e3 + 6e3 + 1e3)), rel=0.05)
+    assert narrower["gain"] == pytest.approx(step_ns / (50 * 21e3), rel=0.05) and graph["gain"] < 1.1
+    assert both["verdict"] == "launch-bound + memory-bound" and both["metric"] == "replay: graph + bf16"
+    assert both["next_step"] == expecting.TOGETHER
+    # A cell that is a graph already is not told to become one.
+    step = a_step({}).iloc[0]
+    ran = judging.Judged(step, {"graph": True}, RULES, ROOFS, expected.Replayed(program), UNTRIED)
+    words = {
+        row["settings"]
+        for row in unadvised.of_settings(ran, with_traits(kernels(program), None, RULES["traits"], {}), [])
+    }
+    assert "precision=bf16" in words and not any("graph" in one for one in words)
 
 
 def test_what_may_as_well_be_slower_is_not_advised_once_trials_tell(tmp_path: Path) -> None:

@@ -44,6 +44,29 @@ def test_what_a_cell_has_is_not_tried_again() -> None:
     assert "bf16" not in found and found["tf32"] == ["precision=tf32"]
 
 
+def test_a_panel_may_name_joined_variants() -> None:
+    config = configuration.normalise({"models": "lstm", "trials": {"panel": ["graph+bf16", "graph"]}})
+    found, _ = panel.candidates("lstm", "train", config)
+    assert list(found)[:2] == ["graph+bf16", "graph"] and set(found["graph+bf16"]) == {"graph=true", "precision=bf16"}
+    assert panel.name_of("precision=bf16 graph=true", config) == "graph+bf16"
+    own, _ = panel.candidates("lstm@fused", "train", config)
+    assert own["graph+bf16"] == found["graph+bf16"]
+    config["trials"]["panel"] = ["graph+bf61"]
+    with pytest.raises(ConfigError, match=r"trials\.panel: 'bf61' is no variant: .*bf16"):
+        panel.candidates("lstm", "train", config)
+
+
+def test_what_was_put_together_is_held_against_what_was_expected_of_it(tmp_path: Path) -> None:
+    path = tried(tmp_path / "lstm", {"": 10.0, "bf16": 5.0, "bf16+double": 4.0})
+    cell = {"model": "lstm", "phase": "train"}
+    for name in ("double+bf16", "batch=8 precision=bf16"):
+        one = {"gain": 4.9, "low": 4.0, "high": 6.0, "verdict": "v", "advised": False}
+        known = {"lstm train": {"double": {**one, "gain": 1.0}, name: one}}
+        table = tabulate.table([(cell, reading.read(path, tabulate.REPEATED), json.loads(Path(f"{path}.json").read_text()))],
+                               known, 0.02).set_index("settings")  # fmt: skip
+        assert table.loc["bf16+double", "expected"] == 4.9 and np.isnan(table.loc["bf16", "expected"])
+
+
 def test_a_panel_of_what_is_no_variant_is_refused() -> None:
     config = configuration.normalise({"models": "lstm", "trials": {"panel": ["bf61"]}})
     with pytest.raises(ConfigError, match=r"trials\.panel: 'bf61' is no variant: .*bf16"):
@@ -228,7 +251,7 @@ def test_the_scores_are_those_of_the_trials() -> None:
     text = scores.FILE.read_text()
     assert score.recorded(score.score(table), text) == text
     halves = table.assign(half=table["model"].map(score.half_of)).query("outcome != ''").groupby("half")
-    assert halves.size().to_dict() == {"fitted": 33, "held_out": 30}
+    assert halves.size().to_dict() == {"fitted": 38, "held_out": 30}
 
 
 def test_few_trials_are_no_score() -> None:

@@ -115,6 +115,14 @@ def test_what_sets_the_same_is_not_put_together() -> None:
     assert {names for names in order if len(names) > 1} == {chosen}
 
 
+def test_what_was_tried_under_its_own_name_is_not_put_together_again() -> None:
+    words = {"graph": ["graph=true"], "bf16": ["precision=bf16"], "graph+bf16": ["graph=true", "precision=bf16"]}
+    for both, best in ((0.3, ("graph+bf16",)), (0.9, ("graph",))):
+        speeds = {("graph",): 0.5, ("bf16",): 0.95, ("graph+bf16",): both}
+        order, chosen = played(speeds, list(words), 2, words=words)
+        assert chosen == best and not any(len(names) > 1 for names in order)
+
+
 PROGRAM = """
 import json, sys
 words = dict(word.split("=") for word in sys.argv[1:] if "=" in word)

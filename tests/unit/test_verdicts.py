@@ -1,6 +1,7 @@
 """verdicts: what holds cells back, by real tables of the zoo and by made ones."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,14 @@ from profzoo.files import write_csv
 from profzoo.tables import step_shares
 from profzoo.tables.coverage import KEYS
 from profzoo.tools.ncu import details as ncu_details
-from profzoo.verdicts import expecting, ncu_advice, verdicts
+from profzoo.verdicts import expecting, ncu_advice, scores, verdicts
 from profzoo.verdicts import judged as judged_cell
 from profzoo.verdicts import rules as verdict_rules
 from profzoo.verdicts import traits as kernel_traits
 from tests.conftest import DATA
 
+# Rules without a trial.
+UNTRIED = replace(scores.load(), fitted={}, held_out={})
 RULES = verdict_rules.load()
 STEPS = pd.read_csv(DATA / "zoo/steps.csv")
 ROOFS = {"fp32": 50.0, "tf32": 500.0}
@@ -284,7 +287,7 @@ def test_what_cannot_be_told_comes_by_what_it_may_gain_at_most() -> None:
 def test_shorter_kernels_gain_no_more_than_the_cpu_lets_through() -> None:
     rows, roofs = kernel_rows(total_ns=[60.0, 40.0]), held([0.8, 0.4], ["simt", "dram"])
     step = made({}).assign(host_ns=0.9e6)
-    table = verdicts.table(step, rows, roofs, ROOFS, {}, {}, RULES)
+    table = verdicts.table(step, rows, roofs, ROOFS, {}, {}, RULES, scored=UNTRIED)
     assert table["gain"].tolist() == table["limit"].tolist() == pytest.approx([1 / 0.9] * 2)
     assert table["next_step"].str.startswith(expecting.LAUNCH_LESS + "use tensor cores").all()
     for host, stretch in ((0.1e6, 1.0), (0.9e6, 3.0), (np.nan, 1.0)):
