@@ -14,6 +14,8 @@ from profzoo.verdicts import scores
 
 HALVES_FILE = Path(scores.__file__).with_name("halves.yaml")
 FITTED, HELD_OUT, OTHERS = "fitted", "held_out", "others"
+# Measures of what was advised alone.
+OF_ADVICE = ("advised", "helped", "slowed_down")
 COLUMNS = ["half", "verdict", *scores.MEASURES, "hits"]
 # So many errors are below what is recorded of them; of errors that may make advice a slow-down, more.
 NINE_OF_TEN, NINETEEN_OF_TWENTY = 0.9, 0.95
@@ -85,11 +87,19 @@ def _share(those: pd.Series) -> float:
 
 
 def recorded(scored: pd.DataFrame, text: str) -> str:
-    """The file of scores with these of both halves in place of those that it has; text: of the file as it is."""
+    """The file of scores with these of both halves in place of those that it has; text: of the file as it is.
+
+    What abstained was not advised since: its advice keeps the score by which it did.
+    """
+    known = scores.checked(yaml.safe_load(text))
     halves = {
         half: {row["verdict"]: _plain(row) for row in scored[scored["half"] == half].to_dict("records")}
         for half in scores.HALVES
     }
+    for verdict, own in halves[scores.HALVES[1]].items():
+        if known.abstains(verdict) and own["advised"] < known.enough:
+            before = known.held_out[verdict]
+            own |= {name: getattr(before, name) for name in OF_ADVICE}
     kept, _, _ = text.partition(f"\n{scores.HALVES[0]}:")
     return f"{kept}\n{yaml.safe_dump(halves, sort_keys=False)}"
 

@@ -59,12 +59,14 @@ class Scores:
     def doubts(self, verdict: str, gain: float | None) -> bool:
         """Whether a gain is no more than such gains were less than expected, where trials tell: it may as well be none.
 
+        Of a verdict without trials of its own nothing is doubted, as others say little of it.
+
         >>> known = Score(9, 9, 0.1, 0.5, over=0.2, covered=0.9, helped=1.0, slowed_down=0.0)
-        >>> [Scores(3, 0.5, 0.61, {ALL: known}, {}).doubts("launch-bound", gain) for gain in (1.2, 1.3)]
+        >>> [Scores(3, 0.5, 0.61, {"launch-bound": known}, {}).doubts("launch-bound", gain) for gain in (1.2, 1.3)]
         [True, False]
         """
-        known = self._fitted(verdict)
-        return known is not None and gain is not None and gain <= 1 + known.over
+        known = self.fitted.get(verdict)
+        return bool(known and known.trials >= FEWEST and gain is not None and gain <= 1 + known.over)
 
     def _fitted(self, verdict: str) -> Score | None:
         """The score of a verdict on the models that rules are fitted to, else of all together, where that is enough."""

@@ -293,7 +293,7 @@ def test_what_may_as_well_be_slower_is_not_advised_once_trials_tell(tmp_path: Pa
     told = scores.Score(
         trials=9, advised=9, median_error=0.1, error=0.5, over=0.5, covered=0.9, helped=1, slowed_down=0
     )
-    known = replace(UNTRIED, fitted={scores.ALL: told})
+    known = replace(UNTRIED, fitted={"launch-bound": told})
     for ns, advised in ((4e3, False), (2e3, True)):
         (folder := tmp_path / f"{ns:.0f}").mkdir()
         program, _ = simulation(steps([replace(LAUNCH, ns=ns)] * 50), folder)

@@ -10,7 +10,7 @@ from profzoo.tables import layer_kernels
 from profzoo.tables import layers as layer_tables
 from profzoo.verdicts import layers, verdicts
 from profzoo.verdicts import rules as verdict_rules
-from tests.unit.test_verdicts import kernel_rows
+from tests.unit.test_verdicts import UNTRIED, kernel_rows
 from tests.unit.test_verdicts import made as a_step
 
 RULES = verdict_rules.load()
@@ -45,7 +45,8 @@ def judged(kernels: list[dict[str, Any]], tree: list[dict[str, Any]], idle: floa
         CELL: (pd.DataFrame(kernels, columns=layer_kernels.COLUMNS), pd.DataFrame(tree, columns=layer_tables.LAYERS))
     }
     rows = kernel_rows(total_ns=[1e6])
-    table = verdicts.table(a_step({"idle_host": idle} if idle else {}), rows, None, ROOFS, {}, {}, RULES, found)
+    step = a_step({"idle_host": idle} if idle else {})
+    table = verdicts.table(step, rows, None, ROOFS, {}, {}, RULES, found, scored=UNTRIED)
     return table[table["level"] == "layer"].reset_index(drop=True)
 
 

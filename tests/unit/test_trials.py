@@ -242,6 +242,10 @@ def test_scores_are_recorded_in_their_file(tmp_path: Path) -> None:
     assert found.abstains("a") and not found.abstains("b")
     assert found.columns("a")["score"] == "abstains: helped in 0% of 3 trials, no more than a coin would"
     assert found.columns("b") == {"trials": 0, "score": scores.UNSCORED}
+    # As it abstains, it is advised no more, and abstains still.
+    text = score.recorded(score.score(table.assign(advised=False, gain=1.2)), text)
+    silent = scores.checked(yaml.safe_load(text))
+    assert silent.abstains("a") and silent.held_out["a"].median_error == 0 and silent.held_out["a"].trials == 3
     again = score.recorded(score.score(table[:0]), text)
     assert scores.checked(yaml.safe_load(again)).held_out == {}
 
