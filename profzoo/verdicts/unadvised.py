@@ -44,8 +44,10 @@ def of_settings(judged: Judged, traits: pd.DataFrame, verdicts: Iterable[Mapping
     known = list(_known(judged, traits))
     found = []
     for one in known:
+        if one.words in advised:
+            continue
         gain = judged.replayed.gain(one.asked, judged.step, judged.scored.error(one.verdict))
-        if gain and one.words not in advised:
+        if gain:
             why = expecting.unadvised(one.verdict, gain, judged.scored, one.verdict in abstaining)
             found.append(_row(judged, one, gain, why, counted))
     graph = next((one for one in known if one.change == GRAPH), None)

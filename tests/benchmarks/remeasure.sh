@@ -13,7 +13,7 @@
 # nulls     every cell compared with itself (null_comparisons)
 # slowdown  3 % planted in a layer, and nothing (known_slowdown), of 20 cells; or of CELLS from number FIRST on
 # variants  some cells by precision, layout, graph and compiler: times, energy, launches
-# trials    the advice of verdicts, tried; VERDICTS: a table of verdicts, else the cells are profiled first
+# trials    what settings are worth, tried, of MODELS and PHASES or all; VERDICTS: a table of verdicts, else cells are traced
 #
 # Of two GPUs each has half of the models; or, with `--`, stages of its own of all of them. A second one does not make ncu
 # faster, as both take turns where a launch takes several passes. Stages run one after the other; what they print is in
@@ -47,9 +47,10 @@ parts="$bytes $bytes,$near $bytes,$single $bytes,$summed $bytes,${tensor##*,} $b
 parts+=" $bytes,sm__inst_executed_pipe_tensor.sum $bytes,$near,$summed $bytes,$near,$summed,sm__inst_executed_pipe_tensor.sum"
 parts+=" $bytes,$near,$summed,${tensor##*,} survey"
 
-advised="tool=ncu,nsys 'ncu={set: roofline}' 'trials={budget: 100s, panel: []}'"
+trials="budget: 100s, panel: [graph, tf32, bf16, graph+tf32, graph+bf16], most: 4"
+advised="tool=nsys repeats=3 'trials={$trials}'"
 if [ "${VERDICTS:-}" ]; then
-  advised="tool=time 'trials={budget: 100s, panel: [], verdicts: $(realpath "$VERDICTS")}'"
+  advised="tool=time 'trials={$trials, verdicts: $(realpath "$VERDICTS")}'"
 fi
 
 seconds=$1
@@ -79,7 +80,7 @@ for gpu in $(seq 0 $((gpus > 1))); do
       nulls) todo+="python -m tests.benchmarks.null_comparisons ${zoo[gpu]} || code=1; " ;;
       slowdown) todo+="python -m tests.benchmarks.known_slowdown --first $((${FIRST:-0} + 10 * gpu * halves)) --cells $((halves ? 10 : ${CELLS:-20})) || code=1; " ;;
       variants) todo+="$make compare --config run=variants tool=sample,nsys models=${varied[gpu]// /,} phases=train repeats=3 candidate=$changes || code=1; " ;;
-      trials) todo+="$make trials --config run=trials $advised models=$models || code=1; " ;;
+      trials) todo+="$make trials --config run=trials $advised models=${MODELS:-$models} phases=${PHASES:-train,inference} || code=1; " ;;
       *) echo "no stage $stage: see the first lines of $0" >&2 && exit 2 ;;
     esac
   done
