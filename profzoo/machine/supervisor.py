@@ -37,12 +37,13 @@ def main() -> int:
     """Do what standard input says; returns 0."""
     trees.adopt(True)
     wake, waker = os.pipe()
+    os.set_blocking(waker, False)
+    # First, as a signal that is caught before would be told to nobody.
+    signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     for number in (*HEEDED, signal.SIGCHLD):
         # Those that are ignored, as by nohup, stay so.
         if number == signal.SIGCHLD or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
-    os.set_blocking(waker, False)
-    signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     request = _request()
     if not request:
         return 0

@@ -1,5 +1,6 @@
 """processes: nothing that a command started outlives the call, however it, or this process, ends."""
 
+import json
 import os
 import signal
 import subprocess
@@ -140,6 +141,42 @@ def test_other_children_of_this_process_are_left_alone(tmp_path: Path) -> None:
     finally:
         other.kill()
         other.wait()
+
+
+# A SIGTERM that comes as the supervisor is about to be told of signals; what it is to run says where.
+INTERRUPTED = """
+import os, signal
+from profzoo.machine import supervisor
+told = signal.set_wakeup_fd
+def interrupted(*given, **options):
+    os.kill(os.getpid(), signal.SIGTERM)
+    return told(*given, **options)
+signal.set_wakeup_fd = interrupted
+supervisor.main()
+"""
+
+
+def test_no_signal_is_lost_as_the_supervisor_starts() -> None:
+    request = {
+        "command": ["sleep", "60"],
+        "environment": {},
+        "held": [],
+        "seconds": None,
+        "apart": False,
+        "scratch": "",
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED], cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin
+    with suppress(BrokenPipeError):
+        process.stdin.write(f"{json.dumps(request)}\n")
+        process.stdin.flush()
+    try:
+        assert process.wait(timeout=20) in (0, -signal.SIGTERM)
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_an_ignored_signal_stays_ignored(folder: Path) -> None:
