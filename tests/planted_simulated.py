@@ -15,11 +15,10 @@ import pandas as pd
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from profzoo.replay import gains, matched, stored, tables
-from profzoo.tools.ncu.tables import CONFIGURATION
+from profzoo.replay import gains, stored, tables
 from profzoo.tools.nsys import steps as where
 from profzoo.verdicts import rules, verdicts
-from tests import simulated
+from tests import launched, simulated
 from tests.gpu import planted
 from tests.simulated import Act
 
@@ -149,11 +148,7 @@ def _steps(inside: Sequence[Act]) -> list[Act]:
 
 def _kernels(program: Any, seen: Seen) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The tables of kernels and of the roofline, a row for each configuration."""
-    operations = matched.Operations(program)
-    rows = operations.keys.assign(ns=program.gpu["ns"])[operations.kernels]
-    table = rows.groupby(["range", *CONFIGURATION])["ns"].agg(["size", "sum"]).reset_index()
-    table["launches"], table["total_ns"] = table["size"] / program.steps, table["sum"] / program.steps
-    table["mean_ns"] = table["total_ns"] / table["launches"]
+    table = launched.configurations(program)
     known = pd.DataFrame(seen.kernels).iloc[table["grid_x"] - 1].reset_index(drop=True)
     table = table.assign(model="m", phase="train", multiprocessors=1, function=known["kernel"], **known)
     whole = pd.DataFrame({"level": ["cell"], "bound": "", "efficiency": 0.0})

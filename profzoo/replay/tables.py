@@ -160,4 +160,5 @@ def main(sqlite: str, report_sidecar: str, time: str, time_sidecar: str, outputs
     found, host, leans = made(sqlite, step_of(timed), facts["capture"] == "run", of_host(steps))
     write_csv(found, outputs["changes"])
     write_csv(host.replace([np.inf], np.nan), outputs["host"])
-    stored.write([replace(lean, apart=apart(timed)) for lean in leans], outputs["program"])
+    spread = apart(timed)
+    stored.write([replace(lean, apart=spread) for lean in leans], outputs["program"])

@@ -69,11 +69,7 @@ def _named(config: Mapping[str, Any], cell: Mapping[str, Any]) -> dict[str, Mapp
     # Where a cell will run need not be known here, so that what is advised of CPUs alone comes last.
     rules = [rule for rule in rules if rule not in of_cpus] + (of_cpus if cell["device"] != GPU else [])
     advice = [_advised(one, cell) for rule in rules for one in rule["advice"]]
-    own = {
-        words: settings.parse(words.split())
-        for words in advice
-        if words and name_of(words, config, cell["batch"]) == words
-    }
+    own = {words: settings.parse(words.split()) for words in advice if words and _called(words, known) == words}
     return {**known, **own}
 
 
@@ -98,8 +94,12 @@ def name_of(words: str, config: Mapping[str, Any], batch: int | None = None) -> 
 
     batch: samples in a batch of the cell, if that is known.
     """
+    return _called(words, _panel(config, batch))
+
+
+def _called(words: str, panel: Mapping[str, Mapping[str, Any]]) -> str:
     wanted = _plain(settings.parse(words.split()))
-    return next((name for name, given in _panel(config, batch).items() if given and _plain(given) == wanted), words)
+    return next((name for name, given in panel.items() if given and _plain(given) == wanted), words)
 
 
 def _plain(given: Mapping[str, Any]) -> dict[str, str]:

@@ -96,7 +96,7 @@ def recorded(scored: pd.DataFrame, text: str) -> str:
         half: {row["verdict"]: _plain(row) for row in scored[scored["half"] == half].to_dict("records")}
         for half in scores.HALVES
     }
-    for verdict, own in halves[scores.HALVES[1]].items():
+    for verdict, own in halves[HELD_OUT].items():
         if known.abstains(verdict) and own["advised"] < known.enough:
             before = known.held_out[verdict]
             own |= {name: getattr(before, name) for name in OF_ADVICE}

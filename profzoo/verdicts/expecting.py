@@ -92,17 +92,8 @@ def _told(row: Mapping[str, Any], gain: float, known: Asked | None) -> dict[str,
     return told
 
 
-def unadvised(verdict: str, gain: Gain, scored: scores.Scores, abstains: bool) -> str:
-    """Why a verdict does not advise its settings, which would have that gain; abstains: whether it does."""
+def unadvised(verdict: str, gain: Gain, scored: scores.Scores, otherwise: str) -> str:
+    """Why a verdict does not advise its settings, which would have that gain; otherwise: if not for the gain."""
     if gain.gain < 1:
         return SLOWER
-    if scored.doubts(verdict, gain.gain):
-        return DOUBTED
-    return f"not advised: {verdict} {'abstains' if abstains else 'does not hold'}"
-
-
-def together(verdict: str, gain: Gain, scored: scores.Scores) -> str:
-    """Why settings of two verdicts are not advised together, which none of these advises."""
-    if gain.gain < 1:
-        return SLOWER
-    return DOUBTED if scored.doubts(verdict, gain.gain) else TOGETHER
+    return DOUBTED if scored.doubts(verdict, gain.gain) else otherwise

@@ -48,7 +48,7 @@ def of_settings(judged: Judged, traits: pd.DataFrame, verdicts: Iterable[Mapping
             continue
         gain = judged.replayed.gain(one.asked, judged.step, judged.scored.error(one.verdict))
         if gain:
-            why = expecting.unadvised(one.verdict, gain, judged.scored, one.verdict in abstaining)
+            why = f"not advised: {one.verdict} {'abstains' if one.verdict in abstaining else 'does not hold'}"
             found.append(_row(judged, one, gain, why, counted))
     graph = next((one for one in known if one.change == GRAPH), None)
     for one in known:
@@ -57,7 +57,7 @@ def of_settings(judged: Judged, traits: pd.DataFrame, verdicts: Iterable[Mapping
             gain = judged.replayed.gain(one.asked, judged.step, judged.scored.error(both), graph=True)
             if gain:
                 joined = Setting(both, f"{graph.words} {one.words}", f"{GRAPH}{AND}{one.change}", one.asked, one.source)
-                found.append(_row(judged, joined, gain, expecting.together(both, gain, judged.scored), counted))
+                found.append(_row(judged, joined, gain, expecting.TOGETHER, counted))
     return sorted(found, key=lambda row: -row["gain"])
 
 
@@ -80,10 +80,12 @@ def _known(judged: Judged, traits: pd.DataFrame) -> Iterator[Setting]:
 
 
 def _row(judged: Judged, one: Setting, gain: Gain, why: str, counted: bool) -> dict[str, Any]:
+    """why: it is not advised, if not for its gain."""
     guessed = not counted and any(to in one.change.split(AND) for to in narrowing.TO)
     return {
         "level": SETTING, "verdict": one.verdict, "metric": f"replay: {one.change}{UNCOUNTED if guessed else ''}",
         "value": gain.gain, "evidence": "program.npz: run again", "gain": gain.gain, "gain_low": gain.low,
-        "gain_high": gain.high, "method": REPLAY, "settings": one.words, "source": one.source, "next_step": why,
+        "gain_high": gain.high, "method": REPLAY, "settings": one.words, "source": one.source,
+        "next_step": expecting.unadvised(one.verdict, gain, judged.scored, why),
         **judged.scored.columns(one.verdict),
     }  # fmt: skip

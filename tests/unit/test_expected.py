@@ -9,14 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from profzoo.replay import matched, stored, tables
+from profzoo.replay import stored, tables
 from profzoo.replay.program import Program
-from profzoo.tools.ncu.tables import CONFIGURATION
 from profzoo.verdicts import expected, expecting, narrowing, scores, unadvised, verdicts
 from profzoo.verdicts import judged as judging
 from profzoo.verdicts import rules as verdict_rules
 from profzoo.verdicts.traits import with_traits
-from tests import simulated
+from tests import launched, simulated
 from tests.simulated import Act
 from tests.unit.test_verdicts import ROOFS, UNTRIED, held
 from tests.unit.test_verdicts import made as a_step
@@ -47,11 +46,7 @@ AT_BOTH = {"bound": "simt", "efficiency": 0.5, "roof_simt_ns": 5e4, "roof_dram_n
 
 def kernels(program: Program) -> pd.DataFrame:
     """The table of kernels of a program's launches."""
-    found = matched.Operations(program)
-    rows = found.keys.assign(ns=program.gpu["ns"])[found.kernels]
-    table = rows.groupby(["range", *CONFIGURATION])["ns"].agg(["size", "sum"]).reset_index()
-    table["launches"], table["total_ns"] = table["size"] / program.steps, table["sum"] / program.steps
-    table["mean_ns"] = table["total_ns"] / table["launches"]
+    table = launched.configurations(program)
     return table.assign(model="m", phase="train", function=table["mangled"], kernel=table["mangled"],
                         multiprocessors=1, **{"class": "gemm"})  # fmt: skip
 
