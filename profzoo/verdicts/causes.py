@@ -12,6 +12,7 @@ from profzoo.tools.ncu.metrics import QUANTITIES
 
 # Bytes of a sector.
 SECTOR = 32
+WAYS = ("load", "store")
 
 
 def _column(table: pd.DataFrame, name: str) -> pd.Series:
@@ -29,8 +30,22 @@ def _tail(table: pd.DataFrame) -> pd.Series:
 
 
 def _unused(table: pd.DataFrame) -> pd.Series:
-    """Of the bytes that loads, or stores, move, those that no thread asked for, whichever are more."""
-    return 1 - pd.concat([_column(table, f"{way}_used_pct") for way in ("load", "store")], axis=1).min(axis=1) / 100
+    """Of the sectors that a kernel moves, those that it could do without if neighbouring threads asked for neighbours.
+
+    A warp that asks for one number moves a sector, and can do with no less. Of no loads ncu says that 0 % are used.
+    """
+    without = [
+        _column(table, f"{way}_sectors")
+        - np.maximum(
+            _column(table, f"{way}_requests"),
+            _column(table, f"{way}_sectors") * _column(table, f"{way}_used_pct") / 100,
+        )
+        for way in WAYS
+    ]
+    own = sum(_column(table, f"{way}_sectors").fillna(0) for way in WAYS)
+    # What comes by other ways, such as whole tiles to shared memory, is seen by L2 alone; what L1 holds, by L1.
+    moved = np.fmax(own, _column(table, "l2_sectors"))
+    return pd.concat(without, axis=1).sum(axis=1, min_count=1) / moved.where(moved > 0)
 
 
 def _off_tensor_cores(table: pd.DataFrame) -> pd.Series:
@@ -43,7 +58,7 @@ def _off_tensor_cores(table: pd.DataFrame) -> pd.Series:
 
 # Shares that conditions may be about beside quantities.
 SHARES: Mapping[str, Callable[[pd.DataFrame], pd.Series]] = {
-    "unused_bytes": _unused,
+    "unused_sectors": _unused,
     "conflicts": lambda table: _share(table, "bank_conflicts", "shared_wavefronts"),
     "spilled": lambda table: _share(table, "local_sectors", "l1_bytes", SECTOR),
     "tail": _tail,

@@ -38,6 +38,10 @@ def _used(what: str, way: str) -> Quantity:
     return Quantity("%", f"of the bytes that global {what} move, those that are asked for", ({counted: 1},))
 
 
+def _moved(unit: str, what: str, way: str) -> Quantity:
+    return Quantity(unit, what, ({f"l1tex__t_{unit}_pipe_lsu_mem_global_op_{way}.sum": 1},))
+
+
 QUANTITIES: dict[str, Quantity] = {
     "ncu_ns": Quantity("ns", "time of a launch under ncu", ({GPU_TIME: 1},)),
     "dram_bytes": Quantity(
@@ -89,6 +93,11 @@ QUANTITIES: dict[str, Quantity] = {
     "registers": Quantity("registers", "of a thread", ({"launch__registers_per_thread": 1},)),
     "load_used_pct": _used("loads", "ld"),
     "store_used_pct": _used("stores", "st"),
+    "load_sectors": _moved("sectors", "of 32 bytes by global loads", "ld"),
+    "load_requests": _moved("requests", "of warps, global loads", "ld"),
+    "store_sectors": _moved("sectors", "of 32 bytes by global stores", "st"),
+    "store_requests": _moved("requests", "of warps, global stores", "st"),
+    "l2_sectors": Quantity("sectors", "of 32 bytes that SMs ask L2 for", ({"lts__t_sectors_srcunit_tex.sum": 1},)),
     "bank_conflicts": Quantity(
         "wavefronts",
         "of shared memory by bank conflicts",
@@ -124,7 +133,8 @@ QUANTITIES: dict[str, Quantity] = {
 # Those that tables made before them lack.
 LATER = [
     *(name for name in QUANTITIES if name.endswith(("_used_pct", "_cycles"))),
-    *("bank_conflicts", "shared_wavefronts", "local_sectors"),
+    *(f"{way}_{unit}" for way in ("load", "store") for unit in ("sectors", "requests")),
+    *("l2_sectors", "bank_conflicts", "shared_wavefronts", "local_sectors"),
 ]
 
 # What adds up over launches, unlike percentages.
