@@ -133,12 +133,12 @@ class Double(Beside):
 class Strided(Beside):
     """Sums of every eighth column, or of as many that are next to each other, whose mean is added a thousandth."""
 
-    STRIDE, TIMES = 8, 24
+    STRIDE, TIMES, NUMBERS = 8, 12, 1 << 29
 
     def __init__(self, fault: bool) -> None:
         """fault: whether columns are far apart."""
         super().__init__(fault)
-        self.register_buffer("table", torch.ones(1 << 26))
+        self.register_buffer("table", torch.ones(self.NUMBERS))
 
     def forward(self, product: Tensor) -> Tensor:
         """The product, and a little."""
@@ -179,6 +179,7 @@ class Tiny(Program):
 class Doubles(Program):
     """Products in double precision."""
 
+    width = 4096
     planted = staticmethod(Double)
 
 
@@ -199,7 +200,8 @@ class FewChannels(nn.Module):
     """A convolution over images of 3 channels, or of 120 by a smaller kernel: as many operations for as many results.
 
     Three channels fill no tile of a tensor core, whatever the precision. The kernel is so large that what is done to the
-    results, which the loss reads, takes a small part of the time.
+    results takes a small part of the time. Its weights are frozen: gradients of so few have a bottleneck of their own, a
+    grid that is too small.
     """
 
     SIZE, OUT = 384, 64
@@ -211,12 +213,13 @@ class FewChannels(nn.Module):
         size = width or self.SIZE
         channels, kernel = self.FEW if fault else self.MANY
         self.register_buffer("images", torch.randn(4, channels, size, size))
-        self.beside = nn.Conv2d(channels, self.OUT, kernel, padding=kernel // 2, bias=False)
+        self.beside = nn.Conv2d(channels, self.OUT, kernel, padding=kernel // 2, bias=False).requires_grad_(False)
+        self.scale = nn.Parameter(torch.ones(()))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """From (batch,) to images of OUT channels."""
+        """From (batch,) to the mean of each of OUT channels of four images."""
         result: Tensor = self.beside(self.images + inputs.mean())
-        return result
+        return result.mean((2, 3)) * self.scale
 
 
 PROGRAMS: dict[str, type[Program] | type[FewChannels]] = {

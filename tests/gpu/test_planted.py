@@ -55,10 +55,10 @@ NCU = [*planted.PROGRAMS, "strides@mended"]
 # Of this one only the time counts.
 UNTRACED = "channels@mended"
 # What roofline has, and how loads and stores are used.
+SETS = configuration.normalise({})["ncu"]["sets"]
 METRICS = [
-    *configuration.normalise({})["ncu"]["sets"]["roofline"]["metrics"],
-    "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.pct",
-    "smsp__sass_average_data_bytes_per_sector_mem_global_op_st.pct",
+    *SETS["roofline"]["metrics"],
+    *(name for name in SETS["memory"]["metrics"] if "mem_global" in name or name.startswith("lts__")),
 ]
 COLLECTING = ["-j8", "--resources", "gpu=2"]
 

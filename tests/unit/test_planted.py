@@ -13,14 +13,15 @@ from tests.gpu import planted, test_planted
 @pytest.mark.parametrize("program", list(planted.PROGRAMS))
 def test_a_planted_step_computes_what_the_mended_one_does(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # As much as a GPU needs to be slow would take a CPU long.
-    monkeypatch.setattr(planted.Strided, "STRIDE", 1 << 20)
+    monkeypatch.setattr(planted.Strided, "NUMBERS", 1 << 10)
     outputs = []
     for fault in (True, False):
         torch.manual_seed(0)
         network = planted.PROGRAMS[program](fault, width=16)
         result = network(torch.ones(4))
         planted.loss(result, torch.zeros(4)).backward()
-        assert all(parameter.grad is not None for parameter in network.parameters())
+        assert all(parameter.grad is not None for parameter in network.parameters() if parameter.requires_grad)
+        assert network.scale.grad is not None
         assert "beside" in dict(network.named_modules())
         outputs.append(result.detach())
     assert outputs[0].shape == outputs[1].shape

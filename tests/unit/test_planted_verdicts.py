@@ -8,7 +8,7 @@ from tests import planted_simulated
 from tests.gpu import test_planted
 
 # Of one operator: a fast CPU by itself, to one of a virtual machine whose cores are shared.
-OPERATORS_US = (3.5, 5.0, 8.0, 12.0)
+OPERATORS_US = (3.5, 5.0, 8.0, 12.0, 20.0, 30.0)
 # By how much the gain of the right verdict is larger than that of the next.
 AHEAD = 1.1
 
