@@ -1,11 +1,11 @@
 """Whether comparisons find a slowdown of 3 % planted in one layer, and call the same thing twice the same.
 
 python -m tests.benchmarks.known_slowdown [--cells 20] [--first 0] [--repeats 5] [--width 2048] [--threads 1]
-    [--parts 3] [--parts-by nsys torch]
+    [--parts 3] [--parts-by nsys torch] [--phase train] [--steps 20]
 
-Each cell is a training step of 33 equal products of matrices (tests/benchmarks/slowed.py), of which one layer, another in
-each cell, makes one more; it is compared with that, and with itself. Of some cells nsys, where it is, and torch.profiler
-say where the difference lies. Collects by the workflow into results/slowdown, then prints. `--repeats 0` leaves out the
+Each cell is a step of 33 equal products of matrices, training (tests/benchmarks/slowed.py) or inference
+(slowed_forward.py), of which one layer, another in each cell, makes one more; it is compared with that, and with itself.
+Of some cells nsys, where it is, and torch.profiler say where the difference lies. Collects by the workflow into results/slowdown, then prints. `--repeats 0` leaves out the
 first part.
 """
 
@@ -19,17 +19,19 @@ from typing import Any
 
 import pandas as pd
 
-from tests.benchmarks import slowed
+from tests.benchmarks import slowed, slowed_forward
 
 RESULTS, SLOW, SAME = Path("results/slowdown"), "slow", "same"
-LAYERS = slowed.SHAPE["layers"]
-PLANTED = 1 / (3 * LAYERS)
+CHAINS = {"train": slowed, "inference": slowed_forward}
+# One of the products of a step.
+PLANTED = 1 / 33
 
 
-def cells(numbers: Iterable[int], width: int, threads: int | None) -> dict[str, dict[str, Any]]:
-    """Settings of each cell, by its name; threads: of its process, None for as many as there are cores."""
-    own = {"module": slowed.__name__, "width": width, "threads": threads}
-    return {f"chain{number:02d}": {**own, "at": number % LAYERS + 1} for number in numbers}
+def cells(numbers: Iterable[int], phase: str, **settings: Any) -> dict[str, dict[str, Any]]:
+    """Settings of each cell, by its name: those given, and a layer of its own."""
+    chain = CHAINS[phase]
+    own = {"module": chain.__name__, **settings}
+    return {f"chain{number:02d}": {**own, "at": number % chain.SHAPE["layers"] + 1} for number in numbers}
 
 
 def compare(results: Path, table: str | None = None, **config: Any) -> None:
@@ -41,10 +43,10 @@ def compare(results: Path, table: str | None = None, **config: Any) -> None:
     subprocess.run(["snakemake", target, *options, "--config", *words], check=False)
 
 
-def of_chains(given: Mapping[str, Mapping[str, Any]], *candidates: str) -> dict[str, Any]:
+def of_chains(given: Mapping[str, Mapping[str, Any]], phase: str, *candidates: str) -> dict[str, Any]:
     """The configuration in which these cells are compared with those candidates."""
     variants = {SLOW: {"products": 2}, SAME: {}}
-    own = {"settings": given, "models": list(given), "phases": ["train"]}
+    own = {"settings": given, "models": list(given), "phases": [phase]}
     return own | {"variants": {name: variants[name] for name in candidates}, "candidate": list(candidates)}
 
 
@@ -86,18 +88,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--width", type=int, default=2048)
     parser.add_argument("--parts", type=int, default=3, help="so many cells, the first, are profiled")
     parser.add_argument("--parts-by", nargs="+", default=["nsys", "torch"], choices=["nsys", "torch"])
+    parser.add_argument("--phase", default="train", choices=list(CHAINS))
+    parser.add_argument("--steps", type=int, default=20, help="that are timed in a process")
     parser.add_argument("--threads", type=int, help="of a process, for a machine without a GPU")
     options = parser.parse_args(arguments)
-    given = cells(range(options.first, options.first + options.cells), options.width, options.threads)
+    numbers = range(options.first, options.first + options.cells)
+    given = cells(numbers, options.phase, width=options.width, threads=options.threads, window=options.steps)
     print(f"planted: {PLANTED:.2%} of {len(given)} cells, {options.repeats} processes a side")
     if options.repeats:
-        compare(RESULTS, **of_chains(given, SLOW, SAME), tool="time", repeats=options.repeats)
+        compare(RESULTS, **of_chains(given, options.phase, SLOW, SAME), tool="time", repeats=options.repeats)
         verdicts(RESULTS)
     some = {name: given[name] for name in list(given)[: options.parts]}
     if some:
         tools = [tool for tool in options.parts_by if tool == "torch" or shutil.which(tool)]
-        # Profiled kernels take as long with another process starting beside.
-        own = {**of_chains(some, SLOW), "repeats": 1, "locks": {"overlap": True}}
+        own = {**of_chains(some, options.phase, SLOW), "repeats": 1}
+        if shutil.which("nvidia-smi"):
+            # Profiled kernels take as long with another process starting beside.
+            own["locks"] = {"overlap": True}
         compare(RESULTS / "parts", "compare_parts", **own, tool=tools)
         places(RESULTS / "parts", some)
 
