@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from profzoo.tools.ncu.metrics import QUANTITIES
+from profzoo.tools.ncu.metrics import QUANTITIES, SECTOR
 
-# Bytes of a sector.
-SECTOR = 32
 WAYS = ("load", "store")
 
 
@@ -32,18 +30,15 @@ def _tail(table: pd.DataFrame) -> pd.Series:
 def _unused(table: pd.DataFrame) -> pd.Series:
     """Of the sectors that a kernel moves, those that it could do without if neighbouring threads asked for neighbours.
 
-    A warp that asks for one number moves a sector, and can do with no less. Of no loads ncu says that 0 % are used.
+    A warp that asks for one number moves a sector, and can do with no less.
     """
     without = [
         _column(table, f"{way}_sectors")
-        - np.maximum(
-            _column(table, f"{way}_requests"),
-            _column(table, f"{way}_sectors") * _column(table, f"{way}_used_pct") / 100,
-        )
+        - np.maximum(_column(table, f"{way}_requests"), _column(table, f"{way}_needed_sectors"))
         for way in WAYS
     ]
     own = sum(_column(table, f"{way}_sectors").fillna(0) for way in WAYS)
-    # What comes by other ways, such as whole tiles to shared memory, is seen by L2 alone; what L1 holds, by L1.
+    # Whole tiles that come to shared memory by themselves are seen by L2 alone; what L1 holds, by L1.
     moved = np.fmax(own, _column(table, "l2_sectors"))
     return pd.concat(without, axis=1).sum(axis=1, min_count=1) / moved.where(moved > 0)
 

@@ -54,7 +54,7 @@ TORCH = list(OF_LAYERS)
 NCU = [*planted.PROGRAMS, "strides@mended"]
 # Of this one only the time counts.
 UNTRACED = "channels@mended"
-# What roofline has, and how loads and stores are used.
+# What roofline has, and what loads and stores move and need.
 SETS = configuration.normalise({})["ncu"]["sets"]
 METRICS = [
     *SETS["roofline"]["metrics"],

@@ -23,8 +23,9 @@ RULES = verdict_rules.load()
 OWN = [rule["verdict"] for rule in RULES["rules"] if rule["share"] in RULES["traits"]["causes"]]
 # What nothing is wrong with: half of the step in one kernel, whose counters are those of a good one.
 GOOD: dict[str, Any] = {
-    "load_used_pct": 100.0, "load_sectors": 1e6, "load_requests": 2.5e5, "l2_sectors": 1.8e6,
-    "store_used_pct": 100.0, "store_sectors": 1e6, "store_requests": 2.5e5, "bank_conflicts": 0.0, "shared_wavefronts": 1e6,
+    "load_needed_sectors": 1e6, "load_sectors": 1e6, "load_requests": 2.5e5, "l2_sectors": 1.8e6,
+    "store_needed_sectors": 1e6, "store_sectors": 1e6, "store_requests": 2.5e5,
+    "bank_conflicts": 0.0, "shared_wavefronts": 1e6,
     "local_sectors": 0.0, "l1_bytes": 1e9, "l2_hit_pct": 70.0, "dram_pct": 50.0, "waves": 7.9, "fp32_flop": 1e9,
     "fp16_flop": 0.0, "tensor_tf32_flop": 1e12, "tensor_bf16_flop": 0.0, "tensor_fp16_flop": 0.0,
     "warp_cycles": 10.0, "stall_memory_cycles": 2.0, "stall_shared_cycles": 1.0, "stall_barrier_cycles": 1.0,
@@ -32,8 +33,8 @@ GOOD: dict[str, Any] = {
 }  # fmt: skip
 PLANTED: list[tuple[str, dict[str, Any], float]] = [
     # Every eighth float is asked for: of 32 bytes that move, four.
-    ("uncoalesced access", {"load_used_pct": 12.5, "load_sectors": 8e6, "l2_sectors": 9e6}, 7 / 9),
-    ("uncoalesced access", {"store_used_pct": 25.0, "store_sectors": 4e6}, 0.6),
+    ("uncoalesced access", {"load_sectors": 8e6, "l2_sectors": 9e6}, 7 / 9),
+    ("uncoalesced access", {"store_sectors": 4e6}, 0.6),
     ("bank conflicts", {"bank_conflicts": 5e5}, 0.5),
     ("register spills", {"local_sectors": 1e7}, 0.32),
     ("tail of the last wave", {"waves": 1.2}, 0.4),
@@ -52,12 +53,20 @@ PLANTED: list[tuple[str, dict[str, Any], float]] = [
     ("stalled on arithmetic", {"stall_math_cycles": 3.5}, 0),
 ]
 # What ncu says of kernels that read, or write, as well as can be: nothing by a thread; the same number in all threads of
-# a warp; a sum for a block of numbers; a few for tiles that come another way.
+# a warp; that beside as many that are next to each other; a sum for a block of numbers; a few for tiles that come another
+# way.
 WELL: list[dict[str, Any]] = [
-    {"load_used_pct": 0.0, "load_sectors": 0.0, "load_requests": 0.0},
-    {"load_used_pct": 12.5, "load_sectors": 2.5e5},
-    {"store_used_pct": 12.5, "store_sectors": 1e3, "store_requests": 1e3},
-    {"load_used_pct": 12.5, "load_sectors": 8e3, "load_requests": 250.0, "store_sectors": 0.0, "l2_sectors": 1e7},
+    {"load_needed_sectors": 0.0, "load_sectors": 0.0, "load_requests": 0.0},
+    {"load_needed_sectors": 3e4, "load_sectors": 2.5e5},
+    {
+        "load_needed_sectors": 1.06e6,
+        "load_sectors": 1.5e6,
+        "load_requests": 7.5e5,
+        "store_sectors": 0.0,
+        "l2_sectors": 0.0,
+    },
+    {"store_needed_sectors": 125.0, "store_sectors": 1e3, "store_requests": 1e3},
+    {"load_needed_sectors": 1e3, "load_sectors": 8e3, "load_requests": 250.0, "store_sectors": 0.0, "l2_sectors": 1e7},
 ]
 
 

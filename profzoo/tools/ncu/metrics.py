@@ -8,6 +8,8 @@ import pandas as pd
 from profzoo.errors import DataError
 
 GPU_TIME = "gpu__time_duration.sum"
+# Bytes of a sector, the least that caches move.
+SECTOR = 32
 
 
 @dataclass(frozen=True)
@@ -33,9 +35,10 @@ def _stalled(what: str, *reasons: str) -> Quantity:
     return Quantity("cycles", what, ({counted.format(reason): 1 for reason in reasons},))
 
 
-def _used(what: str, way: str) -> Quantity:
-    counted = f"smsp__sass_average_data_bytes_per_sector_mem_global_op_{way}.pct"
-    return Quantity("%", f"of the bytes that global {what} move, those that are asked for", ({counted: 1},))
+def _needed(what: str, *ways: str) -> Quantity:
+    counted = "smsp__sass_data_bytes_mem_global_op_{}.sum"
+    asked_for = f"that what global {what} ask for would fill"
+    return Quantity("sectors", asked_for, ({counted.format(way): 1 / SECTOR for way in ways},))
 
 
 def _moved(unit: str, what: str, way: str) -> Quantity:
@@ -91,8 +94,9 @@ QUANTITIES: dict[str, Quantity] = {
     "waves": Quantity("waves", "rounds of blocks that an SM runs", ({"launch__waves_per_multiprocessor": 1},)),
     "multiprocessors": Quantity("SM", "of the GPU", ({"launch__sm_count": 1},)),
     "registers": Quantity("registers", "of a thread", ({"launch__registers_per_thread": 1},)),
-    "load_used_pct": _used("loads", "ld"),
-    "store_used_pct": _used("stores", "st"),
+    # Copies from global to shared memory count among the loads of L1, and have asked for their bytes by themselves.
+    "load_needed_sectors": _needed("loads", "ld", "ldgsts"),
+    "store_needed_sectors": _needed("stores", "st"),
     "load_sectors": _moved("sectors", "of 32 bytes by global loads", "ld"),
     "load_requests": _moved("requests", "of warps, global loads", "ld"),
     "store_sectors": _moved("sectors", "of 32 bytes by global stores", "st"),
@@ -132,9 +136,8 @@ QUANTITIES: dict[str, Quantity] = {
 
 # Those that tables made before them lack.
 LATER = [
-    *(name for name in QUANTITIES if name.endswith(("_used_pct", "_cycles"))),
-    *(f"{way}_{unit}" for way in ("load", "store") for unit in ("sectors", "requests")),
-    *("l2_sectors", "bank_conflicts", "shared_wavefronts", "local_sectors"),
+    *(name for name in QUANTITIES if name.endswith(("_sectors", "_requests", "_cycles"))),
+    *("bank_conflicts", "shared_wavefronts"),
 ]
 
 # What adds up over launches, unlike percentages.
