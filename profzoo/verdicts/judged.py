@@ -177,16 +177,18 @@ class Judged:
                     yield rule, share, least, most
 
     def _potential(self, rule: Mapping[str, Any], most: float, traits: pd.DataFrame) -> float:
-        """What is gained at most if a rule holds: its launches, which take so much of the step, take no time.
+        """What is gained at most if a rule holds: what it says goes of its launches, which take so much of the step.
 
-        traits: of all launches of the cell.
+        All of their time, where it says that by launch. traits: of all launches of the cell.
         """
+        cured = verdict_rules.advice(rule, self.step, self.ran_with)["cured"]
+        part = 1.0 if isinstance(cured, str) else float(cured)
         may = traits[traits[f"{rule['share']}_most_ns"] > 0]
-        gone = Asked(FUSED if rule["launches"] == "removed" else FASTER, may, pd.Series(1.0, may.index))
+        gone = Asked(FUSED if rule["launches"] == "removed" else FASTER, may, pd.Series(part, may.index))
         found = self.replayed.gain(gone, self.step, 0.0) if self.replayed else None
         kept = rule["launches"] == "kept"
         limit = found.gain if found else host_limit(self.step, self.floors["stretch"]) if kept else float("inf")
-        return min(step_shares.amdahl(most, 1), limit)
+        return min(step_shares.amdahl(most, part), limit)
 
     def _step_per_ns(self, total: float) -> float:
         """The share of the unprofiled step that a ns of GPU time is; total: that of the cell's kernels, in ns."""
