@@ -204,7 +204,7 @@ class FewChannels(nn.Module):
     grid that is too small.
     """
 
-    SIZE, OUT = 384, 64
+    IMAGES, SIZE, OUT = 24, 384, 64
     FEW, MANY = (3, 19), (120, 3)
 
     def __init__(self, fault: bool, width: int = 0) -> None:
@@ -212,12 +212,12 @@ class FewChannels(nn.Module):
         super().__init__()
         size = width or self.SIZE
         channels, kernel = self.FEW if fault else self.MANY
-        self.register_buffer("images", torch.randn(4, channels, size, size))
+        self.register_buffer("images", torch.randn(self.IMAGES, channels, size, size))
         self.beside = nn.Conv2d(channels, self.OUT, kernel, padding=kernel // 2, bias=False).requires_grad_(False)
         self.scale = nn.Parameter(torch.ones(()))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """From (batch,) to the mean of each of OUT channels of four images."""
+        """From (batch,) to the mean of each of OUT channels of IMAGES images."""
         result: Tensor = self.beside(self.images + inputs.mean())
         return result.mean((2, 3)) * self.scale
 

@@ -7,7 +7,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from tests import planted_simulated
 from tests.gpu import planted, test_planted
+
+# Channels that convolutions of a few are done as, counted on H200s.
+TILE = 32
 
 
 @pytest.mark.parametrize("program", list(planted.PROGRAMS))
@@ -45,6 +49,14 @@ def test_samples_take_long_only_where_that_is_planted() -> None:
 def test_convolutions_of_few_and_many_channels_cost_as_much() -> None:
     few, many = (channels * kernel**2 for channels, kernel in (planted.FewChannels.FEW, planted.FewChannels.MANY))
     assert few == pytest.approx(many, rel=0.02)
+
+
+def test_few_channels_keep_a_gpu_busy_for_longer_than_a_slow_cpu_takes_to_launch() -> None:
+    """Else the CPU is what holds the step back, as it did on an H200 whose CPU took 2.3 ms of it under nsys."""
+    channels, kernel = planted.FewChannels.FEW
+    assert channels <= TILE
+    flop = 2 * planted.FewChannels.IMAGES * planted.FewChannels.SIZE**2 * planted.FewChannels.OUT * TILE * kernel**2
+    assert flop / planted_simulated.PEAKS["bf16"] > 2 * 2.3e-3
 
 
 def test_every_planted_bottleneck_is_expected_to_be_named() -> None:
