@@ -14,6 +14,7 @@
 # slowdown  3 % planted in a layer, and nothing (known_slowdown), of 20 cells; or of CELLS from number FIRST on
 # variants  some cells by precision, layout, graph and compiler: times, energy, launches
 # trials    what settings are worth, tried, of MODELS and PHASES or all; VERDICTS: a table of verdicts, else cells are traced
+# planted   whether planted bottlenecks are named, as of docs/measured/planted.md
 #
 # Of two GPUs each has half of the models; or, with `--`, stages of its own of all of them. A second one does not make ncu
 # faster, as both take turns where a launch takes several passes. Stages run one after the other; what they print is in
@@ -81,6 +82,7 @@ for gpu in $(seq 0 $((gpus > 1))); do
       slowdown) todo+="python -m tests.benchmarks.known_slowdown --first $((${FIRST:-0} + 10 * gpu * halves)) --cells $((halves ? 10 : ${CELLS:-20})) || code=1; " ;;
       variants) todo+="$make compare --config run=variants tool=sample,nsys models=${varied[gpu]// /,} phases=train repeats=3 candidate=$changes || code=1; " ;;
       trials) todo+="$make trials --config run=trials $advised models=${MODELS:-$models} phases=${PHASES:-train,inference} || code=1; " ;;
+      planted) todo+="PROFZOO_PLANTED_RESULTS=results/planted python -m pytest -s tests/gpu/test_planted.py || code=1; " ;;
       *) echo "no stage $stage: see the first lines of $0" >&2 && exit 2 ;;
     esac
   done
