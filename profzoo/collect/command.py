@@ -1,7 +1,7 @@
 """The command line that collects what a job describes: what starts the processes, the profiler, and the program."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,7 @@ def of(job: Mapping[str, Any], made: Made, planned: Sequence[str] = (), load: Pa
     own = tools.commands()[tool]
     if rounds := in_turn(job, load):
         program = ["python", "-m", "profzoo.harness.rounds", "--rounds", json.dumps(rounds)]
-        program += side_by_side(job.get("sides", {"": cell}).values())
+        program += side_by_side(job.get("sides", {"": cell}).values(), compared=len(job.get("sides", [])) > 1)
         # Around all of them there is one process, which starts the others.
         profiler = own.around(job.get("options", []), made, 1)
         return Command([], profiler, [*program, *own.inside(made), *facts], sidecar, tool, made, own.leaves(made))
@@ -111,9 +111,15 @@ def trials(given: Mapping[str, Any], cell: Mapping[str, Any], load: Path | None)
     return [*words, *expected, *limits, *side_by_side([cell])]
 
 
-def side_by_side(cells: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The words that let processes of these cells start side by side, unless those of one do so anyway."""
-    return [] if any(launcher(cell) for cell in cells) else ["--at-once", str(AT_ONCE)]
+def side_by_side(cells: Collection[Mapping[str, Any]], compared: bool = False) -> list[str]:
+    """The words that let processes of these cells start side by side, unless those of one do so anyway.
+
+    compared: whether a round has one of each, which may then work by shifts, if there is memory for that many.
+    """
+    if any(launcher(cell) for cell in cells):
+        return []
+    own = ["--by-shifts", str(len(cells))] if compared and len(cells) <= AT_ONCE else []
+    return ["--at-once", str(AT_ONCE), *own]
 
 
 def launcher(cell: Mapping[str, Any]) -> list[str]:

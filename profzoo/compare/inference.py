@@ -34,6 +34,7 @@ def ratio(
     places: tuple[Sequence[int], Sequence[int]] | None,
     confidence: float = 0.95,
     margin: float = 0.02,
+    paired: bool = False,
 ) -> Ratio:
     """Compare the processes of two sides.
 
@@ -43,6 +44,8 @@ def ratio(
             where they did not, which are taken as two samples with variances of their own (Welch 1947).
         confidence: of the interval.
         margin: how far from 1 the ratio may be and still count as no difference, such as 0.02.
+        paired: whether each process of the baseline worked by shifts with that of the candidate in its place here, so
+            that what the machine did in that time is part of both.
 
     Raises:
         ValueError: there are too few processes.
@@ -53,7 +56,10 @@ def ratio(
     one, other = np.log(np.asarray(baseline, dtype=float)), np.log(np.asarray(candidate, dtype=float))
     if min(len(one), len(other)) < 2:
         raise ValueError("two processes a side are needed at the least to tell a difference from chance")
-    middle, error, freedom = _apart(one, other) if places is None else _in_turn(one, other, *places)
+    if paired:
+        middle, error, freedom = _paired(one, other)
+    else:
+        middle, error, freedom = _apart(one, other) if places is None else _in_turn(one, other, *places)
     # Of a clock that ticks in nanoseconds, which equal times cannot be more exact than.
     error = max(error, 1e-9)
     half = float(stats.t.ppf((1 + confidence) / 2, freedom)) * error
@@ -92,6 +98,12 @@ def _in_turn(
         float(np.sqrt(variance * (weights @ weights))),
         squares**2 / float(np.trace(rest @ rest)),
     )
+
+
+def _paired(one: np.ndarray, other: np.ndarray) -> tuple[float, float, float]:
+    """The same of pairs, of which each has the same moments of the machine (Student 1908)."""
+    between = other - one
+    return float(between.mean()), float(between.std(ddof=1) / np.sqrt(len(between))), float(len(between) - 1)
 
 
 def _apart(one: np.ndarray, other: np.ndarray) -> tuple[float, float, float]:

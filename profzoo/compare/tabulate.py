@@ -46,13 +46,14 @@ IN_TURN: fact.Needs = {"sides": {}, "processes": fact.PROCESSES, "steps": fact.S
 class Measured:
     """A cell on one side: settled steps in ns, an array a process, what its sidecar says, and energies, if known.
 
-    places: of the processes among all that ran in turn.
+    places: of the processes among all that ran in turn; rounds: of each, where those of a round worked by shifts.
     """
 
     processes: Sequence[np.ndarray]
     facts: Mapping[str, Any]
     energies: energy.Energies = field(default_factory=dict)
     places: Sequence[int] = ()
+    rounds: Sequence[int] = ()
 
 
 # Model and phase; name of the side; what was measured.
@@ -70,7 +71,10 @@ def in_turn(path: str | Path, sidecar: str | Path) -> Sides:
         mine = [process for process in facts["processes"] if process["side"] == side]
         shared: dict[str, Any] = {key: facts[key] for key in SHARED if key in facts}
         known = {**shared, **mine[0], "cell": facts["sides"][side], "processes": mine}
-        found[str(side)] = Measured(repeats.processes(rows), known, places=sorted(rows["process"].unique()))
+        places = sorted(rows["process"].unique())
+        turns = [process["round"] for process in mine if process.get("shifts", 1) > 1]
+        shifted = turns if len(turns) == len(mine) else []
+        found[str(side)] = Measured(repeats.processes(rows), known, places=places, rounds=shifted)
     return found
 
 
@@ -107,7 +111,8 @@ def _row(
     medians = [[float(np.median(steps)) for steps in side.processes] for side in (baseline, candidate)]
     fewest = min(one.processes, other.processes)
     places = (baseline.places, candidate.places) if turn else None
-    found = inference.ratio(medians[0], medians[1], places, confidence, margin) if fewest > 1 else None
+    paired = bool(baseline.rounds) and baseline.rounds == candidate.rounds
+    found = inference.ratio(medians[0], medians[1], places, confidence, margin, paired) if fewest > 1 else None
     middle = found.ratio if found else other.median_ns / one.median_ns
     said = [f"{name}: {why}" for name, why in (("baseline", one.unsteady), ("candidate", other.unsteady)) if why]
     return {

@@ -17,12 +17,12 @@ class Taken:
     def __init__(self) -> None:
         self._ns, self._waited, self._ticks = time.perf_counter_ns(), _waited(), _ticks()
 
-    def share(self) -> float | None:
-        """The part of the time since then; None where the system does not tell.
+    def share(self, rested_ns: int = 0) -> float | None:
+        """The part of the time since then, without what of it was rested; None where the system does not tell.
 
         A hypervisor tells of all CPUs alone, so that what it takes is held against what all wanted of them.
         """
-        ns, waited, ticks = time.perf_counter_ns() - self._ns, _waited(), _ticks()
+        ns, waited, ticks = time.perf_counter_ns() - self._ns - rested_ns, _waited(), _ticks()
         parts = []
         if waited is not None and self._waited is not None and ns:
             parts.append((waited - self._waited) / ns)

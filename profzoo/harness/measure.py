@@ -131,7 +131,7 @@ def _watching(
 
 def _window(recorder: recorders.Recorder) -> dict[str, Any]:
     """The times of a window, and of one without a profiler the part of it that others had its CPU for."""
-    names = ("step_ns", "window_began_ns", "window_wall_ns", "cpu_taken_share")
+    names = ("step_ns", "window_began_ns", "window_wall_ns", "cpu_taken_share", "shifts")
     return {name: getattr(recorder, name) for name in names if hasattr(recorder, name)}
 
 

@@ -15,6 +15,7 @@ from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
 from profzoo.harness import capture_trace, clocks
 from profzoo.harness.captured import Captured
 from profzoo.harness.cpu_taken import Taken
+from profzoo.machine import shifts
 from profzoo.settling import settled
 
 STEP_COLUMNS = ("step", "wall_ns", "gpu_ns", "items", "peak_memory_bytes")
@@ -32,7 +33,8 @@ OPERATOR_MEMORY = {
     "device_memory_bytes": "device_memory_usage",
 }
 OPERATOR_COLUMNS = ("device", "name", "shapes", "stack", "count", *OPERATOR_TIMES, *OPERATOR_MEMORY, "flops")
-
+# Of a shift, in ns: longer than to be woken up takes, and no longer than a machine is as it is.
+SHIFT_NS = 30_000_000
 
 # Frames of Python that tell operators apart where stacks are recorded.
 STACK_DEPTH = 5
@@ -99,11 +101,19 @@ class StepTimer(Recorder):
     wall_ns: host time from the end of the step before to the end of this one; the last includes the wait for the
     device. gpu_ns: the same on the device's own clock, by CUDA events; empty on a CPU. peak_memory_bytes: most
     bytes of tensors on the GPU at once since the process began; empty on a CPU.
+
+    On a CPU the process may work by shifts, of steps that take SHIFT_NS or one more; what it waits between them is no
+    part of any step.
     """
 
     def __init__(self, device: torch.device, path: Path) -> None:
         """path: the CSV to write."""
         super().__init__(device)
+        # On a GPU the others would need its memory at the same time.
+        self._worker = shifts.worker() if device.type == "cpu" else None
+        self.shifts, self._rested_ns = 1, 0
+        # Rows that are no step's end, but the beginning of a shift's first.
+        self._begun = [0]
         # Of the window, the part that others had its CPU for.
         self.cpu_taken_share: float | None = None
         # Up to the end of the window.
@@ -125,6 +135,13 @@ class StepTimer(Recorder):
         """Note the end of a step."""
         self.steps += 1
         self._note(items)
+        began = self._rows[-1][0]
+        if self._worker and began - self._rows[self._begun[-1]][0] >= SHIFT_NS:
+            self._worker.rest()
+            self.shifts = self._worker.shifts
+            self._begun.append(len(self._rows))
+            self._note(0)
+            self._rested_ns += self._rows[-1][0] - began
 
     @property
     def step_ns(self) -> float:
@@ -135,20 +152,21 @@ class StepTimer(Recorder):
         """Close the window and write the rows."""
         self.clock.wait()
         end = self.clock.now()
-        self.window_wall_ns = end - self.window_began_ns
-        self.cpu_taken_share = self._taken.share()
+        self.window_wall_ns = end - self.window_began_ns - self._rested_ns
+        self.cpu_taken_share = self._taken.share(self._rested_ns)
         self.peak_memory_bytes = self._rows[-1][2]
         self.peak_rss_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         clock = [row[0] for row in self._rows[:-1]] + [end]
-        walls = [later - earlier for earlier, later in pairwise(clock)]
+        ends = [place for place in range(len(self._rows)) if place not in self._begun]
+        walls = [clock[place] - clock[place - 1] for place in ends]
         on_gpu = self.device.type == "cuda"
         gpu = [round(self.clock.between(*pair)) for pair in pairwise(self._marks)] if on_gpu else []
         self._settled_ns = float(settled(np.array(gpu or walls, dtype=float)).mean())
         with self._path.open("w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(STEP_COLUMNS)
-            for index, (wall, (_, items, memory)) in enumerate(zip(walls, self._rows[1:], strict=True)):
-                writer.writerow([index, wall, gpu[index] if gpu else "", items, memory])
+            for index, (wall, place) in enumerate(zip(walls, ends, strict=True)):
+                writer.writerow([index, wall, gpu[index] if gpu else "", *self._rows[place][1:]])
 
     def _note(self, items: int) -> None:
         memory = torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else None

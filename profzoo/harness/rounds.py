@@ -3,7 +3,8 @@
 What is compared runs in turn, so that what drifts on the machine falls on all sides alike. Each process is a command
 that leaves its steps and facts where it is told to, and gets the words that are not known here; this joins them: a row
 a step, and the facts of each process. Some start, import and build their networks side by side; then each sleeps until
-those before it have ended.
+those before it have ended. Those of a round may work by shifts, where they can: each rests after a few steps, and the
+next goes on, there and back, so that also what the machine does within seconds falls on all alike.
 """
 
 import argparse
@@ -16,46 +17,83 @@ import tempfile
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from profzoo.machine import entry, turns
+from profzoo.machine import entry, shifts, turns
 
 COLUMNS = ("side", "process")
 # Of a shell, for a program that a signal ended.
 SIGNALLED = 128
 
 
-def in_turn(commands: Sequence[Sequence[str]], at_once: int, printed: Sequence[Path] = ()) -> Generator[int]:
+@dataclass
+class Begun:
+    """A process that has started: it waits at the gate for its turn, and works by shifts if it can.
+
+    going: whether it works by shifts, and goes on to another.
+    """
+
+    process: subprocess.Popen[bytes]
+    gate: turns.Gate
+    foreman: shifts.Foreman
+    going: bool = False
+
+
+def in_turn(
+    commands: Sequence[Sequence[str]], at_once: int, printed: Sequence[Path] = (), by_shifts: int = 0
+) -> Generator[int]:
     """Run commands one after the other, of which so many start at a time; the exit code of each, as it ends.
 
     What has started is ended with the iterator. printed: where goes what each prints, if not to where this does.
+    by_shifts: so many, those of a round, start together and work by shifts; none where 0.
     """
-    at_once = min(at_once, len(os.sched_getaffinity(0)))
+    at_once = by_shifts or min(at_once, len(os.sched_getaffinity(0)))
     for first in range(0, len(commands), at_once):
         with ExitStack() as stack:
             begun = []
             for number in range(first, min(first + at_once, len(commands))):
                 to = stack.enter_context(printed[number].open("wb")) if printed else None
-                begun.append(stack.enter_context(_begun(commands[number], at_once > 1, to)))
-            for process, gate in begun:
-                while not gate.wanted() and process.poll() is None:
+                begun.append(stack.enter_context(_begun(commands[number], at_once > 1, bool(by_shifts), to)))
+            for one in begun:
+                while not one.gate.wanted() and one.process.poll() is None:
                     time.sleep(turns.PAUSE_S)
-            for process, gate in begun:
-                gate.open()
-                yield process.wait()
+            if by_shifts:
+                _work(begun)
+            for one in begun:
+                if not by_shifts:
+                    one.gate.open()
+                yield one.process.wait()
+
+
+def _work(begun: Sequence[Begun]) -> None:
+    """Give processes shifts, there and back, until each has ended."""
+    for one in begun:
+        one.gate.open()
+        one.going = one.foreman.over(one.process)
+    order = list(begun)
+    while any(one.going for one in order):
+        order.reverse()
+        for one in order:
+            if one.going:
+                one.foreman.go()
+                one.going = one.foreman.over(one.process)
 
 
 @contextmanager
-def _begun(
-    words: Sequence[str], waiting: bool, to: BinaryIO | None
-) -> Iterator[tuple[subprocess.Popen[bytes], turns.Gate]]:
-    """A process, which waits for its turn if it is to, and its gate; to: where goes what it prints."""
-    with tempfile.TemporaryDirectory() as folder, closing(turns.Gate(Path(folder))) as gate:
-        seen = {**os.environ, **(gate.variables if waiting else {})}
-        with subprocess.Popen(words, env=seen, stdout=to, stderr=to) as process:
+def _begun(words: Sequence[str], waiting: bool, by_shifts: bool, to: BinaryIO | None) -> Iterator[Begun]:
+    """A process, which waits for its turn, and works by shifts, if it is to; to: where goes what it prints."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        closing(turns.Gate(Path(folder))) as gate,
+        closing(shifts.Foreman()) as foreman,
+    ):
+        seen = {**os.environ, **(gate.variables if waiting else {}), **(foreman.variables if by_shifts else {})}
+        inherited = foreman.descriptors if by_shifts else []
+        with subprocess.Popen(words, env=seen, stdout=to, stderr=to, pass_fds=inherited) as process:
             try:
-                yield process, gate
+                yield Begun(process, gate, foreman)
             finally:
                 process.kill()
 
@@ -103,6 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--memory", type=Path, help="where the first process says what it holds in memory")
     parser.add_argument("--facts", type=Path, required=True, help="where the facts of all go")
     parser.add_argument("--at-once", type=int, default=1, help="processes that may start side by side")
+    parser.add_argument("--by-shifts", type=int, default=0, help="processes of a round, if these may work by shifts")
     # What it does not know itself is for each process.
     options, more = parser.parse_known_args(arguments)
     sides = [side for side, _ in options.rounds]
@@ -114,7 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ]
         if options.memory:
             commands[0] += ["--memory", str(options.memory)]
-        with closing(in_turn(commands, options.at_once)) as codes:
+        with closing(in_turn(commands, options.at_once, by_shifts=options.by_shifts)) as codes:
             for number, code in enumerate(codes):
                 if code:
                     whose = sides[number] or "the cell"
@@ -124,6 +163,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if why := unlike(sides, facts):
             print(f"profzoo: {why}", file=sys.stderr)
             return 2
+        if options.by_shifts:
+            facts = [{**own, "round": number // options.by_shifts} for number, own in enumerate(facts)]
         found = summary(sides, facts, joined(steps, options.steps))
     options.facts.write_text(json.dumps(found) + "\n")
     return 0

@@ -111,6 +111,21 @@ def test_energy_is_compared_where_both_sides_were_sampled(tmp_path: Path) -> Non
     assert table["energy_ratio"].isna().all() and "energy" not in "\n".join(told.lines(table))
 
 
+def test_processes_of_a_round_are_a_pair_where_all_worked_by_shifts(tmp_path: Path) -> None:
+    path = measured(tmp_path / "unet", {"plain": 1e6, "bf16": 1e6})
+    known = json.loads(Path(f"{path}.json").read_text())
+
+    def told_of(shifts: list[int]) -> list[list[int]]:
+        for number, (process, count) in enumerate(zip(known["processes"], shifts, strict=True)):
+            process.update({"shifts": count, "round": number // 2})
+        Path(f"{path}.json").write_text(json.dumps(known))
+        return [list(side.rounds) for side in tabulate.in_turn(path, f"{path}.json").values()]
+
+    assert told_of([5] * 2 * PROCESSES) == [list(range(PROCESSES))] * 2
+    assert told_of([1, 5] * PROCESSES) != told_of([5] * 2 * PROCESSES)
+    assert told_of([1] * 2 * PROCESSES) == [[], []]
+
+
 def test_one_process_a_side_is_undecided(tmp_path: Path) -> None:
     one, other = (tabulate.Measured([np.full(9, time)], facts()) for time in (1e6, 2e6))
     (row,) = tabulate.table([({"model": "a", "phase": "train"}, {"x": one, "y": other}, False)], 0.02).to_dict(

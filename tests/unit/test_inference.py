@@ -77,6 +77,17 @@ def test_places_say_how_far_apart_processes_ran() -> None:
     assert found.ratio == pytest.approx(1, abs=1e-6)
 
 
+def test_what_worked_by_shifts_is_a_paired_t_test_that_moments_of_the_machine_are_no_part_of() -> None:
+    moments, own = processes(1, 8, 1e7, 0.05), processes(2, 16, 1.0, 0.002)
+    one, other = moments * own[:8], 1.03 * moments * own[8:]
+    found = inference.ratio(one, other, sides(np.arange(16.0))[2], paired=True)
+    expected = stats.ttest_rel(np.log(other), np.log(one))
+    assert (found.low, found.high) == pytest.approx(np.exp(expected.confidence_interval(0.95)))
+    assert found.p_different == pytest.approx(expected.pvalue)
+    assert inference.verdicts([found]) == [SLOWER]
+    assert inference.verdicts([inference.ratio(one, other, None)]) == [UNDECIDED]
+
+
 def test_two_one_sided_tests_are_an_interval_within_the_margin() -> None:
     for seed in range(40):
         found = inference.ratio(*sides(processes(seed, 8, apart=0.008)), confidence=0.90, margin=0.02)

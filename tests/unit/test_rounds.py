@@ -33,17 +33,23 @@ turns.take()
 turns.take()
 say("at work")
 time.sleep(0.2)
+from profzoo.machine import shifts
+if worker := shifts.worker():
+    for _ in range(given.code.count("+")):
+        worker.rest()
+        say("at work again")
+        time.sleep(0.05)
 say("done")
 if given.code == "killed":
     import os
     os.kill(os.getpid(), 9)
 given.steps.write_text("step,gpu_ns\\n0,1\\n")
 given.facts.write_text(json.dumps({"batch": 1, "stock": bool(given.memory)}))
-sys.exit(int(given.code))
+sys.exit(int(given.code.strip("+")))
 """
 
 
-def ran(folder: Path, names: Sequence[str], at_once: int, **codes: str) -> tuple[int, list[str]]:
+def ran(folder: Path, names: Sequence[str], at_once: int, *more: str, **codes: str) -> tuple[int, list[str]]:
     """The exit code of these processes in turn, and what they did, in order."""
     log = folder / "log"
     words = {
@@ -51,7 +57,7 @@ def ran(folder: Path, names: Sequence[str], at_once: int, **codes: str) -> tuple
     }
     given = ["--rounds", json.dumps([(name, words[name]) for name in names]), "--at-once", str(at_once)]
     files = ["--steps", str(folder / "steps.csv"), "--facts", str(folder / "facts.json")]
-    return rounds.main([*given, *files, "--memory", str(folder / "memory.csv")]), log.read_text().splitlines()
+    return rounds.main([*given, *files, *more, "--memory", str(folder / "memory.csv")]), log.read_text().splitlines()
 
 
 @pytest.fixture(autouse=True)
@@ -89,3 +95,23 @@ def test_the_first_that_fails_ends_the_others(
     assert found == code and "process 2 of 3, of b, failed" in capfd.readouterr().err
     assert "a done" in did and "c started" in did and "c at work" not in did
     assert not (tmp_path / "steps.csv").exists()
+
+
+def test_processes_of_a_round_work_by_shifts_there_and_back(tmp_path: Path) -> None:
+    code, did = ran(tmp_path, "abcd", 1, "--by-shifts", "2", a="0++", b="0+++", c="0", d="0+")
+    assert code == 0
+    assert did[2:] == [
+        *("a at work", "b at work", "b at work again", "a at work again", "a at work again", "a done"),
+        *("b at work again", "b at work again", "b done", "c started", "d started"),
+        *("c at work", "c done", "d at work", "d at work again", "d done"),
+    ] or did[11:13] == ["d started", "c started"]
+    processes = json.loads((tmp_path / "facts.json").read_text())["processes"]
+    assert [one["round"] for one in processes] == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(("how", "code"), [("3", 3), ("early", 5), ("killed", 137)])
+def test_one_that_fails_among_shifts_is_told(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], how: str, code: int
+) -> None:
+    found, _ = ran(tmp_path, "ab", 1, "--by-shifts", "2", a="0+", b=how)
+    assert found == code and "process 2 of 2, of b, failed" in capfd.readouterr().err

@@ -1,0 +1,85 @@
+"""Lets programs work by shifts, a few steps each, so that what a machine does within seconds falls on all alike."""
+
+import os
+import select
+import socket
+import subprocess
+from collections.abc import MutableMapping
+from contextlib import suppress
+
+from profzoo.errors import CollectError
+
+# Tells a program that it works by shifts: the number of the descriptor by which it says so.
+SHIFT = "PROFZOO_SHIFT"
+OVER, GO = b".", b">"
+PAUSE_S = 0.05
+
+
+class Foreman:
+    """Gives one program its shifts. The first is the program's from the start, or once it has its turn."""
+
+    def __init__(self) -> None:
+        self._mine, self._theirs = socket.socketpair()
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What tells a program of it."""
+        return {SHIFT: str(self._theirs.fileno())}
+
+    @property
+    def descriptors(self) -> list[int]:
+        """What a program has to inherit for that."""
+        return [self._theirs.fileno()]
+
+    def go(self) -> None:
+        """Begin another shift."""
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self._mine.send(GO)
+
+    def over(self, process: subprocess.Popen[bytes]) -> bool:
+        """Wait until the shift is over; whether the program goes on to another, and has not ended."""
+        while not select.select([self._mine], [], [], PAUSE_S)[0]:
+            if process.poll() is not None:
+                return False
+        try:
+            return self._mine.recv(1) == OVER
+        except ConnectionResetError:
+            return False
+
+    def close(self) -> None:
+        """Begin no more; a program that waits for one is told that nobody will."""
+        self._mine.close()
+        self._theirs.close()
+
+
+class Worker:
+    """A program that works by shifts."""
+
+    def __init__(self, own: socket.socket) -> None:
+        self._own = own
+        self.shifts = 1
+
+    def rest(self) -> None:
+        """End the shift, and return once the next one begins.
+
+        Raises:
+            CollectError: it never will.
+        """
+        try:
+            self._own.send(OVER)
+            said = self._own.recv(1)
+        except (BrokenPipeError, ConnectionResetError):
+            said = b""
+        if said != GO:
+            raise CollectError("the job of this program has ended before its next shift")
+        self.shifts += 1
+
+
+def worker(given: MutableMapping[str, str] = os.environ) -> Worker | None:
+    """In a program: how it works by shifts; None where it works through."""
+    if not (number := given.get(SHIFT)):
+        return None
+    own = socket.socket(fileno=os.dup(int(number)))
+    # Programs that it starts have no part in it.
+    os.set_inheritable(int(number), False)
+    return Worker(own)
