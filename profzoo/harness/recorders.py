@@ -111,7 +111,6 @@ class StepTimer(Recorder):
         super().__init__(device)
         # On a GPU the others would need its memory at the same time.
         self._worker = shifts.worker() if device.type == "cpu" else None
-        self.shifts, self._rested_ns = 1, 0
         # Rows that are no step's end, but the beginning of a shift's first.
         self._begun = [0]
         # Of the window, the part that others had its CPU for.
@@ -135,13 +134,15 @@ class StepTimer(Recorder):
         """Note the end of a step."""
         self.steps += 1
         self._note(items)
-        began = self._rows[-1][0]
-        if self._worker and began - self._rows[self._begun[-1]][0] >= SHIFT_NS:
+        if self._worker and self._rows[-1][0] - self._rows[self._begun[-1]][0] >= SHIFT_NS:
             self._worker.rest()
-            self.shifts = self._worker.shifts
             self._begun.append(len(self._rows))
             self._note(0)
-            self._rested_ns += self._rows[-1][0] - began
+
+    @property
+    def shifts(self) -> int:
+        """By how many the process worked."""
+        return len(self._begun)
 
     @property
     def step_ns(self) -> float:
@@ -152,13 +153,14 @@ class StepTimer(Recorder):
         """Close the window and write the rows."""
         self.clock.wait()
         end = self.clock.now()
-        self.window_wall_ns = end - self.window_began_ns - self._rested_ns
-        self.cpu_taken_share = self._taken.share(self._rested_ns)
         self.peak_memory_bytes = self._rows[-1][2]
         self.peak_rss_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         clock = [row[0] for row in self._rows[:-1]] + [end]
-        ends = [place for place in range(len(self._rows)) if place not in self._begun]
+        begun = set(self._begun)
+        ends = [place for place in range(len(clock)) if place not in begun]
         walls = [clock[place] - clock[place - 1] for place in ends]
+        self.window_wall_ns = sum(walls)
+        self.cpu_taken_share = self._taken.share(end - self.window_began_ns - self.window_wall_ns)
         on_gpu = self.device.type == "cuda"
         gpu = [round(self.clock.between(*pair)) for pair in pairwise(self._marks)] if on_gpu else []
         self._settled_ns = float(settled(np.array(gpu or walls, dtype=float)).mean())

@@ -47,9 +47,10 @@ def in_turn(
     """Run commands one after the other, of which so many start at a time; the exit code of each, as it ends.
 
     What has started is ended with the iterator. printed: where goes what each prints, if not to where this does.
-    by_shifts: so many, those of a round, start together and work by shifts; none where 0.
+    by_shifts: so many, those of a round, work by shifts, and start together; none where 0.
     """
-    at_once = by_shifts or min(at_once, len(os.sched_getaffinity(0)))
+    a_round = by_shifts or 1
+    at_once = max(min(at_once, len(os.sched_getaffinity(0))) // a_round, 1) * a_round
     for first in range(0, len(commands), at_once):
         with ExitStack() as stack:
             begun = []
@@ -59,16 +60,18 @@ def in_turn(
             for one in begun:
                 while not one.gate.wanted() and one.process.poll() is None:
                     time.sleep(turns.PAUSE_S)
-            if by_shifts:
-                _work(begun)
-            for one in begun:
-                if not by_shifts:
-                    one.gate.open()
-                yield one.process.wait()
+            for place in range(0, len(begun), a_round):
+                these = begun[place : place + a_round]
+                if by_shifts:
+                    _work(these)
+                else:
+                    these[0].gate.open()
+                for one in these:
+                    yield one.process.wait()
 
 
 def _work(begun: Sequence[Begun]) -> None:
-    """Give processes shifts, there and back, until each has ended."""
+    """Give the processes of a round shifts, there and back, until each has ended."""
     for one in begun:
         one.gate.open()
         one.going = one.foreman.over(one.process)

@@ -57,7 +57,6 @@ class Worker:
 
     def __init__(self, own: socket.socket) -> None:
         self._own = own
-        self.shifts = 1
 
     def rest(self) -> None:
         """End the shift, and return once the next one begins.
@@ -72,7 +71,6 @@ class Worker:
             said = b""
         if said != GO:
             raise CollectError("the job of this program has ended before its next shift")
-        self.shifts += 1
 
 
 def worker(given: MutableMapping[str, str] = os.environ) -> Worker | None:

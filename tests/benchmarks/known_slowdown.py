@@ -5,8 +5,8 @@ python -m tests.benchmarks.known_slowdown [--cells 20] [--first 0] [--repeats 5]
 
 Each cell is a step of 33 equal products of matrices, training (tests/benchmarks/slowed.py) or inference
 (slowed_forward.py), of which one layer, another in each cell, makes one more; it is compared with that, and with itself.
-Of some cells nsys, where it is, and torch.profiler say where the difference lies. Collects by the workflow into results/slowdown, then prints. `--repeats 0` leaves out the
-first part.
+Of some cells nsys, where it is, and torch.profiler say where the difference lies. Collects by the workflow into
+results/slowdown, then prints. `--repeats 0` leaves out the first part.
 """
 
 import argparse

@@ -65,11 +65,10 @@ class Watched:
     """In place of a worker: rests for an hour of the recorder's clock."""
 
     def __init__(self, clock: "Clock") -> None:
-        self.shifts, self._clock = 1, clock
+        self._clock = clock
 
     def rest(self) -> None:
         """One more shift."""
-        self.shifts += 1
         self._clock.ns += 3_600_000_000_000
 
 
