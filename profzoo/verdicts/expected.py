@@ -66,8 +66,10 @@ OF_LAUNCHES = (FASTER, FUSED, *narrowing.TO)
 class Replayed:
     """A cell's steps, to be run again with what a verdict advises."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, unrepeated: float = 0.0) -> None:
+        """unrepeated: by how much the step may be another one in other processes, where the program does not know."""
         self.program, self.operations = program, Operations(program)
+        self.apart = program.apart or unrepeated
         self.before = rerun.walls(program, rerun.run(program))
 
     def gain(self, asked: Asked, step: Mapping[str, Any], error: float, graph: bool = False) -> gains.Gain | None:
@@ -81,7 +83,7 @@ class Replayed:
             return None
         if graph:
             after = changes.graphed(after)
-        error = float(np.expm1(np.hypot(np.log1p(error), self.program.apart)))
+        error = float(np.expm1(np.hypot(np.log1p(error), self.apart)))
         found = gains.of_walls(self.before, rerun.walls(after, rerun.run(after)), error)
         # Of one step alone there is no spread.
         low, high = between(found.gain, error) if np.isnan(found.low) else (found.low, found.high)

@@ -15,7 +15,7 @@ FILE = Path(__file__).with_name(FILES[0])
 # The row of all verdicts together.
 ALL = "all"
 HALVES = ("fitted", "held_out")
-NUMBERS = ("enough", "coin", "unscored_error")
+NUMBERS = ("enough", "coin", "unscored_error", "unrepeated")
 UNSCORED = "not scored"
 # Of fewer errors, what nine of ten are below is not known.
 FEWEST = 9
@@ -43,11 +43,13 @@ COUNTS = ("trials", "advised")
 
 @dataclass(frozen=True)
 class Scores:
-    """The scores of both halves by verdict, and what to do without."""
+    """The scores of both halves by verdict, and what to do without; unrepeated: by how much the step of a cell may be
+    another one in other processes where one alone was timed, as Program.apart."""
 
     enough: int
     coin: float
     unscored_error: float
+    unrepeated: float
     fitted: Mapping[str, Score]
     held_out: Mapping[str, Score]
 
@@ -62,7 +64,7 @@ class Scores:
         Of a verdict without trials of its own nothing is doubted, as others say little of it.
 
         >>> known = Score(9, 9, 0.1, 0.5, over=0.2, covered=0.9, helped=1.0, slowed_down=0.0)
-        >>> [Scores(3, 0.5, 0.61, {"launch-bound": known}, {}).doubts("launch-bound", gain) for gain in (1.2, 1.3)]
+        >>> [Scores(3, 0.5, 0.61, 0.21, {"launch-bound": known}, {}).doubts("launch-bound", gain) for gain in (1.2, 1.3)]
         [True, False]
         """
         known = self.fitted.get(verdict)
@@ -120,7 +122,7 @@ def checked(content: Mapping[str, Any]) -> Scores:
             for name, value in known.items():
                 _number(f"{half}.{verdict}.{name}", value)
     fitted, held_out = ({verdict: Score(**known) for verdict, known in content[half].items()} for half in HALVES)
-    return Scores(content["enough"], content["coin"], content["unscored_error"], fitted, held_out)
+    return Scores(*(content[name] for name in NUMBERS), fitted, held_out)
 
 
 def _keys(where: str, given: Any, known: tuple[str, ...]) -> None:

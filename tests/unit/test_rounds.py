@@ -97,12 +97,12 @@ def test_the_first_that_fails_ends_the_others(
     assert not (tmp_path / "steps.csv").exists()
 
 
-def test_processes_of_a_round_work_by_shifts_there_and_back(tmp_path: Path) -> None:
+def test_processes_of_a_round_work_by_shifts_one_after_the_other(tmp_path: Path) -> None:
     code, did = ran(tmp_path, "abcd", 1, "--by-shifts", "2", a="0++", b="0+++", c="0", d="0+")
     assert code == 0
     assert set(did[:2]) == {"a started", "b started"} and set(did[11:13]) == {"c started", "d started"}
     assert did[2:11] == [
-        *("a at work", "b at work", "b at work again", "a at work again", "a at work again", "a done"),
+        *("a at work", "b at work", "a at work again", "b at work again", "a at work again", "a done"),
         *("b at work again", "b at work again", "b done"),
     ]
     assert did[13:] == ["c at work", "c done", "d at work", "d at work again", "d done"]

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from scipy import stats  # type: ignore[import-untyped]
 
 from profzoo.cell import registry
 from profzoo.config import configuration
@@ -24,6 +25,7 @@ from profzoo.verdicts import columns, scores
 from tests.benchmarks import verdict_score
 
 STEPS = 10
+DATA = Path(__file__).parents[1] / "data/trials"
 CONFIG = configuration.normalise({"models": "lstm"})
 
 
@@ -251,26 +253,36 @@ def test_scores_are_recorded_in_their_file(tmp_path: Path) -> None:
 
 
 def test_the_scores_are_those_of_the_trials() -> None:
-    table = reading.read(Path(__file__).parents[1] / "data/trials/h200.csv", tabulate.TABLE)
+    table = pd.concat([reading.read(path, tabulate.TABLE) for path in sorted(DATA.glob("*.csv"))], ignore_index=True)
     text = scores.FILE.read_text()
     assert score.recorded(score.score(table), text) == text
     halves = table.assign(half=table["model"].map(score.half_of)).query("outcome != ''").groupby("half")
-    assert halves.size().to_dict() == {"fitted": 38, "held_out": 30}
+    assert halves.size().to_dict() == {"fitted": 38, "held_out": 80}
+
+
+def test_one_process_may_be_as_far_from_others_as_those_were_whose_settings_changed_nothing() -> None:
+    table = reading.read(DATA / "h200.csv", tabulate.TABLE)
+    fitted = table["model"].map(score.half_of).eq("fitted") & table["settings"].eq("tf32")
+    same = table[fitted & (table["expected"] - 1).abs().lt(0.05)]
+    # Of the mean difference of so many pairs of processes, that of one of a pair is told.
+    one = np.sqrt((np.log(same["gain"] / same["expected"]) ** 2 * same["processes"] / 2).mean())
+    assert len(same) == 6
+    assert scores.load().unrepeated == pytest.approx(stats.t.ppf(0.95, len(same)) * one * np.sqrt(2), abs=0.005)
 
 
 def test_few_trials_are_no_score() -> None:
     some = scores.Score(trials=8, advised=8, median_error=0.1, error=0.2, over=0.2, covered=1, helped=1, slowed_down=0)
     # Nine of ten errors want nine errors at least.
-    assert scores.Scores(3, 0.5, 0.61, {"a": some}, {}).error("a") == 0.61
+    assert scores.Scores(3, 0.5, 0.61, 0.21, {"a": some}, {}).error("a") == 0.61
     one = scores.Score(trials=2, advised=2, median_error=0.1, error=0.2, over=0.2, covered=1, helped=0, slowed_down=1)
-    few = scores.Scores(3, 0.5, 0.61, {"a": one}, {"a": one})
+    few = scores.Scores(3, 0.5, 0.61, 0.21, {"a": one}, {"a": one})
     assert few.error("a") == 0.61 and not few.abstains("a")
     assert few.columns("a")["score"] == "not scored: 2 of 3 trials"
     enough = dataclasses.replace(one, trials=9, advised=8, helped=0.75, slowed_down=0.125)
-    many = scores.Scores(3, 0.5, 0.61, {"a": enough}, {"a": enough})
+    many = scores.Scores(3, 0.5, 0.61, 0.21, {"a": enough}, {"a": enough})
     assert many.error("a") == 0.2 and many.columns("a")["score"] == "9 trials: median error 10%, 12% of 8 slower"
     untold = dataclasses.replace(one, trials=9, advised=0, helped=0, slowed_down=0)
-    none = scores.Scores(3, 0.5, 0.61, {}, {"a": untold})
+    none = scores.Scores(3, 0.5, 0.61, 0.21, {}, {"a": untold})
     assert not none.abstains("a") and none.columns("a")["score"] == "9 trials: median error 10%"
 
 
