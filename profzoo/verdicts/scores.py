@@ -64,7 +64,7 @@ class Scores:
         Of a verdict without trials of its own nothing is doubted, as others say little of it.
 
         >>> known = Score(9, 9, 0.1, 0.5, over=0.2, covered=0.9, helped=1.0, slowed_down=0.0)
-        >>> [Scores(3, 0.5, 0.61, 0.21, {"launch-bound": known}, {}).doubts("launch-bound", gain) for gain in (1.2, 1.3)]
+        >>> [Scores(3, 0.5, 0.61, 0.2, {"launch-bound": known}, {}).doubts("launch-bound", gain) for gain in (1.2, 1.3)]
         [True, False]
         """
         known = self.fitted.get(verdict)
@@ -122,7 +122,7 @@ def checked(content: Mapping[str, Any]) -> Scores:
             for name, value in known.items():
                 _number(f"{half}.{verdict}.{name}", value)
     fitted, held_out = ({verdict: Score(**known) for verdict, known in content[half].items()} for half in HALVES)
-    return Scores(*(content[name] for name in NUMBERS), fitted, held_out)
+    return Scores(**{name: content[name] for name in NUMBERS}, fitted=fitted, held_out=held_out)
 
 
 def _keys(where: str, given: Any, known: tuple[str, ...]) -> None:
