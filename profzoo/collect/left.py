@@ -9,6 +9,7 @@ from profzoo import tools
 from profzoo.cell import settings
 from profzoo.collect import failures, this_run
 from profzoo.collect.failures import Failure
+from profzoo.terminal import words
 
 Cell = tuple[str, str]
 # A failure as one run hands it to another: model, phase, tool and why, and whether it was of weights.
@@ -17,6 +18,8 @@ Told = Mapping[str, Any]
 WITHOUT = "PROFZOO_WITHOUT"
 UNMADE = "not measured yet"
 SAID = "profzoo: "
+# So many cells are named of those that lack the same.
+SHOWN = 3
 
 
 def of_cells(
@@ -52,10 +55,26 @@ def of_cells(
         for tool in kept if tools.BASELINE in have else [tools.BASELINE]:
             if tool not in have:
                 weights = [logs / trained / "weights.log"] if trained else []
-                why = _told(mine, tool) or _logged(logs / model, weights, phase, tool, config)
+                why = _told(mine, tool) or _logged(logs / model, weights, phase, tool, config) or _gone(paths[tool])
                 named = "" if tool == tools.BASELINE else tool
                 missing.append({"model": model, "phase": phase, "tool": named, "why": why})
     return there, missing
+
+
+def lines(missing: Iterable[Mapping[str, str]]) -> list[str]:
+    """What is missing, a line a tool and reason.
+
+    >>> lines([{"model": "lstm", "phase": "train", "tool": "ncu", "why": "not measured yet"}])
+    ['nothing of ncu in 1 cell (lstm train): not measured yet']
+    """
+    found: dict[tuple[str, str], list[str]] = {}
+    for one in missing:
+        of_tool = f"nothing of {one['tool']}" if one["tool"] else "nothing"
+        found.setdefault((of_tool, one["why"]), []).append(f"{one['model']} {one['phase']}")
+    return [
+        f"{nothing} in {words.count(len(cells), 'cell')} ({words.several(cells, SHOWN)}): {why}"
+        for (nothing, why), cells in found.items()
+    ]
 
 
 def note(failed: Iterable[Failure], unmade: Iterable[str], config: Mapping[str, Any], path: Path) -> None:
@@ -86,8 +105,8 @@ def _trains(failure: Failure) -> bool:
 
 def _tool_of(name: str, config: Mapping[str, Any]) -> str:
     """The tool that a file of a cell, or its log, is of; empty for none."""
-    words = set(name.split(".")[1:])
-    return next((tool for tool, one in tools.files().items() if words & set(one.parts(config[tool]))), "")
+    parts = set(name.split(".")[1:])
+    return next((tool for tool, one in tools.files().items() if parts & set(one.parts(config[tool]))), "")
 
 
 def _told(told: Sequence[Told], tool: str) -> str:
@@ -106,4 +125,10 @@ def _logged(folder: Path, weights: Sequence[Path], phase: str, tool: str, config
         lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
         if lines and lines[-1].startswith(SAID):
             return failures.why([str(path)])
-    return UNMADE
+    return ""
+
+
+def _gone(paths: Sequence[Path]) -> str:
+    """Which file of several is missing, as where results were copied; or that none is there."""
+    gone = [path.name for path in paths if not path.exists()]
+    return f"{gone[0]} is missing" if 0 < len(gone) < len(paths) else UNMADE

@@ -74,7 +74,7 @@ def test_what_a_job_noted_that_went_well_is_no_reason(results: Path, config: dic
     with reported(str(results / "logs/lstm/train.survey.plan.log")) as say:
         say("ncu survey: 5 launches")
     _, (ncu,) = found(results, config)
-    assert (ncu["tool"], ncu["why"]) == ("ncu", left.UNMADE)
+    assert (ncu["tool"], ncu["why"]) == ("ncu", "train.ncu.survey.csv is missing")
     (results / "unet/train.ncu.survey.csv").unlink()
     assert found(results, config)[1][1]["why"] == "no launches"
 
