@@ -9,7 +9,6 @@ from profzoo import tools
 from profzoo.cell import settings
 from profzoo.collect import failures, this_run
 from profzoo.collect.failures import Failure
-from profzoo.terminal import words
 
 Cell = tuple[str, str]
 # A failure as one run hands it to another: model, phase, tool and why, and whether it was of weights.
@@ -18,8 +17,6 @@ Told = Mapping[str, Any]
 WITHOUT = "PROFZOO_WITHOUT"
 UNMADE = "not measured yet"
 SAID = "profzoo: "
-# So many cells are named of those that lack the same.
-SHOWN = 3
 
 
 def of_cells(
@@ -59,22 +56,6 @@ def of_cells(
                 named = "" if tool == tools.BASELINE else tool
                 missing.append({"model": model, "phase": phase, "tool": named, "why": why})
     return there, missing
-
-
-def lines(missing: Iterable[Mapping[str, str]]) -> list[str]:
-    """What is missing, a line a tool and reason.
-
-    >>> lines([{"model": "lstm", "phase": "train", "tool": "ncu", "why": "not measured yet"}])
-    ['nothing of ncu in 1 cell (lstm train): not measured yet']
-    """
-    found: dict[tuple[str, str], list[str]] = {}
-    for one in missing:
-        of_tool = f"nothing of {one['tool']}" if one["tool"] else "nothing"
-        found.setdefault((of_tool, one["why"]), []).append(f"{one['model']} {one['phase']}")
-    return [
-        f"{nothing} in {words.count(len(cells), 'cell')} ({words.several(cells, SHOWN)}): {why}"
-        for (nothing, why), cells in found.items()
-    ]
 
 
 def note(failed: Iterable[Failure], unmade: Iterable[str], config: Mapping[str, Any], path: Path) -> None:

@@ -49,12 +49,11 @@ def table(
     models that no rule was fitted to. `settings`, in the words of models.run, follow the advice at once.
     """
     rows: list[dict[str, Any]] = []
-    scored = scored or scores.load()
     for cell, step in steps.groupby(CELL, sort=False):
         # Of several processes the one that keeps its GPU busiest says what the cell is like.
         where = step.loc[step["busy_ns"].idxmax()]
         program = (programs or {}).get(cell, {}).get(int(where["process"]))
-        replayed = Replayed(program, scored.unrepeated) if program else None
+        replayed = Replayed(program, (scored or scores.load()).unrepeated) if program else None
         judged = Judged(where, ran_with.get(cell, {}), given, peaks, replayed, scored)
         launches = across.of_cell(kernels, *cell)
         mine = None if roofline is None else across.of_cell(roofline, *cell)

@@ -25,6 +25,7 @@ from profzoo.tools.nsys import command as nsys
 from profzoo.machine import limits
 from profzoo.machine import owner
 from profzoo.machine import paths
+from profzoo.terminal import absent
 from profzoo.trials import panel
 from profzoo.errors import ConfigError
 

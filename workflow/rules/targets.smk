@@ -309,7 +309,7 @@ THERE, LACKING = {cell: frozenset((tools.BASELINE, *TOOLS)) for cell in CELLS}, 
 if not config["collect"]:
     found, LACKING = left.of_cells(CELLS, kept(), Path(RESULTS), Path(LOGS), config, os.environ.get(left.WITHOUT))
     # A run that makes the report of what another left says what failed by itself.
-    for line in left.lines(LACKING) if workflow.is_main_process and left.WITHOUT not in os.environ else []:
+    for line in absent.lines(LACKING) if workflow.is_main_process and left.WITHOUT not in os.environ else []:
         print(f"profzoo: warning: {line}", file=sys.stderr)
     # Where there is nothing at all, Snakemake names what it takes.
     if any(tools.BASELINE in one for one in found.values()):
