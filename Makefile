@@ -8,7 +8,7 @@ WORKERS ?= $(shell echo $$((($$(getconf _NPROCESSORS_ONLN) * 3 + 1) / 2)))
 # Snakemake starts the python that it finds on PATH.
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: env demo test faults lint format docs lock
+.PHONY: env demo test faults mutants lint format docs lock
 env: $(READY)
 
 $(READY): requirements.lock
@@ -28,6 +28,9 @@ test: $(READY)  ## the test suite; ARGS='-k lstm' narrows it
 
 faults: $(READY)  ## what breaks on purpose and takes minutes to: batch systems that go away, processes killed
 	python -m pytest -n auto -m faults $(ARGS)
+
+mutants: $(READY)  ## plants COUNT mistakes drawn by SEED in the code that derives numbers; prints those no test notices
+	python -m tests.mutation.run --count $(or $(COUNT),300) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 lint: $(READY)  ## formatting, lint and types, as CI runs them
 	ruff check .
