@@ -81,7 +81,10 @@ class Related:
 
     def of(self, mistake: Mistake, limit_s: float) -> list[str]:
         """Tests that may notice a mistake, the most specific first, of limit_s in all; empty where none calls it."""
-        tests = set().union(*(self.callers.get(function, set()) for function in self._functions(mistake)))
+        functions = self._functions(mistake) & self.callers.keys()
+        # What runs as the module is imported is called by no test: those of the module are asked.
+        functions = functions or {name for name in self.callers if name.startswith(f"{mistake.path}:")}
+        tests: set[str] = set().union(*(self.callers[function] for function in functions))
         chosen: list[str] = []
         spent = 0.0
         for test in sorted(tests, key=lambda test: (self.breadth[test], self.seconds[test], test)):
@@ -97,8 +100,7 @@ class Related:
             whole = f"{mistake.path}:{mistake.function}"
             return {name for name in self.callers if name == whole or name.startswith(f"{whole}.")}
         names = _names_on(Path(mistake.path), mistake.line)
-        users = set().union(*(self.users.get((mistake.path, name), set()) for name in names))
-        return users or {name for name in self.callers if name.startswith(f"{mistake.path}:")}
+        return set().union(*(self.users.get((mistake.path, name), set()) for name in names))
 
 
 def read(path: Path) -> Related:
