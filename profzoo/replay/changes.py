@@ -181,7 +181,10 @@ def unrepeated(program: Program) -> np.ndarray:
 
 
 def communication_overlapped(program: Program) -> Program:
-    """With NCCL's kernels beside all others: nothing waits for them, and they wait for what they did and each other."""
+    """With kernels that communicate beside all others.
+
+    Nothing waits for them, and they wait for what they did and each other.
+    """
     gpu = program.gpu
     talking = gpu["talking"].to_numpy(dtype=bool)
     dep = gpu["dep"].to_numpy()

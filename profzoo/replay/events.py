@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 
 from profzoo.range_names import PARTS
+from profzoo.tools.communication import communicates
 from profzoo.tools.nsys import intervals
 from profzoo.tools.nsys import launches as nsys_launches
 from profzoo.tools.nsys.launches import PACKS
-from profzoo.tools.nsys.timeline import COMMUNICATION, CROSSING
+from profzoo.tools.nsys.timeline import CROSSING
 from profzoo.tools.nsys.trace import CALL_TABLE, PROCESS, opened, ranges_of, whole_numbers, window_steps
 
 KERNEL, COPY, SET, GRAPH = range(4)
@@ -105,7 +106,7 @@ def _operations(database: sqlite3.Connection, tables: set[str], names: dict[int,
     launched = nsys_launches.read(database, tables, placed=True)
     mangled = launched[PACKS].assign(kernel=nsys_launches.unpacked(launched)["mangled"])["kernel"]
     shown = nsys_launches.kernel_names(database, tables)
-    talking = [number for number, known in shown.items() if known[2].startswith(COMMUNICATION)]
+    talking = [number for number, known in shown.items() if communicates(known[1])]
     kernels = launched.assign(
         end=launched["start"] + launched["ns"],
         kind=np.where(launched["graph"] >= 0, GRAPH, KERNEL),

@@ -136,9 +136,9 @@ def steps(
 
     baseline: the table of cells; traced: cell, rows of its nsys-steps.csv, which are of the first process where there
     are several; ranks: the table of these. `waiting_ns` is what of `busy_ns` and `communication_ns` is no more than
-    NCCL's kernels waiting for other processes, with nothing beside. `busy_share` is the rest of the GPU's busy time in
-    the unprofiled step, `nsys_busy_share` in that under nsys, which takes longer. Mean and median step are the
-    baseline's.
+    kernels that communicate and wait for other processes, with nothing beside. `busy_share` is the rest of the GPU's
+    busy time in the unprofiled step, `nsys_busy_share` in that under nsys, which takes longer. Mean and median step
+    are the baseline's.
     """
     unprofiled = ["step_ns", "step_median_ns"]
     frames = [rows.assign(**cell) for cell, rows in traced]

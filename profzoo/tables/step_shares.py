@@ -21,7 +21,7 @@ def shares(steps: pd.DataFrame) -> pd.DataFrame:
     How long the GPU works follows from its time under nsys and the unprofiled step; with what, and what it waits for
     the rest of the time, from the proportions under nsys. `kernels` is time with a kernel that does not communicate,
     `transfer` with nothing but copies of which one is between host and device, `copy` with nothing but others and
-    memsets, `communication` with nothing but NCCL's kernels at work, `waiting` with these waiting for other processes.
+    memsets, `communication` with nothing but kernels at work that do, `waiting` with these waiting for other processes.
     `idle_unknown` is idleness of a step whose GPU never idled under nsys.
     """
     exposed = (steps["communication_ns"] - steps["overlap_ns"] - steps["waiting_ns"]).clip(lower=0)

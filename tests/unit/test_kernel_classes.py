@@ -1,5 +1,8 @@
 """kernel_classes: real kernels of every library end up where a reader would look for them."""
 
+import csv
+import gzip
+import io
 from collections.abc import Callable
 
 import pytest
@@ -8,6 +11,8 @@ from profzoo.errors import ConfigError
 from profzoo.tables import kernel_classes
 from profzoo.tools.ncu import tables as ncu_tables
 from profzoo.tools.nsys import tables as nsys_tables
+from profzoo.tools.signature import function_path, template_arguments
+from tests.conftest import DATA
 
 ELEMENTWISE = (
     "void at::native::vectorized_elementwise_kernel<(int)4, {}, std::array<char *, (unsigned long)2>>(int, T2, T3)"
@@ -129,14 +134,19 @@ def test_real_names(kernel: str, expected: str) -> None:
     assert kernel_classes.classify(kernel) == expected
 
 
-def test_every_class_has_a_name_and_every_rule_decides_one() -> None:
+def test_every_class_has_a_name_and_every_rule_decides_one(found_in_public: list[dict[str, str]]) -> None:
     assert set(NAMES) == set(kernel_classes.content()["classes"])
     rules = kernel_classes.parsed(kernel_classes.content())
-    deciding = {
-        next((index for index, (_, expression) in enumerate(rules) if expression.search(name)), None)
-        for name, _ in CASES
-    }
-    assert deciding == {*range(len(rules)), None}
+    deciding = set()
+    for name in [*(name for name, _ in CASES), *(row["kernel"] for row in found_in_public)]:
+        path, arguments = function_path(name), template_arguments(name)
+        number = next((place for place, rule in enumerate(rules) if rule.decides(path, arguments)), None)
+        inner = [] if number is None else rules[number].arguments
+        deciding.add(
+            (number, next((place for place, one in enumerate(inner) if one.expression.search(arguments)), None))
+        )
+    known = {(number, place) for number, rule in enumerate(rules) for place in [None, *range(len(rule.arguments))]}
+    assert deciding >= known
 
 
 def test_kernels_of_a_recording(recording: Callable) -> None:
@@ -157,6 +167,61 @@ def test_ncus_and_nsyss_spelling_of_a_kernel_are_of_one_class(recording: Callabl
     assert len(spelt) > 10
     assert all(kernel_classes.classify(by_ncu[name]) == kernel_classes.classify(by_nsys[name]) for name in both)
     assert "other" not in kernel_classes.classify_all(by_ncu.values()).values()
+
+
+@pytest.fixture(scope="module")
+def found_in_public() -> list[dict[str, str]]:
+    """Names of kernels from public code and traces, each with the class of its operator and where it was found."""
+    text = gzip.decompress((DATA / "names" / "classes.csv.gz").read_bytes()).decode()
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+# The last step of one attention kernel, by whose name alone nobody can tell.
+MISSED = {"reduce_segments"}
+
+
+def test_names_found_in_public_are_of_their_operators_class(found_in_public: list[dict[str, str]]) -> None:
+    assert len(found_in_public) == 307 and all(row["source"] for row in found_in_public)
+    assert {row["class"] for row in found_in_public} == set(kernel_classes.content()["classes"])
+    wrong = {row["kernel"] for row in found_in_public if kernel_classes.classify(row["kernel"]) != row["class"]}
+    assert wrong == MISSED
+
+
+def test_parameters_never_count(found_in_public: list[dict[str, str]]) -> None:
+    """Whatever types and arguments of other classes' libraries are among the parameters."""
+    types = "at::PhiloxCudaState, cublasLtEpilogue_t, ncclComm *, cudnn::bn_args, embedding_t, softmax_params, roll *"
+    for row in found_in_public:
+        if row["kernel"].endswith(")") and not row["kernel"].startswith(("Mem", "[")):
+            path, arguments = function_path(row["kernel"]), template_arguments(row["kernel"])
+            other = f"void {path}<{arguments}>({types})" if arguments else f"void {path}({types})"
+            assert kernel_classes.classify(other) == kernel_classes.classify(row["kernel"]), other
+
+
+@pytest.mark.parametrize(
+    ("kernel", "expected"),
+    [
+        # Each was of another class by what stands in its signature.
+        (ELEMENTWISE.replace("vectorized", "unrolled").format("at::native::CUDAFunctor_add<c10::Half>"), "elementwise"),
+        ("void split_embedding_backward_codegen_adagrad_kernel_cta_per_row_1<float>(at::PhiloxCudaState)", "embedding"),
+        ("void vllm::rotary_embedding_kernel<c10::BFloat16, true>(long const*, c10::BFloat16*)", "elementwise"),
+        ("_convert_fp8_kernel", "elementwise"),
+        # Mangled, whole and cut off.
+        ("_ZN4vllm23rotary_embedding_kernelIfLb1EEEvPKlPT_", "elementwise"),
+        ("_ZN7cutlass13device_kernelINS_4gemm6kernel13GemmUniversalINS_1", "gemm"),
+        ("_ZN7cutlass13device_kernelIN5flash11enable_sm90INS1_16FlashAttnFwdSm90INS1_", "attention"),
+    ],
+)
+def test_the_function_decides_and_not_its_signature(kernel: str, expected: str) -> None:
+    assert kernel_classes.classify(kernel) == expected
+
+
+def test_a_rule_for_arguments_is_checked_as_others() -> None:
+    rule = {"class": "gemm", "match": "x", "why": "y", "arguments": [{"class": "gem", "match": "z", "why": "y"}]}
+    with pytest.raises(ConfigError, match="kernel class 'gem' of rule 'z': did you mean 'gemm'"):
+        kernel_classes.parsed({"classes": {"gemm": ""}, "rules": [rule]})
+    rule = {"class": "gemm", "match": "x", "why": "y", "argument": []}
+    with pytest.raises(ConfigError, match="holds argument: did you mean 'arguments'"):
+        kernel_classes.parsed({"classes": {"gemm": ""}, "rules": [rule]})
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def trace(
     with closing(sqlite3.connect(path / name)) as database:
         database.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
         database.executemany("INSERT INTO StringIds VALUES (?, ?)", NAMES.items())
-        database.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL ({columns}, shortName)")
+        database.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL ({columns}, demangledName)")
         rows = [(start, end, correlation, PROCESS, *(name or (1,))) for start, end, correlation, *name in kernels]
         database.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?, ?, ?)", rows)
         database.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY ({columns}, copyKind)")

@@ -8,6 +8,7 @@ import pytest
 
 from profzoo.collect import profile_ranks
 from profzoo.errors import DataError
+from profzoo.files import write_csv
 from profzoo.tables import ranks
 from profzoo.tools.nsys import ranks as nsys_ranks
 from tests.unit.test_nsys_steps import trace
@@ -64,3 +65,36 @@ def test_without_cells_the_table_is_empty() -> None:
 )
 def test_the_first_process_is_profiled_or_all(which: str, rank: int, runs: list[str]) -> None:
     assert profile_ranks.words(which, ["ncu", "-x", "--", "python", "p"], rank) == runs
+
+
+def told(*rows: tuple[int, int, int, int], phase: str = "train") -> tuple[dict[str, str], pd.DataFrame]:
+    """A cell's processes by wall, busy, computing and communication time in ns, half of the last beside others."""
+    table = pd.DataFrame(rows, columns=["wall_ns", "busy_ns", "compute_ns", "communication_ns"])
+    fixed = {**dict.fromkeys(ranks.COLUMNS, 0), "host": "h", "steps": 1}
+    table = pd.DataFrame([{**fixed, **row} for row in table.to_dict("records")]).assign(rank=range(len(rows)))
+    table["overlap_ns"] = table["communication_ns"] / 2
+    table["exposed_ns"] = table["communication_ns"] - table["overlap_ns"]
+    return {"model": "a", "phase": phase}, table
+
+
+def test_shares_are_of_the_step_and_imbalance_is_from_the_mean() -> None:
+    """Computing 30, 50 and 100 ns: 60 on average, so that they are 50 % and 17 % below it and 67 % above."""
+    table = ranks.across_cells([told((200, 90, 30, 60), (200, 90, 50, 40), (200, 110, 100, 20))])
+    assert table["imbalance"].tolist() == pytest.approx([-0.5, -1 / 6, 2 / 3])
+    assert table["communication_share"].tolist() == pytest.approx([0.3, 0.2, 0.1])
+    assert table["exposed_share"].tolist() == pytest.approx([0.15, 0.1, 0.05])
+    assert table["overlap_share"].tolist() == pytest.approx([0.5] * 3) and table["waiting_ns"].tolist() == [40, 20, 0]
+
+
+def test_phases_of_a_model_are_cells_of_their_own() -> None:
+    cells = [told((100, 50, 30, 60)), told((100, 50, 10, 20), phase="inference")]
+    table = ranks.across_cells(cells)
+    assert table["imbalance"].tolist() == [0, 0] and table["waiting_ns"].tolist() == [0, 0]
+
+
+def test_the_table_is_read_as_it_was_written(tmp_path: Path) -> None:
+    made = ranks.across_cells([told((200, 90, 30, 60), (200, 90, 50, 40))])
+    write_csv(made, tmp_path / "ranks.csv")
+    found = ranks.read([str(tmp_path / "ranks.csv")])
+    assert found["compute_ns"].tolist() == [30, 50] and found["waiting_ns"].tolist() == [20, 0]
+    assert ranks.read([]).empty

@@ -51,3 +51,23 @@ def test_different_kernels_explain_both() -> None:
 def test_cells_of_one_tool_are_not_flagged() -> None:
     table = agreement().drop(columns=["ncu_launches", "ncu_gpu_ns"])
     assert explained(table.assign(launches_spread=float("nan"), gpu_ns_spread=float("nan"))) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("launches", "time", "flag"), [(0.02, 0.1, ""), (0.021, 0.1, "launches"), (0.02, 0.101, "time")]
+)
+def test_what_is_at_the_bound_is_no_disagreement(launches: float, time: float, flag: str) -> None:
+    assert explained(agreement().assign(launches_spread=launches, gpu_ns_spread=time))[0] == flag
+
+
+@pytest.mark.parametrize(("more", "known"), [(299.0, False), (300.0, True), (1500.0, True), (1501.0, False)])
+def test_what_a_launch_takes_longer_alone_has_bounds(more: float, known: bool) -> None:
+    """1,000 launches that take 1 µs under nsys, and so many ns more under ncu."""
+    flag, cause = explained(agreement(nsys_gpu_ns=1e6, ncu_gpu_ns=1e6 + 1e3 * more))
+    assert flag == "time" and cause.startswith("under ncu each launch runs alone") == known
+
+
+def test_the_least_of_the_other_tools_is_what_ncu_is_held_against() -> None:
+    """5.0 and 5.8 µs by the others, 6.0 by ncu: 1.0 more than the least."""
+    _, cause = explained(agreement(ncu_gpu_ns=6e6).assign(torch_gpu_ns=5.8e6))
+    assert "takes 1.0 µs more, beside 5.0 µs" in cause

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from profzoo.tools import communication
 from tests.conftest import DATA
 from tests.unit.test_nsys_tables import ONE, export
 from tests.workflow.project import STANDINS, Project, rules, said
@@ -384,8 +385,8 @@ def test_each_process_of_a_cell_on_several_gpus_is_profiled(fresh: Project) -> N
     assert each[0] == each[1] and len(each[0]) == len(set(each[0])) == 186
     reports = {path.name for path in (fresh.root / f"{cell}.roofline.ncu-ranks").iterdir() if path.suffix == ".ncu-rep"}
     assert reports == {f"{facts['host']}.{rank}.ncu-rep" for rank in (0, 1)}
-    # NCCL's kernels wait for the other process, so that none is replayed.
-    assert "regex:^(?!.*nccl)" in facts["command"] and facts["plan"]["configurations"] == 186
+    # Kernels that communicate wait for the other process, so that none is replayed.
+    assert f"regex:{communication.REPLAYED}" in facts["command"] and facts["plan"]["configurations"] == 186
     fresh.snakemake("clean", "--config", *chosen)
     assert not (fresh.root / cell).parent.exists()
 

@@ -8,14 +8,13 @@ from profzoo.cell.spread import processes
 from profzoo.errors import CollectError, ConfigError, suggest
 from profzoo.machine import limits
 from profzoo.range_names import DOMAIN, GRAPH
+from profzoo.tools.communication import replayed
 
 PROGRAM = "ncu"
 SEES_OTHERS = False
 INSTALL = "install NVIDIA Nsight Compute, or load its module, so that `ncu --version` works"
 # Runs it in the first of several processes, or in each.
 RANKS = ["python", "-m", "profzoo.collect.profile_ranks"]
-# It cannot replay NCCL's kernels, which wait for other processes.
-NOT_NCCL = "^(?!.*nccl)"
 
 # How it profiles CUDA graphs, and the ranges that have no launches where a training step is one.
 GRAPH_PROFILING = "--graph-profiling"
@@ -72,7 +71,8 @@ OWN_OPTIONS = {
 def for_cell(ncu: Mapping[str, Any], name: str, cell: Mapping[str, Any]) -> Mapping[str, Any]:
     """The configuration for a section set of a cell.
 
-    Of several processes, NCCL's kernels are counted, not replayed. Of a step in CUDA graphs, each kernel is a launch.
+    Of several processes, kernels that communicate are counted, not replayed. Of a step in CUDA graphs,
+    each kernel is a launch.
 
     Raises:
         ConfigError: the set measures ranges that a captured step has not.
@@ -88,7 +88,7 @@ def for_cell(ncu: Mapping[str, Any], name: str, cell: Mapping[str, Any]) -> Mapp
         ncu = {**ncu, "extra": [*ncu["extra"], *([] if given else [GRAPH_PROFILING, "node"])]}
     if processes(cell) == 1 or name == CENSUS:
         return ncu
-    return {**ncu, "kernel_name": ncu["kernel_name"] or NOT_NCCL}
+    return {**ncu, "kernel_name": replayed(ncu["kernel_name"])}
 
 
 def launches(ncu: Mapping[str, Any], name: str) -> str | int:

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from profzoo.errors import DataError
+from profzoo.tools.communication import REPLAYED, given
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import sampling
 from profzoo.tools.ncu.metrics import GPU_TIME
@@ -33,7 +34,7 @@ def wanted(options: Mapping[str, Any], name: str, census: pd.DataFrame) -> pd.Da
     """The launches of the window that a section set may take: of the kernels asked for, where names are mangled."""
     if not options["kernel_name"] or ncu.launches(options, name) not in (ncu.SAMPLED, ncu.DISTINCT):
         return census
-    return census[census["mangled"].str.contains(options["kernel_name"], regex=True)]
+    return _named(census, options["kernel_name"])
 
 
 def whole(options: Mapping[str, Any], name: str, launches: pd.DataFrame, census: pd.DataFrame) -> Selection:
@@ -48,7 +49,9 @@ def whole(options: Mapping[str, Any], name: str, launches: pd.DataFrame, census:
     one_each = chosen in (ncu.SAMPLED, ncu.DISTINCT)
     rows = launches if one_each or chosen == "all" else launches.iloc[: int(chosen)]
     if rows.empty:
-        raise DataError(f"ncu.kernel_name = {options['kernel_name']!r} matches none of the cell's kernels")
+        expression = options["kernel_name"] or ""
+        others = " that do not communicate, and ncu cannot replay others" if expression.startswith(REPLAYED) else ""
+        raise DataError(f"ncu.kernel_name = {given(expression)!r} matches none of the cell's kernels{others}")
     configurations = len(rows[KEYS].drop_duplicates())
     return Selection(
         configurations if one_each else len(rows),
@@ -169,8 +172,14 @@ def profiled(census: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
         return census[named & number.str.fullmatch(at)]
     if "--kernel-name" in words:
         name = words[words.index("--kernel-name") + 1].removeprefix("regex:")
-        census = census[census["mangled"].str.contains(name, regex=True)]
+        census = _named(census, name)
     return census.drop_duplicates(KEYS) if "per-launch-config" in words else census
+
+
+def _named(census: pd.DataFrame, expression: str) -> pd.DataFrame:
+    """The launches of kernels in whose mangled names an expression is found."""
+    names = re.compile(expression)
+    return census[[names.search(name) is not None for name in census["mangled"]]]
 
 
 def unlike(taken: pd.DataFrame, expected: pd.DataFrame) -> pd.MultiIndex:

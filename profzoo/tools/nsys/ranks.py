@@ -29,8 +29,8 @@ def of_traces(paths: Iterable[Path], processes: int, whole_run: bool = False) ->
         paths: traces as SQLite, each named `{host}.{rank}.sqlite`; processes: that the cell has.
         whole_run: whether more was traced than the window.
 
-    `compute_ns` is time in which a kernel ran that does not communicate, `communication_ns` one of NCCL's, of which
-    `overlap_ns` beside others and `exposed_ns` alone; NCCL's kernels wait for the other processes, so that what one of
+    `compute_ns` is time in which a kernel ran that does not communicate, `communication_ns` one that does, of which
+    `overlap_ns` beside others and `exposed_ns` alone; such kernels wait for the other processes, so that what one of
     them lags behind is the others' communication.
 
     Raises:

@@ -5,6 +5,7 @@ import sqlite3
 import numpy as np
 import pandas as pd
 
+from profzoo.tools.communication import communicates
 from profzoo.tools.nsys.trace import CALL_TABLE, PROCESS, graphs, whole_numbers
 
 # CUDA runtime and driver calls, by how their names begin; versions follow (cudaLaunchKernel_v7000).
@@ -13,7 +14,6 @@ LAUNCHING = ("cudaLaunch", "cuLaunch", "cudaGraphLaunch", "cuGraphLaunch",
 WAITING = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cuStreamSynchronize",
            "cuCtxSynchronize", "cuEventSynchronize")  # fmt: skip
 COPYING = ("cudaMemcpy", "cuMemcpy")
-COMMUNICATION = "nccl"
 # CUPTI's kinds of copies that cross between host and device: to and from device memory, and arrays.
 CROSSING = (1, 2, 3, 4)
 ACTIVITIES = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
@@ -22,9 +22,9 @@ ACTIVITIES = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI
 def activity(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
     """What the GPU did: start and end in ns, correlation ID, process, and whether it is a kernel, a kernel that
     communicates, or a copy between host and device."""  # fmt: skip
-    kinds = {"kernel": "shortName", "copy": "copyKind", "set": "0"}
+    kinds = {"kernel": "demangledName", "copy": "copyKind", "set": "0"}
     frames = []
-    talking = _named(database, (COMMUNICATION,))
+    talking = _communicating(database, tables)
     for (kind, column), table in zip(kinds.items(), ACTIVITIES, strict=True):
         frame = _numbers(database, tables, table, "globalPid", column)
         number = frame.pop("name")
@@ -58,6 +58,14 @@ def outermost(calls: pd.DataFrame) -> pd.DataFrame:
     if calls["correlation"].duplicated().any():
         calls = calls.sort_values(["start", "end"], ascending=[True, False])
     return calls.drop_duplicates("correlation")[["correlation", "start", "end"]]
+
+
+def _communicating(database: sqlite3.Connection, tables: set[str]) -> list[int]:
+    """Of kernels that communicate, the numbers of their demangled names."""
+    table, column = ACTIVITIES[0], "demangledName"
+    query = f"SELECT id, value FROM StringIds WHERE id IN (SELECT DISTINCT {column} FROM {table})"
+    rows = database.execute(query) if table in tables else ()
+    return [number for number, value in rows if communicates(value)]
 
 
 def _named(database: sqlite3.Connection, beginnings: tuple[str, ...]) -> list[int]:

@@ -10,6 +10,7 @@ from profzoo.needed.operators import COLUMNS as NEEDED
 from profzoo.range_names import DOMAIN, LAUNCHING, module_of
 from profzoo.reading import kinds
 from profzoo.reading.tables import Table
+from profzoo.tools.communication import communicates
 from profzoo.tools.torch import needs, replays
 from profzoo.tools.torch.calls import call_of, launched_at, looked_up, parts_at, steps_at
 from profzoo.tools.torch.links import forward_of
@@ -61,8 +62,9 @@ def of_launches(trace: Trace) -> pd.DataFrame:
     launches, called = {name: column[order] for name, column in launches.items()}, called[order]
     ids, replayed = replays.external_ids(trace)[order], replays.replayed(trace)[order]
     operators = _by_id(trace, ids)
-    named = [f"({COMMUNICATION})" if text.startswith("nccl") else "" for text in trace.texts]
-    other = np.array(named, dtype=object)[launches["name"]] if len(named) else np.array([], dtype=object)
+    kernels = set(np.unique(launches["name"]).tolist())
+    talking = [number in kernels and communicates(text) for number, text in enumerate(trace.texts)]
+    other = np.where(np.array(talking, dtype=bool)[launches["name"]], f"({COMMUNICATION})", "").astype(object)
     other[replayed & (operators < 0)] = f"({GRAPH})"
     made = np.where(replayed & (operators >= 0), _at(trace.operators["start"], operators), called)
     nesting = nest(trace)
