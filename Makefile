@@ -12,6 +12,8 @@ export PATH := $(abspath $(BIN)):$(PATH)
 env: $(READY)
 
 $(READY): requirements.lock
+	@test ! -L $(VENV) || \
+	  { echo '$(VENV) is a link, and make env would clear the folder it points to: remove the link first' >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo 'profzoo needs Python 3.11 or later: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)' >&2; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
