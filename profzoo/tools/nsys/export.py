@@ -31,22 +31,21 @@ def main(
             f"{sqlite} holds no kernel launch although the cell ran on a GPU: trace cuda (nsys.traces), "
             "and see the log of the profiling job"
         )
+    held, begins = nsys_trace.traced_steps(sqlite, whole_run)
     if whole_run:
-        held, begins = nsys_trace.traced_steps(sqlite, whole_run)
         facts = {**facts, "traced_steps": held}
-        notes = [*_of_steps(held, begins), *_of_graphs(table)]
-    else:
-        notes = list(_of_graphs(table))
-    for note in notes:
+    lacking = nsys_trace.without_steps(sqlite, whole_run)
+    for note in (*_of_steps(held, begins or not whole_run, lacking), *_of_graphs(table)):
         say(f"{csv}: {note}")
     write_csv(table, csv)
     write_csv(nsys_steps.where_time_goes(sqlite, whole_run), steps)
     write_json(facts, sidecar)
 
 
-def _of_steps(held: int, begins: bool) -> Iterator[str]:
-    if not held:
-        yield f"the trace {nsys_tables.NO_STEP}"
+def _of_steps(held: int, begins: bool, lacking: str | None) -> Iterator[str]:
+    """What there is to say of the steps that a trace holds; lacking: why there is none."""
+    if lacking:
+        yield f"the trace {lacking}"
     elif not begins:
         yield f"the window's beginning is not in the trace, so that the {held} whole steps there may be of warm-up"
 
