@@ -52,6 +52,18 @@ def test_the_export_of_nsys_says_it(tmp_path: Path, launched: Path, capture: str
     assert pd.read_csv(csv)[["launches", "total_ns"]].to_numpy().tolist() == [[1, 10]]
 
 
+@pytest.mark.parametrize(("ran", "held"), [(3, 2), (2, 2)])
+def test_the_export_of_nsys_says_that_steps_are_lacking(tmp_path: Path, ran: int, held: int) -> None:
+    """The sidecar has how many steps the program ran in the window."""
+    steps = [(100 * place, 100 * place + 90, ONE + 1, "step") for place in range(held)]
+    path = export(tmp_path / "a.sqlite", [kernel(10, 20, 7, ONE)], [(5, 7, ONE + 1)], steps)
+    said: list[str] = []
+    outputs = [str(tmp_path / name) for name in ("n.csv", "s.csv", "n.json")]
+    export_nsys.main(str(path), sidecar(tmp_path / "r.json", steps=ran), *outputs, said.append)
+    lacking = "the trace holds 2 of the 3 steps of the window: nsys lost some, so values per step are low"
+    assert said == ([] if ran == held else [f"{outputs[0]}: {lacking}"])
+
+
 def test_other_readers_of_nsys_say_it(
     tmp_path: Path, launched: Path, capsys: pytest.CaptureFixture, recording: Callable
 ) -> None:
