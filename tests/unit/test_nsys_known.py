@@ -238,3 +238,15 @@ def test_declared_columns_say_what_stands_for_nothing(tmp_path: Path) -> None:
         }
         absent = columns.numbers(database, "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", ["syncType", "eventId"])
         assert absent == {"syncType": "0", "eventId": "0"}
+
+
+@pytest.mark.parametrize("begin", [0, 10**9])
+def test_launches_and_gaps_are_merged_by_slots_of_the_steps_time_wherever_it_begins(begin: int) -> None:
+    """Of 10,000 rows, one every 10 ns, four share each of 2,500 slots; of as many gaps eight each of 1,250."""
+    starts = begin + np.arange(0, 100_000, 10)
+    table = pd.DataFrame({"start": starts, "end": starts + 10, "name": "k"})
+    found = typical._fewer(table)
+    assert found["merged"].tolist() == [4] * (typical.MOST // 2)
+    assert (found["end"] - found["start"]).tolist() == [40] * len(found) and found["start"].iloc[1] == begin + 40
+    gaps = typical._gaps([np.column_stack([starts, starts + 3])], begin, begin + 100_000)
+    assert gaps == [[80 * slot, 24, 0] for slot in range(typical.MOST // 4)]
