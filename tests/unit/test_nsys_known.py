@@ -189,7 +189,8 @@ def test_launches_by_step_by_hand(tmp_path: Path) -> None:
         kernel(90, 95, 9, ONE),
     ]
     calls = [(115, 1, ONE + 1), (155, 2, ONE + 1), (290, 3, ONE + 1), (80, 9, ONE + 1)]
-    path = export(tmp_path / "a.sqlite", kernels, calls, ranges)
+    # A graph that was traced whole, of number 0, is no kernel.
+    path = export(tmp_path / "a.sqlite", kernels, [*calls, (295, 8, ONE + 1)], ranges, [(350, 360, 8, ONE, 0)])
     with closing(sqlite3.connect(path)) as database:
         database.execute(f"ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD COLUMN streamId DEFAULT {STREAM}")
         database.commit()
