@@ -251,3 +251,14 @@ def test_launches_and_gaps_are_merged_by_slots_of_the_steps_time_wherever_it_beg
     assert (found["end"] - found["start"]).tolist() == [40] * len(found) and found["start"].iloc[1] == begin + 40
     gaps = typical._gaps([np.column_stack([starts, starts + 3])], begin, begin + 100_000)
     assert gaps == [[80 * slot, 24, 0] for slot in range(typical.MOST // 4)]
+
+
+def test_what_columns_may_hold_fits_what_reads_them() -> None:
+    """All are read as 64 bits; a sum or difference of two times, and a packed name, have to fit, too."""
+    declared = [column for table in columns.READ.values() for column in table.values()]
+    assert all(-(2**63) < column.least <= column.instead <= column.most < 2**63 or column.null for column in declared)
+    assert max(column.most for column in declared) == 2**63 - 1 and columns.Column(2**62, -(2**62)) == columns.TIME
+    kernels = columns.READ["CUPTI_ACTIVITY_KIND_KERNEL"]
+    assert {kernels[name].most for name in ("mangledName", "demangledName", "shortName")} == {2**31 - 1}
+    assert {kernels[name].null for name in ("correlationId", "globalPid", "graphNodeId", "mangledName")} == {True}
+    assert not {kernels[name].null for name in ("start", "end", "demangledName", "shortName", "streamId")} - {False}
