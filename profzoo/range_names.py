@@ -1,6 +1,13 @@
-"""Names of the NVTX domain, the window and the ranges, for those who open them and those who look for them."""
+"""Names of the NVTX domain, the window and the ranges, for those who open them and those who look for them.
+
+A program that is profiled may open ranges `step` or `backward` of its own, and a report does not always tell domains
+apart: nsys names a domain only where it was created after the trace began. So ranges go by names of their own in what
+profilers write, and by the plain ones here and in every table.
+"""
 
 DOMAIN = "profzoo"
+# What NVTX names begin with: letters that every option of ncu and nsys takes as they are.
+PREFIX = f"{DOMAIN}_"
 WINDOW = "window"
 STEP = "step"
 PARTS = ("data", "transfer", "forward", "loss", "backward", "optimizer")
@@ -13,6 +20,24 @@ LAUNCHING = (*PARTS, GRAPH)
 MODULE = "module"
 # Paths of what has none of its own: the network, those that training alone needs, and what torch.compile made of one.
 ROOT, OTHERS, COMPILED = "(root)", "(others)", "(compiled)"
+
+
+def nvtx_name(name: str) -> str:
+    """The name of a range in NVTX.
+
+    >>> nvtx_name("step")
+    'profzoo_step'
+    """
+    return f"{PREFIX}{name}"
+
+
+def torch_name(name: str) -> str:
+    """The name of a range of torch.profiler.
+
+    >>> torch_name("step")
+    'profzoo:step'
+    """
+    return f"{DOMAIN}:{name}"
 
 
 def of_module(path: str, kind: str) -> str:

@@ -9,7 +9,7 @@ from torch import nn
 from torch.profiler import record_function
 
 from profzoo.harness import modules
-from profzoo.range_names import DOMAIN, LAUNCHING, STEP, WINDOW
+from profzoo.range_names import DOMAIN, LAUNCHING, STEP, WINDOW, nvtx_name, torch_name
 
 # Set by profilers that take ranges of modules from NVTX.
 MODULES = "PROFZOO_MODULES"
@@ -21,7 +21,7 @@ class Ranges:
     def __init__(self) -> None:
         self._domain = nvtx.get_domain(DOMAIN)
         self._attributes = {
-            name: self._domain.get_event_attributes(message=name) for name in (WINDOW, STEP, *LAUNCHING)
+            name: self._domain.get_event_attributes(message=nvtx_name(name)) for name in (WINDOW, STEP, *LAUNCHING)
         }
         self._openers = [modules.for_nvtx] * (os.environ.get(MODULES) == "1")
         self._networks: list[tuple[nn.Module, str]] = []
@@ -57,7 +57,7 @@ class Ranges:
         self.open(name)
         try:
             if self._torch_ranges:
-                with record_function(f"{DOMAIN}:{name}"):
+                with record_function(torch_name(name)):
                     yield
             else:
                 yield

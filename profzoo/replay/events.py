@@ -10,6 +10,7 @@ import pandas as pd
 
 from profzoo.range_names import PARTS
 from profzoo.tools.communication import communicates
+from profzoo.tools.nsys import columns as nsys_columns
 from profzoo.tools.nsys import intervals
 from profzoo.tools.nsys import launches as nsys_launches
 from profzoo.tools.nsys.launches import PACKS
@@ -95,8 +96,9 @@ _NAMES = {"correlationId": "correlation", "streamId": "stream", "eventId": "even
 
 
 def _calls(database: sqlite3.Connection, names: dict[int, str]) -> pd.DataFrame:
-    query = f"SELECT start, end, correlationId, globalTid, nameId FROM {CALL_TABLE} ORDER BY start, end DESC"
     columns = ["start", "end", "correlation", "thread", "name"]
+    read = nsys_columns.numbers(database, CALL_TABLE, ["start", "end", "correlationId", "globalTid", "nameId"])
+    query = f"SELECT {', '.join(read.values())} FROM {CALL_TABLE} ORDER BY start, end DESC, correlationId"
     frame = pd.DataFrame(whole_numbers(database.execute(query)).reshape(-1, 5), columns=columns)
     frame["process"] = frame["thread"] & PROCESS
     return frame.assign(name=pd.Categorical(frame["name"].map(names).fillna("")))
@@ -115,9 +117,9 @@ def _operations(database: sqlite3.Connection, tables: set[str], names: dict[int,
     )
     frames = [kernels]
     for kind, table in ((COPY, "CUPTI_ACTIVITY_KIND_MEMCPY"), (SET, "CUPTI_ACTIVITY_KIND_MEMSET")):
-        columns = ["start", "end", "correlationId", "streamId", "globalPid", "copyKind"]
+        columns = ["start", "end", "correlationId", "streamId", "globalPid", *(["copyKind"] if kind == COPY else [])]
         rows = _rows(database, tables, table, columns)
-        crossing = (kind == COPY) & rows["copyKind"].isin(CROSSING)
+        crossing = rows["copyKind"].isin(CROSSING) if kind == COPY else False
         named = rows.rename(columns=_NAMES)
         frames.append(named.assign(kind=kind, talking=False, crossing=crossing, **dict.fromkeys(PACKS, 0)))
     columns = ["start", "end", "correlation", "process", "stream", "kind", "talking", "crossing", *PACKS]
@@ -131,10 +133,9 @@ def _library(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
 
 
 def _rows(database: sqlite3.Connection, tables: set[str], table: str, columns: Sequence[str]) -> pd.DataFrame:
-    """Whole numbers of a table, 0 where an export has no such column or no value; none where there is no table."""
+    """Whole numbers of a table, as its columns are declared; none where there is no table."""
     rows: Sequence[tuple] | sqlite3.Cursor = ()
     if table in tables:
-        has = {row[1] for row in database.execute(f"PRAGMA table_info({table})")}
-        taken = ", ".join(f"coalesce({name}, 0)" if name in has else "0" for name in columns)
-        rows = database.execute(f"SELECT {taken} FROM {table}")
+        taken = nsys_columns.numbers(database, table, columns)
+        rows = database.execute(f"SELECT {', '.join(taken.values())} FROM {table}")
     return pd.DataFrame(whole_numbers(rows).reshape(-1, len(columns)), columns=list(columns))

@@ -14,6 +14,7 @@ from profzoo.reading import kinds
 from profzoo.reading import tables as reading
 from profzoo.reading.tables import Table
 from profzoo.replay import events, gains, program, rerun, stored, tax
+from profzoo.tools.nsys.trace import without_steps
 from profzoo.tools.time.tables import REPEATED
 from profzoo.tools.time.tables import TABLE as STEPS
 
@@ -154,10 +155,13 @@ def main(sqlite: str, report_sidecar: str, time: str, time_sidecar: str, outputs
 
     outputs: where to write the tables `changes` and `host`, and the `program`.
     """
-    facts = read_json(report_sidecar, {"capture": fact.TEXT})
+    whole_run = read_json(report_sidecar, {"capture": fact.TEXT})["capture"] == "run"
+    if lacking := without_steps(sqlite, whole_run):
+        # Into the log: the export of the same trace says it to the user.
+        print(f"{outputs['changes']} has no row, as {sqlite} {lacking}")
     timed = read_json(time_sidecar, {"step_ns": fact.POSITIVE})
     steps = reading.read(time, REPEATED if "processes" in timed else STEPS)
-    found, host, leans = made(sqlite, step_of(timed), facts["capture"] == "run", of_host(steps))
+    found, host, leans = made(sqlite, step_of(timed), whole_run, of_host(steps))
     write_csv(found, outputs["changes"])
     write_csv(host.replace([np.inf], np.nan), outputs["host"])
     spread = apart(timed)

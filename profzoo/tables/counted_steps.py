@@ -5,7 +5,7 @@ from typing import Any
 
 from profzoo.errors import DataError
 from profzoo.reading import facts as fact
-from profzoo.tools.nsys.tables import NO_STEP
+from profzoo.tools.nsys.trace import NO_WHOLE_STEP
 
 # Of a sidecar.
 NEEDS: fact.Needs = {
@@ -25,5 +25,5 @@ def profiled_steps(sidecar: Mapping[str, Any]) -> int:
     if sidecar.get("capture") != "run":
         return cell["window"]
     if not sidecar["traced_steps"]:
-        raise DataError(f"the trace of {cell['model']} {cell['phase']} {NO_STEP}")
+        raise DataError(f"the trace of {cell['model']} {cell['phase']} {NO_WHOLE_STEP}")
     return sidecar["traced_steps"]

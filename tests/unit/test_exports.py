@@ -289,7 +289,7 @@ def of_a_run(folder: Path, recording: Callable, cut: str | None) -> tuple[Path, 
     text = "coalesce(text, (SELECT value FROM StringIds WHERE id = textId))"
     with closing(sqlite3.connect(whole)) as database:
         steps = database.execute(
-            f"SELECT start, end, globalTid FROM NVTX_EVENTS WHERE {text} = 'step' ORDER BY start"
+            f"SELECT start, end, globalTid FROM NVTX_EVENTS WHERE {text} = 'profzoo_step' ORDER BY start"
         ).fetchall()
         opened = steps[4][0] - 10
         last = {None: 10, "in its sixth step": 9, "in its second": 5}[cut]
@@ -297,7 +297,8 @@ def of_a_run(folder: Path, recording: Callable, cut: str | None) -> tuple[Path, 
         columns = "start, end, eventType, text, globalTid, domainId"
         after = ends or steps[-1][1] + 10
         database.execute(
-            f"INSERT INTO NVTX_EVENTS ({columns}) VALUES (?, ?, 59, 'window', ?, 0)", (opened, after, steps[0][2])
+            f"INSERT INTO NVTX_EVENTS ({columns}) VALUES (?, ?, 59, 'profzoo_window', ?, 0)",
+            (opened, after, steps[0][2]),
         )
         if ends:
             for table in ("NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME"):

@@ -98,7 +98,9 @@ def test_sets_that_tables_of_kernels_are_made_of(name: str, sets: list[str]) -> 
 
 def test_a_set_measures_ranges_by_its_own_replay() -> None:
     given = words("ranges", kernel_name="gemm", launches=3)
-    assert "--replay-mode app-range --nvtx-include profzoo@forward/ --nvtx-include profzoo@loss/" in given
+    assert (
+        "--replay-mode app-range --nvtx-include profzoo@profzoo_forward/ --nvtx-include profzoo@profzoo_loss/" in given
+    )
     assert "--launch-count" not in given and "--kernel-name" not in given and "--profile-from-start" not in given
 
 

@@ -98,7 +98,7 @@ def test_adapt_names_what_the_tool_does_not_offer(word: str, help_text: str, key
 
 def test_adapt_without_a_gpu_finds_the_window_by_its_range() -> None:
     given = [nsys.GPU_CAPTURE, "--capture-range-end=stop"]
-    adapted = ["--capture-range=nvtx", "--nvtx-capture=window@profzoo", "--capture-range-end=stop"]
+    adapted = ["--capture-range=nvtx", "--nvtx-capture=profzoo_window@profzoo", "--capture-range-end=stop"]
     assert nsys.adapt(given, NEW, gpu=False) == adapted
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from profzoo.errors import DataError
-from profzoo.range_names import PARTS
+from profzoo.range_names import PARTS, nvtx_name
 from profzoo.tools.nsys import launches as nsys_launches
 from profzoo.tools.nsys import ranks as nsys_ranks
 from profzoo.tools.nsys import steps as nsys_steps
@@ -52,7 +52,8 @@ def export(
         rows = [(start, start + 1, *more, 4) for start, *more in calls]
         database.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?, ?, ?)", rows)
         database.execute("CREATE TABLE NVTX_EVENTS (start, end, globalTid, text, textId, eventType, domainId)")
-        database.executemany("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, NULL, 59, 0)", ranges)
+        rows = [(start, end, thread, nvtx_name(name)) for start, end, thread, name in ranges]
+        database.executemany("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, NULL, 59, 0)", rows)
         if graphs:
             database.execute(GRAPH_TRACE)
             rows = [(start, end, 0, 1, None, 7, *more, 900) for start, end, *more in graphs]

@@ -82,7 +82,7 @@ def test_the_order_of_rows_does_not_matter(recording: Callable, tmp_path: Path) 
         ([[(1, 5), (2, 5)], [(1, 5)]], "step 2 of 2 launches otherwise than the first, from its launch 2 on (k)"),
         ([[(1, 5)], [(1, 5)], [(1, 5), (1, 5)]], "step 3 of 3 launches otherwise than the first, from its launch 2"),
         ([[]], "holds no launch in a step of the window: trace cuda and nvtx"),
-        ([], "holds no whole step of the window"),
+        ([], "holds no step of the window"),
     ],
 )
 def test_steps_that_launch_otherwise_are_refused(steps: list, line: str, tmp_path: Path) -> None:

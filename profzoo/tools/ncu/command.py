@@ -7,7 +7,7 @@ from typing import Any
 from profzoo.cell.spread import processes
 from profzoo.errors import CollectError, ConfigError, suggest
 from profzoo.machine import limits
-from profzoo.range_names import DOMAIN, GRAPH
+from profzoo.range_names import DOMAIN, GRAPH, nvtx_name
 from profzoo.tools.communication import replayed
 
 PROGRAM = "ncu"
@@ -167,7 +167,7 @@ def options(ncu: Mapping[str, Any], name: str) -> list[str]:
     if ranged(ncu, name):
         words += ["--replay-mode", replay(ncu, name)]
         for part in chosen.get("ranges", []):
-            words += ["--nvtx-include", f"{DOMAIN}@{part}/"]
+            words += ["--nvtx-include", f"{DOMAIN}@{nvtx_name(part)}/"]
     else:
         # Range replay takes the window between profiler start and stop as its range, and refuses this option.
         words += ["--profile-from-start", "off"]

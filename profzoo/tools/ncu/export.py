@@ -27,6 +27,10 @@ NOT_AS_PLANNED = (
     "launches of these functions were not profiled as often as ncu's words and the census say, so that it is not known "
     "which they are, and they count as the next of their configuration; `deterministic: true` has all runs launch alike"
 )
+NO_STEP = (
+    "none of these launches is in a step of the window, so that they have no range: ncu did not see the program's NVTX "
+    "ranges, or the program launched nothing in its steps"
+)
 OWN_CENSUS = "; `ncu.census: ncu` has ncu count them all, instead of nsys"
 
 
@@ -36,7 +40,7 @@ class Exported:
 
     other_choices: functions of kernels that the census lacks. not_as_planned: functions of the census's kernels of
     which other launches were profiled than ncu was asked for. totals: as matching has them. by_nsys: whether nsys
-    traced the launches that they stand for.
+    traced the launches that they stand for. in_steps: whether one of those profiled is in a step.
     """
 
     table: pd.DataFrame
@@ -45,12 +49,14 @@ class Exported:
     not_as_planned: Sequence[str] = field(default_factory=list)
     totals: Mapping[str, Sequence[float]] = field(default_factory=dict)
     by_nsys: bool = False
+    in_steps: bool = True
 
     def notes(self) -> list[str]:
         """What there is to say of it, a line each."""
         found = ((OTHER_CHOICES, self.other_choices), (NOT_AS_PLANNED, self.not_as_planned))
         cure = OWN_CENSUS if self.by_nsys else ""
-        return [f"{what}{cure}: {'; '.join(functions)}" for what, functions in found if functions]
+        lines = [f"{what}{cure}: {'; '.join(functions)}" for what, functions in found if functions]
+        return lines if self.in_steps else [NO_STEP, *lines]
 
 
 def tabulate(
@@ -66,31 +72,37 @@ def tabulate(
         return Exported(*ncu_tables.tidy_ranges(*ncu_tables.read_raw(pages[1][0], True)))
     every = read_census(census) if census else None
     counts = None if every is None else ncu_tables.configuration_counts(every)
-    runs, kept = dict[int, pd.DataFrame](), dict[str, str]()
+    runs, kept, in_steps = dict[int, pd.DataFrame](), dict[str, str](), False
     for number, own in pages.items():
-        runs[number], units = _launches(own, counts)
+        runs[number], units, stepped = _launches(own, counts)
         kept |= units
+        in_steps |= stepped
     if every is None:
-        return Exported(runs[1] if launches == "all" else runs[1].assign(launches=pd.NA), kept)
+        return Exported(runs[1] if launches == "all" else runs[1].assign(launches=pd.NA), kept, in_steps=in_steps)
     by_nsys = bool(census and of_nsys(census))
     other = list(dict.fromkeys(name for taken in runs.values() for name in ncu_tables.other_choices(taken, every)))
     if launches not in (ncu.SAMPLED, ncu.DISTINCT):
-        return Exported(runs[1], kept, other, by_nsys=by_nsys)
+        return Exported(runs[1], kept, other, by_nsys=by_nsys, in_steps=in_steps)
     planned = facts.get("plan", {}).get("options", [])
     words = ncu.of_runs(planned) if ncu.THEN in planned else [facts["command"]]
     window = Window(every)
     table, not_as_planned = matching.matched(runs, words, window)
-    return Exported(table, kept, other, not_as_planned, matching.totals(table, window, list(kept)), by_nsys)
+    totals = matching.totals(table, window, list(kept))
+    return Exported(table, kept, other, not_as_planned, totals, by_nsys, in_steps)
 
 
-def _launches(pages: Sequence[str], counts: pd.Series | None) -> tuple[pd.DataFrame, dict[str, str]]:
-    """The launches of one run and the units of their metrics; DataError where the two pages are not of one report."""
+def _launches(pages: Sequence[str], counts: pd.Series | None) -> tuple[pd.DataFrame, dict[str, str], bool]:
+    """The launches of one run, the units of their metrics, and whether one is in a step.
+
+    Raises:
+        DataError: the two pages are not of one report.
+    """
     raw, units = ncu_tables.read_raw(pages[0])
     names, _ = ncu_tables.read_raw(pages[1])
     same = ["ID", "Stream", "Grid Size", "Block Size"]
     if not raw[same].equals(names[same]):
         raise DataError(f"{pages[1]} does not hold the launches of {pages[0]}, {len(raw)}: {ncu_tables.AGAIN}")
-    return ncu_tables.tidy(raw, units, names, counts)
+    return *ncu_tables.tidy(raw, units, names, counts), ncu_tables.in_steps(raw)
 
 
 def without_value(table: pd.DataFrame, asked: Collection[str]) -> dict[str, int]:

@@ -1,13 +1,13 @@
 """Makes ncu's raw page tidy: no units row, plain numbers in base units, names and ranges in columns of their own."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from profzoo.errors import DataError
-from profzoo.range_names import DOMAIN, LAUNCHING, WINDOW
+from profzoo.range_names import DOMAIN, LAUNCHING, PREFIX, STEP, WINDOW
 from profzoo.reading import tables as reading
 from profzoo.reading import texts
 from profzoo.tools.ncu import command as ncu
@@ -142,7 +142,7 @@ def tidy_ranges(raw: pd.DataFrame, units: Mapping[str, str]) -> tuple[pd.DataFra
 
     Returns: `id`, `range`, `step` (from 0, of the window), then every metric as a number in base units; their units.
     """
-    stacks = _stacks(raw).map(lambda printed: re.findall(rf'"{DOMAIN}:(\w+):', printed))
+    stacks = _opened(raw, (WINDOW, STEP, *LAUNCHING))
     inside = stacks.map(lambda stack: WINDOW in stack)
     # Without NVTX ranges, what is measured is the window itself, from profiler start to stop.
     kept = raw[inside] if inside.any() else raw
@@ -174,13 +174,20 @@ def ranges(raw: pd.DataFrame) -> pd.Series:
 
     ncu prints the stack of open push/pop ranges, outermost first, each as "domain:name:..." in quotes.
     """
-    pattern = rf'"{DOMAIN}:({"|".join(LAUNCHING)}):'
-    return _stacks(raw).str.findall(pattern).map(lambda found: found[-1] if found else "")
+    return _opened(raw, LAUNCHING).map(lambda found: found[-1] if found else "")
 
 
-def _stacks(raw: pd.DataFrame) -> pd.Series:
+def in_steps(raw: pd.DataFrame) -> bool:
+    """Whether one of the launches is in a step of the window."""
+    return bool(_opened(raw, (STEP,)).astype(bool).any())
+
+
+def _opened(raw: pd.DataFrame, names: Sequence[str]) -> pd.Series:
+    """Of each launch the open ranges of these names, outermost first; those of the program itself are left out."""
     column = next((name for name in raw.columns if "Push/Pop_Range" in name), None)
-    return pd.Series([""] * len(raw)) if column is None else raw[column]
+    stacks = pd.Series([""] * len(raw), index=raw.index) if column is None else raw[column]
+    # Earlier reports have plain names: in the project's domain, which ncu always names, nothing else goes by them.
+    return stacks.str.findall(rf'(?<![^\s,])"{DOMAIN}:(?:{PREFIX})?({"|".join(names)}):')
 
 
 def function_name(kernel: str) -> str:

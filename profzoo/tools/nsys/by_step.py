@@ -33,7 +33,8 @@ def read(path: str | Path, whole_run: bool = False) -> pd.DataFrame:
     names = launches.reset_index(drop=True).rename(columns={"start": "start_ns"})
     table = names.assign(**nsys_launches.unpacked(names), place=places, made=nsys_launches.moments(names))
     table["range"] = np.array(["", *LAUNCHING])[codes]
-    table = table[table["place"] >= 0].sort_values(["process", "made", "start_ns"], kind="stable", ignore_index=True)
+    order = ["process", "made", "start_ns", "stream", *nsys_launches.PACKS]
+    table = table[table["place"] >= 0].sort_values(order, ignore_index=True)
     table["step"] = table["place"].map(steps.groupby("process").cumcount()).astype("int64")
     of_kernel = pd.DataFrame.from_dict(kernels, orient="index", columns=["mangled", "kernel", "function"], dtype="str")
     return table.drop(columns="mangled").join(of_kernel, on=table["mangled"].rename("number"))[COLUMNS]

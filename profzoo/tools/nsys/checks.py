@@ -7,50 +7,26 @@ from contextlib import closing
 from pathlib import Path
 
 from profzoo import integrity
-from profzoo.tools.nsys.packing import PACKED
+from profzoo.tools.nsys.columns import READ, TEXTS, there
 
-TIMES = 2**62
-# Of columns that are read, the largest number that each may hold.
-LARGEST = {column: 2**bits - 1 for group in PACKED for _, column, bits in group}
-LARGEST |= dict.fromkeys(["start", "end"], TIMES)
-LARGEST |= dict.fromkeys(
-    ["correlationId", "demangledName", "shortName", "nameId", "textId", "graphId", "copyKind"], 2**40
-)
-LARGEST |= {"eventType": 2**31, "id": 2**40, "graphNodeId": 2**63 - 1}
-# Times may be from before the trace began.
-SIGNED = {"start", "end", "correlationId"}
-# Those that nsys may leave empty: what it does not know of a kernel, and what an event has none of.
-EMPTY = {
-    "CUPTI_ACTIVITY_KIND_KERNEL": {
-        "correlationId",
-        "graphNodeId",
-        *(column for group in PACKED for _, column, _ in group),
-    },
-    "CUPTI_ACTIVITY_KIND_MEMCPY": {"graphNodeId"},
-    "CUPTI_ACTIVITY_KIND_MEMSET": {"graphNodeId"},
-    "NVTX_EVENTS": {"end", "textId", "globalTid", "domainId"},
-    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": {"end"},
-}
-TABLES = (
-    "StringIds",
-    "NVTX_EVENTS",
-    *(f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "RUNTIME", "MEMCPY", "MEMSET", "GRAPH_TRACE")),
-)
+AGAIN = "delete it, and the next run traces the cell again"
+# Where it is not known whether the tool wrote it, or the file was changed later.
+ONCE = f"{AGAIN}; if the new trace has the same, this nsys writes it so: use another one"
+OTHER = "so that a new trace would be the same: use an nsys from 2021 to 2026, or a newer profzoo"
 
 
 @functools.lru_cache(maxsize=64)
 def _damage(path: Path, changed_ns: int, size: int) -> str | None:
     if why := integrity.flaw(path):
-        return f"damaged ({' '.join(why.split())})"
+        return f"damaged ({' '.join(why.split())}): {AGAIN}"
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
-        for table in TABLES:
-            if wrong := _wrong(database, table):
-                return wrong
-    return None
+        # A damaged text is to be shown, not to stop what shows it.
+        database.text_factory = functools.partial(str, encoding="utf-8", errors="replace")
+        return next(filter(None, (_wrong(database, table) for table in READ)), None)
 
 
 def damage(path: Path) -> str | None:
-    """What is wrong with the file, None where nothing is; looked at once as long as the file stays as it is.
+    """What is wrong with the file and what to do, None where nothing is; looked at once as long as the file stays.
 
     Raises:
         sqlite3.Error, OSError: it cannot be read at all.
@@ -59,29 +35,48 @@ def damage(path: Path) -> str | None:
     return _damage(path, state.st_mtime_ns, state.st_size)
 
 
+def written_by(database: sqlite3.Connection) -> str:
+    """Which nsys wrote an export, as far as it says."""
+    try:
+        rows = database.execute("SELECT name, value FROM META_DATA_EXPORT").fetchall()
+    except sqlite3.Error:
+        return "its nsys"
+    known = {name: value for name, value in rows if isinstance(value, str)}
+    version, schema = (known.get(f"EXPORT_{name}_VERSION", "unknown") for name in ("PRODUCT", "SCHEMA"))
+    return f"nsys {version} (export schema {schema})"
+
+
 def _wrong(database: sqlite3.Connection, table: str) -> str | None:
-    """Whether a row of a table holds what it cannot; None also where there is no such table."""
-    there = [name for _, name, *_ in database.execute(f"PRAGMA table_info({table})")]
-    holds = list(_conditions(table, there))
-    if not holds:
+    """Which row of a table holds what it cannot, and what to do; None also where there is no such table."""
+    holds = list(_conditions(table, there(database, table)))
+    together = " AND ".join(f"({condition})" for _, condition, _ in holds)
+    if not holds or not database.execute(f"SELECT 1 FROM {table} WHERE NOT ({together}) LIMIT 1").fetchone():
         return None
-    row = database.execute(f"SELECT rowid FROM {table} WHERE NOT ({' AND '.join(holds)}) LIMIT 1").fetchone()
-    return f"row {row[0]} of {table} holds what is no number there, or cannot be one" if row else None
+    for column, condition, expected in holds:
+        bad = f"FROM {table} WHERE NOT ({condition})"
+        row = database.execute(f"SELECT rowid, CAST({column} AS TEXT), typeof({column}) {bad} LIMIT 1").fetchone()
+        if row:
+            (many,) = database.execute(f"SELECT count(*) {bad}").fetchone()
+            (of,) = database.execute(f"SELECT count(*) FROM {table}").fetchone()
+            value = "is NULL" if row[2] == "null" else f"is {str(row[1])[:40]!r} ({row[2]})"
+            said = f"{column} in row {row[0]} of {table} {value}, which is no {expected}"
+            # Whatever happens to a file does not turn numbers into NULL, nor most rows of a table into others.
+            if row[2] == "null" or (2 * many > of > 1):
+                return f"{said}, as in {many} of {of} rows: {written_by(database)} wrote it so, {OTHER}"
+            return f"{said}: {ONCE}"
+    return None
 
 
-def _conditions(table: str, columns: list[str]) -> Iterator[str]:
-    """What holds of each sound row, in SQL; nothing is text, which is larger than any number."""
-    numbers = [name for name in columns if name in LARGEST]
-    empty = EMPTY.get(table, set())
-    for name in numbers:
-        given = f"coalesce({name}, {0 if name in empty else repr('')})"
-        yield f"{given} BETWEEN {-TIMES if name in SIGNED else 0} AND {LARGEST[name]}"
-        yield f"typeof({given}) = 'integer'"
-    if {"start", "end"} <= set(columns) and "end" not in empty:
-        yield "start <= end"
-    for name in {"globalPid", "globalTid", "domainId"} & set(columns):
-        yield f"typeof({name}) IN ('integer', '{'null' if name in empty else 'integer'}')"
-    if table == "NVTX_EVENTS" and "text" in columns:
-        yield "typeof(text) IN ('text', 'null')"
-    if table == "StringIds" and "value" in columns:
-        yield "typeof(value) = 'text'"
+def _conditions(table: str, columns: set[str]) -> Iterator[tuple[str, str, str]]:
+    """What holds of each sound row: the column, the condition in SQL, and what was expected in words."""
+    for name, column in READ[table].items():
+        if name in columns:
+            # Text is larger than any number.
+            number = f"typeof({name}) = 'integer' AND {name} BETWEEN {column.least} AND {column.most}"
+            expected = "whole number" if column.least < 0 else f"whole number from 0 to {column.most}"
+            yield name, f"{name} IS NULL OR ({number})" if column.null else number, expected
+    if {"start", "end"} <= set(READ[table]) & columns and not READ[table]["end"].null:
+        yield "end", "start <= end", "time after its start"
+    for name, null in TEXTS.get(table, {}).items():
+        if name in columns:
+            yield name, f"typeof({name}) IN ('text'{', ' + repr('null') if null else ''})", "text"

@@ -7,7 +7,7 @@ from typing import Any
 
 from profzoo.errors import CollectError, ConfigError, suggest
 from profzoo.machine import programs
-from profzoo.range_names import DOMAIN, WINDOW
+from profzoo.range_names import DOMAIN, WINDOW, nvtx_name
 
 PROGRAM = "nsys"
 # Names of all, command lines and environments of those that it may read.
@@ -17,7 +17,7 @@ INSTALL = "install NVIDIA Nsight Systems, or load its module, so that `nsys --ve
 # Where there is no GPU nobody calls cudaProfilerStart, and an NVTX range opens the capture instead. With a GPU that
 # range is of no use: nsys 2025.3 then captures no kernels.
 GPU_CAPTURE = "--capture-range=cudaProfilerApi"
-NVTX_CAPTURE = ("--capture-range=nvtx", f"--nvtx-capture={WINDOW}@{DOMAIN}")
+NVTX_CAPTURE = ("--capture-range=nvtx", f"--nvtx-capture={nvtx_name(WINDOW)}@{DOMAIN}")
 # Present report names, with what they were called before nsys 2023.
 REPORTS = {
     "cuda_api_gpu_sum": "apigpusum",

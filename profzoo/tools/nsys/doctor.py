@@ -10,14 +10,14 @@ from pathlib import Path
 
 from profzoo.machine import findings, programs
 from profzoo.machine.findings import Check, Finding
-from profzoo.range_names import DOMAIN, WINDOW
+from profzoo.range_names import DOMAIN, WINDOW, nvtx_name
 from profzoo.tools.nsys.command import INSTALL, NVTX_CAPTURE, PROGRAM
 from profzoo.tools.nsys.failures import CAUSES
 
 # A window, as the harness opens it.
 OPENS = (
     f"import nvtx; domain = nvtx.get_domain({DOMAIN!r}); "
-    f"domain.push_range(domain.get_event_attributes(message={WINDOW!r})); domain.pop_range()"
+    f"domain.push_range(domain.get_event_attributes(message={nvtx_name(WINDOW)!r})); domain.pop_range()"
 )
 
 

@@ -23,7 +23,7 @@ def main(
     Raises:
         DataError: there is no launch although the cell ran on a GPU.
     """
-    facts = read_json(report_sidecar, {"capture": fact.TEXT, "device_type": fact.TEXT})
+    facts = read_json(report_sidecar, {"capture": fact.TEXT, "device_type": fact.TEXT, "steps?": fact.COUNT})
     whole_run = facts["capture"] == "run"
     table = nsys_tables.summarise(sqlite, whole_run)
     if table.empty and facts["device_type"] == "cuda":
@@ -31,22 +31,24 @@ def main(
             f"{sqlite} holds no kernel launch although the cell ran on a GPU: trace cuda (nsys.traces), "
             "and see the log of the profiling job"
         )
+    held, begins = nsys_trace.traced_steps(sqlite, whole_run)
     if whole_run:
-        held, begins = nsys_trace.traced_steps(sqlite, whole_run)
         facts = {**facts, "traced_steps": held}
-        notes = [*_of_steps(held, begins), *_of_graphs(table)]
-    else:
-        notes = list(_of_graphs(table))
-    for note in notes:
+    lacking = nsys_trace.without_steps(sqlite, whole_run)
+    ran = held if whole_run else facts.get("steps", held)
+    for note in (*_of_steps(held, ran, begins or not whole_run, lacking), *_of_graphs(table)):
         say(f"{csv}: {note}")
     write_csv(table, csv)
     write_csv(nsys_steps.where_time_goes(sqlite, whole_run), steps)
     write_json(facts, sidecar)
 
 
-def _of_steps(held: int, begins: bool) -> Iterator[str]:
-    if not held:
-        yield f"the trace {nsys_tables.NO_STEP}"
+def _of_steps(held: int, ran: int, begins: bool, lacking: str | None) -> Iterator[str]:
+    """What there is to say of the steps that a trace holds; ran: in the window; lacking: why there is none."""
+    if lacking:
+        yield f"the trace {lacking}"
+    elif held < ran:
+        yield f"the trace holds {held} of the {ran} steps of the window: nsys lost some, so values per step are low"
     elif not begins:
         yield f"the window's beginning is not in the trace, so that the {held} whole steps there may be of warm-up"
 

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from profzoo.range_names import LAUNCHING
+from profzoo.tools.nsys.columns import numbers
 from profzoo.tools.nsys.packing import PACKED
 from profzoo.tools.nsys.trace import CALL_TABLE, GRAPH_TABLE, KERNEL_TABLE, PROCESS, DamagedError, graphs, whole_numbers
 
@@ -33,19 +34,16 @@ def read(database: sqlite3.Connection, tables: set[str], placed: bool = False, b
 
 
 def _of_kernels(database: sqlite3.Connection, tables: set[str], placed: bool, began: bool) -> pd.DataFrame:
-    columns = dict.fromkeys(PACKS, "0")
-    for name, group in zip(PACKS, PACKED, strict=True):
-        for _, column, bits in group:
-            columns[name] = f"(({columns[name]}) << {bits}) | coalesce(k.{column}, 0)"
     called = CALL_TABLE in tables
+    columns = _packed(database)
     columns["launched"] = "coalesce(r.start, -1 - k.start)" if called else "-1 - k.start"
-    columns |= {"process": "k.globalPid", "ns": "k.end - k.start"}
+    wanted = {"process": "globalPid"}
+    wanted |= {"node": "graphNodeId"} if began else {}
+    wanted |= {"stream": "streamId", "correlation": "correlationId"} if placed else {}
+    read = numbers(database, KERNEL_TABLE, list(wanted.values()), "k")
+    columns |= {name: read[column] for name, column in wanted.items()} | {"ns": "k.end - k.start"}
     if placed or began:
         columns["start"] = "k.start"
-    if began:
-        columns["node"] = "coalesce(k.graphNodeId, 0)"
-    if placed:
-        columns |= {"stream": "k.streamId", "correlation": "coalesce(k.correlationId, 0)"}
     if KERNEL_TABLE not in tables:
         return pd.DataFrame(columns=[*columns, "graph"], dtype="int64")
     # A correlation ID is unique within a process only.
@@ -58,6 +56,26 @@ def _of_kernels(database: sqlite3.Connection, tables: set[str], placed: bool, be
         frame = _fetched(database, columns | {"row": "k.rowid"}, joined)
         frame = frame.sort_values(["row", "launched"]).drop_duplicates("row").drop(columns="row")
     return frame.assign(graph=-1)
+
+
+def _packed(database: sqlite3.Connection) -> dict[str, str]:
+    """How SQL packs the launch configuration of a kernel of the table `k`, by PACKS.
+
+    A kernel without a mangled name goes by its demangled one.
+    """
+    names = [column for group in PACKED for _, column, _ in group]
+    read = numbers(database, KERNEL_TABLE, names, "k") | {"mangledName": _identity(database, "k")}
+    columns = dict.fromkeys(PACKS, "0")
+    for name, group in zip(PACKS, PACKED, strict=True):
+        for _, column, bits in group:
+            columns[name] = f"(({columns[name]}) << {bits}) | {read[column]}"
+    return columns
+
+
+def _identity(database: sqlite3.Connection, alias: str) -> str:
+    """How SQL tells kernels apart: the number of the mangled name, or where there is none of the demangled one."""
+    mangled = numbers(database, KERNEL_TABLE, ["mangledName"], alias)["mangledName"]
+    return f"coalesce(nullif({mangled}, 0), {alias}.demangledName)"
 
 
 def _fetched(database: sqlite3.Connection, columns: dict[str, str], source: str) -> pd.DataFrame:
@@ -103,17 +121,22 @@ def unpacked(table: pd.DataFrame) -> dict[str, np.ndarray]:
 
 
 def kernel_names(database: sqlite3.Connection, tables: set[str]) -> dict[int, tuple[str, str, str]]:
-    """Of each kernel, by the number of its mangled name: that, the demangled and the short one."""
+    """Of each kernel, by the number that tells it apart in PACKS: the mangled name, the demangled and the short one.
+
+    The mangled name is empty where the trace does not have it.
+    """
     if KERNEL_TABLE not in tables:
         return {}
     names = dict(database.execute("SELECT id, value FROM StringIds").fetchall())
+    mangled = numbers(database, KERNEL_TABLE, ["mangledName"], "k")["mangledName"]
     shown = database.execute(
-        f"SELECT coalesce(mangledName, 0), min(demangledName), min(shortName) FROM {KERNEL_TABLE} GROUP BY 1"
+        f"SELECT {_identity(database, 'k')}, max({mangled}), min(k.demangledName), min(k.shortName) "
+        f"FROM {KERNEL_TABLE} k GROUP BY 1"
     )
     try:
-        # Kernels may be without a mangled name.
         return {
-            mangled: (names[mangled] if mangled else "", names[long], names[short]) for mangled, long, short in shown
+            number: (names[mangled] if mangled else "", names[long], names[short])
+            for number, mangled, long, short in shown
         }
     except KeyError as error:
         raise DamagedError(f"a kernel's name is string {error}, and there is none of that number") from None

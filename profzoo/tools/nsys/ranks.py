@@ -12,7 +12,7 @@ from profzoo.reading import kinds
 from profzoo.reading.tables import Table
 from profzoo.tools.by_rank import by_rank
 from profzoo.tools.nsys import steps as nsys_steps
-from profzoo.tools.nsys import tables as nsys_tables
+from profzoo.tools.nsys import trace as nsys_trace
 
 TIMES = ["wall_ns", "busy_ns", "compute_ns", "communication_ns", "overlap_ns", "exposed_ns", "copy_ns", "idle_ns"]
 COLUMNS = ["host", "rank", "steps", *TIMES, "launches"]
@@ -40,8 +40,7 @@ def of_traces(paths: Iterable[Path], processes: int, whole_run: bool = False) ->
     for host, number, path in by_rank(paths, ".sqlite", processes, "trace"):
         steps = nsys_steps.where_time_goes(path, whole_run)
         if steps.empty:
-            what = nsys_tables.NO_STEP if whole_run else "holds no step: see the log of the profiling job"
-            raise DataError(f"{path} {what}")
+            raise DataError(f"{path} {nsys_trace.without_steps(path, whole_run)}")
         rows.append({"host": host, "rank": number, **steps.iloc[0]})
     table = pd.DataFrame(rows, columns=["host", "rank", *nsys_steps.COLUMNS])
     table["exposed_ns"] = table["communication_ns"] - table["overlap_ns"]

@@ -14,8 +14,7 @@ from profzoo.reading import facts as fact
 from profzoo.tools.nsys import launches as nsys_launches
 from profzoo.tools.nsys.launched import COLUMNS
 from profzoo.tools.nsys.launches import PACKS
-from profzoo.tools.nsys.tables import NO_STEP
-from profzoo.tools.nsys.trace import opened, ranges_of, window_steps
+from profzoo.tools.nsys.trace import opened, ranges_of, window_steps, without_steps
 
 OTHERWISE = "so that nsys does not tell what ncu will see: set ncu.census to ncu"
 
@@ -32,10 +31,10 @@ def of_window(path: str | Path, steps: int, whole_run: bool = False) -> pd.DataF
         DataError: the file is no export of nsys, has no step or no launch, or steps do not all launch the same kernels
             with the same grids, blocks and shared memory in the same order.
     """
+    if why := without_steps(path, whole_run):
+        raise DataError(f"{path} {why}; or set ncu.census to ncu")
     with opened(path) as (database, tables):
         found = window_steps(database, tables, whole_run)
-        if found.empty:
-            raise DataError(f"{path} {NO_STEP}; or set ncu.census to ncu")
         found = found[found["process"] == found["process"].mode()[0]].reset_index(drop=True)
         launches = nsys_launches.read(database, tables, began=True)
         launches = launches[launches["process"] == found["process"][0]].reset_index(drop=True)

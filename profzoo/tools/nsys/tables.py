@@ -17,10 +17,6 @@ NAMES = ["kernel", "mangled", "function", "range"]
 COLUMNS = [*NAMES, *CONFIGURATION, *STATISTICS]
 # The range of launches that are in no step of the window, of a whole run.
 OUTSIDE = "outside"
-NO_STEP = (
-    "holds no whole step of the window, so that nothing is known per step: raise nsys.duration, lower nsys.delay, and "
-    "have nvtx among nsys.traces"
-)
 GRAPH = "CUDA graph"
 # Sums of shares may be off by as much, which rounding makes of them.
 ROUNDING = 1e-6

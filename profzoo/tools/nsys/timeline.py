@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from profzoo.tools.communication import communicates
+from profzoo.tools.nsys.columns import numbers
 from profzoo.tools.nsys.trace import CALL_TABLE, PROCESS, graphs, whole_numbers
 
 # CUDA runtime and driver calls, by how their names begin; versions follow (cudaLaunchKernel_v7000).
@@ -22,7 +23,7 @@ ACTIVITIES = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI
 def activity(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
     """What the GPU did: start and end in ns, correlation ID, process, and whether it is a kernel, a kernel that
     communicates, or a copy between host and device."""  # fmt: skip
-    kinds = {"kernel": "demangledName", "copy": "copyKind", "set": "0"}
+    kinds = {"kernel": "demangledName", "copy": "copyKind", "set": ""}
     frames = []
     talking = _communicating(database, tables)
     for (kind, column), table in zip(kinds.items(), ACTIVITIES, strict=True):
@@ -44,8 +45,9 @@ def activity(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
 
 def calls(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
     """CUDA calls of the CPU: start and end in ns, correlation ID, process, and whether they launch, copy or wait."""
-    frame = _numbers(database, tables, CALL_TABLE, f"globalTid & {PROCESS}", "nameId")
+    frame = _numbers(database, tables, CALL_TABLE, "globalTid", "nameId")
     names = frame.pop("name")
+    frame["process"] &= PROCESS
     kinds = {"launches": LAUNCHING, "copies": COPYING, "waits": WAITING}
     return frame.assign(**{kind: names.isin(_named(database, beginnings)) for kind, beginnings in kinds.items()})
 
@@ -77,9 +79,10 @@ def _named(database: sqlite3.Connection, beginnings: tuple[str, ...]) -> list[in
 def _numbers(database: sqlite3.Connection, tables: set[str], table: str, process: str, name: str) -> pd.DataFrame:
     """Start, end, correlation ID, process and number of the name of each row of a table; none where it is not there.
 
-    Without a Python object for each of a million rows at a time.
+    Without a Python object for each of a million rows at a time. process, name: columns of these; 0 for no name.
     """
-    query = f"SELECT start, end, correlationId, {process}, {name} FROM {table}"
+    read = numbers(database, table, ["start", "end", "correlationId", process, *([name] if name else [])])
+    query = f"SELECT {', '.join([*read.values(), *([] if name else ['0'])])} FROM {table}"
     rows = database.execute(query) if table in tables else ()
-    numbers = whole_numbers(rows).reshape(-1, 5)
-    return pd.DataFrame(numbers, columns=["start", "end", "correlation", "process", "name"])
+    columns = ["start", "end", "correlation", "process", "name"]
+    return pd.DataFrame(whole_numbers(rows).reshape(-1, len(columns)), columns=columns)

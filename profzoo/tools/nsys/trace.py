@@ -14,20 +14,30 @@ import numpy as np
 import pandas as pd
 
 from profzoo.errors import DataError
-from profzoo.range_names import DOMAIN, STEP, WINDOW
+from profzoo.range_names import PREFIX, STEP, WINDOW, nvtx_name
 from profzoo.tools.nsys import checks
+from profzoo.tools.nsys.checks import AGAIN
+from profzoo.tools.nsys.columns import numbers
 
 KERNEL_TABLE, GRAPH_TABLE, CALL_TABLE = (f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "GRAPH_TRACE", "RUNTIME"))
 # CUDA runtime and driver calls that have kernels run, by how their names begin.
 LAUNCHING_KERNELS = ("cudaLaunchKernel", "cudaLaunchCooperativeKernel", "cuLaunchKernel", "cuLaunchCooperativeKernel",
                      "cudaGraphLaunch", "cuGraphLaunch")  # fmt: skip
-# Event types of NVTX_EVENTS, in ENUM_NSYS_EVENT_TYPE of every export.
-PUSH_POP, DOMAIN_CREATE = 59, 75
+# Event type of ranges in NVTX_EVENTS, in ENUM_NSYS_EVENT_TYPE of every export.
+PUSH_POP = 59
+NO_WHOLE_STEP = (
+    "holds no whole step of the window, so that nothing is known per step: raise nsys.duration, lower nsys.delay, and "
+    "have nvtx among nsys.traces"
+)
+NO_STEP = (
+    "holds no step of the window, so that nothing is known per step, and launches have no range: this nsys did not see "
+    "the program's NVTX ranges (`snakemake doctor` looks), or the program never came to a step (see its log)"
+)
+EARLIER = (
+    f"its ranges named {STEP} are the program's own, or those of an earlier profzoo, whose traces have to be made again"
+)
 # The bits of a globalTid that name the process, as the signed integer that SQLite computes with.
 PROCESS = 0xFFFFFFFFFF000000 - (1 << 64)
-
-
-AGAIN = "delete it, and the next run traces the cell again"
 
 
 class DamagedError(ValueError):
@@ -52,15 +62,20 @@ def opened(path: str | Path) -> Iterator[tuple[sqlite3.Connection, set[str]]]:
         except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
             raise DataError(f"{path} is no SQLite export of nsys, or damaged: {_line(error)}: {AGAIN}") from error
         if wrong:
-            raise DataError(f"{path}: {wrong}: {AGAIN}")
+            raise DataError(f"{path}: {wrong}")
         if "StringIds" not in tables:
             raise DataError(f"{path} is no export of nsys, as it has no table StringIds: {AGAIN}")
         try:
             yield database, tables
         except (sqlite3.Error, DamagedError) as error:
-            raise DataError(
-                f"{path} is damaged, or of an nsys that this workflow does not know: {_line(error)}: {AGAIN}"
-            ) from error
+            raise DataError(f"{path} {_unread(database, error)}") from error
+
+
+def _unread(database: sqlite3.Connection, error: Exception) -> str:
+    """Why an export that is whole could not be read, and what to do."""
+    if "no such column" in str(error):
+        return f"has another layout ({_line(error)}): {checks.written_by(database)} writes it so, {checks.OTHER}"
+    return f"is damaged, or of an nsys that this workflow does not know: {_line(error)}: {checks.ONCE}"
 
 
 def _line(error: Exception) -> str:
@@ -91,6 +106,16 @@ def traced_steps(path: str | Path, whole_run: bool) -> tuple[int, bool]:
         return int(counts.max()) if len(counts) else 0, len(_events(database, tables, (WINDOW,))) > 0
 
 
+def without_steps(path: str | Path, whole_run: bool) -> str | None:
+    """Why a trace holds no step that counts, and what to do, to follow its name; None where it holds one."""
+    with opened(path) as (database, tables):
+        if len(window_steps(database, tables, whole_run)):
+            return None
+        why = NO_WHOLE_STEP if whole_run else NO_STEP
+        earlier = not _named(database, tables, (nvtx_name(STEP),)) and _named(database, tables, (STEP,))
+    return f"{why}; {EARLIER}" if earlier else why
+
+
 def window_steps(database: sqlite3.Connection, tables: set[str], whole_run: bool) -> pd.DataFrame:
     """The steps that count, as ranges_of has them.
 
@@ -118,13 +143,17 @@ def _first_lost(database: sqlite3.Connection, tables: set[str]) -> pd.Series:
     if CALL_TABLE not in tables:
         return pd.Series(dtype="int64")
     like = " OR ".join(f"value LIKE '{name}%'" for name in LAUNCHING_KERNELS)
+    of_call, launched = ["globalTid", "correlationId"], ["globalPid", "correlationId"]
+    thread, correlation = numbers(database, CALL_TABLE, of_call).values()
     calls = database.execute(
-        f"SELECT globalTid & {PROCESS}, correlationId, start FROM {CALL_TABLE} "
+        f"SELECT {thread} & {PROCESS}, {correlation}, start FROM {CALL_TABLE} "
         f"WHERE nameId IN (SELECT id FROM StringIds WHERE {like})"
     ).fetchall()
     made = pd.DataFrame(calls, columns=["process", "correlation", "start"], dtype="int64")
     ran = [
-        database.execute(f"SELECT DISTINCT globalPid, correlationId FROM {table}").fetchall()
+        database.execute(
+            f"SELECT DISTINCT {', '.join(numbers(database, table, launched).values())} FROM {table}"
+        ).fetchall()
         for table in (KERNEL_TABLE, GRAPH_TABLE)
         if table in tables
     ]
@@ -135,32 +164,37 @@ def _first_lost(database: sqlite3.Connection, tables: set[str]) -> pd.Series:
 
 
 def ranges_of(database: sqlite3.Connection, tables: set[str], names: tuple[str, ...]) -> pd.DataFrame:
-    """The domain's ranges of these names (step, forward, ...) on the CPU: name, start, end in ns, process; by start.
+    """The project's ranges of these names (step, forward, ...) on the CPU: name, start, end in ns, process; by start.
 
-    Those that were never closed are left out.
+    Those that were never closed are left out, and the program's own, whatever they are called.
     """
     found = _events(database, tables, names)
-    return found[found["end"].notna()].astype({"end": "int64"}).reset_index(drop=True)
+    # Exports of schema 2 have 0 where later ones have NULL.
+    return found[found["end"] >= found["start"]].reset_index(drop=True)
 
 
 def _events(database: sqlite3.Connection, tables: set[str], names: tuple[str, ...]) -> pd.DataFrame:
-    """The domain's ranges of these names, closed or not, as ranges_of has them."""
-    columns = ["name", "start", "end", "process", "domain"]
+    """The project's ranges of these names, closed or not, as ranges_of has them."""
+    columns = ["name", "start", "end", "process"]
+    found = pd.DataFrame(_named(database, tables, tuple(map(nvtx_name, names))), columns=columns)
+    return found.assign(name=found["name"].astype("str").str.removeprefix(PREFIX))
+
+
+def _named(database: sqlite3.Connection, tables: set[str], names: tuple[str, ...]) -> list[tuple]:
+    """Ranges by their names in the trace: name, start, end, process, by start.
+
+    What was never closed ends before it starts, as whole numbers leave room for no NULL.
+    """
     if "NVTX_EVENTS" not in tables:
-        return pd.DataFrame(columns=columns)
-    text = "coalesce(text, (SELECT value FROM StringIds WHERE id = textId))"
-    domains = database.execute(
-        f"SELECT domainId, globalTid & {PROCESS} FROM NVTX_EVENTS WHERE eventType = ? AND {text} = ?",
-        (DOMAIN_CREATE, DOMAIN),
-    ).fetchall()
-    rows = database.execute(
-        f"SELECT * FROM (SELECT {text} AS name, start, end, globalTid & {PROCESS}, domainId FROM NVTX_EVENTS "
-        f"WHERE eventType = ?) WHERE name IN ({', '.join('?' * len(names))}) ORDER BY start, end, name",
+        return []
+    text = "coalesce(nullif(text, ''), (SELECT value FROM StringIds WHERE id = textId))"
+    thread = numbers(database, "NVTX_EVENTS", ["globalTid"])["globalTid"]
+    return database.execute(
+        f"SELECT * FROM (SELECT {text} AS name, start, coalesce(end, start - 1) AS end, {thread} & {PROCESS} "
+        f"FROM NVTX_EVENTS WHERE eventType = ?) WHERE name IN ({', '.join('?' * len(names))}) "
+        "ORDER BY start, end, name",
         (PUSH_POP, *names),
     ).fetchall()
-    if domains:  # An export that starts after the domain was made does not name it.
-        rows = [row for row in rows if (row[4], row[3]) in domains]
-    return pd.DataFrame(rows, columns=columns)
 
 
 def graphs(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
@@ -171,9 +205,12 @@ def graphs(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
     columns = ["start", "end", "correlation", "process", "graph"]
     if GRAPH_TABLE not in tables:
         return pd.DataFrame(columns=columns, dtype="int64")
-    known = f"SELECT correlationId, globalPid FROM {KERNEL_TABLE} WHERE correlationId IS NOT NULL"
-    alone = f"AND (correlationId, globalPid) NOT IN ({known})" if KERNEL_TABLE in tables else ""
+    launched = ["correlationId", "globalPid"]
+    own = ", ".join(numbers(database, GRAPH_TABLE, launched).values())
+    known = ", ".join(numbers(database, KERNEL_TABLE, launched).values())
+    with_kernels = f"SELECT {known} FROM {KERNEL_TABLE} WHERE correlationId IS NOT NULL"
+    alone = f"AND ({own}) NOT IN ({with_kernels})" if KERNEL_TABLE in tables else ""
     rows = database.execute(
-        f"SELECT start, end, correlationId, globalPid, graphId FROM {GRAPH_TABLE} WHERE end > 0 {alone}"
+        f"SELECT start, end, {own}, graphId FROM {GRAPH_TABLE} WHERE end > 0 AND end >= start {alone}"
     ).fetchall()
     return pd.DataFrame(rows, columns=columns, dtype="int64")

@@ -91,12 +91,12 @@ def _operations(database: sqlite3.Connection, tables: set[str], process: int) ->
 
 
 def _called(database: sqlite3.Connection, tables: set[str], process: int) -> pd.DataFrame:
-    """CUDA calls of the CPU: start, end, name without its version; those within another are left out."""
+    """CUDA calls of the CPU: start, end, name without its version."""
     rows: Sequence[tuple] = []
     if CALL_TABLE in tables:
         rows = database.execute(
             f"SELECT start, end, (SELECT value FROM StringIds WHERE id = nameId) FROM {CALL_TABLE} "
-            f"WHERE globalTid & {PROCESS} = ? ORDER BY start, end DESC",
+            f"WHERE globalTid & {PROCESS} = ?",
             (process,),
         ).fetchall()
     table = pd.DataFrame(rows, columns=["start", "end", "name"])
@@ -104,7 +104,9 @@ def _called(database: sqlite3.Connection, tables: set[str], process: int) -> pd.
 
 
 def _within(table: pd.DataFrame, begin: int, end: int) -> pd.DataFrame:
-    return table[(table["start"] >= begin) & (table["start"] < end)].sort_values("start")
+    """The rows that begin in a span, by start, what holds others before these, whatever the order of rows."""
+    inside = table[(table["start"] >= begin) & (table["start"] < end)]
+    return inside.sort_values(["start", "end", "name"], ascending=[True, False, True])
 
 
 def _fewer(table: pd.DataFrame) -> pd.DataFrame:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from profzoo.range_names import DOMAIN, LAUNCHING, STEP
+from profzoo.range_names import LAUNCHING, STEP, torch_name
 from profzoo.tools.torch.trace import Trace
 
 
@@ -44,13 +44,16 @@ def steps_at(times: np.ndarray, trace: Trace) -> np.ndarray:
     return _open_at(times, trace, (STEP,))[1]
 
 
+def steps_of(trace: Trace) -> int:
+    """How many of the project's steps a trace holds."""
+    return sum(trace.texts[name] == torch_name(STEP) for name in trace.ranges["name"])
+
+
 def _open_at(times: np.ndarray, trace: Trace, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """Of each moment, the index of a name whose range was open, and which of such ranges it was; -1 where none was."""
     known = {text: code for code, text in enumerate(trace.texts)}
-    # Without the project's own name as well, as other programs' traces have it.
-    code_of = {
-        known[name]: index for index, one in enumerate(names) for name in (f"{DOMAIN}:{one}", one) if name in known
-    }
+    # A program may have ranges of its own by the plain names.
+    code_of = {known[torch_name(one)]: index for index, one in enumerate(names) if torch_name(one) in known}
     chosen = np.flatnonzero(np.isin(trace.ranges["name"], list(code_of)))
     starts = trace.ranges["start"][chosen]
     ends = starts + trace.ranges["ns"][chosen]
