@@ -5,7 +5,7 @@ import numpy as np
 # Of processes, by their standard deviation; of a machine over all of them; of what processes share that work by shifts.
 APART, DRIFT, MOMENTS = 0.005, 0.10, 0.03
 # Of two modes; of a process that something disturbs, and of how many; of the first one, which starts from cold caches.
-MODES, DISTURBED, OFTEN, COLD = 0.03, 0.30, 0.10, 0.10
+MODES, DISTURBED, OFTEN, COLD = 0.03, 0.30, 0.10, 0.04
 KINDS = ("steady", "drifting", "bimodal", "heavy-tailed", "disturbed", "slow first")
 
 

@@ -219,5 +219,6 @@ def test_a_slow_first_process_makes_no_difference_that_is_there_go_away() -> Non
     """Slower by just the margin, ten a side; the first process runs from cold caches, whichever side's it is."""
     said = [compare_power.simulated("slow first", 10, 0.02, seed, inference.ratio) for seed in range(600)]
     assert np.mean([one.p_equivalent <= 0.05 for one in said]) <= 0.077
+    # By t-tests with the baseline always first, as until issue 37, it was called equivalent in 18 %.
     said = [compare_power.simulated("slow first", 10, 0.02, seed, compare_power.before) for seed in range(300)]
-    assert np.mean([one.p_equivalent <= 0.05 for one in said]) == 0
+    assert np.mean([one.p_equivalent <= 0.05 for one in said]) > 0.12
