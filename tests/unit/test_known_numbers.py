@@ -107,6 +107,11 @@ def test_communication_waits_for_what_was_before_it_and_not_for_itself(tmp_path:
     first = changes.communication_overlapped(of(tmp_path, steps([talks, LAUNCH]), "first.sqlite"))
     assert first.gpu["dep"].to_list()[:3] == [-1, -1, 1]
     assert first.gpu["stream"].to_list()[:2] == [changes.APART, 7]
+    # The first of all operations is one to wait for, and so it stays where a communication waits for it already.
+    made = of(tmp_path, steps([LAUNCH, talks, LAUNCH, talks]), "second.sqlite")
+    assert changes.communication_overlapped(made).gpu["dep"].to_list()[:4] == [-1, 0, -1, 2]
+    told = program.changed(made, gpu={"dep": np.where(np.arange(len(made.gpu)) == 3, 0, -1)})
+    assert changes.communication_overlapped(told).gpu["dep"].to_list()[:4] == [-1, 0, -1, 0]
 
 
 def test_an_operator_may_take_what_is_far_out_among_all(tmp_path: Path) -> None:

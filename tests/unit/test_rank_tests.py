@@ -12,6 +12,8 @@ def test_orders_of_two_samples_are_counted() -> None:
     assert [ranks.p_of_two(one, other, shift) for shift in (0, 1.5, 2, 2.5, 4)] == pytest.approx(
         [1, 5 / 6, 4 / 6, 2 / 6, 1 / 6]
     )
+    # Of four differences one is none, then two are: three and a half are larger, which is no fewer than four; and two.
+    assert ranks.p_of_two(one, one + 1, 0) == 1 and ranks.p_of_two(one, one, 0) == pytest.approx(4 / 6)
     five = np.arange(5.0)
     assert [ranks.p_of_two(five, five - off, 0) for off in (4.5, 3.5, 2.5)] == pytest.approx(
         [1 / 252, 2 / 252, 7 / 252]

@@ -246,6 +246,8 @@ def test_scores_say_what_they_leave_out() -> None:
     fitted = score.score(table).set_index(["half", "verdict"]).loc[("fitted", "all")]
     # By the held-out half's 2.5 and 2: 1.5, 0.25, 0.375 and a third.
     assert fitted["constant_error"] == pytest.approx((0.375 + 1 / 3) / 2) and fitted["undecided"] == 0
+    # An interval that ends at 1 does not tell: the first of four.
+    assert fitted["tells"] == 0.75
     known = scores.checked(yaml.safe_load(score.recorded(score.score(table), scores.FILE.read_text())))
     said = known.columns("a")["score"]
     assert said == "3 trials: median error 10% (50% by one gain for all cells), 0% of 3 slower, 33% undecided"
