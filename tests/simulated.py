@@ -27,6 +27,9 @@ NAMES = {"kernel": "cudaLaunchKernel_v7000", "copy": "cudaMemcpyAsync_v3020", "p
          "graph": "cudaGraphLaunch_v10000", "query": "cudaEventQuery_v3020"}  # fmt: skip
 # Of its time in which an operation fills a crowded device.
 FULL = 0.85
+# A graph on this device: what its launch takes, with what each node adds, and from node to node. As NVIDIA has published
+# of its own ("Constant Time Launch for Straight-Line CUDA Graphs", 2024; "Getting Started with CUDA Graphs", 2019).
+GRAPH_LAUNCH_NS, GRAPH_LAUNCH_NODE_NS, BETWEEN_NODES_NS = 2_500.0, 1.0, 1_000.0
 LAUNCHES = ("kernel", "copy", "pageable", "staged", "fed", "graph")
 
 

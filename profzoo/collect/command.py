@@ -67,6 +67,10 @@ def of(job: Mapping[str, Any], made: Made, planned: Sequence[str] = (), load: Pa
     if rounds := in_turn(job, load):
         program = ["python", "-m", "profzoo.harness.rounds", "--rounds", json.dumps(rounds)]
         program += side_by_side(job.get("sides", {"": cell}).values(), compared=len(job.get("sides", [])) > 1)
+        # Any side may be the first to run.
+        program += (
+            ["--baseline", next(name for name, own in job["sides"].items() if own == cell)] if "sides" in job else []
+        )
         # Around all of them there is one process, which starts the others.
         profiler = own.around(job.get("options", []), made, 1)
         return Command([], profiler, [*program, *own.inside(made), *facts], sidecar, tool, made, own.leaves(made))

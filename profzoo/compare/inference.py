@@ -1,13 +1,16 @@
 """How much faster one side of a comparison is than the other, and whether that is more than chance.
 
 The unit is the process: steps of one process share its memory layout, its clocks and its place in time, so that their
-own spread says nothing of how the next process will be. Each process counts once, by the logarithm of its median step.
+own spread says nothing of how the next process will be. Each process counts once, by the logarithm of its median step;
+and by its rank, so that one that something disturbs does not hide what all others show (docs/compare.md).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from profzoo.compare import rank_tests as ranks
 
 FASTER, SLOWER, EQUIVALENT, UNDECIDED = "faster", "slower", "equivalent", "undecided"
 
@@ -50,33 +53,78 @@ def ratio(
     Raises:
         ValueError: there are too few processes.
     """
-    # Here and below, as it takes half a second, and most who tabulate and report compare nothing.
-    from scipy import stats  # type: ignore[import-untyped]
-
     one, other = np.log(np.asarray(baseline, dtype=float)), np.log(np.asarray(candidate, dtype=float))
     if min(len(one), len(other)) < 2:
         raise ValueError("two processes a side are needed at the least to tell a difference from chance")
     if paired:
-        middle, error, freedom = _paired(one, other)
+        by_size, by_ranks = by_pairs(one, other), ranks.of_pairs(other - one, confidence)
+    elif places is None:
+        by_size, by_ranks = by_welch(one, other), ranks.of_two(one, other, confidence)
     else:
-        middle, error, freedom = _apart(one, other) if places is None else _in_turn(one, other, *places)
-    # Of a clock that ticks in nanoseconds, which equal times cannot be more exact than.
-    error = max(error, 1e-9)
-    half = float(stats.t.ppf((1 + confidence) / 2, freedom)) * error
+        by_size = [by_neighbours(one, other, *places)]
+        by_ranks = ranks.of_two(*ranks.level(one, other, *places), confidence, levelled=True)
+    low, high = _interval(by_size, by_ranks, confidence)
     bound = float(np.log1p(margin))
-    nearest = min(middle + bound, bound - middle)
+    chances = {(shift, sign): _chance(by_size, by_ranks, shift, sign)
+               for shift, sign in ((0.0, 1), (0.0, -1), (bound, 1), (-bound, -1))}  # fmt: skip
     return Ratio(
-        ratio=float(np.exp(middle)),
-        low=float(np.exp(middle - half)),
-        high=float(np.exp(middle + half)),
-        p_different=float(2 * stats.t.sf(abs(middle) / error, freedom)),
-        p_equivalent=float(stats.t.sf(nearest / error, freedom)),
+        ratio=float(np.exp(by_ranks.middle)),
+        low=float(np.exp(low)),
+        high=float(np.exp(high)),
+        p_different=min(2 * min(chances[0.0, 1], chances[0.0, -1]), 1.0),
+        p_equivalent=max(chances[bound, 1], chances[-bound, -1]),
     )
 
 
-def _in_turn(
-    one: np.ndarray, other: np.ndarray, places: Sequence[int], others: Sequence[int]
-) -> tuple[float, float, float]:
+def _chance(by_size: Sequence["Size"], by_ranks: ranks.Test, shift: float, sign: int) -> float:
+    """One-sided probability of so little (sign 1) or so much (-1), if the candidate took as much longer as `shift`.
+
+    By ranks, which hold whatever processes are distributed like. Where all of them agree, and they can say no more, the
+    size of the difference says how sure that is; of too few processes for ranks to be rare, both have to.
+    """
+    ranked, sized = by_ranks.p(shift, sign), min(size.p(shift, sign) for size in by_size)
+    agree = by_ranks.above < shift if sign > 0 else by_ranks.below > shift
+    if by_ranks.ends is None:
+        return sized if agree else max(ranked, sized)
+    return min(ranked, sized) if agree else ranked
+
+
+def _interval(by_size: Sequence["Size"], by_ranks: ranks.Test, confidence: float) -> tuple[float, float]:
+    """The shifts of which neither `_chance` is too small."""
+    if by_ranks.ends is not None:
+        return by_ranks.ends
+    ends = [size.interval(confidence) for size in by_size]
+    return min(by_ranks.below, max(end[0] for end in ends)), max(by_ranks.above, min(end[1] for end in ends))
+
+
+@dataclass(frozen=True)
+class Size:
+    """The difference of the sides by its size, its standard error, and the degrees of freedom of that."""
+
+    middle: float
+    error: float
+    freedom: float
+
+    def p(self, shift: float, sign: int) -> float:
+        """One-sided probability of so little (sign 1) or so much (-1), if the truth is `shift` (Student 1908)."""
+        # Here and below, as it takes long, and most who tabulate and report compare nothing.
+        from scipy import special  # type: ignore[import-untyped]
+
+        return float(special.stdtr(self.freedom, sign * (self.middle - shift) / self._error()))
+
+    def interval(self, confidence: float) -> tuple[float, float]:
+        """What holds the truth with this confidence."""
+        from scipy import special
+
+        half = float(special.stdtrit(self.freedom, (1 + confidence) / 2)) * self._error()
+        return self.middle - half, self.middle + half
+
+    def _error(self) -> float:
+        # Of a clock that ticks in nanoseconds, which equal times cannot be more exact than.
+        return max(self.error, 1e-9)
+
+
+def by_neighbours(one: np.ndarray, other: np.ndarray, places: Sequence[int], others: Sequence[int]) -> Size:
     """The difference of the sides, its standard error and the degrees of freedom of that, by differences of neighbours.
 
     What a process and the next differ by is the step of a drift, the difference of their sides, and chance. Chance is
@@ -93,25 +141,34 @@ def _in_turn(
     times, squares = np.concatenate([one, other])[order], float(np.trace(rest))
     times = times - times.mean()
     variance = max(float(times @ rest @ times), 0.0) / squares
-    return (
+    return Size(
         float(weights @ times),
         float(np.sqrt(variance * (weights @ weights))),
         squares**2 / float(np.trace(rest @ rest)),
     )
 
 
-def _paired(one: np.ndarray, other: np.ndarray) -> tuple[float, float, float]:
-    """The same of pairs, of which each has the same moments of the machine (Student 1908)."""
-    between = other - one
-    return float(between.mean()), float(between.std(ddof=1) / np.sqrt(len(between))), float(len(between) - 1)
+def by_pairs(one: np.ndarray, other: np.ndarray) -> list[Size]:
+    """The same of pairs, of which each has the same moments of the machine (Student 1908).
+
+    From five on also without the least and the largest of them (Tukey and McLaughlin 1963).
+    """
+    between = np.sort(other - one)
+    count = len(between)
+    found = [Size(float(between.mean()), float(between.std(ddof=1) / np.sqrt(count)), float(count - 1))]
+    if count >= 5:
+        drawn_in = np.clip(between, between[1], between[-2]).std(ddof=1)
+        left = count - 2
+        found.append(Size(float(between[1:-1].mean()), float(drawn_in * np.sqrt(count) / left), float(left - 1)))
+    return found
 
 
-def _apart(one: np.ndarray, other: np.ndarray) -> tuple[float, float, float]:
+def by_welch(one: np.ndarray, other: np.ndarray) -> list[Size]:
     """The same of two samples."""
     parts = np.array([side.var(ddof=1) / len(side) for side in (one, other)])
     spread = (parts**2 / (np.array([len(one), len(other)]) - 1)).sum()
     freedom = float(parts.sum() ** 2 / spread) if spread else float(len(one) + len(other) - 2)
-    return float(other.mean() - one.mean()), float(np.sqrt(parts.sum())), freedom
+    return [Size(float(other.mean() - one.mean()), float(np.sqrt(parts.sum())), freedom)]
 
 
 def verdicts(found: Sequence[Ratio], rate: float = 0.05) -> list[str]:

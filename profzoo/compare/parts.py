@@ -33,16 +33,23 @@ class Traced:
 
     kernels: its table of kernels under nsys, None where that did not trace it. step: with the unprofiled `step_ns`, and
     then its row of the table of steps. layers: per step, as `of_layers` makes them, None where torch traced none.
+    items: what times are divided by, the samples of a step where sides have different numbers of them, else 1.
     """
 
     kernels: pd.DataFrame | None
     step: Mapping[str, float]
     layers: pd.DataFrame | None = None
+    items: float = 1.0
 
     def parts(self) -> dict[str, float]:
         """Time of each part of the unprofiled step, in ns; they add up to it."""
         shares = step_shares.shares(pd.DataFrame([self.step])).iloc[0]
-        return {name: float(share) * self.step["step_ns"] for name, share in shares.items()}
+        return {name: float(share) * self.time_ns for name, share in shares.items()}
+
+    @property
+    def time_ns(self) -> float:
+        """Of the unprofiled step, or of one of its samples."""
+        return self.step["step_ns"] / self.items
 
     def timed(self) -> pd.DataFrame:
         """The rows of kernels with `ns`, what each has of the step's time with kernels; these add up to that.
@@ -57,7 +64,7 @@ class Traced:
         """The rows of layers, whose `ns` add up to the same where nsys saw kernels; else they are as torch saw them."""
         assert self.layers is not None
         whole, seen = self._whole() if self.kernels is not None else 0.0, self.layers["ns"].sum()
-        return self.layers.assign(ns=self.layers["ns"] * (whole / seen if whole and seen else 1.0))
+        return self.layers.assign(ns=self.layers["ns"] * (whole / seen if whole and seen else 1 / self.items))
 
     def _whole(self) -> float:
         return self.parts()["kernels"] + self.parts()["communication"]
@@ -96,7 +103,7 @@ def table(baseline: Traced, candidate: Traced) -> pd.DataFrame:
         return pd.DataFrame(columns=list(COLUMNS)[4:])
     found = pd.concat(frames, ignore_index=True)
     found["delta_ns"] = found["candidate_ns"] - found["baseline_ns"]
-    found["delta_share"] = found["delta_ns"] / baseline.step["step_ns"]
+    found["delta_share"] = found["delta_ns"] / baseline.time_ns
     order = found.assign(_level=found["level"].map(LEVELS.index), _size=-found["delta_ns"].abs())
     order = order.sort_values(["_level", "_size", "range", "name"], kind="stable")
     return order[[name for name in COLUMNS if name in order]].reset_index(drop=True)

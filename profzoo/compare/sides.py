@@ -1,6 +1,7 @@
 """What is compared: a baseline and one or several candidates, each a variant, a run or a folder of results."""
 
 import os
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,15 +67,18 @@ def _side(name: str, key: str, config: Mapping[str, Any]) -> Side:
     raise ConfigError(f"{key} = '{name}' is no variant, run or folder: {suggest(name, known)}")
 
 
-def interleaved(sides: Sequence[str], repeats: int) -> list[str]:
+def interleaved(sides: Sequence[str], repeats: int, seed: str) -> list[str]:
     """The order in which processes run: each round the sides in turn, every second round backwards.
 
-    A drift that is linear in time then falls on all sides alike (ABBA), where the rounds are even in number.
+    A drift that is linear in time then falls on all sides alike (ABBA), where the rounds are even in number. The order
+    of the first round is drawn by `seed`: what is special about the process that runs first, such as cold caches, would
+    else fall on the baseline in each comparison.
 
-    >>> interleaved(["a", "b"], 3)
-    ['a', 'b', 'b', 'a', 'a', 'b']
+    >>> interleaved(["a", "b"], 3, "unet train")
+    ['b', 'a', 'a', 'b', 'b', 'a']
     """
-    return [side for turn in range(repeats) for side in (sides if turn % 2 == 0 else list(sides)[::-1])]
+    first = random.Random(seed).sample(list(sides), len(sides))
+    return [side for turn in range(repeats) for side in (first if turn % 2 == 0 else first[::-1])]
 
 
 def check(sides: Sequence[Side], cells: Sequence[tuple[str, str]], config: Mapping[str, Any]) -> None:

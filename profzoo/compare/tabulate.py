@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from profzoo.cell import spread
 from profzoo.compare import differences, energy, inference
 from profzoo.errors import DataError
 from profzoo.files import read_json, write_csv
@@ -28,6 +29,9 @@ COLUMNS = {
     **dict.fromkeys(["processes", "steps"], kinds.COUNT),
     "between_share": NUMBER,
     "in_turn": kinds.FLAG,
+    # What times are of: a step, or a sample where steps of the sides have another number of them.
+    "per": kinds.TEXT,
+    **dict.fromkeys(["baseline_items", "candidate_items"], kinds.AMOUNT),
     **dict.fromkeys(["unsteady", "differs"], kinds.TEXT),
     # What counts as no difference, and where and when both sides were measured.
     "margin": NUMBER,
@@ -36,6 +40,7 @@ COLUMNS = {
     **dict.fromkeys(["device", "date"], kinds.TEXT),
 }
 TABLE = reading.Table(columns=COLUMNS, key=["model", "phase", "baseline", "candidate"])
+STEP, SAMPLE = "step", "sample"
 # Of a sidecar of processes that ran in turn, what is of all of them.
 SHARED = ("host", "commit", "driver", "started")
 # Of the sidecar of processes that ran in turn.
@@ -46,12 +51,14 @@ IN_TURN: fact.Needs = {"sides": {}, "processes": fact.PROCESSES, "steps": fact.S
 class Measured:
     """A cell on one side: settled steps in ns, an array a process, what its sidecar says, and energies, if known.
 
-    places: of the processes among all that ran in turn; rounds: of each, where those of a round worked by shifts.
+    items: samples of the data in a step, of all its GPUs. places: of the processes among all that ran in turn; rounds:
+    of each, where those of a round worked by shifts.
     """
 
     processes: Sequence[np.ndarray]
     facts: Mapping[str, Any]
     energies: energy.Energies = field(default_factory=dict)
+    items: float = 1.0
     places: Sequence[int] = ()
     rounds: Sequence[int] = ()
 
@@ -61,27 +68,37 @@ Sides = Mapping[str, Measured]
 Compared = tuple[Mapping[str, str], Sides, bool]
 
 
-def in_turn(path: str | Path, sidecar: str | Path) -> Sides:
-    """What processes that ran in turn showed, by side, in the order of the first process of each."""
+def in_turn(path: str | Path, sidecar: str | Path, sides: Sequence[str]) -> Sides:
+    """What processes that ran in turn showed, by side; sides: their names, the baseline first.
+
+    Any of them may have been the first to run.
+    """
     steps, facts = reading.read(path, REPEATED), read_json(sidecar, IN_TURN)
     if len(steps) != facts["steps"]:
         raise DataError(f"{path} has {len(steps)} steps, and its sidecar says {facts['steps']}: {reading.AGAIN}")
     found = {}
-    for side, rows in steps.groupby("side", sort=False):
+    for side in sides:
+        rows = steps[steps["side"] == side]
         mine = [process for process in facts["processes"] if process["side"] == side]
         shared: dict[str, Any] = {key: facts[key] for key in SHARED if key in facts}
         known = {**shared, **mine[0], "cell": facts["sides"][side], "processes": mine}
         places = sorted(rows["process"].unique())
         turns = [process["round"] for process in mine if process.get("shifts", 1) > 1]
         shifted = turns if len(turns) == len(mine) else []
-        found[str(side)] = Measured(repeats.processes(rows), known, places=places, rounds=shifted)
+        found[side] = Measured(repeats.processes(rows), known, {}, _items(rows, known), places, shifted)
     return found
+
+
+def _items(steps: pd.DataFrame, facts: Mapping[str, Any]) -> float:
+    """Samples of the data in a step: each of a cell's GPUs has a batch of its own."""
+    cell = facts.get("cell", {})
+    return float(steps["items"].median()) * spread.processes({"gpus": 1, "nodes": 1, **cell})
 
 
 def apart(path: str | Path, sidecar: str | Path) -> Measured:
     """What the baseline of a cell showed, in however many processes it ran."""
     ((_, steps, facts),) = timing.read([str(path)], [str(sidecar)])
-    return Measured(repeats.processes(steps), facts)
+    return Measured(repeats.processes(steps), facts, {}, _items(steps, facts))
 
 
 def table(compared: Iterable[Compared], margin: float, confidence: float = 0.95) -> pd.DataFrame:
@@ -107,8 +124,15 @@ def table(compared: Iterable[Compared], margin: float, confidence: float = 0.95)
 def _row(
     baseline: Measured, candidate: Measured, turn: bool, margin: float, confidence: float
 ) -> tuple[dict[str, Any], inference.Ratio | None]:
-    one, other = (repeats.of(side.processes, repeats.taken(side.facts)) for side in (baseline, candidate))
-    medians = [[float(np.median(steps)) for steps in side.processes] for side in (baseline, candidate)]
+    per = STEP if baseline.items == candidate.items else SAMPLE
+    # Of as much work on both sides.
+    each = [
+        [steps / (side.items if per == SAMPLE else 1) for steps in side.processes] for side in (baseline, candidate)
+    ]
+    one, other = (
+        repeats.of(times, repeats.taken(side.facts)) for times, side in zip(each, (baseline, candidate), strict=True)
+    )
+    medians = [[float(np.median(times)) for times in side] for side in each]
     fewest = min(one.processes, other.processes)
     places = (baseline.places, candidate.places) if turn else None
     paired = bool(baseline.rounds) and baseline.rounds == candidate.rounds
@@ -127,6 +151,9 @@ def _row(
         "steps": one.steps + other.steps,
         "between_share": max(one.between_share, other.between_share) if fewest > 1 else np.nan,
         "in_turn": turn,
+        "per": per,
+        "baseline_items": baseline.items,
+        "candidate_items": candidate.items,
         "unsteady": "; ".join(said),
         "differs": "; ".join(differences.of(baseline.facts, candidate.facts)),
         "margin": margin,
@@ -156,7 +183,7 @@ def main(
     energies = {
         (side, *_plain(path).values()): energy.of(path, f"{path}.json") for side in sampled for path in sampled[side]
     }
-    compared: list[Compared] = [(cell_of(path), in_turn(path, f"{path}.json"), True) for path in turns]
+    compared: list[Compared] = [(cell_of(path), in_turn(path, f"{path}.json", sides), True) for path in turns]
     for paths in zip(*(alone[side] for side in sides if side in alone), strict=True):
         found = {side: apart(path, f"{path}.json") for side, path in zip(sides, paths, strict=True)}
         compared.append((_plain(paths[0]), found, False))

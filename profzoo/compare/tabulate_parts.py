@@ -22,15 +22,16 @@ Cell = tuple[str, str]
 FILES_OF = ("kernels", "steps", "layers")
 
 
-def traced(files: Mapping[str, str], step_ns: float) -> Traced:
+def traced(files: Mapping[str, str], time_ns: float, items: float = 1.0) -> Traced:
     """A cell on one side.
 
     files: nsys' CSV of `kernels` and `steps`, and that of `layers`, as far as there are any.
-    step_ns: the unprofiled step, which its parts are scaled to.
+    time_ns: what it took unprofiled, which its parts are scaled to: a step, or one of its `items`.
     """
+    step_ns = time_ns * items
     kernels, step = _by_nsys(files["kernels"], files["steps"], step_ns) if "kernels" in files else (None, {})
     found = parts.of_layers(reading.read(files["layers"], layers.TABLE)) if "layers" in files else None
-    return Traced(kernels, {"step_ns": step_ns, **step}, found)
+    return Traced(kernels, {"step_ns": step_ns, **step}, found, items)
 
 
 def _by_nsys(kernels: str, steps: str, step_ns: float) -> tuple[pd.DataFrame, dict[str, Any]]:
@@ -50,7 +51,14 @@ def table(compared: pd.DataFrame, seen: Mapping[str, Mapping[Cell, Mapping[str, 
     frames = []
     for row in compared.to_dict("records"):
         cell = (row["model"], row["phase"])
-        sides = [traced(seen.get(row[side], {}).get(cell, {}), row[f"{side}_ns"]) for side in parts.SIDES]
+        sides = [
+            traced(
+                seen.get(row[side], {}).get(cell, {}),
+                row[f"{side}_ns"],
+                row[f"{side}_items"] if row["per"] == tabulate.SAMPLE else 1.0,
+            )
+            for side in parts.SIDES
+        ]
         frames.append(parts.table(*sides).assign(**{name: row[name] for name in (*CELL, *parts.SIDES)}))
     whole = pd.concat(frames, ignore_index=True) if frames else parts.TABLE.empty()
     return whole[list(parts.COLUMNS)]

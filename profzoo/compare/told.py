@@ -31,6 +31,7 @@ def lines(table: pd.DataFrame, seen: pd.DataFrame | None = None) -> list[str]:
     for (baseline, candidate), rows in table.groupby(["baseline", "candidate"], sort=False):
         said.append(f"{candidate} against {baseline}, {how(rows)}")
         said += [f"  differs: {text}" for text in differing(rows)]
+        said += [f"  {text}" for text in by_sample(rows)]
         names = [f"{row.model} {row.phase}" for row in rows.itertuples()]
         width = max(map(len, names))
         for name, row in zip(names, rows.to_dict("records"), strict=True):
@@ -40,9 +41,23 @@ def lines(table: pd.DataFrame, seen: pd.DataFrame | None = None) -> list[str]:
 
 
 def how(rows: pd.DataFrame) -> str:
-    """In how many processes two sides ran, and whether side by side in time; rows: of the table, of the two sides."""
+    """In how many processes two sides ran, whether side by side in time, and what their times are of.
+
+    rows: of the table, of the two sides.
+    """
     turn = "in turn" if rows["in_turn"].all() else "not side by side in time: what drifts counts as a difference"
-    return f"{_range(rows['processes'])} processes each, {turn}"
+    per = " or ".join(f"per {one}" for one in dict.fromkeys(rows["per"]))
+    return f"{_range(rows['processes'])} processes each, {per}, {turn}"
+
+
+def by_sample(rows: pd.DataFrame) -> list[str]:
+    """Which cells are compared by the time of a sample, and why."""
+    cells = rows[rows["per"] == tabulate.SAMPLE]
+    return [
+        f"times are per sample, as a step has {one:g} of them in the baseline and {other:g} in the candidate"
+        + _where(mine, rows)
+        for (one, other), mine in cells.groupby(["baseline_items", "candidate_items"], sort=False)
+    ]
 
 
 def differing(rows: pd.DataFrame) -> list[str]:
@@ -70,6 +85,7 @@ def _where(cells: pd.DataFrame, rows: pd.DataFrame) -> str:
 
 def _line(name: str, row: dict) -> str:
     times = f"{duration(row['baseline_ns']):>9} -> {duration(row['candidate_ns']):>9}"
+    times += " per sample" if row["per"] == tabulate.SAMPLE else ""
     off, interval = ratio(row["ratio"], row["ratio_low"], row["ratio_high"])
     times_as_fast = f", {1 / row['ratio']:.2f} times as fast" if row["verdict"] == inference.FASTER else ""
     energy = ""

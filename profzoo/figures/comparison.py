@@ -16,7 +16,8 @@ TITLE = "comparison"
 INPUTS = ("compare",)
 NEEDS = ("compare",)
 CAPTION = (
-    "Time of a step of each candidate over that of the baseline, with the interval that holds the truth in 95 of 100 "
+    "Time of a step of each candidate over that of the baseline (of a sample, where steps of the sides have different "
+    "numbers of them), with the interval that holds the truth in 95 of 100 "
     "cases, over processes. Left of the band the candidate is faster; within it no difference counts. A hollow point "
     "is undecided, one without a line is of a single process."
 )
@@ -86,7 +87,7 @@ def draw(compare: pd.DataFrame) -> Figure:
     for place in range(across):
         # The lowest that is not empty.
         lowest = axes.flat[max(range(place, len(candidates), across))]
-        lowest.set_xlabel("Time of a step, candidate / baseline")
+        lowest.set_xlabel(f"Time of a {' or '.join(dict.fromkeys(table['per']))}, candidate / baseline")
         lowest.xaxis.set_tick_params(labelbottom=True)
     axes[0][0].set_yticks(range(len(order)), order)
     plots.rows(axes[0][0], len(order))
@@ -112,6 +113,7 @@ def _panel(axis: Axes, rows: pd.DataFrame, places: list[int]) -> None:
         axis.plot(row["ratio"], place, marker=marker, markersize=6.5, color=colour, zorder=3,
                   markerfacecolor=_face(row["verdict"], colour))  # fmt: skip
         said = f"{_shown(row['ratio'])}   {duration(row['baseline_ns'])} → {duration(row['candidate_ns'])}"
+        said += " per sample" if row["per"] == "sample" else ""
         axis.text(1.01, place, said + ("   unsteady" if row["unsteady"] else ""), va="center", fontsize=8,
                   color="#333333", transform=axis.get_yaxis_transform())  # fmt: skip
 

@@ -103,7 +103,9 @@ def _waterfall(axis: Axes, row: dict, rows: pd.Series) -> None:
     plots.rows(axis, len(names))
     axis.set_xlim(left / size, (high + 0.16 * (high - left)) / size)
     axis.grid(visible=False, axis="y")
-    axis.set_xlabel(f"Time of a step ({unit})" + ("; the axis does not begin at 0" if left else ""), fontsize=8.5)
+    axis.set_xlabel(
+        f"Time of a {row['per']} ({unit})" + ("; the axis does not begin at 0" if left else ""), fontsize=8.5
+    )
     axis.tick_params(axis="x", labelsize=8)
     label = f"{row['model']} · {row['phase']}"
     axis.set_title(f"{label}: × {row['ratio']:.3f}, {row['verdict']}", fontsize=10.5)

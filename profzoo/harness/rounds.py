@@ -74,7 +74,8 @@ def _work(begun: Sequence[Begun]) -> None:
     """Give the processes of a round shifts, one after the other, until each has ended.
 
     Always in the same order: one that worked twice in a row would begin the second time with its data in the caches.
-    What the machine does within the time of one shift is made up for by the next round, whose order is the other.
+    What the machine does within the time of one shift is made up for by the next round, whose order is the other; which
+    side begins the first round is drawn (compare/sides.py).
     """
     for one in begun:
         one.gate.open()
@@ -118,10 +119,20 @@ def joined(given: Sequence[tuple[str, Path]], to: Path) -> int:
     return count
 
 
-def summary(sides: Sequence[str], facts: Sequence[Mapping[str, Any]], steps: int) -> dict[str, Any]:
-    """What the sidecar says of all processes: the facts of the first, `steps` of all, `processes`: those of each."""
+def summary(
+    sides: Sequence[str], facts: Sequence[Mapping[str, Any]], steps: int, baseline: str | None = None
+) -> dict[str, Any]:
+    """What the sidecar says of all processes: facts of one, `steps` of all, `processes`: those of each.
+
+    baseline: the side whose first process it is; that of the first one of all where it is None.
+    """
     each = [{"side": side, **own} for side, own in zip(sides, facts, strict=True)]
-    return {**facts[0], "steps": steps, "items": sum(own.get("items", 0) for own in facts), "processes": each}
+    return {
+        **facts[0 if baseline is None else list(sides).index(baseline)],
+        "steps": steps,
+        "items": sum(own.get("items", 0) for own in facts),
+        "processes": each,
+    }
 
 
 def unlike(sides: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> str | None:
@@ -146,6 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--memory", type=Path, help="where the first process says what it holds in memory")
     parser.add_argument("--facts", type=Path, required=True, help="where the facts of all go")
     parser.add_argument("--at-once", type=int, default=1, help="processes that may start side by side")
+    parser.add_argument("--baseline", help="side whose first process the facts of all are of, not the first of all")
     parser.add_argument("--by-shifts", type=int, default=0, help="processes of a round, if these may work by shifts")
     # What it does not know itself is for each process.
     options, more = parser.parse_known_args(arguments)
@@ -170,7 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 2
         if options.by_shifts:
             facts = [{**own, "round": number // options.by_shifts} for number, own in enumerate(facts)]
-        found = summary(sides, facts, joined(steps, options.steps))
+        found = summary(sides, facts, joined(steps, options.steps), options.baseline)
     options.facts.write_text(json.dumps(found) + "\n")
     return 0
 

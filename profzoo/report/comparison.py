@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from profzoo.compare import inference, parts, told
+from profzoo.compare import inference, parts, tabulate, told
 from profzoo.report.fields import Form, field
 from profzoo.tables.across import CELL
 from profzoo.text import duration, ratio
@@ -31,6 +31,7 @@ COLUMNS: dict[str, tuple[Callable[[Mapping[str, Any]], Any], Form]] = {
     "95 % interval": (lambda row: _interval(row, "ratio", "ratio"), str),
     "time, baseline": (lambda row: row["baseline_ns"], duration),
     "time, candidate": (lambda row: row["candidate_ns"], duration),
+    "times of": (lambda row: f"a {tabulate.SAMPLE}" if row["per"] == tabulate.SAMPLE else "", str),
     "processes": (lambda row: row["processes"], "{:.0f}".format),
     "energy ratio": (lambda row: row["energy_ratio"], "× {:.3f}".format),
     "its interval": (lambda row: _interval(row, "energy_ratio", "energy"), str),
@@ -79,7 +80,7 @@ def _sides(pair: tuple[str, str], rows: pd.DataFrame) -> dict[str, Any]:
         "baseline": baseline,
         "candidate": candidate,
         "how": told.how(rows),
-        "differs": told.differing(rows),
+        "differs": [*told.differing(rows), *told.by_sample(rows)],
         "counted": told.counted(rows),
     }
 

@@ -9,14 +9,15 @@ import pandas as pd
 import yaml
 
 from profzoo.tables.across import CELL
+from profzoo.trials import skill
 from profzoo.trials.tabulate import HIT, SLOWED
 from profzoo.verdicts import scores
 
 HALVES_FILE = Path(scores.__file__).with_name("halves.yaml")
 FITTED, HELD_OUT, OTHERS = "fitted", "held_out", "others"
 # Measures of what was advised alone.
-OF_ADVICE = ("advised", "helped", "slowed_down")
-COLUMNS = ["half", "verdict", *scores.MEASURES, "hits"]
+OF_ADVICE = ("advised", "helped", "slowed_down", "undecided")
+COLUMNS = ["half", "verdict", *scores.MEASURES, "tells", "hits"]
 # So many errors are below what is recorded of them; of errors that may make advice a slow-down, more.
 NINE_OF_TEN, NINETEEN_OF_TWENTY = 0.9, 0.95
 
@@ -45,11 +46,19 @@ def score(trials: pd.DataFrame) -> pd.DataFrame:
     20 were less than expected at most; `median_error` the middle of expected over measured, less 1. The others are
     shares: `covered`, measured within the interval of what was expected, `hits` as of `outcome`; and of what was
     `advised`, as the verdict holds, `slowed_down` and `helped` at all. What failed or was not tried does not count.
+
+    Beside what is covered stand the median `width` of intervals, and of how many 1 is no part (`tells`); beside errors
+    those of one gain for all cells, the median of the other half (`constant_error`); beside what advice came to, of how
+    much of it the trials do not tell whether it helped (`undecided`).
     """
     known = trials[trials["outcome"] != ""]
     ratio = known["expected"] / known["gain"]
     known = known.assign(half=known["model"].map(half_of), off=(ratio - 1).abs(), either=np.expm1(np.log(ratio).abs()))
     known["over"] = (ratio - 1).clip(lower=0)
+    known["width"], known["tells"], known["open"] = skill.widths(known), skill.tells(known), skill.undecided(known)
+    constant = skill.constants(known, known["half"], FITTED)
+    constant = constant.fillna(skill.constants(known, known["half"], HELD_OUT).where(known["half"] == FITTED))
+    known["constant_off"] = (constant / known["gain"] - 1).abs()
     known["within"] = known["gain"].between(known["expected_low"], known["expected_high"])
     parts = [known, known.assign(advised_by=scores.ALL)]
     rows = []
@@ -63,6 +72,10 @@ def score(trials: pd.DataFrame) -> pd.DataFrame:
             "advised": int(own["advised"].sum()),
             "helped": _share(own.loc[own["advised"], "gain"].gt(1)),
             "slowed_down": _share(own.loc[own["advised"], "outcome"].eq(SLOWED)),
+            "width": own["width"].median(),
+            "constant_error": 0.0 if own["constant_off"].isna().all() else own["constant_off"].median(),
+            "undecided": _share(own.loc[own["advised"], "open"]),
+            "tells": own["tells"].mean(),
             "hits": own["outcome"].eq(HIT).mean(),
         }
         rows.append({"half": half, "verdict": verdict, **one})

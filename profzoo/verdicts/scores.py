@@ -25,7 +25,12 @@ FEWEST = 9
 class Score:
     """What trials said of a verdict's expected gains: how many, how many of them advised, and shares: those that helped
     or slowed down of these, covered of all; error (either way), over (of gains that were less) and median_error are
-    relative."""
+    relative.
+
+    Beside these, without which they say little: width, how many times the upper end of an interval is its lower one, in
+    the middle; constant_error, the median error of expecting of each cell the median gain of the other half; undecided,
+    the share of the advised of which trials do not tell whether it helped.
+    """
 
     trials: int
     advised: int
@@ -35,6 +40,9 @@ class Score:
     covered: float
     helped: float
     slowed_down: float
+    width: float = 1.0
+    constant_error: float = 0.0
+    undecided: float = 0.0
 
 
 MEASURES = tuple(field.name for field in fields(Score))
@@ -87,7 +95,9 @@ class Scores:
             return {"trials": 0, "score": UNSCORED}
         helped = f"helped in {known.helped:.0%} of {known.advised} trials"
         slower = f", {known.slowed_down:.0%} of {known.advised} slower" if known.advised else ""
-        said = f"{known.trials} trials: median error {known.median_error:.0%}{slower}"
+        slower += f", {known.undecided:.0%} undecided" if known.undecided else ""
+        constant = f" ({known.constant_error:.0%} by one gain for all cells)" if known.constant_error else ""
+        said = f"{known.trials} trials: median error {known.median_error:.0%}{constant}{slower}"
         if known.trials < self.enough:
             said = f"{UNSCORED}: {known.trials} of {self.enough} trials"
         return {

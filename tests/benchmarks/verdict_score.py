@@ -15,11 +15,12 @@ import pandas as pd
 
 from profzoo.reading import tables as reading
 from profzoo.tables.across import CELL
-from profzoo.trials import score, tabulate
+from profzoo.trials import score, skill, tabulate
 from profzoo.verdicts import scores
 
-SHARES = ("median_error", "error", "covered", "hits")
-OF_ADVICE = ("helped", "slowed_down")
+# Each share beside what it is worth by.
+SHARES = ("median_error", "constant_error", "error", "covered")
+OF_ADVICE = ("helped", "slowed_down", "undecided")
 
 
 def by_cell(trials: pd.DataFrame) -> list[str]:
@@ -42,16 +43,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("tables", nargs="*", default=["results/tables/trials.csv"], metavar="CSV")
     parser.add_argument("--write", action="store_true", help="record the score in profzoo/verdicts/scores.yaml")
     options = parser.parse_args(arguments)
-    trials = pd.concat([reading.read(path, tabulate.TABLE) for path in options.tables], ignore_index=True)
+    each = [reading.read(path, tabulate.TABLE) for path in options.tables]
+    trials = pd.concat(each, ignore_index=True)
     scored = score.score(trials)
     print(f"{(trials['processes'] > 0).sum()} trials on {len(trials.groupby(['model', 'phase']))} cells")
-    print(
-        "| half | verdict | trials | median error | nine of ten | in the interval | hits | advised | helped | slower |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    names = ["half", "verdict", "trials", "median error", "one gain for all", "nine of ten", "in the interval"]
+    names += ["its width", "without 1", "hits", "advised", "helped", "slower", "undecided"]
+    print(f"| {' | '.join(names)} |", "|---" * len(names) + "|", sep="\n")
     for row in scored.to_dict("records"):
         shares, own = (" | ".join(f"{row[name]:.0%}" for name in names) for names in (SHARES, OF_ADVICE))
-        print(f"| {row['half']} | {row['verdict']} | {row['trials']} | {shares} | {row['advised']} | {own} |")
+        interval = f"{row['width']:.2f} times | {row['tells']:.0%} | {row['hits']:.0%}"
+        print(
+            f"| {row['half']} | {row['verdict']} | {row['trials']} | {shares} | {interval} | {row['advised']} | {own} |"
+        )
+    print("\n| held out, settings of each cell chosen by | gain, geometric mean | cells |\n|---|---|---|")
+    # Tables by themselves, as each has settings of its own.
+    for one in each:
+        held_out = one[one["model"].map(score.half_of).eq(score.HELD_OUT) & (one["outcome"] != "")]
+        for choice, gain, cells in skill.choices(held_out).itertuples(index=False):
+            print(f"| {choice} | {gain:.2f} | {cells} |")
     print("\nexpected / measured, bold where advised\n", *by_cell(trials), sep="\n")
     print("\n| cell | settings | verdict | expected | measured | outcome |\n|---|---|---|---|---|---|")
     for row in score.misses(trials).itertuples():

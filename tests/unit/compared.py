@@ -46,7 +46,7 @@ def compared(cells: list[tuple[str, str]] = CELLS, spread: float = 0.004) -> tup
     random = np.random.default_rng(18)
     rows: list[Any] = []
     pairs = []
-    order = interleaved(["plain", "bf16"], 5)
+    order = interleaved(["plain", "bf16"], 5, "2")
     for number, (model, phase) in enumerate(cells):
         one = traced(model, phase)
         factors = one.kernels["class"].map(FACTORS).fillna(1.0) if number % 5 else pd.Series(1.0, one.kernels.index)

@@ -1,5 +1,6 @@
 """collect/command: the command line of every kind of collecting job, from its description alone."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -89,3 +90,14 @@ def test_of_peaks() -> None:
     assert asked.program[2:] == [
         "profzoo.harness.peaks", "--device", "cuda", "--out", "results/lstm/p.csv", "--facts", "results/lstm/s.json",
     ]  # fmt: skip
+
+
+def test_sides_in_turn_name_the_baseline_whichever_of_them_begins() -> None:
+    """By name the candidate is first, and it runs first as well."""
+    described = job("time")
+    sides = {"bf16": {**described["cell"], "precision": "bf16"}, "plain": described["cell"]}
+    turns = {"sides": sides, "order": ["bf16", "plain", "plain", "bf16"]}
+    program = command.of({**described, **turns}, made(steps="t.csv")).program
+    assert program[program.index("--baseline") + 1] == "plain"
+    assert [side for side, _ in json.loads(program[program.index("--rounds") + 1])] == turns["order"]
+    assert "--baseline" not in command.of({**described, "repeats": 3}, made(steps="t.csv")).program

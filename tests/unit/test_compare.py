@@ -1,6 +1,7 @@
 """Comparisons from files: sides, what differs, the table, what a terminal shows."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from profzoo.errors import ConfigError, DataError
 from profzoo.files import write_csv
 from profzoo.harness import rounds
 from profzoo.reading import tables as reading
+from profzoo.report import comparison
 from profzoo.tools.sample import tables as samples
 
 PROCESSES, STEPS = 6, 12
@@ -30,23 +32,25 @@ def facts(**changes: Any) -> dict[str, Any]:
     return known | changes
 
 
-def rows(step_ns: float, seed: int) -> str:
+def rows(step_ns: float, seed: int, items: int = 4) -> str:
     """Steps of a process: its own speed, and the spread of its steps."""
     random = np.random.default_rng(seed)
     times = step_ns * np.exp(random.normal(0, 0.002) + random.normal(0, 0.01, STEPS))
-    lines = [f"{step},{round(time)},{round(time)},4,1" for step, time in enumerate(times)]
+    lines = [f"{step},{round(time)},{round(time)},{items},1" for step, time in enumerate(times)]
     return "\n".join(["step,wall_ns,gpu_ns,items,peak_memory_bytes", *lines]) + "\n"
 
 
-def measured(folder: Path, speeds: dict[str, float]) -> Path:
+def measured(folder: Path, speeds: dict[str, float], batches: dict[str, int] | None = None) -> Path:
     """Processes of these sides in turn, with so many ns a step, as harness/rounds joins them."""
+    batches = dict.fromkeys(speeds, 4) | (batches or {})
     folder.mkdir(parents=True, exist_ok=True)
-    order, given = sides.interleaved(list(speeds), PROCESSES), []
+    order, given = sides.interleaved(list(speeds), PROCESSES, "unet train"), []
     for number, side in enumerate(order):
-        (own := folder / f"{number}.part").write_text(rows(speeds[side], number))
+        (own := folder / f"{number}.part").write_text(rows(speeds[side], number, batches[side]))
         given.append((side, own))
     path = folder / "train.plain-vs-bf16.rounds.csv"
-    found = rounds.summary(order, [facts()] * len(order), rounds.joined(given, path))
+    each = [facts(batch=batches[side]) for side in order]
+    found = rounds.summary(order, each, rounds.joined(given, path), next(iter(speeds)))
     cells = {side: {"model": "unet", "precision": "fp32" if side == "plain" else side} for side in speeds}
     Path(f"{path}.json").write_text(json.dumps(found | {"sides": cells}))
     return path
@@ -61,6 +65,60 @@ def test_processes_in_turn_become_a_row_with_its_interval(tmp_path: Path) -> Non
     assert row["ratio_low"] < 0.8 < row["ratio_high"] and row["ratio_high"] - row["ratio_low"] < 0.02
     assert (row["processes"], row["in_turn"], row["differs"]) == (PROCESSES, True, "precision fp32 -> bf16")
     assert 0 <= row["between_share"] <= 1 and row["unsteady"] == ""
+
+
+def test_sides_of_other_batches_are_compared_per_sample(tmp_path: Path) -> None:
+    """4 samples in 1 ms and 8 in 1.6 ms: 250 and 200 us a sample, 0.8 of the time, and not 1.6."""
+    path = measured(tmp_path / "results/unet", {"plain": 1e6, "wide": 1.6e6, "bf16": 1e6}, {"wide": 8})
+    tabulate.main(["plain", "wide", "bf16"], [str(path)], {}, {}, 0.02, str(tmp_path / "compare.csv"))
+    table = reading.read(tmp_path / "compare.csv", tabulate.TABLE)
+    row, same = table.to_dict("records")
+    assert (row["per"], row["baseline_items"], row["candidate_items"], row["verdict"]) == ("sample", 4, 8, "faster")
+    assert row["ratio_low"] < 0.8 < row["ratio_high"] and row["differs"] == "batch 4 -> 8; precision fp32 -> wide"
+    assert row["baseline_ns"] == pytest.approx(250e3, rel=0.01) and row["candidate_ns"] == pytest.approx(
+        200e3, rel=0.01
+    )
+    assert (same["per"], same["verdict"]) == ("step", "equivalent") and same["baseline_ns"] == pytest.approx(
+        1e6, rel=0.01
+    )
+    said = "\n".join(told.lines(table))
+    assert "wide against plain, 6 processes each, per sample, in turn" in said
+    assert "times are per sample, as a step has 4 of them in the baseline and 8 in the candidate\n" in said
+    assert (
+        re.search(r"2\d\d µs -> +\d+ µs per sample  x 0\.", said)
+        and "bf16 against plain, 6 processes each, per step, in turn" in said
+    )
+    page = comparison.of({"compare": table})["comparison"]
+    of = page["columns"].index("times of")
+    assert [row[of]["value"] for row in page["rows"]] == ["a sample", ""]
+    assert any("times are per sample" in line for line in page["sides"][0]["differs"])
+
+
+def test_gpus_of_a_cell_have_a_batch_each(tmp_path: Path) -> None:
+    """Twice the GPUs take as long for a step of twice the samples: half of the time of a sample."""
+    path = measured(tmp_path / "unet", {"plain": 1e6, "two": 1e6})
+    known = json.loads(Path(f"{path}.json").read_text())
+    known["sides"]["two"] |= {"gpus": 2, "nodes": 1}
+    Path(f"{path}.json").write_text(json.dumps(known))
+    tabulate.main(["plain", "two"], [str(path)], {}, {}, 0.02, str(tmp_path / "compare.csv"))
+    (row,) = reading.read(tmp_path / "compare.csv", tabulate.TABLE).to_dict("records")
+    assert (row["per"], row["candidate_items"]) == ("sample", 8) and row["ratio"] == pytest.approx(0.5, rel=0.01)
+
+
+def test_any_side_may_begin_and_the_baseline_stays_what_it_is(tmp_path: Path) -> None:
+    begins = [sides.interleaved(["plain", "bf16"], 2, f"0 model{number} train")[0] for number in range(100)]
+    assert 35 < begins.count("plain") < 65
+    assert sides.interleaved(["plain", "bf16"], 3, "unet train") == ["bf16", "plain", "plain", "bf16", "bf16", "plain"]
+    for number in range(8):
+        order = sides.interleaved(list("abc"), 4, str(number))
+        assert order[:3] == order[3:6][::-1] == order[6:9] and sorted(order[:3]) == list("abc")
+    path = measured(tmp_path / "unet", {"plain": 1e6, "bf16": 2e6}, {"bf16": 2})
+    assert pd.read_csv(path)["side"].iloc[0] == "bf16"
+    found = tabulate.in_turn(path, f"{path}.json", ["plain", "bf16"])
+    assert list(found) == ["plain", "bf16"] and np.median(found["plain"].processes[0]) == pytest.approx(1e6, rel=0.02)
+    # What the sidecar says of all of them is of the baseline as well.
+    known = json.loads(Path(f"{path}.json").read_text())
+    assert (known["batch"], known["processes"][0]["batch"]) == (4, 2)
 
 
 def test_folders_of_results_are_compared_as_they_are(tmp_path: Path) -> None:
@@ -119,7 +177,7 @@ def test_processes_of_a_round_are_a_pair_where_all_worked_by_shifts(tmp_path: Pa
         for number, (process, count) in enumerate(zip(known["processes"], shifts, strict=True)):
             process.update({"shifts": count, "round": number // 2})
         Path(f"{path}.json").write_text(json.dumps(known))
-        return [list(side.rounds) for side in tabulate.in_turn(path, f"{path}.json").values()]
+        return [list(side.rounds) for side in tabulate.in_turn(path, f"{path}.json", ["plain", "bf16"]).values()]
 
     assert told_of([5] * 2 * PROCESSES) == [list(range(PROCESSES))] * 2
     assert told_of([1, 5] * PROCESSES) != told_of([5] * 2 * PROCESSES)
@@ -138,7 +196,7 @@ def test_steps_that_are_lost_are_told(tmp_path: Path) -> None:
     path = measured(tmp_path / "unet", {"plain": 1e6, "bf16": 1e6})
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
     with pytest.raises(DataError, match=rf"has {2 * PROCESSES * STEPS - 1} steps, and its sidecar says"):
-        tabulate.in_turn(path, f"{path}.json")
+        tabulate.in_turn(path, f"{path}.json", ["plain", "bf16"])
 
 
 def test_processes_of_a_side_that_differ_are_refused() -> None:
@@ -201,7 +259,7 @@ def test_a_terminal_shows_each_cell_and_where_most_of_it_lies(tmp_path: Path, ca
     assert told.main([*words, "--fail-on", "slower"]) == told.SLOWER
     printed = capsys.readouterr().out.splitlines()
     assert printed[:2] == [
-        f"bf16 against plain, {PROCESSES} processes each, in turn",
+        f"bf16 against plain, {PROCESSES} processes each, per step, in turn",
         "  differs: precision fp32 -> bf16",
     ]
     assert printed[2].startswith("  unet train") and " slower" in printed[2] and "x 1.3" in printed[2]

@@ -200,7 +200,7 @@ def test_a_copy_that_returns_when_it_is_done_is_a_wait(tmp_path: Path) -> None:
 
 
 def test_what_the_cpu_takes_without_waiting_for_a_busy_gpu(tmp_path: Path) -> None:
-    unit = nsys_steps.WAITS_NS
+    unit = 100_000
     row = trace(
         tmp_path,
         [("step", 0, 10 * unit)],

@@ -131,3 +131,19 @@ def test_the_table_is_what_is_declared(tmp_path: Path) -> None:
     found = parts.table(one, slowed(one, 0, 2)).assign(model="lstm", phase="inference", baseline="a", candidate="b")
     found.to_csv(tmp_path / "parts.csv", index=False)
     assert len(reading.read(tmp_path / "parts.csv", parts.TABLE)) == len(found)
+
+
+def test_parts_of_sides_with_other_batches_are_of_a_sample() -> None:
+    """The same cell, a step of which has 2 samples on one side and 8 on the other: all of it is a quarter of the time."""
+    one = traced("unet", "train")
+    layers = pd.DataFrame({"name": ["a"], "range": ["forward"], "type": ["Linear"], "launches": [1.0], "ns": [800.0]})
+    of_two, of_eight = (Traced(one.kernels, one.step, None, items) for items in (2.0, 8.0))
+    found = parts.table(of_two, of_eight)
+    assert found["candidate_ns"].to_list() == pytest.approx((found["baseline_ns"] / 4).to_list())
+    whole = found.loc[found["level"] == PART, ["baseline_ns", "delta_ns", "delta_share"]].sum()
+    assert whole["baseline_ns"] == pytest.approx(one.step["step_ns"] / 2)
+    assert whole["delta_ns"] == pytest.approx(one.step["step_ns"] * (1 / 8 - 1 / 2))
+    assert whole["delta_share"] == pytest.approx(-0.75)
+    # Without kernels, as on a CPU, layers are as torch saw them: 800 ns in 2 samples, and in 8.
+    (row,) = parts.table(*(Traced(None, one.step, layers, items) for items in (2.0, 8.0))).to_dict("records")
+    assert (row["level"], row["baseline_ns"], row["candidate_ns"]) == (LAYER, 400, 100)

@@ -1,6 +1,7 @@
 """profzoo.replay against a simulated device: what it predicts from a recording is what happens where a change is made.
 
-The simulation (tests/simulated.py) shares no code with it. The change is made to what the simulated CPU does.
+The simulation (tests/simulated.py) shares neither code nor constants with it. The change is made to what the simulated
+CPU does.
 """
 
 from collections import defaultdict
@@ -57,6 +58,8 @@ def unwaited(acts: Sequence[Act]) -> list[Act]:
 def graphed(acts: Sequence[Act]) -> list[Act]:
     """All that a step launches after its input as one graph, launched as soon as the input is."""
     found, done = [], -1
+    # Of the device: a program that has graphs shows how close their nodes are.
+    between = min([gap for act in acts for _, _, gap in act.nodes], default=simulated.BETWEEN_NODES_NS)
     for act in acts:
         if act.kind == "end":
             found.append(replace(act, before=0))
@@ -67,9 +70,9 @@ def graphed(acts: Sequence[Act]) -> list[Act]:
             mine = [one for one in acts if one.step == done and one.part != "transfer"]
             nodes = [node for one in mine if one.kind in simulated.LAUNCHES
                      for node in one.nodes or [(one.group, one.ns, one.gap)]]  # fmt: skip
-            shut = tuple((group, ns, min(gap, changes.NODE_GAP_NS)) for group, ns, gap in nodes)
-            call = changes.GRAPH_CALL_NS + len(nodes) * changes.GRAPH_CALL_NODE_NS
-            found.append(Act("graph", done, act.part, 0, call, gap=changes.NODE_GAP_NS, nodes=shut))
+            shut = tuple((group, ns, min(gap, between)) for group, ns, gap in nodes)
+            call = simulated.GRAPH_LAUNCH_NS + len(nodes) * simulated.GRAPH_LAUNCH_NODE_NS
+            found.append(Act("graph", done, act.part, 0, call, gap=between, nodes=shut))
     return found
 
 
@@ -81,7 +84,7 @@ CHANGES: dict[str, Change] = {
     "waits removed": (unsynchronised, lambda program, groups: changes.waits_removed(program)),
     "input ready": (ready, lambda program, groups: changes.input_ready(program)),
     "communication overlapped": (unwaited, lambda program, groups: changes.communication_overlapped(program)),
-    "graph": (graphed, lambda program, groups: changes.graphed(program, changes.NODE_GAP_NS)),
+    "graph": (graphed, lambda program, groups: changes.graphed(program)),
 }
 
 

@@ -124,3 +124,10 @@ def test_rounds_start_ahead_and_work_one_after_the_other(tmp_path: Path, monkeyp
     assert code == 0 and set(did[:4]) == {f"{name} started" for name in "abcd"}
     of_a_round = ["a at work", "b at work", "b done", "a at work again", "a done"]
     assert did[4:] == [*of_a_round, "c at work", "c done", "d at work", "d done"]
+
+
+@pytest.mark.parametrize(("more", "first"), [([], True), (["--baseline", "b"], False)])
+def test_facts_of_all_are_those_of_the_baselines_first_process(tmp_path: Path, more: list[str], first: bool) -> None:
+    """Only the very first process takes stock of memory, which tells whose facts these are."""
+    code, _ = ran(tmp_path, "ab", 1, *more)
+    assert code == 0 and json.loads((tmp_path / "facts.json").read_text())["stock"] == first

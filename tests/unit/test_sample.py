@@ -315,7 +315,7 @@ def test_a_window_lasts_until_the_counter_of_energy_is_good_enough() -> None:
     # A move every 100 ms, the first and last of them somewhere within.
     moving = [int(at * 10) for at in np.arange(0.07, seconds - 0.03, 0.02)]
     rows = pd.DataFrame({"process": 0, "gpu_uuid": "a", "energy_j": moving})
-    assert tables.energy_error(rows) <= command.ERROR and tables.coarse(rows) == []
+    assert tables.energy_error(rows) <= 0.02 and tables.coarse(rows) == []
     (said,) = tables.coarse(rows.iloc[: len(rows) // 2])
     assert "good to 4" in said and "not 2%" in said
 

@@ -242,7 +242,7 @@ def test_a_plan_goes_by_what_earlier_runs_took(tmp_path: Path) -> None:
     earlier = costs.known(tmp_path / "benchmarks", gpu=True)
     elsewhere = costs.shipped()["gpu"]["nsys"]
     assert costs.expected(same, earlier) == (100, True)
-    assert costs.expected(new, earlier) == ((100 + 50 + costs.ELSEWHERE * elsewhere) / (2 + costs.ELSEWHERE), True)
+    assert costs.expected(new, earlier) == ((100 + 50 + 2 * elsewhere) / 4, True)
     assert costs.expected(new, costs.known(tmp_path / "none", gpu=True)) == (elsewhere, False)
     deep = task("ncu deep", folder=tmp_path)
     assert costs.expected(deep, earlier) == (costs.shipped()["gpu"]["ncu"], False)

@@ -20,7 +20,7 @@ from profzoo.harness import rounds
 from profzoo.reading import kinds
 from profzoo.reading import tables as reading
 from profzoo.report import saving
-from profzoo.trials import expecting, panel, score, tabulate, told
+from profzoo.trials import expecting, panel, score, skill, tabulate, told
 from profzoo.verdicts import columns, scores
 from tests.benchmarks import verdict_score
 
@@ -211,6 +211,7 @@ def test_scores_tell_the_halves_of_the_zoo_apart() -> None:
             ("gpt", 1.2, 1.0, "hit", "b"), ("spade", 1.0, 1.0, "", "")]  # fmt: skip
     table = pd.DataFrame(rows, columns=["model", "expected", "gain", "outcome", "advised_by"])
     table = table.assign(phase="train", settings="x", gain_low=table["gain"], gain_high=table["gain"], advised=True)
+    table = table.assign(verdict="undecided")
     table = table.assign(expected_low=table["expected"] - 0.3, expected_high=table["expected"] + 0.3)
     found = score.score(table).set_index(["half", "verdict"])
     one, other = found.loc[("fitted", "all")], found.loc[("held_out", "all")]
@@ -226,13 +227,69 @@ def test_scores_tell_the_halves_of_the_zoo_apart() -> None:
     assert some.loc[("held_out", "all"), ["trials", "advised", "slowed_down"]].tolist() == [2, 1, 0]
 
 
+def test_scores_say_what_they_leave_out() -> None:
+    """Of three trials of the held-out half, two settings: widths of 4, 2 and 1.5; 1 is in the first interval alone.
+
+    On the other half graph gained 1, 2 and 4, and tf32 3: of gains of 1, 4 and 2 a constant of 2, 2 and 3 is off by 1, 0.5
+    and 0.5. Of the three that were advised the trials tell of two whether they helped.
+    """
+    rows = [
+        ("bert", "graph", 1.0, 1.0, 1.0, 1.0, "faster"), ("lstm", "graph", 2.0, 2.0, 2.0, 2.0, "faster"),
+        ("unet", "graph", 4.0, 4.0, 4.0, 4.0, "faster"), ("unet", "tf32", 3.0, 3.0, 3.0, 3.0, "faster"),
+        ("gpt", "graph", 1.0, 1.1, 0.5, 2.0, "undecided"), ("spade", "graph", 4.0, 3.0, 2.0, 4.0, "faster"),
+        ("gnmt", "tf32", 2.0, 2.0, 1.2, 1.8, "faster"),
+    ]  # fmt: skip
+    names = ["model", "settings", "gain", "expected", "expected_low", "expected_high", "verdict"]
+    table = pd.DataFrame(rows, columns=names).assign(phase="train", advised=True, advised_by="a", outcome="hit")
+    found = score.score(table).set_index(["half", "verdict"]).loc[("held_out", "all")]
+    assert found[["width", "tells", "constant_error", "undecided"]].tolist() == pytest.approx([2, 2 / 3, 0.5, 1 / 3])
+    fitted = score.score(table).set_index(["half", "verdict"]).loc[("fitted", "all")]
+    # By the held-out half's 2.5 and 2: 1.5, 0.25, 0.375 and a third.
+    assert fitted["constant_error"] == pytest.approx((0.375 + 1 / 3) / 2) and fitted["undecided"] == 0
+    # An interval that ends at 1 does not tell: the first of four.
+    assert fitted["tells"] == 0.75
+    known = scores.checked(yaml.safe_load(score.recorded(score.score(table), scores.FILE.read_text())))
+    said = known.columns("a")["score"]
+    assert said == "3 trials: median error 10% (50% by one gain for all cells), 0% of 3 slower, 33% undecided"
+
+
+def test_settings_are_chosen_by_what_is_expected_or_always_the_same() -> None:
+    """Two cells, gains of 2 and 8 by graph, 4 and 2 by both, whichever way these were put together; expected the other way."""
+    rows = [("gpt", "graph", 2.0, 9.0), ("gpt", "tf32+graph", 4.0, 1.0), ("gnmt", "graph", 8.0, 2.0),
+            ("gnmt", "graph+tf32", 2.0, 3.0), ("gnmt", "bf16", 100.0, 100.0)]  # fmt: skip
+    table = pd.DataFrame(rows, columns=["model", "settings", "gain", "expected"]).assign(phase="train")
+    found = skill.choices(table).set_index("choice")
+    assert found["gain"].to_dict() == pytest.approx(
+        {"largest expected": 2, "always graph": 4, "always graph+tf32": 8**0.5, "best measured": 32**0.5}
+    )
+    assert set(found["cells"]) == {2}
+
+
+def test_what_is_claimed_of_the_trials_is_what_their_tables_say() -> None:
+    """The numbers of docs/measured/trials.md that say what the others are worth."""
+    each = [reading.read(DATA / name, tabulate.TABLE) for name in ("h200.csv", "h200-2.csv")]
+    table = pd.concat(each, ignore_index=True).query("outcome != ''")
+    held_out = table[table["model"].map(score.half_of) == score.HELD_OUT]
+    assert skill.widths(held_out).median() == pytest.approx(2.45, abs=0.01) and skill.tells(held_out).sum() == 28
+    advised = table[table["advised"]]
+    assert (len(advised), skill.undecided(advised).sum(), advised["verdict"].eq("faster").sum()) == (24, 12, 12)
+    known = score.score(table).set_index(["half", "verdict"]).loc["held_out"]
+    assert known.loc["all", ["median_error", "constant_error"]].tolist() == pytest.approx([0.125, 0.216], abs=5e-4)
+    both = known.loc[[name for name in known.index if "+" in name]]
+    assert len(both) == 2 and (both["constant_error"] < both["median_error"]).all()
+    gains = skill.choices(each[1]).set_index("choice")["gain"]
+    assert gains[["largest expected", "always bf16+graph", "best measured"]].tolist() == pytest.approx(
+        [3.22, 3.25, 3.31], abs=5e-3
+    )
+
+
 def test_scores_are_recorded_in_their_file(tmp_path: Path) -> None:
     """What its first lines say, and what is to be done without scores, stays as it is."""
     columns_ = ["model", "expected", "gain", "outcome", "advised_by"]
     table = pd.DataFrame(
         [("gpt", 1.2, 0.9, "slowed down", "a")] * 3 + [("bert", 2.0, 1.0, "miss", "b")] * 9, columns=columns_
     )
-    table = table.assign(expected_low=1.0, expected_high=1.5, advised=True)
+    table = table.assign(expected_low=1.0, expected_high=1.5, advised=True, settings="x", verdict="slower")
     text = score.recorded(score.score(table), scores.FILE.read_text())
     found = scores.checked(yaml.safe_load(text))
     known = scores.load()
@@ -317,7 +374,13 @@ def test_the_benchmark_prints_and_records_scores(tmp_path: Path, monkeypatch: An
     verdict_score.main([str(tmp_path / f"{place}.csv") for place in range(2)])
     assert scores.FILE.read_text() == text
     verdict_score.main([*(str(tmp_path / f"{place}.csv") for place in range(2)), "--write"])
-    assert "| held_out | launch-bound | 4 | 11% | 11% | 100% | 100% | 4 | 100% | 0% |" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    # One gain for all cells: of the other half there is none here. 2.5 is 1.67 times 1.5.
+    assert (
+        "| held_out | launch-bound | 4 | 11% | 0% | 11% | 100% | 1.67 times | 100% | 100% | 4 | 100% | 0% | 0% |"
+        in said
+    )
+    assert said.count("| largest expected | 1.80 | 1 |") == said.count("| best measured | 1.80 | 1 |") == 4
     assert scores.checked(yaml.safe_load(scores.FILE.read_text())).held_out["launch-bound"].trials == 4
 
 

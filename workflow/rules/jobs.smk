@@ -27,8 +27,10 @@ def in_turn(wildcards):
         side.name: checked(settings.resolve, side.of(wildcards.model), wildcards.phase, "time", config)
         for side in SIDES
     }
-    order = sides.interleaved(list(cells), config["repeats"] or sides.REPEATS)
-    return described("time", cells[SIDES[0].name], sides=cells, order=order)
+    baseline = cells[SIDES[0].name]
+    seed = f"{baseline['seed']} {wildcards.model} {wildcards.phase} {sides.word(SIDES)}"
+    order = sides.interleaved(list(cells), config["repeats"] or sides.REPEATS, seed)
+    return described("time", baseline, sides=cells, order=order, order_seed=seed)
 
 
 def loaded_in_turn(wildcards, input):
