@@ -94,7 +94,6 @@ def with_streams(folder: Path, *given: list) -> Path:
     with closing(sqlite3.connect(folder / "t.sqlite")) as database:
         for kind in ("KERNEL", "MEMCPY"):
             database.execute(f"ALTER TABLE CUPTI_ACTIVITY_KIND_{kind} ADD COLUMN streamId DEFAULT {STREAM}")
-        database.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD COLUMN demangledName DEFAULT 1")
         database.commit()
     return folder / "t.sqlite"
 

@@ -43,7 +43,6 @@ def test_causes_are_those_of_the_table_of_steps(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "t.sqlite")) as database:
         for kind in ("KERNEL", "MEMCPY"):
             database.execute(f"ALTER TABLE CUPTI_ACTIVITY_KIND_{kind} ADD COLUMN streamId DEFAULT 7")
-        database.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD COLUMN demangledName DEFAULT 1")
         database.commit()
     found = typical.read(tmp_path / "t.sqlite")
     assert found and (found["step"], found["ns"]) == (2, 100)
