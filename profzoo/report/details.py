@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from profzoo.report import blocks, strips
-from profzoo.report.fields import PROCESS_COLUMNS, shown
+from profzoo.report.fields import PROCESS_COLUMNS, between, shown
 from profzoo.tables import across, kernel_names
 from profzoo.tables.preference import preferred
 from profzoo.text import duration
@@ -78,6 +78,7 @@ def _said(row: Any, step_ns: float) -> dict[str, str]:
         "about": _about(row),
         "time": shown(row.share * step_ns if pd.notna(row.share) else None, duration),
         "share": shown(row.share, "{:.1%}".format),
+        "between": between(getattr(row, "share_low", None), getattr(row, "share_high", None), "{:.1%}".format),
         "gain": shown(row.gain, "{:.2f}×".format),
         "next": row.next_step,
         "settings": row.settings if row.level == CELL_LEVEL and isinstance(row.settings, str) else "",

@@ -9,9 +9,9 @@ import pandas as pd
 from profzoo import tools as registry
 from profzoo.report import saving, strips
 from profzoo.report.details import anchor
-from profzoo.report.fields import CELL_COLUMNS, CHOSEN, agreement_form, field, shown
-from profzoo.report.promises import Promise
-from profzoo.tables.across import CELL
+from profzoo.report.fields import CELL_COLUMNS, CHOSEN, agreement_form, between, field, shown
+from profzoo.report.promises import Promise, why_unsteady
+from profzoo.tables.across import CELL, TABLES
 from profzoo.text import duration
 from profzoo.verdicts.verdicts import OURS
 
@@ -39,7 +39,7 @@ def of_cells(
         if not promise.about:
             best.setdefault(promise.cell, promise)
     rows = [_row(row, tables, best.get((row["model"], row["phase"])), columns) for _, row in table.iterrows()]
-    rows.sort(key=lambda row: -row["saved"])
+    rows.sort(key=lambda row: (bool(row["unsteady"]), -row["saved"]))
     names = [*LEADING, *columns]
     lacking, partial = ([one for one in missing if bool(one.get("tool")) == of_tool] for of_tool in (False, True))
     return {
@@ -84,19 +84,20 @@ def _row(
         "step": duration(row["step_ns"]),
         "step_ns": row["step_ns"],
         "spread": _spread(row),
-        "unsteady": row.get("unsteady") if isinstance(row.get("unsteady"), str) else "",
-        "fields": [field(row[name], form) for name, form in columns.values()],
+        "unsteady": why_unsteady(row),
+        "fields": [
+            field(row[name], form, [row.get(end) for end in TABLES["cells"].ranges.get(name, ())])
+            for name, form in columns.values()
+        ],
     }
 
 
 def _spread(row: pd.Series) -> str:
-    """Quartiles and number of the steps that a time is of."""
-    between = ""
-    if pd.notna(row.get("step_low_ns")) and pd.notna(row.get("step_high_ns")):
-        between = f"{duration(row['step_low_ns'])} – {duration(row['step_high_ns'])}, "
+    """The interval of the mean step, and the number of the steps that it is of."""
+    ends = between(row.get("step_low_ns"), row.get("step_high_ns"), duration)
     processes = row.get("processes")
     runs = f" × {processes:.0f}" if pd.notna(processes) and processes > 1 else ""
-    return f"{between}n {row['steps']:.0f}{runs}"
+    return ", ".join(filter(None, [ends, f"n {row['steps']:.0f}{runs}"]))
 
 
 def _tells(column: pd.Series) -> bool:
