@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from profzoo import tools as registry
-from profzoo.report import saving, strips
+from profzoo.report import mixed, saving, strips
 from profzoo.report.details import anchor
 from profzoo.report.fields import CELL_COLUMNS, CHOSEN, agreement_form, between, field, shown
 from profzoo.report.promises import Promise, why_unsteady
@@ -38,7 +38,11 @@ def of_cells(
     for promise in promises:
         if not promise.about:
             best.setdefault(promise.cell, promise)
-    rows = [_row(row, tables, best.get((row["model"], row["phase"])), columns) for _, row in table.iterrows()]
+    usual = mixed.usual(tables["cells"])
+    rows = [
+        _row(row, tables, best.get((row["model"], row["phase"])), columns) | {"versions": mixed.mark(row, usual)}
+        for _, row in table.iterrows()
+    ]
     rows.sort(key=lambda row: (bool(row["unsteady"]), -row["saved"]))
     names = [*LEADING, *columns]
     lacking, partial = ([one for one in missing if bool(one.get("tool")) == of_tool] for of_tool in (False, True))
@@ -136,6 +140,7 @@ def of_measuring(cells: pd.DataFrame, sidecars: Sequence[Mapping[str, Any]], too
         "software": ", ".join(sorted({_software(sidecar) for sidecar in sidecars})),
         "on_cpu": _on_cpu(sidecars),
         "clocks": _unsteady_clocks(cells),
+        "versions": mixed.lines(cells),
     }
 
 

@@ -18,6 +18,9 @@ from profzoo.tools.nsys import steps as nsys_steps
 CELL = ["model", "phase"]
 QUARTILES = ("step_lower_quartile_ns", "step_upper_quartile_ns")
 NUMBER = kinds.maybe(kinds.NUMBER)
+# What a cell was measured with.
+VERSION = "_version"
+VERSIONS = ("torch_version", "driver_version", "nsys_version", "ncu_version")
 
 
 def _texts(*names: str) -> dict[str, Kind]:
@@ -66,7 +69,7 @@ TABLES: Mapping[str, Table] = {
         | _numbers(["step_ns", "step_median_ns", "items_per_s"], kinds.AMOUNT)
         | {"peak_memory_bytes": kinds.maybe(kinds.COUNT), "peak_rss_bytes": kinds.COUNT, "loss": NUMBER},
         # Of a table that an earlier version made there are none, and of clocks only where they were sampled.
-        optional={"unsteady": kinds.TEXT, "clocks": kinds.TEXT},
+        optional=dict.fromkeys(["unsteady", "clocks", *VERSIONS], kinds.TEXT),
         others=_of_tools,
         key=CELL,
         ranges={"step_median_ns": QUARTILES, "step_ns": ("step_low_ns", "step_high_ns")},
