@@ -47,6 +47,15 @@ def agreement_form(column: str) -> Form:
     return "{:,.1f}".format if column.endswith("_launches") else str
 
 
+def on_cpu(device: Any) -> bool:
+    """Whether a cell's device is no GPU.
+
+    >>> on_cpu("CPU, 2 threads"), on_cpu("NVIDIA H200")
+    (True, False)
+    """
+    return isinstance(device, str) and device.startswith("CPU")
+
+
 def shown(value: Any, form: Form) -> str:
     """The value in its form, a dash where there is none.
 

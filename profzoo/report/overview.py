@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from profzoo import tools as registry
-from profzoo.report import mixed, saving, strips
+from profzoo.report import fields, mixed, saving, strips
 from profzoo.report.details import anchor
 from profzoo.report.fields import CELL_COLUMNS, CHOSEN, agreement_form, between, field, shown
 from profzoo.report.promises import Promise, why_unsteady
@@ -133,12 +133,13 @@ def of_measuring(cells: pd.DataFrame, sidecars: Sequence[Mapping[str, Any]], too
     """What was measured when, on what and with what, for the template; sidecars: of the cells' unprofiled runs."""
     return {
         "tools": tools,
-        "missing": sorted(set(registry.compared()) - set(tools)),
+        # What profiles GPUs is missed by none that has no GPU.
+        "missing": [] if on_cpu(cells) else sorted(set(registry.compared()) - set(tools)),
         "models": cells["model"].nunique(),
         "devices": sorted(set(cells["device"])),
         "dates": sorted(set(cells["date"])),
         "software": ", ".join(sorted({_software(sidecar) for sidecar in sidecars})),
-        "on_cpu": _on_cpu(sidecars),
+        "on_cpu": _why_cpu(sidecars),
         "clocks": _unsteady_clocks(cells),
         "versions": mixed.lines(cells),
     }
@@ -156,7 +157,12 @@ def _software(sidecar: Mapping[str, Any]) -> str:
     return f"torch {sidecar['torch']}{gpu}"
 
 
-def _on_cpu(sidecars: Sequence[Mapping[str, Any]]) -> list[str]:
+def on_cpu(cells: pd.DataFrame) -> bool:
+    """Whether all cells ran on a CPU."""
+    return bool(len(cells)) and all(map(fields.on_cpu, cells["device"]))
+
+
+def _why_cpu(sidecars: Sequence[Mapping[str, Any]]) -> list[str]:
     """Why cells were measured on the CPU, each reason with how many of them it is of."""
     reasons = Counter(why for sidecar in sidecars if (why := sidecar.get("device_why")))
     return [f"{count} of {len(sidecars)} cells: {why}" for why, count in reasons.most_common()]
