@@ -162,7 +162,9 @@ def told(
     """
     if {*words} & {*NO_RESULTS, *ALL_AGAIN}:
         return []
-    asked = {parts[1] for word in words if len(parts := Path(word).parts) > 2 and parts[0] == results}
+    here = f"{results}/"
+    paths = [word.removeprefix("./").removeprefix(here) for word in words if word.removeprefix("./").startswith(here)]
+    asked = {path.partition("/")[0] for path in paths} & set(models)
     mine = [
         one
         for one in measured(Path(results), [model for model in models if not asked or model in asked])

@@ -79,6 +79,8 @@ def test_processes_count_alike_however_many_steps_they_have() -> None:
         ([[90, 114], [94, 118], [92, 116]], 104 - 4.9683, 104 + 4.9683),
         # One process: parts of two steps, of 101, 105, 99, 103 and 102; the error is 1, t of 4 degrees 2.7764.
         ([[100, 102, 104, 106, 98, 100, 102, 104, 100, 104]], 102 - 2.7764, 102 + 2.7764),
+        # Two processes: the error is 1, t of 1 degree 12.7062.
+        ([[99, 101], [101, 103]], 99, 101 + 12.7062),
         # Two steps: the error is 5, t of 1 degree 12.7062.
         ([[100, 110]], 100, 105 + 63.531),
         ([[7]], np.nan, np.nan),

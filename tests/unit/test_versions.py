@@ -89,6 +89,8 @@ def test_a_run_is_told_of_the_tools_and_files_that_it_goes_by(results: Path, mon
     assert "2 cells (a train, b train)" in versions.told(*given, ["time", "nsys"], True, ["report"])[-2]
     of_time = versions.told(*given, ["time"], True, ["-n", "all"])
     assert len(of_time) == 3 and not any("nsys" in line for line in of_time[:2])
+    # A table across the zoo is of all models, a file of a cell of that one alone.
+    assert len(versions.told(*given, ["time"], True, [f"./{results.name}/tables/cells.csv"])) == 3
     # Of the file that is asked for, and of none that is made again.
     assert versions.told(*given, ["time"], True, [f"{results.name}/b/train.nsys.csv"]) == []
     again = [f"{results.name}/a/train.time.csv.json"]
