@@ -108,6 +108,14 @@ def test_kernels_of_nothing_have_columns() -> None:
     assert empty.empty
 
 
+def test_kernels_that_took_no_time_have_no_share_of_it() -> None:
+    table = cell_tables.activity([("nsys", CELL, NSYS.assign(total_ns=0), facts(10))])
+    assert table["share"].tolist() == [0, 0, 0] and table["launches_per_step"].sum() == 4
+    # Of one nanosecond all is one kernel's.
+    one = cell_tables.activity([("nsys", CELL, NSYS.head(1).assign(total_ns=1), facts(10))])
+    assert one["share"].tolist() == [1] and one["ns_per_step"].tolist() == [0.1]
+
+
 def test_ranges_on_the_gpu_and_on_the_cpu() -> None:
     table = cell_tables.ranges([*EXPORTED[:2], ("torch", CELL, TORCH, facts(3, "cpu"))]).fillna(-1)
     rows = set(table[["tool", "clock", "range", "ns_per_step", "launches_per_step"]].itertuples(index=False, name=None))

@@ -132,6 +132,29 @@ def test_what_is_outside_of_steps_is_no_part_of_them() -> None:
     assert judged(cells(), ranges(), own)["verdict"].tolist() == [verdicts.NOTHING]
 
 
+def test_a_step_without_operators_has_none_that_takes_longest() -> None:
+    (found,) = judged(cells(), ranges(), operators(("aten::mm", "(outside)", "outside", 1, 90 * MS))).to_dict("records")
+    assert (found["verdict"], found["value"]) == (verdicts.NOTHING, 0)
+    assert found["next_step"] == "the longest operator, none, takes 0% of the step"
+
+
+def test_what_a_profiler_takes_of_the_only_call() -> None:
+    """A step of 10 ms that is 2 us longer under the profiler, whose shortest call takes 4: all of that is the call's."""
+    step = CpuStep(
+        cells().iloc[0].to_dict(), {"forward": 10.002 * MS}, operators(("aten::view", "a", "forward", 1, 4e3)), FLOOR
+    )
+    assert step.a_call_ns == pytest.approx(2e3) and step.longer == pytest.approx(1) and step.apart == pytest.approx(1)
+    # No more than the call itself, and nothing where the step is shorter.
+    longer = CpuStep(
+        cells().iloc[0].to_dict(), {"forward": 11 * MS}, operators(("aten::view", "a", "forward", 1, 4e3)), FLOOR
+    )
+    assert longer.a_call_ns == 4e3 and longer.longer == pytest.approx(10.996 / 10)
+    shorter = CpuStep(
+        cells().iloc[0].to_dict(), {"forward": 5 * MS}, operators(("aten::view", "a", "forward", 1, 4e3)), FLOOR
+    )
+    assert shorter.a_call_ns == 0 and (shorter.longer, shorter.apart) == (0.5, 2)
+
+
 def test_of_what_a_profiler_adds_to_calls_a_long_one_has_little() -> None:
     """A step of 10 ms, 6 of which one product takes; under the profiler 5,000 calls take 0.8 us longer each."""
     own = operators(VIEW, ("aten::mm", "a", "forward", 1, 6 * MS), ("aten::add", "a", "forward", 4995, 8 * MS))
