@@ -95,6 +95,7 @@ def of_gpus(html: str) -> list[str]:
     hints = " ".join(re.findall(r'(?:title|aria-label)="([^"]*)"', text))
     plain = re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", text) + " " + hints))
     plain = re.sub(r"[\w./@-]*/[\w./@-]+", " ", plain)
+    plain = re.sub(r"[\w@-]+(\.[\w-]+)*\.(csv|gz|json|pt|svg|png)\b", " ", plain)
     for said in SAID:
         plain = re.sub(said, " ", plain)
     return [plain[max(0, found.start() - 60) : found.end() + 40] for found in OF_GPUS.finditer(plain)]

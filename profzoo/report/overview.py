@@ -43,7 +43,7 @@ def of_cells(
         _row(row, tables, best.get((row["model"], row["phase"])), columns) | {"versions": mixed.mark(row, usual)}
         for _, row in table.iterrows()
     ]
-    rows.sort(key=lambda row: (bool(row["unsteady"]), -row["saved"]))
+    rows.sort(key=lambda row: -row["saved"])
     names = [*LEADING, *columns]
     lacking, partial = ([one for one in missing if bool(one.get("tool")) == of_tool] for of_tool in (False, True))
     return {
