@@ -24,6 +24,7 @@ demo: $(READY)  ## profile three models with torch.profiler on what this machine
 	snakemake report --configfile config/quickstart.yaml
 	@echo "report:  $(CURDIR)/results/report.html"
 	@echo "figures: $(CURDIR)/results/figures/"
+	@echo "next:    . $(VENV)/bin/activate, and then lines of README.md with --configfile config/quickstart.yaml"
 
 test: $(READY)  ## the test suite; ARGS='-k lstm' narrows it
 	python -m pytest -n $(WORKERS) $(ARGS)

@@ -39,7 +39,11 @@ COLUMNS = {
     **dict.fromkeys(energy.COLUMNS, NUMBER),
     **dict.fromkeys(["device", "date"], kinds.TEXT),
 }
-TABLE = reading.Table(columns=COLUMNS, key=["model", "phase", "baseline", "candidate"])
+TABLE = reading.Table(
+    columns=COLUMNS,
+    key=["model", "phase", "baseline", "candidate"],
+    ranges={"energy_ratio": ("energy_low", "energy_high")},
+)
 STEP, SAMPLE = "step", "sample"
 # Of a sidecar of processes that ran in turn, what is of all of them.
 SHARED = ("host", "commit", "driver", "started")

@@ -20,7 +20,7 @@ class Figure:
     order: its place in the report; title: in words; inputs: names of the tables that `draw` takes, in order;
     needs: tools, what is made of several (`roofline`, `layer_counters`), or tables of a comparison, of which one must
     have data, empty for none; options: keys of the configuration's `figures` that `draw` takes by name; caption: what
-    readers need to know.
+    readers need to know; cpu_title, cpu_caption: the same of nothing but cells on a CPU.
     """
 
     name: str
@@ -30,6 +30,12 @@ class Figure:
     needs: tuple[str, ...]
     options: tuple[str, ...]
     caption: str
+    cpu_title: str
+    cpu_caption: str
+
+    def said(self, on_cpu: bool) -> tuple[str, str]:
+        """Title and caption; on_cpu: whether all cells ran on a CPU."""
+        return (self.cpu_title, self.cpu_caption) if on_cpu else (self.title, self.caption)
 
     @property
     def path(self) -> Path:
@@ -65,4 +71,5 @@ def drawable(have: Collection[str]) -> list[str]:
 
 def _figure(name: str, values: dict[str, Any]) -> Figure:
     given = {key.lower(): values[key] for key in ("ORDER", "TITLE", "INPUTS", "NEEDS", "CAPTION")}
-    return Figure(name, options=values.get("OPTIONS", ()), **given)
+    own = {f"cpu_{key}": values.get(f"CPU_{key.upper()}", given[key]) for key in ("title", "caption")}
+    return Figure(name, options=values.get("OPTIONS", ()), **given, **own)

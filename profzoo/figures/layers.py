@@ -20,6 +20,10 @@ CAPTION = (
     "forward and backward apart (on a CPU, the operators' own time). Colours say what bounds the counted work; layers "
     "without counters are pale. Of many cells those whose steps take longest."
 )
+CPU_CAPTION = (
+    "The operators' own time of a step by module: each box is as wide as its share, and stands below the module that "
+    "holds it, forward and backward apart. Of many cells those whose steps take longest."
+)
 
 BOUND_NAMES = {"dram": "DRAM", "l2": "L2", "simt": "SIMT arithmetic", "tensor": "tensor cores", "": "not counted"}
 # So many cells are drawn, each so many modules deep below the part of the step.

@@ -16,6 +16,7 @@ CAPTION = (
     "Time by part of the step. On a GPU, the time of the kernels that each part launched, on whatever thread; on a "
     "CPU, the time the part took."
 )
+CPU_CAPTION = "Time by part of the step."
 
 
 def draw(ranges: pd.DataFrame) -> Figure:

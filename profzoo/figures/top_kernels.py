@@ -14,6 +14,8 @@ INPUTS = ("activity",)
 NEEDS = ("ncu", "nsys", "torch")
 OPTIONS = ("top",)
 CAPTION = "Kernels (on a CPU, operators) by their mean share of a cell's time."
+CPU_TITLE = "top operators"
+CPU_CAPTION = "Operators by their mean share of a cell's time, each by its own time, without what it calls."
 
 
 def draw(activity: pd.DataFrame, top: int) -> Figure:

@@ -26,7 +26,8 @@ class Table:
 
     columns: the kind of each that it has; optional: of those that it may have; others: of any further, by name, None
     for one that it may not have. key: columns by which no two rows are alike. holds: what is wrong with the rows, in
-    words, None where nothing is. again: what to do about one that is damaged.
+    words, None where nothing is. again: what to do about one that is damaged. ranges: by number the two columns between
+    which it lies, where their names do not say it (reading/ranges.py).
     """
 
     columns: Mapping[str, Kind]
@@ -35,6 +36,7 @@ class Table:
     key: Sequence[str] = ()
     holds: Callable[[pd.DataFrame], str | None] = _nothing
     again: str = AGAIN
+    ranges: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def kind(self, name: str) -> Kind | None:
         """The kind of a column; None for one that the table may not have."""

@@ -43,6 +43,7 @@ GAINS = Table(
     | dict.fromkeys(["step_ns", "predicted_ns", "gain"], kinds.AMOUNT)
     | dict.fromkeys(["low", "high"], MAYBE),
     key=["process", "change"],
+    ranges={"gain": ("low", "high")},
 )
 TAX = Table(
     columns=dict.fromkeys(HOST, kinds.AMOUNT)

@@ -34,10 +34,12 @@ def of_page(peaks: pd.DataFrame | None, perfetto: Mapping[str, str]) -> Markup:
                    "perfetto": perfetto.get("address")})  # fmt: skip
 
 
-def of_cell(tables: Mapping[str, pd.DataFrame], timeline: Mapping[str, Any] | None) -> Markup | None:
+def of_cell(
+    tables: Mapping[str, pd.DataFrame], timeline: Mapping[str, Any] | None, on_cpu: bool = False
+) -> Markup | None:
     """The block of a cell, None where there is nothing to draw.
 
-    tables: the cell's rows of kernels, roofline and layers, of those that there are.
+    tables: the cell's rows of kernels, roofline and layers, of those that there are; on_cpu: whether it ran there.
     """
     block: dict[str, Any] = {}
     kernels, layers = tables.get("kernels"), tables.get("layers")
@@ -54,7 +56,7 @@ def of_cell(tables: Mapping[str, pd.DataFrame], timeline: Mapping[str, Any] | No
         classes = {name: kernel_classes.classify(name) for name in traced}
         shown = [short.get(name, name) for name in in_step]
         block["timeline"] = {**timeline, "names": shown, "classes": [classes.get(name, "") for name in in_step]}
-    return packed(block) if block else None
+    return packed(block | ({"clock": "cpu"} if on_cpu else {})) if block else None
 
 
 def packed(block: Mapping[str, Any]) -> Markup:

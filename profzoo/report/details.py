@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from profzoo.report import blocks, strips
-from profzoo.report.fields import PROCESS_COLUMNS, shown
+from profzoo.report.fields import PROCESS_COLUMNS, between, on_cpu, shown
 from profzoo.tables import across, kernel_names
 from profzoo.tables.preference import preferred
 from profzoo.text import duration
@@ -46,21 +46,21 @@ def detail(
         "phase": row["phase"],
         "step": duration(row["step_ns"]),
         "strip": strips.of_cell(tables, *cell),
-        "advice": _advice(across.of_cell(tables["verdicts"], *cell), row["step_ns"]),
+        "advice": _advice(across.of_cell(tables["verdicts"], *cell), row["step_ns"], on_cpu(row["device"])),
         "processes": _processes(across.of_cell(tables["ranks"], *cell)),
         **_largest(across.of_cell(tables["activity"], *cell)),
-        "block": blocks.of_cell(drawn, timelines.get(cell)),
+        "block": blocks.of_cell(drawn, timelines.get(cell), on_cpu(row["device"])),
         "files": files,
         "trace": next((name for name in files if name.endswith(".trace.json.gz")), None),
     }
 
 
-def _advice(verdicts: pd.DataFrame, step_ns: float) -> list[dict[str, Any]]:
+def _advice(verdicts: pd.DataFrame, step_ns: float, cpu: bool) -> list[dict[str, Any]]:
     """The verdicts of a cell, its kernels and its layers as the page shows them, those of each source apart."""
     ours, of_cell, untold = verdicts["by"] == OURS, verdicts["level"] == CELL_LEVEL, verdicts["level"] == SETTING
     groups = {
         "What holds it back": verdicts[ours & of_cell],
-        "Of its kernels and layers": verdicts[ours & ~of_cell & ~untold],
+        f"Of its {'operators' if cpu else 'kernels'} and layers": verdicts[ours & ~of_cell & ~untold],
         "What other settings would come to": verdicts[untold],
     }
     others = verdicts[~ours].groupby("by", sort=False)
@@ -78,6 +78,7 @@ def _said(row: Any, step_ns: float) -> dict[str, str]:
         "about": _about(row),
         "time": shown(row.share * step_ns if pd.notna(row.share) else None, duration),
         "share": shown(row.share, "{:.1%}".format),
+        "between": between(getattr(row, "share_low", None), getattr(row, "share_high", None), "{:.1%}".format),
         "gain": shown(row.gain, "{:.2f}×".format),
         "next": row.next_step,
         "settings": row.settings if row.level == CELL_LEVEL and isinstance(row.settings, str) else "",

@@ -1,6 +1,6 @@
 """How the report shows values: the columns of its tables, each with the form of its values, and a dash for none."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -47,6 +47,15 @@ def agreement_form(column: str) -> Form:
     return "{:,.1f}".format if column.endswith("_launches") else str
 
 
+def on_cpu(device: Any) -> bool:
+    """Whether a cell's device is no GPU.
+
+    >>> on_cpu("CPU, 2 threads"), on_cpu("NVIDIA H200")
+    (True, False)
+    """
+    return isinstance(device, str) and device.startswith("CPU")
+
+
 def shown(value: Any, form: Form) -> str:
     """The value in its form, a dash where there is none.
 
@@ -56,6 +65,17 @@ def shown(value: Any, form: Form) -> str:
     return MISSING if pd.isna(value) or value == "" else form(value)
 
 
-def field(value: Any, form: Form) -> dict[str, Any]:
-    """A field of a table: what is shown, and what it is sorted by."""
-    return {"text": shown(value, form), "value": "" if pd.isna(value) else value}
+def between(low: Any, high: Any, form: Form) -> str:
+    """The range that a number lies in, in its form; empty where an end is not known.
+
+    >>> between(0.31, 0.4, "{:.0%}".format), between(None, 0.4, "{:.0%}".format)
+    ('31% – 40%', '')
+    """
+    return "" if pd.isna(low) or pd.isna(high) else f"{form(low)} – {form(high)}"
+
+
+def field(value: Any, form: Form, ends: Sequence[Any] = ()) -> dict[str, Any]:
+    """A field of a table: what is shown, in which range, and what it is sorted by; ends: of that, where it has one."""
+    low, high = ends or (None, None)
+    told = between(low, high, form)
+    return {"text": shown(value, form), "between": told, "value": "" if pd.isna(value) else value}

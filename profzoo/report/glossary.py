@@ -12,25 +12,31 @@ HERE = Path(__file__).parent
 
 
 @functools.cache
-def groups() -> dict[str, list[dict[str, Any]]]:
-    """The words by group, each with `word`, `means`, `also`, and `anchor`, its place in the page."""
+def groups(on_cpu: bool = False) -> dict[str, list[dict[str, Any]]]:
+    """The words by group, each with `word`, `means`, `also`, and `anchor`, its place in the page.
+
+    on_cpu: whether all cells of the page ran on a CPU: words that are of GPUs alone are then left out.
+    """
     content = yaml.safe_load((HERE / FILES[0]).read_text(encoding="utf-8"))
-    return {
-        group: [{"also": [], **entry, "anchor": _anchor(entry["word"])} for entry in entries]
-        for group, entries in content.items()
-    }
+    found = {group: [_entry(entry, on_cpu) for entry in entries] for group, entries in content.items()}
+    return {group: [entry for entry in entries if entry["means"]] for group, entries in found.items()}
+
+
+def _entry(entry: dict[str, Any], on_cpu: bool) -> dict[str, Any]:
+    means = entry.get("cpu", entry["means"]) if on_cpu else entry["means"]
+    return {"also": [], **entry, "means": means, "anchor": _anchor(entry["word"])}
 
 
 @functools.cache
-def meanings() -> dict[str, dict[str, str]]:
-    """Of each word in every form: `means`, and the `anchor` of its entry.
+def meanings(on_cpu: bool = False) -> dict[str, dict[str, str]]:
+    """Of each word in every form: `means`, and the `anchor` of its entry; on_cpu: as above.
 
     >>> meanings()["launch-bound"]["anchor"], meanings()["compute-bound (SIMT)"]["anchor"]
     ('word-launch-bound', 'word-compute-bound')
     """
     return {
         form: {"means": entry["means"], "anchor": entry["anchor"]}
-        for entries in groups().values()
+        for entries in groups(on_cpu).values()
         for entry in entries
         for form in (entry["word"], *entry["also"])
     }

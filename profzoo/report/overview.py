@@ -7,11 +7,11 @@ from typing import Any
 import pandas as pd
 
 from profzoo import tools as registry
-from profzoo.report import saving, strips
+from profzoo.report import fields, mixed, saving, strips
 from profzoo.report.details import anchor
-from profzoo.report.fields import CELL_COLUMNS, CHOSEN, agreement_form, field, shown
-from profzoo.report.promises import Promise
-from profzoo.tables.across import CELL
+from profzoo.report.fields import CELL_COLUMNS, CHOSEN, agreement_form, between, field, shown
+from profzoo.report.promises import Promise, why_unsteady
+from profzoo.tables.across import CELL, TABLES
 from profzoo.text import duration
 from profzoo.verdicts.verdicts import OURS
 
@@ -38,7 +38,11 @@ def of_cells(
     for promise in promises:
         if not promise.about:
             best.setdefault(promise.cell, promise)
-    rows = [_row(row, tables, best.get((row["model"], row["phase"])), columns) for _, row in table.iterrows()]
+    usual = mixed.usual(tables["cells"])
+    rows = [
+        _row(row, tables, best.get((row["model"], row["phase"])), columns) | {"versions": mixed.mark(row, usual)}
+        for _, row in table.iterrows()
+    ]
     rows.sort(key=lambda row: -row["saved"])
     names = [*LEADING, *columns]
     lacking, partial = ([one for one in missing if bool(one.get("tool")) == of_tool] for of_tool in (False, True))
@@ -84,19 +88,20 @@ def _row(
         "step": duration(row["step_ns"]),
         "step_ns": row["step_ns"],
         "spread": _spread(row),
-        "unsteady": row.get("unsteady") if isinstance(row.get("unsteady"), str) else "",
-        "fields": [field(row[name], form) for name, form in columns.values()],
+        "unsteady": why_unsteady(row),
+        "fields": [
+            field(row[name], form, [row.get(end) for end in TABLES["cells"].ranges.get(name, ())])
+            for name, form in columns.values()
+        ],
     }
 
 
 def _spread(row: pd.Series) -> str:
-    """Quartiles and number of the steps that a time is of."""
-    between = ""
-    if pd.notna(row.get("step_low_ns")) and pd.notna(row.get("step_high_ns")):
-        between = f"{duration(row['step_low_ns'])} – {duration(row['step_high_ns'])}, "
+    """The interval of the mean step, and the number of the steps that it is of."""
+    ends = between(row.get("step_low_ns"), row.get("step_high_ns"), duration)
     processes = row.get("processes")
     runs = f" × {processes:.0f}" if pd.notna(processes) and processes > 1 else ""
-    return f"{between}n {row['steps']:.0f}{runs}"
+    return ", ".join(filter(None, [ends, f"n {row['steps']:.0f}{runs}"]))
 
 
 def _tells(column: pd.Series) -> bool:
@@ -128,13 +133,15 @@ def of_measuring(cells: pd.DataFrame, sidecars: Sequence[Mapping[str, Any]], too
     """What was measured when, on what and with what, for the template; sidecars: of the cells' unprofiled runs."""
     return {
         "tools": tools,
-        "missing": sorted(set(registry.compared()) - set(tools)),
+        # What profiles GPUs is missed by none that has no GPU.
+        "missing": [] if on_cpu(cells) else sorted(set(registry.compared()) - set(tools)),
         "models": cells["model"].nunique(),
         "devices": sorted(set(cells["device"])),
         "dates": sorted(set(cells["date"])),
         "software": ", ".join(sorted({_software(sidecar) for sidecar in sidecars})),
-        "on_cpu": _on_cpu(sidecars),
+        "on_cpu": _why_cpu(sidecars),
         "clocks": _unsteady_clocks(cells),
+        "versions": mixed.lines(cells),
     }
 
 
@@ -150,7 +157,12 @@ def _software(sidecar: Mapping[str, Any]) -> str:
     return f"torch {sidecar['torch']}{gpu}"
 
 
-def _on_cpu(sidecars: Sequence[Mapping[str, Any]]) -> list[str]:
+def on_cpu(cells: pd.DataFrame) -> bool:
+    """Whether all cells ran on a CPU."""
+    return bool(len(cells)) and all(map(fields.on_cpu, cells["device"]))
+
+
+def _why_cpu(sidecars: Sequence[Mapping[str, Any]]) -> list[str]:
     """Why cells were measured on the CPU, each reason with how many of them it is of."""
     reasons = Counter(why for sidecar in sidecars if (why := sidecar.get("device_why")))
     return [f"{count} of {len(sidecars)} cells: {why}" for why, count in reasons.most_common()]

@@ -47,7 +47,7 @@ def main(
     read = {name: inputs.read(name, path) for name, path in tables.items()} | {"ranks": read_ranks(ranks)}
     runs = {tuple(cell_of(path).values()): path for path in sidecars}
     told = [read_json(runs[row.model, row.phase], OF_RUN) for row in read["cells"].itertuples()]
-    drawn = [figure(path) for path in figures]
+    drawn = [figure(path, overview.on_cpu(read["cells"])) for path in figures]
     typical = {tuple(cell_of(path).values()): step for path in asked["timelines"] if (step := read_json(path))}
     more = (asked["lacking"], typical, asked["perfetto"])
     page = render(read, told, drawn, asked["tools"], results, *more)
@@ -75,6 +75,7 @@ def render(
     """
     cells, promised = tables["cells"], promises.all_of(tables)
     return _rendered(
+        overview.on_cpu(cells),
         title="profzoo report",
         **comparison.of(tables),
         **overview.of_measuring(cells, sidecars, tools),
@@ -94,14 +95,15 @@ def of_comparison(tables: Mapping[str, str], figures: Sequence[str], html: str) 
     """Read the tables of a comparison (by name, their paths) and its figures; write a page of nothing else."""
     read, drawn = {name: inputs.read(name, path) for name, path in tables.items()}, [figure(path) for path in figures]
     nothing: dict[str, list[Any]] = {"cells": [], "lacking": [], "partial": []}
-    page = _rendered(title="profzoo comparison", **comparison.of(read), compared_figures=drawn, **nothing)
+    page = _rendered(False, title="profzoo comparison", **comparison.of(read), compared_figures=drawn, **nothing)
     Path(html).write_text(page, encoding="utf-8")
 
 
-def _rendered(**given: Any) -> str:
+def _rendered(all_on_cpu: bool, **given: Any) -> str:
     here = jinja2.FileSystemLoader(HERE, encoding="utf-8")
     environment = jinja2.Environment(loader=here, autoescape=True, undefined=jinja2.StrictUndefined)
-    words = {"meanings": glossary.meanings(), "glossary": glossary.groups()}
+    words: dict[str, Any] = {"meanings": glossary.meanings(all_on_cpu), "glossary": glossary.groups(all_on_cpu)}
+    words["all_on_cpu"] = all_on_cpu
     files = {"style": _inlined("css"), "script": _inlined("js")}
     return environment.get_template(TEMPLATE).render(given | words | files)
 
@@ -112,10 +114,10 @@ def _inlined(ending: str) -> Markup:
     return Markup("\n".join(path.read_text(encoding="utf-8") for path in paths))
 
 
-def figure(path: str) -> dict[str, Any]:
-    """A figure's markup as a page holds it, its name, and its caption."""
+def figure(path: str, on_cpu: bool = False) -> dict[str, Any]:
+    """A figure's markup as a page holds it, its name, and its caption; on_cpu: whether all cells ran on a CPU."""
     name = Path(path).stem
     known = known_figures()[name]
-    svg = vector.inlined(Path(path).read_text(encoding="utf-8"), name, f"{known.title}: {known.caption}")
-    return {"name": name, "title": known.title, "svg": Markup(svg), "caption": known.caption,
-            "compares": known.compares}  # fmt: skip
+    title, caption = known.said(on_cpu)
+    svg = vector.inlined(Path(path).read_text(encoding="utf-8"), name, f"{title}: {caption}")
+    return {"name": name, "title": title, "svg": Markup(svg), "caption": caption, "compares": known.compares}

@@ -1,7 +1,7 @@
 """What there is to be won: the time of a step that each piece of advice would save, how sure that is, what to type."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,8 @@ class Promise:
     """Advice on a cell, or on one of its layers (about, empty for the cell): times in ns a step.
 
     saved_ns: of the step, with low_ns and high_ns; how: MEASURED, REPLAYED or AT_MOST. typed: the line to type;
-    score: how right such advice has been, where that is recorded.
+    score: how right such advice has been, where that is recorded; unsteady: why the cell's times are not to be relied
+    on, empty where they are.
     """
 
     model: str
@@ -36,6 +37,7 @@ class Promise:
     how: str
     typed: str
     score: str = ""
+    unsteady: str = ""
 
     @property
     def cell(self) -> tuple[str, str]:
@@ -44,9 +46,10 @@ class Promise:
 
 
 def all_of(tables: Mapping[str, pd.DataFrame]) -> list[Promise]:
-    """What every piece of advice on cells and layers would save, most first.
+    """What every piece of advice on cells and layers would save, most first, but for cells whose times are unsteady.
 
-    tables: cells and verdicts, and trials where there are any.
+    These come after all others, as times that others disturbed are the longest. tables: cells and verdicts, and trials
+    where there are any.
     """
     step_ns = {(row.model, row.phase): row.step_ns for row in tables["cells"].itertuples()}
     trials = _measured(tables.get("trials"))
@@ -59,7 +62,14 @@ def all_of(tables: Mapping[str, pd.DataFrame]) -> list[Promise]:
             words = row["settings"] if row["level"] == "cell" and isinstance(row["settings"], str) else ""
             found.append(_promise(row, step_ns[cell], trials.get((*cell, words)) if words else None, words))
     found += _only_measured(trials, step_ns, {(*one.cell, one.typed) for one in found})
-    return sorted(found, key=lambda one: -one.saved_ns)
+    unsteady = {(row["model"], row["phase"]): why_unsteady(row) for row in tables["cells"].to_dict("records")}
+    found = [replace(one, unsteady=unsteady[one.cell]) for one in found]
+    return sorted(found, key=lambda one: (bool(one.unsteady), -one.saved_ns))
+
+
+def why_unsteady(cell: Mapping[str, Any]) -> str:
+    """Why the times of a row of the table of cells are not to be relied on; empty where they are."""
+    return said if isinstance(said := cell.get("unsteady"), str) else ""
 
 
 def first(promises: list[Promise], count: int = FIRST) -> list[Promise]:

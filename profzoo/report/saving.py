@@ -26,6 +26,7 @@ def told(promise: Promise) -> dict[str, str]:
         "next": promise.next_step,
         "typed": promise.typed,
         "score": promise.score,
+        "unsteady": promise.unsteady,
     }
 
 

@@ -16,7 +16,11 @@ from profzoo.tools.nsys import ranks as nsys_ranks
 from profzoo.tools.nsys import steps as nsys_steps
 
 CELL = ["model", "phase"]
+QUARTILES = ("step_lower_quartile_ns", "step_upper_quartile_ns")
 NUMBER = kinds.maybe(kinds.NUMBER)
+# What a cell was measured with.
+VERSION = "_version"
+VERSIONS = ("torch_version", "driver_version", "nsys_version", "ncu_version")
 
 
 def _texts(*names: str) -> dict[str, Kind]:
@@ -49,7 +53,9 @@ def _traced(table: pd.DataFrame) -> str | None:
     return f"there is no column {lacking[0]}" if len(table) and lacking else None
 
 
-STEP_LEADING = [*CELL, "process", "steps", "step_ns", "step_median_ns", "busy_share", "nsys_busy_share"]
+STEP_LEADING = [
+    *CELL, "process", "steps", "step_ns", "step_median_ns", "cpu_taken_share", "busy_share", "nsys_busy_share",
+]  # fmt: skip
 STEPS_OF_TRACES = {name: kind for name, kind in nsys_steps.TABLE.columns.items() if name not in STEP_LEADING}
 COVERAGE = ["configurations", "covered", "coverage", "time_coverage", "uneven_time", "other_launches", "extra",
             "other_choice", "missing"]  # fmt: skip
@@ -63,9 +69,10 @@ TABLES: Mapping[str, Table] = {
         | _numbers(["step_ns", "step_median_ns", "items_per_s"], kinds.AMOUNT)
         | {"peak_memory_bytes": kinds.maybe(kinds.COUNT), "peak_rss_bytes": kinds.COUNT, "loss": NUMBER},
         # Of a table that an earlier version made there are none, and of clocks only where they were sampled.
-        optional={"unsteady": kinds.TEXT, "clocks": kinds.TEXT},
+        optional=dict.fromkeys(["unsteady", "clocks", *VERSIONS], kinds.TEXT),
         others=_of_tools,
         key=CELL,
+        ranges={"step_median_ns": QUARTILES, "step_ns": ("step_low_ns", "step_high_ns")},
     ),
     "activity": Table(
         columns=_texts("tool", "kind", "range", "name") | _numbers(["launches_per_step", "ns_per_step", "share"]),
@@ -86,7 +93,7 @@ TABLES: Mapping[str, Table] = {
         | _numbers(["process", "steps"], kinds.COUNT)
         | _numbers(["step_ns", "step_median_ns", "busy_share", "nsys_busy_share"], NUMBER),
         # Without a trace it has no others.
-        optional=STEPS_OF_TRACES | {"waiting_ns": kinds.NUMBER},
+        optional=STEPS_OF_TRACES | {"waiting_ns": kinds.NUMBER, "cpu_taken_share": NUMBER},
         key=[*CELL, "process"],
         holds=_traced,
     ),
@@ -103,7 +110,7 @@ TABLES: Mapping[str, Table] = {
     ),
     "layers": Table(columns=_texts() | dict(layers.TABLE.columns), key=[*CELL, *layers.NODE]),
     "owners": Table(columns=_texts() | dict(owner_coverage.TABLE.columns), key=CELL),
-    "replay": Table(columns=_texts() | dict(replay.GAINS.columns), key=[*CELL, *replay.GAINS.key]),
+    "replay": replace(replay.GAINS, columns=_texts() | dict(replay.GAINS.columns), key=[*CELL, *replay.GAINS.key]),
     "host": Table(columns=_texts() | dict(replay.TAX.columns), key=[*CELL, *replay.TAX.key], holds=replay.TAX.holds),
     "roofline": Table(
         columns=_texts("level", *LAUNCH[:4], "bound")

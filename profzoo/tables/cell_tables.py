@@ -33,9 +33,11 @@ def read(paths: Sequence[str], table: reading.Table) -> list[tuple[Mapping[str, 
 def cells(timed: Iterable[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, Any]]]) -> pd.DataFrame:
     """A row a cell of the unprofiled baseline: what ran, time a step, throughput, peak memory.
 
-    timed: cell, rows of its time.csv, sidecar. `step_ns` is the mean of settled steps, over all processes, and
-    `step_median_ns` their median, `step_low_ns` and `step_high_ns` their quartiles, all on the GPU's clock (on a CPU,
-    the host's); `items_per_s` is by the mean. `unsteady` says why these are not to be relied on.
+    timed: cell, rows of its time.csv, sidecar. `step_ns` is the mean of settled steps, over all processes, between
+    `step_low_ns` and `step_high_ns` in 95 of 100 cases; `step_median_ns` is their median, between their quartiles
+    `step_lower_quartile_ns` and `step_upper_quartile_ns`; all on the GPU's clock (on a CPU, the host's). `items_per_s`
+    is by the mean. `cpu_taken_share` is the part of the time for which others had the CPU, of the process that they had
+    most. `unsteady` says why times are not to be relied on.
     """
     rows = []
     for cell, steps, facts in timed:
@@ -51,11 +53,14 @@ def cells(timed: Iterable[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, An
                 "batch": facts["batch"],
                 "steps": facts["steps"],
                 "step_ns": found.mean_ns,
+                "step_low_ns": found.mean_low_ns,
+                "step_high_ns": found.mean_high_ns,
                 "step_median_ns": found.median_ns,
-                "step_low_ns": found.low_ns,
-                "step_high_ns": found.high_ns,
+                "step_lower_quartile_ns": found.lower_quartile_ns,
+                "step_upper_quartile_ns": found.upper_quartile_ns,
                 "processes": found.processes,
                 "between_share": found.between_share,
+                "cpu_taken_share": found.taken_share,
                 "unsteady": found.unsteady or "",
                 "items_per_s": facts["items"] / facts["steps"] / found.mean_ns * 1e9,
                 "peak_memory_bytes": facts["peak_memory_bytes"],
@@ -137,14 +142,16 @@ def steps(
     baseline: the table of cells; traced: cell, rows of its nsys-steps.csv, which are of the first process where there
     are several; ranks: the table of these. `waiting_ns` is what of `busy_ns` and `communication_ns` is no more than
     kernels that communicate and wait for other processes, with nothing beside. `busy_share` is the rest of the GPU's
-    busy time in the unprofiled step, `nsys_busy_share` in that under nsys, which takes longer. Mean and median step
-    are the baseline's.
+    busy time in the unprofiled step, `nsys_busy_share` in that under nsys, which takes longer. Mean and median step,
+    and the part of the time for which others had the CPU, are the baseline's.
     """
-    unprofiled = ["step_ns", "step_median_ns"]
+    unprofiled = ["step_ns", "step_median_ns", "cpu_taken_share"]
     frames = [rows.assign(**cell) for cell, rows in traced]
     if not frames:
         return pd.DataFrame(columns=STEP_LEADING)
-    table = pd.concat(frames, ignore_index=True).merge(baseline[[*CELL, *unprofiled]], on=CELL, how="left")
+    table = pd.concat(frames, ignore_index=True).merge(
+        baseline.reindex(columns=[*CELL, *unprofiled]), on=CELL, how="left"
+    )
     first = table[CELL].merge(ranks[ranks["rank"] == 0], on=CELL, how="left")
     exposed = table["communication_ns"] - table["overlap_ns"]
     table["waiting_ns"] = first["waiting_ns"].astype(float).fillna(0.0).clip(upper=exposed)

@@ -9,7 +9,8 @@ import pandas as pd
 from profzoo import tools
 from profzoo.files import read_json, write_csv
 from profzoo.reading import facts as fact
-from profzoo.tables import cell_tables, counted_steps, coverage, kernel_table, ranks, reconcile, timing
+from profzoo.tables import cell_tables, counted_steps, coverage, kernel_table, measured_with, ranks, reconcile, timing
+from profzoo.tools.ncu.files import COUNTED
 from profzoo.tools.nsys import steps as nsys_steps
 
 FILES = ("../tools/*/activity.py",)
@@ -27,6 +28,15 @@ def read(tool: str, tables: Sequence[str], sidecars: Sequence[str]) -> Exported:
     ]
 
 
+def _measured(
+    timed: timing.Timed, exported: Exported, counted: Sequence[str]
+) -> list[tuple[str, Mapping[str, str], Mapping[str, Any]]]:
+    """Tool, cell and sidecar of all that tables are made of; counted: ncu's where it has no table of its own."""
+    found = [(tools.BASELINE, cell, facts) for cell, _, facts in timed]
+    found += [(tool, cell, facts) for tool, cell, _, facts in exported]
+    return found + [("ncu", cell_tables.cell_of(path), read_json(path)) for path in counted]
+
+
 def main(inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, str]) -> None:
     """Read what each tool exported (inputs: tool and tool_sidecar to paths) and write the tables."""
     timed = timing.read(inputs["time"], inputs["time_sidecar"])
@@ -38,6 +48,7 @@ def main(inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, str]) -> Non
     alone = {tool for tool, activity in tools.activities().items() if activity.ALONE}
     walls = [(tool, cell, facts["step_ns"]) for tool, cell, _, facts in exported if tool not in alone]
     cells, activity = cell_tables.with_tools(cell_tables.cells(timed), exported), cell_tables.activity(exported)
+    cells = measured_with.columns(cells, _measured(timed, exported, inputs.get(COUNTED, [])))
     write_csv(cells, outputs["cells"])
     write_csv(activity, outputs["activity"])
     write_csv(cell_tables.kernels(cell_tables.read(inputs.get("kernels", []), kernel_table.TABLE)), outputs["kernels"])

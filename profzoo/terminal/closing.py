@@ -71,8 +71,10 @@ def _new(done: Sequence[Task]) -> str:
 
 
 def _best(verdicts: Path) -> list[str]:
-    """The cells in which most of a step's time is to be won, each by its largest verdict."""
-    steps = {(row["model"], row["phase"]): _number(row.get("step_ns")) for row in _rows(verdicts.with_name(CELLS))}
+    """The cells in which most of a step's time is to be won, each by its largest verdict; unsteady ones last."""
+    cells = {(row["model"], row["phase"]): row for row in _rows(verdicts.with_name(CELLS))}
+    steps = {cell: _number(row.get("step_ns")) for cell, row in cells.items()}
+    unsteady = {cell: row.get("unsteady") or "" for cell, row in cells.items()}
     best: dict[tuple[str, str], tuple[float, float, dict[str, str]]] = {}
     for row in _rows(verdicts):
         cell, gain = (row["model"], row["phase"]), _number(row.get("gain"))
@@ -81,14 +83,18 @@ def _best(verdicts: Path) -> list[str]:
             won = step * (1 - 1 / gain)
             if cell not in best or won > best[cell][0]:
                 best[cell] = (won, step, row)
-    largest = sorted(best.items(), key=lambda one: -one[1][0])[:VERDICTS_SHOWN]
-    return [_row("" if place else "to win", _verdict(cell, *found)) for place, (cell, found) in enumerate(largest)]
+    largest = sorted(best.items(), key=lambda one: (bool(unsteady[one[0]]), -one[1][0]))[:VERDICTS_SHOWN]
+    return [
+        _row("" if place else "to win", _verdict(cell, *found, unsteady[cell]))
+        for place, (cell, found) in enumerate(largest)
+    ]
 
 
-def _verdict(cell: tuple[str, str], won: float, step: float, row: dict[str, str]) -> str:
+def _verdict(cell: tuple[str, str], won: float, step: float, row: dict[str, str], unsteady: str) -> str:
     advice = row.get("settings") or row.get("next_step", "").partition(";")[0]
     what = f"{' '.join(cell)}: {row['verdict']}, up to {text.duration(won)} of {text.duration(step)} a step"
-    return f"{what}: {advice}" if advice else what
+    said = f"{what}: {advice}" if advice else what
+    return f"{said} (unsteady times: {unsteady})" if unsteady else said
 
 
 def _rows(path: Path) -> Iterable[dict[str, str]]:

@@ -10,7 +10,7 @@ from typing import TextIO
 
 from snakemake.logging import LogEvent, LogHandlerBase
 
-from profzoo.terminal import closing, measured, mistakes, plan, words
+from profzoo.terminal import closing, measured, mistakes, plan, unable, words
 from profzoo.terminal.plan import Place
 from profzoo.terminal.progress import Progress
 
@@ -132,6 +132,8 @@ class LogHandler(LogHandlerBase):
         self.progress, self.place, guessed, reasons = self.planned()
         if line := plan.headline(self.progress, self.place, guessed):
             self.say(line, "bold")
+        for line in unable.lines(self.place.unable):
+            self.say(line, "warning")
         if self.common_settings.dryrun:
             for line in plan.screen(self.progress, reasons, self.width):
                 self.say(line)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from profzoo.terminal import tasks, words
 from profzoo.terminal.progress import Progress
@@ -18,10 +18,14 @@ REASONS_SHOWN = 2
 
 @dataclass(frozen=True)
 class Place:
-    """Where jobs run: on how many GPUs at a time, on none, or, where a batch system runs them, nobody knows."""
+    """Where jobs run: on how many GPUs at a time, on none, or, where a batch system runs them, nobody knows.
+
+    unable: by tool of the run why it cannot run there.
+    """
 
     gpus: int
     remote: bool
+    unable: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """In words.
@@ -47,6 +51,8 @@ def headline(progress: Progress, place: Place, guessed: float) -> str:
     cells = words.count(len(measured_cells(measuring)), "cell")
     asked = list(dict.fromkeys(_tool(task) for task in measuring if task.what not in BESIDES))
     tools = words.count(len(asked), "tool") if len(asked) > 1 else (asked or [measuring[0].what])[0]
+    if asked and {name.split()[0] for name in asked} <= set(place.unable):
+        return f"{cells}, {tools}: cannot run here"
     basis = ", by what other machines took" if guessed > 0.5 else ""
     if place.remote:
         total = words.span(sum(progress.expected[number] for number, task in progress.tasks.items() if task.measures))

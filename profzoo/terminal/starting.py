@@ -5,10 +5,11 @@ a checkout, so it takes over once the Snakefile is read.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from profzoo.terminal import costs, listing, tasks
+from profzoo.terminal import costs, listing, tasks, unable
 from profzoo.terminal.handler import LogHandler
 from profzoo.terminal.plan import Place
 from profzoo.terminal.progress import Progress
@@ -56,9 +57,16 @@ def planned(workflow: Any) -> tuple[Progress, Place, float, Mapping[int, Sequenc
     dag, place = workflow.dag, where(workflow)
     jobs = {job.jobid: job for job in dag.needrun_jobs()}
     mine = {number: tasks.of(job) for number, job in jobs.items()}
+    if not place.remote:
+        chosen = dict.fromkeys(task.what.split()[0] for task in mine.values() if task.measures)
+        place = replace(place, unable=unable.of(chosen, workflow.config.get("device", "auto")))
     folder = next((Path(task.benchmark).parents[1] for task in mine.values() if task.benchmark), Path("benchmarks"))
     earlier = costs.known(folder, bool(place.gpus) or place.remote)
-    expected = {number: costs.expected(task, earlier) for number, task in mine.items()}
+    expected = {
+        # What cannot run takes no time.
+        number: (0.0, True) if task.what.split()[0] in place.unable else costs.expected(task, earlier)
+        for number, task in mine.items()
+    }
     total = sum(seconds for seconds, _ in expected.values())
     guessed = sum(seconds for seconds, sure in expected.values() if not sure) / total if total else 0.0
     cores = max(1, _limit(workflow, "_cores") or 1)
@@ -82,8 +90,7 @@ def where(workflow: Any) -> Place:
     """On how many GPUs at a time jobs run."""
     if not workflow.local_exec:
         return Place(0, True)
-    # Asking nvidia-smi takes longer than all else that is done here.
-    here = len(list(Path("/dev").glob("nvidia[0-9]*")))
+    here = unable.gpus()
     if workflow.config.get("device") == "cpu" or not here:
         return Place(0, False)
     return Place(min(here, _limit(workflow, "gpu") or here), False)

@@ -6,12 +6,12 @@ from profzoo.tables.across import CELL
 
 COLUMNS = [
     *CELL, "level", "class", "function", "module", "direction", "rank", "verdict", "metric", "value", "threshold",
-    "share", "evidence", "cured", "gain", "gain_low", "gain_high", "limit", "method", "trials", "median_error",
-    "slowed_down", "covered", "score", "next_step", "settings", "by", "source",
+    "share", "share_low", "share_high", "evidence", "cured", "gain", "gain_low", "gain_high", "limit", "method",
+    "trials", "median_error", "slowed_down", "covered", "score", "next_step", "settings", "by", "source",
 ]  # fmt: skip
 NUMBERS = (
-    "value", "threshold", "share", "cured", "gain", "gain_low", "gain_high", "limit", "trials", "median_error",
-    "slowed_down", "covered",
+    "value", "threshold", "share", "share_low", "share_high", "cured", "gain", "gain_low", "gain_high", "limit",
+    "trials", "median_error", "slowed_down", "covered",
 )  # fmt: skip
 TABLE = Table(
     columns={name: kinds.maybe(kinds.NUMBER) if name in NUMBERS else kinds.TEXT for name in COLUMNS}

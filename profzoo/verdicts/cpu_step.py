@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from profzoo.range_names import PARTS
+from profzoo.tables.across import QUARTILES
 from profzoo.tables.layers import NODE
 
 DATA = PARTS[0]
@@ -37,21 +38,30 @@ class CpuStep:
     """A cell's step under torch.profiler, beside the one without."""
 
     def __init__(
-        self, cell: Mapping[str, Any], ranges: Mapping[str, float], operators: pd.DataFrame, floor: Mapping[str, Any]
+        self,
+        cell: Mapping[str, Any],
+        ranges: Mapping[str, float],
+        operators: pd.DataFrame,
+        floor: Mapping[str, Any],
+        stretch: float = np.inf,
     ) -> None:
         """Take it apart.
 
         Args:
             cell: its row of the table of cells; ranges: ns of each part of the traced step; operators: rows of its
                 operators.csv, with the operators' own time a step; floor: the trait `at_the_floor` of rules.yaml.
+            stretch: up to so many times as long, steps with and without the profiler differ by a machine that makes
+                all of them slower alike; beyond, by something else, which may be in any part of them.
         """
         known = operators.assign(needed_ns=operators["total_ns"] * operators["needed_share"].fillna(0.0))
         inside = known[known["module"].ne(OUTSIDE) & known["launches"].gt(0)]
         loading = inside["direction"].eq(DATA)
         self.ns, self.calls = float(sum(ranges.values())), float(inside["launches"].sum())
         self.step_ns = float(cell["step_ns"])
-        times = [float(cell[name]) for name in ("step_ns", "step_median_ns", "step_low_ns", "step_high_ns")]
-        self.spread = max(times) / min(times)
+        times = [float(cell[name]) for name in ("step_ns", "step_median_ns", *QUARTILES)]
+        self.spread, self.stretch = max(times) / min(times), stretch
+        taken = float(cell.get("cpu_taken_share", np.nan))
+        self.taken = 0.0 if np.isnan(taken) else taken
         self.input = Part(ranges.get(DATA, 0.0), float(inside.loc[loading, "launches"].sum()))
         mean = inside["total_ns"] / inside["launches"]
         self.floor_ns = _median(inside[inside["operator"].isin(floor["operators"])])
@@ -86,10 +96,14 @@ class CpuStep:
         return min(longer, self.floor_ns) if self.floor_ns > 0 else 0.0
 
     @property
+    def longer(self) -> float:
+        """How many times as long a step takes under the profiler, but for its calls, as without."""
+        return (self.ns - self.calls * self.a_call_ns) / self.step_ns
+
+    @property
     def apart(self) -> float:
-        """How many times as long a step takes under the profiler, but for its calls, as without, or the other way."""
-        left = self.ns - self.calls * self.a_call_ns
-        return max(left / self.step_ns, self.step_ns / left)
+        """The same, or the other way: how many times as long without as under the profiler."""
+        return max(self.longer, 1 / self.longer)
 
     def share(self, part: Part) -> Share:
         """What a part has of the unprofiled step.
@@ -97,12 +111,14 @@ class CpuStep:
         A profiler takes time at each call, no more than a call that does nothing takes under it: by what it slows the
         step down calls get shorter, each alike. What else the step takes longer is the machine's, and all is slower
         alike. The interval holds the share with and without the former, and that either the part or all else makes the
-        unprofiled steps' spread.
+        unprofiled steps' spread; and that what other programs took, or what steps are longer by beyond `stretch`, was
+        taken of this part alone, or of all else.
 
         A step of 3 ms, and of 4 ms traced with 500 calls; 499 of them take 1 ms, and one of them 3:
 
         >>> step = object.__new__(CpuStep)
         >>> step.ns, step.step_ns, step.calls, step.spread, step.floor_ns = 4e6, 3e6, 500.0, 1.0, 1e3
+        >>> step.taken, step.stretch = 0.0, 2.0
         >>> found = step.share(Part(3e6, 1.0))
         >>> round(found.value, 2), round(found.least, 2), round(found.most, 2)
         (0.86, 0.75, 0.86)
@@ -112,7 +128,26 @@ class CpuStep:
         ends = []
         for ns, more in ((kept, others), (part.ns, rest.ns)):
             ends += [_part(ns, more * self.spread), _part(ns * self.spread, more)]
-        return Share(_part(kept, others), min(ends), max(ends))
+        return Share(_part(kept, others), *self._disturbed(min(ends), max(ends)))
+
+    def _disturbed(self, least: float, most: float) -> tuple[float, float]:
+        """The ends of a share, with what else than the program may be in the steps.
+
+        Of a step of 10 ms others may have taken 4; a part of 7 ms then has 3 of 6 ms, or 7 of 6, which is all of it:
+
+        >>> step = object.__new__(CpuStep)
+        >>> step.taken, step.stretch, step.ns, step.calls, step.step_ns, step.floor_ns = 0.4, 2.0, 1e7, 0.0, 1e7, 1.0
+        >>> tuple(round(end, 2) for end in step._disturbed(0.7, 0.7))
+        (0.5, 1.0)
+        """
+        clean = 1 - self.taken
+        if self.longer > self.stretch:
+            clean /= self.longer
+        least, most = max(1 - (1 - least) / clean, 0.0) if clean else 0.0, min(most / clean, 1.0) if clean else 1.0
+        if self.longer < 1 / self.stretch:
+            # The step without the profiler has more than was traced, and it may be any part's.
+            least, most = least * self.longer, 1 - (1 - most) * self.longer
+        return least, most
 
 
 def _longest(rows: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:

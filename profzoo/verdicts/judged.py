@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 
 from profzoo.tables import step_shares
+from profzoo.tables.repeats import TAKEN
 from profzoo.verdicts import expecting, scores
 from profzoo.verdicts import rules as verdict_rules
 from profzoo.verdicts.expected import FASTER, FUSED, Asked, Replayed
@@ -59,7 +60,7 @@ class Judged:
         self.step, self.ran_with, self.given = step, ran_with, given
         self.peaks, self.replayed, self.scored = peaks or {}, replayed, scored or scores.load()
         self.floors = given["floors"]
-        self.doubt = _doubt(step, self.floors)
+        self.doubt, self.disturbed = _doubt(step, self.floors), _disturbed(step, self.floors)
         table = step_shares.shares(step.to_frame().T.infer_objects())
         self.shares = {**table.iloc[0], verdict_rules.LAUNCHING: float(step_shares.launching(table).iloc[0])}
 
@@ -94,13 +95,19 @@ class Judged:
                     yield self.row({**rule, "replay": rule["share"]}, share, None, CELL, "program.npz: run again")
 
     def _told(self, name: str) -> tuple[float, bool]:
-        """A share of the step and whether it is exact; in doubt what it is at least, 0 where a step was disturbed."""
+        """A share of the step and whether it is exact; in doubt what it is at least.
+
+        Of a step that is longer by others' doing all of that may be in this share.
+        """
         if not self.doubt or name in step_shares.WORK:
             return self.shares[name], True
-        if self.doubt[0]["metric"] != STRETCH:
-            return 0.0, False
-        names = step_shares.LAUNCHING if name == verdict_rules.LAUNCHING else (name,)
-        return step_shares.least(self.step, self.shares, names), False
+        share = self.shares[name]
+        if self.doubt[0]["metric"] == STRETCH:
+            names = step_shares.LAUNCHING if name == verdict_rules.LAUNCHING else (name,)
+            share = step_shares.least(self.step, self.shares, names)
+        if self.disturbed:
+            share = max(1 - (1 - share) / (1 - self.disturbed), 0.0) if self.disturbed < 1 else 0.0
+        return share, False
 
     def of_kernels(self, traits: pd.DataFrame) -> Iterator[dict[str, Any]]:
         """Verdicts on the cell, by rules whose trait launches have that take so much of the step.
@@ -234,12 +241,33 @@ class Judged:
         return found
 
 
+def _taken(step: Mapping[str, Any]) -> float:
+    """The part of the unprofiled time for which others had the CPU; 0 where the system does not tell."""
+    taken = step.get("cpu_taken_share")
+    return float(taken) if taken is not None and taken > 0 else 0.0
+
+
+def _disturbed(step: Mapping[str, Any], floors: Mapping[str, float]) -> float:
+    """What of the mean unprofiled step may be others' doing: what they took, or what few steps are longer by.
+
+    >>> round(_disturbed({"cpu_taken_share": 0.2, "step_ns": 2.0, "step_median_ns": 1.0}, {"steady": 1.3}), 3)
+    0.6
+    """
+    taken, unsteady = _taken(step), step["step_ns"] / step["step_median_ns"]
+    left = (1 - taken if taken > TAKEN else 1.0) / (unsteady if unsteady > floors["steady"] else 1.0)
+    return float(1 - left)
+
+
 def _doubt(step: pd.Series, floors: Mapping[str, float]) -> tuple[dict[str, Any], str, str] | None:
     """Why a step's idle time may be another's doing: metric, value and threshold; in words; and what to do."""
-    stretch, unsteady = _stretch(step), step["step_ns"] / step["step_median_ns"]
+    stretch, unsteady, taken = _stretch(step), step["step_ns"] / step["step_median_ns"], _taken(step)
     if stretch > floors["stretch"]:
         measured = {"metric": STRETCH, "value": stretch, "threshold": floors["stretch"]}
         return measured, f"nsys stretches it {stretch:.1f} times", "raise nsys.window, or quiet the machine"
+    if taken > TAKEN:
+        measured = {"metric": "CPU time that others took", "value": taken, "threshold": TAKEN}
+        said = f"without a profiler others had the CPU for up to {taken:.0%} of the time"
+        return measured, said, "quiet the machine and measure again"
     if unsteady > floors["steady"]:
         measured = {"metric": "unprofiled step, mean / median", "value": unsteady, "threshold": floors["steady"]}
         advice = "quiet the machine and measure again; data that comes in bursts looks the same"

@@ -42,8 +42,8 @@ def table(
         timed, ranges: the tables of cells and ranges; operators: rows of operators.csv, by cell; ran_with: settings of
             each cell; given: rules as rules.load has them.
 
-    Gains are by Amdahl's law, and of no score, as scores are of trials on GPUs. Of cells whose steps are not steady
-    nothing is said but that.
+    Gains are by Amdahl's law, and of no score, as scores are of trials on GPUs. A rule holds where it does at both ends
+    of the interval of its share, which is wider where steps are not steady; what that leaves open is UNDECIDED.
     """
     rows: list[dict[str, Any]] = []
     for cell in cells(ranges):
@@ -52,7 +52,7 @@ def table(
         if mine.empty or cell not in operators or not sum(times.values()):
             continue
         row = mine.to_dict("records")[0]
-        step = CpuStep(row, times, operators[cell], given["traits"]["at_the_floor"])
+        step = CpuStep(row, times, operators[cell], given["traits"]["at_the_floor"], given["floors"]["stretch"])
         judged = JudgedCpu(row, step, ran_with.get(cell, {}), given)
         for group in (judged.of_cell(), judged.of_layers()):
             rows += [
@@ -80,23 +80,28 @@ class JudgedCpu:
         self.found = list(self._found())
 
     def of_cell(self) -> list[dict[str, Any]]:
-        """Verdicts on the cell, the largest gain first."""
-        open_ones = [one for one in self.found if one[1].most >= one[0]["at_least"]]
-        if open_ones and (why := self._unsteady()):
-            return [self._undecided(*max(open_ones, key=lambda one: one[1].value), f"but {why}: {AGAIN}")]
-        rows = []
-        for rule, share, told in open_ones:
+        """Verdicts on the cell, the largest gain first, then what is left open."""
+        rows, left_open = [], dict[str, dict[str, Any]]()
+        said = self._unsteady()
+        why = f"but {said}" if said else "which its steps leave open"
+        # Of what is left open the largest says enough: of each rule, and of all where steps are not steady.
+        for rule, share, told in sorted(self.found, key=lambda one: -one[1].value):
             if share.least >= rule["at_least"]:
                 rows.append(self._row(rule, share, told))
-            else:
-                rows.append(self._undecided(rule, share, told, f"which its steps leave open: {AGAIN}"))
-        return sorted(rows, key=lambda row: -(row["gain"] or row.pop("potential", 1.0))) or [self._nothing()]
+            elif share.most >= rule["at_least"]:
+                left_open.setdefault(
+                    "" if said else rule["share"], self._undecided(rule, share, told, f"{why}: {AGAIN}")
+                )
+        rows = sorted(rows, key=lambda row: -row["gain"])
+        # What holds comes first, as that can be acted on.
+        rows += sorted(left_open.values(), key=lambda row: -row.pop("potential"))
+        return rows or [self._nothing()]
 
     def of_layers(self) -> list[dict[str, Any]]:
         """The layers in which an operator that the cell is bound by takes longest, forward and backward apart."""
         rows, floor = [], self.floors["layer"]
         for rule, share, told in self.found:
-            if rule["share"] != OPERATOR or share.least < rule["at_least"] or self._unsteady():
+            if rule["share"] != OPERATOR or share.least < rule["at_least"]:
                 continue
             for place in self.step.places(told["function"]).to_dict("records"):
                 own = self.step.share(Part(place["total_ns"], place["launches"]))
@@ -150,7 +155,8 @@ class JudgedCpu:
         own = {key: value for key, value in told.items() if key != "lead"}
         return {
             "level": "cell", "verdict": rule["verdict"], "metric": f"share of the step: {rule['share']}",
-            "value": share.value, "threshold": rule["at_least"], "share": share.value, "cured": cured,
+            "value": share.value, "threshold": rule["at_least"], "share": share.value, "share_low": share.least,
+            "share_high": share.most, "cured": cured,
             "gain": amdahl(share.value, cured), "gain_low": 1.0, "gain_high": amdahl(share.most, cured),
             "method": AMDAHL, "trials": 0, "score": scores.UNSCORED, "next_step": told["lead"] + advice["next"],
             "settings": advice["settings"], "source": rule["source"], **own,
@@ -160,7 +166,8 @@ class JudgedCpu:
         """That a rule may hold or not, and what would tell."""
         return {
             "level": "cell", "verdict": UNDECIDED, "metric": f"share of the step: {rule['share']}",
-            "value": share.value, "threshold": rule["at_least"], "evidence": told["evidence"], "gain": None,
+            "value": share.value, "threshold": rule["at_least"], "share": share.value, "share_low": share.least,
+            "share_high": share.most, "evidence": told["evidence"], "gain": None,
             "potential": amdahl(share.most, rule["cured"]),
             "next_step": f"{rule['verdict']}: {share.least:.0%} to {share.most:.0%} of the step, {why}",
         }  # fmt: skip
@@ -169,11 +176,12 @@ class JudgedCpu:
         """That no rule holds, with the operator that takes longest."""
         longest = self.step.longest().head(1).to_dict("records")
         one: dict[str, Any] = longest[0] if longest else {"operator": "none", "total_ns": 0.0, "launches": 0.0}
-        share = self.step.share(Part(one["total_ns"], one["launches"])).value
+        share = self.step.share(Part(one["total_ns"], one["launches"]))
         return {
-            "level": "cell", "verdict": NOTHING, "metric": f"share of the step: {OPERATOR}", "value": share,
-            "share": share, "evidence": f"{self.file}: {one['operator']}", "gain": 1.0,
-            "next_step": f"the longest operator, {one['operator']}, takes {share:.0%} of the step",
+            "level": "cell", "verdict": NOTHING, "metric": f"share of the step: {OPERATOR}", "value": share.value,
+            "share": share.value, "share_low": share.least, "share_high": share.most,
+            "evidence": f"{self.file}: {one['operator']}", "gain": 1.0,
+            "next_step": f"the longest operator, {one['operator']}, takes {share.value:.0%} of the step",
         }  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from profzoo.tables import cell_tables, counted_steps
+from profzoo.tables import cell_tables, counted_steps, step_shares
 from profzoo.tables.ranks import across_cells
 from profzoo.tools.ncu.metrics import GPU_TIME
 
@@ -108,6 +108,14 @@ def test_kernels_of_nothing_have_columns() -> None:
     assert empty.empty
 
 
+def test_kernels_that_took_no_time_have_no_share_of_it() -> None:
+    table = cell_tables.activity([("nsys", CELL, NSYS.assign(total_ns=0), facts(10))])
+    assert table["share"].tolist() == [0, 0, 0] and table["launches_per_step"].sum() == 4
+    # Of one nanosecond all is one kernel's.
+    one = cell_tables.activity([("nsys", CELL, NSYS.head(1).assign(total_ns=1), facts(10))])
+    assert one["share"].tolist() == [1] and one["ns_per_step"].tolist() == [0.1]
+
+
 def test_ranges_on_the_gpu_and_on_the_cpu() -> None:
     table = cell_tables.ranges([*EXPORTED[:2], ("torch", CELL, TORCH, facts(3, "cpu"))]).fillna(-1)
     rows = set(table[["tool", "clock", "range", "ns_per_step", "launches_per_step"]].itertuples(index=False, name=None))
@@ -161,3 +169,43 @@ def test_waiting_for_other_processes_is_no_work_of_the_gpu() -> None:
     # Of 40 ns no more than the 30 in which there was nothing beside.
     assert table["waiting_ns"].tolist() == [0, 30] and table["busy_share"].tolist() == [0.9, 0.6]
     assert cell_tables.steps(baseline(alone), [(alone, row)], across_cells([]))["waiting_ns"].tolist() == [0]
+
+
+def test_where_a_step_goes_by_hand() -> None:
+    """GPU busy for 90 of 200 ns under nsys: 50 of NCCL, 20 of them beside others, and 25 of them no more than waiting."""
+    cell, other = CELL, {"model": "lstm", "phase": "train"}
+    row = pd.DataFrame({"process": [1], "steps": [9], "wall_ns": [200.0], "busy_ns": [90.0], "communication_ns": [50.0],
+                        "overlap_ns": [20.0]})  # fmt: skip
+    ranks = pd.DataFrame([{**cell, "rank": 0, "waiting_ns": 25.0}, {**cell, "rank": 1, "waiting_ns": 9.0}])
+    timed = baseline(cell, other).assign(step_ns=[100.0, 50.0], cpu_taken_share=[0.02, None])
+    table = cell_tables.steps(timed, [(cell, row), (other, row)], ranks)
+    assert table["waiting_ns"].tolist() == [25, 0]
+    # 65 of 100, and 90 of 50, which is all of it; of 200 under nsys.
+    assert table["busy_share"].tolist() == [0.65, 1] and table["nsys_busy_share"].tolist() == [0.325, 0.45]
+    assert table["step_median_ns"].tolist() == [90, 90] and table["cpu_taken_share"].tolist()[0] == 0.02
+    # Copies for 20, 5 of them to or from the host; kernels for what is left.
+    traced = table.head(1).assign(copy_ns=20.0, transfer_ns=5.0, idle_ns=110.0, idle_input_ns=55.0, idle_host_ns=55.0,
+                                  idle_synchronisation_ns=0.0, idle_latency_ns=0.0, idle_launch_ns=0.0)  # fmt: skip
+    shares = step_shares.shares(traced).iloc[0]
+    known = {"kernels": 0.40, "copy": 0.15, "transfer": 0.05, "communication": 0.05, "waiting": 0.35 * 25 / 135,
+             "idle_input": 0.35 * 55 / 135, "idle_host": 0.35 * 55 / 135}  # fmt: skip
+    assert shares.to_dict() == pytest.approx({**dict.fromkeys(step_shares.PARTS, 0.0), **known})
+    assert step_shares.launching(step_shares.shares(traced)).tolist() == pytest.approx([0.35 * 55 / 135])
+    assert step_shares.amdahl(0.5, 0.5) == pytest.approx(4 / 3) and step_shares.amdahl(1, 1) == pytest.approx(1e9)
+
+
+def test_a_row_of_a_cell_by_hand() -> None:
+    """Two processes of three steps that count, of 4 and 6 ms, each after one of 9 ms; ten samples a step."""
+    steps = pd.DataFrame(
+        {"process": [0] * 4 + [1] * 4, "gpu_ns": [9e6, 4e6, 4e6, 4e6, 9e6, 6e6, 6e6, 6e6], "wall_ns": 1}
+    )
+    told = facts(8, parameters=7, batch=10, items=80, peak_memory_bytes=5, peak_rss_bytes=6, loss=0.25)
+    told |= {"processes": [{"cpu_taken_share": 0.01}, {"cpu_taken_share": 0.03}]}
+    row = cell_tables.cells([(CELL, steps, told)]).iloc[0]
+    assert (row["step_ns"], row["step_median_ns"], row["processes"], row["steps"]) == (5e6, 5e6, 2, 8)
+    assert row["items_per_s"] == pytest.approx(2000) and row["cpu_taken_share"] == 0.03
+    assert (row["step_lower_quartile_ns"], row["step_upper_quartile_ns"]) == (4e6, 6e6)
+    # Means of 4 and 6 have an error of 1 ms, and t of 1 degree is 12.706.
+    assert (row["step_low_ns"], row["step_high_ns"]) == (4e6, pytest.approx(17.706e6, rel=1e-4))
+    assert row["unsteady"] == "processes are 50% apart" and row["between_share"] == 1
+    assert row[["parameters", "batch", "peak_memory_bytes", "peak_rss_bytes", "loss"]].tolist() == [7, 10, 5, 6, 0.25]

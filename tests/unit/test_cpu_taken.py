@@ -7,10 +7,12 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from profzoo.harness import cpu_taken
-from profzoo.tables import repeats
+from profzoo.tables import cell_tables, repeats
+from tests.unit.test_ranges import facts
 
 # Works for so many seconds on one CPU, and prints what others had of that time.
 WORKING = """
@@ -57,6 +59,16 @@ def test_unsteady_times_say_that_others_had_the_cpu() -> None:
     share = repeats.taken({"processes": [{"cpu_taken_share": 0.31}, {"cpu_taken_share": 0.02}, {}]})
     assert repeats.of(apart, share).unsteady == "processes are 30% apart; others had the CPU for up to 31% of the time"
     assert repeats.of(apart, 0.02).unsteady == "processes are 30% apart"
-    # Times that are steady all the same are as good.
-    assert repeats.of([apart[0]], share).unsteady is None
-    assert repeats.taken({"cpu_taken_share": None}) == 0 == repeats.taken({})
+    # Who takes the CPU evenly makes all steps longer alike.
+    assert repeats.of([apart[0]], share).unsteady == "others had the CPU for up to 31% of the time"
+    assert repeats.of([apart[0]], 0.05).unsteady is None and repeats.of([apart[0]]).unsteady is None
+    assert np.isnan(repeats.taken({"cpu_taken_share": None})) and np.isnan(repeats.taken({}))
+
+
+def test_steps_of_which_others_had_the_cpu_are_unsteady_in_the_table() -> None:
+    """20 steps of 60 ms, all alike, which would take 0.06 by themselves."""
+    steps = pd.DataFrame({"wall_ns": [60_000_000] * 20, "gpu_ns": np.nan})
+    for taken, unsteady in ((0.87, "others had the CPU for up to 87% of the time"), (0.01, ""), (None, "")):
+        table = cell_tables.cells([({"model": "m", "phase": "train"}, steps, facts(20) | {"cpu_taken_share": taken})])
+        assert table["unsteady"].tolist() == [unsteady]
+        assert table["cpu_taken_share"].isna().tolist() == [taken is None]

@@ -58,7 +58,7 @@ def test_variance_between_processes_of_unlike_lengths() -> None:
 def test_repeats_are_of_processes_and_quartiles_of_steps() -> None:
     """Means 2 and 6, medians 1 and 6; of 1, 1, 4, 4, 6, 8 the quartiles are 1.75 and 5.5."""
     found = repeats.of([np.array([1.0, 1.0, 4.0]), np.array([4.0, 6.0, 8.0])])
-    assert (found.mean_ns, found.median_ns, found.low_ns, found.high_ns) == (4, 3.5, 1.75, 5.5)
+    assert (found.mean_ns, found.median_ns, found.lower_quartile_ns, found.upper_quartile_ns) == (4, 3.5, 1.75, 5.5)
     assert (found.steps, found.processes) == (6, 2)
 
 

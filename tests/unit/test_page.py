@@ -105,7 +105,10 @@ def test_a_comparison_is_shown_where_there_is_one(tmp_path: Path) -> None:
     table = table.assign(differs=["driver 1 -> <2>", "precision fp32 -> bf16"])
     shown = Seen(rendered(tmp_path, ["f"], compare=table, compare_parts=seen))
     text = " ".join(shown.text.split())
-    assert "bf16 against plain, 5 processes each, per step, in turn: " in text and "driver 1 -> <2> (lstm inference)" in text
+    assert (
+        "bf16 against plain, 5 processes each, per step, in turn: " in text
+        and "driver 1 -> <2> (lstm inference)" in text
+    )
     # What differs is said before any number.
     assert text.index("What differs besides the times") < text.index(f"× {table['ratio'].iloc[0]:#.3g}")
     (largest, *_) = seen[(seen["model"] == "unet") & (seen["level"] == "kernel")].to_dict("records")

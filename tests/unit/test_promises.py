@@ -1,11 +1,15 @@
 """What there is to be won: how much, how sure, in which order; and that every word of it is explained."""
 
+from pathlib import Path
+
 import pandas as pd
 import pytest
 import yaml
 
 from profzoo.figures import palette
+from profzoo.files import write_csv
 from profzoo.report import glossary, promises, saving
+from profzoo.terminal import closing
 from profzoo.verdicts import judged, rules, verdicts
 from tests import whole_zoo
 
@@ -67,6 +71,25 @@ def test_most_is_first_and_of_each_cell_one_before_more() -> None:
     first = promises.first(found, 3)
     assert [(one.model, one.about) for one in first] == [("a", ""), ("b", ""), ("a", "head forward")]
     assert first[0].typed == "snakemake trials --config models=a"
+
+
+def test_cells_whose_times_are_unsteady_come_last_and_say_so(tmp_path: Path) -> None:
+    """20 steps of 60 ms where the truth is 0.06, as others had 87 % of the CPU: ten times as much as the other would save."""
+    why = "others had the CPU for up to 87% of the time"
+    cells = CELLS.assign(step_ns=[60e6, 4e6], unsteady=[why, ""])
+    rows = pd.DataFrame([advice(gain=2.0), advice(model="b", gain=1.5)])
+    found = promises.all_of({"cells": cells, "verdicts": rows})
+    assert [(one.model, one.unsteady) for one in found] == [("b", ""), ("a", why)]
+    assert [
+        one["unsteady"] for one in saving.section(found, {"steps": pd.DataFrame(columns=["model", "phase"])})["first"]
+    ] == ["", why]
+    # As the run ends too.
+    write_csv(cells, tmp_path / "cells.csv")
+    write_csv(rows, tmp_path / "verdicts.csv")
+    assert closing._best(tmp_path / "verdicts.csv") == [
+        "to win  b train: launch-bound, up to 1.33 ms of 4 ms a step: graph=true",
+        f"        a train: launch-bound, up to 30 ms of 60 ms a step: graph=true (unsteady times: {why})",
+    ]
 
 
 def test_a_setting_that_no_advice_names_is_promised_where_it_was_measured() -> None:

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from profzoo import imports
-from profzoo.terminal import closing, costs, handler, measured, mistakes, plan, starting, tasks
+from profzoo.terminal import closing, costs, handler, measured, mistakes, plan, starting, tasks, unable
 from profzoo.terminal.plan import Place
 from profzoo.terminal.progress import Progress
 from profzoo.terminal.tasks import Task
@@ -294,6 +294,30 @@ def test_a_headline_says_where_and_by_what() -> None:
     assert plan.headline(run_of(*[other()] * 30, seconds=4), Place(0, False), 0) == (
         "30 jobs, none of which measures: about 2 min"
     )
+
+
+def test_what_cannot_run_here_promises_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unable, "DEVICES", tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    no_gpu = "it profiles GPUs only, and there is no GPU"
+    found = unable.of(["time", "torch", "weights", "ncu", "nsys", "sample"], "auto")
+    assert (found["ncu"], found["sample"]) == (no_gpu, no_gpu) and list(found) == ["ncu", "nsys", "sample"]
+    assert found["nsys"].startswith("it is not on PATH: install NVIDIA Nsight Systems")
+    # nsys traces a CPU too; of a GPU under another name nvidia-smi knows.
+    for name in ("nsys", "ncu"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    assert unable.of(["ncu", "nsys"], "auto") == {"ncu": no_gpu}
+    (tmp_path / "nvidia0").touch()
+    assert unable.of(["ncu", "nsys", "sample"], "auto") == {}
+    assert unable.of(["ncu", "nsys"], "cpu") == {"ncu": "it profiles GPUs only, and device is cpu"}
+    # As the run says it.
+    cells = [task(what, "a train") for what in ("time", "ncu")]
+    place = Place(0, False, {"ncu": no_gpu})
+    assert plan.headline(run_of(*cells), place, 0.0) == "1 cell, ncu: cannot run here"
+    both = run_of(*cells, task("torch", "a train"), seconds=100)
+    assert plan.headline(both, place, 0.0) == "1 cell, 2 tools: about 5 min on this CPU"
+    assert unable.lines(place.unable) == [f"ncu cannot run here, as {no_gpu} (snakemake doctor says what can)"]
 
 
 def test_a_dry_run_of_the_zoo_is_a_screen() -> None:

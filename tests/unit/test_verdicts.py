@@ -231,6 +231,39 @@ def test_causes_of_steps_that_were_disturbed_are_not_told() -> None:
     assert "without a profiler its mean is 2.0 times its median" in table["next_step"].iloc[0]
 
 
+def test_a_cause_that_holds_whatever_was_disturbed_is_told() -> None:
+    """Idle by the input for 90 %; the mean is twice the median, so that of 1 ms half may be others' doing: 0.4 of 0.5 ms."""
+    step = made({"idle_input": 0.9}).assign(step_median_ns=0.5e6)
+    table = verdicts.table(step, kernel_rows(total_ns=[1.0]), None, {}, {}, {}, RULES)
+    assert table["verdict"].iloc[0] == "input-bound" and table["metric"].iloc[0].endswith(", at least")
+    assert table["share"].iloc[0] == pytest.approx(0.8) and table["gain"].iloc[0] == pytest.approx(5)
+
+
+@pytest.mark.parametrize(
+    ("taken", "told", "share"),
+    [
+        # Of 1 ms others may have taken 0.2, all of them in the 0.5 that the GPU idles: 0.3 of 0.8 ms.
+        (0.2, "input-bound", 0.375),
+        # 0.05 of 0.55 ms, below the tenth of the rule.
+        (0.45, judged_cell.UNDECIDED, None),
+        (0.87, judged_cell.UNDECIDED, None),
+        (1.0, judged_cell.UNDECIDED, None),
+        # As little as that makes no steps unsteady, nor what no system tells.
+        (0.05, "input-bound", 0.5),
+        (float("nan"), "input-bound", 0.5),
+    ],
+)
+def test_what_others_took_of_the_cpu_may_be_all_that_the_gpu_waited_for(taken: float, told: str, share: float) -> None:
+    step = made({"idle_input": 0.5}).assign(cpu_taken_share=taken)
+    first = verdicts.table(step, kernel_rows(total_ns=[1.0]), None, {}, {}, {}, RULES).iloc[0]
+    assert first["verdict"] == told
+    if share is None:
+        assert (first["metric"], first["value"]) == ("CPU time that others took", taken)
+        assert f"others had the CPU for up to {taken:.0%} of the time" in first["next_step"]
+    else:
+        assert first["share"] == pytest.approx(share)
+
+
 @pytest.mark.parametrize(
     ("bound", "efficiency", "verdict", "cured"),
     [

@@ -316,3 +316,8 @@ if not config["collect"]:
         THERE = found
         TOOLS = [tool for tool in TOOLS if any(tool in one for one in THERE.values())]
     COMPARED = compared_here() or COMPARED
+
+# Results that are taken as they are may be of other machines.
+if MAIN and workflow.is_main_process and config["collect"]:
+    for line in versions.told(RESULTS, SELECTED, [tools.BASELINE, *TOOLS], workflow.local_exec, sys.argv[1:]):
+        print(f"profzoo: {line}", file=sys.stderr)

@@ -5,18 +5,19 @@ page.build = cell => {
   cell.dataset.built = "yes";
   const data = JSON.parse(block.textContent), home = cell.querySelector(".live"), {make} = page;
   const part = title => { const inner = make("div"); home.append(make("h3", {}, title), inner); return inner; };
-  const sets = {};
+  const sets = {}, cpu = data.clock === "cpu";
   if (data.kernels) sets["launch configurations"] = [page.rows(data.kernels), ["name", "ns", "share", "class", "bound", "efficiency", "occupancy", "occupancy_limit", "range", "grid", "block", "launches", "bytes", "flop", "l2_hit", "registers"]];
-  if (data.layers) sets.layers = [page.rows(data.layers), ["name", "ns", "share", "type", "direction", "bound", "efficiency", "launches", "bytes", "flop"]];
+  if (data.layers && cpu) sets.layers = [page.rows(data.layers).map(row => ({...row, calls: row.launches})), ["name", "ns", "share", "type", "direction", "calls"]];
+  else if (data.layers) sets.layers = [page.rows(data.layers), ["name", "ns", "share", "type", "direction", "bound", "efficiency", "launches", "bytes", "flop"]];
   const kinds = Object.keys(sets);
   let timeline = null;
   if (data.timeline) timeline = page.timeline(part("A typical step"), data.timeline);
   if (kinds.length) {
-    const inner = part("Where the GPU's time goes"), roof = make("div", {class: "roof-home", tabindex: "0", role: "region", "aria-label": "roofline"}), table = make("div", {class: "grid-home"}), choice = make("div", {class: "tools", role: "radiogroup", "aria-label": "what a point and a row is"});
+    const inner = part(cpu ? "Where the CPU's time goes" : "Where the GPU's time goes"), roof = make("div", {class: "roof-home", tabindex: "0", role: "region", "aria-label": "roofline"}), table = make("div", {class: "grid-home"}), choice = make("div", {class: "tools", role: "radiogroup", "aria-label": "what a point and a row is"});
     const show = kind => {
       const [rows, columns] = sets[kind];
       let grid = null;
-      const plot = page.roofline(roof, rows, index => grid.choose(index));
+      const plot = cpu ? {choose: () => {}} : page.roofline(roof, rows, index => grid.choose(index));
       grid = page.grid(table, `${kind} of ${cell.id}`, rows, columns, index => { plot.choose(index); if (timeline && kind !== "layers") timeline.search(rows[index].name); });
     };
     for (const kind of kinds) {
@@ -25,8 +26,8 @@ page.build = cell => {
       box.addEventListener("change", () => show(kind));
       choice.append(make("label", {}, box, ` ${kind}`));
     }
-    inner.append(choice, make("div", {class: "beside"}, roof, table));
+    inner.append(...(cpu ? [table] : [choice, make("div", {class: "beside"}, roof, table)]));
     show(kinds[0]);
   }
-  if (data.tree) page.tree(part("Modules, by GPU time"), data.tree);
+  if (data.tree) page.tree(part(cpu ? "Modules, by their operators' own time" : "Modules, by GPU time"), data.tree);
 };

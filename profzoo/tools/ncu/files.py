@@ -5,6 +5,8 @@ from typing import Any
 
 from profzoo.tools.ncu.command import CENSUS, of_launches
 
+COUNTED = "ncu_counted"
+
 
 def exported(own: Mapping[str, Any]) -> Sequence[str]:
     """The default section set's launches, and ncu's own page of details."""
@@ -12,9 +14,9 @@ def exported(own: Mapping[str, Any]) -> Sequence[str]:
 
 
 def tabulated(own: Mapping[str, Any]) -> Mapping[str, str]:
-    """The census of launches with its sidecar; what nsys traced is none of ncu's."""
+    """The census of launches with its sidecar; where that is of nsys, the sidecar of what ncu counted."""
     if own["census"] == "nsys":
-        return {}
+        return {COUNTED: f"{{phase}}.ncu.{own['set']}.csv.json"} if own["set"] in of_launches(own) else {}
     census = f"{{phase}}.ncu.{CENSUS}.csv"
     return {"ncu": census, "ncu_sidecar": f"{census}.json"}
 

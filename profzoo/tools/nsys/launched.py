@@ -24,4 +24,5 @@ TABLE = Table(
     | dict.fromkeys(["ns", "min_ns", "max_ns"], kinds.AMOUNT),
     key=["id"],
     holds=_numbered,
+    ranges={"ns": ("min_ns", "max_ns")},
 )

@@ -40,6 +40,7 @@ TABLE = Table(
     },
     key=["kernel", "mangled", "range", *CONFIGURATION],
     holds=_whole,
+    ranges=dict.fromkeys(["mean_ns", "median_ns"], ("min_ns", "max_ns")),
 )
 
 

@@ -1,0 +1,46 @@
+"""Says which tools of a run cannot run on this machine, and why, before any of their jobs fails."""
+
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from profzoo import tools
+
+FILES = ("../tools/*/doctor.py",)
+NO_GPU = frozenset({"GPU"})
+# Where the kernel shows GPUs; asking nvidia-smi takes longer than all else that is done before a run.
+DEVICES = Path("/dev")
+
+
+def gpus() -> int:
+    """How many GPUs the kernel shows."""
+    return len(list(DEVICES.glob("nvidia[0-9]*")))
+
+
+def of(chosen: Iterable[str], device: str) -> dict[str, str]:
+    """By tool why it cannot run here, of those that surely cannot; device: of the configuration."""
+    # Some virtual machines have a GPU under another name; where nvidia-smi is, there may be one.
+    none = not gpus() and not shutil.which("nvidia-smi")
+    found = {}
+    for tool in chosen:
+        if why := _why(tool, "device is cpu" if device == "cpu" else "there is no GPU" if none else ""):
+            found[tool] = why
+    return found
+
+
+def _why(tool: str, no_gpu: str) -> str:
+    command, doctor = tools.commands().get(tool), tools.doctors().get(tool)
+    if no_gpu and doctor and doctor.able(NO_GPU) is None:
+        return f"it profiles GPUs only, and {no_gpu}"
+    if command and command.PROGRAM and not shutil.which(command.PROGRAM):
+        return f"it is not on PATH: {command.INSTALL}"
+    return ""
+
+
+def lines(unable: Mapping[str, str]) -> list[str]:
+    """A line a tool.
+
+    >>> lines({"ncu": "it profiles GPUs only, and there is no GPU"})
+    ['ncu cannot run here, as it profiles GPUs only, and there is no GPU (snakemake doctor says what can)']
+    """
+    return [f"{tool} cannot run here, as {why} (snakemake doctor says what can)" for tool, why in unable.items()]

@@ -1,0 +1,59 @@
+"""Which versions of torch, of the driver and of a profiler a measurement was made with, by its sidecar."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from profzoo import tools
+
+TORCH, DRIVER = "torch", "driver"
+NUMBER = re.compile(r"\d+(\.\d+)+")
+
+
+def profilers() -> list[str]:
+    """The tools that are programs with versions of their own."""
+    return [name for name, command in tools.commands().items() if command.PROGRAM]
+
+
+def of(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Versions by what they are of: torch, driver (of a GPU), and the tool where that is a program of its own.
+
+    facts: a sidecar; what it does not tell is left out.
+
+    >>> of({"tool": "nsys", "torch": "2.9.0", "tool_version": "NVIDIA Nsight Systems version 2025.3.2.4-1v0"})
+    {'torch': '2.9.0', 'nsys': '2025.3.2.4'}
+    """
+    found = {name: facts.get(name) for name in (TORCH, DRIVER)}
+    if facts.get("tool") in profilers():
+        found[facts["tool"]] = short(str(facts.get("tool_version") or ""))
+    return {name: version for name, version in found.items() if isinstance(version, str) and version}
+
+
+def short(printed: str) -> str:
+    """The number in what a program prints as its version; all of that where there is none.
+
+    >>> short("Version 2025.3.1.0 (build 36398880) (public-release)")
+    '2025.3.1.0'
+    """
+    found = NUMBER.search(printed)
+    return found[0] if found else printed
+
+
+def together(by_tool: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """One text for each thing that has a version, of all of a cell's tools; where they differ, with who had which.
+
+    by_tool: versions, as `of` has them, by tool.
+
+    >>> together({"time": {"torch": "2.9.0"}, "nsys": {"torch": "2.10.0", "nsys": "2025.3"}})
+    {'torch': '2.9.0 (time), 2.10.0 (nsys)', 'nsys': '2025.3'}
+    """
+    found: dict[str, dict[str, list[str]]] = {}
+    for tool, versions in by_tool.items():
+        for name, version in versions.items():
+            found.setdefault(name, {}).setdefault(version, []).append(tool)
+    return {
+        name: next(iter(who))
+        if len(who) == 1
+        else ", ".join(f"{version} ({', '.join(names)})" for version, names in who.items())
+        for name, who in found.items()
+    }
