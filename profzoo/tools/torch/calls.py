@@ -44,8 +44,8 @@ def steps_at(times: np.ndarray, trace: Trace) -> np.ndarray:
     return _open_at(times, trace, (STEP,))[1]
 
 
-def _open_at(times: np.ndarray, trace: Trace, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Of each moment, the index of a name whose range was open, and which of such ranges it was; -1 where none was."""
+def spans(trace: Trace, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Start and end of each of the project's ranges of these names, and the index of its name, by start."""
     known = {text: code for code, text in enumerate(trace.texts)}
     # Without the project's own name as well, as other programs' traces have it.
     code_of = {
@@ -55,9 +55,14 @@ def _open_at(times: np.ndarray, trace: Trace, names: Sequence[str]) -> tuple[np.
     starts = trace.ranges["start"][chosen]
     ends = starts + trace.ranges["ns"][chosen]
     order = np.lexsort((ends, starts))
-    chosen, starts, ends = chosen[order], starts[order], ends[order]
-    codes = np.array([code_of[name] for name in trace.ranges["name"][chosen]], dtype=np.int64)
-    if not len(chosen):
+    codes = np.array([code_of[name] for name in trace.ranges["name"][chosen[order]]], dtype=np.int64)
+    return starts[order], ends[order], codes
+
+
+def _open_at(times: np.ndarray, trace: Trace, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Of each moment, the index of a name whose range was open, and which of such ranges it was; -1 where none was."""
+    starts, ends, codes = spans(trace, names)
+    if not len(starts):
         return np.full(len(times), -1), np.full(len(times), -1)
     last = np.searchsorted(starts, times, side="right") - 1
     there = (last >= 0) & (times < ends[last])
