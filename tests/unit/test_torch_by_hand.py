@@ -250,6 +250,38 @@ def test_the_first_operator_of_a_trace_is_as_good_as_others() -> None:
     assert table[["module", "type", "direction"]].to_numpy().tolist() == [["layer", "Linear", "backward"]]
 
 
+def test_a_trace_without_ranges_has_no_steps() -> None:
+    """And the first text of a trace is a name as others."""
+    events = [
+        span("aten::mm", 0, 9, **{"External id": 12, "Input Dims": [[2, 3]]}),
+        called(5, 1, operator=12),
+        ran("k", 50, 1, 1, 12),
+    ]
+    table = owners.of_launches(of(*events))
+    assert table[["operator", "shapes", "caller", "module"]].to_numpy().tolist() == [
+        ["aten::mm", "[[2, 3]]", "aten::mm", "(outside)"]
+    ]
+    assert table["step"].isna().all() and table["range"].tolist() == [""] and table["call"].isna().all()
+
+
+def test_each_replay_needs_what_each_of_its_operators_does() -> None:
+    """A graph of two products, of 2 * 4 * 5 * 6 and 2 * 2 * 3 * 7 operations; the first takes two kernels."""
+
+    def product(number: int, at: float, dims: list[list[int]]) -> Event:
+        told = {"Input Dims": dims, "Input type": ["float"] * 2, "Concrete Inputs": [""] * 2}
+        return span("aten::mm", at, 1, **{"External id": number, **told})
+
+    made = capture(0, 9, (1, 1, 11), (2, 2, 11), (3, 3, 12))
+    events = [product(11, 1, [[4, 5], [5, 6]]), product(12, 2.5, [[2, 3], [3, 7]]), *made]
+    for place in range(6):
+        events += replay(20 + 10 * place, 70 + place, "abc")
+    table = owners.of_launches(of(*events))
+    assert table["needed_product_flop"].tolist() == [240, 0, 84] * 6
+    # What is launched by itself needs it once more.
+    again = owners.of_launches(of(*events, called(15, 90, operator=12), ran("d", 200, 1, 90, 12)))
+    assert again["needed_product_flop"].tolist() == [84, *[240, 0, 84] * 6]
+
+
 def test_modules_are_counted_by_call_and_step() -> None:
     """Called twice in a step, each time with a launch; once more within the backward pass; a third time in the next step."""
 
