@@ -43,7 +43,7 @@ def opened(path: str | Path) -> Iterator[TextIO]:
     with Path(path).open("rb") as raw:
         packed = raw.read(len(GZIP)) == GZIP
     reading = gzip.open if packed else open
-    with reading(path, "rt", encoding="utf-8", errors="replace") as file:
+    with reading(path, "rt", encoding="utf-8-sig", errors="replace") as file:
         yield file
 
 

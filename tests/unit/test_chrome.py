@@ -182,6 +182,7 @@ def test_a_plain_trace_is_read_whatever_it_is_called(tmp_path: Path) -> None:
         ("a.json", text.encode()),
         ("b.json.gz", text.encode()),
         ("c.json", gzip.compress(text.encode())),
+        ("with-mark.json", text.encode("utf-8-sig")),
     ):
         (tmp_path / name).write_bytes(content)
         assert len(torch_trace.read(tmp_path / name).ranges["start"]) == 1
