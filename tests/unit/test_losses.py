@@ -140,6 +140,25 @@ def test_a_trace_without_some_steps_has_nothing_of_them() -> None:
     assert sorted(kept.launches["correlation"]) == [100, 101, 102, 103] == sorted(kept.calls["correlation"])
 
 
+def test_where_steps_meet_each_has_what_it_begins_with() -> None:
+    """What begins as a step ends is of the next; a launch without a call is of the step that it runs in."""
+    steps = [
+        {"ph": "X", "cat": "user_annotation", "name": "profzoo:step", "tid": 1, "ts": at, "dur": 10.0}
+        for at in (0, 10, 20)
+    ]
+    events = [
+        {"ph": "X", "cat": "cpu_op", "name": f"op{at}", "tid": 1, "ts": at, "dur": 1.0}
+        for at in (9.999, 10, 19.999, 20)
+    ]
+    alone = [
+        {"ph": "X", "cat": "kernel", "name": "k", "ts": at, "dur": 1.0, "args": {"correlation": at}}
+        for at in (5, 15, 25)
+    ]
+    kept = losses.without(torch_trace.of_events([*steps, *events, *alone]), [1])
+    assert [kept.texts[name] for name in kept.operators["name"]] == ["op9.999", "op20"]
+    assert kept.launches["start"].tolist() == [5000, 25_000] and kept.ranges["start"].tolist() == [0, 20_000]
+
+
 def long(index: int, **given: float) -> Events:
     """Two steps of 30 launches, one of whose kernels is otherwise."""
     events = several((30, 0), (30, 0))
@@ -171,6 +190,7 @@ def test_impossible_times_are_told(events: Events, words: str) -> None:
         long(3, dur=90.0),
         long(59, dur=0.9e6),
         long(31, ts=2019.5),
+        long(31, ts=1020.0),
         # Of another stream, context or device.
         long(3, dur=500.0, args={"correlation": 3, "device": 0, "context": 1, "stream": 8}),
         long(3, dur=500.0, args={"correlation": 3, "device": 0, "context": 2, "stream": 7}),
