@@ -125,6 +125,17 @@ def _gzip(path: Path) -> str | None:
     return None if reader.eof else "no whole gzip: its end is missing"
 
 
+def _trace(path: Path) -> str | None:
+    """Gzipped, or JSON as it is, which is read as well."""
+    with path.open("rb") as file:
+        plain = file.read(CHUNK_BYTES).lstrip()[:1] == b"{"
+        file.seek(max(path.stat().st_size - CHUNK_BYTES, 0))
+        ends = file.read().rstrip()[-1:] == b"}"
+    if not plain:
+        return _gzip(path)
+    return None if ends else "no whole JSON: its end is missing"
+
+
 def _sqlite(path: Path) -> str | None:
     """What SQLite says of it; a disk that fails or a lock that is held says nothing about the file."""
     with path.open("rb") as file:
@@ -154,6 +165,7 @@ CHECKS: Mapping[str, Callable[[Path], str | None]] = {
     ".csv": _csv,
     ".pt": _zip,
     ".npz": _zip,
+    ".json.gz": _trace,
     ".gz": _gzip,
     ".sqlite": _sqlite,
     ".ncu-rep": _ncu,

@@ -5,6 +5,9 @@ apart: nsys names a domain only where it was created after the trace began. So r
 profilers write, and by the plain ones here and in every table.
 """
 
+import re
+from urllib.parse import quote, unquote
+
 DOMAIN = "profzoo"
 # What NVTX names begin with: letters that every option of ncu and nsys takes as they are.
 PREFIX = f"{DOMAIN}_"
@@ -20,6 +23,26 @@ LAUNCHING = (*PARTS, GRAPH)
 MODULE = "module"
 # Paths of what has none of its own: the network, those that training alone needs, and what torch.compile made of one.
 ROOT, OTHERS, COMPILED = "(root)", "(others)", "(compiled)"
+# What torch.profiler would change, or leave such that its trace is no JSON; and what stands for it.
+CHANGED = re.compile(r'[^ -~]|["\\%]')
+
+
+def kept(name: str) -> str:
+    """A name as torch.profiler leaves it, which replaces backslashes, and all of a name that is no ASCII.
+
+    >>> kept("module:layer3.0:Conv2d"), kept('a"b'), kept("Größe")
+    ('module:layer3.0:Conv2d', 'a%22b', 'Gr%C3%B6%C3%9Fe')
+    """
+    return CHANGED.sub(lambda found: quote(found[0], safe=""), name)
+
+
+def given(name: str) -> str:
+    """What a kept name stands for.
+
+    >>> given(kept("100 %: Größe"))
+    '100 %: Größe'
+    """
+    return unquote(name)
 
 
 def nvtx_name(name: str) -> str:

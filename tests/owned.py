@@ -1,7 +1,6 @@
 """A network of which the owner of every operator is known, and traces of it under torch.profiler itself."""
 
 import ast
-import json
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from profzoo.harness import modules
 from profzoo.range_names import DOMAIN
+from profzoo.reading import chrome
 
 
 class Scale(nn.Module):
@@ -160,4 +160,4 @@ def events_of(profiler: profile) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
-        return json.loads(path.read_text())["traceEvents"]
+        return chrome.events(path)

@@ -18,6 +18,7 @@ from profzoo.collect import (
     diagnose,
     logs,
     provenance,
+    repeating,
     secrets,
     shared,
     surroundings,
@@ -29,6 +30,7 @@ from profzoo.collect.command import Command, Made
 from profzoo.errors import CollectError, ConfigError, DataError
 from profzoo.imports import PROJECT
 from profzoo.machine import gpus, memory, namespace, processes, programs, supervisor
+from profzoo.machine.processes import Guard
 from profzoo.machine.turns import Turn
 from profzoo.reading import facts as fact
 
@@ -119,16 +121,12 @@ def _measured(job: Mapping[str, Any], asked: Command, log: Path, planned: Mappin
     around = surroundings.of_job(job, candidates, planned.get("estimate_s"), sees and not exposed)
     with around as (environment, held, guard):
         # None of them is of this workflow, whose jobs hold their GPUs.
-        beside, kills = gpus.others(held.words), memory.kills()
+        beside = gpus.others(held.words)
         started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
-        code = surroundings.run(program, log, environment, guard)
+        printed, lost = repeating.run(asked, lambda: _once(asked, program, log, environment, guard))
         waited = held.waited_s if isinstance(held, Turn) else 0.0
-        wall, starved, mine = time.monotonic() - clock - waited, memory.kills() > kills, held.words
+        wall, mine = time.monotonic() - clock - waited, held.words
         beside = list(dict.fromkeys([*beside, *gpus.others(mine)]))
-    printed = logs.excerpt(log)
-    _check(asked, program, code, printed, log, starved)
-    if own:
-        own.settle(asked.made)
     facts = verifying.facts(asked.sidecar)
     if wrong := elsewhere(facts, mine, found):
         raise CollectError(f"ran on {', '.join(wrong)}, and {', '.join(mine)} was held for it (log: {log})")
@@ -146,8 +144,20 @@ def _measured(job: Mapping[str, Any], asked: Command, log: Path, planned: Mappin
         "warnings": diagnose.warnings(printed)
         + [f"{SHARED}: {other}" for other in beside]
         + ([exposed] if exposed else []),
+        **lost,
         **({"plan": planned} if planned else {}),
     }
+
+
+def _once(asked: Command, program: Sequence[str], log: Path, environment: Mapping[str, str], guard: Guard) -> str:
+    """Run a command, which must end well and leave its files; what it printed."""
+    kills = memory.kills()
+    code = surroundings.run(program, log, environment, guard)
+    printed = logs.excerpt(log)
+    _check(asked, program, code, printed, log, memory.kills() > kills)
+    if own := tools.commands().get(asked.tool):
+        own.settle(asked.made)
+    return printed
 
 
 def _exposed(cell: Mapping[str, Any]) -> str | None:

@@ -4,8 +4,6 @@ Captured once more behind the window, under a profiler of its own: the first cap
 which nothing may watch.
 """
 
-import gzip
-import json
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from torch.profiler import ProfilerActivity, profile
+
+from profzoo.reading import chrome
 
 Event = Mapping[str, Any]
 # What links events of a trace, each by numbers of its own.
@@ -41,13 +41,8 @@ def attach(trace: Path, capture: Callable[[], None], shapes: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "capture.json"
         profiler.export_chrome_trace(str(path))
-        captured = json.loads(path.read_text())["traceEvents"]
-    opened = gzip.open if trace.suffix == ".gz" else open
-    with opened(trace, "rt") as file:
-        whole = json.load(file)
-    whole["traceEvents"] = joined(whole["traceEvents"], captured)
-    with opened(trace, "wt") as file:
-        json.dump(whole, file)
+        captured = chrome.events(path)
+    chrome.rewrite(trace, lambda events: joined(events, captured))
 
 
 def joined(window: Sequence[Event], capture: Sequence[Event]) -> list[Event]:

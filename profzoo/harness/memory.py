@@ -1,7 +1,6 @@
 """Takes stock of memory in one step more, behind the window: what each range of it holds at most, and for what."""
 
 import csv
-import json
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 from profzoo.harness import blocks, trees
 from profzoo.harness.loop import Repeated
 from profzoo.range_names import STEP
+from profzoo.reading import chrome
 
 COLUMNS = ("order", "range", "begin_bytes", "peak_bytes", "end_bytes", *(f"{held}_bytes" for held in blocks.HELD))
 # Of allocations in a trace, by the type of the device.
@@ -49,7 +49,7 @@ def take(batch: Any, repeated: Repeated, network: nn.Module, device: torch.devic
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(trace))
-        events = json.loads(trace.read_text())["traceEvents"]
+        events = chrome.events(trace)
     return blocks.rows(events, DEVICE_TYPES[device.type], before, known)
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-from profzoo.range_names import COMPILED, DOMAIN, ROOT, of_module
+from profzoo.range_names import COMPILED, DOMAIN, ROOT, kept, of_module
 
 # What opens a range of a name around work on these inputs, and returns what closes it.
 Opener = Callable[[str, tuple[Any, ...]], Callable[[], Any]]
@@ -29,9 +29,14 @@ def for_torch(name: str, inputs: tuple[Any, ...]) -> Callable[[], Any]:
     """A range of torch.profiler, with the shapes of the inputs where the profiler records shapes."""
     tensors = [value for value in inputs if isinstance(value, Tensor)]
     # Costs a third of what torch.profiler.record_function does, of which there may be thousands in a step.
-    record = torch._C._profiler._RecordFunctionFast(f"{DOMAIN}:{name}", tensors)
+    record = torch._C._profiler._RecordFunctionFast(_kept(name), tensors)
     record.__enter__()
     return functools.partial(record.__exit__, None, None, None)
+
+
+@functools.cache
+def _kept(name: str) -> str:
+    return kept(f"{DOMAIN}:{name}")
 
 
 def for_nvtx(name: str, inputs: tuple[Any, ...]) -> Callable[[], Any]:

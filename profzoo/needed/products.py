@@ -16,23 +16,31 @@ SIGNATURES = {
     "aten::addbmm": "self batch1 batch2 beta alpha",
     "aten::addmv": "self mat vec beta alpha",
 }
+# Of which the batch is summed up.
+SUMMED = "aten::addbmm"
 
 
 def product(call: Call) -> Needed:
     """(..., m, k) times (..., k, n), or a vector where m or n is left out."""
-    first, second = call.shape(call.names[0]), call.shape(call.names[1])
-    result = (*first[:-1], *(() if len(second) == 1 else second[-1:]))
-    moved = call.bytes_of(*call.names[:2]) + prod(result) * call.item_bytes(call.names[0])
-    return Needed(2 * prod(result) * first[-1], 0, moved)
+    first, second = call.names[:2]
+    found, result = _product(call, first, second)
+    return Needed(found, 0, call.bytes_of(first, second) + result * call.item_bytes(first))
 
 
 def added_product(call: Call) -> Needed:
-    """The same added to the first input, one operation an element of the result."""
-    inner = Call(call.operator, call.names[1:3], call.shapes[1:3], call.types[1:3], call.values[1:3])
-    found = product(inner)
-    first, second = call.shape(call.names[1]), call.shape(call.names[2])
-    size = prod(first[:-1]) * (1 if len(second) == 1 else second[-1])
-    return Needed(found.product_flop, size, found.bytes + call.bytes_of("self"))
+    """The same added to the first input, one operation an element of each product."""
+    first, second = call.names[1:3]
+    found, made = _product(call, first, second)
+    # Of a batch whose products are summed up there is one result.
+    result = made // call.shape(first)[0] if call.operator == SUMMED else made
+    return Needed(found, made, call.bytes_of("self", first, second) + result * call.item_bytes(first))
+
+
+def _product(call: Call, first: str, second: str) -> tuple[int, int]:
+    """Operations, and elements of the result."""
+    one, other = call.shape(first), call.shape(second)
+    made = prod((*one[:-1], *(() if len(other) == 1 else other[-1:])))
+    return 2 * made * one[-1], made
 
 
 FORMULAS = {name: added_product if "add" in name else product for name in SIGNATURES}

@@ -9,7 +9,7 @@ from typing import Any
 
 from profzoo.errors import DataError
 from profzoo.reading import texts
-from profzoo.reading.texts import BEYOND, shown
+from profzoo.reading.texts import BEYOND, SAME, shown
 
 AGAIN = "delete it and the file that it belongs to, and the next run makes both again"
 
@@ -67,7 +67,7 @@ def read(path: str | Path, needs: Needs) -> dict[str, Any]:
             raise
         raise DataError(f"{path} is no JSON, or damaged: {error}: {AGAIN}") from error
     if wrong := _wrong(content, needs, ""):
-        raise DataError(f"{path}: {wrong}: {AGAIN}")
+        raise DataError(f"{path}: {wrong}: {AGAIN}{SAME}")
     return content
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 from profzoo.errors import DataError
 from profzoo.reading import kinds, texts
 from profzoo.reading.kinds import Kind
+from profzoo.reading.texts import SAME
 
 AGAIN = "delete it, and the next run makes it again"
 # Names, shapes and stacks may be long; Python would refuse more than 128 KiB.
@@ -58,9 +59,9 @@ def read(path: str | Path, table: Table) -> pd.DataFrame:
     frame = _frame(rows(path, table.again), path, table)
     twice = frame.duplicated([*table.key]) if table.key else frame.index == -1
     if twice.any():
-        raise DataError(f"{path}: row {int(twice.argmax()) + 1} is there twice: {table.again}")
+        raise DataError(f"{path}: row {int(twice.argmax()) + 1} is there twice: {table.again}{SAME}")
     if wrong := table.holds(frame):
-        raise DataError(f"{path}: {wrong}: {table.again}")
+        raise DataError(f"{path}: {wrong}: {table.again}{SAME}")
     return frame
 
 
@@ -101,7 +102,7 @@ def _frame(cells: list[list[str]], path: str | Path, table: Table) -> pd.DataFra
         try:
             columns[name] = kinds.read(column, kind)
         except kinds.CellError as error:
-            raise DataError(f"{path}: column {name}, {error}: {table.again}") from None
+            raise DataError(f"{path}: column {name}, {error}: {table.again}{SAME}") from None
     return pd.DataFrame(columns)
 
 

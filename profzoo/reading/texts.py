@@ -9,6 +9,8 @@ from profzoo.errors import DataError
 
 # Nothing here counts so far, and sums of what is below still fit 64 bits.
 BEYOND = 2**62
+# Behind what to do about a file that is whole: who made it may have meant what is refused, and make the same again.
+SAME = "; if the new one is refused as well, report it"
 
 
 def read(path: str | Path, again: str) -> str:

@@ -16,13 +16,13 @@ NEEDS: fact.Needs = {
 
 
 def profiled_steps(sidecar: Mapping[str, Any]) -> int:
-    """Steps that an export's numbers are sums over; of a whole run under nsys, those that its trace holds.
+    """Steps that an export's numbers are sums over; of a trace that lost some, or of a whole run, those that it holds.
 
     Raises:
         DataError: it holds none.
     """
     cell = sidecar["cell"]
-    if sidecar.get("capture") != "run":
+    if sidecar.get("capture") != "run" and "traced_steps" not in sidecar:
         return cell["window"]
     if not sidecar["traced_steps"]:
         raise DataError(f"the trace of {cell['model']} {cell['phase']} {NO_WHOLE_STEP}")

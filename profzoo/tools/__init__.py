@@ -8,6 +8,7 @@ files: what it leaves under results/, and what tables are made of;
 export: its reports as tidy CSV, called by a script of the workflow;
 activity: what its exported CSV says of kernels, parts of the step, and cells;
 failures: what its program prints when it fails, and what to do;
+losses: what it lost of what it was to record, for which a job is repeated;
 doctor: what it takes to run here.
 
 A module that goes through all tools declares so in a literal FILES, such as `("../tools/*/activity.py",)`, so that what
@@ -118,6 +119,16 @@ class Failures(Protocol):
     CAUSES: Sequence[tuple[str, str]]
 
 
+class Losses(Protocol):
+    """A tool's module `losses`."""
+
+    def lost(self, made: Mapping[str, Path]) -> tuple[str, Mapping[str, Any]]:
+        """Why a job is to be repeated, nothing where it left all; and what its sidecar is to say of what it left.
+
+        made: the job's files, by the names of its outputs.
+        """
+
+
 class Doctor(Protocol):
     """A tool's module `doctor`."""
 
@@ -157,6 +168,11 @@ def compared() -> dict[str, Activity]:
 def failures() -> dict[str, Failures]:
     """The modules `failures` of the tools that have one, by name."""
     return cast(dict[str, Failures], _parts("failures"))
+
+
+def losses() -> dict[str, Losses]:
+    """The modules `losses` of the tools that have one, by name."""
+    return cast(dict[str, Losses], _parts("losses"))
 
 
 def doctors() -> dict[str, Doctor]:

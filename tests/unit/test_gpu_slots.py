@@ -4,6 +4,7 @@ import itertools
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from profzoo.errors import CollectError
 from profzoo.machine import gpu_slots
 from profzoo.machine.gpu_slots import Terms
 
@@ -114,3 +116,40 @@ def test_waiting_ends_when_the_gpu_is_free(tmp_path: Path) -> None:
     with gpu_slots.taken(1, ["GPU-a"], lines.append, Terms(tmp_path)) as mine:
         assert mine.words == ["GPU-a"] and time.monotonic() - began > 0.2 and len(lines) == 1
     process.communicate()
+
+
+@pytest.mark.parametrize("kind", ["hard link", "folder", "pipe"])
+def test_a_file_that_somebody_else_reads_is_not_written_into(tmp_path: Path, kind: str) -> None:
+    path, other = tmp_path / "GPU-a.lock", tmp_path / "other"
+    other.write_text("of somebody")
+    {"hard link": lambda: os.link(other, path), "folder": path.mkdir, "pipe": lambda: os.mkfifo(path)}[kind]()
+    with pytest.raises(CollectError, match="the GPU cannot be locked"):
+        take(tmp_path, words=["GPU-a"])
+    assert other.read_text() == "of somebody"
+
+
+def test_a_lock_that_was_replaced_is_not_the_one_that_others_hold(tmp_path: Path) -> None:
+    path = tmp_path / "GPU-a.lock"
+    with gpu_slots.opened("GPU-a", Terms(tmp_path)) as file:
+        path.unlink()
+        path.touch()
+        with pytest.raises(CollectError, match="was removed while this job waited"):
+            file.hold(lambda line: None, threading.Event(), 0.01)
+
+
+def test_a_gpu_whose_lock_is_replaced_meanwhile_is_taken_by_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between opening the file and locking it, as by who cleans the folder."""
+    path, real = tmp_path / "GPU-a.lock", gpu_slots._flocked
+
+    def replaced(descriptor: int) -> bool:
+        locked = real(descriptor)
+        if not (tmp_path / "done").exists():
+            (tmp_path / "done").touch()
+            path.unlink()
+            path.touch()
+        return locked
+
+    monkeypatch.setattr(gpu_slots, "_flocked", replaced)
+    assert take(tmp_path, count=1, words=["GPU-a", "GPU-b"]) == ["GPU-b"]

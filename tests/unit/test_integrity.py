@@ -130,3 +130,15 @@ def test_the_command_line_says_it_in_the_log_and_on_the_console(tmp_path: Path, 
     assert integrity.main(["--log", str(log), str(path)]) == 1
     printed = capsys.readouterr().err
     assert printed == log.read_text() and printed.count("\n") == 1 and str(path) in printed
+
+
+def test_a_trace_that_is_not_packed_is_left_as_it_is(tmp_path: Path) -> None:
+    """Which is read as well; one that is cut off is damaged, packed or not."""
+    path = tmp_path / "train.trace.json.gz"
+    path.write_text('\n{"traceEvents": [{"ph": "X"}\n]}\n')
+    integrity.require([path])
+    assert path.exists()
+    path.write_text('\n{"traceEvents": [{"ph": "X"')
+    with pytest.raises(DataError, match=r"damaged \(no whole JSON: its end is missing\) and is removed"):
+        integrity.require([path])
+    assert not path.exists()

@@ -236,3 +236,15 @@ def test_other_ranges_go_to_nvtx(monkeypatch: pytest.MonkeyPatch) -> None:
     modules.mark(network, modules.for_nvtx)
     network(X)
     assert said == ["module:(root):Sequential", "module:0:ReLU", "pop", "pop"]
+
+
+@pytest.mark.parametrize(
+    "name", ['a"b', "back\\slash", "new\nline", "\x01", "Größe", "漢字 🚀", "50%", "%41", '", "pid": 1', "plain"]
+)
+def test_modules_of_any_name_own_what_runs_in_them(name: str) -> None:
+    """As torch.profiler itself writes them: it makes slashes of backslashes, and `unknown` of what is no ASCII."""
+    network = nn.Sequential(nn.ModuleDict({name: nn.Linear(3, 4)}))
+    network.forward = lambda flow: network[0][name](flow)
+    modules.mark(network, modules.for_torch)
+    table = owners.of_operators(torch_trace.of_events(owned.of_forward(network, torch.ones(2, 3))))
+    assert set(table.loc[table["operator"] == "aten::addmm", "module"]) == {f"0.{name}"}

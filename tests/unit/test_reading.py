@@ -88,6 +88,25 @@ def test_damaged_tables_are_refused(tmp_path: Path, content: str | bytes, said: 
     refused(read, path, said)
 
 
+@pytest.mark.parametrize(
+    ("content", "same"),
+    [
+        # Cut off or of another version, of which a new one will not be.
+        ("name,count,ns,share\nf,1,2,0.5", False),
+        ("name,count,ns\nf,1,2\n", False),
+        # Whole, and of what made it: it may be made so again.
+        ("name,count,ns,share\nf,1,x,0.5\n", True),
+        ("name,count,ns,share\nf,1,2,0.5\nf,1,2,0.5\n", True),
+    ],
+)
+def test_of_a_whole_table_is_said_what_to_do_if_a_new_one_is_the_same(tmp_path: Path, content: str, same: bool) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(content)
+    with pytest.raises(DataError) as error:
+        read(path)
+    assert str(error.value).endswith("; if the new one is refused as well, report it") == same
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     refused(read, tmp_path / "gone.csv", "cannot be read: No such file", cure="")
     refused(lambda path: facts.read(path, {}), tmp_path, "cannot be read: Is a directory", cure="")
@@ -210,7 +229,7 @@ def test_a_damaged_trace_is_refused(trace: Path) -> None:
 def test_events_without_what_they_are_read_for_are_refused(tmp_path: Path, event: object) -> None:
     path = tmp_path / "t.json.gz"
     path.write_bytes(gzip.compress(json.dumps({"traceEvents": [event]}).encode()))
-    refused(torch_trace.read, path, "event 0 is")
+    refused(torch_trace.read, path, "event 0 is .* would be in another trace as well", "report it")
 
 
 def test_a_damaged_trace_of_torch_is_refused(tmp_path: Path) -> None:
@@ -223,7 +242,7 @@ def test_a_damaged_trace_of_torch_is_refused(tmp_path: Path) -> None:
         gzip.compress(b"\xff"),
     ):
         path.write_bytes(content)
-        refused(torch_trace.read, path, "no trace of torch.profiler")
+        refused(torch_trace.read, path, "is (no trace of torch.profiler|damaged)")
 
 
 def changed_page(tmp_path: Path, recording: Callable, old: str, new: str) -> Path:
@@ -252,7 +271,7 @@ def test_a_page_without_its_row_of_units_is_refused(tmp_path: Path, recording: C
     heading = next(number for number, line in enumerate(lines) if line.startswith('"ID"'))
     path = tmp_path / "p.csv"
     path.write_text("".join([*lines[: heading + 1], *lines[heading + 2 :]]))
-    refused(ncu_tables.read_raw, path, "no row of units", cure="delete its folder")
+    refused(ncu_tables.read_raw, path, "no row of units", cure="report it")
 
 
 @pytest.mark.parametrize("line", [1, 60, 300])
@@ -287,7 +306,8 @@ def test_a_damaged_page_of_details_is_refused(tmp_path: Path, recording: Callabl
         ('\n"0",', '\n"x",', "column ID, row 1 holds 'x'"),
     ]:
         path.write_text(text.replace(old, new, 1))
-        refused(details.read, path, said)
+        # What a page says is what ncu prints of the report each time.
+        refused(details.read, path, said, "delete it" if "cells" in said else "ncu would print it so again: report it")
     path.write_text(text[: len(text) // 2])
     refused(details.read, path, "damaged|cut off|cells")
 

@@ -85,3 +85,22 @@ def test_a_folder_that_cannot_be_locked_is_named(tmp_path: Path) -> None:
     (tmp_path / "results").write_text("a file")
     with pytest.raises(ConfigError, match="results cannot be locked for this run: "):
         results_lock.take(tmp_path / "results", results_lock.seen(tmp_path / "results"))
+
+
+def test_a_fork_of_the_holder_that_ends_leaves_the_lock(tmp_path: Path) -> None:
+    """With all that Python does at its end, as workers that were forked do."""
+    code = HOLD.replace("sys.stdin.read()", "import os\nif not os.fork():\n    sys.exit()\nos.wait()\nprint('waited', flush=True)\n"
+                        "sys.stdin.read()")  # fmt: skip
+    results = tmp_path / "results"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(results)],
+        cwd=PROJECT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None and process.stdin is not None
+        assert [process.stdout.readline() for _ in range(2)] == ["held\n", "waited\n"]
+        assert (results / results_lock.NAME).exists() and results_lock.seen(results).holder
+        process.stdin.close()
+    assert not results.exists()

@@ -8,7 +8,7 @@ from profzoo.errors import DataError
 from profzoo.reading import kinds, texts
 from profzoo.reading import tables as reading
 from profzoo.tools.ncu import values as ncu_values
-from profzoo.tools.ncu.tables import NOISE
+from profzoo.tools.ncu.tables import NOISE, ODD
 
 SPEEDUP = "Estimated Speedup"
 LAUNCH = ["ID", "Kernel Name", "Section Name"]
@@ -33,7 +33,7 @@ def read(path: str | Path) -> pd.DataFrame:
     advised = [name for name in ADVICE if name in heading]
     missing = [name for name in [*LAUNCH, METRIC, *(ADVICE if advised else [])] if name not in heading]
     if missing:
-        raise DataError(f"{path} has no column {missing[0]}: {reading.AGAIN}")
+        raise DataError(f"{path} has no column {missing[0]}: {ODD}")
     full = [row + [""] * (len(heading) - len(row)) for row in body]
     frame = pd.DataFrame({name: [row[at] for row in full] for at, name in enumerate(heading)}, dtype="str")
     try:
@@ -42,7 +42,7 @@ def read(path: str | Path) -> pd.DataFrame:
             frame[SPEEDUP] = _percent(frame[SPEEDUP])
     except (kinds.CellError, ncu_values.ValueFormatError) as error:
         column = SPEEDUP if isinstance(error, ncu_values.ValueFormatError) else "ID,"
-        raise DataError(f"{path}: column {column} {error}: {reading.AGAIN}") from None
+        raise DataError(f"{path}: column {column} {error}: {ODD}") from None
     return frame
 
 

@@ -22,5 +22,5 @@ def cost(page: str | Path, sidecar: str | Path, gpu: str | None) -> Cost | None:
         return None
     raw, _ = tables.read_raw(page)
     if PASSES not in raw or not raw[PASSES].str.fullmatch("[0-9]+").all():
-        raise DataError(f"{page} does not say in how many passes launches were profiled: {tables.AGAIN}")
+        raise DataError(f"{page} does not say in how many passes launches were profiled: {tables.ODD}")
     return Cost(int(raw[PASSES].astype(int).max()), float(said["launch_s"]), PROBED)

@@ -26,6 +26,8 @@ SHARED_MEMORY = dict(zip(("smem_static_bytes", "smem_dynamic_bytes"), ncu.SHARED
 UNEVEN = 1.5
 NOISE = re.compile(r"==[A-Z]+== ")
 AGAIN = "delete its folder, and the next run prints the report again"
+# A page that is whole is as ncu prints the report, each time.
+ODD = "ncu would print it so again: report it, with the version of ncu"
 # Columns that a page has, with patterns of their cells; those of launches, which ranges do not have.
 PAGE = {"ID": r"[0-9]+", "Kernel Name": r"(?s:.*)", "CC": r".*"}
 LAUNCHES = PAGE | {"Stream": r"[0-9]+"} | dict.fromkeys(["Grid Size", "Block Size"], r"\([0-9]+, [0-9]+, [0-9]+\)")
@@ -81,11 +83,11 @@ def _page(path: str | Path, required: Mapping[str, str]) -> tuple[pd.DataFrame, 
     heading, units, *body = reading.of_text("".join(lines[start:]), path, AGAIN)
     missing = [name for name in required if name not in heading]
     if missing:
-        raise DataError(f"{path} has no column {missing[0]}: {AGAIN}")
+        raise DataError(f"{path} has no column {missing[0]}: {ODD}")
     if early := [name for name in heading[: heading.index("CC")] if "__" in name]:
-        raise DataError(f"{path}: column {early[0]} is not where ncu prints metrics: {AGAIN}")
+        raise DataError(f"{path}: column {early[0]} is not where ncu prints metrics: {ODD}")
     if units[0]:
-        raise DataError(f"{path} has no row of units below its heading: {AGAIN}")
+        raise DataError(f"{path} has no row of units below its heading: {ODD}")
     frame = pd.DataFrame(body, columns=heading, dtype="str")
     for name, form in required.items():
         other = frame.index[~frame[name].str.fullmatch(form)]

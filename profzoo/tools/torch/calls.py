@@ -46,11 +46,11 @@ def steps_at(times: np.ndarray, trace: Trace) -> np.ndarray:
 
 def steps_of(trace: Trace) -> int:
     """How many of the project's steps a trace holds."""
-    return sum(trace.texts[name] == torch_name(STEP) for name in trace.ranges["name"])
+    return len(spans(trace, (STEP,))[0])
 
 
-def _open_at(times: np.ndarray, trace: Trace, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Of each moment, the index of a name whose range was open, and which of such ranges it was; -1 where none was."""
+def spans(trace: Trace, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Start and end of each of the project's ranges of these names, and the index of its name, by start."""
     known = {text: code for code, text in enumerate(trace.texts)}
     # A program may have ranges of its own by the plain names.
     code_of = {known[torch_name(one)]: index for index, one in enumerate(names) if torch_name(one) in known}
@@ -58,9 +58,14 @@ def _open_at(times: np.ndarray, trace: Trace, names: Sequence[str]) -> tuple[np.
     starts = trace.ranges["start"][chosen]
     ends = starts + trace.ranges["ns"][chosen]
     order = np.lexsort((ends, starts))
-    chosen, starts, ends = chosen[order], starts[order], ends[order]
-    codes = np.array([code_of[name] for name in trace.ranges["name"][chosen]], dtype=np.int64)
-    if not len(chosen):
+    codes = np.array([code_of[name] for name in trace.ranges["name"][chosen[order]]], dtype=np.int64)
+    return starts[order], ends[order], codes
+
+
+def _open_at(times: np.ndarray, trace: Trace, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Of each moment, the index of a name whose range was open, and which of such ranges it was; -1 where none was."""
+    starts, ends, codes = spans(trace, names)
+    if not len(starts):
         return np.full(len(times), -1), np.full(len(times), -1)
     last = np.searchsorted(starts, times, side="right") - 1
     there = (last >= 0) & (times < ends[last])

@@ -1,14 +1,24 @@
 """Exports torch.profiler's operators, and its trace's launches, by range to one tidy CSV and by owner to another."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from profzoo.errors import DataError
 from profzoo.files import read_json, write_csv
 from profzoo.reading import facts as fact
 from profzoo.reading import tables as reading
-from profzoo.tools.torch import calls, owners, trace
+from profzoo.tools.torch import calls, losses, owners, trace
 from profzoo.tools.torch import tables as torch_tables
 
+FACTS: fact.Needs = {
+    "cell": {"profiler": {"memory": fact.FLAG}},
+    "device_type": fact.TEXT,
+    "traced_steps?": fact.COUNT,
+    "left_out?": fact.TEXTS,
+}
+KERNEL = list(trace.DEVICE_KINDS).index("kernel")
+# A session loses its first kernels, so that of more steps the later ones are whole.
+LONGER = "raise torch.window, so that later steps are whole"
 NO_STEP = (
     "holds no step of the window, so that nothing is known per step, and launches have no range: the program opened "
     "none while torch.profiler recorded (see the log of the profiling job)"
@@ -18,21 +28,47 @@ NO_STEP = (
 def main(
     operators: str, traced: str, sidecar: str, outputs: Mapping[str, str], say: Callable[[str], object] = print
 ) -> None:
-    """Read the recorder's table and trace, write CSV: `csv`, `launches`, and the `modules` that own them."""
-    facts = read_json(sidecar, {"cell": {"profiler": {"memory": fact.FLAG}}, "device_type": fact.TEXT})
+    """Read the recorder's table and trace, write CSV: `csv`, `launches`, and the `modules` that own them.
+
+    Raises:
+        DataError: there is no operator, or no kernel although the cell ran on a GPU; the profiler lost kernels of every
+            step; or a launch has times that it cannot have had.
+    """
+    facts = read_json(sidecar, FACTS)
     raw = reading.read(operators, torch_tables.OPERATORS)
     if raw.empty:
         raise DataError(f"{operators} holds no operator: torch.profiler recorded nothing in the window")
     profiler, gpu = facts["cell"]["profiler"], facts["device_type"] == "cuda"
-    events = trace.read(traced)
-    table = torch_tables.tidy(raw, events, profiler, gpu)
-    if gpu and not (table["kind"] == "kernel").any():
+    events = trace.read(traced, say)
+    if gpu and not (events.launches["kind"] == KERNEL).any():
         raise DataError(
             f"{traced} holds no kernel although the cell ran on a GPU: CUPTI could not trace it, "
             "most often because another profiler holds it; see the log of the profiling job"
         )
     if not calls.steps_of(events):
         say(f"{outputs['csv']}: the trace {NO_STEP}")
+    whole, lacking = _whole(events, traced, facts) if gpu else (events, False)
+    for line in facts.get("left_out", []):
+        say(f"{outputs['csv']}: without {line}")
+    table = torch_tables.tidy(raw, whole, profiler, gpu, lacking)
     write_csv(table, outputs["csv"])
-    write_csv(owners.of_launches(events) if gpu else owners.of_operators(events), outputs["launches"])
-    write_csv(owners.modules(events), outputs["modules"])
+    write_csv(owners.of_launches(whole) if gpu else owners.of_operators(whole), outputs["launches"])
+    write_csv(owners.modules(whole), outputs["modules"])
+
+
+def _whole(events: trace.Trace, traced: str, facts: Mapping[str, Any]) -> tuple[trace.Trace, bool]:
+    """The trace without the steps of which kernels are lost, and whether there are such."""
+    if why := losses.impossible(events):
+        raise DataError(f"{traced}: {why}, {trace.WRONG}: {trace.AGAIN}")
+    found = losses.of(events)
+    if not found.lacking and not found.outside:
+        return events, False
+    told = "; ".join(found.told())
+    left = found.steps - len(found.lacking)
+    if not left or found.outside:
+        raise DataError(f"{traced}: torch.profiler lost kernels, {told}: {LONGER}")
+    if facts.get("traced_steps") != left:
+        raise DataError(
+            f"{traced}: torch.profiler lost kernels, {told}, of which its sidecar says nothing: {trace.AGAIN}"
+        )
+    return losses.without(events, sorted(found.lacking)), True

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from profzoo.needed.operators import COLUMNS as NEEDED
-from profzoo.range_names import DOMAIN, LAUNCHING, module_of
+from profzoo.range_names import DOMAIN, LAUNCHING, given, module_of
 from profzoo.reading import kinds
 from profzoo.reading.tables import Table
 from profzoo.tools.communication import communicates
@@ -213,7 +213,7 @@ def _calls(trace: Trace, nesting: Nesting) -> np.ndarray:
 def _modules(codes: np.ndarray, texts: Sequence[str], where: np.ndarray) -> tuple[pd.Categorical, pd.Categorical]:
     """Paths and types by the names of modules' ranges; where there is none (-1) what stands in for the path."""
     chosen, places = np.unique(codes, return_inverse=True)
-    pairs = [module_of(texts[code].removeprefix(f"{DOMAIN}:")) if code >= 0 else ("", "") for code in chosen]
+    pairs = [module_of(given(texts[code].removeprefix(f"{DOMAIN}:"))) if code >= 0 else ("", "") for code in chosen]
     paths, types = (np.array([pair[index] for pair in pairs], dtype=object)[places] for index in (0, 1))
     return pd.Categorical(np.where(codes >= 0, paths, where)), pd.Categorical(types)
 

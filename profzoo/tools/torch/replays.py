@@ -28,13 +28,13 @@ def external_ids(trace: Trace) -> np.ndarray:
     if not len(by_graph):
         return found
     found[by_graph] = -1
-    captured = _captures(trace)
+    captured = captures(trace)
     eager = np.setdiff1d(np.arange(len(found)), by_graph)
     eager = eager[np.lexsort((launches["start"][eager], trace.calls["start"][calls[eager]]))]
     by_graph = by_graph[np.lexsort((launches["start"][by_graph], trace.calls["start"][calls[by_graph]]))]
     for group in np.split(by_graph, np.flatnonzero(np.diff(calls[by_graph])) + 1):
         called = trace.calls["start"][calls[group[0]]]
-        fitting = [ids for began, ids in captured if began < called and len(ids) == len(group)]
+        fitting = [ids for began, _, ids in captured if began < called and len(ids) == len(group)]
         if fitting:
             # A graph that is replayed as often as captured is that of the last capture.
             found[group] = fitting[-1]
@@ -43,12 +43,12 @@ def external_ids(trace: Trace) -> np.ndarray:
     return found
 
 
-def _captures(trace: Trace) -> list[tuple[int, np.ndarray]]:
-    """Of each capture, when it began, and the IDs of the operators that made its nodes, in their order."""
+def captures(trace: Trace) -> list[tuple[int, int, np.ndarray]]:
+    """Of each capture, when it began and ended, and the IDs of the operators that made its nodes, in their order."""
     calls, texts = trace.calls, [text.removeprefix("cuda").removeprefix("cu") for text in trace.texts]
     order = np.argsort(calls["start"], kind="stable")
     begun: int | None = None
-    captures = []
+    found = []
     # By the call's own ID, which a runtime call may share with the driver's that it makes.
     ids: dict[int, int] = {}
     for index in order[np.isin(calls["name"][order], _named(texts))]:
@@ -56,11 +56,11 @@ def _captures(trace: Trace) -> list[tuple[int, np.ndarray]]:
         if name.startswith(BEGIN):
             begun, ids = int(calls["start"][index]), {}
         elif name.startswith(END) and begun is not None:
-            captures.append((begun, np.array([*ids.values()], dtype=np.int64)))
+            found.append((begun, int(calls["start"][index]), np.array([*ids.values()], dtype=np.int64)))
             begun = None
         elif begun is not None and name.startswith(LAUNCHING):
             ids.setdefault(int(calls["correlation"][index]), int(calls["external"][index]))
-    return captures
+    return found
 
 
 def _named(texts: list[str]) -> list[int]:

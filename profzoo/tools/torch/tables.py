@@ -34,7 +34,9 @@ OPERATORS = Table(
 RUNTIME = re.compile(r"cuda[A-Z]|cu[A-Z]")
 
 
-def tidy(operators: pd.DataFrame, trace: Trace, profiler: Mapping[str, Any], gpu: bool) -> pd.DataFrame:
+def tidy(
+    operators: pd.DataFrame, trace: Trace, profiler: Mapping[str, Any], gpu: bool, lacking: bool = False
+) -> pd.DataFrame:
     """A row an operator, range, runtime call, kernel, memcpy or memset, by kind and then by time.
 
     Args:
@@ -42,6 +44,8 @@ def tidy(operators: pd.DataFrame, trace: Trace, profiler: Mapping[str, Any], gpu
         trace: of the same cycle.
         profiler: its options; what they left unmeasured is left empty.
         gpu: whether the cell ran on a GPU.
+        lacking: whether the trace is without steps that the operators' table is of, as the profiler lost kernels of
+            these; operators then have no time on the device, which would lack those as well.
 
     `cpu_ns` and `device_ns` include what an operator calls, `self_` ones do not. `range` is the part of the step that
     was open when the launch was made, on whatever thread; the `device_ns` of a range is that of its launches.
@@ -52,6 +56,8 @@ def tidy(operators: pd.DataFrame, trace: Trace, profiler: Mapping[str, Any], gpu
     by_range = launches.groupby("range", observed=True)["device_ns"].sum()
     table.loc[is_range, "device_ns"] = table.loc[is_range, "name"].map(by_range.to_dict()).fillna(0).astype("int64")
     table.loc[is_range, "self_device_ns"] = pd.NA
+    if lacking:
+        table.loc[table["kind"].isin(["operator", "runtime"]), ["self_device_ns", "device_ns"]] = pd.NA
     if not gpu:
         table[[name for name in COLUMNS if "device" in name]] = pd.NA
     if not profiler["memory"]:

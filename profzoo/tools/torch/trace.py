@@ -4,15 +4,16 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO, TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from profzoo.errors import DataError
 from profzoo.needed.operators import FORMULAS
+from profzoo.reading import chrome
 
 DEVICE_KINDS = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
 # How the driver names the kernels by which a graph copies and sets memory; nsys tells them as copies and memsets.
@@ -20,17 +21,17 @@ OF_MEMORY = re.compile(r"(memcpy|memset)\d+\w*")
 CALLS = ("cuda_runtime", "cuda_driver")
 READ = {*DEVICE_KINDS, *CALLS, "user_annotation", "cpu_op"}
 AGAIN = "delete it, and the next run collects it again"
-# Microseconds of more than a century, of which the nanoseconds fit 64 bits.
-BEYOND = 2**53
-CHUNK = 1 << 20
-EVENTS = re.compile(r'"traceEvents"\s*:\s*\[')
-BETWEEN = re.compile(r"[\s,]*")
+WRONG = "which cannot be"
+# A whole file is as its writer left it, and so would another one be.
+ODD = "which is not read here, and would be in another trace as well: report it, with the version of torch"
+# Of numbers without a sign, and of times in ns, of which two may be added up: more than a century.
+BEYOND, LATEST = 2**53, 2**62
 # Of a launch: numbers of blocks and threads, and bytes of shared memory that a block has.
 SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "smem_bytes")
 # Times in ns, IDs, and indices of texts and threads; -1 where an event has none.
 COLUMNS = {
-    "launches": ("start", "ns", "correlation", "external", "kind", "name", "stream", *SIZES),
-    "calls": ("start", "correlation", "external", "name", "thread"),
+    "launches": ("start", "ns", "correlation", "external", "kind", "name", "stream", "queue", *SIZES),
+    "calls": ("start", "ns", "correlation", "external", "name", "thread"),
     "ranges": ("start", "ns", "name", "thread"),
     "operators": ("start", "ns", "sequence", "external", "name", "shapes", "inputs", "thread", "forward_thread"),
     "links": ("start", "id", "thread", "forward"),
@@ -47,14 +48,19 @@ INPUTS = ("Input Dims", "Input type", "Concrete Inputs")
 Inputs = tuple[Sequence[Any], Sequence[Any], Sequence[Any]]
 
 
+class TimesError(DataError):
+    """An event has times that it cannot have had."""
+
+
 @dataclass(frozen=True)
 class Trace:
     """Events by kind, each a column by name; texts: what names and shapes are indices of; inputs: what those of
     operators are, shapes, types and values of each, of operators of which it is known what they need.
 
-    launches: kernels, copies and memsets, of which `kind` is an index of DEVICE_KINDS; calls: of the runtime and the
-    driver; ranges: what the program marked; operators: of torch, and ranges of modules, by thread and start, each
-    behind what it ran in; links: beginning and end of what leads from an operator to its backward one.
+    launches: kernels, copies and memsets, of which `kind` is an index of DEVICE_KINDS, and `queue` a number of the
+    stream of its context and device, in which one follows another; calls: of the runtime and the driver; ranges: what
+    the program marked; operators: of torch, and ranges of modules, by thread and start, each behind what it ran in;
+    links: beginning and end of what leads from an operator to its backward one.
     """
 
     texts: list[str]
@@ -66,24 +72,35 @@ class Trace:
     links: Columns
 
 
-def read(path: str | Path) -> Trace:
-    """The events of a Chrome trace.
+def read(path: str | Path, say: Callable[[str], object] = print) -> Trace:
+    """The events of a Chrome trace, gzipped or plain; says how many were not written as they were meant.
 
     Raises:
-        DataError: the file is none, is cut off, or has events without what they are read for.
+        DataError: the file is none, is cut off, or has events without what they are read for; TimesError where these
+            have times beyond what can be.
     """
-    reader = _Reader()
+    reader, number = _Reader(), -1
     try:
-        with gzip.open(path, "rt", encoding="utf-8") as file:
-            for number, event in enumerate(_events(file)):
+        with chrome.opened(path) as file:
+            events = chrome.Events(file)
+            for number, event in enumerate(events):
                 if not reader.took(event):
-                    raise DataError(f"{path} is damaged: event {number} is {json.dumps(event)[:80]}: {AGAIN}")
-    except KeyError as error:
-        raise DataError(f"{path} is no trace of torch.profiler, as it has no {error}: {AGAIN}") from error
-    except (OSError, EOFError, zlib.error, ValueError, TypeError, RecursionError) as error:
+                    raise DataError(f"{path}: event {number} is {json.dumps(event)[:80]}, {ODD}")
+    except TimesError as error:
+        raise TimesError(f"{path}: event {number} {error}: {AGAIN}") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error, chrome.CutOffError) as error:
+        raise DataError(f"{path} is damaged: {error}: {AGAIN}") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path}: event {number + 1} is no JSON ({error.msg}), {ODD}") from error
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(f"{path} is no trace of torch.profiler, or damaged: {error}: {AGAIN}") from error
+        why = f"it has no {error}" if isinstance(error, KeyError) else error
+        raise DataError(f"{path} is no trace of torch.profiler: {why}: {AGAIN}") from error
+    if events.mended:
+        say(f"{path}: torch.profiler left texts of {events.mended} events unescaped, which are read by its layout")
     return reader.trace()
 
 
@@ -94,35 +111,6 @@ def of_events(events: Iterable[Any]) -> Trace:
         if not reader.took(event):
             raise DataError(f"an event is {json.dumps(event)[:80]}")
     return reader.trace()
-
-
-def _events(file: TextIO) -> Iterator[Any]:
-    """The elements of the list of events, of which no more than one and a chunk of the file are held at a time."""
-    text = file.read(CHUNK)
-    while not (begin := EVENTS.search(text)) and (more := file.read(CHUNK)):
-        text += more
-    if not begin:
-        raise TypeError(f"traceEvents is a {type(json.loads(text)['traceEvents']).__name__}")
-    before, text, place = text[: begin.end()], text[begin.end() :], 0
-    decoder = json.JSONDecoder()
-    while True:
-        between = BETWEEN.match(text, place)
-        place = between.end() if between else place
-        if text[place : place + 1] == "]":
-            break
-        try:
-            event, place = decoder.raw_decode(text, place)
-        except json.JSONDecodeError:
-            # Cut off by the chunk's end, or damaged, which shows at the end of the file.
-            more = file.read(CHUNK)
-            if not more:
-                raise
-            text, place = text[place:] + more, 0
-            continue
-        yield event
-    # What surrounds the events has to be whole too.
-    rest = text[place:] + "".join(iter(lambda: file.read(CHUNK), ""))
-    json.loads(before + rest)["traceEvents"]
 
 
 class _Columns:
@@ -176,6 +164,7 @@ class _Reader:
         # By their texts, as there are few kinds of them.
         self._inputs: dict[str, tuple[int, Inputs]] = {}
         self._threads: dict[Any, int] = {}
+        self._queues: dict[Any, int] = {}
 
     def trace(self) -> Trace:
         """What was taken."""
@@ -198,6 +187,8 @@ class _Reader:
         arguments, start, ns = event.get("args", {}), event.get("ts"), event.get("dur")
         if not (isinstance(arguments, dict) and _number(start, int | float) and _number(ns, int | float) and ns >= 0):
             return False
+        if abs(start) + ns > LATEST / 1000:
+            raise TimesError(f"lasts {ns / 1e6:,.0f} s from {start / 1e6:,.0f} s on, {WRONG}")
         correlation, external = arguments.get("correlation", -1), arguments.get("External id", -1)
         linked = _number(correlation, int) and _number(external, int)
         if not (linked and isinstance(event.get("name"), str) and ("args" in event or category not in DEVICE_KINDS)):
@@ -208,13 +199,14 @@ class _Reader:
         if category == "user_annotation":
             self._columns["ranges"].add((*times, name, self._thread(event)))
         elif category in CALLS:
-            self._columns["calls"].add((times[0], correlation, external, name, self._thread(event)))
+            self._columns["calls"].add((*times, correlation, external, name, self._thread(event)))
         else:
             copied = OF_MEMORY.fullmatch(event["name"]) if category == "kernel" else None
             kind = list(DEVICE_KINDS).index(f"gpu_{copied[1]}" if copied else category)
             shared, stream = (_small(arguments.get(key, -1)) for key in ("shared memory", "stream"))
             sizes = *_three(arguments.get("grid")), *_three(arguments.get("block")), shared
-            self._columns["launches"].add((*times, correlation, external, kind, name, stream, *sizes))
+            own = correlation, external, kind, name, stream, self._queue(arguments)
+            self._columns["launches"].add((*times, *own, *sizes))
         return True
 
     def _operator(
@@ -246,6 +238,11 @@ class _Reader:
 
     def _text(self, text: str) -> int:
         return self._texts.setdefault(text, len(self._texts))
+
+    def _queue(self, arguments: Mapping[str, Any]) -> int:
+        """The number of a stream of its context and device; -1 where no stream is told."""
+        place = tuple(str(arguments.get(key)) for key in ("device", "context", "stream"))
+        return self._queues.setdefault(place, len(self._queues)) if "stream" in arguments else -1
 
     def _thread(self, event: Mapping[str, Any]) -> int:
         return self._threads.setdefault(str(event.get("tid")), len(self._threads))

@@ -1,0 +1,61 @@
+"""Escapes quotes and backslashes in the texts of JSON that was written without: a text ends where JSON can go on."""
+
+import json
+import re
+
+QUOTE = re.compile(r'["{}\[\]]')
+# What may follow the quote that ends a key, a value in an object, and one in a list.
+KEY = re.compile(r"\s*:")
+IN_OBJECT = re.compile(r'\s*(?:\}|,\s*"[^"]*"\s*:|$)')
+IN_LIST = re.compile(r'\s*(?:\]|,\s*(?:["\[{]|-?\d|true|false|null))')
+
+
+def text_of(raw: str) -> str:
+    """What a text between its quotes stands for: as JSON where it is escaped, else as it is.
+
+    >>> text_of('a"b'), text_of('a\\\\"b'), text_of('a\\\\d')
+    ('a"b', 'a"b', 'a\\\\d')
+    """
+    try:
+        return json.loads(f'"{raw}"', strict=False)
+    except json.JSONDecodeError:
+        return raw
+
+
+def escaped(text: str) -> str:
+    """JSON of a text that would be but for its quotes and backslashes.
+
+    text: may begin and end within objects. A quote that is followed by what JSON has behind a text ends it, so that
+    one within a text is taken for its end where just this follows it there as well.
+
+    >>> escaped('{"a": "b"c", "d": ["e", "f"g"]}')
+    '{"a": "b\\\\"c", "d": ["e", "f\\\\"g"]}'
+    """
+    found: list[str] = []
+    # Brackets that are open, of which a text that begins within an object does not tell.
+    opened: list[str] = []
+    place = 0
+    while mark := QUOTE.search(text, place):
+        found.append(text[place : mark.end()])
+        place = mark.end()
+        if mark[0] in "{[":
+            opened.append(mark[0])
+        elif mark[0] in "}]":
+            del opened[-1:]
+        else:
+            end = _end(text, place, in_list=opened[-1:] == ["["])
+            found.append(json.dumps(text_of(text[place:end]), ensure_ascii=False)[1:])
+            place = end + 1
+    return "".join([*found, text[place:]])
+
+
+def _end(text: str, place: int, in_list: bool) -> int:
+    """Where the text that begins at a place ends; ValueError where it does not."""
+    for quote in re.compile('"').finditer(text, place):
+        if in_list:
+            ends = IN_LIST.match(text, quote.end())
+        else:
+            ends = KEY.match(text, quote.end()) or IN_OBJECT.match(text, quote.end())
+        if ends:
+            return quote.start()
+    raise ValueError("a text has no end")
