@@ -1,6 +1,7 @@
 """Says what this machine can profile: a line a thing, what was found, and what to do where it is missing."""
 
 import os
+import platform
 import sys
 
 from profzoo import tools
@@ -43,6 +44,8 @@ def check_driver() -> Finding:
 
 def main() -> int:
     """Print the findings and what can be profiled; exit code 0: a report of lacks is a result."""
+    # Where a batch system runs this, nobody has chosen the node.
+    print(f"Of {platform.node()}:")
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     doctors = tools.doctors().values()
     lacking = set()

@@ -17,8 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from profzoo.replay import gains, stored, tables
 from profzoo.tools.nsys import steps as where
-from profzoo.verdicts import rules, verdicts
-from tests import launched, simulated
+from profzoo.verdicts import verdicts
+from tests import known_rules, launched, simulated
 from tests.gpu import planted
 from tests.simulated import Act
 
@@ -171,5 +171,5 @@ def told(program: str, fault: bool, precision: str, operator_ns: float, folder: 
     cell = ("m", "train")
     kernels, roofline = _kernels(replayed, seen)
     ran_with, programs = {cell: given | {"pin_memory": False}}, {cell: {number: replayed}}
-    table = verdicts.table(rows, kernels, roofline, PEAKS, {}, ran_with, rules.load(), None, programs)
+    table = verdicts.table(rows, kernels, roofline, PEAKS, {}, ran_with, known_rules.load(), None, programs)
     return SimpleNamespace(step_ns=step_ns, verdicts=table[table["level"] == "cell"].to_dict("records"))

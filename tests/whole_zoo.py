@@ -19,8 +19,9 @@ from profzoo.figures.plots import note, save
 from profzoo.report import page
 from profzoo.tables import tabulate_roofline
 from profzoo.tools.nsys import typical
-from profzoo.verdicts import rules, verdicts
+from profzoo.verdicts import verdicts
 from profzoo.verdicts.expected import REPLAY
+from tests import known_rules
 from tests.conftest import DATA
 
 PEAKS = {"dram": 4.2e12, "l2": 1.44e13, "fp32": 5.1e13, "tf32": 4e14, "bf16": 7.5e14}
@@ -148,7 +149,7 @@ def tables() -> dict[str, pd.DataFrame]:
     """The tables that the page is made of, by name."""
     steps, kernels = pd.read_csv(DATA / "zoo/steps.csv"), _kernels()
     roofline = tabulate_roofline.table(kernels, PEAKS)
-    advice = verdicts.table(steps, kernels, roofline, PEAKS, {}, {}, rules.load())
+    advice = verdicts.table(steps, kernels, roofline, PEAKS, {}, {}, known_rules.load())
     from_ncu = advice[advice["level"] == "kernel"].assign(
         by="ncu", next_step="Est. Speedup: 12 %", verdict="ncu: occupancy"
     )

@@ -1,13 +1,14 @@
 """Tells at the end of a run which jobs failed: what each was about, why, where its log is, and how to repeat it."""
 
 import json
+import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profzoo.collect import diagnose, logs
+from profzoo.collect import diagnose, logs, this_run
 
 WHY_CHARACTERS = 600
 WHAT = {"train": "weights"}
@@ -16,18 +17,29 @@ UNSAID = "nothing in its log says why: killed, out of memory, or out of time"
 
 @dataclass(frozen=True)
 class Failure:
-    """A job that failed: its rule, what its wildcards stood for, the description of what it collects, and its files."""
+    """A job that failed: its rule, what its wildcards stood for, the description of what it collects, and its files.
+
+    unrun: the measurements that did not run because of it, as titles; batch: what the batch system said of it, which
+    goes before its log.
+    """
 
     rule: str
     wildcards: Mapping[str, str]
     job: str | None
     outputs: Sequence[str]
     logs: Sequence[str]
+    unrun: Sequence[str] = ()
+    batch: str = ""
 
     @property
     def described(self) -> Mapping[str, Any]:
         """What it was to collect; nothing where it collects nothing."""
         return json.loads(self.job) if self.job else {}
+
+    @property
+    def why(self) -> str:
+        """Why it failed, in one line."""
+        return self.batch or why(self.logs)
 
     @property
     def phase(self) -> str:
@@ -36,33 +48,69 @@ class Failure:
 
 
 def told(failures: Iterable[Failure], unmade: int, words: Sequence[str], targets: Collection[str]) -> str:
-    """A block a failure, in words, for the end of a run; empty where nothing failed.
+    """A block a cause, in words, for the end of a run; empty where nothing failed.
 
     Args:
         unmade: jobs that were not run because of them; words: the command line of the run; targets: the words of it
             that name what to make.
     """
-    ordered = sorted(failures, key=lambda one: (_title(one), one.outputs))
+    ordered = sorted(failures, key=lambda one: (title(one), one.outputs))
     if not ordered:
         return ""
-    left = f", and {_jobs(unmade)} that need what they make did not run" if unmade else ""
-    return "\n".join([f"{_jobs(len(ordered))} failed{left}:", *(_block(one, words, targets) for one in ordered)])
+    groups = by_cause(ordered)
+    ran = sum(len(group.failed) for group in groups)
+    unmade += sum(len(group.spared) for group in groups)
+    causes = f" of {len(groups)} causes" if 1 < len(groups) < ran else ""
+    left = f", and {_jobs(unmade)} did not run because of {'it' if ran == 1 else 'them'}" if unmade else ""
+    return "\n".join([f"{_jobs(ran)} failed{causes}{left}:", *(_block(group, words, targets) for group in groups)])
 
 
-def _block(failure: Failure, words: Sequence[str], targets: Collection[str]) -> str:
-    lines = [f"  {_title(failure)}", f"    why    {why(failure.logs)}"]
-    lines += [f"    log    {log}" for log in failure.logs]
-    if failure.outputs:
-        lines.append(f"    again  {shlex.join(again(failure.outputs[0], words, targets))}")
+@dataclass(frozen=True)
+class Cause:
+    """What failed for one cause: why, the jobs that ran and failed, and those spared because their model fails."""
+
+    why: str
+    failed: Sequence[Failure]
+    spared: Sequence[Failure]
+
+
+def by_cause(failures: Sequence[Failure]) -> list[Cause]:
+    """The causes, in the order of the first failure of each; of those that are not known each is a cause of its own."""
+    groups: dict[str, list[tuple[Failure, str]]] = {}
+    for place, one in enumerate(failures):
+        line = one.why
+        # Whatever cell it happened to.
+        key = re.sub(r"^\S+ (train|inference)\b", "", this_run.cause(line))
+        groups.setdefault(f"{key} {place}" if line == UNSAID else key, []).append((one, line))
+    found = []
+    for group in groups.values():
+        ran = [one for one in group if not one[1].startswith(this_run.NOT_RUN)] or group[:1]
+        spared = [one for one, _ in group if one not in [other for other, _ in ran]]
+        found.append(Cause(this_run.cause(ran[0][1]), [one for one, _ in ran], spared))
+    return found
+
+
+def _block(cause: Cause, words: Sequence[str], targets: Collection[str]) -> str:
+    first, *others = cause.failed
+    lines = [f"  {title(first)}", f"    why    {cause.why}"]
+    lines += [f"    log    {log}" for log in first.logs]
+    if first.outputs:
+        lines.append(f"    again  {shlex.join(again(first.outputs[0], words, targets))}")
+    if others:
+        lines.append(f"    also   {'; '.join(title(one) for one in others)}")
+    names = [title(one) for one in cause.spared] + [name for one in cause.failed for name in one.unrun]
+    failed = {title(one) for one in cause.failed}
+    if unrun := [name for name in dict.fromkeys(names) if name not in failed]:
+        lines.append(f"    unrun  {'; '.join(unrun)}")
     return "\n".join(lines)
 
 
-def _title(failure: Failure) -> str:
+def title(failure: Failure) -> str:
     """What a failed job is about.
 
-    >>> _title(Failure("profile_ncu", {"model": "unet", "phase": "train", "set": "deep"}, '{"tool": "ncu"}', [], []))
+    >>> title(Failure("profile_ncu", {"model": "unet", "phase": "train", "set": "deep"}, '{"tool": "ncu"}', [], []))
     'unet train deep: ncu'
-    >>> _title(Failure("tabulate_verdicts", {}, None, [], []))
+    >>> title(Failure("tabulate_verdicts", {}, None, [], []))
     'tabulate verdicts'
     """
     tool = failure.described.get("tool", "")

@@ -3,11 +3,12 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from profzoo import tools
 from profzoo.cell import settings
-from profzoo.collect import failures, this_run
+from profzoo.collect import failures, lost, this_run
 from profzoo.collect.failures import Failure
 
 Cell = tuple[str, str]
@@ -58,16 +59,35 @@ def of_cells(
     return there, missing
 
 
-def note(failed: Iterable[Failure], unmade: Iterable[str], config: Mapping[str, Any], path: Path) -> None:
-    """Write what a run has failed to make, for the run that makes a report of the rest."""
-    told = [
-        {"model": model, "phase": phase, "tool": tool, "why": failures.why(one.logs), "weights": _trains(one)}
-        for one in failed
-        if (model := one.wildcards.get("model"))
-        for phase, tool in [_about(one, config)]
-    ]
+def note(
+    failed: Iterable[Failure],
+    unmade: Iterable[str],
+    config: Mapping[str, Any],
+    path: Path,
+    results: str,
+    unfound: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Write what a run has failed to make, for the run that makes a report of the rest.
+
+    results: the folder; unfound: files that nobody can make, and why.
+    """
+    told: list[dict[str, Any]] = []
+    gone = dict(unfound)
+    for one in failed:
+        why = one.why
+        files = lost.blamed(one, why, results)
+        model, measures = one.wildcards.get("model"), bool(one.job)
+        if (added := [file for file in files if lost.dispensable(file)]) and not (model and measures):
+            gone |= dict.fromkeys(added, why)
+        elif model:
+            phase, tool = _about(one, config)
+            told.append({"model": model, "phase": phase, "tool": tool, "why": why, "weights": _trains(one)})
+        elif files and files != list(one.outputs):
+            at = Path(files[0])
+            cell = {"model": at.parent.name, "phase": at.name.split(".")[0], "tool": _tool_of(at.name, config)}
+            told.append(cell | {"why": why, "weights": False})
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"unmade": sorted(unmade), "failures": told}))
+    path.write_text(json.dumps({"unmade": sorted(unmade), "failures": told, "lost": gone}))
 
 
 def _about(failure: Failure, config: Mapping[str, Any]) -> tuple[str, str]:

@@ -65,6 +65,15 @@ def known_to_fail(job: Mapping[str, Any], sidecar: Path) -> str | None:
     return f"{NOT_RUN} {job['tool']}, as it failed {under}: {told['why']}"
 
 
+def cause(line: str) -> str:
+    """The cause of a failure, of a line that may tell it of a job which was not run for it.
+
+    >>> cause("not run under time, as it failed under torch: a cat"), cause("a cat")
+    ('a cat', 'a cat')
+    """
+    return re.sub(rf"^{NOT_RUN} \w+, as it failed [^:]*: ", "", line)
+
+
 def forget(others: bool = False) -> None:
     """Forget what this run has left; others: what any has."""
     if folder := FOLDER if others else _folder():

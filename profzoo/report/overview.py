@@ -27,7 +27,8 @@ def of_cells(
 ) -> dict[str, Any]:
     """The table of cells, for the template: its columns that hold anything, and a row a cell, most to be won first.
 
-    missing: model, phase and why of the cells that failed, or were not made, and `tool` where that of one did.
+    missing: model, phase and why of the cells that failed, or were not made, and `tool` where that of one did; `part`
+    and why of what is missing across them.
     """
     table = _overview(tables)
     offered = dict(CELL_COLUMNS)
@@ -45,7 +46,8 @@ def of_cells(
     ]
     rows.sort(key=lambda row: -row["saved"])
     names = [*LEADING, *columns]
-    lacking, partial = ([one for one in missing if bool(one.get("tool")) == of_tool] for of_tool in (False, True))
+    of_cells = [one for one in missing if "part" not in one]
+    lacking, partial = ([one for one in of_cells if bool(one.get("tool")) == of_tool] for of_tool in (False, True))
     return {
         "cells": rows,
         "cell_columns": names,
@@ -54,6 +56,7 @@ def of_cells(
         "lacking_why": _by_reason(lacking),
         "partial": partial,
         "partial_why": _by_reason(partial),
+        "parts": [one for one in missing if "part" in one],
     }
 
 

@@ -18,14 +18,15 @@ from profzoo.report.details import detail
 from profzoo.report.fields import PROCESS_COLUMNS
 from profzoo.tables.cell_tables import cell_of
 from profzoo.tables.ranks import read as read_ranks
+from profzoo.verdicts import columns as verdicts
 
 TEMPLATE = "page.html.j2"
 FILES = ("*.html.j2", "assets/*.css", "assets/*.js")
 HERE = Path(__file__).parent
-TABLES = ("cells", "agreement", "activity", "steps", "verdicts")
+TABLES = ("cells", "agreement", "activity", "steps")
 # What there may be of a comparison, and beside that: what changes would be worth, and what cells are drawn from.
 COMPARED = ("compare", "compare_parts")
-OPTIONAL = (*COMPARED, "kernels", "ranges", "roofline", "layers", "peaks")
+OPTIONAL = (*COMPARED, "verdicts", "kernels", "ranges", "roofline", "layers", "peaks")
 OF_RUN: fact.Needs = {"torch": fact.TEXT, "cuda": fact.maybe(fact.TEXT), "device_why?": fact.maybe(fact.TEXT)}
 
 
@@ -70,9 +71,10 @@ def render(
         tables: TABLES and `ranks`, and what there is of OPTIONAL and `trials`, by name; sidecars: of the cells'
             unprofiled runs; figures: as the template takes them; tools: that were chosen; results: the folder that the
             cells' files are in; missing: model, phase and why of the cells that failed, or were not made, and `tool`
-            where that of one did; timelines: of typical steps, by cell; perfetto: `address` of its page, and what to
-            `type` so that it can be handed traces.
+            where that of one did, and `part` and why of what is missing across them; timelines: of typical steps, by
+            cell; perfetto: `address` of its page, and what to `type` so that it can be handed traces.
     """
+    tables = {"verdicts": pd.DataFrame(columns=verdicts.COLUMNS), **tables}
     cells, promised = tables["cells"], promises.all_of(tables)
     return _rendered(
         overview.on_cpu(cells),
@@ -94,7 +96,7 @@ def render(
 def of_comparison(tables: Mapping[str, str], figures: Sequence[str], html: str) -> None:
     """Read the tables of a comparison (by name, their paths) and its figures; write a page of nothing else."""
     read, drawn = {name: inputs.read(name, path) for name, path in tables.items()}, [figure(path) for path in figures]
-    nothing: dict[str, list[Any]] = {"cells": [], "lacking": [], "partial": []}
+    nothing: dict[str, list[Any]] = {"cells": [], "lacking": [], "partial": [], "parts": []}
     page = _rendered(False, title="profzoo comparison", **comparison.of(read), compared_figures=drawn, **nothing)
     Path(html).write_text(page, encoding="utf-8")
 

@@ -42,7 +42,7 @@ def _row(name: str, what: str) -> str:
 
 def _first(progress: Progress) -> str:
     task = progress.tasks[progress.failed[0]]
-    return f"to fail: {task.name}: {failures.why(task.logs)}"
+    return f"to fail: {task.name}: {progress.said.get(progress.failed[0]) or failures.why(task.logs)}"
 
 
 def _new(done: Sequence[Task]) -> str:

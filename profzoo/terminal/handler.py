@@ -27,8 +27,8 @@ LOG = "Complete log(s):"
 SILENCE_S = 20.0
 # Where nobody looks, lines are as long as they are.
 ENDLESS = 10_000
-# What Snakemake says where a user ends a run: jobs that fail from then on were ended.
-ENDING = "Terminating processes on user request"
+# What Snakemake says where a user ends a run, by SIGINT or by SIGTERM: jobs that fail from then on were ended.
+ENDING = ("Terminating processes on user request", "Will exit after finishing currently running jobs")
 COLOURS = {"failed": "31", "warning": "33", "dim": "2", "bold": "1"}
 
 Planned = Callable[[], tuple[Progress, Place, float, Mapping[int, Sequence[str]]]]
@@ -49,6 +49,7 @@ class LogHandler(LogHandlerBase):
         self.place = Place(0, False)
         self.said: set[str] = set()
         self.ended = False
+        self.ended_jobs: set[int] = set()
         self.began = self.spoke = time.monotonic()
         self.attach(sys.stderr, _nothing, tuple)
 
@@ -77,6 +78,10 @@ class LogHandler(LogHandlerBase):
         if self.progress:
             for line in closing.told(self.progress, time.monotonic() - self.began, self.width, self.ended):
                 self.say(line)
+
+    def ended_by_user(self, number: int) -> bool:
+        """Whether a job ended because its user had ended the run."""
+        return number in self.ended_jobs
 
     @property
     def width(self) -> int:
@@ -110,7 +115,10 @@ class LogHandler(LogHandlerBase):
 
     def _plainly(self, record: logging.LogRecord) -> None:
         message = record.getMessage() if record.msg else ""
-        self.ended |= message.startswith(ENDING)
+        if message.startswith(ENDING):
+            if self.ended:
+                return
+            self.ended = True
         wanted = not message.startswith((*NOISE, *(() if self.progress and self.progress.failed else (LOG,))))
         if record.levelno < logging.INFO or not message.strip() or not wanted:
             return
@@ -155,6 +163,7 @@ class LogHandler(LogHandlerBase):
             return
         task = progress.tasks[number]
         if self.ended:
+            self.ended_jobs.add(number)
             self._parts([f"{task.cell or task.rule}  {task.what}", "ended"], "dim")
             return
         progress.fail(number)

@@ -14,7 +14,7 @@ class Progress:
     """The jobs of a run by Snakemake's numbers of them.
 
     expected: seconds of each; measured_at_once: how many measurements run side by side, at_once: of all jobs;
-    followers: the jobs that take what a job makes.
+    followers: the jobs that take what a job makes; said: what a batch system has said of jobs.
     """
 
     tasks: Mapping[int, Task]
@@ -22,6 +22,7 @@ class Progress:
     measured_at_once: int = 1
     at_once: int = 1
     followers: Mapping[int, Collection[int]] = field(default_factory=dict)
+    said: Mapping[int, str] = field(default_factory=dict)
     began: dict[int, float] = field(default_factory=dict)
     took: dict[int, float] = field(default_factory=dict)
     failed: list[int] = field(default_factory=list)

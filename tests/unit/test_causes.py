@@ -13,13 +13,13 @@ from profzoo.reading import tables as reading
 from profzoo.tables import kernel_table, layer_kernels
 from profzoo.tools.ncu import metrics
 from profzoo.verdicts import causes, verdicts
-from profzoo.verdicts import rules as verdict_rules
+from tests import known_rules
 from tests.conftest import DATA
 from tests.unit.test_expected import LAUNCH, judged, simulation, steps
 from tests.unit.test_verdicts import kernel_rows
 from tests.unit.test_verdicts import made as a_step
 
-RULES = verdict_rules.load()
+RULES = known_rules.load()
 OWN = [rule["verdict"] for rule in RULES["rules"] if rule["share"] in RULES["traits"]["causes"]]
 # What nothing is wrong with: half of the step in one kernel, whose counters are those of a good one.
 GOOD: dict[str, Any] = {

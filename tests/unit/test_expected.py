@@ -15,12 +15,12 @@ from profzoo.verdicts import expected, expecting, narrowing, scores, unadvised, 
 from profzoo.verdicts import judged as judging
 from profzoo.verdicts import rules as verdict_rules
 from profzoo.verdicts.traits import with_traits
-from tests import launched, simulated
+from tests import known_rules, launched, simulated
 from tests.simulated import Act
 from tests.unit.test_verdicts import ROOFS, UNTRIED, held
 from tests.unit.test_verdicts import made as a_step
 
-RULES = verdict_rules.load()
+RULES = known_rules.load()
 CELL = ("m", "train")
 LAUNCH = Act("kernel", 0, "forward", 3e3, 4e3, ns=5e4)
 

@@ -21,7 +21,7 @@ def test_a_block_a_failure(tmp_path: Path) -> None:
     words = ["/usr/bin/snakemake", "-j4", "all", "--config", "tool=nsys torch"]
     said = failures.told([failure(log)], 3, words, {"all"}).splitlines()
     assert said == [
-        "1 job failed, and 3 jobs that need what they make did not run:",
+        "1 job failed, and 3 jobs did not run because of it:",
         "  unet train: time",
         "    why    the cat is on the keyboard",
         f"    log    {log}",
@@ -37,6 +37,45 @@ def test_blocks_are_in_order_whatever_that_of_the_failures(tmp_path: Path) -> No
     assert [line.strip() for line in said.splitlines() if line.endswith(": time")] == [
         "lstm train: time", "unet train: time", "vgg16 train: time"
     ]  # fmt: skip
+
+
+def test_a_block_a_cause(tmp_path: Path) -> None:
+    """Three models: one fails wherever it is looked at, two for the same thing that is not theirs."""
+    cat = "gpt train failed with RuntimeError: the cat is on the keyboard"
+    lines = {
+        ("gpt", "torch"): cat,
+        ("gpt", "time"): f"not run under time, as it failed under torch: {cat}",
+        ("gpt", "nsys"): f"not run under nsys, as it failed under torch: {cat}",
+        ("lstm", "ncu"): "lstm train: no permission to read counters",
+        ("unet", "ncu"): "unet train: no permission to read counters",
+        ("vgg16", "torch"): "vgg16 train failed with RuntimeError: the dog is under the desk",
+    }
+    several = []
+    for (model, tool), line in lines.items():
+        (log := tmp_path / f"{model}.{tool}.log").write_text(f"profzoo: {line}\n")
+        job = f'{{"tool": "{tool}", "cell": {{"phase": "train"}}}}'
+        unrun = ["gpt inference: time", "gpt train: time"] if (model, tool) == ("gpt", "torch") else []
+        outputs = [f"results/{model}/train.{tool}.csv"]
+        several.append(failure(log, wildcards={"model": model}, job=job, outputs=outputs, unrun=unrun))
+    said = failures.told(several, 5, ["snakemake"], ()).splitlines()
+    assert said == [
+        # Five that wait, and two that were spared.
+        "4 jobs failed of 3 causes, and 7 jobs did not run because of them:",
+        "  gpt train: torch",
+        f"    why    {cat}",
+        f"    log    {tmp_path}/gpt.torch.log",
+        "    again  snakemake results/gpt/train.torch.csv",
+        "    unrun  gpt train: nsys; gpt train: time; gpt inference: time",
+        "  lstm train: ncu",
+        "    why    lstm train: no permission to read counters",
+        f"    log    {tmp_path}/lstm.ncu.log",
+        "    again  snakemake results/lstm/train.ncu.csv",
+        "    also   unet train: ncu",
+        "  vgg16 train: torch",
+        "    why    vgg16 train failed with RuntimeError: the dog is under the desk",
+        f"    log    {tmp_path}/vgg16.torch.log",
+        "    again  snakemake results/vgg16/train.torch.csv",
+    ]
 
 
 @pytest.mark.parametrize(

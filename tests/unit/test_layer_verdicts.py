@@ -9,11 +9,11 @@ import pytest
 from profzoo.tables import layer_kernels
 from profzoo.tables import layers as layer_tables
 from profzoo.verdicts import layers, verdicts
-from profzoo.verdicts import rules as verdict_rules
+from tests import known_rules
 from tests.unit.test_verdicts import UNTRIED, kernel_rows
 from tests.unit.test_verdicts import made as a_step
 
-RULES = verdict_rules.load()
+RULES = known_rules.load()
 ROOFS = {"fp32": 50.0, "tf32": 500.0}
 SHAPES = "[[8, 3, 224, 224], [32, 3, 3, 3], []]"
 CELL = ("m", "train")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from profzoo.collect import left
+from profzoo.collect import left, lost
 from profzoo.collect.failures import Failure
 from profzoo.config import configuration
 from profzoo.errors import DataError
@@ -83,7 +83,7 @@ def test_what_a_run_failed_to_make_is_missing_even_where_an_older_one_left_it(re
     noted = results / "noted" / "without.json"
     nsys = failure(results, "train.nsys-rep", "nsys gave up", job='{"tool": "nsys", "cell": {"phase": "train"}}')
     unmade = [f"{results}/lstm/train.{name}" for name in ("nsys-rep", "nsys.csv", "ncu.csv", "ncu.survey.csv")]
-    left.note([nsys], unmade, config, noted)
+    left.note([nsys], unmade, config, noted, str(results))
     there, missing = found(results, config, str(noted))
     assert there["lstm", "train"] == {"time"}
     assert [(one["tool"], one["why"]) for one in missing] == [
@@ -95,8 +95,8 @@ def test_what_a_run_failed_to_make_is_missing_even_where_an_older_one_left_it(re
 @pytest.mark.parametrize(
     ("output", "more", "lost"),
     [
-        ("train.kernels.csv", {}, {("train", "nsys")}),
-        ("train.layers.csv", {}, {("train", "torch")}),
+        ("train.nsys.csv", {}, {("train", "nsys")}),
+        ("train.nsys-launches.csv", {}, {("train", "ncu")}),
         ("train.survey.plan.json", {}, {("train", "ncu")}),
         ("weights.pt", {"job": '{"tool": "train", "cell": {"phase": "train"}}'}, {("inference", "time")}),
         ("train.a-b.rounds.csv", {"job": '{"tool": "time", "sides": {}, "cell": {"phase": "train"}}'}, set()),
@@ -106,7 +106,7 @@ def test_whose_part_of_a_cell_a_failed_job_was(
     results: Path, config: dict, output: str, more: dict, lost: set[tuple[str, str]]
 ) -> None:
     noted = results / "without.json"
-    left.note([failure(results, output, "no", **more)], [], config, noted)
+    left.note([failure(results, output, "no", **more)], [], config, noted, str(results))
     kept = {**KEPT, "torch": ["{phase}.time.csv"]}
     there, missing = left.of_cells(CELLS, kept, results, results / "logs", config, str(noted))
     gone = {(phase, tool) for (model, phase), have in there.items() for tool in set(kept) - have if model == "lstm"}
@@ -115,13 +115,37 @@ def test_whose_part_of_a_cell_a_failed_job_was(
     assert there["unet", "train"] == frozenset(kept)
 
 
+@pytest.mark.parametrize("name", ["train.kernels.csv", "train.layers.csv", "train.ncu.survey.coverage.csv"])
+def test_a_file_that_a_report_can_do_without_costs_no_tool(results: Path, config: dict, name: str) -> None:
+    noted = results / "without.json"
+    left.note([failure(results, name, "no")], [], config, noted, str(results))
+    there, missing = found(results, config, str(noted))
+    assert there["lstm", "train"] == frozenset(KEPT) and missing == []
+    assert lost.known(str(noted)) == {f"{results}/lstm/{name}": "no"}
+
+
+def test_a_job_of_all_cells_fails_for_the_file_that_its_reason_names(results: Path, config: dict) -> None:
+    noted, across = results / "without.json", {"wildcards": {}, "rule": "tabulate"}
+    table = failure(results, "../tables/cells.csv", f"{results}/unet/train.nsys.csv: line 3 is cut", **across)
+    left.note([table], [], config, noted, str(results))
+    there, (missing,) = found(results, config, str(noted))
+    assert there["unet", "train"] == {"time", "ncu"} and there["lstm", "train"] == frozenset(KEPT)
+    assert (missing["model"], missing["tool"]) == ("unet", "nsys") and "line 3 is cut" in missing["why"]
+    assert lost.known(str(noted)) == {}
+    # One that names none costs what it was to make; peaks, which are measured, as well.
+    peaks = Failure("measure_peaks", {"gpu": "h"}, '{"tool": "peaks", "cell": {}}', [f"{results}/peaks/h.csv"], [])
+    figure = Failure("draw_figure", {"figure": "a"}, None, [f"{results}/figures/a.svg"], table.logs[:0])
+    left.note([peaks, figure], [], config, noted, str(results))
+    assert [one["part"] for one in lost.told(lost.known(str(noted)))] == ["figure a", "peaks of h"]
+
+
 @pytest.mark.parametrize("noted", [True, False])
 def test_a_variant_is_missing_for_the_weights_that_it_shares(results: Path, config: dict, noted: bool) -> None:
     name, cells = "lstm@bf16", [("lstm@bf16", "train"), ("lstm@bf16", "inference")]
     words = {"job": '{"tool": "train", "cell": {"phase": "train"}}'} if noted else {}
     weights = failure(results, "weights.pt", "no room", **words)
     if noted:
-        left.note([weights], [], config, results / "without.json")
+        left.note([weights], [], config, results / "without.json", str(results))
     else:
         Path(weights.logs[0]).rename(results / "logs/lstm/weights.log")
     path = str(results / "without.json") if noted else None
@@ -135,6 +159,6 @@ def test_a_cell_is_missing_for_what_its_model_said_first(results: Path, config: 
     cause = "lstm train failed with RuntimeError: a cat"
     time = failure(results, "train.time.csv", f"not run under time, as it failed under nsys: {cause}")
     nsys = failure(results, "train.nsys.csv", cause)
-    left.note([time, nsys], [], config, noted)
+    left.note([time, nsys], [], config, noted, str(results))
     _, missing = found(results, config, str(noted))
     assert [one["why"] for one in missing] == [f"not run, as nsys failed: {cause}"]

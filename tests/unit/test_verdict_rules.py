@@ -9,8 +9,9 @@ import pytest
 from profzoo import run
 from profzoo.errors import ConfigError
 from profzoo.verdicts import rules as verdict_rules
+from tests import known_rules
 
-RULES = verdict_rules.load()
+RULES = known_rules.load()
 
 
 def rule(content: dict[str, Any], verdict: str) -> dict[str, Any]:

@@ -17,11 +17,12 @@ from profzoo.verdicts import expecting, ncu_advice, scores, verdicts
 from profzoo.verdicts import judged as judged_cell
 from profzoo.verdicts import rules as verdict_rules
 from profzoo.verdicts import traits as kernel_traits
+from tests import known_rules
 from tests.conftest import DATA
 
 # Rules without a trial.
 UNTRIED = replace(scores.load(), fitted={}, held_out={})
-RULES = verdict_rules.load()
+RULES = known_rules.load()
 STEPS = pd.read_csv(DATA / "zoo/steps.csv")
 ROOFS = {"fp32": 50.0, "tf32": 500.0}
 

@@ -4,6 +4,8 @@ from pathlib import Path
 
 from tests.workflow.project import ONE_MODEL, Project, copy
 
+# A cell that is sent to a node with a GPU, if it only pretends to run there.
+ON_GPU = ONE_MODEL.replace("device: cpu", "device: auto")
 TARGET = "results/lstm/train.time.csv"
 # For a job that is still there when something happens to it.
 LONG = {"PYTHON_PAUSE": "train 600"}
@@ -11,7 +13,7 @@ LONG = {"PYTHON_PAUSE": "train 600"}
 
 def small(root: Path) -> Project:
     """A copy of the project with one model and one figure."""
-    made = copy(root, ONE_MODEL)
+    made = copy(root, ON_GPU)
     made.draw_one()
     return made
 

@@ -1,5 +1,6 @@
 """doctor by the profile of a batch system: it looks at a node with a GPU, and answers where it was asked."""
 
+import platform
 from pathlib import Path
 
 from tests.workflow.project import rules
@@ -10,6 +11,7 @@ def test_doctor_looks_at_a_node_and_answers_in_the_terminal(tmp_path: Path, reco
     site = sited(tmp_path, "lsf", recorded)
     code, output = site.ended("doctor")
     assert code == 0, output
+    assert f"Of {platform.node()}:" in output.splitlines()
     assert "This machine can profile with: torch (on the CPU)." in output
     (words,) = site.submitted().values()
     assert "num=1" in words

@@ -1,10 +1,12 @@
-"""docs/extending.md, to the letter: its files are written into a copy of the checkout, and its commands run there."""
+"""docs/extending.md, to the letter: its files go into a copy of the whole checkout, where commands and tests run."""
 
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -14,29 +16,56 @@ from profzoo.config import configuration
 from profzoo.reading import kinds
 from profzoo.tables import across
 from profzoo.tools.ncu import command
-from tests.workflow.project import CHECKOUT, Project, copy
+from tests.workflow.project import CHECKOUT, TINY, Project
 
 PAGE = CHECKOUT / "docs" / "extending.md"
 # A block of code, and before it the line that names the file that it is, if it is one.
 BLOCK = re.compile(r"^(?:(?P<named>[^\n]*`[^\n]+):\n\n)?```(?P<language>\w+)\n(?P<text>.*?)^```$", re.DOTALL | re.M)
 APPENDED = "At the end of "
-TESTS = (
-    "tests/__init__.py",
-    "tests/conftest.py",
-    "tests/unit/__init__.py",
-    "tests/data",
-    "pyproject.toml",
-    "tests/unit/test_tools.py",
+INSERTED = re.compile(r"In `(?P<path>[^`]+)`, after `(?P<line>[^`]+)`$")
+# What of a checkout is no part of the project.
+BESIDES = shutil.ignore_patterns(
+    ".venv", ".git", ".snakemake", "results", "runs", "shared", "__pycache__", ".*_cache", "*.egg-info"
 )
+# Tests of what the page adds to. The others have no more to do with it: `make faults` runs all of tests/unit.
+TOUCHED = (
+    "blocks", "cpu_verdicts", "document_zoo", "expected", "figures", "house", "imports", "promises", "registry", "schema",
+    "terminal", "tools", "verdict_rules", "verdicts", "whole_page",
+)  # fmt: skip
 DRAWN = "from profzoo.figures import drawing; drawing.main('memory', {'cells': 'cells.csv'}, {}, ['memory.svg'])"
 
 
-def files(page: str) -> Iterator[tuple[str, str, bool]]:
-    """Path and text of each file on the page, and whether the text is to be appended to it."""
+@dataclass(frozen=True)
+class Written:
+    """A text on the page and its file: new, or appended to, or with the text after a line."""
+
+    path: str
+    text: str
+    appended: bool = False
+    after: str = ""
+
+    def write(self, root: Path) -> None:
+        """Do as the page says; what it creates must not be there, and what it adds to must."""
+        path = root / self.path
+        assert path.exists() == (self.appended or bool(self.after)), f"{self.path} exists already, or does not"
+        before = path.read_text() if path.exists() else ""
+        if self.after:
+            assert before.count(f"{self.after}\n") == 1, f"{self.path}: not one line {self.after!r}"
+            path.write_text(before.replace(f"{self.after}\n", f"{self.after}\n{self.text}"))
+        else:
+            path.write_text(before + self.text)
+
+
+def files(page: str) -> Iterator[Written]:
+    """The files on the page."""
     for block in BLOCK.finditer(page):
         if block["language"] != "sh":
             assert block["named"], f"no file is named for:\n{block['text']}"
-            yield re.findall(r"`([^`]+)`", block["named"])[0], block["text"], block["named"].startswith(APPENDED)
+            if inserted := INSERTED.match(block["named"]):
+                yield Written(inserted["path"], block["text"], after=inserted["line"])
+            else:
+                path = re.findall(r"`([^`]+)`", block["named"])[0]
+                yield Written(path, block["text"], block["named"].startswith(APPENDED))
 
 
 def commands(page: str) -> list[str]:
@@ -47,22 +76,18 @@ def commands(page: str) -> list[str]:
 @pytest.fixture(scope="module")
 def extended(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A copy of the checkout with all files on the page."""
-    project = copy(tmp_path_factory.mktemp("extended") / "project")
-    for name in TESTS:
-        target = project.root / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        (shutil.copytree if (CHECKOUT / name).is_dir() else shutil.copy2)(CHECKOUT / name, target)
-    for name, text, appended in files(PAGE.read_text()):
-        assert (project.root / name).exists() == appended
-        with (project.root / name).open("a") as file:
-            file.write(text)
-    return project
+    root = tmp_path_factory.mktemp("extended") / "profzoo"
+    shutil.copytree(CHECKOUT, root, ignore=BESIDES)
+    (root / "tiny.yaml").write_text(TINY)
+    for one in files(PAGE.read_text()):
+        one.write(root)
+    return Project(root)
 
 
 def run(project: Project, *words: str) -> str:
     """What a command prints, which must succeed."""
     done = subprocess.run(
-        words, cwd=project.root, env=project.environment(), capture_output=True, text=True, check=False, timeout=240
+        words, cwd=project.root, env=project.environment(), capture_output=True, text=True, check=False, timeout=1200
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -71,10 +96,15 @@ def run(project: Project, *words: str) -> str:
 PRINTED = {
     "python -m models.run perceptron train hidden=128 device=cpu": "394,634 parameters",
     "snakemake -n results/perceptron/train.ncu.csv": "1 cell, ncu: about ",
+    "python -m profzoo.document.zoo docs/zoo.md": "",
+    "python -m pytest -q tests/unit/test_models.py tests/unit/test_registry.py -k perceptron": "passed",
     "snakemake -n results/lstm/train.ncu.pipes.csv --configfile mine.yaml": "  ncu pipes    1 job ",
-    "python -m pytest -q tests/unit/test_memory.py": "2 passed",
+    "python -m pytest -q tests/unit/test_memory_figure.py": "2 passed",
     "snakemake -n results/figures/memory.svg --config models=lstm": "  figures       1 job ",
     "python -m pytest -q tests/unit/test_host_bound.py": "1 passed",
+    "python -m profzoo.document.config config/README.md": "",
+    "snakemake -n results/figures/parameters.svg --config models=lstm figures='{most_cells: 10}'": "  figures       1 job ",
+    "python -m pytest -q tests/unit/test_whole_page.py tests/unit/test_house.py": "passed",
     "python -m pytest -q tests/unit/test_tools.py": "passed",
     "snakemake -n results/lstm/train.sample.csv": "  sample   1 job ",
     "snakemake -n report --config models=lstm tool=sample": "2 cells, sample: about ",
@@ -88,6 +118,21 @@ def test_all_commands_are_known() -> None:
 @pytest.mark.parametrize("line", PRINTED)
 def test_a_command_does_what_the_page_says(extended: Project, line: str) -> None:
     assert PRINTED[line] in run(extended, "bash", "-c", line)
+
+
+def test_the_tests_of_what_the_page_adds_to_pass(extended: Project) -> None:
+    """After the commands before, which write the documents that they hold."""
+    run(extended, "bash", "-c", "python -m profzoo.document.zoo docs/zoo.md")
+    run(extended, "bash", "-c", "python -m profzoo.document.config config/README.md")
+    names = (f"tests/unit/test_{name}.py" for name in TOUCHED)
+    printed = run(extended, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *names)
+    assert " passed" in printed and "failed" not in printed
+
+
+@pytest.mark.faults
+def test_all_unit_tests_pass_with_what_the_page_adds(extended: Project) -> None:
+    printed = run(extended, sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "tests/unit")
+    assert " passed" in printed and "failed" not in printed
 
 
 def test_the_figure_is_drawn(extended: Project) -> None:
@@ -105,10 +150,22 @@ def test_the_section_set_is_what_ncu_is_asked_for(extended: Project) -> None:
     assert "--section ComputeWorkloadAnalysis --metrics gpu__time_duration.sum" in words
 
 
+def test_a_file_that_exists_is_not_written_over(tmp_path: Path) -> None:
+    Written("new.py", "a\nb\n").write(tmp_path)
+    with pytest.raises(AssertionError, match=r"new\.py exists already"):
+        Written("new.py", "c\n").write(tmp_path)
+    with pytest.raises(AssertionError, match="not one line 'c'"):
+        Written("new.py", "d\n", after="c").write(tmp_path)
+    Written("new.py", "d\n", after="a").write(tmp_path)
+    Written("new.py", "e\n", appended=True).write(tmp_path)
+    assert (tmp_path / "new.py").read_text() == "a\nd\nb\ne\n"
+
+
 def test_a_file_without_a_name_is_no_file() -> None:
     page = "A file:\n\n```python\nimport os\n```\n"
     with pytest.raises(AssertionError, match="no file is named for"):
         list(files(page))
-    assert list(files(f"`a.py`, a file:\n\n{page[9:]}")) == [("a.py", "import os\n", False)]
-    assert list(files(f"At the end of `a.yaml`:\n\n{page[9:]}")) == [("a.yaml", "import os\n", True)]
+    assert list(files(f"`a.py`, a file:\n\n{page[9:]}")) == [Written("a.py", "import os\n")]
+    assert list(files(f"At the end of `a.yaml`:\n\n{page[9:]}")) == [Written("a.yaml", "import os\n", True)]
+    assert list(files(f"In `a.py`, after `  b`:\n\n{page[9:]}")) == [Written("a.py", "import os\n", after="  b")]
     assert commands("```sh\nls\ntrue\n```\n") == ["ls", "true"] and not list(files("```sh\nls\n```\n"))

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.workflow.batch import LONG, TARGET, a_failing_job_costs_nothing_else
+from tests.workflow.batch import LONG, ON_GPU, TARGET, a_failing_job_costs_nothing_else
 from tests.workflow.loopback import waited
-from tests.workflow.project import CHECKOUT, ONE_MODEL, Project, copy, finished
+from tests.workflow.project import CHECKOUT, Project, copy, finished
 
 PROGRAMS = {"lsf": ("bsub", "bjobs", "bhist", "bkill"), "pbs": ("qsub", "qstat", "qdel")}
 # Sites may look less often; tests have no time for that.
@@ -60,7 +60,7 @@ def sited(folder: Path, system: str, recording: Path) -> Site:
     (folder / "programs").mkdir()
     for name in PROGRAMS[system]:
         (folder / "programs" / name).symlink_to(CHECKOUT / "tests" / "tools" / "queue" / "queue.py")
-    return Site(copy(folder / "project", ONE_MODEL).root, recording=recording, queue=folder / "queue")
+    return Site(copy(folder / "project", ON_GPU).root, recording=recording, queue=folder / "queue")
 
 
 @pytest.fixture(params=["lsf", "pbs"])

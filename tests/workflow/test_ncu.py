@@ -213,15 +213,18 @@ def traced(project: Project, sqlite: bytes | None = None) -> None:
     (cell / "train.nsys-rep.json").write_text(json.dumps(facts))
 
 
-def trace_of_standin(path: Path) -> bytes:
-    """An export of nsys of ten steps of what the stand-in for ncu prints, at other times."""
+def trace_of_standin(path: Path, more_in: int | None = None) -> bytes:
+    """An export of nsys of ten steps of what the stand-in for ncu prints, at other times.
+
+    more_in: the number of a step that launches its first kernel once more.
+    """
     page = gzip.decompress((DATA / "ncu/launch.raw.mangled.csv.gz").read_bytes()).decode()
     rows = list(csv.DictReader(line for line in io.StringIO(page) if not line.startswith("==")))[1:]
     names = {name: 10 + place for place, name in enumerate(dict.fromkeys(row["Kernel Name"] for row in rows))}
     kernels, calls, ranges, at = [], [], [], 0
     for step in range(10):
         began = at
-        for row in rows:
+        for row in rows[:1] * (step == more_in) + rows:
             sizes = [json.loads(f"[{row[what][1:-1]}]") for what in ("Grid Size", "Block Size")]
             shared = [
                 int(row[f"launch__shared_mem_per_block_{kind}"].replace(",", "")) for kind in ("static", "dynamic")

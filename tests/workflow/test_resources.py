@@ -55,6 +55,15 @@ def test_a_cell_on_several_gpus_asks_for_all_that_these_take(project: Project) -
     assert expected.items() <= found.items()
 
 
+def test_a_cell_of_the_cpu_asks_for_no_gpu(project: Project) -> None:
+    on_cpu = ["--config", "device=cpu"]
+    for output in ("results/lstm/train.time.csv", "results/lstm/train.torch-operators.csv", "results/peaks/cpu.csv"):
+        found = asked(project, output, *SLURM, *on_cpu)
+        assert "gpu" not in found and {"mem_mb": "8000", "threads": "2"}.items() <= found.items(), output
+    # On this machine one cell at a time has it, whatever it runs on.
+    assert asked(project, "results/lstm/train.time.csv", "-j8", *on_cpu)["gpu"] == "1"
+
+
 def test_on_one_machine_a_job_counts_as_one_core(project: Project) -> None:
     assert asked(project, "results/lstm/train.time.csv", "-j8", "--resources", "gpu=8")["threads"] == "1"
 

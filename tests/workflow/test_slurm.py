@@ -89,6 +89,37 @@ def test_everything_is_made_and_a_second_run_does_nothing(site: Site) -> None:
     assert site.dry("all", "--config", "phases=train") == []
 
 
+def test_what_slurm_refuses_is_told_in_its_own_words(site: Site) -> None:
+    """And a cell of the CPU asks for no GPU, under a name that says what it is."""
+    site.variables = LONG
+    refused = ["time_inference:slurm_partition=nowhere", "profile_torch:mem_mb=900000"]
+    targets = [TARGET, "results/lstm/inference.time.csv", "results/lstm/train.torch.csv"]
+    run = site.begun(*targets, "--config", "device=cpu", "--set-resources", *refused)
+    job = site.running()
+    asked = site.slurm.ask("squeue", "-h", "-j", job, "-O", "name:40,tres-per-job:30,minmemory:10,numcpus:5").split()
+    assert asked == ["lstm.time_training", "N/A", "8000M", "2"]
+    site.slurm.ask("scancel", job)
+    code, output = finished(run)
+    assert code == 1
+    whys = re.findall(r"^    why    (.*)$", output, re.MULTILINE)
+    assert len(whys) == 3 and not [why for why in whys if "nothing in its log" in why], output
+    told = "\n".join(whys)
+    assert re.search(r"Slurm refused it: .*[Ii]nvalid partition.*: `sinfo` lists the partitions; slurm_partition", told)
+    assert re.search(r"Slurm refused it: .*[Mm]emory.*: ask for less, by --set-resources profile_torch:mem_mb=MB", told)
+    assert "Slurm ended it as somebody cancelled it (scancel)" in whys
+
+
+@pytest.mark.faults
+def test_a_limit_that_is_too_short_is_named_with_its_key(site: Site) -> None:
+    site.variables = LONG
+    code, output = site.ended(TARGET, "--set-resources", "time_training:runtime=1")
+    assert code == 1
+    assert (
+        "    why    Slurm ended it at its limit of 1 minutes: give it more by --set-resources time_training:runtime=2\n"
+        in output
+    )
+
+
 @pytest.mark.faults
 def test_a_failing_job_costs_nothing_else(site: Site) -> None:
     a_failing_job_costs_nothing_else(site)
@@ -158,6 +189,28 @@ def test_states_come_from_sacct_or_else_from_squeue(tmp_path: Path, sacct: str, 
     assert answer.stdout.strip() == expected.strip()
 
 
+def test_a_job_has_the_name_of_its_cell_and_tool(tmp_path: Path) -> None:
+    """And sacct, which is asked by the run's name, answers for the numbers of its jobs."""
+    own = CHECKOUT / "profiles/slurm/bin"
+    for name, body in (("sbatch", 'printf "%s\\n" "$@" > asked; echo 41'), ("sacct", 'printf "%s\\n" "$@" > asked')):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+
+    def asked(*words: str) -> list[str]:
+        env = {"PATH": f"{own}:{tmp_path}:/usr/bin:/bin"}
+        subprocess.run([own / words[0], *words[1:]], cwd=tmp_path, env=env, capture_output=True, check=True)
+        return (tmp_path / "asked").read_text().splitlines()
+
+    comment = ["--comment", "rule_profile_nsys_wildcards_lstm_train"]
+    words = ["--parsable", "--job-name", "a-uuid", *comment, "--wrap=run 'it' here"]
+    assert asked("sbatch", *words) == ["--parsable", "--job-name", "lstm_train.nsys", *comment, words[-1]]
+    assert asked("sbatch", "--job-name", "a-uuid", "--comment", "rule_all")[1] == "all"
+    assert asked("sacct", "-X", "--name", "a-uuid", "--noheader") == ["-X", "--jobs=41,41", "--noheader"]
+    assert asked("sacct", "-X", "--name", "other") == ["-X", "--name", "other"]
+    # What is not the plugin's goes through as it is.
+    assert asked("sbatch", "--job-name", "mine", "script") == ["--job-name", "mine", "script"]
+
+
 @pytest.mark.faults
 def test_a_node_that_goes_down_and_comes_back(site: Site) -> None:
     site.variables = LONG
@@ -200,6 +253,7 @@ def test_a_cell_spreads_over_nodes(tmp_path: Path) -> None:
         assert code == 0, output + site.read("results/logs/lstm@far/train.time.log")
         facts = json.loads(site.read("results/lstm@far/train.time.csv.json"))
         (job,) = cluster.ask("squeue", "-h", "-t", "all", "-O", "jobid:10,numnodes:6,tres-per-job:30").splitlines()
-        assert job.split()[1] == "2" and "gpu:2" in job
+        # On the CPU of both.
+        assert job.split()[1] == "2" and "gpu" not in job
     assert [rank["rank"] for rank in facts["ranks"]] == [0, 1] and facts["items"] == facts["steps"] * 2 * 2
     assert "--nodes=2" not in facts["command"] and "profzoo.collect.launch" in facts["command"]

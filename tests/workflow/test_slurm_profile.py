@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from snakemake_executor_plugin_slurm import partitions
 
 from profzoo.collect import transaction
 from tests.workflow.project import CHECKOUT, TINY, Project, copy
@@ -50,3 +51,12 @@ def test_a_shared_file_system_is_waited_for_and_spared_of_temporary_files() -> N
     assert profile["latency-wait"] >= 60
     # What the profile does not say each node decides for itself.
     assert "tmpdir" not in profile.get("default-resources", {})
+
+
+def test_the_page_shows_a_file_of_partitions_that_the_plugin_reads(tmp_path: Path) -> None:
+    (text,) = re.findall(r"```yaml\n(partitions:.*?)```", (CHECKOUT / "docs/clusters.md").read_text(), re.DOTALL)
+    (tmp_path / "partitions.yaml").write_text(text)
+    cpu, gpu = partitions.read_partition_file(tmp_path / "partitions.yaml")
+    assert (cpu.limits.max_gpu, gpu.limits.max_gpu, gpu.limits.available_gpu_models) == (0, 8, ["h200"])
+    # Each holds what the rules ask of it.
+    assert cpu.limits.max_mem_mb >= 8000 and gpu.limits.max_mem_mb >= 8 * 16000 and gpu.limits.max_runtime >= 120

@@ -18,7 +18,7 @@ rule train_weights:
     priority: 4
     # A model that fails would fail again, and what somebody has cancelled is not wanted.
     retries: 0
-    threads: CORES
+    threads: cores_of_one
     resources:
         **on_one_gpu(),
     params:
@@ -113,7 +113,7 @@ rule measure_peaks:
     log:
         "<logs>/peaks/{gpu}.log",
     retries: 0
-    threads: CORES
+    threads: cores_of_one
     resources:
         **on_one_gpu(minutes=10),
     params:
@@ -135,7 +135,7 @@ rule probe_ncu:
         "<logs>/peaks/{gpu}.{set}.log",
     envmodules:
         *modules("ncu"),
-    threads: CORES
+    threads: cores_of_one
     resources:
         **on_one_gpu(minutes=10),
     params:

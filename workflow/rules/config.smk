@@ -17,7 +17,7 @@ from profzoo.config import configuration, targets
 from profzoo.compare import sides
 from profzoo.cell import data_files
 from profzoo import figures, imports, schema, tools
-from profzoo.collect import left, transaction, versions
+from profzoo.collect import left, lost, transaction, versions
 from profzoo.tools.ncu import census as ncu_census
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import costs as ncu_costs

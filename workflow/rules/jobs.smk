@@ -214,15 +214,33 @@ def of_samples():
     return {"set": any_of(names) or "no_set"}
 
 
-def failed(scheduler):
-    """The jobs that failed; of a group, whose jobs share their fate, those that made nothing."""
+def failed(dag, scheduler, told, said):
+    """The jobs that failed; of a group, whose jobs share their fate, those that made nothing.
+
+    told: what tells of the run, which knows those that its user ended, and that have not failed; said: what a batch
+    system has said, by the jobs' numbers.
+    """
     for job in scheduler.failed:
         for one in job.jobs if job.is_group() else [job]:
+            if told and told.ended_by_user(one.jobid):
+                continue
             if not (job.is_group() and one.output and all(Path(path).exists() for path in one.output)):
                 described = one.params.get("job")
-                yield failures.Failure(
-                    one.rule.name, dict(one.wildcards_dict), described, list(one.output), list(one.log)
-                )
+                files = list(map(str, one.output)), list(map(str, one.log))
+                more = unrun(dag, one), said.get(one.jobid, "")
+                yield failures.Failure(one.rule.name, dict(one.wildcards_dict), described, *files, *more)
+
+
+def unrun(dag, job):
+    """The measurements that did not run because a job failed, as they are titled; what only follows them is not named."""
+    after = [one for one in dag.bfs(dag.depending, job) if one is not job and "made" in one.params.keys()]
+    waited = {one for one in after if dag.needrun(one) and not dag.finished(one)}
+    return sorted(
+        failures.title(
+            failures.Failure(one.rule.name, dict(one.wildcards_dict), one.params.get("job"), list(one.output), [])
+        )
+        for one in waited
+    )
 
 
 def unfinished(dag):
@@ -230,10 +248,11 @@ def unfinished(dag):
     return [str(path) for job in dag.needrun_jobs() if not dag.finished(job) for path in job.output]
 
 
-def salvageable(dag, scheduler, lost):
-    """Whether a run that nobody stopped was to make the report, and lost cells on the way."""
-    stopped = getattr(scheduler, "_user_kill", None)
-    return bool(reports(dag)) and any("model" in one.wildcards for one in lost) and not stopped
+def salvageable(dag, lost):
+    """Whether a run was to make the report, and has not although there is something new to tell of."""
+    over = (job for job in dag.needrun_jobs(exclude_finished=False) if dag.finished(job))
+    new = any("made" in job.params.keys() for job in over)
+    return bool(reports(dag)) and (bool(reported(dag, lost)) or new)
 
 
 def reports(dag):

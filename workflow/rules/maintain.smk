@@ -4,7 +4,7 @@ import sys
 import time
 
 from profzoo import clean, stopping
-from profzoo.collect import failures, salvage
+from profzoo.collect import batch, failures, salvage
 from profzoo.collect import this_run
 from profzoo.machine import results_lock
 
@@ -12,6 +12,9 @@ from profzoo.machine import results_lock
 FOUND = results_lock.seen(Path(RESULTS)) if workflow.is_main_process else None
 PAGE = f"{RESULTS}/report.html"
 SALVAGED = Path(LOGS, "report.rest.log")
+
+# What a batch system says of jobs.
+HEARD = batch.Heard()
 
 # What ends only when it is told to.
 ENDLESS = {"serve"}
@@ -33,18 +36,26 @@ onstart:
     # Before the first job, so that a run that is killed has said what it was making.
     clean.note(making(workflow.dag.needrun_jobs()))
     stopping.heed(workflow, RUNNING & ENDLESS)
+    HEARD.heed(workflow.scheduler._executor)
 
 
 onerror:
     # Above are hundreds of lines of other jobs.
     at, dag = workflow.scheduler, workflow.dag
-    lost = list(failed(at))
+    lost = list(failed(dag, at, TERMINAL, HEARD.said))
     print(failures.told(lost, unmade(dag, at), sys.argv, workflow.dag_settings.targets), file=sys.stderr)
     if TERMINAL:
+        if TERMINAL.progress:
+            TERMINAL.progress.said = HEARD.said
         TERMINAL.close_run()
-    if MAIN and salvageable(dag, at, lost):
+    if left.WITHOUT in os.environ:
+        # Of a report of what another run has left, that run is told.
+        salvage.note(lost)
+    elif MAIN and salvageable(dag, lost):
         # Before, as whoever is killed meanwhile has made some of it.
         clean.note([str(SALVAGED)])
+        if TERMINAL and TERMINAL.ended:
+            TERMINAL.say("report  is being made of what there is, unless you end that as well")
         run = str(workflow.main_snakefile), workflow.cores or 1
         print(salvage.report(PAGE, reported(dag, lost), unfinished(dag), config, run, SALVAGED), file=sys.stderr)
     this_run.forget()
@@ -76,7 +87,7 @@ rule examine_machine:
     retries: 0
     envmodules:
         *modules(*(name for name in tools.names() if "envmodules" in config[name])),
-    threads: CORES
+    threads: cores_of_one
     resources:
         **on_one_gpu(minutes=10),
     params:

@@ -4,8 +4,9 @@ from contextlib import suppress
 
 from snakemake.settings.types import DeploymentMethod
 
-# Of a collecting job, for each GPU on a node.
+# Of a collecting job, for each GPU on a node; and of one that has none.
 CORES, MEM_MB = 4, 16000
+CORES_OF_CPU, MEM_MB_OF_CPU = 2, 8000
 # Minutes of one, and of one under ncu that has no plan, such as the census.
 MINUTES, MINUTES_OF_NCU = 30, 120
 
@@ -34,7 +35,15 @@ def on_gpus(phase=None, minutes=MINUTES):
 
 def on_one_gpu(minutes=MINUTES):
     """The resources of a job that takes one GPU, whatever its cell does."""
-    return asked(lambda wildcards: {"gpus": 1, "nodes": 1}, minutes)
+    return asked(lambda wildcards: {"gpus": 1, "nodes": 1, "device": config["device"]}, minutes)
+
+
+def on_cpu(cell):
+    """Whether jobs of a cell go to nodes that need no GPU.
+
+    On one machine, where `gpu` is limited, one cell at a time has what there is, be that a GPU or the CPU.
+    """
+    return cell["device"] == "cpu" and "gpu" not in workflow.global_resources
 
 
 def asked(cell, minutes):
@@ -48,9 +57,9 @@ def asked(cell, minutes):
         return lambda wildcards: value(cell(wildcards)) if cell(wildcards)["nodes"] > 1 else None
 
     return {
-        "gpu": lambda wildcards: cell(wildcards)["gpus"] * cell(wildcards)["nodes"],
+        "gpu": lambda wildcards: gpus_of(cell(wildcards)),
         "runtime": minutes,
-        "mem_mb": lambda wildcards: MEM_MB * cell(wildcards)["gpus"],
+        "mem_mb": lambda wildcards: (MEM_MB_OF_CPU if on_cpu(cell(wildcards)) else MEM_MB) * cell(wildcards)["gpus"],
         "nodes": lambda wildcards: cell(wildcards)["nodes"],
         # Slurm's plugin, where these are several nodes, on which the job's own srun starts a task each.
         "mpi": over_nodes(lambda cell: "srun"),
@@ -62,9 +71,24 @@ def asked(cell, minutes):
     }
 
 
+def gpus_of(cell):
+    """The GPUs that a cell takes on all of its nodes; None, which asks for nothing, where it goes without."""
+    return None if on_cpu(cell) else cell["gpus"] * cell["nodes"]
+
+
 def cores(phase=None):
     """A threads function: the cores of a collecting job on each of its nodes."""
-    return lambda wildcards: CORES * resolved(wildcards, "time", phase)["gpus"]
+    return lambda wildcards: cores_of(resolved(wildcards, "time", phase))
+
+
+def cores_of_one(wildcards):
+    """The cores of a job that takes one GPU, whatever its cell does."""
+    return cores_of({"gpus": 1, "device": config["device"]})
+
+
+def cores_of(cell):
+    """The cores of a cell on each of its nodes."""
+    return (CORES_OF_CPU if on_cpu(cell) else CORES) * cell["gpus"]
 
 
 def planned_minutes(wildcards, input, attempt):

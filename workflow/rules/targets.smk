@@ -18,7 +18,17 @@ def inputs(files):
 def cells(pattern, *needed):
     """The pattern for every selected cell that there is, of those of which these tools' parts are there."""
     found = [cell for cell in CELLS if THERE[cell] >= {tools.BASELINE, *needed}]
-    return [path for model, phase in found for path in collect(pattern, model=model, phase=phase)]
+    return whole(path for model, phase in found for path in collect(pattern, model=model, phase=phase))
+
+
+def whole(paths):
+    """Those of the files that can be made, as far as is known."""
+    return [path for path in paths if path.replace("<results>", RESULTS) not in LOST]
+
+
+def made_of(*names):
+    """Whether the tables across the zoo of these names can be made."""
+    return len(whole(f"<results>/tables/{name}.csv" for name in names)) == len(names)
 
 
 def tools_of(wildcards):
@@ -78,7 +88,9 @@ def judged():
         "launches": cells("<results>/{model}/{phase}.ncu.csv", "ncu"),
     }
     peaks = f"peaks/{config['gpu']}.csv"
-    known = config["collect"] or all(Path(RESULTS, f"{peaks}{end}").exists() for end in ("", ".json"))
+    files = [f"{peaks}{end}" for end in ("", ".json")]
+    known = config["collect"] or all(Path(RESULTS, file).exists() for file in files)
+    known = known and made_of("roofline") and len(whole(f"<results>/{file}" for file in files)) == len(files)
     if config["ncu"]["set"] == ncu.CENSUS or "nsys" not in TOOLS or not known:
         return advice
     return advice | {"roofline": "<results>/tables/roofline.csv", "peaks": f"<results>/{peaks}"}
@@ -106,12 +118,12 @@ def judged_replays():
 def traced(ending):
     """What is made of the trace of each cell; of results that were copied, where that or the trace came along."""
     ends = (ending, "nsys.sqlite")
-    return [
+    return whole(
         f"<results>/{model}/{phase}.{ending}"
         for model, phase in CELLS
         if THERE[model, phase] >= {tools.BASELINE, "nsys"}
         and (config["collect"] or any(Path(RESULTS, model, f"{phase}.{end}").exists() for end in ends))
-    ]
+    )
 
 
 def drawn():
@@ -120,7 +132,14 @@ def drawn():
     have |= {"layer_counters"} if have >= {"torch", "roofline"} else set()
     # Parts of the step, which a waterfall is made of, are nsys' to tell.
     have -= set() if "nsys" in TOOLS else {"compare_parts"}
-    return collect("<results>/figures/{name}.svg", name=figures.drawable(have))
+    names = [name for name in figures.drawable(have) if made_of(*tables_of(name))]
+    return whole(collect("<results>/figures/{name}.svg", name=names))
+
+
+def tables_of(figure):
+    """The tables across the zoo that a figure is drawn from."""
+    one = figures.known()[figure]
+    return {one.dated_by, *one.inputs} - {"peaks"}
 
 
 def drawn_of_comparison():
@@ -149,7 +168,7 @@ def seen_by_others(wildcards):
 
 def compared_ranks():
     """The table of the processes of cells on several GPUs, where such are chosen and traced."""
-    return ["<results>/tables/ranks.csv"] if ranked() else []
+    return ["<results>/tables/ranks.csv"] if ranked() and made_of("ranks") else []
 
 
 def ranked():
@@ -160,12 +179,14 @@ def ranked():
 
 def layered():
     """The tables of layers across the zoo, where the tool is chosen that tells them apart."""
-    return ["<results>/tables/layers.csv", "<results>/tables/owners.csv"] if "torch" in TOOLS else []
+    return (
+        ["<results>/tables/layers.csv", "<results>/tables/owners.csv"] if "torch" in TOOLS and made_of("layers") else []
+    )
 
 
 def replayed():
     """The tables of replayed steps across the zoo, where the tool is chosen that traces them."""
-    return ["<results>/tables/replay.csv", "<results>/tables/host.csv"] if "nsys" in TOOLS else []
+    return ["<results>/tables/replay.csv", "<results>/tables/host.csv"] if "nsys" in TOOLS and made_of("replay") else []
 
 
 def of_side(side, ending):
@@ -203,14 +224,19 @@ def handed_over():
 
 def drawn_of_cells():
     """What the page draws of cells by their counters and owners: rooflines, and trees of modules."""
-    trees = {"layers": "<results>/tables/layers.csv"} if "torch" in TOOLS else {}
+    trees = {"layers": layered()[0]} if layered() else {}
     return trees | {name: path for name, path in judged().items() if name in ("roofline", "peaks")}
 
 
 def comparison():
     """The tables of the comparison by name, where there is one: its verdicts, and where the differences lie."""
     names = ["compare", *(["compare_parts"] if {"nsys", "torch"} & set(TOOLS) else [])] if COMPARED else []
-    return {name: f"<results>/tables/{name}.csv" for name in names}
+    return {name: f"<results>/tables/{name}.csv" for name in names if made_of("compare", name)}
+
+
+def told_of_cells():
+    """What the page says of cells by verdicts, where these can be made."""
+    return {"verdicts": "<results>/tables/verdicts.csv"} if made_of("verdicts") else {}
 
 
 def expected_gains():
@@ -305,6 +331,7 @@ def table(name):
 
 
 # All that is selected is made where anything is collected; elsewhere it is there or not.
+LOST = lost.known(os.environ.get(left.WITHOUT))
 THERE, LACKING = {cell: frozenset((tools.BASELINE, *TOOLS)) for cell in CELLS}, []
 if not config["collect"]:
     found, LACKING = left.of_cells(CELLS, kept(), Path(RESULTS), Path(LOGS), config, os.environ.get(left.WITHOUT))
@@ -316,6 +343,7 @@ if not config["collect"]:
         THERE = found
         TOOLS = [tool for tool in TOOLS if any(tool in one for one in THERE.values())]
     COMPARED = compared_here() or COMPARED
+LACKING = [*LACKING, *lost.told(LOST)]
 
 # Results that are taken as they are may be of other machines.
 if MAIN and workflow.is_main_process and config["collect"]:

@@ -24,10 +24,13 @@ def tabulated(own: Mapping[str, Any]) -> Mapping[str, str]:
 def kept(own: Mapping[str, Any]) -> Sequence[str]:
     """The launches of the sets that tables are made of, or what a set of ranges counted, and the page of details."""
     counted = [f"{{phase}}.ncu.{name}.csv" for name in of_launches(own)]
-    return [*exported(own), *counted, *tabulated(own).values()]
+    # By which launches its counters are held against nsys' times.
+    census = ["{phase}.nsys-launches.csv"] if own["census"] == "nsys" and counted else []
+    return [*exported(own), *counted, *census, *tabulated(own).values()]
 
 
 def parts(own: Mapping[str, Any]) -> Sequence[str]:
     """Names between dots, those of section sets among them."""
     reports = ["ncu-rep", "ncu-more", "ncu-ranks", "ncu-pages", "ncu-ranks-pages"]
-    return [*own["sets"], "ncu", "ncu-details", "coverage", "plan", "job", *reports]
+    # What nsys traced of launches is exported for ncu alone.
+    return [*own["sets"], "ncu", "ncu-details", "nsys-launches", "coverage", "plan", "job", *reports]

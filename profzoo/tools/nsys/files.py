@@ -27,5 +27,5 @@ def kept(own: Mapping[str, Any]) -> Sequence[str]:
 
 def parts(own: Mapping[str, Any]) -> Sequence[str]:
     """Names between dots."""
-    tables = ["nsys", "nsys-steps", "nsys-launches", "nsys-ranks", "ranks", "kernels", "replay", "host", "timeline"]
+    tables = ["nsys", "nsys-steps", "nsys-ranks", "ranks", "kernels", "replay", "host", "timeline"]
     return [*tables, "program", "npz", "nsys-rep", "sqlite"]
