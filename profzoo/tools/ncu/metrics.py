@@ -1,99 +1,151 @@
 """The quantities that tables speak of, each from NVIDIA's metrics: the one place that knows these by name."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import pandas as pd
 
 from profzoo.errors import DataError
+from profzoo.tools.ncu.quantity import Kind, Quantity, Sum
 
 GPU_TIME = "gpu__time_duration.sum"
 # Bytes of a sector, the least that caches move.
 SECTOR = 32
 
 
-@dataclass(frozen=True)
-class Quantity:
-    """A sum of metrics times factors; several sums where GPUs differ, of which the first that was collected counts.
-
-    unit: of the value, in base units. what: one line for readers. A metric is only taken with its full name.
-    """
-
-    unit: str
-    what: str
-    sums: tuple[Mapping[str, float], ...]
+def _one(metric: str, factor: float = 1) -> tuple[Sum, ...]:
+    return (Sum({metric: factor}),)
 
 
-def _flops(letter: str) -> tuple[Mapping[str, float], ...]:
+def _flops(letter: str) -> tuple[Sum, ...]:
     """Additions and multiplications count once, fused ones twice; threads that are switched off do not count."""
     counted = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
-    return ({counted.format(f"{letter}{name}"): factor for name, factor in (("add", 1), ("mul", 1), ("fma", 2))},)
+    factors = {counted.format(f"{letter}{name}"): factor for name, factor in (("add", 1), ("mul", 1), ("fma", 2))}
+    if letter != "f":
+        return (Sum(factors),)
+    # GPUs from Blackwell on have instructions for two numbers at once.
+    packed = {counted.format(f"f{name}2"): factor for name, factor in (("add", 2), ("mul", 2), ("fma", 4))}
+    return Sum(factors | packed, since=10), Sum(factors)
+
+
+def _tensor(source: str, *results: str, since: float = 8) -> tuple[Sum, ...]:
+    """Operations of tensor cores, which GPUs before and after Hopper may count by result, and Hopper by source alone.
+
+    Before Ampere there are counts of instructions alone, of as many operations as the GPU and the shape say.
+    """
+    counted = "sm__ops_path_tensor_src_{}.sum"
+    by_result = {counted.format(f"{source}_dst_{result}"): 1.0 for result in results}
+    return (
+        Sum({counted.format(source): 1.0}, since=9),
+        Sum(by_result, since=since, before=9),
+        Sum(by_result, since=10),
+    )
 
 
 def _stalled(what: str, *reasons: str) -> Quantity:
     counted = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
-    return Quantity("cycles", what, ({counted.format(reason): 1 for reason in reasons},))
+    by_instruction = "smsp__average_warp_latency_issue_stalled_{}.ratio"
+    sums = tuple(Sum({name.format(reason): 1 for reason in reasons}) for name in (counted, by_instruction))
+    return Quantity("cycles", what, sums, Kind.RATIO, ISSUED)
 
 
 def _needed(what: str, *ways: str) -> Quantity:
     counted = "smsp__sass_data_bytes_mem_global_op_{}.sum"
-    asked_for = f"that what global {what} ask for would fill"
-    return Quantity("sectors", asked_for, ({counted.format(way): 1 / SECTOR for way in ways},))
+    # GPUs before Ampere copy nothing from global to shared memory by itself.
+    sums = [Sum({counted.format(way): 1 / SECTOR for way in ways}, since=8 if "ldgsts" in ways else 0)]
+    if "ldgsts" in ways:
+        sums.append(Sum({counted.format(way): 1 / SECTOR for way in ways if way != "ldgsts"}, before=8))
+    return Quantity("sectors", f"that what global {what} ask for would fill", tuple(sums))
 
 
 def _moved(unit: str, what: str, way: str) -> Quantity:
-    return Quantity(unit, what, ({f"l1tex__t_{unit}_pipe_lsu_mem_global_op_{way}.sum": 1},))
+    return Quantity(unit, what, _one(f"l1tex__t_{unit}_pipe_lsu_mem_global_op_{way}.sum"))
 
+
+def _either(whole: str) -> tuple[Sum, ...]:
+    """A metric as a whole, or loads and stores of it."""
+    parts = {f"{whole.removesuffix('.sum')}_op_{way}.sum": 1.0 for way in ("ld", "st")}
+    return (*_one(whole), Sum(parts))
+
+
+def _of_time(what: str, *metrics: str) -> Quantity:
+    return Quantity("%", what, tuple(Sum({metric: 1}) for metric in metrics), Kind.OF_TIME)
+
+
+# Metrics in proportion to the instructions that were issued, and to the cycles in which an SM had a warp.
+ISSUED = (
+    ("smsp__inst_issued.sum",),
+    ("smsp__issue_active.sum",),
+    ("smsp__inst_executed.sum",),
+    ("smsp__issue_active.avg.per_cycle_active", "sm__cycles_active.avg"),
+    ("smsp__issue_active.avg.per_cycle_active", GPU_TIME),
+)
+ACTIVE = (("sm__cycles_active.avg",), ("sm__cycles_active.sum",), ("smsp__cycles_active.avg",))
 
 QUANTITIES: dict[str, Quantity] = {
-    "ncu_ns": Quantity("ns", "time of a launch under ncu", ({GPU_TIME: 1},)),
+    "ncu_ns": Quantity("ns", "time of a launch under ncu", (Sum({GPU_TIME: 1}), *_one("gpu__time_duration.avg"))),
     "dram_bytes": Quantity(
-        "byte", "read from and written to DRAM", ({"dram__bytes_read.sum": 1, "dram__bytes_write.sum": 1},)
+        "byte",
+        "read from and written to DRAM",
+        (
+            Sum({"dram__bytes_read.sum": 1, "dram__bytes_write.sum": 1}, before=12),
+            Sum({"dram__bytes_op_read.sum": 1, "dram__bytes_op_write.sum": 1}, since=12),
+            *_one("dram__bytes.sum"),
+        ),
     ),
-    "l2_bytes": Quantity("byte", "through the L2 cache", ({"lts__t_bytes.sum": 1},)),
-    "l1_bytes": Quantity("byte", "through the L1 caches", ({"l1tex__t_bytes.sum": 1},)),
+    "l2_bytes": Quantity(
+        "byte", "through the L2 cache", (*_one("lts__t_bytes.sum"), *_one("lts__t_sectors.sum", SECTOR))
+    ),
+    "l1_bytes": Quantity(
+        "byte", "through the L1 caches", (*_one("l1tex__t_bytes.sum"), *_one("l1tex__t_sectors.sum", SECTOR))
+    ),
     "fp64_flop": Quantity("flop", "double precision, SIMT", _flops("d")),
     "fp32_flop": Quantity("flop", "single precision, SIMT", _flops("f")),
     "fp16_flop": Quantity("flop", "half precision, SIMT", _flops("h")),
-    "tensor_bf16_flop": Quantity("flop", "tensor cores on bf16", ({"sm__ops_path_tensor_src_bf16_dst_fp32.sum": 1},)),
-    "tensor_fp16_flop": Quantity(
-        "flop",
-        "tensor cores on fp16",
-        (
-            {"sm__ops_path_tensor_src_fp16.sum": 1},
-            {"sm__ops_path_tensor_src_fp16_dst_fp16.sum": 1, "sm__ops_path_tensor_src_fp16_dst_fp32.sum": 1},
-        ),
+    "tensor_bf16_flop": Quantity(
+        "flop", "tensor cores on bf16", (Sum({"sm__ops_path_tensor_src_bf16_dst_fp32.sum": 1}, since=8),)
     ),
-    "tensor_tf32_flop": Quantity("flop", "tensor cores on tf32", ({"sm__ops_path_tensor_src_tf32_dst_fp32.sum": 1},)),
-    "tensor_fp64_flop": Quantity("flop", "tensor cores on fp64", ({"sm__ops_path_tensor_src_fp64.sum": 1},)),
+    "tensor_fp16_flop": Quantity("flop", "tensor cores on fp16", _tensor("fp16", "fp16", "fp32")),
+    "tensor_tf32_flop": Quantity(
+        "flop", "tensor cores on tf32", (Sum({"sm__ops_path_tensor_src_tf32_dst_fp32.sum": 1}, since=8),)
+    ),
+    "tensor_fp64_flop": Quantity("flop", "tensor cores on fp64", _tensor("fp64", "fp64")),
     "occupancy_pct": Quantity(
-        "%", "warps resident, of the most there can be", ({"sm__warps_active.avg.pct_of_peak_sustained_active": 1},)
+        "%",
+        "warps resident, of the most there can be",
+        _one("sm__warps_active.avg.pct_of_peak_sustained_active"),
+        Kind.RATIO,
+        ACTIVE,
     ),
     "occupancy_limit_pct": Quantity(
-        "%", "warps that could be resident", ({"sm__maximum_warps_per_active_cycle_pct": 1},)
+        "%", "warps that could be resident", _one("sm__maximum_warps_per_active_cycle_pct"), Kind.RATIO, ACTIVE
     ),
-    "sm_pct": Quantity("%", "busiest unit of the SMs", ({"sm__throughput.avg.pct_of_peak_sustained_elapsed": 1},)),
-    "issue_pct": Quantity(
-        "%", "instructions, of the most possible", ({"sm__inst_executed.avg.pct_of_peak_sustained_elapsed": 1},)
+    "sm_pct": _of_time("busiest unit of the SMs", "sm__throughput.avg.pct_of_peak_sustained_elapsed"),
+    "issue_pct": _of_time(
+        "instructions, of the most possible",
+        "sm__inst_executed.avg.pct_of_peak_sustained_elapsed",
+        "smsp__inst_executed.avg.pct_of_peak_sustained_elapsed",
     ),
-    "memory_pct": Quantity(
-        "%",
-        "busiest unit of the memory system",
-        ({"gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed": 1},),
+    "memory_pct": _of_time(
+        "busiest unit of the memory system", "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
     ),
-    "dram_pct": Quantity(
-        "%",
+    "dram_pct": _of_time(
         "DRAM bandwidth",
-        (
-            {"gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed": 1},
-            {"dram__throughput.avg.pct_of_peak_sustained_elapsed": 1},
-        ),
+        "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
+        "dram__throughput.avg.pct_of_peak_sustained_elapsed",
     ),
-    "l2_pct": Quantity("%", "L2 cache bandwidth", ({"lts__t_sectors.avg.pct_of_peak_sustained_elapsed": 1},)),
-    "l2_hit_pct": Quantity("%", "requests that L2 answers", ({"lts__t_sector_hit_rate.pct": 1},)),
-    "waves": Quantity("waves", "rounds of blocks that an SM runs", ({"launch__waves_per_multiprocessor": 1},)),
-    "multiprocessors": Quantity("SM", "of the GPU", ({"launch__sm_count": 1},)),
-    "registers": Quantity("registers", "of a thread", ({"launch__registers_per_thread": 1},)),
+    "l2_pct": _of_time("L2 cache bandwidth", "lts__t_sectors.avg.pct_of_peak_sustained_elapsed"),
+    "l2_hit_pct": Quantity(
+        "%",
+        "requests that L2 answers",
+        _one("lts__t_sector_hit_rate.pct"),
+        Kind.RATIO,
+        (("lts__t_sectors.sum",), ("lts__t_bytes.sum",), ("lts__t_sectors_srcunit_tex.sum",)),
+    ),
+    "waves": Quantity(
+        "waves", "rounds of blocks that an SM runs", _one("launch__waves_per_multiprocessor"), Kind.OF_LAUNCH
+    ),
+    "multiprocessors": Quantity("SM", "of the GPU", _one("launch__sm_count"), Kind.OF_LAUNCH),
+    "registers": Quantity("registers", "of a thread", _one("launch__registers_per_thread"), Kind.OF_LAUNCH),
     # Copies from global to shared memory count among the loads of L1, and have asked for their bytes by themselves.
     "load_needed_sectors": _needed("loads", "ld", "ldgsts"),
     "store_needed_sectors": _needed("stores", "st"),
@@ -101,32 +153,29 @@ QUANTITIES: dict[str, Quantity] = {
     "load_requests": _moved("requests", "of warps, global loads", "ld"),
     "store_sectors": _moved("sectors", "of 32 bytes by global stores", "st"),
     "store_requests": _moved("requests", "of warps, global stores", "st"),
-    "l2_sectors": Quantity("sectors", "of 32 bytes that SMs ask L2 for", ({"lts__t_sectors_srcunit_tex.sum": 1},)),
+    "l2_sectors": Quantity("sectors", "of 32 bytes that SMs ask L2 for", _one("lts__t_sectors_srcunit_tex.sum")),
     "bank_conflicts": Quantity(
         "wavefronts",
         "of shared memory by bank conflicts",
-        (
-            {"l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum": 1},
-            {f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{way}.sum": 1 for way in ("ld", "st")},
-        ),
+        _either("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"),
     ),
     "shared_wavefronts": Quantity(
-        "wavefronts",
-        "of shared memory",
-        (
-            {"l1tex__data_pipe_lsu_wavefronts_mem_shared.sum": 1},
-            {f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{way}.sum": 1 for way in ("ld", "st")},
-        ),
+        "wavefronts", "of shared memory", _either("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum")
     ),
     "local_sectors": Quantity(
         "sectors",
         "of 32 bytes to and from local memory",
-        ({f"l1tex__t_sectors_pipe_lsu_mem_local_op_{way}.sum": 1 for way in ("ld", "st")},),
+        (Sum({f"l1tex__t_sectors_pipe_lsu_mem_local_op_{way}.sum": 1 for way in ("ld", "st")}),),
     ),
     "warp_cycles": Quantity(
         "cycles",
         "from a warp's instruction to its next",
-        ({"smsp__average_warp_latency_per_inst_issued.ratio": 1},),
+        (
+            *_one("smsp__average_warp_latency_per_inst_issued.ratio"),
+            *_one("smsp__average_warps_active_per_issue_active.ratio"),
+        ),
+        Kind.RATIO,
+        ISSUED,
     ),
     "stall_memory_cycles": _stalled("of these, for memory beyond L1's tags", "long_scoreboard"),
     "stall_shared_cycles": _stalled("of these, for shared memory and its queue", "short_scoreboard", "mio_throttle"),
@@ -140,8 +189,13 @@ LATER = [
     *("bank_conflicts", "shared_wavefronts"),
 ]
 
-# What adds up over launches, unlike percentages.
-ADDITIVE = [name for name, quantity in QUANTITIES.items() if quantity.unit in ("ns", "byte", "flop")]
+# What adds up over launches; the others are means, each by what its kind says.
+ADDITIVE = [name for name, quantity in QUANTITIES.items() if quantity.kind is Kind.SUM]
+OF_LAUNCH = [name for name, quantity in QUANTITIES.items() if quantity.kind is Kind.OF_LAUNCH]
+# What tables are made of, which are numbers wherever they were collected.
+NUMBERS = {name for quantity in QUANTITIES.values() for one in quantity.sums for name in one.factors} | {
+    name for quantity in QUANTITIES.values() for product in quantity.per for name in product
+}
 
 
 def derive(table: pd.DataFrame) -> pd.DataFrame:
@@ -152,13 +206,49 @@ def derive(table: pd.DataFrame) -> pd.DataFrame:
     """
     columns = {}
     for name, quantity in QUANTITIES.items():
-        chosen = next((parts for parts in quantity.sums if set(parts) <= set(table.columns)), None)
+        chosen = next((one.factors for one in quantity.sums if set(one.factors) <= set(table.columns)), None)
         if chosen is not None:
             numbers = {metric: _numbers(table[metric]) for metric in chosen}
             columns[name] = sum(
                 (numbers[metric] * factor for metric, factor in chosen.items()), pd.Series(0.0, table.index)
             )
     return pd.DataFrame(columns, index=table.index)
+
+
+def shares(table: pd.DataFrame, values: pd.DataFrame, times: pd.Series) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Of each quantity that does not add up, two parts that do, by whose ratio it is: value times weight, and weight.
+
+    values: as derive has them of the table; times: of each row, in ns. Both parts are 0 where there is no value.
+    """
+    others = {name: _weight(table, QUANTITIES[name], times) for name in values if name not in ADDITIVE}
+    weights = pd.DataFrame(others, index=table.index).astype("float64").where(values[list(others)].notna()).fillna(0.0)
+    return (values[list(others)].fillna(0.0) * weights).astype("float64"), weights
+
+
+def _weight(table: pd.DataFrame, quantity: Quantity, times: pd.Series) -> pd.Series:
+    if quantity.kind is Kind.OF_LAUNCH:
+        return pd.Series(1.0, table.index)
+    for product in quantity.per:
+        if set(product) <= {*table.columns, GPU_TIME}:
+            parts = [times if name == GPU_TIME else _numbers(table[name]) for name in product]
+            return pd.concat(parts, axis=1).astype("float64").prod(axis=1, skipna=False)
+    return times
+
+
+def asked(names: Sequence[str], capability: float) -> list[str]:
+    """The metrics to ask of ncu on a GPU of this compute capability, by these names: its own in place of others'.
+
+    >>> asked(["gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum"], 12.0)
+    ['gpu__time_duration.sum', 'dram__bytes_op_read.sum', 'dram__bytes_op_write.sum']
+    """
+    found: list[str] = []
+    for name in names:
+        sums = next((one.sums for one in QUANTITIES.values() if any(name in part.factors for part in one.sums)), ())
+        anywhere = not sums or any(name in one.factors and not one.limited for one in sums)
+        fitting = [one.factors for one in sums if one.limited and one.on(capability)]
+        found += [name] if anywhere else []
+        found += [metric for factors in fitting if name in factors or not anywhere for metric in factors]
+    return list(dict.fromkeys(found))
 
 
 def _numbers(column: pd.Series) -> pd.Series:
