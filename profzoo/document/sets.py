@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from profzoo import schema
+from profzoo.errors import ConfigError, suggest
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import costs as ncu_costs
 
@@ -76,7 +77,20 @@ a set as `ncu.set`, tables of kernels have the times of `launch` alone, and ther
 
 
 def page(sets: Mapping[str, Any], costs: Mapping[str, Any]) -> str:
-    """The page, in Markdown."""
+    """The page, in Markdown.
+
+    Raises:
+        ConfigError: a set has no description, or a description no set.
+    """
+    described = costs["answers"]
+    where = "profzoo/tools/ncu/costs.yaml"
+    if missing := [name for name in sets if name not in described]:
+        raise ConfigError(
+            f"{where} says under `answers` nothing of the section set {missing[0]}: add a line there that says what it "
+            "answers"
+        )
+    if unknown := [name for name in described if name not in sets]:
+        raise ConfigError(f"{where}: `answers` has {unknown[0]}, which is no section set: {suggest(unknown[0], sets)}")
     lines = [INTRODUCTION, "| set | answers | passes | seconds a launch |", "|---|---|---|---|"]
     for name, chosen in sets.items():
         price = ncu_costs.cost(chosen, costs)
@@ -84,10 +98,18 @@ def page(sets: Mapping[str, Any], costs: Mapping[str, Any]) -> str:
         cells = f"{limit}{price.passes} | {limit}{price.seconds:.3g}"
         if chosen.get("replay") in ncu.RANGE_REPLAY:
             cells = "the whole process, once a pass | none"
-        lines.append(f"| `{name}` | {costs['answers'][name]} | {cells} |")
+        lines.append(f"| `{name}` | {described[name]} | {cells} |")
     return "\n".join(lines) + "\n" + AFTERWARDS
 
 
-if __name__ == "__main__":
+def main(path: Path) -> None:
+    """Write the page of the shipped sets; what is missing ends it in one line."""
     shipped = schema.load()["properties"]["ncu"]["properties"]["sets"]["default"]
-    Path(sys.argv[1]).write_text(page(shipped, ncu_costs.table()), encoding="utf-8")
+    try:
+        path.write_text(page(shipped, ncu_costs.table()), encoding="utf-8")
+    except ConfigError as error:
+        sys.exit(f"profzoo: error: {error}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

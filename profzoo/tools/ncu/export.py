@@ -13,6 +13,7 @@ from profzoo.reading import facts as fact
 from profzoo.tools.by_rank import by_rank
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import matching
+from profzoo.tools.ncu import metrics as ncu_metrics
 from profzoo.tools.ncu import tables as ncu_tables
 from profzoo.tools.ncu.exported import of_nsys, read_census
 from profzoo.tools.ncu.strata import Window
@@ -159,9 +160,9 @@ def main(
     """Write the CSV of what was profiled, and its sidecar.
 
     pages: folder of the printed pages. each: whether they are of each process of a cell, or of one. census, launches:
-    as of tabulate. metrics: those asked for; ncu leaves out without a word what the GPU does not have, which the
-    sidecar names, as it does the census, kernels that it lacks, what was not profiled as planned, and in how many
-    launches a metric has no value.
+    as of tabulate. metrics: those asked for; ncu leaves out without a word what the GPU does not have. The sidecar
+    names those that no metric of another name stands for, the census, kernels that it lacks, what was not profiled as
+    planned, and in how many launches a metric has no value.
     """
     facts = read_json(report_sidecar, {"command": fact.TEXTS, **({"ranks": fact.PROCESSES} if each else {})})
     if each:
@@ -172,7 +173,7 @@ def main(
             say(f"{csv}: {note}")
     table = exported.table
     write_csv(table, csv)
-    missing = [name for name in metrics if ":" not in name and not any(c.startswith(name) for c in table.columns)]
+    missing = [name for name in metrics if ":" not in name and not ncu_metrics.told(name, table.columns)]
     said = {
         "units": exported.units,
         "rows": len(table),

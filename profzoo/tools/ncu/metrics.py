@@ -1,6 +1,6 @@
 """The quantities that tables speak of, each from NVIDIA's metrics: the one place that knows these by name."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pandas as pd
 
@@ -249,6 +249,18 @@ def asked(names: Sequence[str], capability: float) -> list[str]:
         found += [name] if anywhere else []
         found += [metric for factors in fitting if name in factors or not anywhere for metric in factors]
     return list(dict.fromkeys(found))
+
+
+def told(name: str, columns: Collection[str]) -> bool:
+    """Whether these columns have a metric, or others that tell its quantity on other GPUs.
+
+    >>> told("dram__bytes_read.sum", ["dram__bytes_op_read.sum", "dram__bytes_op_write.sum"])
+    True
+    """
+    if any(column.startswith(name) for column in columns):
+        return True
+    sums = [one.sums for one in QUANTITIES.values() if any(name in part.factors for part in one.sums)]
+    return any(set(part.factors) <= set(columns) for parts in sums for part in parts)
 
 
 def _numbers(column: pd.Series) -> pd.Series:
