@@ -12,7 +12,7 @@ from profzoo.files import read_json, write_csv, write_json
 from profzoo.reading import facts as fact
 from profzoo.tools.by_rank import by_rank
 from profzoo.tools.ncu import command as ncu
-from profzoo.tools.ncu import matching
+from profzoo.tools.ncu import matching, sureness
 from profzoo.tools.ncu import metrics as ncu_metrics
 from profzoo.tools.ncu import tables as ncu_tables
 from profzoo.tools.ncu.exported import of_nsys, read_census
@@ -36,7 +36,8 @@ class Exported:
     """What was profiled as a table, and its units.
 
     other_choices: functions of kernels that the census lacks. not_as_planned: functions of the census's kernels of
-    which other launches were profiled than ncu was asked for. totals: as matching has them. by_nsys: whether nsys
+    which other launches were profiled than ncu was asked for. totals: as matching has them; expected: the error of
+    these that was planned. by_nsys: whether nsys
     traced the launches that they stand for.
     """
 
@@ -46,12 +47,15 @@ class Exported:
     not_as_planned: Sequence[str] = field(default_factory=list)
     totals: Mapping[str, Sequence[float]] = field(default_factory=dict)
     by_nsys: bool = False
+    expected: float | None = None
 
     def notes(self) -> list[str]:
         """What there is to say of it, a line each."""
         found = ((OTHER_CHOICES, self.other_choices), (NOT_AS_PLANNED, self.not_as_planned))
         cure = OWN_CENSUS if self.by_nsys else ""
-        return [f"{what}{cure}: {'; '.join(functions)}" for what, functions in found if functions]
+        told = [f"{what}{cure}: {'; '.join(functions)}" for what, functions in found if functions]
+        unsure = sureness.note(self.totals, self.expected)
+        return [*told, unsure] if unsure else told
 
 
 def tabulate(
@@ -77,11 +81,13 @@ def tabulate(
     other = list(dict.fromkeys(name for taken in runs.values() for name in ncu_tables.other_choices(taken, every)))
     if launches not in (ncu.SAMPLED, ncu.DISTINCT):
         return Exported(runs[1], kept, other, by_nsys=by_nsys)
-    planned = facts.get("plan", {}).get("options", [])
+    plan = facts.get("plan", {})
+    planned = plan.get("options", [])
     words = ncu.of_runs(planned) if ncu.THEN in planned else [facts["command"]]
     window = Window(every)
     table, not_as_planned = matching.matched(runs, words, window)
-    return Exported(table, kept, other, not_as_planned, matching.totals(table, window, list(kept)), by_nsys)
+    totals = matching.totals(table, window, list(kept))
+    return Exported(table, kept, other, not_as_planned, totals, by_nsys, plan.get("error"))
 
 
 def _launches(pages: Sequence[str], counts: pd.Series | None) -> tuple[pd.DataFrame, dict[str, str]]:
@@ -182,6 +188,10 @@ def main(
         "other_choices": exported.other_choices,
         "not_as_planned": exported.not_as_planned,
         **({"census": Path(census).name} if census else {}),
-        **({"totals": exported.totals} if exported.totals else {}),
+        **(
+            {"totals": exported.totals, "totals_within": sureness.half_widths(exported.totals)}
+            if exported.totals
+            else {}
+        ),
     }
     write_json({**facts, **said}, sidecar)

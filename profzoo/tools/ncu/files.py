@@ -12,8 +12,8 @@ def exported(own: Mapping[str, Any]) -> Sequence[str]:
 
 
 def tabulated(own: Mapping[str, Any]) -> Mapping[str, str]:
-    """The census of launches with its sidecar; what nsys traced is none of ncu's."""
-    if own["census"] == "nsys":
+    """The census of launches with its sidecar, where all cells have one; what nsys traced is none of ncu's."""
+    if own["census"] != "ncu":
         return {}
     census = f"{{phase}}.ncu.{CENSUS}.csv"
     return {"ncu": census, "ncu_sidecar": f"{census}.json"}
