@@ -58,10 +58,11 @@ launched otherwise than the census: then the row is taken to be the next launch 
 
 The sidecar has `totals`: of each metric that adds up, the total of the window and the interval that holds it nine times
 in ten; and `totals_within`, half of that, relative, of DRAM bytes, L2 bytes and operations, to be held against `error`
-in the plan. `tables/kernels.csv` has such intervals of the mean launch of each row (`_low`, `_high`), `tables/roofline.csv`
-of cells, classes, ranges and launches; verdicts that an interval leaves open are undecided. How they are made, with
-their sources, is in `profzoo/tools/ncu/estimates.py`; `python -m tests.benchmarks.counted_truth MODEL/PHASE` holds them
-against every launch counted. A set with `launches: all` has nothing to estimate, and no interval.
+in the plan. `tables/kernels.csv` has such intervals of the mean launch of each row (`_low`, `_high`), and
+`tables/roofline.csv` of cells, classes, ranges and launches; verdicts that an interval leaves open are undecided. How
+they are made, with their sources, is in `profzoo/tools/ncu/estimates.py`; `python -m tests.benchmarks.counted_truth
+MODEL/PHASE` holds them against every launch counted. A set with `launches: all` has nothing to estimate, and no
+interval.
 
 ## After it: coverage
 

@@ -188,6 +188,16 @@ def test_a_word_where_a_number_has_a_unit_is_refused(tmp_path: Path) -> None:
         ncu_tables.read_raw(path)
 
 
+def test_launches_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    path = page(tmp_path / "p.csv", {"a__b.sum": ("byte", [str(number) for number in range(12)])})
+    heading, units, *rows = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([heading, units, *reversed(rows)]))
+    raw, kept = ncu_tables.read_raw(path)
+    assert raw["ID"].tolist() == [str(number) for number in range(12)] and raw.index.tolist() == [*range(12)]
+    table, _ = ncu_tables.tidy(raw, kept, raw.iloc[::-1], None)
+    assert table["a__b.sum"].tolist() == table["id"].tolist() == [*range(12)]
+
+
 def test_a_page_of_several_tables_is_refused(tmp_path: Path) -> None:
     path = page(tmp_path / "p.csv", {"a__b.sum": ("byte", ["1", "2"])})
     path.write_text(path.read_text() * 2)
