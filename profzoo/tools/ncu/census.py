@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from profzoo.errors import ConfigError
-from profzoo.files import read_json
 from profzoo.reading import facts as fact
 from profzoo.tools.ncu import command as ncu
 
@@ -56,7 +55,7 @@ def why_untold(sidecar: str | Path) -> str | None:
     """
     if not Path(sidecar).exists():
         return None
-    said = read_json(sidecar, NEEDS)
+    said = fact.read(sidecar, NEEDS)
     return None if said["told"] else said.get("why", "its trace does not tell them")
 
 

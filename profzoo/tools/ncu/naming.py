@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
-from profzoo.tools.ncu import metrics
+from profzoo.tools.ncu.quantities import asked
 
 METRICS = "--metrics"
 
@@ -18,6 +18,6 @@ def of_gpus(command: Sequence[str], capabilities: Collection[float]) -> list[str
         if word == METRICS and capabilities:
             names = words[place + 1].split(",")
             # GPUs that differ are each asked by the names that any of them has.
-            found = [name for capability in sorted(capabilities) for name in metrics.asked(names, capability)]
+            found = [name for capability in sorted(capabilities) for name in asked(names, capability)]
             words[place + 1] = ",".join(dict.fromkeys(found))
     return words

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from profzoo.tools.ncu.metrics import QUANTITIES
+from profzoo.tools.ncu.quantities import QUANTITIES
 
 # What a plan expects errors of: traffic and work. Operations of all kinds are one, as some kinds are next to none.
 TRAFFIC = ("dram_bytes", "l2_bytes")
