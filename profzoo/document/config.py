@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from profzoo import schema
+from profzoo.errors import ConfigError
 
 INTRODUCTION = """# Configuration
 
@@ -63,10 +64,17 @@ settings:
 
 
 def rows(part: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str, str, str]]:
-    """Key, type, default and description of each key, nested ones after a dot."""
+    """Key, type, default and description of each key, nested ones after a dot.
+
+    Raises:
+        ConfigError: one has no description, or no default.
+    """
     for key, value in part["properties"].items():
         name = f"{prefix}{key}"
         nested = "properties" in value
+        for needed in ("description", *(() if nested else ("default",))):
+            if needed not in value:
+                raise ConfigError(f"the schema's key {name} has no {needed}: add one where the key is")
         kind = " or ".join(f"`{schema.written(item)}`" for item in value["enum"]) if "enum" in value else _kind(value)
         yield f"`{name}`", kind, "" if nested else _default(value["default"]), value["description"]
         if nested:
@@ -106,5 +114,13 @@ def _kind(value: Mapping[str, Any]) -> str:
     return " or ".join(f"{kind}{numbers}" if kind in ("integer", "number") else kind for kind in kinds)
 
 
+def main(path: Path) -> None:
+    """Write the page of the schema; what is missing in it ends in one line."""
+    try:
+        path.write_text(page(schema.load()), encoding="utf-8")
+    except ConfigError as error:
+        sys.exit(f"profzoo: error: {error}")
+
+
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(page(schema.load()), encoding="utf-8")
+    main(Path(sys.argv[1]))

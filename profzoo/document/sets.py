@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from profzoo import schema
+from profzoo.errors import ConfigError, suggest
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import costs as ncu_costs
 
@@ -30,13 +31,16 @@ wall time that it really took.
   stand for the rest: where times of the census differ, and where other launches came before, which L2 remembers. ncu
   runs once more for each product of kernels and invocations that it can select; the plan says how often. Where that
   saves less than a tenth of what all launches in one run take, these are profiled, and the plan says instead of what.
-- `ncu.error: 2%` is what totals of a step may be off by, in nine cases of ten; `distinct` profiles one of each
-  configuration alone, `all` every launch.
+- `ncu.error: 2%` is what totals of a step may be off by, in nine cases of ten, as far as launches of like times do like
+  work: times are all that is known before anything is counted. Where they do not, totals may be off by several times as
+  much, and the export says so. `distinct` profiles one of each configuration alone, `all` every launch.
 - `ncu.budget: 120s` profiles the configurations with the largest share of GPU time, as many as fit.
 - `ncu.census: auto` (the default) has the launches and their times from the trace of nsys, `{phase}.nsys-launches.csv`,
   where `tool` has both and `ncu.set` is another than `launch`, which then does not run. All steps of the trace must
-  launch the same kernels with the same grids, blocks and shared memory in the same order, or the export ends with the
-  first launch that differs; and a run of ncu that launches otherwise is told, as ever. `ncu` takes ncu's own.
+  launch the same kernels with the same grids, blocks and shared memory in the same order. Where one differs, as in a
+  mixture of experts, the export names the first launch that does, ncu counts the launches of that cell itself, and the
+  plan says why (`census_note`). A run of ncu that launches otherwise is told, as ever. `ncu` takes ncu's own, `nsys`
+  the trace's or none.
 - `ncu.replay: auto` (the default) replays launch by launch, or repeats the process where that is clearly cheaper.
 
 What a launch of a set costs follows from what earlier plans came to on the same GPU, by the sidecars that lie under
@@ -53,10 +57,12 @@ longest of those over the shortest. `as_planned` is `False`, and the export says
 launched otherwise than the census: then the row is taken to be the next launch of its configuration.
 
 The sidecar has `totals`: of each metric that adds up, the total of the window and the interval that holds it nine times
-in ten. `tables/kernels.csv` has such intervals of the mean launch of each row (`_low`, `_high`), `tables/roofline.csv`
-of cells, classes, ranges and launches; verdicts that an interval leaves open are undecided. How they are made, with
-their sources, is in `profzoo/tools/ncu/estimates.py`; `python -m tests.benchmarks.counted_truth MODEL/PHASE` holds them
-against every launch counted. A set with `launches: all` has nothing to estimate, and no interval.
+in ten; and `totals_within`, half of that, relative, of DRAM bytes, L2 bytes and operations, to be held against `error`
+in the plan. `tables/kernels.csv` has such intervals of the mean launch of each row (`_low`, `_high`), and
+`tables/roofline.csv` of cells, classes, ranges and launches; verdicts that an interval leaves open are undecided. How
+they are made, with their sources, is in `profzoo/tools/ncu/estimates.py`; `python -m tests.benchmarks.counted_truth
+MODEL/PHASE` holds them against every launch counted. A set with `launches: all` has nothing to estimate, and no
+interval.
 
 ## After it: coverage
 
@@ -76,7 +82,20 @@ a set as `ncu.set`, tables of kernels have the times of `launch` alone, and ther
 
 
 def page(sets: Mapping[str, Any], costs: Mapping[str, Any]) -> str:
-    """The page, in Markdown."""
+    """The page, in Markdown.
+
+    Raises:
+        ConfigError: a set has no description, or a description no set.
+    """
+    described = costs["answers"]
+    where = "profzoo/tools/ncu/costs.yaml"
+    if missing := [name for name in sets if name not in described]:
+        raise ConfigError(
+            f"{where} says under `answers` nothing of the section set {missing[0]}: add a line there that says what it "
+            "answers"
+        )
+    if unknown := [name for name in described if name not in sets]:
+        raise ConfigError(f"{where}: `answers` has {unknown[0]}, which is no section set: {suggest(unknown[0], sets)}")
     lines = [INTRODUCTION, "| set | answers | passes | seconds a launch |", "|---|---|---|---|"]
     for name, chosen in sets.items():
         price = ncu_costs.cost(chosen, costs)
@@ -84,10 +103,18 @@ def page(sets: Mapping[str, Any], costs: Mapping[str, Any]) -> str:
         cells = f"{limit}{price.passes} | {limit}{price.seconds:.3g}"
         if chosen.get("replay") in ncu.RANGE_REPLAY:
             cells = "the whole process, once a pass | none"
-        lines.append(f"| `{name}` | {costs['answers'][name]} | {cells} |")
+        lines.append(f"| `{name}` | {described[name]} | {cells} |")
     return "\n".join(lines) + "\n" + AFTERWARDS
 
 
-if __name__ == "__main__":
+def main(path: Path) -> None:
+    """Write the page of the shipped sets; what is missing ends it in one line."""
     shipped = schema.load()["properties"]["ncu"]["properties"]["sets"]["default"]
-    Path(sys.argv[1]).write_text(page(shipped, ncu_costs.table()), encoding="utf-8")
+    try:
+        path.write_text(page(shipped, ncu_costs.table()), encoding="utf-8")
+    except ConfigError as error:
+        sys.exit(f"profzoo: error: {error}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -43,6 +43,13 @@ def present() -> list[dict[str, str]]:
     return ask()[0]
 
 
+def capabilities() -> set[float]:
+    """The compute capabilities of the GPUs here, such as 9.0; empty where nvidia-smi does not tell them."""
+    answer = programs.answer(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"])
+    lines = answer.stdout.split() if answer.returncode == 0 else []
+    return {float(line) for line in lines if re.fullmatch(r"\d+\.\d+", line)}
+
+
 def candidates(given: Mapping[str, str], found: Sequence[Mapping[str, str]]) -> list[str]:
     """The UUIDs of the GPUs that a job may take: those that CUDA_VISIBLE_DEVICES lets CUDA see if it is set, else all.
 

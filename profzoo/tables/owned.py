@@ -95,7 +95,7 @@ def totals(joined: Joined, by: Sequence[str]) -> pd.DataFrame:
 
 
 def kernels(joined: Joined) -> pd.DataFrame:
-    """The same by GROUPS, with quantities that do not add up as they are of all launches of the configuration."""
+    """The same by GROUPS; what is of a launch itself, or not known of the group, is that of the configuration."""
     found = totals(joined, GROUPS)
     window = Window(joined.launches) if joined.sets else None
     for counted in joined.sets:

@@ -89,7 +89,7 @@ def read(cells: Sequence[str], results: Path, census_of: str) -> Iterator[Counte
     """What the workflow left of cells; one of which something is missing is said and left out."""
     for cell in cells:
         paths = {name: results / f"{cell}.ncu.{name}.csv" for name in (EVERY, CHOSEN)}
-        paths[ncu.CENSUS] = results / f"{cell}{ncu_census.csv({'census': census_of})}"
+        paths[ncu.CENSUS] = results / f"{cell}{ncu_census.csv(census_of == ncu_census.NCU)}"
         if lost := [str(path) for path in paths.values() if not path.exists()]:
             print(f"{cell}: no {', '.join(lost)}")
             continue

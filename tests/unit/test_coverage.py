@@ -65,6 +65,35 @@ def test_what_was_there_and_not_chosen_says_so() -> None:
     assert causes == {"a1": "", "a2": coverage.NOT_CHOSEN, "b1": coverage.NOT_CHOSEN, "c1": coverage.OTHER_KERNEL}
 
 
+def test_launches_that_were_not_profiled_as_planned_are_counted_by_configuration() -> None:
+    """Of a with grid 1 one of two, of b one of one; and without a plan there is no such launch."""
+    ncu = rows(("a", 1), ("a", 1), ("a", 2), ("b", 1), ("c", 1))
+    planned = ncu.assign(as_planned=[True, False, True, False, True])
+    found = coverage.compare(NSYS, planned).set_index(["mangled", "grid_x"])
+    assert found["other_launches"].to_dict() == {("a", 1): 1, ("a", 2): 0, ("b", 1): 1, ("c", 1): 0}
+    assert coverage.summary(found.reset_index())["other_launches"] == pytest.approx(0.6 + 0.15)
+    without = coverage.compare(NSYS, ncu)
+    assert (without["other_launches"] == 0).all() and coverage.summary(without)["other_launches"] == 0
+
+
+def test_uneven_time_is_that_of_configurations_of_which_one_launch_stands_for_unlike_ones() -> None:
+    """The longest of a, grid 2, takes 1.51 times the shortest, of b 1.5 times, of which the larger spread counts."""
+    ncu = rows(("a", 1), ("a", 2), ("b", 1), ("b", 1), ("c", 1)).assign(time_spread=[1.0, 1.51, 1.2, 1.5, float("nan")])
+    found = coverage.compare(NSYS, ncu)
+    assert found.set_index(["mangled", "grid_x"])["time_spread"].dropna().to_dict() == {
+        ("a", 1): 1.0, ("a", 2): 1.51, ("b", 1): 1.5
+    }  # fmt: skip
+    assert coverage.summary(found)["uneven_time"] == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("rest", "wrong"), [(0.05, None), (0.06, "shares of GPU time add up to 1.010000: rows are missing")]
+)
+def test_a_table_that_lacks_rows_is_noticed(rest: float, wrong: str | None) -> None:
+    assert coverage.shares_whole(pd.DataFrame({"share": [0.95, rest, None]})) == wrong
+    assert coverage.shares_whole(pd.DataFrame({"share": [None]}, dtype="float64")) is None
+
+
 def test_a_cell_without_launches_has_no_coverage() -> None:
     said = coverage.summary(coverage.compare(NSYS[:0], rows()))
     assert said["configurations"] == 0 and pd.isna(said["coverage"]) and pd.isna(said["time_coverage"])

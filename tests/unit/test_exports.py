@@ -223,6 +223,13 @@ def test_ncu_metrics_that_the_gpu_does_not_have_are_named(tmp_path: Path, record
     assert facts["missing_metrics"] == ["sm__no_such.sum"]
 
 
+def test_ncu_metrics_of_other_names_on_this_gpu_are_not_missing(tmp_path: Path, recording: Callable) -> None:
+    # The census has the time by this name, and no DRAM bytes by any.
+    asked = ["gpu__time_duration.avg", "dram__bytes_read.sum"]
+    _, facts = ncu(tmp_path, recording, None, "all", asked)
+    assert facts["missing_metrics"] == ["dram__bytes_read.sum"]
+
+
 def nsys(folder: Path, sqlite: Path, said: Callable = print, **facts: object) -> tuple[str, str, str]:
     """Paths of what is exported of a trace: table, steps, sidecar."""
     folder.mkdir(exist_ok=True)

@@ -71,9 +71,8 @@ def test_every_figure_is_a_module_that_draws() -> None:
 
 
 def test_every_rule_with_a_script_names_what_it_is_made_of() -> None:
-    rules = "".join(path.read_text() for path in (imports.PROJECT / "workflow" / "rules").glob("*.smk")).split(
-        "\nrule "
-    )
+    written = "".join(path.read_text() for path in (imports.PROJECT / "workflow" / "rules").glob("*.smk"))
+    rules = re.split(r"\n(?:rule|checkpoint) ", written)
     scripted = 0
     for rule in rules[1:]:
         if script := rule.partition('"../scripts/')[2].partition('"')[0]:

@@ -68,9 +68,16 @@ def test_several_sets_complete_one_another_and_the_first_counts() -> None:
     assert table["l2_bytes"].dropna().to_dict() == {"a": 5, "b": 6}
 
 
-def test_launches_of_a_configuration_are_averaged() -> None:
-    every = rows(("a", 1, "forward"), ("a", 1, "backward"), **{metrics.GPU_TIME: [10, 20]})
-    assert joined(every).set_index("mangled").loc["a", "ncu_ns"].tolist() == [15, 15]
+def test_launches_of_a_configuration_are_averaged_by_range() -> None:
+    every = rows(("a", 1, "forward"), ("a", 1, "forward"), ("a", 1, "backward"), **{metrics.GPU_TIME: [10, 20, 90]})
+    found = joined(every).set_index(["mangled", "range"])["ncu_ns"]
+    assert found["a"].to_dict() == {"forward": 15, "backward": 90}
+
+
+def test_a_range_of_which_ncu_saw_nothing_has_what_it_saw_of_the_others() -> None:
+    elsewhere = rows(("a", 1, "forward"), ("a", 1, "forward"), ("a", 1, "loss"), **{metrics.GPU_TIME: [10, 20, 90]})
+    found = joined(elsewhere).set_index(["mangled", "range"])["ncu_ns"]
+    assert found["a"].to_dict() == {"forward": 15, "backward": 40}
 
 
 def window() -> pd.DataFrame:
@@ -90,8 +97,7 @@ def test_each_range_has_what_stands_for_its_launches() -> None:
     table = kernel_table.join(NSYS, 2, [own], CLASSES, window()).set_index(["mangled", "range"])
     assert table.loc[("a", "forward"), "l2_bytes"] == 8 and table.loc[("a", "backward"), "l2_bytes"] == 32
     assert table.loc[("b", "forward"), "l2_bytes"] == 6
-    # A percentage is of the time: four of five parts of it are those of the launch backward.
-    assert table.loc[("a", "forward"), "l2_hit_pct"] == pytest.approx(0.2 * 50 + 0.8 * 80)
+    assert table.loc["a", "l2_hit_pct"].to_dict() == {"forward": 50, "backward": 80}
     sides = table.loc["a", ["l2_bytes_low", "l2_bytes", "l2_bytes_high"]].to_numpy()
     assert (sides[:, 0] < sides[:, 1]).all() and (sides[:, 1] < sides[:, 2]).all()
 

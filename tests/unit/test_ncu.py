@@ -1,10 +1,13 @@
 """ncu: every key reaches the command line in options that ncu has; what cannot be combined is refused."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 from profzoo import schema
 from profzoo.config import configuration as config
-from profzoo.errors import ConfigError
+from profzoo.errors import CollectError, ConfigError
 from profzoo.tools.ncu import command as ncu
 from tests.conftest import DATA
 
@@ -163,3 +166,88 @@ def test_no_option_of_the_command_line_can_be_given_twice() -> None:
     given = {key: value for key, (value, _) in CHANGES.items() if key not in ("extra", "target_processes", "launches")}
     used = {word for word in f"{words('basic', **given)} {words('memory')}".split() if word.startswith("--")}
     assert used <= set(ncu.OWN_OPTIONS)
+
+
+# All options of ncu 2025.3 that a user may add: they change neither the launches that are profiled nor their numbers.
+HARMLESS = {
+    "port", "max-connections", "config-file", "mps-num-clients", "mps-timeout", "check-exit-code", "forward-signals",
+    "injection-path-32", "injection-path-64", "preload-library", "call-stack", "call-stack-type", "support-32bit",
+    "null-stdin", "app-replay-buffer", "graph-profiling", "range-replay-options", "section-folder",
+    "section-folder-recursive", "apply-rules", "rule", "import-source", "source-folders", "quiet", "verbose",
+    "pipeline-boost-state", "rename-kernels", "rename-kernels-export", "rename-kernels-path", "disable-extra-suffixes",
+    "pm-sampling-interval", "pm-sampling-buffer-size", "pm-sampling-max-passes", "warp-sampling-interval",
+    "warp-sampling-max-passes", "warp-sampling-buffer-size", "print-source", "resolve-source-file", "print-details",
+    "print-metric-name", "print-units", "print-metric-attribution", "print-fp", "print-kernel-base",
+    "print-metric-instances", "print-nvtx-rename", "print-rule-details", "print-summary",
+}  # fmt: skip
+
+
+def listed() -> dict[str, str]:
+    """Every option that ncu's help names, by its long name, with its short one."""
+    rows = [line.split() for line in (DATA / "ncu/options.txt").read_text().splitlines() if not line.startswith("#")]
+    return {long: short for long, short, _ in rows}
+
+
+@pytest.mark.parametrize("option", sorted(listed()))
+def test_every_option_of_ncu_is_allowed_or_refused_on_purpose(option: str) -> None:
+    short = listed()[option]
+    words = [f"--{option}", f"--{option}=1", *([] if short == "-" else [f"-{short}", f"-{short}3"])]
+    for word in words:
+        if option in HARMLESS:
+            assert config.normalise({"ncu": {"extra": [word]}})["ncu"]["extra"] == [word]
+        else:
+            with pytest.raises(ConfigError, match=r"^ncu\.extra holds --?[a-z]") as error:
+                config.normalise({"ncu": {"extra": [word]}})
+            assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("word", ["--launch-skip", "--launch-skip-b=3", "-s", "-s5", "--range-filt", "--nvtx-ex"])
+def test_options_that_shift_launches_are_refused_however_they_are_written(word: str) -> None:
+    with pytest.raises(ConfigError, match="profiles other launches than the workflow takes it to"):
+        config.normalise({"ncu": {"extra": [word, "1"]}})
+
+
+def test_the_line_says_what_to_do() -> None:
+    with pytest.raises(ConfigError) as error:
+        config.normalise({"ncu": {"extra": ["--launch-skip", "10"]}})
+    assert str(error.value) == (
+        "ncu.extra holds --launch-skip, which profiles other launches than the workflow takes it to, so that they are "
+        "matched with the wrong ones; warmup says which steps come first, ncu.kernel_name which kernels count: remove it"
+    )
+
+
+def answering(folder: Path, text: str, code: int = 0) -> str:
+    """PATH with a program called nvidia-smi before all others, which prints this."""
+    program = folder / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\nprintf '{text}'\nexit {code}\n")
+    program.chmod(0o755)
+    return f"{folder}:{os.environ['PATH']}"
+
+
+DRAM = "dram__bytes_read.sum,dram__bytes_write.sum"
+OF_12 = "dram__bytes_op_read.sum,dram__bytes_op_write.sum"
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "asked"),
+    [
+        ("9.0\\n", 0, DRAM),
+        ("12.0\\n", 0, OF_12),
+        ("12.0\\n12.1\\n", 0, OF_12),
+        ("9.0\\n12.0\\n", 0, f"{DRAM},{OF_12}"),
+        # Drivers that do not know the question, or the answer.
+        ("Field compute_cap is not a valid field to query.\\n", 2, DRAM),
+        ("[N/A]\\n", 0, DRAM),
+    ],
+)
+def test_metrics_are_asked_for_by_the_names_that_the_gpu_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, code: int, asked: str
+) -> None:
+    monkeypatch.setenv("PATH", answering(tmp_path, said, code))
+    command = ["ncu", "--set", "basic", "--metrics", DRAM, "--nvtx", "--", "python", "-m", "x"]
+    assert ncu.prepared(command, True) == ["ncu", "--set", "basic", "--metrics", asked, "--nvtx", "--", *command[-3:]]
+
+
+def test_without_a_gpu_nothing_is_profiled() -> None:
+    with pytest.raises(CollectError, match="ncu profiles GPUs only"):
+        ncu.prepared(["ncu"], False)

@@ -139,6 +139,18 @@ def test_text_stays_text(tmp_path: Path) -> None:
         ("Minst", "inst", 10**6), ("inst/cycle", "inst/cycle", 1), ("Kbyte/cycle", "byte/cycle", 1000),
         ("%", "%", 1), ("register/thread", "register/thread", 1), ("SM", "SM", 1), ("sector/request", "sector/request", 1),
         ("pass", "pass", 1), ("cluster", "cluster", 1), ("warp", "warp", 1), ("", "", 1),
+        # As versions and pages differ in them.
+        ("KiB", "byte", 1024), ("MiB", "byte", 2**20), ("GiB", "byte", 2**30), ("TiB", "byte", 2**40),
+        ("B", "byte", 1), ("KB", "byte", 1000), ("kB", "byte", 1000), ("MB", "byte", 10**6), ("GB", "byte", 10**9),
+        ("TB", "byte", 10**12), ("GB/s", "byte/s", 10**9), ("GiB/s", "byte/s", 2**30), ("KB/block", "byte/block", 1000),
+        ("KiB/block", "byte/block", 1024), ("mib", "byte", 2**20), ("GBYTE", "byte", 10**9),
+        ("Kibyte", "byte", 1024), ("Mibyte/s", "byte/s", 2**20), ("Bytes", "byte", 1), ("bytes/block", "byte/block", 1),
+        ("GHz", "hz", 10**9), ("MHz", "hz", 10**6), ("Hz", "hz", 1), ("KHz", "hz", 1000),
+        ("NS", "ns", 1), ("Us", "ns", 1000), ("\u00b5s", "ns", 1000), ("\u03bcs", "ns", 1000), ("sec", "ns", 10**9),
+        ("nanosecond", "ns", 1), ("microseconds", "ns", 1000), ("millisecond", "ns", 10**6), ("seconds", "ns", 10**9),
+        ("Kcycle", "cycle", 1000), ("Gcycle/s", "cycle/s", 10**9), ("Kcycles", "cycle", 1000), ("cycles", "cycle", 1),
+        ("Minsts", "inst", 10**6), ("Ksector", "sector", 1000), ("GFLOP/s", "flop/s", 10**9), ("TFLOP", "flop", 10**12),
+        ("pct", "%", 1), ("percent", "%", 1),
     ],
 )  # fmt: skip
 def test_units_are_scaled_to_base_exactly(tmp_path: Path, unit: str, base: str, factor: int) -> None:
@@ -149,7 +161,9 @@ def test_units_are_scaled_to_base_exactly(tmp_path: Path, unit: str, base: str, 
     assert table["a__b.sum"].tolist() == pytest.approx(exact, rel=1e-15)
 
 
-@pytest.mark.parametrize("unit", ["Kfoo", "ksecond", "Mfurlong/s", "byte/fortnight", "Kbyte/Kfoo"])
+@pytest.mark.parametrize(
+    "unit", ["Kfoo", "ksecond", "Mfurlong/s", "byte/fortnight", "Kbyte/Kfoo", "Kifoo", "Gb/s", "kb"]
+)
 def test_a_unit_that_may_be_scaled_and_is_not_known_is_refused(tmp_path: Path, unit: str) -> None:
     if unit == "byte/fortnight":  # What does not look scaled is as ncu has it.
         assert exported(tmp_path / "p.csv", {"a__b.sum": (unit, ["1"])})[1] == {"a__b.sum": unit}
@@ -174,6 +188,16 @@ def test_a_word_where_a_number_has_a_unit_is_refused(tmp_path: Path) -> None:
         ncu_tables.read_raw(path)
 
 
+def test_launches_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    path = page(tmp_path / "p.csv", {"a__b.sum": ("byte", [str(number) for number in range(12)])})
+    heading, units, *rows = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([heading, units, *reversed(rows)]))
+    raw, kept = ncu_tables.read_raw(path)
+    assert raw["ID"].tolist() == [str(number) for number in range(12)] and raw.index.tolist() == [*range(12)]
+    table, _ = ncu_tables.tidy(raw, kept, raw.iloc[::-1], None)
+    assert table["a__b.sum"].tolist() == table["id"].tolist() == [*range(12)]
+
+
 def test_a_page_of_several_tables_is_refused(tmp_path: Path) -> None:
     path = page(tmp_path / "p.csv", {"a__b.sum": ("byte", ["1", "2"])})
     path.write_text(path.read_text() * 2)
@@ -186,9 +210,13 @@ def test_shared_memory_that_was_rounded_is_refused(tmp_path: Path) -> None:
     given = {static: ("byte/block", ["1,024"]), dynamic: ("byte/block", ["16,896"])}
     table, _ = exported(tmp_path / "p.csv", given)
     assert table.loc[0, ["smem_static_bytes", "smem_dynamic_bytes"]].tolist() == [1024, 16896]
-    path = page(tmp_path / "p.csv", given | {dynamic: ("Kbyte/block", ["16.90"])})
-    with pytest.raises(DataError, match=rf"p\.csv: column {dynamic} is in Kbyte/block, to which it was rounded"):
-        ncu_tables.read_raw(path)
+    for unit in ("bytes/block", "B/block"):
+        table, _ = exported(tmp_path / "p.csv", given | {dynamic: (unit, ["16,896"])})
+        assert table.loc[0, "smem_dynamic_bytes"] == 16896
+    for unit in ("Kbyte/block", "KiB/block"):
+        path = page(tmp_path / "p.csv", given | {dynamic: (unit, ["16.90"])})
+        with pytest.raises(DataError, match=rf"p\.csv: column {dynamic} is in {unit}, to which it was rounded"):
+            ncu_tables.read_raw(path)
 
 
 UNITS = {"": 1, "byte": 1, "Kbyte": 1000, "Mbyte": 10**6, "us": 1000, "ms": 10**6, "%": 1, "Gbyte/second": 10**9,

@@ -111,3 +111,82 @@ def test_report_names_of_both_times(new: str, old: str) -> None:
 
 def test_a_report_that_the_tool_does_not_know_keeps_its_name() -> None:
     assert nsys.offered_names(["network_congestion"], "  gpukernsum") == ["network_congestion"]
+
+
+# Options of nsys 2023.4 and 2025 that a user may add: they change neither what is recorded of the steps nor how it ends.
+HARMLESS = [
+    "--cpu-core-events",
+    "--cuda-flush-interval",
+    "--cuda-um-cpu-page-faults",
+    "--cuda-um-gpu-page-faults",
+    "--cudabacktrace",
+    "--event-sample",
+    "--event-sampling-interval",
+    "--flush-on-cudaprofilerstop",
+    "--ftrace",
+    "--ftrace-keep-user-config",
+    "--gpu-metrics-frequency",
+    "--gpu-metrics-set",
+    "--gpu-video-device",
+    "--gpuctxsw",
+    "--mpi-impl",
+    "--nic-metrics",
+    "--opengl-gpu-workload",
+    "--os-events",
+    "--osrt-backtrace-stack-size",
+    "--osrt-backtrace-threshold",
+    "--osrt-threshold",
+    "--python-backtrace",
+    "--python-nvtx-annotations",
+    "--python-sampling",
+    "--python-sampling-frequency",
+    "--resolve-symbols",
+    "--run-as",
+    "--samples-per-backtrace",
+    "--sampling-period",
+    "--session-new",
+    "--stats",
+    "--trace-fork-before-exec",
+    "--vulkan-gpu-workload",
+    "-w",
+    "--show-output",
+    "--cuda-event-trace",
+    "--cuda-trace-all-apis",
+]
+REFUSED = [
+    "-p",
+    "--nvtx-capture",
+    "-Y",
+    "--start-later",
+    "--start-frame-index",
+    "--duration-frames",
+    "--hotkey-capture",
+    "--cuda-trace-scope",
+    "--nvtx-domain-include",
+    "--nvtx-domain-exclude",
+    "--kill",
+    "--wait",
+    "-x",
+    "--stop-on-exit",
+    "-n",
+    "--inherit-environment",
+    "-e",
+    "--env-var",
+    "--command-file",
+    "-h",
+    "--help",
+]
+
+
+@pytest.mark.parametrize("option", HARMLESS)
+def test_options_that_change_nothing_of_the_steps_may_be_added(option: str) -> None:
+    given = [f"{option}=x"]
+    assert config.normalise({"nsys": {"extra": given}})["nsys"]["extra"] == given
+
+
+@pytest.mark.parametrize("option", REFUSED)
+def test_options_that_change_what_is_recorded_are_refused_in_one_line(option: str) -> None:
+    for word in [f"{option}x", option] if len(option) == 2 else [f"{option}=x", option, option[:-1]]:
+        with pytest.raises(ConfigError, match=r"^nsys\.extra holds --?[a-zA-Z]") as error:
+            config.normalise({"nsys": {"extra": [word]}})
+        assert "\n" not in str(error.value)

@@ -91,6 +91,39 @@ def test_steps_that_launch_otherwise_are_refused(steps: list, line: str, tmp_pat
     assert line in str(error.value) and "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("steps", "why"),
+    [
+        ([[(1, 5), (2, 5)], [(1, 5)]], "step 2 of 2 launches otherwise than the first"),
+        ([[]], "holds no launch in a step of the window"),
+        ([], "holds no whole step of the window"),
+    ],
+)
+def test_what_the_trace_does_not_tell_can_be_counted_otherwise(steps: list, why: str, tmp_path: Path) -> None:
+    path, report, csv = trace(tmp_path / "a.sqlite", *steps), tmp_path / "r.json", tmp_path / "l.csv"
+    report.write_text(json.dumps({"capture": "window"}))
+    said: list[str] = []
+    sequence.main(str(path), str(report), 1, str(csv), f"{csv}.json", True, said.append)
+    assert csv.read_text().strip() == ",".join(sequence.COLUMNS)
+    assert why in str(ncu_census.why_untold(f"{csv}.json")) and "set ncu.census" not in said[0]
+    assert why in said[0] and said[0].endswith(": ncu counts the launches itself")
+    with pytest.raises(sequence.UntoldError, match=why):
+        sequence.main(str(path), str(report), 1, str(csv), f"{csv}.json", False, said.append)
+
+
+def test_a_damaged_trace_is_an_error_whoever_counts(tmp_path: Path) -> None:
+    (tmp_path / "a.sqlite").write_text("no database")
+    (tmp_path / "r.json").write_text(json.dumps({"capture": "window"}))
+    made = str(tmp_path / "l.csv"), str(tmp_path / "l.csv.json")
+    with pytest.raises(DataError) as error:
+        sequence.main(str(tmp_path / "a.sqlite"), str(tmp_path / "r.json"), 1, *made, True)
+    assert not isinstance(error.value, sequence.UntoldError)
+
+
+def test_results_from_before_there_was_a_sidecar_have_their_launches_of_nsys(tmp_path: Path) -> None:
+    assert ncu_census.why_untold(tmp_path / "none.json") is None
+
+
 def test_launches_between_steps_are_refused_but_not_those_before_the_window(tmp_path: Path) -> None:
     between = {"kernels": [kernel(1960, 1970, 950, ONE)], "calls": [(1950, 950, ONE + 1)]}
     path = trace(tmp_path / "a.sqlite", [(1, 5)], [(1, 5)], **between)
@@ -142,7 +175,9 @@ def test_a_plan_is_made_of_what_nsys_traced(recording: Callable, tmp_path: Path)
     cell.mkdir(parents=True)
     csv, sidecar, plan = (cell / f"train.{end}" for end in ("nsys-launches.csv", "nsys-rep.json", "roofline.plan.json"))
     sidecar.write_text(json.dumps({"wall_s": 11.5, "gpu": "H200", "capture": "window"}))
-    sequence.main(str(recording("nsys/train.sqlite")), str(sidecar), 1, str(csv), lambda line: None)
+    given = str(recording("nsys/train.sqlite")), str(sidecar)
+    sequence.main(*given, 1, str(csv), f"{csv}.json", False, lambda line: None)
+    assert ncu_census.why_untold(f"{csv}.json") is None and json.loads(Path(f"{csv}.json").read_text())["steps"] == 10
     options = config.normalise({"tool": "ncu,nsys", "ncu": {"set": "roofline"}})["ncu"]
     planning.main(options, "roofline", str(csv), str(sidecar), str(plan), lambda line: None)
     planned = json.loads(plan.read_text())
@@ -198,7 +233,8 @@ def test_totals_by_the_times_of_another_tool_stay_within_their_intervals() -> No
     ("given", "source"),
     [
         ({}, "ncu"),
-        ({"tool": "ncu,nsys", "ncu": {"set": "survey"}}, "nsys"),
+        ({"tool": "ncu,nsys", "ncu": {"set": "survey"}}, "auto"),
+        ({"tool": "ncu,nsys", "ncu": {"set": "survey", "census": "nsys"}}, "nsys"),
         ({"tool": "ncu", "ncu": {"set": "survey"}}, "ncu"),
         ({"tool": "ncu,nsys", "ncu": {"set": "ranges"}}, "ncu"),
         ({"tool": "ncu,nsys", "ncu": {"set": "survey", "census": "ncu"}}, "ncu"),
@@ -211,7 +247,6 @@ def test_where_the_census_comes_from(given: dict, source: str) -> None:
     checked = config.normalise(given)
     own = checked["ncu"]
     assert own["census"] == source == config.normalise(checked)["ncu"]["census"]
-    assert ncu_census.csv(own) == {"ncu": ".ncu.launch.csv", "nsys": ".nsys-launches.csv"}[source]
     assert (ncu.CENSUS in ncu.of_launches(own)) == (source == "ncu" or own["set"] == ncu.CENSUS)
     assert bool(ncu_files.tabulated(own)) == (source == "ncu")
 

@@ -167,11 +167,11 @@ def test_every_key_of_ncu_reaches_its_command_line() -> None:
 def test_every_key_of_nsys_reaches_its_command_line() -> None:
     given = {
         "capture": "run", "delay": 2, "duration": 5, "cuda_memory_usage": True, "gpu_metrics": True, "cuda_graph": "graph",
-        "sample": "process-tree", "cpuctxsw": "process-tree", "backtrace": "fp", "pytorch": "autograd-nvtx", "extra": ["-x"],
+        "sample": "process-tree", "cpuctxsw": "process-tree", "backtrace": "fp", "pytorch": "autograd-nvtx", "extra": ["--stats=true"],
     }  # fmt: skip
     words = nsys.options(config.normalise({"nsys": given})["nsys"])
     for part in ("--delay=2", "--duration=5", "--cuda-memory-usage=true", "--gpu-metrics-devices=cuda-visible",
-                 "--cuda-graph-trace=graph", "--sample=process-tree", "--backtrace=fp", "--pytorch=autograd-nvtx", "-x"):  # fmt: skip
+                 "--cuda-graph-trace=graph", "--sample=process-tree", "--backtrace=fp", "--pytorch=autograd-nvtx", "--stats=true"):  # fmt: skip
         assert part in words
     assert not any(word.startswith("--capture-range") for word in words)
 

@@ -101,6 +101,29 @@ def test_of_equal_launches_of_one_owner_none_has_to_be_told_from_the_other() -> 
     assert owners_of(launches("abbc"), owners, ["owner"])["owner"].fillna("").tolist() == ["P", "", "", "R"]
 
 
+def test_launches_beyond_the_last_that_both_have_are_no_error() -> None:
+    """Of the owners' step, after all of ncu's; and of ncu's, around all of the owners'."""
+    assert owners_of(launches("a"), launches("ab", step=[0, 0], owner=list("PQ")), ["owner"])["owner"].tolist() == ["P"]
+    found = owners_of(launches("xaby"), launches("ab", step=[0, 0], owner=list("PQ")), ["owner"])
+    assert found["owner"].fillna("").tolist() == ["", "P", "Q", ""] and found[BY].tolist() == [
+        "",
+        "launch",
+        "launch",
+        "",
+    ]
+
+
+def test_the_time_of_nsys_counts_and_ncus_where_there_is_none() -> None:
+    census = launches("abx").assign(**{GPU_TIME: [10.0, 20.0, 30.0]})
+    steps = launches("ab", step=[0, 0], ns=[4.0, 6.0])
+    table = joined(census, nsys=steps)
+    assert table["ns"].tolist() == [4, 6, 30] and table["ncu_ns"].tolist() == [10, 20, 30]
+    assert table["nsys_steps"].tolist() == [1, 1, 0]
+    found = totals(table, ["range"]).iloc[0]
+    assert (found["launches"], found["total_ns"], found["nsys_share"]) == (3, 40, 0.25)
+    assert joined(census)["ns"].tolist() == [10, 20, 30]
+
+
 def test_an_owner_on_which_steps_differ_is_none() -> None:
     owners = pd.concat([launches("abc", step=[0] * 3, owner=list("PQR")), launches("abc", step=[1] * 3,
                         owner=list("PXR")), launches("ab", step=[2] * 2, owner=list("PQ"))])  # fmt: skip

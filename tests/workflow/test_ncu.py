@@ -213,10 +213,11 @@ def traced(project: Project, sqlite: bytes | None = None) -> None:
     (cell / "train.nsys-rep.json").write_text(json.dumps(facts))
 
 
-def trace_of_standin(path: Path, more_in: int | None = None) -> bytes:
+def trace_of_standin(path: Path, more_in: int | None = None, left_out: int = 0) -> bytes:
     """An export of nsys of ten steps of what the stand-in for ncu prints, at other times.
 
-    more_in: the number of a step that launches its first kernel once more.
+    more_in: the number of a step that launches its first kernel once more. left_out: launches at the end of the fourth
+    step that it goes without.
     """
     page = gzip.decompress((DATA / "ncu/launch.raw.mangled.csv.gz").read_bytes()).decode()
     rows = list(csv.DictReader(line for line in io.StringIO(page) if not line.startswith("==")))[1:]
@@ -224,7 +225,7 @@ def trace_of_standin(path: Path, more_in: int | None = None) -> bytes:
     kernels, calls, ranges, at = [], [], [], 0
     for step in range(10):
         began = at
-        for row in rows[:1] * (step == more_in) + rows:
+        for row in rows[:1] * (step == more_in) + rows[: len(rows) - left_out * (step == 3)]:
             sizes = [json.loads(f"[{row[what][1:-1]}]") for what in ("Grid Size", "Block Size")]
             shared = [
                 int(row[f"launch__shared_mem_per_block_{kind}"].replace(",", "")) for kind in ("static", "dynamic")
@@ -275,6 +276,43 @@ def test_the_trace_tells_the_launches_where_there_is_one(fresh: Project, tmp_pat
     jobs = fresh.dry("results/lstm/train.ncu.csv", "--config", *BY_NSYS[:-1], "ncu={set: roofline, census: ncu}")
     assert {"profile_ncu", "print_ncu", "export_ncu", "plan_ncu"} <= rules(jobs)
     assert "profile_ncu_sampled" not in rules(jobs) and "settle_ncu" not in rules(jobs)
+
+
+UNLIKE = "step 4 of 10 launches otherwise than the first, from its launch 467 on"
+
+
+def test_where_steps_differ_ncu_counts_the_launches_itself(fresh: Project, tmp_path: Path) -> None:
+    fresh.path = (STANDINS,)
+    traced(fresh, trace_of_standin(tmp_path / "standin.sqlite", left_out=2))
+    fresh.draw_one()
+    files = ["lstm/train.ncu.csv", "lstm/train.kernels.csv", "tables/coverage.csv"]
+    run = fresh.snakemake(*(f"results/{name}" for name in files), "--config", *BY_NSYS)
+    (told,) = {line for line in said(run) if "train.nsys-launches.csv: " in line}
+    assert UNLIKE in told and told.endswith(
+        "so that nsys does not tell what ncu will see: ncu counts the launches itself"
+    )
+    # Planned, matched and weighed by ncu's own census, and the sidecars say so.
+    census, rows = table(fresh, "train.ncu.launch.csv"), table(fresh, "train.ncu.csv")
+    assert len(census) == LAUNCHES and sidecar(fresh, "train.ncu.csv.json")["census"] == "train.ncu.launch.csv"
+    found(rows, census)
+    plan = sidecar(fresh, "train.roofline.plan.json")
+    assert plan["census"] == "train.ncu.launch.csv" and UNLIKE in plan["census_note"]
+    assert UNLIKE in sidecar(fresh, "train.ncu.csv.json")["plan"]["census_note"]
+    kernels = table(fresh, "train.kernels.csv")
+    assert {row["source"] for row in kernels} == {"nsys+ncu"} and all(row["registers"] for row in kernels)
+    (covered,) = csv.DictReader(io.StringIO(fresh.read("results/tables/coverage.csv")))
+    assert float(covered["coverage"]) == 1
+    # Nothing is left to do, and nothing is made again.
+    again = fresh.dry(*(f"results/{name}" for name in files), "--config", *BY_NSYS)
+    assert not rules(again), again
+
+
+def test_a_census_that_has_to_be_of_nsys_still_ends_in_one_line(fresh: Project, tmp_path: Path) -> None:
+    fresh.path = (STANDINS,)
+    traced(fresh, trace_of_standin(tmp_path / "standin.sqlite", left_out=2))
+    asked = [*BY_NSYS[:-1], "ncu={set: roofline, census: nsys}"]
+    run = fresh.snakemake("results/lstm/train.ncu.csv", "--config", *asked, ok=False)
+    assert run.returncode and any(UNLIKE in line and "set ncu.census to ncu" in line for line in said(run))
 
 
 def test_launches_other_than_the_traced_ones_are_told_with_the_cure(fresh: Project) -> None:

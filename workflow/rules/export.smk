@@ -171,7 +171,8 @@ rule export_nsys:
         "../scripts/export_nsys.py"
 
 
-rule export_launches:
+# A checkpoint, as only the trace says whether ncu has to count the launches itself.
+checkpoint export_launches:
     """Export the launches of a step, in order, as nsys traced them, for ncu to be planned by."""
     input:
         code("workflow/scripts/export_launches.py"),
@@ -179,14 +180,17 @@ rule export_launches:
         sidecar="<results>/{model}/{phase}.nsys-rep.json",
     output:
         csv="<results>/{model}/{phase}.nsys-launches.csv",
+        sidecar="<results>/{model}/{phase}.nsys-launches.csv.json",
     log:
         "<logs>/{model}/{phase}.nsys-launches.log",
+    # Not with plans, which follow from what comes of it.
     group:
-        "plan"
+        "launches"
     resources:
         **light(),
     params:
         steps=lambda wildcards: resolved(wildcards, "ncu", None)["window"],
+        otherwise=config["ncu"]["census"] == ncu_census.AUTO,
     script:
         "../scripts/export_launches.py"
 

@@ -119,8 +119,26 @@ def weights_of(model, phase):
 def census(wildcards):
     """Every launch of the window, from which a set that takes some of them has its counts."""
     name = wildcards.get("set", config["ncu"]["set"])
-    counted = profiled(wildcards) in ("all", "ranges") or name == ncu.CENSUS
-    return [] if counted else f"<results>/{wildcards.model}/{wildcards.phase}{ncu_census.csv(config['ncu'])}"
+    if profiled(wildcards) in ("all", "ranges") or name == ncu.CENSUS:
+        return []
+    return f"<results>/{wildcards.model}/{wildcards.phase}{ncu_census.csv(counted_by_ncu(wildcards))}"
+
+
+def untold(wildcards):
+    """Why the trace of a cell does not tell its launches, so that ncu counts them itself; None where it does.
+
+    That is known once they were exported. Of copied results, what came along says it.
+    """
+    if config["ncu"]["census"] != ncu_census.AUTO:
+        return None
+    if config["collect"]:
+        checkpoints.export_launches.get(model=wildcards.model, phase=wildcards.phase)
+    return checked(ncu_census.why_untold, f"{RESULTS}/{wildcards.model}/{wildcards.phase}{ncu_census.TOLD}")
+
+
+def counted_by_ncu(wildcards):
+    """Whether ncu counts the launches of a cell itself, as configured or as its trace does not tell them."""
+    return config["ncu"]["census"] == ncu_census.NCU or untold(wildcards) is not None
 
 
 def joined_census(wildcards):
@@ -159,9 +177,11 @@ def unless_profiled(files):
 
 
 def planned_by(wildcards):
-    """The launches that a section set is planned by, and the sidecar of the report that has them."""
-    home = f"<results>/{wildcards.model}/{wildcards.phase}"
-    return [f"{home}{ncu_census.csv(config['ncu'])}", f"{home}{ncu_census.report_sidecar(config['ncu'])}"]
+    """The launches that a section set is planned by, and the sidecar of the report that has them; and what says why
+    these are not the trace's, where that was to tell them."""
+    home, by_ncu = f"<results>/{wildcards.model}/{wildcards.phase}", counted_by_ncu(wildcards)
+    why = [f"{home}{ncu_census.TOLD}"] if by_ncu and config["ncu"]["census"] == ncu_census.AUTO else []
+    return [f"{home}{ncu_census.csv(by_ncu)}", f"{home}{ncu_census.report_sidecar(by_ncu)}", *why]
 
 
 def settled(wildcards):

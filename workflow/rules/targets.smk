@@ -38,7 +38,11 @@ def tools_of(wildcards):
 
 def joined_sets(wildcards):
     """The section sets whose counters go into the kernel table: the default one and the census, where ncu is chosen."""
-    names = ncu.of_launches(config["ncu"]) if "ncu" in tools_of(wildcards) else []
+    if "ncu" not in tools_of(wildcards):
+        return []
+    # Of what has no census of its own, but where its trace tells no launches.
+    also = [ncu.CENSUS] if untold(wildcards) is not None else []
+    names = dict.fromkeys([*ncu.of_launches(config["ncu"]), *also])
     return [f"<results>/{wildcards.model}/{wildcards.phase}.ncu.{name}.csv" for name in names]
 
 
@@ -161,8 +165,7 @@ def seen_by_others(wildcards):
     if "nsys" in tools_of(wildcards):
         found |= {"nsys": f"{home}.nsys.sqlite", "nsys_sidecar": f"{home}.nsys-rep.json"}
     if "ncu" in tools_of(wildcards) and config["ncu"]["set"] in ncu.of_launches(config["ncu"]):
-        sets = [f"{home}.ncu.{name}.csv" for name in ncu.of_launches(config["ncu"])]
-        found |= {"census": f"{home}{ncu_census.csv(config['ncu'])}", "sets": sets}
+        found |= {"census": f"{home}{ncu_census.csv(counted_by_ncu(wildcards))}", "sets": joined_sets(wildcards)}
     return found | {name: path for name, path in judged().items() if name == "peaks"}
 
 

@@ -8,4 +8,5 @@ snakemake = globals()["snakemake"]
 with reported(snakemake.log[0]) as say:
     given = snakemake.input
     integrity.require([given.sidecar])
-    sequence.main(given.sqlite, given.sidecar, snakemake.params.steps, snakemake.output.csv, say)
+    made, asked = snakemake.output, snakemake.params
+    sequence.main(given.sqlite, given.sidecar, asked.steps, made.csv, made.sidecar, asked.otherwise, say)

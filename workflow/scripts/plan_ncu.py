@@ -7,5 +7,5 @@ snakemake = globals()["snakemake"]
 with reported(snakemake.log[0]) as say:
     given = snakemake.input
     options, name = snakemake.params.ncu, snakemake.wildcards.set
-    (census, sidecar), probe = given.launches, listed(given.get("probe", []))
-    planning.main(options, name, census, sidecar, snakemake.output.plan, say, probe)
+    (census, sidecar, *untold), probe = given.launches, listed(given.get("probe", []))
+    planning.main(options, name, census, sidecar, snakemake.output.plan, say, probe, *untold)

@@ -1,20 +1,26 @@
 """Where the launches of a window come from, by which some are chosen, matched and weighed: ncu's own run, or nsys."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from profzoo.errors import ConfigError
+from profzoo.reading import facts as fact
 from profzoo.tools.ncu import command as ncu
 
 # How names of launches end that nsys traced.
 OF_NSYS = ".nsys-launches.csv"
+# And how what says whether it told them.
+TOLD = f"{OF_NSYS}.json"
 AUTO, NCU, NSYS = "auto", "ncu", "nsys"
+NEEDS: fact.Needs = {"told": fact.FLAG, "why?": fact.TEXT}
 
 
 def source(config: Mapping[str, Any]) -> str:
-    """`ncu` or `nsys`, by the whole configuration.
+    """`ncu`, `nsys`, or `auto`, by the whole configuration: of each cell nsys where its trace tells the launches, else
+    ncu.
 
-    Where that is left open it is nsys, if both are chosen, and ncu's own run is not collected for itself.
+    Where that is left open it is `auto`, if both are chosen, and ncu's own run is not collected for itself.
 
     Raises:
         ConfigError: nsys is asked for, and does not tell what ncu will see.
@@ -28,7 +34,7 @@ def source(config: Mapping[str, Any]) -> str:
             raise ConfigError(f"ncu.census = 'nsys', but {why}: set ncu.census to ncu")
         return NSYS
     needed = {"ncu", "nsys"} <= set(config["tool"]) and ncu.planned(own, own["set"])
-    return NSYS if needed and not why else NCU
+    return AUTO if needed and not why else NCU
 
 
 def _unlike(own: Mapping[str, Any], nsys: Mapping[str, Any]) -> str:
@@ -42,11 +48,22 @@ def _unlike(own: Mapping[str, Any], nsys: Mapping[str, Any]) -> str:
     return ""
 
 
-def csv(own: Mapping[str, Any]) -> str:
-    """The file of a cell's launches, by the configuration's `ncu`, after the phase."""
-    return OF_NSYS if own["census"] == NSYS else f".ncu.{ncu.CENSUS}.csv"
+def why_untold(sidecar: str | Path) -> str | None:
+    """Why a trace does not tell the launches of a cell, by the sidecar of those that it has; None where it does.
+
+    Tables made before there was a sidecar are of traces that do.
+    """
+    if not Path(sidecar).exists():
+        return None
+    said = fact.read(sidecar, NEEDS)
+    return None if said["told"] else said.get("why", "its trace does not tell them")
 
 
-def report_sidecar(own: Mapping[str, Any]) -> str:
+def csv(by_ncu: bool) -> str:
+    """The file of a cell's launches, after the phase; by_ncu: whether ncu counts them itself."""
+    return f".ncu.{ncu.CENSUS}.csv" if by_ncu else OF_NSYS
+
+
+def report_sidecar(by_ncu: bool) -> str:
     """The sidecar of the report that they come from, likewise."""
-    return ".nsys-rep.json" if own["census"] == NSYS else f".{ncu.CENSUS}.ncu-rep.json"
+    return f".{ncu.CENSUS}.ncu-rep.json" if by_ncu else ".nsys-rep.json"

@@ -6,9 +6,12 @@ from typing import Any
 
 from profzoo.cell.spread import processes
 from profzoo.errors import CollectError, ConfigError, suggest
-from profzoo.machine import limits
+from profzoo.machine import gpus, limits
 from profzoo.range_names import DOMAIN, GRAPH, nvtx_name
+from profzoo.tools import extra_options
 from profzoo.tools.communication import replayed
+from profzoo.tools.ncu import naming
+from profzoo.tools.ncu.refused import OWN_OPTIONS, REFUSED, WHOLE
 
 PROGRAM = "ncu"
 SEES_OTHERS = False
@@ -33,39 +36,6 @@ SHARED_MEMORY = ("launch__shared_mem_per_block_static", "launch__shared_mem_per_
 RANGE_REPLAY = ("range", "app-range")
 # Launches that do the same differ by as much.
 LEAST_ERROR = 0.001
-# What the workflow passes itself, with the key to change instead.
-OWN_OPTIONS = {
-    "-o": "the target file",
-    "--export": "the target file",
-    "-f": "the target file",
-    "--force-overwrite": "the target file",
-    "-i": "the target file",
-    "--import": "the target file",
-    "--csv": "the target file",
-    "--page": "the target file",
-    "--log-file": "the rule's log",
-    "--set": "ncu.sets",
-    "--section": "ncu.sets",
-    "--metrics": "ncu.sets",
-    "--replay-mode": "ncu.replay",
-    "--target-processes": "ncu.target_processes",
-    "--target-processes-filter": "ncu.target_processes_filter",
-    "-k": "ncu.kernel_name",
-    "--kernel-name": "ncu.kernel_name",
-    "--kernel-name-base": "ncu.launches",
-    "--kernel-id": "ncu.launches",
-    "--nvtx-include": "ncu.sets",
-    "--filter-mode": "ncu.launches",
-    "-c": "ncu.launches",
-    "--launch-count": "ncu.launches",
-    "--devices": "ncu.devices",
-    "--cache-control": "ncu.cache_control",
-    "--clock-control": "ncu.clock_control",
-    "--import-sass": "ncu.sass",
-    "--profile-from-start": "warmup and window",
-    "--nvtx": "nothing, it is always on",
-    "--nvtx-push-pop-scope": "nothing, it is always process",
-}
 
 
 def for_cell(ncu: Mapping[str, Any], name: str, cell: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -114,8 +84,9 @@ def of_launches(ncu: Mapping[str, Any]) -> list[str]:
     """The section sets that tables of kernels are made of, the one that counts first: the default one and the census.
 
     A default set that measures ranges has no launches to go into them, and a census that nsys traced no counters.
+    Cells whose trace tells no launches have the census besides.
     """
-    counted = [] if ncu["census"] == "nsys" else [CENSUS]
+    counted = [CENSUS] if ncu["census"] == "ncu" else []
     return list(dict.fromkeys([*([] if ranged(ncu, ncu["set"]) else [ncu["set"]]), *counted]))
 
 
@@ -240,14 +211,14 @@ def settle(made: Mapping[str, Path]) -> None:
 
 
 def prepared(command: Sequence[str], gpu: bool) -> list[str]:
-    """The command as it is; gpu: whether the cell will run on one.
+    """The command with the names that the GPU here has for metrics; gpu: whether the cell will run on one.
 
     Raises:
         CollectError: it will not.
     """
     if not gpu:
         raise CollectError("ncu profiles GPUs only, and this cell has none: run where one is visible, device not cpu")
-    return list(command)
+    return naming.of_gpus(command, gpus.capabilities())
 
 
 def checked(ncu: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -279,11 +250,7 @@ def checked(ncu: Mapping[str, Any]) -> Mapping[str, Any]:
             )
     if ncu["target_processes"] == "application-only" and ncu["target_processes_filter"]:
         raise ConfigError("ncu.target_processes_filter chooses among child processes: set ncu.target_processes to all")
-    for word in ncu["extra"]:
-        if (option := word.partition("=")[0]) in OWN_OPTIONS:
-            raise ConfigError(
-                f"ncu.extra holds {option}, which the workflow gives itself: change {OWN_OPTIONS[option]}"
-            )
+    extra_options.check("ncu.extra", ncu["extra"], OWN_OPTIONS, REFUSED, WHOLE)
     return ncu
 
 

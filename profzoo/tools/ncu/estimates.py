@@ -112,6 +112,15 @@ class Estimates:
             columns[f"{name}_freedom"] = np.divide(summed**2, squares, where=squares > 0, out=np.full(count, np.inf))
         return pd.DataFrame(columns)
 
+    def sums(self, values: pd.DataFrame, groups: np.ndarray) -> pd.DataFrame:
+        """The totals alone of other values of the launches that were profiled, a row a group, as `totals` has them."""
+        labels = self.labels()
+        known = labels >= 0
+        means = values.groupby(self.cell).mean().reindex(self.strata).to_numpy(dtype=float)[labels[known]]
+        count = int(groups.max()) + 1
+        found = {name: np.bincount(groups[known], means[:, at], count) for at, name in enumerate(values)}
+        return pd.DataFrame(found, index=range(count))
+
     def _stand(self, configuration: int, part: np.ndarray, by: np.ndarray) -> None:
         """Have cells stand for those of a configuration; by: which for each, by place among its parts."""
         window, here = self.window, np.arange(len(part))

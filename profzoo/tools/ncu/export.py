@@ -12,7 +12,8 @@ from profzoo.files import read_json, write_csv, write_json
 from profzoo.reading import facts as fact
 from profzoo.tools.by_rank import by_rank
 from profzoo.tools.ncu import command as ncu
-from profzoo.tools.ncu import matching
+from profzoo.tools.ncu import matching, sureness
+from profzoo.tools.ncu import metrics as ncu_metrics
 from profzoo.tools.ncu import tables as ncu_tables
 from profzoo.tools.ncu.exported import of_nsys, read_census
 from profzoo.tools.ncu.strata import Window
@@ -39,8 +40,9 @@ class Exported:
     """What was profiled as a table, and its units.
 
     other_choices: functions of kernels that the census lacks. not_as_planned: functions of the census's kernels of
-    which other launches were profiled than ncu was asked for. totals: as matching has them. by_nsys: whether nsys
-    traced the launches that they stand for. in_steps: whether one of those profiled is in a step.
+    which other launches were profiled than ncu was asked for. totals: as matching has them; expected: the error of
+    these that was planned. by_nsys: whether nsys traced the launches that they stand for. in_steps: whether one of those
+    profiled is in a step.
     """
 
     table: pd.DataFrame
@@ -50,13 +52,15 @@ class Exported:
     totals: Mapping[str, Sequence[float]] = field(default_factory=dict)
     by_nsys: bool = False
     in_steps: bool = True
+    expected: float | None = None
 
     def notes(self) -> list[str]:
         """What there is to say of it, a line each."""
         found = ((OTHER_CHOICES, self.other_choices), (NOT_AS_PLANNED, self.not_as_planned))
         cure = OWN_CENSUS if self.by_nsys else ""
-        lines = [f"{what}{cure}: {'; '.join(functions)}" for what, functions in found if functions]
-        return lines if self.in_steps else [NO_STEP, *lines]
+        told = [f"{what}{cure}: {'; '.join(functions)}" for what, functions in found if functions]
+        unsure = sureness.note(self.totals, self.expected)
+        return [*([] if self.in_steps else [NO_STEP]), *told, *([unsure] if unsure else [])]
 
 
 def tabulate(
@@ -83,12 +87,13 @@ def tabulate(
     other = list(dict.fromkeys(name for taken in runs.values() for name in ncu_tables.other_choices(taken, every)))
     if launches not in (ncu.SAMPLED, ncu.DISTINCT):
         return Exported(runs[1], kept, other, by_nsys=by_nsys, in_steps=in_steps)
-    planned = facts.get("plan", {}).get("options", [])
+    plan = facts.get("plan", {})
+    planned = plan.get("options", [])
     words = ncu.of_runs(planned) if ncu.THEN in planned else [facts["command"]]
     window = Window(every)
     table, not_as_planned = matching.matched(runs, words, window)
     totals = matching.totals(table, window, list(kept))
-    return Exported(table, kept, other, not_as_planned, totals, by_nsys, in_steps)
+    return Exported(table, kept, other, not_as_planned, totals, by_nsys, in_steps, plan.get("error"))
 
 
 def _launches(pages: Sequence[str], counts: pd.Series | None) -> tuple[pd.DataFrame, dict[str, str], bool]:
@@ -171,9 +176,9 @@ def main(
     """Write the CSV of what was profiled, and its sidecar.
 
     pages: folder of the printed pages. each: whether they are of each process of a cell, or of one. census, launches:
-    as of tabulate. metrics: those asked for; ncu leaves out without a word what the GPU does not have, which the
-    sidecar names, as it does the census, kernels that it lacks, what was not profiled as planned, and in how many
-    launches a metric has no value.
+    as of tabulate. metrics: those asked for; ncu leaves out without a word what the GPU does not have. The sidecar
+    names those that no metric of another name stands for, the census, kernels that it lacks, what was not profiled as
+    planned, and in how many launches a metric has no value.
     """
     facts = read_json(report_sidecar, {"command": fact.TEXTS, **({"ranks": fact.PROCESSES} if each else {})})
     if each:
@@ -184,7 +189,7 @@ def main(
             say(f"{csv}: {note}")
     table = exported.table
     write_csv(table, csv)
-    missing = [name for name in metrics if ":" not in name and not any(c.startswith(name) for c in table.columns)]
+    missing = [name for name in metrics if ":" not in name and not ncu_metrics.told(name, table.columns)]
     said = {
         "units": exported.units,
         "rows": len(table),
@@ -193,6 +198,10 @@ def main(
         "other_choices": exported.other_choices,
         "not_as_planned": exported.not_as_planned,
         **({"census": Path(census).name} if census else {}),
-        **({"totals": exported.totals} if exported.totals else {}),
+        **(
+            {"totals": exported.totals, "totals_within": sureness.half_widths(exported.totals)}
+            if exported.totals
+            else {}
+        ),
     }
     write_json({**facts, **said}, sidecar)

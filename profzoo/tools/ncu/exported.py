@@ -10,13 +10,11 @@ from profzoo.reading import tables as reading
 from profzoo.reading.kinds import Kind
 from profzoo.reading.tables import Table
 from profzoo.tools.ncu.census import OF_NSYS
-from profzoo.tools.ncu.metrics import GPU_TIME, QUANTITIES
+from profzoo.tools.ncu.metrics import GPU_TIME, NUMBERS
 from profzoo.tools.ncu.tables import CONFIGURATION, LEADING, SHARED_MEMORY, configuration_counts
 from profzoo.tools.nsys import launched
 
 TEXTS = ("kernel", "mangled", "function", "range")
-# Metrics that tables are made of, which are numbers wherever they were collected.
-NUMBERS = {name for quantity in QUANTITIES.values() for metrics in quantity.sums for name in metrics}
 
 
 def _metric(name: str) -> Kind:

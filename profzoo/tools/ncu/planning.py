@@ -13,6 +13,7 @@ from profzoo.reading import facts as fact
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import costs as ncu_costs
 from profzoo.tools.ncu import outcomes, probing, sampling, selection
+from profzoo.tools.ncu.census import why_untold
 from profzoo.tools.ncu.costs import Cost
 from profzoo.tools.ncu.exported import of_nsys, read_census
 from profzoo.tools.ncu.sampling import Prices
@@ -189,7 +190,8 @@ def sentence(planned: Mapping[str, Any]) -> str:
     passes = "1 pass" if planned["passes"] == 1 else f"{planned['passes']} passes"
     limit = "at most about" if planned["basis"] == ncu_costs.PARTS else "about"
     runs = f" in {planned['runs']} runs" if planned["runs"] > 1 else ""
-    error = f", totals within {planned['error']:.1%}" if planned["error"] is not None else ""
+    # Times are all that is known before anything is counted.
+    error = f", totals within {planned['error']:.1%} if like times mean like work" if planned["error"] else ""
     return (
         f"ncu {planned['set']}: {what}, {planned['share']:.1%} of GPU time{error}, {passes}, {planned['replay']} "
         f"replay{runs}: {limit} {planned['estimate_s']:.0f} s{_instead(planned)}"
@@ -223,10 +225,12 @@ def main(
     path: str,
     say: Callable[[str], object],
     probe: Sequence[str] = (),
+    told: str | None = None,
 ) -> None:
     """Read the census of a cell, its sidecar, and what sets have cost so far; write the plan of one, and say it.
 
-    options: as of plan. probe: page and sidecar of one, of a set of which nobody knows what it costs.
+    options: as of plan. probe: page and sidecar of one, of a set of which nobody knows what it costs. told: what says
+    why the census is ncu's own, where the trace of nsys was to tell the launches.
     """
     costs, facts = ncu_costs.table(), read_json(sidecar, {"wall_s": fact.POSITIVE})
     shipped = ncu_costs.cost(options["sets"][name], costs)
@@ -236,6 +240,8 @@ def main(
     price = outcomes.price(options["sets"][name], shipped, known, probed)
     every = read_census(census)
     planned = plan(options, name, every, _start_s(facts["wall_s"], len(every), of_nsys(census), costs), price, costs)
-    planned |= {"shipped_s": shipped.seconds, "outcomes": len(known)}
+    planned |= {"shipped_s": shipped.seconds, "outcomes": len(known), "census": Path(census).name}
+    if told and (untold := why_untold(told)):
+        planned |= {"census_note": f"ncu counted the launches itself, as nsys did not tell them: {untold}"}
     say(sentence(planned))
     write_json(planned, path)

@@ -11,7 +11,7 @@ from profzoo.range_names import DOMAIN, LAUNCHING, PREFIX, STEP, WINDOW
 from profzoo.reading import tables as reading
 from profzoo.reading import texts
 from profzoo.tools.ncu import command as ncu
-from profzoo.tools.ncu.values import LISTS, ValueFormatError, numbers, other_locale, plain
+from profzoo.tools.ncu.values import LISTS, ValueFormatError, base_unit, numbers, other_locale, plain
 
 CONFIGURATION = [
     "mangled",
@@ -57,7 +57,7 @@ def read_raw(path: str | Path, ranges: bool = False) -> tuple[pd.DataFrame, dict
         try:
             printed = units.get(name, "")
             frame[name], unit = plain(name, frame[name], printed)
-            if name in ncu.SHARED_MEMORY and unit != printed:
+            if name in ncu.SHARED_MEMORY and base_unit(printed)[1] != 1:
                 # A multiple is rounded, and launch configurations are told apart and joined by it.
                 raise ValueFormatError(
                     f"is in {printed}, to which it was rounded: have ncu print it by --print-units base"

@@ -6,20 +6,22 @@ from decimal import Decimal
 
 import pandas as pd
 
+# In small letters, without the plural's.
 TIMES = {
-    "ns": 1,
-    "nsecond": 1,
-    "us": 10**3,
-    "usecond": 10**3,
-    "ms": 10**6,
-    "msecond": 10**6,
-    "s": 10**9,
-    "second": 10**9,
+    **dict.fromkeys(["ns", "nsec", "nsecond", "nanosecond"], 1),
+    **dict.fromkeys(["us", "usec", "usecond", "microsecond", "\u00b5s", "\u03bcs"], 10**3),
+    **dict.fromkeys(["ms", "msec", "msecond", "millisecond"], 10**6),
+    **dict.fromkeys(["s", "sec", "second"], 10**9),
 }
-PREFIXES = {"K": 10**3, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
-# What ncu counts in, and may print thousands or millions of.
+PREFIXES = {"k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
+# What ncu counts in, and may print thousands or millions of; other words for the same.
 COUNTED = {"bit", "block", "byte", "cycle", "flop", "hz", "inst", "op", "packet", "register", "request", "sector",
            "thread", "warp", "wavefront"}  # fmt: skip
+BYTES, PERCENT = "byte", "%"
+OTHER_WORDS = {"pct": PERCENT, "percent": PERCENT, "instruction": "inst"}
+BINARY = re.compile(r"([kmgtpe])i(b|bytes?)")
+# A multiple of what is not known, or of either bits or bytes.
+DOUBTFUL_UNIT = re.compile(r"[KMGTPE][a-z]+|[kmgtpe]b|.*seconds?")
 NUMBER = re.compile(r"[-+]?([1-9]\d{0,2}(,\d{3})+|\d+)(\.\d+)?([eE][-+]?\d+)?", re.ASCII)
 # Digits and what separates them somewhere, but not as ncu does: 12,34 or 1.234,5 or 1 234.
 MISPRINTED = re.compile(r"[-+]?\d[\d.,'\s\u00a0\u202f]*([eE][-+]?\d+)?")
@@ -50,20 +52,43 @@ def base_unit(unit: str) -> tuple[str, int]:
         ValueFormatError: it may be a multiple, and is not known.
     """
     counted, by, per = unit.partition("/")
-    name, factor = ("ns", TIMES[counted]) if counted in TIMES else _multiple(counted, unit)
-    if per in TIMES:
-        return f"{name}/s", factor * (TIMES["s"] // TIMES[per])
-    if _multiple(per, unit)[1] != 1:
+    name, factor = ("ns", nanoseconds) if (nanoseconds := _nanoseconds(counted)) else _multiple(counted, unit)
+    if nanoseconds := _nanoseconds(per):
+        return f"{name}/s", factor * (TIMES["s"] // nanoseconds)
+    below, parts = _multiple(per, unit)
+    if parts != 1:
         raise _unknown(unit)
-    return name + by + per, factor
+    return name + by + below, factor
+
+
+def _nanoseconds(word: str) -> int | None:
+    """How many a unit of time is; None for other units."""
+    small = word.lower()
+    return TIMES.get(small.removesuffix("s") if small.endswith("seconds") else small)
 
 
 def _multiple(word: str, unit: str) -> tuple[str, int]:
-    if word[1:] in COUNTED and word[0] in PREFIXES:
-        return word[1:], PREFIXES[word[0]]
-    if re.fullmatch(r"[KMGTPE][a-z]+|.*second", word):
+    """The unit that a word is a multiple of, and how many."""
+    if known := _counted(word):
+        return known, 1
+    if binary := BINARY.fullmatch(word.lower()):
+        return BYTES, 1024 ** PREFIXES[binary[1]]
+    if word[:1].lower() in PREFIXES and (known := _counted(word[1:])):
+        return known, 1000 ** PREFIXES[word[0].lower()]
+    if DOUBTFUL_UNIT.fullmatch(word):
         raise _unknown(unit)
     return word, 1
+
+
+def _counted(word: str) -> str | None:
+    """What ncu counts in by its one name, by whatever word; None for what it does not print multiples of."""
+    if word == "B":
+        return BYTES
+    small = word.lower()
+    for name in (small, small.removesuffix("s")):
+        if name in COUNTED or name in OTHER_WORDS:
+            return OTHER_WORDS.get(name, name)
+    return None
 
 
 def _unknown(unit: str) -> ValueFormatError:

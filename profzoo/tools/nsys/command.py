@@ -8,6 +8,8 @@ from typing import Any
 from profzoo.errors import CollectError, ConfigError, suggest
 from profzoo.machine import programs
 from profzoo.range_names import DOMAIN, WINDOW, nvtx_name
+from profzoo.tools import extra_options
+from profzoo.tools.nsys.refused import REFUSED
 
 PROGRAM = "nsys"
 # Names of all, command lines and environments of those that it may read.
@@ -215,9 +217,5 @@ def checked(nsys: Mapping[str, Any]) -> Mapping[str, Any]:
         raise ConfigError("nsys.cuda_memory_usage needs the cuda trace: add cuda to nsys.traces")
     if nsys["backtrace"] != "none" and nsys["sample"] == "none" and "osrt" not in nsys["traces"]:
         raise ConfigError("nsys.backtrace has nothing to unwind: set nsys.sample to process-tree or trace osrt")
-    for word in nsys["extra"]:
-        if (option := word.partition("=")[0]) in OWN_OPTIONS:
-            raise ConfigError(
-                f"nsys.extra holds {option}, which the workflow gives itself: change {OWN_OPTIONS[option]}"
-            )
+    extra_options.check("nsys.extra", nsys["extra"], OWN_OPTIONS, REFUSED)
     return nsys

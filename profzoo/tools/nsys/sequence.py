@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from profzoo.errors import DataError
-from profzoo.files import read_json, write_csv
+from profzoo.files import read_json, write_csv, write_json
 from profzoo.range_names import LAUNCHING
 from profzoo.reading import facts as fact
 from profzoo.tools.nsys import launches as nsys_launches
@@ -16,7 +16,20 @@ from profzoo.tools.nsys.launched import COLUMNS
 from profzoo.tools.nsys.launches import PACKS
 from profzoo.tools.nsys.trace import opened, ranges_of, window_steps, without_steps
 
-OTHERWISE = "so that nsys does not tell what ncu will see: set ncu.census to ncu"
+OTHERWISE = "so that nsys does not tell what ncu will see"
+CURE = "set ncu.census to ncu"
+
+
+class UntoldError(DataError):
+    """A trace that is whole, and does not tell the launches of a step, as which ncu would see them.
+
+    why: what it is about the trace. Other tools can count the launches all the same.
+    """
+
+    def __init__(self, why: str, cure: str = CURE) -> None:
+        """cure: what to do, for who wants nsys to tell them."""
+        super().__init__(f"{why}: {cure}")
+        self.why = why
 
 
 def of_window(path: str | Path, steps: int, whole_run: bool = False) -> pd.DataFrame:
@@ -28,11 +41,12 @@ def of_window(path: str | Path, steps: int, whole_run: bool = False) -> pd.DataF
     whole_run: whether more was traced than the window.
 
     Raises:
-        DataError: the file is no export of nsys, has no step or no launch, or steps do not all launch the same kernels
-            with the same grids, blocks and shared memory in the same order.
+        UntoldError: there is no step or no launch, or steps do not all launch the same kernels with the same grids,
+            blocks and shared memory in the same order.
+        DataError: the file is no export of nsys.
     """
     if why := without_steps(path, whole_run):
-        raise DataError(f"{path} {why}; or set ncu.census to ncu")
+        raise UntoldError(f"{path} {why}", f"or {CURE}")
     with opened(path) as (database, tables):
         found = window_steps(database, tables, whole_run)
         found = found[found["process"] == found["process"].mode()[0]].reset_index(drop=True)
@@ -61,12 +75,13 @@ def _check(path: str | Path, launches: pd.DataFrame, whole_run: bool) -> None:
     """That there are launches in steps, kernels each; of a trace of the window, none elsewhere."""
     inside = launches["step"] >= 0
     if not inside.any():
-        raise DataError(f"{path} holds no launch in a step of the window: trace cuda and nvtx (nsys.traces)")
+        raise UntoldError(f"{path} holds no launch in a step of the window", "trace cuda and nvtx (nsys.traces)")
     if not whole_run and not inside.all():
-        raise DataError(f"{path}: {(~inside).sum()} launches of the window are in no step of it, {OTHERWISE}")
+        raise UntoldError(f"{path}: {(~inside).sum()} launches of the window are in no step of it, {OTHERWISE}")
     if (launches.loc[inside, "graph"] >= 0).any():
-        raise DataError(
-            f"{path} has CUDA graphs as one launch each, {OTHERWISE}, or trace their kernels (nsys.cuda_graph: node)"
+        raise UntoldError(
+            f"{path} has CUDA graphs as one launch each, {OTHERWISE}",
+            f"{CURE}, or trace their kernels (nsys.cuda_graph: node)",
         )
 
 
@@ -85,16 +100,38 @@ def _same(path: str | Path, launches: pd.DataFrame, steps: int, names: Mapping[i
         at = int(other[0]) if len(other) else shorter
         row = launches.iloc[[starts[step] + at]] if at < len(own) else launches.iloc[[at]]
         kernel = names.get(int(nsys_launches.unpacked(row)["mangled"][0]), ("", "", ""))[2]
-        raise DataError(
+        raise UntoldError(
             f"{path}: step {step + 1} of {steps} launches otherwise than the first, from its launch {at + 1} on "
-            f"({kernel or 'a CUDA graph'}), {OTHERWISE}, or have it launch alike (deterministic: true)"
+            f"({kernel or 'a CUDA graph'}), {OTHERWISE}",
+            f"{CURE}, or have it launch alike (deterministic: true)",
         )
     return launches.iloc[: counts[0]]
 
 
-def main(sqlite: str, report_sidecar: str, steps: int, csv: str, say: Callable[[str], object] = print) -> None:
-    """Read the export and its sidecar, write the launches of so many steps."""
+def main(
+    sqlite: str,
+    report_sidecar: str,
+    steps: int,
+    csv: str,
+    sidecar: str,
+    otherwise: bool,
+    say: Callable[[str], object] = print,
+) -> None:
+    """Read the export and its sidecar, write the launches of so many steps, and whether the trace tells them.
+
+    otherwise: whether launches can be counted by other means; what does not tell them is then no error, the CSV holds
+    none, and the sidecar says `why`.
+    """
     facts = read_json(report_sidecar, {"capture": fact.TEXT})
-    table = of_window(sqlite, steps, facts["capture"] == "run")
+    try:
+        table = of_window(sqlite, steps, facts["capture"] == "run")
+    except UntoldError as error:
+        if not otherwise:
+            raise
+        say(f"{csv}: {error.why}: ncu counts the launches itself")
+        write_csv(pd.DataFrame(columns=COLUMNS), csv)
+        write_json({"told": False, "why": error.why}, sidecar)
+        return
     say(f"{csv}: {len(table) // steps} launches a step, the same in {table['steps'].iloc[0]} steps")
     write_csv(table, csv)
+    write_json({"told": True, "steps": int(table["steps"].iloc[0])}, sidecar)

@@ -1,0 +1,23 @@
+"""Asks ncu for metrics by the names that the GPU has for them."""
+
+from collections.abc import Collection, Sequence
+
+from profzoo.tools.ncu.quantities import asked
+
+METRICS = "--metrics"
+
+
+def of_gpus(command: Sequence[str], capabilities: Collection[float]) -> list[str]:
+    """The command with the metrics of GPUs of these compute capabilities; as it is, where none is known.
+
+    >>> of_gpus(["ncu", "--metrics", "dram__bytes_read.sum", "run"], [12.0])
+    ['ncu', '--metrics', 'dram__bytes_op_read.sum,dram__bytes_op_write.sum', 'run']
+    """
+    words = list(command)
+    for place, word in enumerate(words[:-1]):
+        if word == METRICS and capabilities:
+            names = words[place + 1].split(",")
+            # GPUs that differ are each asked by the names that any of them has.
+            found = [name for capability in sorted(capabilities) for name in asked(names, capability)]
+            words[place + 1] = ",".join(dict.fromkeys(found))
+    return words

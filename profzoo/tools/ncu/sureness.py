@@ -1,0 +1,54 @@
+"""Says how sure totals came out, against what was expected of them before anything was counted."""
+
+from collections.abc import Mapping, Sequence
+
+from profzoo.tools.ncu.quantities import QUANTITIES
+
+# What a plan expects errors of: traffic and work. Operations of all kinds are one, as some kinds are next to none.
+TRAFFIC = ("dram_bytes", "l2_bytes")
+FLOP = [name for name, quantity in QUANTITIES.items() if quantity.unit == "flop"]
+# Intervals differ from what was expected by as much without a word.
+CLEARLY = 1.5
+
+
+def half_widths(totals: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Half of the interval of each total, relative, by quantity.
+
+    totals: of each metric its total, and both ends of the interval.
+
+    >>> half_widths({"dram__bytes_read.sum": [90, 81, 99], "dram__bytes_write.sum": [10, 9, 11]})
+    {'dram_bytes': 0.1}
+    """
+    found = {}
+    for name, quantities in {**{one: [one] for one in TRAFFIC}, "operations": FLOP}.items():
+        parts = [_of_quantity(one, totals) for one in quantities]
+        total, wide = (sum(part[place] for part in parts) for place in (0, 1))
+        if total > 0:
+            found[name] = wide / total
+    return found
+
+
+def _of_quantity(name: str, totals: Mapping[str, Sequence[float]]) -> tuple[float, float]:
+    """Its total, and half of its interval; its metrics may all be off to one side."""
+    sums = (one.factors for one in QUANTITIES[name].sums)
+    factors = next((one for one in sums if set(one) <= set(totals)), {})
+    total = sum(factor * totals[metric][0] for metric, factor in factors.items())
+    return total, sum(factor * (totals[metric][2] - totals[metric][0]) for metric, factor in factors.items())
+
+
+def note(totals: Mapping[str, Sequence[float]], expected: float | None) -> str | None:
+    """What there is to say where totals came out clearly less sure than expected; None for nothing.
+
+    >>> note({"lts__t_bytes.sum": [100, 80, 120]}, 0.042)[:62]
+    'totals of l2_bytes came out within 20.0%, and not within 4.2% '
+    """
+    widths = half_widths(totals)
+    if expected is None or not widths:
+        return None
+    name = max(widths, key=lambda one: widths[one])
+    if widths[name] <= CLEARLY * expected:
+        return None
+    return (
+        f"totals of {name} came out within {widths[name]:.1%}, and not within {expected:.1%} as planned: launches of "
+        "like times did unlike work; `ncu.launches: all` counts each of them, a smaller ncu.error more"
+    )

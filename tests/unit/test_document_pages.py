@@ -1,0 +1,53 @@
+"""The pages that `make docs` writes: what the schema or costs.yaml lacks is named in one line."""
+
+import copy
+from pathlib import Path
+
+import pytest
+
+from profzoo import schema
+from profzoo.document import config as document_config
+from profzoo.document import sets as document_sets
+from profzoo.errors import ConfigError
+from profzoo.tools.ncu import costs as ncu_costs
+
+SHIPPED = schema.load()["properties"]["ncu"]["properties"]["sets"]["default"]
+
+
+def test_a_section_set_without_a_description_is_named() -> None:
+    sets = {**SHIPPED, "trafic": {"metrics": ["dram__bytes.sum"]}}
+    with pytest.raises(ConfigError) as error:
+        document_sets.page(sets, ncu_costs.table())
+    assert str(error.value) == (
+        "profzoo/tools/ncu/costs.yaml says under `answers` nothing of the section set trafic: add a line there that says "
+        "what it answers"
+    )
+
+
+def test_a_description_of_no_section_set_is_named() -> None:
+    costs = copy.deepcopy(dict(ncu_costs.table()))
+    costs["answers"]["trafic"] = "nothing"
+    with pytest.raises(ConfigError, match=r"`answers` has trafic, which is no section set: did you mean 'traffic'\?"):
+        document_sets.page(SHIPPED, costs)
+
+
+@pytest.mark.parametrize("lacking", ["description", "default"])
+def test_a_key_without_a_description_is_named(lacking: str) -> None:
+    rules = copy.deepcopy(dict(schema.load()))
+    del rules["properties"]["ncu"]["properties"]["window"][lacking]
+    with pytest.raises(ConfigError, match=f"^the schema's key ncu.window has no {lacking}: add one"):
+        document_config.page(rules)
+
+
+@pytest.mark.parametrize("document", [document_config, document_sets])
+def test_the_page_is_written_or_one_line_says_why_not(
+    document: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document.main(tmp_path / "page.md")
+    assert (tmp_path / "page.md").read_text().startswith("# ")
+    rules = copy.deepcopy(dict(schema.load()))
+    rules["properties"]["ncu"]["properties"]["sets"]["default"]["mine"] = {"set": "full"}
+    del rules["properties"]["window"]["description"]
+    monkeypatch.setattr(schema, "load", lambda: rules)
+    with pytest.raises(SystemExit, match=r"^profzoo: error: .*(mine|window).*: add "):
+        document.main(tmp_path / "page.md")
