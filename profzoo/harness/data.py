@@ -91,7 +91,7 @@ def to_device(batch: Any, device: torch.device, memory_format: torch.memory_form
 
     def placed(part: Any) -> Any:
         if isinstance(part, torch.Tensor):
-            if part.dim() == 4 and part.is_floating_point():
+            if part.layout is torch.strided and part.dim() == 4 and part.is_floating_point():
                 return part.to(device, non_blocking=True, memory_format=memory_format)
             return part.to(device, non_blocking=True)
         if trees.moves_itself(part):

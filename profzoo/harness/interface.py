@@ -10,11 +10,13 @@ import torch
 from torch import Tensor, nn
 
 Shape = SimpleNamespace
+# Of Adam.
+RATE = 1e-3
 
 
 def adam(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     """Adam with its usual rate of 1e-3."""
-    return torch.optim.Adam(parameters, lr=1e-3)
+    return torch.optim.Adam(parameters, lr=RATE)
 
 
 def no_others(shape: Shape) -> nn.Module:
@@ -39,7 +41,7 @@ class Functions:
     build: (shape) -> the network, with random weights.
     sample: (shape, generator) -> one synthetic (input, target).
     loss: (outputs, target) -> scalar; cross-entropy of class scores by default.
-    optimizer: (parameters) -> optimizer of the network; Adam by default.
+    optimizer: (parameters) -> optimizer of the network; Adam by default, with SparseAdam for sparse embeddings.
     adapt: (sample of a torchvision dataset, shape) -> (input, target); None where no such data set fits.
     collate: (samples) -> batch; torch's own by default.
     transfer: (batch, device) -> batch on the device; moves every tensor by default.

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from profzoo.cell.spread import processes
 from profzoo.errors import ConfigError
@@ -24,7 +25,6 @@ from profzoo.harness import (
     lasting,
     outputs,
     training,
-    trees,
 )
 from profzoo.harness.data import batches, to_device
 from profzoo.harness.ranges import Ranges
@@ -161,7 +161,7 @@ def run(
             watching.step(cell["batch"] * processes(cell))
     recorder.stop()
     ranges.close()
-    parameters = sum(parameter.numel() for parameter in network.parameters())
+    parameters = sum(parameter.numel() for parameter in network.parameters() if not is_lazy(parameter))
     losses = _finite(results, cell)
     sample = [] if cell["phase"] == "train" else outputs.sampled(results[-1])
     return Outcome(parameters, losses[-1], (losses[:before] or losses)[-1], sample, repeated)
@@ -241,9 +241,8 @@ def _finite(results: deque[Any], cell: Mapping[str, Any]) -> Sequence[float | No
             if not math.isfinite(loss):
                 raise NotFiniteError(f"the loss is {loss} at step {index} of {len(losses)}")
         return losses
-    for tensor in trees.tensors(results[-1]):
-        if (tensor.is_floating_point() or tensor.is_complex()) and not tensor.isfinite().all():
-            raise NotFiniteError("the output of the last step holds NaN or infinity")
+    if not outputs.finite(results[-1]):
+        raise NotFiniteError("the output of the last step holds NaN or infinity")
     return [None]
 
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
+from profzoo.errors import ConfigError
 from profzoo.harness import distributed, interface, optimizers
 from profzoo.range_names import OTHERS
 
@@ -28,7 +30,7 @@ class Trainer:
         self.model, self._ranges = model, ranges
         self.others = placed(model.others(SimpleNamespace(**cell["shape"])), cell, device)
         ranges.mark(self.others, OTHERS)
-        several = model.optimizers or (lambda network, others: [model.optimizer(network.parameters())])
+        several = model.optimizers or (lambda network, others: optimizers.of_all(network, model.optimizer))
         self.optimizers = [optimizers.chosen(one, cell) for one in several(network, self.others)]
         self.network = distributed.spread(network, cell, model, device)
         self._autocast = autocast(cell, device)
@@ -46,14 +48,16 @@ class Trainer:
         with self._ranges("loss"), self._autocast():
             yield
 
-    def update(self, loss: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
-        """Gradients of a loss, and one step of the optimizer."""
+    def update(self, loss: torch.Tensor, *several: torch.optim.Optimizer) -> None:
+        """Gradients of a loss, and one step of the optimizer, or of each of several."""
         with self._ranges("backward"):
             self._scaler.scale(loss).backward()
         with self._ranges("optimizer"):
-            self._scaler.step(optimizer)
+            for optimizer in several:
+                self._scaler.step(optimizer)
             self._scaler.update()
-            optimizer.zero_grad(set_to_none=True)
+            for optimizer in several:
+                optimizer.zero_grad(set_to_none=True)
 
 
 def training_step(trainer: Trainer, batch: Any) -> torch.Tensor:
@@ -63,7 +67,7 @@ def training_step(trainer: Trainer, batch: Any) -> torch.Tensor:
         outputs = trainer.network(inputs)
     with trainer.loss():
         loss = trainer.model.loss(outputs, target)
-    trainer.update(loss, trainer.optimizers[0])
+    trainer.update(loss, *trainer.optimizers)
     return loss
 
 
@@ -73,8 +77,19 @@ def memory_format(cell: Mapping[str, Any]) -> torch.memory_format:
 
 
 def placed(network: Any, cell: Mapping[str, Any], device: torch.device) -> nn.Module:
-    """A network on the device, in the cell's memory format."""
-    return network.to(device, memory_format=memory_format(cell))
+    """A network on the device, in the cell's memory format.
+
+    Raises:
+        ConfigError: weights that get their shapes in the first step cannot be in another format than torch's own.
+    """
+    if not any(map(is_lazy, network.parameters())):
+        return network.to(device, memory_format=memory_format(cell))
+    if cell["channels_last"]:
+        raise ConfigError(
+            f"channels_last: true: {cell['model']} has lazy modules, whose weights have no shape yet: give them their "
+            "sizes in build, or leave channels_last out"
+        )
+    return network.to(device)
 
 
 def autocast(cell: Mapping[str, Any], device: torch.device) -> Any:
