@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Subset
 
 from profzoo.errors import ConfigError, suggest
-from profzoo.harness import distributed, trees
+from profzoo.harness import batch_form, distributed, trees
 from profzoo.harness.interface import Functions
 
 Sample = tuple[Any, Any]
@@ -30,6 +30,10 @@ class Synthetic(Dataset[Sample]):
         """sample: the model file's function of (shape, generator); distinct: samples made beforehand."""
         generators = (torch.Generator().manual_seed(seed * 1_000_003 + index) for index in range(min(distinct, count)))
         self._pool = [sample(shape, generator) for generator in generators]
+        if any(one is None for one in self._pool):
+            raise ConfigError(
+                f"sample(shape, generator) of {sample.__module__} returned None: return {batch_form.FORMS}"
+            )
         self._count = count
 
     def __len__(self) -> int:

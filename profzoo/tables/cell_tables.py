@@ -107,7 +107,8 @@ def ranges(
 ) -> pd.DataFrame:
     """A row a cell, tool and part of the step, per step: GPU time of the kernels launched in it, or CPU time.
 
-    `clock` says which: gpu, or cpu where the cell ran on one. Launches outside every part have an empty range.
+    `clock` says which: gpu, or cpu where the cell ran on one. Launches outside every part have an empty range; what of
+    a CPU's step is in no part has the range `other`, so that the parts of a cell add up to its step.
     """
     rows = []
     for tool, cell, table, facts in exported:

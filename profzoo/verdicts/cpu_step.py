@@ -42,8 +42,9 @@ class CpuStep:
         """Take it apart.
 
         Args:
-            cell: its row of the table of cells; ranges: ns of each part of the traced step; operators: rows of its
-                operators.csv, with the operators' own time a step; floor: the trait `at_the_floor` of rules.yaml.
+            cell: its row of the table of cells; ranges: ns of each part of the traced step, which add up to it;
+                operators: rows of its operators.csv, with the operators' own time a step; floor: the trait
+                `at_the_floor` of rules.yaml.
         """
         known = operators.assign(needed_ns=operators["total_ns"] * operators["needed_share"].fillna(0.0))
         inside = known[known["module"].ne(OUTSIDE) & known["launches"].gt(0)]
