@@ -28,7 +28,8 @@ PHASES = ("train", "inference")
 SHAPES = (bool, int, float, str, list)
 LARGEST = 2**63
 EXAMPLE = '{"trimmed": {"train": {"batch": 8}, "inference": {"batch": 8}}}'
-FUNCTIONS = ("build", "sample")
+# Of each line, one.
+FUNCTIONS = (("build",), ("sample", "dataset"))
 # What runs a resolved cell, and what it runs in: with all that they import, part of what is measured. Not what resolves
 # it, whose outcome is in the job's own words.
 MEASURED = ("profzoo/harness/measure.py", "profzoo/collect/surroundings.py")
@@ -66,7 +67,7 @@ def read(path: Path, name: str, module: str) -> Model:
     found, defined = _declarations(path, name)
     if "WORKLOADS" not in found:
         raise UnusableError(f"{path}: model '{name}' does not declare WORKLOADS, such as {EXAMPLE}")
-    if missing := [function for function in FUNCTIONS if function not in defined]:
+    if missing := [" or ".join(names) for names in FUNCTIONS if not defined.intersection(names)]:
         raise UnusableError(
             f"{path}: model '{name}' does not define {' and '.join(missing)}; the README has an example"
         )
@@ -170,7 +171,7 @@ def _of_zoo(path: Path) -> Model | None:
     if name in NOT_MODELS:
         return None
     found, defined = _declarations(path, name)
-    if "WORKLOADS" not in found and not defined & set(FUNCTIONS):
+    if "WORKLOADS" not in found and not defined & {"build", "sample"}:
         return None
     if not schema.is_name(name, "model"):
         shown = str(path) if str(path).isprintable() else repr(str(path))

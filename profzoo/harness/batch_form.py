@@ -23,7 +23,7 @@ def parts(batch: Any, cell: Mapping[str, Any], model: Functions) -> tuple[Any, A
         return batch[0], batch[1]
     raise ConfigError(
         f"{cell['model']}: a batch is {_described(batch)}, where {FORMS} is needed: have {maker(cell, model)} of "
-        f"{cell['module']} return {'that' if model.collate else 'one'}"
+        f"{cell['module']} {'return that' if model.collate else 'give one'}"
     )
 
 
@@ -31,7 +31,9 @@ def maker(cell: Mapping[str, Any], model: Functions) -> str:
     """The function of the model's file that gives batches or samples their form."""
     if model.collate:
         return "collate(samples)"
-    return "sample(shape, generator)" if cell["data"]["source"] == "synthetic" else "adapt(sample, shape)"
+    if cell["data"]["source"] != "synthetic":
+        return "adapt(sample, shape)"
+    return "dataset(shape)" if model.dataset else "sample(shape, generator)"
 
 
 def called(network: nn.Module, batch: Any, inputs: Any) -> Any:

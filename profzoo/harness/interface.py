@@ -38,6 +38,11 @@ def own_loss(outputs: Any, target: Any) -> Tensor:
     )
 
 
+def no_sample(shape: Shape, generator: torch.Generator) -> Any:
+    """No synthetic sample, of a model that has a data set."""
+    raise ConfigError("the model's file defines no sample(shape, generator)")
+
+
 def no_others(shape: Shape) -> nn.Module:
     """No networks besides the model."""
     return nn.ModuleDict()
@@ -55,12 +60,14 @@ def whole(network: nn.Module) -> Sequence[nn.Module]:
 
 @dataclass(frozen=True)
 class Functions:
-    """What a model's file defines; all but `build` and `sample` have a default.
+    """What a model's file defines; all but `build`, and `sample` or `dataset`, have a default.
 
     build: (shape) -> the network, with random weights.
-    sample: (shape, generator) -> one synthetic (input, target), or a mapping of the network's arguments.
+    sample: (shape, generator) -> one synthetic (input, target), or a mapping of the network's arguments. Two batches
+        are made beforehand and come again and again, so that what a sample takes to make is in no step.
     loss: (outputs, target) -> scalar; by default that of the outputs (`outputs.loss`), else cross-entropy of scores.
     optimizer: (parameters) -> optimizer of the network; Adam by default, with SparseAdam for sparse embeddings.
+    dataset: (shape) -> torch Dataset, whose samples are read in every step, instead of `sample`; none by default.
     adapt: (sample of a torchvision dataset, shape) -> (input, target); None where no such data set fits.
     collate: (samples) -> batch; torch's own by default.
     transfer: (batch, device) -> batch on the device; moves every tensor by default.
@@ -74,9 +81,10 @@ class Functions:
     """
 
     build: Callable[[Shape], nn.Module]
-    sample: Callable[[Shape, torch.Generator], Any]
+    sample: Callable[[Shape, torch.Generator], Any] = no_sample
     loss: Callable[[Any, Any], Tensor] = own_loss
     optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer] = adam
+    dataset: Callable[[Shape], Any] | None = None
     adapt: Callable[[tuple[Any, Any], Shape], tuple[Any, Any]] | None = None
     collate: Callable[[Sequence[Any]], Any] | None = None
     transfer: Callable[[Any, torch.device], Any] | None = None

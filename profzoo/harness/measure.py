@@ -60,6 +60,7 @@ def run(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
         **_machine(cell, device),
         "parameters": outcome.parameters,
         "batch": cell["batch"],
+        "input": data.described(cell, model),
         "steps": recorder.steps,
         "items": recorder.steps * cell["batch"] * processes(cell),
         "loss": outcome.loss,
