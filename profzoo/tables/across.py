@@ -63,7 +63,7 @@ TABLES: Mapping[str, Table] = {
         | _numbers(["step_ns", "step_median_ns", "items_per_s"], kinds.AMOUNT)
         | {"peak_memory_bytes": kinds.maybe(kinds.COUNT), "peak_rss_bytes": kinds.COUNT, "loss": NUMBER},
         # Of a table that an earlier version made there are none, and of clocks only where they were sampled.
-        optional={"unsteady": kinds.TEXT, "clocks": kinds.TEXT},
+        optional={"unsteady": kinds.TEXT, "clocks": kinds.TEXT, "arguments": kinds.TEXT},
         others=_of_tools,
         key=CELL,
     ),

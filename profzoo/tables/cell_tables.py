@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from profzoo import tools
+from profzoo.cell import typed
 from profzoo.reading import tables as reading
 from profzoo.tables import coverage, kernel_table, repeats
 from profzoo.tables.across import CELL, COVERAGE, STEP_LEADING
@@ -35,7 +36,8 @@ def cells(timed: Iterable[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, An
 
     timed: cell, rows of its time.csv, sidecar. `step_ns` is the mean of settled steps, over all processes, and
     `step_median_ns` their median, `step_low_ns` and `step_high_ns` their quartiles, all on the GPU's clock (on a CPU,
-    the host's); `items_per_s` is by the mean. `unsteady` says why these are not to be relied on.
+    the host's); `items_per_s` is by the mean. `unsteady` says why these are not to be relied on. `arguments` are the
+    words behind `python -m models.run` that run the cell again.
     """
     rows = []
     for cell, steps, facts in timed:
@@ -61,6 +63,7 @@ def cells(timed: Iterable[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, An
                 "peak_memory_bytes": facts["peak_memory_bytes"],
                 "peak_rss_bytes": facts["peak_rss_bytes"],
                 "loss": facts["loss"],
+                "arguments": typed.arguments(cell["model"], facts["cell"]) if typed.needed(facts["cell"]) else "",
             }
         )
     return pd.DataFrame(rows).astype({"peak_memory_bytes": "Int64"})

@@ -1,6 +1,11 @@
 """A data set of a user's own through the workflow: what its samples cost is in steps, data range and verdicts."""
 
+import html
 import json
+import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -47,11 +52,18 @@ CONFIG = {
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the workflow left what it made of that model."""
-    project: Project = copy(tmp_path_factory.mktemp("data") / "project", json.dumps(CONFIG))
-    project.write("mine.py", MODEL)
-    project.snakemake("results/tables/verdicts.csv", "results/tables/ranges.csv")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A copy in which the workflow made the report of that model."""
+    made = copy(tmp_path_factory.mktemp("data") / "project", json.dumps(CONFIG))
+    made.draw_one()
+    made.write("mine.py", MODEL)
+    made.snakemake("report")
+    return made
+
+
+@pytest.fixture(scope="module")
+def results(project: Project) -> Path:
+    """Where it left that."""
     return project.root / "results"
 
 
@@ -79,3 +91,31 @@ def test_the_first_verdict_is_input_bound(results: Path) -> None:
         written["verdict"] in ("input-bound", "undecided")
         and "input-bound" in f"{written['verdict']} {written['next_step']}"
     )
+
+
+def commands(project: Project) -> list[str]:
+    """The lines to type that the page and the sidecars show."""
+    text = html.unescape(project.read("results/report.html"))
+    found = re.findall(r"<code>((?:python|torchrun|snakemake) [^<]*)</code>", text)
+    sidecars = (json.loads(path.read_text()) for path in (project.root / "results").rglob("*.json"))
+    ran = [one["command"] for one in sidecars if isinstance(one, dict) and "command" in one]
+    return [*dict.fromkeys(found), *(shlex.join(words) for words in ran if "models.run" in words)]
+
+
+def test_every_command_that_is_shown_runs(project: Project) -> None:
+    """Of those that run the cell, a step; of Snakemake's, the plan; where the model's module is not named, neither can."""
+    shown = commands(project)
+    assert any(line.startswith("python -m models.run mine train ") for line in shown)
+    for line in shown:
+        words = shlex.split(line)
+        if words[0] == "snakemake":
+            assert "trials.csv" in project.snakemake(*words[1:], "--dry-run").stdout
+            continue
+        place = words.index("models.run") + 1
+        assert "module=mine" in words[place:]
+        own = [word for word in words[place:] if "=" in word or word in ("mine", "train")]
+        done = subprocess.run(
+            [sys.executable, "-m", "models.run", *own, "window=1", "warmup=3", "samples=null", "epochs=1"],
+            cwd=project.root, env=project.environment(), capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{line}\n{done.stderr}"
