@@ -109,7 +109,8 @@ def test_every_command_that_is_shown_runs(project: Project) -> None:
     for line in shown:
         words = shlex.split(line)
         if words[0] == "snakemake":
-            assert "trials.csv" in project.snakemake(*words[1:], "--dry-run").stdout
+            planned = project.snakemake(*words[1:], "--dry-run").stdout
+            assert f"{words[1]}" in planned and "unknown" not in planned
             continue
         place = words.index("models.run") + 1
         assert "module=mine" in words[place:]
