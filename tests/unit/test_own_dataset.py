@@ -162,5 +162,10 @@ atexit.register(lambda: open("{tmp_path}/" + os.environ["RANK"], "w").write(json
     assert done.returncode == 0, done.stderr
     mine, others = (json.loads((tmp_path / str(rank)).read_text()) for rank in (0, 1))
     assert len(mine) == len(others) > 0 and not set(mine[:12]) & set(others[:12])
+    # Of eight, four an epoch each, which are drawn anew.
+    done = torchrun("mine", *WORDS, "module=spread", "length=8")
+    assert done.returncode == 0, done.stderr
+    mine = json.loads((tmp_path / "0").read_text())
+    assert len(mine) == 12 and len({tuple(mine[place : place + 4]) for place in (0, 4, 8)}) > 1
     done = torchrun("mine", *WORDS, "module=spread", "length=7")
     assert done.returncode and "too few for one batch of 4 in each of 2 processes" in done.stderr
