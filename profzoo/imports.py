@@ -10,7 +10,8 @@ from typing import Any
 
 from profzoo.errors import UnusableError
 
-PROJECT = Path(__file__).parents[1]
+# Itself, also where a job imports it through links.
+PROJECT = Path(__file__).resolve().parents[1]
 # The folder that holds each package of the project.
 PACKAGES = {"models": PROJECT, "profzoo": PROJECT}
 

@@ -17,6 +17,8 @@ PARTS = ("data", "transfer", "forward", "loss", "backward", "optimizer")
 # Of a training step that was captured in a CUDA graph, what replays it: all parts but data and transfer. In inference
 # the forward pass is all of it, and keeps its range.
 GRAPH = "graph"
+# What of a step is in none of its parts, as tables and figures call it.
+REST = "other"
 # The ranges that launches are in; they follow one another.
 LAUNCHING = (*PARTS, GRAPH)
 # Ranges of modules are called `module:PATH:TYPE`, which no part of a step is.

@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         traceback.print_exc()
         name = f"{options.model} {options.phase}"
         kind = type(error).__name__
-        first = (str(error).strip() or "no message").splitlines()[0]
+        first = _first_line(error)
         if fitting.out_of_memory(error):
             advice = "set a smaller batch, or batch: auto to find one"
             return _fail(1, f"{name} ran out of memory at batch {cell['batch']}: {advice}. {first}")
@@ -84,6 +84,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--trace", type=Path, metavar="FILE", help="run torch.profiler, its trace into this .json.gz")
     parser.add_argument("--operators", type=Path, metavar="FILE", help="with --trace: torch.profiler's table")
     return parser
+
+
+def _first_line(error: BaseException) -> str:
+    """What an error says, in one line; of a DataLoader's worker, whose traceback it tells, what went wrong there."""
+    lines = (str(error).strip() or "no message").splitlines()
+    if "in DataLoader worker process" not in lines[0]:
+        return lines[0]
+    return lines[-1].removeprefix(f"{type(error).__name__}: ")
 
 
 def _fail(code: int, message: str) -> int:

@@ -1,12 +1,13 @@
-"""Sums up the files of a data set on disk, so that replaced images run again what used them."""
+"""Sums up files that cells read, of data sets and models, so that replaced ones run again what used them."""
 
 import functools
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from profzoo.cell import registry
 from profzoo.errors import ConfigError
 
 # The one data set of torchvision that makes its images up.
@@ -34,6 +35,27 @@ def summary(cell: Mapping[str, Any]) -> dict[str, Any]:
     return {"data_files": _summed(folder)} if folder else {}
 
 
+def of_model(cell: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of the files that the cell's model declares, so that also an older file in place of one is noticed.
+
+    Raises:
+        UnusableError: one of them is not there.
+    """
+    declared = registry.files(registry.find(cell["model"], _own_module(cell)))
+    return {"model_files": _digest(_facts(path) for path in declared)} if declared else {}
+
+
+def _own_module(cell: Mapping[str, Any]) -> str | None:
+    """The module of a model that is none of the zoo."""
+    return None if cell["module"] == f"models.{cell['model']}" else cell["module"]
+
+
+def _facts(path: Path) -> tuple[str, int, int]:
+    """Name, bytes and time of a file; a link counts by what it leads to."""
+    facts = path.stat()
+    return path.name, facts.st_size, facts.st_mtime_ns
+
+
 @functools.cache
 def _summed(folder: str) -> dict[str, Any]:
     """Number, size and digest of all files of a folder.
@@ -41,9 +63,14 @@ def _summed(folder: str) -> dict[str, Any]:
     The digest is of paths, sizes and times of modification: reading all of a large data set would take longer than the
     jobs. Once a process, as even that takes seconds for a million files.
     """
+    return _digest(_files(folder, "", frozenset()))
+
+
+def _digest(files: Iterable[tuple[str, int, int]]) -> dict[str, Any]:
+    """The same of files by path, bytes and time."""
     count = size = 0
     digest = hashlib.blake2b(digest_size=16)
-    for path, length, modified_ns in _files(folder, "", frozenset()):
+    for path, length, modified_ns in files:
         count, size = count + 1, size + length
         digest.update(os.fsencode(f"{path}\0{length}\0{modified_ns}\n"))
     return {"count": count, "bytes": size, "digest": digest.hexdigest()}

@@ -4,7 +4,7 @@ import ast
 import functools
 import importlib.util
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,18 +17,20 @@ ZOO = imports.PROJECT / "models"
 NOT_MODELS = {"__init__", "run"}
 # What a file declares, with what stands in for it; there is no stand-in for the workloads.
 DECLARED: dict[str, Any] = {
-    "GROUPS": ("own",), "SOURCE": "", "PARAMETERS": None, "DIFFERENCE": "", "SHAPE": {}, "WORKLOADS": None
+    "GROUPS": ("own",), "SOURCE": "", "PARAMETERS": None, "DIFFERENCE": "", "SHAPE": {}, "WORKLOADS": None,
+    "FILES": (),
 }  # fmt: skip
 KINDS: dict[str, tuple[type, ...]] = {
     "GROUPS": (tuple, list), "SOURCE": (str,), "PARAMETERS": (int, type(None)), "DIFFERENCE": (str,), "SHAPE": (dict,),
-    "WORKLOADS": (dict,),
+    "WORKLOADS": (dict,), "FILES": (tuple, list),
 }  # fmt: skip
 PHASES = ("train", "inference")
 # What a shape parameter may be, so that the configuration can set it.
 SHAPES = (bool, int, float, str, list)
 LARGEST = 2**63
 EXAMPLE = '{"trimmed": {"train": {"batch": 8}, "inference": {"batch": 8}}}'
-FUNCTIONS = ("build", "sample")
+# Of each line, one.
+FUNCTIONS = (("build",), ("sample", "dataset"))
 # What runs a resolved cell, and what it runs in: with all that they import, part of what is measured. Not what resolves
 # it, whose outcome is in the job's own words.
 MEASURED = ("profzoo/harness/measure.py", "profzoo/collect/surroundings.py")
@@ -43,6 +45,7 @@ class Model:
     parameters: published parameter count, at the shapes of the trimmed workload; None where none is known.
     difference: why the network that is built has another count; empty where it has that one.
     shape: shape parameters of every workload; workloads: those, and the batch, by workload and phase.
+    files: what `build` or `dataset` read, such as weights: paths or patterns from the folder of the model's file.
     """
 
     name: str
@@ -54,6 +57,7 @@ class Model:
     difference: str
     shape: Mapping[str, Any]
     workloads: Mapping[str, Mapping[str, Mapping[str, Any]]]
+    files: Sequence[str]
 
 
 def read(path: Path, name: str, module: str) -> Model:
@@ -66,7 +70,7 @@ def read(path: Path, name: str, module: str) -> Model:
     found, defined = _declarations(path, name)
     if "WORKLOADS" not in found:
         raise UnusableError(f"{path}: model '{name}' does not declare WORKLOADS, such as {EXAMPLE}")
-    if missing := [function for function in FUNCTIONS if function not in defined]:
+    if missing := [" or ".join(names) for names in FUNCTIONS if not defined.intersection(names)]:
         raise UnusableError(
             f"{path}: model '{name}' does not define {' and '.join(missing)}; the README has an example"
         )
@@ -108,6 +112,9 @@ def _misdeclared(found: Mapping[str, Any]) -> str:
     shapes = [("SHAPE", found.get("SHAPE", {}))]
     if not found["WORKLOADS"]:
         return f"WORKLOADS is empty: declare one, such as {EXAMPLE}"
+    for name in found.get("FILES", ()):
+        if not isinstance(name, str) or not name or name.startswith("/"):
+            return f"FILES holds {name!r}, which is no path from the folder of the model's file"
     for group in found.get("GROUPS", ()):
         if not schema.is_name(group):
             return f"GROUPS holds {group!r}, which is no name: {schema.form()}"
@@ -170,7 +177,7 @@ def _of_zoo(path: Path) -> Model | None:
     if name in NOT_MODELS:
         return None
     found, defined = _declarations(path, name)
-    if "WORKLOADS" not in found and not defined & set(FUNCTIONS):
+    if "WORKLOADS" not in found and not defined & {"build", "sample"}:
         return None
     if not schema.is_name(name, "model"):
         shown = str(path) if str(path).isprintable() else repr(str(path))
@@ -214,6 +221,12 @@ def find(name: str, module: str | None = None) -> Model:
             f"settings.{name}.module = {module!r} cannot be found: it must be importable from the folder "
             "that snakemake runs in, or from PYTHONPATH"
         )
+    path = ZOO / f"{name}.py"
+    if path.resolve() != Path(spec.origin).resolve() and os.path.lexists(path) and _of_zoo(path):
+        raise ConfigError(
+            f"settings.{name}.module = {module!r}: {spec.origin} would take the name of the zoo's {path}, and results "
+            f"of both would lie in one folder: give yours another name, such as my_{name}"
+        )
     return read(Path(spec.origin), name, module)
 
 
@@ -231,9 +244,27 @@ def sources(model: Model) -> list[Path]:
     ['__init__.py', 'vgg16.py', 'vgg19.py']
 
     Raises:
-        UnusableError: one of them cannot be read or is no Python.
+        UnusableError: one of them cannot be read or is no Python, or a file that the model declares is not there.
     """
-    return list(_sources(model.module, model.path))
+    return sorted({*_sources(model.module, model.path), *files(model)})
+
+
+def files(model: Model) -> list[Path]:
+    """The files that a model declares in FILES, sorted.
+
+    Raises:
+        UnusableError: there is none of one of the names.
+    """
+    found: list[Path] = []
+    for name in model.files:
+        matching = [path for path in model.path.parent.glob(name) if path.is_file()]
+        if not matching:
+            raise UnusableError(
+                f"{model.path}: model '{model.name}' names '{name}' in FILES, and there is no such file in "
+                f"{model.path.parent}: put it there, or correct the name"
+            )
+        found += [path.resolve() for path in matching]
+    return sorted(found)
 
 
 @functools.cache

@@ -175,7 +175,7 @@ def words(cell: Mapping[str, Any]) -> list[str]:
         settings["batch"] = "auto"
     if cell["module"] != f"models.{cell['model']}":
         settings["module"] = cell["module"]
-    return [cell["model"], cell["phase"], *(f"{key}={_word(value)}" for key, value in sorted(flat(settings).items()))]
+    return [cell["model"], cell["phase"], *(f"{key}={word(value)}" for key, value in sorted(flat(settings).items()))]
 
 
 def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -191,7 +191,12 @@ def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _word(value: Any) -> str:
+def word(value: Any) -> str:
+    """A setting's value as words give it.
+
+    >>> word("bf16"), word(True), word(None)
+    ('bf16', 'true', 'null')
+    """
     return value if isinstance(value, str) else json.dumps(value)
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from profzoo.range_names import REST
 from profzoo.reading import kinds
 from profzoo.reading.tables import Table
 from profzoo.tables import step_shares
@@ -124,7 +125,9 @@ def _grouped(rows: Mapping[str, pd.DataFrame], level: str, by: list[str]) -> pd.
     told = {KERNEL: _configured, LAYER: _typed}.get(level)
     found["change"] = _changes({side: told(frame, by) for side, frame in rows.items()}) if told else ""
     found = found.reset_index()
-    found = found.assign(level=level, name=found[by[-1]], range=found.get("range", ""))
+    # Launches outside every part of the step have no range.
+    names = found[by[-1]].replace("", REST) if level == RANGE else found[by[-1]]
+    found = found.assign(level=level, name=names, range=found.get("range", ""))
     numbers = list(columns)
     return found.drop(columns=[name for name in by if name not in COLUMNS]).fillna(dict.fromkeys(numbers, 0.0))
 

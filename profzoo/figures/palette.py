@@ -46,7 +46,8 @@ PART_COLOURS = {
     "recompute": "#9a7fb5",
     "optimizer": CLASS_COLOURS["optimizer"],
     "graph": "#b98b5e",
-    "outside": "#cfd6da",
+    "other": CLASS_COLOURS["other"],
+    "outside": "#b7c4ca",
 }
 BOUND_COLOURS = {"dram": "#b0672a", "l2": "#e3bc92", "simt": "#2f7f8f", "tensor": "#78bd45", "": "#dddddd"}
 TOOL_COLOURS = ("#444c5c", "#b3576e", "#a08a2e", "#4fa3a0")

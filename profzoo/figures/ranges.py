@@ -6,6 +6,7 @@ from matplotlib.figure import Figure
 
 from profzoo import text
 from profzoo.figures import palette, plots
+from profzoo.range_names import REST
 from profzoo.tables.preference import preferred
 
 ORDER = 90
@@ -14,7 +15,7 @@ INPUTS = ("ranges",)
 NEEDS = ("nsys", "torch")
 CAPTION = (
     "Time by part of the step. On a GPU, the time of the kernels that each part launched, on whatever thread; on a "
-    "CPU, the time the part took."
+    "CPU, the time the part took. What is in no part is `other`."
 )
 CPU_CAPTION = "Time by part of the step."
 
@@ -23,7 +24,7 @@ def draw(ranges: pd.DataFrame) -> Figure:
     """From the table of ranges: a bar a cell, each part's share of its time."""
     plots.style()
     chosen = preferred(ranges)
-    chosen = chosen.assign(cell=plots.label(chosen), range=chosen["range"].replace("", "outside"))
+    chosen = chosen.assign(cell=plots.label(chosen), range=chosen["range"].replace("", REST))
     order = list(dict.fromkeys(chosen["cell"]))
     wide = (
         chosen.pivot_table(index="cell", columns="range", values="ns_per_step", aggfunc="sum").reindex(order).fillna(0)

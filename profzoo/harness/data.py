@@ -1,4 +1,4 @@
-"""Feeds a cell through a real DataLoader: synthetic samples, a torchvision dataset, or an image folder on disk."""
+"""Feeds a cell through a real DataLoader: synthetic samples, the model's own data set, torchvision's, or a folder."""
 
 import inspect
 import itertools
@@ -8,10 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 from profzoo.errors import ConfigError, suggest
-from profzoo.harness import distributed, trees
+from profzoo.harness import batch_form, distributed, own_dataset, trees
 from profzoo.harness.interface import Functions
 
 Sample = tuple[Any, Any]
@@ -23,13 +23,18 @@ class Synthetic(Dataset[Sample]):
     """Random samples, the same for the same seed and index.
 
     A few are made beforehand and come again and again: drawing random numbers in every step would take longer than
-    the step of a small model, and would be profiled with it.
+    the step of a small model, and would be profiled with it. So what a sample takes to make is in no step: a model
+    whose samples cost something defines `dataset`.
     """
 
     def __init__(self, sample: Callable[..., Sample], shape: SimpleNamespace, count: int, distinct: int, seed: int):
         """sample: the model file's function of (shape, generator); distinct: samples made beforehand."""
         generators = (torch.Generator().manual_seed(seed * 1_000_003 + index) for index in range(min(distinct, count)))
         self._pool = [sample(shape, generator) for generator in generators]
+        if any(one is None for one in self._pool):
+            raise ConfigError(
+                f"sample(shape, generator) of {sample.__module__} returned None: return {batch_form.FORMS}"
+            )
         self._count = count
 
     def __len__(self) -> int:
@@ -60,17 +65,19 @@ class Adapted(Dataset[Sample]):
 
 
 def batches(cell: Mapping[str, Any], model: Functions) -> Iterator[Any]:
-    """The cell's batches, epoch after epoch, from one DataLoader.
+    """The cell's batches, epoch after epoch, from one DataLoader; of a data set of the model's own, without an end.
 
     Raises:
         ConfigError: the data set is not there, too small, or does not fit the model's task.
     """
-    dataset = _dataset(cell, model)
-    share = distributed.sampler(dataset, cell)
+    own = own_dataset.made(cell, model) if own_dataset.used(cell, model) else None
+    dataset = _dataset(cell, model) if own is None else own
+    streamed = isinstance(dataset, IterableDataset)
+    share = None if streamed else distributed.sampler(dataset, cell)
     loader: DataLoader[Sample] = DataLoader(
         dataset,
         batch_size=cell["batch"],
-        shuffle=cell["phase"] == "train" and share is None,
+        shuffle=cell["phase"] == "train" and share is None and not streamed,
         sampler=share,
         drop_last=True,
         num_workers=cell["workers"],
@@ -79,7 +86,18 @@ def batches(cell: Mapping[str, Any], model: Functions) -> Iterator[Any]:
         collate_fn=model.collate,
         generator=torch.Generator().manual_seed(cell["seed"]),
     )
+    if own is not None:
+        return own_dataset.repeated(loader, share, cell)
     return itertools.chain.from_iterable(itertools.repeat(loader, cell["epochs"]))
+
+
+def described(cell: Mapping[str, Any], model: Functions) -> dict[str, Any]:
+    """Where samples come `from`, and of how many that were made beforehand: `pool`, None where each is read anew."""
+    if own_dataset.used(cell, model):
+        return {"from": "dataset", "pool": None}
+    if cell["data"]["source"] != "synthetic":
+        return {"from": cell["data"]["name"] or cell["data"]["source"], "pool": None}
+    return {"from": "sample", "pool": min(DISTINCT_BATCHES * cell["batch"], cell["samples"])}
 
 
 def to_device(batch: Any, device: torch.device, memory_format: torch.memory_format) -> Any:
@@ -91,7 +109,7 @@ def to_device(batch: Any, device: torch.device, memory_format: torch.memory_form
 
     def placed(part: Any) -> Any:
         if isinstance(part, torch.Tensor):
-            if part.dim() == 4 and part.is_floating_point():
+            if part.layout is torch.strided and part.dim() == 4 and part.is_floating_point():
                 return part.to(device, non_blocking=True, memory_format=memory_format)
             return part.to(device, non_blocking=True)
         if trees.moves_itself(part):

@@ -26,7 +26,8 @@ def rank(cell: Mapping[str, Any]) -> int:
     if started != needed:
         raise ConfigError(
             f"gpus = {cell['gpus']} and nodes = {cell['nodes']} take {needed} processes, and {started} started: "
-            f"begin with torchrun --standalone --nproc-per-node={cell['gpus']} -m models.run {cell['model']}"
+            f"begin with torchrun --standalone --nproc-per-node={cell['gpus']} -m models.run {cell['model']} "
+            f"{cell['phase']} module={cell['module']} gpus={cell['gpus']}"
         )
     return int(os.environ.get("RANK", "0"))
 

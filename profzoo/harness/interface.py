@@ -1,7 +1,7 @@
 """The functions of a model's file, with what stands in for those that it leaves out."""
 
 import importlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -9,12 +9,38 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from profzoo.errors import ConfigError
+
 Shape = SimpleNamespace
+# Of Adam.
+RATE = 1e-3
 
 
 def adam(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     """Adam with its usual rate of 1e-3."""
-    return torch.optim.Adam(parameters, lr=1e-3)
+    return torch.optim.Adam(parameters, lr=RATE)
+
+
+def own_loss(outputs: Any, target: Any) -> Tensor:
+    """The loss that outputs hold themselves, as those of transformers do, else cross-entropy of class scores.
+
+    Raises:
+        ConfigError: they hold none, and are no scores of classes.
+    """
+    own = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
+    if isinstance(own, Tensor):
+        return own
+    if isinstance(outputs, Tensor) and isinstance(target, Tensor):
+        return nn.functional.cross_entropy(outputs, target)
+    raise ConfigError(
+        f"the network returns {type(outputs).__name__} without a loss: define loss(outputs, target) in the model's "
+        "file, or have the batch hold what the network makes a loss of, such as labels"
+    )
+
+
+def no_sample(shape: Shape, generator: torch.Generator) -> Any:
+    """No synthetic sample, of a model that has a data set."""
+    raise ConfigError("the model's file defines no sample(shape, generator)")
 
 
 def no_others(shape: Shape) -> nn.Module:
@@ -34,12 +60,14 @@ def whole(network: nn.Module) -> Sequence[nn.Module]:
 
 @dataclass(frozen=True)
 class Functions:
-    """What a model's file defines; all but `build` and `sample` have a default.
+    """What a model's file defines; all but `build`, and `sample` or `dataset`, have a default.
 
     build: (shape) -> the network, with random weights.
-    sample: (shape, generator) -> one synthetic (input, target).
-    loss: (outputs, target) -> scalar; cross-entropy of class scores by default.
-    optimizer: (parameters) -> optimizer of the network; Adam by default.
+    sample: (shape, generator) -> one synthetic (input, target), or a mapping of the network's arguments. Two batches
+        are made beforehand and come again and again, so that what a sample takes to make is in no step.
+    loss: (outputs, target) -> scalar; by default that of the outputs (`outputs.loss`), else cross-entropy of scores.
+    optimizer: (parameters) -> optimizer of the network; Adam by default, with SparseAdam for sparse embeddings.
+    dataset: (shape) -> torch Dataset, whose samples are read in every step, instead of `sample`; none by default.
     adapt: (sample of a torchvision dataset, shape) -> (input, target); None where no such data set fits.
     collate: (samples) -> batch; torch's own by default.
     transfer: (batch, device) -> batch on the device; moves every tensor by default.
@@ -48,12 +76,15 @@ class Functions:
     others: (shape) -> networks that training alone needs, such as a discriminator; none by default.
     optimizers: (network, others) -> all optimizers, for a training step of the model's own.
     training_step: (trainer, batch) -> loss; forward, loss, backward and optimizer once by default.
+
+    A batch that is a mapping is given as `network(**batch)`, and all of it is the target of the loss.
     """
 
     build: Callable[[Shape], nn.Module]
-    sample: Callable[[Shape, torch.Generator], tuple[Any, Any]]
-    loss: Callable[[Any, Any], Tensor] = nn.functional.cross_entropy
+    sample: Callable[[Shape, torch.Generator], Any] = no_sample
+    loss: Callable[[Any, Any], Tensor] = own_loss
     optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer] = adam
+    dataset: Callable[[Shape], Any] | None = None
     adapt: Callable[[tuple[Any, Any], Shape], tuple[Any, Any]] | None = None
     collate: Callable[[Sequence[Any]], Any] | None = None
     transfer: Callable[[Any, torch.device], Any] | None = None

@@ -11,10 +11,12 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from profzoo.cell.spread import processes
 from profzoo.errors import ConfigError
 from profzoo.harness import (
+    batch_form,
     captured,
     checkpoints,
     clocks,
@@ -24,7 +26,6 @@ from profzoo.harness import (
     lasting,
     outputs,
     training,
-    trees,
 )
 from profzoo.harness.data import batches, to_device
 from profzoo.harness.ranges import Ranges
@@ -161,7 +162,7 @@ def run(
             watching.step(cell["batch"] * processes(cell))
     recorder.stop()
     ranges.close()
-    parameters = sum(parameter.numel() for parameter in network.parameters())
+    parameters = sum(parameter.numel() for parameter in network.parameters() if not is_lazy(parameter))
     losses = _finite(results, cell)
     sample = [] if cell["phase"] == "train" else outputs.sampled(results[-1])
     return Outcome(parameters, losses[-1], (losses[:before] or losses)[-1], sample, repeated)
@@ -204,7 +205,13 @@ def repeat(
 def _training(model: interface.Functions, trainer: training.Trainer) -> Callable[[Any], Any]:
     """From a batch to the loss of a step on it."""
     step = model.training_step or training.training_step
-    return lambda batch: step(trainer, batch).detach()
+
+    def stepped(batch: Any) -> Any:
+        loss = step(trainer, batch)
+        trainer.check(loss)
+        return loss.detach()
+
+    return stepped
 
 
 def _inference(
@@ -212,10 +219,12 @@ def _inference(
 ) -> Callable[[Any], Any]:
     """From a batch to the outputs."""
     autocast = training.autocast(cell, device)
+    plain = model.infer is interface.infer
 
     def inference(batch: Any) -> Any:
+        inputs, _ = batch_form.parts(batch, cell, model)
         with torch.inference_mode(), autocast(), ranges("forward"):
-            return model.infer(network, batch[0])
+            return batch_form.called(network, batch, inputs) if plain else model.infer(network, inputs)
 
     return inference
 
@@ -236,14 +245,13 @@ def _begun(cell: Mapping[str, Any], step: Callable[[Any], Any]) -> Callable[[Any
 def _finite(results: deque[Any], cell: Mapping[str, Any]) -> Sequence[float | None]:
     """The losses, None in inference; looked at after the window, so that no step waits for it."""
     if cell["phase"] == "train":
-        losses = torch.stack(list(results)).float().tolist()
+        losses = torch.stack([loss.reshape(()) for loss in results]).float().tolist()
         for index, loss in enumerate(losses):
             if not math.isfinite(loss):
                 raise NotFiniteError(f"the loss is {loss} at step {index} of {len(losses)}")
         return losses
-    for tensor in trees.tensors(results[-1]):
-        if (tensor.is_floating_point() or tensor.is_complex()) and not tensor.isfinite().all():
-            raise NotFiniteError("the output of the last step holds NaN or infinity")
+    if not outputs.finite(results[-1]):
+        raise NotFiniteError("the output of the last step holds NaN or infinity")
     return [None]
 
 

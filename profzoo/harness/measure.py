@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from profzoo.cell.spread import processes
-from profzoo.harness import data, devices, distributed, fitting, interface, loop, memory, recorders
+from profzoo.harness import data, devices, distributed, fitting, inspecting, interface, loop, memory, recorders
 from profzoo.machine import turns
 
 
@@ -60,6 +60,7 @@ def run(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
         **_machine(cell, device),
         "parameters": outcome.parameters,
         "batch": cell["batch"],
+        "input": data.described(cell, model),
         "steps": recorder.steps,
         "items": recorder.steps * cell["batch"] * processes(cell),
         "loss": outcome.loss,
@@ -102,10 +103,14 @@ def _stock(
     Returns: the time that it took, and the allocator's own peak in it, None on a CPU.
     """
     began, cuda = time.perf_counter_ns(), device.type == "cuda"
-    batch = next(iter(data.batches({**cell, "workers": 0}, interface.load(cell["module"]))))
-    if cuda:
-        torch.cuda.reset_peak_memory_stats(device)
-    found = memory.take(batch, repeated, network, device)
+
+    def look() -> list[dict[str, Any]]:
+        batch = next(iter(data.batches({**cell, "workers": 0}, interface.load(cell["module"]))))
+        if cuda:
+            torch.cuda.reset_peak_memory_stats(device)
+        return memory.take(batch, repeated, network, device)
+
+    found: list[dict[str, Any]] = inspecting.attempted("memory was not taken stock of", look, [])
     peak = torch.cuda.max_memory_allocated(device) if cuda else None
     if not rank:
         memory.write(found, options.memory)

@@ -1,6 +1,7 @@
 """Takes stock of memory in one step more, behind the window: what each range of it holds at most, and for what."""
 
 import csv
+import functools
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from profzoo.harness import blocks, trees
+from profzoo.harness import blocks, inspecting, trees
 from profzoo.harness.loop import Repeated
 from profzoo.range_names import STEP
 from profzoo.reading import chrome
@@ -58,10 +59,10 @@ def _before(
 ) -> dict[str, int]:
     """Bytes held before the step, by what for."""
     weights = [tensor for one in networks for tensor in (*one.parameters(), *one.buffers())]
-    states = [value for one in optimizers for state in one.state.values() for value in state.values()]
+    states = [state for one in optimizers for state in one.state.values()]
     held = {
         "weights": weights,
-        "optimizer": [one for one in states if isinstance(one, Tensor)],
+        "optimizer": trees.tensors(states),
         # Of a CPU's step, which takes them where they are.
         "inputs": trees.tensors(batch),
     }
@@ -72,9 +73,20 @@ def _before(
 
 
 def _sizes(tensors: Iterable[Tensor], device: torch.device) -> dict[int, int]:
-    """Bytes of what tensors are stored in on the device, by address, each once."""
-    stored = [one.untyped_storage() for one in tensors if one.device.type == device.type]
-    return {one.data_ptr(): one.nbytes() for one in stored}
+    """Bytes of what tensors are stored in on the device, by address, each once; what cannot be told is left out."""
+    found: dict[int, int] = {}
+    nothing: dict[int, int] = {}
+    for tensor in tensors:
+        what = f"memory does not count a tensor of type {type(tensor).__name__}"
+        found |= inspecting.attempted(what, functools.partial(_stored, tensor, device), nothing)
+    return found
+
+
+def _stored(tensor: Tensor, device: torch.device) -> dict[int, int]:
+    """Bytes of what one tensor is stored in on the device, by address."""
+    storages = [part.untyped_storage() for part in inspecting.strided(tensor)]
+    # Of the storage, not of the tensor: FakeTensors name the device that they stand for.
+    return {one.data_ptr(): one.nbytes() for one in storages if one.device.type == device.type}
 
 
 def write(found: Iterable[Mapping[str, Any]], path: Path) -> None:

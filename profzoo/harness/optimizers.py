@@ -1,12 +1,14 @@
 """Makes a model's optimizers again by the implementation that a cell asks for, and such as a CUDA graph can hold."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
+from torch import nn
 
 from profzoo.errors import ConfigError
+from profzoo.harness import interface
 
 # What torch's optimizers take for each; `auto` leaves it to them.
 IMPLEMENTATIONS: Mapping[str, Mapping[str, bool]] = {
@@ -15,6 +17,22 @@ IMPLEMENTATIONS: Mapping[str, Mapping[str, bool]] = {
     "foreach": {"foreach": True, "fused": False},
     "fused": {"foreach": False, "fused": True},
 }
+
+
+def of_all(
+    network: nn.Module, optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+) -> list[torch.optim.Optimizer]:
+    """Optimizers of all of a network's parameters: the model's own, or where it has none and Adam would refuse, two.
+
+    Adam takes no sparse gradients: those of embeddings with `sparse=True` get torch's SparseAdam, at the same rate.
+    """
+    parts = (part for part in network.modules() if isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.sparse)
+    sparse = list(dict.fromkeys(part.weight for part in parts))
+    if optimizer is not interface.adam or not sparse:
+        return [optimizer(network.parameters())]
+    known = set(sparse)
+    dense = [parameter for parameter in network.parameters() if parameter not in known]
+    return [*([optimizer(dense)] if dense else []), torch.optim.SparseAdam(sparse, lr=interface.RATE)]
 
 
 def chosen(optimizer: torch.optim.Optimizer, cell: Mapping[str, Any]) -> torch.optim.Optimizer:

@@ -1,20 +1,62 @@
 """What jobs inherit from the process that starts them: where modules and programs are found, what spares HOME."""
 
+import hashlib
 import os
 import shutil
 import sys
+import tempfile
+from importlib.machinery import all_suffixes
 from pathlib import Path
 
 from profzoo.errors import ConfigError
 
+# Of folders of links, from the folder that snakemake runs in.
+LINKS = ".snakemake/profzoo/importable"
 # Otherwise ncu copies its section files to HOME as it starts, which jobs of several nodes may do at once.
 NO_DEPLOYMENT = "NV_COMPUTE_PROFILER_DISABLE_STOCK_FILE_DEPLOYMENT"
 
 
 def make_importable(folder: str) -> None:
-    """Put the folder, and the current one, on PYTHONPATH for all processes that this one starts."""
-    paths = [folder, str(Path.cwd()), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    """Put the folder, and the current one, on PYTHONPATH for all processes that this one starts.
+
+    What is on it comes before Python's own modules, and `python -m` would put the current folder before all: a file
+    called `profile.py` there must not take the place of Python's `profile`.
+    """
+    own = [str(shielded(Path(one))) for one in (folder, Path.cwd())]
+    paths = [*own, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    os.environ["PYTHONSAFEPATH"] = "1"
+
+
+def shielded(folder: Path) -> Path:
+    """A folder from which modules are imported; where one there has the name of one of Python's own, links to the rest.
+
+    The links are in a folder below LINKS of the current one, which is made if need be; hidden files have none.
+    """
+    names = sorted(path.name for path in folder.iterdir() if not path.name.startswith((".", "__pycache__")))
+    kept = [name for name in names if not _hides(folder / name)]
+    if kept == names:
+        return folder
+    digest = hashlib.blake2b("\0".join([str(folder), *kept]).encode(errors="surrogateescape"), digest_size=8)
+    place = Path.cwd() / LINKS / digest.hexdigest()
+    if not place.exists():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(dir=place.parent))
+        for name in kept:
+            (partial / name).symlink_to(folder.resolve() / name)
+        try:
+            partial.rename(place)
+        except OSError:
+            # Another process has made it meanwhile.
+            shutil.rmtree(partial)
+    return place
+
+
+def _hides(path: Path) -> bool:
+    """Whether a module there has the name of one of Python's own."""
+    name, dot, suffix = path.name.partition(".")
+    module = f"{dot}{suffix}" in all_suffixes() or (path / "__init__.py").exists()
+    return module and name in sys.stdlib_module_names
 
 
 def put_first(folder: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from profzoo.cell import typed as command
 from profzoo.compare import inference
 from profzoo.verdicts import verdicts as verdict_words
 from profzoo.verdicts.expected import REPLAY
@@ -52,6 +53,7 @@ def all_of(tables: Mapping[str, pd.DataFrame]) -> list[Promise]:
     where there are any.
     """
     step_ns = {(row.model, row.phase): row.step_ns for row in tables["cells"].itertuples()}
+    arguments = arguments_of(tables["cells"])
     trials = _measured(tables.get("trials"))
     advice = tables["verdicts"]
     ours = advice[(advice["by"] == verdict_words.OURS) & advice["level"].isin(LEVELS) & (advice["gain"] > 1)]
@@ -60,8 +62,9 @@ def all_of(tables: Mapping[str, pd.DataFrame]) -> list[Promise]:
         cell = (row["model"], row["phase"])
         if cell in step_ns:
             words = row["settings"] if row["level"] == "cell" and isinstance(row["settings"], str) else ""
-            found.append(_promise(row, step_ns[cell], trials.get((*cell, words)) if words else None, words))
-    found += _only_measured(trials, step_ns, {(*one.cell, one.typed) for one in found})
+            typed = _typed(arguments[cell], words)
+            found.append(_promise(row, step_ns[cell], trials.get((*cell, words)) if words else None, typed))
+    found += _only_measured(trials, step_ns, arguments, {(*one.cell, one.typed) for one in found})
     unsteady = {(row["model"], row["phase"]): why_unsteady(row) for row in tables["cells"].to_dict("records")}
     found = [replace(one, unsteady=unsteady[one.cell]) for one in found]
     return sorted(found, key=lambda one: (bool(one.unsteady), -one.saved_ns))
@@ -70,6 +73,16 @@ def all_of(tables: Mapping[str, pd.DataFrame]) -> list[Promise]:
 def why_unsteady(cell: Mapping[str, Any]) -> str:
     """Why the times of a row of the table of cells are not to be relied on; empty where they are."""
     return said if isinstance(said := cell.get("unsteady"), str) else ""
+
+
+def arguments_of(cells: pd.DataFrame) -> dict[tuple[str, str], str]:
+    """The words behind `python -m models.run` that run each cell again, by cell; cells: the table of that name."""
+    told = cells["arguments"] if "arguments" in cells else pd.Series("", cells.index)
+    # Of a table that an earlier version made there are none.
+    return {
+        (model, phase): words if isinstance(words, str) and words else f"{model} {phase}"
+        for model, phase, words in zip(cells["model"], cells["phase"], told, strict=True)
+    }
 
 
 def first(promises: list[Promise], count: int = FIRST) -> list[Promise]:
@@ -85,7 +98,7 @@ def _promise(
     row: Mapping[str, Any],
     step_ns: float,
     trial: Mapping[str, Any] | None,
-    words: str,
+    typed: str,
 ) -> Promise:
     gain, low, high = row["gain"], row["gain_low"], row["gain_high"]
     how = REPLAYED if row["method"] == REPLAY else AT_MOST
@@ -93,17 +106,14 @@ def _promise(
         gain, low, high, how = trial["gain"], trial["gain_low"], trial["gain_high"], MEASURED
     saved, least, most = (_saved(step_ns, value) for value in (gain, low, high))
     about = f"{row['module']} {row['direction']}" if row["level"] == "layer" else ""
-    typed = _typed(row["model"], row["phase"], words)
     score = row.get("score")
     told = (row["model"], row["phase"], about, row["verdict"], row["next_step"])
     return Promise(*told, saved, least, most, how, typed, score if isinstance(score, str) else "")
 
 
-def _typed(model: str, phase: str, words: str) -> str:
+def _typed(arguments: str, words: str) -> str:
     """The line that shows what the advice is worth: with its settings, or all that may help."""
-    if words:
-        return f"python -m models.run {model} {phase} {words}"
-    return f"snakemake trials --config models={model}"
+    return command.run(arguments, words) if words else command.trials(arguments)
 
 
 def _saved(step_ns: float, gain: float) -> float:
@@ -126,12 +136,15 @@ def _measured(table: pd.DataFrame | None) -> dict[tuple[str, str, str], dict[str
 def _only_measured(
     trials: Mapping[tuple[str, str, str], dict[str, Any]],
     step_ns: Mapping[tuple[str, str], float],
+    arguments: Mapping[tuple[str, str], str],
     known: set[tuple[str, str, str]],
 ) -> Iterator[Promise]:
     """Settings that no advice names, and that were measured to be faster."""
     for (model, phase, words), row in trials.items():
-        typed = _typed(model, phase, words)
-        if row["verdict"] != inference.FASTER or (model, phase, typed) in known or (model, phase) not in step_ns:
+        if row["verdict"] != inference.FASTER or (model, phase) not in step_ns:
+            continue
+        typed = _typed(arguments[model, phase], words)
+        if (model, phase, typed) in known:
             continue
         saved, low, high = (_saved(step_ns[model, phase], row[name]) for name in ("gain", "gain_low", "gain_high"))
         said = f"{row['settings']} was tried, and is faster"

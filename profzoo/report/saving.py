@@ -5,9 +5,10 @@ from typing import Any
 
 import pandas as pd
 
+from profzoo.cell import typed as command
 from profzoo.report import strips
 from profzoo.report.fields import shown
-from profzoo.report.promises import AT_MOST, Promise, first
+from profzoo.report.promises import AT_MOST, Promise, arguments_of, first
 from profzoo.tables.across import CELL
 from profzoo.text import duration
 from profzoo.trials.best import best
@@ -37,15 +38,19 @@ def section(promises: Sequence[Promise], tables: Mapping[str, pd.DataFrame]) -> 
          "strip": strips.of_cell(tables, one.model, one.phase)}
         for one in first(list(promises))
     ]  # fmt: skip
-    return {"first": cards, "trials": _trials(tables.get("trials"))}
+    arguments = arguments_of(tables["cells"]) if "cells" in tables else {}
+    return {"first": cards, "trials": _trials(tables.get("trials"), arguments)}
 
 
 def _time(ns: float) -> str:
     return f"−{duration(-ns)}" if ns < 0 else duration(ns)
 
 
-def _trials(table: pd.DataFrame | None) -> list[dict[str, Any]]:
-    """Of each cell what was tried: the best in words, and every setting with what came of it."""
+def _trials(table: pd.DataFrame | None, arguments: Mapping[tuple[str, str], str]) -> list[dict[str, Any]]:
+    """Of each cell what was tried: the best in words, and every setting with what came of it.
+
+    arguments: the words that run each cell again, by cell.
+    """
     if table is None or table.empty:
         return []
     found = []
@@ -56,20 +61,20 @@ def _trials(table: pd.DataFrame | None) -> list[dict[str, Any]]:
                 "model": model,
                 "phase": phase,
                 "anchor": f"{model}-{phase}",
-                "best": _best(typed) if typed else None,
+                "best": _best(typed, arguments.get((model, phase), f"{model} {phase}")) if typed else None,
                 "rows": [_trial(row) for row in rows.to_dict("records")],
             }
         )
     return sorted(found, key=lambda one: -one["best"]["gain"] if one["best"] else 0.0)
 
 
-def _best(row: Mapping[str, Any]) -> dict[str, Any]:
+def _best(row: Mapping[str, Any], arguments: str) -> dict[str, Any]:
     return {
         "gain": row["gain"],
         "times": f"{row['gain']:.2f} ×",
         "times_say": f"{duration(row['base_ns'])} → {duration(row['ns'])} a step",
         "words": row["words"],
-        "typed": f"python -m models.run {row['model']} {row['phase']} {row['words']}",
+        "typed": command.run(arguments, row["words"]),
     }
 
 

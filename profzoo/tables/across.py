@@ -69,7 +69,7 @@ TABLES: Mapping[str, Table] = {
         | _numbers(["step_ns", "step_median_ns", "items_per_s"], kinds.AMOUNT)
         | {"peak_memory_bytes": kinds.maybe(kinds.COUNT), "peak_rss_bytes": kinds.COUNT, "loss": NUMBER},
         # Of a table that an earlier version made there are none, and of clocks only where they were sampled.
-        optional=dict.fromkeys(["unsteady", "clocks", *VERSIONS], kinds.TEXT),
+        optional=dict.fromkeys(["unsteady", "clocks", "arguments", *VERSIONS], kinds.TEXT),
         others=_of_tools,
         key=CELL,
         ranges={"step_median_ns": QUARTILES, "step_ns": ("step_low_ns", "step_high_ns")},

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from profzoo import tools
+from profzoo.cell import typed
 from profzoo.reading import tables as reading
 from profzoo.tables import coverage, kernel_table, repeats
 from profzoo.tables.across import CELL, COVERAGE, STEP_LEADING
@@ -37,7 +38,8 @@ def cells(timed: Iterable[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, An
     `step_low_ns` and `step_high_ns` in 95 of 100 cases; `step_median_ns` is their median, between their quartiles
     `step_lower_quartile_ns` and `step_upper_quartile_ns`; all on the GPU's clock (on a CPU, the host's). `items_per_s`
     is by the mean. `cpu_taken_share` is the part of the time for which others had the CPU, of the process that they had
-    most. `unsteady` says why times are not to be relied on.
+    most. `unsteady` says why times are not to be relied on. `arguments` are the words behind `python -m models.run` that run the
+    cell again.
     """
     rows = []
     for cell, steps, facts in timed:
@@ -66,6 +68,7 @@ def cells(timed: Iterable[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, An
                 "peak_memory_bytes": facts["peak_memory_bytes"],
                 "peak_rss_bytes": facts["peak_rss_bytes"],
                 "loss": facts["loss"],
+                "arguments": typed.arguments(cell["model"], facts["cell"]) if typed.needed(facts["cell"]) else "",
             }
         )
     return pd.DataFrame(rows).astype({"peak_memory_bytes": "Int64"})
@@ -112,7 +115,8 @@ def ranges(
 ) -> pd.DataFrame:
     """A row a cell, tool and part of the step, per step: GPU time of the kernels launched in it, or CPU time.
 
-    `clock` says which: gpu, or cpu where the cell ran on one. Launches outside every part have an empty range.
+    `clock` says which: gpu, or cpu where the cell ran on one. Launches outside every part have an empty range; what of
+    a CPU's step is in no part has the range `other`, so that the parts of a cell add up to its step.
     """
     rows = []
     for tool, cell, table, facts in exported:

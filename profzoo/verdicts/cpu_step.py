@@ -48,8 +48,9 @@ class CpuStep:
         """Take it apart.
 
         Args:
-            cell: its row of the table of cells; ranges: ns of each part of the traced step; operators: rows of its
-                operators.csv, with the operators' own time a step; floor: the trait `at_the_floor` of rules.yaml.
+            cell: its row of the table of cells; ranges: ns of each part of the traced step, which add up to it;
+                operators: rows of its operators.csv, with the operators' own time a step; floor: the trait
+                `at_the_floor` of rules.yaml.
             stretch: up to so many times as long, steps with and without the profiler differ by a machine that makes
                 all of them slower alike; beyond, by something else, which may be in any part of them.
         """

@@ -122,7 +122,8 @@ def test_ranges_on_the_gpu_and_on_the_cpu() -> None:
     assert rows == {
         ("nsys", "gpu", "forward", 10, 1), ("nsys", "gpu", "backward", 60, 2), ("nsys", "gpu", "", 30, 1),
         ("torch", "gpu", "forward", 30, 3), ("torch", "gpu", "", 70, 1),
-        ("torch", "cpu", "forward", 200, -1),
+        # Of a step of 300.
+        ("torch", "cpu", "forward", 200, -1), ("torch", "cpu", "other", 100, -1),
     }  # fmt: skip
 
 

@@ -48,8 +48,42 @@ def test_modules_are_importable_by_started_processes(tmp_path: Path, monkeypatch
     (tmp_path / "a/only_here.py").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", "kept")
+    monkeypatch.setenv("PYTHONSAFEPATH", "")
     for _ in range(2):
         paths.make_importable(str(tmp_path / "a"))
     found = [str(tmp_path / "a"), str(tmp_path), "kept"]
     assert os.environ["PYTHONPATH"].split(os.pathsep) == found
     assert subprocess.run([sys.executable, "-c", "import only_here"], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("hiding", ["profile.py", "queue", "signal.cpython-311-x86_64-linux-gnu.so"])
+def test_what_hides_a_module_of_pythons_is_left_out_of_what_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hiding: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine.py", "data.txt", "notes.profile.py"):
+        (tmp_path / name).write_text("VALUE = 3\n")
+    # A folder without __init__ hides nothing, and a text is no module.
+    (tmp_path / "tokenize").mkdir()
+    (tmp_path / "random.txt").touch()
+    assert paths.shielded(tmp_path) == tmp_path
+    path = tmp_path / hiding
+    if hiding == "queue":
+        path.mkdir()
+        path = path / "__init__.py"
+    path.write_text("raise RuntimeError\n")
+    for _ in range(2):
+        found = paths.shielded(tmp_path)
+        assert found.parent == tmp_path / paths.LINKS and len(list(found.parent.iterdir())) == 1
+    assert {one.name for one in found.iterdir()} == {
+        "mine.py",
+        "data.txt",
+        "notes.profile.py",
+        "tokenize",
+        "random.txt",
+    }
+    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.setenv("PYTHONSAFEPATH", "")
+    paths.make_importable(str(tmp_path))
+    code = "import profile, queue, signal, mine; assert mine.VALUE == 3"
+    assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False).returncode == 0

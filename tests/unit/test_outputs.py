@@ -2,6 +2,7 @@
 
 import torch
 
+from profzoo.harness import outputs
 from profzoo.harness.outputs import SAMPLE, sampled
 
 
@@ -20,3 +21,8 @@ def test_several_tensors_share_the_sample() -> None:
 
 def test_outputs_without_numbers_have_none() -> None:
     assert sampled(torch.arange(3)) == [] and sampled(None) == []
+
+
+def test_numbers_too_large_for_others_are_finite_where_they_are_doubles() -> None:
+    assert outputs.finite([torch.tensor([1e300], dtype=torch.float64), torch.tensor([1, 2])])
+    assert not outputs.finite({"a": torch.ones(2), "b": torch.tensor([1.0, float("inf")])})

@@ -61,7 +61,7 @@ def test_only_workloads_and_two_functions_are_needed(tmp_path: Path) -> None:
     model = registry.read(path, "m", "m")
     assert (model.groups, model.source, model.parameters, model.shape) == (("own",), "", None, {})
     path.write_text(path.read_text().replace(DEFINED, "def build(): ..."))
-    with pytest.raises(ConfigError, match="'m' does not define sample; the README"):
+    with pytest.raises(ConfigError, match="'m' does not define sample or dataset; the README"):
         registry.read(path, "m", "m")
 
 

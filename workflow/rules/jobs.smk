@@ -3,7 +3,8 @@
 
 def described(tool, cell, **more):
     """All that a collecting job goes by, as one JSON text with sorted keys."""
-    job = {"tool": tool, "cell": cell, "environment": config["environment"], **checked(data_files.summary, cell)}
+    job = {"tool": tool, "cell": cell, "environment": config["environment"]}
+    job |= checked(data_files.summary, cell) | checked(data_files.of_model, cell)
     return json.dumps(job | more, sort_keys=True)
 
 

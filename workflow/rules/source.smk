@@ -1,8 +1,10 @@
 # Needs: git, where this workflow is a module that comes by git. Makes: ROOT, the folder that holds all of the workflow,
 # for this process and its jobs to import the package and the zoo from; and MAIN, whether it is a module of no other.
 import gc
+import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
@@ -52,5 +54,10 @@ def git(folder, *words):
 
 
 ROOT = root(workflow.current_basedir)
-# This workflow's own modules, and those of the folder that snakemake runs in, which may hold models of the user's.
-sys.path[:0] = [str(ROOT), str(Path.cwd())]
+# This workflow's own modules, and those of the folder that snakemake runs in, which may hold models of the user's: behind
+# Python's own, of which a file there may have the name.
+OWN_PATHS = [str(ROOT), str(Path.cwd())]
+sys.path[:] = [path for path in sys.path if path not in ("", *OWN_PATHS)]
+STANDARD = (str(Path(os.__file__).parent), sysconfig.get_path("platstdlib"), sysconfig.get_config_var("DESTSHARED"))
+BEHIND = max((place for place, path in enumerate(sys.path) if path in STANDARD), default=-1) + 1
+sys.path[BEHIND:BEHIND] = OWN_PATHS

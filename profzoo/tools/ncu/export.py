@@ -41,8 +41,8 @@ class Exported:
 
     other_choices: functions of kernels that the census lacks. not_as_planned: functions of the census's kernels of
     which other launches were profiled than ncu was asked for. totals: as matching has them; expected: the error of
-    these that was planned. by_nsys: whether nsys traced the launches that they stand for. in_steps: whether one of those
-    profiled is in a step.
+    these that was planned. by_nsys: whether nsys traced the launches that they stand for. in_steps: whether one of
+    those profiled is in a step.
     """
 
     table: pd.DataFrame

@@ -5,6 +5,7 @@ from typing import Any
 
 import pandas as pd
 
+from profzoo.range_names import REST, STEP
 from profzoo.reading import facts as fact
 from profzoo.tools.torch import tables
 
@@ -23,10 +24,15 @@ def of_kernels(table: pd.DataFrame, facts: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def of_ranges(table: pd.DataFrame, facts: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    """As of nsys; on a CPU the time that each part took, without a number of launches."""
+    """As of nsys; on a CPU the time that each part took, and REST, which add up to the steps, without launches.
+
+    A training step of the model's own opens what ranges it wants, so that parts alone may be little of it.
+    """
     if facts["device_type"] != "cuda":
-        parts = table[(table["kind"] == "range") & (table["name"] != "step")]
-        return "cpu", {row["name"]: (row["cpu_ns"], None) for _, row in parts.iterrows()}
+        times = {row["name"]: row["cpu_ns"] for _, row in table[table["kind"] == "range"].iterrows()}
+        step = times.pop(STEP, 0)
+        times[REST] = max(step - sum(times.values()), 0)
+        return "cpu", {name: (ns, None) for name, ns in times.items() if ns or name != REST}
     kept = table[table["kind"] == "kernel"]
     grouped = kept.assign(range=kept["range"].fillna("")).groupby("range")[["device_ns", "count"]].sum()
     return "gpu", {name: tuple(values) for name, values in zip(grouped.index, grouped.to_numpy(), strict=True)}

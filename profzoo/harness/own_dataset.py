@@ -1,0 +1,67 @@
+"""Reads a data set of the model's own: every sample when it is needed, so that what it takes is measured."""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
+
+from profzoo.cell.spread import processes
+from profzoo.errors import ConfigError
+from profzoo.harness.interface import Functions
+
+
+def used(cell: Mapping[str, Any], model: Functions) -> bool:
+    """Whether the cell's samples are those of the model's own data set; not where the configuration names another."""
+    return model.dataset is not None and cell["data"]["source"] == "synthetic"
+
+
+def made(cell: Mapping[str, Any], model: Functions) -> Any:
+    """The data set of a cell for which `used` is true.
+
+    Raises:
+        ConfigError: it is none, has no length, is too short for one batch, or cannot be split over the processes.
+    """
+    assert model.dataset is not None
+    found, where, count = model.dataset(SimpleNamespace(**cell["shape"])), _where(cell), processes(cell)
+    kind = type(found).__name__
+    if isinstance(found, IterableDataset):
+        if count > 1:
+            raise ConfigError(
+                f"{where} is an IterableDataset, which {count} processes cannot share: return one with a length, or "
+                "set gpus and nodes to 1"
+            )
+        return found
+    if not callable(getattr(found, "__getitem__", None)):
+        raise ConfigError(f"{where} returned {kind}: return a torch Dataset")
+    try:
+        length = len(found)
+    except (TypeError, NotImplementedError):
+        why = "which has no length: give it __len__, or make it an IterableDataset"
+        raise ConfigError(f"{where} returned {kind}, {why}") from None
+    if length // count < cell["batch"]:
+        each = f" in each of {count} processes" if count > 1 else ""
+        few = f"too few for one batch of {cell['batch']}{each}"
+        raise ConfigError(f"{where} has {length} samples, {few}: lower batch, or give it more")
+    return found
+
+
+def repeated(loader: DataLoader[Any], share: DistributedSampler[Any] | None, cell: Mapping[str, Any]) -> Iterator[Any]:
+    """The batches of a data set, again from its beginning where it ends; share: of this process among several.
+
+    Raises:
+        ConfigError: it ends before its first batch.
+    """
+    for epoch in itertools.count():
+        if share is not None:
+            share.set_epoch(epoch)
+        batch = None
+        for batch in loader:
+            yield batch
+        if batch is None:
+            raise ConfigError(f"{_where(cell)} ended before one batch of {cell['batch']}: lower batch, or give it more")
+
+
+def _where(cell: Mapping[str, Any]) -> str:
+    return f"dataset(shape) of {cell['module']}"

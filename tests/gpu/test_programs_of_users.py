@@ -1,0 +1,107 @@
+"""Users' programs through all tools: a mixture of experts, rows selected by masks, a sparse embedding; known answers.
+
+PROFZOO_PROGRAMS_RESULTS names the folder for what is collected, with which another call goes on where this one ended.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from tests.gpu.programs import masked, moe, sparse
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible to torch here"),
+]
+PROJECT = Path(__file__).parents[2]
+PROGRAMS = {"moe": moe, "masked": masked, "sparse": sparse}
+CELLS = [(name, phase) for name in PROGRAMS for phase in ("train", "inference")]
+# Whole turns of the passes that masked's batches need: 1, 2, 3.
+NSYS, TORCH = 9, 3
+GIVEN: Mapping[str, Any] = {
+    "models": {name: {"module": module.__name__} for name, module in PROGRAMS.items()},
+    "tool": ["nsys", "torch", "ncu"],
+    "nsys": {"window": NSYS},
+    "torch": {"window": TORCH},
+    "ncu": {"set": "roofline", "budget": "60s"},
+}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What snakemake makes of the three under every tool, with the report."""
+    given = os.environ.get("PROFZOO_PROGRAMS_RESULTS")
+    folder = Path(given) if given else tmp_path_factory.mktemp("results")
+    folder.mkdir(parents=True, exist_ok=True)
+    configured = folder / "programs.yaml"
+    # JSON is YAML.
+    configured.write_text(json.dumps({**GIVEN, "pathvars": {"results": str(folder)}}))
+    command = [sys.executable, "-m", "snakemake", "--nolock", "report", "--configfile", str(configured)]
+    answer = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    return folder
+
+
+def table(results: Path, name: str, file: str) -> pd.DataFrame:
+    return pd.read_csv(results / name / file)
+
+
+def launches(results: Path, name: str, phase: str, part: str) -> int:
+    """Launches in nsys' window of kernels whose names hold that."""
+    seen = table(results, name, f"{phase}.nsys.csv")
+    return int(seen.loc[seen["kernel"].str.contains(part, regex=False), "launches"].sum())
+
+
+def calls(results: Path, name: str, phase: str, operator: str) -> int:
+    """Calls of an operator in torch.profiler's window."""
+    seen = table(results, name, f"{phase}.torch.csv")
+    return int(seen.loc[(seen["kind"] == "operator") & (seen["name"] == operator), "count"].sum())
+
+
+@pytest.mark.parametrize(("name", "phase"), CELLS)
+def test_every_tool_has_something_of_every_cell(results: Path, name: str, phase: str) -> None:
+    for file in ("time.csv", "nsys.csv", "nsys-steps.csv", "torch.csv", "ncu.roofline.csv", "kernels.csv"):
+        assert len(table(results, name, f"{phase}.{file}")), file
+    facts = json.loads((results / name / f"{phase}.time.csv.json").read_text())
+    assert facts["device_type"] == "cuda" and facts["parameters"] == PROGRAMS[name].PARAMETERS
+    assert not [line for line in facts["warnings"] if "memory" in line]
+
+
+def test_rows_selected_by_masks_launch_as_often_as_their_batches_need(results: Path) -> None:
+    # One, two and three passes in turn.
+    assert launches(results, "masked", "inference", "tanh") == NSYS // 3 * (1 + 2 + 3)
+    assert calls(results, "masked", "inference", "aten::tanh") == TORCH // 3 * (1 + 2 + 3)
+    steps = table(results, "masked", "inference.nsys-steps.csv")
+    assert len(steps) == 1
+
+
+@pytest.mark.parametrize("phase", ["train", "inference"])
+def test_every_expert_is_looked_for_in_every_layer(results: Path, phase: str) -> None:
+    looked = moe.SHAPE["layers"] * moe.SHAPE["experts"]
+    assert calls(results, "moe", phase, "aten::nonzero") == TORCH * looked
+    # Of a router, one softmax; in inference there is no other.
+    if phase == "inference":
+        assert launches(results, "moe", phase, "softmax") == NSYS * moe.SHAPE["layers"]
+    assert 0 < calls(results, "moe", phase, "aten::gelu") <= TORCH * looked
+
+
+def test_sparse_gradients_reach_the_optimizer_as_such(results: Path) -> None:
+    assert calls(results, "sparse", "train", "aten::_embedding_bag_sparse_backward") == TORCH
+    assert launches(results, "sparse", "inference", "EmbeddingBag_updateOutputKernel") == NSYS
+    memory = table(results, "sparse", "train.memory.csv")
+    # Two averages of each weight; what is counted per tensor is a few bytes.
+    assert 0 <= memory["optimizer_bytes"].iloc[0] - 2 * 4 * sparse.PARAMETERS <= 5 * 512 * 4
+
+
+def test_the_page_has_every_cell(results: Path) -> None:
+    page = (results / "report.html").read_text()
+    assert all(f'id="{name}-{phase}"' in page for name, phase in CELLS)
+    assert set(pd.read_csv(results / "tables/kernels.csv")["model"]) == set(PROGRAMS)
