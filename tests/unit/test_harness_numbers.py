@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from profzoo import run
-from profzoo.harness import blocks, loop, peaks, rounds
+from profzoo.harness import blocks, checkpoints, cpu_taken, lasting, loop, peaks, recorders, rounds
 
 # The loss of step n, counted from 1, is n.
 COUNTING = """
@@ -93,3 +94,23 @@ def test_a_block_that_its_operator_gives_back_is_workspace() -> None:
     ]  # fmt: skip
     (row,) = blocks.rows(events, 0, {}, [])
     assert (row["peak_bytes"], row["workspace_bytes"], row["activations_bytes"], row["end_bytes"]) == (80, 64, 16, 0)
+
+
+def test_the_longest_need_of_all_processes_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = recorders.Recorder(torch.device("cpu"))
+    recorder.least_s, recorder.steps = 1.0, 3
+    monkeypatch.setattr(lasting.distributed, "gathered", lambda cell, own: [{"steps": 2}, {"steps": 5}])
+    assert lasting._more({}, recorder) == 5
+
+
+def test_what_programs_and_a_hypervisor_take_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, waited, ticks = iter([0, 1000]), iter([100, 400]), iter([[0] * 8, [10, 0, 10, 50, 0, 0, 0, 5]])
+    monkeypatch.setattr(cpu_taken.time, "perf_counter_ns", lambda: next(clock))
+    monkeypatch.setattr(cpu_taken, "_waited", lambda: next(waited))
+    monkeypatch.setattr(cpu_taken, "_ticks", lambda: next(ticks))
+    # 300 of 1000 ns waited, and 5 of the 25 ticks that all wanted.
+    assert cpu_taken.Taken().share() == pytest.approx(0.3 + 0.2)
+
+
+def test_runs_of_checkpoints_are_as_many_as_the_root() -> None:
+    assert [len(run) for run in checkpoints.runs([nn.Linear(1, 1) for _ in range(5)])] == [2, 2, 1]

@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from profzoo import run
 from profzoo.collect import diagnose
-from profzoo.harness import inspecting, memory, outputs
+from profzoo.harness import inspecting, interface, memory, optimizers, outputs
 from profzoo.reading import tables as reading
 from profzoo.tools.time import tables
 
@@ -181,3 +181,11 @@ def test_a_warning_is_one_line_and_said_once(capsys: pytest.CaptureFixture) -> N
 
     assert [inspecting.attempted("it was not read", failing, 7) for _ in range(2)] == [7, 7]
     assert diagnose.warnings(capsys.readouterr().err) == ["it was not read: RuntimeError: first"]
+
+
+def test_sparse_and_dense_weights_have_one_rate() -> None:
+    network = nn.Sequential(nn.Embedding(5, 2, sparse=True), nn.Linear(2, 1))
+    found = optimizers.of_all(network, interface.adam)
+    assert [(type(one).__name__, one.param_groups[0]["lr"]) for one in found] == [("Adam", 1e-3), ("SparseAdam", 1e-3)]
+    assert [len(one.param_groups[0]["params"]) for one in found] == [2, 1]
+    assert len(optimizers.of_all(network[1:], interface.adam)) == 1
