@@ -37,9 +37,9 @@ def cells(timed: Iterable[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, An
     timed: cell, rows of its time.csv, sidecar. `step_ns` is the mean of settled steps, over all processes, between
     `step_low_ns` and `step_high_ns` in 95 of 100 cases; `step_median_ns` is their median, between their quartiles
     `step_lower_quartile_ns` and `step_upper_quartile_ns`; all on the GPU's clock (on a CPU, the host's). `items_per_s`
-    is by the mean. `cpu_taken_share` is the part of the time for which others had the CPU, of the process that they had
-    most. `unsteady` says why times are not to be relied on. `arguments` are the words behind `python -m models.run` that
-    run the cell again.
+    is by the mean. `cpu_taken_share` is the part of the time for which others had the CPU, in the process that they
+    disturbed most. `unsteady` says why times are not to be relied on. `arguments` are the words behind
+    `python -m models.run` that run the cell again.
     """
     rows = []
     for cell, steps, facts in timed:

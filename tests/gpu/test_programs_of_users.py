@@ -1,4 +1,4 @@
-"""Users' programs through all tools: a mixture of experts, rows selected by masks, a sparse embedding; known answers.
+"""Users' programs through all tools: experts, rows selected by masks, a sparse embedding, own ranges; known answers.
 
 PROFZOO_PROGRAMS_RESULTS names the folder for what is collected, with which another call goes on where this one ended.
 """
@@ -15,14 +15,14 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.gpu.programs import masked, moe, sparse
+from tests.gpu.programs import masked, moe, ranged, sparse
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible to torch here"),
 ]
 PROJECT = Path(__file__).parents[2]
-PROGRAMS = {"moe": moe, "masked": masked, "sparse": sparse}
+PROGRAMS = {"moe": moe, "masked": masked, "sparse": sparse, "ranged": ranged}
 CELLS = [(name, phase) for name in PROGRAMS for phase in ("train", "inference")]
 # Whole turns of the passes that masked's batches need: 1, 2, 3.
 NSYS, TORCH = 9, 3
@@ -99,6 +99,28 @@ def test_sparse_gradients_reach_the_optimizer_as_such(results: Path) -> None:
     memory = table(results, "sparse", "train.memory.csv")
     # Two averages of each weight; what is counted per tensor is a few bytes.
     assert 0 <= memory["optimizer_bytes"].iloc[0] - 2 * 4 * sparse.PARAMETERS <= 5 * 512 * 4
+
+
+@pytest.mark.parametrize("phase", ["train", "inference"])
+def test_ranges_of_the_program_are_not_taken_for_those_of_the_project(results: Path, phase: str) -> None:
+    (steps,) = table(results, "ranged", f"{phase}.nsys-steps.csv").to_dict("records")
+    assert steps["steps"] == NSYS
+    # In each step the chain of tanh, all of it in the forward pass.
+    for tool, window in (("nsys", NSYS), ("torch", TORCH)):
+        seen = table(results, "ranged", f"{phase}.{tool}.csv")
+        if tool == "torch":
+            seen = seen[seen["kind"] == "kernel"].rename(columns={"name": "kernel", "count": "launches"})
+        forward = seen[seen["kernel"].str.contains("tanh", regex=False) & ~seen["kernel"].str.contains("backward")]
+        assert forward["launches"].sum() == window * ranged.PASSES, tool
+        assert set(forward["range"]) == {"forward"}, tool
+    counted = table(results, "ranged", f"{phase}.ncu.roofline.csv")
+    tanh = counted[counted["kernel"].str.contains("tanh", regex=False) & ~counted["kernel"].str.contains("backward")]
+    assert set(tanh["range"]) == {"forward"}
+
+
+def test_a_name_with_quotes_is_read(results: Path) -> None:
+    seen = table(results, "ranged", "inference.torch.csv")
+    assert ranged.QUOTED.split(",")[0] in " ".join(seen["name"])
 
 
 def test_the_page_has_every_cell(results: Path) -> None:
