@@ -10,8 +10,9 @@ from profzoo.errors import DataError
 from profzoo.files import write_csv
 from profzoo.needed.operators import COLUMNS as NEEDS
 from profzoo.reading import tables as reading
-from profzoo.tables import layers, owner_coverage
+from profzoo.tables import layer_kernels, layers, owned, owner_coverage
 from profzoo.tables.owned import OWNER, Joined
+from profzoo.tables.same_launches import GRID
 from profzoo.tables.step_launches import BY
 
 NO_COUNTERS = Joined(pd.DataFrame(), 1)
@@ -199,3 +200,25 @@ def test_operators_are_read_as_they_were_written(tmp_path: Path) -> None:
     write_csv(table.assign(share=[0.75, -0.25]), tmp_path / "operators.csv")
     with pytest.raises(DataError, match=r"column share, row 2 holds '-0\.25', which is no number from 0 on"):
         reading.read(tmp_path / "operators.csv", layers.OPERATORS_TABLE)
+
+
+def test_kernels_by_owner_have_shares_of_all_time(tmp_path: Path) -> None:
+    """Of 100 ns one product takes 60, and two kernels 20 each, which stay in their order."""
+    sizes = dict.fromkeys(GRID, 1)
+    rows = owners(("add", "body", "forward"), ("mm", "head", "forward"), ("mul", "body", "forward"))
+    rows = rows.assign(kind="kernel", name=["b", "void cutlass::gemm<1>()", "a"], ns=[20.0, 60.0, 20.0], **sizes)
+    table = layer_kernels.table(owned.of_torch(rows, 1), {})
+    assert table[["operator", "class", "share", "total_ns", "bound"]].to_numpy().tolist() == [
+        ["mm", "gemm", 0.6, 60, ""], ["add", "other", 0.2, 20, ""], ["mul", "other", 0.2, 20, ""],
+    ]  # fmt: skip
+    write_csv(table, tmp_path / "kernels.csv")
+    read = reading.read(tmp_path / "kernels.csv", layer_kernels.TABLE)
+    assert list(read.columns) == layer_kernels.COLUMNS and read["mangled"].tolist() == ["", "", ""]
+    assert read["grid_x"].tolist() == [1, 1, 1] and read["smem_static_bytes"].isna().all()
+    assert layer_kernels.table(owned.of_torch(rows[:1].assign(ns=1.0), 1), {})["share"].tolist() == [1]
+    with pytest.raises(DataError, match=r"column launches, row 1 holds '-1\.0', which is no number from 0 on"):
+        write_csv(table.assign(launches=-1.0), tmp_path / "kernels.csv")
+        reading.read(tmp_path / "kernels.csv", layer_kernels.TABLE)
+    with pytest.raises(DataError, match=r"column grid_x, row 1 holds '1\.5', which is no whole number"):
+        write_csv(table.assign(grid_x=1.5), tmp_path / "kernels.csv")
+        reading.read(tmp_path / "kernels.csv", layer_kernels.TABLE)
