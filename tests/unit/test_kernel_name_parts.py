@@ -51,5 +51,8 @@ def test_a_long_name_is_cut_where_it_is_full() -> None:
 def test_kernels_of_one_short_name_are_told_by_what_differs() -> None:
     """One word where that is enough, as many as it takes otherwise, and numbers in the order of their names."""
     assert list(shortened(["f<a, b>()", "f<a, c>()"]).values()) == ["f b", "f c"]
-    assert list(shortened(["f<p, q>()", "f<p, r>()", "f<s, q>()"]).values()) == ["f p q", "f p r", "f s q"]
+    three = ["f<p, q, u>()", "f<p, r, v>()", "f<s, q, w>()"]
+    assert list(shortened(three).values()) == ["f p q", "f p r", "f s q"]
+    # A word that is too long tells none of them apart.
+    assert list(shortened(["f<b>()", f"f<{'a' * 50}>()"]).values()) == ["f #2", "f #1"]
     assert list(shortened(["f<2>()", "f<2, 2>()", "g()"]).values()) == ["f #2", "f #1", "g"]

@@ -174,3 +174,12 @@ def test_a_run_that_chance_would_make_is_not_said(
     shared = (first >= 1000) & (first < 10_000)
     assert (second[found.partner[shared]] == first[shared]).all() and (found.partner[shared] != NONE).all()
     assert (found.partner[first >= 10_000] == NONE).all() and found.edits == sum(before) + sum(after)
+
+
+@pytest.mark.parametrize(("shared", "said"), [(397, False), (399, True)])
+def test_a_run_at_the_beginning_is_asked_for_too(shared: int, said: bool) -> None:
+    """One launch before it in the one run, one behind it in the other: 2 x 2 places, 8 / N, from 800 on."""
+    both = range(100, 100 + shared)
+    first, second = np.array([7, 1, *both]), np.array([2, 7, *both])
+    for found in (align(first, second), align(second, first)):
+        assert (found.partner != NONE).sum() == shared + said and found.edits == 2

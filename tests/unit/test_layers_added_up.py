@@ -170,6 +170,9 @@ def test_how_much_of_the_time_has_an_owner() -> None:
     assert row["operator_share"] == pytest.approx(0.95) and row["module_share"] == pytest.approx(0.7)
     assert row["unowned"] == "add 15.0%, no operator 5.0%, mul 4.0%"
     assert np.isnan([row["aligned_launches"], row["aligned_share"], row["nsys_share"]]).all()
+    # Operators that all have an owner are not named, also where the column knows of them.
+    (row,) = owner_coverage.table(given[:3].astype({"operator": "category"}), None).to_dict("records")
+    assert row["unowned"] == "add 12.5%"
 
 
 def test_how_much_of_the_launches_other_tools_saw() -> None:
@@ -215,6 +218,7 @@ def test_kernels_by_owner_have_shares_of_all_time(tmp_path: Path) -> None:
     read = reading.read(tmp_path / "kernels.csv", layer_kernels.TABLE)
     assert list(read.columns) == layer_kernels.COLUMNS and read["mangled"].tolist() == ["", "", ""]
     assert read["grid_x"].tolist() == [1, 1, 1] and read["smem_static_bytes"].isna().all()
+    assert read["dram_bytes"].isna().all() and read["mean_ns"].tolist() == [60, 20, 20]
     assert layer_kernels.table(owned.of_torch(rows[:1].assign(ns=1.0), 1), {})["share"].tolist() == [1]
     with pytest.raises(DataError, match=r"column launches, row 1 holds '-1\.0', which is no number from 0 on"):
         write_csv(table.assign(launches=-1.0), tmp_path / "kernels.csv")
