@@ -26,6 +26,9 @@ ELEMENTS = "void at::native::{}<4, {}, std::array<char*, 3ul>>(int)"
          "elementwise add f16"),
         (ELEMENTS.format("unrolled_elementwise_kernel", "at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::"
                          "{lambda()#3}::operator()() const::{lambda(long)#1}"), "elementwise unrolled copy i64"),
+        # The first that says what is done, not what is within it.
+        (ELEMENTS.format("vectorized_elementwise_kernel", "at::native::gelu_kernel_impl(at::TensorIteratorBase&)::"
+                         "tanh_functor<float>"), "elementwise gelu f32"),
         # Of elements and masks the type of the elements.
         (ELEMENTS.format("vectorized_elementwise_kernel", "at::native::where_kernel_impl(at::TensorIterator&)::"
                          "{lambda(bool, double, double)#1}"), "elementwise where f64"),
