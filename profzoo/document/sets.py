@@ -75,6 +75,11 @@ that take more than 1.5 times as long or as short, `other_launches` that of thos
 
 ## Ranges
 
+A launch belongs to the part of the step that was open when it was made. In NVTX, and so in reports of ncu and nsys, the
+ranges are called `profzoo_step`, `profzoo_forward` and so on, in domain `profzoo`; in traces of torch.profiler
+`profzoo:step` and so on. A program may open ranges of its own by any name, `step` and `backward` too: no table takes
+them for these.
+
 Sets with `replay: app-range` measure whole NVTX ranges instead of launches, caches and overlap as they are: `ranges`
 has a row for each part of a step, `step` one for the step. ncu refuses metrics of single instructions there. With such
 a set as `ncu.set`, tables of kernels have the times of `launch` alone, and there is no roofline, coverage or advice.

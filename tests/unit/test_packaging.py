@@ -18,7 +18,12 @@ PROJECT = Path(__file__).parents[2]
 DECLARED = tomllib.loads((PROJECT / "pyproject.toml").read_text())
 OWN = {"models", "profiles", "profzoo", "tests", "workflow"}
 # Under what name a package is imported, where it is another.
-NAMES = {"yaml": "pyyaml", "PIL": "pillow", "xdist": "pytest-xdist"}
+NAMES = {
+    "yaml": "pyyaml",
+    "PIL": "pillow",
+    "xdist": "pytest-xdist",
+    "snakemake_executor_plugin_slurm": "snakemake-executor-plugin-slurm",
+}
 
 
 def needed(requirements: list[str]) -> set[str]:

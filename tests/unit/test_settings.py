@@ -181,7 +181,10 @@ def test_nsys_options_in_the_words_of_the_tool_that_is_there() -> None:
     assert nsys.adapt(["--gpu-metrics-devices=cuda-visible"], old, gpu=True) == ["--gpu-metrics-device=all"]
     with pytest.raises(ConfigError, match="offers no --pytorch"):
         nsys.adapt(["--pytorch=autograd-nvtx"], old, gpu=True)
-    assert nsys.adapt([nsys.GPU_CAPTURE], old, gpu=False) == ["--capture-range=nvtx", "--nvtx-capture=window@profzoo"]
+    assert nsys.adapt([nsys.GPU_CAPTURE], old, gpu=False) == [
+        "--capture-range=nvtx",
+        "--nvtx-capture=profzoo_window@profzoo",
+    ]
 
 
 def test_report_names_of_old_tools() -> None:
