@@ -21,6 +21,7 @@ NOISE = (
     "Config file ", "Removing temporary output", "Would remove temporary output", "Reasons:", "This was a dry-run",
     "Some jobs were triggered by", "Rules with provenance triggered", "Elapsed time:", "Processed ",
     "Storing output in storage", "Multiple includes of", "Exiting because a job execution failed",
+    "DAG of jobs will be updated after completion", "Updating checkpoint dependencies",
 )  # fmt: skip
 LOG = "Complete log(s):"
 # Without a measurement that ends, how long it is silent.

@@ -99,3 +99,15 @@ def test_half_widths_are_of_quantities() -> None:
 def test_a_note_is_made_of_what_is_clearly_less_sure(expected: float | None, noted: bool) -> None:
     """By more than half as much again."""
     assert (sureness.note({BYTES: interval(100, 10)}, expected) is not None) == noted
+
+
+@pytest.mark.parametrize("expected", [0.0, 0.001, 0.029])
+def test_what_a_launch_differs_by_from_itself_needs_no_note(expected: float) -> None:
+    """All launches of a small cell were counted on an H100, and their DRAM bytes hold to 2.4 %: nothing is left to count."""
+    assert sureness.note({BYTES: interval(100, 2.4)}, expected) is None
+    assert sureness.note({BYTES: interval(100, 4.4)}, expected) is None
+
+
+def test_nothing_is_left_to_count_where_all_launches_were() -> None:
+    assert sureness.note({BYTES: interval(100, 30)}, 0.0) is None
+    assert sureness.note({BYTES: interval(100, 4.6)}, 0.001) is not None

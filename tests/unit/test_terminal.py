@@ -169,7 +169,13 @@ def test_a_terminal_has_colours_and_lines_that_fit(monkeypatch: pytest.MonkeyPat
 
 def test_warnings_are_said_once_and_noise_never() -> None:
     warning = {"levelno": logging.WARNING, "msg": "the disk is slow"}
-    noise = [{"msg": "Select jobs to execute..."}, {"msg": None}, {"event": "shellcmd", "msg": "python"}]
+    noise = [
+        {"msg": "Select jobs to execute..."},
+        {"msg": "Updating checkpoint dependencies."},
+        {"msg": "DAG of jobs will be updated after completion."},
+        {"msg": None},
+        {"event": "shellcmd", "msg": "python"},
+    ]
     debug = {"levelno": logging.DEBUG, "msg": "Selected jobs: 1"}
     known = {"msg": "Nothing to be done (all requested files are present and up to date)."}
     assert told_by(run_of(), [warning, *noise, debug, known, warning], io.StringIO()) == [

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from profzoo.tools.ncu.quantities import QUANTITIES
+from profzoo.tools.ncu.strata import ALIKE
 
 # What a plan expects errors of: traffic and work. Operations of all kinds are one, as some kinds are next to none.
 TRAFFIC = ("dram_bytes", "l2_bytes")
@@ -39,14 +40,17 @@ def _of_quantity(name: str, totals: Mapping[str, Sequence[float]]) -> tuple[floa
 def note(totals: Mapping[str, Sequence[float]], expected: float | None) -> str | None:
     """What there is to say where totals came out clearly less sure than expected; None for nothing.
 
+    expected: the error that was planned, 0 where every launch was to be counted. Of what one and the same launch differs
+    by when it is counted again, nothing is said.
+
     >>> note({"lts__t_bytes.sum": [100, 80, 120]}, 0.042)[:62]
     'totals of l2_bytes came out within 20.0%, and not within 4.2% '
     """
     widths = half_widths(totals)
-    if expected is None or not widths:
+    if not expected or not widths:
         return None
     name = max(widths, key=lambda one: widths[one])
-    if widths[name] <= CLEARLY * expected:
+    if widths[name] <= CLEARLY * max(expected, ALIKE):
         return None
     return (
         f"totals of {name} came out within {widths[name]:.1%}, and not within {expected:.1%} as planned: launches of "
