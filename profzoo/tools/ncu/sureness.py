@@ -40,8 +40,8 @@ def _of_quantity(name: str, totals: Mapping[str, Sequence[float]]) -> tuple[floa
 def note(totals: Mapping[str, Sequence[float]], expected: float | None) -> str | None:
     """What there is to say where totals came out clearly less sure than expected; None for nothing.
 
-    expected: the error that was planned, 0 where every launch was to be counted. Of what one and the same launch differs
-    by when it is counted again, nothing is said.
+    expected: the error that was planned, 0 where every launch was to be counted. Nothing is said of what one and the
+    same launch differs by when it is counted again.
 
     >>> note({"lts__t_bytes.sum": [100, 80, 120]}, 0.042)[:62]
     'totals of l2_bytes came out within 20.0%, and not within 4.2% '
