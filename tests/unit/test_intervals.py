@@ -41,3 +41,13 @@ def test_nothing_is_an_interval_too() -> None:
     assert intervals.total(EMPTY) == 0 and len(intervals.union(EMPTY, EMPTY)) == 0
     assert len(intervals.intersect(one, EMPTY)) == len(intervals.subtract(EMPTY, one)) == 0
     assert intervals.subtract(one, EMPTY).tolist() == [[1, 5]]
+
+
+def test_what_only_touches_has_nothing_in_common() -> None:
+    """Not an interval of no length either."""
+    one, around = np.array([[10, 20]]), np.array([[0, 10], [20, 30]])
+    assert intervals.intersect(one, around).tolist() == intervals.intersect(around, one).tolist() == []
+    assert intervals.intersect(one, np.array([[0, 11], [19, 30]])).tolist() == [[10, 11], [19, 20]]
+    assert intervals.subtract(one, around).tolist() == [[10, 20]]
+    assert intervals.subtract(around, np.array([[0, 5], [8, 22], [30, 40]])).tolist() == [[5, 8], [22, 30]]
+    assert intervals.union(np.array([[10, 20], [5, 5]]), around).tolist() == [[0, 30]]

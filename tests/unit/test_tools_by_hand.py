@@ -139,7 +139,7 @@ def test_tools_are_gone_by_in_the_order_of_their_places() -> None:
     places = [activity.PLACE for activity in tools.activities().values()]
     known = [place for place in places if place is not None]
     assert known == sorted(known) and places == known + [None] * (len(places) - len(known))
-    assert list(tools.compared()) == list(tools.activities())[: len(known)] and list(tools.compared())[0] == "nsys"
+    assert list(tools.compared()) == list(tools.activities())[: len(known)] and next(iter(tools.compared())) == "nsys"
 
 
 def test_options_are_put_in_the_words_of_the_nsys_that_is_here(tmp_path: Path) -> None:
