@@ -23,10 +23,9 @@ OF_GPU = {
 def program(host: list[dict[str, Any]], gpu: list[dict[str, Any]], after: float = 0.0) -> Program:
     """The program of these rows; what a row does not say is nothing. Each operation says its call's row as `host`."""
     calls = pd.DataFrame([OF_HOST | row for row in host])
-    work = pd.DataFrame([{**OF_GPU, **row} for row in gpu], columns=["host", *OF_GPU])
-    launched = work["host"].to_numpy(dtype=np.int64)
+    work = pd.DataFrame([{**OF_GPU, **row} for row in gpu], columns=["host", *OF_GPU]).astype({"host": np.int64})
     calls["step"] = np.cumsum(calls["kind"] == BEGIN) - 1
-    calls["launches"] = np.bincount(launched, minlength=len(calls)) > 0
+    calls["launches"] = np.bincount(work["host"], minlength=len(calls)) > 0
     return Program(7 << 24, calls, work, after, {})
 
 
