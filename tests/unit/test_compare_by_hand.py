@@ -343,7 +343,59 @@ def test_the_three_largest_parts_are_named_where_there_is_a_difference() -> None
     moved = [("kernels", -3e6), ("copy", 2e6), ("idle_host", 0.0), ("transfer", 1.0)]
     rows = [keys | {"level": "part", "name": name, "delta_ns": ns} for name, ns in moved]
     rows += [keys | {"level": "part", "name": "waiting", "delta_ns": 9e9, "model": "other"}]
+    rows += [rows[-1] | {"model": "unet", "candidate": "tf32"}]
     seen = pd.DataFrame(rows)
     said = told.lines(compared({}), seen)
     assert said[3] == "      kernels -3 ms, copy +2 ms, idle host +0 ns" and said[4] == "  1 faster"
     assert len(told.lines(compared({"verdict": EQUIVALENT}), seen)) == 4
+
+
+def measured(medians: list[float], items: float = 1.0, **given: Any) -> tabulate.Measured:
+    """Processes of three steps each, in ms, that differ by nothing."""
+    return tabulate.Measured([np.full(3, 1e6 * median) for median in medians], {"device": "H100"}, items=items, **given)
+
+
+def test_a_row_of_four_processes_a_side() -> None:
+    """Four of 1 ms and candidates of 2, 3, 4 and 6: the ends are 2 and 6, the middle one of logarithms sqrt(12).
+
+    Of processes that each take the same for all steps all variance is between them.
+    """
+    both = {"plain": measured([1, 1, 1, 1]), "bf16": measured([3, 2, 6, 4])}
+    (row,) = tabulate.table([({"model": "m", "phase": "train"}, both, False)], 0.02).to_dict("records")
+    assert (row["ratio_low"], row["ratio_high"], row["ratio"]) == pytest.approx((2, 6, math.sqrt(12)))
+    assert (row["baseline_ns"], row["candidate_ns"], row["steps"], row["processes"]) == (1e6, 3.5e6, 24, 4)
+    assert (row["between_share"], row["per"], row["in_turn"], row["verdict"]) == (1, "step", False, SLOWER)
+    assert row["unsteady"] == "candidate: processes are 200% apart"
+    assert (row["device"], row["margin"], row["differs"]) == ("H100", 0.02, "")
+
+
+def test_rows_of_one_process_and_of_other_batches() -> None:
+    """4 samples in 8 ms and 16 in 16: 2 and 1 ms each, whichever candidate has as many."""
+    both = {"plain": measured([8, 8], 4.0), "wide": measured([16], 16.0), "same": measured([4, 4], 4.0)}
+    wide, same = tabulate.table([({"model": "m", "phase": "train"}, both, False)], 0.02).to_dict("records")
+    assert (wide["per"], wide["baseline_ns"], wide["candidate_ns"], wide["ratio"]) == ("sample", 2e6, 1e6, 0.5)
+    assert (wide["processes"], wide["verdict"]) == (1, UNDECIDED)
+    assert np.isnan([wide[name] for name in ("ratio_low", "ratio_high", "p_different", "between_share")]).all()
+    assert (same["per"], same["baseline_ns"], same["candidate_ns"], same["candidate"]) == ("step", 8e6, 4e6, "same")
+
+
+def test_facts_of_both_sides_are_told_once_where_they_are_the_same() -> None:
+    one, other = ({"device": name, "started": day} for name, day in (("A", "2026-01-02T10"), ("B", "2026-01-02T11")))
+    both = {"plain": tabulate.Measured([np.ones(3)], one), "bf16": tabulate.Measured([np.ones(3)], other)}
+    (row,) = tabulate.table([({"model": "m", "phase": "train"}, both, True)], 0.02).to_dict("records")
+    assert (row["device"], row["date"], row["differs"]) == ("A -> B", "2026-01-02", "device A -> B")
+
+
+def test_pairs_are_of_rounds_that_both_sides_worked_by_shifts() -> None:
+    """Six candidates that each take 2 to 2.5 times what their pair takes, however unlike pairs are."""
+    base, more = [1.0, 10, 100, 1000, 1e4, 1e5], [2.0, 2.1, 2.2, 2.3, 2.4, 2.5]
+    rounds = [0, 1, 2, 3, 4, 5]
+    of_pairs = [one * times for one, times in zip(base, more, strict=True)]
+    for own, low in ((rounds, 2.0), ([], None), (rounds[1:], None)):
+        both = {"plain": measured(base, rounds=rounds, places=[0, 3, 4, 7, 8, 11]),
+                "bf16": measured(of_pairs, rounds=own, places=[1, 2, 5, 6, 9, 10])}  # fmt: skip
+        (row,) = tabulate.table([({"model": "m", "phase": "train"}, both, True)], 0.02).to_dict("records")
+        if low:
+            assert (row["ratio_low"], row["ratio_high"]) == pytest.approx((2, 2.5)) and row["verdict"] == SLOWER
+        else:
+            assert row["ratio_low"] < 1 and row["verdict"] == UNDECIDED

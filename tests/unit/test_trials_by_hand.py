@@ -98,6 +98,18 @@ def test_only_rounds_with_the_cell_as_it_is_make_pairs() -> None:
     assert np.isnan(row["gain"]) and np.isnan(row["base_ns"]) and row["ns"] == 5 and row["verdict"] == UNDECIDED
 
 
+def test_times_are_medians_of_steps_and_of_rounds() -> None:
+    """Steps of 1, 2 and 9 ms have a median of 2, and rounds of 2, 4 and 30 one of 4; the cell as it is takes 8."""
+    sides = [(number, side) for number in range(3) for side in ("", "a")]
+    times = {"": [[8.0, 8, 8]] * 3, "a": [[1.0, 9, 2], [4.0, 4, 4], [30.0, 30, 30]]}
+    steps = pd.DataFrame([{"process": place, "wall_ns": ns, "gpu_ns": ns} for place, (number, side) in enumerate(sides)
+                          for ns in times[side][number] * 3])  # fmt: skip
+    facts = {"processes": [{"round": number, "side": side, "batch": 4} for number, side in sides], "chosen": "",
+             "failed": {}, "tried": ["a"], "ended": "all", "trials": {"candidates": {}, "refused": {}}}  # fmt: skip
+    (row,) = tabulate.table([(CELL, steps, facts)], {}, 0.02).to_dict("records")
+    assert (row["base_ns"], row["ns"], row["processes"]) == (8, 4, 3)
+
+
 def test_losses_and_outputs_are_held_against_the_cell_as_it_is() -> None:
     says = {0: {"loss": 0.5, "outputs": [2.0]}, 1: {"loss": 0.6, "outputs": [1.0]}, 2: {"loss": 9.0}}
     table = tried((0, "", 4, 10.0), (0, "a", 4, 5.0), (0, "b", 4, 6.0), says=says).set_index("settings")

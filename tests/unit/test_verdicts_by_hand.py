@@ -18,7 +18,6 @@ from profzoo.verdicts import (
     layers,
     narrowing,
     ncu_advice,
-    scores,
     traits,
     verdicts,
 )
@@ -26,6 +25,8 @@ from profzoo.verdicts import rules as verdict_rules
 from profzoo.verdicts.judged import UNDECIDED, Judged
 from profzoo.verdicts.scores import Score, Scores
 from tests import known_rules
+from tests.unit.test_layer_verdicts import judged as of_layers
+from tests.unit.test_layer_verdicts import kernel, layer
 from tests.unit.test_verdicts import ROOFS, UNTRIED, held, kernel_rows, made
 
 RULES = known_rules.load()
@@ -525,3 +526,55 @@ def test_advice_is_the_first_that_fits() -> None:
     done = {"cured": 1, "advice": [{"next": "d", "settings": "precision=bf16"}]}
     given = verdict_rules.advice(done, {}, {"precision": "bf16"})
     assert (given["next"], given["settings"]) == ("d", None)
+
+
+@pytest.mark.parametrize(
+    ("counted", "verdict"),
+    [
+        # A half goes by fewer bytes and operations; beyond twice the need more than that by smaller tiles.
+        (1.4e9, "compute-bound (tensor)"),
+        (1.9e9, "compute-bound (tensor)"),
+        (2.1e9, "work beyond need"),
+    ],
+)
+def test_a_layer_is_told_what_gains_most(counted: float, verdict: str) -> None:
+    found = of_layers([kernel("a", efficiency=0.6)], [layer("a", tensor_flop=counted)])
+    assert found["verdict"].tolist() == [verdict]
+
+
+@pytest.mark.parametrize(
+    ("row", "counted", "named"),
+    [
+        ({}, 1.5e9, True),
+        ({}, 1.49e9, False),
+        ({"class": "copy"}, 1.5e9, False),
+        ({"class": "gemm", "bound": "simt"}, 1.5e9, True),
+        ({"bound": "dram"}, 1.5e9, False),
+    ],
+)
+def test_work_beyond_need_is_that_of_tiles(row: dict[str, Any], counted: float, named: bool) -> None:
+    found = of_layers([kernel("a", **row)], [layer("a", tensor_flop=counted)])
+    assert found["verdict"].tolist() == (["work beyond need"] if named else [])
+    if named:
+        # A third of the step, which one launch is all of.
+        assert (found["value"].iloc[0], found["threshold"].iloc[0]) == (1.5, 1.5)
+        assert found["gain"].iloc[0] == pytest.approx(1.5) and found["cured"].iloc[0] == pytest.approx(1 / 3)
+
+
+def test_a_layer_is_named_by_its_longest_kernel_and_what_it_is_told_of() -> None:
+    """At 60 and 90 % of the roof for 300 and 100 us: 67.5 % in all; the kernel that is at none is the longest."""
+    rows = [kernel("a", efficiency=0.6, total_ns=3e5, function="x"), kernel("a", efficiency=0.9, function="y"),
+            kernel("a", efficiency=0.4, total_ns=3.9e5, function="z")]  # fmt: skip
+    (found,) = of_layers(rows, []).to_dict("records")
+    assert found["function"] == "z" and found["share"] == pytest.approx(4 / 7.9)
+    assert found["next_step"].startswith("at 68% of what tensor cores can do: ")
+
+
+def test_what_is_seen_of_few_blocks_and_short_kernels() -> None:
+    (few,) = of_layers([kernel("a", grid_x=3, grid_y=4, grid_z=5)], []).to_dict("records")
+    assert few["next_step"].startswith("60 blocks for 132 multiprocessors: ")
+    short = {"class": "elementwise", "mean_ns": 2e3, "bound": "", "efficiency": np.nan}
+    rows = [kernel("a", launches=30.0, total_ns=6e4, **short), kernel("a", launches=10.0, total_ns=3e4, **short)]
+    (found,) = of_layers([*rows, kernel("a", total_ns=5e4)], []).to_dict("records")
+    # 90 us of 40 launches.
+    assert found["next_step"].startswith("40 kernels of 2.2 µs (elementwise): ")
