@@ -399,3 +399,8 @@ def test_pairs_are_of_rounds_that_both_sides_worked_by_shifts() -> None:
             assert (row["ratio_low"], row["ratio_high"]) == pytest.approx((2, 2.5)) and row["verdict"] == SLOWER
         else:
             assert row["ratio_low"] < 1 and row["verdict"] == UNDECIDED
+
+
+def test_candidates_are_told_in_the_order_of_the_table() -> None:
+    said = told.lines(compared({"candidate": "tf32"}, {"candidate": "bf16"}))
+    assert [line.split(",")[0] for line in said if " against " in line] == ["tf32 against plain", "bf16 against plain"]

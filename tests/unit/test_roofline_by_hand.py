@@ -139,3 +139,20 @@ def test_rows_of_coverage_are_in_order() -> None:
     assert found["share"].tolist() == pytest.approx([0.2, 0.05, np.nan, np.nan, 0.6, 0.15], nan_ok=True)
     assert str(found["launches"].dtype) == "Int64" and found["launches"].tolist()[4:] == [20, 4]
     assert list(found.columns) == coverage.COLUMNS and found.index.tolist() == list(range(6))
+
+
+def test_groups_without_a_name_are_groups_and_keep_their_order() -> None:
+    """Counts of b, of no name and of a, each with an error of a tenth of its 10,000 bytes by so many that it is normal."""
+    table = kernels(COPY, {**COPY, "launches": 2}, {**COPY, "launches": 3}).assign(x=["b", None, "a"])
+    for name in ("dram_bytes", "l2_bytes"):
+        table[f"{name}_low"], table[f"{name}_high"] = table[name] * 0.9, table[name] * 1.1
+    table["freedom"] = 1e9
+    for found in (roofline.of_groups(table, ["x"], PEAKS), roofline.sums(table, ["x"])):
+        assert found["x"].fillna("").tolist() == ["b", "", "a"]
+        assert found["dram_bytes"].tolist() == [10_000, 20_000, 30_000]
+        # A row is off in all its launches alike.
+        assert found["dram_bytes_low"].tolist() == pytest.approx([9_000, 18_000, 27_000])
+        assert found["dram_bytes_high"].tolist() == pytest.approx([11_000, 22_000, 33_000])
+    (both,) = roofline.sums(table[:2].assign(x="c"), ["x"]).to_dict("records")
+    # Errors of 1,000 and 2,000 that are apart from each other: sqrt(5) of them.
+    assert both["dram_bytes_high"] == pytest.approx(30_000 + 1_000 * 5**0.5)

@@ -471,6 +471,20 @@ ROOFED = {"roof_dram_ns": 5e3, "roof_l2_ns": 0.0, "roof_simt_ns": 8e4, "roof_ten
         (0.67, {"to": "bf16", "now": "tf32", **ROOFED, "roof_simt_ns": 0.0, "roof_tensor_ns": 4e4}),
         # A rate that is no higher saves nothing.
         (0.0, {"to": "tf32", "peaks": {"fp32": 2.0, "tf32": 1.0}, **ROOFED}),
+        # Nor does it lengthen operations: of 90 us by DRAM 45 are left, and the 80 of operations.
+        (0.1, {"to": "bf16", "peaks": {"fp32": 2.0, "bf16": 1.0}, **ROOFED, "roof_dram_ns": 9e4}),
+        (
+            0.1,
+            {
+                "to": "bf16",
+                "now": "tf32",
+                "peaks": {"fp32": 1.0, "tf32": 2.0, "bf16": 1.0},
+                **ROOFED,
+                "roof_simt_ns": 0.0,
+                "roof_tensor_ns": 8e4,
+                "roof_dram_ns": 9e4,
+            },
+        ),
         # Channels first: 12.5 and 15 us a quarter more, and for bf16 6.25 and 8 half more.
         (1 - 0.34375, {"to": "tf32", **ROOFED, "class": "convolution"}),
         (1 - 0.21375, {"to": "bf16", **ROOFED, "class": "convolution"}),
@@ -578,3 +592,34 @@ def test_what_is_seen_of_few_blocks_and_short_kernels() -> None:
     (found,) = of_layers([*rows, kernel("a", total_ns=5e4)], []).to_dict("records")
     # 90 us of 40 launches.
     assert found["next_step"].startswith("40 kernels of 2.2 µs (elementwise): ")
+
+
+def test_cells_and_kernels_of_equal_gains_keep_their_order() -> None:
+    steps = pd.concat([made({}).assign(model=name) for name in ("z", "a")], ignore_index=True)
+    rows = pd.concat(
+        [
+            kernel_rows(grid_x=[4, 4], total_ns=[50.0] * 2, function=["y", "b"]).assign(model=name)
+            for name in ("z", "a")
+        ],
+        ignore_index=True,
+    )
+    found = table(steps, rows)
+    assert list(dict.fromkeys(found["model"])) == ["z", "a"]
+    kernels = found[(found["level"] == "kernel") & (found["model"] == "z")]
+    assert kernels["function"].tolist() == ["y", "b"] and kernels["rank"].tolist() == [1, 2]
+
+
+def test_of_several_processes_the_busiest_is_judged() -> None:
+    busy, idle = made({"idle_input": 0.2}).assign(process=7), made({"idle_input": 0.6}).assign(process=3)
+    found = table(pd.concat([idle, busy], ignore_index=True), kernel_rows(total_ns=[1.0]))
+    assert found["evidence"].tolist() == ["steps.csv: process 7"] and found["share"].iloc[0] == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(("counted", "told"), [(0.8, False), (0.79, True), (0.0, False)])
+def test_too_few_counters_are_told_below_four_fifths(counted: float, told: bool) -> None:
+    rows = kernel_rows(total_ns=[counted * 100, 100 - counted * 100])
+    found = table(made({}), rows, held([0.4, np.nan], ["dram", ""]))
+    assert found["verdict"].eq(UNDECIDED).any() == told
+    if told:
+        row = found[found["verdict"] == UNDECIDED].iloc[0]
+        assert row["value"] == pytest.approx(0.79) and row["next_step"].startswith("counters cover 79% of GPU time")
