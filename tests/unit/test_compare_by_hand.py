@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from profzoo.compare import differences, energy, inference, parts, sides, tabulate, told
+from profzoo.compare import differences, energy, inference, parts, sides, tabulate, tabulate_parts, told
 from profzoo.compare import rank_tests as ranks
 from profzoo.compare.inference import EQUIVALENT, FASTER, SLOWER, UNDECIDED, Ratio, Size
 from profzoo.compare.parts import CHANGED, LAUNCHED, RETYPED, Traced
@@ -404,3 +404,13 @@ def test_pairs_are_of_rounds_that_both_sides_worked_by_shifts() -> None:
 def test_candidates_are_told_in_the_order_of_the_table() -> None:
     said = told.lines(compared({"candidate": "tf32"}, {"candidate": "bf16"}))
     assert [line.split(",")[0] for line in said if " against " in line] == ["tf32 against plain", "bf16 against plain"]
+
+
+def test_a_cell_that_no_tool_saw_has_its_time_alone() -> None:
+    """4 samples of 25 ns are a step of 100."""
+    found = tabulate_parts.traced({}, 25.0, 4.0)
+    assert found == Traced(None, {"step_ns": 100.0}, None, 4.0) and found.time_ns == 25
+    assert tabulate_parts.traced({}, 25.0) == Traced(None, {"step_ns": 25.0}, None, 1.0)
+    for rows in (compared(), compared({}), compared({"per": "sample"})):
+        table = tabulate_parts.table(rows, {})
+        assert table.empty and list(table.columns) == list(parts.COLUMNS)

@@ -13,7 +13,7 @@ import yaml
 
 from profzoo.errors import ConfigError
 from profzoo.replay.program import Program
-from profzoo.verdicts import expected, scores, unadvised
+from profzoo.verdicts import expected, expecting, scores, unadvised
 from profzoo.verdicts import rules as verdict_rules
 from profzoo.verdicts.expected import Asked, Replayed
 from profzoo.verdicts.judged import Judged
@@ -165,3 +165,16 @@ def test_what_a_file_of_scores_allows(value: Any, fits: bool) -> None:
         return
     with pytest.raises(ConfigError, match="is no number from 0 on"):
         scores.checked(content | {"coin": value})
+
+
+def test_a_verdict_has_the_gain_of_its_replay_where_that_answers(program: Program) -> None:
+    """Launches that take half as long gain what the replay says; of what it does not find Amdahl's law says 1.2."""
+    rows, replayed = kernels(program), Replayed(program)
+    row = {"verdict": "v", "gain": 1.2, "next_step": "do", "settings": "a=1", "limit": None, "share": 0.5, "cured": 0.5}
+    gain = replayed.gain(faster(rows, 0.5), {}, UNTRIED.unscored_error)
+    found = expecting.expected(row | {expecting.ASKED: faster(rows, 0.5)}, replayed, {}, UNTRIED)
+    assert gain and (found["gain"], found["gain_low"], found["gain_high"]) == (gain.gain, gain.low, gain.high)
+    assert found["method"] == "replay" and gain.gain > 1.5 and expecting.ASKED not in found
+    for asked, own in ((faster(rows, np.nan), replayed), (None, replayed), (faster(rows, 0.5), None)):
+        plain = expecting.expected(row | {expecting.ASKED: asked}, own, {}, UNTRIED)
+        assert (plain["gain"], plain["method"]) == (1.2, "Amdahl")
