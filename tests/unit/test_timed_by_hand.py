@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from profzoo.harness import clocks, loop, peaks, probe, recorders
+from profzoo.harness import clocks, peaks, probe, recorders
 
 CPU = torch.device("cpu")
 GPU = torch.device("cuda", 0)
