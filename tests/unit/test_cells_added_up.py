@@ -141,4 +141,5 @@ def test_a_cell_says_what_ran_and_per_second() -> None:
     assert (row["batch"], row["parameters"], row["steps"], row["processes"]) == (4, 7, 5, 1)
     assert (row["peak_memory_bytes"], row["peak_rss_bytes"], row["loss"]) == (11, 12, 0.5)
     # The middle half of 1, 2, 2 and 3 ms is from 1.75 to 2.25.
-    assert (row["step_low_ns"], row["step_high_ns"]) == (1.75e6, 2.25e6) and row["unsteady"].startswith("the middle")
+    assert (row["step_lower_quartile_ns"], row["step_upper_quartile_ns"]) == (1.75e6, 2.25e6)
+    assert row["unsteady"].startswith("the middle")

@@ -201,9 +201,9 @@ def test_ranges_have_a_table_of_their_own(fresh: Project) -> None:
 RANGED = ["tool=ncu,nsys", "models=lstm", "phases=train", "device=auto"]
 
 
-def traced(project: Project, sqlite: bytes | None = None) -> None:
+def traced(project: Project, sqlite: bytes | None = None, model: str = "lstm") -> None:
     """Leave a recorded trace of nsys, or this one, in place of the cell's, as there is no nsys here."""
-    cell = project.root / "results/lstm"
+    cell = project.root / "results" / model
     cell.mkdir(parents=True, exist_ok=True)
     recorded = sqlite or gzip.decompress((DATA / "nsys/train.sqlite.gz").read_bytes())
     (cell / "train.nsys.sqlite").write_bytes(recorded)
@@ -304,6 +304,27 @@ def test_where_steps_differ_ncu_counts_the_launches_itself(fresh: Project, tmp_p
     assert float(covered["coverage"]) == 1
     # Nothing is left to do, and nothing is made again.
     again = fresh.dry(*(f"results/{name}" for name in files), "--config", *BY_NSYS)
+    assert not rules(again), again
+
+
+def test_of_several_cells_each_is_counted_by_who_can(fresh: Project, tmp_path: Path) -> None:
+    """One trace tells its launches and one does not: both are planned in a dry run, and made in one run."""
+    fresh.path = (STANDINS,)
+    traced(fresh, trace_of_standin(tmp_path / "told.sqlite"))
+    traced(fresh, trace_of_standin(tmp_path / "untold.sqlite", left_out=2), "lstm@bf16")
+    fresh.draw_one()
+    asked = [*(word for word in BY_NSYS if not word.startswith("models=")), "models=lstm,lstm@bf16"]
+    models = ("lstm", "lstm@bf16")
+    files = [
+        f"results/{model}/train.{name}.csv" for model in models for name in ("ncu", "kernels", "ncu.roofline.coverage")
+    ]
+    for more in ((), ("--forceall",)):
+        planned = fresh.dry("all", *more, "--config", *asked, "tool=ncu,nsys,torch,time")
+        assert {job.model for job in planned if job.rule == "join_kernels"} == set(models)
+    fresh.snakemake(*files, "results/tables/coverage.csv", "-j3", "--config", *asked)
+    census = {model: json.loads(fresh.read(f"results/{model}/train.ncu.csv.json"))["census"] for model in models}
+    assert census == {"lstm": "train.nsys-launches.csv", "lstm@bf16": "train.ncu.launch.csv"}
+    again = fresh.dry(*files, "results/tables/coverage.csv", "--config", *asked)
     assert not rules(again), again
 
 

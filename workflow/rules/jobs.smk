@@ -128,11 +128,12 @@ def census(wildcards):
 def untold(wildcards):
     """Why the trace of a cell does not tell its launches, so that ncu counts them itself; None where it does.
 
-    That is known once they were exported. Of copied results, what came along says it.
+    That is known once they were exported. Of copied results, what came along says it. A dry run goes by what there is:
+    nothing is ever exported in it, and Snakemake cannot plan several cells with checkpoints that never end.
     """
     if config["ncu"]["census"] != ncu_census.AUTO:
         return None
-    if config["collect"]:
+    if config["collect"] and not workflow.dryrun:
         checkpoints.export_launches.get(model=wildcards.model, phase=wildcards.phase)
     return checked(ncu_census.why_untold, f"{RESULTS}/{wildcards.model}/{wildcards.phase}{ncu_census.TOLD}")
 

@@ -1,0 +1,273 @@
+"""Trials, each number worked out by hand: gains of rounds, what is a hit, differences of outputs, scores, words."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from profzoo.compare.inference import FASTER, UNDECIDED
+from profzoo.config import configuration
+from profzoo.trials import panel, score, skill, tabulate, told
+from profzoo.trials.best import best
+from profzoo.trials.tabulate import HIT, MISS, SLOWED
+
+CELL = {"model": "lstm", "phase": "train"}
+
+
+@pytest.mark.parametrize(
+    ("row", "right"),
+    [
+        # A gain of 1.5 was 1.25: a fifth more is near, more than that is not.
+        ({"expected": 1.5, "gain": 1.25}, HIT),
+        ({"expected": 1.51, "gain": 1.25}, MISS),
+        ({"expected": 1.0, "gain": 1.25}, HIT),
+        ({"expected": 0.99, "gain": 1.25}, MISS),
+        # Three rounds have an interval that tells, two have none; its ends are within.
+        ({"expected": 3.0, "gain": 1.0, "processes": 3}, HIT),
+        ({"expected": 3.01, "gain": 1.0, "processes": 3}, MISS),
+        ({"expected": 0.5, "gain": 1.0, "processes": 3}, HIT),
+        ({"expected": 0.49, "gain": 1.0, "processes": 3}, MISS),
+        ({"expected": 3.0, "gain": 1.0, "processes": 2}, MISS),
+        # Slower by two in a hundred is worth a word, and only of what was advised.
+        ({"expected": 1.0, "gain": 0.979, "advised": True}, SLOWED),
+        ({"expected": 1.0, "gain": 0.98, "advised": True}, HIT),
+        ({"expected": 1.0, "gain": 0.979}, HIT),
+        ({"expected": 0.0, "gain": 1.0}, ""),
+        ({"expected": 1.0, "gain": 0.0}, ""),
+        ({"expected": np.nan, "gain": 1.0}, ""),
+        ({"expected": 1.0, "gain": np.nan}, ""),
+    ],
+)
+def test_what_is_a_hit(row: dict[str, Any], right: str) -> None:
+    known = {"advised": False, "processes": 2, "gain_low": 0.5, "gain_high": 3.0}
+    assert tabulate._outcome(known | row) == right
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "right"),
+    [
+        # Off by 1, 2 and 0, of 5 at most.
+        ([1.0, -5.0, 2.0], [0.0, -3.0, 2.0], 0.4),
+        ([1.0, 2.0], [1.0, 2.0], 0.0),
+        ([1.0, 2.0], [1.0], np.nan),
+        ([], [], np.nan),
+        (None, [1.0], np.nan),
+        ([1.0], None, np.nan),
+        ([0.0, 0.0], [1.0, 1.0], np.nan),
+        ([0.0, 4.0], [1.0, 4.0], 0.25),
+    ],
+)
+def test_how_far_outputs_are_apart(one: Any, other: Any, right: float) -> None:
+    assert tabulate._apart(one, other) == pytest.approx(right, nan_ok=True)
+
+
+def tried(*processes: tuple[int, str, int, float], **more: Any) -> pd.DataFrame:
+    """The table of processes of round, side, batch and ns a step, of 10 steps each that all take that long."""
+    own = [{"round": number, "side": side, "batch": batch} for number, side, batch, _ in processes]
+    steps = pd.DataFrame(
+        [{"process": place, "wall_ns": ns, "gpu_ns": ns} for place, (*_, ns) in enumerate(processes) for _ in range(10)]
+    )
+    names = [side for side in dict.fromkeys(side for _, side, _, _ in processes) if side]
+    facts = {
+        "processes": [one | more.get("says", {}).get(place, {}) for place, one in enumerate(own)],
+        "chosen": "", "failed": {}, "tried": names, "ended": "all",
+        "trials": {"candidates": {name: [f"{name}=1"] for name in names}, "refused": {}},
+    }  # fmt: skip
+    return tabulate.table([(CELL, steps, facts | more.get("facts", {}))], more.get("expected", {}), 0.02)
+
+
+def test_gains_of_rounds_by_pairs() -> None:
+    """Of one round 12 ms of 4 samples against 16 of 8, which are 8 of 4: 1.5. The second of the sides gains 2."""
+    table = tried((0, "", 4, 12.0), (0, "wide", 8, 16.0), (0, "fast", 4, 6.0))
+    assert table[["settings", "gain", "base_ns", "ns", "processes", "verdict"]].to_numpy().tolist() == [
+        ["fast", 2.0, 12.0, 6.0, 1, UNDECIDED], ["wide", 1.5, 12.0, 16.0, 1, UNDECIDED],
+    ]  # fmt: skip
+    assert table[["gain_low", "gain_high"]].isna().all(axis=None) and not table["chosen"].any()
+
+
+def test_only_rounds_with_the_cell_as_it_is_make_pairs() -> None:
+    """10 and 10 ms against 5 and 5: what ran in a third round alone counts among its times, not among its gains."""
+    table = tried((0, "", 4, 10.0), (0, "a", 4, 5.0), (1, "a", 4, 5.0), (1, "", 4, 10.0), (2, "a", 4, 80.0),
+                  facts={"chosen": "a"})  # fmt: skip
+    (row,) = table.to_dict("records")
+    assert (row["gain"], row["base_ns"], row["ns"], row["processes"]) == pytest.approx((2, 10, 5, 3))
+    assert row["chosen"] and row["gain_low"] <= 2 <= row["gain_high"]
+    # With none of its rounds there is no gain.
+    (row,) = tried((0, "", 4, 10.0), (1, "a", 4, 5.0)).to_dict("records")
+    assert np.isnan(row["gain"]) and np.isnan(row["base_ns"]) and row["ns"] == 5 and row["verdict"] == UNDECIDED
+
+
+def test_times_are_medians_of_steps_and_of_rounds() -> None:
+    """Steps of 1, 2 and 9 ms have a median of 2, and rounds of 2, 4 and 30 one of 4; the cell as it is takes 8."""
+    sides = [(number, side) for number in range(3) for side in ("", "a")]
+    times = {"": [[8.0, 8, 8]] * 3, "a": [[1.0, 9, 2], [4.0, 4, 4], [30.0, 30, 30]]}
+    steps = pd.DataFrame([{"process": place, "wall_ns": ns, "gpu_ns": ns} for place, (number, side) in enumerate(sides)
+                          for ns in times[side][number] * 3])  # fmt: skip
+    facts = {"processes": [{"round": number, "side": side, "batch": 4} for number, side in sides], "chosen": "",
+             "failed": {}, "tried": ["a"], "ended": "all", "trials": {"candidates": {}, "refused": {}}}  # fmt: skip
+    (row,) = tabulate.table([(CELL, steps, facts)], {}, 0.02).to_dict("records")
+    assert (row["base_ns"], row["ns"], row["processes"]) == (8, 4, 3)
+
+
+def test_losses_and_outputs_are_held_against_the_cell_as_it_is() -> None:
+    says = {0: {"loss": 0.5, "outputs": [2.0]}, 1: {"loss": 0.6, "outputs": [1.0]}, 2: {"loss": 9.0}}
+    table = tried((0, "", 4, 10.0), (0, "a", 4, 5.0), (0, "b", 4, 6.0), says=says).set_index("settings")
+    assert table["loss_difference"].tolist() == pytest.approx([0.2, 17])
+    assert table["output_difference"].tolist() == pytest.approx([0.5, np.nan], nan_ok=True)
+
+
+def test_what_was_left_out_says_why() -> None:
+    """Of five candidates one ran, one failed at once, one is refused, one was next and one was never to be tried."""
+    trials = {"candidates": {name: [] for name in "abde"}, "refused": {"c": "no such optimizer"}}
+    facts = {"trials": trials, "failed": {"b": "no memory"}, "tried": ["a", "b", "d"], "ended": "budget"}
+    table = tried((0, "", 4, 10.0), (0, "a", 4, 5.0), facts=facts)
+    assert table[["settings", "verdict"]].to_numpy().tolist() == [
+        ["a", UNDECIDED], ["b", "failed"], ["c", "refused"], ["d", "not tried"], ["e", "not tried"],
+    ]  # fmt: skip
+    why = table["why"].tolist()
+    assert why[0] == "" and why[1:3] == ["no memory", "no such optimizer"]
+    assert "trials.budget" in why[3] and "trials.most" in why[4]
+    assert table["processes"].tolist() == [1, 0, 0, 0, 0]
+
+
+def test_expectations_are_found_by_name_or_words_in_any_order() -> None:
+    one = {"gain": 1.5, "low": 1.2, "high": None, "verdict": "v", "advised": True}
+    known = {"lstm train": {"x=1 y=2": one, "b+a": one | {"gain": 3.0}}}
+    trials = {"candidates": {"a": ["a=1"], "b": ["b=1"], "c": ["y=2", "x=1"]}, "refused": {}}
+    sides = [(0, "", 4, 10.0), (0, "a+b", 4, 5.0), (0, "c", 4, 6.0), (0, "a", 4, 8.0)]
+    table = tried(*sides, facts={"trials": trials}, expected=known).set_index("settings")
+    assert table["expected"].to_dict() == pytest.approx({"a+b": 3.0, "c": 1.5, "a": np.nan, "b": np.nan}, nan_ok=True)
+    assert table["advised"].tolist() == [True, True, False, False]
+    assert table["advised_by"].tolist() == ["v", "v", "", ""]
+    assert table.loc["c", "expected_low"] == 1.2 and np.isnan(table.loc["c", "expected_high"])
+    assert table.loc["a+b", "words"] == "a=1 b=1"
+
+
+def rows(*given: tuple[str, float, str, str, bool]) -> pd.DataFrame:
+    table = pd.DataFrame(given, columns=["settings", "gain", "verdict", "why", "chosen"])
+    return table.assign(**CELL, words=table["settings"], gain_low=table["gain"] - 0.1, gain_high=table["gain"] + 0.1,
+                        base_ns=2e6, ns=1e6, processes=3, expected=1.5, outcome="")  # fmt: skip
+
+
+def test_the_best_is_what_was_chosen_then_what_is_fastest() -> None:
+    table = rows(("a", 2.0, FASTER, "", False), ("b", 1.5, FASTER, "", True), ("c", 3.0, UNDECIDED, "", False),
+                 ("d", 4.0, FASTER, "failed", False))  # fmt: skip
+    assert (best(table) or {})["settings"] == "b"
+    assert (best(table.assign(chosen=False)) or {})["settings"] == "a"
+    assert best(table[2:]) is None
+    assert (best(table.assign(why=None)) or {})["settings"] == "b"
+
+
+def test_what_a_terminal_says_of_trials() -> None:
+    table = rows(("a", 2.0, FASTER, "", True), ("b", 1.25, UNDECIDED, "", False), ("c", np.nan, "failed", "no", False),
+                 ("d", np.nan, UNDECIDED, "", False), ("e", np.nan, "not tried", "", False))  # fmt: skip
+    table["outcome"] = ["miss", "", "", "", ""]
+    table["processes"] = [3, 3, 0, 1, 0]
+    table.loc[1, ["gain_low", "gain_high"]] = np.nan
+    table.loc[1, "why"] = "failed in a later round: no"
+    assert told.lines(table) == [
+        "lstm train runs 2.00 times as fast (1.90 to 2.10) with `a`: 2 ms -> 1 ms a step, measured",
+        f"  {'a':<24} x 2.00 [1.90, 2.10]  faster, expected 1.50: miss",
+        f"  {'b':<24} x 1.25  undecided, failed in a later round: no",
+        f"  {'c':<24} failed: no",
+        f"  {'d':<24} undecided: no gain, as the cell as it is ran in none of its rounds",
+        f"  {'e':<24} not tried",
+        "of 1 expected gains: 1 miss",
+    ]
+    assert told.lines(table[1:])[0] == "lstm train: nothing that was tried is surely faster"
+    assert told.lines(table[1:])[-1].endswith("not tried")
+
+
+def test_whether_an_interval_tells() -> None:
+    """1 is within 1 to 2, 0.5 to 1 and 1 to 1; not within 1.1 to 2 or 0.5 to 0.9."""
+    ends = pd.DataFrame({"expected_low": [1, 0.5, 1, 1.1, 0.5], "expected_high": [2, 1, 1, 2, 0.9]})
+    assert skill.tells(ends).tolist() == [False, False, False, True, True]
+    assert skill.widths(ends).tolist() == pytest.approx([2, 2, 1, 2 / 1.1, 1.8])
+
+
+@pytest.mark.parametrize(("share", "count", "place"), [(0.9, 8, 8), (0.9, 9, 9), (0.9, 10, 10), (0.9, 20, 19),
+                                                       (0.95, 19, 19), (0.95, 39, 38), (0.5, 4, 3)])  # fmt: skip
+def test_what_a_share_of_errors_is_at_most(share: float, count: int, place: int) -> None:
+    """The share of one more than there are, rounded up: of 20 the nine tenths of 21 are the 19th."""
+    errors = np.arange(1.0, count + 1)[::-1]
+    assert score._at_most(errors, share) == place
+
+
+def trial(model: str, expected: float, gain: float, outcome: str = HIT, **more: Any) -> dict[str, Any]:
+    return {"model": model, "phase": "train", "settings": "x", "expected": expected, "gain": gain, "outcome": outcome,
+            "expected_low": expected / 2, "expected_high": expected * 2, "verdict": FASTER, "advised": True,
+            "advised_by": "v", "gain_low": gain, "gain_high": gain, **more}  # fmt: skip
+
+
+def test_a_score_of_three_trials() -> None:
+    """Expected over measured: 2, 0.5 and 1.25, in the middle off by 0.5; either way by 1, 1 and 0.25; over by 1, 0, 0.25.
+
+    Within the interval that is from a half to twice what was expected: all. Gains of 1, 2 and 0.8: one helped.
+    """
+    table = pd.DataFrame([trial("gpt", 2.0, 1.0), trial("gpt", 1.0, 2.0, MISS), trial("gnmt", 1.0, 0.8, SLOWED)])
+    found = score.score(table).set_index(["half", "verdict"])
+    for name in ("all", "v"):
+        one = found.loc[("held_out", name)]
+        assert one[["trials", "median_error", "error", "over", "covered", "advised"]].tolist() == [3, 0.5, 1, 1, 1, 3]
+        assert one[["helped", "slowed_down", "hits", "width"]].tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 3, 4])
+        # Half of the first is 1: that interval does not tell, as little as 0.5 to 2 does.
+        assert one["tells"] == 0 and one["undecided"] == 0 and one["constant_error"] == 0
+    assert found.loc[("held_out", "v")].name in found.index and len(found) == 2
+    none = score.score(table.assign(advised=False)).iloc[0]
+    assert none[["advised", "helped", "slowed_down", "undecided"]].tolist() == [0, 0, 0, 0]
+
+
+def test_what_does_not_help_by_more_than_none_has_not_helped() -> None:
+    table = pd.DataFrame([trial("gpt", 1.0, 1.0), trial("gpt", 1.0, 1.01)])
+    assert score.score(table).iloc[0]["helped"] == 0.5
+
+
+def test_misses_are_named_farthest_off_first() -> None:
+    table = pd.DataFrame([trial("a", 1.5, 1.0, MISS), trial("b", 1.0, 1.0), trial("c", 1.0, 5.0, MISS),
+                          trial("d", 9.0, 1.0, ""), trial("e", 3.0, 1.0, SLOWED)])  # fmt: skip
+    assert score.misses(table)["model"].tolist() == ["e", "c", "a"]
+
+
+def verdict(**given: Any) -> dict[str, Any]:
+    return {**CELL, "level": "cell", "rank": 1, "verdict": "v", "settings": "precision=bf16", "gain": 1.5,
+            "gain_low": 1.2, "gain_high": 1.9, **given}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("more", "right"),
+    [
+        ([], (1.5, 1.2, 1.9, True)),
+        # Advice on the cell comes first, then the first of its rank.
+        ([{"level": "setting", "gain": 3.0}], (1.5, 1.2, 1.9, True)),
+        ([{"rank": 0, "gain": 3.0}], (3.0, 1.2, 1.9, True)),
+        # None of these is about settings of the cell, or gains anything.
+        ([{"rank": 0, "level": "kernel", "gain": 9.0}, {"rank": 0, "settings": np.nan}, {"rank": 0, "settings": ""},
+          {"rank": 0, "gain": 0.0}, {"rank": 0, "gain": np.nan}], (1.5, 1.2, 1.9, True)),
+    ],
+)  # fmt: skip
+def test_what_verdicts_expect(more: list[dict[str, Any]], right: tuple) -> None:
+    config = configuration.normalise({"models": "lstm"})
+    table = pd.DataFrame([verdict(), *(verdict(**one) for one in more)])
+    found = panel.expected(table, config, {})
+    assert list(found) == ["lstm train"] and list(found["lstm train"]) == ["bf16"]
+    own = found["lstm train"]["bf16"]
+    assert (own["gain"], own["low"], own["high"], own["advised"]) == right
+    alone = panel.expected(table.iloc[:1].assign(level="setting", gain_low=0.0, gain_high=np.nan), config, {})
+    assert alone["lstm train"]["bf16"] == {"gain": 1.5, "low": None, "high": None, "verdict": "v", "advised": False}
+
+
+def test_twice_the_batch_has_a_name_where_the_batch_is_known() -> None:
+    config = configuration.normalise({"models": "lstm", "trials": {"panel": ["bf16", "double_batch"]}})
+    assert panel.name_of("batch=8", config, 4) == "double_batch" and panel.name_of("batch=8", config) == "batch=8"
+    assert panel.name_of("batch=8", config, 8) == "batch=8" and panel.name_of("precision=bf16", config) == "bf16"
+
+
+def test_what_is_advised_of_cpus_alone_is_tried_where_there_may_be_one() -> None:
+    """Two workers and twice the batch are what rules about CPUs advise: last on a CPU, and of no cell on a GPU."""
+    names = {}
+    for device in ("cuda", "cpu"):
+        config = configuration.normalise({"models": "lstm", "device": device, "trials": {"panel": []}})
+        names[device] = list(panel.candidates("lstm", "train", config)[0])
+    assert names["cpu"][-2:] == ["workers=2", "batch=20"] and not {"workers=2", "batch=20"} & {*names["cuda"]}
+    assert [name for name in names["cuda"] if name != "graph=true"] == names["cpu"][:-2]

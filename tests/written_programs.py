@@ -1,0 +1,39 @@
+"""Programs written row by row, so that when each call and each operation begins can be worked out by hand."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from profzoo.replay import waiting
+from profzoo.replay.program import BEGIN, CALL, END, Program
+from profzoo.tools.nsys.launches import PACKS
+
+BEGINS, ENDS = {"kind": BEGIN}, {"kind": END}
+OF_HOST = {
+    "kind": CALL, "gap": 0.0, "overlaps": False, "own": 0.0, "wait": waiting.NOTHING, "target": -1, "tail": 0.0,
+    "input": 0.0, "library": 0.0, "part": 0, "allocates": False, "copies": False, "waited": 0.0, "start": 0, "end": 0,
+}  # fmt: skip
+OF_GPU = {
+    "stream": 7, "ns": 0.0, "latency": 0.0, "gap": 0.0, "dep": -1, "dep_gap": 0.0, "room": 1024, "gone": False,
+    "kind": 0, "node": False, "talking": False, "crossing": False, "start": 0, "end": 0, **dict.fromkeys(PACKS, 0),
+}  # fmt: skip
+
+
+def program(host: list[dict[str, Any]], gpu: list[dict[str, Any]], after: float = 0.0) -> Program:
+    """The program of these rows; what a row does not say is nothing. Each operation says its call's row as `host`."""
+    calls = pd.DataFrame([OF_HOST | row for row in host])
+    work = pd.DataFrame([{**OF_GPU, **row} for row in gpu], columns=["host", *OF_GPU]).astype({"host": np.int64})
+    calls["step"] = np.cumsum(calls["kind"] == BEGIN) - 1
+    calls["launches"] = np.bincount(work["host"], minlength=len(calls)) > 0
+    return Program(7 << 24, calls, work, after, {})
+
+
+def call(gap: float = 0.0, own: float = 0.0, **more: Any) -> dict[str, Any]:
+    """A call that takes the CPU so long, so long after what is before it."""
+    return {"gap": gap, "own": own, **more}
+
+
+def kernel(host: int, ns: float = 0.0, **more: Any) -> dict[str, Any]:
+    """What the call in that row gives the GPU."""
+    return {"host": host, "ns": ns, **more}
