@@ -72,9 +72,11 @@ def _of_gpu(program: Program, first: int, steps: int, working: float) -> dict[st
     busy = intervals.total(intervals.union(mine[["start", "end"]].to_numpy(dtype=np.int64))) / steps
     begun = np.maximum.accumulate(np.append(0, gpu["end"].to_numpy()))[:-1][mine.index]
     calls = mine["host"].to_numpy()
-    start, end = (host[name].to_numpy()[calls] for name in ("start", "end"))
+    start = host["start"].to_numpy()[calls]
     idle = (begun <= start) & ~mine["node"].to_numpy()
-    launching = (end - start)[end - start <= WAITS_NS]
+    # A graph's call launches many operations, and is one call.
+    took = (host["end"] - host["start"]).to_numpy()[np.unique(calls)]
+    launching = took[took <= WAITS_NS]
     return {
         "busy_ns": busy,
         "balance": working / busy if busy else np.nan,

@@ -59,6 +59,14 @@ def test_a_queue_is_full_where_waits_for_it_are_a_fiftieth_of_the_steps(part: fl
     assert found["room"].iloc[-1] == (70 if known else 1_024)
 
 
+@pytest.mark.parametrize(("part", "known"), [(0.021, True), (0.019, False)])
+def test_of_several_steps_three_in_four_count(part: float, known: bool) -> None:
+    """In the first of two waits come to 29,015 - 710 - 290 ns, in the second to 100,000 - 1,000: 81,253.75 between."""
+    host, gpu = queue(70, 1_000, 5, 5, until=5 + 2 * 81_253.75 / part)
+    _, found = waiting.found(host.assign(step=[0] * 100 + [1] * 101), gpu, events())
+    assert found["room"].iloc[-1] == (70 if known else 1_024)
+
+
 def test_what_waited_for_room_is_blocked_until_it_found_it() -> None:
     host, _ = waiting.found(*queue(70, 1_000, 5, 5), events())
     assert host["waited"].tolist()[69:73] == [0, 0, 1_010 - 715, 2_010 - 1_020] and (host["own"].iloc[:200] == 5).all()
