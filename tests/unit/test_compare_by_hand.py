@@ -414,3 +414,20 @@ def test_a_cell_that_no_tool_saw_has_its_time_alone() -> None:
     for rows in (compared(), compared({}), compared({"per": "sample"})):
         table = tabulate_parts.table(rows, {})
         assert table.empty and list(table.columns) == list(parts.COLUMNS)
+
+
+def test_each_process_that_is_equal_counts_as_half() -> None:
+    """Of three and three alike three pairs are larger and three equal: four and a half, no fewer than five.
+
+    Of the 20 orders 1, 1, 2, 3, 3 and 3 have from none to five larger ones.
+    """
+    three = np.arange(3.0)
+    assert ranks.p_of_two(three, three, 0) == pytest.approx(13 / 20)
+
+
+def test_a_run_is_a_side_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("runs/monday").mkdir(parents=True)
+    config = configuration.normalise({"models": "lstm"})
+    found = sides.asked({**config, "candidate": ["monday"]})
+    assert found[1] == sides.Side("monday", Path("runs/monday")) and found[1].of("lstm") == "lstm"

@@ -623,3 +623,20 @@ def test_too_few_counters_are_told_below_four_fifths(counted: float, told: bool)
     if told:
         row = found[found["verdict"] == UNDECIDED].iloc[0]
         assert row["value"] == pytest.approx(0.79) and row["next_step"].startswith("counters cover 79% of GPU time")
+
+
+def test_idleness_is_undecided_from_the_lowest_threshold_on() -> None:
+    """Of rules of a tenth but for one of 0.3, 0.15 of a doubtful step may hold one."""
+    given = {**RULES, "rules": [rule | {"at_least": 0.3} if rule["verdict"] == "input-bound" else rule
+                                for rule in RULES["rules"]]}  # fmt: skip
+    step = made({}).assign(busy_share=0.85, step_median_ns=0.5e6)
+    found = verdicts.table(step, kernel_rows(total_ns=[1.0]), None, ROOFS, {}, {}, given, scored=UNTRIED)
+    assert found["verdict"].tolist() == [UNDECIDED]
+
+
+def test_verdicts_that_abstain_come_last() -> None:
+    """Input gains 1.25; advice on launches, which would gain 1 / 0.6, helps no more often than a coin."""
+    poor = replace(UNTRIED, held_out={"launch-bound": score()})
+    step = made({"idle_input": 0.2, "idle_host": 0.4})
+    found = verdicts.table(step, kernel_rows(total_ns=[1.0]), None, ROOFS, {}, {}, RULES, scored=poor)
+    assert found["verdict"].tolist() == ["input-bound", "launch-bound"] and np.isnan(found["gain"].iloc[1])
