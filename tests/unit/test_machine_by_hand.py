@@ -342,7 +342,8 @@ def test_numbers_of_the_kernel_are_those_of_its_headers() -> None:
     assert (namespace.NEWNS, namespace.NEWUSER, namespace.NEWPID) == (1 << 17, 1 << 28, 1 << 29)
     assert (namespace.NOSUID, namespace.NODEV, namespace.NOEXEC) == (os.ST_NOSUID, os.ST_NODEV, os.ST_NOEXEC)
     assert (namespace.REC, namespace.PRIVATE) == (1 << 14, 1 << 18)
-    assert (trees.PDEATHSIG, trees.CHILD_SUBREAPER) == (1, 36)
+    namespace._check(0)
+    assert (trees.PDEATHSIG, trees.CHILD_SUBREAPER) == (1, 36) and os.getpid() in trees.running()
 
 
 def test_a_code_is_as_a_shell_tells_it() -> None:
