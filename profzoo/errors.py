@@ -20,6 +20,15 @@ class CollectError(RuntimeError):
     """A collection that failed; the message says what and what to do."""
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says, or its kind where it says nothing.
+
+    >>> first_line(RuntimeError("out of memory\\nmore")), first_line(EOFError())
+    ('out of memory', 'EOFError')
+    """
+    return (str(error).strip() or type(error).__name__).splitlines()[0].strip()
+
+
 def suggest(value: object, choices: Iterable[str]) -> str:
     """A phrase that names the choice nearest to value, else all of them.
 

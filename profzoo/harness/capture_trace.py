@@ -12,6 +12,7 @@ from typing import Any
 
 from torch.profiler import ProfilerActivity, profile
 
+from profzoo.errors import first_line
 from profzoo.reading import chrome
 
 Event = Mapping[str, Any]
@@ -36,7 +37,7 @@ def attach(trace: Path, capture: Callable[[], None], shapes: bool) -> None:
         with profile(activities=activities, record_shapes=shapes, acc_events=True) as profiler:
             capture()
     except RuntimeError as error:
-        print(f"profzoo: launches of the graph have no layers: {str(error).splitlines()[0]}", file=sys.stderr)
+        print(f"profzoo: launches of the graph have no layers: {first_line(error)}", file=sys.stderr)
         return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "capture.json"

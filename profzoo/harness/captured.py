@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from profzoo.errors import ConfigError
+from profzoo.errors import ConfigError, first_line
 from profzoo.harness import devices, fitting, trees
 from profzoo.harness.ranges import Ranges
 from profzoo.range_names import GRAPH
@@ -179,7 +179,7 @@ class Captured:
             if fitting.out_of_memory(first):
                 raise
             raise ConfigError(
-                f"{self._name} cannot be captured in a CUDA graph: {str(first).splitlines()[0]}; leave graph out, or "
+                f"{self._name} cannot be captured in a CUDA graph: {first_line(first)}; leave graph out, or "
                 "have the step neither wait for the GPU (.item(), copies to the host) nor depend on its results"
             ) from error
 

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from profzoo.cell.spread import processes
-from profzoo.errors import ConfigError
+from profzoo.errors import ConfigError, first_line
 from profzoo.harness import (
     batch_form,
     captured,
@@ -91,8 +91,7 @@ def built(cell: Mapping[str, Any], model: interface.Functions, weights: Path | N
         try:
             network.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
         except (OSError, pickle.UnpicklingError, EOFError) as error:
-            first = str(error).splitlines()[0].strip()
-            raise ConfigError(f"--load {weights}: no weights that torch can read: {first}") from error
+            raise ConfigError(f"--load {weights}: no weights that torch can read: {first_line(error)}") from error
         except RuntimeError as error:
             first = str(error).splitlines()[-1].strip()
             raise ConfigError(

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from profzoo.errors import ConfigError
+from profzoo.errors import ConfigError, first_line
 from profzoo.harness import interface
 
 # What torch's optimizers take for each; `auto` leaves it to them.
@@ -57,5 +57,4 @@ def chosen(optimizer: torch.optim.Optimizer, cell: Mapping[str, Any]) -> torch.o
     try:
         return kind([{**group, **options} for group in optimizer.param_groups], **{**given, **options})
     except (RuntimeError, TypeError, ValueError) as error:
-        why = str(error).splitlines()[0]
-        raise ConfigError(f"{refused} cannot be made so: {why}; set optimizer to auto") from error
+        raise ConfigError(f"{refused} cannot be made so: {first_line(error)}; set optimizer to auto") from error

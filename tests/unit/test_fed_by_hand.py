@@ -568,7 +568,12 @@ def test_of_what_is_known_counts_who_is_there_at_that_moment() -> None:
 
 
 def test_ranges_that_begin_together_are_told_the_longer_first_and_the_first_peak_counts() -> None:
-    events = [user("data", 0, 5), user("step", 0, 20), user("later", 30, 1), span("profzoo:other", 0, 9, "gpu_user_annotation")]
+    events = [
+        user("data", 0, 5),
+        user("step", 0, 20),
+        user("later", 30, 1),
+        span("profzoo:other", 0, 9, "gpu_user_annotation"),
+    ]
     events += [move(1, 1, 4), move(2, 1, -4), move(3, 2, 4), move(4, 9, -3)]
     found = held(events, [Known("inputs", "data", 0, {2})], {"other": 10})
     # 14 with either block; at the first, of activations, though inputs come up to it.
@@ -585,6 +590,14 @@ def test_of_operators_within_each_other_the_innermost_that_does_more_than_alloca
     assert row == {"range": "step", "peak": 8, "end": 1, "activations": 8}
     (row,) = held([*events, other, move(20, 2, 2), move(29, 2, -2)])
     assert row == {"range": "step", "peak": 2, "workspace": 2}
+
+
+def test_what_happens_at_one_moment_goes_by_its_number() -> None:
+    given = move(5, 1, -4)
+    given["args"]["Ev Idx"] = 1
+    # One without a number is the first: 4 are taken, and given back behind it.
+    (row,) = held([user("step", 0, 9), given, move(5, 1, 4)])
+    assert row == {"range": "step", "peak": 4, "activations": 4}
 
 
 # Steps and processes.
@@ -636,7 +649,7 @@ def test_numbers_of_processes_are_torchruns(monkeypatch: pytest.MonkeyPatch) -> 
 def test_ticks_of_all_kinds_of_work_are_what_was_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_taken, "COUNTED", tmp_path / "stat")
     monkeypatch.setattr(cpu_taken, "SCHEDULED", tmp_path / "schedstat")
-    clock = iter((0, 1000, 0, 1000))
+    clock = iter((0, 1000, 0, 1000, 0, 1000, 0, 0))
     monkeypatch.setattr(cpu_taken.time, "perf_counter_ns", lambda: next(clock))
     (tmp_path / "stat").write_text("cpu 0 0 0 0 0 0 0 0\n")
     (tmp_path / "schedstat").write_text("7 100 3\n")
@@ -649,6 +662,8 @@ def test_ticks_of_all_kinds_of_work_are_what_was_wanted(tmp_path: Path, monkeypa
     taken = cpu_taken.Taken()
     (tmp_path / "schedstat").write_text("7 9300 3\n")
     assert taken.share() == 1.0
+    # Nobody wanted anything; and in no time at all there are ticks alone to go by.
+    assert cpu_taken.Taken().share() == 0.0 == cpu_taken.Taken().share()
     (tmp_path / "stat").write_text("cpu 1 2 3 400 500 6 7\n")
     assert cpu_taken._ticks() == []
     (tmp_path / "stat").write_text("cpu 1 2 3 4 5 6 7 8\n")

@@ -342,7 +342,8 @@ def test_numbers_of_the_kernel_are_those_of_its_headers() -> None:
     assert (namespace.NEWNS, namespace.NEWUSER, namespace.NEWPID) == (1 << 17, 1 << 28, 1 << 29)
     assert (namespace.NOSUID, namespace.NODEV, namespace.NOEXEC) == (os.ST_NOSUID, os.ST_NODEV, os.ST_NOEXEC)
     assert (namespace.REC, namespace.PRIVATE) == (1 << 14, 1 << 18)
-    assert (trees.PDEATHSIG, trees.CHILD_SUBREAPER) == (1, 36)
+    namespace._check(0)
+    assert (trees.PDEATHSIG, trees.CHILD_SUBREAPER) == (1, 36) and os.getpid() in trees.running()
 
 
 def test_a_code_is_as_a_shell_tells_it() -> None:
@@ -473,6 +474,14 @@ def test_who_depends_on_a_folder_ends_with_it_and_so_does_its_group(
     assert not trees.lives(int(child))
 
 
+def test_a_pipe_that_nobody_holds_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / scratch.PIPE)
+    code = "import sys; from pathlib import Path; from profzoo.machine import scratch; print(scratch.depend(Path(sys.argv[1])))"
+    words = [sys.executable, "-c", code, str(tmp_path)]
+    said = subprocess.run(words, cwd=PROJECT, stdout=subprocess.PIPE, text=True, timeout=20, start_new_session=True)
+    assert said.stdout == "False\n"
+
+
 def test_a_job_that_nobody_looks_after_is_ended_and_its_folder_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, child: Callable[[str], subprocess.Popen]
 ) -> None:
@@ -576,7 +585,11 @@ def test_a_run_of_nobodys_is_not_watched(monkeypatch: pytest.MonkeyPatch, given:
 def test_a_supervisor_that_was_killed_leaves_nothing_and_says_so(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with log.open("w+b") as file:
-        command = ["bash", "-c", "kill -9 $PPID; sleep 60"]
+        stays = f"setsid bash -c 'echo $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; exec sleep 60' &"
+        waits = f"until [ -e {tmp_path}/pid ]; do sleep 0.01; done"
+        command = ["bash", "-c", f"{stays} {waits}; kill -9 $PPID; sleep 60"]
         assert processes.run(command, file, None) == -9
+        # What has left its session ends as well, though its parents went first.
+        assert not trees.lives(int((tmp_path / "pid").read_text()))
         assert processes.run(["bash", "-c", "exit 4"], file, None) == 4
     assert log.read_text() == "profzoo: the job's supervisor was killed, and its processes with it\n"
