@@ -35,6 +35,8 @@ def test_what_failed_once_has_failed() -> None:
 
 def test_less_than_two_percent_faster_helps_nothing() -> None:
     assert not course.helps([{BASE: 100.0, A: 98.5}], A) and course.helps([{BASE: 100.0, A: 97.5}], A)
+    # Two percent themselves are not worth it: there and back they are 0.98 in all.
+    assert course.ratio([{BASE: 100.0, A: 98.0}], A) == 0.98 and not course.helps([{BASE: 100.0, A: 98.0}], A)
 
 
 def test_the_fastest_ran_in_two_rounds() -> None:
