@@ -95,7 +95,7 @@ def run(project: Project, *words: str) -> str:
 
 PRINTED = {
     "python -m models.run perceptron train hidden=128 device=cpu": "394,634 parameters",
-    "snakemake -n results/perceptron/train.ncu.csv": "1 cell, ncu: about ",
+    "snakemake -n results/perceptron/train.ncu.csv": "1 cell, ncu: cannot run here",
     "python -m profzoo.document.zoo docs/zoo.md": "",
     "python -m pytest -q tests/unit/test_models.py tests/unit/test_registry.py -k perceptron": "passed",
     "snakemake -n results/lstm/train.ncu.pipes.csv --configfile mine.yaml": "  ncu pipes    1 job ",
