@@ -498,6 +498,7 @@ ROOFED = {"roof_dram_ns": 5e3, "roof_l2_ns": 0.0, "roof_simt_ns": 8e4, "roof_ten
         (0.0, {"to": "bf16", "class": "copy", "bound": "l2", "efficiency": 0.4, "range": "data"}),
         # Pieces go with their product in fp32 alone.
         (1.0, {"to": "tf32", "kernel": "splitKreduce_kernel", "bound": "dram", "efficiency": 0.4}),
+        (0.0, {"to": "tf32", "kernel": "splitKreduce_kernel", "bound": "dram", "efficiency": 0.4, "class": "copy"}),
         (0.2, {"to": "bf16", "now": "tf32", "kernel": "splitKreduce_kernel", "bound": "dram", "efficiency": 0.4}),
     ],
 )
