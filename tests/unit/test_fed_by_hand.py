@@ -91,11 +91,11 @@ def test_memory_is_pinned_where_a_gpu_is_and_the_cell_wants_it(monkeypatch: pyte
     monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
     monkeypatch.setattr(data, "DataLoader", lambda dataset, **given: asked.append(given) or [len(dataset)])
     model = functions(sample=drawn)
-    for one in (cell(pin_memory=True), cell(workers=2, phase="inference")):
+    for one in (cell(pin_memory=True), cell(workers=1, phase="inference")):
         assert list(data.batches(one, model)) == [7, 7]
     assert [one["pin_memory"] for one in asked] == [there, False]
     assert [one["shuffle"] for one in asked] == [True, False]
-    assert [(one["num_workers"], one["persistent_workers"]) for one in asked] == [(0, False), (2, True)]
+    assert [(one["num_workers"], one["persistent_workers"]) for one in asked] == [(0, False), (1, True)]
     assert all(one["drop_last"] and one["batch_size"] == 3 and one["sampler"] is None for one in asked)
     assert asked[0]["generator"].initial_seed() == 1
 
