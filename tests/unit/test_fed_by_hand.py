@@ -592,6 +592,11 @@ def test_of_operators_within_each_other_the_innermost_that_does_more_than_alloca
     assert row == {"range": "step", "peak": 2, "workspace": 2}
 
 
+def test_a_byte_is_a_block() -> None:
+    (row,) = held([user("step", 0, 9), move(5, 1, 1)], [Known("inputs", "step", 0, {1})])
+    assert row == {"range": "step", "peak": 1, "end": 1, "inputs": 1}
+
+
 def test_what_happens_at_one_moment_goes_by_its_number() -> None:
     given = move(5, 1, -4)
     given["args"]["Ev Idx"] = 1
