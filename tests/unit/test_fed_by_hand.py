@@ -91,11 +91,11 @@ def test_memory_is_pinned_where_a_gpu_is_and_the_cell_wants_it(monkeypatch: pyte
     monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
     monkeypatch.setattr(data, "DataLoader", lambda dataset, **given: asked.append(given) or [len(dataset)])
     model = functions(sample=drawn)
-    for one in (cell(pin_memory=True), cell(workers=2, phase="inference")):
+    for one in (cell(pin_memory=True), cell(workers=1, phase="inference")):
         assert list(data.batches(one, model)) == [7, 7]
     assert [one["pin_memory"] for one in asked] == [there, False]
     assert [one["shuffle"] for one in asked] == [True, False]
-    assert [(one["num_workers"], one["persistent_workers"]) for one in asked] == [(0, False), (2, True)]
+    assert [(one["num_workers"], one["persistent_workers"]) for one in asked] == [(0, False), (1, True)]
     assert all(one["drop_last"] and one["batch_size"] == 3 and one["sampler"] is None for one in asked)
     assert asked[0]["generator"].initial_seed() == 1
 
@@ -590,6 +590,11 @@ def test_of_operators_within_each_other_the_innermost_that_does_more_than_alloca
     assert row == {"range": "step", "peak": 8, "end": 1, "activations": 8}
     (row,) = held([*events, other, move(20, 2, 2), move(29, 2, -2)])
     assert row == {"range": "step", "peak": 2, "workspace": 2}
+
+
+def test_a_byte_is_a_block() -> None:
+    (row,) = held([user("step", 0, 9), move(5, 1, 1)], [Known("inputs", "step", 0, {1})])
+    assert row == {"range": "step", "peak": 1, "end": 1, "inputs": 1}
 
 
 def test_what_happens_at_one_moment_goes_by_its_number() -> None:

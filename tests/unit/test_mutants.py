@@ -178,3 +178,11 @@ def test_shares_by_package_add_up() -> None:
         "tools/ncu       1 of    2 noticed,  50%",
         "all             2 of    3 noticed,  67%",
     ]
+
+
+def test_no_mistake_is_planted_where_it_would_reach_the_machine() -> None:
+    places = {(mistake.path, mistake.function) for mistake in run.all_mistakes(["machine"])}
+    assert not places & run.UNSAFE and ("profzoo/machine/scratch.py", "sweep") in places
+    # Each is still there, by that name.
+    for path, function in run.UNSAFE:
+        assert f"def {function}(" in Path(path).read_text()
