@@ -141,7 +141,9 @@ def test_what_is_launched_sooner_comes_before_the_input_that_was_launched_betwee
     host = [BEGINS, call(1, 1), call(1, 1, part=TRANSFER), call(1, 1), call(wait=waiting.OPERATION, target=1),
             call(wait=waiting.BEFORE, target=2), call(wait=waiting.STREAM, target=2), ENDS]  # fmt: skip
     gpu = [kernel(1, 1), kernel(2, 2, kind=COPY, dep=0), kernel(3, 3, dep=1)]
-    graph = changes.graphed(program(host, gpu))
+    one = program(host, gpu)
+    graph = changes.graphed(one)
+    assert list(graph.gpu) == list(one.gpu) and list(graph.gpu.index) == [0, 1, 2]
     assert of(graph, "gpu", "ns") == [1, 3, 2] and of(graph, "gpu", "host") == [1, 1, 2]
     assert of(graph, "gpu", "dep") == [-1, 2, 0]
     assert of(graph, "host", "target")[4:7] == [2, 1, 2]

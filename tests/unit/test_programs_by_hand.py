@@ -294,3 +294,8 @@ def test_events_of_the_gpu_have_their_kinds(tmp_path: Path) -> None:
     assert found["crossing"].tolist() == [True, False, True, False] and found["stream"].tolist() == [7, 7, 7, 8]
     assert (KERNEL, COPY, SET, GRAPH) == (0, 1, 2, 3) and (found[PACKS] == 0).all(axis=None)
     assert library[["start", "end", "process"]].to_numpy().tolist() == [[1, 9, PROCESS]]
+
+
+def test_rows_of_a_process_are_counted_afresh() -> None:
+    both = pd.DataFrame({"process": [7, 8, 8], "start": [1, 2, 3]})
+    pd.testing.assert_frame_equal(events._of(both, 8), pd.DataFrame({"process": [8, 8], "start": [2, 3]}))

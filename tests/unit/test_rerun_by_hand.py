@@ -101,6 +101,15 @@ def test_a_stream_lets_go_what_no_longer_waits_alone() -> None:
     assert rerun.run(program([call(0, 1)] * 4, gpu)).gpu_starts.tolist() == [12, 103, 2, 3]
 
 
+def test_what_waits_for_the_first_of_all_is_held_as_long_as_that() -> None:
+    """The first waits for 40 ns from 2 on and takes 5; behind another of its stream it waits for that too."""
+    gpu = [kernel(0, 5, dep=2), kernel(1, 5, dep=0, stream=20), kernel(2, 40, stream=21)]
+    assert rerun.run(program([call(0, 1)] * 3, gpu)).gpu_starts.tolist() == [42, 47, 2]
+    gpu = [kernel(0, 5, dep=4), kernel(1, 5, dep=3, stream=20), kernel(2, 5, dep=0, stream=20),
+           kernel(3, 10, stream=21), kernel(4, 100, stream=22)]  # fmt: skip
+    assert rerun.run(program([call(0, 1)] * 5, gpu)).gpu_starts.tolist() == [104, 13, 109, 3, 4]
+
+
 def test_a_cpu_that_waits_meanwhile_lets_go_what_waits_for_a_later_launch() -> None:
     """It would never be launched: the two of 5 ns run at once, and the wait ends 2 ns after them."""
     for wait, target in ((waiting.ALL, -1), (waiting.STREAM, 7), (waiting.OPERATION, 1)):
