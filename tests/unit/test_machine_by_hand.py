@@ -376,6 +376,7 @@ ALONE = ["unshare", "--mount", "--propagation", "private"]
 def test_a_program_apart_has_numbers_of_its_own_and_its_code_comes_back() -> None:
     if subprocess.run([*ALONE, "--pid", "--fork", "true"], stderr=subprocess.DEVNULL).returncode:
         pytest.skip("no namespaces here")
+    assert namespace._code(9) == 128 + 9
     asked = {
         # Number 2 behind the first, in a session of its own.
         "read -a all < /proc/2/stat; echo $$ $PPID ${all[5]} /proc/[0-9]*; exit 3": ["2 1 2 /proc/1 /proc/2", "3"],
@@ -459,6 +460,7 @@ def test_who_depends_on_a_folder_ends_with_it_and_so_does_its_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scratch, "_places", lambda: [str(tmp_path)])
+    assert not scratch.depend(tmp_path)
     folder, held = scratch.make()
     words = [sys.executable, "-c", DEPENDING, str(folder)]
     with subprocess.Popen(words, cwd=PROJECT, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
@@ -475,6 +477,7 @@ def test_who_depends_on_a_folder_ends_with_it_and_so_does_its_group(
 
 
 def test_a_pipe_that_nobody_holds_is_not_waited_for(tmp_path: Path) -> None:
+    assert not scratch.depend(tmp_path)
     os.mkfifo(tmp_path / scratch.PIPE)
     code = "import sys; from pathlib import Path; from profzoo.machine import scratch; print(scratch.depend(Path(sys.argv[1])))"
     words = [sys.executable, "-c", code, str(tmp_path)]
