@@ -224,7 +224,7 @@ def test_a_budget_asks_for_a_choice_of_launches() -> None:
 def test_filters_of_processes_need_child_processes() -> None:
     alone, chosen = {"target_processes": "application-only"}, {"target_processes_filter": "x"}
     assert ncu.checked(options() | alone) and ncu.checked(options() | chosen)
-    with pytest.raises(ConfigError, match="set ncu.target_processes to all"):
+    with pytest.raises(ConfigError, match=r"set ncu\.target_processes to all"):
         ncu.checked(options() | alone | chosen)
 
 
