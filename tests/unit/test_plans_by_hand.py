@@ -1,0 +1,166 @@
+"""Plans of small windows whose estimates, limits and choices were worked out by hand."""
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from profzoo.config import configuration as config
+from profzoo.errors import DataError
+from profzoo.tools.ncu import planning
+from profzoo.tools.ncu.costs import MEASURED, PARTS, Cost
+from profzoo.tools.ncu.metrics import GPU_TIME
+from profzoo.tools.ncu.sampling import Prices
+from profzoo.tools.ncu.tables import CONFIGURATION as KEYS
+
+# Launches that are passed over, and passes of a whole process, cost nothing but where a test says so.
+FREE = {"passed_over_s": 0.0, "application_pass_s": 0.0}
+
+
+def census(kernels: str, times: list[float] | float) -> pd.DataFrame:
+    """Launches of kernels of one letter each, in ns."""
+    table = pd.DataFrame({"mangled": list(kernels), "range": "", GPU_TIME: times})
+    return table.assign(**dict.fromkeys(KEYS[1:], 1))
+
+
+def plan(table: pd.DataFrame, start_s: float, price: Cost, costs: dict = FREE, **given: Any) -> dict:
+    options = config.normalise({"ncu": {"replay": "kernel"} | given})["ncu"]
+    return planning.plan(options, "roofline", table, start_s, price, costs)
+
+
+def estimate(passes: int = 1, seconds: float = 2.0, start: float = 2.0, over: float = 0.0, each: float = 1.0) -> Any:
+    return planning._Estimate(start, 10, Cost(passes, seconds), over, each)
+
+
+def test_seconds_of_one_run_and_of_three() -> None:
+    """Starting takes 4 s, and ten launches that are passed over 5 s; two that are not are counted at 2 s less 0.5 s."""
+    found = estimate(start=4.0, over=0.5, passes=3)
+    assert found.seconds("kernel", 2) == 4 + 5 - 1 + 4
+    assert found.seconds("kernel", 2, 3) == 3 * 9 - 1 + 4
+    assert found.seconds("application", 2) == 3 * (9 - 1 + 2 * 1.0)
+    assert found.each("kernel") == 1.5 and found.each("application") == 1.5
+    assert found.prices("kernel", 7, 50.0) == Prices(9.0, 1.5, 7, 50.0)
+    assert found.affordable("kernel", 9 + 3 * 1.5) == 3 and found.affordable("kernel", 9 + 3 * 1.5 - 0.1) == 2
+
+
+@pytest.mark.parametrize(("each", "replay"), [(1.0, "kernel"), (0.99, "application"), (1.5, "kernel")])
+def test_application_replay_is_taken_below_three_quarters(each: float, replay: str) -> None:
+    """Of one launch 4 s in kernel replay; three quarters of it are no less."""
+    assert estimate(each=each).cheaper(1) == replay
+
+
+def test_a_launch_that_costs_nothing_is_taken_to_cost_a_microsecond() -> None:
+    assert estimate(seconds=0.25, over=0.5).each("kernel") == 1e-6
+
+
+def test_what_a_plan_says_is_rounded() -> None:
+    """Of a, b and c, each a third of the time, 9 s pay for one launch: two would take 9.37 s."""
+    table = census("abc", 1e4)
+    price = Cost(3, 4.1234567)
+    found = plan(table, 1.1234567, price, launches="distinct", budget=9.0)
+    assert found["share"] == 0.333333 and found["start_s"] == 1.123 and found["launch_s"] == 4.12346
+    assert found["estimate_s"] == 5.247 and found["launches"] == 1 and found["configurations_of_window"] == 3
+    assert (found["passes"], found["basis"], found["runs"], found["error"]) == (3, MEASURED, 1, None)
+
+
+def test_a_budget_that_is_just_enough_pays_for_all() -> None:
+    """Starting takes 4 s, two launches 2 s."""
+    table = census("ab", [1e4, 2e4])
+    assert plan(table, 4.0, Cost(1, 1.0), launches="distinct", budget=6.0)["launches"] == 2
+    assert "--kernel-id" not in plan(table, 4.0, Cost(1, 1.0), launches="distinct", budget=6.0)["options"]
+    one = plan(table, 4.0, Cost(1, 1.0), launches="distinct", budget=5.0)
+    assert (one["launches"], one["share"], one["options"][-1]) == (1, 0.666667, "::regex:^(b)$:^(1)$")
+    with pytest.raises(DataError, match=r"starting takes 4 s and a launch 1\.00 s; give 6s or more"):
+        plan(table, 4.0, Cost(1, 1.0), launches="distinct", budget=4.9)
+
+
+@pytest.mark.parametrize(("asked", "replay"), [("auto", "kernel"), ("application", "application")])
+def test_a_budget_that_does_not_suffice_is_spent_in_kernel_replay(asked: str, replay: str) -> None:
+    """Ten launches take 1 + 10 s in kernel replay, two processes of 1 + 5 s in application replay, which is cheaper."""
+    costs = {"passed_over_s": 0.0, "application_pass_s": 0.5}
+    found = plan(census("abcdefghij", 1e4), 1.0, Cost(2, 2.0), costs, replay=asked, launches="distinct", budget=10.0)
+    assert found["replay"] == replay and found["options"][:2] == ["--replay-mode", replay]
+    # Of 9 s, launches take 2 s each, and of application replay's 8 s, 1 s each.
+    assert found["launches"] == {"kernel": 4, "application": 8}[replay]
+
+
+ALIKE = census("a" * 10, 5e4)
+
+
+def test_a_sample_has_to_save_a_tenth() -> None:
+    """One of ten launches takes 80 + 1 s, all 80 + 10 s, nine tenths of which are 81 s."""
+    every = plan(ALIKE, 80.0, Cost(1, 1.0), error="100%")
+    assert (every["launches"], every["error"], every["estimate_s"]) == (10, 0.0, 90.0)
+    # Of one of ten, 1.6449 times the square root of 0.009 is left open.
+    assert every["instead_of"] == {"launches": 1, "runs": 1, "error": 0.15605, "estimate_s": 81.0}
+    some = plan(ALIKE, 79.9, Cost(1, 1.0), error="100%")
+    assert (some["launches"], some["error"], some["estimate_s"]) == (1, 0.15605, 80.9) and "instead_of" not in some
+
+
+@pytest.mark.parametrize(("budget", "launches"), [(90.0, 10), (89.9, 1)])
+def test_all_launches_are_taken_if_the_budget_pays_for_them(budget: float, launches: int) -> None:
+    assert plan(ALIKE, 80.0, Cost(1, 1.0), error="100%", budget=budget)["launches"] == launches
+
+
+@pytest.mark.parametrize(("asked", "replay", "estimate_s"), [("auto", "application", 2.2), ("kernel", "kernel", 2.0)])
+def test_all_launches_in_the_replay_that_is_cheaper_for_them(asked: str, replay: str, estimate_s: float) -> None:
+    """One launch takes 1 + 1 s in kernel replay and 2 * 1.01 s else; ten 11 s and 2 * 1.1 s, which is not much more."""
+    costs = {"passed_over_s": 0.0, "application_pass_s": 0.01}
+    found = plan(ALIKE, 1.0, Cost(2, 1.0), costs, replay=asked, error="100%")
+    assert (found["replay"], found["estimate_s"]) == (replay, estimate_s)
+    assert found.get("instead_of", {}).get("estimate_s") == (2.0 if asked == "auto" else None)
+
+
+def test_one_launch_is_no_sample() -> None:
+    """Where all launches are the sample, in one run, there is nothing to say of others."""
+    found = plan(census("a", 1e4), 5.0, Cost(1, 1.0))
+    assert found["launches"] == 1 and "instead_of" not in found
+    assert "--launch-count" in found["options"]
+
+
+@pytest.mark.parametrize(
+    ("configurations", "error", "most"),
+    [(100, 0.02, 150), (80, 0.02, 120), (79, 0.02, 119), (10, 0.02, 50), (100, 0.01, 300), (100, 0.04, 150)],
+)
+def test_the_most_launches_for_an_error(configurations: int, error: float, most: int) -> None:
+    """Half as many again, or forty more; times as many as the error is smaller than 2 %, and no less for a larger."""
+    assert planning.most(configurations, error) == most
+
+
+PLANNED = {
+    "set": "own", "replay": "kernel", "launches": 7, "runs": 1, "configurations": 5, "configurations_of_window": 6,
+    "share": 0.987, "error": None, "passes": 1, "basis": MEASURED, "estimate_s": 12.3,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({}, "98.7% of GPU time, 1 pass, kernel replay: about 12 s"),
+        ({"passes": 2}, "98.7% of GPU time, 2 passes, kernel replay: about 12 s"),
+        ({"runs": 2}, "98.7% of GPU time, 1 pass, kernel replay in 2 runs: about 12 s"),
+        ({"basis": PARTS}, "98.7% of GPU time, 1 pass, kernel replay: at most about 12 s"),
+        (
+            {"error": 0.0123},
+            "98.7% of GPU time, totals within 1.2% if like times mean like work, 1 pass, kernel replay: about 12 s",
+        ),
+        (
+            {"instead_of": {"launches": 3, "runs": 1, "estimate_s": 11.6}},
+            "98.7% of GPU time, 1 pass, kernel replay: about 12 s, all launches in one run, as 3 in one run would take 12 s",
+        ),
+        (
+            {"instead_of": {"launches": 3, "runs": 2, "estimate_s": 14.4}},
+            "98.7% of GPU time, 1 pass, kernel replay: about 12 s, all launches in one run, as 3 in 2 runs would take 14 s",
+        ),
+    ],
+)
+def test_a_plan_in_one_line(other: dict, words: str) -> None:
+    assert planning.sentence(PLANNED | other) == f"ncu own: 7 launches, 5 of 6 configurations, {words}"
+
+
+def test_what_starting_takes_by_the_census() -> None:
+    costs = {"sets": {"launch": {"seconds": 0.004}}, "nsys_more_s": 4.4}
+    assert planning._start_s(7.0, 500, False, costs) == 5.0
+    assert planning._start_s(1.0, 500, False, costs) == 0.0
+    assert planning._start_s(10.0, 500, True, costs) == pytest.approx(5.6)
+    assert planning._start_s(4.0, 0, True, costs) == 0.0
