@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -103,11 +103,16 @@ class Related:
         return set().union(*(self.users.get((mistake.path, name), set()) for name in names))
 
 
-def read(path: Path) -> Related:
-    """What the plugin wrote, with the users of constants in profzoo/ as it is now."""
+def read(path: Path, there: Collection[str] | None = None) -> Related:
+    """What the plugin wrote, with the users of constants in profzoo/ as it is now.
+
+    there: tests that there are, of which alone the record is taken; None for all.
+    """
     seconds, breadth, callers = {}, {}, defaultdict(set)
     for line in path.read_text().splitlines():
         test = json.loads(line)
+        if there is not None and test["test"] not in there:
+            continue
         seconds[test["test"]], breadth[test["test"]] = test["seconds"], len(test["called"])
         for function in test["called"]:
             callers[function].add(test["test"])

@@ -148,6 +148,8 @@ def test_asks_those_who_call_the_function_and_the_most_specific_first(tmp_path: 
     assert known.of(mistake, 3.5) == ["narrow", "wide"]
     # One is always asked, however long it takes.
     assert known.of(mistake, 0) == ["narrow"]
+    # A test that is gone since would count as one that notices every mistake.
+    assert related.read(record, {"inner", "wide", "elsewhere"}).of(mistake, 40) == ["inner", "wide"]
     # What no test calls may run as the module is imported: all who call anything in it are asked.
     assert known.of(sites.Mistake(path, 1, "unknown", "1", "2", 0, 1), 40) == ["narrow", "inner", "wide"]
     assert known.of(sites.Mistake("profzoo/settling.py", 1, "unknown", "1", "2", 0, 1), 40) == []
