@@ -13,6 +13,8 @@ from profzoo.terminal import unable
 # Snakemake's own lock is on the folder that it runs in, and several may share their results.
 FOUND = results_lock.seen(Path(RESULTS)) if workflow.is_main_process else None
 PAGE = f"{RESULTS}/report.html"
+
+stopping.end_at_once()
 SALVAGED = Path(LOGS, "report.rest.log")
 
 # Whether jobs run here, take what GPU there is, and find none.
