@@ -4,6 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+# Whose modules import each other: only by this one first do they load.
+import snakemake.cli  # noqa: F401
 from snakemake.dag import DAG
 from snakemake.persistence import ParamsChange
 
