@@ -5,7 +5,7 @@ it judges, each job's outputs are held against the record that lies beside them.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -99,11 +99,15 @@ def hidden(job: Any) -> Iterator[Path]:
     yield from deriving.private_folders(outputs).values()
 
 
-def lines(made: Decision) -> list[str]:
-    """What a user is told of files that are damaged, and of those that are made again for another reason than time."""
+def lines(made: Decision, read: Collection[str] = ()) -> list[str]:
+    """What a user is told of files that are damaged.
+
+    read: files that jobs of this run are about to read, and to complain of by themselves.
+    """
     damaged = [
         f"{verdict.file} is damaged ({verdict.why[0]}): {integrity.remedy(str(verdict.file))}"
         for verdict in made.damaged.values()
+        if str(verdict.file) not in read
     ]
     again = [
         f"{verdict.file} is damaged ({verdict.why[0]}), and is made again"

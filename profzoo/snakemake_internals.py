@@ -28,11 +28,13 @@ def judge_by_content(root: Path, say: Callable[[str], None]) -> None:
 
     async def update_needrun(dag: Any, create_inventory: bool = False) -> None:
         made = planning.decide(dag, root)
-        for line in planning.lines(made):
+        await _update(dag, made, create_inventory)
+        # A job that reads a damaged file says so itself.
+        read = set() if dag.workflow.dryrun else {str(path) for job in dag.needrun_jobs() for path in job.input}
+        for line in planning.lines(made, read):
             if line not in said:
                 said.add(line)
                 say(line)
-        await _update(dag, made, create_inventory)
         if not dag.workflow.dryrun:
             digests.save(planning.DIGESTS)
 

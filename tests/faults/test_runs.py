@@ -97,7 +97,7 @@ def test_two_checkouts_do_not_run_on_the_same_results_at_once(tmp_path: Path) ->
 
 
 @pytest.mark.faults
-def test_damaged_weights_are_made_again_by_the_next_run(pretending: Project) -> None:
+def test_damaged_weights_are_named_with_the_command_that_makes_them_again(pretending: Project) -> None:
     timed = "results/lstm/inference.time.csv"
     pretending.snakemake(timed)
     weights = pretending.root / "results/lstm/weights.pt"
@@ -105,8 +105,10 @@ def test_damaged_weights_are_made_again_by_the_next_run(pretending: Project) -> 
     (pretending.root / timed).unlink()
     run = pretending.snakemake(timed, ok=False)
     (line,) = said(run)
-    assert run.returncode != 0 and line.startswith("results/lstm/weights.pt was damaged (") and "again" in line
-    assert not weights.exists() and line in pretending.read("results/logs/lstm/inference.time.log")
+    assert run.returncode != 0 and line.startswith("results/lstm/weights.pt is damaged (it has ")
+    assert line.endswith("`snakemake --force results/lstm/weights.pt` makes it again")
+    assert weights.exists() and line in pretending.read("results/logs/lstm/inference.time.log")
+    pretending.snakemake("--force", "results/lstm/weights.pt")
     pretending.snakemake(timed)
     assert integrity.flaw(weights) is None and (pretending.root / timed).exists()
 

@@ -244,7 +244,12 @@ def test_a_plan_that_is_damaged(harm: Harm, text: str) -> None:
     )
     words = [os.sys.executable, "-c", code, str(harm.results), str(plan)]  # type: ignore[attr-defined]
     ran = subprocess.run(words, cwd=family.PROJECT, env=harm.environment(), capture_output=True, text=True, check=False)
-    assert ran.returncode == 1 and ran.stderr.count("\n") == 1 and "was damaged" in ran.stderr, ran.stderr
+    assert (
+        ran.returncode == 1
+        and ran.stderr.count("\n") == 1
+        and "is damaged" in ran.stderr
+        and "`snakemake --force " in ran.stderr
+    ), ran.stderr
     assert not plan.exists()
     harm.over(OLD)
 

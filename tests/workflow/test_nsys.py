@@ -261,14 +261,16 @@ def test_an_nsys_older_than_nvtx_is_named(nsys_built: Project) -> None:
     assert re.search(r"nvtx +\S+, seen by nsys", nsys_built.snakemake("doctor", ok=False).stdout)
 
 
-def test_a_damaged_trace_is_made_again_by_the_next_run(nsys_built: Project) -> None:
+def test_a_damaged_trace_is_named_with_the_command_that_makes_it_again(nsys_built: Project) -> None:
     csv, trace = f"{CELL}.nsys.csv", nsys_built.root / f"{CELL}.nsys.sqlite"
     trace.write_bytes(trace.read_bytes()[:-5000])
     (nsys_built.root / csv).unlink()
     run = nsys_built.snakemake(csv, ok=False)
     (line,) = said(run)
-    assert run.returncode != 0 and line.startswith(f"{CELL}.nsys.sqlite was damaged (its end is missing)")
-    assert not trace.exists()
+    assert run.returncode != 0 and line.startswith(f"{CELL}.nsys.sqlite is damaged (it has ")
+    assert line.endswith(f"`snakemake --force {CELL}.nsys.sqlite` makes it again")
+    assert trace.exists()
+    nsys_built.snakemake("--force", f"{CELL}.nsys.sqlite")
     nsys_built.snakemake(csv)
     assert trace.exists() and (nsys_built.root / csv).exists()
 

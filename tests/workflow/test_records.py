@@ -30,7 +30,7 @@ def test_without_snakemakes_records_other_settings_are_measured_again(built: Pro
         folder.mkdir()
     assert built.dry("all") == []
     jobs = built.dry("all", "--config", "batch=7")
-    assert rules(jobs) >= CELL and {job.model for job in jobs if job.rule in CELL} == {"lstm", "unet"}
+    assert rules(jobs) >= CELL and {job.model for job in jobs if job.rule in CELL} == {"lstm"}
     built.recording = recorded
     built.snakemake("results/lstm/train.time.csv", "--config", "batch=7")
     assert batch(built) == 7
