@@ -3,8 +3,10 @@
 import sys
 import time
 
+from snakemake.dag import DAG
+
 from profzoo import clean, stopping
-from profzoo.collect import batch, failures, salvage
+from profzoo.collect import batch, failures, refused, salvage
 from profzoo.collect import this_run
 from profzoo.machine import results_lock
 
@@ -17,6 +19,10 @@ SALVAGED = Path(LOGS, "report.rest.log")
 
 # What a batch system says of jobs.
 HEARD = batch.Heard()
+
+# In the processes of single jobs, too.
+if MAIN:
+    refused.heed(DAG)
 
 # What ends only when it is told to.
 ENDLESS = {"serve"}
