@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from profzoo.errors import ConfigError, suggest
+from profzoo.reading import strict_yaml
 
 # Not among the FILES of this module: what jobs go by of the schema is in their own words, so that a key more, or other
 # words on one, run none of them again.
@@ -165,6 +166,9 @@ def _validator() -> Any:
 def _explain(key: str, error: Any) -> str:
     rule, limit, value = error.validator, error.validator_value, error.instance
     shown = f"{key} = {_shown(value)}"
+    numeric = isinstance(value, str) and {"integer", "number"} & _types(error.schema)
+    if numeric and (wrong := strict_yaml.looks_otherwise(value)):
+        return f"{shown}: {wrong}"
     if "propertyNames" in error.absolute_schema_path:
         key, shown = f"{key} of {_shown(value)}", f"{key} holds {_shown(value)}"
     if "form" in error.schema:
@@ -224,7 +228,13 @@ def _kind(value: object) -> str:
 
 
 def _plain(text: str) -> Any:
-    """What a text is in a file: a boolean, a number, null, or that text."""
+    """What a text is in a file: a boolean, a number, null, or that text.
+
+    Raises:
+        ConfigError: it is read as something else than it looks like, as a file's would be.
+    """
+    if wrong := strict_yaml.looks_otherwise(text):
+        raise ConfigError(wrong)
     try:
         parsed = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError):
@@ -233,6 +243,8 @@ def _plain(text: str) -> Any:
 
 
 def _scalar(text: str, kinds: set[str]) -> Any:
+    if strict_yaml.looks_otherwise(text):
+        return text
     try:
         parsed = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError):

@@ -7,10 +7,11 @@ min_version("9.27")
 
 include: "rules/source.smk"
 include: "rules/terminal.smk"
+include: "rules/written.smk"
 
 
 # A module has its configuration from the workflow that uses it, a folder without that file the defaults.
-if MAIN and Path("config/config.yaml").exists():
+if MAIN and CONFIGURED.exists():
 
     configfile: "config/config.yaml"
 

@@ -13,6 +13,9 @@ from profzoo.collect import diagnose, logs, this_run
 WHY_CHARACTERS = 600
 WHAT = {"train": "weights"}
 UNSAID = "nothing in its log says why: killed, out of memory, or out of time"
+# How the model's own program says that it ran to its end (profzoo/run.py): no reason to fail.
+ENDED_WELL = re.compile(r"^\S+ (?:train|inference) on .+: \d+ steps of batch .+ parameters$")
+AFTER = "its program ended well, and nothing in its log says what failed after: killed, out of memory, or out of time"
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ def by_cause(failures: Sequence[Failure]) -> list[Cause]:
         line = one.why
         # Whatever cell it happened to.
         key = re.sub(r"^\S+ (train|inference)\b", "", this_run.cause(line))
-        groups.setdefault(f"{key} {place}" if line == UNSAID else key, []).append((one, line))
+        groups.setdefault(f"{key} {place}" if line in (UNSAID, AFTER) else key, []).append((one, line))
     found = []
     for group in groups.values():
         ran = [one for one in group if not one[1].startswith(this_run.NOT_RUN)] or group[:1]
@@ -124,7 +127,8 @@ def why(files: Sequence[str]) -> str:
     """Why a job failed, in one line without control characters, by what it printed."""
     printed = "\n".join(logs.excerpt(Path(log)) for log in files)
     lines = [line for line in printed.splitlines() if line.strip() and not line.startswith("$ ")]
-    found = diagnose.cause(printed) or (lines[-1].strip() if lines else UNSAID)
+    last = lines[-1].strip() if lines else UNSAID
+    found = diagnose.cause(printed) or (AFTER if ENDED_WELL.match(last) else last)
     found = logs.unplaced(found)
     return found if len(found) <= WHY_CHARACTERS else f"{found[:WHY_CHARACTERS]} …"
 

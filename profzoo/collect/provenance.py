@@ -1,5 +1,7 @@
 """The commit of the code that a measurement was made with."""
 
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +16,26 @@ def commit(folder: Path, module: str = "models") -> dict[str, Any]:
 
     module: that of the cell's model. Files that git does not know count where code lies; results do not.
     """
-    git, package = ["git", "-C", str(folder)], module.partition(".")[0]
-    head = programs.answer([*git, "rev-parse", "HEAD"])
+    package = module.partition(".")[0]
+    head = _git(folder, "rev-parse", "HEAD", "--show-prefix")
     if head.returncode:
         return {}
-    status = [*git, "status", "--porcelain"]
+    number, _, inside = head.stdout.partition("\n")
+    # A copy that lies in another repository, which knows nothing of it, is of no commit.
+    if inside.strip() and not _git(folder, "ls-files", "--", *CODE).stdout:
+        return {}
     code = [*CODE, package, f"{package}.py"]
-    asked = [[*status, "--untracked-files=no", "--", "."], [*status, "--untracked-files=normal", "--", *code]]
-    changed = [programs.answer(command) for command in asked]
+    asked = (["--untracked-files=no", "--", "."], ["--untracked-files=normal", "--", *code])
+    changed = [_git(folder, "status", "--porcelain", *words) for words in asked]
     if any(answer.returncode for answer in changed):
-        return {"commit": head.stdout.strip()}
-    return {"commit": head.stdout.strip(), "commit_changed": any(answer.stdout.strip() for answer in changed)}
+        return {"commit": number}
+    return {"commit": number, "commit_changed": any(answer.stdout.strip() for answer in changed)}
+
+
+def _git(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """What git says of the repository that a folder lies in.
+
+    By GIT_DIR and the like, as in a hook of git's, it would tell of another one, or of other files.
+    """
+    seen = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    return programs.answer(["git", "-C", str(folder), *words], env=seen)

@@ -6,6 +6,7 @@ from typing import Any
 from profzoo import schema, tools
 from profzoo.cell import combining, registry, settings
 from profzoo.cell.spread import processes
+from profzoo.config import collisions
 from profzoo.errors import ConfigError, suggest
 from profzoo.tools.ncu import census
 
@@ -43,6 +44,8 @@ def normalise(given: Mapping[str, Any], told: Mapping[str, Any] | None = None, p
             raise
         settings.checked({key: value for key, value in changes.items() if key != "module"}, model, f"settings.{name}")
     _check_variants(config)
+    if not planned:
+        collisions.check(config)
     config |= {name: command.checked(config[name]) for name, command in tools.commands().items()}
     return config | {"ncu": {**config["ncu"], "census": census.source(config)}}
 

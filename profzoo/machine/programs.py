@@ -3,22 +3,25 @@
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 MISSING, TIMED_OUT = 127, 124
 KILLED_S = 1.0
 
 
-def answer(command: Sequence[str], seconds: float = 60, cwd: str | None = None) -> subprocess.CompletedProcess[str]:
+def answer(
+    command: Sequence[str], seconds: float = 60, cwd: str | None = None, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """What the command printed, and its exit code; MISSING or TIMED_OUT, with the reason as its stderr.
 
-    What takes longer is killed with all that it started, and not waited for: a driver may hold it for ever.
+    env: what it sees of an environment; None for all of this process's. What takes longer is killed with all that it
+    started, and not waited for: a driver may hold it for ever.
     """
     try:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            errors="replace", cwd=cwd, process_group=0,
+            errors="replace", cwd=cwd, env=env, process_group=0,
         )  # fmt: skip
     except OSError as error:
         return subprocess.CompletedProcess(command, MISSING, "", f"{command[0]}: {error.strerror}")

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from profzoo.errors import ConfigError, suggest
+from profzoo.reading import strict_yaml
 from profzoo.tables.mangling import demangled
 from profzoo.tools.communication import communicates
 from profzoo.tools.signature import function_path, template_arguments
@@ -70,7 +69,7 @@ def _parsed(rules: Sequence[Mapping[str, Any]], classes: Mapping[str, str]) -> t
 @functools.cache
 def content() -> dict[str, Any]:
     """The file of the rules: `classes`, each with what it holds, and `rules`."""
-    return yaml.safe_load(RULES_FILE.read_text(encoding="utf-8"))
+    return strict_yaml.load(RULES_FILE)
 
 
 @functools.cache

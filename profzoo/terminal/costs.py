@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import yaml
-
+from profzoo.reading import strict_yaml
 from profzoo.terminal.tasks import Task
 
 SHIPPED = Path(__file__).with_name("costs.yaml")
@@ -29,7 +28,7 @@ class Known:
 @cache
 def shipped() -> dict[str, dict[str, float]]:
     """The figures of other machines: seconds by `gpu`, `cpu` and `light`."""
-    return yaml.safe_load(SHIPPED.read_text())
+    return strict_yaml.load(SHIPPED)
 
 
 def seconds(benchmark: Path) -> float | None:

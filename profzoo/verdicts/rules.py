@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from profzoo import schema
 from profzoo.cell import settings
 from profzoo.errors import ConfigError, suggest
+from profzoo.reading import strict_yaml
 from profzoo.tables import kernel_classes
 from profzoo.tables.step_shares import PARTS
 from profzoo.tools.nsys.steps import COLUMNS
@@ -61,7 +60,7 @@ OPTIONAL = ("replay", "launches")
 @functools.cache
 def load() -> Mapping[str, Any]:
     """The checked rules with their floors and traits."""
-    return checked(yaml.safe_load(RULES_FILE.read_text(encoding="utf-8")))
+    return checked(strict_yaml.load(RULES_FILE))
 
 
 def checked(content: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -155,6 +155,45 @@ def test_a_known_file_that_differs_is_a_change(tmp_path: Path) -> None:
     assert provenance.commit(tmp_path)["commit_changed"] is True
 
 
+def repository(folder: Path, name: str) -> str:
+    """A repository of one commit, and that."""
+    (folder / "models").mkdir(parents=True)
+    (folder / "models" / f"{name}.py").touch()
+    git = ["git", "-C", str(folder), "-c", "user.name=t", "-c", "user.email=t@t"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", name]):
+        subprocess.run([*git, *command], check=True)
+    return subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_an_environment_that_leads_git_elsewhere_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a hook of git's, or where somebody works on two repositories."""
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    known = {"commit": repository(mine, "mine"), "commit_changed": False}
+    repository(other, "other")
+    leading = {
+        "GIT_DIR": str(other / ".git"), "GIT_WORK_TREE": str(other), "GIT_INDEX_FILE": str(other / ".git/index"),
+        "GIT_CEILING_DIRECTORIES": str(mine), "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.worktree",
+        "GIT_CONFIG_VALUE_0": str(other), "GIT_OBJECT_DIRECTORY": str(other / ".git/objects"),
+        "GIT_CONFIG_PARAMETERS": f"'core.worktree={other}'",
+    }  # fmt: skip
+    for name, value in leading.items():
+        monkeypatch.setenv(name, value)
+    assert provenance.commit(mine) == known
+
+
+def test_a_copy_in_a_repository_that_knows_nothing_of_it_is_of_no_commit(tmp_path: Path) -> None:
+    outer = repository(tmp_path / "outer", "outer")
+    copied, part = tmp_path / "outer/tools/profzoo", tmp_path / "outer/part"
+    for folder in (copied, part):
+        (folder / "models").mkdir(parents=True)
+        (folder / "models/net.py").touch()
+    assert provenance.commit(copied) == {}
+    subprocess.run(["git", "-C", str(part), "add", "."], check=True)
+    assert provenance.commit(part) == {"commit": outer, "commit_changed": True}
+
+
 GOOD = """echo x > {0}/out; echo '{{"torch": "2"}}' > {0}/s.json"""
 
 

@@ -1,12 +1,15 @@
 """collect/failures and collect/logs: what a run says last of jobs that failed, and of logs of any size and content."""
 
+import asyncio
 import resource
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from profzoo.collect import diagnose, failures, logs
+from profzoo.collect import diagnose, failures, logs, refused
 from profzoo.collect.failures import Failure
+from profzoo.run import _summarise
 
 
 def failure(log: Path, **more: object) -> Failure:
@@ -78,6 +81,56 @@ def test_a_block_a_cause(tmp_path: Path) -> None:
     ]
 
 
+# As a model's program ends that ran to its end.
+SUCCESS = "lstm train on CPU: 2 steps of batch 10, 1.03 ms a step, 9701.3 samples/s, loss 0.6931, 93,570 parameters"
+
+
+def test_a_programs_success_is_known_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+    facts = {
+        "steps": 2, "step_ns": 1.03e6, "items": 20, "loss": 0.6931, "device": "CPU", "device_why": "", "batch": 10,
+        "parameters": 93570,
+    }  # fmt: skip
+    for changes in ({}, {"loss": None}, {"steps": 0}, {"device_why": "no GPU: here"}):
+        _summarise({"model": "lstm@two", "phase": "train", "gpus": 2, "nodes": 1}, facts | changes)
+        assert failures.ENDED_WELL.match(capsys.readouterr().out.strip())
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        (
+            "Job 7 completed successfully, but some output files are missing. Missing files after 5 seconds. This "
+            "might be due to filesystem latency. If that is the case, consider to increase the wait time with "
+            "--latency-wait:\nresults/a.csv (missing locally, parent dir contents: b)\nresults/c d.csv",
+            "it ended well, and yet left no results/a.csv, results/c d.csv",
+        ),
+        ("Output files\n  are odd\n", "Output files; are odd"),
+    ],
+)
+def test_what_snakemake_refuses_is_one_line(message: str, why: str) -> None:
+    assert refused.why(message) == why
+
+
+def test_what_snakemake_refuses_is_in_the_jobs_log(tmp_path: Path) -> None:
+    """As a line that a log ends with whose job failed, whatever the program said; once, however often it is heeded."""
+
+    class Dag:
+        async def check_and_touch_output(self, job: object, wait: int = 3) -> None:
+            if wait != 3:
+                raise OSError(f"refused {wait}")
+
+    for _ in range(2):
+        refused.heed(Dag)
+    log, good = tmp_path / "log", tmp_path / "good"
+    for path in (log, good):
+        path.write_text(f"{SUCCESS}\n")
+    asyncio.run(Dag().check_and_touch_output(SimpleNamespace(log=[good])))
+    with pytest.raises(OSError, match="refused 5"):
+        asyncio.run(Dag().check_and_touch_output(SimpleNamespace(log=[log, tmp_path / "none/log"]), wait=5))
+    assert log.read_text() == f"{SUCCESS}\nprofzoo: refused 5\n" and good.read_text() == f"{SUCCESS}\n"
+    assert failures.why([str(log)]) == "refused 5"
+
+
 @pytest.mark.parametrize(
     ("log", "why"),
     [
@@ -86,6 +139,8 @@ def test_a_block_a_cause(tmp_path: Path) -> None:
         ("Traceback\n  File\nKeyError: 'kernel'\n\n", "KeyError: 'kernel'"),
         ("$ python -m models.run\n", failures.UNSAID),
         ("", failures.UNSAID),
+        (f"$ python\n{SUCCESS}\n", failures.AFTER),
+        (f"$ python\n{SUCCESS}\nprofzoo: out is older\n", "out is older"),
         ("profzoo: a \x1b[2Jcleared\x07 screen \x1b]0;title\x07\n", "a cleared screen "),
     ],
 )

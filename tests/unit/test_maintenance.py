@@ -205,6 +205,118 @@ def test_results_may_be_a_link_themselves(folder: Path) -> None:
     assert clean.main("results").startswith("removed 1 files") and files("scratch") == []
 
 
+def test_results_are_known_by_any_path_that_leads_to_them(folder: Path, tmp_path_factory) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (folder / "link").symlink_to(elsewhere)
+    for made, cleaned in (
+        (f"{elsewhere}/results", f"{elsewhere}/results"),
+        (f"{folder}/results", f"{folder}/results"),
+        (f"{folder}/results", "results"),
+        ("results", f"{folder}/results"),
+        ("runs/../results", "results"),
+        ("runs/../results", "runs/../results"),
+        # Not the folder `results` here: a link comes before.
+        (f"link/../{elsewhere.name}/results", f"{elsewhere}/results"),
+        ("link/results", f"{elsewhere}/results"),
+        ("./results/", "results"),
+        (f"../{folder.name}/results", "results"),
+    ):
+        Path("runs").mkdir(exist_ok=True)
+        write(f"{made}/lstm/a.csv", f"{made}/lstm/own.txt")
+        clean.note([f"{made}/lstm/a.csv"])
+        assert clean.main(cleaned) == "removed 1 files; left 1 that the workflow did not make", (made, cleaned)
+        assert not Path(made, "lstm/a.csv").exists() and clean.recorded() == []
+        Path(made, "lstm/own.txt").unlink()
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_folder_that_only_looks_like_the_results_is_no_part_of_them(tmp_path_factory) -> None:
+    """`link/../results` is beside what the link leads to, and not the folder of that name here."""
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "in"
+    elsewhere.mkdir()
+    Path("link").symlink_to(elsewhere)
+    write("results/lstm/a.csv", "link/../results/lstm/a.csv")
+    clean.note(["link/../results/lstm/a.csv"])
+    assert clean.main("results").startswith("removed 0 files; left 1 ")
+    assert clean.main("link/../results") == "removed 1 files" and files("results") == ["results/lstm/a.csv"]
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    "name", ["a\nb.csv", "a\x85b\u2028.csv", '"a".csv', os.fsdecode(b"\xff\xfe.csv"), "é\r.csv", " "]
+)
+def test_clean_knows_files_of_any_name(name: str) -> None:
+    write(f"results/{name}", "results/b.csv")
+    for _ in range(2):
+        clean.note([f"results/{name}", "results/b.csv"])
+    assert clean.recorded() == [f"results/{name}", "results/b.csv"]
+    clean.note(["other.csv"])
+    assert clean.main("results") == "removed 2 files" and clean.recorded() == ["other.csv"]
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_record_that_is_no_text_is_read() -> None:
+    write("results/a.csv", "results/b.csv")
+    clean.note(["results/a.csv"])
+    clean.RECORD.write_bytes(b"\xc3\x28\xff\n" + clean.RECORD.read_bytes())
+    clean.note(["results/b.csv"])
+    assert clean.main("results") == "removed 2 files"
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("cut", range(len("results/lstm/mine/b.csv\n")))
+def test_a_run_killed_as_it_adds_to_the_record_costs_nothing(cut: int) -> None:
+    """Neither what later runs make, nor a folder of the user's that the line reads like where it is cut off."""
+    own = ["results/lstm/mine/own.txt", "results/lstm/own.txt", "results/own.txt"]
+    write("results/a.csv", "results/c.csv", *own)
+    clean.note(["results/a.csv"])
+    with clean.RECORD.open("ab") as file:
+        file.write(b"results/lstm/mine/b.csv\n"[:cut])
+    assert clean.recorded() == ["results/a.csv"]
+    clean.note(["results/c.csv"])
+    assert clean.recorded() == ["results/a.csv", "results/c.csv"]
+    clean.main("results")
+    assert files("results") == sorted(own)
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("damage", [b"\0" * 30, b'"results/a', b'"\xff"', b'"a\\u0000b"', b"results/a\0\0.csv"])
+def test_lines_that_a_disk_has_lost_are_counted(damage: bytes) -> None:
+    write("results/a.csv", "results/b.csv")
+    clean.note(["results/a.csv"])
+    with clean.RECORD.open("ab") as file:
+        file.write(damage + b"\n")
+    said = "removed 1 files; left 1 that the workflow did not make; 1 lines of .snakemake/profzoo/made.txt were damaged"
+    assert clean.main("results") == f"{said}, and may have named some"
+    assert clean.main("results").startswith("removed 0 files; left 1 that the workflow did not make, as far as")
+
+
+@pytest.mark.usefixtures("folder")
+def test_clean_never_removes_the_results_folder_itself_nor_what_is_beside_it() -> None:
+    write("results/own.txt", "beside.txt")
+    clean.RECORD.parent.mkdir(parents=True)
+    clean.RECORD.write_text("results\n.\n..\n/\nresults/.\nresults/../beside.txt\nresults/a/../../beside.txt\n")
+    clean.main("results")
+    assert files(".")[-2:] == ["beside.txt", "results/own.txt"]
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_record_that_has_no_room_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    clean.note(["results/a.csv"])
+    written = iter([5])
+    real = os.write
+
+    def full(descriptor: int, data: bytes) -> int:
+        for many in written:
+            return real(descriptor, data[:many])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(clean.os, "write", full)
+    with pytest.raises(OSError, match="No space left"):
+        clean.note(["results/b.csv"])
+    assert clean.RECORD.read_bytes() == b"results/a.csv\n"
+
+
 def keys(part: dict, prefix: str = "") -> list[str]:
     """Every key of a schema."""
     found = []

@@ -309,3 +309,36 @@ def test_what_breaks_after_planning_leaves_the_jobs_of_others(folder: Path) -> N
         with pytest.raises(ConfigError):
             config.cells(config.normalise(attempt))
     assert set(config.cells(config.normalise(given, planned=True), planned=True)) == set(planned)
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"settings": {"named": {"module": "named_model"}, "Named": {"module": "named_model"}}}, "models 'named' and"),
+        ({"settings": {"LSTM": {"module": "named_model"}}}, "models 'lstm' and 'LSTM' differ by case alone, so that on"),
+        ({"models": {"UNet": {"module": "named_model"}}}, "models 'unet' and 'UNet' differ by case alone"),
+        ({"variants": {"BF16": {"batch": 2}}}, "variants 'bf16' and 'BF16' differ by case alone"),
+        ({"variants": {"s": {"batch": 2}, "S": {"batch": 3}}}, "variants 's' and 'S' differ by case alone"),
+        ({"ncu": {"sets": {"Roofline": {"set": "full"}}}}, "section sets 'roofline' and 'Roofline' differ by case alone"),
+    ],
+)  # fmt: skip
+def test_names_that_are_one_on_some_disks_are_refused(own: str, given: dict[str, Any], line: str) -> None:
+    assert refused(given).startswith(line)
+
+
+def test_files_of_models_that_are_one_on_some_disks_are_refused(folder: Path) -> None:
+    (folder / "GOOD.py").write_text(MODEL)
+    registry.forget()
+    assert refused({}) == (
+        "models 'GOOD' and 'good' differ by case alone, so that on a disk that does not tell case apart results of one "
+        "would be taken for the other's: rename one of them, in models/ or settings"
+    )
+    # A job that was planned is not ended by a file that came since.
+    planned = config.normalise({"models": ["good"], "phases": ["inference"]}, planned=True)
+    assert config.cells(planned, planned=True) == [("good", "inference")]
+
+
+@pytest.mark.parametrize("name", ["Tables", "LOGS", "All", "Peaks", "fIgures", "tables"])
+def test_a_model_cannot_have_the_name_of_a_folder_of_no_model(own: str, name: str) -> None:
+    assert "which is no name" in refused({"settings": {name: {"module": own}}})
+    assert schema.is_name(name) and not schema.is_name(name, "model")

@@ -83,6 +83,7 @@ def test_why_reports_are_skipped(printed: str, reasons: dict[str, str]) -> None:
 
 
 LEAVES = 'touch "$to.nsys-rep"'
+UNKNOWN = ", not known whether this nsys sees its ranges"
 
 
 def test_an_importer_that_works_or_not(nsys) -> None:
@@ -97,7 +98,7 @@ def test_an_importer_that_works_or_not(nsys) -> None:
 
 @pytest.mark.parametrize(
     ("body", "said", "advised"),
-    [(LEAVES, ", seen by nsys", False), (f"{LEAVES}; exit 1", ", seen by nsys", False), ("exit 1", "", False),
+    [(LEAVES, ", seen by nsys", False), (f"{LEAVES}; exit 1", ", seen by nsys", False), ("exit 1", UNKNOWN, True),
      ("exit 0", ", whose ranges this nsys does not see", True)],
 )  # fmt: skip
 def test_ranges_that_nsys_sees_or_not(nsys, body: str, said: str, advised: bool) -> None:
@@ -105,6 +106,28 @@ def test_ranges_that_nsys_sees_or_not(nsys, body: str, said: str, advised: bool)
     nsys(body)
     finding = doctor.check_nvtx()
     assert finding.found == f"{importlib.metadata.version('nvtx')}{said}" and bool(finding.advice) == advised
+
+
+@pytest.mark.parametrize(
+    ("body", "advice"),
+    [
+        ("exit 1", "nsys failed (exit code 1): it printed nothing"),
+        ("echo one; echo 'cannot do it' >&2; exit 3", "nsys failed (exit code 3): cannot do it"),
+        ("echo 'Connection to Agent lost'; exit 0", "nsys did not get in touch with the agent"),
+        (f"echo 'nsys did not answer' >&2; exit {programs.TIMED_OUT}", "nsys did not answer: look again when"),
+    ],
+)
+def test_an_nsys_that_fails_says_nothing_of_ranges(nsys, body: str, advice: str) -> None:
+    nsys(body)
+    finding = doctor.check_nvtx()
+    assert finding.found.endswith(UNKNOWN) and str(finding.advice).startswith(advice)
+
+
+def test_an_nsys_that_fails_once_is_asked_again(nsys, tmp_path: Path) -> None:
+    nsys(f'[ -e "{tmp_path}/once" ] || {{ touch "{tmp_path}/once"; exit 1; }}; {LEAVES}')
+    assert doctor.check_nvtx().found.endswith(", seen by nsys")
+    (tmp_path / "once").unlink()
+    assert doctor.check_importer().found == "works (traced one process)"
 
 
 def test_the_probe_records_a_range_as_the_workflow_does(tmp_path: Path, nsys) -> None:

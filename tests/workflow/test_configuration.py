@@ -116,3 +116,19 @@ def test_strings_take_their_types(untouched: Project) -> None:
     target = "results/lstm/train.time.csv"
     printed = untouched.snakemake(target, "--dry-run", "--printshellcmds", "--config", *given).stdout
     assert all(text in printed for text in given.values())
+
+
+def test_files_that_look_like_something_else_end_the_run_before_they_are_read(fresh: Project) -> None:
+    """A user's, and the one that the workflow names, of which a few lines may stand for more than memory holds."""
+    fresh.write("tiny.yaml", f"{TINY}warmup: 2\n")
+    run = fresh.snakemake("all", ok=False)
+    line = "tiny.yaml, line 11: warmup: 'warmup' was given in line 4 already, which is lost: keep one of them"
+    assert run.returncode != 0 and line in (run.stdout + run.stderr).splitlines(), run.stderr
+    fresh.write("tiny.yaml", TINY)
+    # Merged, they would be of 9 ** 29 keys.
+    bomb = "".join(f"a{n}: &a{n} {{{', '.join(f'k{m}: *a{n - 1}' for m in range(9))}}}\n" for n in range(1, 30))
+    fresh.write("config/config.yaml", f"a0: &a0 {{x: 1}}\n{bomb}")
+    run = fresh.snakemake("all", ok=False)
+    line = "config/config.yaml: its aliases (*name) stand for more than 100000 values: write less"
+    assert run.returncode != 0 and line in (run.stdout + run.stderr).splitlines(), run.stderr
+    assert not fresh.files()

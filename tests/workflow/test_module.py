@@ -129,7 +129,14 @@ def test_a_module_from_a_clone_at_a_commit(tmp_path: Path) -> None:
     changed(repository, "without the model")
     snakefile = f"'git+file://{repository}/workflow/Snakefile@{first}'"
     mine = outer(tmp_path / "outer", snakefile, f"{CELL}.time.csv")
+    # As in a hook of another repository's.
+    other = published(tmp_path / "other")
+    (other / "notes.md").touch()
+    second = changed(other, "another")
+    mine.variables = {"GIT_DIR": str(other / ".git"), "GIT_INDEX_FILE": str(other / ".git/index")}
     assert "rule time_training:" in succeeded(mine, "--dry-run")
+    assert git(other, "rev-parse", "HEAD") == second and not git(other, "status", "--porcelain")
+    assert git(mine.root / ".snakemake/profzoo/source", "rev-parse", "HEAD") == first
 
 
 def test_the_workflow_from_another_folder(tmp_path: Path) -> None:

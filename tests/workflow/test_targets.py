@@ -114,6 +114,18 @@ def test_clean_after_ncu(ncu_built: Project) -> None:
     assert not (ncu_built.root / "results").exists()
 
 
+def test_clean_of_results_elsewhere(fresh: Project) -> None:
+    """Named by an absolute path, and by one that leads there through a link."""
+    elsewhere = fresh.root.parent / "elsewhere"
+    (elsewhere / "in").mkdir(parents=True)
+    (fresh.root / "link").symlink_to(elsewhere / "in")
+    for made in (f"{elsewhere}/results", "link/../results"):
+        fresh.snakemake("doctor", "--config", f"pathvars={{results: {made}}}")
+        assert (elsewhere / "results/doctor.txt").exists() and not (fresh.root / "results").exists()
+        fresh.snakemake("clean", "--config", f"pathvars={{results: {elsewhere}/results}}")
+        assert not (elsewhere / "results").exists(), made
+
+
 def test_clean_where_nothing_is(fresh: Project) -> None:
     fresh.snakemake("clean")
     assert not (fresh.root / "results").exists()

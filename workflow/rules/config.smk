@@ -1,4 +1,4 @@
-# Needs: the configuration. Makes: its checked form, what it selects, and the wildcard constraints.
+# Needs: the configuration, checked(). Makes: its checked form, what it selects, and the wildcard constraints.
 import hashlib
 import json
 import os
@@ -7,8 +7,6 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-
-from snakemake.exceptions import WorkflowError
 
 from profzoo.cell import registry
 from profzoo.cell import settings
@@ -28,16 +26,6 @@ from profzoo.machine import paths
 from profzoo.terminal import absent
 from profzoo.records import digests
 from profzoo.trials import panel
-from profzoo.errors import ConfigError
-
-
-def checked(function, *arguments):
-    """The function's result; what is wrong with the configuration ends the run in one line."""
-    try:
-        return function(*arguments)
-    except ConfigError as error:
-        raise WorkflowError(str(error)) from None
-
 
 # Jobs import models/ and profzoo/ wherever they run, by the interpreter that runs this.
 paths.make_importable(str(ROOT))

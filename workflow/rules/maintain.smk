@@ -4,8 +4,10 @@ import shutil
 import sys
 import time
 
+from snakemake.dag import DAG
+
 from profzoo import clean, replacing, stopping
-from profzoo.collect import batch, failures, salvage
+from profzoo.collect import batch, failures, refused, salvage
 from profzoo.collect import this_run
 from profzoo.machine import results_lock
 from profzoo.terminal import unable
@@ -24,6 +26,10 @@ GPU_MISSING = (
 
 # What a batch system says of jobs.
 HEARD = batch.Heard()
+
+# In the processes of single jobs, too.
+if MAIN:
+    refused.heed(DAG)
 
 # What ends only when it is told to.
 ENDLESS = {"serve"}

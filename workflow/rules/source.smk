@@ -46,7 +46,9 @@ def checkout(repository, reference):
 def git(folder, *words):
     """What git prints; what it complains about ends the run in one line."""
     command = ["git", "-C", str(folder), *map(str, words)]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    # By GIT_DIR and the like, as in a hook of git's, it would be at work on another repository than it is told.
+    seen = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    answer = subprocess.run(command, capture_output=True, text=True, check=False, env=seen)
     if answer.returncode:
         reason = (answer.stderr.strip().splitlines() or ["no output"])[-1]
         raise WorkflowError(f"profzoo: `{' '.join(command)}` failed: {reason}")

@@ -293,11 +293,10 @@ def making(jobs):
         for file in (*job.output, *job.log, job.benchmark):
             if file:
                 stored = getattr(file, "is_storage", False)
-                yield os.path.relpath(file.storage_object.query if stored else file)
-        for path in planning.hidden(job):
-            yield os.path.relpath(path)
+                yield file.storage_object.query if stored else str(file)
+        yield from map(str, planning.hidden(job))
         if "made" in job.params.keys():
-            yield os.path.relpath(transaction.home(Path(job.output.sidecar)))
+            yield str(transaction.home(Path(job.output.sidecar)))
 
 
 # What a row of each table across the zoo is, for Snakemake's own report.

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from profzoo import schema
+from profzoo.reading import strict_yaml
 from profzoo.tools.ncu import command as ncu
 
 FILES = ("costs.yaml",)
@@ -30,7 +29,7 @@ class Cost:
 @functools.cache
 def table() -> Mapping[str, Any]:
     """The measured costs."""
-    return yaml.safe_load(COSTS_FILE.read_text())
+    return strict_yaml.load(COSTS_FILE)
 
 
 def cost(chosen: Mapping[str, Any], costs: Mapping[str, Any]) -> Cost:

@@ -19,6 +19,8 @@ OPENS = (
     f"import nvtx; domain = nvtx.get_domain({DOMAIN!r}); "
     f"domain.push_range(domain.get_event_attributes(message={nvtx_name(WINDOW)!r})); domain.pop_range()"
 )
+# Without what is said of a window that never opened, which is what a check is about.
+FAILURES = CAUSES[:-1]
 
 
 def checks() -> Sequence[Check]:
@@ -56,15 +58,37 @@ def check_nvtx() -> Finding:
     if not shutil.which(PROGRAM):
         return Finding("nvtx", version)
     left, answer = _traced(OPENS, "--trace=nvtx", *NVTX_CAPTURE)
-    if left or answer.returncode:
-        return Finding("nvtx", f"{version}, seen by nsys" if left else version)
+    if left:
+        return Finding("nvtx", f"{version}, seen by nsys")
+    printed = answer.stdout + answer.stderr
+    if answer.returncode or findings.cause(printed, FAILURES):
+        return Finding("nvtx", f"{version}, not known whether this nsys sees its ranges", _failed(answer))
     advice = "take the present Nsight Systems, or a release of nvtx from the time of this one"
     return Finding("nvtx", f"{version}, whose ranges this nsys does not see", advice)
 
 
+def _failed(answer: subprocess.CompletedProcess[str]) -> str:
+    """Why nsys itself failed to trace a program, in a line."""
+    printed = answer.stdout + answer.stderr
+    if known := findings.cause(printed, FAILURES):
+        return known
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
+    if answer.returncode == programs.TIMED_OUT and lines:
+        return f"{lines[-1]}: look again when this machine has less to do"
+    return f"nsys failed (exit code {answer.returncode}): {lines[-1] if lines else 'it printed nothing'}"
+
+
 def _traced(code: str, *options: str) -> tuple[bool, subprocess.CompletedProcess[str]]:
-    """Whether nsys leaves a report of a program in Python, and what both printed."""
-    with tempfile.TemporaryDirectory() as folder:
-        words = [PROGRAM, "profile", *options, "--sample=none", "--cpuctxsw=none", f"--output={folder}/probe"]
-        answer = programs.answer([*words, sys.executable, "-c", code], findings.PATIENCE_S, cwd=folder)
-        return (Path(folder) / "probe.nsys-rep").exists(), answer
+    """Whether nsys leaves a report of a program in Python, and what both printed.
+
+    Where nsys itself fails, as it may on a busy machine, it is tried once more; not where it hangs.
+    """
+    for more in (True, False):
+        with tempfile.TemporaryDirectory() as folder:
+            words = [PROGRAM, "profile", *options, "--sample=none", "--cpuctxsw=none", f"--output={folder}/probe"]
+            answer = programs.answer([*words, sys.executable, "-c", code], findings.PATIENCE_S, cwd=folder)
+            left = (Path(folder) / "probe.nsys-rep").exists()
+        failed = answer.returncode or findings.cause(answer.stdout + answer.stderr, FAILURES)
+        if left or not more or not failed or answer.returncode == programs.TIMED_OUT:
+            break
+    return left, answer

@@ -1,0 +1,54 @@
+"""Has what Snakemake refuses of a job's files, once its program ended well, in the job's log, where reasons are sought.
+
+Otherwise a log's last line there is what the program says of its success. Snakemake itself prints its reason between
+those of other jobs, and in processes and on nodes that the run does not hear.
+"""
+
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+OLDER = re.compile(
+    r"Output (?P<made>.+?) has older modification time \((?P<now>.+?)\) than input (?P<of>.+?) \((.+?)\)"
+)
+MISSING = "some output files are missing"
+
+
+def heed(dag: Any) -> None:
+    """Note from now on what DAGs of this class find wrong with what jobs have made."""
+    check = dag.check_and_touch_output
+    if hasattr(check, "noted"):
+        return
+
+    async def noted(self: Any, job: Any, *arguments: Any, **more: Any) -> None:
+        try:
+            await check(self, job, *arguments, **more)
+        except Exception as error:
+            for log in job.log:
+                # A full disk, or a log that is elsewhere, must not hide the error itself.
+                with suppress(OSError), Path(log).open("a") as file:
+                    print(f"profzoo: {why(str(error))}", file=file)
+            raise
+
+    noted.noted = True  # type: ignore[attr-defined]
+    dag.check_and_touch_output = noted
+
+
+def why(message: str) -> str:
+    """Snakemake's message on a job's files, in one line that says what to do.
+
+    >>> why("Output a.csv has older modification time (7:00) than input m.py (8:00). This could").split(": ")[0]
+    'a.csv, made at 7:00, would be older than m.py of 8:00'
+    """
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    if found := OLDER.search(message):
+        return (
+            f"{found['made']}, made at {found['now']}, would be older than {found['of']} of {found[4]}: the clock was "
+            f"set back, or differs between machines; set it right, and then `touch {found['of']}`"
+        )
+    if MISSING in message:
+        # A line each, after one on how long it has waited for them.
+        gone = [line.split(" (")[0] for line in lines[1:]]
+        return f"it ended well, and yet left no {', '.join(gone) or 'file of those that it was to make'}"
+    return "; ".join(lines)

@@ -1,0 +1,186 @@
+"""Reads YAML that people write, and refuses what means something else than it looks like, in a line that says where.
+
+YAML itself takes the later of two equal keys, 010 for 8, 1:30 for 90, `no` for false, and lets a few lines stand for
+more values than any memory holds.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from profzoo.errors import ConfigError
+
+# Values of a file, with those that its aliases stand for.
+MOST_VALUES = 100_000
+TAG = "tag:yaml.org,2002:"
+# What plain values are read as.
+CORE = ("null", "bool", "int", "float", "str", "seq", "map", "merge", "value", "timestamp")
+OCTAL = re.compile(r"[-+]?0[0-7_]+")
+WORDS = {"yes": "true", "on": "true", "no": "false", "off": "false"}
+RESOLVER = yaml.resolver.Resolver()
+# Whether a boolean may stand in a place, by the keys that lead there.
+Flags = Callable[[tuple[str, ...]], bool]
+
+
+def load(path: Path) -> Any:
+    """What a file holds.
+
+    Raises:
+        ConfigError: it cannot be read, or holds what looks like something else.
+    """
+    text = read(path, str(path))
+    check(text, str(path))
+    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+def read(path: Path, where: str) -> str:
+    """The text of a file; where: that, for the message.
+
+    Raises:
+        ConfigError: it cannot be read, or is no UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        raise ConfigError(f"{where}, line {line}: it is no UTF-8: save it as such") from None
+    except OSError as error:
+        raise ConfigError(f"{where}: {error.strerror}") from None
+
+
+def check(text: str, where: str, flags: Flags = lambda _: True) -> None:
+    """That YAML, or JSON, means what it looks like.
+
+    Args:
+        where: the file, for the message.
+        flags: tells where a boolean is meant, so that `yes` and the like may stand for one.
+
+    Raises:
+        ConfigError: the first thing that does not: which line, which key, and what to write.
+    """
+    # Snakemake reads JSON first, which may be indented by tabs.
+    loose = _is_json(text)
+    try:
+        root = yaml.compose(text.replace("\t", " ") if loose else text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        if loose:
+            return
+        raise ConfigError(_unreadable(error, where)) from None
+    except (RecursionError, ValueError):
+        raise ConfigError(f"{where}: it nests too deeply to be read") from None
+    if root is None:
+        return
+    if _size(root, {}) > MOST_VALUES:
+        raise ConfigError(f"{where}: its aliases (*name) stand for more than {MOST_VALUES} values: write less")
+    for node, wrong, keys in _flaws(root, (), flags):
+        key = f" {'.'.join(keys)}:" if keys else ""
+        raise ConfigError(f"{where}, line {node.start_mark.line + 1}:{key} {wrong}")
+
+
+def looks_otherwise(text: str, boolean: bool = True) -> str:
+    """What a plain value means in YAML that it does not look like, and what to write; empty where it does.
+
+    boolean: whether one is meant.
+
+    >>> looks_otherwise("010"), looks_otherwise("10")
+    ("010 is read as 8, in octal: write 8 or 10, or '010' in quotes", '')
+    >>> looks_otherwise("no"), looks_otherwise("no", boolean=False)
+    ('', "no is read as false: write false, or 'no' in quotes")
+    """
+    return _odd(RESOLVER.resolve(yaml.ScalarNode, text, (True, False)), text, boolean)
+
+
+def _odd(tag: str, text: str, boolean: bool) -> str:
+    kind = tag.removeprefix(TAG)
+    quoted = f"or '{text}' in quotes"
+    if kind == "int" and OCTAL.fullmatch(text):
+        decimal = text.replace("_", "")
+        numbers = " or ".join(dict.fromkeys([str(int(decimal, 8)), str(int(decimal))]))
+        return f"{text} is read as {int(decimal, 8)}, in octal: write {numbers}, {quoted}"
+    if kind in ("int", "float") and ":" in text:
+        number = yaml.safe_load(f"!!{kind} '{text}'")
+        return f"{text} is read as {number}, in base 60: write {number}, {quoted}"
+    if kind == "bool" and not boolean and text.lower() in WORDS:
+        return f"{text} is read as {WORDS[text.lower()]}: write {WORDS[text.lower()]}, {quoted}"
+    return ""
+
+
+def _flaws(node: yaml.Node, keys: tuple[str, ...], flags: Flags) -> Iterator[tuple[yaml.Node, str, tuple[str, ...]]]:
+    """The nodes that are not what they look like, why, and the keys that lead to them."""
+    if node.tag not in [f"{TAG}{kind}" for kind in CORE]:
+        tag = node.tag.replace(TAG, "!!")
+        yield node, f"the tag {tag} cannot be read here: leave it out, as plain values need none", keys
+    elif isinstance(node, yaml.ScalarNode):
+        if node.tag == f"{TAG}timestamp":
+            yield node, f"{node.value} is read as a date: write '{node.value}' in quotes", keys
+        elif wrong := _odd(node.tag, node.value, flags(keys)):
+            yield node, wrong, keys
+    elif isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            yield from _flaws(item, (*keys, "*"), flags)
+    else:
+        yield from _flaws_of_keys(node, keys, flags)
+
+
+def _flaws_of_keys(
+    node: yaml.Node, keys: tuple[str, ...], flags: Flags
+) -> Iterator[tuple[yaml.Node, str, tuple[str, ...]]]:
+    lines: dict[str, int] = {}
+    for key, value in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            yield key, "a list or a mapping is no key: write a text", keys
+            continue
+        kind = key.tag.removeprefix(TAG)
+        if kind not in ("str", "merge", "value"):
+            # Of keys such as 8, too, which no text of a command line equals.
+            wrong = _odd(key.tag, key.value, False) or f"the key {key.value or 'null'} is no text"
+            yield key, f"{wrong.partition(': ')[0]}: write '{key.value}' in quotes", keys
+        if key.value in lines:
+            wrong = f"'{key.value}' was given in line {lines[key.value]} already, which is lost: keep one of them"
+            yield key, wrong, (*keys, key.value)
+        lines[key.value] = key.start_mark.line + 1
+        yield from _flaws(value, keys if kind == "merge" else (*keys, key.value), flags)
+
+
+def _size(node: yaml.Node, known: dict[int, float]) -> float:
+    """How many values a node stands for, with those of its aliases; infinitely many where it holds itself."""
+    if id(node) not in known:
+        known[id(node)] = float("inf")
+        parts = node.value if isinstance(node, yaml.CollectionNode) else []
+        inner = (one for part in parts for one in (part if isinstance(part, tuple) else (part,)))
+        known[id(node)] = 1 + sum(_size(one, known) for one in inner)
+    return known[id(node)]
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _unreadable(error: yaml.YAMLError, where: str) -> str:
+    mark = getattr(error, "problem_mark", None)
+    at = f"{where}, line {mark.line + 1}" if mark else where
+    problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
+    return f"{at}: it is no YAML: {problem}; texts with `:`, `#`, `@` or `%` need quotes, and tabs cannot indent"
+
+
+def allowed(schema: Mapping[str, Any]) -> Flags:
+    """Tells where a JSON Schema has a boolean stand, or leaves that open."""
+
+    def flags(keys: tuple[str, ...]) -> bool:
+        part: Any = schema
+        for key in keys:
+            items, more = part.get("items", {}), part.get("additionalProperties")
+            named = part.get("properties", {})
+            part = items if key == "*" else named.get(key, more if isinstance(more, Mapping) else {})
+        choices = [isinstance(one, bool) for one in part.get("enum", ())]
+        return any(choices) if choices else "boolean" in part.get("type", ("boolean",))
+
+    return flags

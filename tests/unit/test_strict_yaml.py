@@ -1,0 +1,119 @@
+"""YAML that people write: what means something else than it looks like is one line with file, line, key and cure."""
+
+import time
+from pathlib import Path
+
+import pytest
+from snakemake.cli import parse_config
+
+from profzoo import schema
+from profzoo.config import configuration, written
+from profzoo.errors import ConfigError
+from profzoo.reading import strict_yaml
+
+CHECKOUT = Path(__file__).parents[2]
+BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 30))
+
+
+@pytest.fixture
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+
+    def refuse(text: str | bytes) -> str:
+        """The line that a configuration file of this text is refused in."""
+        Path("mine.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
+        with pytest.raises(ConfigError) as error:
+            written.check([tmp_path / "mine.yaml"])
+        line = str(error.value)
+        assert line.isprintable() and len(line) < 400
+        return line
+
+    return refuse
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("batch: 2\nseed: 1\nbatch: 4\n", "mine.yaml, line 3: batch: 'batch' was given in line 1 already, which is lost"),
+        ('batch: 2\n"batch": 4\n', "mine.yaml, line 2: batch: 'batch' was given in line 1 already"),
+        ("settings:\n  unet: {size: 3}\n  unet:\n    batch: 3\n", "mine.yaml, line 3: settings.unet: 'unet' was given in"),
+        ('{"batch": 2,\n\t"seed": 1,\n\t"batch": 4}', "mine.yaml, line 3: batch: 'batch' was given in line 1 already"),
+        ("\nbatch: 010\n", "mine.yaml, line 2: batch: 010 is read as 8, in octal: write 8 or 10, or '010' in quotes"),
+        ("time: {window: -0_17}", "mine.yaml, line 1: time.window: -0_17 is read as -15, in octal: write -15 or -17"),
+        ("nsys:\n  delay: 1:30\n", "mine.yaml, line 2: nsys.delay: 1:30 is read as 90, in base 60: write 90, or '1:30'"),
+        ("nsys: {delay: 1:30.5}", "mine.yaml, line 1: nsys.delay: 1:30.5 is read as 90.5, in base 60: write 90.5"),
+        ("models: [unet, no]", "mine.yaml, line 1: models.*: no is read as false: write false, or 'no' in quotes"),
+        ("run: on", "mine.yaml, line 1: run: on is read as true: write true, or 'on' in quotes"),
+        ("workload: Off", "mine.yaml, line 1: workload: Off is read as false: write false, or 'Off' in quotes"),
+        ("variants:\n  on: {batch: 3}\n", "mine.yaml, line 2: variants: on is read as true: write 'on' in quotes"),
+        ("settings: {unet: {precision: no}}", "mine.yaml, line 1: settings.unet.precision: no is read as false"),
+        ("models: {unet: {batch: 010}}", "mine.yaml, line 1: models.unet.batch: 010 is read as 8"),
+        ("variants: {8: {batch: 3}}", "mine.yaml, line 1: variants: the key 8 is no text: write '8' in quotes"),
+        ("run: 2024-01-01", "mine.yaml, line 1: run: 2024-01-01 is read as a date: write '2024-01-01' in quotes"),
+        ("ncu: {sets: {null: {set: full}}}", "mine.yaml, line 1: ncu.sets: the key null is no text: write 'null'"),
+        ("? [a, b]\n: 2\n", "mine.yaml, line 1: a list or a mapping is no key: write a text"),
+        ("run: !mine a", "mine.yaml, line 1: run: the tag !mine cannot be read here: leave it out"),
+        ("run: !!python/name:os.system a", "mine.yaml, line 1: run: the tag !!python/name:os.system cannot be read"),
+        ("run: !!binary aGk=", "mine.yaml, line 1: run: the tag !!binary cannot be read here"),
+        (BOMB, "mine.yaml: its aliases (*name) stand for more than 100000 values: write less"),
+        ("a: &a\n  b: *a\n", "mine.yaml: its aliases (*name) stand for more than"),
+        ("[" * 5000, "mine.yaml: it nests too deeply to be read"),
+        ("batch: 2\nrun: a: b\n", "mine.yaml, line 2: it is no YAML: mapping values are not allowed here; texts with `:`"),
+        ("batch: 2\n\trun: a\n", "mine.yaml, line 2: it is no YAML: "),
+        ("batch: 2\n---\nbatch: 3\n", "mine.yaml, line 2: it is no YAML: "),
+        ("run: a\0b\n", "mine.yaml: it is no YAML: "),
+        (b"seed: 1\nrun: \xff\xfe\n", "mine.yaml, line 2: it is no UTF-8: save it as such"),
+    ],
+)  # fmt: skip
+def test_what_looks_like_something_else_is_refused(refused, text: str | bytes, line: str) -> None:
+    began = time.monotonic()
+    assert refused(text).startswith(line)
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "# nothing\n", "{}", "graph: yes\ncompile: on\nsettings: {unet: {graph: no, mine: off}}", "seed: 0\n",
+        "run: '010'\nbatch: 0x10\nepochs: 1_000\n", 'run: !!str 1:30\nmodels: ["no", \'on\']', "run: 08.5.6\n",
+        "settings:\n  unet: &u {size: 32}\n  lstm: {<<: *u, size: 8}\n", "batch: null\nnsys: {delay: 1.5}\n",
+        '{"run": "a\\/b",\n\t"batch": 3}', "__use_yte__: true\n?if True:\n  batch: 1\n?if False:\n  batch: 2\n",
+    ],
+)  # fmt: skip
+def test_what_means_what_it_looks_like_is_left_alone(tmp_path: Path, text: str) -> None:
+    (tmp_path / "mine.yaml").write_text(text)
+    written.check([tmp_path / "mine.yaml"])
+
+
+def test_all_files_of_the_checkout_mean_what_they_look_like() -> None:
+    files = [path for folder in ("config", ".test/config") for path in (CHECKOUT / folder).glob("*.yaml")]
+    written.check(files)
+    own = list((CHECKOUT / "profzoo").rglob("*.yaml"))
+    assert len(files) > 2 and len(own) > 9 and all(strict_yaml.load(path) for path in own)
+
+
+def test_rules_that_are_given_twice_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text("a:\n  floor: 0.5\n  why: x\n  floor: 0.7\n")
+    with pytest.raises(ConfigError, match=r"rules\.yaml, line 4: a\.floor: 'floor' was given in line 2 already"):
+        strict_yaml.load(path)
+
+
+@pytest.mark.parametrize(
+    ("word", "line"),
+    [
+        ("time={window: 010}", "time.window = '010': 010 is read as 8, in octal: write 8 or 10, or '010' in quotes"),
+        ("nsys={delay: 1:30}", "nsys.delay = '1:30': 1:30 is read as 90, in base 60: write 90, or '1:30' in quotes"),
+        ("data={arguments: {train: 017}}", "017 is read as 15, in octal: write 15 or 17, or '017' in quotes"),
+    ],
+)
+def test_the_command_line_means_what_it_looks_like(word: str, line: str) -> None:
+    asked = parse_config([word])
+    with pytest.raises(ConfigError) as error:
+        configuration.normalise(asked, asked)
+    assert str(error.value) == line
+
+
+def test_texts_that_read_like_numbers_stay_texts() -> None:
+    asked = parse_config(["data={root: 1:30, name: '010'}"])
+    assert schema.coerce(asked, schema.load())["data"]["root"] == "1:30"
