@@ -1,12 +1,15 @@
-"""Serves the report and what is beside it to this machine's browsers, so that its page can hand traces to Perfetto."""
+"""Serves the report and what it links to, to whoever has the address: its page can then hand traces to Perfetto."""
 
 import argparse
 import errno
+import hmac
 import os
 import re
+import secrets
 import shutil
 import signal
 import socket
+import stat
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -19,9 +22,13 @@ from urllib.parse import unquote, urlsplit
 from profzoo import schema
 from profzoo.errors import ConfigError
 from profzoo.machine import owner
+from profzoo.report.offered import PAGES, offered
 
 HERE = "127.0.0.1"
-PAGE, TRACE = "report.html", ".trace.json.gz"
+PAGE, TRACE = PAGES[0], ".trace.json.gz"
+# Of the token, which stands in the address as a folder, so that the page's own links lead on within it. A cookie would
+# be sent to whatever else listens on this machine's address too, as browsers heed no ports there.
+TOKEN_BYTES = 24
 # What a browser of this machine calls it. Any other name in a request is one that somebody else has pointed here, whose
 # pages could then read what is served.
 OWN_NAMES = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.IGNORECASE)
@@ -39,6 +46,13 @@ ALWAYS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
 }
+# What a page may load and run: its own script, which it names by its hash itself, styles, traces, and no other site's.
+OF_PAGES = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+# Of any other file, such as a figure that is opened by itself: nothing is run.
+OF_FILES = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; frame-ancestors 'none'"
 LARGEST_PORT = 65535
 ENDING = (signal.SIGINT, signal.SIGTERM)
 
@@ -47,6 +61,13 @@ class Server(ThreadingHTTPServer):
     """Answers as many requests at a time as there are, and ends without waiting for them."""
 
     daemon_threads = True
+    # Without it nothing is answered. It is in no file and no command line, which others may read.
+    token = ""
+
+    @property
+    def address(self) -> str:
+        """Where the page is."""
+        return f"http://{HERE}:{self.server_port}/{self.token}/"
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Say nothing of a browser that went away in the middle of an answer."""
@@ -60,8 +81,8 @@ class Handler(BaseHTTPRequestHandler):
     # Seconds, after which a browser that asks nothing is let go of.
     timeout = 30
 
-    def __init__(self, results: Path, perfetto: str, *arguments: object) -> None:
-        self.results, self.perfetto = results, perfetto
+    def __init__(self, results: Path, perfetto: str, token: str, *arguments: object) -> None:
+        self.results, self.perfetto, self.token = results, perfetto, token
         super().__init__(*arguments)  # type: ignore[arg-type]
 
     def do_GET(self) -> None:
@@ -88,13 +109,15 @@ class Handler(BaseHTTPRequestHandler):
         if len(names) != 1 or not OWN_NAMES.fullmatch(names[0].strip()):
             self._refuse(HTTPStatus.FORBIDDEN, f"This is served to {HERE} and localhost alone.")
             return None
-        path = found(self.results, self.path)
-        try:
-            file = path.open("rb") if path else None
-        except OSError:
-            file = None
+        token, slash, target = re.split("[?#]", self.path, maxsplit=1)[0].removeprefix("/").partition("/")
+        if not hmac.compare_digest(token.encode(), self.token.encode()):
+            self._refuse(HTTPStatus.FORBIDDEN, "This needs the address with the token that `snakemake serve` printed.")
+            return None
+        path = found(self.results, target) if slash else None
+        file = opened(path) if path else None
         if not path or not file:
-            self._refuse(HTTPStatus.NOT_FOUND, "The results hold no such file.")
+            why = "The page links to no such file." if slash else "The page's address ends with a /."
+            self._refuse(HTTPStatus.NOT_FOUND, why)
             return None
         self._head(HTTPStatus.OK, TYPES.get(path.suffix, UNKNOWN_TYPE), os.fstat(file.fileno()).st_size)
         return file
@@ -107,32 +130,45 @@ class Handler(BaseHTTPRequestHandler):
 
     def _head(self, status: HTTPStatus, kind: str, size: int) -> None:
         self.send_response(status)
-        for name, value in {**ALWAYS, "Content-Type": kind, "Content-Length": str(size)}.items():
+        policy = OF_PAGES if kind == TYPES[".html"] else OF_FILES
+        own = {"Content-Type": kind, "Content-Length": str(size), "Content-Security-Policy": policy}
+        for name, value in {**ALWAYS, **own}.items():
             self.send_header(name, value)
         if named(self.path).endswith(TRACE):
             # Perfetto's page may fetch a trace by itself, for its links that name one (#!/?url=...).
             self.send_header("Vary", "Origin")
-            if self.headers.get("Origin") == origin(self.perfetto):
+            if status == HTTPStatus.OK and self.headers.get("Origin") == origin(self.perfetto):
                 self.send_header("Access-Control-Allow-Origin", origin(self.perfetto))
         self.end_headers()
 
 
 def found(results: Path, target: str) -> Path | None:
-    """The file of the results that a request's target names, the page for `/`; None where it names none.
+    """The file of the results that a request's target names behind the token, the page where that is empty.
 
-    That is none of a hidden folder or file, and none that links lead to from outside.
+    None where it is none that the pages show, one of a hidden folder or file, or one outside that links lead to.
     """
-    names = named(target).removeprefix("/").split("/")
-    if names == [""]:
-        names = [PAGE]
-    if any(not name or name.startswith(".") or "\\" in name for name in names):
+    name = named(target) or PAGE
+    parts = name.split("/")
+    if any(not one or one.startswith(".") or "\\" in one for one in parts) or not offered(results, name):
         return None
     home = results.resolve()
     try:
-        path = home.joinpath(*names).resolve(strict=True)
+        path = home.joinpath(*parts).resolve(strict=True)
     except (OSError, ValueError):
         return None
     return path if path.is_relative_to(home) and path.is_file() else None
+
+
+def opened(path: Path) -> BinaryIO | None:
+    """The file, if it can be read and is no pipe or link by now; None else."""
+    try:
+        file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    except OSError:
+        return None
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    return None
 
 
 def named(target: str) -> str:
@@ -155,15 +191,18 @@ def origin(address: str) -> str:
 
 
 def server(results: Path, port: int, perfetto: str) -> Server:
-    """A server of the results on this machine's own address; port 0 takes a free one, perfetto: the page's address.
+    """A server of the results on this machine's own address, with a token of its own.
+
+    port: 0 takes a free one; perfetto: the address of Perfetto's page.
 
     Raises:
         ConfigError: there is no report, or the port cannot be had.
     """
     if not (results / PAGE).is_file():
         raise ConfigError(f"{results / PAGE} is not there: `snakemake report` makes it")
+    token = secrets.token_hex(TOKEN_BYTES)
     try:
-        return Server((HERE, port), partial(Handler, results, perfetto))
+        served = Server((HERE, port), partial(Handler, results, perfetto, token))
     except OSError as error:
         taken = error.errno == errno.EADDRINUSE
         why = "is taken by another program" if taken else f"cannot be had ({error.strerror})"
@@ -171,6 +210,8 @@ def server(results: Path, port: int, perfetto: str) -> Server:
         advice = f"snakemake serve --config serve='{{port: {near}}}'" if near else "end a program that holds one"
         told = f", and {near} is free" if near else ", and none is free"
         raise ConfigError(f"port {port} of {HERE} {why}{told}: {advice}") from None
+    served.token = token
+    return served
 
 
 def free(port: int) -> int | None:
@@ -194,7 +235,7 @@ def serve(served: Server, results: Path) -> None:
             signal.signal(number, _stop)
     try:
         with served, owner.watched():
-            print(f"{results / PAGE} is at http://{HERE}:{served.server_port}/ until Ctrl-C", flush=True)
+            print(f"{results / PAGE} is at {served.address} until Ctrl-C", flush=True)
             served.serve_forever()
     except KeyboardInterrupt:
         print()

@@ -1,5 +1,7 @@
 """Writes the report: one HTML page, figures inlined, that opens offline."""
 
+import base64
+import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -9,6 +11,7 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
+from profzoo.errors import DataError
 from profzoo.figures import inputs
 from profzoo.figures import known as known_figures
 from profzoo.files import read_json
@@ -27,6 +30,12 @@ TABLES = ("cells", "agreement", "activity", "steps")
 # What there may be of a comparison, and beside that: what changes would be worth, and what cells are drawn from.
 COMPARED = ("compare", "compare_parts")
 OPTIONAL = (*COMPARED, "verdicts", "kernels", "ranges", "roofline", "layers", "peaks")
+# What a page may do, whatever gets into it: run its own script, which is known by its hash, and load its styles, the
+# pictures in its figures and traces beside it; nothing of any other site.
+POLICY = (
+    "default-src 'none'; script-src 'sha256-{}'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'"
+)
 OF_RUN: fact.Needs = {"torch": fact.TEXT, "cuda": fact.maybe(fact.TEXT), "device_why?": fact.maybe(fact.TEXT)}
 
 
@@ -108,6 +117,7 @@ def _rendered(all_on_cpu: bool, **given: Any) -> str:
     words: dict[str, Any] = {"meanings": glossary.meanings(all_on_cpu), "glossary": glossary.groups(all_on_cpu)}
     words["all_on_cpu"] = all_on_cpu
     files = {"style": _inlined("css"), "script": _inlined("js")}
+    words["policy"] = POLICY.format(base64.b64encode(hashlib.sha256(files["script"].encode()).digest()).decode())
     return environment.get_template(TEMPLATE).render(given | words | files)
 
 
@@ -118,9 +128,17 @@ def _inlined(ending: str) -> Markup:
 
 
 def figure(path: str, on_cpu: bool = False) -> dict[str, Any]:
-    """A figure's markup as a page holds it, its name, and its caption; on_cpu: whether all cells ran on a CPU."""
+    """A figure's markup as a page holds it, its name, and its caption; on_cpu: whether all cells ran on a CPU.
+
+    Raises:
+        DataError: the file is none that profzoo drew, as it holds what a browser would run or load.
+    """
     name = Path(path).stem
     known = known_figures()[name]
     title, caption = known.said(on_cpu)
-    svg = vector.inlined(Path(path).read_text(encoding="utf-8"), name, f"{title}: {caption}")
+    try:
+        svg = vector.inlined(Path(path).read_text(encoding="utf-8"), name, f"{title}: {caption}")
+    except (DataError, UnicodeDecodeError) as error:
+        why = error if isinstance(error, DataError) else "is no SVG (it is not UTF-8)"
+        raise DataError(f"{path} {why}, as no figure of profzoo does: remove it, and it is drawn again") from None
     return {"name": name, "title": title, "svg": Markup(svg), "caption": caption, "compares": known.compares}

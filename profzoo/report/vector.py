@@ -3,6 +3,8 @@
 import html
 import re
 
+from profzoo.report.harmless import harmless
+
 # What matplotlib and seaborn draw text, lines and paper in, and the page's name for that.
 THEMED = {"#262626": "--ink", "#333333": "--ink", "#444444": "--ink", "#666666": "--soft", "#cccccc": "--line"}
 PAPER = re.compile(r"(<(?:path|g)\b[^>]*?style=\"[^\"]*?\b(?:fill|stroke): )#ffffff")
@@ -14,12 +16,14 @@ ELEMENTS = re.compile(r"<(?:text|g|use)\b[^>]*>|<path\b[^>]*fill: none[^>]*>")
 def inlined(svg: str, name: str, told: str) -> str:
     """The markup without XML header; name: of the figure; told: what is said of it to those who do not see it.
 
-    >>> inlined('<?xml?><svg width="9pt"><g id="a"><text style="fill: #262626">1</text></g></svg>', "n", "")
+    Raises:
+        DataError: it holds what a browser would run or load.
+
+    >>> inlined('<!-- by --><svg width="9pt"><g id="a"><text style="fill: #262626">1</text></g></svg>', "n", "")
     '<svg role="img" aria-label=""><g id="n-a"><text style="fill: var(--ink)">1</text></g></svg>'
     """
     # Several SVGs in one page share one space of ids.
-    svg = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{name}-", svg[svg.index("<svg") :])
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{name}-", harmless(svg))
     for _ in range(2):
         # A style may hold both a fill and a stroke.
         svg = PAPER.sub(r"\g<1>var(--paper)", svg)

@@ -2,6 +2,7 @@
 
 import functools
 import http.client
+import json
 import os
 import re
 import signal
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -25,6 +27,26 @@ from tests.conftest import DATA
 
 TRACE = (DATA / "torch/unet.train.trace.json.gz").read_bytes()
 PERFETTO = "https://ui.perfetto.dev"
+# It leads to what is there, and, as one would that somebody has changed, to what is nobody's to see.
+LINKED = ("unet/train.csv", "unet/in.csv", "unet/odd name#1%&.csv", "figures/steps.svg", "unet/out.csv", "outside/key", "../key", "/etc/passwd",
+          "../results-2/key", ".hidden/key", ".profzoo.lock", "unet/pipe.csv", "unet", "unet/", "none.csv", "//etc/passwd", "file:///etc/passwd")  # fmt: skip
+PAGE = (
+    "<p>the page"
+    + "".join(f'<a href="{quote(name, safe="/:.")}">x</a>' for name in LINKED)
+    + ('<p><button type="button" data-trace="unet/train.trace.json.gz">x</button>')
+)
+# What lies there too, and the page leads nowhere to.
+NEVER = (
+    "unet/train.csv.json",
+    "unet/weights.pt",
+    "logs/train.log",
+    "doctor.txt",
+    "unet/train.nsys-rep",
+    "notes.html",
+    "figures/steps.pdf",
+)
+# Of servers, by their ports.
+TOKENS: dict[int, str] = {}
 Reply = tuple[int, dict[str, str], bytes]
 
 
@@ -32,12 +54,17 @@ Reply = tuple[int, dict[str, str], bytes]
 def results(tmp_path: Path) -> Path:
     """A small folder of results, with things in it and around it that are nobody's to see."""
     home = tmp_path / "results"
-    for folder in ("unet", "tables", ".hidden"):
+    for folder in ("unet", "tables", "figures", "logs", ".hidden"):
         (home / folder).mkdir(parents=True)
-    (home / "report.html").write_text("<p>the page")
+    (home / "report.html").write_text(PAGE)
     (home / "unet/train.trace.json.gz").write_bytes(TRACE)
     (home / "tables/cells.csv").write_text("model\n")
-    (home / "tables/odd name#1%.csv").write_text("odd")
+    (home / "unet/odd name#1%&.csv").write_text("odd")
+    (home / "unet/train.csv").write_text("step\n")
+    (home / "figures/steps.svg").write_text("<svg/>")
+    (home / "share.tar.gz").write_text("packed")
+    for name in NEVER:
+        (home / name).write_text("secret")
     (home / ".hidden/key").write_text("secret")
     (home / ".profzoo.lock").write_text("secret")
     (tmp_path / "key").write_text("secret")
@@ -64,13 +91,22 @@ def running(server: ThreadingHTTPServer) -> Iterator[int]:
 
 
 @pytest.fixture
-def port(results: Path) -> Iterator[int]:
-    with running(serve.server(results, 0, PERFETTO)) as port:
-        yield port
+def served(results: Path) -> Iterator[serve.Server]:
+    with running(one := serve.server(results, 0, PERFETTO)):
+        yield one
+
+
+@pytest.fixture
+def port(served: serve.Server, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Its port; `asked` knows the token."""
+    monkeypatch.setitem(TOKENS, served.server_port, served.token)
+    return served.server_port
 
 
 def asked(port: int, target: str, method: str = "GET", **headers: str) -> Reply:
-    """Status, headers and content of the answer; the target goes out as it is."""
+    """Status, headers and content of the answer; the target goes out as it is, behind the token where that is known."""
+    if (token := TOKENS.get(port)) and target[:1] in ("", "/"):
+        target = f"/{token}{target}"
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     given = {"Host": f"127.0.0.1:{port}", **headers}
     connection.putrequest(method, target, skip_host=True)
@@ -86,8 +122,10 @@ def asked(port: int, target: str, method: str = "GET", **headers: str) -> Reply:
 def test_the_page_and_what_is_beside_it_are_served(port: int) -> None:
     for target in ("/", "/report.html", "/report.html?again=1"):
         status, head, content = asked(port, target)
-        assert (status, content) == (200, b"<p>the page") and head["Content-Type"] == "text/html; charset=utf-8"
-    assert asked(port, "/tables/odd%20name%231%25.csv")[2] == b"odd"
+        assert (status, content) == (200, PAGE.encode()) and head["Content-Type"] == "text/html; charset=utf-8"
+    assert asked(port, "/unet/odd%20name%231%25&.csv")[2] == b"odd"
+    assert asked(port, "/tables/cells.csv")[2] == b"model\n" and asked(port, "/share.tar.gz")[2] == b"packed"
+    assert asked(port, "/unet/train.csv?again=1#x")[2] == b"step\n"
     assert asked(port, "/unet/in.csv")[2] == b"model\n"
     # As it is on disk: with a Content-Encoding a browser would unpack it.
     status, head, content = asked(port, "/unet/train.trace.json.gz")
@@ -108,13 +146,18 @@ def test_a_head_is_that_of_the_file_without_it(port: int) -> None:
     [
         "/unet", "/unet/", "/tables", "/none.csv", "/report.html/", "/unet/out.csv", "/outside/key", "/../key",
         "/unet/../../key", "/%2e%2e/key", "/unet/%2e%2e/%2e%2e/key", "/..%2fkey", "/%2e%2e%2fkey", "/..\\key", "/..%5ckey",
-        "/../results-2/key", "/.hidden/key", "/.profzoo.lock", "/%2eprofzoo.lock", "/unet/pipe.csv", "/report.html%00",
+        *(f"/{name}" for name in NEVER), "/../results-2/key", "/.hidden/key", "/.profzoo.lock", "/%2eprofzoo.lock", "/unet/pipe.csv", "/report.html%00",
         "/./report.html", "/etc/passwd", "//etc/passwd", "/%2fetc/passwd", "file:///etc/passwd", "http://[", "*", "report.html/x", "/%ff", "/" + "a" * 5000,
     ],
 )  # fmt: skip
 def test_what_is_no_file_of_the_results_is_refused(port: int, target: str) -> None:
     status, head, content = asked(port, target)
-    assert status == 404 and b"secret" not in content and b"root:" not in content
+    assert (
+        status == (404 if target.startswith("/") else 403)
+        and content.count(b"\n") == 1
+        and b"secret" not in content
+        and b"root:" not in content
+    )
     assert head["Content-Type"].startswith("text/plain")
 
 
@@ -159,13 +202,96 @@ def test_a_browser_that_goes_away_is_none_of_its_business(
     results: Path, port: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (results / "tables/large.csv").write_bytes(bytes(50_000_000))
+    request = f"GET /{TOKENS[port]}/tables/large.csv HTTP/1.0\r\nHost: localhost\r\n\r\n".encode()
     for _ in range(3):
         with socket.create_connection(("127.0.0.1", port), timeout=10) as one:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            one.sendall(b"GET /tables/large.csv HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            one.sendall(request)
             assert one.recv(10)
     time.sleep(0.5)
     assert asked(port, "/")[0] == 200 and capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "before", ["", "/", "/{port}", "/x/{token}", "/{short}", "/{token}0", "/{other}", "/?token={token}", "/%00", "/é"]
+)
+@pytest.mark.parametrize("target", ["/", "/report.html", "/unet/train.trace.json.gz", "/none.csv"])
+def test_whoever_has_no_token_gets_one_line(served: serve.Server, before: str, target: str) -> None:
+    token = served.token
+    wrong = before.format(port=served.server_port, token=token, short=token[:-1], other=f"{token[:-1]}é")
+    status, head, content = asked(served.server_port, quote(wrong, safe="/?=%") + target, Origin=PERFETTO)
+    assert (status, content) == (403, b"This needs the address with the token that `snakemake serve` printed.\n")
+    assert "Access-Control-Allow-Origin" not in head
+    assert asked(served.server_port, quote(wrong, safe="/?=%") + target, "HEAD")[::2] == (403, b"")
+
+
+def test_a_token_is_of_one_server_and_cannot_be_guessed(results: Path) -> None:
+    tokens = set()
+    for _ in range(5):
+        with running(served := serve.server(results, 0, PERFETTO)):
+            tokens.add(served.token)
+            assert served.address == f"http://127.0.0.1:{served.server_port}/{served.token}/"
+    assert len(tokens) == 5 and all(re.fullmatch("[0-9a-f]{48}", one) for one in tokens)
+
+
+def test_the_page_is_asked_for_with_a_slash_as_its_links_go_by_that(port: int) -> None:
+    assert asked(port, "")[::2] == (404, b"The page's address ends with a /.\n")
+
+
+def test_what_a_new_page_links_to_is_served_at_once(results: Path, port: int) -> None:
+    (results / "unet/new.csv").write_text("new")
+    assert asked(port, "/unet/new.csv")[0] == 404
+    (results / "report.html").write_text('<a class="x" href="unet/new.csv">x</a>')
+    assert asked(port, "/unet/new.csv")[2] == b"new" and asked(port, "/unet/train.csv")[0] == 404
+
+
+def test_no_file_is_run_in_a_browser_and_no_page_reaches_elsewhere(port: int) -> None:
+    for target in ("/figures/steps.svg", "/tables/cells.csv", "/none.csv"):
+        policy = asked(port, target)[1]["Content-Security-Policy"]
+        assert policy.startswith("default-src 'none'; ") and "script" not in policy
+    policy = asked(port, "/")[1]["Content-Security-Policy"]
+    assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy and "http" not in policy
+
+
+# What another user of the machine tries, with the results' folder and the server's process and port: what they got.
+OTHER = """
+import json, os, pathlib, sys, urllib.error, urllib.request
+folder, process, port = sys.argv[1:]
+def tried(what):
+    try: return what()
+    except urllib.error.HTTPError as error: return error.code
+    except OSError as error: return type(error).__name__
+read = lambda name: tried(lambda: pathlib.Path("/proc", process, name).read_bytes().decode())
+get = lambda path: tried(lambda: urllib.request.urlopen(f"http://127.0.0.1:{port}{path}").read().decode())
+print(json.dumps({"uid": os.getuid(), "folder": tried(lambda: os.listdir(folder)), "read": [read("cmdline"), read("environ"), read("mem")],
+  "got": [get(path) for path in ("/", "/report.html", "/unet/train.csv", "/unet/train.trace.json.gz", "/" + "0" * 48 + "/")]}))
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
+def test_another_user_of_the_machine_gets_nothing(results: Path) -> None:
+    results.chmod(0o700)
+    words = [sys.executable, "-m", "profzoo.serve", str(results), "--port", "0"]
+    with subprocess.Popen(words, cwd=imports.PROJECT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        found = re.search(r"http://127\.0\.0\.1:(\d+)/(\w+)/", process.stdout.readline())
+        assert found
+        words = ["python3", "-I", "-c", OTHER, str(results), str(process.pid), found[1]]
+        path = f"/usr/bin:/bin:{Path(sys.executable).resolve().parent}"
+        run = subprocess.run(
+            words, user=65534, group=65534, extra_groups=[], cwd="/", env={"PATH": path}, capture_output=True, text=True
+        )
+        owner = asked(int(found[1]), f"/{found[2]}/unet/train.csv")
+        process.terminate()
+    assert run.returncode == 0, run.stderr
+    seen = json.loads(run.stdout)
+    assert seen["uid"] == 65534 and seen["folder"] == "PermissionError" and seen["got"] == [403] * 5
+    assert (
+        "profzoo.serve" in seen["read"][0]
+        and seen["read"][1:] == ["PermissionError"] * 2
+        and found[2] not in run.stdout
+    )
+    assert owner[2] == b"step\n"
 
 
 def test_it_listens_on_this_machine_alone(results: Path) -> None:
@@ -181,8 +307,8 @@ def test_a_port_that_is_taken_is_said_in_one_line_with_the_nearest_free_one(
     assert line.startswith(f"profzoo: port {port} of 127.0.0.1 is taken by another program, and ")
     near = re.search(r"--config serve='\{port: (\d+)\}'", line)
     assert near and f"{near[1]} is free" in line
-    with running(serve.server(results, int(near[1]), PERFETTO)) as other:
-        assert asked(other, "/")[0] == 200
+    with running(other := serve.server(results, int(near[1]), PERFETTO)):
+        assert asked(other.server_port, f"/{other.token}/")[0] == 200
 
 
 def test_a_missing_report_is_said_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -196,8 +322,8 @@ def test_it_says_where_it_is_and_ends_cleanly(results: Path, number: signal.Sign
     process = subprocess.Popen(words, cwd=imports.PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout
     line = process.stdout.readline()
-    (address,) = re.findall(r"http://127\.0\.0\.1:(\d+)/", line)
-    assert "report.html" in line and "Ctrl-C" in line and asked(int(address), "/")[0] == 200
+    ((address, token),) = re.findall(r"http://127\.0\.0\.1:(\d+)/([0-9a-f]{48})/ ", line)
+    assert "report.html" in line and "Ctrl-C" in line and asked(int(address), f"/{token}/")[0] == 200
     process.send_signal(number)
     assert process.communicate(timeout=20) == ("\n", "") and process.returncode == 0
 
@@ -270,31 +396,29 @@ def received(page: devtools.Page, got: list[tuple[str, bytes]]) -> None:
 
 
 @contextmanager
-def shown(folder: Path, address: str) -> Iterator[tuple[devtools.Driver, devtools.Page, int]]:
+def shown(folder: Path, address: str) -> Iterator[tuple[devtools.Driver, devtools.Page, serve.Server]]:
     """The whole zoo's page as it is served, in a browser; address: of Perfetto's page."""
     whole_zoo.write(folder, drawn=False, perfetto={"address": address, "type": "snakemake serve"})
-    with running(serve.server(folder, 0, address)) as port, devtools.driven(folder / "profile") as driver:
-        yield driver, driver.opened(f"http://127.0.0.1:{port}/#unet-train"), port
+    with running(served := serve.server(folder, 0, address)), devtools.driven(folder / "profile") as driver:
+        yield driver, driver.opened(f"{served.address}#unet-train"), served
 
 
 @browser.needed
 def test_a_click_hands_perfetto_the_trace_as_it_is(tmp_path: Path) -> None:
-    with stand_in() as (address, asked, got), shown(tmp_path, address) as (driver, page, port):
+    with stand_in() as (address, asked, got), shown(tmp_path, address) as (driver, page, served):
         assert page.value("document.getElementById('unet-train').open")
         driver.rest(1)
         # What leaves before the click is the request for the page itself.
-        assert {url.partition("#")[0] for url in page.requests() if not url.startswith("data:")} == {
-            f"http://127.0.0.1:{port}/"
-        }
+        assert {url.partition("#")[0] for url in page.requests() if not url.startswith("data:")} == {served.address}
         assert asked == []
         page.click("#unet-train .perfetto button")
         handed(page, "Perfetto has the trace")
         received(page, got)
         ((query, content),) = got
         assert content == TRACE
-        assert (
-            query == f"/got?title=unet+train&fileName=unet-train.trace.json.gz&origin=http%3A%2F%2F127.0.0.1%3A{port}"
-        )
+        site = f"http%3A%2F%2F127.0.0.1%3A{served.server_port}"
+        # Of the address it is not told, as the token is in that.
+        assert query == f"/got?title=unet+train&fileName=unet-train.trace.json.gz&origin={site}"
         assert asked == ["/"] and page.requests()[-1].endswith("/unet/train.trace.json.gz")
         assert page.console() == []
 

@@ -252,7 +252,7 @@ def test_the_page_reads_without_its_script(whole: Path, tmp_path: Path) -> None:
 def test_axe_finds_nothing(whole: Path, tmp_path: Path, dark: bool) -> None:
     page = tmp_path / "with_axe.html"
     script = Path(browser.AXE or "").read_text()
-    page.write_text(whole.read_text().replace("</head>", f"<script>{script}</script></head>", 1))
+    page.write_text(browser.with_script(whole.read_text(), script, "</head>"))
     reader = """
       for (const one of document.querySelectorAll("details.trial, #unet-train")) one.open = true;
       await wait(300);

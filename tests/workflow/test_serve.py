@@ -5,10 +5,15 @@ import signal
 import socket
 import subprocess
 import urllib.request
+from pathlib import Path
 
 import pytest
 
 from tests.workflow.project import Project, finished
+
+# Patience with a busy machine, on which it takes seconds; well below the minute that Snakemake waits before its end
+# for the timespan of `max-jobs-per-timespan`, unless `stopping.end_at_once` has seen to that.
+ENDING_S = 45
 
 
 @pytest.fixture
@@ -17,6 +22,14 @@ def made(fresh: Project) -> Project:
     (fresh.root / "results").mkdir()
     fresh.write("results/report.html", "<p>the page")
     return fresh
+
+
+def text(path: Path) -> bytes:
+    """What a file has, which may be gone by now."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 def free() -> int:
@@ -31,7 +44,7 @@ def served(project: Project, *words: str) -> tuple[subprocess.Popen[str], str]:
     process = project.begun("serve", *words, "--configfile", "tiny.yaml")
     assert process.stdout
     for line in process.stdout:
-        if address := re.search(r"http://127\.0\.0\.1:\d+/", line):
+        if address := re.search(r"http://127\.0\.0\.1:\d+/[0-9a-f]{48}/", line):
             return process, address[0]
     raise AssertionError(process.wait())
 
@@ -40,12 +53,16 @@ def served(project: Project, *words: str) -> tuple[subprocess.Popen[str], str]:
 def test_it_serves_until_it_is_ended(made: Project, number: signal.Signals) -> None:
     port = free()
     process, address = served(made, "--config", f"serve={{port: {port}}}")
-    assert address == f"http://127.0.0.1:{port}/"
+    assert address.startswith(f"http://127.0.0.1:{port}/")
     with urllib.request.urlopen(address, timeout=10) as answer:
         assert answer.read() == b"<p>the page"
+    # The token is the terminal's alone: files and command lines may be read by others.
+    token = address.split("/")[-2].encode()
+    assert not [path for path in made.root.rglob("*") if path.is_file() and token in path.read_bytes()]
+    assert not [path for path in Path("/proc").glob("[0-9]*/cmdline") if token in text(path)]
     process.send_signal(number)
     # Its output ends with the last process that has it.
-    code, said = finished(process, 20)
+    code, said = finished(process, ENDING_S)
     assert code == (-number if number == signal.SIGKILL else 1) and "Traceback" not in said and "failed" not in said
     with pytest.raises(OSError, match="refused"), socket.create_connection(("127.0.0.1", port), timeout=10):
         pass
@@ -61,7 +78,7 @@ def test_other_runs_go_on_while_it_serves(made: Project) -> None:
         assert not list((made.root / ".snakemake/locks").glob("*")) and process.poll() is None
     finally:
         process.send_signal(signal.SIGTERM)
-        finished(process, 20)
+        finished(process, ENDING_S)
 
 
 def test_what_keeps_it_from_serving_is_one_line(fresh: Project) -> None:

@@ -126,7 +126,7 @@ rule doctor:
 
 
 rule serve:
-    """Serve the report to this machine's browsers, until Ctrl-C: a page that opens traces in Perfetto."""
+    """Serve the report at an address with a token, until Ctrl-C: a page that opens traces in Perfetto."""
     log:
         ".snakemake/log/serve.log",
     retries: 0

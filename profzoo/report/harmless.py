@@ -1,0 +1,84 @@
+"""Reads an SVG that is to be part of a page, and lets nothing through that a browser would run, load or go to."""
+
+import re
+from xml.etree import ElementTree
+
+from profzoo.errors import DataError
+
+# What figures are made of. Others run something (script), hold any HTML (foreignObject), change attributes later
+# (animate, set) or lead elsewhere (a).
+ELEMENTS = frozenset((
+    "svg", "g", "defs", "style", "title", "desc", "path", "use", "text", "tspan", "clipPath", "rect", "circle", "line",
+    "ellipse", "polyline", "polygon", "image", "pattern", "linearGradient", "radialGradient", "stop", "mask", "marker",
+    "symbol",
+))  # fmt: skip
+TEXTS = frozenset(("title", "desc", "style"))
+NAMESPACES = {
+    "": "",
+    "http://www.w3.org/2000/svg": "",
+    "http://www.w3.org/1999/xlink": "",
+    "http://www.w3.org/XML/1998/namespace": "xml:",
+}
+# A place in the figure itself, or a picture of points within it.
+PLACE, PICTURE = re.compile(r"#[\w.:-]+"), re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]*")
+# Of styles, and of attributes that say the same: what would load something, and what could hide that.
+LOADS = re.compile(r"url\((?!#[\w.:-]+\))|image-set|javascript:|//|@|\\", re.IGNORECASE)
+# The style of a whole figure, which would be one of the whole page: how lines meet and end.
+STYLE = re.compile(r"\s*(\*\s*\{[\w\s:;.-]*\}\s*)*")
+# What XML cannot say at all, such as in the name of a kernel.
+UNSAYABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+
+
+def harmless(svg: str) -> str:
+    """The markup, written anew from what it was read as, so that a browser reads the same; without metadata.
+
+    Raises:
+        DataError: it is no SVG, or holds what no figure does; the message says which of these.
+
+    >>> harmless('<?xml version="1.0"?><svg><!-- a --><metadata/><g id="b"><title>1 &lt; 2</title></g></svg>')
+    '<svg><g id="b"><title>1 &lt; 2</title></g></svg>'
+    >>> harmless('<svg onload="alert(1)"/>')
+    Traceback (most recent call last):
+    profzoo.errors.DataError: holds onload="alert(1)"
+    """
+    if "<!ENTITY" in svg:
+        raise DataError("holds <!ENTITY")
+    try:
+        root = ElementTree.fromstring(UNSAYABLE.sub("", svg))
+    except ElementTree.ParseError as error:
+        raise DataError(f"is no SVG ({error})") from None
+    if _name(root.tag) != "svg":
+        raise DataError(f"is no SVG (it is <{_name(root.tag)}>)")
+    for element in root.iter():
+        for child in [one for one in element if _name(one.tag) == "metadata"]:
+            element.remove(child)
+    for element in root.iter():
+        _check(element)
+    return ElementTree.tostring(root, encoding="unicode").strip()
+
+
+def _check(element: ElementTree.Element) -> None:
+    """Have an element and its attributes go by their names alone, or refuse it."""
+    element.tag = name = _name(element.tag)
+    if name not in ELEMENTS or (name in TEXTS and len(element)):
+        raise DataError(f"holds <{name}>")
+    if name == "style" and not STYLE.fullmatch(element.text or ""):
+        raise DataError("holds a <style> of more than how lines meet and end")
+    attributes = {_name(key): value for key, value in element.attrib.items()}
+    for key, value in attributes.items():
+        if key.lower().startswith("on") or (key != "href" and LOADS.search(value)) or key == "src":
+            raise DataError(f'holds {key}="{value[:80]}"')
+        if key == "href" and not PLACE.fullmatch(value) and not (name == "image" and PICTURE.fullmatch(value)):
+            raise DataError(f'holds {key}="{value[:80]}"')
+    element.attrib.clear()
+    element.attrib.update(attributes)
+
+
+def _name(name: str) -> str:
+    """What an element or attribute is called without its namespace, where that is one of figures.
+
+    >>> _name("{http://www.w3.org/1999/xlink}href"), _name("{http://www.w3.org/1999/xhtml}script")
+    ('href', '{http://www.w3.org/1999/xhtml}script')
+    """
+    space, _, local = name.removeprefix("{").rpartition("}")
+    return NAMESPACES[space] + local if space in NAMESPACES else name

@@ -1,0 +1,45 @@
+"""Knows what of a folder of results its pages show: themselves, and what a reader gets by their links and buttons."""
+
+import functools
+import html
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+PAGES = ("report.html", "compare.html")
+# What pages name, but do not link to: tables across cells, and what `snakemake share` packs for others.
+NAMED = re.compile(r"tables/[^/]+\.csv|share\.tar\.gz")
+# Of elements that templates write: links, and buttons that a trace is fetched by. What is within a figure or a name of
+# somebody else's is escaped, or has none but links into the page.
+LINK = re.compile(r'<(?:a|button)\b[^<>]*?\s(?:href|data-trace)="([^"#]+)"')
+
+
+def offered(results: Path, name: str) -> bool:
+    """Whether the pages show the file of that name, relative to the folder; logs, weights and sidecars they do not."""
+    return name in PAGES or bool(NAMED.fullmatch(name)) or any(name in _linked_now(results / page) for page in PAGES)
+
+
+def linked(page: str) -> frozenset[str]:
+    """The files that a page's text links to, by their paths from it.
+
+    >>> sorted(linked('<a class="x" href="a/odd%20%26.csv">1</a><a href="#b">2</a><button data-trace="a/t.gz">'))
+    ['a/odd &.csv', 'a/t.gz']
+    """
+    return frozenset(unquote(html.unescape(found)) for found in LINK.findall(page))
+
+
+def _linked_now(page: Path) -> frozenset[str]:
+    try:
+        state = page.stat()
+    except OSError:
+        return frozenset()
+    return _read(page, (state.st_ino, state.st_size, state.st_mtime_ns))
+
+
+@functools.lru_cache(maxsize=2 * len(PAGES))
+def _read(page: Path, state: tuple[int, ...]) -> frozenset[str]:
+    # A page may be made anew while it is served; state: what then differs.
+    try:
+        return linked(page.read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return frozenset()
