@@ -30,7 +30,8 @@ onstart:
         "help",
         *ENDLESS,
     }:
-        checked(results_lock.take, Path(RESULTS), FOUND)
+        if warned := checked(results_lock.take, Path(RESULTS), FOUND):
+            print(f"profzoo: warning: {warned}", file=sys.stderr)
         # Of runs that were killed.
         this_run.forget(others=True)
     # Before the first job, so that a run that is killed has said what it was making.
