@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -108,8 +109,11 @@ def test_results_on_a_file_system_without_locks_are_made_and_one_line_says_so(tm
     project = copy(tmp_path / "project")
     (without := tmp_path / "without").mkdir()
     (without / "sitecustomize.py").write_text(LOCKLESS)
-    project.variables = {"PYTHONPATH": str(without)}
-    code, text = project.ended(TARGET, "--configfile", "tiny.yaml")
+    # Jobs of others on this machine, whose locks work, would take its folder for a dead job's. Of a short path.
+    with tempfile.TemporaryDirectory(prefix="lockless-", dir="/tmp") as temporary:
+        project.variables = {"PYTHONPATH": str(without), "TMPDIR": temporary}
+        code, text = project.ended(TARGET, "--configfile", "tiny.yaml")
+        assert not list(Path(temporary).glob("profzoo-job-*"))
     warned = (
         "profzoo: warning: results is on a file system without locks (No locks available), so that nothing keeps two"
     )

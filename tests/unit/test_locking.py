@@ -9,6 +9,8 @@ import json
 import os
 import re
 import socket
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +22,7 @@ from profzoo.errors import CollectError, ConfigError
 from profzoo.machine import gpu_slots, locking, results_lock, scratch, trees, turns
 from profzoo.machine.gpu_slots import Terms
 
+PROJECT = Path(__file__).parents[2]
 PRECIOUS = "precious"
 
 
@@ -271,3 +274,23 @@ def test_a_ranks_folder_goes_with_its_job_where_that_has_one(tmp_path: Path, mon
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv(scratch.JOB, str(tmp_path))
     assert profile_ranks.own_folder(1) == profile_ranks.own_folder(1) == str(tmp_path / "r1")
+
+
+def test_the_folder_of_a_rank_that_has_ended_goes_with_the_next(tmp_path: Path) -> None:
+    code = "import os, sys; print(os.environ['TMPDIR'], flush=True); sys.stdin.read()"
+    words = [sys.executable, "-m", "profzoo.collect.profile_ranks", "first", "--", sys.executable, "-c", code]
+    seen = {**os.environ, "TMPDIR": str(tmp_path), "RANK": "1"}
+
+    def begun() -> tuple[subprocess.Popen[str], Path]:
+        one = subprocess.Popen(words, cwd=PROJECT, env=seen, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert one.stdout
+        return one, Path(one.stdout.readline().strip())
+
+    first, folder = begun()
+    other, beside = begun()
+    assert folder.is_dir() and beside.is_dir() and folder != beside
+    first.communicate()
+    third, _ = begun()
+    assert not folder.exists() and beside.is_dir()
+    for one in (other, third):
+        one.communicate()
