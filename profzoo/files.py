@@ -11,7 +11,7 @@ from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pandas as pd
 
@@ -78,7 +78,7 @@ def reported(log: str) -> Iterator[Callable[[object], None]]:
 
     Yields a function that says a line on the console too.
     """
-    with Path(log).open("w") as file:
+    with _fresh(Path(log)) as file:
         console, sys.stdout, sys.stderr = (sys.stdout, sys.stderr), file, file
 
         def say(line: object) -> None:
@@ -97,6 +97,17 @@ def reported(log: str) -> Iterator[Callable[[object], None]]:
             raise
         finally:
             sys.stdout, sys.stderr = console
+
+
+def _fresh(log: Path) -> TextIO:
+    """A log to write, which takes the place of an earlier one; what a link there leads to is not written."""
+    if log.is_symlink() or log.is_file():
+        log.unlink()
+    try:
+        return log.open("x")
+    except FileExistsError:
+        print(f"profzoo: {log} is no file, where the log of a job is to be: remove it", file=sys.stderr)
+        sys.exit(1)
 
 
 def write_csv(frame: pd.DataFrame, path: str | Path) -> None:

@@ -176,20 +176,28 @@ def pack(files: Mapping[str, bytes | Path], archive: Path) -> str:
         with _opened(content) as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
         lines.append(f"{digest} {_size(content)} {path}\n")
-    partial = archive.with_name(f"{archive.name}.partial")
+    # Of a name that nobody knows beforehand, who could have put a link there.
+    partial = archive.with_name(f".{archive.name}.{os.urandom(6).hex()}.partial")
+    try:
+        _write({"MANIFEST": "".join(lines).encode(), **dict(sorted(files.items()))}, partial)
+        partial.replace(archive)
+    finally:
+        partial.unlink(missing_ok=True)
+    return f"{archive}: {len(files)} files, {archive.stat().st_size:,} bytes; MANIFEST in it lists them"
+
+
+def _write(files: Mapping[str, bytes | Path], archive: Path) -> None:
     # No times and no owners, so that the same results make the same archive.
     with (
-        partial.open("wb") as raw,
+        archive.open("xb") as raw,
         gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
-        for path, content in {"MANIFEST": "".join(lines).encode(), **dict(sorted(files.items()))}.items():
+        for path, content in files.items():
             entry = tarfile.TarInfo(f"{ROOT}/{path}")
             entry.size, entry.mode = _size(content), 0o644
             with _opened(content) as stream:
                 tar.addfile(entry, stream)
-    partial.replace(archive)
-    return f"{archive}: {len(files)} files, {archive.stat().st_size:,} bytes; MANIFEST in it lists them"
 
 
 def _opened(content: bytes | Path) -> io.BufferedIOBase:

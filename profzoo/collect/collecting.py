@@ -245,5 +245,7 @@ def ended(
 
 
 def _note(log: Path, line: str) -> None:
-    with suppress(OSError), log.open("a") as file:
+    # Not into what a link leads to, nor into a pipe that nobody reads.
+    how = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+    with suppress(OSError), os.fdopen(os.open(log, how, 0o666), "a") as file:
         print(f"profzoo: {line}", file=file)

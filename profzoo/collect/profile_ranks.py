@@ -4,10 +4,18 @@ python -m profzoo.collect.profile_ranks {first,all} PROFILER OPTION ... -- PROGR
 """
 
 import os
+import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+
+from profzoo.machine import scratch, trees
+
+# Of the name of a rank's folder; the file in it that tells whose it is.
+PREFIX, PROCESS = "profzoo-rank-", "process"
 
 
 def words(which: str, arguments: Sequence[str], rank: int) -> list[str]:
@@ -24,13 +32,36 @@ def words(which: str, arguments: Sequence[str], rank: int) -> list[str]:
 
 
 def own_folder(rank: int) -> str:
-    """A folder for the temporary files of that rank.
+    """A folder of its own for the temporary files of that rank, which this process is about to become.
 
-    ncu waits at a lock in TMPDIR for other processes under it, while these may wait for this one's communication.
+    ncu waits at a lock in TMPDIR for other processes under it, while these may wait for this one's communication. On
+    nodes that Slurm starts processes on, TMPDIR is every user's: nobody can have made the folder before, and those of
+    processes that have ended go with the next.
     """
-    folder = Path(tempfile.gettempdir()) / f"profzoo-rank-{rank}"
-    folder.mkdir(exist_ok=True)
+    place = Path(tempfile.gettempdir())
+    if str(place) == os.environ.get(scratch.JOB):
+        # Of a short name, as paths of sockets are bounded.
+        (folder := place / f"r{rank}").mkdir(mode=0o700, exist_ok=True)
+        return str(folder)
+    for old in place.glob(f"{PREFIX}*"):
+        with suppress(OSError):
+            found = old.lstat()
+            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and _over((old / PROCESS).read_text()):
+                shutil.rmtree(old)
+    folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{rank}-", dir=place))
+    (folder / PROCESS).write_text(trees.known(os.getpid()))
     return str(folder)
+
+
+def _over(process: str) -> bool:
+    """Whether a process, as trees.known tells it, has ended; of one that cannot be seen from here, never.
+
+    >>> _over(trees.known(os.getpid())), _over("1:2:3"), _over("")
+    (False, False, False)
+    """
+    number, _, rest = process.partition(":")
+    seen = rest.partition(":")[2] == trees.known(os.getpid()).split(":")[2]
+    return seen and number.isdecimal() and trees.known(int(number)) != process
 
 
 if __name__ == "__main__":

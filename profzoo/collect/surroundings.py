@@ -5,15 +5,16 @@ A part of what is measured, unlike what is done before and after.
 
 import os
 import shlex
+import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from profzoo.collect.environment import decisive, environment
 from profzoo.errors import CollectError
-from profzoo.machine import entry, gpu_slots, limits, owner, processes, scratch, turns
+from profzoo.machine import entry, gpu_slots, limits, locking, owner, processes, scratch, turns
 from profzoo.machine.gpu_slots import Taken, Terms
 from profzoo.machine.gpus import VISIBLE
 from profzoo.machine.processes import Guard
@@ -35,11 +36,19 @@ def threads(cores: int, gpus: int, processes: int) -> dict[str, str]:
 
 
 def run(command: Sequence[str], log: Path, env: Mapping[str, str], guard: Guard = processes.NOTHING) -> int:
-    """Run the command with its output in the log; its exit code. Nothing that it started outlives this."""
+    """Run the command with its output in the log; its exit code. Nothing that it started outlives this.
+
+    Raises:
+        CollectError: something else than a file is in the log's place.
+    """
     # What an earlier job still prints, if its end is not over, goes into the file that was its own.
-    if log.is_file() and not log.is_symlink():
+    with suppress(FileNotFoundError):
+        found = log.lstat()
+        if not stat.S_ISREG(found.st_mode) and not stat.S_ISLNK(found.st_mode):
+            raise CollectError(f"{log} is {locking.kind(found)}, where the log of a job is to be: remove it")
         log.unlink()
-    with log.open("wb") as file:
+    # What a link leads to is not written.
+    with log.open("xb") as file:
         file.write(f"$ {shlex.join(command)}\n".encode())
         file.flush()
         return processes.run(command, file, env, guard)

@@ -11,6 +11,7 @@ import re
 import secrets
 import shutil
 import socket
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -25,7 +26,9 @@ from profzoo.records import record, syncing
 CLAIM = "claim.json"
 # nsys leaves no export, without a word, in a path with quotes, `&`, or a `%` that it takes for one of its own words.
 PLAIN = re.compile(r"[\w./@+=,-]+", re.ASCII)
-LINK = "made"
+# Of a job's private folder; of the one of its link, and the link.
+RUN = re.compile(r"[0-9a-f]{12}")
+PREFIX, LINK = "profzoo-", "made"
 
 
 class SupersededError(CollectError):
@@ -81,12 +84,13 @@ class Work:
     def _claim(self) -> Iterator[None]:
         """Hold the claim, which must be this job's."""
         try:
-            descriptor = locking.acquired(self.folder.parent / CLAIM, wait=True)
+            _check(self.folder.parent)
+            descriptor = locking.acquired(self.folder.parent / CLAIM, wait=True, create=False)
         except FileNotFoundError:
             self._drop({})
         try:
             claim = _claimed(descriptor)
-            if claim.get("run") != self.run or not self.folder.is_dir():
+            if claim.get("run") != self.run or not _is_folder(self.folder):
                 self._drop(claim)
             yield
         finally:
@@ -124,7 +128,7 @@ def begun(made: Mapping[str, Path], one_node: bool = True) -> Iterator[Work]:
             way = _claim(descriptor, folder, one_node)
         except OSError:
             # As of a full disk.
-            shutil.rmtree(place, ignore_errors=True)
+            _leave(place, {})
             raise
     work = Work(run, made, {name: way / path.name for name, path in made.items()}, folder)
     try:
@@ -143,35 +147,78 @@ def _claim(descriptor: int, folder: Path, one_node: bool) -> Path:
     way, link = _way(folder) if one_node else (folder, None)
     since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     said = {"run": folder.name, "host": socket.gethostname(), "pid": os.getpid(), "since": since, "link": link}
-    locking.write(descriptor, json.dumps(said))
+    try:
+        locking.write(descriptor, json.dumps(said))
+    except OSError:
+        _unlink(place=folder.parent, claim=said)
+        raise
     return way
 
 
 def _end(place: Path, run: str) -> None:
     """Remove what is left of a job; the claim only where no other has followed."""
-    # The whole folder may have been removed.
+    # The whole folder may have been removed, or be a link by now, which leads to nothing of this job's.
+    if not _is_folder(place):
+        return
     with suppress(FileNotFoundError), locking.locked(place / CLAIM) as descriptor:
         claim = _claimed(descriptor)
         if claim.get("run", run) == run:
-            _forget(place, claim)
-            (place / CLAIM).unlink()
-            # Another may begin at this moment.
-            with suppress(OSError):
-                place.rmdir()
+            _leave(place, claim)
         else:
             shutil.rmtree(place / run, ignore_errors=True)
 
 
+def _leave(place: Path, claim: Mapping[str, Any]) -> None:
+    """Remove all that jobs have there, if somebody else has nothing; the claim is held."""
+    _forget(place, claim)
+    # Another may begin at this moment.
+    with suppress(OSError):
+        (place / CLAIM).unlink()
+        place.rmdir()
+
+
 def _forget(place: Path, claim: Mapping[str, Any]) -> None:
     """Remove the private folders of earlier jobs, and the link of the last one where that ran here."""
+    owners = (os.geteuid(), place.lstat().st_uid)
     for path in place.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-    link = claim.get("link")
-    if link and claim.get("host") == socket.gethostname():
         with suppress(OSError):
-            (Path(link) / LINK).unlink()
-            Path(link).rmdir()
+            found = path.lstat()
+            if RUN.fullmatch(path.name) and stat.S_ISDIR(found.st_mode) and found.st_uid in owners:
+                shutil.rmtree(path, ignore_errors=True)
+    if claim.get("host") == socket.gethostname():
+        _unlink(place, claim)
+
+
+def _unlink(place: Path, claim: Mapping[str, Any]) -> None:
+    """Remove a job's link, and its folder: where it leads to that job's files, as anything may stand in a claim."""
+    link, run = claim.get("link"), claim.get("run")
+    if not isinstance(link, str) or not isinstance(run, str) or not Path(link).name.startswith(PREFIX):
+        return
+    with suppress(OSError, ValueError):
+        folder = os.open(link, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            own = os.fstat(folder).st_uid == os.geteuid()
+            if own and Path(os.readlink(LINK, dir_fd=folder)).parts[-2:] == (place.name, run):
+                os.unlink(LINK, dir_fd=folder)
+                Path(link).rmdir()
+        finally:
+            os.close(folder)
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _check(place: Path) -> None:
+    """That it is a folder, and no way into one of somebody's.
+
+    Raises:
+        FileNotFoundError: there is nothing.
+        CollectError: it is something else.
+    """
+    if not _is_folder(place):
+        found = place.lstat()
+        raise CollectError(f"{place} is {locking.kind(found)}, where a job needs a folder of its own: remove it")
 
 
 @contextmanager
@@ -179,9 +226,11 @@ def _locked(place: Path) -> Iterator[int]:
     """The claim's file, locked; made where there is none."""
     descriptor = None
     while descriptor is None:
-        place.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            place.mkdir(parents=True)
         # A job that ends may remove the folder meanwhile.
         with suppress(FileNotFoundError):
+            _check(place)
             descriptor = locking.acquired(place / CLAIM, wait=True)
     try:
         yield descriptor
@@ -192,9 +241,10 @@ def _locked(place: Path) -> Iterator[int]:
 def _claimed(descriptor: int) -> Mapping[str, Any]:
     """Who claims the files; nobody by a claim that was not written to its end."""
     try:
-        return json.loads(locking.read(descriptor))
-    except ValueError:
+        claim = json.loads(locking.read(descriptor))
+    except (ValueError, RecursionError):
         return {}
+    return claim if isinstance(claim, dict) else {}
 
 
 def _way(folder: Path) -> tuple[Path, str | None]:
@@ -202,6 +252,6 @@ def _way(folder: Path) -> tuple[Path, str | None]:
     if PLAIN.fullmatch(str(folder.absolute())):
         return folder, None
     there = next(place for place in (tempfile.gettempdir(), "/tmp") if PLAIN.fullmatch(place))
-    link = Path(tempfile.mkdtemp(prefix="profzoo-", dir=there)) / LINK
+    link = Path(tempfile.mkdtemp(prefix=PREFIX, dir=there)) / LINK
     link.symlink_to(folder.absolute())
     return link, str(link.parent)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from profzoo.errors import CollectError
+from profzoo.machine import locking
 from profzoo.machine.limits import FOLDER
 
 PAUSE_S = 0.2
@@ -104,7 +105,7 @@ class File:
             CollectError: it was not free in time, or is no longer the file that others lock.
         """
         told, began = False, time.monotonic()
-        while not _flocked(self.descriptor):
+        while not _held(self.descriptor, self.path):
             line = "waiting for the GPU, which another job on this machine holds"
             if self.terms.wait_s is not None and time.monotonic() - began > self.terms.wait_s:
                 raise _late(line, self.terms, [self.word])
@@ -113,7 +114,7 @@ class File:
                 told = True
             if over.wait(pause_s):
                 return False
-        if not _same(self.descriptor, self.path):
+        if not locking.same(self.descriptor, self.path):
             raise CollectError(f"{self.path} was removed while this job waited for the GPU: run snakemake again")
         _sign(self.descriptor, self.terms.what)
         return True
@@ -151,9 +152,22 @@ def _locked(path: Path) -> Iterator[int | None]:
     descriptor = _opened(path)
     try:
         # A file that was replaced meanwhile is not the one that others lock.
-        yield descriptor if _flocked(descriptor) and _same(descriptor, path) else None
+        yield descriptor if _held(descriptor, path) and locking.same(descriptor, path) else None
     finally:
         os.close(descriptor)
+
+
+def _held(descriptor: int, path: Path) -> bool:
+    """Lock the file; whether nobody else holds it.
+
+    Raises:
+        CollectError: its file system has no locks, without which two jobs would spoil each other's numbers.
+    """
+    try:
+        return _flocked(descriptor)
+    except OSError as error:
+        why = f"its file system has no locks ({error.strerror})" if error.errno in locking.NO_LOCKS else error.strerror
+        raise CollectError(f"{path}: the GPU cannot be locked: {why}; set locks.folder to a local one") from error
 
 
 def _flocked(descriptor: int) -> bool:
@@ -164,13 +178,6 @@ def _flocked(descriptor: int) -> bool:
     return True
 
 
-def _same(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.lstat())
-    except FileNotFoundError:
-        return False
-
-
 def _opened(path: Path) -> int:
     """A descriptor of a file that everyone on the machine may lock.
 
@@ -178,32 +185,36 @@ def _opened(path: Path) -> int:
         CollectError: it cannot be used, or is another than this made.
     """
     try:
-        descriptor = _created(path)
+        _make(path.parent)
+        return locking.opened(path, shared=True)
+    except locking.ForeignError as error:
+        raise CollectError(f"the GPU cannot be locked: {error}, or set locks.folder") from error
     except OSError as error:
         raise CollectError(f"{path}: the GPU cannot be locked: {error.strerror}; set locks.folder") from error
-    found = os.fstat(descriptor)
-    # This writes into it, which must not be a way into a file of somebody else.
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
-        os.close(descriptor)
-        raise CollectError(f"{path}: the GPU cannot be locked: not a file of its own; remove it, or set locks.folder")
-    return descriptor
 
 
-def _created(path: Path) -> int:
+def _make(folder: Path) -> None:
+    """Make the folder of the locks where there is none.
+
+    Raises:
+        OSError: it cannot be made, or is another user's link to some folder.
+    """
+    with suppress(FileNotFoundError):
+        found = folder.lstat()
+        if stat.S_ISLNK(found.st_mode) and found.st_uid not in (0, os.geteuid()):
+            raise locking.ForeignError(f"{folder} is a symbolic link of {locking.named(found.st_uid)}: remove it")
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
     try:
-        # Without O_CREAT: Linux forbids it for another user's file in a folder like this one.
-        return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        pass
-    if not path.parent.is_dir():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.parent.chmod(0o1777)
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        folder.mkdir()
     except FileExistsError:
-        return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
-    os.fchmod(descriptor, 0o666)
-    return descriptor
+        # Another job has made it meanwhile, and lets everybody in.
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        os.fchmod(descriptor, 0o1777)
+    finally:
+        os.close(descriptor)
 
 
 def _sign(descriptor: int, what: str) -> None:
@@ -221,16 +232,19 @@ def _holders(folder: Path, words: Sequence[str]) -> str:
     """Who says to hold those that are held, in brackets; nothing where nobody does."""
     said = []
     for word in words:
-        with _locked(_file(folder, word)) as free:
-            if free is None and (line := _signed(_file(folder, word))):
+        path = _file(folder, word)
+        descriptor = _opened(path)
+        try:
+            if not _held(descriptor, path) and (line := _signed(descriptor)):
                 said.append(f"{word}: {line}")
+        finally:
+            os.close(descriptor)
     return f" ({'; '.join(said)})" if said else ""
 
 
-def _signed(path: Path) -> str:
+def _signed(descriptor: int) -> str:
     try:
-        with path.open(errors="replace") as file:
-            holder = json.loads(file.read(LONGEST))
+        holder = json.loads(locking.read(descriptor)[:LONGEST])
         words = f"process {int(holder['pid'])} of {holder['user']}, {holder['what']}"
     except (OSError, ValueError, KeyError, TypeError):
         return ""

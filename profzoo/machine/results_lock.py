@@ -16,6 +16,9 @@ from profzoo.errors import ConfigError
 from profzoo.machine import locking
 
 NAME = ".profzoo.lock"
+# Of what a lock says.
+LONGEST = 1000
+UNPROTECTED = "nothing keeps two runs from using it at once: start one at a time there"
 ADVICE = "wait until it has ended or stop it, or give this run other results (pathvars: {results: FOLDER})"
 
 
@@ -30,20 +33,20 @@ class Seen:
 def seen(results: Path) -> Seen:
     """The folder now; what was planned while another run changed it is of no use."""
     path = results / NAME
-    if not path.exists():
-        return Seen(None, _changed_ns(results))
     try:
-        os.close(locking.acquired(path, wait=False))
+        os.close(locking.acquired(path, wait=False, create=False))
     except BlockingIOError:
         return Seen(_holder(path), None)
     except OSError:
-        # It was removed, or is another user's; whoever takes it will know.
+        # There is none, or nothing that can be locked; whoever takes it will know.
         pass
     return Seen(None, _changed_ns(results))
 
 
-def take(results: Path, planned: Seen) -> None:
-    """Hold the folder until this process ends; planned: the folder as this run was planned for.
+def take(results: Path, planned: Seen) -> str | None:
+    """Hold the folder until this process ends; what is to be said of that, if anything.
+
+    planned: the folder as this run was planned for.
 
     Raises:
         ConfigError: another run holds it, or did so since this one was planned; or it cannot be written to.
@@ -56,14 +59,18 @@ def take(results: Path, planned: Seen) -> None:
     try:
         results.mkdir(parents=True, exist_ok=True)
         descriptor = locking.acquired(path, wait=False)
+        since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        said = {"host": socket.gethostname(), "pid": os.getpid(), "since": since, "folder": str(Path.cwd())}
+        locking.write(descriptor, json.dumps(said))
     except BlockingIOError:
         raise ConfigError(f"{results} is in use by another run, {_holder(path)}: {ADVICE}") from None
     except OSError as error:
-        raise ConfigError(f"{results} cannot be locked for this run: {error}") from error
-    since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    said = {"host": socket.gethostname(), "pid": os.getpid(), "since": since, "folder": str(Path.cwd())}
-    locking.write(descriptor, json.dumps(said))
+        refused = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
+        raise ConfigError(f"{results} cannot be locked for this run: {refused}") from error
     atexit.register(_release, results.absolute(), descriptor, os.getpid())
+    if why := locking.lockless(descriptor):
+        return f"{results} is on a file system without locks ({why}), so that {UNPROTECTED}"
+    return None
 
 
 def _release(results: Path, descriptor: int, process: int) -> None:
@@ -72,18 +79,24 @@ def _release(results: Path, descriptor: int, process: int) -> None:
     if os.getpid() != process:
         return
     with suppress(OSError):
-        (results / NAME).unlink()
-        results.rmdir()
+        # Another run may hold one that came after this was removed.
+        if locking.same(descriptor, results / NAME):
+            (results / NAME).unlink()
+            results.rmdir()
     os.close(descriptor)
 
 
 def _holder(path: Path) -> str:
     """Who holds a lock, by what the file says; that may not be written yet."""
     try:
-        said = json.loads(path.read_text())
-        return f"process {said['pid']} on {said['host']} in {said['folder']}, since {said['since']}"
-    except (OSError, ValueError, KeyError):
+        said = json.loads(locking.told(path))
+        words = f"process {said['pid']} on {said['host']} in {said['folder']}, since {said['since']}"
+    except PermissionError:
+        return "which keeps to itself whose it is"
+    except (OSError, ValueError, KeyError, TypeError):
         return "which has only begun"
+    # Anybody may have written it.
+    return "".join(letter for letter in words[:LONGEST] if letter.isprintable())
 
 
 def _changed_ns(results: Path) -> int | None:

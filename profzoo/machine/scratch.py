@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from profzoo.machine import trees
+from profzoo.machine import locking, trees
 
 # The variable that holds the folder; its beginning, before and once it is locked; the pipe in it.
 JOB = "PROFZOO_JOB"
@@ -37,7 +37,8 @@ def make() -> tuple[Path, list[int]]:
     """A new folder, and the descriptors that hold it: as long as any process has them, the job is alive."""
     new = Path(tempfile.mkdtemp(prefix=NEW, dir=_places()[0]))
     lock = os.open(new, os.O_RDONLY | os.O_DIRECTORY)
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    # Where there are no locks, the job runs all the same, and what it leaves if it is killed stays.
+    locking.lock(lock, wait=True)
     os.mkfifo(new / PIPE, 0o600)
     # For reading too, as it could not be opened otherwise before anybody reads it.
     pipe = os.open(new / PIPE, os.O_RDWR | os.O_NONBLOCK)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from profzoo.errors import CollectError
-from profzoo.machine import gpu_slots
+from profzoo.machine import gpu_slots, locking
 from profzoo.machine.gpu_slots import Terms
 
 # Tells a program that it is to wait for its turn, and in which folder; what it leaves there then, and the answer.
@@ -35,12 +35,30 @@ class Gate:
         """folder: of this program alone."""
         self._folder = folder
         self._file = (folder / HELD).open("w")
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+        locking.lock(self._file.fileno(), wait=True)
+        self._lockless = locking.lockless(self._file.fileno())
 
     @property
     def variables(self) -> dict[str, str]:
-        """What tells a program to wait here."""
+        """What tells a program to wait here.
+
+        Raises:
+            CollectError: it would not.
+        """
+        self.check()
         return {TURN: str(self._folder)}
+
+    def check(self) -> None:
+        """That a program would wait here, unlike in a folder without locks.
+
+        Raises:
+            CollectError: it would not.
+        """
+        if self._lockless:
+            raise CollectError(
+                f"{self._folder} is on a file system without locks ({self._lockless}), by which programs wait for "
+                "their turn: set TMPDIR to a folder of a local disk, or locks.overlap to false"
+            )
 
     def wanted(self) -> bool:
         """Whether the program waits."""
@@ -73,9 +91,10 @@ def offered(word: str, folder: Path, waiting: Callable[[str], None], terms: Term
     A program that cannot have it is told why, and ends.
 
     Raises:
-        CollectError: the lock's file cannot be used.
+        CollectError: the lock's file cannot be used, or the folder has no locks.
     """
     with gpu_slots.opened(word, terms) as file, closing(Gate(folder)) as gate:
+        gate.check()
         turn, over = Turn(descriptors=[file.descriptor]), threading.Event()
 
         def give() -> None:

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -94,6 +95,43 @@ def test_two_checkouts_do_not_run_on_the_same_results_at_once(tmp_path: Path) ->
     ends = ("memory.csv", "time.csv", "time.csv.json")
     made = {f"{model}/train.{end}" for model in ("lstm", "unet") for end in ends}
     assert steps(other) == 2 and other.files() == made
+
+
+LOCKLESS = """
+import errno, fcntl, os
+def flock(file, how):
+    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+fcntl.flock = flock
+"""
+
+
+def test_results_on_a_file_system_without_locks_are_made_and_one_line_says_so(tmp_path: Path) -> None:
+    project = copy(tmp_path / "project")
+    (without := tmp_path / "without").mkdir()
+    (without / "sitecustomize.py").write_text(LOCKLESS)
+    # Jobs of others on this machine, whose locks work, would take its folder for a dead job's. Of a short path.
+    with tempfile.TemporaryDirectory(prefix="lockless-", dir="/tmp") as temporary:
+        project.variables = {"PYTHONPATH": str(without), "TMPDIR": temporary}
+        code, text = project.ended(TARGET, "--configfile", "tiny.yaml")
+        assert not list(Path(temporary).glob("profzoo-job-*"))
+    warned = (
+        "profzoo: warning: results is on a file system without locks (No locks available), so that nothing keeps two"
+    )
+    assert code == 0 and text.count("without locks") == text.count(warned) == 1 and "Errno" not in text, text
+    assert steps(project) == 2 and not (project.root / "results" / ".profzoo.lock").exists()
+
+
+def test_a_link_in_the_place_of_the_lock_of_results_ends_a_run_in_one_line(pretending: Project) -> None:
+    (results := pretending.root / "results").mkdir()
+    (mine := pretending.root.parent / "mine.txt").write_text("precious")
+    (results / ".profzoo.lock").symlink_to(mine)
+    refused = pretending.snakemake(TARGET, ok=False)
+    text = refused.stdout + refused.stderr
+    said = "results cannot be locked for this run: results/.profzoo.lock is a symbolic link, which profzoo did not make"
+    assert refused.returncode != 0 and text.count(said) == 1 and "Traceback" not in text, text
+    assert mine.read_text() == "precious" and not list(results.glob("lstm/*"))
+    (results / ".profzoo.lock").unlink()
+    pretending.snakemake(TARGET)
 
 
 @pytest.mark.faults

@@ -126,6 +126,11 @@ FOREIGN: dict[str, Callable[[Harm], object]] = {
     "a file in the place of the job's folder": lambda harm: (harm.results / ".s.making").touch(),
     "a folder in the place of the claim": lambda harm: (harm.results / ".s.making" / "claim.json").mkdir(parents=True),
     "a folder in the place of the log": lambda harm: (harm.results / "log").mkdir(),
+    "a pipe in the place of the log": lambda harm: os.mkfifo(harm.results / "log"),
+    "a link in the place of the job's folder": lambda harm: (harm.results / ".s.making").symlink_to(harm.folder),
+    "a pipe in the place of the claim": lambda harm: os.mkfifo(
+        (harm.results / ".s.making").mkdir() or harm.results / ".s.making" / "claim.json"
+    ),
     "a file in the place of the locks": lambda harm: (harm.folder / "locks").touch(),
 }
 
@@ -156,9 +161,15 @@ def test_results_that_are_links(harm: Harm) -> None:
     mine = harm.folder / "mine.txt"
     mine.write_text("precious")
     (harm.results / "out").unlink()
-    (harm.results / "out").symlink_to(mine)
+    for name in ("out", "log"):
+        (harm.results / name).symlink_to(mine)
     harm.goes_on()
     assert mine.read_text() == "precious" and not (harm.results / "out").is_symlink()
+    # Nor what says why a job was not begun.
+    (harm.results / "log").unlink()
+    (harm.results / "log").symlink_to(mine)
+    (harm.results / ".s.making").touch()
+    assert harm.run(good(harm))[0] == 1 and mine.read_text() == "precious"
 
 
 def test_a_results_folder_that_is_removed_meanwhile(harm: Harm) -> None:
@@ -259,7 +270,7 @@ def test_a_plan_that_is_damaged(harm: Harm, text: str) -> None:
 )
 def test_a_claim_that_is_damaged(harm: Harm, text: str) -> None:
     home = harm.results / ".s.making"
-    (home / "old run").mkdir(parents=True)
+    (home / "0123456789ab").mkdir(parents=True)
     (home / "claim.json").write_text(text)
     harm.goes_on()
 

@@ -1,6 +1,9 @@
 """The two container files, which nothing builds here: each is read as its program would, and both must hold the same."""
 
+import os
 import re
+import subprocess
+import tempfile
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -113,3 +116,34 @@ def test_the_docker_image_does_not_run_as_root() -> None:
     image = dockerfile()
     assert image.user not in ("", "root", "0")
     assert any(command.startswith("useradd") and command.endswith(f" {image.user}") for command in image.commands)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="takes root, to be somebody else")
+@pytest.mark.parametrize("there", ["nothing", "own", "another's", "a link"])
+def test_a_container_takes_no_cache_that_another_user_put_there(there: str) -> None:
+    """Apptainer's /tmp is the host's; torch runs kernels that it finds in its cache."""
+    user, other = 65534, 65533
+    text = re.split(r"(?m)^%environment$", (PROJECT / "containers" / "profzoo.def").read_text())[1]
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o1777)
+        cache = folder / f"profzoo-cache-{user}"
+        mine = folder / "mine"
+        mine.mkdir()
+        if there in ("own", "another's"):
+            cache.mkdir()
+        elif there == "a link":
+            cache.symlink_to(mine)
+        for path, owner in ((mine, user), (cache, user if there == "own" else other)):
+            if path.exists():
+                os.chown(path, owner, owner, follow_symlinks=False)
+        script = text.replace("/tmp/", f"{folder}/") + '\nprintf "%s" "$XDG_CACHE_HOME"\n'
+        for _ in range(2):
+            found = subprocess.run(
+                ["/bin/sh", "-c", script], user=user, group=user, extra_groups=[], capture_output=True, text=True,
+                check=True,
+            )  # fmt: skip
+            given = Path(found.stdout)
+            assert not found.stderr and given.lstat().st_uid == user and given.lstat().st_mode & 0o777 == 0o700
+            assert (given == cache) == (there in ("nothing", "own")) and not given.is_symlink()
+        assert mine.stat().st_mode & 0o777 == 0o755

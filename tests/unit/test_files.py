@@ -32,6 +32,21 @@ def test_other_errors_leave_their_traceback_in_the_log(tmp_path: Path) -> None:
     assert sys.stdout is out
 
 
+def test_a_log_takes_the_place_of_a_link_and_of_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    log, mine = tmp_path / "log", tmp_path / "mine.txt"
+    mine.write_text("precious")
+    for link in (log.symlink_to, log.hardlink_to):
+        link(mine)
+        with files.reported(str(log)):
+            print("working")
+        assert log.read_text() == "working\n" and not log.is_symlink() and mine.read_text() == "precious"
+        log.unlink()
+    os.mkfifo(log)
+    with pytest.raises(SystemExit), files.reported(str(log)):
+        pytest.fail("it began")
+    assert capsys.readouterr().err == f"profzoo: {log} is no file, where the log of a job is to be: remove it\n"
+
+
 def test_csv_is_tidy(tmp_path: Path) -> None:
     frame = pd.DataFrame({"name": ["a,b", "ü"], "ns": pd.array([1, None], dtype="Int64")})
     files.write_csv(frame, tmp_path / "t.csv")

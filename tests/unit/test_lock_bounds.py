@@ -140,12 +140,12 @@ def pipe(path: Path, other: Path) -> None:
 
 @pytest.mark.parametrize(
     ("made", "why"),
-    [(hard_link, "not a file of its own"), (symbolic_link, "set locks.folder"), (pipe, "not a file of its own")],
+    [(hard_link, "a file with another name, too"), (symbolic_link, "a symbolic link"), (pipe, "a FIFO")],
 )
 def test_a_lock_is_no_way_into_another_file(tmp_path: Path, made: Callable[[Path, Path], None], why: str) -> None:
     (other := tmp_path / "somebody's").write_text("precious")
     made(tmp_path / "GPU-a.lock", other)
-    said = rf"GPU-a\.lock: the GPU cannot be locked: .*{why}"
+    said = rf"the GPU cannot be locked: .*GPU-a\.lock is {why}, which .*: remove it, or set locks.folder"
     with pytest.raises(CollectError, match=said), gpu_slots.taken(1, ["GPU-a"], print, Terms(tmp_path)):
         pass
     assert other.read_text() == "precious"
@@ -208,14 +208,14 @@ def test_a_process_that_the_holder_forked_does_not_let_go_of_the_results(tmp_pat
 def test_a_lock_whose_file_was_removed_while_it_was_waited_for_is_taken_of_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, real, left = tmp_path / "lock", locking._lock, [True]
+    path, real, left = tmp_path / "lock", locking.lock, [True]
 
     def lock(descriptor: int, wait: bool) -> None:
         real(descriptor, wait)
         if left and left.pop():
             path.unlink()
 
-    monkeypatch.setattr(locking, "_lock", lock)
+    monkeypatch.setattr(locking, "lock", lock)
     with locking.locked(path) as descriptor:
         assert os.path.samestat(os.fstat(descriptor), path.stat())
         with pytest.raises(BlockingIOError):

@@ -142,3 +142,25 @@ def test_what_is_damaged_is_named(
 def test_nothing_to_share(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert share.main([str(tmp_path), str(tmp_path / "a.tar.gz")]) == 1
     assert "holds nothing that may be given away: `snakemake report` makes it" in capsys.readouterr().err
+
+
+def test_nobody_can_put_a_link_where_the_archive_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (mine := tmp_path / "mine.txt").write_text("precious")
+    archive = tmp_path / "share.tar.gz"
+    for name in ("share.tar.gz", "share.tar.gz.partial"):
+        (tmp_path / name).symlink_to(mine)
+    share.pack({"a.csv": b"a\n"}, archive)
+    assert (
+        mine.read_text() == "precious"
+        and not archive.is_symlink()
+        and set(unpacked(archive)) >= {f"{share.ROOT}/a.csv"}
+    )
+    before = archive.read_bytes()
+
+    def full(*given: object) -> None:
+        raise OSError("no space")
+
+    monkeypatch.setattr(tarfile.TarFile, "addfile", full)
+    with pytest.raises(OSError, match="no space"):
+        share.pack({"a.csv": b"b\n"}, archive)
+    assert archive.read_bytes() == before and len(list(tmp_path.iterdir())) == 3

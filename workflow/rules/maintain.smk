@@ -45,7 +45,8 @@ onstart:
         "help",
         *ENDLESS,
     }:
-        checked(results_lock.take, Path(RESULTS), FOUND)
+        if warned := checked(results_lock.take, Path(RESULTS), FOUND):
+            print(f"profzoo: warning: {warned}", file=sys.stderr)
         # Of runs that were killed.
         this_run.forget(others=True)
     checked(replacing.check, workflow.dag.needrun_jobs(), clean.recorded(), GPU_MISSING)
