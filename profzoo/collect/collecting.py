@@ -97,7 +97,9 @@ def collect(job: Mapping[str, Any], made: Made, log: Path, load: Path | None, pl
         changed = sources.changed(before, sources.of_now(job))
         secrets.check(asked.made.values(), log, os.environ, job["environment"], nodes)
         sidecar |= {"command": [work.final(word) for word in sidecar["command"]], "run": work.run}
-        made_of = Record(job, _named(started_with, made["sidecar"]), before, changed)
+        # Weights of sides are files that it is handed, and known by their content.
+        goes_by = {key: value for key, value in job.items() if key != "weights"}
+        made_of = Record(goes_by, _named(started_with, made["sidecar"]), before, changed)
         _leave(asked, work, sidecar, made_of)
         verifying.check(job, work.private, work.run)
         work.commit()

@@ -106,7 +106,7 @@ class Harm:
         """
         family.until(lambda: not self.processes(), family.SECONDS)
         assert [path.name for path in self.temporary.glob("*profzoo*")] == []
-        found = {path.name: path for path in self.results.iterdir() if path.name != "log"}
+        found = {path.name: path for path in self.results.iterdir() if path.name not in ("log", ".records")}
         assert set(found) == set(OLD), found
         if held is not None:
             assert {name: path.read_text() for name, path in found.items()} == held
