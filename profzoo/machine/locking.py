@@ -57,6 +57,20 @@ def _lock(descriptor: int, wait: bool) -> None:
             raise
 
 
+def free(descriptor: int) -> bool | None:
+    """Whether nobody else holds the lock of a file that is open; None where the file system has no locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        return None
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return True
+
+
 def _same(descriptor: int, path: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())

@@ -26,7 +26,7 @@ LAYERS = (
     ("trials",),
     ("figures",),
     ("report",),
-    ("clean", "collect", "document", "run", "stopping"),
+    ("clean", "collect", "document", "run", "snakemake_internals", "stopping"),
     ("doctor", "serve", "share", "terminal"),
 )
 # What the zoo may import of profzoo, by prefixes; `python -m models.run` is the zoo's command line.

@@ -3,11 +3,14 @@
 import sys
 import time
 
-from profzoo import clean, stopping
+from profzoo import clean, snakemake_internals, stopping
 from profzoo.collect import batch, failures, salvage
 from profzoo.collect import this_run
 from profzoo.machine import results_lock
 
+# Before Snakemake looks for locks and for what a killed run was making; a module is to run by its own workflow's options.
+if workflow.is_main_process:
+    snakemake_internals.take_over(MAIN)
 # Snakemake's own lock is on the folder that it runs in, and several may share their results.
 FOUND = results_lock.seen(Path(RESULTS)) if workflow.is_main_process else None
 PAGE = f"{RESULTS}/report.html"
