@@ -1,4 +1,4 @@
-"""Has a run that is told to end by SIGTERM end, whatever Snakemake is at."""
+"""Has a run end with its last job, and when it is told to by SIGTERM, whatever Snakemake is at."""
 
 import signal
 import threading
@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from types import FrameType
 from typing import Any
 
+from snakemake.scheduling.job_scheduler import JobScheduler
 from snakemake.shell import shell
 
 from profzoo.errors import ConfigError
@@ -56,3 +57,18 @@ def _end(scheduler: Any, endless: Collection[str]) -> None:
     for job in list(scheduler.running):
         if job.rule.name in endless:
             shell.terminate(job.jobid)
+
+
+def end_at_once() -> None:
+    """Have a run end with its last job: a look for work that was to come later must not keep the process alive.
+
+    With `max-jobs-per-timespan` Snakemake (9.27) starts a thread after each choice of jobs that waits for the timespan,
+    and Python waits for such threads before it ends.
+    """
+
+    def later(scheduler: Any, delay: float) -> None:
+        timer = threading.Timer(delay, scheduler._open_jobs.release)
+        timer.daemon = True
+        timer.start()
+
+    JobScheduler._schedule_reevalutation = later

@@ -14,6 +14,8 @@ if workflow.is_main_process:
 # Snakemake's own lock is on the folder that it runs in, and several may share their results.
 FOUND = results_lock.seen(Path(RESULTS)) if workflow.is_main_process else None
 PAGE = f"{RESULTS}/report.html"
+
+stopping.end_at_once()
 SALVAGED = Path(LOGS, "report.rest.log")
 
 # What a batch system says of jobs.
