@@ -1,18 +1,75 @@
-"""What every adapter of a script does: errors in one line, into the log and onto the console, and whole files."""
+"""What every adapter of a script does: errors in one line, into the log and onto the console, and whole files.
+
+Inputs are held against their records, outputs are made in a private folder, and a record of the job is left with them.
+"""
 
 import csv
 import json
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from profzoo import imports, integrity
 from profzoo.errors import ConfigError, DataError
 from profzoo.reading import facts
+from profzoo.records import deriving
+
+
+class Outputs(list[str]):
+    """Where a job makes its files, by the rule's order and names; as Snakemake's own, but of private places."""
+
+    def __init__(self, given: Any, made: Sequence[Path]) -> None:
+        super().__init__(map(str, made))
+        places = dict(zip(map(str, given), self, strict=True))
+        self._named = {name: places[str(path)] for name, path in given.items()}
+
+    def __getattr__(self, name: str) -> str:
+        """The place of the output of that name."""
+        if name.startswith("_") or name not in self._named:
+            raise AttributeError(f"the rule has no output {name}")
+        return self._named[name]
+
+    def items(self) -> ItemsView[str, str]:
+        """Names, each with its place."""
+        return self._named.items()
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a script is to do: Snakemake's inputs, parameters and wildcards, and private places for its outputs.
+
+    say: prints a line into the log and onto the console. folder: where the outputs will be.
+    """
+
+    input: Any
+    output: Outputs
+    params: Any
+    wildcards: Any
+    say: Callable[[object], None]
+    folder: Path
+
+
+@contextmanager
+def derived(snakemake: Any) -> Iterator[Job]:
+    """What one of the workflow's scripts is to do; its outputs come to their places, with a record, once it has ended.
+
+    snakemake: the object that Snakemake hands to a script. What is wrong with the data is one line, as by `reported`.
+    """
+    outputs, root = [Path(str(path)) for path in snakemake.output], imports.PROJECT
+    code, read = deriving.parted([str(path) for path in snakemake.input], root)
+    with reported(snakemake.log[0]) as say:
+        sources, inputs = deriving.sources(code, root), integrity.require(read)
+        with deriving.private(outputs) as made:
+            places = Outputs(snakemake.output, made)
+            yield Job(snakemake.input, places, snakemake.params, snakemake.wildcards, say, outputs[0].parent)
+        job = deriving.described(snakemake.rule, deriving.params(snakemake.params))
+        deriving.keep(outputs, job, inputs, sources)
 
 
 @contextmanager
@@ -64,6 +121,11 @@ def read_json(path: str | Path, needs: facts.Needs = facts.NOTHING) -> dict[str,
 def write_json(content: Mapping[str, Any], path: str | Path) -> None:
     """Write a sidecar."""
     Path(path).write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
+
+
+def write_text(content: str, path: str | Path) -> None:
+    """Write a text as UTF-8."""
+    Path(path).write_text(content, encoding="utf-8")
 
 
 def listed(files: str | Sequence[str]) -> list[str]:

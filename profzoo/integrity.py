@@ -1,4 +1,4 @@
-"""Tells damaged files from whole ones by cheap checks of their kind, and has what is damaged made again.
+"""Tells damaged files from whole ones: by the record of what they held, and by checks of their kind.
 
 python -m profzoo.integrity --log FILE INPUT ...
 
@@ -6,9 +6,8 @@ Nothing here runs code of a file: pickles are not loaded.
 """
 
 import argparse
-import hashlib
 import json
-import shutil
+import shlex
 import sqlite3
 import sys
 import zipfile
@@ -20,13 +19,12 @@ from typing import Any
 from urllib.parse import quote
 
 from profzoo.errors import DataError
+from profzoo.records import comparing, digests, record
 
 CHUNK_BYTES = 1 << 20
 # What reports of ncu begin with.
 NCU_MAGIC = b"NVR\0"
 SQLITE_MAGIC = b"SQLite format 3\0"
-# What nothing inside lets one check, so that sidecars keep a sum over all bytes.
-SUMMED = (".ncu-rep", ".nsys-rep")
 
 
 def flaw(path: Path) -> str | None:
@@ -43,39 +41,44 @@ def flaw(path: Path) -> str | None:
     return next((check(path) for ending, check in CHECKS.items() if path.name.endswith(ending)), None)
 
 
-def sums(paths: Sequence[Path]) -> dict[str, str]:
-    """SHA-256 of those files, and of those in folders, that have no check of their own; by name."""
-    files = [file for path in paths for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
-    return {file.name: _sum(file) for file in files if file.suffix in SUMMED}
+def require(paths: Sequence[str | Path]) -> dict[Path, str]:
+    """The digests of inputs that jobs made, all of which are as their records say and whole by their kind.
 
-
-def require(paths: Sequence[str | Path]) -> None:
-    """Do nothing where inputs that jobs made are whole; remove one that is damaged, as Snakemake makes what is missing.
+    What is not there is left out: the reader has more to say of it.
 
     Raises:
-        DataError: one is damaged.
+        DataError: one is damaged; it is left as it is.
+        OSError: one cannot be read.
     """
-    for path in map(Path, paths):
-        # Of what is not there the reader has more to say.
-        if not path.exists() or not (why := flaw(path) or _changed(path)):
-            continue
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-        raise DataError(f"{path} was damaged ({why}) and is removed: run snakemake again, which makes it anew")
+    found = {}
+    for path in (one for one in map(Path, paths) if one.exists()):
+        if why := damage(path):
+            raise DataError(f"{path} is damaged ({why}): {remedy(path)}")
+        found[path] = digests.digest(path)
+    return found
 
 
-def _changed(path: Path) -> str | None:
-    """That the bytes of a report, or of one in a folder, are not those that the sidecar beside it tells of."""
-    sidecar = path.with_name(f"{path.name}.json")
-    known = _object(sidecar).get("sha256", {}) if sidecar.exists() else {}
-    files = [file for file in path.iterdir() if file.name in known] if path.is_dir() else [path]
-    changed = [file.name for file in files if file.name in known and _sum(file) != known[file.name]]
-    lost = sorted(set(known) - {file.name for file in files}) if path.is_dir() else []
-    return next((f"{name} is not as it was collected" for name in [*changed, *lost]), None)
+def remedy(path: str | Path) -> str:
+    """What to do about a damaged file.
+
+    >>> remedy("results/lstm/train.time.csv")
+    '`snakemake --force results/lstm/train.time.csv` makes it again'
+    """
+    return f"`snakemake --force {shlex.quote(str(path))}` makes it again"
 
 
-def _sum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def damage(path: Path) -> str | None:
+    """How a file or folder differs from its record, or what is wrong with one that has none; None for nothing.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        known = record.of_output(path)
+    except record.DamagedRecordError as error:
+        return str(error)
+    entry = known.files.get(path.name) if known else None
+    return comparing.flaw(path, entry) if entry else flaw(path)
 
 
 def _object(path: Path) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""All that profzoo uses of Snakemake beside its documented interface: here alone, for new versions to be held against.
+"""What of Snakemake is used that its documentation does not promise, in one place; a test says what a version lacks.
 
 Snakemake's own locks name no owner, so that one which a killed run has left has to be removed by hand (9.27). Here each
 has the run that holds it in its first line, and is removed once that has ended.
@@ -7,17 +7,24 @@ has the run that holds it in its first line, and is removed once that has ended.
 import contextlib
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 # It imports snakemake.workflow, in the one order that their circle allows.
 import snakemake.api
+from snakemake.dag import DAG
 from snakemake.exceptions import LockException, WorkflowError
+from snakemake.persistence import ParamsChange
 from snakemake.persistence.file import FilePersistence
+from snakemake.settings.types import DAGSettings
 
+from profzoo import planning
 from profzoo.machine import lock_owner, locking
 from profzoo.machine.lock_owner import Owner
+from profzoo.planning import Decision
+from profzoo.records import digests
+from profzoo.records.judging import Verdict
 
 # What is taken over, and what that calls.
 PERSISTENCE = (
@@ -30,16 +37,18 @@ INCOMPLETE = "force_incomplete"
 OWNERS, CHANGING = "profzoo/owners", "profzoo/locks.changing"
 MARK = "# held by profzoo's run "
 LOCKS = "[0-9]*.*put.lock"
+# Of jobs that are made again because of their content, by their outputs: why.
+_reasons: dict[tuple[str, ...], str] = {}
+_update_needrun = DAG.update_needrun
 
 
 def missing() -> list[str]:
     """What this version of Snakemake lacks of all that is used here, by name; empty where nothing is."""
-    from snakemake.settings.types import DAGSettings
-
     needed: dict[str, tuple[Any, tuple[str, ...]]] = {
         "snakemake.persistence.file.FilePersistence": (FilePersistence, PERSISTENCE),
         "snakemake.workflow": (snakemake.workflow, ("FilePersistence",)),
         "snakemake.settings.types.DAGSettings": (DAGSettings, (INCOMPLETE,)),
+        "snakemake.dag.DAG": (DAG, ("update_needrun", "needrun_jobs", "reason")),
     }
     return [f"{owner}.{name}" for owner, (it, names) in needed.items() for name in names if not hasattr(it, name)]
 
@@ -160,3 +169,53 @@ def _refused(owner: Owner) -> str:
     if not lock_owner.near(owner):
         advice += "; if it was killed there, start the next run there, or type `snakemake --unlock`"
     return f"another run makes the same files in this folder, {owner}: {advice}"
+
+
+def judge_by_content(root: Path, say: Callable[[str], None]) -> None:
+    """From now on, have Snakemake take for done what records say is done, and run again what they say is not.
+
+    root: the folder that holds the workflow. say: prints a line, once.
+    """
+    said: set[str] = set()
+
+    async def update_needrun(dag: Any, create_inventory: bool = False) -> None:
+        made = planning.decide(dag, root)
+        for line in planning.lines(made):
+            if line not in said:
+                said.add(line)
+                say(line)
+        await _update(dag, made, create_inventory)
+        if not dag.workflow.dryrun:
+            digests.save(planning.DIGESTS)
+
+    DAG.update_needrun = update_needrun
+
+
+def reason(job: Any) -> str | None:
+    """Why a job's outputs are made again, where their content is the reason."""
+    return _reasons.get(tuple(map(str, job.output)))
+
+
+async def _update(dag: Any, made: Decision, create_inventory: bool) -> None:
+    """Snakemake's own judgement, with jobs that are done left out, and those that must run forced."""
+    forced = {str(path) for job in made.redone for path in job.output} - dag.forcefiles
+    added = made.done - dag._finished
+    dag.forcefiles |= forced
+    dag._finished |= added
+    try:
+        await _update_needrun(dag, create_inventory)
+    finally:
+        dag._finished -= added
+        dag.forcefiles -= forced
+    dag._len = len(dag._finished | dag._needrun)
+    for job, verdict in made.redone.items():
+        _explain(dag.reason(job), verdict)
+        _reasons[tuple(map(str, job.output))] = planning.why(verdict)
+
+
+def _explain(reason: Any, verdict: Verdict) -> None:
+    """Say by Snakemake's own words why a job runs, in the place of that somebody forced it."""
+    reason.forced = False
+    reason.updated_input.update(map(str, verdict.others))
+    if verdict.settings or not verdict.others:
+        reason.params_changed = ParamsChange(only_new=set(verdict.why[:2]))

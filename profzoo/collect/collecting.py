@@ -1,7 +1,6 @@
 """Runs one collecting command: a small environment, its output in a log, a sidecar, and plain words on failure."""
 
 import datetime
-import json
 import os
 import shutil
 import socket
@@ -9,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +21,22 @@ from profzoo.collect import (
     repeating,
     secrets,
     shared,
+    sources,
     surroundings,
     this_run,
     transaction,
     verifying,
 )
 from profzoo.collect.command import Command, Made
+from profzoo.collect.transaction import Work
 from profzoo.errors import CollectError, ConfigError, DataError
 from profzoo.imports import PROJECT
 from profzoo.machine import gpus, memory, namespace, processes, programs, supervisor
 from profzoo.machine.processes import Guard
 from profzoo.machine.turns import Turn
 from profzoo.reading import facts as fact
+from profzoo.records import deriving, record
+from profzoo.records.record import Record
 
 SHARED = "another process was at work on the GPU, so that times and counters are not the cell's alone"
 EXPOSED = "the report may hold command lines and environments of other processes: a namespace without them is refused"
@@ -82,26 +86,41 @@ def collect(job: Mapping[str, Any], made: Made, log: Path, load: Path | None, pl
         DataError: the weights or the plan are damaged.
     """
     weights = map(Path, job.get("weights", {}).values())
-    integrity.require([*(path for path in (load, plan) if path), *weights])
+    started_with = integrity.require([*(path for path in (load, plan) if path), *weights])
     planned = fact.read(plan, PLAN) if plan else {}
     nodes = job["cell"].get("nodes", 1)
     with transaction.begun(made, nodes == 1) as work:
         asked = build(job, work.private, planned.get("options", []), load)
+        # Before and after: which of two versions a program has read is not known, so that neither counts as measured.
+        before = sources.of_now(job)
         sidecar = _measured(job, asked, log, planned)
+        changed = sources.changed(before, sources.of_now(job))
         secrets.check(asked.made.values(), log, os.environ, job["environment"], nodes)
-        sums = integrity.sums([path for name, path in work.private.items() if name != "sidecar"])
-        sidecar |= {
-            "command": [work.final(word) for word in sidecar["command"]],
-            "run": work.run,
-            **({"sha256": sums} if sums else {}),
-        }
-        if timed := asked.made.get(shared.TIMED):
-            sidecar, beside = shared.parted(sidecar, made["sidecar"].name)
-            timed.write_text(json.dumps(beside, indent=1, sort_keys=True) + "\n")
-        asked.sidecar.write_text(json.dumps(sidecar, indent=1, sort_keys=True) + "\n")
+        sidecar |= {"command": [work.final(word) for word in sidecar["command"]], "run": work.run}
+        made_of = Record(job, _named(started_with, made["sidecar"]), before, changed)
+        _leave(asked, work, sidecar, made_of)
         verifying.check(job, work.private, work.run)
         work.commit()
     _say(made["sidecar"], sidecar)
+    if changed:
+        print(f"profzoo: {made['sidecar'].with_suffix('')}: {', '.join(changed)} changed while it was measured, so that"
+              " the next run measures it again", file=sys.stderr)  # fmt: skip
+
+
+def _named(inputs: Mapping[Path, str], sidecar: Path) -> dict[str, str]:
+    """Digests of inputs by the way to them from the sidecar, which a moved folder keeps."""
+    return {deriving.named(path, sidecar): digest for path, digest in inputs.items()}
+
+
+def _leave(asked: Command, work: Work, sidecar: dict[str, Any], made_of: Record) -> None:
+    """Write the sidecar of what is in the private folder, and that of a baseline that was timed in the same process."""
+    timed = asked.made.get(shared.TIMED)
+    files = [path for name, path in work.private.items() if path not in (asked.sidecar, timed)]
+    if timed:
+        sidecar, beside = shared.parted(sidecar, work.made["sidecar"].name)
+        timed.write_text(record.sealed(beside | record.in_sidecar(replace(made_of, files=record.entries(files)))))
+        files.append(timed)
+    asked.sidecar.write_text(record.sealed(sidecar | record.in_sidecar(replace(made_of, files=record.entries(files)))))
 
 
 def _measured(job: Mapping[str, Any], asked: Command, log: Path, planned: Mapping[str, Any]) -> dict[str, Any]:

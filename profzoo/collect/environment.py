@@ -1,14 +1,25 @@
-"""The environment of a profiled process: an exact list of variables, as reports embed what it holds."""
+"""The environment of a profiled process: an exact list of variables, as reports embed what it holds.
+
+Some of them change what is measured. Their values are a part of what a job goes by, as the user's settings are.
+"""
 
 import functools
+import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import yaml
 
+from profzoo.records import digests
+
 # The list, with the page that describes each group of variables.
 FILES = ("environment.yaml",)
 OF_SEVERAL_NODES = "slurm"
+# Of a group, the variables that do not change what is measured.
+APART, ALL = "apart", "all"
+# Hands the values from the process that plans a run to those that run its jobs, wherever these are.
+PASSED = "PROFZOO_VARIABLES"
 
 
 @functools.cache
@@ -18,11 +29,53 @@ def names(nodes: int = 1) -> frozenset[str]:
     >>> [one in names(2) for one in ("PATH", "SLURM_JOB_ID", "SLURM_JWT")], "SLURM_JOB_ID" in names()
     ([True, True, False], False)
     """
-    groups = yaml.safe_load(Path(__file__).with_name(FILES[0]).read_text())
-    known = [group["names"].split() for name, group in groups.items() if nodes > 1 or name != OF_SEVERAL_NODES]
+    known = [group["names"].split() for name, group in _groups().items() if nodes > 1 or name != OF_SEVERAL_NODES]
     return frozenset(one for group in known for one in group)
+
+
+@functools.cache
+def decisive() -> frozenset[str]:
+    """The variables among them that change what is measured.
+
+    >>> [one in decisive() for one in ("CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE", "PATH", "CUDA_VISIBLE_DEVICES")]
+    [True, True, False, False]
+    """
+    found = set()
+    for group in _groups().values():
+        apart = group.get(APART, "")
+        found |= set() if apart == ALL else {*group["names"].split()} - {*apart.split()}
+    return frozenset(found)
 
 
 def environment(given: Mapping[str, str], extra: Sequence[str], nodes: int = 1) -> dict[str, str]:
     """The part of an environment that a profiled process may see; extra: more variables, by their names."""
     return {key: value for key, value in given.items() if key in names(nodes) or key in extra}
+
+
+def measured(given: Mapping[str, str], extra: Sequence[str]) -> dict[str, str]:
+    """The variables of an environment that change what is measured, and the extra ones: of these, digests.
+
+    The user's own may hold what nobody is to read, and stand in sidecars and command lines.
+
+    >>> measured({"CUDA_LAUNCH_BLOCKING": "1", "HOME": "/home/me"}, [])
+    {'CUDA_LAUNCH_BLOCKING': '1'}
+    >>> measured({"MODE": "fast"}, ["MODE", "OTHER"])["MODE"][:13]
+    'sha256:33e214'
+    """
+    own = {name: given[name] for name in sorted(decisive()) if name in given}
+    return own | {name: digests.of_text(f"{name}={given[name]}") for name in sorted(extra) if name in given}
+
+
+def pass_on(extra: Sequence[str]) -> None:
+    """Tell all jobs that this process starts, on any node, what the environment is that their run was planned in."""
+    os.environ[PASSED] = json.dumps(measured(os.environ, extra), sort_keys=True)
+
+
+def planned(extra: Sequence[str]) -> dict[str, str]:
+    """What `measured` was where the run was planned; where this process is none of a run's, what it is here."""
+    given = os.environ.get(PASSED)
+    return json.loads(given) if given else measured(os.environ, extra)
+
+
+def _groups() -> Mapping[str, Mapping[str, str]]:
+    return yaml.safe_load(Path(__file__).with_name(FILES[0]).read_text())

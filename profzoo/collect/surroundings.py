@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from profzoo.collect.environment import environment
+from profzoo.collect.environment import decisive, environment
 from profzoo.errors import CollectError
 from profzoo.machine import entry, gpu_slots, limits, owner, processes, scratch, turns
 from profzoo.machine.gpu_slots import Taken, Terms
@@ -108,6 +108,10 @@ def of_job(
     # Slurm starts processes on other nodes, where it says which GPUs are theirs, and where the scratch is not.
     several = nodes > 1
     seen = environment(os.environ, job["environment"], nodes)
+    # As where the run was planned, whatever a node has; of the user's own there are digests, and nothing to set.
+    asked = job.get("variables", {})
+    seen = {name: value for name, value in seen.items() if name in asked or name not in decisive()}
+    seen |= {name: value for name, value in asked.items() if name in decisive()}
     seen |= threads(len(os.sched_getaffinity(0)), len(candidates), count)
     what = f"{job['tool']} of {cell.get('model', 'the GPU')} {cell.get('phase', '')}".strip()
     seconds = limits.told().seconds(job["tool"], planned_s)

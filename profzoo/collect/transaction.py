@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 
 from profzoo.errors import CollectError
 from profzoo.machine import locking
+from profzoo.records import record, syncing
 
 CLAIM = "claim.json"
 # nsys leaves no export, without a word, in a path with quotes, `&`, or a `%` that it takes for one of its own words.
@@ -58,9 +59,14 @@ class Work:
                 touched.
         """
         with self._claim():
-            self.made["sidecar"].unlink(missing_ok=True)
-            for name in sorted(self.made, key=lambda name: name == "sidecar"):
-                _move(self.folder / self.made[name].name, self.made[name])
+            sidecar = self.made["sidecar"]
+            for path in self.made.values():
+                # Their sidecar is found by their own name, else by word of it.
+                if path.with_name(f"{path.name}.json") != sidecar and path != sidecar:
+                    record.refer(path, sidecar, sidecar=True)
+            sidecar.unlink(missing_ok=True)
+            names = sorted(self.made, key=lambda name: name == "sidecar")
+            syncing.place((self.folder / self.made[name].name, self.made[name]) for name in names)
 
     def check(self) -> None:
         """That no other job has begun to make the files since.
@@ -199,10 +205,3 @@ def _way(folder: Path) -> tuple[Path, str | None]:
     link = Path(tempfile.mkdtemp(prefix="profzoo-", dir=there)) / LINK
     link.symlink_to(folder.absolute())
     return link, str(link.parent)
-
-
-def _move(source: Path, target: Path) -> None:
-    """Rename a file, or a folder over one that Snakemake or an earlier job left."""
-    if source.is_dir() and target.is_dir():
-        shutil.rmtree(target)
-    source.replace(target)

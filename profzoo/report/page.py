@@ -37,14 +37,15 @@ def main(
     figures: Sequence[str],
     asked: Mapping[str, Any],
     html: str,
+    results: Path,
 ) -> None:
-    """Read the tables (by name, their paths), sidecars of the unprofiled runs and figures; write the page beside the
-    folders of the cells.
+    """Read the tables (by name, their paths), sidecars of the unprofiled runs and figures; write the page.
+
+    results: the folder that the cells' files are in, to which the page is to come.
 
     asked: `tools`; `timelines`, paths of those of typical steps; `lacking`, the cells that were selected and cannot be
     made; and `perfetto`, as the page takes it.
     """
-    results = Path(html).parent
     read = {name: inputs.read(name, path) for name, path in tables.items()} | {"ranks": read_ranks(ranks)}
     runs = {tuple(cell_of(path).values()): path for path in sidecars}
     told = [read_json(runs[row.model, row.phase], OF_RUN) for row in read["cells"].itertuples()]

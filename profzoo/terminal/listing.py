@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-TYPED = ("all", "report", "figures", "compare", "trials", "doctor", "serve", "share", "clean", "help")
+TYPED = ("all", "report", "figures", "compare", "trials", "doctor", "serve", "share", "verify", "clean", "help")
 FIRST = "Rules to type; `snakemake help` says with what:"
 THEN = "What they consist of, which files are made by; `snakemake FILE` makes one:"
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from profzoo import snakemake_internals
 from profzoo.terminal import costs, listing, tasks, unable
 from profzoo.terminal.handler import LogHandler
 from profzoo.terminal.plan import Place
@@ -77,8 +78,14 @@ def planned(workflow: Any) -> tuple[Progress, Place, float, Mapping[int, Sequenc
         for number, job in jobs.items()
     }
     progress.measured_at_once, progress.at_once = min(cores, max(1, place.gpus)) if place.gpus else 1, cores
-    reasons = {number: why(dag.reason(job)) for number, job in jobs.items()} if workflow.dryrun else {}
+    reasons = {number: because(dag, job) for number, job in jobs.items()} if workflow.dryrun else {}
     return progress, place, guessed, reasons
+
+
+def because(dag: Any, job: Any) -> list[str]:
+    """Why a job would run: by its content, else by Snakemake's own reasons."""
+    known = snakemake_internals.reason(job)
+    return [known] if known else why(dag.reason(job))
 
 
 def why(reason: Any) -> list[str]:

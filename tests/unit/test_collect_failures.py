@@ -40,7 +40,7 @@ def test_a_damaged_plan_is_no_plan_without_options(tmp_path: Path, capsys: pytes
     assert (
         line.startswith(f"profzoo: {tmp_path / 'plan.json'}")
         and line.count("\n") == 1
-        and ("delete it" in line or "is removed" in line)
+        and ("delete it" in line or "`snakemake --force " in line)
     )
 
 

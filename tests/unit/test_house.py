@@ -16,8 +16,9 @@ FUNCTION_LINES, MODULE_LINES = 50, 300
 # What profzoo holds, from the bottom up: a part imports those of lines above its own, none of its own line or below.
 LAYERS = (
     ("errors", "range_names", "settling", "text"),
-    ("reading",),
-    ("files", "imports", "integrity", "schema", "machine"),
+    ("reading", "records"),
+    ("imports", "integrity", "schema", "machine"),
+    ("files",),
     ("cell", "needed"),
     ("harness", "tools"),
     ("replay",),
@@ -26,8 +27,9 @@ LAYERS = (
     ("trials",),
     ("figures",),
     ("report",),
-    ("clean", "collect", "document", "run", "snakemake_internals", "stopping"),
-    ("doctor", "serve", "share", "terminal"),
+    ("clean", "collect", "document", "planning", "run", "stopping"),
+    ("replacing", "snakemake_internals"),
+    ("doctor", "serve", "share", "terminal", "verify"),
 )
 # What the zoo may import of profzoo, by prefixes; `python -m models.run` is the zoo's command line.
 OF_MODELS = ("profzoo.harness.interface", "profzoo.harness.tasks", "profzoo.errors")

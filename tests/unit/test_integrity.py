@@ -1,7 +1,7 @@
-"""Damage of every kind of collected file is seen, said, and the file removed; whole ones are left as they are."""
+"""Damage of every kind of collected file is seen and said, with and without a record; no file is touched."""
 
 import gzip
-import json
+import hashlib
 import sqlite3
 import zipfile
 from contextlib import closing
@@ -11,6 +11,8 @@ import pytest
 
 from profzoo import integrity
 from profzoo.errors import DataError
+from profzoo.records import record
+from profzoo.records.record import Record
 
 
 def weights(path: Path) -> None:
@@ -37,10 +39,16 @@ KINDS = {
 
 
 def written(folder: Path, name: str) -> Path:
-    """A whole file, with its sidecar."""
+    """A whole file without a record."""
     path = folder / name
     KINDS[name](path)
-    path.with_name(f"{name}.json").write_text(json.dumps({"sha256": integrity.sums([path])}))
+    return path
+
+
+def recorded(path: Path) -> Path:
+    """The same file with the sidecar that its job leaves."""
+    made_of = Record({"tool": "time"}, files=record.entries([path]))
+    path.with_name(f"{path.name}.json").write_text(record.sealed({"tool": "time"} | record.in_sidecar(made_of)))
     return path
 
 
@@ -48,24 +56,45 @@ def written(folder: Path, name: str) -> Path:
 def test_a_whole_file_is_left_as_it_is(tmp_path: Path, name: str) -> None:
     path = written(tmp_path, name)
     before = path.read_bytes()
-    integrity.require([path])
+    digest = hashlib.sha256(before).hexdigest()
+    assert integrity.require([path]) == integrity.require([recorded(path)]) == {path: digest}
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("with_record", [False, True])
 @pytest.mark.parametrize("left", [0, 1, 2, 3])
 @pytest.mark.parametrize("name", KINDS)
-def test_a_file_that_is_cut_off_is_removed(tmp_path: Path, name: str, left: int) -> None:
+def test_a_file_that_is_cut_off_is_named_with_the_command_that_makes_it_again(
+    tmp_path: Path, name: str, left: int, with_record: bool
+) -> None:
     """left: quarters of it; all but the last byte for 3."""
     path = written(tmp_path, name)
+    if with_record:
+        recorded(path)
+    elif name == "train.full.ncu-rep" and left:
+        # Nothing but its record tells.
+        return
     whole = path.read_bytes()
-    path.write_bytes(whole[: -1 - (name == "train.plan.json")] if left == 3 else whole[: len(whole) * left // 4])
-    with pytest.raises(DataError, match=rf"{name} was damaged \(.+\) and is removed: run snakemake again") as said:
+    cut = whole[: -1 - (name == "train.plan.json")] if left == 3 else whole[: len(whole) * left // 4]
+    path.write_bytes(cut)
+    with pytest.raises(DataError, match=rf"{name} is damaged \(.+\): `snakemake --force .+{name}` makes it") as said:
         integrity.require([path])
-    assert not path.exists() and "\n" not in str(said.value)
+    assert path.read_bytes() == cut and "\n" not in str(said.value)
 
 
-@pytest.mark.parametrize("name", ["weights.pt", "train.trace.json.gz", "train.full.ncu-rep"])
+@pytest.mark.parametrize("name", KINDS)
 def test_a_changed_byte_is_seen(tmp_path: Path, name: str) -> None:
+    """Wherever it is: here, where most kinds have no check of their own."""
+    path = recorded(written(tmp_path, name))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="its content is not what was written"):
+        integrity.require([path])
+
+
+@pytest.mark.parametrize("name", ["weights.pt", "train.trace.json.gz"])
+def test_a_changed_byte_of_an_archive_is_seen_without_a_record(tmp_path: Path, name: str) -> None:
     path = written(tmp_path, name)
     content = bytearray(path.read_bytes())
     # Within the data, and within the stored sum of a gzip.
@@ -84,12 +113,14 @@ def test_pages_of_zeros_in_a_database_are_seen(tmp_path: Path) -> None:
         integrity.require([path])
 
 
-def test_weights_of_ones_own_are_not_taken_for_damage(tmp_path: Path) -> None:
-    path = written(tmp_path, "weights.pt")
+def test_weights_of_ones_own_are_taken_once_the_record_of_others_is_gone(tmp_path: Path) -> None:
+    path = recorded(written(tmp_path, "weights.pt"))
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("mine/data.pkl", b"y" * 100)
+    with pytest.raises(DataError):
+        integrity.require([path])
+    path.with_name("weights.pt.json").unlink()
     integrity.require([path])
-    assert path.exists()
 
 
 def test_a_folder_goes_by_each_of_its_files(tmp_path: Path) -> None:
@@ -97,14 +128,13 @@ def test_a_folder_goes_by_each_of_its_files(tmp_path: Path) -> None:
     folder.mkdir()
     for rank in range(2):
         KINDS["train.full.ncu-rep"](folder / f"host.{rank}.ncu-rep")
-    sidecar = folder.with_name(f"{folder.name}.json")
-    sidecar.write_text(json.dumps({"sha256": integrity.sums([folder])}))
+    recorded(folder)
     (folder / ".snakemake_timestamp").touch()
     integrity.require([folder])
     (folder / "host.1.ncu-rep").unlink()
-    with pytest.raises(DataError, match=r"host\.1\.ncu-rep is not as it was collected"):
+    with pytest.raises(DataError, match="it has 1004 bytes, and had 2008 when it was made"):
         integrity.require([folder])
-    assert not folder.exists()
+    assert folder.exists()
 
 
 def test_a_disk_that_fails_says_nothing_about_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +154,7 @@ def test_what_is_not_there_is_left_to_its_reader(tmp_path: Path) -> None:
 
 
 def test_the_command_line_says_it_in_the_log_and_on_the_console(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    path, log = written(tmp_path, "train.full.ncu-rep"), tmp_path / "log"
+    path, log = recorded(written(tmp_path, "train.full.ncu-rep")), tmp_path / "log"
     assert integrity.main(["--log", str(log), str(path)]) == 0 and not log.exists()
     path.write_bytes(path.read_bytes()[:-1])
     assert integrity.main(["--log", str(log), str(path)]) == 1
@@ -139,6 +169,6 @@ def test_a_trace_that_is_not_packed_is_left_as_it_is(tmp_path: Path) -> None:
     integrity.require([path])
     assert path.exists()
     path.write_text('\n{"traceEvents": [{"ph": "X"')
-    with pytest.raises(DataError, match=r"damaged \(no whole JSON: its end is missing\) and is removed"):
+    with pytest.raises(DataError, match=r"damaged \(no whole JSON: its end is missing\): `snakemake --force"):
         integrity.require([path])
-    assert not path.exists()
+    assert path.exists()

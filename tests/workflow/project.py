@@ -132,10 +132,12 @@ class Project:
         return folder
 
     def files(self, under: str = "results") -> set[str]:
-        """The files under results/, by their paths from there; logs and benchmarks left out."""
+        """The files under results/, by their paths from there; logs, benchmarks and records left out."""
         root = self.root / under
         paths = (path.relative_to(root) for path in root.rglob("*") if path.is_file())
-        return {str(path) for path in paths if path.parts[0] not in ("logs", "benchmarks")}
+        return {
+            str(path) for path in paths if path.parts[0] not in ("logs", "benchmarks") and ".records" not in path.parts
+        }
 
     def read(self, path: str) -> str:
         return (self.root / path).read_text()

@@ -117,7 +117,7 @@ rule measure_peaks:
     resources:
         **on_one_gpu(minutes=10),
     params:
-        job=json.dumps({"tool": "peaks", "cell": {"device": config["device"]}, "environment": config["environment"]}),
+        job=json.dumps({"tool": "peaks", "cell": {"device": config["device"]}, **SURROUNDINGS}),
         more=[],
         made=made,
     shell:
@@ -170,6 +170,7 @@ rule plan_ncu:
 rule settle_ncu:
     """Write down what a section set that has a plan is collected by, so that a change of that collects it again."""
     input:
+        code("workflow/scripts/settle_ncu.py"),
         sources,
     output:
         job="<results>/{model}/{phase}.{set}.job.json",
@@ -181,8 +182,8 @@ rule settle_ncu:
         **light(),
     params:
         job=ncu_job,
-    shell:
-        "printf '%s\\n' {params.job:q} > {output.job:q} 2> {log:q}"
+    script:
+        "../scripts/settle_ncu.py"
 
 
 rule profile_ncu:

@@ -16,8 +16,8 @@ from profzoo.cell.spread import processes
 from profzoo.config import configuration, targets
 from profzoo.compare import sides
 from profzoo.cell import data_files
-from profzoo import figures, imports, schema, tools
-from profzoo.collect import left, lost, transaction, versions
+from profzoo import figures, imports, planning, schema, snakemake_internals, tools
+from profzoo.collect import environment, left, lost, transaction, versions
 from profzoo.tools.ncu import census as ncu_census
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import costs as ncu_costs
@@ -26,6 +26,7 @@ from profzoo.machine import limits
 from profzoo.machine import owner
 from profzoo.machine import paths
 from profzoo.terminal import absent
+from profzoo.records import digests
 from profzoo.trials import panel
 from profzoo.errors import ConfigError
 
@@ -58,6 +59,10 @@ SELECTED = list(dict.fromkeys(model for model, _ in CELLS))
 RESULTS = workflow.pathvars.get("results")
 LOGS = workflow.pathvars.apply("<logs>")
 checked(limits.pass_on, config, tools.names())
+if workflow.is_main_process:
+    environment.pass_on(config["environment"])
+    digests.load(planning.DIGESTS)
+    snakemake_internals.judge_by_content(imports.PROJECT, lambda line: print(f"profzoo: {line}", file=sys.stderr))
 TOOLS = [tool for tool in config["tool"] if tool != tools.BASELINE]
 
 if MAIN:
@@ -89,6 +94,11 @@ if MAIN and (SIDES or "compare" in sys.argv[1:]):
 
 
 one_of_variants = f"({any_of(config['variants'])})"
+
+
+# What a job is measured with was decided where it was planned; nodes of a cluster may have other variables.
+envvars:
+    environment.PASSED,
 
 
 wildcard_constraints:

@@ -21,11 +21,13 @@ rule print_ncu:
     shell:
         "python -m profzoo.integrity --log {log:q} {input:q} && "
         # Another locale would have other separators in numbers.
-        "export LC_ALL=C && shopt -s nullglob && (mkdir -p {output:q} && for report in {params.reports}; do"
-        ' page={output:q}/"$(basename "$report" .ncu-rep)";'
+        "export LC_ALL=C && shopt -s nullglob && (rm -rf {output:q}.partial && mkdir -p {output:q}.partial"
+        " && for report in {params.reports}; do"
+        ' page={output:q}.partial/"$(basename "$report" .ncu-rep)";'
         ' ncu --import "$report" {params.raw} mangled > "$page".mangled.csv'
         ' && ncu --import "$report" {params.raw} demangled --metrics gpu__time_duration.sum'
         ' > "$page".demangled.csv || exit 1; done) 2> {log:q}'
+        f"{KEEP} --passing"
 
 
 rule print_probe:
@@ -43,7 +45,8 @@ rule print_probe:
         **light(),
     shell:
         "python -m profzoo.integrity --log {log:q} {input:q} && LC_ALL=C ncu --import {input:q}"
-        " --page raw --csv --print-units base --print-kernel-base mangled > {output:q} 2> {log:q}"
+        " --page raw --csv --print-units base --print-kernel-base mangled > {output:q}.partial 2> {log:q}"
+        f"{KEEP}"
 
 
 rule export_ncu:
@@ -129,7 +132,9 @@ rule select_ncu:
     resources:
         **light(),
     shell:
-        "(cp {input.csv:q} {output.csv:q} && cp {input.sidecar:q} {output.sidecar:q}) 2> {log:q}"
+        "python -m profzoo.integrity --log {log:q} {input:q}"
+        " && (cp {input.csv:q} {output.csv:q}.partial && cp {input.sidecar:q} {output.sidecar:q}.partial) 2> {log:q}"
+        f"{KEEP}"
 
 
 rule print_ncu_details:
@@ -148,7 +153,8 @@ rule print_ncu_details:
         **light(),
     shell:
         "python -m profzoo.integrity --log {log:q} {input:q}"
-        " && LC_ALL=C ncu --import {input:q} --page details --csv > {output:q} 2> {log:q}"
+        " && LC_ALL=C ncu --import {input:q} --page details --csv > {output:q}.partial 2> {log:q}"
+        f"{KEEP}"
 
 
 rule export_nsys:

@@ -1,9 +1,15 @@
 # Needs: the configuration. Makes: what a collecting job goes by, which is all that it is collected again for.
 
 
+# Of every collecting job: variables that its program sees besides those that are known, and the values of those that
+# change what is measured, where there are any.
+SURROUNDINGS = {"environment": config["environment"]}
+SURROUNDINGS |= {"variables": found} if (found := environment.planned(config["environment"])) else {}
+
+
 def described(tool, cell, **more):
     """All that a collecting job goes by, as one JSON text with sorted keys."""
-    job = {"tool": tool, "cell": cell, "environment": config["environment"]}
+    job = {"tool": tool, "cell": cell, **SURROUNDINGS}
     job |= checked(data_files.summary, cell) | checked(data_files.of_model, cell)
     return json.dumps(job | more, sort_keys=True)
 
@@ -16,6 +22,11 @@ def job_text(tool, phase=None, **more):
 # What runs all collecting jobs: it builds the tool's command line of the job, and leaves the sidecar. The locale is that
 # in which tools print numbers and messages as they are read here.
 COLLECT = "LC_ALL=C python -m profzoo.collect --job {params.job:q} --log {log:q} {params.more:q} {params.made:q}"
+
+
+# The end of another rule's command, which has written each output with `.partial` behind its name: it puts them in their
+# places, and leaves a record of what they were made of.
+KEEP = " && python -m profzoo.records.keep --rule {rule} --log {log:q} --input {input:q} --output {output:q}"
 
 
 # Processes of each cell without a profiler, in a job's text where there are several.
@@ -210,7 +221,7 @@ def probe(wildcards):
 def probe_job(wildcards):
     """All that a section set's probe goes by, as one JSON text."""
     cell = {"device": config["device"]}
-    job = {"tool": "probe", "cell": cell, "environment": config["environment"], "set": wildcards.set}
+    job = {"tool": "probe", "cell": cell, **SURROUNDINGS, "set": wildcards.set}
     return json.dumps(job | {"options": ncu_costs.probing(config["ncu"], wildcards.set)}, sort_keys=True)
 
 

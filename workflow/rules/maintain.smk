@@ -1,12 +1,14 @@
 # Needs: nothing. Says what this machine can profile; packs results for others; keeps results to one run at a time; keeps
 # a record of what the workflow makes, and removes that.
+import shutil
 import sys
 import time
 
-from profzoo import clean, snakemake_internals, stopping
+from profzoo import clean, replacing, snakemake_internals, stopping
 from profzoo.collect import batch, failures, salvage
 from profzoo.collect import this_run
 from profzoo.machine import results_lock
+from profzoo.terminal import unable
 
 # Before Snakemake looks for locks and for what a killed run was making; a module is to run by its own workflow's options.
 if workflow.is_main_process:
@@ -17,6 +19,11 @@ PAGE = f"{RESULTS}/report.html"
 
 stopping.end_at_once()
 SALVAGED = Path(LOGS, "report.rest.log")
+
+# Whether jobs run here, take what GPU there is, and find none.
+GPU_MISSING = (
+    workflow.local_exec and config["device"] == "auto" and not unable.gpus() and not shutil.which("nvidia-smi")
+)
 
 # What a batch system says of jobs.
 HEARD = batch.Heard()
@@ -38,6 +45,7 @@ onstart:
         checked(results_lock.take, Path(RESULTS), FOUND)
         # Of runs that were killed.
         this_run.forget(others=True)
+    checked(replacing.check, workflow.dag.needrun_jobs(), clean.recorded(), GPU_MISSING)
     # Before the first job, so that a run that is killed has said what it was making.
     clean.note(making(workflow.dag.needrun_jobs()))
     stopping.heed(workflow, RUNNING & ENDLESS)
@@ -127,6 +135,18 @@ rule serve:
         perfetto=config["serve"]["perfetto"],
     shell:
         "exec python -m profzoo.serve {params.results:q} --port {params.port} --perfetto {params.perfetto:q} 2> {log:q}"
+
+
+rule verify:
+    """Hold every file of the results against its record: what is damaged, gone, or has no record."""
+    log:
+        "<logs>/verify.log",
+    retries: 0
+    localrule: True
+    params:
+        results=RESULTS,
+    shell:
+        "python -m profzoo.verify {params.results:q} 2>&1 | tee {log:q}"
 
 
 rule share:

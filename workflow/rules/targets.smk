@@ -294,6 +294,8 @@ def making(jobs):
             if file:
                 stored = getattr(file, "is_storage", False)
                 yield os.path.relpath(file.storage_object.query if stored else file)
+        for path in planning.hidden(job):
+            yield os.path.relpath(path)
         if "made" in job.params.keys():
             yield os.path.relpath(transaction.home(Path(job.output.sidecar)))
 

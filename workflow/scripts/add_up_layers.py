@@ -1,17 +1,17 @@
 """Makes a cell's tables of layers, operators and their kernels."""
 
-from profzoo.files import listed, reported
+from profzoo.files import derived, listed
 from profzoo.tables import add_up_layers
 
 snakemake = globals()["snakemake"]
-given = snakemake.input
-with reported(snakemake.log[0]):
+with derived(snakemake) as job:
+    given = job.input
     others = add_up_layers.Others(
         census=given.get("census", ""),
-        steps=snakemake.params.steps,
+        steps=job.params.steps,
         sets=listed(given.get("sets", [])),
         nsys=given.get("nsys", ""),
         sidecar=given.get("nsys_sidecar", ""),
         peaks=given.get("peaks", ""),
     )
-    add_up_layers.main(given.launches, given.modules, given.sidecar, others, dict(snakemake.output.items()))
+    add_up_layers.main(given.launches, given.modules, given.sidecar, others, dict(job.output.items()))

@@ -1,11 +1,9 @@
 """Makes the timeline of a cell's typical step."""
 
-from profzoo import integrity
-from profzoo.files import reported
+from profzoo.files import derived
 from profzoo.tables import step_timeline
 
 snakemake = globals()["snakemake"]
-with reported(snakemake.log[0]):
-    given = snakemake.input
-    integrity.require([given.sqlite, given.sidecar])
-    step_timeline.main(given.sqlite, given.sidecar, snakemake.output.json)
+with derived(snakemake) as job:
+    given = job.input
+    step_timeline.main(given.sqlite, given.sidecar, job.output.json)

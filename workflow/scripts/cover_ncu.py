@@ -1,9 +1,9 @@
 """Holds what ncu profiled against what nsys traced of the same cell."""
 
-from profzoo.files import reported
+from profzoo.files import derived
 from profzoo.tables import coverage
 
 snakemake = globals()["snakemake"]
-with reported(snakemake.log[0]):
-    given = snakemake.input
-    coverage.main(given.nsys, given.ncu, given.get("census") or None, snakemake.output.csv)
+with derived(snakemake) as job:
+    given = job.input
+    coverage.main(given.nsys, given.ncu, given.get("census") or None, job.output.csv)

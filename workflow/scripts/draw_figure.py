@@ -1,9 +1,9 @@
 """Draws a figure of one table or several."""
 
 from profzoo.figures import drawing
-from profzoo.files import reported
+from profzoo.files import derived
 
 snakemake = globals()["snakemake"]
-with reported(snakemake.log[0]):
-    given = snakemake.input
-    drawing.main(snakemake.wildcards.figure, dict(given.items()), snakemake.params.options, list(snakemake.output))
+with derived(snakemake) as job:
+    given = job.input
+    drawing.main(job.wildcards.figure, dict(given.items()), job.params.options, list(job.output))

@@ -1,9 +1,9 @@
 """Says what the advice of verdicts is expected to gain."""
 
-from profzoo.files import reported
+from profzoo.files import derived
 from profzoo.trials import expecting
 
 snakemake = globals()["snakemake"]
-with reported(snakemake.log[0]):
-    given = snakemake.params
-    expecting.main(snakemake.input.verdicts, given.config, given.batches, snakemake.output.json)
+with derived(snakemake) as job:
+    given = job.params
+    expecting.main(job.input.verdicts, given.config, given.batches, job.output.json)

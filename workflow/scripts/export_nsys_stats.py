@@ -1,11 +1,9 @@
 """Exports the reports of `nsys stats`."""
 
-from profzoo import integrity
-from profzoo.files import reported
+from profzoo.files import derived
 from profzoo.tools.nsys import stats
 
 snakemake = globals()["snakemake"]
-with reported(snakemake.log[0]):
-    given = snakemake.input
-    integrity.require([given.sqlite])
-    stats.main(given.sqlite, dict(zip(snakemake.params.reports, snakemake.output, strict=True)))
+with derived(snakemake) as job:
+    given = job.input
+    stats.main(given.sqlite, dict(zip(job.params.reports, job.output, strict=True)))

@@ -1,11 +1,9 @@
 """Exports what each process of a cell on several GPUs did in a step."""
 
-from profzoo import integrity
-from profzoo.files import reported
+from profzoo.files import derived
 from profzoo.tools.nsys import ranks
 
 snakemake = globals()["snakemake"]
-with reported(snakemake.log[0]):
-    given = snakemake.input
-    integrity.require([given.ranks, given.sidecar])
-    ranks.main(given.ranks, given.sidecar, snakemake.output.csv)
+with derived(snakemake) as job:
+    given = job.input
+    ranks.main(given.ranks, given.sidecar, job.output.csv)

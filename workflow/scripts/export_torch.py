@@ -1,11 +1,9 @@
 """Exports torch.profiler's operators and launches."""
 
-from profzoo import integrity
-from profzoo.files import reported
+from profzoo.files import derived
 from profzoo.tools.torch import export
 
 snakemake = globals()["snakemake"]
-with reported(snakemake.log[0]) as say:
-    given = snakemake.input
-    integrity.require([given.trace, given.operators, given.sidecar])
-    export.main(given.operators, given.trace, given.sidecar, dict(snakemake.output.items()), say)
+with derived(snakemake) as job:
+    given = job.input
+    export.main(given.operators, given.trace, given.sidecar, dict(job.output.items()), job.say)

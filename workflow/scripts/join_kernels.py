@@ -1,10 +1,10 @@
 """Joins a cell's time by nsys with its counters by ncu."""
 
-from profzoo.files import listed, reported
+from profzoo.files import derived, listed
 from profzoo.tables import kernel_table
 
 snakemake = globals()["snakemake"]
-with reported(snakemake.log[0]):
-    given = snakemake.input
+with derived(snakemake) as job:
+    given = job.input
     sets, census = listed(given.get("sets", [])), given.get("census") or None
-    kernel_table.main(given.nsys, given.sidecar, sets, census, snakemake.output.csv)
+    kernel_table.main(given.nsys, given.sidecar, sets, census, job.output.csv)

@@ -1,11 +1,11 @@
 """Plans the collection of a section set of a cell."""
 
-from profzoo.files import listed, reported
+from profzoo.files import derived, listed
 from profzoo.tools.ncu import planning
 
 snakemake = globals()["snakemake"]
-with reported(snakemake.log[0]) as say:
-    given = snakemake.input
-    options, name = snakemake.params.ncu, snakemake.wildcards.set
+with derived(snakemake) as job:
+    given = job.input
+    options, name = job.params.ncu, job.wildcards.set
     (census, sidecar, *untold), probe = given.launches, listed(given.get("probe", []))
-    planning.main(options, name, census, sidecar, snakemake.output.plan, say, probe, *untold)
+    planning.main(options, name, census, sidecar, job.output.plan, job.say, probe, *untold)

@@ -1,12 +1,9 @@
 """Runs the steps of a cell's trace again, changed."""
 
-from profzoo import integrity
-from profzoo.files import reported
+from profzoo.files import derived
 from profzoo.replay import tables
 
 snakemake = globals()["snakemake"]
-with reported(snakemake.log[0]):
-    given, made = snakemake.input, snakemake.output
-    integrity.require([given.sqlite, given.sidecar])
-    outputs = {name: made[name] for name in ("changes", "host", "program")}
-    tables.main(given.sqlite, given.sidecar, given.time, given.time_sidecar, outputs)
+with derived(snakemake) as job:
+    given = job.input
+    tables.main(given.sqlite, given.sidecar, given.time, given.time_sidecar, dict(job.output.items()))

@@ -1,13 +1,13 @@
 """Compares sides of every cell."""
 
 from profzoo.compare import tabulate
-from profzoo.files import listed, reported
+from profzoo.files import derived, listed
 
 snakemake = globals()["snakemake"]
-with reported(snakemake.log[0]):
-    given, names = snakemake.input, snakemake.params.sides
+with derived(snakemake) as job:
+    given, names = job.input, job.params.sides
     alone, sampled = (
         {name: listed(given.get(f"{what}_{place}", [])) for place, name in enumerate(names)}
         for what in ("side", "sampled")
     )
-    tabulate.main(names, listed(given.get("turns", [])), alone, sampled, snakemake.params.margin, snakemake.output.csv)
+    tabulate.main(names, listed(given.get("turns", [])), alone, sampled, job.params.margin, job.output.csv)

@@ -1,9 +1,9 @@
 """Makes the tables of replayed steps and of the CPU's time across the zoo."""
 
-from profzoo.files import listed, reported
+from profzoo.files import derived, listed
 from profzoo.tables import replays_across
 
 snakemake = globals()["snakemake"]
-with reported(snakemake.log[0]):
-    given = snakemake.input
-    replays_across.main(listed(given.changes), listed(given.host), dict(snakemake.output.items()))
+with derived(snakemake) as job:
+    given = job.input
+    replays_across.main(listed(given.changes), listed(given.host), dict(job.output.items()))

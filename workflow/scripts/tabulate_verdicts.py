@@ -1,14 +1,14 @@
 """Judges every cell, its top kernels and its layers."""
 
-from profzoo.files import listed, reported
+from profzoo.files import derived, listed
 from profzoo.verdicts import tabulate
 
 snakemake = globals()["snakemake"]
-with reported(snakemake.log[0]):
-    given = snakemake.input
+with derived(snakemake) as job:
+    given = job.input
     several = {name: listed(given.get(name, [])) for name in ("details", "launches", "sidecars", "programs")}
     held, peaks = given.get("roofline") or None, given.get("peaks") or None
     layers = listed(given.get("owned", [])), listed(given.get("trees", []))
     cpus = given.cells, given.ranges, listed(given.get("operators", []))
-    csv = snakemake.output.csv
+    csv = job.output.csv
     tabulate.main(given.steps, given.kernels, held, peaks, **several, layers=layers, on_cpus=cpus, csv=csv)

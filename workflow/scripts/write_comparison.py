@@ -1,10 +1,10 @@
 """Writes the page of a comparison."""
 
-from profzoo.files import listed, reported
+from profzoo.files import derived, listed
 from profzoo.report import page
 
 snakemake = globals()["snakemake"]
-with reported(snakemake.log[0]):
-    given = snakemake.input
+with derived(snakemake) as job:
+    given = job.input
     tables = {name: path for name in page.COMPARED if (path := given.get(name))}
-    page.of_comparison(tables, listed(given["figures"]), snakemake.output[0])
+    page.of_comparison(tables, listed(given["figures"]), job.output[0])

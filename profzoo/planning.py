@@ -1,0 +1,151 @@
+"""Decides by content which jobs of a run are done: what Snakemake goes by are times, and records of its own folder.
+
+Snakemake's records are gone with its folder, and know nothing of another checkout that used the same results. So before
+it judges, each job's outputs are held against the record that lies beside them.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from profzoo import imports, integrity
+from profzoo.records import deriving, judging, record
+from profzoo.records.judging import Planned, State, Verdict
+
+# Digests of larger files, kept for the next run.
+DIGESTS = Path(".snakemake/profzoo/digests.json")
+# Inputs of a collecting job that its command is handed; others are reasons to run it, of which its own words tell.
+HANDED_OVER = ("weights", "plan")
+# Programs that leave a record of what a rule's command has made.
+RECORDING = ("profzoo.collect ", "profzoo.records.keep ")
+# So many lines at most tell of files that are made again, or cannot be used.
+MOST_LINES = 4
+
+
+@dataclass
+class Decision:
+    """What is decided of the jobs of a run: done are those that need not run, redone those that must, and why."""
+
+    done: set[Any] = field(default_factory=set)
+    redone: dict[Any, Verdict] = field(default_factory=dict)
+    damaged: dict[Any, Verdict] = field(default_factory=dict)
+    unknown: dict[Any, Verdict] = field(default_factory=dict)
+
+
+def decide(dag: Any, root: Path) -> Decision:
+    """What the records say of the jobs of Snakemake's graph that have not run yet; root: holds the workflow."""
+    made = Decision()
+    # A job may be done only where all that it takes is.
+    for level in dag.toposorted():
+        for job in level:
+            if dag.finished(job) or not leaves_record(job):
+                continue
+            verdict = judging.judge(planned(job), root) if _there(job) else Verdict(State.ABSENT)
+            if verdict.state is State.ABSENT:
+                continue
+            collects = _collects(job)
+            if verdict.state is State.SAME and not _forced(dag, job) and _all_done(dag, job, made):
+                made.done.add(job)
+            elif verdict.state is State.DAMAGED and collects:
+                made.damaged[job] = verdict
+            elif verdict.state is State.UNKNOWN and collects:
+                made.unknown[job] = verdict
+            elif verdict.state is not State.SAME:
+                made.redone[job] = verdict
+    return made
+
+
+def leaves_record(job: Any) -> bool:
+    """Whether a job of Snakemake's leaves a record, and what it takes is known by now."""
+    if not job.output or any(file.flags.get("checkpoint_target") for file in job.input):
+        return False
+    if any(getattr(file, "is_storage", False) for file in (*job.output, *job.input)):
+        return False
+    shell, script = job.rule.shellcmd or "", job.rule.script
+    # A workflow that uses this one may have scripts of its own.
+    own = bool(script) and any(str(path).endswith(f"workflow/scripts/{Path(script).name}") for path in job.input)
+    return own or any(word in shell for word in RECORDING)
+
+
+def planned(job: Any) -> Planned:
+    """A job of Snakemake's, as records know it."""
+    outputs = [Path(str(path)) for path in job.output]
+    loose = frozenset(Path(str(path)) for path in job.input if path.is_ancient)
+    passing = frozenset(Path(str(path)) for path in job.output if path.flags.get("temp"))
+    if _collects(job):
+        named = {str(path) for name in dict(job.input.items()) for path in _listed(job.input[name])}
+        sources = [Path(str(path)) for path in job.input if str(path) not in named]
+        read = [Path(path) for name in HANDED_OVER for path in _listed(job.input.get(name, []))]
+        goes_by = json.loads(job.params.job)
+        return Planned(goes_by, outputs, sources, read, loose, Path(str(job.output.sidecar)), passing)
+    code, read = deriving.parted([str(path) for path in job.input], imports.PROJECT)
+    params = deriving.params(job.params) if job.rule.script else {}
+    return Planned(deriving.described(job.rule.name, params), outputs, code, read, loose, None, passing)
+
+
+def sidecar(job: Any) -> Path | None:
+    """Where a collecting job of Snakemake's leaves its record; None of any other job."""
+    return Path(str(job.output.sidecar)) if _collects(job) else None
+
+
+def hidden(job: Any) -> Iterator[Path]:
+    """Where a job of Snakemake's leaves records, and what it has not finished when it is killed."""
+    outputs = [Path(str(path)) for path in job.output] if leaves_record(job) else []
+    for path in outputs:
+        yield record.place(path)
+        yield path.with_name(f"{path.name}{deriving.PARTIAL}")
+    yield from deriving.private_folders(outputs).values()
+
+
+def lines(made: Decision) -> list[str]:
+    """What a user is told of files that are damaged, and of those that are made again for another reason than time."""
+    damaged = [
+        f"{verdict.file} is damaged ({verdict.why[0]}): {integrity.remedy(str(verdict.file))}"
+        for verdict in made.damaged.values()
+    ]
+    again = [
+        f"{verdict.file} is damaged ({verdict.why[0]}), and is made again"
+        for verdict in made.redone.values()
+        if verdict.state is State.DAMAGED
+    ]
+    return [*_some(damaged), *_some(again)]
+
+
+def why(verdict: Verdict) -> str:
+    """Why a job's outputs are made again, in a few words.
+
+    >>> why(Verdict(State.OTHER, ("cell.batch was 4 and is 7", "seed is 1, and was not given", "a", "b")))
+    'cell.batch was 4 and is 7; seed is 1, and was not given; and 2 more'
+    """
+    shown = verdict.why[:2]
+    more = len(verdict.why) - len(shown)
+    return "; ".join([*shown, *([f"and {more} more"] if more else [])])
+
+
+def _some(told: list[str]) -> list[str]:
+    rest = len(told) - MOST_LINES
+    return told if rest <= 0 else [*told[:MOST_LINES], f"and {rest} more files: `snakemake verify` names all"]
+
+
+def _there(job: Any) -> bool:
+    """Whether any output, or a record of one that has been removed again, is there."""
+    return any(Path(str(path)).exists() or path.flags.get("temp") for path in job.output)
+
+
+def _all_done(dag: Any, job: Any, made: Decision) -> bool:
+    return all(one in made.done or dag.finished(one) for one in dag.dependencies[job])
+
+
+def _collects(job: Any) -> bool:
+    """Whether a job is one that measures."""
+    return "made" in dict(job.params.items())
+
+
+def _forced(dag: Any, job: Any) -> bool:
+    return job.rule in dag.forcerules or not dag.forcefiles.isdisjoint(job.output)
+
+
+def _listed(files: Any) -> list[str]:
+    return [str(files)] if isinstance(files, str) else [str(path) for path in files]

@@ -1,0 +1,80 @@
+"""What makes a job another than the one that left a record, and files others than those that it made."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from profzoo.records import digests
+from profzoo.records.record import Entry, Record
+
+# Texts longer than this are cut where a difference is told.
+SHOWN = 40
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How a job differs from the one that left a record, in a few words; key: of the source that does, if one does."""
+
+    words: str
+    key: str = ""
+
+
+def differences(record: Record, job: Mapping[str, Any], sources: Mapping[str, str]) -> Iterator[Difference]:
+    """How a job that is to run differs from that of the record.
+
+    job: all that it goes by, as JSON has it. sources: digests of its sources now, by their keys.
+    """
+    yield from map(Difference, settings(record.job, job))
+    yield from (Difference(f"{name} changed while it was measured", name) for name in record.changed)
+    for name in sorted({*record.sources, *sources}):
+        if name not in sources:
+            yield Difference(f"{name} is no longer part of it", name)
+        elif name not in record.sources:
+            yield Difference(f"{name} is new", name)
+        elif record.sources[name] != sources[name]:
+            yield Difference(f"{name} has changed", name)
+
+
+def settings(old: Any, new: Any, where: str = "") -> Iterator[str]:
+    """Where two values of JSON differ, by key.
+
+    >>> list(settings({"cell": {"batch": 4, "seed": 0}}, {"cell": {"batch": 7, "seed": 0}}))
+    ['cell.batch was 4 and is 7']
+    >>> list(settings({"set": "launch"}, {"repeats": 3}))
+    ['repeats is 3, and was not given', "set was 'launch', and is not given"]
+    """
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for name in sorted({*old, *new}, key=str):
+            place = f"{where}.{name}" if where else str(name)
+            if name not in new:
+                yield f"{place} was {_shown(old[name])}, and is not given"
+            elif name not in old:
+                yield f"{place} is {_shown(new[name])}, and was not given"
+            else:
+                yield from settings(old[name], new[name], place)
+    elif old != new:
+        yield f"{where} was {_shown(old)} and is {_shown(new)}"
+
+
+def flaw(path: Path, entry: Entry) -> str | None:
+    """How a file or folder differs from what its job made; None where it does not.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    found = digests.size(path)
+    if found != entry.bytes:
+        return f"it has {found} bytes, and had {entry.bytes} when it was made"
+    return None if digests.digest(path) == entry.sha256 else "its content is not what was written"
+
+
+def normal(value: Any) -> Any:
+    """A value as JSON has it once it was written and read."""
+    return json.loads(json.dumps(value, sort_keys=True, default=repr))
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"

@@ -1,0 +1,113 @@
+"""Digests (SHA-256) of files and folders; a file that has not changed since is not read again.
+
+A file is taken for unchanged while its size, its times of modification and of status change, and its inode are the
+same, and the machine has not been started anew: what a power loss leaves of a file may have the old size and times.
+"""
+
+import hashlib
+import json
+import os
+import stat
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from profzoo.records import syncing
+
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+# Smaller files are read as fast as they are looked up.
+WORTH_KEEPING_BYTES = 1 << 16
+# Two changes within the resolution of a file system's clock leave the same times.
+SETTLED_NS = 100_000_000
+
+Key = tuple[int, ...]
+_known: dict[Key, str] = {}
+# Those that this process has asked for, and those that are kept.
+_asked: set[Key] = set()
+_kept: set[Key] = set()
+
+
+def digest(path: Path) -> str:
+    """The digest of a file's bytes; of a folder, that of the names and digests of what is not hidden in it.
+
+    Raises:
+        OSError: it cannot be read, or is neither a file nor a folder.
+    """
+    status = path.stat()
+    if stat.S_ISDIR(status.st_mode):
+        lines = [f"{file.name}\0{digest(file)}\n" for file in members(path)]
+        return hashlib.sha256("".join(lines).encode(errors="surrogateescape")).hexdigest()
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(f"{path} is neither a file nor a folder")
+    key = _key(status)
+    _asked.add(key)
+    if found := _known.get(key):
+        return found
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > SETTLED_NS:
+        _known[key] = found
+    return found
+
+
+def of_text(text: str) -> str:
+    """The digest of a text, and what kind of digest it is.
+
+    >>> of_text("batch")[:17]
+    'sha256:4bb24efc96'
+    """
+    return f"sha256:{hashlib.sha256(text.encode(errors='surrogateescape')).hexdigest()}"
+
+
+def size(path: Path) -> int:
+    """Bytes of a file, or of the files that are not hidden in a folder.
+
+    Raises:
+        OSError: it is not there.
+    """
+    return sum(map(size, members(path))) if path.is_dir() else path.stat().st_size
+
+
+def members(folder: Path) -> list[Path]:
+    """What is not hidden in a folder, by name."""
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+
+
+def load(path: Path) -> None:
+    """Take over the digests that an earlier process of this boot has kept; damaged ones are computed anew."""
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if kept["boot"] == _boot():
+            found = {tuple(map(int, key.split())): str(value) for key, value in kept["digests"].items()}
+            _known.update(found)
+            _kept.update(found)
+
+
+def save(path: Path) -> None:
+    """Keep the digests of larger files that were asked for, for later processes of this boot."""
+    worth = {key: value for key, value in _known.items() if key in _asked and key[2] >= WORTH_KEEPING_BYTES}
+    if worth.keys() <= _kept:
+        return
+    _kept.update(worth)
+    content = json.dumps({"boot": _boot(), "digests": {" ".join(map(str, key)): one for key, one in worth.items()}})
+    # What cannot be kept is computed anew.
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        syncing.write(path, content)
+
+
+def forget() -> None:
+    """Read every file again when it is next asked for."""
+    _known.clear()
+
+
+def _key(status: os.stat_result) -> Key:
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def _boot() -> str:
+    """What tells this start of the machine from others; nothing where the kernel does not say."""
+    try:
+        return BOOT.read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,47 @@
+"""Puts what a rule's shell command has made in its place, and leaves the record of it.
+
+python -m profzoo.records.keep --rule NAME --log FILE --input FILE ... --output FILE ...
+
+The command has written each output under its name with `.partial` behind it.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from profzoo.errors import DataError, first_line
+from profzoo.records import deriving, digests, syncing
+from profzoo.records.deriving import PARTIAL
+
+# The folder that holds the workflow.
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m profzoo.records.keep", description=__doc__)
+    parser.add_argument("--rule", required=True)
+    parser.add_argument("--log", type=Path, required=True)
+    parser.add_argument("--input", nargs="*", default=[])
+    parser.add_argument("--output", nargs="+", type=Path, required=True)
+    parser.add_argument("--passing", action="store_true", help="it is removed once others are made of it")
+    options = parser.parse_args(arguments)
+    code, read = deriving.parted(options.input, ROOT)
+    try:
+        syncing.place((path.with_name(f"{path.name}{PARTIAL}"), path) for path in options.output)
+        sources = deriving.sources(code, ROOT)
+        job = deriving.described(options.rule, {})
+        inputs = {path: digests.digest(path) for path in read}
+        deriving.keep(options.output, job, inputs, sources, options.passing)
+    except (DataError, OSError) as error:
+        line = f"profzoo: {first_line(error)}"
+        with options.log.open("a") as log:
+            print(line, file=log)
+        print(line, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

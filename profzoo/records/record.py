@@ -1,0 +1,193 @@
+"""The record of a job: what it was made of, and size and digest of each file that it made.
+
+A job that collects has it in its sidecar. Of any other it is a JSON file of the first output's name in the folder
+`.records` beside that; the further files that a job of either kind made have a file there which names the record.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from profzoo.errors import DataError
+from profzoo.records import digests, syncing
+
+FOLDER = ".records"
+VERSION = 1
+# Of a sidecar. The last one is of the sidecar itself, without that key.
+FILES, SOURCES, CHANGED, INPUTS, ITSELF = "files", "sources", "sources_changed", "inputs", "sha256_of_the_rest"
+
+
+class DamagedRecordError(DataError):
+    """A record that cannot be read, or is not as it was written."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a file held when its job was done: how many bytes, and their digest."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one job was made of, and what it made.
+
+    job: all that it went by, as JSON has it. inputs: digests of the files that it read and that other jobs made, by
+    path; of these a later run knows what they are. sources: digests of the files that it was run with, by their keys.
+    changed: keys of the sources that changed while it ran. files: what it made, by name beside the record's own output.
+    passing: whether that is removed once others are made of it.
+    """
+
+    job: Mapping[str, Any]
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+    changed: tuple[str, ...] = ()
+    files: Mapping[str, Entry] = field(default_factory=dict)
+    passing: bool = False
+
+
+def place(output: Path) -> Path:
+    """Where the record of an output is, or a file that names it.
+
+    >>> place(Path("results/tables/cells.csv")).as_posix()
+    'results/tables/.records/cells.csv.json'
+    """
+    return output.parent / FOLDER / f"{output.name}.json"
+
+
+def entries(paths: Iterable[Path]) -> dict[str, Entry]:
+    """Size and digest of files and folders, by name.
+
+    Raises:
+        OSError: one of them cannot be read.
+    """
+    return {path.name: Entry(digests.size(path), digests.digest(path)) for path in paths}
+
+
+def of_output(output: Path) -> Record | None:
+    """The record of the job that made this output; None where there is none.
+
+    Raises:
+        DamagedRecordError: it is not as it was written.
+        OSError: it cannot be read.
+    """
+    home = place(output)
+    if not home.is_file():
+        return of_sidecar(output.with_name(f"{output.name}.json"))
+    content = _object(home)
+    if (named := content.get("record")) is None:
+        return _record(home, content)
+    if not isinstance(named, str) or "/" in named:
+        raise DamagedRecordError(f"{home} names no record: {named!r}")
+    first = output.with_name(named)
+    return of_sidecar(first) if content.get("sidecar") else _whole(place(first))
+
+
+def of_sidecar(sidecar: Path) -> Record | None:
+    """The record that a sidecar of collected files holds; None where there is no sidecar, or one without a record.
+
+    Raises:
+        DamagedRecordError: it is not as it was written.
+        OSError: it cannot be read.
+    """
+    if not sidecar.is_file():
+        return None
+    content = _object(sidecar)
+    if FILES not in content:
+        return None
+    return _record(sidecar, content | {"job": {key: content[key] for key in content.get("job_keys", ())}})
+
+
+def write(outputs: Iterable[Path], record: Record) -> None:
+    """Leave the record of a job that collects nothing, for all of its outputs; outputs: the first has the record.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    first, *others = outputs
+    content: dict[str, Any] = {
+        "version": VERSION, "job": record.job, INPUTS: record.inputs, SOURCES: record.sources, CHANGED: record.changed,
+        FILES: {name: [entry.bytes, entry.sha256] for name, entry in record.files.items()}, "passing": record.passing,
+    }  # fmt: skip
+    place(first).parent.mkdir(exist_ok=True)
+    syncing.write(place(first), sealed(content))
+    for other in others:
+        refer(other, first)
+
+
+def refer(output: Path, first: Path, sidecar: bool = False) -> None:
+    """Leave word with an output which file beside it has the record; sidecar: whether that is in a sidecar."""
+    # Each in its own folder: the outputs of a job lie in one.
+    home = place(output)
+    home.parent.mkdir(exist_ok=True)
+    syncing.write(home, json.dumps({"record": first.name, "sidecar": sidecar}) + "\n")
+
+
+def sealed(content: Mapping[str, Any]) -> str:
+    """The text of a record or sidecar, with a digest of the rest of it, by which damage to it is known."""
+    content = {key: value for key, value in content.items() if key != ITSELF}
+    return json.dumps({**content, ITSELF: _seal(content)}, indent=1, sort_keys=True) + "\n"
+
+
+def in_sidecar(record: Record) -> dict[str, Any]:
+    """The part of a sidecar that is its record; what the job went by stands there by its own keys."""
+    return {
+        "job_keys": sorted(record.job),
+        INPUTS: record.inputs,
+        SOURCES: record.sources,
+        **({CHANGED: list(record.changed)} if record.changed else {}),
+        FILES: {name: [entry.bytes, entry.sha256] for name, entry in record.files.items()},
+    }
+
+
+def key(path: Path, root: Path) -> str:
+    """What a source is called in records, wherever the checkout and the working folder are.
+
+    root: the folder that holds the workflow.
+    """
+    real = Path(os.path.realpath(path))
+    for home in (Path(os.path.realpath(root)), Path.cwd()):
+        if real.is_relative_to(home):
+            return real.relative_to(home).as_posix()
+    return f".../{real.parent.name}/{real.name}"
+
+
+def _whole(home: Path) -> Record | None:
+    return _record(home, _object(home)) if home.is_file() else None
+
+
+def _record(home: Path, content: Mapping[str, Any]) -> Record:
+    try:
+        return Record(
+            job=dict(content["job"]),
+            inputs=dict(content.get(INPUTS, {})),
+            sources=dict(content.get(SOURCES, {})),
+            changed=tuple(content.get(CHANGED, ())),
+            files={str(name): Entry(int(size), str(sha)) for name, (size, sha) in content[FILES].items()},
+            passing=content.get("passing") is True,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DamagedRecordError(f"{home} holds no record: {type(error).__name__}: {error}") from error
+
+
+def _object(home: Path) -> dict[str, Any]:
+    """The JSON object of a file, whose digest of itself is right if it has one."""
+    try:
+        content = json.loads(home.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise DamagedRecordError(f"{home} is no JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise DamagedRecordError(f"{home} holds no JSON object")
+    if ITSELF in content and content[ITSELF] != _seal({k: v for k, v in content.items() if k != ITSELF}):
+        raise DamagedRecordError(f"{home} is not as it was written")
+    return content
+
+
+def _seal(content: Mapping[str, Any]) -> str:
+    """The digest of what a record holds, as JSON with sorted keys."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,86 @@
+"""Puts whole files in their places: written apart, brought to the disk (fsync), and only then renamed.
+
+Without the sync a file system may rename before it writes, and a power loss then leaves an empty file under the name.
+"""
+
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+# What file systems say that cannot sync a folder.
+NO_SYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF)
+
+
+def write(path: Path, text: str) -> None:
+    """Have a file hold this text, or be as it was.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    descriptor, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            # A temporary file is its owner's alone, and what it becomes is as readable as any other file.
+            os.fchmod(file.fileno(), 0o666 & ~_umask())
+            os.fsync(file.fileno())
+        Path(partial).replace(path)
+    except BaseException:
+        Path(partial).unlink(missing_ok=True)
+        raise
+    _sync_one(path.parent)
+
+
+def place(pairs: Iterable[tuple[Path, Path]]) -> None:
+    """Move files and folders to their places, in this order; a folder takes the place of one.
+
+    pairs: where each is now, and where it is to be, on the same file system. All are on the disk before the first is
+    moved, and their places before this returns.
+
+    Raises:
+        OSError: one of them is not there, or cannot be moved.
+    """
+    moves = list(pairs)
+    for source, _ in moves:
+        sync(source)
+    for source, target in moves:
+        if source.is_dir() and target.is_dir() and not target.is_symlink():
+            shutil.rmtree(target)
+        source.replace(target)
+    for folder in dict.fromkeys(target.parent for _, target in moves):
+        _sync_one(folder)
+
+
+def sync(path: Path) -> None:
+    """Have what a file or a folder holds reach the disk; a folder's files as well, but for those of its folders.
+
+    Raises:
+        OSError: the disk says that it failed.
+    """
+    for file in (*(one for one in path.iterdir() if one.is_file()), path) if path.is_dir() else (path,):
+        _sync_one(file)
+
+
+def _sync_one(path: Path) -> None:
+    """Have the content of a file, or the names in a folder, reach the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in NO_SYNC:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _umask() -> int:
+    """The mask of new files' modes; there is no way to read it but to set it, so threads read it from the kernel."""
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("Umask:")).split()[1], 8)
+    return 0o022

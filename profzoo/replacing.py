@@ -1,0 +1,77 @@
+"""Keeps a run from replacing files that it does not know, and measurements of a GPU by such of a CPU."""
+
+import os
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from profzoo import planning
+from profzoo.errors import ConfigError, DataError
+from profzoo.reading import facts
+from profzoo.records import record
+from profzoo.records.record import DamagedRecordError
+
+# So many files are named.
+NAMED = 3
+KEEP = "`--config collect=false` takes results as they are"
+
+
+def check(jobs: Iterable[Any], made_here: Collection[str], gpu_missing: bool) -> None:
+    """Raises ConfigError where jobs that are to run would replace what nobody may want replaced.
+
+    jobs: of Snakemake's graph. made_here: paths that runs in this folder have noted as theirs. gpu_missing: whether
+    jobs run on this machine, and it has no GPU.
+    """
+    mine = {_place(path) for path in made_here}
+    foreign, measured = [], []
+    for job in (one for one in jobs if planning.leaves_record(one)):
+        there = [Path(str(path)) for path in job.output if os.path.lexists(path)]
+        foreign += [
+            path for path in there if os.path.normpath(Path.cwd() / path) not in mine and not _recorded(job, path)
+        ]
+        if gpu_missing and (sidecar := planning.sidecar(job)) and (gpu := measured_on(sidecar)):
+            measured.append(f"{sidecar.with_suffix('')} was measured on {gpu}")
+    if foreign:
+        one = len(foreign) == 1
+        raise ConfigError(
+            f"{_listed(list(map(str, foreign)))} {'was' if one else 'were'} not made in this folder, as far as its "
+            f"records tell, and this run would replace {'it' if one else 'them'}: move {'it' if one else 'them'} away; "
+            f"of results from elsewhere, {KEEP}"
+        )
+    if measured:
+        raise ConfigError(
+            f"{_listed(measured)}, and would be replaced by what this machine's CPU takes, as no GPU is here: {KEEP}, "
+            "and `device=cpu` measures on the CPU all the same"
+        )
+
+
+def measured_on(sidecar: Path) -> str | None:
+    """The GPU that a collecting job ran on which was to take whatever there is; None where it ran on a CPU."""
+    try:
+        known = facts.read(sidecar, facts.NOTHING)
+    except (DataError, OSError):
+        return None
+    cell = known.get("cell")
+    if not isinstance(cell, Mapping) or cell.get("device") != "auto":
+        return None
+    gpu = known.get("gpu")
+    return f"{gpu} of {known['host']}" if gpu and known.get("host") else gpu
+
+
+def _place(path: str | Path) -> str:
+    """A path from the root, as it is written, whatever links lead there."""
+    return os.path.normpath(Path.cwd() / path)
+
+
+def _recorded(job: Any, path: Path) -> bool:
+    """Whether a record, whole or not, is there for an output."""
+    sidecar = planning.sidecar(job)
+    try:
+        return (record.of_sidecar(sidecar) if sidecar else record.of_output(path)) is not None
+    except (DamagedRecordError, OSError):
+        return True
+
+
+def _listed(texts: list[str]) -> str:
+    rest = len(texts) - NAMED
+    return ", ".join([*texts[:NAMED], *([f"and {rest} more"] if rest > 0 else [])])

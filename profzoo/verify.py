@@ -1,0 +1,136 @@
+"""Holds all files of a results folder against their records: `python -m profzoo.verify FOLDER`.
+
+Every byte is read again. The exit code is 1 where a file is not what was made, or a record is damaged.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from profzoo import integrity
+from profzoo.records import comparing, digests, record
+from profzoo.records.record import DamagedRecordError, Record
+
+# Folders of a results folder that hold what nothing is made of.
+WITHOUT_RECORDS = ("logs", "benchmarks")
+# So many files of a kind are named.
+MOST_NAMED = 50
+
+
+@dataclass
+class Found:
+    """What a folder holds: how many files are as their records say, and lines on those that are not."""
+
+    whole: int = 0
+    bytes: int = 0
+    damaged: list[str] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+    unrecorded: list[str] = field(default_factory=list)
+
+
+def verify(results: Path) -> Found:
+    """Read all files of a results folder, and say which differ from their records.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    found, digested = Found(), set[Path]()
+    digests.forget()
+    for path in files(results):
+        digested.add(path)
+        _check(path, found)
+    for home in sorted(results.rglob(f"{record.FOLDER}/*.json")):
+        output = home.parent.parent / home.name.removesuffix(".json")
+        if output not in digested and _expected(output):
+            found.gone.append(f"{output} is not there, and its record is")
+    return found
+
+
+def files(results: Path) -> Iterator[Path]:
+    """What jobs make in a results folder: files, and folders that are one output; without logs, hidden files, links."""
+    for path in sorted(results.iterdir()):
+        if path.name.startswith(".") or path.is_symlink() or path.name in WITHOUT_RECORDS:
+            continue
+        if path.is_dir() and not record.place(path).exists():
+            yield from files(path)
+        else:
+            yield path
+
+
+def lines(found: Found, results: Path) -> list[str]:
+    """What is told of it, the worst first."""
+    told = [*_some(found.damaged), *_some(found.gone), *_some(found.unrecorded)]
+    counts = [
+        f"{found.whole} files are what was made ({found.bytes / 1e6:,.1f} MB)",
+        *([f"{len(found.damaged)} are damaged"] if found.damaged else []),
+        *([f"{len(found.gone)} are gone"] if found.gone else []),
+        *([f"{len(found.unrecorded)} have no record"] if found.unrecorded else []),
+    ]
+    return [*told, f"{results}: {', '.join(counts)}"]
+
+
+def _check(path: Path, found: Found) -> None:
+    """Count a file, or say what is wrong with it."""
+    try:
+        if sidecar := _own(path):
+            known: Record | None = sidecar
+            why = None
+        else:
+            known = record.of_output(path)
+            entry = known.files.get(path.name) if known else None
+            why = comparing.flaw(path, entry) if entry else None
+            known = known if entry else None
+    except (DamagedRecordError, OSError) as error:
+        found.damaged.append(f"{path} is damaged ({error}): {integrity.remedy(path)}")
+        return
+    if why:
+        found.damaged.append(f"{path} is damaged ({why}): {integrity.remedy(path)}")
+    elif known:
+        found.whole, found.bytes = found.whole + 1, found.bytes + digests.size(path)
+    else:
+        found.unrecorded.append(f"{path} has no record, so that nothing tells whether it is what was made")
+
+
+def _own(path: Path) -> Record | None:
+    """The record that a file itself is: the sidecar of collected files."""
+    return record.of_sidecar(path) if path.suffix == ".json" and not record.place(path).exists() else None
+
+
+def _expected(output: Path) -> bool:
+    """Whether an output was to stay; what is removed once others were made of it has a record all the same."""
+    try:
+        known = record.of_output(output)
+    except (DamagedRecordError, OSError):
+        return True
+    return known is not None and not known.passing
+
+
+def _some(told: Sequence[str]) -> list[str]:
+    rest = len(told) - MOST_NAMED
+    return [*told[:MOST_NAMED], *([f"and {rest} more of this kind"] if rest > 0 else [])]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m profzoo.verify", description=__doc__)
+    parser.add_argument("results", type=Path)
+    options = parser.parse_args(arguments)
+    if not options.results.is_dir():
+        print(f"profzoo: {options.results} is not there: nothing was made yet", file=sys.stderr)
+        return 1
+    try:
+        found = verify(options.results)
+    except OSError as error:
+        print(
+            f"profzoo: {error.filename or options.results} cannot be read: {error.strerror}",
+            file=sys.stderr,
+        )
+        return 1
+    print("\n".join(lines(found, options.results)))
+    return 1 if found.damaged else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,266 @@
+"""Records: what a job was made of and what it made is compared by content, and damage to the record itself is seen."""
+
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from profzoo import verify
+from profzoo.records import comparing, deriving, digests, judging, record, syncing
+from profzoo.records.judging import Planned, State
+from profzoo.records.record import DamagedRecordError, Record
+
+
+@pytest.fixture(autouse=True)
+def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    digests.forget()
+
+
+def derived(results: Path, text: str = "a,b\n1,2\n") -> Planned:
+    """A table with its record, made from two files of a cell by code of this folder, and its plan."""
+    cell, table = results / "lstm", results / "tables" / "cells.csv"
+    for folder in (cell, table.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    inputs = [cell / "train.time.csv", cell / "train.nsys.csv"]
+    for number, path in enumerate(inputs):
+        path.write_text(f"step\n{number}\n")
+    code = Path("profzoo") / "tables.py"
+    code.parent.mkdir(exist_ok=True)
+    code.write_text("x = 1\n")
+    table.write_text(text)
+    job = deriving.described("tabulate", {"margin": 0.03})
+    deriving.keep([table], job, {path: digests.digest(path) for path in inputs}, deriving.sources([code], Path.cwd()))
+    return Planned(job, [table], [code], inputs)
+
+
+def state(planned: Planned) -> State:
+    return judging.judge(planned, Path.cwd()).state
+
+
+def test_what_was_made_is_the_same_whatever_the_times_of_files(tmp_path: Path) -> None:
+    planned = derived(Path("results"))
+    assert state(planned) is State.SAME
+    for place, path in enumerate([*planned.outputs, *planned.sources, *planned.read]):
+        os.utime(path, (when := 1.7e9 - place * 1000, when))
+    assert state(planned) is State.SAME
+
+
+@pytest.mark.parametrize("what", ["sources", "read"])
+def test_another_content_of_a_source_or_an_input_is_another_job(what: str) -> None:
+    planned = derived(Path("results"))
+    path = getattr(planned, what)[0]
+    before = path.stat()
+    # Of the same size, and of the same time.
+    path.write_text(path.read_text().replace("1", "7").replace("0", "7"))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    verdict = judging.judge(planned, Path.cwd())
+    assert verdict.state is State.OTHER and verdict.others == (path,) and not verdict.settings
+    # What may be another is not compared.
+    assert state(replace(planned, loose=frozenset([path]))) is State.SAME
+
+
+def test_another_setting_source_or_input_is_another_job() -> None:
+    planned = derived(Path("results"))
+    other = judging.judge(replace(planned, job=deriving.described("tabulate", {"margin": 0.05})), Path.cwd())
+    assert other.state is State.OTHER and other.settings
+    assert other.why == ("params.margin was '0.03' and is '0.05'",)
+    new = Path("profzoo/more.py")
+    new.write_text("")
+    assert judging.judge(replace(planned, sources=[*planned.sources, new]), Path.cwd()).why == (
+        "profzoo/more.py is new",
+    )
+    assert judging.judge(replace(planned, sources=[]), Path.cwd()).why == ("profzoo/tables.py is no longer part of it",)
+    assert state(replace(planned, read=planned.read[:1])) is State.OTHER
+
+
+def test_an_input_counts_as_what_its_job_made_even_when_it_was_damaged_since() -> None:
+    """The table was made of the whole file: the damage is said of that alone."""
+    planned = derived(Path("results"))
+    path = planned.read[0]
+    record.write([path], Record({"rule": "time"}, files=record.entries([path])))
+    path.write_text("step\n")
+    assert (state(planned) is State.SAME and judging.held(path) == digests.digest(path)) or judging.held(path)
+    record.write([path], Record({"rule": "time"}, files=record.entries([path])))
+    assert state(planned) is State.OTHER
+
+
+DAMAGE = {
+    "empty": lambda whole: b"",
+    "cut at a line": lambda whole: whole[: whole.index(b"\n") + 1],
+    "zeros in its second half": lambda whole: whole[: len(whole) // 2] + bytes(len(whole) - len(whole) // 2),
+    "a digit": lambda whole: whole.replace(b"1", b"9", 1),
+    "more": lambda whole: whole + b"3,4\n",
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_damage_to_an_output_is_seen(kind: str) -> None:
+    planned = derived(Path("results"))
+    (table,) = planned.outputs
+    before = table.stat()
+    table.write_bytes(DAMAGE[kind](table.read_bytes()))
+    os.utime(table, ns=(before.st_atime_ns, before.st_mtime_ns))
+    verdict = judging.judge(planned, Path.cwd())
+    assert verdict.state is State.DAMAGED and verdict.file == table
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_damage_to_a_record_is_seen(kind: str) -> None:
+    planned = derived(Path("results"))
+    home = record.place(planned.outputs[0])
+    home.write_bytes(DAMAGE[kind](home.read_bytes()))
+    assert state(planned) is State.DAMAGED
+    with pytest.raises(DamagedRecordError, match=rf"^{home}"):
+        record.of_output(planned.outputs[0])
+
+
+def test_without_a_record_nothing_is_known() -> None:
+    planned = derived(Path("results"))
+    record.place(planned.outputs[0]).unlink()
+    assert state(planned) is State.UNKNOWN
+    planned.outputs[0].unlink()
+    assert state(planned) is State.ABSENT
+
+
+def test_a_moved_folder_keeps_its_records() -> None:
+    planned = derived(Path("results"))
+    shutil.move("results", "elsewhere")
+    moved = replace(
+        planned,
+        outputs=[Path("elsewhere/tables/cells.csv")],
+        read=[Path("elsewhere") / path.relative_to("results") for path in planned.read],
+    )
+    assert state(moved) is State.SAME
+
+
+def test_a_source_that_changed_while_its_job_ran_makes_what_is_there_another_jobs() -> None:
+    known = Record({"tool": "time"}, sources={"models/lstm.py": "1"}, changed=("models/lstm.py",))
+    (one,) = comparing.differences(known, {"tool": "time"}, {"models/lstm.py": "1"})
+    assert one.words == "models/lstm.py changed while it was measured"
+
+
+def test_the_record_of_collected_files_is_in_their_sidecar_and_found_from_each() -> None:
+    folder = Path("results/lstm")
+    folder.mkdir(parents=True)
+    steps, memory = folder / "train.time.csv", folder / "train.memory.csv"
+    for path in (steps, memory):
+        path.write_text("x\n1\n")
+    sidecar = folder / "train.time.csv.json"
+    job = {"tool": "time", "cell": {"batch": 4}}
+    made_of = Record(job, {"weights.pt": "w"}, {"models/lstm.py": "s"}, (), record.entries([steps, memory]))
+    sidecar.write_text(record.sealed({**job, "loss": 1.5} | record.in_sidecar(made_of)))
+    record.refer(memory, sidecar, sidecar=True)
+    assert record.of_output(steps) == record.of_output(memory) == record.of_sidecar(sidecar) == made_of
+    text = sidecar.read_text()
+    assert json.loads(text)["loss"] == 1.5
+    sidecar.write_text(text.replace("1.5", "1.6"))
+    with pytest.raises(DamagedRecordError, match="is not as it was written"):
+        record.of_output(memory)
+
+
+def test_a_file_is_as_it_was_or_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Path("made.txt")
+    syncing.write(path, "old")
+
+    def refuse(number: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(OSError, match="No space"):
+        syncing.write(path, "new")
+    assert path.read_text() == "old" and [one.name for one in Path().iterdir()] == ["made.txt"]
+
+
+def test_files_are_on_the_disk_before_the_first_of_them_has_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    for name in ("a", "b"):
+        Path(name).write_text(name)
+    named = {Path(name).stat().st_ino: name for name in ("a", "b")}
+    real, rename = os.fsync, Path.replace
+
+    def fsync(number: int) -> None:
+        order.append(named.get(os.fstat(number).st_ino, "folder"))
+        real(number)
+
+    def replaced(source: Path, target: Path) -> Path:
+        order.append(f"{source} -> {target}")
+        return rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "replace", replaced)
+    syncing.place([(Path("a"), Path("made-a")), (Path("b"), Path("made-b"))])
+    assert order == ["a", "b", "a -> made-a", "b -> made-b", "folder"]
+
+
+def test_a_digest_is_computed_anew_after_any_change_and_after_a_start_of_the_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path, kept = Path("large.bin"), tmp_path / "kept.json"
+    path.write_bytes(b"x" * digests.WORTH_KEEPING_BYTES)
+    os.utime(path, (1, 1))
+    monkeypatch.setattr(digests, "SETTLED_NS", 0)
+    first = digests.digest(path)
+    digests.save(kept)
+    reads: list[Path] = []
+    opened = Path.open
+
+    def counted(file: Path, *words: object, **more: object) -> object:
+        reads.append(file)
+        return opened(file, *words, **more)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(Path, "open", counted)
+    digests.forget()
+    digests.load(kept)
+    assert digests.digest(path) == first and path not in reads
+    with opened(path, "r+b") as file:
+        file.write(b"y")
+    os.utime(path, (1, 1))
+    assert digests.digest(path) != first and path in reads
+    # The same times and size, as after a power loss that left other bytes.
+    boot = tmp_path / "boot_id"
+    boot.write_text("another")
+    monkeypatch.setattr(digests, "BOOT", boot)
+    digests.forget()
+    digests.load(kept)
+    assert not digests._known
+
+
+def test_verify_names_what_differs_and_counts_the_rest(capsys: pytest.CaptureFixture) -> None:
+    planned = derived(Path("results"))
+    assert verify.main(["results"]) == 0
+    printed = capsys.readouterr().out
+    assert "results: 1 files are what was made (0.0 MB), 2 have no record" in printed
+    assert "results/lstm/train.time.csv has no record" in printed
+    planned.outputs[0].write_text("a,b\n")
+    assert verify.main(["results"]) == 1
+    printed = capsys.readouterr().out
+    assert (
+        "results/tables/cells.csv is damaged (it has 4 bytes, and had 8 when it was made): `snakemake --force"
+        in printed
+    )
+    planned.outputs[0].unlink()
+    assert verify.main(["results"]) == 0
+    assert "results/tables/cells.csv is not there, and its record is" in capsys.readouterr().out
+
+
+def test_the_private_folder_of_a_killed_job_is_made_anew_and_a_link_there_is_left_alone() -> None:
+    output = Path("results/cells.csv")
+    for folder in deriving.private_folders([output]).values():
+        folder.mkdir(parents=True)
+        (folder / "cells.csv").write_text("half")
+    with deriving.private([output]) as (made,):
+        assert not made.exists()
+        made.write_text("whole")
+    assert output.read_text() == "whole" and [path.name for path in output.parent.iterdir()] == ["cells.csv"]
+    mine = Path("mine")
+    mine.mkdir()
+    (mine / "kept").write_text("kept")
+    (folder,) = deriving.private_folders([output]).values()
+    folder.symlink_to(mine.absolute())
+    with pytest.raises(ValueError, match="is no folder of this user's jobs"), deriving.private([output]):
+        pass
+    assert (mine / "kept").read_text() == "kept"
