@@ -6,11 +6,8 @@ from collections.abc import Callable, Collection
 from types import FrameType
 from typing import Any
 
-<<<<<<< HEAD
-=======
 # Whose modules import each other: only by this one first do they load.
 import snakemake.cli  # noqa: F401
->>>>>>> main
 from snakemake.scheduling.job_scheduler import JobScheduler
 from snakemake.shell import shell
 
