@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-# It imports snakemake.workflow, in the one order that their circle allows.
-import snakemake.api
+# Whose modules import each other: only by this one first do they load.
+import snakemake.cli
 from snakemake.dag import DAG
 from snakemake.exceptions import LockException, WorkflowError
 from snakemake.persistence import ParamsChange

@@ -1,4 +1,4 @@
-"""snakemake_internals: what a new version of Snakemake lacks, and locks that name who holds them."""
+"""snakemake_internals: locks of Snakemake that name who holds them; those of a killed run go with the next."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import snakemake.api
+import snakemake.cli
 from snakemake.persistence.file import FilePersistence
 
 from profzoo import snakemake_internals
