@@ -8,6 +8,7 @@ import pandas as pd
 
 from profzoo import tools
 from profzoo.cell import typed
+from profzoo.errors import DataError
 from profzoo.reading import tables as reading
 from profzoo.tables import coverage, kernel_table, repeats
 from profzoo.tables.across import CELL, COVERAGE, STEP_LEADING
@@ -24,6 +25,19 @@ def cell_of(path: str | Path) -> dict[str, str]:
     """
     path = Path(path)
     return {"model": path.parent.name, "phase": path.name.partition(".")[0]}
+
+
+def belong(sidecar: str | Path, facts: Mapping[str, Any]) -> None:
+    """Raises DataError where a sidecar is of another cell than the one in whose place it is."""
+    place, told = cell_of(sidecar), facts.get("cell")
+    if not isinstance(told, Mapping) or "model" not in told:
+        return
+    model, phase = told["model"], told.get("phase")
+    if (model, phase) != (place["model"].partition("@")[0], place["phase"]):
+        raise DataError(
+            f"{sidecar} is of {model} {phase}, and in the place of {place['model']} {place['phase']}: put it where it "
+            f"belongs, and measure this cell again (`snakemake --force {Path(sidecar).with_suffix('')}`)"
+        )
 
 
 def read(paths: Sequence[str], table: reading.Table) -> list[tuple[Mapping[str, str], pd.DataFrame]]:

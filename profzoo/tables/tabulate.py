@@ -22,10 +22,12 @@ OF_TOOL: fact.Needs = {"step_ns": fact.POSITIVE, **counted_steps.NEEDS}
 def read(tool: str, tables: Sequence[str], sidecars: Sequence[str]) -> Exported:
     """A tool's exported tables with the cell and the sidecar of each."""
     activity = tools.activities()[tool]
-    return [
-        (tool, *exported, read_json(sidecar, {**OF_TOOL, **activity.FACTS}))
-        for exported, sidecar in zip(cell_tables.read(tables, activity.TABLE), sidecars, strict=True)
-    ]
+    found: Exported = []
+    for exported, sidecar in zip(cell_tables.read(tables, activity.TABLE), sidecars, strict=True):
+        facts = read_json(sidecar, {**OF_TOOL, **activity.FACTS})
+        cell_tables.belong(sidecar, facts)
+        found.append((tool, *exported, facts))
+    return found
 
 
 def _measured(

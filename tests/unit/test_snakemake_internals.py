@@ -1,0 +1,50 @@
+"""What of Snakemake is used without its promise: a version that lacks it is named here, before a run fails by it."""
+
+import inspect
+import threading
+
+import pytest
+import snakemake.cli  # noqa: F401
+from snakemake.dag import DAG
+from snakemake.jobs import Reason
+from snakemake.persistence import ParamsChange
+from snakemake.scheduling.job_scheduler import JobScheduler
+
+from profzoo import snakemake_internals, stopping
+
+OF_DAG = (
+    "_finished", "_needrun", "_len", "forcefiles", "forcerules", "finished", "reason", "toposorted", "dependencies",
+    "depending", "needrun_jobs", "bfs",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_DAG)
+def test_the_graph_of_jobs_has_what_is_used(name: str) -> None:
+    assert name in inspect.getsource(DAG)
+
+
+def test_a_graph_is_judged_by_one_function() -> None:
+    given = inspect.signature(snakemake_internals._update_needrun).parameters
+    assert list(given) == ["self", "create_inventory"]
+
+
+def test_reasons_have_what_is_used() -> None:
+    one = Reason()
+    one.params_changed = ParamsChange(only_new={"batch was 4 and is 7"})
+    one.updated_input.update({"models/lstm.py"})
+    one.forced = False
+    assert one and "models/lstm.py" in str(one)
+
+
+def test_nothing_that_is_to_come_later_keeps_a_run_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(JobScheduler, "_schedule_reevalutation", JobScheduler._schedule_reevalutation)
+    stopping.end_at_once()
+    scheduler = JobScheduler.__new__(JobScheduler)
+    scheduler._open_jobs = threading.Semaphore(0)
+    before = {*threading.enumerate()}
+    scheduler._schedule_reevalutation(60)
+    (timer,) = {*threading.enumerate()} - before
+    assert timer.daemon
+    timer.cancel()
+    scheduler._schedule_reevalutation(0)
+    assert scheduler._open_jobs.acquire(timeout=60)
