@@ -28,7 +28,7 @@ from tests.faults import family
 from tests.workflow import forked
 from tests.workflow.project import ONE_MODEL, Project, copy
 
-TARGET = "all"
+TARGETS = ["all"]
 # A cell waits so long, for kills to find it at work.
 PAUSE = "train 0.3"
 # After a fault, one run more than that is one too many.
@@ -41,6 +41,10 @@ SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 VICTIMS = ("snakemake", "snakemake", "all", "wrapper", "supervisor", "model")
 # Files that were written so long before a power loss may not be on the disk.
 UNWRITTEN_S = 5.0
+# What cells leave, without which they run again.
+MEASURED = ("train.time.csv", "inference.time.csv", "train.trace.json.gz", "inference.trace.json.gz")
+# Of a fault that met nothing, as the run was over.
+TOO_LATE = ", too late"
 DAY_S = 24 * 3600
 
 
@@ -60,6 +64,7 @@ class Bench:
     recording: Path | None = None
     tables: dict[str, bytes] = field(default_factory=dict)
     full_s: float = 20.0
+    targets: list[str] = field(default_factory=lambda: [*TARGETS])
     output: str = ""
     lost: set[str] = field(default_factory=set)
 
@@ -87,7 +92,7 @@ class Bench:
 
     def must(self) -> None:
         """Run it, which must end well."""
-        code = self.run([TARGET])
+        code = self.run(self.targets)
         if code:
             raise DifferenceError(f"an undisturbed run ended with {code}: {self.output}")
 
@@ -112,19 +117,24 @@ class Bench:
 
     def some_lost(self, draw: random.Random) -> float:
         """Take away some of the results, or all, or change what they are made of; seconds that the next run may take."""
-        results, how = self.root / "results", draw.choice(("all", "some", "some", "some", "some"))
-        if how == "all":
+        results = self.root / "results"
+        if draw.random() < 0.4:
             shutil.rmtree(results)
-            return self.full_s
+            return self.full_s * 0.9
         files = sorted(path for path in results.glob("lstm/*") if path.is_file() and path.suffix != ".json")
-        for path in [*draw.sample(files, draw.randint(1, 3)), results / "report.html"]:
+        measured = [path for path in files if path.name in MEASURED]
+        again = draw.sample(measured, min(len(measured), draw.randint(1, 2)))
+        for path in {*draw.sample(files, draw.randint(0, 2)), *again}:
             path.unlink()
             self.lost.add(str(path.relative_to(results)))
+        # What is asked for is made again.
+        for path in (results / "report.html", *map(self.root.joinpath, self.targets)):
+            path.unlink(missing_ok=True)
         return self.full_s / 2
 
     def begun(self) -> subprocess.Popen[str]:
         """A run in the background, in a group of its own."""
-        return self.project.begun(TARGET)
+        return self.project.begun(*self.targets)
 
 
 def tables(results: Path) -> list[Path]:
@@ -139,13 +149,16 @@ def tables(results: Path) -> list[Path]:
 def kill(bench: Bench, draw: random.Random) -> str:
     """A process of a run, or all, at a random moment, by a random signal."""
     victim, number = draw.choice(VICTIMS), draw.choice(SIGNALS)
-    span = bench.some_lost(draw) + 2
-    after = draw.random() * (span if victim in ("snakemake", "all") else 0.4)
+    after = draw.random() * (bench.some_lost(draw) if victim in ("snakemake", "all") else 0.4)
+    if victim not in ("snakemake", "all"):
+        bench.some_lost(draw)
     run = bench.begun()
     try:
         process: int | None = run.pid
         if victim not in ("snakemake", "all"):
-            process = seen(run, bench, victim, draw.randint(0, 2))
+            process = seen(
+                run, bench, victim, draw.randint(0, len(MEASURED)) if not (bench.root / "results").exists() else 0
+            )
         with suppress(subprocess.TimeoutExpired):
             run.wait(after) if process == run.pid else time.sleep(after)
         with suppress(ProcessLookupError):
@@ -155,8 +168,7 @@ def kill(bench: Bench, draw: random.Random) -> str:
                 os.kill(process, number)
     finally:
         ended(run, bench)
-    early = "" if run.returncode else ", too late"
-    return f"{victim} by {number.name}{early}"
+    return f"{victim} by {number.name}" + ("" if run.returncode else TOO_LATE)
 
 
 def seen(run: subprocess.Popen[str], bench: Bench, kind: str, nth: int) -> int | None:
@@ -180,7 +192,7 @@ def ended(run: subprocess.Popen[str], bench: Bench) -> None:
         printed, _ = run.communicate(timeout=240)
     finally:
         run.kill()
-    bench.output += f"$ snakemake {TARGET}  # which was disturbed\n{printed}"
+    bench.output += f"$ snakemake {shlex.join(bench.targets)}  # which was disturbed\n{printed}"
     word = f"MARK={bench.folder / 'mark'}"
     family.until(lambda: not family.marked(word), 60)
 
@@ -265,13 +277,13 @@ def full(bench: Bench, draw: random.Random) -> str:
     try:
         subprocess.run(["cp", "-a", f"{kept}/.", str(results)], check=False, capture_output=True)
         shutil.rmtree(kept)
-        code = bench.run([TARGET])
+        code = bench.run(bench.targets)
         subprocess.run(["cp", "-a", str(results), str(kept)], check=True)
     finally:
         subprocess.run(["umount", "-l", str(results)], check=True)
     shutil.rmtree(results)
     kept.rename(results)
-    return f"{room} KB" + ("" if code else ", enough")
+    return f"{room} KB" + ("" if code else TOO_LATE)
 
 
 def forgotten(bench: Bench, draw: random.Random) -> str:
@@ -310,8 +322,8 @@ def second(bench: Bench, draw: random.Random) -> str:
     if draw.random() < 0.5:
         shutil.rmtree(other.root / ".snakemake")
     given = draw.choice(("time={window: 3}", "seed=7", "figures={top: 3}", "batch=7"))
-    done = forked.snakemake([TARGET, "--config", given], other.root, other.environment())
-    bench.output += f"$ snakemake {TARGET} --config {given}  # in the second checkout\n{done.stdout}{done.stderr}"
+    done = forked.snakemake([*bench.targets, "--config", given], other.root, other.environment())
+    bench.output += f"$ snakemake {shlex.join(bench.targets)} --config {given}  # in the second checkout\n{done.stdout}{done.stderr}"
     return given.partition("=")[0]
 
 
@@ -348,7 +360,7 @@ def step(bench: Bench, kind: str, draw: random.Random) -> tuple[int, int, str]:
     while True:
         tries += 1
         before = len(bench.output)
-        code = bench.run([TARGET])
+        code = bench.run(bench.targets)
         said = bench.output[before:]
         if any(word in said for word in BY_HAND):
             raise DifferenceError(f"{what}: asks for work by hand: {said}")
@@ -378,12 +390,14 @@ def main() -> int:
     parser.add_argument("--count", type=int, help="so many steps, however long they take")
     parser.add_argument("--kinds", default=",".join(KINDS), help="a comma-separated list")
     parser.add_argument("--step", type=int, help="that step alone")
+    parser.add_argument("--targets", default="all", help="of one word or several, which make fewer tables in less time")
     parser.add_argument("--recording", type=Path, help="results of a real run of this, to save making one")
     options = parser.parse_args()
     kinds = options.kinds.split(",")
     if unknown := [kind for kind in kinds if kind not in KINDS]:
         parser.error(f"--kinds {unknown[0]}: there are {', '.join(KINDS)}")
     bench = Bench(Path(tempfile.mkdtemp(prefix="faults-")), options.recording and options.recording.absolute())
+    bench.targets = options.targets.split()
     counts: dict[str, Counter[str]] = {}
     began, number = time.monotonic(), options.step or 0
     try:
@@ -394,11 +408,18 @@ def main() -> int:
             try:
                 tries, typed, what = step(bench, kind, draw)
             except (DifferenceError, TimeoutError, subprocess.SubprocessError, OSError) as error:
-                again = f"--seed {options.seed} --step {number} --kinds {options.kinds}"
+                again = f"--seed {options.seed} --step {number} --kinds {options.kinds} --targets '{options.targets}'"
                 print(f"{error}\nstep {number}, {kind}: python -m tests.faults.random_faults {again}", flush=True)
                 return 1
             counted = counts.setdefault(kind, Counter())
-            counted.update({"faults": 1, f"{tries} runs" if tries > 1 else "1 run": 1, "commands typed": typed})
+            counted.update(
+                {
+                    "faults": 1,
+                    "met nothing": what.endswith(TOO_LATE),
+                    f"{tries} runs" if tries > 1 else "1 run": 1,
+                    "commands typed": typed,
+                }
+            )
             print(f"{number:5}  {kind:10} {what}; {tries} run(s), {typed} command(s)", flush=True)
             number += 1
     finally:
@@ -416,7 +437,7 @@ def over(options: argparse.Namespace, number: int, seconds: float) -> bool:
 
 def told(counts: dict[str, Counter[str]]) -> str:
     """How many faults of each kind there were, and what came of them, as a table."""
-    heads = ["faults", "1 run", "2 runs", "3 runs", "commands typed"]
+    heads = ["faults", "met nothing", "1 run", "2 runs", "3 runs", "commands typed"]
     rows = [["kind", *heads], *([kind, *(str(found[head]) for head in heads)] for kind, found in counts.items())]
     return "\n".join("  ".join(f"{cell:>14}" for cell in row) for row in rows)
 
