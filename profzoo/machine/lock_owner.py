@@ -92,8 +92,9 @@ def forget(folder: Path) -> None:
 
 
 def near(owner: Owner) -> bool:
-    """Whether the same kernel runs it and this process."""
-    return bool(owner.boot) and owner.boot == _text(BOOT)
+    """Whether the same kernel runs it and this process, as far as kernels tell their boot; else, the same host."""
+    boot = _text(BOOT)
+    return owner.boot == boot if owner.boot and boot else _here(owner)
 
 
 def _here(owner: Owner) -> bool:

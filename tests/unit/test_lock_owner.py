@@ -159,6 +159,20 @@ def test_a_lock_that_another_host_holds_by_the_file_system(
     assert lock_owner.gone(owner, tmp_path / "owners")
 
 
+def test_a_kernel_that_does_not_tell_its_boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holder: Held) -> None:
+    """Then the host's name is all that tells: what is on this one is asked for its locks and processes."""
+    process, owner = holder
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(lock_owner, "BOOT", tmp_path / "none")
+    mounted(monkeypatch, tmp_path, SHARED)
+    (tmp_path / "owners" / owner.file).unlink()
+    unknown = replace(owner, boot="")
+    assert not lock_owner.gone(unknown, tmp_path / "owners")
+    killed(process)
+    assert lock_owner.gone(unknown, tmp_path / "owners")
+    assert not lock_owner.gone(replace(unknown, host="elsewhere"), tmp_path / "owners")
+
+
 def test_what_names_no_owner_is_none(holder: Held) -> None:
     owner = holder[1]
     assert lock_owner.read(lock_owner.told(owner)) == owner
