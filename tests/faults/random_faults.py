@@ -415,7 +415,7 @@ def main() -> int:
             counted.update(
                 {
                     "faults": 1,
-                    "met nothing": what.endswith(TOO_LATE),
+                    "met nothing": int(what.endswith(TOO_LATE)),
                     f"{tries} runs" if tries > 1 else "1 run": 1,
                     "commands typed": typed,
                 }
