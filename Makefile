@@ -29,8 +29,9 @@ demo: $(READY)  ## profile three models with torch.profiler on what this machine
 test: $(READY)  ## the test suite; ARGS='-k lstm' narrows it
 	python -m pytest -n $(WORKERS) $(ARGS)
 
-faults: $(READY)  ## what breaks on purpose and takes minutes to: batch systems that go away, processes killed
+faults: $(READY)  ## what breaks on purpose and takes minutes to; then faults drawn by SEED for MINUTES (KINDS=kill,power)
 	python -m pytest -n auto -m faults $(ARGS)
+	python -m tests.faults.random_faults --minutes $(or $(MINUTES),60) --seed $(or $(SEED),0) $(if $(KINDS),--kinds $(KINDS))
 
 mutants: $(READY)  ## plants COUNT mistakes drawn by SEED in the code that derives numbers; prints those no test notices
 	python -m tests.mutation.run --count $(or $(COUNT),300) $(if $(SEED),--seed $(SEED)) $(ARGS)

@@ -1,22 +1,174 @@
-"""What of Snakemake is used that its documentation does not promise, in one place; a test says what a version lacks."""
+"""What of Snakemake is used that its documentation does not promise, in one place; a test says what a version lacks.
 
-from collections.abc import Callable
+Snakemake's own locks name no owner, so that one which a killed run has left has to be removed by hand (9.27). Here each
+has the run that holds it in its first line, and is removed once that has ended.
+"""
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 # Whose modules import each other: only by this one first do they load.
-import snakemake.cli  # noqa: F401
+import snakemake.cli
 from snakemake.dag import DAG
+from snakemake.exceptions import LockException, WorkflowError
 from snakemake.persistence import ParamsChange
+from snakemake.persistence.file import FilePersistence
+from snakemake.settings.types import DAGSettings
 
 from profzoo import planning
+from profzoo.machine import lock_owner, locking
+from profzoo.machine.lock_owner import Owner
 from profzoo.planning import Decision
 from profzoo.records import digests
 from profzoo.records.judging import Verdict
 
+# What is taken over, and what that calls.
+PERSISTENCE = (
+    "lock", "locked", "_read_locks", "_write_locks", "_delete_locks", "cleanup_locks", "all_inputfiles",
+    "all_outputfiles", "unlock", "path",
+)  # fmt: skip
+# Of a workflow's settings of its DAG: whether files that a killed job was making are made again.
+INCOMPLETE = "force_incomplete"
+# Below Snakemake's own folder: a file of each run that holds locks, and one that is locked while locks change.
+OWNERS, CHANGING = "profzoo/owners", "profzoo/locks.changing"
+MARK = "# held by profzoo's run "
+LOCKS = "[0-9]*.*put.lock"
 # Of jobs that are made again because of their content, by their outputs: why.
 _reasons: dict[tuple[str, ...], str] = {}
 _update_needrun = DAG.update_needrun
+
+
+def missing() -> list[str]:
+    """What this version of Snakemake lacks of all that is used here, by name; empty where nothing is."""
+    needed: dict[str, tuple[Any, tuple[str, ...]]] = {
+        "snakemake.persistence.file.FilePersistence": (FilePersistence, PERSISTENCE),
+        "snakemake.workflow": (snakemake.workflow, ("FilePersistence",)),
+        "snakemake.settings.types.DAGSettings": (DAGSettings, (INCOMPLETE,)),
+        "snakemake.dag.DAG": (DAG, ("update_needrun", "needrun_jobs", "reason")),
+    }
+    return [f"{owner}.{name}" for owner, (it, names) in needed.items() for name in names if not hasattr(it, name)]
+
+
+def take_over(incomplete: bool) -> None:
+    """Have a killed run leave nothing that the next one of this process would ask its user about.
+
+    incomplete: files that a killed job was making are made again, whatever options say.
+    """
+    if lacking := missing():
+        print(
+            f"profzoo: warning: Snakemake {snakemake.__version__} has no {', '.join(lacking)}: after a run that was "
+            "killed, type `snakemake --unlock`, and --rerun-incomplete with the next run",
+            file=sys.stderr,
+        )
+        return
+    Persistence.again = incomplete
+    snakemake.workflow.FilePersistence = Persistence
+
+
+class Persistence(FilePersistence):
+    """Snakemake's, with locks that name their owner."""
+
+    again: ClassVar[bool] = False
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        self._held: tuple[Owner, int] | None = None
+        # Who holds what is asked for, in words, once somebody does.
+        self._holder: Owner | None = None
+        super().__init__(*arguments, **named)
+        if self.again and self.dag is not None:
+            setattr(self.dag.workflow.dag_settings, INCOMPLETE, True)
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """As Snakemake's, but no other run comes between the look for locks and this run's own.
+
+        Raises:
+            WorkflowError: another run makes the same files; it says which, where the lock names one.
+        """
+        try:
+            with self._changing():
+                self._remove_left()
+                if self.locked:
+                    raise WorkflowError(_refused(self._holder)) if self._holder else LockException()
+                self._write_locks("input", map(str, self.all_inputfiles()))
+                self._write_locks("output", map(str, self.all_outputfiles()))
+            yield
+        finally:
+            self.unlock()
+
+    def cleanup_locks(self) -> None:
+        """Remove all locks, as their user wants it, whoever holds them."""
+        super()._delete_locks()
+
+    def _read_locks(self) -> Iterator[tuple[str, str]]:
+        """Locks of those that live, or may."""
+        for path, owner, files in self._found():
+            if owner is None or not lock_owner.gone(owner, self._owners):
+                self._holder = owner
+                yield from ((path.name.split(".")[1], file) for file in files)
+
+    def _remove_left(self) -> None:
+        """Remove the locks of runs that have ended."""
+        removed = set[Owner]()
+        for path, owner, _ in self._found():
+            if owner and lock_owner.gone(owner, self._owners):
+                path.unlink()
+                removed.add(owner)
+        for owner in removed:
+            print(f"profzoo: removed the lock of a run that was killed: {owner}", file=sys.stderr)
+        # Last, as these tell whose the locks are.
+        lock_owner.forget(self._owners)
+
+    def _found(self) -> Iterator[tuple[Path, Owner | None, list[str]]]:
+        """Each lock with its owner, as far as it names one, and the files that it is for."""
+        for path in sorted(Path(self.path, "locks").glob(LOCKS)):
+            with contextlib.suppress(FileNotFoundError):
+                first, *files = lines = path.read_text(errors="replace").split("\n")
+                told = first.startswith(MARK)
+                owner = lock_owner.read(first.removeprefix(MARK)) if told else None
+                yield path, owner, [*map(str.strip, files if told else lines)]
+
+    def _write_locks(self, lock_type: str, keys: Iterable[str]) -> None:
+        if not (files := list(keys)):
+            return
+        self._held = self._held or lock_owner.begin(self._owners)
+        # Another run that ends may have removed the folder.
+        Path(self.path, "locks").mkdir(exist_ok=True)
+        super()._write_locks(lock_type, [f"{MARK}{lock_owner.told(self._held[0])}", *files])
+
+    def _delete_locks(self) -> None:
+        """Remove this run's alone, where Snakemake would remove those of other runs in this folder, too."""
+        for path in self._lockfile.values():
+            Path(path).unlink(missing_ok=True)
+        self._lockfile.clear()
+        if self._held:
+            owner, descriptor = self._held
+            Path(self._owners, owner.file).unlink(missing_ok=True)
+            os.close(descriptor)
+            self._held = None
+
+    @property
+    def _owners(self) -> Path:
+        return Path(self.path, OWNERS)
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """While no other run of this folder looks for locks to remove, or writes some."""
+        path = Path(self.path, CHANGING)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with locking.locked(path):
+            yield
+
+
+def _refused(owner: Owner) -> str:
+    advice = "wait until it has ended, or stop it"
+    if not lock_owner.near(owner):
+        advice += "; if it was killed there, start the next run there, or type `snakemake --unlock`"
+    return f"another run makes the same files in this folder, {owner}: {advice}"
 
 
 def judge_by_content(root: Path, say: Callable[[str], None]) -> None:

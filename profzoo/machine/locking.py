@@ -189,6 +189,20 @@ def lockless(descriptor: int) -> str | None:
     return None
 
 
+def free(descriptor: int) -> bool | None:
+    """Whether nobody else holds the lock of a file that is open; None where the file system has no locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        return None
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return True
+
+
 def same(descriptor: int, path: Path) -> bool:
     """Whether the open file is the one that has this name."""
     try:

@@ -102,7 +102,6 @@ def killed(project: Project, folder: Path, target: str, kind: str, rules: set[st
     finally:
         code = finished(run, 60)[0]
     assert code and not (project.root / target).exists()
-    project.snakemake("--unlock")
     assert {job.rule for job in project.dry(target)} == rules
     project.snakemake(target)
     assert project.dry(target) == []
@@ -177,7 +176,6 @@ def test_whatever_is_killed_and_when_nothing_is_lost_or_left(
     # What has its sidecar is whole, and is not made again.
     made = whole(project)
     counted = {name for name in made if f"{name}.json" in made}
-    project.snakemake("--unlock")
     project.snakemake(*targets)
     after = whole(project)
     # A lock and a job's own folder that a kill left go with the next run.

@@ -58,7 +58,6 @@ def test_a_job_that_outlives_its_snakemake_does_not_replace_what_the_next_run_ma
     run.wait()
     # Which `clean` goes by.
     assert "results/lstm/.train.time.csv.making" in pretending.read(".snakemake/profzoo/made.txt").splitlines()
-    pretending.snakemake("--unlock")
     five = (TARGET, "--config", "time={window: 5}")
     pretending.snakemake(*five)
     (pretending.root.parent / "gate").touch()
@@ -169,7 +168,6 @@ def test_clean_after_a_kill_removes_what_was_left_and_nothing_of_ones_own(preten
     finished(run)
     wait(lambda: not children(pretending, "models.run"))
     assert (job / "train.sqlite").exists()
-    pretending.snakemake("--unlock")
     pretending.snakemake("clean")
     left = {path for path in (pretending.root / "results").rglob("*") if path.is_file()}
     assert {str(path.relative_to(pretending.root / "results")) for path in left} == set(OWN)
@@ -196,7 +194,6 @@ def test_a_closed_terminal_ends_all_and_the_next_run_goes_on(pretending: Project
     os.killpg(run.pid, number)
     assert finished(run)[0] != 0
     wait(lambda: not children(pretending, "python"), 10)
-    pretending.snakemake("--unlock")
     pretending.snakemake(TARGET)
     ends = ("memory.csv", "time.csv", "time.csv.json")
     assert steps(pretending) == 2 and pretending.files() == {f"lstm/train.{end}" for end in ends}

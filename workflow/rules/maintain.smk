@@ -6,12 +6,15 @@ import time
 
 from snakemake.dag import DAG
 
-from profzoo import clean, replacing, stopping
+from profzoo import clean, replacing, snakemake_internals, stopping
 from profzoo.collect import batch, failures, refused, salvage
 from profzoo.collect import this_run
 from profzoo.machine import results_lock
 from profzoo.terminal import unable
 
+# Before Snakemake looks for locks and for what a killed run was making; a module is to run by its own workflow's options.
+if workflow.is_main_process:
+    snakemake_internals.take_over(MAIN)
 # Snakemake's own lock is on the folder that it runs in, and several may share their results.
 FOUND = results_lock.seen(Path(RESULTS)) if workflow.is_main_process else None
 PAGE = f"{RESULTS}/report.html"

@@ -1,0 +1,161 @@
+"""Says who holds a lock that is a plain file, and whether its owner still lives: on this host or on another one.
+
+An owner keeps a file of its own beside such locks, which the kernel locks for it (flock) as long as it lives. Whatever
+cannot be known counts as alive, as to take a lock from a living owner is worse than to ask a user.
+"""
+
+import contextlib
+import datetime
+import json
+import os
+import re
+import secrets
+import socket
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from profzoo.machine import locking, trees
+
+# File systems that no two kernels have mounted at a time: what another one has left there, it holds no longer.
+LOCAL = {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "ramfs", "tmpfs", "xfs", "zfs"}
+BOOT, MACHINE = Path("/proc/sys/kernel/random/boot_id"), Path("/etc/machine-id")
+MOUNTS = Path("/proc/self/mountinfo")
+FILE = re.compile(r"[0-9]+-[0-9a-f]{16}")
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A process that holds locks. process: as trees.known tells it from others; file: the one that it keeps locked.
+
+    boot: of its kernel; machine: what its host is called beside its name; since: when it began to hold them.
+    """
+
+    process: str
+    host: str
+    machine: str
+    boot: str
+    file: str
+    since: str
+
+    def __str__(self) -> str:
+        """It in words."""
+        return f"process {self.process.partition(':')[0]} on {self.host} since {self.since}"
+
+
+def begin(folder: Path) -> tuple[Owner, int]:
+    """This process as an owner, and the descriptor of its file in the folder, which is locked until that is closed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"{os.getpid()}-{secrets.token_hex(8)}"
+    since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    owner = Owner(trees.known(os.getpid()), socket.gethostname(), _text(MACHINE), _text(BOOT), name, since)
+    descriptor = locking.acquired(folder / name, wait=False)
+    locking.write(descriptor, told(owner))
+    return owner, descriptor
+
+
+def told(owner: Owner) -> str:
+    """It in one line of text."""
+    return json.dumps(asdict(owner))
+
+
+def read(text: str) -> Owner | None:
+    """The owner of whom a line tells; None where it tells of none that could be asked after."""
+    try:
+        given: Any = json.loads(text)
+        owner = Owner(**given)
+    except (ValueError, TypeError):
+        return None
+    good = all(isinstance(value, str) for value in asdict(owner).values()) and FILE.fullmatch(owner.file)
+    return owner if good and re.fullmatch(r"[0-9]+:[0-9]+:[0-9]+", owner.process) else None
+
+
+def gone(owner: Owner, folder: Path) -> bool:
+    """Whether an owner that had its file in this folder certainly holds nothing there any longer."""
+    free = _free(folder / owner.file)
+    if free is False:
+        return False
+    if near(owner):
+        # The same kernel knows its own locks, and processes where they are not hidden from this one.
+        return not _works_here(owner) if free else _ended(owner)
+    # That machine has begun anew, or this is a copy of its folder; elsewhere, file systems may keep locks to a host.
+    return (bool(owner.machine) and _here(owner)) or _kind(folder) in LOCAL
+
+
+def forget(folder: Path) -> None:
+    """Remove from this folder the files of owners that are gone."""
+    for path in folder.glob("*"):
+        with contextlib.suppress(OSError):
+            owner = read(path.read_text(errors="replace")) if FILE.fullmatch(path.name) else None
+            if owner and owner.file == path.name and gone(owner, folder):
+                path.unlink()
+
+
+def near(owner: Owner) -> bool:
+    """Whether the same kernel runs it and this process, as far as kernels tell their boot; else, the same host."""
+    boot = _text(BOOT)
+    return owner.boot == boot if owner.boot and boot else _here(owner)
+
+
+def _here(owner: Owner) -> bool:
+    return (owner.host, owner.machine) == (socket.gethostname(), _text(MACHINE))
+
+
+def _free(path: Path) -> bool | None:
+    """Whether nobody holds a lock on that file; None where that cannot be told."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        return locking.free(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _ended(owner: Owner) -> bool:
+    """Whether a process of this kernel has ended, where this one would see it."""
+    if owner.process.rpartition(":")[2] != trees.known(os.getpid()).rpartition(":")[2]:
+        return False
+    try:
+        os.kill(int(owner.process.partition(":")[0]), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        # Another user's; /proc may hide it.
+        return False
+    return trees.known(int(owner.process.partition(":")[0])) != owner.process
+
+
+def _works_here(owner: Owner) -> bool:
+    """Whether a process of this kernel lives and is at work in this folder: not in another, of which it is a copy."""
+    if _ended(owner):
+        return False
+    process = owner.process.partition(":")[0]
+    if trees.known(int(process)) != owner.process:
+        # Of another namespace of processes: its lock would say so.
+        return False
+    try:
+        return Path(f"/proc/{process}/cwd").samefile(Path.cwd())
+    except OSError:
+        return True
+
+
+def _kind(folder: Path) -> str:
+    """The kind of the file system that a folder is on; empty where that is not known."""
+    place, longest, found = os.path.realpath(folder), 0, ""
+    with contextlib.suppress(OSError):
+        for line in MOUNTS.read_text(errors="surrogateescape").splitlines():
+            before, _, after = line.partition(" - ")
+            point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), before.split()[4])
+            # Of what is mounted at one place, the last hides the others.
+            if len(point) >= longest and f"{place}/".startswith(f"{point.rstrip('/')}/"):
+                longest, found = len(point), after.split()[0]
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except (OSError, ValueError):
+        return ""

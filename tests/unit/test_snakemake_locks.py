@@ -1,0 +1,160 @@
+"""snakemake_internals: locks of Snakemake that name who holds them; those of a killed run go with the next."""
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import snakemake.cli
+from snakemake.persistence.file import FilePersistence
+
+from profzoo import snakemake_internals
+from profzoo.machine import lock_owner
+from tests.faults import family
+from tests.workflow.project import heed_interrupts
+
+PROJECT = Path(__file__).parents[2]
+SNAKEFILE = """
+from pathlib import Path
+from profzoo import snakemake_internals
+if workflow.is_main_process:
+    snakemake_internals.take_over(True)
+rule all:
+    input: "one", "two"
+rule make:
+    output: "{name}"
+    shell: "echo begun > {output}; touch {wildcards.name}.begun; "
+           "while test ! -e {wildcards.name}.go; do sleep 0.05; done; echo done > {output}"
+"""
+SAID = "profzoo: removed the lock of a run that was killed: process"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "Snakefile").write_text(SNAKEFILE)
+    return tmp_path / "work"
+
+
+def begun(folder: Path, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "snakemake", "-j1", *words], cwd=folder, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, start_new_session=True, env={**os.environ, "PYTHONPATH": str(PROJECT)},
+        preexec_fn=heed_interrupts,
+    )  # fmt: skip
+
+
+def working(folder: Path, name: str = "one", *words: str) -> subprocess.Popen[str]:
+    """A run whose job has begun, and waits."""
+    run = begun(folder, name, *words)
+    family.until(lambda: (folder / f"{name}.begun").exists() or run.poll() is not None, 60)
+    assert run.poll() is None, run.communicate()[0]
+    return run
+
+
+def ended(run: subprocess.Popen[str]) -> tuple[int, str]:
+    try:
+        return run.wait(60), run.communicate()[0]
+    finally:
+        if run.poll() is None:
+            os.killpg(run.pid, signal.SIGKILL)
+
+
+def kill(run: subprocess.Popen[str]) -> None:
+    os.killpg(run.pid, signal.SIGKILL)
+    run.communicate()
+
+
+def locks(folder: Path) -> list[Path]:
+    return [path for path in folder.glob(".snakemake/locks/*.lock") if path.stat().st_size]
+
+
+def test_this_version_of_snakemake_has_all_that_is_used() -> None:
+    assert snakemake_internals.missing() == []
+
+
+def test_what_a_version_lacks_is_named_and_left_to_snakemake(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(snakemake_internals, "PERSISTENCE", ("lock", "_bolt"))
+    before = snakemake.workflow.FilePersistence
+    snakemake_internals.take_over(True)
+    assert snakemake.workflow.FilePersistence is before
+    said = capsys.readouterr().err
+    assert "snakemake.persistence.file.FilePersistence._bolt" in said and "--unlock" in said and said.count("\n") == 1
+
+
+def test_a_killed_run_is_followed_by_one_that_needs_no_more_words(folder: Path) -> None:
+    """Neither --unlock nor --rerun-incomplete, which no profile gives here."""
+    kill(working(folder))
+    assert locks(folder) and (folder / "one").read_text() == "begun\n"
+    # A dry run changes nothing, and is not told that another run is at work.
+    code, said = ended(begun(folder, "-n"))
+    assert code == 0 and "cannot be locked" not in said and SAID not in said and locks(folder)
+    (folder / "one.go").touch()
+    code, said = ended(begun(folder, "one"))
+    assert code == 0 and said.count(SAID) == 1, said
+    assert (folder / "one").read_text() == "done\n" and not locks(folder)
+    assert not list((folder / ".snakemake/profzoo/owners").iterdir())
+
+
+def test_a_run_that_lives_keeps_its_lock_whoever_else_ends(folder: Path) -> None:
+    first = working(folder)
+    held = locks(folder)
+    # Of other files; when it ends, Snakemake's own removes all locks of the folder.
+    (folder / "two.go").touch()
+    assert ended(begun(folder, "two"))[0] == 0
+    assert locks(folder) == held
+    code, said = ended(begun(folder, "one"))
+    assert code == 1 and f"another run makes the same files in this folder, process {first.pid} on " in said, said
+    assert "--unlock" not in said and locks(folder) == held
+    (folder / "one.go").touch()
+    assert ended(first)[0] == 0 and not locks(folder)
+
+
+def test_a_lock_of_another_host_stays_until_a_user_removes_it(folder: Path) -> None:
+    kill(working(folder))
+    (folder / "one.go").touch()
+    owner = lock_owner.read(locks(folder)[0].read_text().split("\n")[0].removeprefix(snakemake_internals.MARK))
+    assert owner
+    # As where /proc says so of a shared file system; the line of what is mounted cannot be changed for another process.
+    code = f"from profzoo.machine import lock_owner; lock_owner.LOCAL.clear()\n{SNAKEFILE}"
+    (folder / "Snakefile").write_text(code)
+    elsewhere = lock_owner.told(replace(owner, host="elsewhere", boot="another"))
+    for path in locks(folder):
+        path.write_text(path.read_text().replace(lock_owner.told(owner), elsewhere))
+    exit_code, said = ended(begun(folder, "one"))
+    assert exit_code == 1 and "on elsewhere since " in said and "`snakemake --unlock`" in said and locks(folder)
+    assert ended(begun(folder, "--unlock"))[0] == 0 and not locks(folder)
+    assert ended(begun(folder, "one"))[0] == 0
+
+
+def test_a_lock_that_names_nobody_stays(folder: Path) -> None:
+    """Of a run of Snakemake without this, or of an earlier version."""
+    (folder / ".snakemake/locks").mkdir(parents=True)
+    lock = folder / ".snakemake/locks/0.output.lock"
+    lock.write_text("one\n")
+    code, said = ended(begun(folder, "one"))
+    assert code == 1 and "cannot be locked" in said and lock.read_text() == "one\n"
+
+
+def test_two_that_begin_at_once_do_not_both_get_the_lock_of_a_killed_one(folder: Path) -> None:
+    kill(working(folder))
+    (folder / "one.begun").unlink()
+    runs = [begun(folder, "one") for _ in range(3)]
+    family.until(lambda: sum(run.poll() is not None for run in runs) >= 2, 60)
+    (folder / "one.go").touch()
+    codes = sorted(ended(run)[0] for run in runs)
+    assert codes == [0, 1, 1]
+
+
+def test_no_lock_asks_for_none(folder: Path) -> None:
+    first = working(folder)
+    (folder / "two.go").touch()
+    assert ended(begun(folder, "two", "--nolock"))[0] == 0
+    assert locks(folder)
+    kill(first)
+    assert issubclass(snakemake_internals.Persistence, FilePersistence)
