@@ -22,7 +22,7 @@ NAMESPACES = {
 # A place in the figure itself, or a picture of points within it.
 PLACE, PICTURE = re.compile(r"#[\w.:-]+"), re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]*")
 # Of styles, and of attributes that say the same: what would load something, and what could hide that.
-LOADS = re.compile(r"url\((?!#[\w.:-]+\))|image-set|javascript:|//|@|\\", re.IGNORECASE)
+LOADS = re.compile(r"url\((?!#[\w.:-]+\))|(?:src|image)\(|image-set|javascript:|//|@|\\", re.IGNORECASE)
 # The style of a whole figure, which would be one of the whole page: how lines meet and end.
 STYLE = re.compile(r"\s*(\*\s*\{[\w\s:;.-]*\}\s*)*")
 # What XML cannot say at all, such as in the name of a kernel.
@@ -54,7 +54,10 @@ def harmless(svg: str) -> str:
             element.remove(child)
     for element in root.iter():
         _check(element)
-    return ElementTree.tostring(root, encoding="unicode").strip()
+    try:
+        return ElementTree.tostring(root, encoding="unicode").strip()
+    except RecursionError:
+        raise DataError("holds elements within elements, hundreds deep") from None
 
 
 def _check(element: ElementTree.Element) -> None:
@@ -66,7 +69,9 @@ def _check(element: ElementTree.Element) -> None:
         raise DataError("holds a <style> of more than how lines meet and end")
     attributes = {_name(key): value for key, value in element.attrib.items()}
     for key, value in attributes.items():
-        if key.lower().startswith("on") or (key != "href" and LOADS.search(value)) or key == "src":
+        # In a page names mean the same in letters of either case, in an SVG they do not.
+        runs = key.lower().startswith("on") or (key.lower() in ("href", "src") and key != "href")
+        if runs or (key != "href" and LOADS.search(value)):
             raise DataError(f'holds {key}="{value[:80]}"')
         if key == "href" and not PLACE.fullmatch(value) and not (name == "image" and PICTURE.fullmatch(value)):
             raise DataError(f'holds {key}="{value[:80]}"')

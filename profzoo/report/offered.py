@@ -3,6 +3,7 @@
 import functools
 import html
 import re
+import stat
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -32,6 +33,9 @@ def _linked_now(page: Path) -> frozenset[str]:
     try:
         state = page.stat()
     except OSError:
+        return frozenset()
+    if not stat.S_ISREG(state.st_mode):
+        # To read a pipe would take until somebody writes to it.
         return frozenset()
     return _read(page, (state.st_ino, state.st_size, state.st_mtime_ns))
 

@@ -28,6 +28,10 @@ HTML = 'xmlns="http://www.w3.org/1999/xhtml"'
         ('<use href="data:image/svg+xml;base64,AA#b"/>', 'href="data:image/svg+xml'), ('<use href="javascript:1"/>', 'href="java'),
         ('<image href="https://evil.example/a.png"/>', 'href="https:'), ('<image href="//evil.example/a.png"/>', 'href="//evil'),
         ('<image href="data:image/svg+xml;base64,AA"/>', 'href="data:image/svg'), ('<image href="file:///etc/passwd"/>', 'href="file:'),
+        # A page's parser of HTML takes names in letters of either case.
+        ('<image HREF="https:evil.example"/>', 'HREF="https:'), ('<use Href="b.svg#c"/>', 'Href="b.svg#c"'), ('<image SRC="a.png"/>', 'SRC="a.png"'),
+        ('<g style="cursor: SRC(a)"/>', 'style="cursor'), ("<g style=\"fill: image('a.png')\"/>", 'style="fill'),
+        ("<g>" * 5000 + "</g>" * 5000, "elements within elements"),
         ('<image src="a.png"/>', 'src="a.png"'), ('<g style="fill: url(https://evil.example/a#b)"/>', 'style="fill: url('),
         ('<g fill="url(//evil.example/a#b)"/>', 'fill="url('), ('<g style="fill: u\\72l(x)"/>', 'style="fill: u'),
         ("<g style=\"background: image-set('a.png' 1x)\"/>", 'style="background'), ("<g filter=\"url('a.svg#b')\"/>", 'filter="url('),

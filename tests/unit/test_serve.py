@@ -245,6 +245,17 @@ def test_what_a_new_page_links_to_is_served_at_once(results: Path, port: int) ->
     assert asked(port, "/unet/new.csv")[2] == b"new" and asked(port, "/unet/train.csv")[0] == 404
 
 
+def test_a_page_that_is_a_pipe_holds_nobody_up(results: Path, port: int) -> None:
+    os.mkfifo(results / "compare.html")
+    assert (
+        asked(port, "/none.csv")[0] == asked(port, "/compare.html")[0] == 404
+        and asked(port, "/unet/train.csv")[0] == 200
+    )
+    (results / "report.html").unlink()
+    os.mkfifo(results / "report.html")
+    assert asked(port, "/unet/train.csv")[0] == asked(port, "/")[0] == 404
+
+
 def test_no_file_is_run_in_a_browser_and_no_page_reaches_elsewhere(port: int) -> None:
     for target in ("/figures/steps.svg", "/tables/cells.csv", "/none.csv"):
         policy = asked(port, target)[1]["Content-Security-Policy"]
