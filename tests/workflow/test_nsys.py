@@ -292,7 +292,7 @@ def test_nsys_leaves_its_export_whatever_the_folder_is_called(nsys_built: Projec
     job = [sys.executable, "-m", "profzoo.collect", "--job", json.dumps(described), "--log", str(folder / "log")]
     run = subprocess.run([*job, *words], cwd=nsys_built.root, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    assert {path.name for path in folder.iterdir()} == {*files.values(), "log"}
+    assert {path.name for path in folder.iterdir()} == {*files.values(), "log", ".records"}
     command = json.loads((folder / files["sidecar"]).read_text())["command"]
     assert command[command.index("--output") + 1] == str(folder / files["report"])
     # Not by its path, which SQLite takes for an address.
