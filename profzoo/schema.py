@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from profzoo import secret_signs
 from profzoo.errors import ConfigError, suggest
 
 # Not among the FILES of this module: what jobs go by of the schema is in their own words, so that a key more, or other
@@ -164,6 +165,7 @@ def _validator() -> Any:
 
 def _explain(key: str, error: Any) -> str:
     rule, limit, value = error.validator, error.validator_value, error.instance
+    value = secret_signs.hidden(key.rpartition(".")[2], value)
     shown = f"{key} = {_shown(value)}"
     if "propertyNames" in error.absolute_schema_path:
         key, shown = f"{key} of {_shown(value)}", f"{key} holds {_shown(value)}"
@@ -174,7 +176,8 @@ def _explain(key: str, error: Any) -> str:
             known = error.schema.get("properties", {})
             unknown = min(set(value) - set(known), key=str)
             name = f"{key}.{unknown}" if key else unknown
-            return f"unknown key '{name}' (value {_shown(value[unknown])}): {suggest(unknown, known)}"
+            told = _shown(secret_signs.hidden(unknown, value[unknown]))
+            return f"unknown key '{name}' (value {told}): {suggest(unknown, known)}"
         case "enum":
             return f"{shown}: {suggest(value, map(written, limit))}"
         case "type":

@@ -10,6 +10,8 @@ from snakemake.dag import DAG
 from snakemake.persistence import ParamsChange
 
 from profzoo import planning
+from profzoo.cell import concealed
+from profzoo.errors import ConfigError
 from profzoo.planning import Decision
 from profzoo.records import digests
 from profzoo.records.judging import Verdict
@@ -37,6 +39,29 @@ def judge_by_content(root: Path, say: Callable[[str], None]) -> None:
             digests.save(planning.DIGESTS)
 
     DAG.update_needrun = update_needrun
+
+
+def conceal(workflow: Any, secrets: concealed.Secrets, say: Callable[[str], None]) -> None:
+    """Have Snakemake hand placeholders for secrets to the processes that it starts, of what its command line gave.
+
+    secrets: by placeholder. say: prints a line.
+
+    Raises:
+        ConfigError: the jobs run elsewhere, and could not know what the placeholders stand for.
+    """
+    given = workflow.config_settings.config_args or []
+    words = [given] if isinstance(given, str) else list(given)
+    for name, (key, value) in secrets.items():
+        changed = [str(word).replace(str(value), name) for word in words] if str(value) else words
+        if changed == words:
+            continue
+        words = changed
+        if not workflow.local_exec:
+            raise ConfigError(f"{key} is a secret, which --config shows in the list of processes of each node: write it"
+                              " into a file of your own, and name that by --configfile")  # fmt: skip
+        say(f"warning: {key} is a secret, which --config shows in the list of processes: write it into a file of your"
+            " own, and name that by --configfile")  # fmt: skip
+    workflow.config_settings.config_args = words[0] if isinstance(given, str) and given else words
 
 
 def reason(job: Any) -> str | None:

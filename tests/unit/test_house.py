@@ -15,7 +15,7 @@ ROOMS = ("profzoo", "models", "workflow/scripts", "profiles")
 FUNCTION_LINES, MODULE_LINES = 50, 300
 # What profzoo holds, from the bottom up: a part imports those of lines above its own, none of its own line or below.
 LAYERS = (
-    ("errors", "range_names", "settling", "text"),
+    ("errors", "range_names", "secret_signs", "settling", "text"),
     ("reading", "records"),
     ("imports", "integrity", "schema", "machine"),
     ("files",),

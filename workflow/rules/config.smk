@@ -10,6 +10,7 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
+from profzoo.cell import concealed
 from profzoo.cell import registry
 from profzoo.cell import settings
 from profzoo.cell.spread import processes
@@ -52,6 +53,10 @@ if shutil.which("sbatch"):
 # Not in place: a module's is part of the configuration of the workflow that uses it.
 PLANNED = not workflow.is_main_process
 config = checked(configuration.normalise, config, workflow.config_settings.config, PLANNED)
+# From here on placeholders stand for secrets, so that no job's words, files or records hold one.
+config = checked(concealed.take, config)
+if workflow.is_main_process:
+    checked(snakemake_internals.conceal, workflow, concealed.known(), lambda line: print(f"profzoo: {line}", file=sys.stderr))
 MODELS = checked(configuration.models, config)
 UNUSABLE = checked(configuration.unusable, config)
 CELLS = checked(configuration.cells, config, PLANNED)
