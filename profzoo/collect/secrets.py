@@ -60,6 +60,14 @@ def _candidates(given: Mapping[str, str], seen: Mapping[str, str]) -> Iterator[t
     yield from ((key, str(value)) for key, value in concealed.told(given).values())
 
 
+def of_variable(name: str, value: str, given: Mapping[str, str]) -> list[str]:
+    """The secrets in a variable, whoever may see it: what is told of a machine anyway, and paths, are none."""
+    kept = environment(given, [])
+    told = "\0".join([*kept.values(), str(Path.cwd()), socket.gethostname(), str(Path.home())])
+    found = () if name in kept else _secrets(name, value)
+    return [one for one in found if len(one) >= SHORTEST and one not in told and not _is_path(one)]
+
+
 def _secrets(name: str, value: str) -> Iterator[str]:
     """What of a variable looks like a secret."""
     value = value.strip()

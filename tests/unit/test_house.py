@@ -28,7 +28,7 @@ LAYERS = (
     ("figures",),
     ("report",),
     ("clean", "collect", "document", "planning", "run", "stopping"),
-    ("replacing", "snakemake_internals"),
+    ("replacing", "scrubbing", "snakemake_internals"),
     ("doctor", "serve", "share", "terminal", "verify"),
 )
 # What the zoo may import of profzoo, by prefixes; `python -m models.run` is the zoo's command line.

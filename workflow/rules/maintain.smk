@@ -157,12 +157,11 @@ rule share:
         # Of what is there now, whatever made it.
         asked=time.time_ns(),
         results=lambda wildcards: RESULTS,
-        seen=config["environment"],
         reports=["--reports"] if config["share"]["reports"] else [],
-        config=json.dumps(config, sort_keys=True),
+        config=json.dumps(concealed.everywhere(config), sort_keys=True),
     shell:
         "python -m profzoo.share {params.reports:q} --config {params.config:q} {params.results:q} {output:q}"
-        " {params.seen:q} 2>&1 | tee {log:q}"
+        " 2>&1 | tee {log:q}"
 
 
 rule clean:
