@@ -16,7 +16,7 @@ BEHIND = frozenset(("id", "value", "string", "header", "text"))
 OF_VOCABULARY = frozenset(("pad", "bos", "eos", "unk", "mask", "cls", "sep"))
 # Numbers are secrets under these alone: `tokens: 128` is a length.
 NUMBERS_TOO = frozenset(("password", "passwd", "passphrase", "passcode", "pwd", "pw", "pin", "secret"))
-BEGINS, ENDS = r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9_])"
+BEGINS, ENDS = r"(?<![A-Za-z0-9_-])", r"(?![A-Za-z0-9_])"
 QUERIES = "access_token|auth_token|api_?key|token|secret|password|sig|signature|X-Amz-Signature|X-Goog-Signature"
 # What each kind is called, and what it looks like; of a part of the match, the group `secret`.
 LOOKS = {

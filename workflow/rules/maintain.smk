@@ -53,7 +53,8 @@ onerror:
     # Above are hundreds of lines of other jobs.
     at, dag = workflow.scheduler, workflow.dag
     lost = list(failed(dag, at, TERMINAL, HEARD.said))
-    print(failures.told(lost, unmade(dag, at), sys.argv, workflow.dag_settings.targets), file=sys.stderr)
+    told = failures.told(lost, unmade(dag, at), sys.argv, workflow.dag_settings.targets)
+    print(concealed.masked(told), file=sys.stderr)
     if TERMINAL:
         if TERMINAL.progress:
             TERMINAL.progress.said = HEARD.said
