@@ -1,5 +1,6 @@
 """What of Snakemake is used that its documentation does not promise, in one place; a test says what a version lacks."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,26 +43,27 @@ def judge_by_content(root: Path, say: Callable[[str], None]) -> None:
 
 
 def conceal(workflow: Any, secrets: concealed.Secrets, say: Callable[[str], None]) -> None:
-    """Have Snakemake hand placeholders for secrets to the processes that it starts, of what its command line gave.
+    """Have Snakemake hand placeholders for secrets to the processes that it starts, and note no others in its log.
 
-    secrets: by placeholder. say: prints a line.
+    secrets: by placeholder; what the command line gave of them is what Snakemake knows. say: prints a line.
 
     Raises:
         ConfigError: the jobs run elsewhere, and could not know what the placeholders stand for.
     """
-    given = workflow.config_settings.config_args or []
-    words = [given] if isinstance(given, str) else list(given)
-    for name, (key, value) in secrets.items():
-        changed = [str(word).replace(str(value), name) for word in words] if str(value) else words
-        if changed == words:
+    told = workflow.config_settings
+    # A number may stand anywhere.
+    for name, (key, value) in ((name, one) for name, one in secrets.items() if isinstance(one[1], str) and one[1]):
+        changed = [str(word).replace(value, name) for word in told.config_args or []]
+        if changed == list(told.config_args or []):
             continue
-        words = changed
         if not workflow.local_exec:
             raise ConfigError(f"{key} is a secret, which --config shows in the list of processes of each node: write it"
                               " into a file of your own, and name that by --configfile")  # fmt: skip
         say(f"warning: {key} is a secret, which --config shows in the list of processes: write it into a file of your"
             " own, and name that by --configfile")  # fmt: skip
-    workflow.config_settings.config_args = words[0] if isinstance(given, str) and given else words
+        told.config_args = changed
+        # Its log begins with them.
+        sys.argv[1:] = [word.replace(value, name) for word in sys.argv[1:]]
 
 
 def reason(job: Any) -> str | None:

@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -147,13 +148,15 @@ def test_what_a_program_leaves_of_them_fails_its_job(tmp_path: Path, capsys: pyt
 
 
 @pytest.mark.parametrize("local", [True, False])
-def test_processes_of_snakemake_are_handed_digests(local: bool) -> None:
+def test_processes_of_snakemake_are_handed_digests(monkeypatch: pytest.MonkeyPatch, local: bool) -> None:
     place = taken(data={"arguments": {"token": TOKEN}})["data"]["arguments"]["token"]
     told = SimpleNamespace(config_args=["batch=8", f"data={{arguments: {{token: {TOKEN}}}}}"])
     workflow, lines = SimpleNamespace(config_settings=told, local_exec=local), list[str]()
+    monkeypatch.setattr(sys, "argv", ["snakemake", "--config", *told.config_args])
     if local:
         snakemake_internals.conceal(workflow, concealed.known(), lines.append)
         assert told.config_args == ["batch=8", f"data={{arguments: {{token: {place}}}}}"]
+        assert sys.argv == ["snakemake", "--config", *told.config_args]
         assert lines == [
             "warning: data.arguments.token is a secret, which --config shows in the list of processes: write it into a "
             "file of your own, and name that by --configfile"

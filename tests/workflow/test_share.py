@@ -106,6 +106,12 @@ def test_secrets_reach_the_cell_and_nothing_that_stays_or_that_others_see(tmp_pa
     for secret in SECRETS.values():
         for form in (secret.encode(), base64.b64encode(secret.encode())[:-4]):
             assert not [str(path) for path, text in written.items() if form in text]
+    # What the command line shows itself, at least nothing keeps.
+    run = project.snakemake("clean", "--config", f"data={{arguments: {{token: {TOKEN}}}}}")
+    assert "data.arguments.token is a secret, which --config shows" in "".join(said(run))
+    logs = "".join(path.read_text() for path in (project.root / ".snakemake" / "log").iterdir() if path.is_file())
+    assert TOKEN not in run.stdout + run.stderr + logs
+    project.snakemake(*targets)
     # Another secret is another cell; the same one is not.
     assert not project.dry(*targets)
     project.replace("tiny.yaml", SECRETS["variant"], SECRETS["variant"] + "x")

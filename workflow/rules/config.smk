@@ -40,6 +40,11 @@ def checked(function, *arguments):
         raise WorkflowError(str(error)) from None
 
 
+def say(line):
+    """Tell whoever started the run."""
+    print(f"profzoo: {line}", file=sys.stderr)
+
+
 # Jobs import models/ and profzoo/ wherever they run, by the interpreter that runs this.
 paths.make_importable(str(ROOT))
 paths.leave_home_alone()
@@ -56,7 +61,7 @@ config = checked(configuration.normalise, config, workflow.config_settings.confi
 # From here on placeholders stand for secrets, so that no job's words, files or records hold one.
 config = checked(concealed.take, config)
 if workflow.is_main_process:
-    checked(snakemake_internals.conceal, workflow, concealed.known(), lambda line: print(f"profzoo: {line}", file=sys.stderr))
+    checked(snakemake_internals.conceal, workflow, concealed.known(), say)
 MODELS = checked(configuration.models, config)
 UNUSABLE = checked(configuration.unusable, config)
 CELLS = checked(configuration.cells, config, PLANNED)
@@ -67,7 +72,7 @@ checked(limits.pass_on, config, tools.names())
 if workflow.is_main_process:
     environment.pass_on(config["environment"])
     digests.load(planning.DIGESTS)
-    snakemake_internals.judge_by_content(imports.PROJECT, lambda line: print(f"profzoo: {line}", file=sys.stderr))
+    snakemake_internals.judge_by_content(imports.PROJECT, say)
 TOOLS = [tool for tool in config["tool"] if tool != tools.BASELINE]
 
 if MAIN:
