@@ -174,7 +174,8 @@ def places(content: str, known: Known) -> str:
             content = re.sub(rf"{re.escape(folder)}(?![\w-])", other, content)
     for one, other in sorted(known.names.items(), key=lambda item: -len(item[0])):
         if one in content and one not in known.kept and one.lower() not in COMMON:
-            content = re.sub(rf"(?<![\w.-]){re.escape(one)}(?![\w-])", other, content)
+            domain = "" if other == USER else r"(?:\.[A-Za-z][\w-]*)*"
+            content = re.sub(rf"(?<![\w.-]){re.escape(one)}{domain}(?![\w-])", other, content)
     return content
 
 
@@ -269,9 +270,8 @@ def held(path: Path, known: Known) -> str | None:
         try:
             while chunk := stream.read(READ):
                 content = before + chunk
-                for kind, pattern in secret_signs.BYTES.items():
-                    if pattern.search(content):
-                        return f"{kind}, by what it looks like"
+                if kind := secret_signs.in_bytes(content):
+                    return f"{kind}, by what it looks like"
                 before = content[-OVERLAP:]
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise CollectError(f"{path} is damaged: {error}") from error

@@ -1,7 +1,7 @@
 """Tells secrets by the key that they stand under, or by what they look like, such as tokens and private keys."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 # Last words of keys, and words before `key`, under which a text is a secret.
@@ -21,7 +21,7 @@ QUERIES = "access_token|auth_token|api_?key|token|secret|password|sig|signature|
 # What each kind is called, and what it looks like; of a part of the match, the group `secret`.
 LOOKS = {
     "a password in a URL": r"(?<=://)(?P<secret>[^\s/\"'<>\\:]{0,200}:[^\s/\"'<>\\]{1,200})(?=@)",
-    "a token in a URL": rf"(?i:[?&](?:{QUERIES})=)(?P<secret>[^\s&\"'<>#\\;]{{8,}})",
+    "a token in a URL": rf"(?i:(?<=[?&])(?:{QUERIES})=)(?P<secret>[^\s&\"'<>#\\;]{{8,}})",
     "a private key": r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY-----[A-Za-z0-9+/=\s\\:,.-]{0,20000}?"
     r"-----END [A-Z0-9 ]{0,30}PRIVATE KEY-----",
     "an AWS key": rf"{BEGINS}(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{{16}}{ENDS}",
@@ -36,8 +36,18 @@ LOOKS = {
     "a JSON web token": rf"{BEGINS}eyJ[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]*",
     "an authorization header": r"(?i:\b(?:bearer|basic)\s+)(?P<secret>[A-Za-z0-9+/=._~-]{20,})",
 }
+# What each holds for certain, one of these, which is found many times as fast; none where nothing is.
+HINTS: Mapping[str, Sequence[str]] = {
+    "a password in a URL": ["://"], "a token in a URL": ["://"], "a private key": ["PRIVATE KEY-----"],
+    "an AWS key": ["AKIA", "ASIA", "ABIA", "ACCA"],
+    "a GitHub token": ["ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"],
+    "a GitLab token": ["glpat-"], "a Hugging Face token": ["hf_"], "a Slack token": ["xox"], "a Google key": ["AIza"],
+    "an NVIDIA key": ["nvapi-"], "an API key": ["sk-"], "a package index's token": ["pypi-", "npm_"],
+    "a JSON web token": ["eyJ"],
+}  # fmt: skip
 PATTERNS = {kind: re.compile(pattern) for kind, pattern in LOOKS.items()}
 BYTES = {kind: re.compile(pattern.encode()) for kind, pattern in LOOKS.items()}
+BYTES_HINTS = {kind: [hint.encode() for hint in hints] for kind, hints in HINTS.items()}
 
 
 def words(key: str) -> list[str]:
@@ -77,8 +87,17 @@ def by_look(text: str) -> Iterator[tuple[str, str]]:
     [('a password in a URL', 'me:hunter2')]
     """
     for kind, pattern in PATTERNS.items():
-        for match in pattern.finditer(text):
-            yield kind, match["secret"] if "secret" in pattern.groupindex else match[0]
+        if any(hint in text for hint in HINTS.get(kind, [""])):
+            for match in pattern.finditer(text):
+                yield kind, match["secret"] if "secret" in pattern.groupindex else match[0]
+
+
+def in_bytes(content: bytes) -> str | None:
+    """What kind of secret bytes hold by their look; None where there is none."""
+    for kind, pattern in BYTES.items():
+        if any(hint in content for hint in BYTES_HINTS.get(kind, [b""])) and pattern.search(content):
+            return kind
+    return None
 
 
 def hidden(key: str, value: Any) -> Any:

@@ -197,7 +197,7 @@ def test_secrets_of_older_sidecars_and_of_the_configuration_are_told_by_their_ke
 
 def test_no_text_names_host_user_or_folders(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("USER", "jdoe")
-    line = f"waiting for {socket.gethostname()}: process 7 of jdoe in /home/jdoe/secret project/x, {Path.home()}/y"
+    line = f"waiting for {socket.gethostname()}.lab.example: process 7 of jdoe in /home/jdoe/secret project/x, {Path.home()}/y"
     facts = {"host": "node7.site.org", "warnings": [line, "another process on node7 was at work"], "module": "lstm"}
     (results / "lstm/train.time.csv.json").write_text(json.dumps(facts))
     (results / "tables/cells.csv").write_text(f'model,note\nlstm,"{line} on node7.site.org"\n')
@@ -205,7 +205,7 @@ def test_no_text_names_host_user_or_folders(results: Path, tmp_path: Path, monke
     assert share.main([str(results), str(tmp_path / "a.tar.gz")]) == 0
     files = unpacked(tmp_path / "a.tar.gz")
     everything = b"".join(files.values()).decode(errors="replace")
-    for name in (socket.gethostname(), "jdoe", "node7", "secret project/", "site.org"):
+    for name in (socket.gethostname(), "jdoe", "node7", "secret project/", "site.org", "lab.example"):
         assert name not in everything, name
     assert "lstm,waiting" not in everything and "a = b / c / d" in everything
 
