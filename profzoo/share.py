@@ -24,7 +24,8 @@ from typing import Any
 from profzoo import schema, scrubbing
 from profzoo.cell import combining
 from profzoo.cell.registry import PHASES
-from profzoo.errors import CollectError
+from profzoo.errors import CollectError, DataError
+from profzoo.records import comparing, record
 
 # Paths under results/, besides the folders of models, and in one of those.
 SHARED = re.compile(r"(report|compare)\.html|tables/[\w-]+\.csv|figures/[\w-]+\.(svg|png)|peaks/[\w-]+\.csv(\.json)?")
@@ -91,9 +92,38 @@ def contents(
         except (OSError, ValueError, IndexError, csv.Error, CollectError) as error:
             raise CollectError(f"{results / path} is damaged, remove it and make it again: {error}") from error
     _leave_packed(found, left)
+    for path in files:
+        if path.suffix == ".json" and path.as_posix() in found:
+            found[path.as_posix()] = _sealed(results, path, found)
     lines = [f"{name} was left out: it holds {what}" for name, what in sorted(left.items())]
     lines += [f"{name} lost {', '.join(sorted(what))}" for name, what in sorted(known.found.items())]
     return found | ({WITHHELD: "".join(f"{line}\n" for line in lines).encode()} if lines else {}), lines
+
+
+def _sealed(results: Path, sidecar: Path, found: Mapping[str, bytes | Path]) -> bytes:
+    """A sidecar that is packed, with the record of its files as these are packed, for whoever verifies them.
+
+    Raises:
+        CollectError: it, or one of its files, was damaged before.
+    """
+    content = found[sidecar.as_posix()]
+    assert isinstance(content, bytes)
+    try:
+        known = record.of_sidecar(results / sidecar)
+        files = dict(known.files) if known else {}
+        for name, entry in files.items():
+            path = sidecar.with_name(name)
+            packed = found.get(path.as_posix())
+            if isinstance(packed, bytes):
+                if why := comparing.flaw(results / path, entry):
+                    raise CollectError(f"{results / path} is damaged, remove it and make it again: {why}")
+                files[name] = record.Entry(len(packed), hashlib.sha256(packed).hexdigest())
+    except (OSError, DataError) as error:
+        raise CollectError(f"{results / sidecar} is damaged, remove it and make it again: {error}") from error
+    if not files:
+        return content
+    told = {record.FILES: {name: [entry.bytes, entry.sha256] for name, entry in files.items()}}
+    return record.sealed(json.loads(content) | told).encode()
 
 
 def _as_it_is(path: Path) -> bool:

@@ -13,6 +13,7 @@ import pytest
 
 from profzoo import share
 from profzoo.imports import PROJECT
+from profzoo.records import comparing, record
 
 TOKEN = "hx92kQ7fLw03mZpT5vBc"
 GITHUB = "ghp_" + "aB3dE6" * 6
@@ -208,6 +209,33 @@ def test_no_text_names_host_user_or_folders(results: Path, tmp_path: Path, monke
     for name in (socket.gethostname(), "jdoe", "node7", "secret project/", "site.org", "lab.example"):
         assert name not in everything, name
     assert "lstm,waiting" not in everything and "a = b / c / d" in everything
+
+
+def test_sidecars_tell_of_files_as_they_are_packed(results: Path, tmp_path: Path) -> None:
+    table, sidecar = results / "lstm/train.time.csv", results / "lstm/train.time.csv.json"
+    table.write_text(f"step,note\n0,{Path.home()}/x\n")
+    made = record.Record({"tool": "time"}, files=record.entries([table]))
+    sidecar.write_text(record.sealed({"tool": "time", "host": "node7", **record.in_sidecar(made)}))
+    assert share.main([str(results), str(tmp_path / "a.tar.gz")]) == 0
+    with tarfile.open(tmp_path / "a.tar.gz") as tar:
+        tar.extractall(tmp_path, filter="data")
+    there = tmp_path / "profzoo-results/lstm"
+    known = record.of_sidecar(there / "train.time.csv.json")
+    assert known and known.files != made.files
+    assert comparing.flaw(there / "train.time.csv", known.files["train.time.csv"]) is None
+
+
+@pytest.mark.parametrize("damaged", ["train.time.csv", "train.time.csv.json"])
+def test_what_was_damaged_before_is_not_packed(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], damaged: str
+) -> None:
+    table, sidecar = results / "lstm/train.time.csv", results / "lstm/train.time.csv.json"
+    made = record.Record({"tool": "time"}, files=record.entries([table]))
+    sidecar.write_text(record.sealed({"tool": "time", **record.in_sidecar(made)}))
+    path = results / "lstm" / damaged
+    path.write_text(path.read_text().replace("0", "1").replace("step", "stop"))
+    assert share.main([str(results), str(tmp_path / "a.tar.gz")]) == 1
+    assert capsys.readouterr().err.startswith(f"profzoo: {path} is damaged, remove it and make it again: ")
 
 
 def test_a_host_with_the_name_of_a_model_damages_no_table(
