@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from profzoo import schema
-from profzoo.cell import settings
+from profzoo.cell import concealed, settings
 from profzoo.cell.spread import processes
 from profzoo.errors import CollectError, ConfigError
 from profzoo.harness import fitting
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(2, "--trace and --operators go together: torch.profiler leaves both")
     tool = "torch" if options.trace else "time"
     try:
-        cell = resolve(options.model, options.phase, tool, options.settings)
+        cell = concealed.revealed(resolve(options.model, options.phase, tool, options.settings))
         if options.trace and bool(options.steps) != bool(cell["profiler"].get("baseline")):
             raise ConfigError("--steps and profiler.baseline=N go together with --trace: N steps are timed before it")
         # Here, so that a mistyped command line is answered without the seconds that importing torch takes.

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from profzoo import secret_signs
 from profzoo.errors import ConfigError, suggest
 from profzoo.reading import strict_yaml
 
@@ -165,6 +166,7 @@ def _validator() -> Any:
 
 def _explain(key: str, error: Any) -> str:
     rule, limit, value = error.validator, error.validator_value, error.instance
+    value = secret_signs.hidden(key.rpartition(".")[2], value)
     shown = f"{key} = {_shown(value)}"
     numeric = isinstance(value, str) and {"integer", "number"} & _types(error.schema)
     if numeric and (wrong := strict_yaml.looks_otherwise(value)):
@@ -178,7 +180,8 @@ def _explain(key: str, error: Any) -> str:
             known = error.schema.get("properties", {})
             unknown = min(set(value) - set(known), key=str)
             name = f"{key}.{unknown}" if key else unknown
-            return f"unknown key '{name}' (value {_shown(value[unknown])}): {suggest(unknown, known)}"
+            told = _shown(secret_signs.hidden(unknown, value[unknown]))
+            return f"unknown key '{name}' (value {told}): {suggest(unknown, known)}"
         case "enum":
             return f"{shown}: {suggest(value, map(written, limit))}"
         case "type":

@@ -1,9 +1,9 @@
-"""Packs what of the results may be given away: `python -m profzoo.share [--reports] RESULTS ARCHIVE [VARIABLE ...]`.
+"""Packs what of the results may be given away: `python -m profzoo.share [--reports] RESULTS ARCHIVE`.
 
-That is what people read and compare: tables, figures, the report, exported CSV and its sidecars, without names of hosts
-and folders, and what they come from. It is not what tools recorded (reports, traces), as that holds the environment and
-command lines, unless --reports asks for it, and never logs or weights. VARIABLE: those that profiled processes were
-allowed to see, by the configuration's `environment`.
+That is what people read and compare: tables, figures, the report, exported CSV and its sidecars, without secrets and
+names of hosts, users and folders, and what they come from. It is not what tools recorded (reports, traces), as that
+holds the environment and command lines, unless --reports asks for it, and never logs, records or weights. WITHHELD in
+the archive lists what was taken out or left out because of a secret.
 """
 
 import argparse
@@ -14,7 +14,6 @@ import io
 import json
 import os
 import re
-import socket
 import sys
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,12 +21,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from profzoo import schema
+from profzoo import schema, scrubbing
 from profzoo.cell import combining
-from profzoo.collect import secrets
-from profzoo.collect.environment import environment
-from profzoo.errors import CollectError
-from profzoo.imports import PROJECT
+from profzoo.cell.registry import PHASES
+from profzoo.errors import CollectError, DataError
+from profzoo.records import comparing, record
 
 # Paths under results/, besides the folders of models, and in one of those.
 SHARED = re.compile(r"(report|compare)\.html|tables/[\w-]+\.csv|figures/[\w-]+\.(svg|png)|peaks/[\w-]+\.csv(\.json)?")
@@ -35,10 +33,10 @@ OF_CELL = re.compile(r"(train|inference)(\.[\w-]+)*(\.csv|\.json)|(train|inferen
 REPORT = re.compile(r"(train|inference)(\.[\w-]+)*\.(ncu-rep|nsys-rep|sqlite|trace\.json\.gz)")
 # The folder that an archive unpacks into, and what in it says where the rest comes from.
 ROOT, ORIGIN = "profzoo-results", "ORIGIN.json"
+# What was withheld, and why: a line a file.
+WITHHELD = "WITHHELD"
 # Of sidecars, what is told of all of them.
 FACTS = ("commit", "commit_changed", "device", "gpu", "driver", "torch", "cuda", "cudnn", "python", "started")
-# An absolute path within a text, of which the last part stays; no address.
-FOLDERS = re.compile(r"(?<![\w.:/~])/(?:[\w.@+ -]+/)+")
 
 
 def chosen(results: Path, reports: bool = False) -> list[Path]:
@@ -61,88 +59,85 @@ def _may(path: str, reports: bool = False) -> bool:
     )
 
 
-def hosts(sidecars: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Other names for this host and those that sidecars tell of: host-1, host-2, ..."""
-    told = {socket.gethostname()}
-    for facts in sidecars:
-        told |= {
-            str(one["host"]) for one in (facts, *facts.get("ranks", [])) if isinstance(one, dict) and "host" in one
-        }
-    return {name: f"host-{number}" for number, name in enumerate(sorted(told), start=1)}
-
-
-def without_places(text: str) -> str:
-    """A text without the folders of this user and machine."""
-    known = {str(PROJECT): "profzoo", str(Path.cwd()): ".", sys.prefix: "environment", str(Path.home()): "~"}
-    for folder, name in sorted(known.items(), key=lambda item: -len(item[0])):
-        if len(folder) > 1:
-            text = re.sub(rf"{re.escape(folder)}(?![\w-])", name, text)
-    return text
-
-
-def scrubbed(name: str, content: bytes, others: Mapping[str, str]) -> bytes:
-    """The content of a file without names of hosts and folders; others: what hosts are called instead."""
-    if name.endswith(".png"):
-        return content
-    text = without_places(content.decode())
-    if name.endswith(".json"):
-        return (json.dumps(_facts(json.loads(text), others), indent=1, sort_keys=True) + "\n").encode()
-    if name.endswith(".csv"):
-        return _table(text, others).encode()
-    for host, other in others.items():
-        # Where a cell of a table holds nothing else.
-        text = text.replace(f">{host}<", f">{other}<")
-    return text.encode()
-
-
-def _facts(value: Any, others: Mapping[str, str]) -> Any:
-    if isinstance(value, dict):
-        return {
-            key: others.get(str(one), "host") if key == "host" else _facts(one, others) for key, one in value.items()
-        }
-    if isinstance(value, list):
-        return [_facts(one, others) for one in value]
-    return FOLDERS.sub(".../", value) if isinstance(value, str) else value
-
-
-def _table(text: str, others: Mapping[str, str]) -> str:
-    header, *rows = csv.reader(io.StringIO(text)) if text else [[]]
-    if "host" not in header:
-        return text
-    place, written = header.index("host"), io.StringIO()
-    writer = csv.writer(written, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows([*row[:place], others.get(row[place], row[place]), *row[place + 1 :]] for row in rows)
-    return written.getvalue()
-
-
 def contents(
-    results: Path, withheld: Mapping[str, Sequence[bytes]], config: Mapping[str, Any], reports: bool = False
-) -> dict[str, bytes | Path]:
-    """What goes into the archive, by path from the folder of results; files that go in as they are by their own paths.
+    results: Path, environment: Mapping[str, str], config: Mapping[str, Any], reports: bool = False
+) -> tuple[dict[str, bytes | Path], list[str]]:
+    """What goes into the archive, by path from the folder of results, and lines on what was withheld and why.
 
+    Files that go in as they are stand for themselves by their own paths. environment: variables that may hold secrets.
     config: the configuration, which ORIGIN tells. reports: whether what tools recorded goes along.
 
     Raises:
-        CollectError: a file holds what was withheld, cannot be read, or there is none.
+        CollectError: a file cannot be read, or there is none.
     """
     files = chosen(results, reports)
     if not files:
         raise CollectError(f"{results} holds nothing that may be given away: `snakemake report` makes it")
     sidecars = list(_sidecars(results, files))
-    others = hosts(sidecars)
-    found: dict[str, bytes | Path] = {ORIGIN: scrubbed(ORIGIN, origin(sidecars, config), others)}
+    # Of cells; a host may have the name of a model.
+    models = {part for path in files for part in re.split("[@+]", path.parts[0])} | set(PHASES)
+    known = scrubbing.known(environment, [*sidecars, {"config": config}], models)
+    found: dict[str, bytes | Path] = {ORIGIN: scrubbing.scrubbed(ORIGIN, origin(sidecars, config), known)}
+    left: dict[str, str] = {}
     for path in files:
-        if name := secrets.held(results / path, withheld):
-            raise CollectError(f"{results / path} holds the value of {name}: remove the file, and make it again")
+        name = path.as_posix()
         try:
-            given = REPORT.fullmatch(path.name)
-            found[path.as_posix()] = (
-                results / path if given else scrubbed(path.name, (results / path).read_bytes(), others)
-            )
-        except (OSError, ValueError, IndexError, csv.Error) as error:
+            if _as_it_is(path):
+                if what := scrubbing.held(results / path, known):
+                    left[name] = what
+                else:
+                    found[name] = results / path
+            else:
+                found[name] = scrubbing.scrubbed(name, (results / path).read_bytes(), known)
+        except (OSError, ValueError, IndexError, csv.Error, CollectError) as error:
             raise CollectError(f"{results / path} is damaged, remove it and make it again: {error}") from error
-    return found
+    _leave_packed(found, left)
+    for path in files:
+        if path.suffix == ".json" and path.as_posix() in found:
+            found[path.as_posix()] = _sealed(results, path, found)
+    lines = [f"{name} was left out: it holds {what}" for name, what in sorted(left.items())]
+    lines += [f"{name} lost {', '.join(sorted(what))}" for name, what in sorted(known.found.items())]
+    return found | ({WITHHELD: "".join(f"{line}\n" for line in lines).encode()} if lines else {}), lines
+
+
+def _sealed(results: Path, sidecar: Path, found: Mapping[str, bytes | Path]) -> bytes:
+    """A sidecar that is packed, with the record of its files as these are packed, for whoever verifies them.
+
+    Raises:
+        CollectError: it, or one of its files, was damaged before.
+    """
+    content = found[sidecar.as_posix()]
+    assert isinstance(content, bytes)
+    try:
+        known = record.of_sidecar(results / sidecar)
+        files = dict(known.files) if known else {}
+        for name, entry in files.items():
+            path = sidecar.with_name(name)
+            packed = found.get(path.as_posix())
+            if isinstance(packed, bytes):
+                if why := comparing.flaw(results / path, entry):
+                    raise CollectError(f"{results / path} is damaged, remove it and make it again: {why}")
+                files[name] = record.Entry(len(packed), hashlib.sha256(packed).hexdigest())
+    except (OSError, DataError) as error:
+        raise CollectError(f"{results / sidecar} is damaged, remove it and make it again: {error}") from error
+    if not files:
+        return content
+    told = {record.FILES: {name: [entry.bytes, entry.sha256] for name, entry in files.items()}}
+    return record.sealed(json.loads(content) | told).encode()
+
+
+def _as_it_is(path: Path) -> bool:
+    """Whether a file is no text."""
+    return bool(REPORT.fullmatch(path.name)) or path.suffix == ".png"
+
+
+def _leave_packed(found: dict[str, bytes | Path], left: dict[str, str]) -> None:
+    """Leave out traces by nsys, which are packed in a way of nsys' own, where their SQLite tells of a secret."""
+    for name, what in list(left.items()):
+        packed = f"{name.removesuffix('.nsys.sqlite')}.nsys-rep"
+        if name.endswith(".nsys.sqlite") and packed in found:
+            del found[packed]
+            left[packed] = what
 
 
 def origin(sidecars: Iterable[Mapping[str, Any]], config: Mapping[str, Any]) -> bytes:
@@ -216,11 +211,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("archive", type=Path)
     parser.add_argument("--reports", action="store_true", help="with what tools recorded")
     parser.add_argument("--config", type=json.loads, default={}, metavar="JSON", help="the configuration")
-    parser.add_argument("seen", nargs="*", metavar="VARIABLE")
     options = parser.parse_args(arguments)
-    withheld = secrets.withheld(os.environ, environment(os.environ, options.seen))
     try:
-        files = contents(options.results, withheld, options.config, options.reports)
+        files, lines = contents(options.results, os.environ, options.config, options.reports)
+        for line in lines:
+            print(f"profzoo: {line}")
         print(f"profzoo: {pack(files, options.archive)}")
     except CollectError as error:
         print(f"profzoo: {error}", file=sys.stderr)

@@ -20,6 +20,8 @@ from snakemake.persistence.file import FilePersistence
 from snakemake.settings.types import DAGSettings
 
 from profzoo import planning
+from profzoo.cell import concealed
+from profzoo.errors import ConfigError
 from profzoo.machine import lock_owner, locking
 from profzoo.machine.lock_owner import Owner
 from profzoo.planning import Decision
@@ -191,6 +193,30 @@ def judge_by_content(root: Path, say: Callable[[str], None]) -> None:
             digests.save(planning.DIGESTS)
 
     DAG.update_needrun = update_needrun
+
+
+def conceal(workflow: Any, secrets: concealed.Secrets, say: Callable[[str], None]) -> None:
+    """Have Snakemake hand placeholders for secrets to the processes that it starts, and note no others in its log.
+
+    secrets: by placeholder; what the command line gave of them is what Snakemake knows. say: prints a line.
+
+    Raises:
+        ConfigError: the jobs run elsewhere, and could not know what the placeholders stand for.
+    """
+    told = workflow.config_settings
+    # A number may stand anywhere.
+    for name, (key, value) in ((name, one) for name, one in secrets.items() if isinstance(one[1], str) and one[1]):
+        changed = [str(word).replace(value, name) for word in told.config_args or []]
+        if changed == list(told.config_args or []):
+            continue
+        if not workflow.local_exec:
+            raise ConfigError(f"{key} is a secret, which --config shows in the list of processes of each node: write it"
+                              " into a file of your own, and name that by --configfile")  # fmt: skip
+        say(f"warning: {key} is a secret, which --config shows in the list of processes: write it into a file of your"
+            " own, and name that by --configfile")  # fmt: skip
+        told.config_args = changed
+        # Its log begins with them.
+        sys.argv[1:] = [word.replace(value, name) for word in sys.argv[1:]]
 
 
 def reason(job: Any) -> str | None:

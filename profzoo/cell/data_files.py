@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from profzoo.cell import registry
+from profzoo.cell import concealed, registry
 from profzoo.errors import ConfigError
 
 # The one data set of torchvision that makes its images up.
@@ -23,10 +23,12 @@ def root(cell: Mapping[str, Any]) -> str | None:
     source, name, folder = (cell["data"][key] for key in ("source", "name", "root"))
     if source == "synthetic" or (source == "dataset" and name == WITHOUT_FILES):
         return None
-    if not folder or not Path(folder).is_dir():
+    # What is said of it names no secret.
+    found = concealed.revealed(folder)
+    if not found or not Path(found).is_dir():
         holds = "your images" if source == "folder" else f"{name}"
         raise ConfigError(f"{cell['model']}: data.root = {folder!r} is no folder: name the one that holds {holds}")
-    return folder
+    return found
 
 
 def summary(cell: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,7 +85,7 @@ def _files(folder: str, below: str, above: frozenset[tuple[int, int]]) -> Iterat
         with os.scandir(folder) as entries:
             found = sorted(entries, key=lambda entry: entry.name)
     except OSError as error:
-        raise ConfigError(f"data.root: {folder} cannot be read: {error.strerror}") from error
+        raise ConfigError(f"data.root: {concealed.masked(folder)} cannot be read: {error.strerror}") from error
     place = (facts.st_dev, facts.st_ino)
     if place in above:
         return

@@ -9,6 +9,7 @@ from profzoo.cell import combining
 from profzoo.cell.registry import PHASES, Model, find
 from profzoo.cell.spread import processes
 from profzoo.errors import ConfigError, suggest
+from profzoo.secret_signs import hidden
 
 # Settings that cells have only where they are not at their defaults, so that what was collected before there were such
 # is what is collected now.
@@ -134,7 +135,9 @@ def checked(changes: Mapping[str, Any], model: Model, where: str) -> dict[str, A
         elif key in own:
             part = _shape_schema(own[key])
         else:
-            raise ConfigError(f"unknown key '{where}.{key}' (value {value!r}): {suggest(key, [*known, *own])}")
+            raise ConfigError(
+                f"unknown key '{where}.{key}' (value {hidden(key, value)!r}): {suggest(key, [*known, *own])}"
+            )
         result[key] = schema.coerce(value, part)
         schema.check(result[key], part, f"{where}.{key}")
     return result

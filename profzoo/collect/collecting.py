@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from profzoo import integrity, tools
+from profzoo.cell import concealed
 from profzoo.collect import (
     command,
     diagnose,
@@ -143,6 +144,8 @@ def _measured(job: Mapping[str, Any], asked: Command, log: Path, planned: Mappin
     with around as (environment, held, guard):
         # None of them is of this workflow, whose jobs hold their GPUs.
         beside = gpus.others(held.words)
+        # The scratch is on the first of several nodes alone.
+        environment |= concealed.handed(job, asked.sidecar.parent if cell.get("nodes", 1) > 1 else Path(guard.scratch))
         started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
         printed, lost = repeating.run(asked, lambda: _once(asked, program, log, environment, guard))
         waited = held.waited_s if isinstance(held, Turn) else 0.0
@@ -173,7 +176,10 @@ def _measured(job: Mapping[str, Any], asked: Command, log: Path, planned: Mappin
 def _once(asked: Command, program: Sequence[str], log: Path, environment: Mapping[str, str], guard: Guard) -> str:
     """Run a command, which must end well and leave its files; what it printed."""
     kills = memory.kills()
-    code = surroundings.run(program, log, environment, guard)
+    try:
+        code = surroundings.run(program, log, environment, guard)
+    finally:
+        secrets.mask(log)
     printed = logs.excerpt(log)
     _check(asked, program, code, printed, log, memory.kills() > kills)
     if own := tools.commands().get(asked.tool):

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from profzoo.cell import concealed
 from profzoo.collect.environment import environment
 from profzoo.errors import CollectError
 
@@ -43,13 +44,28 @@ def withheld(given: Mapping[str, str], seen: Mapping[str, str]) -> dict[str, tup
     # What may be told: of the job's own surroundings.
     told = "\0".join([*seen.values(), str(Path.cwd()), socket.gethostname(), str(Path.home())])
     found: dict[str, tuple[bytes, ...]] = {}
-    for name, value in given.items():
-        for secret in _secrets(name, value) if name not in seen else ():
-            if len(secret) >= SHORTEST and secret not in told and not _is_path(secret):
-                plain = secret.encode(errors="surrogateescape")
-                written = json.dumps(secret)[1:-1].encode()
-                found[name] = (*found.get(name, ()), *dict.fromkeys((plain, written)))
+    for name, secret in _candidates(given, seen):
+        if len(secret) >= SHORTEST and secret not in told and not _is_path(secret):
+            plain = secret.encode(errors="surrogateescape")
+            written = json.dumps(secret)[1:-1].encode()
+            found[name] = (*found.get(name, ()), *dict.fromkeys((plain, written)))
     return found
+
+
+def _candidates(given: Mapping[str, str], seen: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """What may be a secret, with a name: of variables that were withheld, and of settings."""
+    for name, value in given.items():
+        if name not in (*seen, concealed.PASSED, concealed.FILE):
+            yield from ((name, secret) for secret in _secrets(name, value))
+    yield from ((key, str(value)) for key, value in concealed.told(given).values())
+
+
+def of_variable(name: str, value: str, given: Mapping[str, str]) -> list[str]:
+    """The secrets in a variable, whoever may see it: what is told of a machine anyway, and paths, are none."""
+    kept = environment(given, [])
+    told = "\0".join([*kept.values(), str(Path.cwd()), socket.gethostname(), str(Path.home())])
+    found = () if name in kept else _secrets(name, value)
+    return [one for one in found if len(one) >= SHORTEST and one not in told and not _is_path(one)]
 
 
 def _secrets(name: str, value: str) -> Iterator[str]:
@@ -127,18 +143,31 @@ def check(left: Iterable[Path], log: Path, given: Mapping[str, str], extra: Sequ
     for path in dict.fromkeys((log, *left)):
         if name := held(path, secrets) if path.exists() else None:
             _blank(log, secrets)
+            if name not in given:
+                raise CollectError(
+                    f"{path.name} holds the secret {name} of the settings: keep the program from telling it"
+                )
             raise CollectError(
                 f"{path.name} holds the value of {name}, which was withheld from what ran: unset {name} where "
                 "snakemake is called or, if it is no secret, name it under `environment`"
             )
 
 
-def _blank(log: Path, secrets: Mapping[str, Sequence[bytes]]) -> None:
+def mask(log: Path) -> None:
+    """Take the secrets of settings out of a log, which a program had to use and may have printed."""
+    forms = {
+        name: (str(value).encode(),) for name, (_, value) in concealed.known().items() if len(str(value)) >= SHORTEST
+    }
+    if forms and log.is_file():
+        _blank(log, {name: (*one, json.dumps(one[0].decode())[1:-1].encode()) for name, one in forms.items()}, "{}")
+
+
+def _blank(log: Path, secrets: Mapping[str, Sequence[bytes]], instead: str = "({})") -> None:
     """Take the values out of a log, which stays where a job has failed."""
     if not held(log, secrets):
         return
     text = log.read_bytes()
     for name, forms in secrets.items():
         for form in forms:
-            text = text.replace(form, f"({name})".encode())
+            text = text.replace(form, instead.format(name).encode())
     log.write_bytes(text)

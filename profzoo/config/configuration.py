@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from profzoo import schema, tools
+from profzoo import schema, secret_signs, tools
 from profzoo.cell import combining, registry, settings
 from profzoo.cell.spread import processes
 from profzoo.config import collisions
@@ -56,7 +56,8 @@ def _check_variants(config: Mapping[str, Any]) -> None:
     for variant, changes in config["variants"].items():
         for key, value in changes.items():
             if key not in known:
-                raise ConfigError(f"unknown key 'variants.{variant}.{key}' (value {value!r}): {suggest(key, known)}")
+                shown = secret_signs.hidden(key, value)
+                raise ConfigError(f"unknown key 'variants.{variant}.{key}' (value {shown!r}): {suggest(key, known)}")
 
 
 def models(config: Mapping[str, Any]) -> dict[str, registry.Model]:

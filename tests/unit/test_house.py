@@ -15,7 +15,7 @@ ROOMS = ("profzoo", "models", "workflow/scripts", "profiles")
 FUNCTION_LINES, MODULE_LINES = 50, 300
 # What profzoo holds, from the bottom up: a part imports those of lines above its own, none of its own line or below.
 LAYERS = (
-    ("errors", "range_names", "settling", "text"),
+    ("errors", "range_names", "secret_signs", "settling", "text"),
     ("reading", "records"),
     ("imports", "integrity", "schema", "machine"),
     ("files",),
@@ -28,7 +28,7 @@ LAYERS = (
     ("figures",),
     ("report",),
     ("clean", "collect", "document", "planning", "run", "stopping"),
-    ("replacing", "snakemake_internals"),
+    ("replacing", "scrubbing", "snakemake_internals"),
     ("doctor", "serve", "share", "terminal", "verify"),
 )
 # What the zoo may import of profzoo, by prefixes; `python -m models.run` is the zoo's command line.

@@ -1,18 +1,22 @@
 """What is given away: no tool's reports, no names of hosts and folders, nothing that was withheld."""
 
+import base64
+import gzip
 import hashlib
 import json
-import os
 import socket
 import tarfile
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
 from profzoo import share
 from profzoo.imports import PROJECT
+from profzoo.records import comparing, record
 
 TOKEN = "hx92kQ7fLw03mZpT5vBc"
+GITHUB = "ghp_" + "aB3dE6" * 6
 GIVEN = {
     "compare.html": "<p></p>",
     "report.html": '<td class="text">node7</td><p>node7000</p>',
@@ -36,7 +40,7 @@ KEPT = [
     "lstm/weights.pt", "lstm/train.nsys-rep", "lstm/train.nsys.sqlite", "lstm/train.launch.ncu-rep", "logs/lstm/train.log",
     "lstm/train.trace.json.gz", "benchmarks/lstm/train.tsv", "mystuff/train.nsys/note.txt", "mystuff/precious.csv",
     "tables/cells.csv.bak", "x.y/train.csv", "doctor.txt", "share.tar.gz", "lstm/train.nsys-ranks/node7.0.nsys-rep",
-    "lstm/other.csv", "tables/deep/cells.csv", "lstm@a@b/train.csv",
+    "lstm/other.csv", "lstm/.records/train.nsys.csv.json", "tables/.records/cells.csv.json", "tables/deep/cells.csv", "lstm@a@b/train.csv",
 ]  # fmt: skip
 
 
@@ -79,7 +83,7 @@ def test_what_is_packed_and_listed(results: Path, tmp_path: Path, capsys: pytest
 def test_hosts_and_folders_are_called_otherwise(results: Path, tmp_path: Path) -> None:
     share.main([str(results), str(tmp_path / "a.tar.gz")])
     files = unpacked(tmp_path / "a.tar.gz")
-    called = share.hosts([{"host": "node7"}, {"host": "node8"}])
+    called = share.scrubbing.hosts([{"host": "node7"}, {"host": "node8"}])
     assert set(called.values()) == {"host-1", "host-2", "host-3"} and socket.gethostname() in called
     facts = json.loads(files["profzoo-results/lstm/train.time.csv.json"])
     assert (facts["host"], facts["ranks"][0]["host"]) == (called["node7"], called["node8"])
@@ -95,7 +99,7 @@ def test_hosts_and_folders_are_called_otherwise(results: Path, tmp_path: Path) -
 
 def test_where_results_come_from_is_told(results: Path, tmp_path: Path) -> None:
     config = {"margin": 0.02, "data": {"root": "/data/private set/images"}}
-    share.main(["--config", json.dumps(config), str(results), str(tmp_path / "a.tar.gz"), "SOME_VARIABLE"])
+    share.main(["--config", json.dumps(config), str(results), str(tmp_path / "a.tar.gz")])
     told = json.loads(unpacked(tmp_path / "a.tar.gz")["profzoo-results/ORIGIN.json"])
     assert told["measured"] == {
         "commit": ["a" * 40], "device": ["NVIDIA H200"], "started": ["2026-11-22"], "tools": ["time: torch 2.11"],
@@ -113,18 +117,135 @@ def test_reports_of_tools_are_packed_where_that_is_asked_for(results: Path, tmp_
     assert set(files) == reports | others and {files[name] for name in reports} == {b"x"}
 
 
-@pytest.mark.parametrize("name", ["tables/cells.csv", "lstm/train.time.csv.json", "figures/steps.png", "report.html"])
-def test_what_holds_a_secret_is_refused(
-    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+@pytest.mark.parametrize("name", ["tables/cells.csv", "report.html", "figures/steps.svg", "lstm/train.time.csv.json"])
+@pytest.mark.parametrize("form", ["plain", "quoted", "base64", "json in json"])
+def test_a_text_loses_a_secret_however_it_is_written(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str,
+    form: str,
+) -> None:  # fmt: skip
+    secret = 'hx92kQ7f"Lw0/3mZ+pT5vBc'
+    monkeypatch.setenv("MY_TOKEN", secret)
+    written = {
+        "plain": secret, "quoted": quote(secret, safe=""), "json in json": json.dumps(json.dumps(secret))[3:-3],
+        "base64": base64.b64encode(f"ab{secret}cd".encode()).decode(),
+    }[form]  # fmt: skip
+    path = results / name
+    text = json.dumps({"tool": written}) if name.endswith("json") else f"{path.read_text()}\n {written}\n"
+    path.write_text(text)
+    assert share.main([str(results), str(tmp_path / "a.tar.gz")]) == 0
+    files = unpacked(tmp_path / "a.tar.gz")
+    packed = files[f"profzoo-results/{name}"].decode()
+    assert written not in packed and share.scrubbing.GONE in packed
+    told = f"{name} lost the value of MY_TOKEN"
+    assert told in files["profzoo-results/WITHHELD"].decode() and f"profzoo: {told}\n" in capsys.readouterr().out
+    assert secret[:6] not in b"".join(files.values()).decode(errors="replace")
+
+
+def test_what_is_no_text_and_holds_a_secret_is_left_out(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MY_TOKEN", TOKEN)
-    with (results / name).open("a") as file:
-        file.write(TOKEN)
+    held = {
+        "figures/steps.png": TOKEN.encode(), "lstm/train.trace.json.gz": gzip.compress(TOKEN.encode()),
+        "lstm/train.nsys.sqlite": b"\xff" + TOKEN.encode(), "lstm/train.launch.ncu-rep": f"a {GITHUB} b".encode(),
+    }  # fmt: skip
+    for name, content in held.items():
+        (results / name).write_bytes(content)
+    assert share.main(["--reports", str(results), str(tmp_path / "a.tar.gz")]) == 0
+    files, said = unpacked(tmp_path / "a.tar.gz"), capsys.readouterr().out
+    for name in (*held, "lstm/train.nsys-rep"):
+        assert f"profzoo-results/{name}" not in files and f"profzoo: {name} was left out: it holds " in said
+    assert "lstm/train.launch.ncu-rep was left out: it holds a GitHub token, by what it looks like" in said
+    assert TOKEN not in said and GITHUB not in said
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [GITHUB, "AKIAIOSFODNN7EXAMPLE", "hf_" + "aB3" * 12, "xoxb-123456789012-abcdef", "me:hunter2",
+     "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl", "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----"],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["tables/cells.csv", "report.html", "lstm/train.time.csv.json"])
+def test_secrets_are_told_by_what_they_look_like(results: Path, tmp_path: Path, name: str, secret: str) -> None:
+    written = f"https://{secret}@host/a" if secret == "me:hunter2" else secret
+    path = results / name
+    path.write_text(json.dumps({"warnings": [f"x {written} y"]}) if name.endswith("json") else f"a\n{written}\n")
+    assert share.main([str(results), str(tmp_path / "a.tar.gz")]) == 0
+    files = unpacked(tmp_path / "a.tar.gz")
+    everything = b"".join(files.values()).decode(errors="replace")
+    assert secret not in everything and json.dumps(secret)[1:-1] not in everything
+    assert "by what it looks like" in files["profzoo-results/WITHHELD"].decode()
+
+
+def test_secrets_of_older_sidecars_and_of_the_configuration_are_told_by_their_keys(
+    results: Path, tmp_path: Path
+) -> None:
+    arguments = {"token": "swordfish-1", "password": "abc", "tokenizer": "bert-base", "max_tokens": 128}
+    facts = {
+        "cell": {"data": {"arguments": arguments}}, "variables": {"MY_PIN": "sha256:0123", "CUDA_LAUNCH_BLOCKING": "1"},
+        "command": ["python", f"data.arguments={json.dumps(arguments)}", "token=swordfish-1"],
+    }  # fmt: skip
+    (results / "lstm/train.time.csv.json").write_text(json.dumps(facts))
+    (results / "tables/cells.csv").write_text("model,words\nlstm,token=swordfish-1\n")
+    config = json.dumps({"settings": {"lstm": {"data": {"arguments": {"api_key": "<secret 0123456789abcdef>"}}}}})
+    assert share.main(["--config", config, str(results), str(tmp_path / "a.tar.gz")]) == 0
+    files = unpacked(tmp_path / "a.tar.gz")
+    everything = b"".join(files.values()).decode(errors="replace")
+    assert "swordfish" not in everything and '"abc' not in everything and "0123" not in everything
+    told = json.loads(files["profzoo-results/lstm/train.time.csv.json"])
+    assert told["cell"]["data"]["arguments"] == arguments | dict.fromkeys(("token", "password"), share.scrubbing.GONE)
+    assert told["variables"] == {"MY_PIN": share.scrubbing.GONE, "CUDA_LAUNCH_BLOCKING": "1"}
+
+
+def test_no_text_names_host_user_or_folders(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("USER", "jdoe")
+    line = f"waiting for {socket.gethostname()}.lab.example: process 7 of jdoe in /home/jdoe/secret project/x, {Path.home()}/y"
+    facts = {"host": "node7.site.org", "warnings": [line, "another process on node7 was at work"], "module": "lstm"}
+    (results / "lstm/train.time.csv.json").write_text(json.dumps(facts))
+    (results / "tables/cells.csv").write_text(f'model,note\nlstm,"{line} on node7.site.org"\n')
+    (results / "report.html").write_text(f"<p>{line}; node7.site.org</p><script>a = b / c / d</script>")
+    assert share.main([str(results), str(tmp_path / "a.tar.gz")]) == 0
+    files = unpacked(tmp_path / "a.tar.gz")
+    everything = b"".join(files.values()).decode(errors="replace")
+    for name in (socket.gethostname(), "jdoe", "node7", "secret project/", "site.org", "lab.example"):
+        assert name not in everything, name
+    assert "lstm,waiting" not in everything and "a = b / c / d" in everything
+
+
+def test_sidecars_tell_of_files_as_they_are_packed(results: Path, tmp_path: Path) -> None:
+    table, sidecar = results / "lstm/train.time.csv", results / "lstm/train.time.csv.json"
+    table.write_text(f"step,note\n0,{Path.home()}/x\n")
+    made = record.Record({"tool": "time"}, files=record.entries([table]))
+    sidecar.write_text(record.sealed({"tool": "time", "host": "node7", **record.in_sidecar(made)}))
+    assert share.main([str(results), str(tmp_path / "a.tar.gz")]) == 0
+    with tarfile.open(tmp_path / "a.tar.gz") as tar:
+        tar.extractall(tmp_path, filter="data")
+    there = tmp_path / "profzoo-results/lstm"
+    known = record.of_sidecar(there / "train.time.csv.json")
+    assert known and known.files != made.files
+    assert comparing.flaw(there / "train.time.csv", known.files["train.time.csv"]) is None
+
+
+@pytest.mark.parametrize("damaged", ["train.time.csv", "train.time.csv.json"])
+def test_what_was_damaged_before_is_not_packed(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], damaged: str
+) -> None:
+    table, sidecar = results / "lstm/train.time.csv", results / "lstm/train.time.csv.json"
+    made = record.Record({"tool": "time"}, files=record.entries([table]))
+    sidecar.write_text(record.sealed({"tool": "time", **record.in_sidecar(made)}))
+    path = results / "lstm" / damaged
+    path.write_text(path.read_text().replace("0", "1").replace("step", "stop"))
     assert share.main([str(results), str(tmp_path / "a.tar.gz")]) == 1
-    said = capsys.readouterr().err
-    assert said == f"profzoo: {results / name} holds the value of MY_TOKEN: remove the file, and make it again\n"
-    assert not list(tmp_path.glob("a.tar.gz*"))
-    assert TOKEN not in said and os.environ["MY_TOKEN"] == TOKEN
+    assert capsys.readouterr().err.startswith(f"profzoo: {path} is damaged, remove it and make it again: ")
+
+
+def test_a_host_with_the_name_of_a_model_damages_no_table(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "lstm")
+    monkeypatch.setenv("USER", "train")
+    share.main([str(results), str(tmp_path / "a.tar.gz")])
+    files = unpacked(tmp_path / "a.tar.gz")
+    assert files["profzoo-results/tables/cells.csv"] == GIVEN["tables/cells.csv"].encode()
 
 
 @pytest.mark.parametrize(("name", "content"), [("lstm/train.time.csv.json", b"{"), ("tables/cells.csv", b"\xff"),

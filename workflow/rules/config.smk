@@ -8,6 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from profzoo.cell import concealed
 from profzoo.cell import registry
 from profzoo.cell import settings
 from profzoo.cell.spread import processes
@@ -27,6 +28,12 @@ from profzoo.terminal import absent
 from profzoo.records import digests
 from profzoo.trials import panel
 
+
+def say(line):
+    """Tell whoever started the run."""
+    print(f"profzoo: {line}", file=sys.stderr)
+
+
 # Jobs import models/ and profzoo/ wherever they run, by the interpreter that runs this.
 paths.make_importable(str(ROOT))
 paths.leave_home_alone()
@@ -40,6 +47,10 @@ if shutil.which("sbatch"):
 # Not in place: a module's is part of the configuration of the workflow that uses it.
 PLANNED = not workflow.is_main_process
 config = checked(configuration.normalise, config, workflow.config_settings.config, PLANNED)
+# From here on placeholders stand for secrets, so that no job's words, files or records hold one.
+config = checked(concealed.take, config)
+if workflow.is_main_process:
+    checked(snakemake_internals.conceal, workflow, concealed.known(), say)
 MODELS = checked(configuration.models, config)
 UNUSABLE = checked(configuration.unusable, config)
 CELLS = checked(configuration.cells, config, PLANNED)
@@ -50,7 +61,7 @@ checked(limits.pass_on, config, tools.names())
 if workflow.is_main_process:
     environment.pass_on(config["environment"])
     digests.load(planning.DIGESTS)
-    snakemake_internals.judge_by_content(imports.PROJECT, lambda line: print(f"profzoo: {line}", file=sys.stderr))
+    snakemake_internals.judge_by_content(imports.PROJECT, say)
 TOOLS = [tool for tool in config["tool"] if tool != tools.BASELINE]
 
 if MAIN:

@@ -63,7 +63,8 @@ onerror:
     # Above are hundreds of lines of other jobs.
     at, dag = workflow.scheduler, workflow.dag
     lost = list(failed(dag, at, TERMINAL, HEARD.said))
-    print(failures.told(lost, unmade(dag, at), sys.argv, workflow.dag_settings.targets), file=sys.stderr)
+    told = failures.told(lost, unmade(dag, at), sys.argv, workflow.dag_settings.targets)
+    print(concealed.masked(told), file=sys.stderr)
     if TERMINAL:
         if TERMINAL.progress:
             TERMINAL.progress.said = HEARD.said
@@ -167,12 +168,11 @@ rule share:
         # Of what is there now, whatever made it.
         asked=time.time_ns(),
         results=lambda wildcards: RESULTS,
-        seen=config["environment"],
         reports=["--reports"] if config["share"]["reports"] else [],
-        config=json.dumps(config, sort_keys=True),
+        config=json.dumps(concealed.everywhere(config), sort_keys=True),
     shell:
         "python -m profzoo.share {params.reports:q} --config {params.config:q} {params.results:q} {output:q}"
-        " {params.seen:q} 2>&1 | tee {log:q}"
+        " 2>&1 | tee {log:q}"
 
 
 rule clean:

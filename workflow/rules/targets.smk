@@ -352,4 +352,4 @@ LACKING = [*LACKING, *lost.told(LOST)]
 # Results that are taken as they are may be of other machines.
 if MAIN and workflow.is_main_process and config["collect"]:
     for line in versions.told(RESULTS, SELECTED, [tools.BASELINE, *TOOLS], workflow.local_exec, sys.argv[1:]):
-        print(f"profzoo: {line}", file=sys.stderr)
+        print(f"profzoo: {concealed.masked(line)}", file=sys.stderr)

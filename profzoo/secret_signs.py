@@ -1,0 +1,121 @@
+"""Tells secrets by the key that they stand under, or by what they look like, such as tokens and private keys."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+# Last words of keys, and words before `key`, under which a text is a secret.
+NAMES = frozenset(("token", "tokens", "password", "passwd", "passphrase", "passcode", "pwd", "pw", "pass", "secret",
+     "secrets", "credential", "credentials", "apikey", "auth", "authorization",
+    "jwt", "cookie", "bearer", "pat", "pin", "dsn", "sas"))  # fmt: skip
+BEFORE_KEY = frozenset(("api", "access", "private", "secret", "account", "auth",
+     "encryption", "signing", "master", "storage", "client", "ssh", "license", "subscription"))  # fmt: skip
+# What may stand behind them.
+BEHIND = frozenset(("id", "value", "string", "header", "text"))
+# Words of a text model's vocabulary, as in `pad_token`.
+OF_VOCABULARY = frozenset(("pad", "bos", "eos", "unk", "mask", "cls", "sep"))
+# Numbers are secrets under these alone: `tokens: 128` is a length.
+NUMBERS_TOO = frozenset(("password", "passwd", "passphrase", "passcode", "pwd", "pw", "pin", "secret"))
+BEGINS, ENDS = r"(?<![A-Za-z0-9_-])", r"(?![A-Za-z0-9_])"
+QUERIES = "access_token|auth_token|api_?key|token|secret|password|sig|signature|X-Amz-Signature|X-Goog-Signature"
+# What each kind is called, and what it looks like; of a part of the match, the group `secret`.
+LOOKS = {
+    "a password in a URL": r"(?<=://)(?P<secret>[^\s/\"'<>\\:]{0,200}:[^\s/\"'<>\\]{1,200})(?=@)",
+    "a token in a URL": rf"(?i:(?<=[?&])(?:{QUERIES})=)(?P<secret>[^\s&\"'<>#\\;]{{8,}})",
+    "a private key": r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY-----[A-Za-z0-9+/=\s\\:,.-]{0,20000}?"
+    r"-----END [A-Z0-9 ]{0,30}PRIVATE KEY-----",
+    "an AWS key": rf"{BEGINS}(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{{16}}{ENDS}",
+    "a GitHub token": rf"{BEGINS}(?:gh[pousr]_[A-Za-z0-9]{{36,255}}|github_pat_[A-Za-z0-9_]{{22,255}})",
+    "a GitLab token": rf"{BEGINS}glpat-[A-Za-z0-9_-]{{20,}}",
+    "a Hugging Face token": rf"{BEGINS}hf_[A-Za-z0-9]{{30,}}{ENDS}",
+    "a Slack token": rf"{BEGINS}xox[abeoprs]-[A-Za-z0-9-]{{10,}}",
+    "a Google key": rf"{BEGINS}AIza[0-9A-Za-z_-]{{35}}{ENDS}",
+    "an NVIDIA key": rf"{BEGINS}nvapi-[A-Za-z0-9_-]{{20,}}",
+    "an API key": rf"{BEGINS}sk-[A-Za-z0-9_-]{{20,}}",
+    "a package index's token": rf"{BEGINS}(?:pypi-[A-Za-z0-9_-]{{50,}}|npm_[A-Za-z0-9]{{36}}{ENDS})",
+    "a JSON web token": rf"{BEGINS}eyJ[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]*",
+    "an authorization header": r"(?i:\b(?:bearer|basic)\s+)(?P<secret>[A-Za-z0-9+/=._~-]{20,})",
+}
+# What each holds for certain, one of these, which is found many times as fast; none where nothing is.
+HINTS: Mapping[str, Sequence[str]] = {
+    "a password in a URL": ["://"], "a token in a URL": ["://"], "a private key": ["PRIVATE KEY-----"],
+    "an AWS key": ["AKIA", "ASIA", "ABIA", "ACCA"],
+    "a GitHub token": ["ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"],
+    "a GitLab token": ["glpat-"], "a Hugging Face token": ["hf_"], "a Slack token": ["xox"], "a Google key": ["AIza"],
+    "an NVIDIA key": ["nvapi-"], "an API key": ["sk-"], "a package index's token": ["pypi-", "npm_"],
+    "a JSON web token": ["eyJ"],
+}  # fmt: skip
+PATTERNS = {kind: re.compile(pattern) for kind, pattern in LOOKS.items()}
+BYTES = {kind: re.compile(pattern.encode()) for kind, pattern in LOOKS.items()}
+BYTES_HINTS = {kind: [hint.encode() for hint in hints] for kind, hints in HINTS.items()}
+
+
+def words(key: str) -> list[str]:
+    """The words of a key, in small letters.
+
+    >>> words("awsSecretAccessKey"), words("API_KEY_2")
+    (['aws', 'secret', 'access', 'key'], ['api', 'key'])
+    """
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", key)]
+
+
+def by_key(key: str, value: Any) -> bool:
+    """Whether the value under a key is a secret.
+
+    >>> [by_key(key, "x") for key in ("hf_token", "apiKey", "AWS_ACCESS_KEY_ID", "pad_token", "tokenizer", "sort_key")]
+    [True, True, True, False, False, False]
+    >>> by_key("tokens", 128), by_key("pin", 4711)
+    (False, True)
+    """
+    if isinstance(value, bool) or value in (None, ""):
+        return False
+    parts = words(key)
+    while len(parts) > 1 and parts[-1] in BEHIND:
+        parts.pop()
+    before, last = parts[-2:-1], parts[-1] if parts else ""
+    if last in ("token", "tokens") and OF_VOCABULARY.intersection(before):
+        return False
+    if isinstance(value, int | float):
+        return last in NUMBERS_TOO
+    return last in NAMES or (last == "key" and bool(BEFORE_KEY.intersection(before)))
+
+
+def by_look(text: str) -> Iterator[tuple[str, str]]:
+    """The secrets in a text that are told by what they look like: the kind of each, and it.
+
+    >>> list(by_look("https://me:hunter2@host/data"))
+    [('a password in a URL', 'me:hunter2')]
+    """
+    for kind, pattern in PATTERNS.items():
+        if any(hint in text for hint in HINTS.get(kind, [""])):
+            for match in pattern.finditer(text):
+                yield kind, match["secret"] if "secret" in pattern.groupindex else match[0]
+
+
+def in_bytes(content: bytes) -> str | None:
+    """What kind of secret bytes hold by their look; None where there is none."""
+    for kind, pattern in BYTES.items():
+        if any(hint in content for hint in BYTES_HINTS.get(kind, [b""])) and pattern.search(content):
+            return kind
+    return None
+
+
+def hidden(key: str, value: Any) -> Any:
+    """A value with dots for the secrets in it, for a line that tells it.
+
+    >>> hidden("data", {"token": "hunter2", "root": "https://me:hunter2@host"})
+    {'token': '...', 'root': 'https://...@host'}
+    """
+    if isinstance(value, Mapping):
+        secret = by_key(key, "x")
+        return {name: "..." if secret else hidden(str(name), one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [hidden(key, one) for one in value]
+    if by_key(key, value):
+        return "..."
+    if isinstance(value, str):
+        text = value
+        for _, found in by_look(value):
+            text = text.replace(found, "...")
+        return text
+    return value

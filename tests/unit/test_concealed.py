@@ -1,0 +1,191 @@
+"""Secrets of settings: digests stand in their places until a program uses them."""
+
+import json
+import os
+import stat
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from profzoo import run, secret_signs, snakemake_internals
+from profzoo.cell import concealed, data_files, settings
+from profzoo.config import configuration
+from profzoo.errors import ConfigError
+from tests.unit.collected import collected
+
+TOKEN = "hx92kQ7fLw03mZpT5vBc"
+GITHUB = "ghp_" + "aB3dE6" * 6
+
+
+@pytest.fixture(autouse=True)
+def own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No secrets of other tests, and none left for them."""
+    for name in (concealed.PASSED, concealed.FILE):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+
+def taken(**given: Any) -> dict[str, Any]:
+    """A configuration as the workflow has it."""
+    return concealed.take(configuration.normalise(given))
+
+
+def test_a_digest_stands_in_the_place_of_each_secret() -> None:
+    arguments = {"token": TOKEN, "auth": {"user": "me-and-you"}, "note": GITHUB, "pin": 4711, "n": 3, "tokens": 128}
+    root = f"https://me:{TOKEN}@host/data"
+    config = taken(data={"arguments": arguments, "root": root}, settings={"lstm": {"data": {"arguments": arguments}}},
+                   variants={"other": {"data": {"root": root}}})  # fmt: skip
+    written = json.dumps(config)
+    for secret in (TOKEN, "me-and-you", GITHUB, "4711", "me:"):
+        assert secret not in written
+    found = config["data"]["arguments"]
+    assert (found["n"], found["tokens"]) == (3, 128) and concealed.PLACEHOLDER.fullmatch(found["token"])
+    assert config["data"]["root"].endswith("@host/data") and config["data"]["root"].startswith("https://<secret ")
+    assert config["variants"]["bf16"] == {"precision": "bf16"}
+    assert concealed.revealed(config["data"])["arguments"] == arguments
+    assert concealed.revealed(config["variants"]["other"]["data"]) == {"root": root}
+    assert concealed.masked(f"no {TOKEN}") == f"no {found['token']}"
+
+
+def test_what_holds_digests_is_taken_as_it_is() -> None:
+    config = taken(data={"arguments": {"token": TOKEN}})
+    assert concealed.take(configuration.normalise(config)) == config
+    assert concealed.revealed(config["data"]["arguments"]) == {"token": TOKEN}
+    other = taken(data={"arguments": {"token": f"{TOKEN}x"}})
+    assert other["data"]["arguments"] != config["data"]["arguments"]
+
+
+def test_words_of_a_cell_resolve_to_it_and_its_secrets() -> None:
+    config = taken(settings={"lstm": {"data": {"arguments": {"token": TOKEN}}}})
+    cell = settings.resolve("lstm", "train", "time", config)
+    model, phase, *words = settings.words(cell)
+    assert TOKEN not in " ".join(words)
+    again = run.resolve(model, phase, "time", words)
+    assert again == cell and concealed.revealed(again)["data"]["arguments"] == {"token": TOKEN}
+
+
+def test_what_a_digest_stands_for_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.main(["lstm", "train", 'data.arguments={"token": "<secret 0123456789abcdef>"}']) == 2
+    assert capsys.readouterr().err == (
+        "profzoo: what <secret 0123456789abcdef> stands for is not known here: give the setting that holds it its value "
+        "again\n"
+    )
+
+
+def test_lines_on_what_is_wrong_tell_no_secret() -> None:
+    wrong: list[dict[str, Any]] = [
+        {"settings": {"lstm": {"access_token": TOKEN}}}, {"variants": {"a": {"api_key": TOKEN}}}, {"password": TOKEN},
+        {"data": {"token": TOKEN}}, {"batch": {"token": TOKEN}}, {"seed": f"https://me:{TOKEN}@host"},
+    ]  # fmt: skip
+    for given in wrong:
+        with pytest.raises(ConfigError) as error:
+            configuration.normalise(given)
+        assert TOKEN not in str(error.value)
+    config = taken(data={"source": "folder", "root": f"https://me:{TOKEN}@host/data"})
+    with pytest.raises(ConfigError, match=r"data\.root = 'https://<secret [0-9a-f]{16}>@host/data' is no folder"):
+        data_files.root({"model": "unet", "data": config["data"]})
+
+
+def test_a_folder_with_a_secret_in_its_name_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = f"https://me:{TOKEN}@host/data"
+    Path(folder).mkdir(parents=True)
+    config = taken(data={"source": "folder", "root": folder})
+    assert data_files.root({"model": "unet", "data": config["data"]}) == folder
+
+
+@pytest.mark.parametrize("word", [f"--comment=MY_TOKEN={TOKEN}", f"--note={GITHUB}", f"https://me:{TOKEN}@host"])
+def test_words_of_a_profiler_may_hold_none(word: str) -> None:
+    with pytest.raises(ConfigError, match=r"^nsys\.extra holds .*name that under `environment`$") as error:
+        taken(nsys={"extra": [word]})
+    assert TOKEN not in str(error.value) and GITHUB not in str(error.value)
+
+
+def test_a_program_has_them_from_a_file_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = taken(data={"arguments": {"token": TOKEN, "password": "unasked-for"}})["data"]["arguments"]
+    assert concealed.handed({"cell": {"batch": 8}}, tmp_path) == {} and not list(tmp_path.iterdir())
+    given = concealed.handed({"cell": {"token": cell["token"]}}, tmp_path)
+    path = Path(given[concealed.FILE])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and "unasked-for" not in path.read_text()
+    monkeypatch.delenv(concealed.PASSED)
+    monkeypatch.setenv(concealed.FILE, str(path))
+    assert concealed.revealed(cell["token"]) == TOKEN
+    with pytest.raises(ConfigError, match="is not known here"):
+        concealed.revealed(cell["password"])
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_what_a_program_prints_of_them_stays_in_no_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], code: int
+) -> None:
+    place = taken(data={"arguments": {"token": TOKEN}})["data"]["arguments"]["token"]
+    facts = json.dumps({"torch": "2", "device_type": "cpu"})
+    (tmp_path / "told").write_text(TOKEN)
+    prints = f'echo "profzoo: no way to $(cat {tmp_path}/told)"'
+    line = f"{prints}; echo x > {tmp_path}/out; echo '{facts}' > {tmp_path}/s.json; exit {code}"
+    assert collected(tmp_path, "sh", "-c", line) == bool(code)
+    log = (tmp_path / "log").read_text()
+    assert TOKEN not in log and f"no way to {place}" in log
+    said = capsys.readouterr().err
+    assert TOKEN not in said and (place in said) == bool(code)
+
+
+def test_what_a_program_leaves_of_them_fails_its_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    taken(data={"arguments": {"token": TOKEN}})
+    (tmp_path / "told").write_text(TOKEN)
+    facts = json.dumps({"torch": "2", "device_type": "cpu"})
+    assert (
+        collected(tmp_path, "sh", "-c", f"cp {tmp_path}/told {tmp_path}/out; echo '{facts}' > {tmp_path}/s.json") == 1
+    )
+    said = capsys.readouterr().err
+    assert said == (
+        "profzoo: out holds the secret data.arguments.token of the settings: keep the program from telling it\n"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_processes_of_snakemake_are_handed_digests(monkeypatch: pytest.MonkeyPatch, local: bool) -> None:
+    place = taken(data={"arguments": {"token": TOKEN}})["data"]["arguments"]["token"]
+    told = SimpleNamespace(config_args=["batch=8", f"data={{arguments: {{token: {TOKEN}}}}}"])
+    workflow, lines = SimpleNamespace(config_settings=told, local_exec=local), list[str]()
+    monkeypatch.setattr(sys, "argv", ["snakemake", "--config", *told.config_args])
+    if local:
+        snakemake_internals.conceal(workflow, concealed.known(), lines.append)
+        assert told.config_args == ["batch=8", f"data={{arguments: {{token: {place}}}}}"]
+        assert sys.argv == ["snakemake", "--config", *told.config_args]
+        assert lines == [
+            "warning: data.arguments.token is a secret, which --config shows in the list of processes: write it into a "
+            "file of your own, and name that by --configfile"
+        ]
+    else:
+        with pytest.raises(ConfigError, match=r"data\.arguments\.token is a secret, which --config shows .* each node"):
+            snakemake_internals.conceal(workflow, concealed.known(), lines.append)
+
+
+def test_a_damaged_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(os.environ, concealed.PASSED, "[1]")
+    with pytest.raises(ConfigError, match="PROFZOO_SECRETS is not as profzoo sets it: unset it"):
+        concealed.known()
+
+
+@pytest.mark.parametrize(
+    ("key", "secret"),
+    [("token", True), ("HF_TOKEN", True), ("passwordValue", True), ("private_key", True), ("client_secret", True),
+     ("auth", True), ("apikey", True), ("mask_token", False), ("tokenizer", False), ("key", False), ("author", False),
+     ("secretary", False), ("token_type", False), ("password_file", False)],
+)  # fmt: skip
+def test_secrets_are_told_by_keys(key: str, secret: bool) -> None:
+    assert secret_signs.by_key(key, "x") == secret
+    assert not secret_signs.by_key(key, None) and not secret_signs.by_key(key, True)
+
+
+@pytest.mark.parametrize(
+    "text", ["task-sk-aaaaaaaaaaaaaaaaaaaaaaaa", "https://host:8080/a@b", "ssh://git@github.com/a/b", "a:b@c", "hf_short",
+             "_ZN2at6nativehf_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"]
+)  # fmt: skip
+def test_what_only_resembles_secrets_is_none(text: str) -> None:
+    assert not list(secret_signs.by_look(text))
