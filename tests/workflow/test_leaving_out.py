@@ -74,15 +74,16 @@ def test_counters_of_an_earlier_census_wait_for_their_own(fresh: Project, tmp_pa
 
 
 def test_each_stage_of_the_report_goes_on_without_what_fails_in_it(built: Project) -> None:
-    """A file that was cut short costs its tool's part of a cell; tables and figures of their own cost themselves."""
+    """A measurement that was cut short costs its tool's part of a cell; tables and figures of their own cost themselves."""
     for path in (built.root / "profzoo" / "figures").glob("*.py"):
         if path.stem not in ("step_time", "top_kernels") and "def draw(" in path.read_text():
             path.unlink()
     for path, name, why in (("figures/step_time", "draw", "no ink"), ("verdicts/tabulate", "main", "no judge")):
         with (built.root / f"profzoo/{path}.py").open("a") as file:
             file.write(f"\n\ndef {name}(*given, **more):\n    raise ValueError({why!r})\n")
-    operators = built.root / "results/unet/train.torch.csv"
-    operators.write_text(operators.read_text()[:-20] + "\n1,2\n")
+    trace = built.root / "results/unet/train.trace.json.gz"
+    trace.write_bytes(trace.read_bytes()[:-20])
+    (built.root / "results/unet/train.torch.csv").unlink()
     run = built.snakemake("report", ok=False)
     assert run.returncode and MADE in run.stderr.splitlines(), run.stderr + built.read("results/logs/report.rest.log")
     assert {(row["model"], row["phase"]) for row in rows(built, "activity")} == {
@@ -91,7 +92,7 @@ def test_each_stage_of_the_report_goes_on_without_what_fails_in_it(built: Projec
     assert len(rows(built, "cells")) == 4
     assert without(built, "no ink") == ["figure step_time: ValueError: no ink"]
     assert without(built, "no judge") == ["table verdicts: ValueError: no judge"]
-    (cut,) = without(built, "train.torch.csv")
+    (cut,) = without(built, "train.trace.json.gz")
     assert "unet train" in cut
     for part in ("without figure step_time: ", "without table verdicts: "):
         assert sum(line.startswith(part) for line in run.stderr.splitlines()) <= 1

@@ -58,8 +58,9 @@ SELECTED = list(dict.fromkeys(model for model, _ in CELLS))
 RESULTS = workflow.pathvars.get("results")
 LOGS = workflow.pathvars.apply("<logs>")
 checked(limits.pass_on, config, tools.names())
-if workflow.is_main_process:
+if workflow.is_main_process or environment.PASSED not in os.environ:
     environment.pass_on(config["environment"])
+if workflow.is_main_process:
     digests.load(planning.DIGESTS)
     snakemake_internals.judge_by_content(imports.PROJECT, say)
 TOOLS = [tool for tool in config["tool"] if tool != tools.BASELINE]

@@ -149,7 +149,6 @@ rule verify:
     """Hold every file of the results against its record: what is damaged, gone, or has no record."""
     log:
         "<logs>/verify.log",
-    retries: 0
     localrule: True
     params:
         results=RESULTS,
