@@ -200,7 +200,7 @@ def _explain(key: str, error: Any) -> str:
         case "uniqueItems":
             return f"{shown} names something twice"
         case _:
-            return f"{shown}: {error.message}"
+            return f"{shown}: {error.message.replace(repr(error.instance), repr(value))}"
 
 
 def written(value: object) -> str:

@@ -32,7 +32,8 @@ GONE, USER = "<secret>", "user"
 # An absolute path within a text, of which the last part stays; no address. In a table or a page without spaces.
 FOLDERS = re.compile(r"(?<![\w.:/~])/(?:[\w.@+ -]+/)+")
 PLAIN_FOLDERS = re.compile(r"(?<![\w.:/~<])/(?:[\w.@+-]+/)+")
-HOMES = re.compile(r"(?<![\w.:/~<])/(?:home|Users|root|tmp|scratch|mnt|gpfs|lustre)/(?:[\w.@+-]+/)*")
+HOMES = re.compile(r"(?<![\w.:/~<])/(?:home|Users|root|tmp|scratch|mnt|gpfs|lustre|data|work|srv)/(?:[\w.@+-]+/)*")
+OF_USER = re.compile(r"(?<![\w.])/(?:home|Users)/([\w.@+-]+)")
 # `"password": "..."` and `password=...` within a text, such as a command line that a sidecar tells.
 ASSIGNED = re.compile(
     r"""(?P<key>\w{2,60})\\*["']?\s?[=:]\s?\\*(?P<quote>["'])(?P<value>[^"'\\]{1,500})\\*(?P=quote)"""
@@ -75,7 +76,7 @@ def known(environment: Mapping[str, str], sidecars: Iterable[Mapping[str, Any]],
             values[key] = tuple(dict.fromkeys((*values.get(key, ()), *forms(value))))
     names = hosts(told)
     short = {name.partition(".")[0]: other for name, other in names.items() if not name[:1].isdigit()}
-    people = dict.fromkeys(users(environment), USER)
+    people = dict.fromkeys(users(environment, told), USER)
     return Known(values, {**people, **short, **names}, folders(told), frozenset(kept))
 
 
@@ -85,11 +86,12 @@ def _secrets(environment: Mapping[str, str], sidecars: Iterable[Mapping[str, Any
     yield from ((key, str(value)) for key, value in concealed.told(environment).values())
     # Those of the fixed list hold none.
     for name, value in environment.items():
-        if name not in (concealed.PASSED, concealed.FILE):
+        if name != concealed.FILE:
             yield from ((name, secret) for secret in secrets.of_variable(name, value, environment))
     for facts in sidecars:
         found = {key: facts[key] for key in ("cell", "sides", "config") if key in facts}
         yield from ((key, str(value)) for key, value in concealed.in_values(found).values())
+        yield from secret_signs.in_words([str(word) for word in facts.get("command") or []])
 
 
 def hosts(sidecars: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -102,11 +104,12 @@ def hosts(sidecars: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     return {name: f"host-{number}" for number, name in enumerate(sorted(told), start=1)}
 
 
-def users(environment: Mapping[str, str]) -> set[str]:
-    """The names of who runs this, as far as these tell of anybody."""
+def users(environment: Mapping[str, str], sidecars: Iterable[Mapping[str, Any]] = ()) -> set[str]:
+    """The names of who runs this, and of whose folders sidecars tell, as far as these tell of anybody."""
     found = {environment.get(name, "") for name in ("USER", "LOGNAME", "USERNAME", "SUDO_USER")} | {Path.home().name}
     with suppress(OSError, KeyError, ImportError):
         found.add(getpass.getuser())
+    found.update(name for facts in sidecars for name in OF_USER.findall(json.dumps(facts, ensure_ascii=False)))
     return {name for name in found if len(name) >= SHORTEST_NAME and name.lower() not in COMMON}
 
 
@@ -123,10 +126,10 @@ def folders(sidecars: Iterable[Mapping[str, Any]] = ()) -> dict[str, str]:
 
 
 def forms(secret: str) -> list[str]:
-    """How a secret may be written: as it is, in JSON, in JSON within JSON, in an address, in a page, in Base64.
+    """How a secret may be written: as it is, in JSON, in JSON within JSON, in an address, in a page, in Base64, in hex.
 
     >>> forms("a b&c")
-    ['a b&c', 'a%20b%26c', 'a+b%26c', 'a b&amp;c', 'YSBiJm', 'EgYiZj', 'hIGImY']
+    ['a b&c', 'a%20b%26c', 'a+b%26c', 'a b&amp;c', '6120622663', 'YSBiJm', 'EgYiZj', 'hIGImY']
     """
     once = json.dumps(secret)[1:-1]
     # What CSV doubles.
@@ -138,7 +141,11 @@ def forms(secret: str) -> list[str]:
         quote(secret, safe=""),
     ]
     written += [quote_plus(secret), quote(secret), html.escape(secret), secret.replace('"', '""')]
+    # As Jinja writes quotes.
+    escaped = [html.escape(one, quotes) for one in written[:4] for quotes in (True, False)]
+    written += escaped + [one.replace("&quot;", "&#34;").replace("&#x27;", "&#39;") for one in escaped]
     raw = secret.encode(errors="surrogateescape")
+    written += [raw.hex(), raw.hex().upper()]
     for before in range(3):
         # The letters that do not depend on what stands before and behind.
         whole = base64.b64encode(b"\0" * before + raw)
@@ -202,7 +209,8 @@ def _facts(name: str, value: Any, known: Known, key: str = "") -> Any:
     if isinstance(value, dict):
         return {text(name, one, known): _fact(name, one, inner, known) for one, inner in value.items()}
     if isinstance(value, list):
-        return [_facts(name, one, known, key) for one in value]
+        given = {secret for _, secret in secret_signs.in_words(value)}
+        return [GONE if isinstance(one, str) and one in given else _facts(name, one, known, key) for one in value]
     if not isinstance(value, str):
         return value
     told = FOLDERS.sub(".../", text(name, value, known))
@@ -210,6 +218,9 @@ def _facts(name: str, value: Any, known: Known, key: str = "") -> Any:
         if match["value"] != GONE and secret_signs.by_key(match["key"], match["value"]):
             told = told.replace(match[0], match[0].replace(match["value"], GONE))
             known.note(name, f"{match['key']}, by its name")
+    for word, secret in secret_signs.in_words([told]):
+        told = told.replace(f"{word}={secret}", f"{word}={GONE}")
+        known.note(name, f"{word}, by its name")
     return told
 
 

@@ -1,13 +1,14 @@
 """Tells secrets by the key that they stand under, or by what they look like, such as tokens and private keys."""
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 # Last words of keys, and words before `key`, under which a text is a secret.
-NAMES = frozenset(("token", "tokens", "password", "passwd", "passphrase", "passcode", "pwd", "pw", "pass", "secret",
-     "secrets", "credential", "credentials", "apikey", "auth", "authorization",
-    "jwt", "cookie", "bearer", "pat", "pin", "dsn", "sas"))  # fmt: skip
+NAMES = frozenset(("token", "tokens", "password", "passwords", "passwd", "passphrase", "passphrases", "passcode", "pwd",
+    "pw", "pass", "secret", "secrets", "credential", "credentials", "apikey", "auth", "authorization",
+    "jwt", "cookie", "cookies", "bearer", "pat", "pin", "dsn", "sas"))  # fmt: skip
 BEFORE_KEY = frozenset(("api", "access", "private", "secret", "account", "auth",
      "encryption", "signing", "master", "storage", "client", "ssh", "license", "subscription"))  # fmt: skip
 # What may stand behind them.
@@ -18,12 +19,16 @@ OF_VOCABULARY = frozenset(("pad", "bos", "eos", "unk", "mask", "cls", "sep"))
 NUMBERS_TOO = frozenset(("password", "passwd", "passphrase", "passcode", "pwd", "pw", "pin", "secret"))
 BEGINS, ENDS = r"(?<![A-Za-z0-9_-])", r"(?![A-Za-z0-9_])"
 QUERIES = "access_token|auth_token|api_?key|token|secret|password|sig|signature|X-Amz-Signature|X-Goog-Signature"
+# Within words of a command, also after others.
+ASSIGNED = re.compile(r"(?<![\w.-])(?:--)?(?P<key>[A-Za-z][\w.-]{1,60})=(?=(?P<value>[^\s\"'<>,;&{}\[\]\\]{4,500}))")
 # What each kind is called, and what it looks like; of a part of the match, the group `secret`.
 LOOKS = {
     "a password in a URL": r"(?<=://)(?P<secret>[^\s/\"'<>\\:]{0,200}:[^\s/\"'<>\\]{1,200})(?=@)",
+    "a token before a host": r"(?<=://)(?P<secret>[A-Za-z0-9_.~%+-]{16,200})(?=@)",
+    "a Slack webhook": r"(?<=hooks\.slack\.com/services/)(?P<secret>[A-Za-z0-9/]{20,200})",
     "a token in a URL": rf"(?i:(?<=[?&])(?:{QUERIES})=)(?P<secret>[^\s&\"'<>#\\;]{{8,}})",
-    "a private key": r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY-----[A-Za-z0-9+/=\s\\:,.-]{0,20000}?"
-    r"-----END [A-Z0-9 ]{0,30}PRIVATE KEY-----",
+    "a private key": r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----[A-Za-z0-9+/=\s\\:,.-]{0,20000}?"
+    r"-----END [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----",
     "an AWS key": rf"{BEGINS}(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{{16}}{ENDS}",
     "a GitHub token": rf"{BEGINS}(?:gh[pousr]_[A-Za-z0-9]{{36,255}}|github_pat_[A-Za-z0-9_]{{22,255}})",
     "a GitLab token": rf"{BEGINS}glpat-[A-Za-z0-9_-]{{20,}}",
@@ -38,7 +43,8 @@ LOOKS = {
 }
 # What each holds for certain, one of these, which is found many times as fast; none where nothing is.
 HINTS: Mapping[str, Sequence[str]] = {
-    "a password in a URL": ["://"], "a token in a URL": ["://"], "a private key": ["PRIVATE KEY-----"],
+    "a password in a URL": ["://"], "a token in a URL": ["://"], "a token before a host": ["://"],
+    "a Slack webhook": ["hooks.slack"], "a private key": ["PRIVATE KEY"],
     "an AWS key": ["AKIA", "ASIA", "ABIA", "ACCA"],
     "a GitHub token": ["ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"],
     "a GitLab token": ["glpat-"], "a Hugging Face token": ["hf_"], "a Slack token": ["xox"], "a Google key": ["AIza"],
@@ -77,7 +83,23 @@ def by_key(key: str, value: Any) -> bool:
         return False
     if isinstance(value, int | float):
         return last in NUMBERS_TOO
-    return last in NAMES or (last == "key" and bool(BEFORE_KEY.intersection(before)))
+    return last in NAMES or (last in ("key", "keys") and bool(BEFORE_KEY.intersection(before)))
+
+
+def in_words(words: Sequence[Any]) -> Iterator[tuple[str, str]]:
+    """The secrets in words of a command line by the names before them, each with that.
+
+    >>> list(in_words(["a", "token=hunter2", "--auth-token", "hunter3", "--env-var=MY_TOKEN=hunter4", "batch=8"]))
+    [('token', 'hunter2'), ('MY_TOKEN', 'hunter4'), ('auth-token', 'hunter3')]
+    """
+    texts = [word if isinstance(word, str) else "" for word in words]
+    found = [(match["key"], match["value"]) for text in texts for match in ASSIGNED.finditer(text)]
+    found += [
+        (one[2:], other)
+        for one, other in itertools.pairwise(texts)
+        if one.startswith("--") and not other.startswith("-")
+    ]
+    yield from ((key, value) for key, value in found if "=" not in key and by_key(key, value))
 
 
 def by_look(text: str) -> Iterator[tuple[str, str]]:

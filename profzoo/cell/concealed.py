@@ -1,23 +1,31 @@
 """Keeps secrets out of what a job goes by: in a setting's place stands a digest, and the value travels apart from it.
 
 Jobs, sidecars, records, logs and command lines hold the digest alone, so that another secret runs a cell again. The
-values are in the environment of the workflow's own processes (PASSED), which no profiled process sees: that has them
-from a file of its own (FILE), and puts them in their places just before it uses them.
+values are in a file that its owner alone may read, as long as the process lives that took them from the configuration:
+not in an environment, as nsys records those of all processes that its user may look into. A variable (FILE) names it to
+the workflow's own processes. A profiled one has a file of its own, and puts them in their places as it uses them.
 """
 
+import atexit
+import fcntl
 import hashlib
 import json
 import os
 import re
+import socket
+import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from profzoo import secret_signs
 from profzoo.errors import ConfigError
 
-# Variables: keys and values by placeholder, as JSON; and a file that holds the same.
-PASSED, FILE = "PROFZOO_SECRETS", "PROFZOO_SECRETS_FILE"
+# The variable that names a file of keys and values by placeholder, as JSON; and where the workflow's own is, in the
+# folder that snakemake runs in, which nodes share.
+FILE, FOLDER = "PROFZOO_SECRETS_FILE", Path(".snakemake/profzoo/secrets")
+NEW, SUFFIX = ".new-", ".json"
 PLACEHOLDER = re.compile(r"<secret [0-9a-f]{16}>")
 # A fast digest of a short password could be found by trying; this takes tens of milliseconds.
 COST, SALT = 2**13, b"profzoo"
@@ -111,39 +119,75 @@ def take(config: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration with placeholders; this process and those that it starts know from now on what they stand for.
 
     Raises:
-        ConfigError: as for `conceal`.
+        ConfigError: as for `conceal`; or the file for them cannot be written.
     """
     changed, found = conceal(config)
-    if found:
-        # A run that was started by another has a configuration with placeholders, and their values from that.
-        os.environ[PASSED] = json.dumps({**known(), **found}, sort_keys=True)
+    _sweep()
+    # A run that was started by another has a configuration with placeholders, and their values from that.
+    if found.keys() - (before := known()).keys():
+        try:
+            os.environ[FILE] = str(_written({**before, **found}))
+        except OSError as error:
+            raise ConfigError(f"{FOLDER} cannot be written, for secrets of settings: {error.strerror}") from error
     return changed
 
 
+def _written(secrets: Secrets) -> Path:
+    """A file of them, which is there and held as long as this process."""
+    FOLDER.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor, new = tempfile.mkstemp(prefix=f"{NEW}{socket.gethostname()}-", dir=FOLDER)
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.write(descriptor, json.dumps(secrets, sort_keys=True).encode())
+    # Under its name once it is held, else the next run could take it for a dead one's. It stays open.
+    path = Path(new).absolute().with_name(Path(new).name.removeprefix(NEW) + SUFFIX)
+    atexit.register(_end, Path(new).rename(path), os.getpid())
+    return path
+
+
+def _end(path: Path, process: int) -> None:
+    # Not with what this process has forked.
+    if os.getpid() == process:
+        path.unlink(missing_ok=True)
+
+
+def _sweep() -> None:
+    """Remove the files of this host's processes that were killed; those of others may be held unseen."""
+    for path in FOLDER.glob(f"{socket.gethostname()}-*{SUFFIX}"):
+        with suppress(OSError):
+            descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
+            finally:
+                os.close(descriptor)
+
+
 def told(environment: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
-    """What the placeholders stand for, by the variables of a process of the workflow.
+    """What the placeholders stand for, by the variables of a process; nothing where the file is gone with its run.
 
     Raises:
-        ConfigError: that is not told as this version does.
+        ConfigError: it cannot be read, or is not as this version writes it.
     """
     try:
-        return {name: (key, value) for name, (key, value) in json.loads(environment.get(PASSED) or "{}").items()}
+        text = Path(environment[FILE]).read_text(encoding="utf-8") if environment.get(FILE) else "{}"
+        return {name: (key, value) for name, (key, value) in json.loads(text).items()}
+    except FileNotFoundError:
+        # Who needs one says so.
+        return {}
+    except OSError as error:
+        raise ConfigError(f"the secrets of settings cannot be read: {error}") from error
     except (ValueError, AttributeError, TypeError) as error:
-        raise ConfigError(f"the variable {PASSED} is not as profzoo sets it: unset it") from error
+        raise ConfigError(f"what the variable {FILE} names is not as profzoo writes it: unset it") from error
 
 
 def known() -> dict[str, tuple[str, Any]]:
     """What the placeholders stand for that this process knows.
 
     Raises:
-        ConfigError: the file of them cannot be read.
+        ConfigError: as for `told`.
     """
-    if os.environ.get(PASSED) or FILE not in os.environ:
-        return told(os.environ)
-    try:
-        return told({PASSED: Path(os.environ[FILE]).read_text(encoding="utf-8")})
-    except OSError as error:
-        raise ConfigError(f"the secrets of settings cannot be read: {error}") from error
+    return told(os.environ)
 
 
 def handed(job: Any, folder: Path) -> dict[str, str]:

@@ -55,7 +55,7 @@ def withheld(given: Mapping[str, str], seen: Mapping[str, str]) -> dict[str, tup
 def _candidates(given: Mapping[str, str], seen: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """What may be a secret, with a name: of variables that were withheld, and of settings."""
     for name, value in given.items():
-        if name not in (*seen, concealed.PASSED, concealed.FILE):
+        if name not in (*seen, concealed.FILE):
             yield from ((name, secret) for secret in _secrets(name, value))
     yield from ((key, str(value)) for key, value in concealed.told(given).values())
 

@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from profzoo import run, secret_signs, snakemake_internals
 from profzoo.cell import concealed, data_files, settings
 from profzoo.config import configuration
 from profzoo.errors import ConfigError
+from profzoo.imports import PROJECT
 from tests.unit.collected import collected
 
 TOKEN = "hx92kQ7fLw03mZpT5vBc"
@@ -21,11 +23,10 @@ GITHUB = "ghp_" + "aB3dE6" * 6
 
 
 @pytest.fixture(autouse=True)
-def own(monkeypatch: pytest.MonkeyPatch) -> None:
+def own(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """No secrets of other tests, and none left for them."""
-    for name in (concealed.PASSED, concealed.FILE):
-        monkeypatch.setenv(name, "")
-        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path_factory.mktemp("run"))
+    monkeypatch.setenv(concealed.FILE, "")
 
 
 def taken(**given: Any) -> dict[str, Any]:
@@ -110,7 +111,6 @@ def test_a_program_has_them_from_a_file_of_its_own(tmp_path: Path, monkeypatch: 
     given = concealed.handed({"cell": {"token": cell["token"]}}, tmp_path)
     path = Path(given[concealed.FILE])
     assert stat.S_IMODE(path.stat().st_mode) == 0o600 and "unasked-for" not in path.read_text()
-    monkeypatch.delenv(concealed.PASSED)
     monkeypatch.setenv(concealed.FILE, str(path))
     assert concealed.revealed(cell["token"]) == TOKEN
     with pytest.raises(ConfigError, match="is not known here"):
@@ -166,10 +166,52 @@ def test_processes_of_snakemake_are_handed_digests(monkeypatch: pytest.MonkeyPat
             snakemake_internals.conceal(workflow, concealed.known(), lines.append)
 
 
-def test_a_damaged_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(os.environ, concealed.PASSED, "[1]")
-    with pytest.raises(ConfigError, match="PROFZOO_SECRETS is not as profzoo sets it: unset it"):
+def test_a_damaged_file_of_them_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("[1]")
+    monkeypatch.setenv(concealed.FILE, str(tmp_path / "file"))
+    with pytest.raises(ConfigError, match="what the variable PROFZOO_SECRETS_FILE names is not as profzoo writes it"):
         concealed.known()
+    (tmp_path / "file").unlink()
+    assert concealed.known() == {}
+
+
+def test_no_environment_holds_them_as_nsys_records_those_of_all_processes() -> None:
+    taken(data={"arguments": {"token": TOKEN}})
+    assert not [name for name, value in os.environ.items() if TOKEN in value]
+    path = Path(os.environ[concealed.FILE])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and not stat.S_IMODE(path.parent.stat().st_mode) & 0o077
+
+
+def test_their_file_ends_with_its_run_and_that_of_a_killed_one_with_the_next(tmp_path: Path) -> None:
+    given = {"data": {"arguments": {"token": TOKEN}}}
+    begin = f"from profzoo.cell import concealed; concealed.take({given!r}); "
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    for end, left in (("", 0), ("raise SystemExit(3)", 0), ("import os; os._exit(9)", 1)):
+        subprocess.run([sys.executable, "-c", begin + end], cwd=tmp_path, env=environment, check=False)
+        assert len(list((tmp_path / concealed.FOLDER).iterdir())) == left
+    next_one = "from profzoo.cell import concealed; concealed.take({'seed': 1})"
+    subprocess.run([sys.executable, "-c", next_one], cwd=tmp_path, env=environment, check=True)
+    assert not list((tmp_path / concealed.FOLDER).iterdir())
+
+
+@pytest.mark.parametrize(
+    "text", [f"https://{TOKEN}@example.com/x", "https://hooks.slack.com/services/T00000000/B00000000/aB3dE6aB3dE6aB3dE6aB3dE6",
+             "-----BEGIN PGP PRIVATE KEY BLOCK-----\nlQdGBGI\n-----END PGP PRIVATE KEY BLOCK-----"]
+)  # fmt: skip
+def test_secrets_are_told_by_their_look(text: str) -> None:
+    assert list(secret_signs.by_look(text))
+
+
+@pytest.mark.parametrize("key", ["passwords", "apiKeys", "access_keys", "passphrases", "cookies"])
+def test_several_are_told_by_their_key(key: str) -> None:
+    found = taken(data={"arguments": {key: ["first-one", "second-one"]}})["data"]["arguments"][key]
+    assert all(map(concealed.PLACEHOLDER.fullmatch, found))
+
+
+def test_a_message_on_a_setting_shows_none() -> None:
+    with pytest.raises(ConfigError, match=r"^serve\.perfetto = 'https://\.\.\.@example\.com'") as error:
+        taken(serve={"perfetto": "https://me:passw0rd@example.com"})
+    assert "passw0rd" not in str(error.value)
 
 
 @pytest.mark.parametrize(

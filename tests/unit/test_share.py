@@ -9,6 +9,7 @@ import tarfile
 from pathlib import Path
 from urllib.parse import quote
 
+import markupsafe
 import pytest
 
 from profzoo import share
@@ -285,3 +286,49 @@ def test_nobody_can_put_a_link_where_the_archive_is_written(tmp_path: Path, monk
     with pytest.raises(OSError, match="no space"):
         share.pack({"a.csv": b"b\n"}, archive)
     assert archive.read_bytes() == before and len(list(tmp_path.iterdir())) == 3
+
+
+def told(results: Path, environment: dict[str, str] | None = None) -> dict[str, str]:
+    """The texts of what is packed of results, by name."""
+    found, _ = share.contents(results, environment or {}, {})
+    return {name: content.decode() for name, content in found.items() if isinstance(content, bytes)}
+
+
+def test_secrets_of_a_command_line_are_looked_for_everywhere(tmp_path: Path) -> None:
+    words = [
+        "python",
+        "--auth-token",
+        "0123456789ab",
+        "token=qwertz123456",
+        "password=abc4567",
+        "batch=8",
+        "--steps",
+        "8",
+    ]
+    (tmp_path / "lstm").mkdir()
+    (tmp_path / "lstm/train.torch.csv.json").write_text(
+        json.dumps({"command": words, "warnings": ["HF_TOKEN=poiuz98765"]})
+    )
+    (tmp_path / "report.html").write_text("<p>0123456789ab, qwertz123456</p>")
+    files = told(tmp_path)
+    facts = json.loads(files["lstm/train.torch.csv.json"])
+    assert facts["command"][1:5] == ["--auth-token", "<secret>", "token=<secret>", "password=<secret>"]
+    assert facts["command"][5:] == ["batch=8", "--steps", "8"] and facts["warnings"] == ["HF_TOKEN=<secret>"]
+    assert files["report.html"] == "<p><secret>, <secret></p>"
+
+
+def test_a_secret_with_quotes_is_found_as_pages_and_hexadecimal_digits_have_it(tmp_path: Path) -> None:
+    secret = "pa\"ss'wo rd<7>x"
+    forms = [str(markupsafe.escape(one)) for one in (secret, json.dumps(secret)[1:-1])] + [secret.encode().hex()]
+    (tmp_path / "report.html").write_text("".join(f"<p>{one}</p>" for one in forms))
+    assert told(tmp_path, {"MY_SECRET": secret})["report.html"] == "<p><secret></p>" * 3
+
+
+def test_users_of_other_machines_are_known_by_their_folders(tmp_path: Path) -> None:
+    (tmp_path / "lstm").mkdir()
+    (tmp_path / "lstm/train.torch.csv.json").write_text(
+        json.dumps({"command": ["/home/jane/bin/python"], "host": "node7"})
+    )
+    (tmp_path / "report.html").write_text("<p>by jane in /data/p123/y, janet</p>")
+    files = told(tmp_path)
+    assert files["report.html"] == "<p>by user in .../y, janet</p>" and "jane" not in files["lstm/train.torch.csv.json"]
