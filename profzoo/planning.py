@@ -81,8 +81,8 @@ def planned(job: Any) -> Planned:
         goes_by = json.loads(job.params.job)
         return Planned(goes_by, outputs, sources, read, loose, Path(str(job.output.sidecar)), passing)
     code, read = deriving.parted([str(path) for path in job.input], imports.PROJECT)
-    params = deriving.params(job.params) if job.rule.script else {}
-    return Planned(deriving.described(job.rule.name, params), outputs, code, read, loose, None, passing)
+    rule, params = (job.rule.name, deriving.params(job.params)) if job.rule.script else (deriving.IN_SHELL, {})
+    return Planned(deriving.described(rule, params), outputs, code, read, loose, None, passing)
 
 
 def sidecar(job: Any) -> Path | None:

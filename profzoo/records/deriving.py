@@ -19,6 +19,8 @@ CODE = ("workflow", "profzoo", "models", "config", "Snakefile")
 # Values of parameters that are longer stand in records as their digests.
 LONGEST = 60
 PARTIAL = ".partial"
+# What rules are called in records whose commands are in the shell.
+IN_SHELL = "shell"
 
 
 def described(rule: str, params: Mapping[str, Any]) -> dict[str, Any]:

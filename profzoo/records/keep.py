@@ -1,6 +1,6 @@
 """Puts what a rule's shell command has made in its place, and leaves the record of it.
 
-python -m profzoo.records.keep --rule NAME --log FILE --input FILE ... --output FILE ...
+python -m profzoo.records.keep --log FILE --input FILE ... --output FILE ...
 
 The command has written each output under its name with `.partial` behind it.
 """
@@ -21,7 +21,6 @@ ROOT = Path(__file__).resolve().parents[2]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m profzoo.records.keep", description=__doc__)
-    parser.add_argument("--rule", required=True)
     parser.add_argument("--log", type=Path, required=True)
     parser.add_argument("--input", nargs="*", default=[])
     parser.add_argument("--output", nargs="+", type=Path, required=True)
@@ -31,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         syncing.place((path.with_name(f"{path.name}{PARTIAL}"), path) for path in options.output)
         sources = deriving.sources(code, ROOT)
-        job = deriving.described(options.rule, {})
+        job = deriving.described(deriving.IN_SHELL, {})
         inputs = {path: digests.digest(path) for path in read}
         deriving.keep(options.output, job, inputs, sources, options.passing)
     except (DataError, OSError) as error:

@@ -30,9 +30,9 @@ def cell_of(path: str | Path) -> dict[str, str]:
 def belong(sidecar: str | Path, facts: Mapping[str, Any]) -> None:
     """Raises DataError where a sidecar is of another cell than the one in whose place it is."""
     place, told = cell_of(sidecar), facts.get("cell")
-    if not isinstance(told, Mapping) or "model" not in told:
+    if not isinstance(told, Mapping) or not {"model", "phase"} <= set(told):
         return
-    model, phase = told["model"], told.get("phase")
+    model, phase = told["model"], told["phase"]
     if (model, phase) != (place["model"].partition("@")[0], place["phase"]):
         raise DataError(
             f"{sidecar} is of {model} {phase}, and in the place of {place['model']} {place['phase']}: put it where it "

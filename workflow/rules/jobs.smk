@@ -26,7 +26,7 @@ COLLECT = "LC_ALL=C python -m profzoo.collect --job {params.job:q} --log {log:q}
 
 # The end of another rule's command, which has written each output with `.partial` behind its name: it puts them in their
 # places, and leaves a record of what they were made of.
-KEEP = " && python -m profzoo.records.keep --rule {rule} --log {log:q} --input {input:q} --output {output:q}"
+KEEP = " && python -m profzoo.records.keep --log {log:q} --input {input:q} --output {output:q}"
 
 
 # Processes of each cell without a profiler, in a job's text where there are several.
