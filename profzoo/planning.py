@@ -46,7 +46,7 @@ def decide(dag: Any, root: Path) -> Decision:
             if verdict.state is State.ABSENT:
                 continue
             collects = _collects(job)
-            if verdict.state is State.SAME and not _forced(dag, job) and _all_done(dag, job, made):
+            if verdict.state is State.SAME and not _wanted(dag, job) and _all_done(dag, job, made):
                 made.done.add(job)
             elif verdict.state is State.DAMAGED and collects:
                 made.damaged[job] = verdict
@@ -54,7 +54,17 @@ def decide(dag: Any, root: Path) -> Decision:
                 made.unknown[job] = verdict
             elif verdict.state is not State.SAME:
                 made.redone[job] = verdict
+    _keep_makers(dag, made)
     return made
+
+
+def _keep_makers(dag: Any, made: Decision) -> None:
+    """Take for not done whose outputs were removed again, where a job that needs these is not done."""
+    for level in reversed(list(dag.toposorted())):
+        for job in level:
+            gone = job in made.done and not all(Path(str(path)).exists() for path in job.output)
+            if gone and not all(one in made.done or dag.finished(one) for one in dag.depending[job]):
+                made.done.discard(job)
 
 
 def leaves_record(job: Any) -> bool:
@@ -147,8 +157,12 @@ def _collects(job: Any) -> bool:
     return "made" in dict(job.params.items())
 
 
-def _forced(dag: Any, job: Any) -> bool:
-    return job.rule in dag.forcerules or not dag.forcefiles.isdisjoint(job.output)
+def _wanted(dag: Any, job: Any) -> bool:
+    """Whether a job is to run although it was done: it is forced, or loads other modules of a site's software."""
+    if job.rule in dag.forcerules or not dag.forcefiles.isdisjoint(job.output):
+        return True
+    kept = dag.workflow.persistence
+    return kept.has_metadata(job) and any(kept.software_stack_changed(job))
 
 
 def _listed(files: Any) -> list[str]:

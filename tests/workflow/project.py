@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from profzoo.collect import environment
 from tests.workflow import forked
 
 CHECKOUT = Path(__file__).parents[2]
@@ -107,7 +108,8 @@ class Project:
             "CUDA_VISIBLE_DEVICES": "GPU-00000000-0000-0000-0000-000000000000",
         }
         # Its many processes read each other's bytecode.
-        without = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
+        # Other tests of this process may have set what changes measurements.
+        without = {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE", *environment.decisive()}
         found = {key: value for key, value in os.environ.items() if key not in without} | own | dict(self.variables)
         # The CPU stands in for the GPU that nvidia-smi's stand-in tells of.
         standin = STANDINS / "gpu" if STANDINS in self.path else None
