@@ -5,7 +5,7 @@ it judges, each job's outputs are held against the record that lies beside them.
 """
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,13 +34,16 @@ class Decision:
     unknown: dict[Any, Verdict] = field(default_factory=dict)
 
 
-def decide(dag: Any, root: Path) -> Decision:
-    """What the records say of the jobs of Snakemake's graph that have not run yet; root: holds the workflow."""
+def decide(dag: Any, root: Path, decided: Callable[[Any], bool] = lambda job: False) -> Decision:
+    """What the records say of the jobs of Snakemake's graph that have not run yet.
+
+    root: the folder that holds the workflow. decided: whether a job is going to run, whatever its files hold by now.
+    """
     made = Decision()
     # A job may be done only where all that it takes is.
     for level in dag.toposorted():
         for job in level:
-            if dag.finished(job) or not leaves_record(job):
+            if dag.finished(job) or decided(job) or not leaves_record(job):
                 continue
             verdict = judging.judge(planned(job), root) if _there(job) else Verdict(State.ABSENT)
             if verdict.state is State.ABSENT:

@@ -40,7 +40,8 @@ OWNERS, CHANGING = "profzoo/owners", "profzoo/locks.changing"
 MARK = "# held by profzoo's run "
 LOCKS = "[0-9]*.*put.lock"
 # Of jobs that are made again because of their content, by their outputs: why.
-_reasons: dict[tuple[str, ...], str] = {}
+Outputs = tuple[str, ...]
+_reasons: dict[Outputs, str] = {}
 _update_needrun = DAG.update_needrun
 
 
@@ -179,9 +180,14 @@ def judge_by_content(root: Path, say: Callable[[str], None]) -> None:
     root: the folder that holds the workflow. say: prints a line, once.
     """
     said: set[str] = set()
+    again: dict[Outputs, Verdict] = {}
 
     async def update_needrun(dag: Any, create_inventory: bool = False) -> None:
-        made = planning.decide(dag, root)
+        # After a checkpoint all is judged once more, while jobs run whose files and records are half of the old ones.
+        decided = {_outputs(job) for job in dag._needrun}
+        made = planning.decide(dag, root, lambda job: _outputs(job) in decided)
+        made.redone |= {job: again[_outputs(job)] for job in dag.jobs if _outputs(job) in decided & again.keys()}
+        again.update({_outputs(job): verdict for job, verdict in made.redone.items()})
         await _update(dag, made, create_inventory)
         # A job that reads a damaged file says so itself.
         read = set() if dag.workflow.dryrun else {str(path) for job in dag.needrun_jobs() for path in job.input}
@@ -221,7 +227,12 @@ def conceal(workflow: Any, secrets: concealed.Secrets, say: Callable[[str], None
 
 def reason(job: Any) -> str | None:
     """Why a job's outputs are made again, where their content is the reason."""
-    return _reasons.get(tuple(map(str, job.output)))
+    return _reasons.get(_outputs(job))
+
+
+def _outputs(job: Any) -> Outputs:
+    """What a job makes, by which it is known: it is another object once more is known of its inputs."""
+    return tuple(map(str, job.output))
 
 
 async def _update(dag: Any, made: Decision, create_inventory: bool) -> None:
@@ -238,7 +249,7 @@ async def _update(dag: Any, made: Decision, create_inventory: bool) -> None:
     dag._len = len(dag._finished | dag._needrun)
     for job, verdict in made.redone.items():
         _explain(dag.reason(job), verdict)
-        _reasons[tuple(map(str, job.output))] = planning.why(verdict)
+        _reasons[_outputs(job)] = planning.why(verdict)
 
 
 def _explain(reason: Any, verdict: Verdict) -> None:
