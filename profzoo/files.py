@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -67,7 +68,8 @@ def derived(snakemake: Any) -> Iterator[Job]:
         sources, inputs = deriving.sources(code, root), integrity.require(read)
         with deriving.private(outputs) as made:
             places = Outputs(snakemake.output, made)
-            yield Job(snakemake.input, places, snakemake.params, snakemake.wildcards, say, outputs[0].parent)
+            tell = partial(_say_of, say, dict(zip(map(str, made), map(str, outputs), strict=True)))
+            yield Job(snakemake.input, places, snakemake.params, snakemake.wildcards, tell, outputs[0].parent)
         job = deriving.described(snakemake.rule, deriving.params(snakemake.params))
         deriving.keep(outputs, job, inputs, sources)
 
@@ -108,6 +110,14 @@ def _fresh(log: Path) -> TextIO:
     except FileExistsError:
         print(f"profzoo: {log} is no file, where the log of a job is to be: remove it", file=sys.stderr)
         sys.exit(1)
+
+
+def _say_of(say: Callable[[object], None], places: Mapping[str, str], line: object) -> None:
+    """Say a line of outputs by where they will be; places: that, by where they are now."""
+    text = str(line)
+    for private, final in places.items():
+        text = text.replace(private, final)
+    say(text)
 
 
 def write_csv(frame: pd.DataFrame, path: str | Path) -> None:

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -102,3 +103,26 @@ def test_what_hides_a_module_of_pythons_is_left_out_of_what_is_imported(
     paths.make_importable(str(tmp_path))
     code = "import profile, queue, signal, mine; assert mine.VALUE == 3"
     assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False).returncode == 0
+
+
+def test_a_script_tells_of_its_outputs_by_where_they_will_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    class Files(list[str]):
+        def items(self) -> list[tuple[str, str]]:
+            return [("csv", self[0])] if self else []
+
+    monkeypatch.chdir(tmp_path)
+    given = SimpleNamespace(
+        input=Files(),
+        output=Files(["results/lstm/train.nsys.csv"]),
+        params=Files(),
+        wildcards={},
+        log=["log"],
+        rule="r",
+    )
+    with files.derived(given) as job:
+        Path(job.output.csv).write_text("a\n1\n")
+        job.say(f"{job.output.csv}: 468 launches a step")
+    assert "profzoo: results/lstm/train.nsys.csv: 468 launches a step\n" in capsys.readouterr().err
+    assert Path("results/lstm/train.nsys.csv").read_text() == "a\n1\n"
