@@ -17,6 +17,12 @@ from tests import planted_on_cpu as planted
 from tests.workflow.project import CHECKOUT, Project, copy
 
 WRONG = {"input-bound", "operator-bound", "overhead-bound"}
+EXPECTED = {
+    planted.LOADER: "input-bound",
+    planted.PRODUCT: "operator-bound",
+    planted.TINY: "overhead-bound",
+    planted.BALANCED: verdicts.NOTHING,
+}
 
 
 @pytest.fixture(scope="module")
@@ -80,11 +86,11 @@ def test_of_many_operators_that_take_about_as_long_none_is_named(found: pd.DataF
     assert not set(found.loc[found["model"] == planted.BALANCED, "verdict"]) & WRONG
 
 
-def test_the_table_has_these_verdicts_where_steps_are_steady(ran: tuple[Project, str], found: pd.DataFrame) -> None:
+def test_the_table_names_what_was_planted_or_leaves_it_open(ran: tuple[Project, str]) -> None:
     written = pd.read_csv(ran[0].root / "results/tables/verdicts.csv")
     for program in planted.PROGRAMS:
-        first = of(written, program).iloc[0]
-        assert first["verdict"] in (of(found, program)["verdict"].iloc[0], UNDECIDED)
+        # Other programs may keep steps from being steady, of which the table then says so instead of a wrong verdict.
+        assert of(written, program).iloc[0]["verdict"] in (EXPECTED[program], UNDECIDED)
 
 
 def test_page_and_run_say_what_is_to_be_won(ran: tuple[Project, str]) -> None:
