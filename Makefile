@@ -48,10 +48,11 @@ format: $(READY)
 	ruff format .
 	snakefmt Snakefile workflow
 
-docs: $(READY)  ## config/README.md, docs/zoo.md and docs/sections.md from what they describe
+docs: $(READY)  ## what is written by what it describes: config/README.md, docs/zoo.md, docs/sections.md, cell_types.py
 	python -m profzoo.document.config config/README.md
 	python -m profzoo.document.zoo docs/zoo.md
 	python -m profzoo.document.sets docs/sections.md
+	python -m profzoo.document.python_types profzoo/cell/cell_types.py
 
 lock: $(READY)  ## requirements.lock from pyproject.toml
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra cluster --group dev \

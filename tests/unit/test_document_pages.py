@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from profzoo import schema
+from profzoo.cell import cell_types, settings
+from profzoo.config import configuration
 from profzoo.document import config as document_config
+from profzoo.document import python_types
 from profzoo.document import sets as document_sets
 from profzoo.errors import ConfigError
 from profzoo.tools.ncu import costs as ncu_costs
@@ -51,3 +54,18 @@ def test_the_page_is_written_or_one_line_says_why_not(
     monkeypatch.setattr(schema, "load", lambda: rules)
     with pytest.raises(SystemExit, match=r"^profzoo: error: .*(mine|window).*: add "):
         document.main(tmp_path / "page.md")
+
+
+def test_the_types_of_settings_are_those_of_the_schema() -> None:
+    path = Path(cell_types.__file__)
+    assert path.read_text(encoding="utf-8") == python_types.module_text()
+
+
+@pytest.mark.parametrize("tool", ["time", "torch"])
+def test_a_resolved_cell_has_the_keys_of_its_type(tool: str) -> None:
+    cell = settings.resolve("lstm@graph", "train", tool, configuration.normalise({}))
+    declared = cell_types.CellSettings
+    assert set(cell) <= declared.__required_keys__ | declared.__optional_keys__ and "graph" in cell
+    assert declared.__required_keys__ <= set(cell) and ("profiler" in cell) == (tool == "torch")
+    for name, part in (("data", cell_types.DataSettings), ("profiler", cell_types.ProfilerSettings)):
+        assert name not in cell or part.__required_keys__ <= set(cell[name]) <= {*part.__annotations__}
