@@ -6,8 +6,8 @@ import sys
 
 from profzoo import tools
 from profzoo.errors import ConfigError
-from profzoo.machine import findings, gpus
-from profzoo.machine.findings import Finding
+from profzoo.machine import doctor_checks, gpus
+from profzoo.machine.doctor_checks import Finding
 from profzoo.tools.torch import doctor as torch_doctor
 
 FILES = ("tools/*/doctor.py",)
@@ -32,7 +32,7 @@ def check_gpu() -> Finding:
 
 def check_driver() -> Finding:
     """The driver's version, and whether it is new enough for torch's CUDA."""
-    visible = findings.visible()
+    visible = doctor_checks.visible()
     if not visible:
         return Finding("driver", "none", "install the NVIDIA driver where there is a GPU")
     driver = visible[0]["driver"]

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from profzoo import imports, integrity
-from profzoo.records import deriving, judging, record
-from profzoo.records.judging import Planned, State, Verdict
+from profzoo import import_graph
+from profzoo.io import file_checks
+from profzoo.records import derived_outputs, output_status, record
+from profzoo.records.output_status import Planned, State, Verdict
 
 # Digests of larger files, kept for the next run.
 DIGESTS = Path(".snakemake/profzoo/digests.json")
@@ -45,7 +46,7 @@ def decide(dag: Any, root: Path, decided: Callable[[Any], bool] = lambda job: Fa
         for job in level:
             if dag.finished(job) or decided(job) or not leaves_record(job):
                 continue
-            verdict = judging.judge(planned(job), root) if _there(job) else Verdict(State.ABSENT)
+            verdict = output_status.judge(planned(job), root) if _there(job) else Verdict(State.ABSENT)
             if verdict.state is State.ABSENT:
                 continue
             collects = _collects(job)
@@ -93,9 +94,11 @@ def planned(job: Any) -> Planned:
         read = [Path(path) for name in HANDED_OVER for path in _listed(job.input.get(name, []))]
         goes_by = json.loads(job.params.job)
         return Planned(goes_by, outputs, sources, read, loose, Path(str(job.output.sidecar)), passing)
-    code, read = deriving.parted([str(path) for path in job.input], imports.PROJECT)
-    rule, params = (job.rule.name, deriving.params(job.params)) if job.rule.script else (deriving.IN_SHELL, {})
-    return Planned(deriving.described(rule, params), outputs, code, read, loose, None, passing)
+    code, read = derived_outputs.parted([str(path) for path in job.input], import_graph.PROJECT)
+    rule, params = (
+        (job.rule.name, derived_outputs.params(job.params)) if job.rule.script else (derived_outputs.IN_SHELL, {})
+    )
+    return Planned(derived_outputs.described(rule, params), outputs, code, read, loose, None, passing)
 
 
 def sidecar(job: Any) -> Path | None:
@@ -108,8 +111,8 @@ def hidden(job: Any) -> Iterator[Path]:
     outputs = [Path(str(path)) for path in job.output] if leaves_record(job) else []
     for path in outputs:
         yield record.place(path)
-        yield path.with_name(f"{path.name}{deriving.PARTIAL}")
-    yield from deriving.private_folders(outputs).values()
+        yield path.with_name(f"{path.name}{derived_outputs.PARTIAL}")
+    yield from derived_outputs.private_folders(outputs).values()
 
 
 def lines(made: Decision, read: Collection[str] = ()) -> list[str]:
@@ -118,7 +121,7 @@ def lines(made: Decision, read: Collection[str] = ()) -> list[str]:
     read: files that jobs of this run are about to read, and to complain of by themselves.
     """
     damaged = [
-        f"{verdict.file} is damaged ({verdict.why[0]}): {integrity.remedy(str(verdict.file))}"
+        f"{verdict.file} is damaged ({verdict.why[0]}): {file_checks.remedy(str(verdict.file))}"
         for verdict in made.damaged.values()
         if str(verdict.file) not in read
     ]

@@ -7,7 +7,7 @@ from typing import Any
 
 from profzoo import planning
 from profzoo.errors import ConfigError, DataError
-from profzoo.reading import facts
+from profzoo.io import sidecars
 from profzoo.records import record
 from profzoo.records.record import DamagedRecordError
 
@@ -48,7 +48,7 @@ def check(jobs: Iterable[Any], made_here: Collection[str], gpu_missing: bool) ->
 def measured_on(sidecar: Path) -> str | None:
     """The GPU that a collecting job ran on which was to take whatever there is; None where it ran on a CPU."""
     try:
-        known = facts.read(sidecar, facts.NOTHING)
+        known = sidecars.read(sidecar, sidecars.NOTHING)
     except (DataError, OSError):
         return None
     cell = known.get("cell")

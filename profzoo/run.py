@@ -13,22 +13,22 @@ from pathlib import Path
 from typing import Any
 
 from profzoo import schema
-from profzoo.cell import concealed, settings
-from profzoo.cell.spread import processes
+from profzoo.cell import secret_values, settings
+from profzoo.cell.process_count import processes
 from profzoo.errors import CollectError, ConfigError
-from profzoo.harness import fitting
-from profzoo.machine import entry, findings
+from profzoo.harness import batch_size
+from profzoo.machine import doctor_checks, job_child
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    entry.begin()
+    job_child.begin()
     options = _parser().parse_intermixed_args(arguments)
     if (options.trace is None) != (options.operators is None):
         return _fail(2, "--trace and --operators go together: torch.profiler leaves both")
     tool = "torch" if options.trace else "time"
     try:
-        cell = concealed.revealed(resolve(options.model, options.phase, tool, options.settings))
+        cell = secret_values.revealed(resolve(options.model, options.phase, tool, options.settings))
         if options.trace and bool(options.steps) != bool(cell["profiler"].get("baseline")):
             raise ConfigError("--steps and profiler.baseline=N go together with --trace: N steps are timed before it")
         # Here, so that a mistyped command line is answered without the seconds that importing torch takes.
@@ -43,12 +43,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         name = f"{options.model} {options.phase}"
         kind = type(error).__name__
         first = _first_line(error)
-        if fitting.out_of_memory(error):
+        if batch_size.out_of_memory(error):
             advice = "set a smaller batch, or batch: auto to find one"
             return _fail(1, f"{name} ran out of memory at batch {cell['batch']}: {advice}. {first}")
         if kind == "NotFiniteError":
             return _fail(3, f"{name}: {first}; try another seed, precision fp32 or a lower learning rate")
-        cure = findings.cause(first, findings.ON_GPU)
+        cure = doctor_checks.cause(first, doctor_checks.ON_GPU)
         return _fail(1, f"{name} failed with {kind}: {first}" + (f"; {cure}" if cure else ""))
     if facts:
         if options.facts:

@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
-from profzoo import secret_signs
+from profzoo import secret_detection
 from profzoo.errors import ConfigError, suggest
-from profzoo.reading import strict_yaml
+from profzoo.io import strict_yaml
 
 # Not among the FILES of this module: what jobs go by of the schema is in their own words, so that a key more, or other
 # words on one, run none of them again.
@@ -166,7 +166,7 @@ def _validator() -> Any:
 
 def _explain(key: str, error: Any) -> str:
     rule, limit, value = error.validator, error.validator_value, error.instance
-    value = secret_signs.hidden(key.rpartition(".")[2], value)
+    value = secret_detection.hidden(key.rpartition(".")[2], value)
     shown = f"{key} = {_shown(value)}"
     numeric = isinstance(value, str) and {"integer", "number"} & _types(error.schema)
     if numeric and (wrong := strict_yaml.looks_otherwise(value)):
@@ -180,7 +180,7 @@ def _explain(key: str, error: Any) -> str:
             known = error.schema.get("properties", {})
             unknown = min(set(value) - set(known), key=str)
             name = f"{key}.{unknown}" if key else unknown
-            told = _shown(secret_signs.hidden(unknown, value[unknown]))
+            told = _shown(secret_detection.hidden(unknown, value[unknown]))
             return f"unknown key '{name}' (value {told}): {suggest(unknown, known)}"
         case "enum":
             return f"{shown}: {suggest(value, map(written, limit))}"

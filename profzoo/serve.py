@@ -21,8 +21,8 @@ from urllib.parse import unquote, urlsplit
 
 from profzoo import schema
 from profzoo.errors import ConfigError
-from profzoo.machine import owner
-from profzoo.report.offered import PAGES, offered
+from profzoo.machine import orphan_guard
+from profzoo.report.served_files import PAGES, offered
 
 HERE = "127.0.0.1"
 PAGE, TRACE = PAGES[0], ".trace.json.gz"
@@ -234,7 +234,7 @@ def serve(served: Server, results: Path) -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
     try:
-        with served, owner.watched():
+        with served, orphan_guard.watched():
             print(f"{results / PAGE} is at {served.address} until Ctrl-C", flush=True)
             served.serve_forever()
     except KeyboardInterrupt:

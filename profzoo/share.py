@@ -21,11 +21,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from profzoo import schema, scrubbing
-from profzoo.cell import combining
+from profzoo import redaction, schema
+from profzoo.cell import variant_settings
 from profzoo.cell.registry import PHASES
 from profzoo.errors import CollectError, DataError
-from profzoo.records import comparing, record
+from profzoo.records import job_differences, record
 
 # Paths under results/, besides the folders of models, and in one of those.
 SHARED = re.compile(r"(report|compare)\.html|tables/[\w-]+\.csv|figures/[\w-]+\.(svg|png)|peaks/[\w-]+\.csv(\.json)?")
@@ -53,7 +53,9 @@ def _may(path: str, reports: bool = False) -> bool:
     """
     model, _, file = path.partition("/")
     name, at, variant = model.partition("@")
-    is_cell = schema.is_name(name, "model") and all(map(schema.is_name, combining.parts(variant if at else None)))
+    is_cell = schema.is_name(name, "model") and all(
+        map(schema.is_name, variant_settings.parts(variant if at else None))
+    )
     return bool(
         SHARED.fullmatch(path) or (is_cell and (OF_CELL.fullmatch(file) or (reports and REPORT.fullmatch(file))))
     )
@@ -76,19 +78,19 @@ def contents(
     sidecars = list(_sidecars(results, files))
     # Of cells; a host may have the name of a model.
     models = {part for path in files for part in re.split("[@+]", path.parts[0])} | set(PHASES)
-    known = scrubbing.known(environment, [*sidecars, {"config": config}], models)
-    found: dict[str, bytes | Path] = {ORIGIN: scrubbing.scrubbed(ORIGIN, origin(sidecars, config), known)}
+    known = redaction.known(environment, [*sidecars, {"config": config}], models)
+    found: dict[str, bytes | Path] = {ORIGIN: redaction.scrubbed(ORIGIN, origin(sidecars, config), known)}
     left: dict[str, str] = {}
     for path in files:
         name = path.as_posix()
         try:
             if _as_it_is(path):
-                if what := scrubbing.held(results / path, known):
+                if what := redaction.held(results / path, known):
                     left[name] = what
                 else:
                     found[name] = results / path
             else:
-                found[name] = scrubbing.scrubbed(name, (results / path).read_bytes(), known)
+                found[name] = redaction.scrubbed(name, (results / path).read_bytes(), known)
         except (OSError, ValueError, IndexError, csv.Error, CollectError) as error:
             raise CollectError(f"{results / path} is damaged, remove it and make it again: {error}") from error
     _leave_packed(found, left)
@@ -115,7 +117,7 @@ def _sealed(results: Path, sidecar: Path, found: Mapping[str, bytes | Path]) -> 
             path = sidecar.with_name(name)
             packed = found.get(path.as_posix())
             if isinstance(packed, bytes):
-                if why := comparing.flaw(results / path, entry):
+                if why := job_differences.flaw(results / path, entry):
                     raise CollectError(f"{results / path} is damaged, remove it and make it again: {why}")
                 files[name] = record.Entry(len(packed), hashlib.sha256(packed).hexdigest())
     except (OSError, DataError) as error:

@@ -20,13 +20,13 @@ from snakemake.persistence.file import FilePersistence
 from snakemake.settings.types import DAGSettings
 
 from profzoo import planning
-from profzoo.cell import concealed
+from profzoo.cell import secret_values
 from profzoo.errors import ConfigError
-from profzoo.machine import lock_owner, locking
+from profzoo.machine import file_locks, lock_owner
 from profzoo.machine.lock_owner import Owner
 from profzoo.planning import Decision
 from profzoo.records import digests
-from profzoo.records.judging import Verdict
+from profzoo.records.output_status import Verdict
 
 # What is taken over, and what that calls.
 PERSISTENCE = (
@@ -163,7 +163,7 @@ class Persistence(FilePersistence):
         """While no other run of this folder looks for locks to remove, or writes some."""
         path = Path(self.path, CHANGING)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with locking.locked(path):
+        with file_locks.locked(path):
             yield
 
 
@@ -201,7 +201,7 @@ def judge_by_content(root: Path, say: Callable[[str], None]) -> None:
     DAG.update_needrun = update_needrun
 
 
-def conceal(workflow: Any, secrets: concealed.Secrets, say: Callable[[str], None]) -> None:
+def conceal(workflow: Any, secrets: secret_values.Secrets, say: Callable[[str], None]) -> None:
     """Have Snakemake hand placeholders for secrets to the processes that it starts, and note no others in its log.
 
     secrets: by placeholder; what the command line gave of them is what Snakemake knows. say: prints a line.

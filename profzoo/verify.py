@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from profzoo import integrity
-from profzoo.records import comparing, digests, record
+from profzoo.io import file_checks
+from profzoo.records import digests, job_differences, record
 from profzoo.records.record import DamagedRecordError, Record
 
 # Folders of a results folder that hold what nothing is made of.
@@ -80,13 +80,13 @@ def _check(path: Path, found: Found) -> None:
         else:
             known = record.of_output(path)
             entry = known.files.get(path.name) if known else None
-            why = comparing.flaw(path, entry) if entry else None
+            why = job_differences.flaw(path, entry) if entry else None
             known = known if entry else None
     except (DamagedRecordError, OSError) as error:
-        found.damaged.append(f"{path} is damaged ({error}): {integrity.remedy(path)}")
+        found.damaged.append(f"{path} is damaged ({error}): {file_checks.remedy(path)}")
         return
     if why:
-        found.damaged.append(f"{path} is damaged ({why}): {integrity.remedy(path)}")
+        found.damaged.append(f"{path} is damaged ({why}): {file_checks.remedy(path)}")
     elif known:
         found.whole, found.bytes = found.whole + 1, found.bytes + digests.size(path)
     else:

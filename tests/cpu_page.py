@@ -11,7 +11,7 @@ from profzoo.figures import drawable, drawing, known
 from profzoo.figures.plots import note, save
 from profzoo.report import page
 from profzoo.tables import layers as layer_tables
-from profzoo.verdicts import on_cpu, rules
+from profzoo.verdicts import cpu_verdicts, rules
 
 MS = 1e6
 DEVICE = "CPU, 2 threads"
@@ -64,7 +64,7 @@ def tables() -> dict[str, pd.DataFrame]:
     agreement = cells[["model", "phase", "step_ns"]].assign(
         launches_spread=np.nan, gpu_ns_spread=np.nan, torch_slowdown=1.2, flag="", cause=""
     )
-    verdicts = on_cpu.table(cells, ranges, {("m", phase): operators() for phase in PHASES}, {}, rules.load())
+    verdicts = cpu_verdicts.table(cells, ranges, {("m", phase): operators() for phase in PHASES}, {}, rules.load())
     return {"cells": cells, "ranges": ranges, "activity": activity, "agreement": agreement, "verdicts": verdicts, "layers": _layers(),
             "steps": pd.DataFrame(columns=["model", "phase", "busy_share", "launches"]),
             "ranks": pd.DataFrame(columns=["model", "phase"])}  # fmt: skip

@@ -2,14 +2,14 @@
 
 import pandas as pd
 
-from profzoo.replay import matched
-from profzoo.replay.program import Program
-from profzoo.tools.ncu.tables import CONFIGURATION
+from profzoo.tools.ncu.raw_page import CONFIGURATION
+from profzoo.what_if import kernel_matching
+from profzoo.what_if.program import Program
 
 
 def configurations(program: Program) -> pd.DataFrame:
     """A row a range and launch configuration: launches a step, their time together and each one's, in ns."""
-    found = matched.Operations(program)
+    found = kernel_matching.Operations(program)
     rows = found.keys.assign(ns=program.gpu["ns"])[found.kernels]
     table = rows.groupby(["range", *CONFIGURATION])["ns"].agg(["size", "sum"]).reset_index()
     table["launches"], table["total_ns"] = table["size"] / program.steps, table["sum"] / program.steps

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils.checkpoint import checkpoint
 
-from profzoo.harness import modules
+from profzoo.harness import module_ranges
+from profzoo.io import chrome_trace
 from profzoo.range_names import DOMAIN
-from profzoo.reading import chrome
 
 
 class Scale(nn.Module):
@@ -132,7 +132,7 @@ def steps(network: nn.Module, count: int = 3, accumulate: int = 2) -> Iterator[C
 
 def traced(network: nn.Module, **given: Any) -> list[dict[str, Any]]:
     """The events of two steps of a network, after one of warm-up."""
-    modules.mark(network, modules.for_torch)
+    module_ranges.mark(network, module_ranges.for_torch)
     return of_steps(list(steps(network, **given)))
 
 
@@ -160,4 +160,4 @@ def events_of(profiler: profile) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
-        return chrome.events(path)
+        return chrome_trace.events(path)

@@ -15,9 +15,9 @@ import pandas as pd
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from profzoo.replay import gains, stored, tables
 from profzoo.tools.nsys import steps as where
 from profzoo.verdicts import verdicts
+from profzoo.what_if import predicted_gains, storage, tables
 from tests import known_rules, launched, simulated
 from tests.gpu import planted
 from tests.simulated import Act
@@ -162,8 +162,8 @@ def told(program: str, fault: bool, precision: str, operator_ns: float, folder: 
     seen = step(program, fault, precision, TRACED * operator_ns)
     trace = simulated.record(simulated.simulate(_steps(seen.acts)), folder / f"{program}{fault}.sqlite")
     (traced,) = tables.programs(trace)
-    replayed, _ = gains.untraced(traced, step_ns)
-    number = stored.number_of(replayed.process)
+    replayed, _ = predicted_gains.untraced(traced, step_ns)
+    number = storage.number_of(replayed.process)
     timed = {"step_ns": step_ns, "step_median_ns": step_ns, "process": number, "waiting_ns": 0.0}
     rows = where.where_time_goes(trace).assign(model="m", phase="train", **timed)
     rows["busy_share"] = (rows["busy_ns"] / step_ns).clip(upper=1)

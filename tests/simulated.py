@@ -1,7 +1,7 @@
 """An asynchronous device and the CPU that feeds it, simulated event by event, and recorded as nsys exports a trace.
 
 What a change is worth is known here: it is made to what the CPU does, and the simulation is run again. Nothing of it is
-shared with profzoo.replay, which knows the recording alone.
+shared with profzoo.what_if, which knows the recording alone.
 """
 
 import gzip

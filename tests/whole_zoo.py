@@ -18,9 +18,9 @@ from profzoo.figures import drawing, known
 from profzoo.figures.plots import note, save
 from profzoo.report import page
 from profzoo.tables import tabulate_roofline
-from profzoo.tools.nsys import typical
+from profzoo.tools.nsys import median_step
 from profzoo.verdicts import verdicts
-from profzoo.verdicts.expected import REPLAY
+from profzoo.verdicts.gain_models import REPLAY
 from tests import known_rules
 from tests.conftest import DATA
 
@@ -172,7 +172,7 @@ def timeline(folder: Path) -> dict[str, Any]:
     """A typical step of the recorded training."""
     path = folder / "train.sqlite"
     path.write_bytes(gzip.decompress((DATA / "nsys/train.sqlite.gz").read_bytes()))
-    found = typical.read(path)
+    found = median_step.read(path)
     assert found
     return found
 

@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from profzoo.replay import waiting
-from profzoo.replay.program import BEGIN, CALL, END, Program
 from profzoo.tools.nsys.launches import PACKS
+from profzoo.what_if import blocking_calls
+from profzoo.what_if.program import BEGIN, CALL, END, Program
 
 BEGINS, ENDS = {"kind": BEGIN}, {"kind": END}
 OF_HOST = {
-    "kind": CALL, "gap": 0.0, "overlaps": False, "own": 0.0, "wait": waiting.NOTHING, "target": -1, "tail": 0.0,
+    "kind": CALL, "gap": 0.0, "overlaps": False, "own": 0.0, "wait": blocking_calls.NOTHING, "target": -1, "tail": 0.0,
     "input": 0.0, "library": 0.0, "part": 0, "allocates": False, "copies": False, "waited": 0.0, "start": 0, "end": 0,
 }  # fmt: skip
 OF_GPU = {

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from profzoo.replay.events import Events
+from profzoo.what_if.trace_events import Events
 
 CALL = {"name": "cudaLaunchKernel_v7000", "copies": False, "syncs": False, "step": 0, "waited": 0.0}
 OPERATION = {"stream": 7, "kind": 0, "crossing": False, "node": False}

@@ -7,7 +7,7 @@ from torch import nn
 
 from profzoo.cell import settings
 from profzoo.config import configuration as config
-from profzoo.harness import data, interface, loop, training, trees
+from profzoo.harness import data_loading, interface, step_loop, tensor_trees, training_step
 from profzoo.harness.ranges import Ranges
 
 CPU = torch.device("cpu")
@@ -73,12 +73,12 @@ def cell(name: str, phase: str = "train", **more: Any) -> dict[str, Any]:
 
 def network(tiny: dict[str, Any]) -> nn.Module:
     """The cell's network."""
-    return loop.network_of(tiny, interface.load(tiny["module"]), CPU, None)
+    return step_loop.network_of(tiny, interface.load(tiny["module"]), CPU, None)
 
 
 def batch(tiny: dict[str, Any]) -> Any:
     """The cell's first batch."""
-    return next(data.batches(tiny, interface.load(tiny["module"])))
+    return next(data_loading.batches(tiny, interface.load(tiny["module"])))
 
 
 def telling_batch(tiny: dict[str, Any]) -> Any:
@@ -87,12 +87,12 @@ def telling_batch(tiny: dict[str, Any]) -> Any:
     return inputs, torch.arange(len(target)) % tiny["shape"]["classes"] if target.dim() == 1 else target
 
 
-def trainer(tiny: dict[str, Any], trained: nn.Module) -> training.Trainer:
+def trainer(tiny: dict[str, Any], trained: nn.Module) -> training_step.Trainer:
     """What trains the network as the cell does."""
-    return training.Trainer(tiny, interface.load(tiny["module"]), trained, CPU, Ranges())
+    return training_step.Trainer(tiny, interface.load(tiny["module"]), trained, CPU, Ranges())
 
 
-def error(trainer: training.Trainer, batch: Any) -> float:
+def error(trainer: training_step.Trainer, batch: Any) -> float:
     """How far the network's answers are from the target: of images mean squared, of classes the model's own loss."""
     inputs, target = batch
     dropping = [module for module in trainer.network.modules() if isinstance(module, nn.Dropout)]
@@ -105,18 +105,18 @@ def error(trainer: training.Trainer, batch: Any) -> float:
     return found
 
 
-def blind_error(trainer: training.Trainer, batch: Any) -> float:
+def blind_error(trainer: training_step.Trainer, batch: Any) -> float:
     """The same for the best answer that does not look at the input: mean colours, or how often each class occurs."""
     inputs, target = batch
     with torch.no_grad():
         outputs = trainer.network(inputs)
         if target.is_floating_point():
             return _loss(trainer, target.mean((0, 2, 3), keepdim=True).expand_as(outputs), target).item()
-        constant = trees.mapped(lambda scores: _frequencies(scores, target), outputs)
+        constant = tensor_trees.mapped(lambda scores: _frequencies(scores, target), outputs)
         return _loss(trainer, constant, target).item()
 
 
-def _loss(trainer: training.Trainer, outputs: Any, target: torch.Tensor) -> torch.Tensor:
+def _loss(trainer: training_step.Trainer, outputs: Any, target: torch.Tensor) -> torch.Tensor:
     if target.is_floating_point():
         return nn.functional.mse_loss(outputs, target)
     return trainer.model.loss(outputs, target)

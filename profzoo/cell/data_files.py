@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from profzoo.cell import concealed, registry
+from profzoo.cell import registry, secret_values
 from profzoo.errors import ConfigError
 
 # The one data set of torchvision that makes its images up.
@@ -24,7 +24,7 @@ def root(cell: Mapping[str, Any]) -> str | None:
     if source == "synthetic" or (source == "dataset" and name == WITHOUT_FILES):
         return None
     # What is said of it names no secret.
-    found = concealed.revealed(folder)
+    found = secret_values.revealed(folder)
     if not found or not Path(found).is_dir():
         holds = "your images" if source == "folder" else f"{name}"
         raise ConfigError(f"{cell['model']}: data.root = {folder!r} is no folder: name the one that holds {holds}")
@@ -85,7 +85,7 @@ def _files(folder: str, below: str, above: frozenset[tuple[int, int]]) -> Iterat
         with os.scandir(folder) as entries:
             found = sorted(entries, key=lambda entry: entry.name)
     except OSError as error:
-        raise ConfigError(f"data.root: {concealed.masked(folder)} cannot be read: {error.strerror}") from error
+        raise ConfigError(f"data.root: {secret_values.masked(folder)} cannot be read: {error.strerror}") from error
     place = (facts.st_dev, facts.st_ino)
     if place in above:
         return

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profzoo import imports, schema
+from profzoo import import_graph, schema
 from profzoo.errors import ConfigError, UnusableError, suggest
-from profzoo.imports import parsed
+from profzoo.import_graph import parsed
 
-ZOO = imports.PROJECT / "models"
+ZOO = import_graph.PROJECT / "models"
 NOT_MODELS = {"__init__", "run"}
 # What a file declares, with what stands in for it; there is no stand-in for the workloads.
 DECLARED: dict[str, Any] = {
@@ -33,7 +33,7 @@ EXAMPLE = '{"trimmed": {"train": {"batch": 8}, "inference": {"batch": 8}}}'
 FUNCTIONS = (("build",), ("sample", "dataset"))
 # What runs a resolved cell, and what it runs in: with all that they import, part of what is measured. Not what resolves
 # it, whose outcome is in the job's own words.
-MEASURED = ("profzoo/harness/measure.py", "profzoo/collect/surroundings.py")
+MEASURED = ("profzoo/harness/measure.py", "profzoo/collect/job_environment.py")
 
 
 @dataclass(frozen=True)
@@ -271,8 +271,8 @@ def files(model: Model) -> list[Path]:
 def _sources(module: str, path: Path) -> tuple[Path, ...]:
     """The same of a model's module by its dotted name and file; once a process, as every job of a model asks."""
     own_package = {module.partition(".")[0]: _root(module, path)}
-    of_model = imports.closure([(module, path)], {**imports.PACKAGES, **own_package})
-    return tuple(sorted({*of_model, *imports.made_of(*MEASURED)}))
+    of_model = import_graph.closure([(module, path)], {**import_graph.PACKAGES, **own_package})
+    return tuple(sorted({*of_model, *import_graph.made_of(*MEASURED)}))
 
 
 def _root(module: str, path: Path) -> Path:

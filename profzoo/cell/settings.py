@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from profzoo import schema
-from profzoo.cell import combining
+from profzoo.cell import variant_settings
+from profzoo.cell.process_count import processes
 from profzoo.cell.registry import PHASES, Model, find
-from profzoo.cell.spread import processes
 from profzoo.errors import ConfigError, suggest
-from profzoo.secret_signs import hidden
+from profzoo.secret_detection import hidden
 
 # Settings that cells have only where they are not at their defaults, so that what was collected before there were such
 # is what is collected now.
@@ -64,7 +64,7 @@ def resolve(cell_model: str, phase: str, tool: str, config: Mapping[str, Any]) -
         cell |= {"gpus": 1, "nodes": 1}
     # Two words for one thing.
     cell["compile"] = True if cell["compile"] == "default" else cell["compile"]
-    combining.check(cell)
+    variant_settings.check(cell)
     cell = {key: value for key, value in cell.items() if key not in LATER or value != known[key]["default"]}
     if processes(cell) > 1 and cell["fit"]:
         raise ConfigError(f"{name}: batch = 'auto' is for one GPU, not {processes(cell)}: set batch, that of one GPU")
@@ -116,12 +116,12 @@ def _changed(cell_model: str, config: Mapping[str, Any]) -> tuple[Model, dict[st
     name, variant = split_variant(cell_model)
     own = dict(config["settings"].get(name) or {})
     model = find(name, own.pop("module", None))
-    if (unknown := combining.unknown(variant, config["variants"])) is not None:
+    if (unknown := variant_settings.unknown(variant, config["variants"])) is not None:
         raise ConfigError(f"unknown variant '{unknown}' of '{cell_model}': {suggest(unknown, config['variants'])}")
     of_model = checked(own, model, f"settings.{name}")
-    each = {one: config["variants"][one] for one in combining.parts(variant)}
+    each = {one: config["variants"][one] for one in variant_settings.parts(variant)}
     each = {one: checked(changes, model, f"variants.{one}") for one, changes in each.items()}
-    of_variant = combining.combined(combining.parts(variant), each)
+    of_variant = variant_settings.combined(variant_settings.parts(variant), each)
     return model, {**of_model, **of_variant, "data": {**of_model.get("data", {}), **of_variant.get("data", {})}}
 
 

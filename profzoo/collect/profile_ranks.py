@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from profzoo.machine import scratch, trees
+from profzoo.machine import process_tree, scratch_folder
 
 # Of the name of a rank's folder; the file in it that tells whose it is.
 PREFIX, PROCESS = "profzoo-rank-", "process"
@@ -39,7 +39,7 @@ def own_folder(rank: int) -> str:
     processes that have ended go with the next.
     """
     place = Path(tempfile.gettempdir())
-    if str(place) == os.environ.get(scratch.JOB):
+    if str(place) == os.environ.get(scratch_folder.JOB):
         # Of a short name, as paths of sockets are bounded.
         (folder := place / f"r{rank}").mkdir(mode=0o700, exist_ok=True)
         return str(folder)
@@ -49,19 +49,19 @@ def own_folder(rank: int) -> str:
             if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and _over((old / PROCESS).read_text()):
                 shutil.rmtree(old)
     folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{rank}-", dir=place))
-    (folder / PROCESS).write_text(trees.known(os.getpid()))
+    (folder / PROCESS).write_text(process_tree.known(os.getpid()))
     return str(folder)
 
 
 def _over(process: str) -> bool:
-    """Whether a process, as trees.known tells it, has ended; of one that cannot be seen from here, never.
+    """Whether a process, as process_tree.known tells it, has ended; of one that cannot be seen from here, never.
 
-    >>> _over(trees.known(os.getpid())), _over("1:2:3"), _over("")
+    >>> _over(process_tree.known(os.getpid())), _over("1:2:3"), _over("")
     (False, False, False)
     """
     number, _, rest = process.partition(":")
-    seen = rest.partition(":")[2] == trees.known(os.getpid()).split(":")[2]
-    return seen and number.isdecimal() and trees.known(int(number)) != process
+    seen = rest.partition(":")[2] == process_tree.known(os.getpid()).split(":")[2]
+    return seen and number.isdecimal() and process_tree.known(int(number)) != process
 
 
 if __name__ == "__main__":

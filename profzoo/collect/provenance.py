@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from profzoo.machine import programs
+from profzoo.machine import external_programs
 
 # Of the checkout, what jobs run: files there count as changes of it even where git does not know them.
 CODE = ("Snakefile", "workflow", "profzoo", "models", "config", "profiles")
@@ -38,4 +38,4 @@ def _git(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     By GIT_DIR and the like, as in a hook of git's, it would tell of another one, or of other files.
     """
     seen = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    return programs.answer(["git", "-C", str(folder), *words], env=seen)
+    return external_programs.answer(["git", "-C", str(folder), *words], env=seen)

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from profzoo.errors import CollectError
-from profzoo.machine import locking
-from profzoo.records import record, syncing
+from profzoo.machine import file_locks
+from profzoo.records import atomic_writes, record
 
 CLAIM = "claim.json"
 # nsys leaves no export, without a word, in a path with quotes, `&`, or a `%` that it takes for one of its own words.
@@ -69,7 +69,7 @@ class Work:
                     record.refer(path, sidecar, sidecar=True)
             sidecar.unlink(missing_ok=True)
             names = sorted(self.made, key=lambda name: name == "sidecar")
-            syncing.place((self.folder / self.made[name].name, self.made[name]) for name in names)
+            atomic_writes.place((self.folder / self.made[name].name, self.made[name]) for name in names)
 
     def check(self) -> None:
         """That no other job has begun to make the files since.
@@ -85,7 +85,7 @@ class Work:
         """Hold the claim, which must be this job's."""
         try:
             _check(self.folder.parent)
-            descriptor = locking.acquired(self.folder.parent / CLAIM, wait=True, create=False)
+            descriptor = file_locks.acquired(self.folder.parent / CLAIM, wait=True, create=False)
         except FileNotFoundError:
             self._drop({})
         try:
@@ -148,7 +148,7 @@ def _claim(descriptor: int, folder: Path, one_node: bool) -> Path:
     since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     said = {"run": folder.name, "host": socket.gethostname(), "pid": os.getpid(), "since": since, "link": link}
     try:
-        locking.write(descriptor, json.dumps(said))
+        file_locks.write(descriptor, json.dumps(said))
     except OSError:
         _unlink(place=folder.parent, claim=said)
         raise
@@ -160,7 +160,7 @@ def _end(place: Path, run: str) -> None:
     # The whole folder may have been removed, or be a link by now, which leads to nothing of this job's.
     if not _is_folder(place):
         return
-    with suppress(FileNotFoundError), locking.locked(place / CLAIM) as descriptor:
+    with suppress(FileNotFoundError), file_locks.locked(place / CLAIM) as descriptor:
         claim = _claimed(descriptor)
         if claim.get("run", run) == run:
             _leave(place, claim)
@@ -218,7 +218,7 @@ def _check(place: Path) -> None:
     """
     if not _is_folder(place):
         found = place.lstat()
-        raise CollectError(f"{place} is {locking.kind(found)}, where a job needs a folder of its own: remove it")
+        raise CollectError(f"{place} is {file_locks.kind(found)}, where a job needs a folder of its own: remove it")
 
 
 @contextmanager
@@ -231,7 +231,7 @@ def _locked(place: Path) -> Iterator[int]:
         # A job that ends may remove the folder meanwhile.
         with suppress(FileNotFoundError):
             _check(place)
-            descriptor = locking.acquired(place / CLAIM, wait=True)
+            descriptor = file_locks.acquired(place / CLAIM, wait=True)
     try:
         yield descriptor
     finally:
@@ -241,7 +241,7 @@ def _locked(place: Path) -> Iterator[int]:
 def _claimed(descriptor: int) -> Mapping[str, Any]:
     """Who claims the files; nobody by a claim that was not written to its end."""
     try:
-        claim = json.loads(locking.read(descriptor))
+        claim = json.loads(file_locks.read(descriptor))
     except (ValueError, RecursionError):
         return {}
     return claim if isinstance(claim, dict) else {}

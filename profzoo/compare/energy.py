@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from profzoo.compare import inference
-from profzoo.files import read_json
-from profzoo.reading import tables as reading
+from profzoo.io import csv_tables as reading
+from profzoo.io.scripts import read_json
+from profzoo.statistics import speedup
 from profzoo.tools.sample import activity, tables
 
 # The ways in which energy is known, the one to go by first.
@@ -35,6 +35,6 @@ def columns(baseline: Energies, candidate: Energies) -> dict[str, float]:
     found |= {"baseline_item_j": float(np.median(one)), "candidate_item_j": float(np.median(other))}
     found["energy_ratio"] = found["candidate_item_j"] / found["baseline_item_j"]
     if min(len(one), len(other)) > 1:
-        ratio = inference.ratio(one, other, None)
+        ratio = speedup.ratio(one, other, None)
         found |= {"energy_ratio": ratio.ratio, "energy_low": ratio.low, "energy_high": ratio.high}
     return found

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from profzoo import schema
-from profzoo.cell import combining, settings
+from profzoo.cell import settings, variant_settings
 from profzoo.errors import ConfigError, suggest
 
 # The model as it is configured, without a variant.
@@ -55,7 +55,7 @@ def asked(config: Mapping[str, Any]) -> list[Side]:
 
 
 def _side(name: str, key: str, config: Mapping[str, Any]) -> Side:
-    if name == PLAIN or combining.unknown(name, config["variants"]) is None:
+    if name == PLAIN or variant_settings.unknown(name, config["variants"]) is None:
         return Side(name)
     if schema.is_name(name) and Path(RUNS, name).is_dir():
         return Side(name, Path(RUNS, name))

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from profzoo import schema, secret_signs, tools
-from profzoo.cell import combining, registry, settings
-from profzoo.cell.spread import processes
-from profzoo.config import collisions
+from profzoo import schema, secret_detection, tools
+from profzoo.cell import registry, settings, variant_settings
+from profzoo.cell.process_count import processes
+from profzoo.config import name_collisions
 from profzoo.errors import ConfigError, suggest
 from profzoo.tools.ncu import census
 
@@ -45,7 +45,7 @@ def normalise(given: Mapping[str, Any], told: Mapping[str, Any] | None = None, p
         settings.checked({key: value for key, value in changes.items() if key != "module"}, model, f"settings.{name}")
     _check_variants(config)
     if not planned:
-        collisions.check(config)
+        name_collisions.check(config)
     config |= {name: command.checked(config[name]) for name, command in tools.commands().items()}
     return config | {"ncu": {**config["ncu"], "census": census.source(config)}}
 
@@ -56,7 +56,7 @@ def _check_variants(config: Mapping[str, Any]) -> None:
     for variant, changes in config["variants"].items():
         for key, value in changes.items():
             if key not in known:
-                shown = secret_signs.hidden(key, value)
+                shown = secret_detection.hidden(key, value)
                 raise ConfigError(f"unknown key 'variants.{variant}.{key}' (value {shown!r}): {suggest(key, known)}")
 
 
@@ -98,7 +98,7 @@ def spread(config: Mapping[str, Any], words: Iterable[str] = ()) -> list[str]:
     comparisons.
     """
     asked = [*words, *config["models"], config["baseline"], *config["candidate"]]
-    combinations = combining.named(asked)
+    combinations = variant_settings.named(asked)
     variants = [*config["variants"], *combinations]
     names = [name for model in models(config) for name in (model, *(f"{model}@{one}" for one in variants))]
     return [name for name in names if _trains_on_several(name, config)]
@@ -130,7 +130,7 @@ def select(config: Mapping[str, Any]) -> list[str]:
             raise ConfigError(f"models = '{word}': {wrong[name]}")
         if name not in known and name not in groups:
             raise ConfigError(f"models = '{word}': no model or group of that name; {suggest(name, [*known, *groups])}")
-        if (unknown := combining.unknown(variant, config["variants"])) is not None:
+        if (unknown := variant_settings.unknown(variant, config["variants"])) is not None:
             raise ConfigError(f"models = '{word}': no variant '{unknown}'; {suggest(unknown, config['variants'])}")
         chosen += [f"{one}@{variant}" if variant else one for one in groups.get(name, [name])]
     return list(dict.fromkeys(chosen))

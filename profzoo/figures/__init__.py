@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profzoo import imports
+from profzoo import import_graph
 
 HERE = Path(__file__).parent
 # What a comparison has data for: its verdicts, and where differences lie.
@@ -56,7 +56,7 @@ class Figure:
 @functools.cache
 def known() -> dict[str, Figure]:
     """All figures by name, in their order: the modules here that declare an order."""
-    declared = {path.stem: imports.literals(path) for path in HERE.glob("*.py")}
+    declared = {path.stem: import_graph.literals(path) for path in HERE.glob("*.py")}
     found = [_figure(name, values) for name, values in declared.items() if "ORDER" in values]
     return {figure.name: figure for figure in sorted(found, key=lambda figure: (figure.order, figure.name))}
 

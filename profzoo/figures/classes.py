@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from profzoo import text
+from profzoo import formatting
 from profzoo.figures import palette, plots
 
 ORDER = 30
@@ -13,7 +13,7 @@ INPUTS = ("kernels",)
 NEEDS = ("nsys",)
 CAPTION = (
     "GPU time of a step by class of kernel, training beside inference, by nsys. A kernel's class follows from its "
-    "name, by the rules in profzoo/tables/kernel_classes.yaml."
+    "name, by the rules in profzoo/kernels/kernel_classes.yaml."
 )
 
 
@@ -34,7 +34,7 @@ def draw(kernels: pd.DataFrame) -> Figure:
         times = times.reindex(models).fillna(0)
         whole = times.sum(axis=1)
         shares = times.div(whole.where(whole > 0), axis=0).fillna(0) * 100
-        plots.stacked(axis, shares, palette.CLASS_COLOURS, [text.duration(ns) if ns else "–" for ns in whole])
+        plots.stacked(axis, shares, palette.CLASS_COLOURS, [formatting.duration(ns) if ns else "–" for ns in whole])
         axis.get_legend().remove()
         axis.set_xlabel(f"GPU time of a step by class of kernel, {phase} (%)")
     used = {label: handle for axis in axes[0] for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}

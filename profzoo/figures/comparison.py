@@ -7,9 +7,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from profzoo.compare import inference
 from profzoo.figures import palette, plots
-from profzoo.text import duration
+from profzoo.formatting import duration
+from profzoo.statistics import speedup
 
 ORDER = 1
 TITLE = "comparison"
@@ -24,10 +24,10 @@ CAPTION = (
 
 # Verdicts in the order of the legend: colour, marker. Lightness and shape tell them apart as well.
 LOOKS = {
-    inference.FASTER: (palette.LESS, "<"),
-    inference.EQUIVALENT: (palette.SAME, "s"),
-    inference.SLOWER: (palette.MORE, ">"),
-    inference.UNDECIDED: (palette.UNDECIDED, "o"),
+    speedup.FASTER: (palette.LESS, "<"),
+    speedup.EQUIVALENT: (palette.SAME, "s"),
+    speedup.SLOWER: (palette.MORE, ">"),
+    speedup.UNDECIDED: (palette.UNDECIDED, "o"),
 }
 # What may stand at the ratio's axis, and how many of it at most.
 TICKS = (
@@ -119,7 +119,7 @@ def _panel(axis: Axes, rows: pd.DataFrame, places: list[int]) -> None:
 
 
 def _face(verdict: str, colour: str) -> str:
-    return "white" if verdict == inference.UNDECIDED else colour
+    return "white" if verdict == speedup.UNDECIDED else colour
 
 
 def _shown(ratio: float) -> str:

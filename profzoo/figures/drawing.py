@@ -7,14 +7,14 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from profzoo.figures import inputs, known, plots
+from profzoo.figures import known, plots, table_inputs
 
 
 def main(name: str, tables: Mapping[str, str], options: Mapping[str, Any], outputs: Sequence[str]) -> None:
     """Read the tables (by name, their paths; that which it is dated by among them), draw, and write each file."""
     figure = known()[name]
-    given = [inputs.read(table, tables[table]) for table in figure.inputs]
-    dated_by = inputs.read(figure.dated_by, tables[figure.dated_by])
+    given = [table_inputs.read(table, tables[table]) for table in figure.inputs]
+    dated_by = table_inputs.read(figure.dated_by, tables[figure.dated_by])
     plots.save(drawn(name, given, options), outputs, plots.note(dated_by))
 
 

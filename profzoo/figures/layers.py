@@ -6,10 +6,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from profzoo import text
+from profzoo import formatting
 from profzoo.figures import plots
-from profzoo.figures.marks import tell
 from profzoo.figures.palette import BOUND_COLOURS
+from profzoo.figures.svg_tooltips import tell
 
 ORDER = 95
 TITLE = "layers of the step"
@@ -50,7 +50,7 @@ def draw(layers: pd.DataFrame) -> Figure:
     for axis, cell in zip(axes[:, 0], shown, strict=True):
         mine = layers[(layers["model"] == cell[0]) & (layers["phase"] == cell[1])]
         rows.append(_tree(axis, mine, totals[cell]))
-        axis.set_title(f"{plots.label(mine).iloc[0]}: {text.duration(totals[cell])} a step", fontsize=10)
+        axis.set_title(f"{plots.label(mine).iloc[0]}: {formatting.duration(totals[cell])} a step", fontsize=10)
     axes[0, 0].get_gridspec().set_height_ratios(rows)
     figure.set_size_inches(11, 0.4 + sum(ROW * count + BETWEEN for count in rows))
     found = [name for name in BOUND_COLOURS if name in set(layers["bound"])]

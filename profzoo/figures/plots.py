@@ -16,8 +16,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from profzoo.figures import marks, palette
-from profzoo.figures.marks import tell
+from profzoo.figures import palette, svg_tooltips
+from profzoo.figures.svg_tooltips import tell
 
 PHASE_MARKERS = {"train": "o", "inference": "^"}
 ROW_HEIGHT = 0.32
@@ -99,7 +99,7 @@ def save(figure: Figure, outputs: Sequence[str], note: str) -> None:
         metadata = {"Date": None} if Path(path).suffix == ".svg" else {"Software": None}
         figure.savefig(path, dpi=150, metadata=metadata)
         if Path(path).suffix == ".svg":
-            Path(path).write_text(marks.titled(Path(path).read_text(encoding="utf-8")), encoding="utf-8")
+            Path(path).write_text(svg_tooltips.titled(Path(path).read_text(encoding="utf-8")), encoding="utf-8")
     plt.close(figure)
 
 

@@ -4,10 +4,10 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from profzoo import text
+from profzoo import formatting
 from profzoo.figures import palette, plots
 from profzoo.range_names import REST
-from profzoo.tables.preference import preferred
+from profzoo.tables.tool_preference import preferred
 
 ORDER = 90
 TITLE = "parts of the step"
@@ -31,7 +31,7 @@ def draw(ranges: pd.DataFrame) -> Figure:
     )
     share = wide.div(wide.sum(axis=1), axis=0) * 100
     figure, axis = plt.subplots(figsize=(9, plots.height(len(order))))
-    plots.stacked(axis, share, palette.PART_COLOURS, [text.duration(total) for total in wide.sum(axis=1)])
+    plots.stacked(axis, share, palette.PART_COLOURS, [formatting.duration(total) for total in wide.sum(axis=1)])
     clocks = {
         "gpu": "GPU time of the kernels launched in each part of the step (%)",
         "cpu": "CPU time of each part (%)",

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from profzoo.figures import palette, plots
-from profzoo.figures.marks import tell
+from profzoo.figures.svg_tooltips import tell
 
 ORDER = 10
 TITLE = "step time"

@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from profzoo import text
+from profzoo import formatting
 from profzoo.figures import palette, plots
 from profzoo.tables import step_shares
 
@@ -33,6 +33,6 @@ def draw(steps: pd.DataFrame) -> Figure:
     idle = shares[[name for name in shares if name.startswith("idle")]].sum(axis=1)
     shares = shares.loc[idle.sort_values(ascending=False, kind="stable").index]
     figure, axis = plt.subplots(figsize=(10, plots.height(len(shares))))
-    plots.stacked(axis, shares, palette.STEP_COLOURS, [text.duration(ns) for ns in took.reindex(shares.index)])
+    plots.stacked(axis, shares, palette.STEP_COLOURS, [formatting.duration(ns) for ns in took.reindex(shares.index)])
     axis.set_xlabel("Step without profiler; idle time by what the GPU waits for, as nsys saw it (%)")
     return figure

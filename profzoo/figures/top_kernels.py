@@ -5,8 +5,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from profzoo.figures import palette, plots
-from profzoo.tables import kernel_names
-from profzoo.tables.preference import preferred
+from profzoo.kernels import short_names
+from profzoo.tables.tool_preference import preferred
 
 ORDER = 110
 TITLE = "top kernels"
@@ -23,7 +23,7 @@ def draw(activity: pd.DataFrame, top: int) -> Figure:
     plots.style()
     chosen = preferred(activity)
     # Matplotlib takes what stands between two of them for a formula.
-    names = chosen["name"].map(kernel_names.shortened(chosen["name"])).str.replace("$", r"\$", regex=False)
+    names = chosen["name"].map(short_names.shortened(chosen["name"])).str.replace("$", r"\$", regex=False)
     count = len(chosen[["model", "phase"]].drop_duplicates())
     chosen = chosen.assign(name=names)
     order = [phase for phase in palette.PHASE_COLOURS if chosen["phase"].eq(phase).any()]

@@ -9,11 +9,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from profzoo.compare import inference, parts
+from profzoo.compare import contributions
 from profzoo.figures import palette, plots
-from profzoo.tables import kernel_names
-from profzoo.tables.across import CELL
-from profzoo.text import duration
+from profzoo.formatting import duration
+from profzoo.kernels import short_names
+from profzoo.statistics import speedup
+from profzoo.tables.schemas import CELL
 
 ORDER = 2
 TITLE = "where a difference lies"
@@ -30,13 +31,13 @@ LESS, MORE, REST = palette.LESS, palette.MORE, "#999999"
 MOST_CELLS, MOST_STEPS, MOST_KERNELS = 6, 7, 5
 # Of the whole difference, what is not shown by itself.
 LEAST = 0.01
-IDENTITY = [*CELL, *parts.SIDES]
+IDENTITY = [*CELL, *contributions.SIDES]
 
 
 def draw(compare: pd.DataFrame, compare_parts: pd.DataFrame) -> Figure:
     """From the tables of a comparison: a waterfall and the largest kernels of each of the cells that differ most."""
     plots.style()
-    differing = compare[compare["verdict"].isin([inference.FASTER, inference.SLOWER])]
+    differing = compare[compare["verdict"].isin([speedup.FASTER, speedup.SLOWER])]
     shown = [(row, steps(seen), _kernels(seen)) for row in _most(differing) if len(seen := _of(compare_parts, row))]
     if not shown:
         return plots.nothing("No cell was found faster or slower")
@@ -67,8 +68,8 @@ def steps(seen: pd.DataFrame) -> pd.Series:
 
     seen: the parts of one comparison. Those beyond MOST_STEPS, and what is less than LEAST of all changes, are one.
     """
-    classes = seen[seen["level"] == parts.CLASS].set_index("name")["delta_ns"]
-    others = seen[seen["level"] == parts.PART].set_index("name")["delta_ns"]
+    classes = seen[seen["level"] == contributions.CLASS].set_index("name")["delta_ns"]
+    others = seen[seen["level"] == contributions.PART].set_index("name")["delta_ns"]
     if len(classes):
         others = others.drop(["kernels", "communication"], errors="ignore")
     classes.index = [f"kernels: {name}" for name in classes.index]
@@ -128,7 +129,7 @@ def _colour(change: float) -> str:
 
 def _kernels(seen: pd.DataFrame) -> pd.DataFrame:
     """The kernels that changed most, but for those that hardly did."""
-    rows = seen[seen["level"] == parts.KERNEL]
+    rows = seen[seen["level"] == contributions.KERNEL]
     size = rows["delta_ns"].abs()
     return rows.loc[size[size > LEAST * size.sum()].nlargest(MOST_KERNELS).index]
 
@@ -144,7 +145,7 @@ def _largest(axis: Axes, kernels: pd.DataFrame) -> None:
     axis.barh(places, values, color=[_colour(value) for value in values], height=0.34)
     # Not through the names.
     axis.vlines(np.zeros(len(places)), places - 0.2, places + 0.2, color="#444444", linewidth=0.8)
-    names = kernel_names.shortened(kernels["name"])
+    names = short_names.shortened(kernels["name"])
     for place, row in enumerate(kernels.to_dict("records")):
         name = " ".join(filter(None, [row["range"], names[row["name"]]])).replace("$", r"\$")
         axis.text(0, place - 0.4, name + (f" ({row['change']})" if row["change"] else ""), va="center", fontsize=7.5,

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset, DistributedSampler
 
-from profzoo.cell.spread import processes
+from profzoo.cell.process_count import processes
 from profzoo.errors import ConfigError
 from profzoo.harness.interface import Functions, no_others
 

@@ -11,16 +11,26 @@ from typing import Any
 
 import torch
 
-from profzoo.cell.spread import processes
-from profzoo.harness import data, devices, distributed, fitting, inspecting, interface, loop, memory, recorders
-from profzoo.machine import turns
+from profzoo.cell.process_count import processes
+from profzoo.harness import (
+    batch_size,
+    data_loading,
+    devices,
+    distributed,
+    interface,
+    peak_memory,
+    recorders,
+    safe_inspection,
+    step_loop,
+)
+from profzoo.machine import gpu_turns
 
 
 def fitted(cell: Mapping[str, Any]) -> dict[str, Any]:
     """The cell with the largest batch that fits into memory, by halving; ConfigError where not even one sample does."""
-    turns.take()
-    device, model = loop.device_of(cell), interface.load(cell["module"])
-    return fitting.fit(cell, lambda smaller: loop.rehearse(smaller, model, device))
+    gpu_turns.take()
+    device, model = step_loop.device_of(cell), interface.load(cell["module"])
+    return batch_size.fit(cell, lambda smaller: step_loop.rehearse(smaller, model, device))
 
 
 def run(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
@@ -29,17 +39,17 @@ def run(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     if cell["threads"]:
         torch.set_num_threads(cell["threads"])
     model = interface.load(cell["module"])
-    network = loop.built(cell, model, options.load)
+    network = step_loop.built(cell, model, options.load)
     if cell["phase"] == "train":
         # A second's work that an optimizer would do. What can be done without a GPU is, while another job may have it.
         importlib.import_module("torch._dynamo")
-    turns.take()
-    rank, device = distributed.rank(cell), loop.device_of(cell)
+    gpu_turns.take()
+    rank, device = distributed.rank(cell), step_loop.device_of(cell)
     with distributed.group(cell, device):
-        network = loop.ready(network, cell, device)
+        network = step_loop.ready(network, cell, device)
         timer, recorder = _watching(cell, options, rank, device)
         recorder.least_s = options.at_least_s
-        outcome = loop.run(cell, network, device, recorder, timer)
+        outcome = step_loop.run(cell, network, device, recorder, timer)
         peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
         resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         own = {"rank": rank, "host": platform.node(), "step_ns": recorder.step_ns, "peak_memory_bytes": peak}
@@ -60,7 +70,7 @@ def run(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
         **_machine(cell, device),
         "parameters": outcome.parameters,
         "batch": cell["batch"],
-        "input": data.described(cell, model),
+        "input": data_loading.described(cell, model),
         "steps": recorder.steps,
         "items": recorder.steps * cell["batch"] * processes(cell),
         "loss": outcome.loss,
@@ -95,7 +105,7 @@ def _stock(
     options: argparse.Namespace,
     network: torch.nn.Module,
     device: torch.device,
-    repeated: loop.Repeated,
+    repeated: step_loop.Repeated,
     rank: int,
 ) -> dict[str, Any]:
     """Take stock of memory in a step more, which the first rank writes.
@@ -105,15 +115,15 @@ def _stock(
     began, cuda = time.perf_counter_ns(), device.type == "cuda"
 
     def look() -> list[dict[str, Any]]:
-        batch = next(iter(data.batches({**cell, "workers": 0}, interface.load(cell["module"]))))
+        batch = next(iter(data_loading.batches({**cell, "workers": 0}, interface.load(cell["module"]))))
         if cuda:
             torch.cuda.reset_peak_memory_stats(device)
-        return memory.take(batch, repeated, network, device)
+        return peak_memory.take(batch, repeated, network, device)
 
-    found: list[dict[str, Any]] = inspecting.attempted("memory was not taken stock of", look, [])
+    found: list[dict[str, Any]] = safe_inspection.attempted("memory was not taken stock of", look, [])
     peak = torch.cuda.max_memory_allocated(device) if cuda else None
     if not rank:
-        memory.write(found, options.memory)
+        peak_memory.write(found, options.memory)
     return {"wall_ns": time.perf_counter_ns() - began, "allocator_peak_bytes": peak}
 
 
@@ -141,7 +151,7 @@ def _window(recorder: recorders.Recorder) -> dict[str, Any]:
 
 
 def _baseline(
-    cell: Mapping[str, Any], timer: recorders.StepTimer, outcome: loop.Outcome, ranks: Sequence[Mapping[str, Any]]
+    cell: Mapping[str, Any], timer: recorders.StepTimer, outcome: step_loop.Outcome, ranks: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """What differs for the baseline that was timed before the window; ranks: of each process, likewise."""
     return {

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
-from profzoo.cell.spread import processes
+from profzoo.cell.process_count import processes
 from profzoo.errors import ConfigError
 from profzoo.harness.interface import Functions
 

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
 
-from profzoo.harness import capture_trace, clocks
-from profzoo.harness.captured import Captured
-from profzoo.harness.cpu_taken import Taken
-from profzoo.machine import shifts
-from profzoo.settling import settled
+from profzoo.harness import cuda_graph_trace, timers
+from profzoo.harness.cpu_contention import Taken
+from profzoo.harness.cuda_graph import Captured
+from profzoo.machine import time_slicing
+from profzoo.statistics.steady_state import settled
 
 STEP_COLUMNS = ("step", "wall_ns", "gpu_ns", "items", "peak_memory_bytes")
 # Columns of the table of operators, and torch's names of what they hold, which are microseconds where they are times.
@@ -48,9 +48,9 @@ class Recorder:
 
     torch_ranges, torch_modules = False, False
 
-    def __init__(self, device: torch.device, clock: clocks.Clock | None = None) -> None:
+    def __init__(self, device: torch.device, clock: timers.Clock | None = None) -> None:
         """device: what the model runs on; clock: the device's, unless given."""
-        self.device, self.clock = device, clock or clocks.of(device)
+        self.device, self.clock = device, clock or timers.of(device)
         self.steps, self.window_wall_ns = 0, 0
         # When the window opened, by the host's monotonic clock, which other processes of it share.
         self.window_began_ns = 0
@@ -110,7 +110,7 @@ class StepTimer(Recorder):
         """path: the CSV to write."""
         super().__init__(device)
         # On a GPU the others would need its memory at the same time.
-        self._worker = shifts.worker() if device.type == "cpu" else None
+        self._worker = time_slicing.worker() if device.type == "cpu" else None
         # Rows that are no step's end, but the beginning of a shift's first.
         self._begun = [0]
         # Of the window, the part that others had its CPU for.
@@ -229,7 +229,7 @@ class TorchProfiler(Recorder):
     def explain(self, step: Callable[[Any], Any]) -> None:
         """Have the trace tell what launched the replays of a captured step."""
         if isinstance(step, Captured):
-            capture_trace.attach(self._trace, step.again, self._options["shapes"])
+            cuda_graph_trace.attach(self._trace, step.again, self._options["shapes"])
 
     def _scheduled(self) -> profile:
         options = self._options

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from profzoo.errors import CollectError
-from profzoo.machine import locking
-from profzoo.machine.limits import FOLDER
+from profzoo.machine import file_locks
+from profzoo.machine.job_limits import FOLDER
 
 PAUSE_S = 0.2
 # Of what a lock file says, which anybody may have written.
@@ -114,7 +114,7 @@ class File:
                 told = True
             if over.wait(pause_s):
                 return False
-        if not locking.same(self.descriptor, self.path):
+        if not file_locks.same(self.descriptor, self.path):
             raise CollectError(f"{self.path} was removed while this job waited for the GPU: run snakemake again")
         _sign(self.descriptor, self.terms.what)
         return True
@@ -152,7 +152,7 @@ def _locked(path: Path) -> Iterator[int | None]:
     descriptor = _opened(path)
     try:
         # A file that was replaced meanwhile is not the one that others lock.
-        yield descriptor if _held(descriptor, path) and locking.same(descriptor, path) else None
+        yield descriptor if _held(descriptor, path) and file_locks.same(descriptor, path) else None
     finally:
         os.close(descriptor)
 
@@ -166,7 +166,9 @@ def _held(descriptor: int, path: Path) -> bool:
     try:
         return _flocked(descriptor)
     except OSError as error:
-        why = f"its file system has no locks ({error.strerror})" if error.errno in locking.NO_LOCKS else error.strerror
+        why = (
+            f"its file system has no locks ({error.strerror})" if error.errno in file_locks.NO_LOCKS else error.strerror
+        )
         raise CollectError(f"{path}: the GPU cannot be locked: {why}; set locks.folder to a local one") from error
 
 
@@ -186,8 +188,8 @@ def _opened(path: Path) -> int:
     """
     try:
         _make(path.parent)
-        return locking.opened(path, shared=True)
-    except locking.ForeignError as error:
+        return file_locks.opened(path, shared=True)
+    except file_locks.ForeignError as error:
         raise CollectError(f"the GPU cannot be locked: {error}, or set locks.folder") from error
     except OSError as error:
         raise CollectError(f"{path}: the GPU cannot be locked: {error.strerror}; set locks.folder") from error
@@ -202,7 +204,7 @@ def _make(folder: Path) -> None:
     with suppress(FileNotFoundError):
         found = folder.lstat()
         if stat.S_ISLNK(found.st_mode) and found.st_uid not in (0, os.geteuid()):
-            raise locking.ForeignError(f"{folder} is a symbolic link of {locking.named(found.st_uid)}: remove it")
+            raise file_locks.ForeignError(f"{folder} is a symbolic link of {file_locks.named(found.st_uid)}: remove it")
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -244,7 +246,7 @@ def _holders(folder: Path, words: Sequence[str]) -> str:
 
 def _signed(descriptor: int) -> str:
     try:
-        holder = json.loads(locking.read(descriptor)[:LONGEST])
+        holder = json.loads(file_locks.read(descriptor)[:LONGEST])
         words = f"process {int(holder['pid'])} of {holder['user']}, {holder['what']}"
     except (OSError, ValueError, KeyError, TypeError):
         return ""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import takewhile
 
 from profzoo.errors import ConfigError
-from profzoo.machine import programs
+from profzoo.machine import external_programs
 
 FIELDS = {"gpu": "name", "driver": "driver_version", "gpu_uuid": "uuid", "gpu_memory": "memory.total"}
 APPS = ("gpu_uuid", "pid", "process_name")
@@ -28,8 +28,8 @@ def ask() -> tuple[list[dict[str, str]], str]:
     if not shutil.which("nvidia-smi"):
         return [], "nvidia-smi is not on PATH"
     command = ["nvidia-smi", f"--query-gpu={','.join(FIELDS.values())}", "--format=csv,noheader"]
-    answer = programs.answer(command)
-    if answer.returncode == programs.TIMED_OUT:
+    answer = external_programs.answer(command)
+    if answer.returncode == external_programs.TIMED_OUT:
         raise ConfigError(f"{answer.stderr}: the GPU's driver hangs; restart it, or set device to cpu")
     if answer.returncode:
         said = (answer.stdout + answer.stderr).strip().splitlines() or [f"exit code {answer.returncode}"]
@@ -45,7 +45,7 @@ def present() -> list[dict[str, str]]:
 
 def capabilities() -> set[float]:
     """The compute capabilities of the GPUs here, such as 9.0; empty where nvidia-smi does not tell them."""
-    answer = programs.answer(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"])
+    answer = external_programs.answer(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"])
     lines = answer.stdout.split() if answer.returncode == 0 else []
     return {float(line) for line in lines if re.fullmatch(r"\d+\.\d+", line)}
 
@@ -129,7 +129,7 @@ def others(words: Sequence[str]) -> list[str]:
     """The processes that are at work on these GPUs, in words; none where nvidia-smi does not tell."""
     if not words:
         return []
-    answer = programs.answer(["nvidia-smi", f"--query-compute-apps={','.join(APPS)}", "--format=csv,noheader"])
+    answer = external_programs.answer(["nvidia-smi", f"--query-compute-apps={','.join(APPS)}", "--format=csv,noheader"])
     # The last field, a name, may hold commas.
     apps = _complete(answer.stdout, APPS, most=len(APPS) - 1)
     return [f"{app['process_name']} (process {app['pid']})" for app in apps if app["gpu_uuid"] in words]

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from profzoo.machine import locking, trees
+from profzoo.machine import file_locks, process_tree
 
 # File systems that no two kernels have mounted at a time: what another one has left there, it holds no longer.
 LOCAL = {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "ramfs", "tmpfs", "xfs", "zfs"}
@@ -26,7 +26,7 @@ FILE = re.compile(r"[0-9]+-[0-9a-f]{16}")
 
 @dataclass(frozen=True)
 class Owner:
-    """A process that holds locks. process: as trees.known tells it from others; file: the one that it keeps locked.
+    """A process that holds locks. process: its identity, of process_tree.known; file: the file that it keeps locked.
 
     boot: of its kernel; machine: what its host is called beside its name; since: when it began to hold them.
     """
@@ -48,9 +48,9 @@ def begin(folder: Path) -> tuple[Owner, int]:
     folder.mkdir(parents=True, exist_ok=True)
     name = f"{os.getpid()}-{secrets.token_hex(8)}"
     since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    owner = Owner(trees.known(os.getpid()), socket.gethostname(), _text(MACHINE), _text(BOOT), name, since)
-    descriptor = locking.acquired(folder / name, wait=False)
-    locking.write(descriptor, told(owner))
+    owner = Owner(process_tree.known(os.getpid()), socket.gethostname(), _text(MACHINE), _text(BOOT), name, since)
+    descriptor = file_locks.acquired(folder / name, wait=False)
+    file_locks.write(descriptor, told(owner))
     return owner, descriptor
 
 
@@ -108,14 +108,14 @@ def _free(path: Path) -> bool | None:
     except OSError:
         return None
     try:
-        return locking.free(descriptor)
+        return file_locks.free(descriptor)
     finally:
         os.close(descriptor)
 
 
 def _ended(owner: Owner) -> bool:
     """Whether a process of this kernel has ended, where this one would see it."""
-    if owner.process.rpartition(":")[2] != trees.known(os.getpid()).rpartition(":")[2]:
+    if owner.process.rpartition(":")[2] != process_tree.known(os.getpid()).rpartition(":")[2]:
         return False
     try:
         os.kill(int(owner.process.partition(":")[0]), 0)
@@ -124,7 +124,7 @@ def _ended(owner: Owner) -> bool:
     except OSError:
         # Another user's; /proc may hide it.
         return False
-    return trees.known(int(owner.process.partition(":")[0])) != owner.process
+    return process_tree.known(int(owner.process.partition(":")[0])) != owner.process
 
 
 def _works_here(owner: Owner) -> bool:
@@ -132,7 +132,7 @@ def _works_here(owner: Owner) -> bool:
     if _ended(owner):
         return False
     process = owner.process.partition(":")[0]
-    if trees.known(int(process)) != owner.process:
+    if process_tree.known(int(process)) != owner.process:
         # Of another namespace of processes: its lock would say so.
         return False
     try:

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from profzoo.machine import trees
+from profzoo.machine import process_tree
 
 # Of unshare(2) and mount(2).
 NEWNS, NEWUSER, NEWPID = 0x00020000, 0x10000000, 0x20000000
@@ -93,7 +93,7 @@ def _check(failed: int) -> None:
 
 def _die_with_parent(ended: int) -> None:
     """ended: a pipe that the parent alone has the other end of, as its number means nothing here."""
-    trees.die_with_parent()
+    process_tree.die_with_parent()
     waiting = select.poll()
     waiting.register(ended)
     if waiting.poll(0):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from profzoo.machine import supervisor, trees
+from profzoo.machine import process_tree, supervisor
 from profzoo.machine.supervisor import HEEDED
 
 PROJECT = Path(__file__).parents[2]
@@ -52,7 +52,7 @@ def run(command: Sequence[str], output: BinaryIO, env: Mapping[str, str] | None,
     Raises:
         SystemExit: a signal came.
     """
-    before = set(trees.below())
+    before = set(process_tree.below())
     request = {
         "command": list(command),
         "environment": dict(os.environ if env is None else env),
@@ -107,7 +107,7 @@ def _left(said: bytes, before: set[int]) -> list[int]:
     """The processes that do not end; without a supervisor they are ended here."""
     if said:
         return list(json.loads(said)["left"])
-    return trees.end(before, supervisor.STAGES["abandoned"])
+    return process_tree.end(before, supervisor.STAGES["abandoned"])
 
 
 def _close(process: subprocess.Popen[bytes], busy: bool) -> None:
@@ -122,11 +122,11 @@ def _close(process: subprocess.Popen[bytes], busy: bool) -> None:
 @contextmanager
 def _adopting() -> Iterator[None]:
     """Processes whose parents ended are children of this one, so that it can find them whatever their session."""
-    trees.adopt(True)
+    process_tree.adopt(True)
     try:
         yield
     finally:
-        trees.adopt(False)
+        process_tree.adopt(False)
 
 
 @contextmanager

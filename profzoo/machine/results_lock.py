@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from profzoo.errors import ConfigError
-from profzoo.machine import locking
+from profzoo.machine import file_locks
 
 NAME = ".profzoo.lock"
 # Of what a lock says.
@@ -34,7 +34,7 @@ def seen(results: Path) -> Seen:
     """The folder now; what was planned while another run changed it is of no use."""
     path = results / NAME
     try:
-        os.close(locking.acquired(path, wait=False, create=False))
+        os.close(file_locks.acquired(path, wait=False, create=False))
     except BlockingIOError:
         return Seen(_holder(path), None)
     except OSError:
@@ -58,17 +58,17 @@ def take(results: Path, planned: Seen) -> str | None:
         raise ConfigError(f"another run has used {results} while this one was planned: run it again")
     try:
         results.mkdir(parents=True, exist_ok=True)
-        descriptor = locking.acquired(path, wait=False)
+        descriptor = file_locks.acquired(path, wait=False)
         since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         said = {"host": socket.gethostname(), "pid": os.getpid(), "since": since, "folder": str(Path.cwd())}
-        locking.write(descriptor, json.dumps(said))
+        file_locks.write(descriptor, json.dumps(said))
     except BlockingIOError:
         raise ConfigError(f"{results} is in use by another run, {_holder(path)}: {ADVICE}") from None
     except OSError as error:
         refused = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
         raise ConfigError(f"{results} cannot be locked for this run: {refused}") from error
     atexit.register(_release, results.absolute(), descriptor, os.getpid())
-    if why := locking.lockless(descriptor):
+    if why := file_locks.lockless(descriptor):
         return f"{results} is on a file system without locks ({why}), so that {UNPROTECTED}"
     return None
 
@@ -80,7 +80,7 @@ def _release(results: Path, descriptor: int, process: int) -> None:
         return
     with suppress(OSError):
         # Another run may hold one that came after this was removed.
-        if locking.same(descriptor, results / NAME):
+        if file_locks.same(descriptor, results / NAME):
             (results / NAME).unlink()
             results.rmdir()
     os.close(descriptor)
@@ -89,7 +89,7 @@ def _release(results: Path, descriptor: int, process: int) -> None:
 def _holder(path: Path) -> str:
     """Who holds a lock, by what the file says; that may not be written yet."""
     try:
-        said = json.loads(locking.told(path))
+        said = json.loads(file_locks.told(path))
         words = f"process {said['pid']} on {said['host']} in {said['folder']}, since {said['since']}"
     except PermissionError:
         return "which keeps to itself whose it is"

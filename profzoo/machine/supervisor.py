@@ -16,8 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from profzoo.machine import namespace, scratch, trees
-from profzoo.machine.capped import Capped
+from profzoo.machine import namespace, process_tree, scratch_folder
+from profzoo.machine.log_cap import Capped
 
 ASKED, ANSWERED, LOG = 0, 1, 2
 HEEDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
@@ -35,7 +35,7 @@ STAGES: Mapping[str, tuple[tuple[float, int], ...]] = {
 
 def main() -> int:
     """Do what standard input says; returns 0."""
-    trees.adopt(True)
+    process_tree.adopt(True)
     wake, waker = os.pipe()
     os.set_blocking(waker, False)
     # First, as a signal that is caught before would be told to nobody.
@@ -54,17 +54,17 @@ def main() -> int:
         signal.signal(number, signal.SIG_IGN)
     if why in ("signal", "abandoned"):
         _say(TOLD_TO_END)
-    left = trees.end((), STAGES[why], printed.wait)
+    left = process_tree.end((), STAGES[why], printed.wait)
     printed.close()
     if request["scratch"]:
-        scratch.remove(Path(request["scratch"]))
+        scratch_folder.remove(Path(request["scratch"]))
     if why == "late":
         _say(request["over"])
         code = LATE
     with suppress(BrokenPipeError):
         os.write(ANSWERED, json.dumps({"code": code, "left": left}).encode())
     os.close(ANSWERED)
-    while trees.alive(()):
+    while process_tree.alive(()):
         # The GPU's lock is held by this process as well, and the GPU is not free.
         time.sleep(1)
     return 0
@@ -99,7 +99,7 @@ def _started(request: Mapping[str, Any], printed: Capped) -> subprocess.Popen[by
 
 def _prepare(supervisor: int, apart: bool) -> None:
     """What a process does before it becomes the command."""
-    trees.die_with(supervisor)
+    process_tree.die_with(supervisor)
     if apart:
         namespace.enter()
 

@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from profzoo.records import syncing
+from profzoo.records import atomic_writes
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 # Smaller files are read as fast as they are looked up.
@@ -93,7 +93,7 @@ def save(path: Path) -> None:
     # What cannot be kept is computed anew.
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        syncing.write(path, content)
+        atomic_writes.write(path, content)
 
 
 def forget() -> None:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from profzoo.errors import DataError, first_line
-from profzoo.records import deriving, digests, syncing
-from profzoo.records.deriving import PARTIAL
+from profzoo.records import atomic_writes, derived_outputs, digests
+from profzoo.records.derived_outputs import PARTIAL
 
 # The folder that holds the workflow.
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,13 +26,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", nargs="+", type=Path, required=True)
     parser.add_argument("--passing", action="store_true", help="it is removed once others are made of it")
     options = parser.parse_args(arguments)
-    code, read = deriving.parted(options.input, ROOT)
+    code, read = derived_outputs.parted(options.input, ROOT)
     try:
-        syncing.place((path.with_name(f"{path.name}{PARTIAL}"), path) for path in options.output)
-        sources = deriving.sources(code, ROOT)
-        job = deriving.described(deriving.IN_SHELL, {})
+        atomic_writes.place((path.with_name(f"{path.name}{PARTIAL}"), path) for path in options.output)
+        sources = derived_outputs.sources(code, ROOT)
+        job = derived_outputs.described(derived_outputs.IN_SHELL, {})
         inputs = {path: digests.digest(path) for path in read}
-        deriving.keep(options.output, job, inputs, sources, options.passing)
+        derived_outputs.keep(options.output, job, inputs, sources, options.passing)
     except (DataError, OSError) as error:
         line = f"profzoo: {first_line(error)}"
         with options.log.open("a") as log:

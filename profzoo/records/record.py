@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from profzoo.errors import DataError
-from profzoo.records import digests, syncing
+from profzoo.records import atomic_writes, digests
 
 FOLDER = ".records"
 VERSION = 1
@@ -115,7 +115,7 @@ def write(outputs: Iterable[Path], record: Record) -> None:
         FILES: {name: [entry.bytes, entry.sha256] for name, entry in record.files.items()}, "passing": record.passing,
     }  # fmt: skip
     place(first).parent.mkdir(exist_ok=True)
-    syncing.write(place(first), sealed(content))
+    atomic_writes.write(place(first), sealed(content))
     for other in others:
         refer(other, first)
 
@@ -125,7 +125,7 @@ def refer(output: Path, first: Path, sidecar: bool = False) -> None:
     # Each in its own folder: the outputs of a job lie in one.
     home = place(output)
     home.parent.mkdir(exist_ok=True)
-    syncing.write(home, json.dumps({"record": first.name, "sidecar": sidecar}) + "\n")
+    atomic_writes.write(home, json.dumps({"record": first.name, "sidecar": sidecar}) + "\n")
 
 
 def sealed(content: Mapping[str, Any]) -> str:

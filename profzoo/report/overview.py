@@ -7,12 +7,12 @@ from typing import Any
 import pandas as pd
 
 from profzoo import tools as registry
-from profzoo.report import fields, mixed, saving, strips
-from profzoo.report.details import anchor
-from profzoo.report.fields import CELL_COLUMNS, CHOSEN, agreement_form, between, field, shown
-from profzoo.report.promises import Promise, why_unsteady
-from profzoo.tables.across import CELL, TABLES
-from profzoo.text import duration
+from profzoo.formatting import duration
+from profzoo.report import mixed_versions, savings_section, step_bars, value_formats
+from profzoo.report.cell_section import anchor
+from profzoo.report.savings import Promise, why_unsteady
+from profzoo.report.value_formats import CELL_COLUMNS, CHOSEN, agreement_form, between, field, shown
+from profzoo.tables.schemas import CELL, TABLES
 from profzoo.verdicts.verdicts import OURS
 
 FILES = ("../tools/*/activity.py",)
@@ -39,9 +39,10 @@ def of_cells(
     for promise in promises:
         if not promise.about:
             best.setdefault(promise.cell, promise)
-    usual = mixed.usual(tables["cells"])
+    usual = mixed_versions.usual(tables["cells"])
     rows = [
-        _row(row, tables, best.get((row["model"], row["phase"])), columns) | {"versions": mixed.mark(row, usual)}
+        _row(row, tables, best.get((row["model"], row["phase"])), columns)
+        | {"versions": mixed_versions.mark(row, usual)}
         for _, row in table.iterrows()
     ]
     rows.sort(key=lambda row: -row["saved"])
@@ -76,16 +77,16 @@ def _row(
     columns: Mapping[str, tuple[str, Any]],
 ) -> dict[str, Any]:
     """What the template shows of a cell."""
-    strip = strips.of_cell(tables, row["model"], row["phase"])
+    strip = step_bars.of_cell(tables, row["model"], row["phase"])
     return {
         "anchor": anchor(row),
         "model": row["model"],
         "phase": row["phase"],
         "strip": strip,
-        "strip_told": strips.told(strip),
+        "strip_told": step_bars.told(strip),
         "busy": next((part["percent"] for part in strip if part["part"] == "kernels"), ""),
         "verdict": promise.verdict if promise else shown(row["verdict"], str),
-        "promise": saving.told(promise) if promise else None,
+        "promise": savings_section.told(promise) if promise else None,
         "saved": promise.saved_ns if promise else 0.0,
         "next": promise.next_step if promise else shown(row["next_step"], str),
         "step": duration(row["step_ns"]),
@@ -144,7 +145,7 @@ def of_measuring(cells: pd.DataFrame, sidecars: Sequence[Mapping[str, Any]], too
         "software": ", ".join(sorted({_software(sidecar) for sidecar in sidecars})),
         "on_cpu": _why_cpu(sidecars),
         "clocks": _unsteady_clocks(cells),
-        "versions": mixed.lines(cells),
+        "versions": mixed_versions.lines(cells),
     }
 
 
@@ -162,7 +163,7 @@ def _software(sidecar: Mapping[str, Any]) -> str:
 
 def on_cpu(cells: pd.DataFrame) -> bool:
     """Whether all cells ran on a CPU."""
-    return bool(len(cells)) and all(map(fields.on_cpu, cells["device"]))
+    return bool(len(cells)) and all(map(value_formats.on_cpu, cells["device"]))
 
 
 def _why_cpu(sidecars: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -12,16 +12,16 @@ import pandas as pd
 from markupsafe import Markup
 
 from profzoo.errors import DataError
-from profzoo.figures import inputs
 from profzoo.figures import known as known_figures
-from profzoo.files import read_json
-from profzoo.reading import facts as fact
-from profzoo.report import blocks, comparison, glossary, overview, promises, saving, vector
-from profzoo.report.details import detail
-from profzoo.report.fields import PROCESS_COLUMNS
+from profzoo.figures import table_inputs
+from profzoo.io import sidecars as fact
+from profzoo.io.scripts import read_json
+from profzoo.report import cell_data, comparison_section, glossary, inline_svg, overview, savings, savings_section
+from profzoo.report.cell_section import detail
+from profzoo.report.value_formats import PROCESS_COLUMNS
 from profzoo.tables.cell_tables import cell_of
-from profzoo.tables.ranks import read as read_ranks
-from profzoo.verdicts import columns as verdicts
+from profzoo.tables.rank_imbalance import read as read_ranks
+from profzoo.verdicts import table_columns as verdicts
 
 TEMPLATE = "page.html.j2"
 FILES = ("*.html.j2", "assets/*.css", "assets/*.js")
@@ -55,7 +55,7 @@ def main(
     asked: `tools`; `timelines`, paths of those of typical steps; `lacking`, the cells that were selected and cannot be
     made; and `perfetto`, as the page takes it.
     """
-    read = {name: inputs.read(name, path) for name, path in tables.items()} | {"ranks": read_ranks(ranks)}
+    read = {name: table_inputs.read(name, path) for name, path in tables.items()} | {"ranks": read_ranks(ranks)}
     runs = {tuple(cell_of(path).values()): path for path in sidecars}
     told = [read_json(runs[row.model, row.phase], OF_RUN) for row in read["cells"].itertuples()]
     drawn = [figure(path, overview.on_cpu(read["cells"])) for path in figures]
@@ -85,19 +85,19 @@ def render(
             cell; perfetto: `address` of its page, and what to `type` so that it can be handed traces.
     """
     tables = {"verdicts": pd.DataFrame(columns=verdicts.COLUMNS), **tables}
-    cells, promised = tables["cells"], promises.all_of(tables)
+    cells, promised = tables["cells"], savings.all_of(tables)
     return _rendered(
         overview.on_cpu(cells),
         title="profzoo report",
-        **comparison.of(tables),
+        **comparison_section.of(tables),
         **overview.of_measuring(cells, sidecars, tools),
         **overview.of_cells(tables, promised, missing),
-        **saving.section(promised, tables),
+        **savings_section.section(promised, tables),
         **overview.of_agreement(tables["agreement"], tools),
         figures=[one for one in figures if not one["compares"]],
         compared_figures=[one for one in figures if one["compares"]],
         process_columns=list(PROCESS_COLUMNS),
-        page_data=blocks.of_page(tables.get("peaks"), perfetto),
+        page_data=cell_data.of_page(tables.get("peaks"), perfetto),
         perfetto=perfetto,
         details=[detail(row, tables, timelines, results) for _, row in cells.iterrows()],
     )
@@ -105,9 +105,14 @@ def render(
 
 def of_comparison(tables: Mapping[str, str], figures: Sequence[str], html: str) -> None:
     """Read the tables of a comparison (by name, their paths) and its figures; write a page of nothing else."""
-    read, drawn = {name: inputs.read(name, path) for name, path in tables.items()}, [figure(path) for path in figures]
+    read, drawn = (
+        {name: table_inputs.read(name, path) for name, path in tables.items()},
+        [figure(path) for path in figures],
+    )
     nothing: dict[str, list[Any]] = {"cells": [], "lacking": [], "partial": [], "parts": []}
-    page = _rendered(False, title="profzoo comparison", **comparison.of(read), compared_figures=drawn, **nothing)
+    page = _rendered(
+        False, title="profzoo comparison", **comparison_section.of(read), compared_figures=drawn, **nothing
+    )
     Path(html).write_text(page, encoding="utf-8")
 
 
@@ -137,7 +142,7 @@ def figure(path: str, on_cpu: bool = False) -> dict[str, Any]:
     known = known_figures()[name]
     title, caption = known.said(on_cpu)
     try:
-        svg = vector.inlined(Path(path).read_text(encoding="utf-8"), name, f"{title}: {caption}")
+        svg = inline_svg.inlined(Path(path).read_text(encoding="utf-8"), name, f"{title}: {caption}")
     except (DataError, UnicodeDecodeError) as error:
         why = error if isinstance(error, DataError) else "is no SVG (it is not UTF-8)"
         raise DataError(f"{path} {why}, as no figure of profzoo does: remove it, and it is drawn again") from None

@@ -7,12 +7,13 @@ from typing import Any
 import pandas as pd
 
 from profzoo import tools
-from profzoo.cell import typed
+from profzoo.cell import rerun_commands
 from profzoo.errors import DataError
-from profzoo.reading import tables as reading
-from profzoo.tables import coverage, kernel_table, repeats
-from profzoo.tables.across import CELL, COVERAGE, STEP_LEADING
-from profzoo.tables.counted_steps import profiled_steps
+from profzoo.io import csv_tables as reading
+from profzoo.statistics import process_repeats
+from profzoo.tables import kernel_table, ncu_coverage
+from profzoo.tables.schemas import CELL, COVERAGE, STEP_LEADING
+from profzoo.tables.steps_per_export import profiled_steps
 
 FILES = ("../tools/*/activity.py",)
 
@@ -57,7 +58,7 @@ def cells(timed: Iterable[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, An
     """
     rows = []
     for cell, steps, facts in timed:
-        found = repeats.of(repeats.processes(steps), repeats.taken(facts))
+        found = process_repeats.of(process_repeats.processes(steps), process_repeats.taken(facts))
         rows.append(
             {
                 **cell,
@@ -82,7 +83,9 @@ def cells(timed: Iterable[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, An
                 "peak_memory_bytes": facts["peak_memory_bytes"],
                 "peak_rss_bytes": facts["peak_rss_bytes"],
                 "loss": facts["loss"],
-                "arguments": typed.arguments(cell["model"], facts["cell"]) if typed.needed(facts["cell"]) else "",
+                "arguments": rerun_commands.arguments(cell["model"], facts["cell"])
+                if rerun_commands.needed(facts["cell"])
+                else "",
             }
         )
     return pd.DataFrame(rows).astype({"peak_memory_bytes": "Int64"})
@@ -184,7 +187,7 @@ def coverages(compared: Iterable[tuple[Mapping[str, str], str, pd.DataFrame]]) -
 
     compared: cell, name of the section set, rows of its coverage.csv.
     """
-    rows = [{**cell, "set": name, **coverage.summary(table)} for cell, name, table in compared]
+    rows = [{**cell, "set": name, **ncu_coverage.summary(table)} for cell, name, table in compared]
     return pd.DataFrame(rows, columns=[*CELL, "set", *COVERAGE])
 
 

@@ -4,32 +4,32 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from profzoo.files import read_json, write_csv
-from profzoo.reading import kinds
-from profzoo.reading import tables as reading
-from profzoo.tables import counters, kernel_classes
-from profzoo.tables.counted_steps import NEEDS, profiled_steps
-from profzoo.tables.coverage import KEYS, shares_whole
-from profzoo.tools.ncu import exported, metrics
+from profzoo.io import column_types
+from profzoo.io import csv_tables as reading
+from profzoo.io.scripts import read_json, write_csv
+from profzoo.kernels import counters, kernel_classes
+from profzoo.tables.ncu_coverage import KEYS, shares_whole
+from profzoo.tables.steps_per_export import NEEDS, profiled_steps
+from profzoo.tools.ncu import derived_metrics, export_schema
+from profzoo.tools.ncu.raw_page import SHARED_MEMORY
 from profzoo.tools.ncu.strata import Window
-from profzoo.tools.ncu.tables import SHARED_MEMORY
 from profzoo.tools.nsys import tables as nsys_tables
 
 LEADING = ["range", "class", "kernel", "function", *KEYS]
 MEASURED = ["launches", "total_ns", "mean_ns", "share"]
-COLUMNS = [*LEADING, *MEASURED, "source", *metrics.QUANTITIES, *counters.INTERVALS]
+COLUMNS = [*LEADING, *MEASURED, "source", *derived_metrics.QUANTITIES, *counters.INTERVALS]
 BOTH, NSYS, NCU = "nsys+ncu", "nsys", "ncu"
 TEXTS = ("range", "class", "kernel", "function", "mangled", "source")
 # What one tool alone saw of, and the other did not, is empty.
 TABLE = reading.Table(
     columns={
-        name: kinds.TEXT if name in TEXTS else kinds.maybe(kinds.NUMBER)
+        name: column_types.TEXT if name in TEXTS else column_types.maybe(column_types.NUMBER)
         for name in COLUMNS
-        if name not in metrics.LATER
+        if name not in derived_metrics.LATER
     }
-    | dict.fromkeys([key for key in KEYS if key not in TEXTS], kinds.COUNT)
-    | dict.fromkeys(SHARED_MEMORY, kinds.maybe(kinds.COUNT)),
-    optional=dict.fromkeys(metrics.LATER, kinds.maybe(kinds.NUMBER)),
+    | dict.fromkeys([key for key in KEYS if key not in TEXTS], column_types.COUNT)
+    | dict.fromkeys(SHARED_MEMORY, column_types.maybe(column_types.COUNT)),
+    optional=dict.fromkeys(derived_metrics.LATER, column_types.maybe(column_types.NUMBER)),
     key=["range", *KEYS],
     holds=shares_whole,
 )
@@ -52,7 +52,7 @@ def join(
 
     `launches` and `total_ns` are per step, `mean_ns` is of a launch, `share` of the cell's GPU time, all by nsys.
     The other quantities are ncu's, of the row's mean launch, with the intervals that hold those that are estimated nine
-    times in ten (tables/counters.py). `source` names the tools that saw the configuration.
+    times in ten (kernels/counters.py). `source` names the tools that saw the configuration.
     """
     counted, ranged = _counted(sets, census)
     timed = nsys_tables.of_steps(nsys)
@@ -112,8 +112,8 @@ def main(nsys: str, sidecar: str, sets: Sequence[str], census: str | None, csv: 
     sets: of ncu, the one that counts first; census: by which these stand for all launches, where they do.
     """
     traced = reading.read(nsys, nsys_tables.TABLE)
-    counted = [reading.read(path, exported.TABLE) for path in sets]
-    every = exported.read_census(census) if census else None
+    counted = [reading.read(path, export_schema.TABLE) for path in sets]
+    every = export_schema.read_census(census) if census else None
     names = pd.concat([table["kernel"] for table in (traced, *counted)]).unique()
     classes = kernel_classes.classify_all(names)
     write_csv(join(traced, profiled_steps(read_json(sidecar, NEEDS)), counted, classes, every), csv)

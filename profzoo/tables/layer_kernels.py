@@ -4,27 +4,28 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from profzoo.reading import kinds
-from profzoo.reading.tables import Table
-from profzoo.tables import counters, kernel_classes, roofline
-from profzoo.tables.owned import GROUPS, OWNER
-from profzoo.tools.ncu import metrics
-from profzoo.tools.ncu.tables import CONFIGURATION
+from profzoo.io import column_types
+from profzoo.io.csv_tables import Table
+from profzoo.kernels import counters, kernel_classes
+from profzoo.launches.joined_step import GROUPS, OWNER
+from profzoo.tables import roofline
+from profzoo.tools.ncu import derived_metrics
+from profzoo.tools.ncu.raw_page import CONFIGURATION
 
 HELD = ["bound", "efficiency", "efficiency_low", "efficiency_high"]
 MEASURED = ["launches", "total_ns", "mean_ns", "share"]
-COLUMNS = [*OWNER, "class", "kernel", "function", *CONFIGURATION, *MEASURED, *HELD, *metrics.QUANTITIES,
+COLUMNS = [*OWNER, "class", "kernel", "function", *CONFIGURATION, *MEASURED, *HELD, *derived_metrics.QUANTITIES,
            *counters.INTERVALS]  # fmt: skip
 TEXTS = (*OWNER, "class", "kernel", "function", "mangled", "bound")
 TABLE = Table(
     columns={
-        name: kinds.TEXT if name in TEXTS else kinds.maybe(kinds.NUMBER)
+        name: column_types.TEXT if name in TEXTS else column_types.maybe(column_types.NUMBER)
         for name in COLUMNS
-        if name not in metrics.LATER
+        if name not in derived_metrics.LATER
     }
-    | dict.fromkeys([name for name in CONFIGURATION if name != "mangled"], kinds.maybe(kinds.COUNT))
-    | dict.fromkeys(MEASURED, kinds.AMOUNT),
-    optional=dict.fromkeys(metrics.LATER, kinds.maybe(kinds.NUMBER)),
+    | dict.fromkeys([name for name in CONFIGURATION if name != "mangled"], column_types.maybe(column_types.COUNT))
+    | dict.fromkeys(MEASURED, column_types.AMOUNT),
+    optional=dict.fromkeys(derived_metrics.LATER, column_types.maybe(column_types.NUMBER)),
     key=GROUPS,
 )
 
@@ -33,7 +34,8 @@ def table(rows: pd.DataFrame, peaks: Mapping[str, float]) -> pd.DataFrame:
     """COLUMNS, the longest first, per step; `share` is of all kernels, bound and efficiency are of the mean launch.
 
     Args:
-        rows: as owned.totals has them by owned.GROUPS, or owned.of_torch; peaks: rates by name, byte/s and flop/s.
+        rows: of joined_step.totals by joined_step.GROUPS, or of joined_step.of_torch; peaks: rates by name, byte/s
+            and flop/s.
     """
     classes = kernel_classes.classify_all(rows["kernel"].unique())
     found = rows.assign(share=rows["total_ns"] / max(rows["total_ns"].sum(), 1))

@@ -4,14 +4,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from profzoo.needed.operators import COLUMNS as NEEDS
+from profzoo.io import column_types
+from profzoo.io.csv_tables import Table
+from profzoo.kernels.counters import HIGH, LOW
+from profzoo.launches import joined_step
+from profzoo.launches.joined_step import OWNER, Joined
+from profzoo.op_costs.operators import COLUMNS as NEEDS
 from profzoo.range_names import COMPILED, ROOT
-from profzoo.reading import kinds
-from profzoo.reading.tables import Table
-from profzoo.tables import owned, roofline
-from profzoo.tables.counters import HIGH, LOW
-from profzoo.tables.owned import OWNER, Joined
-from profzoo.tools.ncu.tables import CONFIGURATION
+from profzoo.tables import roofline
+from profzoo.tools.ncu.raw_page import CONFIGURATION
 
 # The root of the tree: below it are the network, other networks, and what is of none.
 STEP = "(step)"
@@ -42,17 +43,22 @@ def _adds_up(table: pd.DataFrame) -> str | None:
     return None
 
 
-_AMOUNTS = {name: kinds.maybe(kinds.AMOUNT) for name in MEASURED} | {"share": kinds.AMOUNT, "bound": kinds.TEXT}
+_AMOUNTS = {name: column_types.maybe(column_types.AMOUNT) for name in MEASURED} | {
+    "share": column_types.AMOUNT,
+    "bound": column_types.TEXT,
+}
 TABLE = Table(
-    columns=dict.fromkeys(["module", "parent", "type", "inputs", "direction"], kinds.TEXT)
-    | {"calls": kinds.maybe(kinds.AMOUNT)}
-    | dict.fromkeys(["launches", "self_ns", "total_ns"], kinds.AMOUNT)
+    columns=dict.fromkeys(["module", "parent", "type", "inputs", "direction"], column_types.TEXT)
+    | {"calls": column_types.maybe(column_types.AMOUNT)}
+    | dict.fromkeys(["launches", "self_ns", "total_ns"], column_types.AMOUNT)
     | _AMOUNTS,
     key=NODE,
     holds=_adds_up,
 )
 OPERATORS_TABLE = Table(
-    columns=dict.fromkeys(OWNER, kinds.TEXT) | dict.fromkeys(["launches", "total_ns"], kinds.AMOUNT) | _AMOUNTS,
+    columns=dict.fromkeys(OWNER, column_types.TEXT)
+    | dict.fromkeys(["launches", "total_ns"], column_types.AMOUNT)
+    | _AMOUNTS,
     key=OWNER,
 )
 
@@ -204,6 +210,6 @@ def _counted(joined: Joined, by: Sequence[str], peaks: Mapping[str, float]) -> p
     """COUNTED of each group of launches: by rows of one launch configuration, each of which has its own bound."""
     if not joined.sets:
         return pd.DataFrame(columns=[*by, *COUNTED])
-    rows = owned.totals(joined, [*by, *CONFIGURATION])
+    rows = joined_step.totals(joined, [*by, *CONFIGURATION])
     held = roofline.of_groups(rows, list(by), peaks)[[*by, *HELD]]
     return roofline.sums(rows, list(by)).merge(held, on=list(by))[[*by, *COUNTED]]

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from profzoo.files import write_csv
-from profzoo.reading.tables import Table
+from profzoo.io.csv_tables import Table
+from profzoo.io.scripts import write_csv
 from profzoo.tables import cell_tables, layers, owner_coverage
-from profzoo.tables.across import CELL
+from profzoo.tables.schemas import CELL
 
 
 def main(paths: Sequence[str], coverage: Sequence[str], outputs: Mapping[str, str]) -> None:

@@ -2,20 +2,20 @@
 
 import pandas as pd
 
-from profzoo.reading import kinds
-from profzoo.reading.tables import Table
-from profzoo.tables.owned import UNALIGNED, Joined
-from profzoo.tables.same_launches import coverage
-from profzoo.tables.step_launches import BY
+from profzoo.io import column_types
+from profzoo.io.csv_tables import Table
+from profzoo.launches.cross_tool import coverage
+from profzoo.launches.joined_step import UNALIGNED, Joined
+from profzoo.launches.step_joining import BY
 
 # What is of no module, and of no part of the step that has a name.
 UNNAMED = ("(graph)", "(outside)", "(step)", UNALIGNED)
 SHARES = ["operator_share", "module_share", "aligned_launches", "aligned_share", "nsys_share"]
 COLUMNS = ["launches", "total_ns", *SHARES, "unowned"]
 TABLE = Table(
-    columns=dict.fromkeys(["launches", "total_ns"], kinds.AMOUNT)
-    | dict.fromkeys(SHARES, kinds.maybe(kinds.AMOUNT))
-    | {"unowned": kinds.TEXT}
+    columns=dict.fromkeys(["launches", "total_ns"], column_types.AMOUNT)
+    | dict.fromkeys(SHARES, column_types.maybe(column_types.AMOUNT))
+    | {"unowned": column_types.TEXT}
 )
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from profzoo.files import write_csv
-from profzoo.replay.tables import GAINS, TAX
+from profzoo.io.scripts import write_csv
 from profzoo.tables.layers_across import together
+from profzoo.what_if.tables import GAINS, TAX
 
 
 def main(changes: Sequence[str], host: Sequence[str], outputs: Mapping[str, str]) -> None:

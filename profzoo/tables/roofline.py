@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from profzoo.reading import kinds
-from profzoo.reading import tables as reading
-from profzoo.tables import counters
-from profzoo.tables.counters import FREEDOM, HIGH, LOW
+from profzoo.io import column_types
+from profzoo.io import csv_tables as reading
+from profzoo.kernels import counters
+from profzoo.kernels.counters import FREEDOM, HIGH, LOW
 from profzoo.tools.ncu.estimates import half_width
 
 # The measured peak that each counted arithmetic is held against. Half precision on SIMT units has none of its own among
@@ -47,9 +47,14 @@ def _positive(peaks: pd.DataFrame) -> str | None:
     return f"the rate of {wrong.iloc[0]} is not above 0" if len(wrong) else None
 
 
-# As harness/peaks.py writes them.
+# As calibration/peaks.py writes them.
 PEAKS = reading.Table(
-    columns={"peak": kinds.TEXT, "rate": kinds.AMOUNT, "unit": kinds.TEXT, "how": kinds.TEXT},
+    columns={
+        "peak": column_types.TEXT,
+        "rate": column_types.AMOUNT,
+        "unit": column_types.TEXT,
+        "how": column_types.TEXT,
+    },
     key=["peak"],
     holds=_positive,
 )

@@ -7,16 +7,25 @@ from typing import Any
 import pandas as pd
 
 from profzoo import tools
-from profzoo.files import read_json, write_csv
-from profzoo.reading import facts as fact
-from profzoo.tables import cell_tables, counted_steps, coverage, kernel_table, measured_with, ranks, reconcile, timing
+from profzoo.io import sidecars as fact
+from profzoo.io.scripts import read_json, write_csv
+from profzoo.tables import (
+    baseline_steps,
+    cell_tables,
+    disagreements,
+    kernel_table,
+    ncu_coverage,
+    rank_imbalance,
+    steps_per_export,
+    version_columns,
+)
 from profzoo.tools.ncu.files import COUNTED
 from profzoo.tools.nsys import steps as nsys_steps
 
 FILES = ("../tools/*/activity.py",)
 Exported = list[tuple[str, Mapping[str, str], pd.DataFrame, Mapping[str, Any]]]
 # Of sidecars of all tools.
-OF_TOOL: fact.Needs = {"step_ns": fact.POSITIVE, **counted_steps.NEEDS}
+OF_TOOL: fact.Needs = {"step_ns": fact.POSITIVE, **steps_per_export.NEEDS}
 
 
 def read(tool: str, tables: Sequence[str], sidecars: Sequence[str]) -> Exported:
@@ -31,7 +40,7 @@ def read(tool: str, tables: Sequence[str], sidecars: Sequence[str]) -> Exported:
 
 
 def _measured(
-    timed: timing.Timed, exported: Exported, counted: Sequence[str]
+    timed: baseline_steps.Timed, exported: Exported, counted: Sequence[str]
 ) -> list[tuple[str, Mapping[str, str], Mapping[str, Any]]]:
     """Tool, cell and sidecar of all that tables are made of; counted: ncu's where it has no table of its own."""
     found = [(tools.BASELINE, cell, facts) for cell, _, facts in timed]
@@ -41,7 +50,7 @@ def _measured(
 
 def main(inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, str]) -> None:
     """Read what each tool exported (inputs: tool and tool_sidecar to paths) and write the tables."""
-    timed = timing.read(inputs["time"], inputs["time_sidecar"])
+    timed = baseline_steps.read(inputs["time"], inputs["time_sidecar"])
     exported = [
         entry
         for tool in tools.activities()
@@ -50,19 +59,19 @@ def main(inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, str]) -> Non
     alone = {tool for tool, activity in tools.activities().items() if activity.ALONE}
     walls = [(tool, cell, facts["step_ns"]) for tool, cell, _, facts in exported if tool not in alone]
     cells, activity = cell_tables.with_tools(cell_tables.cells(timed), exported), cell_tables.activity(exported)
-    cells = measured_with.columns(cells, _measured(timed, exported, inputs.get(COUNTED, [])))
+    cells = version_columns.columns(cells, _measured(timed, exported, inputs.get(COUNTED, [])))
     write_csv(cells, outputs["cells"])
     write_csv(activity, outputs["activity"])
     write_csv(cell_tables.kernels(cell_tables.read(inputs.get("kernels", []), kernel_table.TABLE)), outputs["kernels"])
     write_csv(cell_tables.ranges(exported), outputs["ranges"])
-    processes = ranks.read(inputs.get("ranks", []))
+    processes = rank_imbalance.read(inputs.get("ranks", []))
     traced = cell_tables.read(inputs.get("nsys_steps", []), nsys_steps.TABLE)
     write_csv(cell_tables.steps(cells, traced, processes), outputs["steps"])
     paths = inputs.get("coverage", [])
     compared = [
         (cell, Path(path).name.split(".")[2], table)
-        for path, (cell, table) in zip(paths, cell_tables.read(paths, coverage.TABLE), strict=True)
+        for path, (cell, table) in zip(paths, cell_tables.read(paths, ncu_coverage.TABLE), strict=True)
     ]
     covered = cell_tables.coverages(compared)
     write_csv(covered, outputs["coverage"])
-    write_csv(reconcile.explained(cell_tables.agreement(cells, activity, walls), covered), outputs["agreement"])
+    write_csv(disagreements.explained(cell_tables.agreement(cells, activity, walls), covered), outputs["agreement"])

@@ -3,10 +3,10 @@
 import pandas as pd
 
 from profzoo.errors import DataError
-from profzoo.files import read_json, write_csv
-from profzoo.reading import facts as fact
-from profzoo.tables import across, roofline
-from profzoo.tables.across import CELL, LAUNCH
+from profzoo.io import sidecars as fact
+from profzoo.io.scripts import read_json, write_csv
+from profzoo.tables import roofline, schemas
+from profzoo.tables.schemas import CELL, LAUNCH
 
 LEVELS = {
     "cell": [],
@@ -37,7 +37,7 @@ def main(kernels: str, cells: str, peaks: str, csv: str) -> None:
     """Read the tables, write the CSV; DataError where cells ran on another device than the peaks are of."""
     measured, ran = (
         read_json(f"{peaks}.json", {"device": fact.TEXT})["device"],
-        set(across.read("cells", cells)["device"]),
+        set(schemas.read("cells", cells)["device"]),
     )
     if ran != {measured}:
         others = ", ".join(sorted(ran - {measured}))
@@ -45,4 +45,4 @@ def main(kernels: str, cells: str, peaks: str, csv: str) -> None:
             f"{peaks} is of {measured}, cells ran on {others}: measure that one's peaks under a name of its own, and "
             "set the key gpu to it"
         )
-    write_csv(table(across.read("kernels", kernels), roofline.read_peaks(peaks)), csv)
+    write_csv(table(schemas.read("kernels", kernels), roofline.read_peaks(peaks)), csv)

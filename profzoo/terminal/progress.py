@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from profzoo.terminal.tasks import Task
+from profzoo.terminal.job_titles import Task
 
 # Expected seconds that weigh as much as those of this run: one job that takes long does not change all that is told.
 DOUBT_S = 20.0

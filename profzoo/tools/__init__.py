@@ -27,9 +27,9 @@ from profzoo import schema
 if TYPE_CHECKING:
     import pandas as pd
 
-    from profzoo.machine.findings import Check
-    from profzoo.reading.facts import Needs
-    from profzoo.reading.tables import Table
+    from profzoo.io.csv_tables import Table
+    from profzoo.io.sidecars import Needs
+    from profzoo.machine.doctor_checks import Check
 
 HERE = Path(__file__).parent
 # The unprofiled baseline, which comes along with every tool.

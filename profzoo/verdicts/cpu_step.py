@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from profzoo.range_names import PARTS
-from profzoo.tables.across import QUARTILES
 from profzoo.tables.layers import NODE
+from profzoo.tables.schemas import QUARTILES
 
 DATA = PARTS[0]
 OUTSIDE = "(outside)"

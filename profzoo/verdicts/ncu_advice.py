@@ -4,11 +4,11 @@ from typing import Any
 
 import pandas as pd
 
-from profzoo.tables.coverage import KEYS
-from profzoo.tables.kernel_classes import classify
+from profzoo.kernels.kernel_classes import classify
+from profzoo.tables.ncu_coverage import KEYS
 from profzoo.tables.step_shares import amdahl
-from profzoo.tools.ncu.details import SPEEDUP
-from profzoo.tools.ncu.tables import function_name
+from profzoo.tools.ncu.details_page import SPEEDUP
+from profzoo.tools.ncu.raw_page import function_name
 
 # So many rows a cell.
 MOST = 5

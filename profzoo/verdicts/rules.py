@@ -9,12 +9,12 @@ from typing import Any
 from profzoo import schema
 from profzoo.cell import settings
 from profzoo.errors import ConfigError, suggest
-from profzoo.reading import strict_yaml
-from profzoo.tables import kernel_classes
+from profzoo.io import strict_yaml
+from profzoo.kernels import kernel_classes
 from profzoo.tables.step_shares import PARTS
 from profzoo.tools.nsys.steps import COLUMNS
-from profzoo.verdicts import causes
-from profzoo.verdicts.traits import CAUSES
+from profzoo.verdicts import launch_causes
+from profzoo.verdicts.launch_traits import CAUSES
 
 FILES = ("rules.yaml",)
 RULES_FILE = Path(__file__).with_name(FILES[0])
@@ -29,7 +29,7 @@ SHARES = {
 }
 # The last: the share that a cause's first condition is about.
 CURES = ("small_grid", "to_tensor_cores", "underused", "share")
-# Changes by which steps are run again, of profzoo/verdicts/expected.py.
+# Changes by which steps are run again, of profzoo/verdicts/gain_models.py.
 REPLAYED = {
     "step": (
         "input_ready", "waits_removed", "graph", "half_the_operators", "transfers_removed", "copies_removed",
@@ -128,11 +128,11 @@ def _settings(words: str) -> dict[str, Any]:
 
 
 def _check_cause(where: str, cause: Mapping[str, Any]) -> None:
-    _keys(where, cause, causes.KEYS, needed=())
+    _keys(where, cause, launch_causes.KEYS, needed=())
     if not set(cause) & {"when", "match"}:
         raise ConfigError(f"{where} would hold of every launch: give it a `when` or a `match`")
     for name, bounds in cause.get("when", {}).items():
-        _one_of(f"{where}.when", name, causes.CONDITIONS)
+        _one_of(f"{where}.when", name, launch_causes.CONDITIONS)
         _bounds(f"{where}.when.{name}", bounds)
     for name in cause.get("classes", ()):
         _one_of(f"{where}.classes", name, kernel_classes.content()["classes"])

@@ -5,16 +5,15 @@ from typing import Any
 
 import pandas as pd
 
-from profzoo.replay.program import Program
-from profzoo.tables import across
-from profzoo.tables.across import CELL
-from profzoo.verdicts import layers as layer_verdicts
-from profzoo.verdicts import ncu_advice, scores
-from profzoo.verdicts.columns import COLUMNS
-from profzoo.verdicts.expected import Replayed
-from profzoo.verdicts.judged import UNDECIDED, Judged
-from profzoo.verdicts.traits import with_traits
-from profzoo.verdicts.unadvised import of_settings
+from profzoo.tables import schemas
+from profzoo.tables.schemas import CELL
+from profzoo.verdicts import advice_scores, layer_verdicts, ncu_advice
+from profzoo.verdicts.gain_models import Replayed
+from profzoo.verdicts.launch_traits import with_traits
+from profzoo.verdicts.other_settings import of_settings
+from profzoo.verdicts.rule_evaluation import UNDECIDED, Judged
+from profzoo.verdicts.table_columns import COLUMNS
+from profzoo.what_if.program import Program
 
 NOTHING = "nothing stands out"
 OURS = "profzoo"
@@ -31,7 +30,7 @@ def table(
     given: Mapping[str, Any],
     layers: Mapping[Cell, tuple[pd.DataFrame, pd.DataFrame]] | None = None,
     programs: Mapping[Cell, Mapping[int, Program]] | None = None,
-    scored: scores.Scores | None = None,
+    scored: advice_scores.Scores | None = None,
 ) -> pd.DataFrame:
     """COLUMNS: the verdicts of each cell, largest gain first, of its kernels, of its layers, then of other settings.
 
@@ -53,10 +52,10 @@ def table(
         # Of several processes the one that keeps its GPU busiest says what the cell is like.
         where = step.loc[step["busy_ns"].idxmax()]
         program = (programs or {}).get(cell, {}).get(int(where["process"]))
-        replayed = Replayed(program, (scored or scores.load()).unrepeated) if program else None
+        replayed = Replayed(program, (scored or advice_scores.load()).unrepeated) if program else None
         judged = Judged(where, ran_with.get(cell, {}), given, peaks, replayed, scored)
-        launches = across.of_cell(kernels, *cell)
-        mine = None if roofline is None else across.of_cell(roofline, *cell)
+        launches = schemas.of_cell(kernels, *cell)
+        mine = None if roofline is None else schemas.of_cell(roofline, *cell)
         traits = with_traits(launches, mine, given["traits"], peaks)
         found = [*judged.of_step(), *judged.of_trace(), *judged.of_kernels(traits)]
         found += _uncounted(traits, given["floors"]["counted"])

@@ -16,11 +16,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from profzoo.compare import inference
-from profzoo.compare.inference import Ratio
 from profzoo.compare.sides import interleaved
-from profzoo.reading import tables as reading
-from profzoo.tables import repeats
+from profzoo.io import csv_tables as reading
+from profzoo.statistics import process_repeats, speedup
+from profzoo.statistics.speedup import Ratio
 from profzoo.tools.time.tables import REPEATED
 from tests import processes
 
@@ -35,7 +34,7 @@ def medians(path: str, sides: Sequence[str]) -> np.ndarray:
     """Of the processes of these sides of a file, or of all, in their order, ns."""
     steps = reading.read(path, REPEATED)
     steps = steps[steps["side"].isin(sides)] if sides else steps
-    return np.array([np.median(times) for times in repeats.processes(steps)])
+    return np.array([np.median(times) for times in process_repeats.processes(steps)])
 
 
 def turn(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -47,7 +46,7 @@ def turn(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def before(one: np.ndarray, other: np.ndarray, places: tuple[np.ndarray, np.ndarray], paired: bool = False) -> Ratio:
     """As it was: t by differences of neighbours, or of pairs, with every process for what it took, the baseline first."""
     one, other = np.log(one), np.log(other)
-    size = inference.by_pairs(one, other)[0] if paired else inference.by_neighbours(one, other, *places)
+    size = speedup.by_pairs(one, other)[0] if paired else speedup.by_neighbours(one, other, *places)
     bound = float(np.log1p(MARGIN))
     different = 2 * min(size.p(0.0, 1), size.p(0.0, -1))
     ends = np.exp(size.interval(0.95))
@@ -80,9 +79,9 @@ def of_zoo(kind: str, count: int, zoos: int, compare: Compare) -> tuple[float, f
     found = wrong = 0
     for zoo in range(zoos):
         cells = [simulated(kind, count, 0.0 if cell else FOUND, zoo * CELLS + cell, compare) for cell in range(CELLS)]
-        first, *others = inference.verdicts(cells)
-        found += first == inference.SLOWER
-        wrong += any(said in (inference.SLOWER, inference.FASTER) for said in others)
+        first, *others = speedup.verdicts(cells)
+        found += first == speedup.SLOWER
+        wrong += any(said in (speedup.SLOWER, speedup.FASTER) for said in others)
     return found / zoos, wrong / zoos
 
 
@@ -97,7 +96,7 @@ def called(
         first = int(random.integers(len(cell) - 2 * count + 1))
         drawn = cell[first : first + 2 * count]
         one, other = drawn[places[0]], drawn[places[1]] * (1 + slower)
-        (verdict,) = inference.verdicts([inference.ratio(one, other, places)])
+        (verdict,) = speedup.verdicts([speedup.ratio(one, other, places)])
         said[verdict] = said.get(verdict, 0) + 1
     return {verdict: number / draws for verdict, number in said.items()}
 
@@ -127,7 +126,7 @@ def main() -> int:
     parser.add_argument("--sides", type=lambda text: text.split(","), default=[])
     options = parser.parse_args()
     if not options.rounds:
-        show(options.draws, before if options.before else inference.ratio, options.counts, options.zoos)
+        show(options.draws, before if options.before else speedup.ratio, options.counts, options.zoos)
         return 0
     given, random = [medians(path, options.sides) for path in options.rounds], np.random.default_rng(0)
     apart = [float(np.log(cell).std(ddof=1)) for cell in given]

@@ -23,14 +23,14 @@ import numpy as np
 import pandas as pd
 
 from profzoo.config import configuration as config
-from profzoo.files import read_json
+from profzoo.io.scripts import read_json
 from profzoo.tools.ncu import census as ncu_census
 from profzoo.tools.ncu import command as ncu
-from profzoo.tools.ncu import costs, exported, planning, sampling, selection
+from profzoo.tools.ncu import costs, export_schema, launch_sampling, launch_selection, run_planning
+from profzoo.tools.ncu.derived_metrics import GPU_TIME
 from profzoo.tools.ncu.estimates import Estimates, half_width
-from profzoo.tools.ncu.metrics import GPU_TIME
+from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
 from profzoo.tools.ncu.strata import Window
-from profzoo.tools.ncu.tables import CONFIGURATION as KEYS
 
 METRICS = {
     "DRAM read": "dram__bytes_read.sum",
@@ -94,7 +94,7 @@ def read(cells: Sequence[str], results: Path, census_of: str) -> Iterator[Counte
             print(f"{cell}: no {', '.join(lost)}")
             continue
         every, profiled = (pd.read_csv(paths[name], low_memory=False) for name in (EVERY, CHOSEN))
-        census = exported.read_census(paths[ncu.CENSUS])
+        census = export_schema.read_census(paths[ncu.CENSUS])
         facts = read_json(results / f"{cell}.{CHOSEN}.ncu-rep.json")
         if len(every) != len(census):
             print(f"{cell}: {len(every)} launches were counted, and {len(census)} are in the census")
@@ -129,11 +129,11 @@ def recorded(cells: Sequence[str], folder: Path, error: str, times: str) -> Iter
         every, census = _every(folder, cell)
         if times == "torch":
             census = traced(folder / f"{cell.replace('/', '.')}.trace.json.xz", census)
-        most = planning.most(len(census[KEYS].drop_duplicates()), ncu.part(error))
-        prices = sampling.Prices(START_S, price.seconds, most)
-        sample = selection.sample(options, CHOSEN, census, census, prices, one_run=False)
+        most = run_planning.most(len(census[KEYS].drop_duplicates()), ncu.part(error))
+        prices = launch_sampling.Prices(START_S, price.seconds, most)
+        sample = launch_selection.sample(options, CHOSEN, census, census, prices, one_run=False)
         runs = [sample.options, *sample.further]
-        launches = np.concatenate([selection.profiled(census, words).index.to_numpy() for words in runs])
+        launches = np.concatenate([launch_selection.profiled(census, words).index.to_numpy() for words in runs])
         took = prices.of(sample.launches, len(runs))
         plan = {"launches": sample.launches, "runs": len(runs), "error": sample.error, "estimate_s": took}
         yield Counted(cell, every, census, every.iloc[launches], launches, plan)
@@ -142,7 +142,7 @@ def recorded(cells: Sequence[str], folder: Path, error: str, times: str) -> Iter
 def _every(folder: Path, cell: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Every launch of a cell with its counts, and the census."""
     if (path := folder / f"{cell}.ncu.{EVERY}.csv").exists():
-        return pd.read_csv(path, low_memory=False), exported.read_census(folder / f"{cell}.ncu.{ncu.CENSUS}.csv")
+        return pd.read_csv(path, low_memory=False), export_schema.read_census(folder / f"{cell}.ncu.{ncu.CENSUS}.csv")
     every, census = (pd.read_csv(folder / f"{cell.replace('/', '.')}.{kind}.csv.gz") for kind in ("truth", "launch"))
     return every, census
 

@@ -20,21 +20,21 @@ from torch.profiler import ProfilerActivity, profile
 
 from profzoo.cell import settings
 from profzoo.config import configuration as config
-from profzoo.harness import interface, loop
+from profzoo.harness import interface, step_loop
 from profzoo.harness.recorders import Recorder
-from profzoo.needed.operators import of_calls
-from profzoo.needed.traces import calls
+from profzoo.op_costs.operators import of_calls
+from profzoo.op_costs.trace_calls import calls
 
 CPU = torch.device("cpu")
 
 
 def needed(model: str, phase: str) -> pd.Series:
-    """What the operators of one step need together, by the columns of profzoo/needed/operators.py."""
+    """What the operators of one step need together, by the columns of profzoo/op_costs/operators.py."""
     once = config.normalise({"settings": {model: {"warmup": 0, "window": 1}}, "device": "cpu"})
     cell = settings.resolve(model, phase, "time", once)
-    network = loop.network_of(cell, interface.load(cell["module"]), CPU, None)
+    network = step_loop.network_of(cell, interface.load(cell["module"]), CPU, None)
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
-        loop.run(cell, network, CPU, Recorder(CPU))
+        step_loop.run(cell, network, CPU, Recorder(CPU))
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(trace))

@@ -17,8 +17,8 @@ from pathlib import Path
 from tests.benchmarks.enlarge_nsys import enlarge
 
 EXPORT = (
-    "import sys; from profzoo import files; from profzoo.tools.nsys import tables as nsys_tables; "
-    "files.write_csv(nsys_tables.summarise(sys.argv[1]), sys.argv[2])"
+    "import sys; from profzoo.io import scripts; from profzoo.tools.nsys import tables as nsys_tables; "
+    "scripts.write_csv(nsys_tables.summarise(sys.argv[1]), sys.argv[2])"
 )
 
 

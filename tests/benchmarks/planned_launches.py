@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from profzoo.config import configuration as config
-from profzoo.tools.ncu import costs, exported, planning
+from profzoo.tools.ncu import costs, export_schema, run_planning
 from tests.benchmarks.counted_truth import START_S
 
 SET = "survey"
@@ -23,9 +23,9 @@ def planned(folders: Sequence[Path]) -> Iterator[tuple]:
     """Of each cell its launches, configurations, launches that a sample takes, those of the plan, and its seconds."""
     options, known = config.normalise({})["ncu"], costs.table()
     price = costs.cost(options["sets"][SET], known)
-    for path in sorted(path for folder in folders for path in folder.glob(f"*/*{exported.OF_NSYS}")):
-        census = exported.read_census(path)
-        plan = planning.plan(options, SET, census, START_S, price, known)
+    for path in sorted(path for folder in folders for path in folder.glob(f"*/*{export_schema.OF_NSYS}")):
+        census = export_schema.read_census(path)
+        plan = run_planning.plan(options, SET, census, START_S, price, known)
         sample = plan.get("instead_of", plan)["launches"]
         cell = f"{path.parent.name}/{path.name.partition('.')[0]}"
         yield cell, len(census), plan["configurations_of_window"], sample, plan["launches"], plan["estimate_s"]

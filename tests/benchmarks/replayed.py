@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from profzoo.files import read_json
-from profzoo.replay import rerun, tables
+from profzoo.io.scripts import read_json
 from profzoo.tables.cell_tables import cell_of
+from profzoo.what_if import simulator, tables
 
 CLOSE, CPU_CLOSE = 0.03, 0.2
 
@@ -46,9 +46,9 @@ def main(results: Path) -> None:
         capture = read_json(trace.with_name(trace.name.replace(".sqlite", "-rep.json"))).get("capture")
         began = time.monotonic()
         for program in tables.programs(trace, capture == "run"):
-            off, starts = rerun.differences(program)
-            measured = rerun.walls(program, rerun.measured(program)).mean()
-            replayed = rerun.walls(program, rerun.run(program)).mean()
+            off, starts = simulator.differences(program)
+            measured = simulator.walls(program, simulator.measured(program)).mean()
+            replayed = simulator.walls(program, simulator.run(program)).mean()
             cell = " ".join(cell_of(trace).values())
             took = time.monotonic() - began
             print(

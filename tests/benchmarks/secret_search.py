@@ -10,15 +10,15 @@ import tempfile
 import time
 from pathlib import Path
 
-from profzoo import scrubbing
-from profzoo.collect import secrets
+from profzoo import redaction
+from profzoo.collect import secret_leaks
 
 
 def main(mib: int = 200, repeats: int = 5) -> None:
     """Print the median."""
     wanted = {f"S{number}": (os.urandom(20).hex().encode(),) for number in range(5)}
     job, share = list[float](), list[float]()
-    known = scrubbing.Known({name: tuple(scrubbing.forms(forms[0].decode())) for name, forms in wanted.items()}, {}, {})
+    known = redaction.Known({name: tuple(redaction.forms(forms[0].decode())) for name, forms in wanted.items()}, {}, {})
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "report")
         with path.open("wb") as file:
@@ -26,10 +26,10 @@ def main(mib: int = 200, repeats: int = 5) -> None:
                 file.write(os.urandom(2**20))
         for _ in range(repeats):
             began = time.process_time()
-            secrets.held(path, wanted)
+            secret_leaks.held(path, wanted)
             job.append(time.process_time() - began)
             began = time.process_time()
-            scrubbing.held(path, known)
+            redaction.held(path, known)
             share.append(time.process_time() - began)
     for what, times in (("by a job", job), ("to be shared", share)):
         print(f"{mib} MiB {what}: {statistics.median(times):.2f} s, median of {repeats}")

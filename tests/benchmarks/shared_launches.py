@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 
 from profzoo.tables.cell_tables import cell_of
-from profzoo.tools.ncu.metrics import GPU_TIME
-from profzoo.tools.ncu.tables import CONFIGURATION as KEYS
+from profzoo.tools.ncu.derived_metrics import GPU_TIME
+from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
 
 NEAR = 1.1
 METRICS = {

@@ -25,25 +25,25 @@ def lap(what):
 import torch
 lap("import torch")
 from profzoo import run
-from profzoo.harness import clocks
-from profzoo.harness import data
+from profzoo.harness import timers
+from profzoo.harness import data_loading
 from profzoo.harness import interface
-from profzoo.harness import loop
+from profzoo.harness import step_loop
 from profzoo.harness import ranges
 lap("import the harness")
 cell = run.resolve(MODEL, PHASE, "time", ["window=1"])
 model = interface.load(cell["module"])
 lap("import the model's libraries")
-device = loop.device_of(cell)
-clock = clocks.of(device)
+device = step_loop.device_of(cell)
+clock = timers.of(device)
 torch.zeros(1, device=device)
 clock.wait()
 lap("start CUDA")
-network = loop.network_of(cell, model, device, None)
+network = step_loop.network_of(cell, model, device, None)
 clock.wait()
 lap("build the network and move it")
-step = loop.repeat(cell, model, network, device, ranges.Ranges()).step
-batch = data.to_device(next(iter(data.batches(cell, model))), device, torch.contiguous_format)
+step = step_loop.repeat(cell, model, network, device, ranges.Ranges()).step
+batch = data_loading.to_device(next(iter(data_loading.batches(cell, model))), device, torch.contiguous_format)
 lap("first batch, optimizer")
 for what in ("first step", "second step"):
     step(batch)

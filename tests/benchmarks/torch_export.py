@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from profzoo.files import write_csv, write_json
-from profzoo.tables import add_up_layers
+from profzoo.io.scripts import write_csv, write_json
+from profzoo.tables import layer_sums
 from profzoo.tools.torch import owners
 from profzoo.tools.torch import trace as torch_trace
 
@@ -69,7 +69,7 @@ def main() -> None:
         made = {name: str(folder / f"{name}.csv") for name in ("layers", "operators", "kernels", "coverage")}
         write_json({"cell": {"window": copies}}, folder / "s.json")
         files = [str(folder / name) for name in ("launches.csv", "modules.csv", "s.json")]
-        add_up_layers.main(*files, add_up_layers.Others(), made)
+        layer_sums.main(*files, layer_sums.Others(), made)
         say("layers and operators")
 
 

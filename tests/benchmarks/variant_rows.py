@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from profzoo.tables.counted_steps import profiled_steps
+from profzoo.tables.steps_per_export import profiled_steps
 from profzoo.tools.nsys import tables
 
 BASE = "as it is"

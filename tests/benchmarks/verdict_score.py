@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from profzoo.reading import tables as reading
-from profzoo.tables.across import CELL
-from profzoo.trials import score, skill, tabulate
-from profzoo.verdicts import scores
+from profzoo.io import csv_tables as reading
+from profzoo.tables.schemas import CELL
+from profzoo.trials import advice_scoring, forecast_skill, trial_table
+from profzoo.verdicts import advice_scores
 
 # Each share beside what it is worth by.
 SHARES = ("median_error", "constant_error", "error", "covered")
@@ -28,7 +28,7 @@ def by_cell(trials: pd.DataFrame) -> list[str]:
     known = trials[trials["outcome"] != ""]
     told = known["expected"].map("{:.2f}".format) + " / " + known["gain"].map("{:.2f}".format)
     told = told.mask(known["advised"], "**" + told + "**")
-    half = known["model"].map(score.half_of)
+    half = known["model"].map(advice_scoring.half_of)
     table = known.assign(told=told, half=half).pivot_table("told", ["half", *CELL], "settings", aggfunc="first")
     table = table.fillna("").sort_index(level=[0, 1, 2], ascending=[False, True, True])
     lines = [f"| cell | {' | '.join(table)} |", "|---|" + "---|" * len(table.columns)]
@@ -43,9 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("tables", nargs="*", default=["results/tables/trials.csv"], metavar="CSV")
     parser.add_argument("--write", action="store_true", help="record the score in profzoo/verdicts/scores.yaml")
     options = parser.parse_args(arguments)
-    each = [reading.read(path, tabulate.TABLE) for path in options.tables]
+    each = [reading.read(path, trial_table.TABLE) for path in options.tables]
     trials = pd.concat(each, ignore_index=True)
-    scored = score.score(trials)
+    scored = advice_scoring.score(trials)
     print(f"{(trials['processes'] > 0).sum()} trials on {len(trials.groupby(['model', 'phase']))} cells")
     names = ["half", "verdict", "trials", "median error", "one gain for all", "nine of ten", "in the interval"]
     names += ["its width", "without 1", "hits", "advised", "helped", "slower", "undecided"]
@@ -59,16 +59,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("\n| held out, settings of each cell chosen by | gain, geometric mean | cells |\n|---|---|---|")
     # Tables by themselves, as each has settings of its own.
     for one in each:
-        held_out = one[one["model"].map(score.half_of).eq(score.HELD_OUT) & (one["outcome"] != "")]
-        for choice, gain, cells in skill.choices(held_out).itertuples(index=False):
+        held_out = one[one["model"].map(advice_scoring.half_of).eq(advice_scoring.HELD_OUT) & (one["outcome"] != "")]
+        for choice, gain, cells in forecast_skill.choices(held_out).itertuples(index=False):
             print(f"| {choice} | {gain:.2f} | {cells} |")
     print("\nexpected / measured, bold where advised\n", *by_cell(trials), sep="\n")
     print("\n| cell | settings | verdict | expected | measured | outcome |\n|---|---|---|---|---|---|")
-    for row in score.misses(trials).itertuples():
+    for row in advice_scoring.misses(trials).itertuples():
         gains = f"{row.expected:.2f} | {row.gain:.2f} ({row.gain_low:.2f} to {row.gain_high:.2f})"
         print(f"| {row.model} {row.phase} | {row.settings} | {row.advised_by} | {gains} | {row.outcome} |")
     if options.write:
-        scores.FILE.write_text(score.recorded(scored, scores.FILE.read_text(encoding="utf-8")), encoding="utf-8")
+        advice_scores.FILE.write_text(
+            advice_scoring.recorded(scored, advice_scores.FILE.read_text(encoding="utf-8")), encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

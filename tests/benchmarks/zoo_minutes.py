@@ -26,7 +26,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from profzoo.files import read_json
+from profzoo.io.scripts import read_json
 
 SWEEPS = Path("results/sweeps")
 CENSUS, SHARED, OVERLAP = {"census": "auto"}, {"baseline": 20}, {"overlap": True}

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from profzoo.files import read_json
-from profzoo.tables.coverage import KEYS
+from profzoo.io.scripts import read_json
+from profzoo.tables.ncu_coverage import KEYS
 from profzoo.tools.nsys.steps import CAUSES
 
 HEADER = (

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from profzoo.machine import gpu_slots, limits, trees
+from profzoo.machine import gpu_slots, job_limits, process_tree
 
 PROJECT = Path(__file__).parents[2]
 GPU = "GPU-a"
@@ -26,8 +26,8 @@ USERS = {"program", "worker", "agent"}
 PROGRAM = """
 import os, signal, sys, time
 from pathlib import Path
-from profzoo.machine import entry
-entry.begin()
+from profzoo.machine import job_child
+job_child.begin()
 folder, stay = Path(sys.argv[1]), float(sys.argv[2])
 def live(name):
     (folder / f"{name}.new").write_text(str(os.getpid()))
@@ -49,18 +49,18 @@ live("program")
 WRAPPER = """
 import json, sys
 from pathlib import Path
-from profzoo.collect import surroundings
+from profzoo.collect import job_environment
 folder, command = Path(sys.argv[1]), sys.argv[3:]
-with surroundings.of_job(json.loads(sys.argv[2]), ["GPU-a"]) as (environment, mine, guard):
+with job_environment.of_job(json.loads(sys.argv[2]), ["GPU-a"]) as (environment, mine, guard):
     (folder / "scratch").write_text(environment["TMPDIR"])
-    code = surroundings.run(command, folder / "log", environment, guard)
+    code = job_environment.run(command, folder / "log", environment, guard)
 sys.exit(code % 256)
 """
 # What snakemake does around that.
 OWNER = """
 import subprocess, sys
-from profzoo.machine import owner
-owner.declare()
+from profzoo.machine import orphan_guard
+orphan_guard.declare()
 sys.exit(subprocess.run(["bash", "-c", '"$@"; code=$?; exit $code', "bash", *sys.argv[1:]]).returncode)
 """
 # What the processes of a run are, by their command lines.
@@ -83,9 +83,9 @@ class Family:
         """The processes, by what they are."""
         names = ("program", "worker", "agent")
         found = {name: int((self.folder / name).read_text()) for name in names}
-        supervisor = int(trees.stat(found["program"])[1])
-        wrapper = int(trees.stat(supervisor)[1])
-        shell = int(trees.stat(wrapper)[1])
+        supervisor = int(process_tree.stat(found["program"])[1])
+        wrapper = int(process_tree.stat(supervisor)[1])
+        shell = int(process_tree.stat(wrapper)[1])
         outer = {"shell": shell, "owner": self.outer.pid} if wrapper != self.outer.pid else {}
         return {**found, "supervisor": supervisor, "wrapper": wrapper, **outer}
 
@@ -110,7 +110,7 @@ def environment(folder: Path, time_s: float | None = None) -> dict[str, str]:
     if not (folder / "tmp").exists():
         (folder / "tmp").symlink_to(tempfile.mkdtemp(prefix="family-"))
     told = {"locks": str(folder / "locks"), "time_s": {"time": time_s}}
-    own = {"TMPDIR": str((folder / "tmp").resolve()), limits.LIMITS: json.dumps(told), "PYTHONPATH": str(PROJECT)}
+    own = {"TMPDIR": str((folder / "tmp").resolve()), job_limits.LIMITS: json.dumps(told), "PYTHONPATH": str(PROJECT)}
     return {**os.environ, **own}
 
 
@@ -137,7 +137,7 @@ def heed() -> None:
 
 
 def alive(process: int) -> bool:
-    return trees.lives(process)
+    return process_tree.lives(process)
 
 
 def until(true: Callable[[], bool], seconds: float) -> float:
@@ -190,11 +190,11 @@ def next_job(folder: Path) -> subprocess.CompletedProcess[str]:
 def marked(word: str) -> dict[int, str]:
     """The processes that have this `NAME=value` in their environment, and their supervisors, by command lines."""
     found = {}
-    for process in trees.running():
+    for process in process_tree.running():
         with suppress(OSError):
             if word.encode() in Path(f"/proc/{process}/environ").read_bytes().split(b"\0") and alive(process):
                 found[process] = line(process)
-                above = int(trees.stat(process)[1])
+                above = int(process_tree.stat(process)[1])
                 found |= {above: line(above)} if re.search(KINDS["supervisor"], line(above)) else {}
     return found
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from profzoo.machine import limits, trees
+from profzoo.machine import job_limits, process_tree
 from tests.faults import family
 
 PROJECT = Path(__file__).parents[2]
@@ -76,7 +76,7 @@ class Harm:
             **os.environ,
             "TMPDIR": str(self.temporary),
             "PYTHONPATH": str(PROJECT),
-            limits.LIMITS: json.dumps(told),
+            job_limits.LIMITS: json.dumps(told),
             **self.variables,
         }
 
@@ -114,7 +114,7 @@ class Harm:
     def processes(self) -> dict[int, str]:
         """Those of its jobs, which work in its folder or have its temporary folder in their environment."""
         found = {}
-        for process in trees.running():
+        for process in process_tree.running():
             with suppress(OSError):
                 words = Path(f"/proc/{process}/environ").read_bytes()
                 inside = Path(f"/proc/{process}/cwd").readlink().is_relative_to(self.folder)

@@ -12,13 +12,13 @@ from contextlib import closing
 from decimal import Decimal
 from typing import Any
 
-from profzoo.reading import kinds
-from profzoo.reading.kinds import Kind
-from profzoo.reading.tables import Table
-from profzoo.tools.ncu import tables as ncu_tables
-from profzoo.tools.ncu import values
-from profzoo.tools.ncu.details import SPEEDUP
-from profzoo.tools.ncu.tables import NOISE
+from profzoo.io import column_types
+from profzoo.io.column_types import Kind
+from profzoo.io.csv_tables import Table
+from profzoo.tools.ncu import number_parsing
+from profzoo.tools.ncu import raw_page as ncu_tables
+from profzoo.tools.ncu.details_page import SPEEDUP
+from profzoo.tools.ncu.raw_page import NOISE
 from profzoo.tools.nsys.trace import KERNEL_TABLE
 from profzoo.tools.torch.tables import DEVICE_KINDS
 
@@ -55,9 +55,9 @@ def of_table(content: bytes, table: Table) -> Rows:
 
 def column_of(cells: list[str], kind: Kind) -> list[Any]:
     """The cells of a column of a kind; where any has a fraction, or is missing, all are of 64 bits with one."""
-    if kind == kinds.TEXT:
+    if kind == column_types.TEXT:
         return cells
-    if kind == kinds.FLAG:
+    if kind == column_types.FLAG:
         return [{"True": True, "False": False}[cell] for cell in cells]
     try:
         read = [number(cell) if cell else None for cell in cells]
@@ -148,8 +148,8 @@ def of_page(content: bytes, measured: bool) -> Launches:
 
 def printed_value(column: Sequence[str], value: str, factor: int) -> float | int | str | None:
     """A cell of a page: a number in base units, none, or text in a column that holds any."""
-    known = [one for one in column if one.removeprefix("(!)").strip().lstrip("+-").lower() not in values.NONE]
-    if not all(values.NUMBER.fullmatch(one) for one in known):
+    known = [one for one in column if one.removeprefix("(!)").strip().lstrip("+-").lower() not in number_parsing.NONE]
+    if not all(number_parsing.NUMBER.fullmatch(one) for one in known):
         return value or None
     if value not in known:
         return None

@@ -24,10 +24,10 @@ from typing import Any
 import pandas as pd
 
 from profzoo.errors import DataError
-from profzoo.reading import facts as fact
-from profzoo.tables import counted_steps, tabulate, timing
-from profzoo.tools.ncu import details
-from profzoo.tools.ncu import tables as ncu_tables
+from profzoo.io import sidecars as fact
+from profzoo.tables import baseline_steps, steps_per_export, tabulate
+from profzoo.tools.ncu import details_page
+from profzoo.tools.ncu import raw_page as ncu_tables
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.tools.nsys import tables as nsys_tables
 from profzoo.tools.torch import tables as torch_tables
@@ -37,8 +37,8 @@ from tests.faults.mutations import DAMAGED, SAME, Mutated
 
 Mutation = Callable[[bytes, random.Random], Mutated]
 NEEDS: dict[str, fact.Needs] = {
-    "baseline": timing.OF_RUN,
-    "tools": {**tabulate.OF_TOOL, **counted_steps.NEEDS, "command": fact.TEXTS, "ranks": fact.PROCESSES},
+    "baseline": baseline_steps.OF_RUN,
+    "tools": {**tabulate.OF_TOOL, **steps_per_export.NEEDS, "command": fact.TEXTS, "ranks": fact.PROCESSES},
 }
 # Where there is memory for files, as a case takes less time than a disk.
 MEMORY = Path("/dev/shm")
@@ -133,7 +133,7 @@ def readers() -> Mapping[str, Reader]:
         (folder / "again").mkdir()
         small, trace = recorded.database(folder / "again"), gzip.compress(recorded.trace(), mtime=0)
     others = [
-        Reader("details.csv", recorded.details_page(), lambda path: rows_of(details.read(path)), otherwise.of_details,
+        Reader("details.csv", recorded.details_page(), lambda path: rows_of(details_page.read(path)), otherwise.of_details,
                (mutations.named, mutations.no_number, mutations.column_lost)),
         Reader("x.sqlite", small, of_sqlite, otherwise.of_sqlite, (mutations.value_of_row,), weight=3),
         Reader("x.json.gz", trace, of_trace, otherwise.of_trace, (mutations.packed, mutations.event_other)),

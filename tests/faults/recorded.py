@@ -12,24 +12,23 @@ from typing import Any
 
 import pandas as pd
 
-from profzoo.figures import inputs
-from profzoo.files import write_csv, write_json
-from profzoo.reading import tables as reading
-from profzoo.reading.tables import Table
-from profzoo.replay import tables as replay
+from profzoo.figures import table_inputs
+from profzoo.io import csv_tables as reading
+from profzoo.io.csv_tables import Table
+from profzoo.io.scripts import write_csv, write_json
+from profzoo.kernels import kernel_classes
+from profzoo.launches import joined_step
 from profzoo.tables import (
     cell_tables,
-    coverage,
-    kernel_classes,
     kernel_table,
     layer_kernels,
     layers,
-    owned,
+    ncu_coverage,
     owner_coverage,
     tabulate_roofline,
 )
 from profzoo.tools.ncu import export as ncu_export
-from profzoo.tools.ncu import exported
+from profzoo.tools.ncu import export_schema
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.tools.nsys import tables as nsys_tables
 from profzoo.tools.sample import tables as sample_tables
@@ -37,6 +36,7 @@ from profzoo.tools.time.tables import TABLE as TIME
 from profzoo.tools.torch import owners
 from profzoo.tools.torch import tables as torch_tables
 from profzoo.tools.torch import trace as torch_trace
+from profzoo.what_if import tables as replay
 
 DATA = Path(__file__).parents[1] / "data"
 LAUNCHES = 6
@@ -131,7 +131,7 @@ def frames(folder: Path) -> dict[str, tuple[pd.DataFrame, Table]]:
     torch = torch_tables.tidy(operators, events, {"memory": True}, gpu=True)
     names = pd.concat([nsys["kernel"], every["kernel"]]).unique()
     joined = kernel_table.join(nsys, 10, [every], kernel_classes.classify_all(names))
-    compared = coverage.compare(nsys, every, every)
+    compared = ncu_coverage.compare(nsys, every, every)
     samples = {"time_ns": range(5 * 10**9, 5 * 10**9 + 12 * 10**7, 10**7), "gpu_uuid": "GPU-1", "power_is": "instant"}
     raw = pd.DataFrame(samples).assign(**{name: 7 for name in sample_tables.SAMPLES.columns if name not in samples})
     raw["memory_clock_mhz"] = None
@@ -158,18 +158,18 @@ def frames(folder: Path) -> dict[str, tuple[pd.DataFrame, Table]]:
     return {
         "nsys": (nsys, nsys_tables.TABLE),
         "nsys-steps": (steps, nsys_steps.TABLE),
-        "ncu": (every, exported.TABLE),
-        "census": (every, exported.CENSUS),
+        "ncu": (every, export_schema.TABLE),
+        "census": (every, export_schema.CENSUS),
         "torch": (torch, torch_tables.TABLE),
         "torch-operators": (operators, torch_tables.OPERATORS),
         "cell-kernels": (joined, kernel_table.TABLE),
-        "cell-coverage": (compared, coverage.TABLE),
+        "cell-coverage": (compared, ncu_coverage.TABLE),
         "sample-raw": (raw, sample_tables.SAMPLES),
         "sample": (sample_tables.within(raw, 5 * 10**9, 10**9), sample_tables.TABLE),
         "time": (timed, TIME),
         **of_owners(),
         **of_replays(folder / "train.sqlite"),
-        **{name: (frame, inputs.TABLES[name]) for name, frame in across.items()},
+        **{name: (frame, table_inputs.TABLES[name]) for name, frame in across.items()},
     }
 
 
@@ -180,8 +180,8 @@ def of_replays(trace: Path) -> dict[str, tuple[pd.DataFrame, Table]]:
     return {
         "cell-replay": (changes, replay.GAINS),
         "cell-host": (host, replay.TAX),
-        "replay": (changes.assign(**cell), inputs.TABLES["replay"]),
-        "host": (host.assign(**cell), inputs.TABLES["host"]),
+        "replay": (changes.assign(**cell), table_inputs.TABLES["replay"]),
+        "host": (host.assign(**cell), table_inputs.TABLES["host"]),
     }
 
 
@@ -190,10 +190,10 @@ def of_owners() -> dict[str, tuple[pd.DataFrame, Table]]:
     trained = torch_trace.read(DATA / "torch/unet.train.trace.json.gz")
     launches = owners.of_launches(trained).iloc[:15].assign(module="down.0", type="Conv2d")
     modules = pd.DataFrame({"module": ["down.0"], "type": "Conv2d", "inputs": "[[1, 2]]", "calls": 3, "repeated": 0})
-    called, none = layers.called([launches], 1), owned.Joined(launches, 1)
+    called, none = layers.called([launches], 1), joined_step.Joined(launches, 1)
     tree = layers.layers(called, modules, 1, none, {})
     covered = owner_coverage.table(called, None)
-    kernels = layer_kernels.table(owned.of_torch(launches, 1), {})
+    kernels = layer_kernels.table(joined_step.of_torch(launches, 1), {})
     cell = {"model": "m", "phase": "train"}
     return {
         "torch-launches": (launches, owners.TABLE),
@@ -202,8 +202,8 @@ def of_owners() -> dict[str, tuple[pd.DataFrame, Table]]:
         "cell-layers": (tree, layers.TABLE),
         "cell-layer-kernels": (kernels, layer_kernels.TABLE),
         "cell-owners": (covered, owner_coverage.TABLE),
-        "layers": (tree.assign(**cell), inputs.TABLES["layers"]),
-        "owners": (covered.assign(**cell), inputs.TABLES["owners"]),
+        "layers": (tree.assign(**cell), table_inputs.TABLES["layers"]),
+        "owners": (covered.assign(**cell), table_inputs.TABLES["owners"]),
     }
 
 
@@ -212,7 +212,7 @@ def csv_kinds(folder: Path) -> list[Kind]:
     found = []
     for name, (frame, table) in frames(folder).items():
         write_csv(frame, folder / f"{name}.csv")
-        read = exported.read_census if name == "census" else lambda path, table=table: reading.read(path, table)
+        read = export_schema.read_census if name == "census" else lambda path, table=table: reading.read(path, table)
         found.append(Kind(f"{name}.csv", (folder / f"{name}.csv").read_bytes(), read, table))
     return found
 

@@ -85,10 +85,10 @@ def test_all_end_with_any_of_those_around(tmp_path: Path, kind: str) -> None:
     try:
         family.until(lambda: len(list(tmp_path.glob("ready*"))) == 2 and len(inside(tmp_path)) == 2, 20)
         program = min(inside(tmp_path))
-        first = int(family.trees.stat(program)[1])
-        outside = int(family.trees.stat(first)[1])
-        supervisor = int(family.trees.stat(outside)[1])
-        assert int(family.trees.stat(supervisor)[1]) == wrapper.pid
+        first = int(family.process_tree.stat(program)[1])
+        outside = int(family.process_tree.stat(first)[1])
+        supervisor = int(family.process_tree.stat(outside)[1])
+        assert int(family.process_tree.stat(supervisor)[1]) == wrapper.pid
         all_of_them = [*inside(tmp_path), first, outside, supervisor]
         victims = {"wrapper": wrapper.pid, "supervisor": supervisor, "first": first, "outside": outside}
         os.kill(victims[kind], signal.SIGKILL)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from profzoo.collect import diagnose
-from profzoo.machine import capped, memory, trees
+from profzoo.collect import failure_causes
+from profzoo.machine import log_cap, oom_kills, process_tree
 from tests.faults import family
 from tests.faults.harm import GOOD, OLD, Harm, good, python, some
 
@@ -126,8 +126,8 @@ def test_a_program_that_hangs(harm: Harm, code: str) -> None:
 def test_a_program_that_prints_what_is_no_text(harm: Harm, name: str) -> None:
     code, said = harm.run(["sh", "-c", SAYS[name]])
     assert code == 1 and len(said) == 1 and said[0].startswith("profzoo: ") and said[0].isprintable()
-    assert (harm.results / "log").stat().st_size < capped.LOG_BYTES + 2 * diagnose.LONGEST
-    assert len(said[0]) < 2 * diagnose.LONGEST
+    assert (harm.results / "log").stat().st_size < log_cap.LOG_BYTES + 2 * failure_causes.LONGEST
+    assert len(said[0]) < 2 * failure_causes.LONGEST
     harm.over(OLD)
 
 
@@ -185,10 +185,10 @@ def share() -> Iterator[Path]:
 
 
 def test_a_program_that_the_kernel_kills_for_its_memory(harm: Harm, share: Path) -> None:
-    before = memory.kills()
+    before = oom_kills.kills()
     code = f"open('{share}/cgroup.procs', 'w').write('0'); x = b'x' * (200 << 20)"
     harm.fails(python(code), r"was killed \(SIGKILL\): by the kernel, which had no memory left: .*mem_mb")
-    assert memory.kills() == before + 1
+    assert oom_kills.kills() == before + 1
     harm.goes_on()
 
 
@@ -247,7 +247,7 @@ def test_a_supervisor_that_is_stopped_ends_with_its_job(harm: Harm) -> None:
     began = time.monotonic()
     job.kill()
     job.wait()
-    family.until(lambda: trees.stat(supervisor)[:1] in ([], ["T"], ["Z"]), 1)
+    family.until(lambda: process_tree.stat(supervisor)[:1] in ([], ["T"], ["Z"]), 1)
     os.kill(supervisor, signal.SIGCONT)
     family.until(lambda: not harm.processes(), family.SECONDS)
     assert time.monotonic() - began < family.SECONDS + 1

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from profzoo import integrity
-from profzoo.machine import trees
+from profzoo.io import file_checks
+from profzoo.machine import process_tree
 from tests.faults.jobs import wait
 from tests.workflow.project import STANDINS, TINY, Project, copy, finished, rules, said
 
@@ -147,7 +147,7 @@ def test_damaged_weights_are_named_with_the_command_that_makes_them_again(preten
     assert weights.exists() and line in pretending.read("results/logs/lstm/inference.time.log")
     pretending.snakemake("--force", "results/lstm/weights.pt")
     pretending.snakemake(timed)
-    assert integrity.flaw(weights) is None and (pretending.root / timed).exists()
+    assert file_checks.flaw(weights) is None and (pretending.root / timed).exists()
 
 
 OWN = ("mystuff/run1.nsys/precious.csv", "archive/2024.old.ncu-ranks/notes.txt", "peaks/mygpu.csv", "lstm/train.sqlite")
@@ -176,7 +176,7 @@ def test_clean_after_a_kill_removes_what_was_left_and_nothing_of_ones_own(preten
 def children(project: Project, words: str) -> list[int]:
     """The processes of a project's runs with these words in their command line."""
     found = []
-    for process in trees.running():
+    for process in process_tree.running():
         with suppress(OSError):
             line = Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode()
             inside = Path(f"/proc/{process}/cwd").readlink().is_relative_to(project.root)

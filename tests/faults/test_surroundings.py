@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from profzoo.machine import scratch
+from profzoo.machine import scratch_folder
 from tests.faults import family
 from tests.faults.harm import GOOD, OLD, Harm, good, some
 
@@ -227,16 +227,16 @@ def test_what_others_put_into_the_folder_of_temporary_files(harm: Harm) -> None:
     mine = harm.folder / "mine"
     mine.mkdir()
     (mine / "precious.txt").write_text("precious")
-    trap = harm.temporary / f"{scratch.PREFIX}trap"
+    trap = harm.temporary / f"{scratch_folder.PREFIX}trap"
     trap.symlink_to(mine)
-    (harm.temporary / f"{scratch.PREFIX}file").touch()
+    (harm.temporary / f"{scratch_folder.PREFIX}file").touch()
     assert harm.run(good(harm)) == (0, [])
     assert (mine / "precious.txt").exists() and trap.is_symlink()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="takes root, to be somebody else")
 def test_a_folder_of_another_user_that_looks_like_a_dead_jobs(harm: Harm) -> None:
-    other = harm.temporary / f"{scratch.PREFIX}other"
+    other = harm.temporary / f"{scratch_folder.PREFIX}other"
     other.mkdir()
     (other / "precious.txt").touch()
     os.chown(other, NOBODY, NOBODY)
@@ -249,9 +249,9 @@ def test_a_plan_that_is_damaged(harm: Harm, text: str) -> None:
     plan = harm.folder / "train.full.plan.json"
     plan.write_text(text)
     code = (
-        "import sys; from pathlib import Path; from profzoo.collect import collecting; folder, plan = map(Path, sys.argv[1:])\n"
+        "import sys; from pathlib import Path; from profzoo.collect import job_run; folder, plan = map(Path, sys.argv[1:])\n"
         "job = {'tool': 'time', 'cell': {'device': 'cpu'}, 'environment': []}\n"
-        "sys.exit(collecting.ended(job, {'sidecar': folder / 's.json'}, folder / 'log', plan=plan))"
+        "sys.exit(job_run.ended(job, {'sidecar': folder / 's.json'}, folder / 'log', plan=plan))"
     )
     words = [os.sys.executable, "-c", code, str(harm.results), str(plan)]  # type: ignore[attr-defined]
     ran = subprocess.run(words, cwd=family.PROJECT, env=harm.environment(), capture_output=True, text=True, check=False)

@@ -13,7 +13,7 @@ import pytest
 
 from profzoo.collect import profile_ranks, transaction
 from profzoo.errors import CollectError, ConfigError
-from profzoo.machine import gpu_slots, locking, results_lock, scratch
+from profzoo.machine import file_locks, gpu_slots, results_lock, scratch_folder
 from profzoo.machine.gpu_slots import Terms
 
 ALICE, BOB = 65533, 65534
@@ -142,7 +142,7 @@ def test_a_gpu_is_shared_by_two_users(place: Path) -> None:
         with gpu_slots.opened("GPU-a", terms) as file:
             # Kept open until the process ends.
             kept = os.dup(file.descriptor)
-            locking.lock(kept, wait=False)
+            file_locks.lock(kept, wait=False)
             gpu_slots._sign(kept, terms.what)
         return "held"
 
@@ -185,15 +185,15 @@ def test_a_folder_of_locks_that_is_another_users_link_is_refused(place: Path) ->
 def scratched(place: Path) -> list[str]:
     """The folders of a job, of a rank and of what is compiled, which stay."""
     tempfile.tempdir = str(place)
-    folder, _ = scratch.make()
-    compiled = scratch.compiled()
+    folder, _ = scratch_folder.make()
+    compiled = scratch_folder.compiled()
     (folder / "mine.txt").write_text(PRECIOUS)
     return [str(folder), profile_ranks.own_folder(0), *compiled.values()]
 
 
 def swept(place: Path) -> list[int]:
     tempfile.tempdir = str(place)
-    found = scratch.sweep()
+    found = scratch_folder.sweep()
     profile_ranks.own_folder(1)
     return found
 
@@ -220,9 +220,9 @@ def test_names_that_another_user_took_first_are_not_used(place: Path, user: int)
     os.chown(mine, user, user)
 
     def trap() -> None:
-        (place / f"{scratch.OUTLASTING}-{user}").symlink_to(mine)
+        (place / f"{scratch_folder.OUTLASTING}-{user}").symlink_to(mine)
         (place / "profzoo-rank-0").symlink_to(mine)
-        (place / f"{scratch.PREFIX}trap").symlink_to(mine)
+        (place / f"{scratch_folder.PREFIX}trap").symlink_to(mine)
         (place / f"{profile_ranks.PREFIX}0-trap").symlink_to(mine)
         (place / f"{profile_ranks.PREFIX}0-folder").mkdir()
         (place / f"{profile_ranks.PREFIX}0-folder" / profile_ranks.PROCESS).write_text("1:1:1")

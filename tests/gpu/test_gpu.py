@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from models import lstm
-from profzoo.harness import loop
+from profzoo.harness import step_loop
 from tests.stepwise import Stepwise
 
 pytestmark = [
@@ -53,7 +53,7 @@ def operators(network: torch.nn.Module, sequence_length: int, train: bool) -> Co
 def fused(**shape: object) -> torch.nn.Module:
     """The zoo's LSTM as the harness prepares it."""
     network = lstm.build(SimpleNamespace(**lstm.SHAPE | shape)).to(CUDA)
-    loop.prepare(network)
+    step_loop.prepare(network)
     return network.eval()
 
 

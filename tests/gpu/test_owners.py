@@ -12,9 +12,9 @@ import torch
 from torch import nn
 from torch.profiler import record_function
 
-from profzoo.harness import modules
+from profzoo.harness import module_ranges
+from profzoo.io import csv_tables as reading
 from profzoo.range_names import DOMAIN
-from profzoo.reading import tables as reading
 from profzoo.tables import layers, owner_coverage
 from profzoo.tools.torch import owners
 from profzoo.tools.torch import trace as torch_trace
@@ -61,7 +61,7 @@ def test_marks_change_no_launch() -> None:
     for marked in (False, True):
         network = owned.Known(checkpoints=False).to(CUDA)
         if marked:
-            modules.mark(network, modules.for_torch)
+            module_ranges.mark(network, module_ranges.for_torch)
         names.append(launches(owned.of_steps(list(owned.steps(network))))["name"].tolist())
     assert names[0] == names[1] and len(names[0]) > 100
 
@@ -115,7 +115,7 @@ def captured(network: nn.Module) -> list[Callable[[], None]]:
 
 def test_replayed_launches_belong_to_what_was_captured() -> None:
     network = owned.Known(checkpoints=False).to(CUDA)
-    modules.mark(network, modules.for_torch)
+    module_ranges.mark(network, module_ranges.for_torch)
     table = launches(owned.of_steps(captured(network)))
     replays = table[table["step"].notna()]
     assert set(replays["step"]) == {0, 1} and len(replays) > 80

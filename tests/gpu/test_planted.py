@@ -17,7 +17,7 @@ import torch
 
 from profzoo import tools
 from profzoo.config import configuration
-from profzoo.settling import settled
+from profzoo.statistics.steady_state import settled
 from tests.gpu import planted
 
 pytestmark = [

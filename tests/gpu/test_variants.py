@@ -15,9 +15,9 @@ from torch import nn
 from profzoo import run
 from profzoo.cell import settings
 from profzoo.config import configuration as config
-from profzoo.harness import data, interface, loop
+from profzoo.harness import data_loading, interface, step_loop
 from profzoo.harness.ranges import Ranges
-from profzoo.reading import tables as reading
+from profzoo.io import csv_tables as reading
 from profzoo.tools.time import tables
 from profzoo.tools.torch import owners
 
@@ -55,12 +55,12 @@ class Steps:
             "mobilenetv2", phase, "time", config.normalise({"settings": {"mobilenetv2": own}, "window": 50})
         )
         model = interface.load(cell["module"])
-        network = loop.network_of(cell, model, CUDA, None)
+        network = step_loop.network_of(cell, model, CUDA, None)
         for module in network.modules():
             if isinstance(module, nn.Dropout):
                 module.p = 0.0
-        self._repeated = loop.repeat(cell, model, network, CUDA, Ranges())
-        self._source = iter(data.batches(cell, model))
+        self._repeated = step_loop.repeat(cell, model, network, CUDA, Ranges())
+        self._source = iter(data_loading.batches(cell, model))
 
     def __call__(self) -> torch.Tensor:
         return self._repeated.step(self._repeated.transfer(next(self._source), CUDA)).clone()

@@ -29,15 +29,28 @@ from pathlib import Path
 from tests.mutation import related, sites
 from tests.mutation.sites import Mistake
 
-# Packages of profzoo/ in which numbers are derived, and modules beside them.
-PACKAGES = ("compare", "harness", "machine", "needed", "replay", "tables", "tools", "trials", "verdicts")
-MODULES = ("settling.py",)
+# Packages of profzoo/ in which numbers are derived.
+PACKAGES = (
+    "compare",
+    "harness",
+    "kernels",
+    "launches",
+    "machine",
+    "op_costs",
+    "statistics",
+    "tables",
+    "tools",
+    "trials",
+    "verdicts",
+    "what_if",
+)
+MODULES = ()
 # Functions in which a mistake would reach beyond the tests: mounts over the machine's own /proc, where this is run by
 # root, or kills other processes of this user.
 UNSAFE = {
     ("profzoo/machine/namespace.py", "_unshare"),
     ("profzoo/machine/namespace.py", "_mount"),
-    ("profzoo/machine/scratch.py", "_marked"),
+    ("profzoo/machine/scratch_folder.py", "_marked"),
 }
 EQUIVALENT = Path("tests/mutation/equivalent.tsv")
 RECORD = Path("build/mutants")
@@ -61,8 +74,8 @@ class Outcome:
 def package(path: str) -> str:
     """The package that a mistake is counted in: tools apart.
 
-    >>> package("profzoo/tools/ncu/strata.py"), package("profzoo/settling.py")
-    ('tools/ncu', 'settling')
+    >>> package("profzoo/tools/ncu/strata.py"), package("profzoo/statistics/steady_state.py")
+    ('tools/ncu', 'statistics')
     """
     parts = path.removeprefix("profzoo/").removesuffix(".py").split("/")
     return "/".join(parts[: 2 if parts[0] == "tools" else 1])
@@ -237,7 +250,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--seed", type=int, default=None, help="what mistakes are drawn by; drawn afresh and printed if none"
     )
     parser.add_argument("--count", type=int, default=300)
-    parser.add_argument("--packages", nargs="*", default=[*PACKAGES, *MODULES])
+    parser.add_argument("--packages", nargs="*", default=PACKAGES)
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--seconds", type=float, default=40, help="of tests for each mistake, the most specific first")
     parser.add_argument("--record", type=Path, help="which tests call which functions, of a run before")

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from profzoo.collect import collecting
-from profzoo.collect.command import Command
+from profzoo.collect import job_run
+from profzoo.collect.command_line import Command
 
 
 def collected(
@@ -33,4 +33,4 @@ def collected(
         left = [private[name] for name in leaves]
         return Command([], placed(profiler), placed(program), private["sidecar"], tool, private, left)
 
-    return collecting.ended(job, files, folder / "log", plan=plan, build=build)
+    return job_run.ended(job, files, folder / "log", plan=plan, build=build)

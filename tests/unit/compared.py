@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from profzoo.compare import parts, tabulate
-from profzoo.compare.parts import Traced
+from profzoo.compare import comparison_table, contributions
+from profzoo.compare.comparison_table import Measured
+from profzoo.compare.contributions import Traced
 from profzoo.compare.sides import interleaved
-from profzoo.compare.tabulate import Measured
-from profzoo.tables.coverage import KEYS
+from profzoo.tables.ncu_coverage import KEYS
 from tests.conftest import DATA
 
 STEPS = pd.read_csv(DATA / "zoo/steps.csv")
@@ -59,9 +59,11 @@ def compared(cells: list[tuple[str, str]] = CELLS, spread: float = 0.004) -> tup
             sides[name] = Measured(steps, {"device": "NVIDIA H200", "started": "2026-11-22T10:00:00"}, places=places)
         rows.append(({"model": model, "phase": phase}, sides, True))
         pairs.append((one, other))
-    table, frames = tabulate.table(rows, 0.02), []
+    table, frames = comparison_table.table(rows, 0.02), []
     for row, (one, other) in zip(table.to_dict("records"), pairs, strict=True):
         timed = [Traced(side.kernels, {**side.step, "step_ns": row[f"{name}_ns"]})
-                 for name, side in zip(parts.SIDES, (one, other), strict=True)]  # fmt: skip
-        frames.append(parts.table(*timed).assign(**{key: row[key] for key in ("model", "phase", *parts.SIDES)}))
-    return table, pd.concat(frames, ignore_index=True)[list(parts.COLUMNS)]
+                 for name, side in zip(contributions.SIDES, (one, other), strict=True)]  # fmt: skip
+        frames.append(
+            contributions.table(*timed).assign(**{key: row[key] for key in ("model", "phase", *contributions.SIDES)})
+        )
+    return table, pd.concat(frames, ignore_index=True)[list(contributions.COLUMNS)]

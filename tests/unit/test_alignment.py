@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from profzoo.tables import alignment
-from profzoo.tables.alignment import align
-from profzoo.tables.edit_graph import NONE
+from profzoo.launches import alignment
+from profzoo.launches.alignment import align
+from profzoo.launches.myers_diff import NONE
 from tests.conftest import DATA
 
 Pairs = frozenset[tuple[tuple[int, int], ...]]

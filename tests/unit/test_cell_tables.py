@@ -3,9 +3,9 @@
 import pandas as pd
 import pytest
 
-from profzoo.tables import cell_tables, counted_steps, step_shares
-from profzoo.tables.ranks import across_cells
-from profzoo.tools.ncu.metrics import GPU_TIME
+from profzoo.tables import cell_tables, step_shares, steps_per_export
+from profzoo.tables.rank_imbalance import across_cells
+from profzoo.tools.ncu.derived_metrics import GPU_TIME
 
 CELL = {"model": "unet", "phase": "train"}
 
@@ -53,7 +53,7 @@ def test_cell_of(path: str, cell: dict) -> None:
     ("more", "steps"), [({}, 10), ({"capture": "window"}, 10), ({"capture": "run", "traced_steps": 7}, 7)]
 )
 def test_profiled_steps(more: dict, steps: int) -> None:
-    assert counted_steps.profiled_steps(facts(10, **more)) == steps
+    assert steps_per_export.profiled_steps(facts(10, **more)) == steps
 
 
 @pytest.mark.parametrize(("gpu_ns", "median"), [([9, 1, 2, 9], 2), ([None, None, None, None], 20)])

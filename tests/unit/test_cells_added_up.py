@@ -5,9 +5,9 @@ import pytest
 
 from profzoo import tools
 from profzoo.tables import cell_tables
-from profzoo.tables.across import CELL, STEP_LEADING
-from profzoo.tables.ranks import across_cells
-from profzoo.tools.ncu.metrics import GPU_TIME
+from profzoo.tables.rank_imbalance import across_cells
+from profzoo.tables.schemas import CELL, STEP_LEADING
+from profzoo.tools.ncu.derived_metrics import GPU_TIME
 
 A, B, C = ({"model": name, "phase": "train"} for name in "abc")
 

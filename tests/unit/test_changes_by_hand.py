@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from profzoo.range_names import PARTS
-from profzoo.replay import changes, gains, rerun, waiting
-from profzoo.replay.events import COPY, GRAPH, SET
-from profzoo.replay.program import Program
+from profzoo.what_if import blocking_calls, changes, predicted_gains, simulator
+from profzoo.what_if.program import Program
+from profzoo.what_if.trace_events import COPY, GRAPH, SET
 from tests.written_programs import BEGINS, ENDS, call, kernel, program
 
 TRANSFER, FORWARD = PARTS.index("transfer") + 1, PARTS.index("forward") + 1
@@ -43,12 +43,17 @@ def test_what_is_left_of_fused_operations_goes_to_the_last_that_stays_on_their_s
         kernel(4, 40),
         kernel(5, 50, gone=True),
     ]
-    one = program([call(9, 5, wait=waiting.ALL)] * 6, gpu)
+    one = program([call(9, 5, wait=blocking_calls.ALL)] * 6, gpu)
     fused = changes.fused(one, chosen(one, 1, 2, 3, 5), 0.25)
     assert of(fused, "gpu", "ns") == [47.5, 0, 0, 0, 40, 50]
     assert of(fused, "gpu", "gone") == [False, True, True, True, False, True]
     assert of(fused, "host", "own") == [5, 0, 0, 0, 5, 5] and of(fused, "host", "gap") == [9, 0, 0, 0, 9, 9]
-    assert of(fused, "host", "wait") == [waiting.ALL, *[waiting.NOTHING] * 3, waiting.ALL, waiting.ALL]
+    assert of(fused, "host", "wait") == [
+        blocking_calls.ALL,
+        *[blocking_calls.NOTHING] * 3,
+        blocking_calls.ALL,
+        blocking_calls.ALL,
+    ]
     # Unless another share is told all of it goes.
     assert of(changes.fused(one, chosen(one, 2)), "gpu", "ns") == [10, 8, 0, 30, 40, 50]
 
@@ -72,7 +77,7 @@ def test_nothing_runs_out_for_what_waits_for_one_that_is_gone() -> None:
 
 def test_calls_that_lead_to_a_launch_go_with_it() -> None:
     """Those that wait, those of another launch, of another step, and those behind the last launch stay."""
-    waits = call(1, 1, wait=waiting.ALL)
+    waits = call(1, 1, wait=blocking_calls.ALL)
     host = [BEGINS, call(1, 1), call(1, 1), waits, call(1, 1), call(1, 1), ENDS | {"gap": 1.0}, BEGINS, call(1, 1),
             call(1, 1), call(1, 1)]  # fmt: skip
     one = program(host, [kernel(1), kernel(4), kernel(9)])
@@ -110,7 +115,7 @@ def test_what_is_between_other_calls_is_the_next_launchs_too() -> None:
 
 
 STEP = [BEGINS | {"gap": 7.0}, call(3e3, 4e3, part=TRANSFER), call(5e3, 6e3, part=FORWARD), call(200, 300),
-        call(5e3, 6e3, part=FORWARD), call(10, 20, wait=waiting.ALL, tail=9.0), ENDS | {"gap": 50.0}]  # fmt: skip
+        call(5e3, 6e3, part=FORWARD), call(10, 20, wait=blocking_calls.ALL, tail=9.0), ENDS | {"gap": 50.0}]  # fmt: skip
 
 
 def test_a_step_becomes_one_launch_in_the_place_of_its_first_after_the_input() -> None:
@@ -120,7 +125,9 @@ def test_a_step_becomes_one_launch_in_the_place_of_its_first_after_the_input() -
            kernel(8, 10, kind=COPY, latency=4e3, gap=5e3), kernel(9, 20, latency=6e3, gap=1.1e3)]  # fmt: skip
     graph = changes.graphed(program(STEP * 2, gpu, after=1_800))
     assert of(graph, "host", "gap") == [7, 3e3, 0, 0, 0, 0, 0] * 2
-    assert of(graph, "host", "wait") == ([waiting.NOTHING] * 5 + [waiting.ALL, waiting.NOTHING]) * 2
+    assert (
+        of(graph, "host", "wait") == ([blocking_calls.NOTHING] * 5 + [blocking_calls.ALL, blocking_calls.NOTHING]) * 2
+    )
     assert of(graph, "gpu", "host") == [1, 2, 2, 4, 8, 9]
     assert of(graph, "gpu", "latency") == [4e3, 2_502 + 1_800, 0, 5, 4e3, 2_501 + 1_800]
     assert of(graph, "gpu", "gap") == [5e3, 1e3, 900, 3e3, 5e3, 1e3]
@@ -138,8 +145,8 @@ def test_nodes_are_as_far_apart_as_asked_and_a_step_without_launches_has_no_grap
 
 def test_what_is_launched_sooner_comes_before_the_input_that_was_launched_between() -> None:
     """The second kernel is launched with the first: what points to it, and to the copy, does so again."""
-    host = [BEGINS, call(1, 1), call(1, 1, part=TRANSFER), call(1, 1), call(wait=waiting.OPERATION, target=1),
-            call(wait=waiting.BEFORE, target=2), call(wait=waiting.STREAM, target=2), ENDS]  # fmt: skip
+    host = [BEGINS, call(1, 1), call(1, 1, part=TRANSFER), call(1, 1), call(wait=blocking_calls.OPERATION, target=1),
+            call(wait=blocking_calls.BEFORE, target=2), call(wait=blocking_calls.STREAM, target=2), ENDS]  # fmt: skip
     gpu = [kernel(1, 1), kernel(2, 2, kind=COPY, dep=0), kernel(3, 3, dep=1)]
     one = program(host, gpu)
     graph = changes.graphed(one)
@@ -158,11 +165,16 @@ def test_nodes_of_a_trace_are_as_far_apart_as_their_median() -> None:
 
 
 def test_an_input_that_is_ready_takes_neither_cpu_nor_gpu() -> None:
-    host = [call(50, 5, part=TRANSFER, wait=waiting.ALL, input=50), call(50, 5, part=FORWARD, input=20),
-            call(50, 5, part=FORWARD, input=90, wait=waiting.ALL), ENDS | {"gap": 9.0, "part": TRANSFER}]  # fmt: skip
+    host = [call(50, 5, part=TRANSFER, wait=blocking_calls.ALL, input=50), call(50, 5, part=FORWARD, input=20),
+            call(50, 5, part=FORWARD, input=90, wait=blocking_calls.ALL), ENDS | {"gap": 9.0, "part": TRANSFER}]  # fmt: skip
     ready = changes.input_ready(program(host, [kernel(0, 3), kernel(1, 4), kernel(1, 5, gone=True)]))
     assert of(ready, "host", "gap") == [0, 30, 0, 9] and of(ready, "host", "own") == [0, 5, 5, 0]
-    assert of(ready, "host", "wait") == [waiting.NOTHING, waiting.NOTHING, waiting.ALL, waiting.NOTHING]
+    assert of(ready, "host", "wait") == [
+        blocking_calls.NOTHING,
+        blocking_calls.NOTHING,
+        blocking_calls.ALL,
+        blocking_calls.NOTHING,
+    ]
     assert of(ready, "host", "input") == [0] * 4
     assert of(ready, "gpu", "gone") == [True, False, True] and of(ready, "gpu", "ns") == [0, 4, 0]
 
@@ -187,10 +199,10 @@ def test_a_launch_more_takes_the_cpu_what_launches_do() -> None:
 
 
 def test_allocations_that_are_removed_take_no_time_nor_wait() -> None:
-    host = [call(5, 6, allocates=allocates, wait=waiting.ALL, tail=7) for allocates in (True, False)]
+    host = [call(5, 6, allocates=allocates, wait=blocking_calls.ALL, tail=7) for allocates in (True, False)]
     lean = changes.allocations_removed(program(host, []))
     found = {name: of(lean, "host", name) for name in ("gap", "own", "tail", "wait")}
-    assert found == {"gap": [5, 5], "own": [0, 6], "tail": [0, 7], "wait": [waiting.NOTHING, waiting.ALL]}
+    assert found == {"gap": [5, 5], "own": [0, 6], "tail": [0, 7], "wait": [blocking_calls.NOTHING, blocking_calls.ALL]}
 
 
 @pytest.mark.parametrize(("steps", "expected"), [(4, {1}), (3, set()), (5, {1, 2})])
@@ -230,14 +242,14 @@ def test_what_is_asked_of_every_program() -> None:
     gpu += [kernel(4, 4_000, kind=COPY), kernel(5, 4_000, kind=SET), kernel(6, 2_000, node=True), kernel(7, 100, kind=GRAPH),
             kernel(8, 100), kernel(9, 3_000, talking=True)]  # fmt: skip
     one = program([BEGINS, *[call()] * 9], gpu)
-    found = {name: change(one).gpu for name, change in gains.PANEL.items()}
+    found = {name: change(one).gpu for name, change in predicted_gains.PANEL.items()}
     assert list(found["kernels_2x"]["ns"]) == [2_500, 2_500.5, 4_000, 4_500, 4_000, 4_000, 1_000, 100, 50, 3_000]
     assert list(np.flatnonzero(found["short_kernels_fused"]["gone"])) == [0, 6, 8]
     # Every second of what is launched one by one: 0, 1, 2, 3, 4, 5, 8, 9, of which the last communicates.
     assert list(np.flatnonzero(found["half_the_operators"]["gone"])) == [1, 3, 5]
     assert found["half_the_operators"]["ns"].sum() == one.gpu["ns"].sum()
     assert found["short_kernels_fused"]["ns"].sum() == one.gpu["ns"].sum() - 5_000 - 2_000 - 100
-    assert list(gains.PANEL["host_2x"](program([call(8)], [])).host["gap"]) == [4]
+    assert list(predicted_gains.PANEL["host_2x"](program([call(8)], [])).host["gap"]) == [4]
 
 
 def ahead(cpu: float, gpu: float, steps: int = 5) -> Program:
@@ -249,32 +261,32 @@ def ahead(cpu: float, gpu: float, steps: int = 5) -> Program:
 def test_a_tracer_made_the_cpu_as_slow_as_comes_to_the_step_without_it() -> None:
     """A CPU of 2 us and a GPU of 1: as much faster as takes it to 1.6 us, or to the GPU's and a hundredth."""
     for wanted, times in ((1_600, 2_000 / 1_600), (900, 2_000 / 1_010), (2_100, 1)):
-        assert gains.untraced(ahead(2_000, 1_000), wanted)[1] == pytest.approx(times, abs=0.004)
-    lean, times = gains.untraced(ahead(2_000, 1_000), 1_600)
-    assert rerun.walls(lean, rerun.run(lean)) == pytest.approx([2_000 / times] * 4)
+        assert predicted_gains.untraced(ahead(2_000, 1_000), wanted)[1] == pytest.approx(times, abs=0.004)
+    lean, times = predicted_gains.untraced(ahead(2_000, 1_000), 1_600)
+    assert simulator.walls(lean, simulator.run(lean)) == pytest.approx([2_000 / times] * 4)
 
 
 @pytest.mark.parametrize(("known", "times"), [(1.029, 1), (1.04, 1.04), (4.9, 4.9), (9, 5)])
 def test_what_is_known_of_a_tracer_counts_where_the_gpu_is_the_limit(known: float, times: float) -> None:
     """But for what is as near to none as a step replayed, and up to five times."""
-    lean, found = gains.untraced(ahead(200, 1_000), 1_000, known)
+    lean, found = predicted_gains.untraced(ahead(200, 1_000), 1_000, known)
     assert found == times and lean.host["gap"].max() == pytest.approx(200 / times)
 
 
 @pytest.mark.parametrize(("gpu", "times"), [(980, 3), (965, 2)])
 def test_what_is_known_makes_no_step_shorter_than_it_is(gpu: float, times: float) -> None:
     """Twice as fast the CPU comes to the step of 1 us; three times as fast the GPU's are within 3% of that or not."""
-    assert gains.untraced(ahead(2_000, gpu), 1_000, 3)[1] == pytest.approx(times, abs=0.004)
+    assert predicted_gains.untraced(ahead(2_000, gpu), 1_000, 3)[1] == pytest.approx(times, abs=0.004)
 
 
 def test_the_interval_of_a_gain_is_that_of_a_ratio() -> None:
     """Sums of 30 over 20; deviations from 1.5 are -1 and 1 ns, so 1 ns of a mean of 15, by Student's t of 1: 6.3138."""
-    found = gains.of_walls(np.array([14.0, 16.0]), np.array([10.0, 10.0]))
+    found = predicted_gains.of_walls(np.array([14.0, 16.0]), np.array([10.0, 10.0]))
     half = 6.3138 * 1 / 15
     assert (found.step_ns, found.predicted_ns, found.gain) == (15, 10, 1.5)
     assert [found.low, found.high] == pytest.approx([1.5 * np.exp(-half), 1.5 * np.exp(half)], rel=1e-4)
     # An error of 20% beside it: both at a right angle.
     wide = np.hypot(half, np.log(1.2))
-    assert gains.of_walls(np.array([14.0, 16.0]), np.array([10.0, 10.0]), error=0.2).high == pytest.approx(
+    assert predicted_gains.of_walls(np.array([14.0, 16.0]), np.array([10.0, 10.0]), error=0.2).high == pytest.approx(
         1.5 * np.exp(wide), rel=1e-4
     )

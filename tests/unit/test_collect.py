@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from profzoo import doctor
-from profzoo.collect import diagnose, environment, surroundings
+from profzoo.collect import environment, failure_causes, job_environment
 from profzoo.errors import CollectError
-from profzoo.machine import paths, scratch
+from profzoo.machine import inherited_paths, scratch_folder
 from tests.unit.collected import collected
 
 
@@ -39,10 +39,10 @@ def test_profiled_processes_see_what_they_need_and_no_more() -> None:
 
 
 def test_ncu_leaves_home_alone(monkeypatch) -> None:
-    monkeypatch.setenv(paths.NO_DEPLOYMENT, "")
-    monkeypatch.delenv(paths.NO_DEPLOYMENT)
-    paths.leave_home_alone()
-    assert environment.environment(os.environ, [])[paths.NO_DEPLOYMENT] == "1"
+    monkeypatch.setenv(inherited_paths.NO_DEPLOYMENT, "")
+    monkeypatch.delenv(inherited_paths.NO_DEPLOYMENT)
+    inherited_paths.leave_home_alone()
+    assert environment.environment(os.environ, [])[inherited_paths.NO_DEPLOYMENT] == "1"
 
 
 def test_temporary_files_lie_in_the_nodes_folder_under_a_name_of_the_jobs_own(tmp_path: Path, monkeypatch) -> None:
@@ -65,10 +65,10 @@ def test_temporary_files_lie_in_the_nodes_folder_under_a_name_of_the_jobs_own(tm
 
 def test_what_is_compiled_outlasts_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", tempfile.mkdtemp())
-    monkeypatch.delenv(scratch.COMPILED, raising=False)
+    monkeypatch.delenv(scratch_folder.COMPILED, raising=False)
 
     def seen() -> Path:
-        code = f"import os; {leave(tmp_path)}; open({str(tmp_path / 'out')!r}, 'w').write(os.environ.get('{scratch.COMPILED}', '-'))"
+        code = f"import os; {leave(tmp_path)}; open({str(tmp_path / 'out')!r}, 'w').write(os.environ.get('{scratch_folder.COMPILED}', '-'))"
         cell = {"device": "cpu", "compile": "default"}
         assert collected(tmp_path, sys.executable, "-c", code, cell=cell) == 0
         return Path((tmp_path / "out").read_text())
@@ -78,7 +78,7 @@ def test_what_is_compiled_outlasts_the_job(tmp_path: Path, monkeypatch: pytest.M
     # What others could write to is not run.
     first.chmod(0o777)
     assert seen() == Path("-")
-    monkeypatch.setenv(scratch.COMPILED, str(tmp_path / "mine"))
+    monkeypatch.setenv(scratch_folder.COMPILED, str(tmp_path / "mine"))
     assert seen() == tmp_path / "mine"
 
 
@@ -91,7 +91,7 @@ def test_a_good_run_leaves_a_sidecar(tmp_path: Path) -> None:
 
 def test_more_gpus_than_there_are_is_refused() -> None:
     with pytest.raises(CollectError, match="gpus = 2, and 1 visible here"):
-        surroundings.own_gpus(2, ["GPU-a"])
+        job_environment.own_gpus(2, ["GPU-a"])
 
 
 @pytest.mark.parametrize(
@@ -138,16 +138,16 @@ def test_a_missing_tool_is_named(tmp_path: Path, capsys, monkeypatch: pytest.Mon
     ],
 )
 def test_known_causes(line: str, words: str) -> None:
-    assert words in (diagnose.cause(f"before\n{line}\nafter") or "")
+    assert words in (failure_causes.cause(f"before\n{line}\nafter") or "")
 
 
 def test_the_programs_own_reason_goes_first() -> None:
-    assert diagnose.cause("profzoo: the loss is nan\n==WARNING== No kernels were profiled.") == "the loss is nan"
-    assert diagnose.cause("nothing odd") is None
+    assert failure_causes.cause("profzoo: the loss is nan\n==WARNING== No kernels were profiled.") == "the loss is nan"
+    assert failure_causes.cause("nothing odd") is None
 
 
 def test_warnings_are_kept_once() -> None:
-    assert diagnose.warnings("==WARNING== a\n==PROF== b\n==WARNING== a\nWARNING: c") == ["a", "c"]
+    assert failure_causes.warnings("==WARNING== a\n==PROF== b\n==WARNING== a\nWARNING: c") == ["a", "c"]
 
 
 def test_doctor_says_what_to_do_about_each_lack(capsys, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

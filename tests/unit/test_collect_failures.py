@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from profzoo.collect import environment, failures, provenance
-from profzoo.machine import gpu_slots, gpus, programs, supervisor
+from profzoo.collect import environment, failure_summary, provenance
+from profzoo.machine import external_programs, gpu_slots, gpus, supervisor
 from tests.faults import family
 from tests.unit.collected import collected
 
@@ -210,8 +210,8 @@ def test_a_git_that_does_not_answer_costs_no_measurement(
         (tools / "git").write_text(f"#!/bin/sh\n{'exec sleep 60' if program == 'hangs' else 'exit 1'}\n")
         (tools / "git").chmod(0o644 if program == "not executable" else 0o755)
     monkeypatch.setenv("PATH", str(tools))
-    answer = programs.answer
-    monkeypatch.setattr(programs, "answer", lambda command, seconds=60, **more: answer(command, 0.5, **more))
+    answer = external_programs.answer
+    monkeypatch.setattr(external_programs, "answer", lambda command, seconds=60, **more: answer(command, 0.5, **more))
     assert collected(out, "sh", "-c", GOOD.format(out)) == 0
     sidecar = json.loads((out / "s.json").read_text())
     assert sidecar["torch"] == "2" and "commit" not in sidecar
@@ -229,8 +229,8 @@ def test_a_profiler_that_does_not_say_its_version_costs_no_measurement(
     )
     (tmp_path / "nsys").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    answer = programs.answer
-    monkeypatch.setattr(programs, "answer", lambda command, seconds=60, **more: answer(command, 0.5, **more))
+    answer = external_programs.answer
+    monkeypatch.setattr(external_programs, "answer", lambda command, seconds=60, **more: answer(command, 0.5, **more))
     made = {"report": tmp_path / "report.nsys-rep", "sqlite": tmp_path / "report.nsys.sqlite"}
     profiler = ["nsys", "profile", "--output", str(made["report"]), "--"]
     assert collected(tmp_path, "sh", "-c", GOOD.format(tmp_path), profiler=profiler, tool="nsys", made=made) == 0
@@ -279,5 +279,5 @@ def test_a_job_that_is_told_to_end_as_it_waits_for_a_gpu_says_so(
             assert job.stderr and "waiting for 1 of 1 GPU" in job.stderr.readline()
             job.send_signal(signal.SIGTERM)
             assert job.wait(timeout=family.SECONDS) == 128 + signal.SIGTERM
-    assert failures.why([str(tmp_path / "log")]) == supervisor.TOLD_TO_END
+    assert failure_summary.why([str(tmp_path / "log")]) == supervisor.TOLD_TO_END
     assert not list(Path(given["TMPDIR"]).iterdir())

@@ -9,14 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from profzoo.compare import differences, parts, sides, tabulate, told
+from profzoo.compare import cli, comparison_table, contributions, differences, sides
 from profzoo.compare.sides import Side
 from profzoo.config import configuration
 from profzoo.errors import ConfigError, DataError
-from profzoo.files import write_csv
-from profzoo.harness import rounds
-from profzoo.reading import tables as reading
-from profzoo.report import comparison
+from profzoo.experiments import interleaved_runs
+from profzoo.io import csv_tables as reading
+from profzoo.io.scripts import write_csv
+from profzoo.report import comparison_section
 from profzoo.tools.sample import tables as samples
 
 PROCESSES, STEPS = 6, 12
@@ -50,7 +50,7 @@ def measured(folder: Path, speeds: dict[str, float], batches: dict[str, int] | N
         given.append((side, own))
     path = folder / "train.plain-vs-bf16.rounds.csv"
     each = [facts(batch=batches[side]) for side in order]
-    found = rounds.summary(order, each, rounds.joined(given, path), next(iter(speeds)))
+    found = interleaved_runs.summary(order, each, interleaved_runs.joined(given, path), next(iter(speeds)))
     cells = {side: {"model": "unet", "precision": "fp32" if side == "plain" else side} for side in speeds}
     Path(f"{path}.json").write_text(json.dumps(found | {"sides": cells}))
     return path
@@ -58,8 +58,8 @@ def measured(folder: Path, speeds: dict[str, float], batches: dict[str, int] | N
 
 def test_processes_in_turn_become_a_row_with_its_interval(tmp_path: Path) -> None:
     path = measured(tmp_path / "results/unet", {"plain": 1e6, "bf16": 0.8e6, "tf32": 1e6})
-    tabulate.main(["plain", "bf16", "tf32"], [str(path)], {}, {}, 0.02, str(tmp_path / "compare.csv"))
-    found = reading.read(tmp_path / "compare.csv", tabulate.TABLE).set_index("candidate")
+    comparison_table.main(["plain", "bf16", "tf32"], [str(path)], {}, {}, 0.02, str(tmp_path / "compare.csv"))
+    found = reading.read(tmp_path / "compare.csv", comparison_table.TABLE).set_index("candidate")
     assert list(found["verdict"]) == ["faster", "equivalent"] and set(found["model"]) == {"unet"}
     row = found.loc["bf16"]
     assert row["ratio_low"] < 0.8 < row["ratio_high"] and row["ratio_high"] - row["ratio_low"] < 0.02
@@ -70,8 +70,8 @@ def test_processes_in_turn_become_a_row_with_its_interval(tmp_path: Path) -> Non
 def test_sides_of_other_batches_are_compared_per_sample(tmp_path: Path) -> None:
     """4 samples in 1 ms and 8 in 1.6 ms: 250 and 200 us a sample, 0.8 of the time, and not 1.6."""
     path = measured(tmp_path / "results/unet", {"plain": 1e6, "wide": 1.6e6, "bf16": 1e6}, {"wide": 8})
-    tabulate.main(["plain", "wide", "bf16"], [str(path)], {}, {}, 0.02, str(tmp_path / "compare.csv"))
-    table = reading.read(tmp_path / "compare.csv", tabulate.TABLE)
+    comparison_table.main(["plain", "wide", "bf16"], [str(path)], {}, {}, 0.02, str(tmp_path / "compare.csv"))
+    table = reading.read(tmp_path / "compare.csv", comparison_table.TABLE)
     row, same = table.to_dict("records")
     assert (row["per"], row["baseline_items"], row["candidate_items"], row["verdict"]) == ("sample", 4, 8, "faster")
     assert row["ratio_low"] < 0.8 < row["ratio_high"] and row["differs"] == "batch 4 -> 8; precision fp32 -> wide"
@@ -81,14 +81,14 @@ def test_sides_of_other_batches_are_compared_per_sample(tmp_path: Path) -> None:
     assert (same["per"], same["verdict"]) == ("step", "equivalent") and same["baseline_ns"] == pytest.approx(
         1e6, rel=0.01
     )
-    said = "\n".join(told.lines(table))
+    said = "\n".join(cli.lines(table))
     assert "wide against plain, 6 processes each, per sample, in turn" in said
     assert "times are per sample, as a step has 4 of them in the baseline and 8 in the candidate\n" in said
     assert (
         re.search(r"2\d\d µs -> +\d+ µs per sample  x 0\.", said)
         and "bf16 against plain, 6 processes each, per step, in turn" in said
     )
-    page = comparison.of({"compare": table})["comparison"]
+    page = comparison_section.of({"compare": table})["comparison"]
     of = page["columns"].index("times of")
     assert [row[of]["value"] for row in page["rows"]] == ["a sample", ""]
     assert any("times are per sample" in line for line in page["sides"][0]["differs"])
@@ -100,8 +100,8 @@ def test_gpus_of_a_cell_have_a_batch_each(tmp_path: Path) -> None:
     known = json.loads(Path(f"{path}.json").read_text())
     known["sides"]["two"] |= {"gpus": 2, "nodes": 1}
     Path(f"{path}.json").write_text(json.dumps(known))
-    tabulate.main(["plain", "two"], [str(path)], {}, {}, 0.02, str(tmp_path / "compare.csv"))
-    (row,) = reading.read(tmp_path / "compare.csv", tabulate.TABLE).to_dict("records")
+    comparison_table.main(["plain", "two"], [str(path)], {}, {}, 0.02, str(tmp_path / "compare.csv"))
+    (row,) = reading.read(tmp_path / "compare.csv", comparison_table.TABLE).to_dict("records")
     assert (row["per"], row["candidate_items"]) == ("sample", 8) and row["ratio"] == pytest.approx(0.5, rel=0.01)
 
 
@@ -114,7 +114,7 @@ def test_any_side_may_begin_and_the_baseline_stays_what_it_is(tmp_path: Path) ->
         assert order[:3] == order[3:6][::-1] == order[6:9] and sorted(order[:3]) == list("abc")
     path = measured(tmp_path / "unet", {"plain": 1e6, "bf16": 2e6}, {"bf16": 2})
     assert pd.read_csv(path)["side"].iloc[0] == "bf16"
-    found = tabulate.in_turn(path, f"{path}.json", ["plain", "bf16"])
+    found = comparison_table.in_turn(path, f"{path}.json", ["plain", "bf16"])
     assert list(found) == ["plain", "bf16"] and np.median(found["plain"].processes[0]) == pytest.approx(1e6, rel=0.02)
     # What the sidecar says of all of them is of the baseline as well.
     known = json.loads(Path(f"{path}.json").read_text())
@@ -130,8 +130,8 @@ def test_folders_of_results_are_compared_as_they_are(tmp_path: Path) -> None:
         (folder / "train.time.csv.json").write_text(json.dumps(own))
     names = [str(tmp_path / name) for name in ("before", "after")]
     alone = {name: [f"{name}/unet/train.time.csv"] for name in names}
-    tabulate.main(names, [], alone, {}, 0.02, str(tmp_path / "compare.csv"))
-    (row,) = reading.read(tmp_path / "compare.csv", tabulate.TABLE).to_dict("records")
+    comparison_table.main(names, [], alone, {}, 0.02, str(tmp_path / "compare.csv"))
+    (row,) = reading.read(tmp_path / "compare.csv", comparison_table.TABLE).to_dict("records")
     assert row["verdict"] == "slower" and not row["in_turn"] and row["differs"] == "torch 2.10 -> 2.11"
     assert row["ratio_low"] < 1.2 < row["ratio_high"]
 
@@ -157,16 +157,16 @@ def test_energy_is_compared_where_both_sides_were_sampled(tmp_path: Path) -> Non
     one = sampled(tmp_path, "unet", [200.0, 202.0, 198.0])
     for name, watts in (("unet@bf16", [100.0, 101.0, 99.0]), ("unet@bf16", [100.0])):
         files = {"plain": [one], "bf16": [sampled(tmp_path, name, watts)]}
-        tabulate.main(["plain", "bf16"], [str(path)], {}, files, 0.02, str(tmp_path / "compare.csv"))
-        table = reading.read(tmp_path / "compare.csv", tabulate.TABLE)
+        comparison_table.main(["plain", "bf16"], [str(path)], {}, files, 0.02, str(tmp_path / "compare.csv"))
+        table = reading.read(tmp_path / "compare.csv", comparison_table.TABLE)
         (row,) = table.to_dict("records")
         assert (row["baseline_item_j"], row["candidate_item_j"]) == (pytest.approx(10), pytest.approx(5))
         assert row["energy_ratio"] == pytest.approx(0.5, rel=1e-3)
         assert (row["energy_low"] < 0.5 < row["energy_high"]) == (len(watts) > 1) == pd.notna(row["energy_low"])
-        assert "energy x 0.500" in "\n".join(told.lines(table))
-    tabulate.main(["plain", "bf16"], [str(path)], {}, {"plain": [one]}, 0.02, str(tmp_path / "compare.csv"))
-    table = reading.read(tmp_path / "compare.csv", tabulate.TABLE)
-    assert table["energy_ratio"].isna().all() and "energy" not in "\n".join(told.lines(table))
+        assert "energy x 0.500" in "\n".join(cli.lines(table))
+    comparison_table.main(["plain", "bf16"], [str(path)], {}, {"plain": [one]}, 0.02, str(tmp_path / "compare.csv"))
+    table = reading.read(tmp_path / "compare.csv", comparison_table.TABLE)
+    assert table["energy_ratio"].isna().all() and "energy" not in "\n".join(cli.lines(table))
 
 
 def test_processes_of_a_round_are_a_pair_where_all_worked_by_shifts(tmp_path: Path) -> None:
@@ -177,7 +177,9 @@ def test_processes_of_a_round_are_a_pair_where_all_worked_by_shifts(tmp_path: Pa
         for number, (process, count) in enumerate(zip(known["processes"], shifts, strict=True)):
             process.update({"shifts": count, "round": number // 2})
         Path(f"{path}.json").write_text(json.dumps(known))
-        return [list(side.rounds) for side in tabulate.in_turn(path, f"{path}.json", ["plain", "bf16"]).values()]
+        return [
+            list(side.rounds) for side in comparison_table.in_turn(path, f"{path}.json", ["plain", "bf16"]).values()
+        ]
 
     assert told_of([5] * 2 * PROCESSES) == [list(range(PROCESSES))] * 2
     assert told_of([1, 5] * PROCESSES) != told_of([5] * 2 * PROCESSES)
@@ -185,8 +187,8 @@ def test_processes_of_a_round_are_a_pair_where_all_worked_by_shifts(tmp_path: Pa
 
 
 def test_one_process_a_side_is_undecided(tmp_path: Path) -> None:
-    one, other = (tabulate.Measured([np.full(9, time)], facts()) for time in (1e6, 2e6))
-    (row,) = tabulate.table([({"model": "a", "phase": "train"}, {"x": one, "y": other}, False)], 0.02).to_dict(
+    one, other = (comparison_table.Measured([np.full(9, time)], facts()) for time in (1e6, 2e6))
+    (row,) = comparison_table.table([({"model": "a", "phase": "train"}, {"x": one, "y": other}, False)], 0.02).to_dict(
         "records"
     )
     assert row["ratio"] == 2 and row["verdict"] == "undecided" and np.isnan(row["ratio_low"])
@@ -196,12 +198,12 @@ def test_steps_that_are_lost_are_told(tmp_path: Path) -> None:
     path = measured(tmp_path / "unet", {"plain": 1e6, "bf16": 1e6})
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
     with pytest.raises(DataError, match=rf"has {2 * PROCESSES * STEPS - 1} steps, and its sidecar says"):
-        tabulate.in_turn(path, f"{path}.json", ["plain", "bf16"])
+        comparison_table.in_turn(path, f"{path}.json", ["plain", "bf16"])
 
 
 def test_processes_of_a_side_that_differ_are_refused() -> None:
-    assert rounds.unlike(["a", "b", "a"], [facts(), facts(batch=8), facts()]) is None
-    assert rounds.unlike(["a", "b", "a"], [facts(), facts(), facts(batch=2)]) == (
+    assert interleaved_runs.unlike(["a", "b", "a"], [facts(), facts(batch=8), facts()]) is None
+    assert interleaved_runs.unlike(["a", "b", "a"], [facts(), facts(), facts(batch=2)]) == (
         "processes of one side differ in batch: 4 and 2"
     )
 
@@ -245,18 +247,18 @@ def test_what_differs_is_said_in_words() -> None:
 
 def test_a_terminal_shows_each_cell_and_where_most_of_it_lies(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     path = measured(tmp_path / "unet", {"plain": 1e6, "bf16": 1.3e6})
-    tabulate.main(["plain", "bf16"], [str(path)], {}, {}, 0.02, str(tmp_path / "compare.csv"))
+    comparison_table.main(["plain", "bf16"], [str(path)], {}, {}, 0.02, str(tmp_path / "compare.csv"))
     row = {"model": "unet", "phase": "train", "baseline": "plain", "candidate": "bf16", "baseline_ns": 1e6}
     row |= {"candidate_ns": 1.3e6, "delta_ns": 3e5, "delta_share": 0.3}
     seen = pd.DataFrame(
         [
             row | {"level": "part", "range": "", "name": "idle_host", "change": ""},
-            row | {"level": "kernel", "range": "forward", "name": "gemm", "change": parts.APPEARED},
+            row | {"level": "kernel", "range": "forward", "name": "gemm", "change": contributions.APPEARED},
         ]
-    ).reindex(columns=list(parts.COLUMNS))
+    ).reindex(columns=list(contributions.COLUMNS))
     write_csv(seen, tmp_path / "parts.csv")
     words = [str(tmp_path / "compare.csv"), "--parts", str(tmp_path / "parts.csv")]
-    assert told.main([*words, "--fail-on", "slower"]) == told.SLOWER
+    assert cli.main([*words, "--fail-on", "slower"]) == cli.SLOWER
     printed = capsys.readouterr().out.splitlines()
     assert printed[:2] == [
         f"bf16 against plain, {PROCESSES} processes each, per step, in turn",
@@ -264,4 +266,4 @@ def test_a_terminal_shows_each_cell_and_where_most_of_it_lies(tmp_path: Path, ca
     ]
     assert printed[2].startswith("  unet train") and " slower" in printed[2] and "x 1.3" in printed[2]
     assert printed[3:] == ["      idle host +300 µs", "      forward gemm +300 µs (appeared)", "  1 slower"]
-    assert told.main(words) == 0 and told.main([str(tmp_path / "none.csv")]) == 1
+    assert cli.main(words) == 0 and cli.main([str(tmp_path / "none.csv")]) == 1

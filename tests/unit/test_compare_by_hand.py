@@ -8,13 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from profzoo.compare import differences, energy, inference, parts, sides, tabulate, tabulate_parts, told
-from profzoo.compare import rank_tests as ranks
-from profzoo.compare.inference import EQUIVALENT, FASTER, SLOWER, UNDECIDED, Ratio, Size
-from profzoo.compare.parts import CHANGED, LAUNCHED, RETYPED, Traced
+from profzoo.compare import cli, comparison_table, contribution_table, contributions, differences, energy, sides
+from profzoo.compare.contributions import CHANGED, LAUNCHED, RETYPED, Traced
 from profzoo.config import configuration
 from profzoo.range_names import REST
-from profzoo.tables.coverage import KEYS
+from profzoo.statistics import rank_tests as ranks
+from profzoo.statistics import speedup
+from profzoo.statistics.speedup import EQUIVALENT, FASTER, SLOWER, UNDECIDED, Ratio, Size
+from profzoo.tables.ncu_coverage import KEYS
 
 
 def of_size(given: Size) -> tuple[float, float, float]:
@@ -23,18 +24,18 @@ def of_size(given: Size) -> tuple[float, float, float]:
 
 def test_two_samples_by_their_size() -> None:
     """Variances of 2 in 2 and 4 in 3: 1 and 4/3, of 1 and 2 degrees: (7/3)**2 / (1/1 + (16/9)/2) is 49/17."""
-    (found,) = inference.by_welch(np.array([0.0, 2]), np.array([5.0, 7, 9]))
+    (found,) = speedup.by_welch(np.array([0.0, 2]), np.array([5.0, 7, 9]))
     assert of_size(found) == pytest.approx((6, math.sqrt(7 / 3), 49 / 17))
-    (alike,) = inference.by_welch(np.array([1.0, 1]), np.array([3.0, 3, 3]))
+    (alike,) = speedup.by_welch(np.array([1.0, 1]), np.array([3.0, 3, 3]))
     assert of_size(alike) == (2, 0, 3)
 
 
 def test_pairs_by_their_size() -> None:
     """Of 1 2 3 6 the squares are 4 + 1 + 0 + 9, of three degrees, in four pairs."""
-    (found,) = inference.by_pairs(np.zeros(4), np.array([3.0, 1, 6, 2]))
+    (found,) = speedup.by_pairs(np.zeros(4), np.array([3.0, 1, 6, 2]))
     assert of_size(found) == pytest.approx((3, math.sqrt(14 / 3 / 4), 3))
     # Of 1 2 3 4 10 the variance is 50/4. Drawn in they are 2 2 3 4 4, of variance 1, and three are left.
-    whole, left = inference.by_pairs(np.array([1.0, 1, 1, 1, 1]), np.array([4.0, 2, 11, 3, 5]))
+    whole, left = speedup.by_pairs(np.array([1.0, 1, 1, 1, 1]), np.array([4.0, 2, 11, 3, 5]))
     assert of_size(whole) == pytest.approx((4, math.sqrt(2.5), 4))
     assert of_size(left) == pytest.approx((3, math.sqrt(5) / 3, 2))
 
@@ -50,12 +51,12 @@ def test_pairs_by_their_size() -> None:
 )
 def test_neighbours_by_their_size(places: tuple[int, int], others: tuple[int, int], error: float) -> None:
     """Baseline 0 and 1 about candidates of 10 and 12: (10 + 12 - 0 - 1) / 2, of one degree in either case."""
-    found = inference.by_neighbours(np.array([0.0, 1]), np.array([10.0, 12]), places, others)
+    found = speedup.by_neighbours(np.array([0.0, 1]), np.array([10.0, 12]), places, others)
     assert of_size(found) == pytest.approx((10.5, error, 1))
 
 
 def test_neighbours_are_put_in_their_order() -> None:
-    found = inference.by_neighbours(np.array([1.0, 0]), np.array([12.0, 10]), (7, 4), (6, 5))
+    found = speedup.by_neighbours(np.array([1.0, 0]), np.array([12.0, 10]), (7, 4), (6, 5))
     assert of_size(found) == pytest.approx((10.5, 5 / math.sqrt(20), 1))
 
 
@@ -95,15 +96,15 @@ def test_whether_ranks_or_size_tell(
     p: float, ends: tuple[float, float] | None, shift: float, sign: int, right: float
 ) -> None:
     sizes = [Size(shift - sign * 2.0, 2.0, 1.0), Size(shift, 2.0, 1.0)]
-    assert inference._chance(sizes, ranked(p, ends), shift, sign) == pytest.approx(right)
+    assert speedup._chance(sizes, ranked(p, ends), shift, sign) == pytest.approx(right)
 
 
 def test_intervals_of_few_processes_hold_all_differences() -> None:
     """Middle halves of 3 to 7 and 1.5 to 2.5: from 3 to 2.5, and out to 1 and 3, where differences are."""
     sizes = [Size(5.0, 2.0, 1.0), Size(2.0, 0.5, 1.0)]
-    assert inference._interval(sizes, ranked(0.1), 0.5) == (1, 3)
-    assert inference._interval([Size(2.0, 4.0, 1.0)], ranked(0.1), 0.5) == pytest.approx((-2, 6))
-    assert inference._interval(sizes, ranked(0.1, (1.5, 2.25)), 0.5) == (1.5, 2.25)
+    assert speedup._interval(sizes, ranked(0.1), 0.5) == (1, 3)
+    assert speedup._interval([Size(2.0, 4.0, 1.0)], ranked(0.1), 0.5) == pytest.approx((-2, 6))
+    assert speedup._interval(sizes, ranked(0.1, (1.5, 2.25)), 0.5) == (1.5, 2.25)
 
 
 def test_a_ratio_of_four_processes_of_each_side() -> None:
@@ -111,7 +112,7 @@ def test_a_ratio_of_four_processes_of_each_side() -> None:
 
     One of 70 orders is as extreme, which is a deviate beyond; by size 2.5 and an error of sqrt(5/3/4), of 3 degrees.
     """
-    found = inference.ratio([1.0] * 4, np.exp([1.0, 2, 3, 4]), None)
+    found = speedup.ratio([1.0] * 4, np.exp([1.0, 2, 3, 4]), None)
     assert (found.ratio, found.low, found.high) == pytest.approx((math.exp(2.5), math.e, math.exp(4)))
     # Of three degrees the chance beyond t is 1/2 - (t/sqrt(3) / (1 + t*t/3) + atan(t/sqrt(3))) / pi; t is 3.873.
     x = 2.5 / math.sqrt(5 / 12) / math.sqrt(3)
@@ -119,21 +120,21 @@ def test_a_ratio_of_four_processes_of_each_side() -> None:
     assert found.p_different == pytest.approx(min(2 * one_sided, 2 / 70))
     # Far above the margin: no chance of being as close.
     assert found.p_equivalent > 0.98
-    assert inference.ratio([1.0, 1.0], [1.0, 1.0], None).p_different == 1
+    assert speedup.ratio([1.0, 1.0], [1.0, 1.0], None).p_different == 1
 
 
 def test_verdicts_hold_up_to_the_rate_and_by_the_margin() -> None:
     """Of one comparison each probability is held against 5 % itself; of two the larger one is as it is."""
 
     def said(ratio: float, different: float, equivalent: float) -> list[str]:
-        return inference.verdicts([Ratio(ratio, 0, 9, different, equivalent)])
+        return speedup.verdicts([Ratio(ratio, 0, 9, different, equivalent)])
 
     assert said(1.1, 0.05, 1.0) == [SLOWER] and said(0.9, 0.05, 1.0) == [FASTER]
     assert said(0.9, 0.051, 1.0) == [UNDECIDED] and said(0.99, 0.01, 0.05) == [EQUIVALENT]
-    assert said(0.99, 1.0, 0.051) == [UNDECIDED] and inference.verdicts([]) == []
+    assert said(0.99, 1.0, 0.051) == [UNDECIDED] and speedup.verdicts([]) == []
     # Of two chances of 3 and 60 % the smaller counts twice.
     pair = [Ratio(1.1, 0, 9, 0.03, 1.0), Ratio(1.1, 0, 9, 0.6, 1.0)]
-    assert inference.verdicts(pair) == [UNDECIDED, UNDECIDED] and inference.verdicts(pair[:1]) == [SLOWER]
+    assert speedup.verdicts(pair) == [UNDECIDED, UNDECIDED] and speedup.verdicts(pair[:1]) == [SLOWER]
 
 
 def test_ends_of_the_interval_of_pairs() -> None:
@@ -238,7 +239,7 @@ def test_where_a_difference_lies() -> None:
     other = Traced(
         launches(("forward", "a", "gemm", 1, 60, 2), (None, "b", None, 2, 120, 2)), STEP | {"step_ns": 200.0}
     )
-    found = parts.table(one, other).set_index(["level", "range", "name"])
+    found = contributions.table(one, other).set_index(["level", "range", "name"])
     assert found.loc[("kernel", "forward", "a"), ["baseline_ns", "candidate_ns"]].tolist() == pytest.approx([15, 40])
     assert found.loc[("kernel", "", "b"), ["baseline_ns", "candidate_ns", "delta_ns", "delta_share"]].tolist() == (
         pytest.approx([45, 80, 35, 0.35])
@@ -256,7 +257,7 @@ def test_where_a_difference_lies() -> None:
 @pytest.mark.parametrize(("more", "change"), [(0.4, ""), (0.5, LAUNCHED), (-0.5, LAUNCHED), (-0.4, "")])
 def test_launches_differ_from_half_a_launch_on(more: float, change: str) -> None:
     one, other = (Traced(launches(("forward", "a", "gemm", 3 + off, 30, 1)), STEP) for off in (0, more))
-    found = parts.table(one, other)
+    found = contributions.table(one, other)
     assert found.loc[found["level"] == "kernel", "change"].tolist() == [change]
 
 
@@ -268,7 +269,7 @@ def test_layers_without_those_below_them() -> None:
          ("net", "none", "forward", "Identity", 5e-7, 0.0)],
         columns=["parent", "module", "direction", "type", "launches", "self_ns"],
     )  # fmt: skip
-    found = parts.of_layers(tree)
+    found = contributions.of_layers(tree)
     assert found[["name", "range"]].to_numpy().tolist() == [
         ["net", "forward"], ["a", "forward"], ["b", "forward"], ["net", "backward"],
     ]  # fmt: skip
@@ -279,7 +280,7 @@ def test_layers_are_told_by_their_type() -> None:
     layers = pd.DataFrame({"range": "forward", "name": ["x", "y"], "type": ["Conv", "Linear"], "launches": 1.0})
     one = Traced(None, STEP, layers.assign(ns=[10.0, 20.0]))
     other = Traced(None, STEP, layers.assign(ns=[10.0, 50.0], type=["Conv", "LoRA"]))
-    found = parts.table(one, other)
+    found = contributions.table(one, other)
     assert found[["name", "delta_ns", "change"]].to_numpy().tolist() == [["y", 30.0, RETYPED], ["x", 0.0, ""]]
 
 
@@ -289,7 +290,7 @@ def compared(*rows: dict[str, Any]) -> pd.DataFrame:
              "candidate_ns": 8e7, "ratio": 0.8, "ratio_low": 0.79, "ratio_high": 0.81, "verdict": FASTER,
              "processes": 5, "steps": 100, "in_turn": True, "per": "step", "baseline_items": 4.0,
              "candidate_items": 4.0, "unsteady": "", "differs": "", "margin": 0.02}  # fmt: skip
-    return pd.DataFrame([known | row for row in rows]).reindex(columns=list(tabulate.COLUMNS))
+    return pd.DataFrame([known | row for row in rows]).reindex(columns=list(comparison_table.COLUMNS))
 
 
 @pytest.mark.parametrize(
@@ -310,7 +311,7 @@ def compared(*rows: dict[str, Any]) -> pd.DataFrame:
     ],
 )  # fmt: skip
 def test_a_cell_in_a_line(row: dict[str, Any], right: str) -> None:
-    assert f"  unet train     {right}" in told.lines(compared(row))
+    assert f"  unet train     {right}" in cli.lines(compared(row))
 
 
 def test_what_is_said_of_several_cells() -> None:
@@ -320,7 +321,7 @@ def test_what_is_said_of_several_cells() -> None:
            "per": "sample" if name != "e" else "step", "candidate_items": 8.0, "processes": 4 if name == "a" else 5}
           for name in names)
     )  # fmt: skip
-    said = told.lines(table)
+    said = cli.lines(table)
     assert said[0] == "bf16 against plain, 4 to 5 processes each, per sample or per step, in turn"
     where = " (a train, b train, c train and 1 more)"
     assert said[1:4] == [
@@ -329,13 +330,13 @@ def test_what_is_said_of_several_cells() -> None:
         f"  times are per sample, as a step has 4 of them in the baseline and 8 in the candidate{where}",
     ]
     assert said[-1] == "  4 faster, 1 slower"
-    apart = told.how(table.assign(in_turn=[True, True, False, True, True], processes=5))
+    apart = cli.how(table.assign(in_turn=[True, True, False, True, True], processes=5))
     assert apart.startswith("5 processes each, ") and apart.endswith(
         "not side by side in time: what drifts counts as a difference"
     )
-    assert told.differing(table[:3]) == ["batch 4 -> 8"]
+    assert cli.differing(table[:3]) == ["batch 4 -> 8"]
     two = compared({"model": "a"}, {"model": "b"}, {"model": "c"}, {"model": "d", "differs": "x"})
-    assert told.differing(two)[0] == "nothing known (a train, b train, c train)"
+    assert cli.differing(two)[0] == "nothing known (a train, b train, c train)"
 
 
 def test_the_three_largest_parts_are_named_where_there_is_a_difference() -> None:
@@ -345,14 +346,16 @@ def test_the_three_largest_parts_are_named_where_there_is_a_difference() -> None
     rows += [keys | {"level": "part", "name": "waiting", "delta_ns": 9e9, "model": "other"}]
     rows += [rows[-1] | {"model": "unet", "candidate": "tf32"}]
     seen = pd.DataFrame(rows)
-    said = told.lines(compared({}), seen)
+    said = cli.lines(compared({}), seen)
     assert said[3] == "      kernels -3 ms, copy +2 ms, idle host +0 ns" and said[4] == "  1 faster"
-    assert len(told.lines(compared({"verdict": EQUIVALENT}), seen)) == 4
+    assert len(cli.lines(compared({"verdict": EQUIVALENT}), seen)) == 4
 
 
-def measured(medians: list[float], items: float = 1.0, **given: Any) -> tabulate.Measured:
+def measured(medians: list[float], items: float = 1.0, **given: Any) -> comparison_table.Measured:
     """Processes of three steps each, in ms, that differ by nothing."""
-    return tabulate.Measured([np.full(3, 1e6 * median) for median in medians], {"device": "H100"}, items=items, **given)
+    return comparison_table.Measured(
+        [np.full(3, 1e6 * median) for median in medians], {"device": "H100"}, items=items, **given
+    )
 
 
 def test_a_row_of_four_processes_a_side() -> None:
@@ -361,7 +364,7 @@ def test_a_row_of_four_processes_a_side() -> None:
     Of processes that each take the same for all steps all variance is between them.
     """
     both = {"plain": measured([1, 1, 1, 1]), "bf16": measured([3, 2, 6, 4])}
-    (row,) = tabulate.table([({"model": "m", "phase": "train"}, both, False)], 0.02).to_dict("records")
+    (row,) = comparison_table.table([({"model": "m", "phase": "train"}, both, False)], 0.02).to_dict("records")
     assert (row["ratio_low"], row["ratio_high"], row["ratio"]) == pytest.approx((2, 6, math.sqrt(12)))
     assert (row["baseline_ns"], row["candidate_ns"], row["steps"], row["processes"]) == (1e6, 3.5e6, 24, 4)
     assert (row["between_share"], row["per"], row["in_turn"], row["verdict"]) == (1, "step", False, SLOWER)
@@ -372,7 +375,7 @@ def test_a_row_of_four_processes_a_side() -> None:
 def test_rows_of_one_process_and_of_other_batches() -> None:
     """4 samples in 8 ms and 16 in 16: 2 and 1 ms each, whichever candidate has as many."""
     both = {"plain": measured([8, 8], 4.0), "wide": measured([16], 16.0), "same": measured([4, 4], 4.0)}
-    wide, same = tabulate.table([({"model": "m", "phase": "train"}, both, False)], 0.02).to_dict("records")
+    wide, same = comparison_table.table([({"model": "m", "phase": "train"}, both, False)], 0.02).to_dict("records")
     assert (wide["per"], wide["baseline_ns"], wide["candidate_ns"], wide["ratio"]) == ("sample", 2e6, 1e6, 0.5)
     assert (wide["processes"], wide["verdict"]) == (1, UNDECIDED)
     assert np.isnan([wide[name] for name in ("ratio_low", "ratio_high", "p_different", "between_share")]).all()
@@ -381,8 +384,11 @@ def test_rows_of_one_process_and_of_other_batches() -> None:
 
 def test_facts_of_both_sides_are_told_once_where_they_are_the_same() -> None:
     one, other = ({"device": name, "started": day} for name, day in (("A", "2026-01-02T10"), ("B", "2026-01-02T11")))
-    both = {"plain": tabulate.Measured([np.ones(3)], one), "bf16": tabulate.Measured([np.ones(3)], other)}
-    (row,) = tabulate.table([({"model": "m", "phase": "train"}, both, True)], 0.02).to_dict("records")
+    both = {
+        "plain": comparison_table.Measured([np.ones(3)], one),
+        "bf16": comparison_table.Measured([np.ones(3)], other),
+    }
+    (row,) = comparison_table.table([({"model": "m", "phase": "train"}, both, True)], 0.02).to_dict("records")
     assert (row["device"], row["date"], row["differs"]) == ("A -> B", "2026-01-02", "device A -> B")
 
 
@@ -394,7 +400,7 @@ def test_pairs_are_of_rounds_that_both_sides_worked_by_shifts() -> None:
     for own, low in ((rounds, 2.0), ([], None), (rounds[1:], None)):
         both = {"plain": measured(base, rounds=rounds, places=[0, 3, 4, 7, 8, 11]),
                 "bf16": measured(of_pairs, rounds=own, places=[1, 2, 5, 6, 9, 10])}  # fmt: skip
-        (row,) = tabulate.table([({"model": "m", "phase": "train"}, both, True)], 0.02).to_dict("records")
+        (row,) = comparison_table.table([({"model": "m", "phase": "train"}, both, True)], 0.02).to_dict("records")
         if low:
             assert (row["ratio_low"], row["ratio_high"]) == pytest.approx((2, 2.5)) and row["verdict"] == SLOWER
         else:
@@ -402,18 +408,18 @@ def test_pairs_are_of_rounds_that_both_sides_worked_by_shifts() -> None:
 
 
 def test_candidates_are_told_in_the_order_of_the_table() -> None:
-    said = told.lines(compared({"candidate": "tf32"}, {"candidate": "bf16"}))
+    said = cli.lines(compared({"candidate": "tf32"}, {"candidate": "bf16"}))
     assert [line.split(",")[0] for line in said if " against " in line] == ["tf32 against plain", "bf16 against plain"]
 
 
 def test_a_cell_that_no_tool_saw_has_its_time_alone() -> None:
     """4 samples of 25 ns are a step of 100."""
-    found = tabulate_parts.traced({}, 25.0, 4.0)
+    found = contribution_table.traced({}, 25.0, 4.0)
     assert found == Traced(None, {"step_ns": 100.0}, None, 4.0) and found.time_ns == 25
-    assert tabulate_parts.traced({}, 25.0) == Traced(None, {"step_ns": 25.0}, None, 1.0)
+    assert contribution_table.traced({}, 25.0) == Traced(None, {"step_ns": 25.0}, None, 1.0)
     for rows in (compared(), compared({}), compared({"per": "sample"})):
-        table = tabulate_parts.table(rows, {})
-        assert table.empty and list(table.columns) == list(parts.COLUMNS)
+        table = contribution_table.table(rows, {})
+        assert table.empty and list(table.columns) == list(contributions.COLUMNS)
 
 
 def test_each_process_that_is_equal_counts_as_half() -> None:

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from profzoo.compare import parts
+from profzoo.compare import contributions
 from profzoo.figures import comparison, waterfall
 from tests.unit.compared import CELLS, compared
 
@@ -97,7 +97,7 @@ def test_a_waterfall_leads_from_one_time_to_the_other(tables: Tables) -> None:
     for row in table.to_dict("records")[::6]:
         mine = seen[(seen["model"] == row["model"]) & (seen["phase"] == row["phase"])]
         found = waterfall.steps(mine)
-        moved = mine.loc[mine["level"] == parts.PART, "delta_ns"]
+        moved = mine.loc[mine["level"] == contributions.PART, "delta_ns"]
         assert found.sum() == pytest.approx(moved.sum(), abs=max(0.002 * moved.abs().sum(), 1))
         assert len(found) <= waterfall.MOST_STEPS + 1 and found.index.is_unique
         assert moved.sum() == pytest.approx(row["candidate_ns"] - row["baseline_ns"], rel=0.02, abs=1)
@@ -117,7 +117,7 @@ def test_slower_and_faster_cells_are_shown_and_nothing_covers_anything(tables: T
 def test_a_kernel_that_appeared_is_said_to(tables: Tables) -> None:
     table, seen = tables
     few = table[table["model"] == "vgg16"]
-    renamed = seen.assign(change=seen["change"].where(seen["level"] != parts.KERNEL, parts.APPEARED))
+    renamed = seen.assign(change=seen["change"].where(seen["level"] != contributions.KERNEL, contributions.APPEARED))
     figure = waterfall.draw(few, renamed)
     assert len(figure.axes) == 4
     assert all(text.get_text().endswith("(appeared)") for text in figure.axes[1].texts)

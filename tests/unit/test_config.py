@@ -6,7 +6,7 @@ import pytest
 
 from profzoo.cell import registry, settings
 from profzoo.config import configuration as config
-from profzoo.config import targets
+from profzoo.config import unknown_targets
 from profzoo.errors import ConfigError
 
 
@@ -127,7 +127,7 @@ def test_own_module(own: dict) -> None:
      "results/unet/train.trace.json.gz"],
 )  # fmt: skip
 def test_targets_that_can_be(target: str) -> None:
-    assert targets.check_targets([target], "results", config.normalise({})) is None
+    assert unknown_targets.check_targets([target], "results", config.normalise({})) is None
 
 
 @pytest.mark.parametrize(
@@ -141,4 +141,4 @@ def test_targets_that_can_be(target: str) -> None:
 )
 def test_targets_that_cannot_be(target: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        targets.check_targets(["-n", target], "results", config.normalise({}))
+        unknown_targets.check_targets(["-n", target], "results", config.normalise({}))

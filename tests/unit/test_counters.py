@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from profzoo.tables import counters
-from profzoo.tools.ncu.metrics import GPU_TIME
+from profzoo.kernels import counters
+from profzoo.tools.ncu.derived_metrics import GPU_TIME
+from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
 from profzoo.tools.ncu.strata import Window
-from profzoo.tools.ncu.tables import CONFIGURATION as KEYS
 
 SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"
 LOCAL = [f"l1tex__t_sectors_pipe_lsu_mem_local_op_{way}.sum" for way in ("ld", "st")]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from profzoo.report import glossary, overview, strips
+from profzoo.report import glossary, overview, step_bars
 from tests import browser, cpu_page, whole_zoo
 
 
@@ -58,7 +58,7 @@ def test_numbers_of_a_page_by_hand(tmp_path: Path) -> None:
     median = rows["train"]["fields"][shown["cell_columns"].index("median") - len(overview.LEADING)]
     assert (median["text"], median["between"]) == ("1.6 s", "1.32 s – 1.95 s")
     # Data for 1 of 10 ms, forward for 9.
-    strip = strips.of_cell(given, "m", "train")
+    strip = step_bars.of_cell(given, "m", "train")
     assert [(part["part"], part["percent"]) for part in strip] == [
         ("data", pytest.approx(10)),
         ("forward", pytest.approx(90)),
@@ -66,4 +66,4 @@ def test_numbers_of_a_page_by_hand(tmp_path: Path) -> None:
     # Half a percent is the least that is shown.
     for ns, parts in ((0.06e6, ["data", "forward"]), (0.05e6, ["data", "forward"]), (0.04e6, ["forward"])):
         ranges = given["ranges"].assign(ns_per_step=[ns, 10e6 - ns] * 2)
-        assert [part["part"] for part in strips.of_cell({**given, "ranges": ranges}, "m", "train")] == parts
+        assert [part["part"] for part in step_bars.of_cell({**given, "ranges": ranges}, "m", "train")] == parts

@@ -8,14 +8,14 @@ import pytest
 
 from profzoo.cell import settings
 from profzoo.config import configuration
-from profzoo.files import write_csv
-from profzoo.reading import kinds
-from profzoo.report import promises, saving
-from profzoo.tables import across, layers
-from profzoo.trials import panel
-from profzoo.verdicts import columns, on_cpu, rules, tabulate, verdicts
+from profzoo.io import column_types
+from profzoo.io.scripts import write_csv
+from profzoo.report import savings, savings_section
+from profzoo.tables import layers, schemas
+from profzoo.trials import candidate_settings
+from profzoo.verdicts import cpu_verdicts, rules, table_columns, verdict_table, verdicts
 from profzoo.verdicts.cpu_step import CpuStep, Part
-from profzoo.verdicts.judged import UNDECIDED
+from profzoo.verdicts.rule_evaluation import UNDECIDED
 from tests import known_rules, whole_zoo
 
 RULES = known_rules.load()
@@ -48,7 +48,7 @@ def cells(step_ns: float = 10 * MS, **given: object) -> pd.DataFrame:
 
 
 def judged(timed: pd.DataFrame, parts: pd.DataFrame, own: pd.DataFrame, **ran_with: object) -> pd.DataFrame:
-    return on_cpu.table(timed, parts, {CELL: own}, {CELL: ran_with}, RULES)
+    return cpu_verdicts.table(timed, parts, {CELL: own}, {CELL: ran_with}, RULES)
 
 
 BIG = operators(VIEW, ("aten::mm", "head", "forward", 1, 4 * MS), ("aten::mm", "head", "backward", 2, 4 * MS),
@@ -81,8 +81,8 @@ def test_a_gain_is_between_none_and_that_of_the_most_that_the_spread_of_steps_al
     (spread,) = judged(cells(step_lower_quartile_ns=8 * MS), ranges(), BIG).query("level == 'cell'").to_dict("records")
     most = 8.5 * 1.25 / (8.5 * 1.25 + 1.5)
     assert spread["gain"] == steady["gain"] and spread["gain_high"] == pytest.approx(1 / (1 - most / 2))
-    (promise,) = promises.all_of({"cells": cells(step_lower_quartile_ns=8 * MS), "verdicts": pd.DataFrame([spread])})
-    assert promise.how == promises.AT_MOST and saving.told(promise)["between"] == "0 – 4.38 ms"
+    (promise,) = savings.all_of({"cells": cells(step_lower_quartile_ns=8 * MS), "verdicts": pd.DataFrame([spread])})
+    assert promise.how == savings.AT_MOST and savings_section.told(promise)["between"] == "0 – 4.38 ms"
 
 
 @pytest.mark.parametrize(
@@ -181,9 +181,9 @@ NEAR = operators(VIEW, ("aten::mm", "a", "forward", 1, 2.6 * MS),
         # The mean is 1.25 times the median.
         ({"step_median_ns": 8 * MS}, 8.5 / 10.375, 10.625 / 12.125),
         # 10 ms under the profiler and 4 without: 6 of it may have been in the operator alone.
-        (dict.fromkeys(("step_ns", "step_median_ns", *across.QUARTILES), 4 * MS), 2.5 / 4, 1.0),
+        (dict.fromkeys(("step_ns", "step_median_ns", *schemas.QUARTILES), 4 * MS), 2.5 / 4, 1.0),
         # 10 ms under the profiler and 25 without, 15 of which may be in it, or not.
-        (dict.fromkeys(("step_ns", "step_median_ns", *across.QUARTILES), 25 * MS), 8.5 / 25, 23.5 / 25),
+        (dict.fromkeys(("step_ns", "step_median_ns", *schemas.QUARTILES), 25 * MS), 8.5 / 25, 23.5 / 25),
     ],
 )
 def test_of_steps_that_are_not_steady_a_verdict_holds_at_both_ends(given: dict, least: float, most: float) -> None:
@@ -210,7 +210,7 @@ def test_seventy_percent_of_a_step_whose_times_spread_by_twelve_is_more_than_a_q
         ({"unsteady": "processes differ", "step_upper_quartile_ns": 11 * MS}, "but processes differ", "24% to 28%"),
         ({"step_median_ns": 7 * MS}, "but the mean step is 1.4 times the median", "20% to 33%"),
         (
-            dict.fromkeys(("step_ns", "step_median_ns", *across.QUARTILES), 25 * MS),
+            dict.fromkeys(("step_ns", "step_median_ns", *schemas.QUARTILES), 25 * MS),
             "but steps with and without the profiler are 2.5 times apart",
             "10% to 70%",
         ),
@@ -266,7 +266,7 @@ def test_the_largest_gain_is_first() -> None:
 def test_cells_of_a_gpu_are_not_judged_so() -> None:
     assert judged(cells(), ranges(clock="gpu"), BIG).empty
     assert judged(cells(), ranges().assign(tool="nsys"), BIG).empty
-    assert on_cpu.table(cells(), ranges(), {}, {}, RULES).empty
+    assert cpu_verdicts.table(cells(), ranges(), {}, {}, RULES).empty
 
 
 def test_advice_on_a_cpu_is_tried_and_expected_under_one_name() -> None:
@@ -274,25 +274,25 @@ def test_advice_on_a_cpu_is_tried_and_expected_under_one_name() -> None:
     config = configuration.normalise({"models": "lstm"})
     batch = settings.resolve("lstm", "train", "time", config)["batch"]
     advice = [("input-bound", "workers=2"), ("overhead-bound", f"batch={2 * batch}")]
-    row = {**dict.fromkeys(columns.COLUMNS, ""), "model": "lstm", "phase": "train", "level": "cell", "rank": 1,
+    row = {**dict.fromkeys(table_columns.COLUMNS, ""), "model": "lstm", "phase": "train", "level": "cell", "rank": 1,
            "gain": 1.5, "gain_low": 1.2, "gain_high": 2.0}  # fmt: skip
     table = pd.DataFrame([row | {"verdict": verdict, "settings": words} for verdict, words in advice])
-    for own, name in ((["bf16", "double_batch"], panel.DOUBLE), (["bf16"], f"batch={2 * batch}")):
+    for own, name in ((["bf16", "double_batch"], candidate_settings.DOUBLE), (["bf16"], f"batch={2 * batch}")):
         config = configuration.normalise({"models": "lstm", "trials": {"panel": own}})
-        found, _ = panel.candidates("lstm", "train", config)
-        known = panel.expected(table, config, {"lstm train": batch})["lstm train"]
+        found, _ = candidate_settings.candidates("lstm", "train", config)
+        known = candidate_settings.expected(table, config, {"lstm train": batch})["lstm train"]
         assert {key: one["verdict"] for key, one in known.items()} == {
             "workers=2": "input-bound",
             name: "overhead-bound",
         }
         assert known.keys() <= found.keys() and f"batch={2 * batch}" in found[name]
         assert len({tuple(words) for words in found.values()}) == len(found)
-        of_cpus = ["workers=2"] if name == panel.DOUBLE else ["workers=2", name]
+        of_cpus = ["workers=2"] if name == candidate_settings.DOUBLE else ["workers=2", name]
         assert list(found)[-len(of_cpus) :] == of_cpus
     on_gpu = configuration.normalise({"models": "lstm", "device": "cuda"})
-    assert "workers=2" not in panel.candidates("lstm", "train", on_gpu)[0]
+    assert "workers=2" not in candidate_settings.candidates("lstm", "train", on_gpu)[0]
     # Twice of what another cell has is not twice of this one's.
-    assert panel.name_of("batch=6", config, 4) == "batch=6"
+    assert candidate_settings.name_of("batch=6", config, 4) == "batch=6"
 
 
 def test_a_zoo_on_a_gpu_is_judged_as_before(tmp_path: Path) -> None:
@@ -309,8 +309,8 @@ def test_a_zoo_on_a_gpu_is_judged_as_before(tmp_path: Path) -> None:
     for name, table in given.items():
         write_csv(table, paths[name])
     cpus = paths["cells"], paths["ranges"], []
-    tabulate.main(paths["steps"], paths["kernels"], None, None, [], [], [], ([], []), [], cpus, paths["written"])
-    steps, kernels = (across.read(name, paths[name]) for name in ("steps", "kernels"))
+    verdict_table.main(paths["steps"], paths["kernels"], None, None, [], [], [], ([], []), [], cpus, paths["written"])
+    steps, kernels = (schemas.read(name, paths[name]) for name in ("steps", "kernels"))
     # By all rules there are, as the tables are.
     write_csv(verdicts.table(steps, kernels, None, {}, {}, {}, rules.load()), paths["before"])
     assert Path(paths["written"]).read_bytes() == Path(paths["before"]).read_bytes()
@@ -319,6 +319,6 @@ def test_a_zoo_on_a_gpu_is_judged_as_before(tmp_path: Path) -> None:
 
 def _whole(recorded: pd.DataFrame) -> pd.DataFrame:
     """Recorded kernels, of which not all columns were kept, with what verdicts do not go by."""
-    declared = across.TABLES["kernels"].columns
-    lacking = {name: "" if kind == kinds.TEXT else 0 for name, kind in declared.items() if name not in recorded}
+    declared = schemas.TABLES["kernels"].columns
+    lacking = {name: "" if kind == column_types.TEXT else 0 for name, kind in declared.items() if name not in recorded}
     return recorded.assign(**{**lacking, "mangled": [f"k{number}" for number in range(len(recorded))]})

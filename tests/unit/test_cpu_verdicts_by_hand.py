@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from profzoo.verdicts import cpu_step, on_cpu, rules, verdicts
+from profzoo.verdicts import cpu_step, cpu_verdicts, rules, verdicts
 from profzoo.verdicts.cpu_step import CpuStep, Part, Share
-from profzoo.verdicts.judged import UNDECIDED
+from profzoo.verdicts.rule_evaluation import UNDECIDED
 from tests.unit.test_cpu_verdicts import BIG, CELL, FLOOR, MS, RULES, VIEW, cells, judged, operators, ranges
 
 
@@ -140,7 +140,7 @@ def test_a_part_is_no_more_than_the_step() -> None:
     ],
 )
 def test_an_operator_in_words(sums: dict[str, float], said: str) -> None:
-    assert on_cpu._told("op", sums) == said
+    assert cpu_verdicts._told("op", sums) == said
 
 
 @pytest.mark.parametrize(("share", "verdict"), [(0.25, "operator-bound"), (0.2499, verdicts.NOTHING)])
@@ -201,14 +201,14 @@ def test_what_is_left_open_comes_last_and_once_a_rule() -> None:
 def test_why_steps_are_not_relied_on(given: dict[str, Any], said: str) -> None:
     cell = cells(**given).iloc[0].to_dict()
     step = CpuStep(cell, {"forward": 10 * MS}, BIG, FLOOR, 2.0)
-    assert on_cpu.JudgedCpu(cell, step, {}, RULES)._unsteady() == said
+    assert cpu_verdicts.JudgedCpu(cell, step, {}, RULES)._unsteady() == said
 
 
 @pytest.mark.parametrize(("traced", "doubted"), [(20.0, False), (20.1, True), (5.0, False), (4.9, True)])
 def test_steps_that_the_profiler_changes_by_more_than_twice(traced: float, doubted: bool) -> None:
     cell = cells().iloc[0].to_dict()
     step = CpuStep(cell, {"forward": traced * MS}, operators(("aten::mm", "a", "forward", 1, MS)), FLOOR, 2.0)
-    said = on_cpu.JudgedCpu(cell, step, {}, RULES)._unsteady()
+    said = cpu_verdicts.JudgedCpu(cell, step, {}, RULES)._unsteady()
     assert said == (
         "steps with and without the profiler are 2.0 times apart, more than its calls take" if doubted else ""
     )
@@ -217,12 +217,12 @@ def test_steps_that_the_profiler_changes_by_more_than_twice(traced: float, doubt
 def test_only_cells_that_torch_saw_on_a_cpu_are_judged() -> None:
     """Each once; one that was not timed, has no operators or took no time is left out."""
     parts = ranges()
-    assert on_cpu.cells(pd.concat([parts, parts])) == [CELL] and on_cpu.cells(ranges(clock="gpu")) == []
-    assert on_cpu.cells(parts.assign(tool="nsys")) == []
+    assert cpu_verdicts.cells(pd.concat([parts, parts])) == [CELL] and cpu_verdicts.cells(ranges(clock="gpu")) == []
+    assert cpu_verdicts.cells(parts.assign(tool="nsys")) == []
     known = rules.load()
-    assert on_cpu.table(cells().iloc[:0], parts, {CELL: BIG}, {}, known).empty
-    assert on_cpu.table(cells(), parts, {}, {}, known).empty
-    assert on_cpu.table(cells(), ranges(0.0, 0.0), {CELL: BIG}, {}, known).empty
+    assert cpu_verdicts.table(cells().iloc[:0], parts, {CELL: BIG}, {}, known).empty
+    assert cpu_verdicts.table(cells(), parts, {}, {}, known).empty
+    assert cpu_verdicts.table(cells(), ranges(0.0, 0.0), {CELL: BIG}, {}, known).empty
     other = parts.assign(tool="nsys", ns_per_step=9e9)
-    found = on_cpu.table(cells(), pd.concat([parts, other]), {CELL: BIG}, {}, known)
+    found = cpu_verdicts.table(cells(), pd.concat([parts, other]), {CELL: BIG}, {}, known)
     assert found["share"].iloc[0] == pytest.approx(0.85) and found["by"].eq(verdicts.OURS).all()

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from profzoo import run
+from profzoo.calibration import peaks
 from profzoo.errors import ConfigError
-from profzoo.harness import devices, peaks
-from profzoo.machine import limits
+from profzoo.harness import devices
+from profzoo.machine import job_limits
 from tests.unit.collected import collected
 
 STANDINS = Path(__file__).parents[1] / "tools/standins"
@@ -102,7 +103,7 @@ def test_a_machine_without_a_gpu_is_said(tmp_path: Path, capsys: pytest.CaptureF
 def test_a_job_that_was_given_a_gpu_fails_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv(limits.LIMITS, json.dumps({"locks": str(tmp_path / "locks")}))
+    monkeypatch.setenv(job_limits.LIMITS, json.dumps({"locks": str(tmp_path / "locks")}))
     command = [sys.executable, "-m", "models.run", *TINY, "--facts", str(tmp_path / "s.json")]
     assert collected(tmp_path, *command, cell={"device": "auto"}) == 1
     printed = capsys.readouterr().err

@@ -14,10 +14,10 @@ import torch
 
 from profzoo import run
 from profzoo.cell import settings
-from profzoo.collect import launch
+from profzoo.collect import multi_node
 from profzoo.config import configuration as config
 from profzoo.errors import ConfigError
-from profzoo.harness import distributed, interface, training
+from profzoo.harness import distributed, interface, training_step
 
 PROJECT = Path(__file__).parents[2]
 WORDS = ["train", "device=cpu", "gpus=2", "warmup=1", "window=2"]
@@ -50,9 +50,9 @@ def test_what_averages_gradients_ends_before_the_group(
 ) -> None:
     """Processes that end it later wait for each other now and then."""
     made: list[weakref.ref] = []
-    begin = training.Trainer.__init__
+    begin = training_step.Trainer.__init__
 
-    def noted(trainer: training.Trainer, *given: object) -> None:
+    def noted(trainer: training_step.Trainer, *given: object) -> None:
         begin(trainer, *given)
         made.append(weakref.ref(trainer))
 
@@ -61,7 +61,7 @@ def test_what_averages_gradients_ends_before_the_group(
         yield
         assert made and not any(one() for one in made)
 
-    monkeypatch.setattr(training.Trainer, "__init__", noted)
+    monkeypatch.setattr(training_step.Trainer, "__init__", noted)
     monkeypatch.setattr(distributed, "group", group)
     more = ["--memory", str(tmp_path / "m.csv")] if memory else []
     assert run.main(["lstm", *WORDS[:2], *WORDS[3:], "sequence_length=8", "batch=3", *more]) == 0
@@ -158,7 +158,7 @@ def test_cells_of_several_gpus_are_found() -> None:
 
 
 def test_nodes_are_started_by_slurm() -> None:
-    command = launch.words(2, 4, ["nsys", "profile"], "123456", "10.0.0.7")
+    command = multi_node.words(2, 4, ["nsys", "profile"], "123456", "10.0.0.7")
     assert command[0] == "srun" and {"--nodes=2", "--ntasks=2", "--ntasks-per-node=1"} <= set(command)
     at = command.index("torch.distributed.run")
     assert {"--nnodes=2", "--nproc-per-node=4", "--rdzv-endpoint=10.0.0.7:23456"} <= set(command[at:])
@@ -167,5 +167,5 @@ def test_nodes_are_started_by_slurm() -> None:
 
 def test_nodes_without_slurm_are_refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    assert launch.main(["2", "1", "true"]) == 1
+    assert multi_node.main(["2", "1", "true"]) == 1
     assert "nodes = 2 takes a Slurm job: --workflow-profile profiles/slurm" in capsys.readouterr().err

@@ -4,11 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from profzoo.tools.ncu.derived_metrics import GPU_TIME
 from profzoo.tools.ncu.estimates import Estimates, half_width
-from profzoo.tools.ncu.metrics import GPU_TIME
-from profzoo.tools.ncu.sampling import Prices, choose
+from profzoo.tools.ncu.launch_sampling import Prices, choose
+from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
 from profzoo.tools.ncu.strata import Window
-from profzoo.tools.ncu.tables import CONFIGURATION as KEYS
 
 
 def step(seed: int, layers: int = 10) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -15,11 +15,11 @@ import pandas as pd
 import pytest
 
 from profzoo.errors import DataError
-from profzoo.files import read_json
-from profzoo.reading import tables as reading
-from profzoo.tables import cell_tables, counted_steps, kernel_table, tabulate
+from profzoo.io import csv_tables as reading
+from profzoo.io.scripts import read_json
+from profzoo.tables import cell_tables, kernel_table, steps_per_export, tabulate
 from profzoo.tools.ncu import export as export_ncu
-from profzoo.tools.ncu import tables as ncu_tables
+from profzoo.tools.ncu import raw_page as ncu_tables
 from profzoo.tools.nsys import export as export_nsys
 from profzoo.tools.nsys import stats as export_nsys_stats
 from profzoo.tools.nsys import tables as nsys_tables
@@ -340,7 +340,9 @@ def test_a_whole_run_without_a_whole_step_says_so(tmp_path: Path, recording: Cal
     assert pd.read_csv(exported)["launches"].sum() == 4750 and read_json(facts)["traced_steps"] == 0
     assert len(said) == 1 and "holds no whole step of the window" in said[0] and "nsys.duration" in said[0]
     with pytest.raises(DataError, match=r"of lstm train holds no whole step.*nsys\.duration"):
-        counted_steps.profiled_steps({"traced_steps": 0, "capture": "run", "cell": {"model": "lstm", "phase": "train"}})
+        steps_per_export.profiled_steps(
+            {"traced_steps": 0, "capture": "run", "cell": {"model": "lstm", "phase": "train"}}
+        )
 
 
 def test_a_whole_run_from_within_the_window_says_so(tmp_path: Path, recording: Callable) -> None:

@@ -14,27 +14,27 @@ from torch.utils.data import IterableDataset
 
 from profzoo.errors import ConfigError
 from profzoo.harness import (
-    batch_form,
-    blocks,
-    capture_trace,
-    captured,
-    checkpoints,
-    cpu_taken,
-    data,
+    activation_checkpointing,
+    batch_size,
+    batch_structure,
+    cpu_contention,
+    cuda_graph,
+    cuda_graph_trace,
+    data_loading,
     distributed,
-    fitting,
     interface,
-    lasting,
-    loop,
-    memory,
+    memory_blocks,
     optimizers,
-    outputs,
+    output_samples,
     own_dataset,
+    peak_memory,
     ranges,
-    training,
-    trees,
+    step_loop,
+    tensor_trees,
+    training_step,
+    window_length,
 )  # fmt: skip
-from profzoo.harness.blocks import Known
+from profzoo.harness.memory_blocks import Known
 from profzoo.harness.tasks import adversarial, classification, images, restoration, segmentation, weights
 from tests.unit.test_harness_by_hand import move, span
 
@@ -61,13 +61,13 @@ def drawn(shape: SimpleNamespace, generator: torch.Generator) -> tuple[int, int]
 
 
 def test_two_batches_of_samples_are_made_and_come_in_turn() -> None:
-    made = data.Synthetic(drawn, SimpleNamespace(), 7, 4, 5)
+    made = data_loading.Synthetic(drawn, SimpleNamespace(), 7, 4, 5)
     seeds = [
         int(torch.randint(10**9, (), generator=torch.Generator().manual_seed(5 * 1_000_003 + n))) for n in range(4)
     ]
     assert [made[n][0] for n in range(7)] == [*seeds, *seeds[:3]] and len(made) == 7
     # No more than there are.
-    assert len(data.Synthetic(drawn, SimpleNamespace(), 2, 4, 5)._pool) == 2
+    assert len(data_loading.Synthetic(drawn, SimpleNamespace(), 2, 4, 5)._pool) == 2
     for index in (-1, 7):
         with pytest.raises(IndexError):
             made[index]
@@ -76,9 +76,9 @@ def test_two_batches_of_samples_are_made_and_come_in_turn() -> None:
 def test_where_samples_come_from_is_told() -> None:
     mine, from_disk = functions(dataset=lambda shape: [1]), {"source": "torchvision", "name": "CIFAR10"}
     told = [
-        data.described(cell(), functions(sample=drawn)), data.described(cell(samples=5), functions(sample=drawn)),
-        data.described(cell(), mine), data.described(cell(data=from_disk), mine),
-        data.described(cell(data={"source": "folder", "name": None}), functions()),
+        data_loading.described(cell(), functions(sample=drawn)), data_loading.described(cell(samples=5), functions(sample=drawn)),
+        data_loading.described(cell(), mine), data_loading.described(cell(data=from_disk), mine),
+        data_loading.described(cell(data={"source": "folder", "name": None}), functions()),
     ]  # fmt: skip
     assert [(one["from"], one["pool"]) for one in told] == [
         ("sample", 6), ("sample", 5), ("dataset", None), ("CIFAR10", None), ("folder", None),
@@ -89,10 +89,10 @@ def test_where_samples_come_from_is_told() -> None:
 def test_memory_is_pinned_where_a_gpu_is_and_the_cell_wants_it(monkeypatch: pytest.MonkeyPatch, there: bool) -> None:
     asked: list[dict] = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
-    monkeypatch.setattr(data, "DataLoader", lambda dataset, **given: asked.append(given) or [len(dataset)])
+    monkeypatch.setattr(data_loading, "DataLoader", lambda dataset, **given: asked.append(given) or [len(dataset)])
     model = functions(sample=drawn)
     for one in (cell(pin_memory=True), cell(workers=1, phase="inference")):
-        assert list(data.batches(one, model)) == [7, 7]
+        assert list(data_loading.batches(one, model)) == [7, 7]
     assert [one["pin_memory"] for one in asked] == [there, False]
     assert [one["shuffle"] for one in asked] == [True, False]
     assert [(one["num_workers"], one["persistent_workers"]) for one in asked] == [(0, False), (1, True)]
@@ -122,7 +122,7 @@ class Any2:
 
 def test_what_moves_itself_goes_on_meanwhile_where_it_can() -> None:
     mine = Moving()
-    found = data.to_device({"a": mine, "b": Blocking(), "c": Any2()}, CPU, torch.channels_last)
+    found = data_loading.to_device({"a": mine, "b": Blocking(), "c": Any2()}, CPU, torch.channels_last)
     # One that returns nothing has moved itself in place.
     assert found == {"a": mine, "b": "on cpu", "c": {"non_blocking": True}} and mine.asked == [True]
 
@@ -130,7 +130,7 @@ def test_what_moves_itself_goes_on_meanwhile_where_it_can() -> None:
 def test_images_alone_are_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
     given = [torch.ones(2, 3, 4, 4), torch.ones(2, 3, 4), torch.ones(2, 3, 4, 4, dtype=torch.int64),
              torch.ones(2, 3, 4, 4).to_sparse()]  # fmt: skip
-    found = data.to_device(given, CPU, torch.channels_last)
+    found = data_loading.to_device(given, CPU, torch.channels_last)
     assert [one.is_contiguous(memory_format=torch.channels_last) for one in (found[0], found[2])] == [True, False]
     assert found[1].shape == (2, 3, 4) and found[3].layout is torch.sparse_coo
 
@@ -169,28 +169,30 @@ def test_a_data_set_comes_again_shuffled_by_its_epoch() -> None:
 
 def test_a_batch_is_a_pair_or_a_mapping() -> None:
     one, model = cell(), functions(sample=drawn)
-    assert batch_form.parts((1, 2), one, model) == batch_form.parts([1, 2], one, model) == (1, 2)
+    assert batch_structure.parts((1, 2), one, model) == batch_structure.parts([1, 2], one, model) == (1, 2)
     named = {"x": 1}
-    assert batch_form.parts(named, one, model) == (named, named)
+    assert batch_structure.parts(named, one, model) == (named, named)
     said = [(torch.ones(2, 3), "one tensor of 2 x 3"), (torch.ones(()), "one tensor of one number"),
             ((1, 2, 3), "a tuple of 3"), ("ab", "of type str")]  # fmt: skip
     for batch, words in said:
         with pytest.raises(ConfigError, match=f"a batch is {words}, where .* sample.* give one$"):
-            batch_form.parts(batch, one, model)
+            batch_structure.parts(batch, one, model)
     network = lambda *given, **named: (given, named)  # noqa: E731
-    assert batch_form.called(network, named, 5) == ((), {"x": 1}) and batch_form.called(network, (1, 2), 5) == (
+    assert batch_structure.called(network, named, 5) == ((), {"x": 1}) and batch_structure.called(
+        network, (1, 2), 5
+    ) == (
         (5,),
         {},
     )  # type: ignore[arg-type]
     makers = [
-        batch_form.maker(one, functions(collate=list)), batch_form.maker(cell(data={"source": "folder"}), model),
-        batch_form.maker(one, functions(dataset=list)), batch_form.maker(one, model),
+        batch_structure.maker(one, functions(collate=list)), batch_structure.maker(cell(data={"source": "folder"}), model),
+        batch_structure.maker(one, functions(dataset=list)), batch_structure.maker(one, model),
     ]  # fmt: skip
     assert makers == ["collate(samples)", "adapt(sample, shape)", "dataset(shape)", "sample(shape, generator)"]
 
 
 def test_a_batch_is_halved_until_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitting.gc, "collect", lambda: None)
+    monkeypatch.setattr(batch_size.gc, "collect", lambda: None)
     for most, fits in ((10, 10), (9, 5), (4, 2), (1, 1)):
         tried: list[int] = []
 
@@ -199,11 +201,11 @@ def test_a_batch_is_halved_until_it_fits(monkeypatch: pytest.MonkeyPatch) -> Non
             if one["batch"] > most:  # noqa: B023
                 raise RuntimeError("CUDA out of memory. Tried")
 
-        assert fitting.fit(cell(batch=10), rehearse)["batch"] == fits == tried[-1]
+        assert batch_size.fit(cell(batch=10), rehearse)["batch"] == fits == tried[-1]
         assert tried == [10, 5, 2, 1][: len(tried)]
     with pytest.raises(ConfigError, match="runs out of memory at batch 1"):
-        fitting.fit(cell(batch=1), lambda one: (_ for _ in ()).throw(MemoryError()))
-    told = [fitting.out_of_memory(error) for error in (
+        batch_size.fit(cell(batch=1), lambda one: (_ for _ in ()).throw(MemoryError()))
+    told = [batch_size.out_of_memory(error) for error in (
         RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when"), RuntimeError("CUDNN_STATUS_ALLOC_FAILED"),
         RuntimeError("can't allocate memory: you"), torch.OutOfMemoryError("x"), MemoryError(), RuntimeError("memory"),
     )]  # fmt: skip
@@ -214,21 +216,23 @@ def test_a_batch_is_halved_until_it_fits(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_sample_of_outputs_is_64_numbers_shared_by_tensors() -> None:
-    assert outputs.sampled(torch.arange(128.0)) == [float(2 * n) for n in range(64)]
-    assert outputs.sampled(torch.arange(5.0)) == [0, 1, 2, 3, 4]
+    assert output_samples.sampled(torch.arange(128.0)) == [float(2 * n) for n in range(64)]
+    assert output_samples.sampled(torch.arange(5.0)) == [0, 1, 2, 3, 4]
     # 32 each of 64 and of 33; 33 * n // 32 is n up to the last but none beyond.
-    two = outputs.sampled([torch.arange(64.0), torch.arange(33.0)])
+    two = output_samples.sampled([torch.arange(64.0), torch.arange(33.0)])
     assert two == [*range(0, 64, 2), *(33 * n // 32 for n in range(32))]
-    assert outputs.sampled([torch.full((3,), float(n)) for n in range(70)]) == list(range(64))
+    assert output_samples.sampled([torch.full((3,), float(n)) for n in range(70)]) == list(range(64))
     given = [torch.ones(2, dtype=torch.complex64), torch.ones(0), torch.ones(2, dtype=torch.int64), torch.tensor(7.0)]
-    assert outputs.sampled(given) == [7]
+    assert output_samples.sampled(given) == [7]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64, torch.complex64, torch.float8_e5m2])
 def test_one_number_that_is_not_finite_is_found(dtype: torch.dtype) -> None:
     fine, bad = torch.ones(4).to(dtype), torch.tensor([1.0, math.inf, 1.0]).to(dtype)
-    assert outputs.finite([fine, torch.ones(0), torch.ones(2, dtype=torch.int64)]) and not outputs.finite([bad, fine])
-    assert not outputs.finite([fine, torch.tensor([math.nan, 1.0]).to(dtype)])
+    assert output_samples.finite([fine, torch.ones(0), torch.ones(2, dtype=torch.int64)]) and not output_samples.finite(
+        [bad, fine]
+    )
+    assert not output_samples.finite([fine, torch.tensor([math.nan, 1.0]).to(dtype)])
 
 
 class Slots:
@@ -261,18 +265,18 @@ class Frozen:
 
 def test_tensors_are_found_in_slots_and_attributes_in_order_each_once() -> None:
     first, second, third = torch.ones(1), torch.ones(2), torch.ones(3)
-    found = list(trees.tensors([Both(first, second), One(third), first, torch.Tensor, "text", {"x": (second,)}]))
+    found = list(tensor_trees.tensors([Both(first, second), One(third), first, torch.Tensor, "text", {"x": (second,)}]))
     assert [id(one) for one in found] == [id(first), id(second), id(third)]
 
 
 def test_structures_keep_their_types_and_order() -> None:
     given = {"a": (1, [2, {3}]), "b": Frozen(4, 5), "c": frozenset([6]), "d": b"x"}
-    found = trees.mapped(lambda leaf: leaf * 2, given)
+    found = tensor_trees.mapped(lambda leaf: leaf * 2, given)
     assert found == {"a": (2, [4, {6}]), "b": Frozen(8, 10), "c": frozenset([12]), "d": b"xx"}
     assert (
         given["b"] == Frozen(4, 5)
-        and trees.moves_itself(first := torch.ones(1))
-        and not trees.moves_itself(type(first))
+        and tensor_trees.moves_itself(first := torch.ones(1))
+        and not tensor_trees.moves_itself(type(first))
     )
 
 
@@ -281,11 +285,11 @@ def test_structures_keep_their_types_and_order() -> None:
 
 def test_a_network_is_placed_in_the_memory_format_of_its_cell() -> None:
     for last in (True, False):
-        placed = training.placed(nn.Conv2d(3, 4, 3), cell(channels_last=last), CPU)
+        placed = training_step.placed(nn.Conv2d(3, 4, 3), cell(channels_last=last), CPU)
         assert placed.weight.is_contiguous(memory_format=torch.channels_last) == last
-    assert isinstance(training.placed(nn.LazyConv2d(4, 3), cell(), CPU), nn.LazyConv2d)
+    assert isinstance(training_step.placed(nn.LazyConv2d(4, 3), cell(), CPU), nn.LazyConv2d)
     with pytest.raises(ConfigError, match="has lazy modules"):
-        training.placed(nn.LazyConv2d(4, 3), cell(channels_last=True), CPU)
+        training_step.placed(nn.LazyConv2d(4, 3), cell(channels_last=True), CPU)
 
 
 @pytest.mark.parametrize(
@@ -338,16 +342,18 @@ class InPlace(nn.Module):
 
 def test_what_is_checkpointed_is_in_runs_that_begin_with_nothing_in_place() -> None:
     lines = [nn.Linear(1, 1) for _ in range(9)]
-    assert [len(run) for run in checkpoints.runs(lines)] == [3, 3, 3]
-    assert [len(run) for run in checkpoints.runs(lines[:2])] == [1, 1]
+    assert [len(run) for run in activation_checkpointing.runs(lines)] == [3, 3, 3]
+    assert [len(run) for run in activation_checkpointing.runs(lines[:2])] == [1, 1]
     mixed = [nn.Linear(1, 1), nn.Linear(1, 1), nn.Sequential(nn.ReLU(inplace=True), nn.Linear(1, 1)), nn.Linear(1, 1)]
-    assert [len(run) for run in checkpoints.runs(mixed)] == [3, 1]
+    assert [len(run) for run in activation_checkpointing.runs(mixed)] == [3, 1]
     relu = nn.ReLU(inplace=True)
     listed = nn.ModuleList([nn.Linear(1, 1), relu, nn.Linear(1, 1)])
     network = nn.ModuleDict({"a": listed, "b": nn.ModuleList([nn.Linear(1, 1)]), "c": nn.Sequential(nn.Linear(1, 1))})
-    assert list(checkpoints._sequences(network, set())) == [listed[0], listed[2]]
+    assert list(activation_checkpointing._sequences(network, set())) == [listed[0], listed[2]]
     pair = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))
-    assert list(checkpoints._sequences(nn.ModuleList([pair, pair, nn.ModuleList([pair, lines[0]])]), set())) == [
+    assert list(
+        activation_checkpointing._sequences(nn.ModuleList([pair, pair, nn.ModuleList([pair, lines[0]])]), set())
+    ) == [
         pair,
         lines[0],
     ]
@@ -358,7 +364,7 @@ def test_what_is_checkpointed_is_in_runs_that_begin_with_nothing_in_place() -> N
         nn.ModuleList([pair]),
         InPlace(),
     )
-    assert list(checkpoints._blocks(outer)) == [outer.b]
+    assert list(activation_checkpointing._blocks(outer)) == [outer.b]
 
 
 def test_checkpointed_networks_have_the_same_gradients() -> None:
@@ -371,7 +377,7 @@ def test_checkpointed_networks_have_the_same_gradients() -> None:
     inputs.grad = None
     calls: list[int] = []
     network[0].register_forward_hook(lambda *_: calls.append(1))
-    checkpoints.insert(network, "m")
+    activation_checkpointing.insert(network, "m")
     network(inputs).sum().backward()
     assert len(calls) == 2
     found = [inputs.grad, *(one.grad for one in network.parameters())]
@@ -485,7 +491,7 @@ def test_a_capture_lies_a_millisecond_before_its_window_under_numbers_of_its_own
         event(100, 20, "cpu_op", args={"External id": 1, "correlation": 3, "more": "x"}), event(150, 1, "kernel"),
         {"ph": "f", "cat": "fwdbwd", "ts": 125, "id": 1}, {"ph": "M", "name": "y"}, event(110, 2, "cpu_op"),
     ]  # fmt: skip
-    moved = capture_trace.joined(window, capture)
+    moved = cuda_graph_trace.joined(window, capture)
     assert moved[3:] == window and len(moved) == 7
     # It ends at 125, and is to at 4900 - 1000.
     assert [one["ts"] for one in moved[:3]] == [100 + 3775, 3900, 110 + 3775]
@@ -494,14 +500,14 @@ def test_a_capture_lies_a_millisecond_before_its_window_under_numbers_of_its_own
 
 
 def test_inputs_of_a_graph_are_copied_where_they_were() -> None:
-    inputs = captured.Inputs(CPU)
+    inputs = cuda_graph.Inputs(CPU)
     held = inputs.take({"x": torch.ones(2), "n": 3})
     assert inputs.take({"x": torch.full((2,), 5.0), "n": 3}) is held and held["x"].tolist() == [5, 5]
     with pytest.raises(ConfigError, match="sees plain values of a batch once"):
         inputs.take({"x": torch.ones(2), "n": 4})
     with pytest.raises(ConfigError, match="after batches of 2 comes one of 1:"):
         inputs.take({"x": torch.ones(()), "n": 3})
-    other = captured.Inputs(torch.device("cuda"))
+    other = cuda_graph.Inputs(torch.device("cuda"))
     other.take(torch.ones(2))
     other.take(torch.ones(2))
     with pytest.raises(ConfigError, match="sees a tensor on the CPU of a batch once"):
@@ -510,7 +516,7 @@ def test_inputs_of_a_graph_are_copied_where_they_were() -> None:
 
 def test_a_thread_that_pins_memory_does_not_end_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: None)
-    assert [captured.CudaGraphs(CPU, pins)._mode for pins in (True, False)] == ["thread_local", "global"]
+    assert [cuda_graph.CudaGraphs(CPU, pins)._mode for pins in (True, False)] == ["thread_local", "global"]
 
 
 # Memory.
@@ -518,14 +524,14 @@ def test_a_thread_that_pins_memory_does_not_end_a_capture(monkeypatch: pytest.Mo
 
 def test_sizes_are_of_storages_each_once() -> None:
     whole = torch.zeros(10)
-    found = memory._sizes([whole, whole[2:4], torch.zeros(3, dtype=torch.int64)], CPU)
-    assert sorted(found.values()) == [24, 40] and memory._sizes([whole], torch.device("cuda")) == {}
+    found = peak_memory._sizes([whole, whole[2:4], torch.zeros(3, dtype=torch.int64)], CPU)
+    assert sorted(found.values()) == [24, 40] and peak_memory._sizes([whole], torch.device("cuda")) == {}
     network, optimizer = nn.BatchNorm1d(4), None
     optimizer = torch.optim.SGD(network.parameters(), lr=1.0, momentum=0.9)
     network(torch.ones(2, 4)).sum().backward()
     optimizer.step()
     # Weight, bias and two running values of four numbers, and a count of eight bytes; momentum of the first two.
-    before = memory._before([network], [optimizer], {"x": torch.zeros(5)}, CPU)
+    before = peak_memory._before([network], [optimizer], {"x": torch.zeros(5)}, CPU)
     assert before == {"weights": 4 * 16 + 8, "optimizer": 2 * 16, "inputs": 20}
 
 
@@ -534,7 +540,7 @@ def user(name: str, at: float, long: float) -> dict[str, Any]:
 
 
 def held(events: list[dict], known: list[Known] | None = None, before: dict[str, int] | None = None) -> list[dict]:
-    found = blocks.rows(events, 0, before or {}, known or [])
+    found = memory_blocks.rows(events, 0, before or {}, known or [])
     return [{key.removesuffix("_bytes"): value for key, value in row.items() if value} for row in found]
 
 
@@ -612,14 +618,14 @@ def test_a_window_has_a_step_more_for_each_that_it_lacks() -> None:
     clock = SimpleNamespace(now=lambda: 400_000_000, wait=lambda: None)
     recorder = SimpleNamespace(least_s=1.0, steps=2, window_began_ns=0, clock=clock)
     # 0.6 s are missing, of steps of 0.2 s.
-    assert lasting._more(cell(), recorder) == 3  # type: ignore[arg-type]
+    assert window_length._more(cell(), recorder) == 3  # type: ignore[arg-type]
     recorder.least_s = 1.01
-    assert lasting._more(cell(), recorder) == 4  # type: ignore[arg-type]
+    assert window_length._more(cell(), recorder) == 4  # type: ignore[arg-type]
     for recorder.least_s in (0.0, 0.4, 0.3):
-        assert lasting._more(cell(), recorder) == 0  # type: ignore[arg-type]
-    assert lasting.fed(cell(), recorder)["epochs"] == 10**9  # type: ignore[arg-type]
+        assert window_length._more(cell(), recorder) == 0  # type: ignore[arg-type]
+    assert window_length.fed(cell(), recorder)["epochs"] == 10**9  # type: ignore[arg-type]
     recorder.least_s = 0.0
-    assert lasting.fed(cell(), recorder)["epochs"] == 2  # type: ignore[arg-type]
+    assert window_length.fed(cell(), recorder)["epochs"] == 2  # type: ignore[arg-type]
 
 
 def test_numbers_of_processes_are_torchruns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -644,35 +650,35 @@ def test_numbers_of_processes_are_torchruns(monkeypatch: pytest.MonkeyPatch) -> 
     assert distributed.sampler([0] * 10, cell(gpus=1)) is None  # type: ignore[arg-type]
     assert distributed.gathered(cell(), {"a": 1}) == [{"a": 1}]
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(loop.devices, "choose", lambda asked, number: torch.device("cuda", number))
+    monkeypatch.setattr(step_loop.devices, "choose", lambda asked, number: torch.device("cuda", number))
     with pytest.raises(ConfigError, match="torch sees 1: lower gpus"):
-        loop.device_of({**two, "device": "cuda"})
+        step_loop.device_of({**two, "device": "cuda"})
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert loop.device_of({**two, "device": "cuda"}) == torch.device("cuda", 1)
+    assert step_loop.device_of({**two, "device": "cuda"}) == torch.device("cuda", 1)
 
 
 def test_ticks_of_all_kinds_of_work_are_what_was_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_taken, "COUNTED", tmp_path / "stat")
-    monkeypatch.setattr(cpu_taken, "SCHEDULED", tmp_path / "schedstat")
+    monkeypatch.setattr(cpu_contention, "COUNTED", tmp_path / "stat")
+    monkeypatch.setattr(cpu_contention, "SCHEDULED", tmp_path / "schedstat")
     clock = iter((0, 1000, 0, 1000, 0, 1000, 0, 0))
-    monkeypatch.setattr(cpu_taken.time, "perf_counter_ns", lambda: next(clock))
+    monkeypatch.setattr(cpu_contention.time, "perf_counter_ns", lambda: next(clock))
     (tmp_path / "stat").write_text("cpu 0 0 0 0 0 0 0 0\n")
     (tmp_path / "schedstat").write_text("7 100 3\n")
-    taken = cpu_taken.Taken()
+    taken = cpu_contention.Taken()
     # user, nice, system, irq, softirq and steal of 1 + 2 + 3 + 6 + 7 + 1 ticks; idle and iowait are no work.
     (tmp_path / "stat").write_text("cpu 1 2 3 400 500 6 7 1 90 90\n")
     (tmp_path / "schedstat").write_text("7 300 3\n")
     # 200 of the 1000 - 600 ns that were not rested.
     assert taken.share(600) == pytest.approx(200 / 400 + 1 / 20)
-    taken = cpu_taken.Taken()
+    taken = cpu_contention.Taken()
     (tmp_path / "schedstat").write_text("7 9300 3\n")
     assert taken.share() == 1.0
     # Nobody wanted anything; and in no time at all there are ticks alone to go by.
-    assert cpu_taken.Taken().share() == 0.0 == cpu_taken.Taken().share()
+    assert cpu_contention.Taken().share() == 0.0 == cpu_contention.Taken().share()
     (tmp_path / "stat").write_text("cpu 1 2 3 400 500 6 7\n")
-    assert cpu_taken._ticks() == []
+    assert cpu_contention._ticks() == []
     (tmp_path / "stat").write_text("cpu 1 2 3 4 5 6 7 8\n")
-    assert cpu_taken._ticks() == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert cpu_contention._ticks() == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
 def test_ranges_are_told_as_they_end() -> None:
@@ -688,9 +694,9 @@ def test_ranges_are_told_as_they_end() -> None:
 
 def test_losses_are_looked_at_step_by_step() -> None:
     results = [torch.tensor([1.0]), torch.tensor(math.nan), torch.tensor(3.0)]
-    with pytest.raises(loop.NotFiniteError, match="the loss is nan at step 1 of 3"):
-        loop._finite(results, cell())  # type: ignore[arg-type]
-    assert loop._finite(results[::2], cell()) == [1.0, 3.0]  # type: ignore[arg-type]
-    assert loop._finite([torch.ones(1)], cell(phase="inference")) == [None]  # type: ignore[arg-type]
-    with pytest.raises(loop.NotFiniteError):
-        loop._finite([results[1]], cell(phase="inference"))  # type: ignore[arg-type]
+    with pytest.raises(step_loop.NotFiniteError, match="the loss is nan at step 1 of 3"):
+        step_loop._finite(results, cell())  # type: ignore[arg-type]
+    assert step_loop._finite(results[::2], cell()) == [1.0, 3.0]  # type: ignore[arg-type]
+    assert step_loop._finite([torch.ones(1)], cell(phase="inference")) == [None]  # type: ignore[arg-type]
+    with pytest.raises(step_loop.NotFiniteError):
+        step_loop._finite([results[1]], cell(phase="inference"))  # type: ignore[arg-type]

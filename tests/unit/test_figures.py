@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
 from profzoo.figures import classes, launches, occupancy, palette, plots, roofline, speed_of_light, steps
-from profzoo.tables import kernel_classes, tabulate_roofline
+from profzoo.kernels import kernel_classes
+from profzoo.tables import tabulate_roofline
 from tests.conftest import DATA
 
 PEAKS = {"dram": 4e12, "l2": 9e12, "fp32": 5e13, "tf32": 4e14, "bf16": 8e14}

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from profzoo.errors import ConfigError
-from profzoo.machine import gpu_slots, gpus, limits, programs
+from profzoo.machine import external_programs, gpu_slots, gpus, job_limits
 from tests.unit.collected import collected
 
 PROJECT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setenv(limits.LIMITS, json.dumps({"locks": str(tmp_path / "locks")}))
+    monkeypatch.setenv(job_limits.LIMITS, json.dumps({"locks": str(tmp_path / "locks")}))
     return tmp_path
 
 
@@ -122,8 +122,8 @@ def test_the_readme_names_the_oldest_driver_of_the_locked_cuda() -> None:
 
 def test_a_hanging_nvidia_smi_is_said(machine: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     (machine / "nvidia-smi").write_text("#!/bin/sh\nexec sleep 60\n")
-    answer = programs.answer
-    monkeypatch.setattr(programs, "answer", lambda command, seconds=60, **more: answer(command, 0.5, **more))
+    answer = external_programs.answer
+    monkeypatch.setattr(external_programs, "answer", lambda command, seconds=60, **more: answer(command, 0.5, **more))
     assert job(machine, code=1) == {}
     assert "nvidia-smi did not answer within 0.5 s: the GPU's driver hangs" in capsys.readouterr().err
 
@@ -200,5 +200,5 @@ def test_a_row_that_names_no_gpu_is_none(monkeypatch: pytest.MonkeyPatch, uuid: 
     printed = f"NVIDIA H200, 580.1, {uuid}, 1 MiB\nNVIDIA H200, 580.1, GPU-a-1, 1 MiB\n"
     said = subprocess.CompletedProcess([], 0, printed, "")
     monkeypatch.setattr(gpus.shutil, "which", lambda program: program)
-    monkeypatch.setattr(gpus.programs, "answer", lambda command: said)
+    monkeypatch.setattr(gpus.external_programs, "answer", lambda command: said)
     assert [gpu["gpu_uuid"] for gpu in gpus.present()] == ["GPU-a-1"]

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from profzoo.harness import blocks, peaks, recorders, rounds
-from profzoo.harness.blocks import Known
+from profzoo.calibration import peaks
+from profzoo.experiments import interleaved_runs
+from profzoo.harness import memory_blocks, recorders
+from profzoo.harness.memory_blocks import Known
 from tests.unit.test_recorders import CPU, cell, run
 
 
@@ -18,7 +20,12 @@ def span(name: str, at: float, long: float, category: str = "cpu_op") -> dict[st
 
 def move(at: float, address: int, size: int, device: int = 0) -> dict[str, Any]:
     """What is allocated, or given back, at a moment."""
-    return {"name": blocks.MEMORY, "tid": 1, "ts": at, "args": {"Device Type": device, "Addr": address, "Bytes": size}}
+    return {
+        "name": memory_blocks.MEMORY,
+        "tid": 1,
+        "ts": at,
+        "args": {"Device Type": device, "Addr": address, "Bytes": size},
+    }
 
 
 # In an operator 100 bytes at 1 that it gives back itself, by way of one that allocates for it, and 40 at 2 that stay.
@@ -35,7 +42,7 @@ BEFORE = {"weights": 1000, "other": 600}
 
 def test_what_a_step_holds_is_followed_block_by_block() -> None:
     known = [Known("gradients", "backward", 0, {3, 2})]
-    found = {row["range"]: row for row in blocks.rows(STEP, 0, BEFORE, known)}
+    found = {row["range"]: row for row in memory_blocks.rows(STEP, 0, BEFORE, known)}
     assert [row["order"] for row in found.values()] == [0, 1, 2, 3] and list(found) == [
         "step",
         "forward",
@@ -48,7 +55,7 @@ def test_what_a_step_holds_is_followed_block_by_block() -> None:
         "step": [1600, 1740, 1143], "forward": [1600, 1740, 1640], "backward": [1640, 1665, 1665], "optimizer": [1636, 1643, 1143],
     }  # fmt: skip
     held = {
-        name: {part: row[f"{part}_bytes"] for part in blocks.HELD if row[f"{part}_bytes"]}
+        name: {part: row[f"{part}_bytes"] for part in memory_blocks.HELD if row[f"{part}_bytes"]}
         for name, row in found.items()
     }
     assert held == {
@@ -61,7 +68,7 @@ def test_what_a_step_holds_is_followed_block_by_block() -> None:
 
 
 def test_only_allocations_of_the_device_count() -> None:
-    (step, *_) = blocks.rows(STEP, 1, {}, [])
+    (step, *_) = memory_blocks.rows(STEP, 1, {}, [])
     assert [step[f"{part}_bytes"] for part in ("begin", "peak", "end")] == [0, 10_000, 10_000]
 
 
@@ -91,7 +98,7 @@ def test_work_is_timed_for_as_long_as_takes_a_clock(takes_s: float, fewest: int,
 
 
 def test_items_of_all_processes_are_added_up() -> None:
-    found = rounds.summary(["a", "b"], [{"items": 30, "batch": 3}, {"items": 12, "batch": 4}], 7)
+    found = interleaved_runs.summary(["a", "b"], [{"items": 30, "batch": 3}, {"items": 12, "batch": 4}], 7)
     assert found == {
         "items": 42, "batch": 3, "steps": 7,
         "processes": [{"side": "a", "items": 30, "batch": 3}, {"side": "b", "items": 12, "batch": 4}],

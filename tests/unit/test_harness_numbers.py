@@ -9,7 +9,16 @@ import torch
 from torch import nn
 
 from profzoo import run
-from profzoo.harness import blocks, checkpoints, cpu_taken, lasting, loop, peaks, recorders, rounds
+from profzoo.calibration import peaks
+from profzoo.experiments import interleaved_runs
+from profzoo.harness import (
+    activation_checkpointing,
+    cpu_contention,
+    memory_blocks,
+    recorders,
+    step_loop,
+    window_length,
+)
 
 # The loss of step n, counted from 1, is n.
 COUNTING = """
@@ -52,7 +61,7 @@ def test_the_baseline_s_loss_is_that_of_its_last_step(tmp_path: Path, monkeypatc
 
 
 def test_a_step_has_the_samples_of_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "processes", lambda cell: 4)
+    monkeypatch.setattr(step_loop, "processes", lambda cell: 4)
     counted(tmp_path, monkeypatch, "counting_items", "warmup=1", "window=2")
     assert [row["items"] for row in csv.DictReader((tmp_path / "s.csv").open())] == ["12", "12"]
 
@@ -76,14 +85,19 @@ def test_a_series_is_as_many_calls_as_last_long_enough(monkeypatch: pytest.Monke
 
 def test_rounds_add_up_the_samples_of_all_processes() -> None:
     facts = [{"items": 3, "loss": 1.0}, {"items": 5, "loss": 2.0}, {"loss": 3.0}]
-    found = rounds.summary(["a", "b", "a"], facts, 9)
+    found = interleaved_runs.summary(["a", "b", "a"], facts, 9)
     assert (found["items"], found["steps"], found["loss"]) == (8, 9, 1.0)
     assert [(one["side"], one.get("items")) for one in found["processes"]] == [("a", 3), ("b", 5), ("a", None)]
 
 
 def test_a_block_that_its_operator_gives_back_is_workspace() -> None:
     def move(ts: float, address: int, size: int) -> dict:
-        return {"name": blocks.MEMORY, "ts": ts, "tid": 1, "args": {"Device Type": 0, "Addr": address, "Bytes": size}}
+        return {
+            "name": memory_blocks.MEMORY,
+            "ts": ts,
+            "tid": 1,
+            "args": {"Device Type": 0, "Addr": address, "Bytes": size},
+        }
 
     events = [
         {"name": "profzoo:forward", "cat": "user_annotation", "ts": 0, "dur": 20, "tid": 1},
@@ -92,25 +106,25 @@ def test_a_block_that_its_operator_gives_back_is_workspace() -> None:
         # The operator has ended by then: what it made is an activation until it is given back.
         move(9, 1, -16),
     ]  # fmt: skip
-    (row,) = blocks.rows(events, 0, {}, [])
+    (row,) = memory_blocks.rows(events, 0, {}, [])
     assert (row["peak_bytes"], row["workspace_bytes"], row["activations_bytes"], row["end_bytes"]) == (80, 64, 16, 0)
 
 
 def test_the_longest_need_of_all_processes_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = recorders.Recorder(torch.device("cpu"))
     recorder.least_s, recorder.steps = 1.0, 3
-    monkeypatch.setattr(lasting.distributed, "gathered", lambda cell, own: [{"steps": 2}, {"steps": 5}])
-    assert lasting._more({}, recorder) == 5
+    monkeypatch.setattr(window_length.distributed, "gathered", lambda cell, own: [{"steps": 2}, {"steps": 5}])
+    assert window_length._more({}, recorder) == 5
 
 
 def test_what_programs_and_a_hypervisor_take_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, waited, ticks = iter([0, 1000]), iter([100, 400]), iter([[0] * 8, [10, 0, 10, 50, 0, 0, 0, 5]])
-    monkeypatch.setattr(cpu_taken.time, "perf_counter_ns", lambda: next(clock))
-    monkeypatch.setattr(cpu_taken, "_waited", lambda: next(waited))
-    monkeypatch.setattr(cpu_taken, "_ticks", lambda: next(ticks))
+    monkeypatch.setattr(cpu_contention.time, "perf_counter_ns", lambda: next(clock))
+    monkeypatch.setattr(cpu_contention, "_waited", lambda: next(waited))
+    monkeypatch.setattr(cpu_contention, "_ticks", lambda: next(ticks))
     # 300 of 1000 ns waited, and 5 of the 25 ticks that all wanted.
-    assert cpu_taken.Taken().share() == pytest.approx(0.3 + 0.2)
+    assert cpu_contention.Taken().share() == pytest.approx(0.3 + 0.2)
 
 
 def test_runs_of_checkpoints_are_as_many_as_the_root() -> None:
-    assert [len(run) for run in checkpoints.runs([nn.Linear(1, 1) for _ in range(5)])] == [2, 2, 1]
+    assert [len(run) for run in activation_checkpointing.runs([nn.Linear(1, 1) for _ in range(5)])] == [2, 2, 1]

@@ -3,10 +3,10 @@
 import subprocess
 import sys
 
-from profzoo import imports
+from profzoo import import_graph
 
 # What runs inside a profiled process, which has it anyway.
-INSIDE = imports.PROJECT / "profzoo" / "harness"
+INSIDE = [import_graph.PROJECT / "profzoo" / name for name in ("calibration", "experiments", "harness")]
 TRIED = """
 import importlib, sys
 for name in {names}:
@@ -18,20 +18,24 @@ for name in {names}:
 
 def test_torch_is_imported_by_what_runs_inside_alone() -> None:
     """All in one process: the first that imports it is named."""
-    files = sorted(path for path in (imports.PROJECT / "profzoo").rglob("*.py") if not path.is_relative_to(INSIDE))
-    names = [".".join(path.relative_to(imports.PROJECT).with_suffix("").parts) for path in files]
+    files = sorted(
+        path
+        for path in (import_graph.PROJECT / "profzoo").rglob("*.py")
+        if not any(path.is_relative_to(folder) for folder in INSIDE)
+    )
+    names = [".".join(path.relative_to(import_graph.PROJECT).with_suffix("").parts) for path in files]
     light = ["models.run", *(name for name in names if "__main__" not in name)]
     assert len(light) > 50
     command = [sys.executable, "-c", TRIED.format(names=light)]
-    run = subprocess.run(command, cwd=imports.PROJECT, check=False, capture_output=True, text=True)
+    run = subprocess.run(command, cwd=import_graph.PROJECT, check=False, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
 
 
 def test_a_collecting_job_begins_without_libraries_that_take_long_to_load() -> None:
     """Each would take more time than all else before the program starts, in every job of the zoo."""
     code = "import sys, profzoo.collect.__main__; print(*sys.modules)"
-    loaded = subprocess.check_output([sys.executable, "-c", code], cwd=imports.PROJECT, text=True).split()
-    assert "profzoo.collect.collecting" in loaded
+    loaded = subprocess.check_output([sys.executable, "-c", code], cwd=import_graph.PROJECT, text=True).split()
+    assert "profzoo.collect.job_run" in loaded
     assert not {"numpy", "pandas", "torch", "jsonschema", "snakemake"} & set(loaded)
 
 
@@ -39,16 +43,16 @@ def test_snakemake_begins_without_them() -> None:
     """What every start of it, and of each of its jobs, checks the configuration by."""
     names = "profzoo.config.configuration, profzoo.tools.ncu.census, profzoo.tools.ncu.costs, profzoo.tools as tools"
     code = f"import sys, {names}; tools.commands(); tools.files(); tools.failures(); print(*sys.modules)"
-    loaded = subprocess.check_output([sys.executable, "-c", code], cwd=imports.PROJECT, text=True).split()
+    loaded = subprocess.check_output([sys.executable, "-c", code], cwd=import_graph.PROJECT, text=True).split()
     assert "profzoo.tools.ncu.files" in loaded and not {"numpy", "pandas", "torch"} & set(loaded)
     # By advice it plans trials, which takes tables, but nothing that is slower to load than all else.
-    code = "import sys, profzoo.trials.panel; print(*sys.modules)"
-    loaded = subprocess.check_output([sys.executable, "-c", code], cwd=imports.PROJECT, text=True).split()
+    code = "import sys, profzoo.trials.candidate_settings; print(*sys.modules)"
+    loaded = subprocess.check_output([sys.executable, "-c", code], cwd=import_graph.PROJECT, text=True).split()
     assert "pandas" in loaded and not {"scipy", "torch"} & set(loaded)
 
 
 def test_who_tabulates_and_reports_begins_without_what_few_need() -> None:
     """It would take longer to load than most tables take to make."""
-    code = "import sys, profzoo.report.page, profzoo.verdicts.tabulate; print(*sys.modules)"
-    loaded = subprocess.check_output([sys.executable, "-c", code], cwd=imports.PROJECT, text=True).split()
+    code = "import sys, profzoo.report.page, profzoo.verdicts.verdict_table; print(*sys.modules)"
+    loaded = subprocess.check_output([sys.executable, "-c", code], cwd=import_graph.PROJECT, text=True).split()
     assert "pandas" in loaded and not {"scipy", "torch"} & set(loaded)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from profzoo import figures, imports
+from profzoo import figures, import_graph
 
-SCRIPTS = sorted((imports.PROJECT / "workflow" / "scripts").glob("*.py"))
+SCRIPTS = sorted((import_graph.PROJECT / "workflow" / "scripts").glob("*.py"))
 # Runs import statements in processes of their own, forked from one that has the large libraries.
 SEEN = """
 import importlib, json, os, sys
@@ -35,7 +35,7 @@ for line in sys.stdin:
 def importer() -> subprocess.Popen[str]:
     """What runs import statements; it ends with this process."""
     process = subprocess.Popen(
-        [sys.executable, "-c", SEEN], cwd=imports.PROJECT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", SEEN], cwd=import_graph.PROJECT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     atexit.register(process.communicate)
     return process
@@ -44,7 +44,7 @@ def importer() -> subprocess.Popen[str]:
 def loaded(path: Path, besides: Iterable[Path]) -> set[Path]:
     """The project's files that Python has imported once it has run the import statements of a file, and these modules."""
     nodes = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)]
-    names = [".".join(one.relative_to(imports.PROJECT).with_suffix("").parts) for one in besides]
+    names = [".".join(one.relative_to(import_graph.PROJECT).with_suffix("").parts) for one in besides]
     lines = [*map(ast.unparse, nodes), *(f"import {name}" for name in names)]
     process = importer()
     assert process.stdin and process.stdout
@@ -55,15 +55,21 @@ def loaded(path: Path, besides: Iterable[Path]) -> set[Path]:
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_a_script_is_made_of_what_python_imports_for_it(path: Path) -> None:
-    made_of = {file for file in imports.made_of(str(path.relative_to(imports.PROJECT))) if file.suffix == ".py"}
+    made_of = {
+        file for file in import_graph.made_of(str(path.relative_to(import_graph.PROJECT))) if file.suffix == ".py"
+    }
     # What its modules import by name, once they run.
-    named = {file for module in made_of for file in imports.named_files(module) if file.suffix == ".py"}
+    named = {file for module in made_of for file in import_graph.named_files(module) if file.suffix == ".py"}
     assert loaded(path, sorted(named)) == made_of - {path}
 
 
 def test_a_module_is_made_of_the_files_that_it_names() -> None:
-    assert imports.PROJECT / "profzoo/verdicts/rules.yaml" in imports.made_of("workflow/scripts/tabulate_verdicts.py")
-    assert imports.PROJECT / "profzoo/report/page.html.j2" in imports.made_of("workflow/scripts/write_report.py")
+    assert import_graph.PROJECT / "profzoo/verdicts/rules.yaml" in import_graph.made_of(
+        "workflow/scripts/tabulate_verdicts.py"
+    )
+    assert import_graph.PROJECT / "profzoo/report/page.html.j2" in import_graph.made_of(
+        "workflow/scripts/write_report.py"
+    )
 
 
 def test_every_figure_is_a_module_that_draws() -> None:
@@ -71,7 +77,7 @@ def test_every_figure_is_a_module_that_draws() -> None:
 
 
 def test_every_rule_with_a_script_names_what_it_is_made_of() -> None:
-    written = "".join(path.read_text() for path in (imports.PROJECT / "workflow" / "rules").glob("*.smk"))
+    written = "".join(path.read_text() for path in (import_graph.PROJECT / "workflow" / "rules").glob("*.smk"))
     rules = re.split(r"\n(?:rule|checkpoint) ", written)
     scripted = 0
     for rule in rules[1:]:
@@ -81,9 +87,9 @@ def test_every_rule_with_a_script_names_what_it_is_made_of() -> None:
     assert scripted == len(SCRIPTS)
 
 
-@pytest.mark.parametrize("path", sorted((imports.PROJECT / "profzoo").rglob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted((import_graph.PROJECT / "profzoo").rglob("*.py")), ids=lambda path: path.stem)
 def test_who_goes_through_all_tools_names_their_modules(path: Path) -> None:
     part = {"activities": "activity", "compared": "activity", "failures": "failures", "doctors": "doctor"}
     asked = {part[name] for name in re.findall(r"\b(?:tools|registry)\.(\w+)\(\)", path.read_text()) if name in part}
-    named = {file.stem for file in imports.named_files(path)}
+    named = {file.stem for file in import_graph.named_files(path)}
     assert asked <= named or path.parent.name == "tools", f"FILES lacks {asked - named}"

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from profzoo.errors import ConfigError
-from profzoo.tables import kernel_classes
-from profzoo.tools.ncu import tables as ncu_tables
+from profzoo.kernels import kernel_classes
+from profzoo.tools.kernel_signature import function_path, template_arguments
+from profzoo.tools.ncu import raw_page as ncu_tables
 from profzoo.tools.nsys import tables as nsys_tables
-from profzoo.tools.signature import function_path, template_arguments
 from tests.conftest import DATA
 
 ELEMENTWISE = (

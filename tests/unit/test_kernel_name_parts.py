@@ -2,7 +2,7 @@
 
 import pytest
 
-from profzoo.tables.kernel_names import LONGEST, shortened
+from profzoo.kernels.short_names import LONGEST, shortened
 
 ELEMENTS = "void at::native::{}<4, {}, std::array<char*, 3ul>>(int)"
 

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from profzoo.tables import kernel_table
-from profzoo.tables.coverage import KEYS
-from profzoo.tools.ncu import metrics
-from profzoo.tools.ncu import tables as ncu_tables
+from profzoo.tables.ncu_coverage import KEYS
+from profzoo.tools.ncu import derived_metrics
+from profzoo.tools.ncu import raw_page as ncu_tables
 from profzoo.tools.nsys import tables as nsys_tables
 
 FADD, FMUL, FFMA = (f"smsp__sass_thread_inst_executed_op_f{name}_pred_on.sum" for name in ("add", "mul", "fma"))
@@ -50,7 +50,7 @@ def test_times_are_per_step_and_counters_per_launch() -> None:
 
 
 def test_what_ncu_alone_saw_has_a_row_of_its_own() -> None:
-    table = joined(rows(("d", 1, "forward"), ("a", 9, "forward"), **{metrics.GPU_TIME: [10, 20]}))
+    table = joined(rows(("d", 1, "forward"), ("a", 9, "forward"), **{derived_metrics.GPU_TIME: [10, 20]}))
     alone = table[table["source"] == "ncu"].set_index("mangled")
     assert set(alone.index) == {"a", "d"} and alone.loc["a", "grid_x"] == 9
     assert alone[["launches", "total_ns", "share"]].isna().all(axis=None) and alone["ncu_ns"].to_dict() == {
@@ -61,21 +61,27 @@ def test_what_ncu_alone_saw_has_a_row_of_its_own() -> None:
 
 
 def test_several_sets_complete_one_another_and_the_first_counts() -> None:
-    one = rows(("a", 1, "forward"), **{metrics.GPU_TIME: [10]})
-    other = rows(("a", 1, "forward"), ("b", 1, "forward"), **{metrics.GPU_TIME: [99, 30], "lts__t_bytes.sum": [5, 6]})
+    one = rows(("a", 1, "forward"), **{derived_metrics.GPU_TIME: [10]})
+    other = rows(
+        ("a", 1, "forward"), ("b", 1, "forward"), **{derived_metrics.GPU_TIME: [99, 30], "lts__t_bytes.sum": [5, 6]}
+    )
     table = joined(one, other).drop_duplicates("mangled").set_index("mangled")
     assert table["ncu_ns"].dropna().to_dict() == {"a": 10, "b": 30}
     assert table["l2_bytes"].dropna().to_dict() == {"a": 5, "b": 6}
 
 
 def test_launches_of_a_configuration_are_averaged_by_range() -> None:
-    every = rows(("a", 1, "forward"), ("a", 1, "forward"), ("a", 1, "backward"), **{metrics.GPU_TIME: [10, 20, 90]})
+    every = rows(
+        ("a", 1, "forward"), ("a", 1, "forward"), ("a", 1, "backward"), **{derived_metrics.GPU_TIME: [10, 20, 90]}
+    )
     found = joined(every).set_index(["mangled", "range"])["ncu_ns"]
     assert found["a"].to_dict() == {"forward": 15, "backward": 90}
 
 
 def test_a_range_of_which_ncu_saw_nothing_has_what_it_saw_of_the_others() -> None:
-    elsewhere = rows(("a", 1, "forward"), ("a", 1, "forward"), ("a", 1, "loss"), **{metrics.GPU_TIME: [10, 20, 90]})
+    elsewhere = rows(
+        ("a", 1, "forward"), ("a", 1, "forward"), ("a", 1, "loss"), **{derived_metrics.GPU_TIME: [10, 20, 90]}
+    )
     found = joined(elsewhere).set_index(["mangled", "range"])["ncu_ns"]
     assert found["a"].to_dict() == {"forward": 15, "backward": 40}
 
@@ -83,7 +89,7 @@ def test_a_range_of_which_ncu_saw_nothing_has_what_it_saw_of_the_others() -> Non
 def window() -> pd.DataFrame:
     """A census: kernel a forward and backward, where it takes four times as long, and b."""
     census = rows(*[("a", 1, "forward"), ("a", 1, "backward")] * 3, *[("b", 1, "forward")] * 2)
-    return census.assign(**{metrics.GPU_TIME: [1e4, 4e4] * 3 + [2e4, 2e4]})
+    return census.assign(**{derived_metrics.GPU_TIME: [1e4, 4e4] * 3 + [2e4, 2e4]})
 
 
 def counted(launches: list[int], **values: list[float]) -> pd.DataFrame:
@@ -111,7 +117,9 @@ def test_an_interval_is_wide_where_one_launch_stands_for_unlike_ones() -> None:
 
 
 def test_rows_without_weights_count_as_before_and_have_no_interval() -> None:
-    old = rows(("a", 1, "forward"), ("b", 1, "forward"), **{metrics.GPU_TIME: [10, 30], "lts__t_bytes.sum": [8, 6]})
+    old = rows(
+        ("a", 1, "forward"), ("b", 1, "forward"), **{derived_metrics.GPU_TIME: [10, 30], "lts__t_bytes.sum": [8, 6]}
+    )
     table = kernel_table.join(NSYS, 2, [old], CLASSES, window())
     assert table["l2_bytes"].dropna().tolist() == [8, 6, 8] and table["l2_bytes_low"].isna().all()
 
@@ -119,7 +127,7 @@ def test_rows_without_weights_count_as_before_and_have_no_interval() -> None:
 def test_without_ncu_there_is_time_and_no_counter() -> None:
     table = joined()
     assert list(table.columns) == kernel_table.COLUMNS and set(table["source"]) == {"nsys"}
-    assert table[list(metrics.QUANTITIES)].isna().all(axis=None) and table["total_ns"].sum() == 500
+    assert table[list(derived_metrics.QUANTITIES)].isna().all(axis=None) and table["total_ns"].sum() == 500
 
 
 def test_without_launches_the_table_is_empty() -> None:
@@ -129,15 +137,15 @@ def test_without_launches_the_table_is_empty() -> None:
 
 def test_fused_operations_count_twice() -> None:
     table = pd.DataFrame({FADD: [1, 1], FMUL: [10, 10], FFMA: [100, None]})
-    derived = metrics.derive(table)["fp32_flop"]
+    derived = derived_metrics.derive(table)["fp32_flop"]
     assert derived[0] == 211 and pd.isna(derived[1])
 
 
 def test_a_sum_is_derived_only_where_all_its_metrics_are_there() -> None:
-    assert "fp32_flop" not in metrics.derive(pd.DataFrame({FADD: [1], FMUL: [1]}))
+    assert "fp32_flop" not in derived_metrics.derive(pd.DataFrame({FADD: [1], FMUL: [1]}))
     both = {"sm__ops_path_tensor_src_fp16_dst_fp16.sum": [3], "sm__ops_path_tensor_src_fp16_dst_fp32.sum": [4]}
-    assert metrics.derive(pd.DataFrame(both))["tensor_fp16_flop"].tolist() == [7]
-    assert metrics.derive(pd.DataFrame({**both, "sm__ops_path_tensor_src_fp16.sum": [9]}))[
+    assert derived_metrics.derive(pd.DataFrame(both))["tensor_fp16_flop"].tolist() == [7]
+    assert derived_metrics.derive(pd.DataFrame({**both, "sm__ops_path_tensor_src_fp16.sum": [9]}))[
         "tensor_fp16_flop"
     ].tolist() == [9]
 

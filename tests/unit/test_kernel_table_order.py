@@ -7,12 +7,12 @@ import pandas as pd
 import pytest
 
 from profzoo.errors import DataError
-from profzoo.files import write_csv
-from profzoo.reading import tables as reading
+from profzoo.io import csv_tables as reading
+from profzoo.io.scripts import write_csv
 from profzoo.tables import kernel_table
-from profzoo.tables.coverage import KEYS
-from profzoo.tools.ncu import metrics
-from profzoo.tools.ncu.metrics import GPU_TIME
+from profzoo.tables.ncu_coverage import KEYS
+from profzoo.tools.ncu import derived_metrics
+from profzoo.tools.ncu.derived_metrics import GPU_TIME
 
 L2, READ, WRITTEN, L1 = "lts__t_bytes.sum", "dram__bytes_read.sum", "dram__bytes_write.sum", "l1tex__t_bytes.sum"
 
@@ -121,7 +121,7 @@ def test_the_table_is_read_as_it_was_written(written: tuple[pd.DataFrame, Path])
     assert read["grid_x"].tolist() == [1, 3, 2] and read["grid_x"].dtype == "int64"
     assert read["total_ns"].fillna(-1).tolist() == [6, 2, -1] and read["l2_bytes"].fillna(-1).tolist() == [16, -1, 32]
     # One of a version before those quantities were added is still read.
-    write_csv(table.drop(columns=list(metrics.LATER)), path)
+    write_csv(table.drop(columns=list(derived_metrics.LATER)), path)
     assert len(reading.read(path, kernel_table.TABLE)) == 3
 
 

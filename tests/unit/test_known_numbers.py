@@ -7,15 +7,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from profzoo.compare import energy, parts, tabulate
-from profzoo.compare.parts import KERNEL, Traced
-from profzoo.replay import bounds, changes, gains, program, rerun, tax
-from profzoo.tables import repeats
-from profzoo.tables.coverage import KEYS
-from profzoo.trials import tabulate as trials
-from profzoo.verdicts import causes
+from profzoo.compare import comparison_table, contributions, energy
+from profzoo.compare.contributions import KERNEL, Traced
+from profzoo.statistics import process_repeats
+from profzoo.tables.ncu_coverage import KEYS
+from profzoo.trials import trial_table as trials
+from profzoo.verdicts import launch_causes
+from profzoo.what_if import changes, dependencies, host_time, predicted_gains, program, simulator
 from tests.unit.compared import STEPS
-from tests.unit.test_replay import LAUNCH, Act, of, steps
+from tests.unit.test_what_if import LAUNCH, Act, of, steps
 
 
 def test_energy_is_of_the_counter_where_both_sides_have_one() -> None:
@@ -39,8 +39,8 @@ def launched(*launches: float) -> Traced:
 
 def test_a_kernel_is_launched_as_often_as_all_of_its_configurations_are() -> None:
     """1 and 3 launches are 4, as 2 and 2 are, though the most of one configuration are 3 and 2; 2 and 3 are 5."""
-    for others, change in (((2.0, 2.0), ""), ((2.0, 3.0), parts.LAUNCHED)):
-        found = parts.table(launched(1.0, 3.0), launched(*others)).set_index("level").loc[KERNEL]
+    for others, change in (((2.0, 2.0), ""), ((2.0, 3.0), contributions.LAUNCHED)):
+        found = contributions.table(launched(1.0, 3.0), launched(*others)).set_index("level").loc[KERNEL]
         assert (found["change"], found["baseline_launches"], found["candidate_launches"]) == (change, 4, sum(others))
 
 
@@ -50,14 +50,14 @@ def test_variance_between_processes_of_unlike_lengths() -> None:
     A typical process has (6 - (4 + 16) / 6) / 1 = 8/3 steps, so that 11 / (8/3) = 33/8 lies between, 33/41 of the whole.
     """
     given = [np.exp([0.0, 2.0]), np.exp([3.0, 5.0, 4.0, 4.0])]
-    assert repeats.between_share(given) == pytest.approx(33 / 41)
+    assert process_repeats.between_share(given) == pytest.approx(33 / 41)
     # Means no farther apart than steps are by themselves: nothing lies between, and not less than that.
-    assert repeats.between_share([np.exp([0.0, 2.0]), np.exp([0.0, 2.0])]) == 0
+    assert process_repeats.between_share([np.exp([0.0, 2.0]), np.exp([0.0, 2.0])]) == 0
 
 
 def test_repeats_are_of_processes_and_quartiles_of_steps() -> None:
     """Means 2 and 6, medians 1 and 6; of 1, 1, 4, 4, 6, 8 the quartiles are 1.75 and 5.5."""
-    found = repeats.of([np.array([1.0, 1.0, 4.0]), np.array([4.0, 6.0, 8.0])])
+    found = process_repeats.of([np.array([1.0, 1.0, 4.0]), np.array([4.0, 6.0, 8.0])])
     assert (found.mean_ns, found.median_ns, found.lower_quartile_ns, found.upper_quartile_ns) == (4, 3.5, 1.75, 5.5)
     assert (found.steps, found.processes) == (6, 2)
 
@@ -77,12 +77,12 @@ def test_repeats_are_of_processes_and_quartiles_of_steps() -> None:
     ],
 )
 def test_limits_of_what_is_steady(given: list[np.ndarray], unsteady: bool) -> None:
-    assert (repeats.of(given).unsteady is not None) == unsteady
+    assert (process_repeats.of(given).unsteady is not None) == unsteady
 
 
 @pytest.mark.parametrize(("taken", "told"), [(0.049, False), (0.051, True)])
 def test_others_that_had_the_cpu_for_a_twentieth_are_named(taken: float, told: bool) -> None:
-    why = repeats.of([np.full(9, 100.0), np.full(9, 120.0)], taken).unsteady
+    why = process_repeats.of([np.full(9, 100.0), np.full(9, 120.0)], taken).unsteady
     assert why and ("others had the CPU" in why) == told
 
 
@@ -138,11 +138,11 @@ def test_the_first_step_is_not_among_those_that_count(tmp_path: Path) -> None:
     acts = []
     for step, count in enumerate(counts):
         acts += [Act("begin", step), *([replace(LAUNCH, step=step)] * count), Act("end", step)]
-    found = tax.of(of(tmp_path, acts))
+    found = host_time.of(of(tmp_path, acts))
     assert found["steps"] == 3 and found["launch_ns"] == pytest.approx(7 / 3 * 6e3, abs=1)
     assert found["framework_ns"] == pytest.approx(7 / 3 * 5e3, abs=1)
     # A single step counts.
-    (one,) = [tax.of(of(tmp_path, [Act("begin", 0), LAUNCH, Act("end", 0)], "one.sqlite"))]
+    (one,) = [host_time.of(of(tmp_path, [Act("begin", 0), LAUNCH, Act("end", 0)], "one.sqlite"))]
     assert one["steps"] == 1 and one["launch_ns"] == pytest.approx(6e3, abs=1)
 
 
@@ -152,30 +152,35 @@ def test_the_interval_of_a_gain_is_of_a_ratio_of_sums() -> None:
     Student's t of 2 degrees of freedom is 2.91999 for 90 %, and 4.30265 for 95 %.
     """
     before, after = np.array([30.0, 32.0, 28.0]), np.full(3, 20.0)
-    found = gains.of_walls(before, after)
+    found = predicted_gains.of_walls(before, after)
     assert (found.gain, found.step_ns, found.predicted_ns) == (1.5, 30, 20)
     assert np.log(found.high / 1.5) == pytest.approx(2.91999 * 0.0384900, rel=1e-5)
     assert np.log(found.low / 1.5) == pytest.approx(-2.91999 * 0.0384900, rel=1e-5)
-    wider = gains.of_walls(before, after, confidence=0.95)
+    wider = predicted_gains.of_walls(before, after, confidence=0.95)
     assert np.log(wider.high / 1.5) == pytest.approx(4.30265 * 0.0384900, rel=1e-5)
     # Errors of gains and spread of steps add as squares: 0.11239 and the logarithm of 1.2.
-    wrong = gains.of_walls(before, after, error=0.2)
+    wrong = predicted_gains.of_walls(before, after, error=0.2)
     assert np.log(wrong.high / 1.5) == pytest.approx(np.hypot(0.112390, 0.182322), rel=1e-4)
 
 
 def test_what_no_trace_tells_is_that_of_a_recorded_step(tmp_path: Path) -> None:
     """One launch: no five operations tell how long the way to the GPU is, or between operations."""
     made = of(tmp_path, [Act("begin", 0), replace(LAUNCH, after=1234), Act("end", 0)])
-    assert (bounds.AFTER_NS, bounds.GAP_NS, bounds.LAG_NS, bounds.FEW) == (1_800, 1_100, 2_200, 5)
+    assert (dependencies.AFTER_NS, dependencies.GAP_NS, dependencies.LAG_NS, dependencies.FEW) == (
+        1_800,
+        1_100,
+        2_200,
+        5,
+    )
     assert made.gpu["gap"].tolist() == [1_100]
     # Five tell: what they have is taken.
-    (walls,) = rerun.walls(made, rerun.run(made)).tolist()
+    (walls,) = simulator.walls(made, simulator.run(made)).tolist()
     assert walls == pytest.approx(5e3 + 6e3 + 1234 + 4e3, abs=2)
 
 
 def test_the_last_wave_is_none_of_a_launch_that_fits() -> None:
     """1.2 waves take 2, of which 0.8 are empty: 40 %. Half a wave has no last one; two are full."""
-    found = causes._tail(pd.DataFrame({"waves": [1.2, 0.5, 1.0, 2.0]}))
+    found = launch_causes._tail(pd.DataFrame({"waves": [1.2, 0.5, 1.0, 2.0]}))
     assert found.to_list() == pytest.approx([0.4, np.nan, np.nan, 0.0], nan_ok=True)
 
 
@@ -184,16 +189,18 @@ def test_sectors_are_unused_beyond_what_is_needed_or_asked_for() -> None:
     table = pd.DataFrame({"load_sectors": [100.0, 100.0, 100.0], "load_requests": [10.0, 40.0, 10.0],
                           "load_needed_sectors": [20.0, 20.0, 20.0], "store_sectors": [np.nan, np.nan, 100.0],
                           "store_requests": [np.nan, np.nan, 10.0], "store_needed_sectors": [np.nan, np.nan, 90.0]})  # fmt: skip
-    assert causes._unused(table).to_list() == pytest.approx([0.8, 0.6, 0.45])
+    assert launch_causes._unused(table).to_list() == pytest.approx([0.8, 0.6, 0.45])
     # What only L2 sees is moved as well.
-    assert causes._unused(table.assign(l2_sectors=[200.0, 50.0, 400.0])).to_list() == pytest.approx([0.4, 0.6, 0.225])
+    assert launch_causes._unused(table.assign(l2_sectors=[200.0, 50.0, 400.0])).to_list() == pytest.approx(
+        [0.4, 0.6, 0.225]
+    )
 
 
 def test_times_per_sample_are_of_all_gpus() -> None:
     """Steps of 4 samples on each of 2 times 3 GPUs."""
     steps_of = pd.DataFrame({"items": [4, 4, 4]})
-    assert tabulate._items(steps_of, {"cell": {"gpus": 2, "nodes": 3}}) == 24
-    assert tabulate._items(steps_of, {"cell": {}}) == 4
+    assert comparison_table._items(steps_of, {"cell": {"gpus": 2, "nodes": 3}}) == 24
+    assert comparison_table._items(steps_of, {"cell": {}}) == 4
 
 
 def test_a_gain_is_that_of_a_sample_without_the_drift() -> None:

@@ -6,16 +6,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from profzoo.tables import alignment, same_launches
-from profzoo.tables.alignment import align
-from profzoo.tables.edit_graph import NONE
-from profzoo.tables.same_launches import align_launches, coverage
+from profzoo.launches import alignment, cross_tool
+from profzoo.launches.alignment import align
+from profzoo.launches.cross_tool import align_launches, coverage
+from profzoo.launches.myers_diff import NONE
 
 
 def launches(kernels: str, **columns: object) -> pd.DataFrame:
     """A launch of each of these kernels, all in one configuration."""
     table = pd.DataFrame({"mangled": list(kernels), "kernel": list(kernels)})
-    sizes = dict.fromkeys(same_launches.GRID, 1)
+    sizes = dict.fromkeys(cross_tool.GRID, 1)
     table = table.assign(**sizes, smem_static_bytes=0, smem_dynamic_bytes=0, function=table["kernel"], range="")
     return table.assign(**columns)
 
@@ -26,7 +26,7 @@ def test_launches_that_differ_in_anything_have_numbers_of_their_own() -> None:
     columns = ["mangled", "grid_y", "block_x", "smem_dynamic_bytes"]
     first = launches("a" * len(rows)).assign(**dict(zip(columns, zip(*rows, strict=True), strict=True)))
     second = first.iloc[::-1].iloc[:50]
-    codes, others = same_launches.keys(first, second)
+    codes, others = cross_tool.keys(first, second)
     assert len(set(codes.tolist())) == len(rows) == 81 and len(others) == 50
     assert others.tolist() == codes[::-1][:50].tolist()
 
@@ -34,7 +34,7 @@ def test_launches_that_differ_in_anything_have_numbers_of_their_own() -> None:
 def test_shared_memory_is_the_sum_of_its_parts() -> None:
     """torch tells one number, ncu and nsys two."""
     parts = launches("aa").assign(smem_static_bytes=[10, 20], smem_dynamic_bytes=[20, 40])
-    whole = parts.drop(columns=same_launches.PARTS_OF_SMEM).assign(smem_bytes=[60, 30])
+    whole = parts.drop(columns=cross_tool.PARTS_OF_SMEM).assign(smem_bytes=[60, 30])
     assert align_launches(whole, parts.iloc[::-1]).partner.tolist() == [0, 1]
     # Where one is unknown of any launch, it tells none of them apart.
     for unknown in (whole.assign(smem_bytes=[60, None]), whole.assign(smem_bytes=[None, 30])):

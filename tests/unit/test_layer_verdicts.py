@@ -8,7 +8,7 @@ import pytest
 
 from profzoo.tables import layer_kernels
 from profzoo.tables import layers as layer_tables
-from profzoo.verdicts import layers, verdicts
+from profzoo.verdicts import layer_verdicts, verdicts
 from tests import known_rules
 from tests.unit.test_verdicts import UNTRIED, kernel_rows
 from tests.unit.test_verdicts import made as a_step
@@ -89,7 +89,7 @@ def test_a_layer_that_computes_more_than_it_needs_says_so() -> None:
 def test_those_layers_come_first_from_which_most_is_to_be_had() -> None:
     slow = [kernel(f"l{place}", bound="simt", efficiency=0.9, total_ns=1e4 * (1 + place)) for place in range(14)]
     table = judged(slow, [])
-    assert table["module"].tolist() == [f"l{place}" for place in range(13, 3, -1)] and len(table) == layers.TOP
+    assert table["module"].tolist() == [f"l{place}" for place in range(13, 3, -1)] and len(table) == layer_verdicts.TOP
     assert table["gain"].is_monotonic_decreasing and table["rank"].tolist() == [*range(1, 11)]
     # Forward and backward are judged apart.
     both = judged([kernel("a", efficiency=0.1), kernel("a", direction="backward", efficiency=0.1)], [])
@@ -114,7 +114,7 @@ def test_layers_that_are_not_looked_at_would_not_be_named(
         kernels.append(kernel(f"l{place}", efficiency=choose.random(), grid_x=choose.choice([33, 1000]), **kind))
         tree.append(layer(f"l{place}", tensor_flop=choose.uniform(1, 4) * 1e9))
     told = judged(kernels, tree, idle)
-    monkeypatch.setattr(layers, "TOP", len(kernels))
+    monkeypatch.setattr(layer_verdicts, "TOP", len(kernels))
     every = judged(kernels, tree, idle)
     assert len(told) == 10 < len(every)
     pd.testing.assert_frame_equal(told, every[:10], check_dtype=False)

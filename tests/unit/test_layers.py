@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from profzoo.errors import DataError
-from profzoo.files import write_csv, write_json
-from profzoo.reading import tables as reading
-from profzoo.tables import across, add_up_layers, layers, layers_across
-from profzoo.tables.owned import Joined
+from profzoo.io import csv_tables as reading
+from profzoo.io.scripts import write_csv, write_json
+from profzoo.launches.joined_step import Joined
+from profzoo.tables import layer_sums, layers, layers_across, schemas
 from profzoo.tools.torch import owners
 from profzoo.tools.torch import trace as torch_trace
 from tests import owned
@@ -29,7 +29,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_csv(owners.modules(trace), folder / "modules.csv")
     write_json({"cell": {"window": STEPS}}, folder / "s.json")
     given = [str(folder / name) for name in ("launches.csv", "modules.csv", "s.json")]
-    add_up_layers.main(*given, add_up_layers.Others(), made_in(folder))
+    layer_sums.main(*given, layer_sums.Others(), made_in(folder))
     return folder
 
 
@@ -105,10 +105,10 @@ def test_layers_across_cells_are_those_of_each(files: Path, tmp_path: Path) -> N
     shutil.copy(files / "coverage.csv", folder / "train.owners.csv")
     outputs = {name: str(tmp_path / f"{name}.csv") for name in ("layers", "owners")}
     layers_across.main([str(folder / "train.layers.csv")], [str(folder / "train.owners.csv")], outputs)
-    table, own = across.read("layers", outputs["layers"]), reading.read(files / "layers.csv", layers.TABLE)
+    table, own = schemas.read("layers", outputs["layers"]), reading.read(files / "layers.csv", layers.TABLE)
     assert set(zip(table["model"], table["phase"], strict=True)) == {("known", "train")}
     pd.testing.assert_frame_equal(table[own.columns], own)
     assert table.loc[table["module"] == "shared", "calls"].tolist() == [4, 4]
     assert table.loc[table["module"] == "(step)", "calls"].isna().all()
-    covered = across.read("owners", outputs["owners"])
+    covered = schemas.read("owners", outputs["owners"])
     assert covered["module_share"].tolist() == [1] and covered["aligned_share"].isna().all()

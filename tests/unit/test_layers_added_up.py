@@ -7,13 +7,14 @@ import pandas as pd
 import pytest
 
 from profzoo.errors import DataError
-from profzoo.files import write_csv
-from profzoo.needed.operators import COLUMNS as NEEDS
-from profzoo.reading import tables as reading
-from profzoo.tables import layer_kernels, layers, owned, owner_coverage
-from profzoo.tables.owned import OWNER, Joined
-from profzoo.tables.same_launches import GRID
-from profzoo.tables.step_launches import BY
+from profzoo.io import csv_tables as reading
+from profzoo.io.scripts import write_csv
+from profzoo.launches import joined_step
+from profzoo.launches.cross_tool import GRID
+from profzoo.launches.joined_step import OWNER, Joined
+from profzoo.launches.step_joining import BY
+from profzoo.op_costs.operators import COLUMNS as NEEDS
+from profzoo.tables import layer_kernels, layers, owner_coverage
 
 NO_COUNTERS = Joined(pd.DataFrame(), 1)
 NO_MODULES = pd.DataFrame(columns=["module", "type", "inputs", "calls"])
@@ -210,7 +211,7 @@ def test_kernels_by_owner_have_shares_of_all_time(tmp_path: Path) -> None:
     sizes = dict.fromkeys(GRID, 1)
     rows = owners(("add", "body", "forward"), ("mm", "head", "forward"), ("mul", "body", "forward"))
     rows = rows.assign(kind="kernel", name=["b", "void cutlass::gemm<1>()", "a"], ns=[20.0, 60.0, 20.0], **sizes)
-    table = layer_kernels.table(owned.of_torch(rows, 1), {})
+    table = layer_kernels.table(joined_step.of_torch(rows, 1), {})
     assert table[["operator", "class", "share", "total_ns", "bound"]].to_numpy().tolist() == [
         ["mm", "gemm", 0.6, 60, ""], ["add", "other", 0.2, 20, ""], ["mul", "other", 0.2, 20, ""],
     ]  # fmt: skip
@@ -219,7 +220,7 @@ def test_kernels_by_owner_have_shares_of_all_time(tmp_path: Path) -> None:
     assert list(read.columns) == layer_kernels.COLUMNS and read["mangled"].tolist() == ["", "", ""]
     assert read["grid_x"].tolist() == [1, 1, 1] and read["smem_static_bytes"].isna().all()
     assert read["dram_bytes"].isna().all() and read["mean_ns"].tolist() == [60, 20, 20]
-    assert layer_kernels.table(owned.of_torch(rows[:1].assign(ns=1.0), 1), {})["share"].tolist() == [1]
+    assert layer_kernels.table(joined_step.of_torch(rows[:1].assign(ns=1.0), 1), {})["share"].tolist() == [1]
     with pytest.raises(DataError, match=r"column launches, row 1 holds '-1\.0', which is no number from 0 on"):
         write_csv(table.assign(launches=-1.0), tmp_path / "kernels.csv")
         reading.read(tmp_path / "kernels.csv", layer_kernels.TABLE)

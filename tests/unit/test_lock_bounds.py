@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from profzoo.errors import CollectError
-from profzoo.machine import gpu_slots, locking, results_lock, turns
+from profzoo.machine import file_locks, gpu_slots, gpu_turns, results_lock
 from profzoo.machine.gpu_slots import Terms
 from tests.unit.test_gpu_slots import PROJECT, job
 
@@ -84,7 +84,7 @@ def test_who_waits_for_a_minute_is_told_for_whom(
 ) -> None:
     (own := taken / "own").mkdir()
     lines: list[str] = []
-    (own / turns.WANTED).touch()
+    (own / gpu_turns.WANTED).touch()
     looked = threading.Event()
 
     def monotonic() -> float:
@@ -93,7 +93,7 @@ def test_who_waits_for_a_minute_is_told_for_whom(
 
     readings = itertools.count()
     monkeypatch.setattr(gpu_slots, "time", SimpleNamespace(monotonic=monotonic))
-    with turns.offered("GPU-a", own, lines.append, Terms(taken)) as turn:
+    with gpu_turns.offered("GPU-a", own, lines.append, Terms(taken)) as turn:
         assert looked.wait(30)
         # It looks fifty times a second.
         threading.Event().wait(0.3)
@@ -208,18 +208,18 @@ def test_a_process_that_the_holder_forked_does_not_let_go_of_the_results(tmp_pat
 def test_a_lock_whose_file_was_removed_while_it_was_waited_for_is_taken_of_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, real, left = tmp_path / "lock", locking.lock, [True]
+    path, real, left = tmp_path / "lock", file_locks.lock, [True]
 
     def lock(descriptor: int, wait: bool) -> None:
         real(descriptor, wait)
         if left and left.pop():
             path.unlink()
 
-    monkeypatch.setattr(locking, "lock", lock)
-    with locking.locked(path) as descriptor:
+    monkeypatch.setattr(file_locks, "lock", lock)
+    with file_locks.locked(path) as descriptor:
         assert os.path.samestat(os.fstat(descriptor), path.stat())
         with pytest.raises(BlockingIOError):
-            locking.acquired(path, wait=False)
-        locking.write(descriptor, "longer than this")
-        locking.write(descriptor, "short")
-        assert locking.read(descriptor) == path.read_text() == "short"
+            file_locks.acquired(path, wait=False)
+        file_locks.write(descriptor, "longer than this")
+        file_locks.write(descriptor, "short")
+        assert file_locks.read(descriptor) == path.read_text() == "short"

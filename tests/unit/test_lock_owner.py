@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from profzoo.machine import lock_owner, locking
+from profzoo.machine import file_locks, lock_owner
 from profzoo.machine.lock_owner import Owner
 
 PROJECT = Path(__file__).parents[2]
@@ -183,9 +183,9 @@ def test_what_names_no_owner_is_none(holder: Held) -> None:
 
 
 def test_whether_a_lock_is_free(tmp_path: Path) -> None:
-    descriptor = locking.acquired(tmp_path / "lock", wait=False)
+    descriptor = file_locks.acquired(tmp_path / "lock", wait=False)
     other = os.open(tmp_path / "lock", os.O_RDWR)
-    assert locking.free(other) is False
+    assert file_locks.free(other) is False
     os.close(descriptor)
-    assert locking.free(other) is True
+    assert file_locks.free(other) is True
     os.close(other)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from profzoo.errors import DataError
-from profzoo.reading import tables as reading
-from profzoo.tables.counted_steps import profiled_steps
+from profzoo.io import csv_tables as reading
+from profzoo.tables.steps_per_export import profiled_steps
 from profzoo.tools.torch import export, losses, owners, tables
 from profzoo.tools.torch import trace as torch_trace
 from tests.conftest import DATA

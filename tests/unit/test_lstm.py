@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from models import lstm
 from profzoo.cell import registry, settings
 from profzoo.config import configuration as config
-from profzoo.harness import interface, loop
+from profzoo.harness import interface, step_loop
 from tests.stepwise import Stepwise
 
 FUSED = {"aten::lstm", "aten::mkldnn_rnn_layer"}
@@ -123,7 +123,7 @@ def test_prepare_reaches_modules_at_any_depth(monkeypatch: pytest.MonkeyPatch) -
     calls: list[nn.Module] = []
     modules = nn.Sequential(nn.Linear(2, 2), nn.Sequential(network(), network()))
     monkeypatch.setattr(nn.LSTM, "flatten_parameters", lambda self: calls.append(self))
-    loop.prepare(modules)
+    step_loop.prepare(modules)
     assert calls == [module.lstm for module in modules[1]]
 
 
@@ -134,7 +134,7 @@ def test_network_is_prepared_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nn.Module, "train", lambda self, mode=True: order.append("train") or train(self, mode))
     monkeypatch.setattr(nn.LSTM, "flatten_parameters", lambda self: order.append("flatten"))
     cell = settings.resolve("lstm", "train", "time", config.normalise({}))
-    loop.network_of(cell, lstm, torch.device("cpu"), None)
+    step_loop.network_of(cell, lstm, torch.device("cpu"), None)
     assert order[-1] == "flatten" and "to" in order
 
 

@@ -16,23 +16,23 @@ import pytest
 
 from profzoo.errors import ConfigError
 from profzoo.machine import (
-    capped,
-    entry,
-    findings,
+    doctor_checks,
+    external_programs,
     gpus,
-    limits,
-    memory,
+    inherited_paths,
+    job_child,
+    job_limits,
+    log_cap,
     namespace,
-    owner,
-    paths,
+    oom_kills,
+    orphan_guard,
+    process_tree,
     processes,
-    programs,
-    scratch,
+    scratch_folder,
     supervisor,
-    trees,
 )
-from profzoo.machine.limits import Limits
-from tests.unit.test_capped import kept
+from profzoo.machine.job_limits import Limits
+from tests.unit.test_log_cap import kept
 
 PROJECT = Path(__file__).parents[2]
 
@@ -48,9 +48,9 @@ def test_a_job_may_take_ten_times_its_plan_and_an_hour_or_a_day_without_one() ->
     assert [told.seconds(job, 60.0) for job in ("time", "train", "peaks", "probe")] == [90.0] * 4
     assert told.seconds("nsys", 60.0) is None and told.seconds("torch", 60.0) is None
     assert Limits().seconds("time", 60.0) is None
-    assert limits.over("probe", 90.0).startswith(
+    assert job_limits.over("probe", 90.0).startswith(
         "probe took longer than 90 s"
-    ) and "raise time.time_limit" in limits.over("probe", 90.0)
+    ) and "raise time.time_limit" in job_limits.over("probe", 90.0)
 
 
 @pytest.mark.parametrize(
@@ -58,13 +58,13 @@ def test_a_job_may_take_ten_times_its_plan_and_an_hour_or_a_day_without_one() ->
     [("2m", 120), ("1.5h", 5400), (".5m", 30), ("720h", 2_592_000), (2_592_000, 2_592_000), (" 7 s ", 7), (0.25, 0.25)],
 )
 def test_times_are_seconds(given: str | float, seconds: float) -> None:
-    assert limits.seconds(given, "a.b") == seconds
+    assert job_limits.seconds(given, "a.b") == seconds
 
 
 @pytest.mark.parametrize("given", ["0", "0h", "720.1h", 2_592_001, "-1", "1d", "", "1e3", "1234567890", "1:30", True])
 def test_what_is_no_time_is_refused(given: Any) -> None:
     with pytest.raises(ConfigError, match=r"^a\.b = "):
-        limits.seconds(given, "a.b")
+        job_limits.seconds(given, "a.b")
 
 
 def configured(folder: str = "/locks", wait: Any = None, limit: Any = "plan", budget: Any = "1h") -> dict:
@@ -76,15 +76,15 @@ def configured(folder: str = "/locks", wait: Any = None, limit: Any = "plan", bu
 
 
 def test_jobs_are_told_what_the_configuration_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(limits.LIMITS, raising=False)
-    assert limits.told() == Limits(Path("/tmp/profzoo-gpus"), None, False, None)
-    monkeypatch.setenv(limits.LIMITS, "{}")
-    limits.pass_on(configured(wait="2m", limit="3m"), ["ncu"])
-    assert limits.told() == Limits(Path("/locks"), 120.0, True, {"ncu": 180.0})
-    limits.pass_on(configured(), ["ncu"])
-    assert limits.told() == Limits(Path("/locks"), None, True, {"ncu": "plan"})
-    limits.pass_on(configured(limit=None), ["ncu"])
-    assert limits.told().time_s == {"ncu": None}
+    monkeypatch.delenv(job_limits.LIMITS, raising=False)
+    assert job_limits.told() == Limits(Path("/tmp/profzoo-gpus"), None, False, None)
+    monkeypatch.setenv(job_limits.LIMITS, "{}")
+    job_limits.pass_on(configured(wait="2m", limit="3m"), ["ncu"])
+    assert job_limits.told() == Limits(Path("/locks"), 120.0, True, {"ncu": 180.0})
+    job_limits.pass_on(configured(), ["ncu"])
+    assert job_limits.told() == Limits(Path("/locks"), None, True, {"ncu": "plan"})
+    job_limits.pass_on(configured(limit=None), ["ncu"])
+    assert job_limits.told().time_s == {"ncu": None}
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_jobs_are_told_what_the_configuration_says(monkeypatch: pytest.MonkeyPat
 )  # fmt: skip
 def test_what_jobs_cannot_be_told_is_refused(given: dict, key: str) -> None:
     with pytest.raises(ConfigError, match=f"^{key} = "):
-        limits.pass_on(configured(**given), ["ncu"])
+        job_limits.pass_on(configured(**given), ["ncu"])
 
 
 # What nvidia-smi says.
@@ -155,30 +155,36 @@ def test_a_driver_as_old_as_the_oldest_is_not_too_old() -> None:
 
 def test_the_first_pattern_that_is_found_is_the_cause() -> None:
     causes = (("b.d", "one"), ("a", "two"), ("b", "three"))
-    assert [findings.cause(text, causes) for text in ("abcd", "cab", "b", "x")] == ["one", "two", "three", None]
-    told = [findings.cause(text, findings.ON_GPU) for text in ("CUDA error: misaligned address", "device-side assert")]
+    assert [doctor_checks.cause(text, causes) for text in ("abcd", "cab", "b", "x")] == ["one", "two", "three", None]
+    told = [
+        doctor_checks.cause(text, doctor_checks.ON_GPU)
+        for text in ("CUDA error: misaligned address", "device-side assert")
+    ]
     assert told[0] and "compute-sanitizer" in told[0] and told[1] and "out of range" in told[1]
 
 
 def test_a_program_is_told_by_the_last_line_of_its_version(nvidia_smi: Callable[..., None]) -> None:
     nvidia_smi("NVIDIA (R)\nVersion 7\n")
-    assert programs.version("nvidia-smi") == "Version 7"
-    assert findings.on_path("nvidia-smi", "get it") == findings.Finding("nvidia-smi", "Version 7")
+    assert external_programs.version("nvidia-smi") == "Version 7"
+    assert doctor_checks.on_path("nvidia-smi", "get it") == doctor_checks.Finding("nvidia-smi", "Version 7")
     nvidia_smi("")
-    assert programs.version("nvidia-smi") == "" and findings.on_path("nvidia-smi", "get it").found == "no version"
-    assert findings.on_path("none-such", "get it") == findings.Finding("none-such", "not on PATH", "get it")
+    assert (
+        external_programs.version("nvidia-smi") == ""
+        and doctor_checks.on_path("nvidia-smi", "get it").found == "no version"
+    )
+    assert doctor_checks.on_path("none-such", "get it") == doctor_checks.Finding("none-such", "not on PATH", "get it")
 
 
 def test_a_program_that_hangs_is_killed_with_what_it_started(tmp_path: Path) -> None:
     began = time.monotonic()
-    answer = programs.answer(["sh", "-c", f"sleep 60 & echo $! > {tmp_path}/pid; wait"], seconds=0.3)
+    answer = external_programs.answer(["sh", "-c", f"sleep 60 & echo $! > {tmp_path}/pid; wait"], seconds=0.3)
     assert (answer.returncode, answer.stdout, answer.stderr) == (124, "", "sh did not answer within 0.3 s")
     assert 0.3 <= time.monotonic() - began < 5
     process, until = int((tmp_path / "pid").read_text()), time.monotonic() + 5
-    while trees.lives(process) and time.monotonic() < until:
+    while process_tree.lives(process) and time.monotonic() < until:
         time.sleep(0.01)
-    assert not trees.lives(process)
-    assert programs.answer(["none-such"]).returncode == 127
+    assert not process_tree.lives(process)
+    assert external_programs.answer(["none-such"]).returncode == 127
 
 
 @pytest.mark.parametrize(
@@ -187,11 +193,11 @@ def test_a_program_that_hangs_is_killed_with_what_it_started(tmp_path: Path) -> 
 def test_kills_for_lack_of_memory_are_the_kernels_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, count: int | None
 ) -> None:
-    monkeypatch.setattr(memory, "COUNTS", tmp_path / "vmstat")
-    assert memory.kills() == 0
+    monkeypatch.setattr(oom_kills, "COUNTS", tmp_path / "vmstat")
+    assert oom_kills.kills() == 0
     (tmp_path / "vmstat").write_text(text)
     if count is not None:
-        assert memory.kills() == count
+        assert oom_kills.kills() == count
 
 
 # Ends of logs.
@@ -206,7 +212,7 @@ def test_the_end_begins_behind_a_line_that_ends_within_4096_bytes(tmp_path: Path
 
 def test_a_log_holds_eight_mib_at_most_by_halves(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as file:
-        pipe = capped.Capped(file.fileno())
+        pipe = log_cap.Capped(file.fileno())
         assert (pipe._first, len(pipe._ring)) == (4 * 2**20, 4 * 2**20)
         os.close(pipe.given)
         pipe.close()
@@ -214,7 +220,7 @@ def test_a_log_holds_eight_mib_at_most_by_halves(tmp_path: Path) -> None:
 
 def test_what_comes_meanwhile_is_taken_until_the_time_is_over(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w+b") as file:
-        pipe = capped.Capped(file.fileno(), 100)
+        pipe = log_cap.Capped(file.fileno(), 100)
         os.write(pipe.given, b"said")
         began = time.monotonic()
         pipe.wait(0.15)
@@ -253,18 +259,22 @@ def test_a_process_is_known_by_when_it_began_until_it_ends(child: Callable[[str]
     process = child("echo; exec sleep 60")
     fields = Path(f"/proc/{process.pid}/stat").read_text().split()
     # Field 22 of proc(5), counted from 1; the name here has no space.
-    assert trees.known(process.pid) == f"{process.pid}:{fields[21]}:{Path('/proc/self/ns/pid').stat().st_ino}"
-    assert trees.lives(process.pid) and trees.stat(process.pid)[1] == str(os.getpid())
-    assert trees.below()[process.pid] in "RSD" and process.pid in trees.alive(set())
+    assert process_tree.known(process.pid) == f"{process.pid}:{fields[21]}:{Path('/proc/self/ns/pid').stat().st_ino}"
+    assert process_tree.lives(process.pid) and process_tree.stat(process.pid)[1] == str(os.getpid())
+    assert process_tree.below()[process.pid] in "RSD" and process.pid in process_tree.alive(set())
     os.kill(process.pid, signal.SIGKILL)
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     # It has ended, and waits for this process to ask.
-    assert not trees.lives(process.pid) and trees.known(process.pid) == "" and trees.stat(process.pid)[0] == "Z"
-    assert trees.stat(2**22 + 1) == [] and not trees.lives(2**22 + 1)
+    assert (
+        not process_tree.lives(process.pid)
+        and process_tree.known(process.pid) == ""
+        and process_tree.stat(process.pid)[0] == "Z"
+    )
+    assert process_tree.stat(2**22 + 1) == [] and not process_tree.lives(2**22 + 1)
 
 
 def test_stages_end_what_is_left_one_after_the_other(child: Callable[[str], subprocess.Popen]) -> None:
-    before = set(trees.below())
+    before = set(process_tree.below())
     deaf = child("trap '' TERM; echo; while :; do sleep 0.05; done")
     waits: list[float] = []
 
@@ -273,16 +283,16 @@ def test_stages_end_what_is_left_one_after_the_other(child: Callable[[str], subp
         time.sleep(seconds)
 
     began = time.monotonic()
-    left = trees.end(before, [(0.2, 0), (0.2, signal.SIGTERM)], wait)
+    left = process_tree.end(before, [(0.2, 0), (0.2, signal.SIGTERM)], wait)
     assert deaf.pid in left and 0.4 <= time.monotonic() - began < 3 and set(waits) == {0.05} and len(waits) >= 6
-    assert trees.end({*before, *left}, [(5, signal.SIGKILL)]) == [] and trees.lives(deaf.pid)
-    assert trees.end(before, [(0.2, 0), (5, signal.SIGKILL)]) == [] and not trees.lives(deaf.pid)
+    assert process_tree.end({*before, *left}, [(5, signal.SIGKILL)]) == [] and process_tree.lives(deaf.pid)
+    assert process_tree.end(before, [(0.2, 0), (5, signal.SIGKILL)]) == [] and not process_tree.lives(deaf.pid)
 
 
 def test_each_process_is_told_once_in_a_stage(child: Callable[[str], subprocess.Popen], tmp_path: Path) -> None:
-    before = set(trees.below())
+    before = set(process_tree.below())
     child(f"trap 'echo told >> {tmp_path}/said' TERM; echo; while :; do read -t 0.02 <> <(:); done")
-    trees.end(before, [(0.3, signal.SIGTERM), (5, signal.SIGKILL)])
+    process_tree.end(before, [(0.3, signal.SIGTERM), (5, signal.SIGKILL)])
     assert (tmp_path / "said").read_text() == "told\n"
 
 
@@ -343,7 +353,7 @@ def test_numbers_of_the_kernel_are_those_of_its_headers() -> None:
     assert (namespace.NOSUID, namespace.NODEV, namespace.NOEXEC) == (os.ST_NOSUID, os.ST_NODEV, os.ST_NOEXEC)
     assert (namespace.REC, namespace.PRIVATE) == (1 << 14, 1 << 18)
     namespace._check(0)
-    assert (trees.PDEATHSIG, trees.CHILD_SUBREAPER) == (1, 36) and os.getpid() in trees.running()
+    assert (process_tree.PDEATHSIG, process_tree.CHILD_SUBREAPER) == (1, 36) and os.getpid() in process_tree.running()
 
 
 def test_a_code_is_as_a_shell_tells_it() -> None:
@@ -404,8 +414,8 @@ def test_a_folder_of_temporary_files_with_a_long_name_is_not_taken(
     monkeypatch: pytest.MonkeyPatch, length: int, short: bool
 ) -> None:
     given = "/" + "x" * (length - 1)
-    monkeypatch.setattr(scratch.tempfile, "gettempdir", lambda: given)
-    assert scratch._places() == (["/tmp", given] if short else [given])
+    monkeypatch.setattr(scratch_folder.tempfile, "gettempdir", lambda: given)
+    assert scratch_folder._places() == (["/tmp", given] if short else [given])
 
 
 @pytest.mark.parametrize(
@@ -414,44 +424,44 @@ def test_a_folder_of_temporary_files_with_a_long_name_is_not_taken(
 def test_compiled_code_is_taken_from_a_folder_that_nobody_else_can_write_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, taken: bool
 ) -> None:
-    monkeypatch.setattr(scratch, "_places", lambda: [str(tmp_path)])
+    monkeypatch.setattr(scratch_folder, "_places", lambda: [str(tmp_path)])
     own = tmp_path / f"profzoo-compiled-{os.getuid()}"
-    assert scratch.compiled() == {"TORCHINDUCTOR_CACHE_DIR": str(own)} and own.stat().st_mode & 0o777 == 0o700
+    assert scratch_folder.compiled() == {"TORCHINDUCTOR_CACHE_DIR": str(own)} and own.stat().st_mode & 0o777 == 0o700
     own.chmod(mode)
-    assert bool(scratch.compiled()) == taken
+    assert bool(scratch_folder.compiled()) == taken
     own.rmdir()
     own.symlink_to(tmp_path)
-    assert scratch.compiled() == {}
+    assert scratch_folder.compiled() == {}
 
 
 def test_a_folder_is_abandoned_once_nobody_holds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scratch, "_places", lambda: [str(tmp_path)])
-    folder, held = scratch.make()
+    monkeypatch.setattr(scratch_folder, "_places", lambda: [str(tmp_path)])
+    folder, held = scratch_folder.make()
     assert folder.name.startswith("profzoo-job-") and folder.parent == tmp_path and len(held) == 2
-    assert scratch.abandoned(folder) is None and scratch.sweep() == [] and folder.exists()
+    assert scratch_folder.abandoned(folder) is None and scratch_folder.sweep() == [] and folder.exists()
     for descriptor in held:
         os.close(descriptor)
-    lock = scratch.abandoned(folder)
+    lock = scratch_folder.abandoned(folder)
     assert lock is not None
     # Now this holds it.
-    assert scratch.abandoned(folder) is None
+    assert scratch_folder.abandoned(folder) is None
     os.close(lock)
-    assert scratch.sweep() == [] and not folder.exists() and scratch.abandoned(folder) is None
+    assert scratch_folder.sweep() == [] and not folder.exists() and scratch_folder.abandoned(folder) is None
     # A file where the pipe should be tells nothing.
     folder.mkdir()
-    assert not scratch.depend(folder)
-    (folder / scratch.PIPE).touch()
-    assert not scratch.depend(folder)
+    assert not scratch_folder.depend(folder)
+    (folder / scratch_folder.PIPE).touch()
+    assert not scratch_folder.depend(folder)
 
 
 DEPENDING = """
 import os, sys, time
 from pathlib import Path
-from profzoo.machine import scratch
+from profzoo.machine import scratch_folder
 child = os.fork()
 if not child:
     time.sleep(60)
-print(child, scratch.depend(Path(sys.argv[1])), flush=True)
+print(child, scratch_folder.depend(Path(sys.argv[1])), flush=True)
 time.sleep(60)
 """
 
@@ -459,27 +469,27 @@ time.sleep(60)
 def test_who_depends_on_a_folder_ends_with_it_and_so_does_its_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scratch, "_places", lambda: [str(tmp_path)])
-    assert not scratch.depend(tmp_path)
-    folder, held = scratch.make()
+    monkeypatch.setattr(scratch_folder, "_places", lambda: [str(tmp_path)])
+    assert not scratch_folder.depend(tmp_path)
+    folder, held = scratch_folder.make()
     words = [sys.executable, "-c", DEPENDING, str(folder)]
     with subprocess.Popen(words, cwd=PROJECT, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stdout
         child, depends = process.stdout.readline().split()
-        assert depends == "True" and trees.lives(int(child))
+        assert depends == "True" and process_tree.lives(int(child))
         for descriptor in held:
             os.close(descriptor)
         assert process.wait(10) == -signal.SIGKILL
     until = time.monotonic() + 5
-    while trees.lives(int(child)) and time.monotonic() < until:
+    while process_tree.lives(int(child)) and time.monotonic() < until:
         time.sleep(0.01)
-    assert not trees.lives(int(child))
+    assert not process_tree.lives(int(child))
 
 
 def test_a_pipe_that_nobody_holds_is_not_waited_for(tmp_path: Path) -> None:
-    assert not scratch.depend(tmp_path)
-    os.mkfifo(tmp_path / scratch.PIPE)
-    code = "import sys; from pathlib import Path; from profzoo.machine import scratch; print(scratch.depend(Path(sys.argv[1])))"
+    assert not scratch_folder.depend(tmp_path)
+    os.mkfifo(tmp_path / scratch_folder.PIPE)
+    code = "import sys; from pathlib import Path; from profzoo.machine import scratch_folder; print(scratch_folder.depend(Path(sys.argv[1])))"
     words = [sys.executable, "-c", code, str(tmp_path)]
     said = subprocess.run(words, cwd=PROJECT, stdout=subprocess.PIPE, text=True, timeout=20, start_new_session=True)
     assert said.stdout == "False\n"
@@ -488,31 +498,31 @@ def test_a_pipe_that_nobody_holds_is_not_waited_for(tmp_path: Path) -> None:
 def test_a_job_that_nobody_looks_after_is_ended_and_its_folder_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, child: Callable[[str], subprocess.Popen]
 ) -> None:
-    monkeypatch.setattr(scratch, "_places", lambda: [str(tmp_path)])
+    monkeypatch.setattr(scratch_folder, "_places", lambda: [str(tmp_path)])
     (folder := tmp_path / "profzoo-job-x").mkdir()
-    monkeypatch.setenv(scratch.JOB, str(folder))
+    monkeypatch.setenv(scratch_folder.JOB, str(folder))
     marked = child("echo; exec sleep 60")
-    monkeypatch.setenv(scratch.JOB, str(tmp_path / "profzoo-job-y"))
+    monkeypatch.setenv(scratch_folder.JOB, str(tmp_path / "profzoo-job-y"))
     other = child("echo; exec sleep 60")
     # Of all processes these alone are looked at, whatever mistake is planted.
-    monkeypatch.setattr(scratch.trees, "running", lambda: [marked.pid, other.pid, 2**22 + 1])
-    assert scratch._marked([folder]) == [marked.pid] and scratch._marked([]) == []
-    assert scratch.sweep() == [marked.pid] and not folder.exists()
-    assert not trees.lives(marked.pid) and trees.lives(other.pid)
+    monkeypatch.setattr(scratch_folder.process_tree, "running", lambda: [marked.pid, other.pid, 2**22 + 1])
+    assert scratch_folder._marked([folder]) == [marked.pid] and scratch_folder._marked([]) == []
+    assert scratch_folder.sweep() == [marked.pid] and not folder.exists()
+    assert not process_tree.lives(marked.pid) and process_tree.lives(other.pid)
 
 
 def test_the_umask_of_a_job_is_told_and_set(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
-        told = entry.variables(tmp_path)
+        told = job_child.variables(tmp_path)
         assert told == {"PROFZOO_JOB": str(tmp_path), "PROFZOO_UMASK": "0027", "PYTHONDONTWRITEBYTECODE": "1"}
         assert os.umask(0) == 0o027
         given = {"PROFZOO_UMASK": "0027", "PYTHONDONTWRITEBYTECODE": "1", "OTHER": "x"}
-        entry.begin(given)
+        job_child.begin(given)
         assert given == {"OTHER": "x"} and os.umask(0o027) == 0o027 and not sys.dont_write_bytecode
         # A folder that is nobody's ends it.
         with pytest.raises(SystemExit) as end:
-            entry.begin({"PROFZOO_JOB": str(tmp_path)})
+            job_child.begin({"PROFZOO_JOB": str(tmp_path)})
         assert end.value.code == 1
     finally:
         os.umask(before)
@@ -530,12 +540,12 @@ def test_python_in_path_will_do_where_it_is_the_interpreter_itself(
     monkeypatch.setattr(sys, "executable", str(own / "python3"))
     monkeypatch.setenv("PATH", str(other))
     monkeypatch.setattr(sys, "prefix", sys.base_prefix)
-    paths.use_own_python()
+    inherited_paths.use_own_python()
     assert os.environ["PATH"] == str(other)
     # In a virtual environment the same file by another path finds other packages.
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     with pytest.raises(ConfigError, match="run it in a virtual environment"):
-        paths.use_own_python()
+        inherited_paths.use_own_python()
 
 
 def test_modules_of_a_folder_do_not_hide_pythons_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -545,44 +555,44 @@ def test_modules_of_a_folder_do_not_hide_pythons_own(tmp_path: Path, monkeypatch
     for name in ("net.py", "data.csv", ".hidden", "json.txt"):
         (folder / name).touch()
     (folder / "json").mkdir()
-    assert paths.shielded(folder) == folder
+    assert inherited_paths.shielded(folder) == folder
     (folder / "profile.py").touch()
     (folder / "json" / "__init__.py").touch()
-    place = paths.shielded(folder)
+    place = inherited_paths.shielded(folder)
     assert place.parent == here / ".snakemake/profzoo/importable"
     assert sorted(path.name for path in place.iterdir()) == ["data.csv", "json.txt", "net.py"]
-    assert (place / "net.py").resolve() == folder / "net.py" and paths.shielded(folder) == place
+    assert (place / "net.py").resolve() == folder / "net.py" and inherited_paths.shielded(folder) == place
     monkeypatch.setenv("PYTHONPATH", f"/a{os.pathsep}{os.pathsep}/b{os.pathsep}/a")
     monkeypatch.setenv("PYTHONSAFEPATH", "")
-    paths.make_importable(str(folder))
+    inherited_paths.make_importable(str(folder))
     assert os.environ["PYTHONPATH"].split(os.pathsep) == [str(place), str(here), "/a", "/b"]
     assert os.environ["PYTHONSAFEPATH"] == "1"
 
 
 def test_a_run_whose_owner_is_gone_gets_a_sigterm(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[tuple[int, int]] = []
-    monkeypatch.setattr(owner.os, "kill", lambda *words: sent.append(words))
-    own = trees.known(os.getpid())
-    done = owner.threading.Event()
+    monkeypatch.setattr(orphan_guard.os, "kill", lambda *words: sent.append(words))
+    own = process_tree.known(os.getpid())
+    done = orphan_guard.threading.Event()
     done.set()
-    owner._watch(own, os.getppid(), done)
+    orphan_guard._watch(own, os.getppid(), done)
     assert sent == []
     done.clear()
-    owner._watch(own, os.getppid() + 1, done)
-    owner._watch(own.replace(":", ":9", 1), os.getppid(), done)
+    orphan_guard._watch(own, os.getppid() + 1, done)
+    orphan_guard._watch(own.replace(":", ":9", 1), os.getppid(), done)
     assert sent == [(os.getpid(), signal.SIGTERM)] * 2
 
 
 @pytest.mark.parametrize("given", ["", "x", "1:2:3", "{own}"])
 def test_a_run_of_nobodys_is_not_watched(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
     own = given == "{own}"
-    monkeypatch.setenv(owner.OWNER, trees.known(os.getpid()) if own else given)
-    with owner.watched():
-        names = [thread.name for thread in owner.threading.enumerate()]
+    monkeypatch.setenv(orphan_guard.OWNER, process_tree.known(os.getpid()) if own else given)
+    with orphan_guard.watched():
+        names = [thread.name for thread in orphan_guard.threading.enumerate()]
     assert ("owner" in names) == own
-    monkeypatch.setenv(owner.OWNER, "")
-    owner.declare()
-    assert os.environ[owner.OWNER] == trees.known(os.getpid())
+    monkeypatch.setenv(orphan_guard.OWNER, "")
+    orphan_guard.declare()
+    assert os.environ[orphan_guard.OWNER] == process_tree.known(os.getpid())
 
 
 def test_a_supervisor_that_was_killed_leaves_nothing_and_says_so(tmp_path: Path) -> None:
@@ -593,6 +603,6 @@ def test_a_supervisor_that_was_killed_leaves_nothing_and_says_so(tmp_path: Path)
         command = ["bash", "-c", f"{stays} {waits}; kill -9 $PPID; sleep 60"]
         assert processes.run(command, file, None) == -9
         # What has left its session ends as well, though its parents went first.
-        assert not trees.lives(int((tmp_path / "pid").read_text()))
+        assert not process_tree.lives(int((tmp_path / "pid").read_text()))
         assert processes.run(["bash", "-c", "exit 4"], file, None) == 4
     assert log.read_text() == "profzoo: the job's supervisor was killed, and its processes with it\n"

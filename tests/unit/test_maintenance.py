@@ -10,8 +10,8 @@ from profzoo.cell import settings
 from profzoo.cell.registry import find
 from profzoo.config import configuration as config
 from profzoo.document import config as document_config
-from profzoo.machine import programs
-from profzoo.machine.findings import Finding
+from profzoo.machine import external_programs
+from profzoo.machine.doctor_checks import Finding
 from profzoo.tools.ncu import doctor as ncu_doctor
 from profzoo.tools.nsys import doctor as nsys_doctor
 from profzoo.tools.torch import doctor as torch_doctor
@@ -92,8 +92,8 @@ def test_a_gpu_that_cannot_be_used_is_said(
     standin(tmp_path, monkeypatch, body)
     if visible:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    answer = programs.answer
-    monkeypatch.setattr(programs, "answer", lambda command, seconds=60, **more: answer(command, 0.5, **more))
+    answer = external_programs.answer
+    monkeypatch.setattr(external_programs, "answer", lambda command, seconds=60, **more: answer(command, 0.5, **more))
     finding = doctor.check_gpu()
     assert finding.found == found and finding.advice
     assert doctor.check_driver().found == "none" and ncu_doctor.check_counters().found.startswith("not checked")

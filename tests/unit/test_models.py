@@ -14,7 +14,7 @@ from profzoo import run
 from profzoo.cell import registry, settings
 from profzoo.config import configuration as config
 from profzoo.errors import ConfigError
-from profzoo.harness import data, interface, loop, training
+from profzoo.harness import data_loading, interface, step_loop, training_step
 from profzoo.harness.tasks import adversarial, images
 from tests import zoo
 from tests.stepwise import Stepwise
@@ -93,7 +93,7 @@ def share_left(tiny: dict, network: torch.nn.Module) -> float:
     errors = []
     batch, trainer = zoo.telling_batch(tiny), zoo.trainer(tiny, network)
     trainer.optimizers[0].param_groups[0]["lr"] *= times
-    step = trainer.model.training_step or training.training_step
+    step = trainer.model.training_step or training_step.training_step
     for index in range(steps):
         step(trainer, batch)
         # At high rates an error goes up and down at the end.
@@ -162,7 +162,7 @@ def test_every_workload_has_shapes_that_the_model_takes(name: str, workload: str
         model, shape = interface.load(cell["module"]), SimpleNamespace(**cell["shape"])
         collate = model.collate or torch.utils.data.default_collate
         sample = model.sample(shape, torch.Generator().manual_seed(0))
-        inputs, target = data.to_device(collate([sample] * cell["batch"]), meta, torch.contiguous_format)
+        inputs, target = data_loading.to_device(collate([sample] * cell["batch"]), meta, torch.contiguous_format)
         with meta:
             network = model.build(shape).train(phase == "train")
             if phase == "inference":
@@ -258,7 +258,7 @@ def test_exit_codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
 def test_weights_of_other_shapes_are_refused(tmp_path: Path) -> None:
     torch.save(lstm.build(SimpleNamespace(**lstm.SHAPE | {"hidden": 8})).state_dict(), tmp_path / "w.pt")
     with pytest.raises(ConfigError, match="does not fit lstm"):
-        loop.network_of(zoo.cell("lstm", "inference"), lstm, torch.device("cpu"), tmp_path / "w.pt")
+        step_loop.network_of(zoo.cell("lstm", "inference"), lstm, torch.device("cpu"), tmp_path / "w.pt")
 
 
 def test_synthetic_data_is_the_same_for_the_same_seed() -> None:

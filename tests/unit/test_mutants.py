@@ -84,7 +84,7 @@ def test_a_planted_mistake_changes_its_own_place_alone(module: Path) -> None:
         assert mistake.line == source[: mistake.start].count(b"\n") + 1
 
 
-@pytest.mark.parametrize("path", ["tools/ncu/strata.py", "replay/changes.py", "tables/repeats.py"])
+@pytest.mark.parametrize("path", ["tools/ncu/strata.py", "what_if/changes.py", "statistics/process_repeats.py"])
 def test_real_modules_still_parse_with_each_mistake(path: str) -> None:
     found = sites.find(ROOT / "profzoo" / path, path)
     assert len(found) > 30
@@ -133,12 +133,12 @@ def test_a_mistake_that_hangs_is_noticed_in_time(module: Path) -> None:
 
 
 def test_asks_those_who_call_the_function_and_the_most_specific_first(tmp_path: Path) -> None:
-    path = "profzoo/tables/repeats.py"
+    path = "profzoo/statistics/process_repeats.py"
     lines = [
-        {"test": "wide", "seconds": 1.0, "called": [f"{path}:between", f"{path}:other", "profzoo/text.py:plain"]},
+        {"test": "wide", "seconds": 1.0, "called": [f"{path}:between", f"{path}:other", "profzoo/formatting.py:plain"]},
         {"test": "narrow", "seconds": 2.0, "called": [f"{path}:between"]},
         {"test": "inner", "seconds": 3.0, "called": [f"{path}:between.<listcomp>"]},
-        {"test": "elsewhere", "seconds": 0.1, "called": ["profzoo/text.py:plain"]},
+        {"test": "elsewhere", "seconds": 0.1, "called": ["profzoo/formatting.py:plain"]},
     ]
     record = tmp_path / "calls.jsonl"
     record.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -152,7 +152,7 @@ def test_asks_those_who_call_the_function_and_the_most_specific_first(tmp_path: 
     assert related.read(record, {"inner", "wide", "elsewhere"}).of(mistake, 40) == ["inner", "wide"]
     # What no test calls may run as the module is imported: all who call anything in it are asked.
     assert known.of(sites.Mistake(path, 1, "unknown", "1", "2", 0, 1), 40) == ["narrow", "inner", "wide"]
-    assert known.of(sites.Mistake("profzoo/settling.py", 1, "unknown", "1", "2", 0, 1), 40) == []
+    assert known.of(sites.Mistake("profzoo/statistics/steady_state.py", 1, "unknown", "1", "2", 0, 1), 40) == []
 
 
 def test_asks_those_who_use_a_constant_about_it(tmp_path: Path) -> None:
@@ -169,14 +169,14 @@ def test_asks_those_who_use_a_constant_about_it(tmp_path: Path) -> None:
 
 
 def test_shares_by_package_add_up() -> None:
-    paths = ["profzoo/tools/ncu/strata.py", "profzoo/tools/ncu/strata.py", "profzoo/settling.py"]
+    paths = ["profzoo/tools/ncu/strata.py", "profzoo/tools/ncu/strata.py", "profzoo/statistics/steady_state.py"]
     results = [run.NOTICED, run.SURVIVED, run.HANGS]
     found = [
         run.Outcome(sites.Mistake(path, 1, "f", "1", "2", 0, 1), result, 1)
         for path, result in zip(paths, results, strict=True)
     ]
     assert run.summarise(found) == [
-        "settling        1 of    1 noticed, 100%",
+        "statistics      1 of    1 noticed, 100%",
         "tools/ncu       1 of    2 noticed,  50%",
         "all             2 of    3 noticed,  67%",
     ]
@@ -184,7 +184,7 @@ def test_shares_by_package_add_up() -> None:
 
 def test_no_mistake_is_planted_where_it_would_reach_the_machine() -> None:
     places = {(mistake.path, mistake.function) for mistake in run.all_mistakes(["machine"])}
-    assert not places & run.UNSAFE and ("profzoo/machine/scratch.py", "sweep") in places
+    assert not places & run.UNSAFE and ("profzoo/machine/scratch_folder.py", "sweep") in places
     # Each is still there, by that name.
     for path, function in run.UNSAFE:
         assert f"def {function}(" in Path(path).read_text()

@@ -14,9 +14,9 @@ from snakemake.cli import parse_config
 from profzoo import run, schema, tools
 from profzoo.cell import registry, settings
 from profzoo.config import configuration as config
-from profzoo.config import targets
+from profzoo.config import unknown_targets
 from profzoo.errors import ConfigError
-from profzoo.machine import limits
+from profzoo.machine import job_limits
 
 MODEL = (
     'WORKLOADS = {"trimmed": {"inference": {"batch": 2}}}\n\ndef build(shape): ...\ndef sample(shape, generator): ...\n'
@@ -82,7 +82,7 @@ def test_no_model_is_named_like_a_folder_of_the_workflow(own: str, name: str) ->
     assert refused({"settings": {name: {"module": own}}}).startswith(f"settings holds '{name}', which is no name: ")
     with pytest.raises(ConfigError, match="which is no name"):
         registry.find(name, own)
-    assert set(FOLDERS) == targets.SHARED | {"all"}
+    assert set(FOLDERS) == unknown_targets.SHARED | {"all"}
 
 
 @pytest.mark.parametrize("name", ["h200", "RTX-4090", "_x", "a" * 64, "bf16", "Nano"])
@@ -125,7 +125,7 @@ def test_the_pattern_is_that_of_the_definition() -> None:
 )
 def test_targets_by_path(target: str, words: str) -> None:
     with pytest.raises(ConfigError) as error:
-        targets.check_targets([target], "results", config.normalise({}))
+        unknown_targets.check_targets([target], "results", config.normalise({}))
     assert str(error.value).startswith(f"target '{target}': {words}") and "\n" not in str(error.value)
 
 
@@ -155,7 +155,7 @@ def test_every_number_has_bounds(where: str, part: Mapping[str, Any]) -> None:
             "1.2.3s": f"{section}.{key} = '1.2.3s' is no time",
         }.items():
             with pytest.raises(ConfigError, match=re.escape(line)):
-                limits.pass_on(config.normalise({section: {key: given}}), tools.names())
+                job_limits.pass_on(config.normalise({section: {key: given}}), tools.names())
     else:
         assert part["maximum"] > (part["minimum"] if "minimum" in part else part["exclusiveMinimum"])
 
@@ -277,7 +277,7 @@ def test_a_helper_costs_the_cells_of_those_who_import_it(
     package = folder / "models"
     package.mkdir()
     monkeypatch.setattr(registry, "ZOO", package)
-    monkeypatch.setitem(registry.imports.PACKAGES, "models", folder)
+    monkeypatch.setitem(registry.import_graph.PACKAGES, "models", folder)
     (package / "good.py").write_text(MODEL)
     (package / "user.py").write_text(f"from models import bad_helper\n{MODEL}")
     (package / "bad_helper.py").write_text(f"{text}\n")

@@ -24,7 +24,7 @@ CHANGES = {
     "sass": (True, "--import-sass yes"),
     "extra": (["--verbose"], "--verbose"),
 }
-# Budget and error are those of tests/unit/test_planning.py, the census that of test_sequence.py.
+# Budget and error are those of tests/unit/test_run_planning.py, the census that of test_step_sequence.py.
 NOT_OPTIONS = {"envmodules", "set", "sets", "window", "budget", "error", "time_limit", "census"}
 KNOWN = {f"--{line.split()[0]}" for line in (DATA / "ncu/options.txt").read_text().splitlines() if line[0] != "#"}
 

@@ -7,12 +7,20 @@ import pandas as pd
 import pytest
 
 from profzoo.errors import DataError
-from profzoo.tools.ncu import costs, exported, metrics, outcomes, quantities, sureness, values
+from profzoo.tools.ncu import (
+    cost_history,
+    costs,
+    derived_metrics,
+    export_schema,
+    interval_calibration,
+    number_parsing,
+    quantities,
+)
+from profzoo.tools.ncu.cost_history import Outcome
 from profzoo.tools.ncu.costs import MEASURED, PARTS, PROBED, Cost
-from profzoo.tools.ncu.outcomes import Outcome
+from profzoo.tools.ncu.number_parsing import ValueFormatError
 from profzoo.tools.ncu.quantity import Kind, Sum
-from profzoo.tools.ncu.tables import CONFIGURATION as KEYS
-from profzoo.tools.ncu.values import ValueFormatError
+from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
 
 
 @pytest.mark.parametrize(
@@ -56,13 +64,13 @@ from profzoo.tools.ncu.values import ValueFormatError
     ],
 )
 def test_units_and_what_they_are_multiples_of(unit: str, base: str, factor: int) -> None:
-    assert values.base_unit(unit) == (base, factor)
+    assert number_parsing.base_unit(unit) == (base, factor)
 
 
 @pytest.mark.parametrize("unit", ["Kfoo", "Mb", "byte/Kblock", "decaseconds", "byte/Kfoo"])
 def test_units_that_may_be_multiples_are_refused(unit: str) -> None:
     with pytest.raises(ValueFormatError, match="may be a multiple of a unit"):
-        values.base_unit(unit)
+        number_parsing.base_unit(unit)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +88,7 @@ def test_units_that_may_be_multiples_are_refused(unit: str) -> None:
     ],
 )
 def test_numbers_of_other_locales(printed: list[str], found: str | None) -> None:
-    assert values.other_locale(printed) == found
+    assert number_parsing.other_locale(printed) == found
 
 
 def column(*cells: str) -> pd.Series:
@@ -88,14 +96,14 @@ def column(*cells: str) -> pd.Series:
 
 
 def test_values_in_base_units() -> None:
-    found, unit = values.plain("a", column("1,234.5", "n/a", "2", "(!) nan", "-inf", ""), "Kbyte")
+    found, unit = number_parsing.plain("a", column("1,234.5", "n/a", "2", "(!) nan", "-inf", ""), "Kbyte")
     assert (found.tolist(), unit) == (["1234500.0", "", "2000", "", "", ""], "byte")
-    found, unit = values.plain("a", column("1,234.50", "7"), "byte")
+    found, unit = number_parsing.plain("a", column("1,234.50", "7"), "byte")
     assert (found.tolist(), unit) == (["1234.50", "7"], "byte")
-    found, unit = values.plain("a", column("yes", "7", "n/a"), "")
+    found, unit = number_parsing.plain("a", column("yes", "7", "n/a"), "")
     assert (found.tolist(), unit) == (["yes", "7", "n/a"], "")
     # A list of numbers is text, whatever it looks like.
-    found, _ = values.plain("launch__tpc_enabled", column("1, 2", "3"), "")
+    found, _ = number_parsing.plain("launch__tpc_enabled", column("1, 2", "3"), "")
     assert found.tolist() == ["1, 2", "3"]
 
 
@@ -110,7 +118,7 @@ def test_values_in_base_units() -> None:
 )
 def test_values_that_cannot_be_read(cells: list[str], unit: str, said: str) -> None:
     with pytest.raises(ValueFormatError, match=f"^{said}"):
-        values.plain("a", column(*cells), unit)
+        number_parsing.plain("a", column(*cells), unit)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +137,7 @@ def test_values_that_cannot_be_read(cells: list[str], unit: str, said: str) -> N
     ],
 )
 def test_columns_as_numbers(cells: list[str], kind: str, found: list) -> None:
-    numbers = values.numbers(column(*cells))
+    numbers = number_parsing.numbers(column(*cells))
     assert str(numbers.dtype) == kind and numbers.astype(object).where(numbers.notna(), None).tolist() == found
 
 
@@ -213,11 +221,11 @@ def test_shares_by_what_values_are_relative_to() -> None:
         "lts__t_sectors.avg.pct_of_peak_sustained_elapsed": [20.0, 40.0],
     })  # fmt: skip
     times = pd.Series([100.0, 300.0])
-    parts, weights = metrics.shares(table, metrics.derive(table), times)
+    parts, weights = derived_metrics.shares(table, derived_metrics.derive(table), times)
     assert weights.to_dict("list") == {"l2_pct": [100, 300], "l2_hit_pct": [10, 0], "waves": [1, 1]}
     assert parts.to_dict("list") == {"l2_pct": [2000, 12000], "l2_hit_pct": [500, 0], "waves": [2, 4]}
     fewer = table.drop(columns="lts__t_sectors.sum")
-    assert metrics.shares(fewer, metrics.derive(fewer), times)[1]["l2_hit_pct"].tolist() == [100, 0]
+    assert derived_metrics.shares(fewer, derived_metrics.derive(fewer), times)[1]["l2_hit_pct"].tolist() == [100, 0]
 
 
 def test_shares_by_a_product_of_metrics() -> None:
@@ -226,10 +234,12 @@ def test_shares_by_a_product_of_metrics() -> None:
         "smsp__average_warp_latency_per_inst_issued.ratio": [6.0, 8.0, 9.0],
         "smsp__issue_active.avg.per_cycle_active": [0.5, 0.25, None],
     })  # fmt: skip
-    weights = metrics.shares(table, metrics.derive(table), pd.Series([100.0, 300.0, 7.0]))[1]["warp_cycles"]
+    weights = derived_metrics.shares(table, derived_metrics.derive(table), pd.Series([100.0, 300.0, 7.0]))[1][
+        "warp_cycles"
+    ]
     assert weights[:2].tolist() == [50, 75] and not weights[2] > 0
     more = table.assign(**{"sm__cycles_active.avg": [10.0, 20.0, 30.0]})
-    assert metrics.shares(more, metrics.derive(more), pd.Series([100.0, 300.0, 7.0]))[1]["warp_cycles"][:2].tolist() == [
+    assert derived_metrics.shares(more, derived_metrics.derive(more), pd.Series([100.0, 300.0, 7.0]))[1]["warp_cycles"][:2].tolist() == [
         5, 5
     ]  # fmt: skip
 
@@ -312,7 +322,7 @@ def test_sets_that_nobody_measured(chosen: dict, unknown: bool) -> None:
 
 
 ASKED = {"metrics": ["x.sum"]}
-OWN = outcomes.collected(
+OWN = cost_history.collected(
     ["--metrics", "x.sum,launch__shared_mem_per_block_static,launch__shared_mem_per_block_dynamic"]
 )
 SHIPPED, PROBE = Cost(6, 0.5), Cost(3, 0.25, PROBED)
@@ -324,15 +334,15 @@ SHIPPED, PROBE = Cost(6, 0.5), Cost(3, 0.25, PROBED)
         ([], None, SHIPPED),
         ([], PROBE, PROBE),
         # Two runs of the set, of 10 and 30 launches, took 4 and 16 s.
-        ([Outcome(OWN, 10, 1.0, 4.0), Outcome(OWN, 30, 2.0, 16.0)], None, Cost(6, 0.5, outcomes.HERE)),
-        ([Outcome(OWN, 10, 1.0, 4.0), Outcome((), 30, 2.0, 16.0)], PROBE, Cost(3, 0.4, outcomes.HERE)),
+        ([Outcome(OWN, 10, 1.0, 4.0), Outcome(OWN, 30, 2.0, 16.0)], None, Cost(6, 0.5, cost_history.HERE)),
+        ([Outcome(OWN, 10, 1.0, 4.0), Outcome((), 30, 2.0, 16.0)], PROBE, Cost(3, 0.4, cost_history.HERE)),
         # Others took 20 s where 5 were expected.
         ([Outcome((), 10, 1.0, 4.0), Outcome((), 30, 4.0, 16.0)], None, Cost(6, 2.0)),
         ([Outcome((), 10, 1.0, 4.0)], PROBE, PROBE),
     ],
 )
 def test_prices_by_what_is_known(known: list[Outcome], probed: Cost | None, price: Cost) -> None:
-    assert outcomes.price(ASKED, SHIPPED, known, probed) == price
+    assert cost_history.price(ASKED, SHIPPED, known, probed) == price
 
 
 PLAN = {"replay": "kernel", "launches": 10, "launch_s": 0.5, "shipped_s": 0.25, "estimate_s": 9.0}
@@ -356,9 +366,9 @@ def test_outcomes_of_plans(tmp_path: Path, plan: dict, wall_s: float, took: tupl
     facts = {"gpu": "H100", "plan": said, "wall_s": wall_s, "options": ["--set", "full", "--devices", "0"]}
     (tmp_path / "cell").mkdir()
     (tmp_path / "cell/train.full.ncu-rep.json").write_text(json.dumps(facts))
-    found = outcomes.of_gpu(tmp_path, "H100")
+    found = cost_history.of_gpu(tmp_path, "H100")
     assert found == ([] if took is None else [Outcome((("--set", "full"),), 10, *took)])
-    assert outcomes.of_gpu(tmp_path, "A100") == []
+    assert cost_history.of_gpu(tmp_path, "A100") == []
 
 
 def test_half_widths_of_totals() -> None:
@@ -371,7 +381,7 @@ def test_half_widths_of_totals() -> None:
         SASS.format("dfma"): [5.0, 2.0, 8.0],
         "lts__t_sectors.sum": [0.0, 0.0, 4.0],
     }
-    found = sureness.half_widths(totals)
+    found = interval_calibration.half_widths(totals)
     assert found == {
         "dram_bytes": 0.16,
         "operations": pytest.approx((4 * 1 + 2 * 5 + 2 * 3) / (4 * 10 + 2 * 30 + 2 * 5)),
@@ -382,9 +392,9 @@ def test_half_widths_of_totals() -> None:
 def test_totals_that_came_out_clearly_less_sure(expected: float | None, said: bool) -> None:
     """Within 18.75 %, one and a half times of 12.5 %."""
     totals = {"lts__t_bytes.sum": [64.0, 52.0, 76.0], "dram__bytes.sum": [64.0, 60.0, 68.0]}
-    note = sureness.note(totals, expected)
+    note = interval_calibration.note(totals, expected)
     assert (note is not None) == said and (note or "totals of l2_bytes").startswith("totals of l2_bytes")
-    assert sureness.note({}, 0.1) is None
+    assert interval_calibration.note({}, 0.1) is None
 
 
 CENSUS = pd.DataFrame({"id": [1, 0, 2], "kernel": "k", "mangled": "k", "function": "k", "range": "", "stream": 7})
@@ -396,7 +406,7 @@ def test_a_census_is_read_in_the_order_of_its_launches(tmp_path: Path) -> None:
     CENSUS.assign(
         weight=[1.5, 2.5, None], time_spread=1.5, run=1, launch=[0, 1, None], stratum=0, as_planned=True
     ).to_csv(path, index=False)
-    found = exported.read_census(path)
+    found = export_schema.read_census(path)
     assert found["id"].tolist() == [0, 1, 2] and found.index.tolist() == [0, 1, 2]
     assert found["gpu__time_duration.sum"].tolist() == [3.5, 2.5, 4.5]
 
@@ -426,11 +436,11 @@ def test_a_census_with_other_values_is_refused(tmp_path: Path, name: str, values
     path = tmp_path / "x.csv"
     CENSUS.assign(**{name: values}).to_csv(path, index=False)
     with pytest.raises(DataError):
-        exported.read_census(path)
+        export_schema.read_census(path)
 
 
 def test_the_launch_of_which_there_are_not_as_many_is_named(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     CENSUS.assign(launches=[3, 3, 4]).to_csv(path, index=False)
     with pytest.raises(DataError, match="of launch 2 there are not 4 alike"):
-        exported.read_census(path)
+        export_schema.read_census(path)

@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 
 from profzoo.errors import DataError
-from profzoo.files import write_csv
+from profzoo.io.scripts import write_csv
 from profzoo.tools.ncu import command as ncu
-from profzoo.tools.ncu import metrics
-from profzoo.tools.ncu import tables as ncu_tables
+from profzoo.tools.ncu import derived_metrics
+from profzoo.tools.ncu import raw_page as ncu_tables
 
 
 @pytest.fixture(scope="module")
@@ -110,13 +110,13 @@ def test_a_value_that_is_none_is_missing_and_spares_the_column(tmp_path: Path, m
 def test_quantities_are_derived_beside_missing_values(tmp_path: Path) -> None:
     metrics_of = {"dram__bytes_read.sum": ("Kbyte", ["1,234.5", "n/a"]), "dram__bytes_write.sum": ("byte", ["2", "3"])}
     table, _ = exported(tmp_path / "p.csv", metrics_of)
-    derived = metrics.derive(table)["dram_bytes"]
+    derived = derived_metrics.derive(table)["dram_bytes"]
     assert derived[0] == 1_234_502 and pd.isna(derived[1])
 
 
 def test_text_is_no_quantity() -> None:
     with pytest.raises(DataError, match=r"lts__t_bytes\.sum holds '1,234', which is no number"):
-        metrics.derive(pd.DataFrame({"lts__t_bytes.sum": ["1,234", "5"]}))
+        derived_metrics.derive(pd.DataFrame({"lts__t_bytes.sum": ["1,234", "5"]}))
 
 
 def test_text_stays_text(tmp_path: Path) -> None:

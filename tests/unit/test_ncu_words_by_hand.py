@@ -7,7 +7,7 @@ import pytest
 
 from profzoo.config import configuration as config
 from profzoo.errors import ConfigError
-from profzoo.tools.communication import replayed
+from profzoo.tools.communication_kernels import replayed
 from profzoo.tools.ncu import command as ncu
 
 SETS = {
@@ -174,7 +174,7 @@ MADE = {"report": Path("r/x.ncu-rep"), "more": Path("r/more")}
             "-c 1 --then -c 2 --in-all --set full",
             MADE,
             1,
-            "python -m profzoo.tools.ncu.several r/more -c 1 --then -c 2 --in-all ncu --set full --export r/x.ncu-rep --",
+            "python -m profzoo.tools.ncu.multi_run r/more -c 1 --then -c 2 --in-all ncu --set full --export r/x.ncu-rep --",
         ),
     ],
 )

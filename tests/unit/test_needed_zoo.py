@@ -9,10 +9,10 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from profzoo.cell import settings
-from profzoo.harness import loop
+from profzoo.harness import step_loop
 from profzoo.harness.recorders import Recorder
-from profzoo.needed.operators import needed, of_calls
-from profzoo.needed.traces import calls
+from profzoo.op_costs.operators import needed, of_calls
+from profzoo.op_costs.trace_calls import calls
 from tests import zoo
 
 # What torch has no formula for.
@@ -26,7 +26,7 @@ SMALLER = {"mobilenetv2": {"size": 32, "batch": 2}}
 def step(name: str, phase: str) -> None:
     """One step of the tiny cell on the CPU."""
     tiny = zoo.cell(name, phase, **SMALLER.get(name, {}))
-    loop.run(tiny, zoo.network(tiny), zoo.CPU, Recorder(zoo.CPU))
+    step_loop.run(tiny, zoo.network(tiny), zoo.CPU, Recorder(zoo.CPU))
 
 
 def traced(name: str, phase: str, path: Path) -> pd.DataFrame:

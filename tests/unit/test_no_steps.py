@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 
 from profzoo.errors import DataError
-from profzoo.replay import tables as replay
 from profzoo.tables import step_timeline
 from profzoo.tools.ncu import export as export_ncu
 from profzoo.tools.nsys import export as export_nsys
-from profzoo.tools.nsys import ranks, sequence
+from profzoo.tools.nsys import ranks, step_sequence
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.tools.torch import export as export_torch
+from profzoo.what_if import tables as replay
 from tests.conftest import DATA
 from tests.unit.test_nsys_tables import ONE, export, kernel
 from tests.unit.test_own_ranges import add_theirs
@@ -79,7 +79,7 @@ def test_other_readers_of_nsys_say_it(
     # Nothing is said where there are steps.
     step_timeline.main(str(recording("nsys/train.sqlite")), facts, str(timeline))
     assert capsys.readouterr().out == ""
-    for read in (lambda: sequence.of_window(launched, 1), lambda: ranks.of_traces([launched], 1)):
+    for read in (lambda: step_sequence.of_window(launched, 1), lambda: ranks.of_traces([launched], 1)):
         with pytest.raises(DataError) as error:
             read()
         assert str(error.value).startswith(f"{launched} {WINDOW}") and "\n" not in str(error.value)

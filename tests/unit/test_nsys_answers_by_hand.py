@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from profzoo.errors import DataError
-from profzoo.machine import programs
-from profzoo.machine.findings import Finding
+from profzoo.machine import external_programs
+from profzoo.machine.doctor_checks import Finding
 from profzoo.tools.nsys import command, doctor, stats
 
 
@@ -92,7 +92,7 @@ def test_an_importer_that_works_or_not(nsys) -> None:
     nsys("echo something; exit 1")
     finding = doctor.check_importer()
     assert finding.found == "leaves no report" and "its importer is missing or broken" in str(finding.advice)
-    nsys(f"echo slow >&2; exit {programs.TIMED_OUT}")
+    nsys(f"echo slow >&2; exit {external_programs.TIMED_OUT}")
     assert doctor.check_importer() == Finding("nsys importer", "not known", "slow\n")
 
 
@@ -114,7 +114,7 @@ def test_ranges_that_nsys_sees_or_not(nsys, body: str, said: str, advised: bool)
         ("exit 1", "nsys failed (exit code 1): it printed nothing"),
         ("echo one; echo 'cannot do it' >&2; exit 3", "nsys failed (exit code 3): cannot do it"),
         ("echo 'Connection to Agent lost'; exit 0", "nsys did not get in touch with the agent"),
-        (f"echo 'nsys did not answer' >&2; exit {programs.TIMED_OUT}", "nsys did not answer: look again when"),
+        (f"echo 'nsys did not answer' >&2; exit {external_programs.TIMED_OUT}", "nsys did not answer: look again when"),
     ],
 )
 def test_an_nsys_that_fails_says_nothing_of_ranges(nsys, body: str, advice: str) -> None:

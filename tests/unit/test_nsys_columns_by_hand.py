@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from profzoo.tools.nsys import checks, columns
+from profzoo.tools.nsys import export_checks, export_columns
 
 # A sum or difference of two times fits into 64 bits; a string's number into 31, where it is packed with another.
 TIME, STRING, NUMBER, ID = 2**62, 2**31 - 1, 2**63 - 1, 2**40
@@ -48,7 +48,9 @@ ABSENT = {
 
 
 def test_each_column_that_is_read_is_below() -> None:
-    assert {table: set(own) for table, own in columns.READ.items()} == {table: set(own) for table, own in KINDS.items()}
+    assert {table: set(own) for table, own in export_columns.READ.items()} == {
+        table: set(own) for table, own in KINDS.items()
+    }
 
 
 def wrong(table: str, *rows: dict[str, int | str | float | None]) -> str | None:
@@ -58,7 +60,7 @@ def wrong(table: str, *rows: dict[str, int | str | float | None]) -> str | None:
         database.execute(f"CREATE TABLE {table} ({', '.join(names)})")
         filled = [[row.get(name, 0) for name in names] for row in rows]
         database.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(names))})", filled)
-        return checks._wrong(database, table)
+        return export_checks._wrong(database, table)
 
 
 @pytest.mark.parametrize(("table", "name"), COLUMNS)
@@ -68,7 +70,7 @@ def test_a_column_holds_whole_numbers_within_its_bounds(table: str, name: str) -
     both = ("start", "end") if name in SPAN else (name,)
     for value in (least, 0, most):
         assert wrong(table, dict.fromkeys(both, value)) is None
-    said = f"which is no whole number{f' from 0 to {most}' if least == 0 else ''}: {checks.ONCE}"
+    said = f"which is no whole number{f' from 0 to {most}' if least == 0 else ''}: {export_checks.ONCE}"
     for value in (least - 1, most + 1):
         # What SQLite has no whole number for is a float there.
         given = value if -(2**63) <= value < 2**63 else float(value)
@@ -88,7 +90,7 @@ def test_what_most_of_several_rows_hold_was_written_so(bad: int, rows: int, writ
     said = str(wrong("NVTX_EVENTS", *given))
     assert said.startswith("eventType in row 1 of NVTX_EVENTS is '-3' (integer), which is no whole number from 0 to")
     assert (f"as in {bad} of {rows} rows: its nsys wrote it so" in said) == written
-    assert said.endswith(checks.OTHER if written else checks.ONCE)
+    assert said.endswith(export_checks.OTHER if written else export_checks.ONCE)
 
 
 def test_a_long_value_is_told_by_its_first_40_letters() -> None:
@@ -117,10 +119,12 @@ def test_what_is_read_where_there_is_nothing(table: str) -> None:
             for name, (_, _, null) in KINDS[table].items():
                 nothing = instead.get(name, "0")
                 read = f"coalesce({name}, {nothing})" if null else name
-                assert columns.numbers(database, table, [name]) == {name: read if name in there else nothing}
+                assert export_columns.numbers(database, table, [name]) == {name: read if name in there else nothing}
                 aliased = read.replace(f"({name}", f"(k.{name}") if null else f"k.{name}"
-                assert columns.numbers(database, table, [name], "k")[name] == (aliased if name in there else nothing)
+                assert export_columns.numbers(database, table, [name], "k")[name] == (
+                    aliased if name in there else nothing
+                )
             database.execute(f"DROP TABLE {table}")
         # What has to be there is asked for, so that SQLite says that it is not.
         for name in sorted(set(KINDS[table]) - absent):
-            assert name in columns.numbers(database, table, [name])[name]
+            assert name in export_columns.numbers(database, table, [name])[name]

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from profzoo.tools.nsys import launches as nsys_launches
+from profzoo.tools.nsys import median_step, timeline
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.tools.nsys import tables as nsys_tables
-from profzoo.tools.nsys import timeline, typical
 from profzoo.tools.nsys import trace as nsys_trace
 from tests.unit.test_nsys_known import with_streams
 from tests.unit.test_nsys_steps import COPY, LAUNCH, OTHER, PROCESS, SYNCHRONIZE, TO_HOST, WITHIN, trace
@@ -258,7 +258,7 @@ def test_shares_fit_to_a_millionth(off: float, fits: bool) -> None:
 def test_a_typical_step_that_is_alone_and_a_kernel_without_a_call(tmp_path: Path) -> None:
     """Busy from 30 to 40 and from 60 to 130, which is as long as the step takes; the latter kernel's call is not known."""
     path = with_streams(tmp_path, [("step", 0, 100)], [(LAUNCH, 20, 25, 1)], [(30, 40, 1), (60, 130, 2)])
-    found = typical.read(path)
+    found = median_step.read(path)
     assert found is not None
     assert (found["step"], found["steps"], found["ns"]) == (1, 1, 130)
     assert [row[:2] for row in found["streams"]["7"]] == [[30, 10], [60, 70]]
@@ -276,7 +276,7 @@ def test_a_typical_step_that_is_alone_and_a_kernel_without_a_call(tmp_path: Path
 )  # fmt: skip
 def test_copies_are_named_by_where_they_go(tmp_path: Path, kind: int, name: str) -> None:
     path = with_streams(tmp_path, [("step", 0, 100)], [(COPY, 20, 25, 1)], [], [(30, 40, 1, kind)])
-    found = typical.read(path)
+    found = median_step.read(path)
     assert found is not None and [found["names"][row[2]] for row in found["streams"]["7"]] == [name]
 
 
@@ -286,28 +286,28 @@ def test_what_begins_in_a_span_comes_before_what_it_holds() -> None:
         [(10, 12, "b"), (9, 30, "x"), (20, 25, "x"), (10, 12, "a"), (19, 40, "late"), (10, 20, "c")],
         columns=["start", "end", "name"],
     )
-    found = typical._within(table, 10, 20)
+    found = median_step._within(table, 10, 20)
     assert found["name"].tolist() == ["c", "a", "b", "late"]
 
 
-@pytest.mark.parametrize(("more", "rows"), [(0, typical.MOST), (1, 2501)])
+@pytest.mark.parametrize(("more", "rows"), [(0, median_step.MOST), (1, 2501)])
 def test_rows_are_merged_where_there_are_more_than_5000(more: int, rows: int) -> None:
     """Of 5,001 rows of a ns each the last is in the last of 2,500 slots, two in each but that of the last."""
-    assert typical.MOST == 5000
-    starts = np.arange(typical.MOST + more)
-    found = typical._fewer(pd.DataFrame({"start": starts, "end": starts + 1, "name": "k"}))
-    assert found["merged"].sum() == len(starts) and (len(found) == typical.MOST) == (not more)
-    gaps = typical._gaps([np.column_stack([starts, starts + 1])], 0, len(starts))
-    assert sum(ns for _, ns, _ in gaps) == len(starts) and (len(gaps) == typical.MOST) == (not more)
+    assert median_step.MOST == 5000
+    starts = np.arange(median_step.MOST + more)
+    found = median_step._fewer(pd.DataFrame({"start": starts, "end": starts + 1, "name": "k"}))
+    assert found["merged"].sum() == len(starts) and (len(found) == median_step.MOST) == (not more)
+    gaps = median_step._gaps([np.column_stack([starts, starts + 1])], 0, len(starts))
+    assert sum(ns for _, ns, _ in gaps) == len(starts) and (len(gaps) == median_step.MOST) == (not more)
 
 
 def test_of_a_slot_the_longest_gives_the_name_and_of_such_the_first() -> None:
     """All 5,002 rows begin in the same ns: one slot, from the first start to the last end."""
     rows = [(100, 101, "short")] * 5000 + [(100, 150, "long"), (100, 150, "other")]
-    found = typical._fewer(pd.DataFrame(rows, columns=["start", "end", "name"]))
+    found = median_step._fewer(pd.DataFrame(rows, columns=["start", "end", "name"]))
     assert found[["start", "end", "merged", "name"]].to_numpy().tolist() == [[100, 150, 5002, "long"]]
 
 
 def test_calls_that_take_no_time_are_one_slot() -> None:
     table = pd.DataFrame({"start": [7] * 5001, "end": [7] * 5001, "name": "k"})
-    assert typical._fewer(table)[["start", "end", "merged"]].to_numpy().tolist() == [[7, 7, 5001]]
+    assert median_step._fewer(table)[["start", "end", "merged"]].to_numpy().tolist() == [[7, 7, 5001]]

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from profzoo.tools.nsys import by_step, columns, sequence, timeline, typical
+from profzoo.tools.nsys import export_columns, launches_by_step, median_step, step_sequence, timeline
 from profzoo.tools.nsys import launches as nsys_launches
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.tools.nsys import tables as nsys_tables
@@ -55,7 +55,7 @@ def test_of_several_processes_that_with_most_steps_has_the_sequence(tmp_path: Pa
         kernel(220, 228, 2, TWO, (5, 1, 1)),
     ]
     calls = [(10, 1, ONE + 1), (10, 1, TWO + 1), (210, 2, TWO + 1)]
-    table = sequence.of_window(export(tmp_path / "a.sqlite", kernels, calls, ranges), 1)
+    table = step_sequence.of_window(export(tmp_path / "a.sqlite", kernels, calls, ranges), 1)
     assert table[["grid_x", "steps", "ns", "min_ns", "max_ns"]].to_numpy().tolist() == [[5, 2, 7, 6, 8]]
 
 
@@ -85,7 +85,7 @@ def lengths(*ns: int) -> pd.DataFrame:
     ],
 )
 def test_the_typical_step_is_that_of_the_median_length(steps: tuple[int, ...], place: int) -> None:
-    assert typical._median(lengths(*steps)) == place
+    assert median_step._median(lengths(*steps)) == place
 
 
 def with_streams(folder: Path, *given: list) -> Path:
@@ -119,7 +119,7 @@ def test_a_typical_step_by_hand_and_nothing_of_other_processes(tmp_path: Path) -
     """Times from the step's start, or from the end of what the GPU was still at: it was busy until 105."""
     path = with_streams(tmp_path, RANGES, CALLS, [(30, 105, 1), (150, 170, 2)], [(172, 190, 3, TO_DEVICE)])
     add_process(path, TWO - ONE)
-    found = typical.read(path)
+    found = median_step.read(path)
     assert found is not None
     assert json.loads(json.dumps(found)) == found
     named = {
@@ -142,7 +142,7 @@ def test_a_typical_step_by_hand_and_nothing_of_other_processes(tmp_path: Path) -
 @pytest.mark.parametrize(("counts", "merged"), [([1, 1], False), ([1, 2], True)])
 def test_how_many_were_merged_is_told_where_some_were(counts: list[int], merged: bool) -> None:
     table = pd.DataFrame({"start": [10, 20], "end": [15, 29], "name": ["a", "b"], "merged": counts})
-    rows = typical._rows(table, 10, {})
+    rows = median_step._rows(table, 10, {})
     assert rows == ([[0, 5, 0, 1], [10, 9, 1, 2]] if merged else [[0, 5, 0], [10, 9, 1]])
 
 
@@ -193,7 +193,7 @@ def test_launches_by_step_by_hand(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as database:
         database.execute(f"ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD COLUMN streamId DEFAULT {STREAM}")
         database.commit()
-    table = by_step.read(path)
+    table = launches_by_step.read(path)
     assert table[
         ["step", "start_ns", "ns", "range", "stream", "grid_x", "kernel", "mangled", "function"]
     ].to_numpy().tolist() == [
@@ -227,16 +227,20 @@ def test_a_table_of_which_shares_do_not_fit_is_refused() -> None:
 
 def test_declared_columns_say_what_stands_for_nothing(tmp_path: Path) -> None:
     """A call without an ID is no kernel's without one."""
-    assert columns.NO_CALL != columns.NO_ACTIVITY and columns.NO_CALL < 0 and columns.NO_ACTIVITY < 0
+    assert (
+        export_columns.NO_CALL != export_columns.NO_ACTIVITY
+        and export_columns.NO_CALL < 0
+        and export_columns.NO_ACTIVITY < 0
+    )
     path = export(tmp_path / "a.sqlite", [kernel(0, 5, 1, ONE)], [], [])
     with nsys_trace.opened(path) as (database, _):
-        read = columns.numbers(database, "CUPTI_ACTIVITY_KIND_KERNEL", ["start", "correlationId", "gridX"], "k")
+        read = export_columns.numbers(database, "CUPTI_ACTIVITY_KIND_KERNEL", ["start", "correlationId", "gridX"], "k")
         assert read == {
             "start": "k.start",
             "correlationId": "coalesce(k.correlationId, -1)",
             "gridX": "coalesce(k.gridX, 0)",
         }
-        absent = columns.numbers(database, "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", ["syncType", "eventId"])
+        absent = export_columns.numbers(database, "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", ["syncType", "eventId"])
         assert absent == {"syncType": "0", "eventId": "0"}
 
 
@@ -245,19 +249,22 @@ def test_launches_and_gaps_are_merged_by_slots_of_the_steps_time_wherever_it_beg
     """Of 10,000 rows, one every 10 ns, four share each of 2,500 slots; of as many gaps eight each of 1,250."""
     starts = begin + np.arange(0, 100_000, 10)
     table = pd.DataFrame({"start": starts, "end": starts + 10, "name": "k"})
-    found = typical._fewer(table)
-    assert found["merged"].tolist() == [4] * (typical.MOST // 2)
+    found = median_step._fewer(table)
+    assert found["merged"].tolist() == [4] * (median_step.MOST // 2)
     assert (found["end"] - found["start"]).tolist() == [40] * len(found) and found["start"].iloc[1] == begin + 40
-    gaps = typical._gaps([np.column_stack([starts, starts + 3])], begin, begin + 100_000)
-    assert gaps == [[80 * slot, 24, 0] for slot in range(typical.MOST // 4)]
+    gaps = median_step._gaps([np.column_stack([starts, starts + 3])], begin, begin + 100_000)
+    assert gaps == [[80 * slot, 24, 0] for slot in range(median_step.MOST // 4)]
 
 
 def test_what_columns_may_hold_fits_what_reads_them() -> None:
     """All are read as 64 bits; a sum or difference of two times, and a packed name, have to fit, too."""
-    declared = [column for table in columns.READ.values() for column in table.values()]
+    declared = [column for table in export_columns.READ.values() for column in table.values()]
     assert all(-(2**63) < column.least <= column.instead <= column.most < 2**63 or column.null for column in declared)
-    assert max(column.most for column in declared) == 2**63 - 1 and columns.Column(2**62, -(2**62)) == columns.TIME
-    kernels = columns.READ["CUPTI_ACTIVITY_KIND_KERNEL"]
+    assert (
+        max(column.most for column in declared) == 2**63 - 1
+        and export_columns.Column(2**62, -(2**62)) == export_columns.TIME
+    )
+    kernels = export_columns.READ["CUPTI_ACTIVITY_KIND_KERNEL"]
     assert {kernels[name].most for name in ("mangledName", "demangledName", "shortName")} == {2**31 - 1}
     assert {kernels[name].null for name in ("correlationId", "globalPid", "graphNodeId", "mangledName")} == {True}
     assert not {kernels[name].null for name in ("start", "end", "demangledName", "shortName", "streamId")} - {False}

@@ -12,11 +12,11 @@ import pandas as pd
 import pytest
 
 from profzoo.errors import DataError
-from profzoo.replay import tables as replay
-from profzoo.tools.nsys import by_step, columns, sequence, typical
+from profzoo.tools.nsys import export_columns, launches_by_step, median_step, step_sequence
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.tools.nsys import tables as nsys_tables
 from profzoo.tools.nsys import trace as nsys_trace
+from profzoo.what_if import tables as replay
 from tests.unit.test_nsys_tables import ONE, export, kernel, shuffled
 
 KERNELS, CALLS = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
@@ -47,11 +47,11 @@ def read_by_all(path: Path) -> dict[str, Any]:
     return {
         "launches": nsys_tables.summarise(path),
         "steps": nsys_steps.where_time_goes(path),
-        "sequence": sequence.of_window(path, 1),
-        "by_step": by_step.read(path),
+        "sequence": step_sequence.of_window(path, 1),
+        "by_step": launches_by_step.read(path),
         "host": program.host,
         "gpu": program.gpu,
-        "typical": typical.read(path),
+        "typical": median_step.read(path),
     }
 
 
@@ -157,7 +157,7 @@ def test_only_what_is_declared_is_read(recording: Callable) -> None:
             asked.add((first or "", second))
         return sqlite3.SQLITE_OK
 
-    tables = {table for table in columns.READ if not table.startswith("META")}
+    tables = {table for table in export_columns.READ if not table.startswith("META")}
     opened = nsys_trace.sqlite3.connect
 
     class Watched(sqlite3.Connection):
@@ -168,7 +168,9 @@ def test_only_what_is_declared_is_read(recording: Callable) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nsys_trace.sqlite3, "connect", lambda *given, **named: opened(*given, factory=Watched, **named))
         read_by_all(recording("nsys/train.sqlite"))
-    declared = {(table, name) for kind in (columns.READ, columns.TEXTS) for table in kind for name in kind[table]}
+    declared = {
+        (table, name) for kind in (export_columns.READ, export_columns.TEXTS) for table in kind for name in kind[table]
+    }
     assert len(asked) > 40 and {one for one in asked if one[1] not in ("rowid", "ROWID")} - declared == set()
 
 

@@ -20,12 +20,12 @@ from torch.profiler import record_function
 
 from profzoo.harness.ranges import Ranges
 from profzoo.range_names import GRAPH, LAUNCHING, PARTS, STEP, WINDOW
-from profzoo.tools.ncu import tables as ncu_tables
+from profzoo.tools.ncu import raw_page as ncu_tables
 from profzoo.tools.nsys import command as nsys
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.tools.nsys import tables as nsys_tables
 from profzoo.tools.nsys import trace as nsys_trace
-from profzoo.tools.torch import calls, owners
+from profzoo.tools.torch import host_calls, owners
 from profzoo.tools.torch import trace as torch_trace
 from tests import owned
 from tests.conftest import DATA
@@ -175,9 +175,9 @@ def test_a_real_torch_profiler_tells_a_programs_ranges_from_ours() -> None:
         opened = trace.ranges["start"][[trace.texts[name] in THEIRS for name in trace.ranges["name"]]]
         # Where theirs begin, one of ours is open: forward, or backward.
         if names:
-            parts = [LAUNCHING[code - 1] for code in calls.parts_at(opened, trace)]
+            parts = [LAUNCHING[code - 1] for code in host_calls.parts_at(opened, trace)]
             assert sorted(set(parts)) == ["backward", "forward"] and len(parts) == 3 * 2 * len(THEIRS)
-            assert sorted(set(calls.steps_at(opened, trace))) == [0, 1, 2]
+            assert sorted(set(host_calls.steps_at(opened, trace))) == [0, 1, 2]
     pd.testing.assert_series_equal(found[True], found[False])
 
 

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from profzoo.tables import owned
+from profzoo.launches import joined_step
 
 SIZES = dict.fromkeys(("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"), 1)
 OWNER = {"operator": "aten::mm", "shapes": "", "caller": "", "module": "head", "type": "Linear", "direction": "forward"}
@@ -18,19 +18,19 @@ def launches(*rows: tuple[str, str, float]) -> pd.DataFrame:
 def test_launches_and_times_of_torch_are_per_step() -> None:
     """Of two steps, four launches of 100, 200, 300 and 400 ns: two per step, 500 ns together, 250 each."""
     rows = [("kernel", "void a::f<1>(int)", ns) for ns in (100.0, 200.0, 300.0, 400.0)]
-    (row,) = owned.of_torch(launches(*rows, ("memcpy", "Memcpy", 50.0)), 2).to_dict("records")
+    (row,) = joined_step.of_torch(launches(*rows, ("memcpy", "Memcpy", 50.0)), 2).to_dict("records")
     assert (row["launches"], row["total_ns"], row["mean_ns"]) == (2, 500, 250)
     assert row["function"] == "f" and row["module"] == "head"
 
 
 def test_copies_are_what_is_no_kernel() -> None:
     table = launches(("kernel", "f", 1.0), ("memcpy", "c", 2.0), ("memset", "s", 3.0))
-    assert owned.copies(table)["name"].tolist() == ["c", "s"]
-    assert owned.of_torch(table, 1)["kernel"].tolist() == ["f"]
+    assert joined_step.copies(table)["name"].tolist() == ["c", "s"]
+    assert joined_step.of_torch(table, 1)["kernel"].tolist() == ["f"]
 
 
 @pytest.mark.parametrize("steps", [1, 3])
 def test_the_mean_does_not_depend_on_the_steps(steps: int) -> None:
     rows = [("kernel", "f", 30.0)] * 3
-    (row,) = owned.of_torch(launches(*rows), steps).to_dict("records")
+    (row,) = joined_step.of_torch(launches(*rows), steps).to_dict("records")
     assert row["mean_ns"] == 30 and row["total_ns"] == 90 / steps and row["launches"] == 3 / steps

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from profzoo.errors import DataError
-from profzoo.files import write_csv
-from profzoo.reading import chrome
-from profzoo.reading import tables as reading
-from profzoo.tools.torch import links, owners
+from profzoo.io import chrome_trace
+from profzoo.io import csv_tables as reading
+from profzoo.io.scripts import write_csv
+from profzoo.tools.torch import autograd_links, owners
 from profzoo.tools.torch import trace as torch_trace
 from tests import owned
 from tests.conftest import DATA
@@ -180,7 +180,7 @@ def test_every_launch_of_a_recording_has_its_operator(recorded: torch_trace.Trac
 
 
 def test_backward_nodes_of_a_recording_find_their_forward_operators(recorded: torch_trace.Trace) -> None:
-    forward, operators = links.forward_of(recorded), recorded.operators
+    forward, operators = autograd_links.forward_of(recorded), recorded.operators
     nodes = np.flatnonzero(operators["forward_thread"] > 0)
     assert len(nodes) > 90 and (forward[nodes] >= 0).all()
     for node in nodes:
@@ -193,7 +193,7 @@ def test_backward_nodes_of_a_recording_find_their_forward_operators(recorded: to
 def test_without_links_backward_is_of_the_thread_that_runs_most(recorded: torch_trace.Trace) -> None:
     none = {name: column[:0] for name, column in recorded.links.items()}
     unlinked = torch_trace.Trace(**{**vars(recorded), "links": none})
-    assert np.array_equal(links.forward_of(unlinked), links.forward_of(recorded))
+    assert np.array_equal(autograd_links.forward_of(unlinked), autograd_links.forward_of(recorded))
 
 
 def test_an_empty_trace_has_no_owners() -> None:
@@ -235,7 +235,7 @@ def test_a_trace_is_read_alike_in_chunks_of_any_size(tmp_path: Path, monkeypatch
     with gzip.open(path, "rt") as file:
         direct = torch_trace.of_events(json.load(file)["traceEvents"])
     for size in (97, 10_007):
-        monkeypatch.setattr(chrome, "CHUNK", size)
+        monkeypatch.setattr(chrome_trace, "CHUNK", size)
         for found in (torch_trace.read(path), direct):
             assert found.texts == whole.texts
             for kind in torch_trace.COLUMNS:

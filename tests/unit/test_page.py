@@ -8,9 +8,9 @@ from urllib.parse import unquote
 import pandas as pd
 import pytest
 
-from profzoo.files import write_csv
-from profzoo.report import page, strips
-from profzoo.tables import kernel_names
+from profzoo.io.scripts import write_csv
+from profzoo.kernels import short_names
+from profzoo.report import page, step_bars
 from profzoo.verdicts import verdicts
 from tests.faults import mutations as faults
 from tests.unit.compared import compared
@@ -112,7 +112,7 @@ def test_a_comparison_is_shown_where_there_is_one(tmp_path: Path) -> None:
     # What differs is said before any number.
     assert text.index("What differs besides the times") < text.index(f"× {table['ratio'].iloc[0]:#.3g}")
     (largest, *_) = seen[(seen["model"] == "unet") & (seen["level"] == "kernel")].to_dict("records")
-    (short,) = kernel_names.shortened([largest["name"]]).values()
+    (short,) = short_names.shortened([largest["name"]]).values()
     assert f"{largest['delta_share']:+.1%}" in text and short in text
     without = Seen(rendered(tmp_path, ["f"]))
     assert "against" not in without.text and "#comparison" not in without.links
@@ -138,9 +138,9 @@ def test_the_strip_of_a_cell_on_the_cpu_is_of_its_ranges() -> None:
     ]
     ranges = pd.DataFrame([*rows, {**rows[0], "phase": "inference", "clock": "gpu"}])
     tables = {"steps": pd.DataFrame({"model": [], "phase": []}), "ranges": ranges}
-    strip = strips.of_cell(tables, "unet", "train")
+    strip = step_bars.of_cell(tables, "unet", "train")
     # In the order of a step, and what is too little to be seen is left out.
-    assert strips.told(strip) == "forward 37 %, backward 60 %, optimizer 3 %"
+    assert step_bars.told(strip) == "forward 37 %, backward 60 %, optimizer 3 %"
     # On a GPU what nsys traced tells more, and the CPU's ranges would mislead.
-    assert strips.of_cell(tables, "unet", "inference") == []
-    assert strips.of_cell({"steps": tables["steps"]}, "unet", "train") == []
+    assert step_bars.of_cell(tables, "unet", "inference") == []
+    assert step_bars.of_cell({"steps": tables["steps"]}, "unet", "train") == []

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from profzoo.figures import palette, plots, step_time, steps
-from profzoo.report import vector
+from profzoo.report import inline_svg
 from tests.conftest import DATA
 
 PLAIN = re.compile(r"#[0-9a-f]{6}")
@@ -80,7 +80,7 @@ def test_a_logarithmic_axis_carries_dots_the_longest_step_first() -> None:
 
 
 def test_a_figure_in_a_page_follows_its_theme(drawn: dict[str, str]) -> None:
-    svg = vector.inlined(drawn["steps"], "steps", 'where "it" goes')
+    svg = inline_svg.inlined(drawn["steps"], "steps", 'where "it" goes')
     assert svg.startswith('<svg role="img" aria-label="where &quot;it&quot; goes"')
     assert "var(--ink)" in svg and "var(--paper)" in svg and "<metadata>" not in svg
     # Marks keep what their colour means.

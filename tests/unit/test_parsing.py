@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from profzoo.errors import DataError
-from profzoo.tools.ncu import tables as ncu_tables
+from profzoo.tools.ncu import raw_page as ncu_tables
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.tools.nsys import tables as nsys_tables
 from profzoo.tools.torch import tables as torch_tables

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from profzoo.errors import ConfigError
-from profzoo.machine import paths
+from profzoo.machine import inherited_paths
 
 
 def programs(folder: Path, *names: str) -> Path:
@@ -23,7 +23,7 @@ def programs(folder: Path, *names: str) -> Path:
 
 def test_python_is_the_interpreter_that_runs_this(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{programs(tmp_path / 'other', 'python')}:/usr/bin:/bin")
-    paths.use_own_python()
+    inherited_paths.use_own_python()
     said = subprocess.check_output(["python", "-c", "import sys; print(sys.executable)"], text=True)
     assert Path(said.strip()).parent == Path(sys.executable).parent
 
@@ -32,7 +32,7 @@ def test_path_is_left_alone_where_python_is_right_already(tmp_path: Path, monkey
     # What the user has put before it, such as another nsys, stays before it.
     given = f"{programs(tmp_path / 'mine', 'nsys')}:{Path(sys.executable).parent}:/usr/bin"
     monkeypatch.setenv("PATH", given)
-    paths.use_own_python()
+    inherited_paths.use_own_python()
     assert os.environ["PATH"] == given
 
 
@@ -43,5 +43,5 @@ def test_an_interpreter_without_a_python_beside_it_is_refused(
     monkeypatch.setattr(sys, "executable", str(programs(tmp_path / "own", "python3") / "python3"))
     monkeypatch.setenv("PATH", str(programs(tmp_path / "other", *["python"] * found)))
     with pytest.raises(ConfigError, match="run it in a virtual environment") as raised:
-        paths.use_own_python()
+        inherited_paths.use_own_python()
     assert (shutil.which("python") or "there is none") in str(raised.value)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from profzoo.harness import peaks
+from profzoo.calibration import peaks
 
 CPU = torch.device("cpu")
 

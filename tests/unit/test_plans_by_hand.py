@@ -7,11 +7,11 @@ import pytest
 
 from profzoo.config import configuration as config
 from profzoo.errors import DataError
-from profzoo.tools.ncu import planning
+from profzoo.tools.ncu import run_planning
 from profzoo.tools.ncu.costs import MEASURED, PARTS, Cost
-from profzoo.tools.ncu.metrics import GPU_TIME
-from profzoo.tools.ncu.sampling import Prices
-from profzoo.tools.ncu.tables import CONFIGURATION as KEYS
+from profzoo.tools.ncu.derived_metrics import GPU_TIME
+from profzoo.tools.ncu.launch_sampling import Prices
+from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
 
 # Launches that are passed over, and passes of a whole process, cost nothing but where a test says so.
 FREE = {"passed_over_s": 0.0, "application_pass_s": 0.0}
@@ -25,11 +25,11 @@ def census(kernels: str, times: list[float] | float) -> pd.DataFrame:
 
 def plan(table: pd.DataFrame, start_s: float, price: Cost, costs: dict = FREE, **given: Any) -> dict:
     options = config.normalise({"ncu": {"replay": "kernel"} | given})["ncu"]
-    return planning.plan(options, "roofline", table, start_s, price, costs)
+    return run_planning.plan(options, "roofline", table, start_s, price, costs)
 
 
 def estimate(passes: int = 1, seconds: float = 2.0, start: float = 2.0, over: float = 0.0, each: float = 1.0) -> Any:
-    return planning._Estimate(start, 10, Cost(passes, seconds), over, each)
+    return run_planning._Estimate(start, 10, Cost(passes, seconds), over, each)
 
 
 def test_seconds_of_one_run_and_of_three() -> None:
@@ -124,7 +124,7 @@ def test_one_launch_is_no_sample() -> None:
 )
 def test_the_most_launches_for_an_error(configurations: int, error: float, most: int) -> None:
     """Half as many again, or forty more; times as many as the error is smaller than 2 %, and no less for a larger."""
-    assert planning.most(configurations, error) == most
+    assert run_planning.most(configurations, error) == most
 
 
 PLANNED = {
@@ -155,12 +155,12 @@ PLANNED = {
     ],
 )
 def test_a_plan_in_one_line(other: dict, words: str) -> None:
-    assert planning.sentence(PLANNED | other) == f"ncu own: 7 launches, 5 of 6 configurations, {words}"
+    assert run_planning.sentence(PLANNED | other) == f"ncu own: 7 launches, 5 of 6 configurations, {words}"
 
 
 def test_what_starting_takes_by_the_census() -> None:
     costs = {"sets": {"launch": {"seconds": 0.004}}, "nsys_more_s": 4.4}
-    assert planning._start_s(7.0, 500, False, costs) == 5.0
-    assert planning._start_s(1.0, 500, False, costs) == 0.0
-    assert planning._start_s(10.0, 500, True, costs) == pytest.approx(5.6)
-    assert planning._start_s(4.0, 0, True, costs) == 0.0
+    assert run_planning._start_s(7.0, 500, False, costs) == 5.0
+    assert run_planning._start_s(1.0, 500, False, costs) == 0.0
+    assert run_planning._start_s(10.0, 500, True, costs) == pytest.approx(5.6)
+    assert run_planning._start_s(4.0, 0, True, costs) == 0.0

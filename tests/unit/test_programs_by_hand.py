@@ -11,12 +11,12 @@ import pandas as pd
 import pytest
 
 from profzoo.range_names import PARTS
-from profzoo.replay import events, matched, stored, tables, tax
-from profzoo.replay import program as programs
-from profzoo.replay.events import COPY, GRAPH, KERNEL, SET, Events
-from profzoo.replay.program import BEGIN, CALL, END
-from profzoo.tools.ncu.tables import CONFIGURATION
+from profzoo.tools.ncu.raw_page import CONFIGURATION
 from profzoo.tools.nsys.launches import PACKS
+from profzoo.what_if import host_time, kernel_matching, storage, tables, trace_events
+from profzoo.what_if import program as programs
+from profzoo.what_if.program import BEGIN, CALL, END
+from profzoo.what_if.trace_events import COPY, GRAPH, KERNEL, SET, Events
 from tests.simulated import MAIN, PROCESS
 from tests.written_programs import BEGINS, ENDS, call, kernel, program
 
@@ -32,14 +32,14 @@ def test_every_moment_of_the_cpus_time_is_one_part() -> None:
     second = [BEGINS | at(100, 100), call(**at(110, 120, input=7)), call(**at(125, 145, waited=12, library=2)),
               call(**at(130, 150)), call(**at(160, 162, input=9, library=9)), ENDS | at(170, 170)]  # fmt: skip
     gpu = [kernel(1, **at(5, 99)), kernel(4, **at(112, 132)), kernel(6, **at(140, 149)), kernel(6, **at(145, 155))]
-    found = tax.of(program(first + second, gpu))
+    found = host_time.of(program(first + second, gpu))
     assert found["steps"] == 1 and found["cpu_ns"] == 70
     # From 100: 3 of 10 ns, then 3 of 5, 1 of the 10 that 9 of input leave, and 8 to the end.
     assert found["input_ns"] == 7 + 9 and found["waiting_ns"] == 12
     # The first call launches, the second does not, the third does from 145 on, and the last does not.
     assert found["launch_ns"] == 10 + 5 and found["library_ns"] == 2 + 1 + 8 + 2
     assert found["framework_ns"] == 3 + 3 + 0 + 8
-    assert sum(found[f"{part}_ns"] for part in tax.PARTS) == 70
+    assert sum(found[f"{part}_ns"] for part in host_time.PARTS) == 70
     # The GPU is busy from 112 to 132, and from 140 to 155: 35 ns, while the CPU works 58.
     assert found["busy_ns"] == 35 and found["balance"] == pytest.approx(58 / 35)
     # Calls of 10 and 20 ns launch; the first finds the GPU idle, and 2 ns after it begins that works.
@@ -57,7 +57,7 @@ def test_time_is_per_step_that_counts() -> None:
             ENDS | at(begin + 100, begin + 100),
         ]
     gpu = [kernel(1, **at(11, 19)), kernel(4, **at(114, 124)), kernel(7, **at(216, 246))]
-    found = tax.of(program(rows, gpu))
+    found = host_time.of(program(rows, gpu))
     assert (found["steps"], found["cpu_ns"], found["busy_ns"], found["launches"]) == (2, 100, 20, 1)
     assert (found["launch_ns"], found["framework_ns"]) == (30, 70)
     assert (found["launch_call_ns"], found["latency_ns"], found["balance"]) == (30, 5, 5)
@@ -67,13 +67,13 @@ def test_what_began_before_the_steps_that_count_is_none_of_theirs() -> None:
     """A call of another thread from 90 to 130, when the second step begins at 100 and its own call at 120 ends at 140."""
     rows = [BEGINS | at(0, 0), call(**at(90, 130)), ENDS | at(100, 100), BEGINS | at(100, 100), call(**at(120, 140)),
             ENDS | at(150, 150)]  # fmt: skip
-    found = tax.of(program(rows, [kernel(4, **at(141, 142))]))
+    found = host_time.of(program(rows, [kernel(4, **at(141, 142))]))
     assert (found["launch_ns"], found["framework_ns"], found["cpu_ns"]) == (20, 30, 50)
 
 
 def test_a_single_step_counts_and_a_gpu_that_does_nothing_has_no_balance() -> None:
     rows = [BEGINS | at(10, 10), call(**at(20, 25)), ENDS | at(40, 40)]
-    found = tax.of(program(rows, []))
+    found = host_time.of(program(rows, []))
     assert (found["steps"], found["cpu_ns"], found["busy_ns"], found["launches"]) == (1, 30, 0, 0)
     assert all(np.isnan(found[name]) for name in ("balance", "launch_call_ns", "latency_ns"))
     assert (found["library_ns"], found["framework_ns"]) == (5, 25)
@@ -83,17 +83,17 @@ def test_calls_that_take_longer_than_100_us_are_waits_and_busy_gpus_tell_no_late
     rows = [BEGINS | at(0, 0), call(**at(0, 100_000)), call(**at(200_000, 300_001)), call(**at(400_000, 400_010)),
             ENDS | at(500_000, 500_000)]  # fmt: skip
     gpu = [kernel(1, **at(7, 200_000)), kernel(2, **at(200_011, 400_001)), kernel(3, **at(400_500, 400_600))]
-    found = tax.of(program(rows, gpu))
+    found = host_time.of(program(rows, gpu))
     # 100,000 and 10 ns; 7 ns and 11, as the second found the GPU just done, and the third did not.
     assert found["launch_call_ns"] == 50_005 and found["latency_ns"] == 9
     gpu[1]["node"] = True
-    assert tax.of(program(rows, gpu))["latency_ns"] == 7
+    assert host_time.of(program(rows, gpu))["latency_ns"] == 7
 
 
 @pytest.mark.parametrize(("gain", "best"), [(1.05, "graph"), (1.049, "none"), (1.07, "graph")])
 def test_a_twentieth_is_worth_a_change(gain: float, best: str) -> None:
-    assert tax.helps({"graph": gain, "host_2x": 1.0, "kernels_2x": 9.0}) == best
-    assert tax.helps({"kernels_2x": 9.0}) == "none"
+    assert host_time.helps({"graph": gain, "host_2x": 1.0, "kernels_2x": 9.0}) == best
+    assert host_time.helps({"kernels_2x": 9.0}) == "none"
 
 
 def trace(calls: list[tuple[int, ...] | tuple[Any, ...]], operations: list[dict[str, Any]], **more: Any) -> Events:
@@ -214,7 +214,7 @@ def test_as_many_operations_are_a_rows_as_it_was_launched() -> None:
     host = [BEGINS, call(part=forward), call(part=backward)] * 2
     gpu = [kernel(1), kernel(1), kernel(1), kernel(1, kind=COPY), kernel(2), kernel(4), kernel(4, talking=True), kernel(4),
            kernel(4), kernel(5)]  # fmt: skip
-    found = matched.Operations(replace(program(host, gpu), kernels={0: ""}))
+    found = kernel_matching.Operations(replace(program(host, gpu), kernels={0: ""}))
     assert found.of(table([3, 1], range=["forward", "backward"])).tolist() == [0, 0, 0, -1, 1, 0, -1, 0, 0, 1]
     # Of all that are alike, wherever they are: two a step of four, every second of eight.
     assert found.of(table([2])).tolist() == [-1, 0, -1, -1, 0, -1, -1, 0, -1, 0]
@@ -228,16 +228,16 @@ def test_programs_are_kept_for_ten_steps() -> None:
     """What was launched later is neither there nor waited for."""
     host = [BEGINS, call(), ENDS] * 12
     gpu = [kernel(3 * step + 1, dep=dep) for step, dep in enumerate([9, 10, 8, *[-1] * 9])]
-    short = stored.shortened(program(host, gpu))
+    short = storage.shortened(program(host, gpu))
     assert short.steps == 10 and len(short.host) == 30 and short.gpu["dep"].tolist() == [9, -1, 8, *[-1] * 7]
-    assert stored.shortened(program(host[:6], gpu[:2])).steps == 2
-    assert stored.number_of((3 << 48) + (1082 << 24) + 77) == 1082
+    assert storage.shortened(program(host[:6], gpu[:2])).steps == 2
+    assert storage.number_of((3 << 48) + (1082 << 24) + 77) == 1082
 
 
 def test_programs_are_read_as_they_were_written(tmp_path: Path) -> None:
     one = replace(program([BEGINS, call(2, 3), ENDS], [kernel(1, 4)], after=5.5), kernels={6: "k"}, apart=0.25)
-    stored.write([one, replace(one, process=8 << 24)], tmp_path / "p.npz")
-    found = stored.read(tmp_path / "p.npz")
+    storage.write([one, replace(one, process=8 << 24)], tmp_path / "p.npz")
+    found = storage.read(tmp_path / "p.npz")
     assert list(found) == [7, 8]
     assert [(back.after, back.kernels, back.apart) for back in found.values()] == [(5.5, {6: "k"}, 0.25)] * 2
     assert (found[8].host["gap"].tolist(), found[8].gpu["ns"].tolist()) == ([0, 2, 0], [4])
@@ -288,8 +288,8 @@ def test_events_of_the_gpu_have_their_kinds(tmp_path: Path) -> None:
         ):  # fmt: skip
             database.execute(f"CREATE TABLE {name} ({columns})")
             database.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * len(rows[0]))})", rows)
-        found = events._operations(database, {"CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"}, {})
-        library = events._library(database, {"CUBLAS_EVENTS"})
+        found = trace_events._operations(database, {"CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"}, {})
+        library = trace_events._library(database, {"CUBLAS_EVENTS"})
     assert found["kind"].tolist() == [COPY, COPY, COPY, SET] and not found["talking"].any()
     assert found["crossing"].tolist() == [True, False, True, False] and found["stream"].tolist() == [7, 7, 7, 8]
     assert (KERNEL, COPY, SET, GRAPH) == (0, 1, 2, 3) and (found[PACKS] == 0).all(axis=None)
@@ -298,4 +298,4 @@ def test_events_of_the_gpu_have_their_kinds(tmp_path: Path) -> None:
 
 def test_rows_of_a_process_are_counted_afresh() -> None:
     both = pd.DataFrame({"process": [7, 8, 8], "start": [1, 2, 3]})
-    pd.testing.assert_frame_equal(events._of(both, 8), pd.DataFrame({"process": [8, 8], "start": [2, 3]}))
+    pd.testing.assert_frame_equal(trace_events._of(both, 8), pd.DataFrame({"process": [8, 8], "start": [2, 3]}))

@@ -10,14 +10,15 @@ import pandas as pd
 import pytest
 
 import profzoo
-from profzoo.compare import tabulate as compared_tables
-from profzoo.reading import ranges
-from profzoo.reading.tables import Table
-from profzoo.replay import tables as replay
-from profzoo.tables import across, cell_tables, repeats
+from profzoo.compare import comparison_table as compared_tables
+from profzoo.io import number_intervals
+from profzoo.io.csv_tables import Table
+from profzoo.statistics import process_repeats
+from profzoo.tables import cell_tables, schemas
 from profzoo.tools.nsys import tables as nsys_tables
-from profzoo.trials import tabulate as trial_tables
-from profzoo.verdicts import columns, on_cpu, rules
+from profzoo.trials import trial_table as trial_tables
+from profzoo.verdicts import cpu_verdicts, rules, table_columns
+from profzoo.what_if import tables as replay
 from tests import whole_zoo
 from tests.simulated import program, record, simulate
 from tests.unit.compared import compared
@@ -28,22 +29,22 @@ from tests.unit.test_cpu_verdicts import ranges as parts
 ENDS = ("low", "high", "least", "most", "min", "max", "quartile")
 # By table (module and name) the numbers that have a range, with the ends.
 BELONGS = {
-    "profzoo.tables.across.cells": {
+    "profzoo.tables.schemas.cells": {
         "step_ns": ("step_low_ns", "step_high_ns"),
         "step_median_ns": ("step_lower_quartile_ns", "step_upper_quartile_ns"),
     },
     "profzoo.tools.nsys.tables.TABLE": {"mean_ns": ("min_ns", "max_ns"), "median_ns": ("min_ns", "max_ns")},
-    "profzoo.replay.tables.GAINS": {"gain": ("low", "high")},
-    "profzoo.tables.across.replay": {"gain": ("low", "high")},
-    "profzoo.compare.tabulate.TABLE": {
+    "profzoo.what_if.tables.GAINS": {"gain": ("low", "high")},
+    "profzoo.tables.schemas.replay": {"gain": ("low", "high")},
+    "profzoo.compare.comparison_table.TABLE": {
         "ratio": ("ratio_low", "ratio_high"),
         "energy_ratio": ("energy_low", "energy_high"),
     },
-    "profzoo.trials.tabulate.TABLE": {
+    "profzoo.trials.trial_table.TABLE": {
         "expected": ("expected_low", "expected_high"),
         "gain": ("gain_low", "gain_high"),
     },
-    "profzoo.verdicts.columns.TABLE": {
+    "profzoo.verdicts.table_columns.TABLE": {
         "gain": ("gain_low", "gain_high"),
         "share": ("share_low", "share_high"),
     },
@@ -74,15 +75,15 @@ def test_every_end_of_a_range_belongs_to_a_number() -> None:
 def _known(table: Table, belongs: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
     """The ranges of a table; belongs: with ends that only some of its files have, which are of its `others`."""
     more = [name for number, ends in belongs.items() for name in (number, *ends)]
-    return ranges.of(list(dict.fromkeys([*table.columns, *table.optional, *more])), table.ranges)
+    return number_intervals.of(list(dict.fromkeys([*table.columns, *table.optional, *more])), table.ranges)
 
 
 def test_a_number_outside_of_its_range_is_named() -> None:
     table = pd.DataFrame({"gain": [2.0, np.nan, 3.0], "low": [1.0, 1.0, 3.1], "high": [2.0, 2.0, 3.2]})
-    assert ranges.outside(table.head(2), replay.GAINS) is None
-    assert ranges.outside(table, replay.GAINS) == "row 3: gain 3 is outside low to high, 3.1 to 3.2"
-    assert ranges.outside(table.head(1).assign(high=1.9), replay.GAINS) is not None
-    assert ranges.outside(table.assign(low=np.nan), replay.GAINS) is None
+    assert number_intervals.outside(table.head(2), replay.GAINS) is None
+    assert number_intervals.outside(table, replay.GAINS) == "row 3: gain 3 is outside low to high, 3.1 to 3.2"
+    assert number_intervals.outside(table.head(1).assign(high=1.9), replay.GAINS) is not None
+    assert number_intervals.outside(table.assign(low=np.nan), replay.GAINS) is None
 
 
 def facts(steps: int) -> dict:
@@ -103,7 +104,7 @@ def test_a_mean_beyond_the_quartiles_lies_in_an_interval_of_its_own() -> None:
     # Parts of 2.25, 2.25, 2.25, 2.25 and 1 ms: their deviation is 0.559 ms, the error 0.25 ms, t of 4 degrees 2.776.
     assert row["step_low_ns"] == pytest.approx(2e6 - 2.776 * 0.25e6, rel=1e-3)
     assert row["step_high_ns"] == pytest.approx(2e6 + 2.776 * 0.25e6, rel=1e-3)
-    assert ranges.outside(table, across.TABLES["cells"]) is None
+    assert number_intervals.outside(table, schemas.TABLES["cells"]) is None
 
 
 def test_no_steps_put_a_number_outside_of_its_range() -> None:
@@ -111,7 +112,7 @@ def test_no_steps_put_a_number_outside_of_its_range() -> None:
     for _ in range(300):
         spread = random.choice([0.01, 0.5, 2.0])
         given = [np.exp(random.normal(0, spread, random.integers(1, 9))) for _ in range(random.integers(1, 6))]
-        found = repeats.of(given)
+        found = process_repeats.of(given)
         assert found.lower_quartile_ns <= found.median_ns * (1 + 1e-12)
         assert found.median_ns <= found.upper_quartile_ns * (1 + 1e-12)
         assert not found.mean_low_ns > found.mean_ns and not found.mean_high_ns < found.mean_ns
@@ -128,13 +129,13 @@ def traced(folder: Path) -> pd.DataFrame:
 
 def test_the_numbers_of_every_table_lie_in_their_ranges(tmp_path: Path) -> None:
     zoo = whole_zoo.tables()
-    given = {name: (zoo[name], across.TABLES[name]) for name in ("cells", "kernels", "roofline", "steps", "layers")}
-    given["verdicts"] = zoo["verdicts"], columns.TABLE
+    given = {name: (zoo[name], schemas.TABLES[name]) for name in ("cells", "kernels", "roofline", "steps", "layers")}
+    given["verdicts"] = zoo["verdicts"], table_columns.TABLE
     given["trials"] = zoo["trials"], trial_tables.TABLE
     given["compare"] = compared()[0], compared_tables.TABLE
     given["replay"] = replayed(tmp_path), replay.GAINS
-    given["on_cpu"] = on_cpu.table(cells(), parts(), {CELL: BIG}, {}, rules.load()), columns.TABLE
+    given["on_cpu"] = cpu_verdicts.table(cells(), parts(), {CELL: BIG}, {}, rules.load()), table_columns.TABLE
     given["nsys"] = traced(tmp_path), nsys_tables.TABLE
     for name, (frame, table) in given.items():
         assert len(frame), name
-        assert ranges.outside(frame, table) is None, f"{name}: {ranges.outside(frame, table)}"
+        assert number_intervals.outside(frame, table) is None, f"{name}: {number_intervals.outside(frame, table)}"

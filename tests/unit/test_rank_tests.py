@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from profzoo.compare import rank_tests as ranks
+from profzoo.statistics import rank_tests as ranks
 
 
 def test_orders_of_two_samples_are_counted() -> None:

@@ -15,9 +15,9 @@ from models import lstm
 from profzoo.cell import settings
 from profzoo.config import configuration as config
 from profzoo.errors import ConfigError
-from profzoo.harness import interface, lasting, loop, ranges, recorders, training
-from profzoo.reading import tables as reading
-from profzoo.tables import repeats
+from profzoo.harness import interface, ranges, recorders, step_loop, training_step, window_length
+from profzoo.io import csv_tables as reading
+from profzoo.statistics import process_repeats
 from profzoo.tools.time import tables as time_tables
 
 CPU = torch.device("cpu")
@@ -35,10 +35,10 @@ def run(
     recorder: recorders.Recorder,
     network: torch.nn.Module | None = None,
     timer: recorders.Recorder | None = None,
-) -> loop.Outcome:
+) -> step_loop.Outcome:
     """All steps of a cell on the CPU."""
     model = interface.load(one["module"])
-    return loop.run(one, network or loop.network_of(one, model, CPU, None), CPU, recorder, timer)
+    return step_loop.run(one, network or step_loop.network_of(one, model, CPU, None), CPU, recorder, timer)
 
 
 class Counting(torch.nn.Module):
@@ -69,7 +69,7 @@ def test_a_step_is_told_as_tables_have_it(tmp_path: Path) -> None:
     recorder = recorders.StepTimer(CPU, tmp_path / "steps.csv")
     run(cell(warmup=0, window=12), recorder, Counting())
     table = reading.read(tmp_path / "steps.csv", time_tables.TABLE)
-    assert recorder.step_ns == repeats.of(repeats.processes(table)).mean_ns < table["wall_ns"].max()
+    assert recorder.step_ns == process_repeats.of(process_repeats.processes(table)).mean_ns < table["wall_ns"].max()
 
 
 def test_a_window_grows_until_it_has_lasted(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_window_grows_by_the_time_of_its_steps(least_s: float, steps: int) -> 
     """Behind a step of warm-up, of steps that take 50 ms each."""
     clock = SimpleNamespace(wait=lambda: None, now=lambda: max(recorder.steps, 0) * 50_000_000)
     recorder = SimpleNamespace(least_s=least_s, steps=-1, window_began_ns=0, clock=clock)
-    for index in lasting.indices(cell(warmup=1, window=2), recorder):
+    for index in window_length.indices(cell(warmup=1, window=2), recorder):
         recorder.steps += 1
         assert index == recorder.steps
     assert recorder.steps == steps
@@ -197,7 +197,7 @@ def test_prepare_is_called_after_weights_were_loaded_and_moved(tmp_path: Path) -
     torch.save(Counting().state_dict(), tmp_path / "w.pt")
     model = SimpleNamespace(build=lambda shape: Counting())
     for weights in (None, tmp_path / "w.pt"):
-        assert loop.network_of(cell(), model, CPU, weights).prepared == 1
+        assert step_loop.network_of(cell(), model, CPU, weights).prepared == 1
 
 
 @pytest.mark.parametrize("stateful", [False, True])
@@ -212,10 +212,10 @@ def test_lstm_runs_several_steps_in_every_mode(phase: str, packed: bool, statefu
 def test_precision_is_what_the_network_computes_in(precision: str) -> None:
     seen = []
     given = cell("mobilenetv2", precision=precision, warmup=0, window=1)
-    network = loop.network_of(given, interface.load(given["module"]), CPU, None)
+    network = step_loop.network_of(given, interface.load(given["module"]), CPU, None)
     network.features[0][0].register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
     run(given, recorders.Recorder(CPU), network)
-    assert seen == [training.AUTOCAST.get(precision, torch.float32)]
+    assert seen == [training_step.AUTOCAST.get(precision, torch.float32)]
     assert torch.backends.cudnn.allow_tf32 == torch.backends.cuda.matmul.allow_tf32 == (precision == "tf32")
 
 
@@ -223,7 +223,7 @@ def test_precision_is_what_the_network_computes_in(precision: str) -> None:
 def test_channels_last_reaches_weights_and_images(channels_last: bool) -> None:
     seen = []
     given = cell("mobilenetv2", phase="inference", channels_last=channels_last, warmup=0, window=1)
-    network = loop.network_of(given, interface.load(given["module"]), CPU, None)
+    network = step_loop.network_of(given, interface.load(given["module"]), CPU, None)
     first = network.features[0][0]
     first.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
     run(given, recorders.Recorder(CPU), network)
@@ -234,7 +234,7 @@ def test_channels_last_reaches_weights_and_images(channels_last: bool) -> None:
 @pytest.mark.parametrize("phase", ["train", "inference"])
 def test_eval_mode_and_gradients(phase: str) -> None:
     given = cell("mobilenetv2", phase=phase, warmup=0, window=1)
-    network = loop.network_of(given, interface.load(given["module"]), CPU, None)
+    network = step_loop.network_of(given, interface.load(given["module"]), CPU, None)
     before = {key: value.clone() for key, value in network.state_dict().items()}
     run(given, recorders.Recorder(CPU), network)
     changed = {key for key, value in network.state_dict().items() if not torch.equal(value, before[key])}
@@ -253,14 +253,14 @@ def test_data_that_ends_early_is_said() -> None:
     [torch.tensor([1.0, float("nan")]), [torch.ones(1), torch.tensor(float("inf"))], (torch.tensor(float("nan")),)],
 )
 def test_outputs_that_are_not_finite_are_refused(output: object) -> None:
-    with pytest.raises(loop.NotFiniteError, match="holds NaN or infinity"):
-        loop._finite([torch.ones(1), output], {"phase": "inference"})
+    with pytest.raises(step_loop.NotFiniteError, match="holds NaN or infinity"):
+        step_loop._finite([torch.ones(1), output], {"phase": "inference"})
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 @pytest.mark.parametrize("device", ["auto", "cpu"])
 def test_device_without_a_gpu(device: str) -> None:
-    assert loop.device_of(cell(device=device)) == CPU
+    assert step_loop.device_of(cell(device=device)) == CPU
 
 
 def test_of_inference_only_the_last_output_is_kept() -> None:

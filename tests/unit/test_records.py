@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from profzoo import verify
-from profzoo.records import comparing, deriving, digests, judging, record, syncing
-from profzoo.records.judging import Planned, State
+from profzoo.records import atomic_writes, derived_outputs, digests, job_differences, output_status, record
+from profzoo.records.output_status import Planned, State
 from profzoo.records.record import DamagedRecordError, Record
 
 
@@ -32,13 +32,15 @@ def derived(results: Path, text: str = "a,b\n1,2\n") -> Planned:
     code.parent.mkdir(exist_ok=True)
     code.write_text("x = 1\n")
     table.write_text(text)
-    job = deriving.described("tabulate", {"margin": 0.03})
-    deriving.keep([table], job, {path: digests.digest(path) for path in inputs}, deriving.sources([code], Path.cwd()))
+    job = derived_outputs.described("tabulate", {"margin": 0.03})
+    derived_outputs.keep(
+        [table], job, {path: digests.digest(path) for path in inputs}, derived_outputs.sources([code], Path.cwd())
+    )
     return Planned(job, [table], [code], inputs)
 
 
 def state(planned: Planned) -> State:
-    return judging.judge(planned, Path.cwd()).state
+    return output_status.judge(planned, Path.cwd()).state
 
 
 def test_what_was_made_is_the_same_whatever_the_times_of_files(tmp_path: Path) -> None:
@@ -57,7 +59,7 @@ def test_another_content_of_a_source_or_an_input_is_another_job(what: str) -> No
     # Of the same size, and of the same time.
     path.write_text(path.read_text().replace("1", "7").replace("0", "7"))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    verdict = judging.judge(planned, Path.cwd())
+    verdict = output_status.judge(planned, Path.cwd())
     assert verdict.state is State.OTHER and verdict.others == (path,) and not verdict.settings
     # What may be another is not compared.
     assert state(replace(planned, loose=frozenset([path]))) is State.SAME
@@ -65,15 +67,19 @@ def test_another_content_of_a_source_or_an_input_is_another_job(what: str) -> No
 
 def test_another_setting_source_or_input_is_another_job() -> None:
     planned = derived(Path("results"))
-    other = judging.judge(replace(planned, job=deriving.described("tabulate", {"margin": 0.05})), Path.cwd())
+    other = output_status.judge(
+        replace(planned, job=derived_outputs.described("tabulate", {"margin": 0.05})), Path.cwd()
+    )
     assert other.state is State.OTHER and other.settings
     assert other.why == ("params.margin was '0.03' and is '0.05'",)
     new = Path("profzoo/more.py")
     new.write_text("")
-    assert judging.judge(replace(planned, sources=[*planned.sources, new]), Path.cwd()).why == (
+    assert output_status.judge(replace(planned, sources=[*planned.sources, new]), Path.cwd()).why == (
         "profzoo/more.py is new",
     )
-    assert judging.judge(replace(planned, sources=[]), Path.cwd()).why == ("profzoo/tables.py is no longer part of it",)
+    assert output_status.judge(replace(planned, sources=[]), Path.cwd()).why == (
+        "profzoo/tables.py is no longer part of it",
+    )
     assert state(replace(planned, read=planned.read[:1])) is State.OTHER
 
 
@@ -83,7 +89,9 @@ def test_an_input_counts_as_what_its_job_made_even_when_it_was_damaged_since() -
     path = planned.read[0]
     record.write([path], Record({"rule": "time"}, files=record.entries([path])))
     path.write_text("step\n")
-    assert (state(planned) is State.SAME and judging.held(path) == digests.digest(path)) or judging.held(path)
+    assert (state(planned) is State.SAME and output_status.held(path) == digests.digest(path)) or output_status.held(
+        path
+    )
     record.write([path], Record({"rule": "time"}, files=record.entries([path])))
     assert state(planned) is State.OTHER
 
@@ -104,7 +112,7 @@ def test_damage_to_an_output_is_seen(kind: str) -> None:
     before = table.stat()
     table.write_bytes(DAMAGE[kind](table.read_bytes()))
     os.utime(table, ns=(before.st_atime_ns, before.st_mtime_ns))
-    verdict = judging.judge(planned, Path.cwd())
+    verdict = output_status.judge(planned, Path.cwd())
     assert verdict.state is State.DAMAGED and verdict.file == table
 
 
@@ -139,7 +147,7 @@ def test_a_moved_folder_keeps_its_records() -> None:
 
 def test_a_source_that_changed_while_its_job_ran_makes_what_is_there_another_jobs() -> None:
     known = Record({"tool": "time"}, sources={"models/lstm.py": "1"}, changed=("models/lstm.py",))
-    (one,) = comparing.differences(known, {"tool": "time"}, {"models/lstm.py": "1"})
+    (one,) = job_differences.differences(known, {"tool": "time"}, {"models/lstm.py": "1"})
     assert one.words == "models/lstm.py changed while it was measured"
 
 
@@ -164,14 +172,14 @@ def test_the_record_of_collected_files_is_in_their_sidecar_and_found_from_each()
 
 def test_a_file_is_as_it_was_or_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     path = Path("made.txt")
-    syncing.write(path, "old")
+    atomic_writes.write(path, "old")
 
     def refuse(number: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", refuse)
     with pytest.raises(OSError, match="No space"):
-        syncing.write(path, "new")
+        atomic_writes.write(path, "new")
     assert path.read_text() == "old" and [one.name for one in Path().iterdir()] == ["made.txt"]
 
 
@@ -192,7 +200,7 @@ def test_files_are_on_the_disk_before_the_first_of_them_has_its_name(monkeypatch
 
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(Path, "replace", replaced)
-    syncing.place([(Path("a"), Path("made-a")), (Path("b"), Path("made-b"))])
+    atomic_writes.place([(Path("a"), Path("made-a")), (Path("b"), Path("made-b"))])
     assert order == ["a", "b", "a -> made-a", "b -> made-b", "folder"]
 
 
@@ -249,18 +257,18 @@ def test_verify_names_what_differs_and_counts_the_rest(capsys: pytest.CaptureFix
 
 def test_the_private_folder_of_a_killed_job_is_made_anew_and_a_link_there_is_left_alone() -> None:
     output = Path("results/cells.csv")
-    for folder in deriving.private_folders([output]).values():
+    for folder in derived_outputs.private_folders([output]).values():
         folder.mkdir(parents=True)
         (folder / "cells.csv").write_text("half")
-    with deriving.private([output]) as (made,):
+    with derived_outputs.private([output]) as (made,):
         assert not made.exists()
         made.write_text("whole")
     assert output.read_text() == "whole" and [path.name for path in output.parent.iterdir()] == ["cells.csv"]
     mine = Path("mine")
     mine.mkdir()
     (mine / "kept").write_text("kept")
-    (folder,) = deriving.private_folders([output]).values()
+    (folder,) = derived_outputs.private_folders([output]).values()
     folder.symlink_to(mine.absolute())
-    with pytest.raises(ValueError, match="is no folder of this user's jobs"), deriving.private([output]):
+    with pytest.raises(ValueError, match="is no folder of this user's jobs"), derived_outputs.private([output]):
         pass
     assert (mine / "kept").read_text() == "kept"

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from profzoo import imports
+from profzoo import import_graph
 from profzoo.cell import registry, settings
 from profzoo.config import configuration as config
-from profzoo.config import targets
+from profzoo.config import unknown_targets
 from profzoo.errors import ConfigError
 
 GOOD = {
@@ -148,13 +148,13 @@ def test_it_is_said_where_it_is_asked_for(folder: Path) -> None:
     ]
     good = config.normalise({"models": ["good"]})
     assert config.cells(good) == [("good", "inference")] and config.left_out(good) == []
-    targets.check_targets(["results/good/inference.time.csv"], "results", good)
+    unknown_targets.check_targets(["results/good/inference.time.csv"], "results", good)
     with pytest.raises(ConfigError, match=r"models = 'broken': .*broken.py: model 'broken' is no Python"):
         config.cells(config.normalise({"models": ["good", "broken"]}))
     with pytest.raises(ConfigError, match=r"target 'results/broken/train.time.csv': .*broken.py: model 'broken' is no"):
-        targets.check_targets(["results/broken/train.time.csv"], "results", good)
+        unknown_targets.check_targets(["results/broken/train.time.csv"], "results", good)
     with pytest.raises(ConfigError, match="model 'good' has no phase 'train' in trimmed"):
-        targets.check_targets(["results/good/weights.pt"], "results", good)
+        unknown_targets.check_targets(["results/good/weights.pt"], "results", good)
 
 
 def test_a_workload_or_phase_that_a_model_lacks(folder: Path) -> None:
@@ -223,16 +223,16 @@ def test_a_model_of_one_phase_or_workload_says_so(
 
 
 def test_sources_are_what_the_cell_is_measured_with() -> None:
-    zoo, harness = registry.zoo(), imports.PROJECT / "profzoo/harness"
-    shared = {harness / f"{name}.py" for name in ("data", "interface", "loop", "ranges", "recorders")}
-    shared.add(imports.PROJECT / "profzoo/range_names.py")
+    zoo, harness = registry.zoo(), import_graph.PROJECT / "profzoo/harness"
+    shared = {harness / f"{name}.py" for name in ("data_loading", "interface", "step_loop", "ranges", "recorders")}
+    shared.add(import_graph.PROJECT / "profzoo/range_names.py")
     of_lstm, of_vgg = (set(registry.sources(zoo[name])) for name in ("lstm", "vgg19"))
     assert shared <= of_lstm & of_vgg
     assert {path for path in of_lstm if path.parent == registry.ZOO and path.name != "__init__.py"} == {
         zoo["lstm"].path
     }
     assert {zoo["vgg16"].path, harness / "tasks" / "classification.py"} <= of_vgg
-    assert imports.PROJECT / "profzoo/cell/settings.py" not in of_lstm | of_vgg
+    assert import_graph.PROJECT / "profzoo/cell/settings.py" not in of_lstm | of_vgg
 
 
 def test_sources_of_a_package_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

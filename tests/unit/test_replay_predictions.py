@@ -1,4 +1,4 @@
-"""profzoo.replay against a simulated device: what it predicts from a recording is what happens where a change is made.
+"""profzoo.what_if against a simulated device: what it predicts from a recording is what happens where a change is made.
 
 The simulation (tests/simulated.py) shares neither code nor constants with it. The change is made to what the simulated
 CPU does.
@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from profzoo.replay import changes, gains, rerun, tax
-from profzoo.replay.program import Program
-from profzoo.replay.tables import programs
 from profzoo.tools.nsys import launches
+from profzoo.what_if import changes, host_time, predicted_gains, simulator
+from profzoo.what_if.program import Program
+from profzoo.what_if.tables import programs
 from tests import simulated
 from tests.simulated import Act
 
@@ -117,12 +117,12 @@ def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
         made = simulated.simulate(acts, **device)
         # Every second trace is without events, so that what waits for other streams has to be found by its times.
         (program,) = programs(simulated.record(made, folder / f"{seed}.sqlite", events=seed % 2 == 0))
-        assert rerun.walls(program, rerun.measured(program)).mean() == pytest.approx(made.step_ns(), abs=2)
-        found["balance"].append(tax.of(program)["balance"])
+        assert simulator.walls(program, simulator.measured(program)).mean() == pytest.approx(made.step_ns(), abs=2)
+        found["balance"].append(host_time.of(program)["balance"])
         for name, (truth, change) in CHANGES.items():
             if applies(name, acts):
                 changed = change(program, groups_of(program))
-                predicted = rerun.walls(changed, rerun.run(changed)).mean()
+                predicted = simulator.walls(changed, simulator.run(changed)).mean()
                 true = simulated.simulate(truth(acts), **device).step_ns()
                 found[name].append(float(predicted / true - 1))
     return {name: np.array(values) for name, values in found.items()}
@@ -157,5 +157,7 @@ def test_what_a_change_is_worth_differs_from_amdahls_law(tmp_path: Path) -> None
         acts += [Act("begin", step), *launching, Act("end", step)]
     (program,) = programs(simulated.record(simulated.simulate(acts), tmp_path / "t.sqlite"))
     everything = np.full(len(program.gpu), True)
-    assert gains.gain(program, changes.kernels_faster(program, everything, 3)).gain == pytest.approx(1, abs=0.02)
-    assert gains.gain(program, changes.host_faster(program, 2)).gain == pytest.approx(1.64, abs=0.05)
+    assert predicted_gains.gain(program, changes.kernels_faster(program, everything, 3)).gain == pytest.approx(
+        1, abs=0.02
+    )
+    assert predicted_gains.gain(program, changes.host_faster(program, 2)).gain == pytest.approx(1.64, abs=0.05)

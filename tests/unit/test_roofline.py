@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from profzoo.errors import DataError
-from profzoo.tables import across, kernel_table, roofline, tabulate_roofline
-from profzoo.tables.counters import ESTIMATED
-from profzoo.tables.coverage import KEYS
+from profzoo.kernels.counters import ESTIMATED
+from profzoo.tables import kernel_table, roofline, schemas, tabulate_roofline
+from profzoo.tables.ncu_coverage import KEYS
 from profzoo.tools.ncu.estimates import half_width
 
 # A thousand bytes, or operations, a nanosecond, and so on.
@@ -150,7 +150,7 @@ def test_peaks_of_another_gpu_are_refused(tmp_path: Path, device: str, fits: boo
     paths = [str(tmp_path / f"{name}.csv") for name in ("kernels", "cells", "peaks", "out")]
     launch = dict.fromkeys([key for key in KEYS if key != "mangled"], 1)
     kernels(COPY).assign(model="m", phase="train", share=1.0, **launch).to_csv(paths[0], index=False)
-    cell = dict.fromkeys(across.TABLES["cells"].columns, 1) | {"device": "NVIDIA H200"}
+    cell = dict.fromkeys(schemas.TABLES["cells"].columns, 1) | {"device": "NVIDIA H200"}
     pd.DataFrame([cell]).to_csv(paths[1], index=False)
     rates = {"peak": list(PEAKS), "rate": list(PEAKS.values()), "unit": "byte/s", "how": "copied"}
     pd.DataFrame(rates).to_csv(paths[2], index=False)

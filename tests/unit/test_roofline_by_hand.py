@@ -6,10 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from profzoo.reading import kinds
-from profzoo.tables import coverage, repeats, roofline
+from profzoo.io import column_types
+from profzoo.statistics import process_repeats
+from profzoo.tables import ncu_coverage, roofline
 from profzoo.tools.nsys import tables as nsys_tables
-from tests.unit.test_coverage import NSYS, rows
+from tests.unit.test_ncu_coverage import NSYS, rows
 from tests.unit.test_roofline import COPY, PEAKS, PRODUCT, kernels
 
 
@@ -68,18 +69,21 @@ def test_the_ends_of_an_interval_do_not_go_below_none() -> None:
 def test_one_process_of_two_whose_steps_spread_is_told() -> None:
     level, wide = np.full(12, 100.0), np.array([90.0, 110.0, 110.0, 90.0] * 3)
     for given in ([level, wide], [wide, level]):
-        assert repeats.of(given).unsteady == "the middle half of the steps spreads by 20%"
+        assert process_repeats.of(given).unsteady == "the middle half of the steps spreads by 20%"
     # A mean a third above the median in one of two.
     tail = np.array([*[100.0] * 9, 500.0, *[100.0] * 2])
     for given in ([level, tail], [tail, level]):
-        assert repeats.of(given).unsteady == "some steps take much longer, so that the mean is 33% above the median"
+        assert (
+            process_repeats.of(given).unsteady
+            == "some steps take much longer, so that the mean is 33% above the median"
+        )
 
 
 def test_what_others_took_is_said_beside_what_is_wrong() -> None:
-    found = repeats.of([np.full(9, 100.0), np.full(9, 120.0)], 0.25)
+    found = process_repeats.of([np.full(9, 100.0), np.full(9, 120.0)], 0.25)
     assert found.unsteady == "processes are 20% apart; others had the CPU for up to 25% of the time"
-    assert repeats.taken({"processes": [{"cpu_taken_share": None}, {"cpu_taken_share": 0.2}, {}]}) == 0.2
-    assert repeats.taken({"cpu_taken_share": 0.0}) == 0 and np.isnan(repeats.taken({"processes": []}))
+    assert process_repeats.taken({"processes": [{"cpu_taken_share": None}, {"cpu_taken_share": 0.2}, {}]}) == 0.2
+    assert process_repeats.taken({"cpu_taken_share": 0.0}) == 0 and np.isnan(process_repeats.taken({"processes": []}))
 
 
 def test_the_interval_of_one_process_is_of_five_parts() -> None:
@@ -88,11 +92,11 @@ def test_the_interval_of_one_process_is_of_five_parts() -> None:
     Of the ten steps the mean is 3, and the shortest 0.9. Of three steps each is a part: 10, 20 and 60.
     """
     steps = np.array([1.1, 0.9, 2.1, 1.9, 3.1, 2.9, 4.1, 3.9, 5.1, 4.9])
-    assert repeats.interval([steps]) == pytest.approx((3 - 1.9632, 3 + 1.9632), abs=1e-4)
+    assert process_repeats.interval([steps]) == pytest.approx((3 - 1.9632, 3 + 1.9632), abs=1e-4)
     # Squares of 20, 10 and 30 are 1,400, of two degrees, in three parts: 15.2753 times 4.3027.
-    assert repeats.interval([np.array([10.0, 20, 60])]) == pytest.approx((10, 30 + 65.725), abs=1e-2)
+    assert process_repeats.interval([np.array([10.0, 20, 60])]) == pytest.approx((10, 30 + 65.725), abs=1e-2)
     # The mean is of steps, not of parts: of 2 1 1 1 1 steps 1 3 2 2 2 2.
-    six = repeats.interval([np.array([1.0, 3, 2, 2, 2, 8])])
+    six = process_repeats.interval([np.array([1.0, 3, 2, 2, 2, 8])])
     assert sum(six) / 2 != pytest.approx(16 / 5) and six[1] == pytest.approx(3 + 2.7764 * 1.2, abs=1e-3)
 
 
@@ -104,33 +108,35 @@ def covered(**columns: Any) -> pd.DataFrame:
 
 
 def test_a_summary_of_four_configurations() -> None:
-    said = coverage.summary(covered())
+    said = ncu_coverage.summary(covered())
     assert (said["configurations"], said["covered"], said["extra"], said["missing"]) == (3, 2, 1, "h")
     assert (said["coverage"], said["time_coverage"]) == pytest.approx((2 / 3, 0.75))
     # 1.5 times as long is alike, more is not.
     assert (said["uneven_time"], said["other_launches"], said["other_choice"]) == (0.25, 0.25, False)
-    assert coverage.summary(covered(cause=["", "", "a", coverage.OTHER_KERNEL]))["other_choice"]
-    none = coverage.summary(covered(status="extra"))
+    assert ncu_coverage.summary(covered(cause=["", "", "a", ncu_coverage.OTHER_KERNEL]))["other_choice"]
+    none = ncu_coverage.summary(covered(status="extra"))
     assert none["configurations"] == 0 and np.isnan([none["coverage"], none["time_coverage"]]).all()
 
 
 @pytest.mark.parametrize(("off", "wrong"), [(0.9, False), (-0.9, False), (1.1, True), (-1.1, True)])
 def test_shares_that_do_not_add_up(off: float, wrong: bool) -> None:
     table = pd.DataFrame({"share": [0.5, 0.5 + off * nsys_tables.ROUNDING, np.nan]})
-    assert (coverage.shares_whole(table) is not None) == wrong
-    assert coverage.shares_whole(table[2:]) is None
+    assert (ncu_coverage.shares_whole(table) is not None) == wrong
+    assert ncu_coverage.shares_whole(table[2:]) is None
 
 
 def test_columns_of_coverage_hold_what_they_are_called() -> None:
-    columns = coverage.TABLE.columns
-    assert all(columns[name] is kinds.TEXT for name in ("status", "cause", "kernel", "function", "mangled"))
-    assert columns["grid_x"] is kinds.COUNT and columns["block_z"] is kinds.COUNT
-    assert columns["total_ns"] == kinds.maybe(kinds.AMOUNT) and columns["launches"] == kinds.maybe(kinds.COUNT)
+    columns = ncu_coverage.TABLE.columns
+    assert all(columns[name] is column_types.TEXT for name in ("status", "cause", "kernel", "function", "mangled"))
+    assert columns["grid_x"] is column_types.COUNT and columns["block_z"] is column_types.COUNT
+    assert columns["total_ns"] == column_types.maybe(column_types.AMOUNT) and columns["launches"] == column_types.maybe(
+        column_types.COUNT
+    )
 
 
 def test_rows_of_coverage_are_in_order() -> None:
     """Missing ones first, then extra ones, then what is covered, each the longest first, then by name."""
-    found = coverage.compare(NSYS, rows(("b", 1), ("z", 1), ("y", 1), ("a", 1)))
+    found = ncu_coverage.compare(NSYS, rows(("b", 1), ("z", 1), ("y", 1), ("a", 1)))
     assert found[["status", "function", "grid_x"]].to_numpy().tolist() == [
         ["missing", "a", 2], ["missing", "c", 1], ["extra", "y", 1], ["extra", "z", 1],
         ["covered", "a", 1], ["covered", "b", 1],
@@ -138,7 +144,7 @@ def test_rows_of_coverage_are_in_order() -> None:
     assert found["total_ns"].tolist() == pytest.approx([20, 5, np.nan, np.nan, 60, 15], nan_ok=True)
     assert found["share"].tolist() == pytest.approx([0.2, 0.05, np.nan, np.nan, 0.6, 0.15], nan_ok=True)
     assert str(found["launches"].dtype) == "Int64" and found["launches"].tolist()[4:] == [20, 4]
-    assert list(found.columns) == coverage.COLUMNS and found.index.tolist() == list(range(6))
+    assert list(found.columns) == ncu_coverage.COLUMNS and found.index.tolist() == list(range(6))
 
 
 def test_groups_without_a_name_are_groups_and_keep_their_order() -> None:

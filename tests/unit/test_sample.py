@@ -16,9 +16,9 @@ import torch
 from profzoo.collect import profile_ranks
 from profzoo.errors import DataError
 from profzoo.harness import recorders
-from profzoo.imports import PROJECT
-from profzoo.machine import findings
-from profzoo.reading import tables as reading
+from profzoo.import_graph import PROJECT
+from profzoo.io import csv_tables as reading
+from profzoo.machine import doctor_checks
 from profzoo.tools.sample import activity, command, doctor, export, failures, nvml, tables
 from tests import nvml as standin
 
@@ -163,7 +163,7 @@ def test_what_nvml_refuses_is_said_before_the_program_runs(
     env = standin.environment(library, STANDIN_NVML=mode, CUDA_VISIBLE_DEVICES=visible)
     answer = sampled(tmp_path / "raw.csv", f"open({str(tmp_path / 'ran')!r}, 'w')", env)
     assert answer.returncode == 1 and answer.stderr.count("\n") == 1 and not (tmp_path / "ran").exists()
-    assert advice in str(findings.cause(answer.stderr, failures.CAUSES))
+    assert advice in str(doctor_checks.cause(answer.stderr, failures.CAUSES))
 
 
 def test_a_machine_without_nvml(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from profzoo.tools.ncu import sampling
-from profzoo.tools.ncu.metrics import GPU_TIME
-from profzoo.tools.ncu.sampling import Prices, Run, Sampling, choose
-from profzoo.tools.ncu.tables import CONFIGURATION as KEYS
+from profzoo.tools.ncu import launch_sampling
+from profzoo.tools.ncu.derived_metrics import GPU_TIME
+from profzoo.tools.ncu.launch_sampling import Prices, Run, Sampling, choose
+from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
 
 
 def census(
@@ -44,7 +44,9 @@ def test_variances_of_all_configurations() -> None:
     traffic = 12 * 300.0**2 + 30 * 900.0**2 + 6 * 600.0**2 + 30 * 1200.0**2 + 6 * 1200.0**2 + history + 45e3**2
     expected = [work / WORK**2, traffic / TRAFFIC**2]
     assert known.variance(samples(known)).tolist() == pytest.approx(expected, rel=1e-9)
-    assert sampling.error(known.variance(samples(known))) == pytest.approx(1.6449 * sqrt(max(expected)), rel=1e-9)
+    assert launch_sampling.error(known.variance(samples(known))) == pytest.approx(
+        1.6449 * sqrt(max(expected)), rel=1e-9
+    )
 
 
 def test_what_more_launches_take_from_variances() -> None:
@@ -74,8 +76,8 @@ def test_what_runs_take() -> None:
     assert np.flatnonzero(known.takes(Run(frozenset({2}), frozenset("ab")))).tolist() == [2, 4]
 
 
-def search(table: pd.DataFrame, prices: Prices, wanted: float = 0.0) -> sampling._Search:
-    return sampling._Search(Sampling(table), wanted, prices, several=True, wider=True)
+def search(table: pd.DataFrame, prices: Prices, wanted: float = 0.0) -> launch_sampling._Search:
+    return launch_sampling._Search(Sampling(table), wanted, prices, several=True, wider=True)
 
 
 def test_what_launches_of_the_first_run_cost_at_least() -> None:
@@ -150,7 +152,7 @@ def product(gains: dict[str, list[float]]) -> pd.DataFrame:
     return census("".join(kernel for kernel, _ in rows), [time for _, time in rows])
 
 
-def grown(found: sampling._Search) -> list[tuple[float, Run]]:
+def grown(found: launch_sampling._Search) -> list[tuple[float, Run]]:
     """The products of one run more, with what each gains by second."""
     before = found.sampling.samples(found.taken)
     seeds = np.flatnonzero(~found.taken)
@@ -201,7 +203,7 @@ def test_a_product_stops_where_the_error_is_as_wanted() -> None:
     table = product({"a": [10, 10, 300, 80], "b": [10, 10, 280, 78], "c": [10, 10, 40, 10]})
     found = search(table, Prices(50.0, 1.0, 100))
     both = found.taken | found.sampling.takes(of("ab", 3))
-    found.wanted = sampling.error(found.sampling.variance(found.sampling.samples(both)))
+    found.wanted = launch_sampling.error(found.sampling.variance(found.sampling.samples(both)))
     assert [run for _, run in grown(found)] == [of("a", 3), of("ab", 3)]
 
 

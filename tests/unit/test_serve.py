@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 import pytest
 
-from profzoo import imports, serve, stopping
+from profzoo import import_graph, serve, shutdown
 from profzoo.errors import ConfigError
 from tests import browser, devtools, whole_zoo
 from tests.conftest import DATA
@@ -283,7 +283,7 @@ print(json.dumps({"uid": os.getuid(), "folder": tried(lambda: os.listdir(folder)
 def test_another_user_of_the_machine_gets_nothing(results: Path) -> None:
     results.chmod(0o700)
     words = [sys.executable, "-m", "profzoo.serve", str(results), "--port", "0"]
-    with subprocess.Popen(words, cwd=imports.PROJECT, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(words, cwd=import_graph.PROJECT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         found = re.search(r"http://127\.0\.0\.1:(\d+)/(\w+)/", process.stdout.readline())
         assert found
@@ -330,7 +330,9 @@ def test_a_missing_report_is_said_in_one_line(tmp_path: Path, capsys: pytest.Cap
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_says_where_it_is_and_ends_cleanly(results: Path, number: signal.Signals) -> None:
     words = [sys.executable, "-m", "profzoo.serve", str(results), "--port", "0"]
-    process = subprocess.Popen(words, cwd=imports.PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        words, cwd=import_graph.PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     assert process.stdout
     line = process.stdout.readline()
     ((address, token),) = re.findall(r"http://127\.0\.0\.1:(\d+)/([0-9a-f]{48})/ ", line)
@@ -340,10 +342,10 @@ def test_it_says_where_it_is_and_ends_cleanly(results: Path, number: signal.Sign
 
 
 def test_what_never_ends_runs_alone() -> None:
-    stopping.check_alone({"serve"}, ("serve",))
-    stopping.check_alone({"write_report", "report"}, ("serve",))
+    shutdown.check_alone({"serve"}, ("serve",))
+    shutdown.check_alone({"write_report", "report"}, ("serve",))
     with pytest.raises(ConfigError, match=r"^`serve` goes on until it is ended, and runs alone"):
-        stopping.check_alone({"serve", "report"}, ("serve",))
+        shutdown.check_alone({"serve", "report"}, ("serve",))
 
 
 STAND_IN = """<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,"><title>Perfetto's part</title><script>

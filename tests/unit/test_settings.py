@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 from profzoo import schema
 from profzoo.cell import settings
 from profzoo.config import configuration as config
-from profzoo.config import targets
+from profzoo.config import unknown_targets
 from profzoo.document import config as document_config
 from profzoo.document import sets as document_sets
 from profzoo.errors import ConfigError
@@ -194,8 +194,8 @@ def test_report_names_of_old_tools() -> None:
 
 def test_targets_that_cannot_be_are_named() -> None:
     given = config.normalise({})
-    targets.check_targets(
+    unknown_targets.check_targets(
         ["-n", "results/lstm/train.ncu.roofline.csv", "--report", "results/x/y.html"], "results", given
     )
     with pytest.raises(ConfigError, match="unknown phase 'trian'; did you mean 'train'"):
-        targets.check_targets(["results/lstm/trian.ncu.csv"], "results", given)
+        unknown_targets.check_targets(["results/lstm/trian.ncu.csv"], "results", given)

@@ -13,8 +13,8 @@ import markupsafe
 import pytest
 
 from profzoo import share
-from profzoo.imports import PROJECT
-from profzoo.records import comparing, record
+from profzoo.import_graph import PROJECT
+from profzoo.records import job_differences, record
 
 TOKEN = "hx92kQ7fLw03mZpT5vBc"
 GITHUB = "ghp_" + "aB3dE6" * 6
@@ -84,7 +84,7 @@ def test_what_is_packed_and_listed(results: Path, tmp_path: Path, capsys: pytest
 def test_hosts_and_folders_are_called_otherwise(results: Path, tmp_path: Path) -> None:
     share.main([str(results), str(tmp_path / "a.tar.gz")])
     files = unpacked(tmp_path / "a.tar.gz")
-    called = share.scrubbing.hosts([{"host": "node7"}, {"host": "node8"}])
+    called = share.redaction.hosts([{"host": "node7"}, {"host": "node8"}])
     assert set(called.values()) == {"host-1", "host-2", "host-3"} and socket.gethostname() in called
     facts = json.loads(files["profzoo-results/lstm/train.time.csv.json"])
     assert (facts["host"], facts["ranks"][0]["host"]) == (called["node7"], called["node8"])
@@ -136,7 +136,7 @@ def test_a_text_loses_a_secret_however_it_is_written(
     assert share.main([str(results), str(tmp_path / "a.tar.gz")]) == 0
     files = unpacked(tmp_path / "a.tar.gz")
     packed = files[f"profzoo-results/{name}"].decode()
-    assert written not in packed and share.scrubbing.GONE in packed
+    assert written not in packed and share.redaction.GONE in packed
     told = f"{name} lost the value of MY_TOKEN"
     assert told in files["profzoo-results/WITHHELD"].decode() and f"profzoo: {told}\n" in capsys.readouterr().out
     assert secret[:6] not in b"".join(files.values()).decode(errors="replace")
@@ -193,8 +193,8 @@ def test_secrets_of_older_sidecars_and_of_the_configuration_are_told_by_their_ke
     everything = b"".join(files.values()).decode(errors="replace")
     assert "swordfish" not in everything and '"abc' not in everything and "0123" not in everything
     told = json.loads(files["profzoo-results/lstm/train.time.csv.json"])
-    assert told["cell"]["data"]["arguments"] == arguments | dict.fromkeys(("token", "password"), share.scrubbing.GONE)
-    assert told["variables"] == {"MY_PIN": share.scrubbing.GONE, "CUDA_LAUNCH_BLOCKING": "1"}
+    assert told["cell"]["data"]["arguments"] == arguments | dict.fromkeys(("token", "password"), share.redaction.GONE)
+    assert told["variables"] == {"MY_PIN": share.redaction.GONE, "CUDA_LAUNCH_BLOCKING": "1"}
 
 
 def test_no_text_names_host_user_or_folders(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +223,7 @@ def test_sidecars_tell_of_files_as_they_are_packed(results: Path, tmp_path: Path
     there = tmp_path / "profzoo-results/lstm"
     known = record.of_sidecar(there / "train.time.csv.json")
     assert known and known.files != made.files
-    assert comparing.flaw(there / "train.time.csv", known.files["train.time.csv"]) is None
+    assert job_differences.flaw(there / "train.time.csv", known.files["train.time.csv"]) is None
 
 
 @pytest.mark.parametrize("damaged", ["train.time.csv", "train.time.csv.json"])

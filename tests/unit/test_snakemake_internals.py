@@ -13,7 +13,7 @@ from snakemake.jobs import Reason
 from snakemake.persistence import ParamsChange
 from snakemake.scheduling.job_scheduler import JobScheduler
 
-from profzoo import planning, snakemake_internals, stopping
+from profzoo import planning, shutdown, snakemake_internals
 from profzoo.planning import Decision
 
 OF_DAG = (
@@ -42,7 +42,7 @@ def test_reasons_have_what_is_used() -> None:
 
 def test_nothing_that_is_to_come_later_keeps_a_run_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(JobScheduler, "_schedule_reevalutation", JobScheduler._schedule_reevalutation)
-    stopping.end_at_once()
+    shutdown.end_at_once()
     scheduler = JobScheduler.__new__(JobScheduler)
     scheduler._open_jobs = threading.Semaphore(0)
     before = {*threading.enumerate()}

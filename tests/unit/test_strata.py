@@ -4,11 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from profzoo.tools.ncu.derived_metrics import GPU_TIME
 from profzoo.tools.ncu.estimates import Estimates, spread_of
-from profzoo.tools.ncu.metrics import GPU_TIME
-from profzoo.tools.ncu.sampling import Prices, Run, Sampling, choose, error
+from profzoo.tools.ncu.launch_sampling import Prices, Run, Sampling, choose, error
+from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
 from profzoo.tools.ncu.strata import Window, like_times
-from profzoo.tools.ncu.tables import CONFIGURATION as KEYS
 
 
 def census(kernels: str, times: list[float] | float, ranges: list[str] | str = "") -> pd.DataFrame:

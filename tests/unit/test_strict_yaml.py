@@ -7,9 +7,9 @@ import pytest
 from snakemake.cli import parse_config
 
 from profzoo import schema
-from profzoo.config import configuration, written
+from profzoo.config import configuration, yaml_checks
 from profzoo.errors import ConfigError
-from profzoo.reading import strict_yaml
+from profzoo.io import strict_yaml
 
 CHECKOUT = Path(__file__).parents[2]
 BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 30))
@@ -23,7 +23,7 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         """The line that a configuration file of this text is refused in."""
         Path("mine.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
         with pytest.raises(ConfigError) as error:
-            written.check([tmp_path / "mine.yaml"])
+            yaml_checks.check([tmp_path / "mine.yaml"])
         line = str(error.value)
         assert line.isprintable() and len(line) < 400
         return line
@@ -82,12 +82,12 @@ def test_what_looks_like_something_else_is_refused(refused, text: str | bytes, l
 )  # fmt: skip
 def test_what_means_what_it_looks_like_is_left_alone(tmp_path: Path, text: str) -> None:
     (tmp_path / "mine.yaml").write_text(text)
-    written.check([tmp_path / "mine.yaml"])
+    yaml_checks.check([tmp_path / "mine.yaml"])
 
 
 def test_all_files_of_the_checkout_mean_what_they_look_like() -> None:
     files = [path for folder in ("config", ".test/config") for path in (CHECKOUT / folder).glob("*.yaml")]
-    written.check(files)
+    yaml_checks.check(files)
     own = list((CHECKOUT / "profzoo").rglob("*.yaml"))
     assert len(files) > 2 and len(own) > 9 and all(strict_yaml.load(path) for path in own)
 

@@ -11,11 +11,21 @@ from types import SimpleNamespace
 
 import pytest
 
-from profzoo import imports
-from profzoo.terminal import closing, costs, handler, measured, mistakes, plan, starting, tasks, unable
-from profzoo.terminal.plan import Place
+from profzoo import import_graph
+from profzoo.terminal import (
+    error_lines,
+    job_durations,
+    job_titles,
+    log_handler,
+    logger_takeover,
+    measurement_summary,
+    run_end,
+    run_plan,
+    unavailable_tools,
+)
+from profzoo.terminal.job_titles import Task
 from profzoo.terminal.progress import Progress
-from profzoo.terminal.tasks import Task
+from profzoo.terminal.run_plan import Place
 
 QUIET = SimpleNamespace(nocolor=False, dryrun=False)
 
@@ -52,7 +62,7 @@ def told_by(
     settings: SimpleNamespace = QUIET,
 ) -> list[str]:
     """The lines that a handler prints of records, each a dictionary of its attributes."""
-    mine = handler.LogHandler(settings, None)
+    mine = log_handler.LogHandler(settings, None)
     mine.attach(stream, lambda: (progress, Place(1, False), 0.0, reasons or {}), lambda: ["figures", "report"])
     for record in records:
         level = record.get("levelno", logging.INFO)
@@ -69,15 +79,17 @@ def sidecar(of: Task, **facts: object) -> None:
 def test_every_rule_that_measures_is_known() -> None:
     """A rule that runs what collects is called something."""
     found: set[str] = set()
-    for path in (imports.PROJECT / "workflow" / "rules").glob("*.smk"):
+    for path in (import_graph.PROJECT / "workflow" / "rules").glob("*.smk"):
         parts = re.split(r"^(?:use rule (\w+) as (\w+) with|rule (\w+)):$", path.read_text(), flags=re.MULTILINE)[1:]
         for base, derived, name, body in zip(*(parts[at::4] for at in range(4)), strict=True):
             if re.search(r"shell:\s+COLLECT$", body, re.MULTILINE):
                 found.add(name)
             elif derived and base.startswith("profile_"):
                 found.add(derived)
-    assert found > set(tasks.MEASURING) and all(tasks.kind(rule)[2] for rule in found)
-    assert {tasks.kind(rule)[0] for rule in found} <= set(costs.shipped()["gpu"]) & set(costs.shipped()["cpu"])
+    assert found > set(job_titles.MEASURING) and all(job_titles.kind(rule)[2] for rule in found)
+    assert {job_titles.kind(rule)[0] for rule in found} <= set(job_durations.shipped()["gpu"]) & set(
+        job_durations.shipped()["cpu"]
+    )
 
 
 def test_a_finished_measurement_is_a_line(tmp_path: Path) -> None:
@@ -116,13 +128,13 @@ def test_whoever_asks_for_snakemakes_own_messages_has_them(asked: dict) -> None:
     flags = dict.fromkeys(("printshellcmds", "verbose", "debug_dag", "show_failed_logs", "nocolor", "dryrun"), False)
     logger = logging.Logger("run")
     theirs = logging.StreamHandler(io.StringIO())
-    theirs.name = starting.STREAM
+    theirs.name = logger_takeover.STREAM
     logger.addHandler(theirs)
     run = SimpleNamespace(
         output_settings=SimpleNamespace(**{**flags, **off, **asked}), logger_manager=SimpleNamespace()
     )
     run.logger_manager.logger = logger
-    mine = starting.take_over(run)
+    mine = logger_takeover.take_over(run)
     assert logger.handlers == [theirs] if asked else logger.handlers == [mine]
     logger.warning("the disk is slow")
     assert theirs.stream.getvalue() == "the disk is slow\n"
@@ -130,19 +142,19 @@ def test_whoever_asks_for_snakemakes_own_messages_has_them(asked: dict) -> None:
 
 def test_what_was_not_measured_is_left_out(tmp_path: Path) -> None:
     nsys = task(folder=tmp_path)
-    assert measured.told(nsys, 3.0) == ["in 3.0 s"]
+    assert measurement_summary.told(nsys, 3.0) == ["in 3.0 s"]
     time = task("time", folder=tmp_path)
     sidecar(time, step_ns=4.83e6, steps=3, items=30)
-    assert measured.told(time, 3.0) == ["4.83 ms/step", "2,070 samples/s"]
+    assert measurement_summary.told(time, 3.0) == ["4.83 ms/step", "2,070 samples/s"]
     sidecar(nsys, step_ns=2e6)
-    assert measured.told(nsys, 3.0) == ["2 ms/step"]
+    assert measurement_summary.told(nsys, 3.0) == ["2 ms/step"]
     (tmp_path / "unet" / "train.nsys.sqlite").write_bytes(b"no database")
-    assert measured.told(nsys, 3.0) == ["2 ms/step"]
+    assert measurement_summary.told(nsys, 3.0) == ["2 ms/step"]
     Path(nsys.sidecar).write_text("[]")
-    assert measured.told(nsys, 3.0) == ["in 3.0 s"]
+    assert measurement_summary.told(nsys, 3.0) == ["in 3.0 s"]
     ncu = task("ncu deep", folder=tmp_path)
     sidecar(ncu, step_ns=9e9, plan={"launches": 1186})
-    assert measured.told(ncu, 3.0) == ["1,186 launches"]
+    assert measurement_summary.told(ncu, 3.0) == ["1,186 launches"]
 
 
 def test_nothing_but_text_where_nobody_looks() -> None:
@@ -232,7 +244,7 @@ def test_a_mistake_in_a_handler_ends_no_run(capsys: pytest.CaptureFixture[str]) 
     ],
 )  # fmt: skip
 def test_mistakes_are_said_in_a_line(message: str, line: str) -> None:
-    assert mistakes.told(message, ["figures", "report"]) == line
+    assert error_lines.told(message, ["figures", "report"]) == line
 
 
 def test_a_plan_goes_by_what_earlier_runs_took(tmp_path: Path) -> None:
@@ -245,17 +257,17 @@ def test_a_plan_goes_by_what_earlier_runs_took(tmp_path: Path) -> None:
     same = task(folder=tmp_path, benchmark=benchmark("unet", 100))
     benchmark("lstm", 50)
     new = task(cell="bert train", folder=tmp_path, benchmark=str(tmp_path / "benchmarks" / "bert" / "train.nsys.tsv"))
-    earlier = costs.known(tmp_path / "benchmarks", gpu=True)
-    elsewhere = costs.shipped()["gpu"]["nsys"]
-    assert costs.expected(same, earlier) == (100, True)
-    assert costs.expected(new, earlier) == ((100 + 50 + 2 * elsewhere) / 4, True)
-    assert costs.expected(new, costs.known(tmp_path / "none", gpu=True)) == (elsewhere, False)
+    earlier = job_durations.known(tmp_path / "benchmarks", gpu=True)
+    elsewhere = job_durations.shipped()["gpu"]["nsys"]
+    assert job_durations.expected(same, earlier) == (100, True)
+    assert job_durations.expected(new, earlier) == ((100 + 50 + 2 * elsewhere) / 4, True)
+    assert job_durations.expected(new, job_durations.known(tmp_path / "none", gpu=True)) == (elsewhere, False)
     deep = task("ncu deep", folder=tmp_path)
-    assert costs.expected(deep, earlier) == (costs.shipped()["gpu"]["ncu"], False)
+    assert job_durations.expected(deep, earlier) == (job_durations.shipped()["gpu"]["ncu"], False)
     sidecar(deep, wall_s=101.2)
-    assert costs.expected(deep, earlier) == (101.2, True)
+    assert job_durations.expected(deep, earlier) == (101.2, True)
     (tmp_path / "benchmarks" / "unet" / "train.nsys.tsv").write_text("s\n")
-    assert costs.expected(same, costs.known(tmp_path / "benchmarks", gpu=True))[0] < 100
+    assert job_durations.expected(same, job_durations.known(tmp_path / "benchmarks", gpu=True))[0] < 100
 
 
 def test_what_is_left_follows_what_jobs_take() -> None:
@@ -290,23 +302,23 @@ def test_a_headline_says_where_and_by_what() -> None:
     cells = [task(what, f"{model} {phase}") for model in ("a", "b") for phase in ("train", "inference") for what in
              ("time", "nsys", "torch")]  # fmt: skip
     progress = run_of(*cells, task("weights"), seconds=100)
-    assert plan.headline(progress, Place(1, False), 0) == "4 cells, 2 tools: about 22 min on 1 GPU"
-    assert plan.headline(progress, Place(0, False), 0.9).endswith("on this CPU, by what other machines took")
+    assert run_plan.headline(progress, Place(1, False), 0) == "4 cells, 2 tools: about 22 min on 1 GPU"
+    assert run_plan.headline(progress, Place(0, False), 0.9).endswith("on this CPU, by what other machines took")
     turns = run_of(*(task("in turn", cell, rule="time_in_turn") for cell in ("unet train", "lstm train")), seconds=60)
-    assert plan.headline(turns, Place(1, False), 0) == "2 cells, in turn: about 2 min on 1 GPU"
-    remote = plan.headline(progress, Place(0, True), 0)
+    assert run_plan.headline(turns, Place(1, False), 0) == "2 cells, in turn: about 2 min on 1 GPU"
+    remote = run_plan.headline(progress, Place(0, True), 0)
     assert remote == "4 cells, 2 tools: about 22 min of GPU time, in jobs of the batch system"
-    assert plan.headline(run_of(other(), other()), Place(1, False), 0) == ""
-    assert plan.headline(run_of(*[other()] * 30, seconds=4), Place(0, False), 0) == (
+    assert run_plan.headline(run_of(other(), other()), Place(1, False), 0) == ""
+    assert run_plan.headline(run_of(*[other()] * 30, seconds=4), Place(0, False), 0) == (
         "30 jobs, none of which measures: about 2 min"
     )
 
 
 def test_what_cannot_run_here_promises_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unable, "DEVICES", tmp_path)
+    monkeypatch.setattr(unavailable_tools, "DEVICES", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     no_gpu = "it profiles GPUs only, and there is no GPU"
-    found = unable.of(["time", "torch", "weights", "ncu", "nsys", "sample"], "auto")
+    found = unavailable_tools.of(["time", "torch", "weights", "ncu", "nsys", "sample"], "auto")
     # Jobs of `sample` end well on a CPU, in a file that says that nothing was sampled.
     assert found["ncu"] == no_gpu and list(found) == ["ncu", "nsys"]
     assert found["nsys"].startswith("it is not on PATH: install NVIDIA Nsight Systems")
@@ -314,17 +326,19 @@ def test_what_cannot_run_here_promises_no_time(tmp_path: Path, monkeypatch: pyte
     for name in ("nsys", "ncu"):
         (tmp_path / name).write_text("#!/bin/sh\n")
         (tmp_path / name).chmod(0o755)
-    assert unable.of(["ncu", "nsys"], "auto") == {"ncu": no_gpu}
+    assert unavailable_tools.of(["ncu", "nsys"], "auto") == {"ncu": no_gpu}
     (tmp_path / "nvidia0").touch()
-    assert unable.of(["ncu", "nsys", "sample"], "auto") == {}
-    assert unable.of(["ncu", "nsys"], "cpu") == {"ncu": "it profiles GPUs only, and device is cpu"}
+    assert unavailable_tools.of(["ncu", "nsys", "sample"], "auto") == {}
+    assert unavailable_tools.of(["ncu", "nsys"], "cpu") == {"ncu": "it profiles GPUs only, and device is cpu"}
     # As the run says it.
     cells = [task(what, "a train") for what in ("time", "ncu")]
     place = Place(0, False, {"ncu": no_gpu})
-    assert plan.headline(run_of(*cells), place, 0.0) == "1 cell, ncu: cannot run here"
+    assert run_plan.headline(run_of(*cells), place, 0.0) == "1 cell, ncu: cannot run here"
     both = run_of(*cells, task("torch", "a train"), seconds=100)
-    assert plan.headline(both, place, 0.0) == "1 cell, 2 tools: about 5 min on this CPU"
-    assert unable.lines(place.unable) == [f"ncu cannot run here, as {no_gpu} (snakemake doctor says what can)"]
+    assert run_plan.headline(both, place, 0.0) == "1 cell, 2 tools: about 5 min on this CPU"
+    assert unavailable_tools.lines(place.unable) == [
+        f"ncu cannot run here, as {no_gpu} (snakemake doctor says what can)"
+    ]
 
 
 def test_a_dry_run_of_the_zoo_is_a_screen() -> None:
@@ -339,7 +353,7 @@ def test_a_dry_run_of_the_zoo_is_a_screen() -> None:
     assert printed[0] == "42 cells, 3 tools: about 3 h on 1 GPU"
     assert "  nsys        42 jobs  ~42 min  not there yet" in printed
     assert printed[-1] == "  ends in results/report.html" and len(printed) < 24
-    narrow = plan.screen(run_of(*mine), reasons, 60)
+    narrow = run_plan.screen(run_of(*mine), reasons, 60)
     assert all(len(line) <= 60 for line in narrow) and "model20" in "".join(narrow)
 
 
@@ -364,16 +378,16 @@ def test_the_end_says_what_failed_first_and_where_most_is_to_be_won(tmp_path: Pa
         progress.fail(number)
     for number in range(2, len(mine)):
         progress.finish(number, 0)
-    assert closing.told(progress, 224.09, 200) == [
+    assert run_end.told(progress, 224.09, 200) == [
         "first   to fail: b train  torch: the cat is on the keyboard",
         "new     unet train under nsys, 2 cells under time; 1 table; in 3 min 44 s",
         "to win  b train: input-bound, up to 20 ms of 100 ms a step: more workers",
         "        a train: launch-bound, up to 5 ms of 10 ms a step: graph=true",
         "report  results/report.html",
     ]
-    assert all(len(line) <= 40 for line in closing.told(progress, 1, 40))
-    assert " ".join(" ".join(closing.told(progress, 1, 40)).split()) == " ".join(
-        " ".join(closing.told(progress, 1, 200)).split()
+    assert all(len(line) <= 40 for line in run_end.told(progress, 1, 40))
+    assert " ".join(" ".join(run_end.told(progress, 1, 40)).split()) == " ".join(
+        " ".join(run_end.told(progress, 1, 200)).split()
     )
     verdicts.unlink()
-    assert len(closing.told(progress, 1, 200)) == 3
+    assert len(run_end.told(progress, 1, 200)) == 3

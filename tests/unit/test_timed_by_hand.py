@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 import torch
 
-from profzoo.harness import clocks, peaks, probe, recorders
+from profzoo.calibration import launch_costs, peaks
+from profzoo.harness import recorders, timers
 
 CPU = torch.device("cpu")
 GPU = torch.device("cuda", 0)
 MS = 1_000_000
 
 
-class Set(clocks.HostClock):
+class Set(timers.HostClock):
     """A clock that stands until it is set; waits are counted."""
 
     def __init__(self, ns: int = 0) -> None:
@@ -102,7 +103,7 @@ def test_rests_between_shifts_of_thirty_ms_are_in_no_step(tmp_path: Path, monkey
 def test_a_step_on_a_gpu_is_timed_by_its_own_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = iter((100, 300, 700))
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: next(memory))
-    monkeypatch.setattr(recorders.shifts, "worker", lambda: pytest.fail("a GPU has no shifts"))
+    monkeypatch.setattr(recorders.time_slicing, "worker", lambda: pytest.fail("a GPU has no shifts"))
     timer = recorders.StepTimer(GPU, tmp_path / "s.csv")
     clock = Set(0)
     # The device is done 50 ns after the host, then 90; of the last step before the host is.
@@ -172,10 +173,10 @@ def test_a_probe_times_eight_launches_of_products_and_sums_in_turns(
 
         return call
 
-    monkeypatch.setattr(probe.clocks, "of", lambda device: clock)
+    monkeypatch.setattr(launch_costs.timers, "of", lambda device: clock)
     monkeypatch.setattr(torch, "mm", counted("mm", torch.mm))
     monkeypatch.setattr(torch, "add", counted("add", torch.add))
-    assert probe.main(["--facts", str(tmp_path / "f.json"), "--device", "cpu"]) == 0
+    assert launch_costs.main(["--facts", str(tmp_path / "f.json"), "--device", "cpu"]) == 0
     facts = json.loads((tmp_path / "f.json").read_text())
     assert facts["launches_s"] == [1, 2, 3, 4, 5, 6, 7, 8] and facts["launch_s"] == 5.5 == statistics.median(
         range(3, 9)
@@ -260,4 +261,4 @@ def test_series_on_a_gpu_are_timed_by_events_in_ms(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     assert peaks._series(lambda: calls.append(1), 3, GPU) == 0.25 and marks == [0, 3]
-    assert clocks.CudaClock.between(None, SimpleNamespace(elapsed_time=lambda last: 1.5), None) == 1.5 * MS  # type: ignore[arg-type]
+    assert timers.CudaClock.between(None, SimpleNamespace(elapsed_time=lambda last: 1.5), None) == 1.5 * MS  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import pytest
 
 from profzoo import schema, tools
 from profzoo.cell import settings
-from profzoo.config import configuration, targets
+from profzoo.config import configuration, unknown_targets
 from profzoo.errors import ConfigError
 from profzoo.tables import cell_tables
 from profzoo.tools.nsys import activity
@@ -61,7 +61,7 @@ def test_names_of_its_files_are_known_as_targets(tool: str) -> None:
     patterns = [*tools.files()[tool].exported(config[tool]), *tools.files()[tool].tabulated(config[tool]).values()]
     for pattern in patterns:
         target = f"results/lstm/{pattern.format(phase='train')}"
-        targets.check_targets([target], "results", config)
+        unknown_targets.check_targets([target], "results", config)
 
 
 def test_columns_that_a_tool_adds_to_the_cells(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,11 @@ import pytest
 from profzoo import tools
 from profzoo.config import configuration as config
 from profzoo.errors import CollectError, ConfigError, DataError
-from profzoo.tools import communication, extra_options, versions
-from profzoo.tools.by_rank import by_rank
-from profzoo.tools.nsys import command, launched
+from profzoo.tools import communication_kernels, extra_options, tool_versions
+from profzoo.tools.kernel_signature import function_path, template_arguments
+from profzoo.tools.nsys import command, step_schema
 from profzoo.tools.nsys import doctor as nsys_doctor
-from profzoo.tools.signature import function_path, template_arguments
+from profzoo.tools.rank_files import by_rank
 from profzoo.tools.torch import doctor as torch_doctor
 
 
@@ -50,11 +50,18 @@ def test_the_parts_of_a_kernels_name(kernel: str, path: str, arguments: str) -> 
 
 
 def test_what_inductor_generates_computes_whatever_its_name() -> None:
-    assert not communication.communicates("triton_poi_fused_all_reduce_0")
-    assert communication.communicates("triton_all_reduce") and communication.communicates("_Z13all_reduce_kv")
+    assert not communication_kernels.communicates("triton_poi_fused_all_reduce_0")
+    assert communication_kernels.communicates("triton_all_reduce") and communication_kernels.communicates(
+        "_Z13all_reduce_kv"
+    )
     # A parameter is not the kernel's name, of a mangled one though it may be.
-    assert not communication.communicates("f(ncclComm*)") and communication.communicates("_Z1fP8ncclComm")
-    assert communication.given(communication.replayed("")) is None and communication.given("") is None
+    assert not communication_kernels.communicates("f(ncclComm*)") and communication_kernels.communicates(
+        "_Z1fP8ncclComm"
+    )
+    assert (
+        communication_kernels.given(communication_kernels.replayed("")) is None
+        and communication_kernels.given("") is None
+    )
 
 
 OWN = {"-k": "ncu.kernel_name", "--kernel-name": "ncu.kernel_name", "--set": "ncu.set"}
@@ -105,14 +112,18 @@ def test_no_option_is_meant_by_two_dashes_alone() -> None:
     ],
 )  # fmt: skip
 def test_versions_that_a_sidecar_tells(facts: dict, found: dict) -> None:
-    assert versions.of(facts) == found
+    assert tool_versions.of(facts) == found
 
 
 def test_versions_of_several_tools_with_who_had_which_where_they_differ() -> None:
     given = {"time": {"torch": "2.9"}, "nsys": {"torch": "2.9", "nsys": "2025.3"}, "ncu": {"torch": "2.10"}}
-    assert versions.together(given) == {"torch": "2.9 (time, nsys), 2.10 (ncu)", "nsys": "2025.3"}
-    assert versions.together({"time": {"torch": "2.9"}, "ncu": {"torch": "2.9"}}) == {"torch": "2.9"}
-    assert versions.together({}) == {} and versions.short("3") == "3" and versions.short("v1.2 of 3.4") == "1.2"
+    assert tool_versions.together(given) == {"torch": "2.9 (time, nsys), 2.10 (ncu)", "nsys": "2025.3"}
+    assert tool_versions.together({"time": {"torch": "2.9"}, "ncu": {"torch": "2.9"}}) == {"torch": "2.9"}
+    assert (
+        tool_versions.together({}) == {}
+        and tool_versions.short("3") == "3"
+        and tool_versions.short("v1.2 of 3.4") == "1.2"
+    )
 
 
 def test_files_of_ranks_are_in_their_order() -> None:
@@ -232,11 +243,11 @@ def test_which_tools_can_profile_where_something_is_lacking(
 
 def test_a_table_of_a_steps_launches_is_whole() -> None:
     table = pd.DataFrame({"id": [0, 1, 2, 3], "step": [0, 0, 1, 1]})
-    assert launched._numbered(table) is None and launched._numbered(table.head(2)) is None
-    assert "from 0 to 2: rows are missing" in str(launched._numbered(table.drop(index=1)))
-    assert "as many launches each" in str(launched._numbered(table.head(3)))
-    kinds = launched.TABLE.columns
-    assert {name for name in launched.KEYS if kinds[name] == kinds["kernel"]} == {"mangled"}
+    assert step_schema._numbered(table) is None and step_schema._numbered(table.head(2)) is None
+    assert "from 0 to 2: rows are missing" in str(step_schema._numbered(table.drop(index=1)))
+    assert "as many launches each" in str(step_schema._numbered(table.head(3)))
+    kinds = step_schema.TABLE.columns
+    assert {name for name in step_schema.KEYS if kinds[name] == kinds["kernel"]} == {"mangled"}
     # By CUDA's names, in the order of grid, block and shared memory.
-    assert launched.KEYS == ["mangled", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "smem_static_bytes",
+    assert step_schema.KEYS == ["mangled", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "smem_static_bytes",
                              "smem_dynamic_bytes"]  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from profzoo.tools.torch import activity, calls, links, nesting, owners, replays, tables
+from profzoo.tools.torch import activity, autograd_links, graph_replays, host_calls, nesting, owners, tables
 from profzoo.tools.torch import trace as torch_trace
 
 Event = dict[str, Any]
@@ -133,7 +133,7 @@ STEPS = (part("step", 100, 50), part("forward", 110, 10), part("backward", 120, 
 def test_a_launch_is_in_what_is_open_when_it_is_made(at: float, step: int, name: str) -> None:
     """From its beginning on, and until just before its end."""
     trace = of(*STEPS, called(at, 3), ran("k", 500, 1, 3))
-    assert calls.steps_at(calls.launched_at(trace), trace).tolist() == [step]
+    assert host_calls.steps_at(host_calls.launched_at(trace), trace).tolist() == [step]
     assert tables.device_events(trace)["range"].tolist() == [name]
     table = owners.of_launches(trace)
     assert table["step"].fillna(-1).tolist() == [step] and table["range"].tolist() == [name]
@@ -146,8 +146,12 @@ def test_a_launch_belongs_to_its_first_call() -> None:
         called(5, 3, category="cuda_driver", name="cuLaunchKernel"), called(4, 3), called(1, -1), called(2, 8),
         ran("k", 50, 1, 3), ran("none", 60, 1, 99), ran("k", 70, 1, 8),
     )  # fmt: skip
-    assert calls.call_of(trace).tolist() == [1, -1, 3] and calls.launched_at(trace).tolist() == [4000, -1, 2000]
-    assert calls.call_of(of(ran("k", 1, 1, 3))).tolist() == [-1]
+    assert host_calls.call_of(trace).tolist() == [1, -1, 3] and host_calls.launched_at(trace).tolist() == [
+        4000,
+        -1,
+        2000,
+    ]
+    assert host_calls.call_of(of(ran("k", 1, 1, 3))).tolist() == [-1]
 
 
 def node(name: str, at: float, sequence: int, forward: int, thread: int = 2) -> Event:
@@ -169,7 +173,7 @@ def test_a_node_is_the_backward_of_the_last_operator_with_its_number() -> None:
         span("aten::add", 10, 1, **{"Sequence number": 6}), span("aten::view", 12, 1),
     )  # fmt: skip
     names = [trace.texts[name].rpartition(" ")[2] for name in trace.operators["name"]]
-    found = links.forward_of(trace).tolist()
+    found = autograd_links.forward_of(trace).tolist()
     assert [names[one] if one >= 0 else "" for one in found] == ["aten::mm", "aten::add", "", "", "", "", ""]
 
 
@@ -190,7 +194,9 @@ def test_links_tell_which_thread_a_forward_pass_ran_on() -> None:
               for one in (link("s", number, thread, 10.0 * place), link("f", number, 33, 100 + 10 * place + which))]  # fmt: skip
     trace = of(*forward, *nodes, *linked)
     names = [trace.texts[name].rpartition(" ")[2] for name in trace.operators["name"]]
-    found = {names[place]: names[one] for place, one in enumerate(links.forward_of(trace).tolist()) if one >= 0}
+    found = {
+        names[place]: names[one] for place, one in enumerate(autograd_links.forward_of(trace).tolist()) if one >= 0
+    }
     assert found == {"B11": "f221", "B12": "f222", "B13": "f223", "B21": "f111", "B22": "f112", "B23": "f113"}
 
 
@@ -245,7 +251,7 @@ def test_the_first_operator_of_a_trace_is_as_good_as_others() -> None:
         module("layer", "Linear", 3, 8), span("aten::mm", 5, 3, **{"Sequence number": 5, "External id": 12}),
         called(60.3, 1, operator=21), ran("k", 100, 1, 1, 21),
     )  # fmt: skip
-    assert trace.operators["sequence"].tolist()[0] == 5 and links.forward_of(trace).tolist()[0] == 3
+    assert trace.operators["sequence"].tolist()[0] == 5 and autograd_links.forward_of(trace).tolist()[0] == 3
     table = owners.of_launches(trace)
     assert table[["module", "type", "direction"]].to_numpy().tolist() == [["layer", "Linear", "backward"]]
 
@@ -350,15 +356,17 @@ def replay(at: float, number: int, names: Sequence[str]) -> list[Event]:
 )  # fmt: skip
 def test_replays_have_the_operators_of_their_capture(events: list[Event], ids: list[int]) -> None:
     trace = of(*events)
-    assert replays.external_ids(trace).tolist() == ids and replays.replayed(trace).tolist() == [True] * len(ids)
+    assert graph_replays.external_ids(trace).tolist() == ids and graph_replays.replayed(trace).tolist() == [True] * len(
+        ids
+    )
 
 
 def test_replays_of_what_was_launched_one_by_one_have_its_operators() -> None:
     eager = [one for place, name in enumerate("xabcab")
              for one in (called(place, place + 1, operator=30 + place), ran(name, 10 + place, 1, place + 1, 30 + place))]  # fmt: skip
     trace = of(*eager, *replay(50, 70, "abc"), *replay(60, 71, "ab"), *replay(70, 72, "ba"))
-    assert replays.external_ids(trace).tolist() == [30, 31, 32, 33, 34, 35, 31, 32, 33, 31, 32, -1, -1]
-    assert replays.replayed(trace).tolist() == [False] * 6 + [True] * 7
+    assert graph_replays.external_ids(trace).tolist() == [30, 31, 32, 33, 34, 35, 31, 32, 33, 31, 32, -1, -1]
+    assert graph_replays.replayed(trace).tolist() == [False] * 6 + [True] * 7
 
 
 OPERATORS = pd.DataFrame(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from profzoo.errors import DataError
-from profzoo.tools.torch import calls, links, losses, needs, nesting, owners, replays
+from profzoo.tools.torch import autograd_links, graph_replays, host_calls, launch_costs, losses, nesting, owners
 from profzoo.tools.torch import trace as torch_trace
 from tests.unit.test_losses import found, long, step
 from tests.unit.test_torch_by_hand import called, node, of, part, ran, span
@@ -129,24 +129,29 @@ def test_which_event_of_a_file_is_no_json(tmp_path: Path) -> None:
 
 def test_nothing_of_an_empty_trace() -> None:
     trace = of()
-    assert len(nesting.kinds(trace)) == len(nesting.nest(trace).parent) == len(links.forward_of(trace)) == 0
-    assert len(calls.call_of(trace)) == len(replays.replayed(trace)) == len(replays.external_ids(trace)) == 0
-    assert calls.steps_of(trace) == 0 and losses.impossible(trace) is None and losses.of(trace).told() == []
+    assert len(nesting.kinds(trace)) == len(nesting.nest(trace).parent) == len(autograd_links.forward_of(trace)) == 0
+    assert (
+        len(host_calls.call_of(trace))
+        == len(graph_replays.replayed(trace))
+        == len(graph_replays.external_ids(trace))
+        == 0
+    )
+    assert host_calls.steps_of(trace) == 0 and losses.impossible(trace) is None and losses.of(trace).told() == []
     assert owners.of_launches(trace).empty and owners.of_operators(trace).empty and owners.modules(trace).empty
 
 
 def test_outside_of_all_ranges_there_is_no_name_and_no_number() -> None:
     times = np.array([4000, 5000, 14_999, 15_000])
     for trace, name, number in ((of(span("a", 1, 1)), [-1] * 4, [-1] * 4), (of(part("loss", 5, 10)), [-1, 1, 1, -1], [-1, 0, 0, -1])):  # fmt: skip
-        found_names, found_numbers = calls._open_at(times, trace, ("forward", "loss"))
+        found_names, found_numbers = host_calls._open_at(times, trace, ("forward", "loss"))
         assert found_names.tolist() == name and found_numbers.tolist() == number
 
 
 def test_a_key_is_looked_up_or_there_is_none() -> None:
     keys, values = np.array([2, 4, 4, 9]), np.array([20, 40, 41, 90])
     wanted = np.array([1, 2, 3, 4, 9, 10])
-    assert calls.looked_up(wanted, keys, values).tolist() == [-1, 20, -1, 40, 90, -1]
-    assert calls.looked_up(wanted, keys[:0], values[:0]).tolist() == [-1] * 6
+    assert host_calls.looked_up(wanted, keys, values).tolist() == [-1, 20, -1, 40, 90, -1]
+    assert host_calls.looked_up(wanted, keys[:0], values[:0]).tolist() == [-1] * 6
 
 
 def numbered(name: str, at: float, number: int, thread: int = 1) -> dict[str, Any]:
@@ -157,7 +162,7 @@ def forward_by_name(*events: dict[str, Any]) -> dict[str, str]:
     """Of each node, by the last word of its name, the operator that it is the backward of."""
     trace = of(*events)
     names = [trace.texts[name].rpartition(" ")[2] for name in trace.operators["name"]]
-    return {names[place]: names[one] for place, one in enumerate(links.forward_of(trace).tolist()) if one >= 0}
+    return {names[place]: names[one] for place, one in enumerate(autograd_links.forward_of(trace).tolist()) if one >= 0}
 
 
 def test_sequences_begin_at_0() -> None:
@@ -196,7 +201,7 @@ def test_what_has_no_call_is_no_replay() -> None:
         [called(2, 6, graph)],
     ):
         for order in ([*events, ran("k", 10, 1, 99)], [ran("k", 10, 1, 99), *events]):
-            assert replays.replayed(of(*order)).tolist() == [False]
+            assert graph_replays.replayed(of(*order)).tolist() == [False]
 
 
 def test_what_an_operator_needs_is_with_its_first_launch() -> None:
@@ -206,13 +211,13 @@ def test_what_an_operator_needs_is_with_its_first_launch() -> None:
     parents = np.array([-1, -1, -1])
     operators = np.array([0, 0, 1, -1, 0, 1, 0, 1, 1, 2])
     replay = np.array([-1, -1, -1, -1, 0, 0, 1, 1, 0, -1])
-    need = needs.of_launches(trace, parents, operators, replay)
+    need = launch_costs.of_launches(trace, parents, operators, replay)
     # Bytes of 20 + 30 read and 24 written, of 4 each.
     whole, none = [240, 0, 296], [0, 0, 0]
     assert np.nan_to_num(need, nan=-1).tolist() == [
         whole, none, whole, [-1] * 3, whole, whole, whole, whole, none, [-1] * 3
     ]  # fmt: skip
-    nothing = needs.of_launches(of(), parents[:0], np.array([-1]), np.array([-1]))
+    nothing = launch_costs.of_launches(of(), parents[:0], np.array([-1]), np.array([-1]))
     assert nothing.shape == (1, 3) and np.isnan(nothing).all()
 
 

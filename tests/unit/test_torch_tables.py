@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from profzoo.errors import DataError
-from profzoo.files import write_csv
-from profzoo.reading import tables as reading
+from profzoo.io import csv_tables as reading
+from profzoo.io.scripts import write_csv
 from profzoo.tools.torch import tables as torch_tables
 from profzoo.tools.torch import trace as torch_trace
 from tests.conftest import DATA

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from profzoo.tools.ncu.derived_metrics import GPU_TIME
 from profzoo.tools.ncu.estimates import Estimates, half_width
-from profzoo.tools.ncu.metrics import GPU_TIME
+from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
 from profzoo.tools.ncu.strata import Window
-from profzoo.tools.ncu.tables import CONFIGURATION as KEYS
 
 WORK, DRAM = "smsp__inst_executed.sum", "dram__bytes_read.sum"
 # Three like steps: of a two launches of 10 us and two of 30 us, of b one of 20, 60 and 70 us, one of d and one of c.

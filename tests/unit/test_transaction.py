@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from profzoo.collect import transaction, verifying
+from profzoo.collect import output_checks, transaction
 from profzoo.errors import CollectError
 
 STEPS = "step,wall_ns,gpu_ns,items,peak_memory_bytes\n"
@@ -137,7 +137,7 @@ def checked(folder: Path, table: str = STEPS + "0,1,,1,\n1,1,,1,\n", **changes: 
     made = files(folder)
     made["steps"].write_text(table)
     made["sidecar"].write_text(json.dumps({**JOB, "run": "a", "steps": 2, **changes}))
-    verifying.check(JOB, made, "a")
+    output_checks.check(JOB, made, "a")
 
 
 def test_a_whole_result_of_the_job_passes(tmp_path: Path) -> None:
@@ -170,16 +170,16 @@ def test_each_process_leaves_as_many_files(tmp_path: Path) -> None:
     job = {**JOB, "cell": {"gpus": 2, "nodes": 1}}
     made["sidecar"].write_text(json.dumps({**job, "run": "a"}))
     with pytest.raises(CollectError, match="2 processes left no file in ranks"):
-        verifying.check(job, made, "a")
+        output_checks.check(job, made, "a")
     (made["ranks"] / "host.0.nsys-rep").write_text("x")
     with pytest.raises(CollectError, match=r"2 processes left 1 \.nsys-rep in ranks"):
-        verifying.check(job, made, "a")
+        output_checks.check(job, made, "a")
     (made["ranks"] / "host.1.nsys-rep").write_text("x")
-    verifying.check(job, made, "a")
+    output_checks.check(job, made, "a")
 
 
 @pytest.mark.parametrize("text", ["", '{"torch": ', "[1]", "\0"])
 def test_facts_that_are_none_are_said_to_be(tmp_path: Path, text: str) -> None:
     (tmp_path / "s.json").write_text(text)
     with pytest.raises(CollectError, match="the program left facts that are no JSON"):
-        verifying.facts(tmp_path / "s.json")
+        output_checks.facts(tmp_path / "s.json")

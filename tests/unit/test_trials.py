@@ -15,13 +15,13 @@ from scipy import stats  # type: ignore[import-untyped]
 from profzoo.cell import registry
 from profzoo.config import configuration
 from profzoo.errors import ConfigError
-from profzoo.files import write_csv
-from profzoo.harness import rounds
-from profzoo.reading import kinds
-from profzoo.reading import tables as reading
-from profzoo.report import saving
-from profzoo.trials import expecting, panel, score, skill, tabulate, told
-from profzoo.verdicts import columns, scores
+from profzoo.experiments import interleaved_runs
+from profzoo.io import column_types
+from profzoo.io import csv_tables as reading
+from profzoo.io.scripts import write_csv
+from profzoo.report import savings_section
+from profzoo.trials import advice_scoring, candidate_settings, cli, expected_gains, forecast_skill, trial_table
+from profzoo.verdicts import advice_scores, table_columns
 from tests.benchmarks import verdict_score
 
 STEPS = 10
@@ -31,31 +31,31 @@ CONFIG = configuration.normalise({"models": "lstm"})
 
 def test_a_cell_has_the_panel_and_what_is_advised_to_try() -> None:
     config = configuration.normalise({"models": "lstm", "trials": {"panel": ["bf16", "double_batch", "workers"]}})
-    found, refused = panel.candidates("lstm", "train", config)
+    found, refused = candidate_settings.candidates("lstm", "train", config)
     assert found["bf16"] == ["precision=bf16"] and not refused
-    batch = next(word for word in panel.settings.words(panel.settings.resolve("lstm", "train", "time", config))
+    batch = next(word for word in candidate_settings.settings.words(candidate_settings.settings.resolve("lstm", "train", "time", config))
                  if word.startswith("batch="))  # fmt: skip
     assert f"batch={2 * int(batch.removeprefix('batch='))}" in found["double_batch"]
     # Advice has the name of the variant that follows it, else its own words.
     assert sorted(found["workers"]) == ["pin_memory=true", "workers=4"] and "precision=tf32" in found
-    assert panel.name_of("pin_memory=true workers=4", config) == "workers"
+    assert candidate_settings.name_of("pin_memory=true workers=4", config) == "workers"
 
 
 def test_what_a_cell_has_is_not_tried_again() -> None:
-    found, _ = panel.candidates("lstm@bf16", "train", CONFIG)
+    found, _ = candidate_settings.candidates("lstm@bf16", "train", CONFIG)
     assert "bf16" not in found and found["tf32"] == ["precision=tf32"]
 
 
 def test_a_panel_may_name_joined_variants() -> None:
     config = configuration.normalise({"models": "lstm", "trials": {"panel": ["graph+bf16", "graph"]}})
-    found, _ = panel.candidates("lstm", "train", config)
+    found, _ = candidate_settings.candidates("lstm", "train", config)
     assert list(found)[:2] == ["graph+bf16", "graph"] and set(found["graph+bf16"]) == {"graph=true", "precision=bf16"}
-    assert panel.name_of("precision=bf16 graph=true", config) == "graph+bf16"
-    own, _ = panel.candidates("lstm@fused", "train", config)
+    assert candidate_settings.name_of("precision=bf16 graph=true", config) == "graph+bf16"
+    own, _ = candidate_settings.candidates("lstm@fused", "train", config)
     assert own["graph+bf16"] == found["graph+bf16"]
     config["trials"]["panel"] = ["graph+bf61"]
     with pytest.raises(ConfigError, match=r"trials\.panel: 'bf61' is no variant: .*bf16"):
-        panel.candidates("lstm", "train", config)
+        candidate_settings.candidates("lstm", "train", config)
 
 
 def test_what_was_put_together_is_held_against_what_was_expected_of_it(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_what_was_put_together_is_held_against_what_was_expected_of_it(tmp_path:
     for name in ("double+bf16", "batch=8 precision=bf16"):
         one = {"gain": 4.9, "low": 4.0, "high": 6.0, "verdict": "v", "advised": False}
         known = {"lstm train": {"double": {**one, "gain": 1.0}, name: one}}
-        table = tabulate.table([(cell, reading.read(path, tabulate.REPEATED), json.loads(Path(f"{path}.json").read_text()))],
+        table = trial_table.table([(cell, reading.read(path, trial_table.REPEATED), json.loads(Path(f"{path}.json").read_text()))],
                                known, 0.02).set_index("settings")  # fmt: skip
         assert table.loc["bf16+double", "expected"] == 4.9 and np.isnan(table.loc["bf16", "expected"])
 
@@ -72,16 +72,16 @@ def test_what_was_put_together_is_held_against_what_was_expected_of_it(tmp_path:
 def test_a_panel_of_what_is_no_variant_is_refused() -> None:
     config = configuration.normalise({"models": "lstm", "trials": {"panel": ["bf61"]}})
     with pytest.raises(ConfigError, match=r"trials\.panel: 'bf61' is no variant: .*bf16"):
-        panel.candidates("lstm", "train", config)
+        candidate_settings.candidates("lstm", "train", config)
 
 
 def test_expected_gains_are_those_of_advice_with_settings(tmp_path: Path) -> None:
-    row = {**dict.fromkeys(columns.COLUMNS, ""), **dict.fromkeys(columns.NUMBERS, np.nan), "model": "lstm",
+    row = {**dict.fromkeys(table_columns.COLUMNS, ""), **dict.fromkeys(table_columns.NUMBERS, np.nan), "model": "lstm",
            "phase": "train", "level": "cell", "rank": 1, "gain": 1.5, "settings": "precision=bf16", "verdict": "memory-bound", "gain_low": 1.2}  # fmt: skip
     others = [{"settings": "", "gain": 3.0}, {"level": "kernel", "gain": 9.0}, {"gain": 1.2, "rank": 2},
               {"level": "setting", "gain": 1.3}, {"level": "setting", "gain": 0.9, "settings": "graph=true"}]  # fmt: skip
     write_csv(pd.DataFrame([row, *({**row, **other} for other in others)]), tmp_path / "v.csv")
-    expecting.main(str(tmp_path / "v.csv"), CONFIG, {"lstm train": 4}, str(tmp_path / "e.json"))
+    expected_gains.main(str(tmp_path / "v.csv"), CONFIG, {"lstm train": 4}, str(tmp_path / "e.json"))
     known = {"low": 1.2, "high": None, "verdict": "memory-bound"}
     bf16, graph = {**known, "gain": 1.5, "advised": True}, {**known, "gain": 0.9, "advised": False}
     found = json.loads((tmp_path / "e.json").read_text())
@@ -104,7 +104,7 @@ def tried(folder: Path, speeds: dict[str, float], batches: dict[str, int] | None
                           "loss": 0.5 if side != "bf16" else 0.505,
                           "outputs": [2.0, -4.0] if side != "bf16" else [2.1, -4.2]})  # fmt: skip
     path = folder / "train.trials.csv"
-    found = rounds.summary([side for side, _ in order], facts, rounds.joined(order, path))
+    found = interleaved_runs.summary([side for side, _ in order], facts, interleaved_runs.joined(order, path))
     known = {"bf16": ["precision=bf16"], "graph": ["graph=true"], "double": ["batch=8"], "slow": ["compile=true"]}
     trials = {"candidates": known, "refused": {"fused": "optimizer: this model has none"}}
     outcome = {"chosen": "bf16", "failed": {}, "tried": [*known], "ended": "all", "trials": trials}
@@ -119,8 +119,8 @@ def test_trials_become_a_table_of_gains(tmp_path: Path) -> None:
     expected = {name: {"gain": gain, "low": gain / 2, "high": gain * 2, "verdict": f"because of {name}", "advised": True}
                 for name, gain in gains.items()}  # fmt: skip
     (tmp_path / "e.json").write_text(json.dumps({"cells": {"lstm train": expected}}))
-    tabulate.main([str(path)], str(tmp_path / "e.json"), 0.02, str(tmp_path / "trials.csv"))
-    table = reading.read(tmp_path / "trials.csv", tabulate.TABLE).set_index("settings")
+    trial_table.main([str(path)], str(tmp_path / "e.json"), 0.02, str(tmp_path / "trials.csv"))
+    table = reading.read(tmp_path / "trials.csv", trial_table.TABLE).set_index("settings")
     assert table.index.tolist() == ["bf16", "double", "slow", "graph", "fused"]
     assert table["gain"].iloc[:3].tolist() == pytest.approx([2, 4 / 3, 0.8], rel=0.01)
     assert table["verdict"].tolist() == ["faster", "faster", "slower", "failed", "refused"]
@@ -133,77 +133,77 @@ def test_trials_become_a_table_of_gains(tmp_path: Path) -> None:
     assert table["advised_by"].tolist()[:2] == ["because of bf16", "because of double"]
     assert table.loc["graph", "why"] == "it cannot be captured"
     assert (one["expected_low"], one["expected_high"]) == (1.15, 4.6) and np.isnan(table.loc["graph", "expected_low"])
-    said = told.lines(reading.read(tmp_path / "trials.csv", tabulate.TABLE))
+    said = cli.lines(reading.read(tmp_path / "trials.csv", trial_table.TABLE))
     assert said[0].startswith("lstm train runs 2.0") and "with `precision=bf16`: 10 ms -> 5 ms a step" in said[0]
     assert said[-1] == "of 3 expected gains: 1 hit, 1 miss, 1 slowed down"
     # What nobody advised has not misled anybody.
     expected["slow"] |= {"advised": False, "gain": 0.85}
-    known = reading.read(path, tabulate.REPEATED), json.loads(Path(f"{path}.json").read_text())
-    found = tabulate.table([({"model": "lstm", "phase": "train"}, *known)], {"lstm train": expected}, 0.02)
+    known = reading.read(path, trial_table.REPEATED), json.loads(Path(f"{path}.json").read_text())
+    found = trial_table.table([({"model": "lstm", "phase": "train"}, *known)], {"lstm train": expected}, 0.02)
     slow = found.set_index("settings").loc["slow"]
     assert (slow["outcome"], slow["advised"], slow["advised_by"]) == ("hit", False, "because of slow")
 
 
 def test_settings_together_and_what_the_budget_left_out(tmp_path: Path) -> None:
     path = tried(tmp_path / "lstm", {"": 10.0, "bf16": 5.0, "bf16+double": 4.0}, chosen="bf16+double", ended="budget")
-    tabulate.main([str(path)], None, 0.02, str(tmp_path / "trials.csv"))
-    table = reading.read(tmp_path / "trials.csv", tabulate.TABLE).set_index("settings")
+    trial_table.main([str(path)], None, 0.02, str(tmp_path / "trials.csv"))
+    table = reading.read(tmp_path / "trials.csv", trial_table.TABLE).set_index("settings")
     assert table.loc["bf16+double", "words"] == "precision=bf16 batch=8" and table.loc["bf16+double", "chosen"]
     assert set(table.index[table["verdict"] == "not tried"]) == {"graph", "double", "slow"}
     assert "raise trials.budget" in table.loc["graph", "why"] and table["expected"].isna().all()
     path = tried(tmp_path / "few", {"": 10.0, "bf16": 5.0}, tried=["bf16", "graph"])
-    tabulate.main([str(path)], None, 0.02, str(tmp_path / "few.csv"))
-    why = reading.read(tmp_path / "few.csv", tabulate.TABLE).set_index("settings")["why"]
+    trial_table.main([str(path)], None, 0.02, str(tmp_path / "few.csv"))
+    why = reading.read(tmp_path / "few.csv", trial_table.TABLE).set_index("settings")["why"]
     assert "raise trials.most" in why["slow"] and "raise trials.budget" in why["graph"] and why["bf16"] == ""
 
 
 def test_one_process_a_side_has_no_interval(tmp_path: Path) -> None:
     path = tried(tmp_path / "lstm", {"": 10.0, "bf16": 5.0})
     facts = json.loads(Path(f"{path}.json").read_text())
-    rows = reading.read(path, tabulate.REPEATED)
+    rows = reading.read(path, trial_table.REPEATED)
     few = facts | {"processes": facts["processes"][:2]}
-    table = tabulate.table([({"model": "lstm", "phase": "train"}, rows[rows["process"] < 2], few)], {}, 0.02)
+    table = trial_table.table([({"model": "lstm", "phase": "train"}, rows[rows["process"] < 2], few)], {}, 0.02)
     assert table.loc[0, "verdict"] == "undecided" and np.isnan(table.loc[0, "gain_low"])
-    assert "nothing that was tried is surely faster" in told.lines(table)[0]
+    assert "nothing that was tried is surely faster" in cli.lines(table)[0]
 
 
 def test_what_failed_in_a_later_round_has_one_row(tmp_path: Path) -> None:
     path = tried(tmp_path / "lstm", {"": 10.0, "bf16": 5.0, "double": 8.0}, failed={"bf16": "no memory", "graph": "no"})
-    tabulate.main([str(path)], None, 0.02, str(tmp_path / "trials.csv"))
-    table = reading.read(tmp_path / "trials.csv", tabulate.TABLE)
+    trial_table.main([str(path)], None, 0.02, str(tmp_path / "trials.csv"))
+    table = reading.read(tmp_path / "trials.csv", trial_table.TABLE)
     assert table["settings"].tolist()[:3] == ["bf16", "double", "graph"]
     assert table["why"].tolist()[:3] == ["failed in a later round: no memory", "", "no"]
     # Its gain is told, but nobody is told to take it.
-    said = told.lines(table)
+    said = cli.lines(table)
     assert (
         "with `batch=8`" in said[0] and "x 1.99" in said[1] and said[1].endswith("failed in a later round: no memory")
     )
-    assert (told.best(table) or {})["settings"] == "double"
-    assert saving.section([], {"trials": table})["trials"][0]["best"]["words"] == "batch=8"
+    assert (cli.best(table) or {})["settings"] == "double"
+    assert savings_section.section([], {"trials": table})["trials"][0]["best"]["words"] == "batch=8"
 
 
 def test_a_cell_that_failed_later_says_why_others_were_not_tried(tmp_path: Path) -> None:
     path = tried(tmp_path / "lstm", {"": 10.0, "bf16": 5.0}, failed={"": "no memory"}, ended="failed")
-    tabulate.main([str(path)], None, 0.02, str(tmp_path / "trials.csv"))
-    why = reading.read(tmp_path / "trials.csv", tabulate.TABLE).set_index("settings")["why"]
+    trial_table.main([str(path)], None, 0.02, str(tmp_path / "trials.csv"))
+    why = reading.read(tmp_path / "trials.csv", trial_table.TABLE).set_index("settings")["why"]
     assert why["graph"] == "the cell as it is failed before: no memory" and "" not in why.index
 
 
 def test_the_fastest_that_is_sure_is_told_where_what_was_chosen_is_not(tmp_path: Path) -> None:
     path = tried(tmp_path / "lstm", {"": 10.0, "bf16": 5.0, "bf16+double": 4.0}, chosen="bf16+double", ended="budget")
     facts = json.loads(Path(f"{path}.json").read_text())
-    rows = reading.read(path, tabulate.REPEATED)
+    rows = reading.read(path, trial_table.REPEATED)
     # Of what was put together one process ran, in a round without the cell as it is.
     facts["processes"] = [own | {"round": 9 if place == 8 else own["round"]} for place, own in enumerate(facts["processes"])
                           if place not in (2, 5)]  # fmt: skip
     rows = rows[~rows["process"].isin([2, 5])]
-    table = tabulate.table([({"model": "lstm", "phase": "train"}, rows, facts)], {}, 0.02)
-    said = told.lines(table)
+    table = trial_table.table([({"model": "lstm", "phase": "train"}, rows, facts)], {}, 0.02)
+    said = cli.lines(table)
     assert said[0].startswith("lstm train runs 1.99") and "with `precision=bf16`" in said[0]
     assert not any("nan" in line for line in said)
     (line,) = [line for line in said if "bf16+double" in line]
     assert line.endswith("undecided: no gain, as the cell as it is ran in none of its rounds")
-    assert saving.section([], {"trials": table})["trials"][0]["best"]["words"] == "precision=bf16"
+    assert savings_section.section([], {"trials": table})["trials"][0]["best"]["words"] == "precision=bf16"
 
 
 def test_scores_tell_the_halves_of_the_zoo_apart() -> None:
@@ -213,16 +213,16 @@ def test_scores_tell_the_halves_of_the_zoo_apart() -> None:
     table = table.assign(phase="train", settings="x", gain_low=table["gain"], gain_high=table["gain"], advised=True)
     table = table.assign(verdict="undecided")
     table = table.assign(expected_low=table["expected"] - 0.3, expected_high=table["expected"] + 0.3)
-    found = score.score(table).set_index(["half", "verdict"])
+    found = advice_scoring.score(table).set_index(["half", "verdict"])
     one, other = found.loc[("fitted", "all")], found.loc[("held_out", "all")]
     assert one[["trials", "median_error", "hits", "slowed_down"]].tolist() == [2, 0.25, 0.5, 0]
     # Of errors of none and of a half the next may be as large as the largest.
     assert one["error"] == 0.5 and one["covered"] == 0.5 and one["helped"] == 0.5
     assert found.loc[("held_out", "a"), "slowed_down"] == 1 and found.loc[("held_out", "a"), "error"] == 1
     assert other["median_error"] == pytest.approx(0.6) and other["helped"] == 0 and other["covered"] == 0.5
-    assert score.misses(table)["model"].tolist() == ["gpt", "lstm"]
+    assert advice_scoring.misses(table)["model"].tolist() == ["gpt", "lstm"]
     # Of what nobody advised the errors count alone.
-    some = score.score(table.assign(advised=table["advised_by"] == "b")).set_index(["half", "verdict"])
+    some = advice_scoring.score(table.assign(advised=table["advised_by"] == "b")).set_index(["half", "verdict"])
     assert some.loc[("held_out", "a"), ["trials", "advised", "error", "slowed_down"]].tolist() == [1, 0, 1, 0]
     assert some.loc[("held_out", "all"), ["trials", "advised", "slowed_down"]].tolist() == [2, 1, 0]
 
@@ -241,14 +241,16 @@ def test_scores_say_what_they_leave_out() -> None:
     ]  # fmt: skip
     names = ["model", "settings", "gain", "expected", "expected_low", "expected_high", "verdict"]
     table = pd.DataFrame(rows, columns=names).assign(phase="train", advised=True, advised_by="a", outcome="hit")
-    found = score.score(table).set_index(["half", "verdict"]).loc[("held_out", "all")]
+    found = advice_scoring.score(table).set_index(["half", "verdict"]).loc[("held_out", "all")]
     assert found[["width", "tells", "constant_error", "undecided"]].tolist() == pytest.approx([2, 2 / 3, 0.5, 1 / 3])
-    fitted = score.score(table).set_index(["half", "verdict"]).loc[("fitted", "all")]
+    fitted = advice_scoring.score(table).set_index(["half", "verdict"]).loc[("fitted", "all")]
     # By the held-out half's 2.5 and 2: 1.5, 0.25, 0.375 and a third.
     assert fitted["constant_error"] == pytest.approx((0.375 + 1 / 3) / 2) and fitted["undecided"] == 0
     # An interval that ends at 1 does not tell: the first of four.
     assert fitted["tells"] == 0.75
-    known = scores.checked(yaml.safe_load(score.recorded(score.score(table), scores.FILE.read_text())))
+    known = advice_scores.checked(
+        yaml.safe_load(advice_scoring.recorded(advice_scoring.score(table), advice_scores.FILE.read_text()))
+    )
     said = known.columns("a")["score"]
     assert said == "3 trials: median error 10% (50% by one gain for all cells), 0% of 3 slower, 33% undecided"
 
@@ -258,7 +260,7 @@ def test_settings_are_chosen_by_what_is_expected_or_always_the_same() -> None:
     rows = [("gpt", "graph", 2.0, 9.0), ("gpt", "tf32+graph", 4.0, 1.0), ("gnmt", "graph", 8.0, 2.0),
             ("gnmt", "graph+tf32", 2.0, 3.0), ("gnmt", "bf16", 100.0, 100.0)]  # fmt: skip
     table = pd.DataFrame(rows, columns=["model", "settings", "gain", "expected"]).assign(phase="train")
-    found = skill.choices(table).set_index("choice")
+    found = forecast_skill.choices(table).set_index("choice")
     assert found["gain"].to_dict() == pytest.approx(
         {"largest expected": 2, "always graph": 4, "always graph+tf32": 8**0.5, "best measured": 32**0.5}
     )
@@ -267,17 +269,24 @@ def test_settings_are_chosen_by_what_is_expected_or_always_the_same() -> None:
 
 def test_what_is_claimed_of_the_trials_is_what_their_tables_say() -> None:
     """The numbers of docs/measured/trials.md that say what the others are worth."""
-    each = [reading.read(DATA / name, tabulate.TABLE) for name in ("h200.csv", "h200-2.csv")]
+    each = [reading.read(DATA / name, trial_table.TABLE) for name in ("h200.csv", "h200-2.csv")]
     table = pd.concat(each, ignore_index=True).query("outcome != ''")
-    held_out = table[table["model"].map(score.half_of) == score.HELD_OUT]
-    assert skill.widths(held_out).median() == pytest.approx(2.45, abs=0.01) and skill.tells(held_out).sum() == 28
+    held_out = table[table["model"].map(advice_scoring.half_of) == advice_scoring.HELD_OUT]
+    assert (
+        forecast_skill.widths(held_out).median() == pytest.approx(2.45, abs=0.01)
+        and forecast_skill.tells(held_out).sum() == 28
+    )
     advised = table[table["advised"]]
-    assert (len(advised), skill.undecided(advised).sum(), advised["verdict"].eq("faster").sum()) == (24, 12, 12)
-    known = score.score(table).set_index(["half", "verdict"]).loc["held_out"]
+    assert (len(advised), forecast_skill.undecided(advised).sum(), advised["verdict"].eq("faster").sum()) == (
+        24,
+        12,
+        12,
+    )
+    known = advice_scoring.score(table).set_index(["half", "verdict"]).loc["held_out"]
     assert known.loc["all", ["median_error", "constant_error"]].tolist() == pytest.approx([0.125, 0.216], abs=5e-4)
     both = known.loc[[name for name in known.index if "+" in name]]
     assert len(both) == 2 and (both["constant_error"] < both["median_error"]).all()
-    gains = skill.choices(each[1]).set_index("choice")["gain"]
+    gains = forecast_skill.choices(each[1]).set_index("choice")["gain"]
     assert gains[["largest expected", "always bf16+graph", "best measured"]].tolist() == pytest.approx(
         [3.22, 3.25, 3.31], abs=5e-3
     )
@@ -290,56 +299,60 @@ def test_scores_are_recorded_in_their_file(tmp_path: Path) -> None:
         [("gpt", 1.2, 0.9, "slowed down", "a")] * 3 + [("bert", 2.0, 1.0, "miss", "b")] * 9, columns=columns_
     )
     table = table.assign(expected_low=1.0, expected_high=1.5, advised=True, settings="x", verdict="slower")
-    text = score.recorded(score.score(table), scores.FILE.read_text())
-    found = scores.checked(yaml.safe_load(text))
-    known = scores.load()
-    assert text.startswith(scores.FILE.read_text().partition("\nfitted:")[0])
+    text = advice_scoring.recorded(advice_scoring.score(table), advice_scores.FILE.read_text())
+    found = advice_scores.checked(yaml.safe_load(text))
+    known = advice_scores.load()
+    assert text.startswith(advice_scores.FILE.read_text().partition("\nfitted:")[0])
     assert (found.enough, found.coin, found.unscored_error) == (known.enough, known.coin, known.unscored_error)
     assert found.held_out["a"].trials == 3 and found.held_out["a"].median_error == pytest.approx(0.3333)
     # Intervals widen by what is known of the models that rules are fitted to, of that verdict or of all.
     assert found.error("b") == found.error("a") == 1 and set(found.fitted) == {"b", "all"}
     assert found.abstains("a") and not found.abstains("b")
     assert found.columns("a")["score"] == "abstains: helped in 0% of 3 trials, no more than a coin would"
-    assert found.columns("b") == {"trials": 0, "score": scores.UNSCORED}
+    assert found.columns("b") == {"trials": 0, "score": advice_scores.UNSCORED}
     # As it abstains, it is advised no more, and abstains still.
-    text = score.recorded(score.score(table.assign(advised=False, gain=1.2)), text)
-    silent = scores.checked(yaml.safe_load(text))
+    text = advice_scoring.recorded(advice_scoring.score(table.assign(advised=False, gain=1.2)), text)
+    silent = advice_scores.checked(yaml.safe_load(text))
     assert silent.abstains("a") and silent.held_out["a"].median_error == 0 and silent.held_out["a"].trials == 3
-    again = score.recorded(score.score(table[:0]), text)
-    assert scores.checked(yaml.safe_load(again)).held_out == {}
+    again = advice_scoring.recorded(advice_scoring.score(table[:0]), text)
+    assert advice_scores.checked(yaml.safe_load(again)).held_out == {}
 
 
 def test_the_scores_are_those_of_the_trials() -> None:
-    table = pd.concat([reading.read(path, tabulate.TABLE) for path in sorted(DATA.glob("*.csv"))], ignore_index=True)
-    text = scores.FILE.read_text()
-    assert score.recorded(score.score(table), text) == text
-    halves = table.assign(half=table["model"].map(score.half_of)).query("outcome != ''").groupby("half")
+    table = pd.concat([reading.read(path, trial_table.TABLE) for path in sorted(DATA.glob("*.csv"))], ignore_index=True)
+    text = advice_scores.FILE.read_text()
+    assert advice_scoring.recorded(advice_scoring.score(table), text) == text
+    halves = table.assign(half=table["model"].map(advice_scoring.half_of)).query("outcome != ''").groupby("half")
     assert halves.size().to_dict() == {"fitted": 38, "held_out": 80}
 
 
 def test_one_process_may_be_as_far_from_others_as_those_were_whose_settings_changed_nothing() -> None:
-    table = reading.read(DATA / "h200.csv", tabulate.TABLE)
-    fitted = table["model"].map(score.half_of).eq("fitted") & table["settings"].eq("tf32")
+    table = reading.read(DATA / "h200.csv", trial_table.TABLE)
+    fitted = table["model"].map(advice_scoring.half_of).eq("fitted") & table["settings"].eq("tf32")
     same = table[fitted & (table["expected"] - 1).abs().lt(0.05)]
     # Of the mean difference of so many pairs of processes, that of one of a pair is told.
     one = np.sqrt((np.log(same["gain"] / same["expected"]) ** 2 * same["processes"] / 2).mean())
     assert len(same) == 6
-    assert scores.load().unrepeated == pytest.approx(stats.t.ppf(0.95, len(same)) * one * np.sqrt(2), abs=0.005)
+    assert advice_scores.load().unrepeated == pytest.approx(stats.t.ppf(0.95, len(same)) * one * np.sqrt(2), abs=0.005)
 
 
 def test_few_trials_are_no_score() -> None:
-    some = scores.Score(trials=8, advised=8, median_error=0.1, error=0.2, over=0.2, covered=1, helped=1, slowed_down=0)
+    some = advice_scores.Score(
+        trials=8, advised=8, median_error=0.1, error=0.2, over=0.2, covered=1, helped=1, slowed_down=0
+    )
     # Nine of ten errors want nine errors at least.
-    assert scores.Scores(3, 0.5, 0.61, 0.21, {"a": some}, {}).error("a") == 0.61
-    one = scores.Score(trials=2, advised=2, median_error=0.1, error=0.2, over=0.2, covered=1, helped=0, slowed_down=1)
-    few = scores.Scores(3, 0.5, 0.61, 0.21, {"a": one}, {"a": one})
+    assert advice_scores.Scores(3, 0.5, 0.61, 0.21, {"a": some}, {}).error("a") == 0.61
+    one = advice_scores.Score(
+        trials=2, advised=2, median_error=0.1, error=0.2, over=0.2, covered=1, helped=0, slowed_down=1
+    )
+    few = advice_scores.Scores(3, 0.5, 0.61, 0.21, {"a": one}, {"a": one})
     assert few.error("a") == 0.61 and not few.abstains("a")
     assert few.columns("a")["score"] == "not scored: 2 of 3 trials"
     enough = dataclasses.replace(one, trials=9, advised=8, helped=0.75, slowed_down=0.125)
-    many = scores.Scores(3, 0.5, 0.61, 0.21, {"a": enough}, {"a": enough})
+    many = advice_scores.Scores(3, 0.5, 0.61, 0.21, {"a": enough}, {"a": enough})
     assert many.error("a") == 0.2 and many.columns("a")["score"] == "9 trials: median error 10%, 12% of 8 slower"
     untold = dataclasses.replace(one, trials=9, advised=0, helped=0, slowed_down=0)
-    none = scores.Scores(3, 0.5, 0.61, 0.21, {}, {"a": untold})
+    none = advice_scores.Scores(3, 0.5, 0.61, 0.21, {}, {"a": untold})
     assert not none.abstains("a") and none.columns("a")["score"] == "9 trials: median error 10%"
 
 
@@ -354,25 +367,25 @@ def test_few_trials_are_no_score() -> None:
     ],
 )
 def test_a_file_of_scores_that_says_something_else_is_refused(spoil: Callable, said: str) -> None:
-    content = yaml.safe_load(scores.FILE.read_text())
+    content = yaml.safe_load(advice_scores.FILE.read_text())
     spoil(content)
     with pytest.raises(ConfigError) as error:
-        scores.checked(content)
+        advice_scores.checked(content)
     assert said in str(error.value) and "\n" not in str(error.value)
 
 
 def test_the_benchmark_prints_and_records_scores(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
-    monkeypatch.setattr(scores, "FILE", tmp_path / "scores.yaml")
-    text = Path(scores.__file__).with_name("scores.yaml").read_text()
-    scores.FILE.write_text(text)
-    columns_ = {name: "" if kind is kinds.TEXT else np.nan for name, kind in tabulate.COLUMNS.items()}
+    monkeypatch.setattr(advice_scores, "FILE", tmp_path / "scores.yaml")
+    text = Path(advice_scores.__file__).with_name("scores.yaml").read_text()
+    advice_scores.FILE.write_text(text)
+    columns_ = {name: "" if kind is column_types.TEXT else np.nan for name, kind in trial_table.COLUMNS.items()}
     row = columns_ | {"model": "gpt", "phase": "train", "processes": 3, "chosen": False, "advised": True, "advised_by": "launch-bound",
                      "expected": 2.0, "gain": 1.8, "outcome": "hit", "expected_low": 1.5, "expected_high": 2.5}  # fmt: skip
     for place in range(2):
         rows = [row | {"settings": f"{place}.{number}"} for number in range(2)]
-        write_csv(pd.DataFrame(rows, columns=list(tabulate.COLUMNS)), tmp_path / f"{place}.csv")
+        write_csv(pd.DataFrame(rows, columns=list(trial_table.COLUMNS)), tmp_path / f"{place}.csv")
     verdict_score.main([str(tmp_path / f"{place}.csv") for place in range(2)])
-    assert scores.FILE.read_text() == text
+    assert advice_scores.FILE.read_text() == text
     verdict_score.main([*(str(tmp_path / f"{place}.csv") for place in range(2)), "--write"])
     said = capsys.readouterr().out
     # One gain for all cells: of the other half there is none here. 2.5 is 1.67 times 1.5.
@@ -381,9 +394,12 @@ def test_the_benchmark_prints_and_records_scores(tmp_path: Path, monkeypatch: An
         in said
     )
     assert said.count("| largest expected | 1.80 | 1 |") == said.count("| best measured | 1.80 | 1 |") == 4
-    assert scores.checked(yaml.safe_load(scores.FILE.read_text())).held_out["launch-bound"].trials == 4
+    assert advice_scores.checked(yaml.safe_load(advice_scores.FILE.read_text())).held_out["launch-bound"].trials == 4
 
 
 def test_every_model_of_the_zoo_is_in_one_half() -> None:
-    listed = [model for models in score.halves().values() for model in models]
-    assert sorted(listed) == sorted(registry.zoo()) and set(score.halves()) == {score.FITTED, score.HELD_OUT}
+    listed = [model for models in advice_scoring.halves().values() for model in models]
+    assert sorted(listed) == sorted(registry.zoo()) and set(advice_scoring.halves()) == {
+        advice_scoring.FITTED,
+        advice_scoring.HELD_OUT,
+    }

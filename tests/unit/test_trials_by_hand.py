@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from profzoo.compare.inference import FASTER, UNDECIDED
 from profzoo.config import configuration
-from profzoo.trials import panel, score, skill, tabulate, told
-from profzoo.trials.best import best
-from profzoo.trials.tabulate import HIT, MISS, SLOWED
+from profzoo.statistics.speedup import FASTER, UNDECIDED
+from profzoo.trials import advice_scoring, candidate_settings, cli, forecast_skill, trial_table
+from profzoo.trials.best_setting import best
+from profzoo.trials.trial_table import HIT, MISS, SLOWED
 
 CELL = {"model": "lstm", "phase": "train"}
 
@@ -41,7 +41,7 @@ CELL = {"model": "lstm", "phase": "train"}
 )
 def test_what_is_a_hit(row: dict[str, Any], right: str) -> None:
     known = {"advised": False, "processes": 2, "gain_low": 0.5, "gain_high": 3.0}
-    assert tabulate._outcome(known | row) == right
+    assert trial_table._outcome(known | row) == right
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_what_is_a_hit(row: dict[str, Any], right: str) -> None:
     ],
 )
 def test_how_far_outputs_are_apart(one: Any, other: Any, right: float) -> None:
-    assert tabulate._apart(one, other) == pytest.approx(right, nan_ok=True)
+    assert trial_table._apart(one, other) == pytest.approx(right, nan_ok=True)
 
 
 def tried(*processes: tuple[int, str, int, float], **more: Any) -> pd.DataFrame:
@@ -74,7 +74,7 @@ def tried(*processes: tuple[int, str, int, float], **more: Any) -> pd.DataFrame:
         "chosen": "", "failed": {}, "tried": names, "ended": "all",
         "trials": {"candidates": {name: [f"{name}=1"] for name in names}, "refused": {}},
     }  # fmt: skip
-    return tabulate.table([(CELL, steps, facts | more.get("facts", {}))], more.get("expected", {}), 0.02)
+    return trial_table.table([(CELL, steps, facts | more.get("facts", {}))], more.get("expected", {}), 0.02)
 
 
 def test_gains_of_rounds_by_pairs() -> None:
@@ -106,7 +106,7 @@ def test_times_are_medians_of_steps_and_of_rounds() -> None:
                           for ns in times[side][number] * 3])  # fmt: skip
     facts = {"processes": [{"round": number, "side": side, "batch": 4} for number, side in sides], "chosen": "",
              "failed": {}, "tried": ["a"], "ended": "all", "trials": {"candidates": {}, "refused": {}}}  # fmt: skip
-    (row,) = tabulate.table([(CELL, steps, facts)], {}, 0.02).to_dict("records")
+    (row,) = trial_table.table([(CELL, steps, facts)], {}, 0.02).to_dict("records")
     assert (row["base_ns"], row["ns"], row["processes"]) == (8, 4, 3)
 
 
@@ -166,7 +166,7 @@ def test_what_a_terminal_says_of_trials() -> None:
     table["processes"] = [3, 3, 0, 1, 0]
     table.loc[1, ["gain_low", "gain_high"]] = np.nan
     table.loc[1, "why"] = "failed in a later round: no"
-    assert told.lines(table) == [
+    assert cli.lines(table) == [
         "lstm train runs 2.00 times as fast (1.90 to 2.10) with `a`: 2 ms -> 1 ms a step, measured",
         f"  {'a':<24} x 2.00 [1.90, 2.10]  faster, expected 1.50: miss",
         f"  {'b':<24} x 1.25  undecided, failed in a later round: no",
@@ -175,15 +175,15 @@ def test_what_a_terminal_says_of_trials() -> None:
         f"  {'e':<24} not tried",
         "of 1 expected gains: 1 miss",
     ]
-    assert told.lines(table[1:])[0] == "lstm train: nothing that was tried is surely faster"
-    assert told.lines(table[1:])[-1].endswith("not tried")
+    assert cli.lines(table[1:])[0] == "lstm train: nothing that was tried is surely faster"
+    assert cli.lines(table[1:])[-1].endswith("not tried")
 
 
 def test_whether_an_interval_tells() -> None:
     """1 is within 1 to 2, 0.5 to 1 and 1 to 1; not within 1.1 to 2 or 0.5 to 0.9."""
     ends = pd.DataFrame({"expected_low": [1, 0.5, 1, 1.1, 0.5], "expected_high": [2, 1, 1, 2, 0.9]})
-    assert skill.tells(ends).tolist() == [False, False, False, True, True]
-    assert skill.widths(ends).tolist() == pytest.approx([2, 2, 1, 2 / 1.1, 1.8])
+    assert forecast_skill.tells(ends).tolist() == [False, False, False, True, True]
+    assert forecast_skill.widths(ends).tolist() == pytest.approx([2, 2, 1, 2 / 1.1, 1.8])
 
 
 @pytest.mark.parametrize(("share", "count", "place"), [(0.9, 8, 8), (0.9, 9, 9), (0.9, 10, 10), (0.9, 20, 19),
@@ -191,7 +191,7 @@ def test_whether_an_interval_tells() -> None:
 def test_what_a_share_of_errors_is_at_most(share: float, count: int, place: int) -> None:
     """The share of one more than there are, rounded up: of 20 the nine tenths of 21 are the 19th."""
     errors = np.arange(1.0, count + 1)[::-1]
-    assert score._at_most(errors, share) == place
+    assert advice_scoring._at_most(errors, share) == place
 
 
 def trial(model: str, expected: float, gain: float, outcome: str = HIT, **more: Any) -> dict[str, Any]:
@@ -206,7 +206,7 @@ def test_a_score_of_three_trials() -> None:
     Within the interval that is from a half to twice what was expected: all. Gains of 1, 2 and 0.8: one helped.
     """
     table = pd.DataFrame([trial("gpt", 2.0, 1.0), trial("gpt", 1.0, 2.0, MISS), trial("gnmt", 1.0, 0.8, SLOWED)])
-    found = score.score(table).set_index(["half", "verdict"])
+    found = advice_scoring.score(table).set_index(["half", "verdict"])
     for name in ("all", "v"):
         one = found.loc[("held_out", name)]
         assert one[["trials", "median_error", "error", "over", "covered", "advised"]].tolist() == [3, 0.5, 1, 1, 1, 3]
@@ -214,19 +214,19 @@ def test_a_score_of_three_trials() -> None:
         # Half of the first is 1: that interval does not tell, as little as 0.5 to 2 does.
         assert one["tells"] == 0 and one["undecided"] == 0 and one["constant_error"] == 0
     assert found.loc[("held_out", "v")].name in found.index and len(found) == 2
-    none = score.score(table.assign(advised=False)).iloc[0]
+    none = advice_scoring.score(table.assign(advised=False)).iloc[0]
     assert none[["advised", "helped", "slowed_down", "undecided"]].tolist() == [0, 0, 0, 0]
 
 
 def test_what_does_not_help_by_more_than_none_has_not_helped() -> None:
     table = pd.DataFrame([trial("gpt", 1.0, 1.0), trial("gpt", 1.0, 1.01)])
-    assert score.score(table).iloc[0]["helped"] == 0.5
+    assert advice_scoring.score(table).iloc[0]["helped"] == 0.5
 
 
 def test_misses_are_named_farthest_off_first() -> None:
     table = pd.DataFrame([trial("a", 1.5, 1.0, MISS), trial("b", 1.0, 1.0), trial("c", 1.0, 5.0, MISS),
                           trial("d", 9.0, 1.0, ""), trial("e", 3.0, 1.0, SLOWED)])  # fmt: skip
-    assert score.misses(table)["model"].tolist() == ["e", "c", "a"]
+    assert advice_scoring.misses(table)["model"].tolist() == ["e", "c", "a"]
 
 
 def verdict(**given: Any) -> dict[str, Any]:
@@ -249,18 +249,26 @@ def verdict(**given: Any) -> dict[str, Any]:
 def test_what_verdicts_expect(more: list[dict[str, Any]], right: tuple) -> None:
     config = configuration.normalise({"models": "lstm"})
     table = pd.DataFrame([verdict(), *(verdict(**one) for one in more)])
-    found = panel.expected(table, config, {})
+    found = candidate_settings.expected(table, config, {})
     assert list(found) == ["lstm train"] and list(found["lstm train"]) == ["bf16"]
     own = found["lstm train"]["bf16"]
     assert (own["gain"], own["low"], own["high"], own["advised"]) == right
-    alone = panel.expected(table.iloc[:1].assign(level="setting", gain_low=0.0, gain_high=np.nan), config, {})
+    alone = candidate_settings.expected(
+        table.iloc[:1].assign(level="setting", gain_low=0.0, gain_high=np.nan), config, {}
+    )
     assert alone["lstm train"]["bf16"] == {"gain": 1.5, "low": None, "high": None, "verdict": "v", "advised": False}
 
 
 def test_twice_the_batch_has_a_name_where_the_batch_is_known() -> None:
     config = configuration.normalise({"models": "lstm", "trials": {"panel": ["bf16", "double_batch"]}})
-    assert panel.name_of("batch=8", config, 4) == "double_batch" and panel.name_of("batch=8", config) == "batch=8"
-    assert panel.name_of("batch=8", config, 8) == "batch=8" and panel.name_of("precision=bf16", config) == "bf16"
+    assert (
+        candidate_settings.name_of("batch=8", config, 4) == "double_batch"
+        and candidate_settings.name_of("batch=8", config) == "batch=8"
+    )
+    assert (
+        candidate_settings.name_of("batch=8", config, 8) == "batch=8"
+        and candidate_settings.name_of("precision=bf16", config) == "bf16"
+    )
 
 
 def test_what_is_advised_of_cpus_alone_is_tried_where_there_may_be_one() -> None:
@@ -268,6 +276,6 @@ def test_what_is_advised_of_cpus_alone_is_tried_where_there_may_be_one() -> None
     names = {}
     for device in ("cuda", "cpu"):
         config = configuration.normalise({"models": "lstm", "device": device, "trials": {"panel": []}})
-        names[device] = list(panel.candidates("lstm", "train", config)[0])
+        names[device] = list(candidate_settings.candidates("lstm", "train", config)[0])
     assert names["cpu"][-2:] == ["workers=2", "batch=20"] and not {"workers=2", "batch=20"} & {*names["cuda"]}
     assert [name for name in names["cuda"] if name != "graph=true"] == names["cpu"][:-2]

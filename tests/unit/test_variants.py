@@ -9,10 +9,10 @@ from torch import nn
 from profzoo.cell import settings
 from profzoo.compare import sides
 from profzoo.config import configuration as config
-from profzoo.config import targets
+from profzoo.config import unknown_targets
 from profzoo.errors import ConfigError
-from profzoo.harness import checkpoints, loop, optimizers, ranges
-from profzoo.trials import panel
+from profzoo.harness import activation_checkpointing, optimizers, ranges, step_loop
+from profzoo.trials import candidate_settings
 from tests import zoo
 
 CPU = torch.device("cpu")
@@ -35,11 +35,11 @@ def test_they_are_taken_wherever_one_is() -> None:
     checked = config.normalise({"models": "lstm@bf16+compile", "candidate": "bf16+compile,tf32"})
     assert config.select(checked) == ["lstm@bf16+compile"]
     assert [side.of("lstm") for side in sides.asked(checked)] == ["lstm", "lstm@bf16+compile", "lstm@tf32"]
-    targets.check_targets(["results/lstm@bf16+graph/train.nsys.csv"], "results", checked)
+    unknown_targets.check_targets(["results/lstm@bf16+graph/train.nsys.csv"], "results", checked)
 
 
 def test_trials_go_on_from_them() -> None:
-    found, _ = panel.candidates("lstm@bf16+fused", "train", config.normalise({}))
+    found, _ = candidate_settings.candidates("lstm@bf16+fused", "train", config.normalise({}))
     assert found["compile"] == ["compile=true"] and "bf16" not in found
 
 
@@ -89,7 +89,7 @@ def test_what_can_be_combined_is() -> None:
 def losses(cell: dict[str, Any], steps: int = 3) -> tuple[list[float], nn.Module]:
     """Losses of steps on one batch, and the network that was trained."""
     network = zoo.network(cell)
-    step = loop.repeat(cell, loop.interface.load(cell["module"]), network, CPU, ranges.Ranges()).step
+    step = step_loop.repeat(cell, step_loop.interface.load(cell["module"]), network, CPU, ranges.Ranges()).step
     batch = zoo.batch(cell)
     torch.manual_seed(1)
     return [float(step(batch)) for _ in range(steps)], network
@@ -126,7 +126,7 @@ def gradients(cell: dict[str, Any]) -> tuple[torch.Tensor, dict[str, torch.Tenso
     """Loss, gradients of the network by parameter, and how many modules were called."""
     network = zoo.network(cell)
     if cell.get("checkpoint"):
-        checkpoints.insert(network, cell["model"])
+        activation_checkpointing.insert(network, cell["model"])
     calls: list[nn.Module] = []
     for module in network.modules():
         module.register_forward_hook(lambda module, *_: calls.append(module))

@@ -9,19 +9,19 @@ import pandas as pd
 import pytest
 
 from profzoo.errors import DataError
-from profzoo.files import write_csv
+from profzoo.io.scripts import write_csv
 from profzoo.tables import step_shares
-from profzoo.tables.coverage import KEYS
-from profzoo.tools.ncu import details as ncu_details
-from profzoo.verdicts import expecting, ncu_advice, scores, verdicts
-from profzoo.verdicts import judged as judged_cell
+from profzoo.tables.ncu_coverage import KEYS
+from profzoo.tools.ncu import details_page as ncu_details
+from profzoo.verdicts import advice_gain, advice_scores, ncu_advice, verdicts
+from profzoo.verdicts import launch_traits as kernel_traits
+from profzoo.verdicts import rule_evaluation as judged_cell
 from profzoo.verdicts import rules as verdict_rules
-from profzoo.verdicts import traits as kernel_traits
 from tests import known_rules
 from tests.conftest import DATA
 
 # Rules without a trial.
-UNTRIED = replace(scores.load(), fitted={}, held_out={})
+UNTRIED = replace(advice_scores.load(), fitted={}, held_out={})
 RULES = known_rules.load()
 STEPS = pd.read_csv(DATA / "zoo/steps.csv")
 ROOFS = {"fp32": 50.0, "tf32": 500.0}
@@ -333,7 +333,7 @@ def test_shorter_kernels_gain_no_more_than_the_cpu_lets_through() -> None:
     step = made({}).assign(host_ns=0.9e6)
     table = verdicts.table(step, rows, roofs, ROOFS, {}, {}, RULES, scored=UNTRIED)
     assert table["gain"].tolist() == table["limit"].tolist() == pytest.approx([1 / 0.9] * 2)
-    assert table["next_step"].str.startswith(expecting.LAUNCH_LESS + "use tensor cores").all()
+    assert table["next_step"].str.startswith(advice_gain.LAUNCH_LESS + "use tensor cores").all()
     for host, stretch in ((0.1e6, 1.0), (0.9e6, 3.0), (np.nan, 1.0)):
         free = verdicts.table(made({}, stretch).assign(host_ns=host), rows, roofs, ROOFS, {}, {}, RULES)
         assert free["gain"].iloc[0] == pytest.approx(1 / (1 - 0.6 * 0.9)) and free["limit"].isna().all()

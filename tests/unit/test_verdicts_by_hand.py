@@ -7,23 +7,23 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from profzoo.replay.gains import Gain
-from profzoo.tables.coverage import KEYS
-from profzoo.tools.ncu.details import SPEEDUP
+from profzoo.tables.ncu_coverage import KEYS
+from profzoo.tools.ncu.details_page import SPEEDUP
 from profzoo.verdicts import (
-    causes,
-    expected,
-    expecting,
-    judged,
-    layers,
-    narrowing,
+    advice_gain,
+    gain_models,
+    launch_causes,
+    launch_traits,
+    layer_verdicts,
     ncu_advice,
-    traits,
+    reduced_precision,
+    rule_evaluation,
     verdicts,
 )
 from profzoo.verdicts import rules as verdict_rules
-from profzoo.verdicts.judged import UNDECIDED, Judged
-from profzoo.verdicts.scores import Score, Scores
+from profzoo.verdicts.advice_scores import Score, Scores
+from profzoo.verdicts.rule_evaluation import UNDECIDED, Judged
+from profzoo.what_if.predicted_gains import Gain
 from tests import known_rules
 from tests.unit.test_layer_verdicts import judged as of_layers
 from tests.unit.test_layer_verdicts import kernel, layer
@@ -56,7 +56,7 @@ def table(step: pd.DataFrame, rows: pd.DataFrame, roofs: pd.DataFrame | None = N
 )
 def test_what_the_cpu_lets_through(wall: float, host: float, step: float, removed: float, right: float) -> None:
     row = {"wall_ns": wall, "host_ns": host, "step_ns": step}
-    assert judged.host_limit(row, 2.0, removed) == pytest.approx(right)
+    assert rule_evaluation.host_limit(row, 2.0, removed) == pytest.approx(right)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_what_the_cpu_lets_through(wall: float, host: float, step: float, remove
         ({}, 0.0, None),
         # Twice, and 1.3 times, are as much as floors allow; and 5 in 100 of the CPU.
         ({"wall_ns": 20.0}, 0.0, None),
-        ({"wall_ns": 20.1}, 0.0, judged.STRETCH),
+        ({"wall_ns": 20.1}, 0.0, rule_evaluation.STRETCH),
         ({"step_ns": 13.0}, 0.0, None),
         ({"step_ns": 16.0}, 1 - 1 / 1.6, "unprofiled step, mean / median"),
         ({"cpu_taken_share": 0.05}, 0.0, None),
@@ -79,8 +79,8 @@ def test_what_the_cpu_lets_through(wall: float, host: float, step: float, remove
 )
 def test_what_puts_a_step_in_doubt(row: dict[str, Any], right: float, metric: str | None) -> None:
     step = pd.Series({"wall_ns": 10.0, "step_ns": 10.0, "step_median_ns": 10.0} | row, dtype="object")
-    assert judged._disturbed(step, FLOORS) == pytest.approx(right)
-    doubt = judged._doubt(step, FLOORS)
+    assert rule_evaluation._disturbed(step, FLOORS) == pytest.approx(right)
+    doubt = rule_evaluation._doubt(step, FLOORS)
     assert (doubt[0]["metric"] if doubt else None) == metric
 
 
@@ -178,7 +178,7 @@ def test_at_most_a_cure_gains_what_it_takes_of_the_most() -> None:
 
 def caused(causes_of: dict[str, Any], **columns: Any) -> pd.DataFrame:
     rows = pd.DataFrame({"total_ns": 100.0, "launches": 1, "class": "gemm", **columns}, index=range(1))
-    return causes.with_causes(rows, {"x": causes_of})
+    return launch_causes.with_causes(rows, {"x": causes_of})
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def caused(causes_of: dict[str, Any], **columns: Any) -> pd.DataFrame:
     ],
 )  # fmt: skip
 def test_shares_of_a_launch(name: str, columns: dict[str, float], share: float) -> None:
-    found = causes.SHARES[name](pd.DataFrame(columns, index=[0]))
+    found = launch_causes.SHARES[name](pd.DataFrame(columns, index=[0]))
     assert found.tolist() == pytest.approx([share], nan_ok=True)
 
 
@@ -276,7 +276,7 @@ def test_a_launch_has_one_trait(row: dict[str, Any], trait: str) -> None:
     one = known | row
     rows = kernel_rows(**{name: [one[name]] for name in ("mean_ns", "grid_x", "grid_y", "grid_z", "class")})
     counted = pd.DataFrame({"level": ["launch"], "efficiency": [one["efficiency"]], "bound": [one["bound"]]})
-    found = traits.with_traits(rows, counted, RULES["traits"], ROOFS).iloc[0]
+    found = launch_traits.with_traits(rows, counted, RULES["traits"], ROOFS).iloc[0]
     names = ("short", "small_grid", "memory", "simt", "tensor", "underused")
     assert [name for name in names if found[f"{name}_ns"]] == ([trait] if trait else [])
     assert [name for name in names if found[f"{name}_most_ns"]] == ([trait] if trait else [])
@@ -287,13 +287,13 @@ def test_what_of_a_trait_is_saved() -> None:
     """9 of 10 blocks: a tenth. A fifth of a roof at half of which others are: three fifths. Tensor cores, ten times as fast."""
     rows = kernel_rows(grid_x=[9, 1000, 1000], total_ns=[100.0] * 3)
     counted = held([0.4, 0.2, 0.8], ["dram", "dram", "simt"])
-    found = traits.with_traits(rows, counted, RULES["traits"], ROOFS)
+    found = launch_traits.with_traits(rows, counted, RULES["traits"], ROOFS)
     assert found["small_grid_saved_ns"].tolist() == pytest.approx([10, 0, 0])
     assert found["underused_saved_ns"].tolist() == pytest.approx([0, 60, 0])
     assert found["simt_saved_ns"].tolist() == pytest.approx([0, 0, 90])
-    slower = traits.with_traits(rows, counted, RULES["traits"], {"fp32": 2.0, "tf32": 1.0})
+    slower = launch_traits.with_traits(rows, counted, RULES["traits"], {"fp32": 2.0, "tf32": 1.0})
     assert slower["simt_saved_ns"].tolist() == [0, 0, 0]
-    assert "simt_saved_ns" not in traits.with_traits(rows, counted, RULES["traits"], {"fp32": 2.0})
+    assert "simt_saved_ns" not in launch_traits.with_traits(rows, counted, RULES["traits"], {"fp32": 2.0})
 
 
 @pytest.mark.parametrize(
@@ -312,12 +312,12 @@ def test_what_a_replay_changes_of_a_verdict(
     gain: float, cured: float, share: float, limit: float | None, settings: str | None
 ) -> None:
     row = {"cured": cured, "share": share, "next_step": "do it", "settings": "x=1"}
-    told = row | expecting._told(row, gain, expected.Asked("faster"))
+    told = row | advice_gain._told(row, gain, gain_models.Asked("faster"))
     assert told["limit"] == (limit if limit is None else pytest.approx(limit)) and told["settings"] == settings
-    lead = (expecting.NO_GAIN if gain < 1 else "") + (expecting.LAUNCH_LESS if limit and gain >= 1 else "")
+    lead = (advice_gain.NO_GAIN if gain < 1 else "") + (advice_gain.LAUNCH_LESS if limit and gain >= 1 else "")
     assert told["next_step"] == f"{lead}do it"
     # What is about the step is not held back by its own launches.
-    assert expecting._told(row, gain, expected.Asked("graph"))["limit"] is None
+    assert advice_gain._told(row, gain, gain_models.Asked("graph"))["limit"] is None
 
 
 def test_what_is_asked_of_a_replay() -> None:
@@ -326,7 +326,7 @@ def test_what_is_asked_of_a_replay() -> None:
     rule = {"share": "x"}
 
     def parts(change: str | None, cured: Any, known: float | None, given: pd.DataFrame | None = rows) -> Any:
-        asked = expecting.asked(rule, {"replay": change, "cured": cured}, given, known, True, {}, {})
+        asked = advice_gain.asked(rule, {"replay": change, "cured": cured}, given, known, True, {}, {})
         return asked and (asked.change, None if asked.saved is None else asked.saved.tolist())
 
     assert parts("faster", "share", 0.5) == ("faster", [0.25, 1]) and parts("faster", 0.5, 0.5) == (
@@ -385,9 +385,9 @@ def test_what_stands_beside_a_gain(given: dict[str, Any], abstains: bool, said: 
 
 def test_why_settings_are_not_advised() -> None:
     known = scored({"v": score()})
-    said = [expecting.unadvised("v", Gain(1, 1, gain, 1, 1), known, "else") for gain in (0.99, 1.0, 1.2, 1.21)]
-    assert said == [expecting.SLOWER, expecting.DOUBTED, expecting.DOUBTED, "else"]
-    assert expecting.unadvised("w", Gain(1, 1, 1.0, 1, 1), known, "else") == "else"
+    said = [advice_gain.unadvised("v", Gain(1, 1, gain, 1, 1), known, "else") for gain in (0.99, 1.0, 1.2, 1.21)]
+    assert said == [advice_gain.SLOWER, advice_gain.DOUBTED, advice_gain.DOUBTED, "else"]
+    assert advice_gain.unadvised("w", Gain(1, 1, 1.0, 1, 1), known, "else") == "else"
 
 
 def details(*rows: dict[str, Any]) -> pd.DataFrame:
@@ -441,20 +441,20 @@ def test_work_over_need_is_told_where_all_is_known(row: dict[str, float], work: 
     """Two operations on SIMT units and one on tensor cores, of one that is needed."""
     known = {"module": "a", "direction": "forward", "self_ns": 100.0, "total_ns": 100.0, "needed_share": 1.0,
              "counted_share": 1.0, "needed_flop": 1.0, "simt_flop": 2.0, "tensor_flop": 1.0}  # fmt: skip
-    assert layers._work(pd.DataFrame([known | row])) == ({("a", "forward"): work} if work else {})
+    assert layer_verdicts._work(pd.DataFrame([known | row])) == ({("a", "forward"): work} if work else {})
 
 
 def test_shapes_are_of_the_operator_that_takes_longest() -> None:
     """Twice 3 ns are longer than 5; and of its inputs the first two that have a shape are named."""
     rows = pd.DataFrame({"shapes": ["[[8, 3], [3, 5], [5]]", "[[1]]", "[[8, 3], [3, 5], [5]]", "[[], [2]]"],
                          "total_ns": [3.0, 5.0, 3.0, 1.0]})  # fmt: skip
-    assert layers._shapes(rows) == "8x3 and 3x5" and layers._shapes(rows[1:2]) == "1"
-    assert layers._shapes(rows[3:]) == "2"
+    assert layer_verdicts._shapes(rows) == "8x3 and 3x5" and layer_verdicts._shapes(rows[1:2]) == "1"
+    assert layer_verdicts._shapes(rows[3:]) == "2"
 
 
 def saved(to: str, now: str = "fp32", peaks: dict[str, float] | None = None, **row: Any) -> float:
     rows = pd.DataFrame([{"class": "gemm", "mean_ns": 1e5, "bound": "", "efficiency": np.nan, **row}])
-    return narrowing.saved(rows, peaks or {}, to, now).iloc[0]
+    return reduced_precision.saved(rows, peaks or {}, to, now).iloc[0]
 
 
 ROOFED = {"roof_dram_ns": 5e3, "roof_l2_ns": 0.0, "roof_simt_ns": 8e4, "roof_tensor_ns": 0.0, "efficiency": 0.8}
@@ -509,16 +509,18 @@ def test_what_is_saved_by_narrower_operands(right: float, given: dict[str, Any])
 def test_a_gain_that_waits_has_its_method_and_interval() -> None:
     """By Amdahl's law with an error of a half: from 1.2 / 1.5 to 1.2 * 1.5; what the CPU limits is to launch less."""
     row = {"verdict": "v", "gain": 1.2, "next_step": "do", "settings": None, "limit": None}
-    found = expecting.expected({**row, expecting.LEAD: "there: "}, None, {}, scored({"v": score(error=0.5, over=0.3)}))
+    found = advice_gain.expected(
+        {**row, advice_gain.LEAD: "there: "}, None, {}, scored({"v": score(error=0.5, over=0.3)})
+    )
     assert (found["gain_low"], found["gain_high"]) == pytest.approx((0.8, 1.8)) and found["method"] == "Amdahl"
     assert found["next_step"] == "there: do"
-    limited = expecting.expected({**row, "limit": 1.2}, None, {}, scored({}))
-    assert limited["next_step"] == f"{expecting.LAUNCH_LESS}do" and limited["limit"] == 1.2
-    unsure = expecting.expected({**row, "settings": "a=1"}, None, {}, scored({"v": score(over=0.3)}))
-    assert unsure["settings"] is None and unsure["next_step"] == f"{expecting.UNSURE}do"
-    sure = expecting.expected({**row, "settings": "a=1"}, None, {}, scored({"v": score(over=0.1)}))
+    limited = advice_gain.expected({**row, "limit": 1.2}, None, {}, scored({}))
+    assert limited["next_step"] == f"{advice_gain.LAUNCH_LESS}do" and limited["limit"] == 1.2
+    unsure = advice_gain.expected({**row, "settings": "a=1"}, None, {}, scored({"v": score(over=0.3)}))
+    assert unsure["settings"] is None and unsure["next_step"] == f"{advice_gain.UNSURE}do"
+    sure = advice_gain.expected({**row, "settings": "a=1"}, None, {}, scored({"v": score(over=0.1)}))
     assert sure["settings"] == "a=1" and sure["next_step"] == "do"
-    silent = expecting.expected({**row, "limit": 1.1}, None, {}, scored({}, {"v": score()}))
+    silent = advice_gain.expected({**row, "limit": 1.1}, None, {}, scored({}, {"v": score()}))
     assert [silent[name] for name in ("gain", "gain_low", "gain_high", "limit")] == [None] * 4
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from profzoo.report import overview, promises
+from profzoo.report import overview, savings
 from tests import browser, devtools, whole_zoo
 
 
@@ -44,7 +44,7 @@ def test_what_is_missing_for_one_reason_is_said_once() -> None:
 
 def test_a_row_says_one_verdict_with_its_own_next_step() -> None:
     given = whole_zoo.tables()
-    promised = promises.all_of(given)
+    promised = savings.all_of(given)
     rows = overview.of_cells(given, promised, [])["cells"]
     advised = {(one.model, one.phase, one.verdict, one.next_step) for one in promised}
     assert len(rows) == 42

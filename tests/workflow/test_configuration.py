@@ -5,7 +5,7 @@ import yaml
 from snakemake.cli import parse_config
 
 from profzoo.cell import settings
-from profzoo.config import configuration, targets
+from profzoo.config import configuration, unknown_targets
 from profzoo.errors import ConfigError
 from tests.workflow.project import TINY, Project, models, rules
 
@@ -49,7 +49,9 @@ def test_a_mistake_is_one_line(given: str, line: str) -> None:
 @pytest.mark.parametrize(("target", "words"), UNKNOWN_TARGETS)
 def test_an_unknown_target_names_the_nearest(target: str, words: str) -> None:
     with pytest.raises(ConfigError) as error:
-        targets.check_targets([target, "--cores", "1"], "results", configuration.normalise(yaml.safe_load(TINY)))
+        unknown_targets.check_targets(
+            [target, "--cores", "1"], "results", configuration.normalise(yaml.safe_load(TINY))
+        )
     assert str(error.value) == f"target '{target}': {words}"
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from profzoo.files import read_json
-from profzoo.reading import tables as reading
+from profzoo.io import csv_tables as reading
+from profzoo.io.scripts import read_json
 from profzoo.report import glossary
-from profzoo.tables import across, layers
-from profzoo.verdicts import on_cpu, rules, verdicts
-from profzoo.verdicts.judged import UNDECIDED
+from profzoo.tables import layers, schemas
+from profzoo.verdicts import cpu_verdicts, rules, verdicts
+from profzoo.verdicts.rule_evaluation import UNDECIDED
 from tests import planted_on_cpu as planted
 from tests.workflow.project import CHECKOUT, Project, copy
 
@@ -44,14 +44,14 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, str]:
 def found(ran: tuple[Project, str]) -> pd.DataFrame:
     """The verdicts, had the steps without the profiler been those under it: other programs may keep them from that."""
     results = ran[0].root / "results"
-    ranges = across.read("ranges", results / "tables" / "ranges.csv")
-    timed = across.read("cells", results / "tables" / "cells.csv").set_index("model", drop=False)
+    ranges = schemas.read("ranges", results / "tables" / "ranges.csv")
+    timed = schemas.read("cells", results / "tables" / "cells.csv").set_index("model", drop=False)
     for name in ("step_ns", "step_median_ns", "step_low_ns", "step_high_ns"):
         timed[name] = ranges.groupby("model")["ns_per_step"].sum()
     cells = [(name, "train") for name in planted.PROGRAMS]
     operators = {cell: reading.read(_file(results, *cell, "operators.csv"), layers.OPERATORS_TABLE) for cell in cells}
     ran_with = {cell: read_json(_file(results, *cell, "time.csv.json"), {"cell": {}})["cell"] for cell in cells}
-    return on_cpu.table(timed.assign(unsteady=""), ranges, operators, ran_with, rules.load())
+    return cpu_verdicts.table(timed.assign(unsteady=""), ranges, operators, ran_with, rules.load())
 
 
 def _file(results: Path, model: str, phase: str, ending: str) -> Path:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from profzoo import integrity, verify
+from profzoo import verify
+from profzoo.io import file_checks
 from profzoo.records import digests
 from tests.workflow.project import Project
 
@@ -72,7 +73,7 @@ def test_two_hundred_damaged_files_are_noticed_or_harmless(built: Project, monke
         # As after a power loss, which leaves the times that the file had.
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
         digests.forget()
-        found = integrity.damage(path) or sidecar_damage(path)
+        found = file_checks.damage(path) or sidecar_damage(path)
         tried[kind] += 1
         noticed[kind] += bool(found)
         if not found and not harmless(path, whole):

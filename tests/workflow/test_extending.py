@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from profzoo.config import configuration
-from profzoo.reading import kinds
-from profzoo.tables import across
+from profzoo.io import column_types
+from profzoo.tables import schemas
 from profzoo.tools.ncu import command
 from tests.workflow.project import CHECKOUT, TINY, Project
 
@@ -146,7 +146,7 @@ def test_all_unit_tests_pass_with_what_the_page_adds(extended: Project) -> None:
 
 def test_the_figure_is_drawn(extended: Project) -> None:
     cells = pd.DataFrame({"model": ["lstm", "unet"], "phase": "train", "device": "a GPU", "date": "2025-01-01"})
-    others = {name: "a" if kind == kinds.TEXT else 1 for name, kind in across.TABLES["cells"].columns.items()}
+    others = {name: "a" if kind == column_types.TEXT else 1 for name, kind in schemas.TABLES["cells"].columns.items()}
     cells = cells.assign(**{name: value for name, value in others.items() if name not in cells})
     cells.assign(peak_memory_bytes=[2**30, 2**31]).to_csv(extended.root / "cells.csv", index=False)
     run(extended, sys.executable, "-c", DRAWN)

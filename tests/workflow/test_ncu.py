@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from profzoo.tools import communication
+from profzoo.tools import communication_kernels
 from tests.conftest import DATA
 from tests.unit.test_nsys_tables import ONE, export
 from tests.workflow.project import STANDINS, Project, rules, said
@@ -80,7 +80,7 @@ def test_sidecar_says_how_it_came_about(ncu_built: Project) -> None:
     assert (facts["gpu"], facts["driver"]) == ("NVIDIA H200", "580.159.04")
     assert facts["tool_version"] == "Version 2025.3.1.0 (recorded stand-in)"
     command = facts["command"]
-    assert command[:3] == ["python", "-m", "profzoo.tools.ncu.several"]
+    assert command[:3] == ["python", "-m", "profzoo.tools.ncu.multi_run"]
     chosen = command.index("--filter-mode")
     assert command[chosen : chosen + 2] == ["--filter-mode", "per-launch-config"]
     # Of each metric that adds up, the total of the window; the stand-in has no other than the time.
@@ -157,7 +157,7 @@ def test_a_file_is_made_in_one_run_where_its_plan_is_out_of_date(counted: Projec
     if profiled:
         (counted.root / wanted).unlink()
     before = {path: (counted.root / "results" / path).stat().st_mtime_ns for path in counted.files()}
-    (counted.root / "profzoo/tools/ncu/planning.py").touch()
+    (counted.root / "profzoo/tools/ncu/run_planning.py").touch()
     counted.snakemake(wanted, "--config", "device=auto")
     assert table(counted, "train.ncu.roofline.csv")
     # What was profiled is no worse for it.
@@ -448,7 +448,7 @@ def test_each_process_of_a_cell_on_several_gpus_is_profiled(fresh: Project) -> N
     reports = {path.name for path in (fresh.root / f"{cell}.roofline.ncu-ranks").iterdir() if path.suffix == ".ncu-rep"}
     assert reports == {f"{facts['host']}.{rank}.ncu-rep" for rank in (0, 1)}
     # Kernels that communicate wait for the other process, so that none is replayed.
-    assert f"regex:{communication.REPLAYED}" in facts["command"] and facts["plan"]["configurations"] == 186
+    assert f"regex:{communication_kernels.REPLAYED}" in facts["command"] and facts["plan"]["configurations"] == 186
     fresh.snakemake("clean", "--config", *chosen)
     assert not (fresh.root / cell).parent.exists()
 

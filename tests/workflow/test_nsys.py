@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from profzoo.io import csv_tables as reading
 from profzoo.machine import namespace
 from profzoo.range_names import DOMAIN, MODULE, PARTS, STEP, WINDOW, nvtx_name
-from profzoo.reading import tables as reading
-from profzoo.replay import stored
-from profzoo.replay import tables as replay
 from profzoo.tools.nsys import stats
+from profzoo.what_if import storage
+from profzoo.what_if import tables as replay
 from tests.workflow.project import CHECKOUT, STANDINS, TINY, Built, Project, copy, rules, said
 
 CELL = "results/lstm/train"
@@ -120,7 +120,7 @@ def test_on_a_cpu_nothing_was_launched_that_could_be_replayed(nsys_built: Projec
     nsys_built.snakemake(f"{CELL}.replay.csv", f"{CELL}.host.csv")
     for name, table in (("replay", replay.GAINS), ("host", replay.TAX)):
         assert reading.read(nsys_built.root / f"{CELL}.{name}.csv", table).empty
-    assert stored.read(nsys_built.root / f"{CELL}.program.npz") == {}
+    assert storage.read(nsys_built.root / f"{CELL}.program.npz") == {}
 
 
 def test_nothing_but_the_files_of_the_design(nsys_built: Project) -> None:

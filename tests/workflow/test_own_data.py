@@ -11,10 +11,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from profzoo.files import read_json
-from profzoo.reading import tables as reading
-from profzoo.tables import across, layers
-from profzoo.verdicts import on_cpu, rules
+from profzoo.io import csv_tables as reading
+from profzoo.io.scripts import read_json
+from profzoo.tables import layers, schemas
+from profzoo.verdicts import cpu_verdicts, rules
 from tests.workflow.project import Project, copy
 
 SLEEP_NS, BATCH = 5e6, 4
@@ -70,7 +70,7 @@ def results(project: Project) -> Path:
 def test_steps_and_data_take_what_the_samples_take(results: Path) -> None:
     least = BATCH * SLEEP_NS
     assert pd.read_csv(results / "mine/train.time.csv")["wall_ns"].min() >= least
-    parts = across.read("ranges", results / "tables/ranges.csv").set_index("range")["ns_per_step"]
+    parts = schemas.read("ranges", results / "tables/ranges.csv").set_index("range")["ns_per_step"]
     assert parts["data"] >= least and parts["data"] > 0.5 * parts.sum()
     assert read_json(results / "mine/train.time.csv.json", {})["input"] == {"from": "dataset", "pool": None}
 
@@ -78,12 +78,12 @@ def test_steps_and_data_take_what_the_samples_take(results: Path) -> None:
 def test_the_first_verdict_is_input_bound(results: Path) -> None:
     """Had the unprofiled steps been those under the profiler: other programs may keep them from that."""
     cell = ("mine", "train")
-    ranges = across.read("ranges", results / "tables/ranges.csv")
-    timed = across.read("cells", results / "tables/cells.csv").assign(unsteady="")
+    ranges = schemas.read("ranges", results / "tables/ranges.csv")
+    timed = schemas.read("cells", results / "tables/cells.csv").assign(unsteady="")
     for name in ("step_ns", "step_median_ns", "step_low_ns", "step_high_ns"):
         timed[name] = ranges["ns_per_step"].sum()
     operators = {cell: reading.read(results / "mine/train.operators.csv", layers.OPERATORS_TABLE)}
-    first = on_cpu.table(timed, ranges, operators, {cell: {"workers": 0}}, rules.load()).iloc[0]
+    first = cpu_verdicts.table(timed, ranges, operators, {cell: {"workers": 0}}, rules.load()).iloc[0]
     assert (first["verdict"], first["settings"], first["evidence"]) == ("input-bound", "workers=2", "ranges.csv: data")
     assert first["share"] > 0.5
     written = pd.read_csv(results / "tables/verdicts.csv").iloc[0]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from profzoo import scrubbing
+from profzoo import redaction
 from tests.workflow.project import Project, copy
 
 # What no scanner knows by its form, but for one.
@@ -105,7 +105,7 @@ def planted(content: bytes) -> list[str]:
     """What of the secrets a file holds, however it is written, packed or not."""
     if content[:2] == b"\x1f\x8b":
         content = gzip.decompress(content)
-    forms = {name: scrubbing.forms(str(value)) for name, value in PLANTED.items()}
+    forms = {name: redaction.forms(str(value)) for name, value in PLANTED.items()}
     return [name for name, each in forms.items() if any(form.encode() in content for form in each)]
 
 

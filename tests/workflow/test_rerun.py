@@ -18,7 +18,7 @@ def test_second_run_does_nothing(built: Project) -> None:
     assert built.dry("all") == []
 
 
-@pytest.mark.parametrize("path", ["models/lstm.py", "profzoo/harness/loop.py", "profzoo/tools/torch/tables.py"])
+@pytest.mark.parametrize("path", ["models/lstm.py", "profzoo/harness/step_loop.py", "profzoo/tools/torch/tables.py"])
 def test_touched_file_of_the_same_content(built: Project, path: str) -> None:
     os.utime(built.root / path)
     assert built.dry("all") == []
@@ -115,7 +115,7 @@ def test_changed_source_of_the_workflow(built: Project, path: str, expected: set
 
 
 def test_changed_ncu_parser_exports_again(ncu_built: Project) -> None:
-    path = "profzoo/tools/ncu/tables.py"
+    path = "profzoo/tools/ncu/raw_page.py"
     ncu_built.write(path, ncu_built.read(path) + "\n# changed\n")
     jobs = ncu_built.dry("results/lstm/train.ncu.csv", "results/lstm/train.ncu.roofline.csv")
     # What was profiled is neither planned nor profiled again.
@@ -193,7 +193,7 @@ def test_a_changed_model_is_collected_again_with_every_set(ncu_built: Project) -
 
 
 def test_a_changed_parser_hides_no_changed_setting(ncu_built: Project) -> None:
-    path = "profzoo/tools/ncu/tables.py"
+    path = "profzoo/tools/ncu/raw_page.py"
     ncu_built.write(path, ncu_built.read(path) + "\n# changed\n")
     targets = ["results/lstm/train.ncu.csv", "results/lstm/train.ncu.roofline.csv"]
     jobs = ncu_built.dry(*targets, "--config", "ncu={budget: 20s}")
@@ -209,9 +209,9 @@ def test_a_figure_of_which_none_is_drawn_concerns_nothing(built: Project) -> Non
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("profzoo/text.py", {"tabulate_verdicts", "draw_ranges", "draw_layers", "write_report"}),
+        ("profzoo/formatting.py", {"tabulate_verdicts", "draw_ranges", "draw_layers", "write_report"}),
         ("profzoo/tables/kernel_table.py", {"tabulate_layers", *AFTER_EXPORT}),
-        ("profzoo/files.py", {"export_torch", *LAYERS, *AFTER_EXPORT}),
+        ("profzoo/io/scripts.py", {"export_torch", *LAYERS, *AFTER_EXPORT}),
     ],
 )
 def test_what_a_script_imports_by_way_of_others(built: Project, path: str, expected: set[str]) -> None:

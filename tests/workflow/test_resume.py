@@ -38,14 +38,14 @@ def test_a_run_that_was_cut_off_goes_on(fresh: Project, recorded: Path, number: 
 
 
 MANY = """
-from profzoo import stopping
+from profzoo import shutdown
 rule all:
     input: [f"out{number}" for number in range(2000)]
 rule one:
     output: "out{number}"
     shell: "touch {output}"
 onstart:
-    stopping.heed(workflow)
+    shutdown.heed(workflow)
 """
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.workflow.project import Project, finished
 
 # Patience with a busy machine, on which it takes seconds; well below the minute that Snakemake waits before its end
-# for the timespan of `max-jobs-per-timespan`, unless `stopping.end_at_once` has seen to that.
+# for the timespan of `max-jobs-per-timespan`, unless `shutdown.end_at_once` has seen to that.
 ENDING_S = 45
 
 

@@ -259,4 +259,4 @@ def test_a_cell_spreads_over_nodes(tmp_path: Path) -> None:
         # On the CPU of both.
         assert job.split()[1] == "2" and "gpu" not in job
     assert [rank["rank"] for rank in facts["ranks"]] == [0, 1] and facts["items"] == facts["steps"] * 2 * 2
-    assert "--nodes=2" not in facts["command"] and "profzoo.collect.launch" in facts["command"]
+    assert "--nodes=2" not in facts["command"] and "profzoo.collect.multi_node" in facts["command"]

@@ -6,7 +6,7 @@ import json
 
 import pandas as pd
 
-from profzoo.verdicts import columns
+from profzoo.verdicts import table_columns
 from tests.workflow.project import Project, rules
 
 TRIALS = ["trials", "--config", "models=lstm", "phases=train", "tool=time"]
@@ -40,7 +40,7 @@ def test_cells_are_tried_by_the_advice_of_another_machine(fresh: Project) -> Non
     advice = {"model": "lstm", "phase": "train", "level": "cell", "verdict": "memory-bound", "gain": 1.7, "gain_low": 1.5,
               "gain_high": 1.9, "rank": 1, "settings": "precision=bf16"}  # fmt: skip
     (fresh.root / "other").mkdir()
-    pd.DataFrame([advice], columns=columns.COLUMNS).to_csv(fresh.root / "other/verdicts.csv", index=False)
+    pd.DataFrame([advice], columns=table_columns.COLUMNS).to_csv(fresh.root / "other/verdicts.csv", index=False)
     assert rules(fresh.dry(*TRIALS, given)) == {"expect_gains", "try_settings", "tabulate_trials", "trials"}
     fresh.snakemake(*TRIALS, given)
     rows = {row["settings"]: row for row in csv.DictReader(io.StringIO(fresh.read("results/tables/trials.csv")))}

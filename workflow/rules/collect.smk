@@ -33,7 +33,7 @@ rule time_training:
     """Time a cell's training without a profiler."""
     input:
         sources,
-        code("profzoo/harness/rounds.py") if REPEATED else [],
+        code("profzoo/experiments/interleaved_runs.py") if REPEATED else [],
     output:
         steps="<results>/{model}/train.time.csv",
         memory="<results>/{model}/train.memory.csv",
@@ -58,7 +58,7 @@ rule time_inference:
     """Time a cell's inference without a profiler."""
     input:
         sources,
-        code("profzoo/harness/rounds.py") if REPEATED else [],
+        code("profzoo/experiments/interleaved_runs.py") if REPEATED else [],
         weights=weights,
     output:
         steps="<results>/{model}/inference.time.csv",
@@ -84,7 +84,7 @@ rule time_in_turn:
     """Time a cell without a profiler on all sides of a comparison, in processes that take turns."""
     input:
         sources,
-        code("profzoo/harness/rounds.py"),
+        code("profzoo/experiments/interleaved_runs.py"),
         weights=weights_of_sides,
     output:
         steps=f"<results>/{{model}}/{{phase}}.{sides.word(SIDES)}.rounds.csv",
@@ -106,7 +106,7 @@ rule time_in_turn:
 rule measure_peaks:
     """Measure what the GPU can do at most: DRAM, L2, and products in each precision."""
     input:
-        code("profzoo/harness/peaks.py", "profzoo/collect/surroundings.py"),
+        code("profzoo/calibration/peaks.py", "profzoo/collect/job_environment.py"),
     output:
         csv="<results>/peaks/{gpu}.csv",
         sidecar="<results>/peaks/{gpu}.csv.json",
@@ -127,7 +127,7 @@ rule measure_peaks:
 rule probe_ncu:
     """Profile a few launches of a section set, of which nobody knows what it costs on this GPU."""
     input:
-        code("profzoo/harness/probe.py", "profzoo/collect/surroundings.py"),
+        code("profzoo/calibration/launch_costs.py", "profzoo/collect/job_environment.py"),
     output:
         report="<results>/peaks/{gpu}.{set}.ncu-rep",
         sidecar="<results>/peaks/{gpu}.{set}.ncu-rep.json",

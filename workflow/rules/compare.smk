@@ -79,5 +79,5 @@ rule compare:
         fail=["--fail-on", config["fail_on"]] if config["fail_on"] else [],
         parts=lambda wildcards, input: ["--parts", input.parts] if input.parts else [],
     shell:
-        "python -m profzoo.compare.told {input.csv:q} --page {input.page:q} {params.parts:q} {params.fail:q} 2>&1"
+        "python -m profzoo.compare.cli {input.csv:q} --page {input.page:q} {params.parts:q} {params.fail:q} 2>&1"
         " | tee {log:q}"

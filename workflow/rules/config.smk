@@ -8,25 +8,25 @@ import shutil
 import sys
 from pathlib import Path
 
-from profzoo.cell import concealed
+from profzoo.cell import secret_values
 from profzoo.cell import registry
 from profzoo.cell import settings
-from profzoo.cell.spread import processes
-from profzoo.config import configuration, targets
+from profzoo.cell.process_count import processes
+from profzoo.config import configuration, unknown_targets
 from profzoo.compare import sides
 from profzoo.cell import data_files
-from profzoo import figures, imports, planning, schema, snakemake_internals, tools
-from profzoo.collect import environment, left, lost, transaction, versions
+from profzoo import figures, import_graph, planning, schema, snakemake_internals, tools
+from profzoo.collect import environment, completeness, missing_parts, transaction, version_changes
 from profzoo.tools.ncu import census as ncu_census
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import costs as ncu_costs
 from profzoo.tools.nsys import command as nsys
-from profzoo.machine import limits
-from profzoo.machine import owner
-from profzoo.machine import paths
-from profzoo.terminal import absent
+from profzoo.machine import job_limits
+from profzoo.machine import orphan_guard
+from profzoo.machine import inherited_paths
+from profzoo.terminal import missing_cells
 from profzoo.records import digests
-from profzoo.trials import panel
+from profzoo.trials import candidate_settings
 
 
 def say(line):
@@ -35,39 +35,39 @@ def say(line):
 
 
 # Jobs import models/ and profzoo/ wherever they run, by the interpreter that runs this.
-paths.make_importable(str(ROOT))
-paths.leave_home_alone()
-checked(paths.use_own_python)
-owner.declare()
+inherited_paths.make_importable(str(ROOT))
+inherited_paths.leave_home_alone()
+checked(inherited_paths.use_own_python)
+orphan_guard.declare()
 
 if shutil.which("sbatch"):
     # What the Slurm plugin asks for its jobs' states; profiles/slurm says why.
-    paths.put_first(str(ROOT / "profiles" / "slurm" / "bin"))
+    inherited_paths.put_first(str(ROOT / "profiles" / "slurm" / "bin"))
 
 # Not in place: a module's is part of the configuration of the workflow that uses it.
 PLANNED = not workflow.is_main_process
 config = checked(configuration.normalise, config, workflow.config_settings.config, PLANNED)
 # From here on placeholders stand for secrets, so that no job's words, files or records hold one.
-config = checked(concealed.take, config)
+config = checked(secret_values.take, config)
 if workflow.is_main_process:
-    checked(snakemake_internals.conceal, workflow, concealed.known(), say)
+    checked(snakemake_internals.conceal, workflow, secret_values.known(), say)
 MODELS = checked(configuration.models, config)
 UNUSABLE = checked(configuration.unusable, config)
 CELLS = checked(configuration.cells, config, PLANNED)
 SELECTED = list(dict.fromkeys(model for model, _ in CELLS))
 RESULTS = workflow.pathvars.get("results")
 LOGS = workflow.pathvars.apply("<logs>")
-checked(limits.pass_on, config, tools.names())
+checked(job_limits.pass_on, config, tools.names())
 if workflow.is_main_process or environment.PASSED not in os.environ:
     environment.pass_on(config["environment"])
 if workflow.is_main_process:
     digests.load(planning.DIGESTS)
-    snakemake_internals.judge_by_content(imports.PROJECT, say)
+    snakemake_internals.judge_by_content(import_graph.PROJECT, say)
 TOOLS = [tool for tool in config["tool"] if tool != tools.BASELINE]
 
 if MAIN:
     # Snakemake reads this before it knows its targets, so they are taken from the command line.
-    checked(targets.check_targets, sys.argv[1:], RESULTS, config)
+    checked(unknown_targets.check_targets, sys.argv[1:], RESULTS, config)
 # Every cell is resolved once here, so that what is wrong with any of them is said before a job runs; by then, what has
 # become of a model's file concerns that model's jobs alone.
 for model, phase in [] if PLANNED else CELLS:

@@ -19,7 +19,7 @@ rule print_ncu:
         reports=lambda wildcards, input: shlex.quote(input[0]),
         raw="--page raw --csv --print-units base --print-kernel-base",
     shell:
-        "python -m profzoo.integrity --log {log:q} {input:q} && "
+        "python -m profzoo.io.file_checks --log {log:q} {input:q} && "
         # Another locale would have other separators in numbers.
         "export LC_ALL=C && shopt -s nullglob && (rm -rf {output:q}.partial && mkdir -p {output:q}.partial"
         " && for report in {params.reports}; do"
@@ -44,7 +44,7 @@ rule print_probe:
     resources:
         **light(),
     shell:
-        "python -m profzoo.integrity --log {log:q} {input:q} && LC_ALL=C ncu --import {input:q}"
+        "python -m profzoo.io.file_checks --log {log:q} {input:q} && LC_ALL=C ncu --import {input:q}"
         " --page raw --csv --print-units base --print-kernel-base mangled > {output:q}.partial 2> {log:q}"
         f"{KEEP}"
 
@@ -132,7 +132,7 @@ rule select_ncu:
     resources:
         **light(),
     shell:
-        "python -m profzoo.integrity --log {log:q} {input:q}"
+        "python -m profzoo.io.file_checks --log {log:q} {input:q}"
         " && (cp {input.csv:q} {output.csv:q}.partial && cp {input.sidecar:q} {output.sidecar:q}.partial) 2> {log:q}"
         f"{KEEP}"
 
@@ -152,7 +152,7 @@ rule print_ncu_details:
     resources:
         **light(),
     shell:
-        "python -m profzoo.integrity --log {log:q} {input:q}"
+        "python -m profzoo.io.file_checks --log {log:q} {input:q}"
         " && LC_ALL=C ncu --import {input:q} --page details --csv > {output:q}.partial 2> {log:q}"
         f"{KEEP}"
 

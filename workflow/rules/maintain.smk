@@ -6,11 +6,11 @@ import time
 
 from snakemake.dag import DAG
 
-from profzoo import clean, replacing, snakemake_internals, stopping
-from profzoo.collect import batch, failures, refused, salvage
-from profzoo.collect import this_run
+from profzoo import clean, replacing, snakemake_internals, shutdown
+from profzoo.collect import batch_system, failure_summary, output_refusals, partial_report
+from profzoo.collect import run_state
 from profzoo.machine import results_lock
-from profzoo.terminal import unable
+from profzoo.terminal import unavailable_tools
 
 # Before Snakemake looks for locks and for what a killed run was making; a module is to run by its own workflow's options.
 if workflow.is_main_process:
@@ -19,20 +19,20 @@ if workflow.is_main_process:
 FOUND = results_lock.seen(Path(RESULTS)) if workflow.is_main_process else None
 PAGE = f"{RESULTS}/report.html"
 
-stopping.end_at_once()
+shutdown.end_at_once()
 SALVAGED = Path(LOGS, "report.rest.log")
 
 # Whether jobs run here, take what GPU there is, and find none.
 GPU_MISSING = (
-    workflow.local_exec and config["device"] == "auto" and not unable.gpus() and not shutil.which("nvidia-smi")
+    workflow.local_exec and config["device"] == "auto" and not unavailable_tools.gpus() and not shutil.which("nvidia-smi")
 )
 
 # What a batch system says of jobs.
-HEARD = batch.Heard()
+HEARD = batch_system.Heard()
 
 # In the processes of single jobs, too.
 if MAIN:
-    refused.heed(DAG)
+    output_refusals.heed(DAG)
 
 # What ends only when it is told to.
 ENDLESS = {"serve"}
@@ -40,7 +40,7 @@ ENDLESS = {"serve"}
 
 onstart:
     RUNNING = {job.rule.name for job in workflow.dag.needrun_jobs()}
-    checked(stopping.check_alone, RUNNING, ENDLESS)
+    checked(shutdown.check_alone, RUNNING, ENDLESS)
     # What the machine can profile is no part of any results.
     if workflow.execution_settings.lock and RUNNING - {
         "doctor",
@@ -51,11 +51,11 @@ onstart:
         if warned := checked(results_lock.take, Path(RESULTS), FOUND):
             print(f"profzoo: warning: {warned}", file=sys.stderr)
         # Of runs that were killed.
-        this_run.forget(others=True)
+        run_state.forget(others=True)
     checked(replacing.check, workflow.dag.needrun_jobs(), clean.recorded(), GPU_MISSING)
     # Before the first job, so that a run that is killed has said what it was making.
     clean.note(making(workflow.dag.needrun_jobs()))
-    stopping.heed(workflow, RUNNING & ENDLESS)
+    shutdown.heed(workflow, RUNNING & ENDLESS)
     HEARD.heed(workflow.scheduler._executor)
 
 
@@ -63,29 +63,29 @@ onerror:
     # Above are hundreds of lines of other jobs.
     at, dag = workflow.scheduler, workflow.dag
     lost = list(failed(dag, at, TERMINAL, HEARD.said))
-    told = failures.told(lost, unmade(dag, at), sys.argv, workflow.dag_settings.targets)
-    print(concealed.masked(told), file=sys.stderr)
+    told = failure_summary.told(missing_parts, unmade(dag, at), sys.argv, workflow.dag_settings.targets)
+    print(secret_values.masked(told), file=sys.stderr)
     if TERMINAL:
         if TERMINAL.progress:
             TERMINAL.progress.said = HEARD.said
         TERMINAL.close_run()
-    if left.WITHOUT in os.environ:
+    if completeness.WITHOUT in os.environ:
         # Of a report of what another run has left, that run is told.
-        salvage.note(lost)
-    elif MAIN and salvageable(dag, lost):
+        partial_report.note(missing_parts)
+    elif MAIN and salvageable(dag, missing_parts):
         # Before, as whoever is killed meanwhile has made some of it.
         clean.note([str(SALVAGED)])
         if TERMINAL and TERMINAL.ended:
             TERMINAL.say("report  is being made of what there is, unless you end that as well")
         run = str(workflow.main_snakefile), workflow.cores or 1
-        print(salvage.report(PAGE, reported(dag, lost), unfinished(dag), config, run, SALVAGED), file=sys.stderr)
-    this_run.forget()
+        print(partial_report.report(PAGE, reported(dag, missing_parts), unfinished(dag), config, run, SALVAGED), file=sys.stderr)
+    run_state.forget()
 
 
 onsuccess:
     if TERMINAL:
         TERMINAL.close_run()
-    this_run.forget()
+    run_state.forget()
 
 
 rule help:
@@ -168,7 +168,7 @@ rule share:
         asked=time.time_ns(),
         results=lambda wildcards: RESULTS,
         reports=["--reports"] if config["share"]["reports"] else [],
-        config=json.dumps(concealed.everywhere(config), sort_keys=True),
+        config=json.dumps(secret_values.everywhere(config), sort_keys=True),
     shell:
         "python -m profzoo.share {params.reports:q} --config {params.config:q} {params.results:q} {output:q}"
         " 2>&1 | tee {log:q}"

@@ -7,7 +7,7 @@ rule profile_sample:
     input:
         sources,
         code("profzoo/tools/sample/sampler.py"),
-        code("profzoo/harness/rounds.py") if REPEATED else [],
+        code("profzoo/experiments/interleaved_runs.py") if REPEATED else [],
         weights=weights,
     output:
         samples="<results>/{model}/{phase}.sample-raw.csv",

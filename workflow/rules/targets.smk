@@ -1,18 +1,18 @@
 # Needs: what is selected. Makes: the files that rules take, and those that names on the command line stand for.
 
 
-def code(*paths):
+def code(*inherited_paths):
     """What scripts or modules are made of, as inputs: Snakemake itself does not look at what they import."""
-    root = imports.PROJECT
-    relative = (str(Path(root, path).relative_to(root)) for path in paths)
-    return inputs(imports.made_of(*relative))
+    root = import_graph.PROJECT
+    relative = (str(Path(root, path).relative_to(root)) for path in inherited_paths)
+    return inputs(import_graph.made_of(*relative))
 
 
 def inputs(files):
     """Files of the workflow as inputs: relative, so that a checkout can be moved."""
     paths = map(os.path.relpath, files)
     # The prefix of a module is for what it makes.
-    return list(paths) if MAIN else list(map(local, paths))
+    return list(inherited_paths) if MAIN else list(map(local, inherited_paths))
 
 
 def cells(pattern, *needed):
@@ -21,9 +21,9 @@ def cells(pattern, *needed):
     return whole(path for model, phase in found for path in collect(pattern, model=model, phase=phase))
 
 
-def whole(paths):
+def whole(inherited_paths):
     """Those of the files that can be made, as far as is known."""
-    return [path for path in paths if path.replace("<results>", RESULTS) not in LOST]
+    return [path for path in inherited_paths if path.replace("<results>", RESULTS) not in LOST]
 
 
 def made_of(*names):
@@ -324,7 +324,7 @@ ROWS = {
 def compared_here():
     """The compared cells whose steps are there on all sides, and what the chosen tools saw of these."""
     paths = [*compared_times().values(), *(of_side(side, "nsys.csv") for side in SIDES if "nsys" in TOOLS)]
-    rows = zip(COMPARED, *paths, strict=True)
+    rows = zip(COMPARED, *inherited_paths, strict=True)
     return [cell for cell, *files in rows if all(Path(path.replace("<results>", RESULTS)).exists() for path in files)]
 
 
@@ -335,21 +335,21 @@ def table(name):
 
 
 # All that is selected is made where anything is collected; elsewhere it is there or not.
-LOST = lost.known(os.environ.get(left.WITHOUT))
+LOST = missing_parts.known(os.environ.get(completeness.WITHOUT))
 THERE, LACKING = {cell: frozenset((tools.BASELINE, *TOOLS)) for cell in CELLS}, []
 if not config["collect"]:
-    found, LACKING = left.of_cells(CELLS, kept(), Path(RESULTS), Path(LOGS), config, os.environ.get(left.WITHOUT))
+    found, LACKING = completeness.of_cells(CELLS, kept(), Path(RESULTS), Path(LOGS), config, os.environ.get(completeness.WITHOUT))
     # A run that makes the report of what another left says what failed by itself.
-    for line in absent.lines(LACKING) if workflow.is_main_process and left.WITHOUT not in os.environ else []:
+    for line in missing_cells.lines(LACKING) if workflow.is_main_process and completeness.WITHOUT not in os.environ else []:
         print(f"profzoo: warning: {line}", file=sys.stderr)
     # Where there is nothing at all, Snakemake names what it takes.
     if any(tools.BASELINE in one for one in found.values()):
         THERE = found
         TOOLS = [tool for tool in TOOLS if any(tool in one for one in THERE.values())]
     COMPARED = compared_here() or COMPARED
-LACKING = [*LACKING, *lost.told(LOST)]
+LACKING = [*LACKING, *missing_parts.told(LOST)]
 
 # Results that are taken as they are may be of other machines.
 if MAIN and workflow.is_main_process and config["collect"]:
-    for line in versions.told(RESULTS, SELECTED, [tools.BASELINE, *TOOLS], workflow.local_exec, sys.argv[1:]):
-        print(f"profzoo: {concealed.masked(line)}", file=sys.stderr)
+    for line in version_changes.told(RESULTS, SELECTED, [tools.BASELINE, *TOOLS], workflow.local_exec, sys.argv[1:]):
+        print(f"profzoo: {secret_values.masked(line)}", file=sys.stderr)

@@ -24,7 +24,7 @@ rule try_settings:
     """Time a cell with settings that may make it faster, one by one and together, in turn with the cell as it is."""
     input:
         sources,
-        code("profzoo/harness/trying.py"),
+        code("profzoo/experiments/trial_runner.py"),
         weights=weights,
         # By other expectations the same would be measured in another order.
         expected=ancient(expected_gains()),
@@ -73,4 +73,4 @@ rule trials:
         "<logs>/trials.log",
     localrule: True
     shell:
-        "python -m profzoo.trials.told {input.csv:q} 2>&1 | tee {log:q}"
+        "python -m profzoo.trials.cli {input.csv:q} 2>&1 | tee {log:q}"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
-from profzoo.config import written
+from profzoo.config import yaml_checks
 from profzoo.errors import ConfigError
 
 CONFIGURED = Path("config/config.yaml")
@@ -21,7 +21,7 @@ def checked(function, *arguments):
 # Those of a workflow that this is a module of hold what is its own matter.
 if MAIN and workflow.is_main_process:
     checked(
-        written.check,
+        yaml_checks.check,
         [
             *([CONFIGURED] if CONFIGURED.exists() else []),
             *map(Path, workflow.overwrite_configfiles),

@@ -1,12 +1,12 @@
 """Makes a cell's tables of layers, operators and their kernels."""
 
-from profzoo.files import derived, listed
-from profzoo.tables import add_up_layers
+from profzoo.io.scripts import derived, listed
+from profzoo.tables import layer_sums
 
 snakemake = globals()["snakemake"]
 with derived(snakemake) as job:
     given = job.input
-    others = add_up_layers.Others(
+    others = layer_sums.Others(
         census=given.get("census", ""),
         steps=job.params.steps,
         sets=listed(given.get("sets", [])),
@@ -14,4 +14,4 @@ with derived(snakemake) as job:
         sidecar=given.get("nsys_sidecar", ""),
         peaks=given.get("peaks", ""),
     )
-    add_up_layers.main(given.launches, given.modules, given.sidecar, others, dict(job.output.items()))
+    layer_sums.main(given.launches, given.modules, given.sidecar, others, dict(job.output.items()))

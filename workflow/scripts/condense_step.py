@@ -1,6 +1,6 @@
 """Makes the timeline of a cell's typical step."""
 
-from profzoo.files import derived
+from profzoo.io.scripts import derived
 from profzoo.tables import step_timeline
 
 snakemake = globals()["snakemake"]

@@ -1,7 +1,7 @@
 """Draws a figure of one table or several."""
 
 from profzoo.figures import drawing
-from profzoo.files import derived
+from profzoo.io.scripts import derived
 
 snakemake = globals()["snakemake"]
 with derived(snakemake) as job:

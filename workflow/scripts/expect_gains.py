@@ -1,9 +1,9 @@
 """Says what the advice of verdicts is expected to gain."""
 
-from profzoo.files import derived
-from profzoo.trials import expecting
+from profzoo.io.scripts import derived
+from profzoo.trials import expected_gains
 
 snakemake = globals()["snakemake"]
 with derived(snakemake) as job:
     given = job.params
-    expecting.main(job.input.verdicts, given.config, given.batches, job.output.json)
+    expected_gains.main(job.input.verdicts, given.config, given.batches, job.output.json)

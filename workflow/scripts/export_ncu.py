@@ -1,6 +1,6 @@
 """Exports a section set of an ncu report, or of one of each process."""
 
-from profzoo.files import derived
+from profzoo.io.scripts import derived
 from profzoo.tools.ncu import export
 
 snakemake = globals()["snakemake"]

@@ -1,6 +1,6 @@
 """Exports an nsys trace."""
 
-from profzoo.files import derived
+from profzoo.io.scripts import derived
 from profzoo.tools.nsys import export
 
 snakemake = globals()["snakemake"]

@@ -1,6 +1,6 @@
 """Exports the reports of `nsys stats`."""
 
-from profzoo.files import derived
+from profzoo.io.scripts import derived
 from profzoo.tools.nsys import stats
 
 snakemake = globals()["snakemake"]

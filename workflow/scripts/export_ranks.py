@@ -1,6 +1,6 @@
 """Exports what each process of a cell on several GPUs did in a step."""
 
-from profzoo.files import derived
+from profzoo.io.scripts import derived
 from profzoo.tools.nsys import ranks
 
 snakemake = globals()["snakemake"]

@@ -1,6 +1,6 @@
 """Exports the samples of a cell's window."""
 
-from profzoo.files import derived
+from profzoo.io.scripts import derived
 from profzoo.tools.sample import export
 
 snakemake = globals()["snakemake"]

@@ -1,6 +1,6 @@
 """Exports torch.profiler's operators and launches."""
 
-from profzoo.files import derived
+from profzoo.io.scripts import derived
 from profzoo.tools.torch import export
 
 snakemake = globals()["snakemake"]

@@ -1,6 +1,6 @@
 """Joins a cell's time by nsys with its counters by ncu."""
 
-from profzoo.files import derived, listed
+from profzoo.io.scripts import derived, listed
 from profzoo.tables import kernel_table
 
 snakemake = globals()["snakemake"]

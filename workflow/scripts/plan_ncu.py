@@ -1,11 +1,11 @@
 """Plans the collection of a section set of a cell."""
 
-from profzoo.files import derived, listed
-from profzoo.tools.ncu import planning
+from profzoo.io.scripts import derived, listed
+from profzoo.tools.ncu import run_planning
 
 snakemake = globals()["snakemake"]
 with derived(snakemake) as job:
     given = job.input
     options, name = job.params.ncu, job.wildcards.set
     (census, sidecar, *untold), probe = given.launches, listed(given.get("probe", []))
-    planning.main(options, name, census, sidecar, job.output.plan, job.say, probe, *untold)
+    run_planning.main(options, name, census, sidecar, job.output.plan, job.say, probe, *untold)

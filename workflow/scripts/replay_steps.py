@@ -1,7 +1,7 @@
 """Runs the steps of a cell's trace again, changed."""
 
-from profzoo.files import derived
-from profzoo.replay import tables
+from profzoo.io.scripts import derived
+from profzoo.what_if import tables
 
 snakemake = globals()["snakemake"]
 with derived(snakemake) as job:

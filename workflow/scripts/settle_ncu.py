@@ -1,6 +1,6 @@
 """Writes down what a section set of a cell is collected by."""
 
-from profzoo.files import derived, write_text
+from profzoo.io.scripts import derived, write_text
 
 snakemake = globals()["snakemake"]
 with derived(snakemake) as job:

@@ -1,6 +1,6 @@
 """Makes the tables across the zoo."""
 
-from profzoo.files import derived, listed
+from profzoo.io.scripts import derived, listed
 from profzoo.tables import tabulate
 
 snakemake = globals()["snakemake"]

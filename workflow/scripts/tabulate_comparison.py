@@ -1,7 +1,7 @@
 """Compares sides of every cell."""
 
-from profzoo.compare import tabulate
-from profzoo.files import derived, listed
+from profzoo.compare import comparison_table
+from profzoo.io.scripts import derived, listed
 
 snakemake = globals()["snakemake"]
 with derived(snakemake) as job:
@@ -10,4 +10,4 @@ with derived(snakemake) as job:
         {name: listed(given.get(f"{what}_{place}", [])) for place, name in enumerate(names)}
         for what in ("side", "sampled")
     )
-    tabulate.main(names, listed(given.get("turns", [])), alone, sampled, job.params.margin, job.output.csv)
+    comparison_table.main(names, listed(given.get("turns", [])), alone, sampled, job.params.margin, job.output.csv)

@@ -1,6 +1,6 @@
 """Makes the tables of layers and of owners across the zoo."""
 
-from profzoo.files import derived, listed
+from profzoo.io.scripts import derived, listed
 from profzoo.tables import layers_across
 
 snakemake = globals()["snakemake"]

@@ -1,6 +1,6 @@
 """Makes the tables of replayed steps and of the CPU's time across the zoo."""
 
-from profzoo.files import derived, listed
+from profzoo.io.scripts import derived, listed
 from profzoo.tables import replays_across
 
 snakemake = globals()["snakemake"]

@@ -1,6 +1,6 @@
 """Holds the kernel tables of all cells against the GPU's peaks."""
 
-from profzoo.files import derived
+from profzoo.io.scripts import derived
 from profzoo.tables import tabulate_roofline
 
 snakemake = globals()["snakemake"]

@@ -1,7 +1,7 @@
 """Judges every cell, its top kernels and its layers."""
 
-from profzoo.files import derived, listed
-from profzoo.verdicts import tabulate
+from profzoo.io.scripts import derived, listed
+from profzoo.verdicts import verdict_table
 
 snakemake = globals()["snakemake"]
 with derived(snakemake) as job:
@@ -11,4 +11,4 @@ with derived(snakemake) as job:
     layers = listed(given.get("owned", [])), listed(given.get("trees", []))
     cpus = given.cells, given.ranges, listed(given.get("operators", []))
     csv = job.output.csv
-    tabulate.main(given.steps, given.kernels, held, peaks, **several, layers=layers, on_cpus=cpus, csv=csv)
+    verdict_table.main(given.steps, given.kernels, held, peaks, **several, layers=layers, on_cpus=cpus, csv=csv)

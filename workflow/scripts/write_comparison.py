@@ -1,6 +1,6 @@
 """Writes the page of a comparison."""
 
-from profzoo.files import derived, listed
+from profzoo.io.scripts import derived, listed
 from profzoo.report import page
 
 snakemake = globals()["snakemake"]

@@ -5,9 +5,9 @@ from typing import Any
 
 import pandas as pd
 
-from profzoo.reading import facts as fact
-from profzoo.tools.ncu.exported import CENSUS
-from profzoo.tools.ncu.metrics import GPU_TIME
+from profzoo.io import sidecars as fact
+from profzoo.tools.ncu.derived_metrics import GPU_TIME
+from profzoo.tools.ncu.export_schema import CENSUS
 
 PLACE = 30
 ALONE = True

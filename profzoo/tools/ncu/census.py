@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from profzoo.errors import ConfigError
-from profzoo.reading import facts as fact
+from profzoo.io import sidecars as fact
 from profzoo.tools.ncu import command as ncu
 
 # How names of launches end that nsys traced.

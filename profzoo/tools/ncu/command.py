@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from profzoo.cell.spread import processes
+from profzoo.cell.process_count import processes
 from profzoo.errors import CollectError, ConfigError, suggest
-from profzoo.machine import gpus, limits
+from profzoo.machine import gpus, job_limits
 from profzoo.range_names import DOMAIN, GRAPH, nvtx_name
 from profzoo.tools import extra_options
-from profzoo.tools.communication import replayed
-from profzoo.tools.ncu import naming
-from profzoo.tools.ncu.refused import OWN_OPTIONS, REFUSED, WHOLE
+from profzoo.tools.communication_kernels import replayed
+from profzoo.tools.ncu import metric_names
+from profzoo.tools.ncu.refused_options import OWN_OPTIONS, REFUSED, WHOLE
 
 PROGRAM = "ncu"
 SEES_OTHERS = False
@@ -24,7 +24,7 @@ GRAPH_PROFILING = "--graph-profiling"
 CAPTURED = ("forward", "loss", "backward", "optimizer")
 
 # Runs it several times, each time for other launches: between the words of its runs, and before those of all runs.
-SEVERAL = ["python", "-m", "profzoo.tools.ncu.several"]
+SEVERAL = ["python", "-m", "profzoo.tools.ncu.multi_run"]
 THEN, IN_ALL = "--then", "--in-all"
 
 # The section set whose launches are counted.
@@ -115,7 +115,7 @@ def seconds(budget: str | float) -> float:
     >>> seconds("2m"), seconds("90s"), seconds(30)
     (120.0, 90.0, 30.0)
     """
-    return limits.seconds(budget, "ncu.budget")
+    return job_limits.seconds(budget, "ncu.budget")
 
 
 def selection(ncu: Mapping[str, Any], name: str) -> list[str]:
@@ -218,7 +218,7 @@ def prepared(command: Sequence[str], gpu: bool) -> list[str]:
     """
     if not gpu:
         raise CollectError("ncu profiles GPUs only, and this cell has none: run where one is visible, device not cpu")
-    return naming.of_gpus(command, gpus.capabilities())
+    return metric_names.of_gpus(command, gpus.capabilities())
 
 
 def checked(ncu: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from profzoo import schema
-from profzoo.reading import strict_yaml
+from profzoo.io import strict_yaml
 from profzoo.tools.ncu import command as ncu
 
 FILES = ("costs.yaml",)

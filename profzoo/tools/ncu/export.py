@@ -8,15 +8,15 @@ from typing import Any
 import pandas as pd
 
 from profzoo.errors import DataError
-from profzoo.files import read_json, write_csv, write_json
-from profzoo.reading import facts as fact
-from profzoo.tools.by_rank import by_rank
+from profzoo.io import sidecars as fact
+from profzoo.io.scripts import read_json, write_csv, write_json
+from profzoo.tools.ncu import census_matching, interval_calibration
 from profzoo.tools.ncu import command as ncu
-from profzoo.tools.ncu import matching, sureness
-from profzoo.tools.ncu import metrics as ncu_metrics
-from profzoo.tools.ncu import tables as ncu_tables
-from profzoo.tools.ncu.exported import of_nsys, read_census
+from profzoo.tools.ncu import derived_metrics as ncu_metrics
+from profzoo.tools.ncu import raw_page as ncu_tables
+from profzoo.tools.ncu.export_schema import of_nsys, read_census
 from profzoo.tools.ncu.strata import Window
+from profzoo.tools.rank_files import by_rank
 
 # How the name of a page by mangled names ends.
 ENDING = ".mangled.csv"
@@ -59,7 +59,7 @@ class Exported:
         found = ((OTHER_CHOICES, self.other_choices), (NOT_AS_PLANNED, self.not_as_planned))
         cure = OWN_CENSUS if self.by_nsys else ""
         told = [f"{what}{cure}: {'; '.join(functions)}" for what, functions in found if functions]
-        unsure = sureness.note(self.totals, self.expected)
+        unsure = interval_calibration.note(self.totals, self.expected)
         return [*([] if self.in_steps else [NO_STEP]), *told, *([unsure] if unsure else [])]
 
 
@@ -91,8 +91,8 @@ def tabulate(
     planned = plan.get("options", [])
     words = ncu.of_runs(planned) if ncu.THEN in planned else [facts["command"]]
     window = Window(every)
-    table, not_as_planned = matching.matched(runs, words, window)
-    totals = matching.totals(table, window, list(kept))
+    table, not_as_planned = census_matching.matched(runs, words, window)
+    totals = census_matching.totals(table, window, list(kept))
     return Exported(table, kept, other, not_as_planned, totals, by_nsys, in_steps, plan.get("error"))
 
 
@@ -199,7 +199,7 @@ def main(
         "not_as_planned": exported.not_as_planned,
         **({"census": Path(census).name} if census else {}),
         **(
-            {"totals": exported.totals, "totals_within": sureness.half_widths(exported.totals)}
+            {"totals": exported.totals, "totals_within": interval_calibration.half_widths(exported.totals)}
             if exported.totals
             else {}
         ),

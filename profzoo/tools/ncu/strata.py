@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from profzoo.tools.ncu.metrics import GPU_TIME
-from profzoo.tools.ncu.tables import CONFIGURATION as KEYS
+from profzoo.tools.ncu.derived_metrics import GPU_TIME
+from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
 
 # Launches take like times where the longest takes so many times as long as the shortest, and so many ns more. What came
 # before is told apart by less like times, so that chance makes no two histories of one.

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from profzoo.errors import CollectError, ConfigError, suggest
-from profzoo.machine import programs
+from profzoo.machine import external_programs
 from profzoo.range_names import DOMAIN, WINDOW, nvtx_name
 from profzoo.tools import extra_options
-from profzoo.tools.nsys.refused import REFUSED
+from profzoo.tools.nsys.refused_options import REFUSED
 
 PROGRAM = "nsys"
 # Names of all, command lines and environments of those that it may read.
@@ -149,7 +149,7 @@ def prepared(command: Sequence[str], gpu: bool) -> list[str]:
     Raises:
         ConfigError: an option that this nsys does not offer under any name.
     """
-    answer = programs.answer([command[0], "profile", "--help"])
+    answer = external_programs.answer([command[0], "profile", "--help"])
     end = next(index for index, word in enumerate(command) if word == "--output")
     return [*command[:2], *adapt(command[2:end], answer.stdout, gpu), *command[end:]]
 

@@ -8,8 +8,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from profzoo.machine import findings, programs
-from profzoo.machine.findings import Check, Finding
+from profzoo.machine import doctor_checks, external_programs
+from profzoo.machine.doctor_checks import Check, Finding
 from profzoo.range_names import DOMAIN, WINDOW, nvtx_name
 from profzoo.tools.nsys.command import INSTALL, NVTX_CAPTURE, PROGRAM
 from profzoo.tools.nsys.failures import CAUSES
@@ -35,7 +35,7 @@ def able(lacking: frozenset[str]) -> str | None:
 
 def check_program() -> Finding:
     """Whether it is on PATH."""
-    return findings.on_path(PROGRAM, INSTALL)
+    return doctor_checks.on_path(PROGRAM, INSTALL)
 
 
 def check_importer() -> Finding:
@@ -46,10 +46,10 @@ def check_importer() -> Finding:
     left, answer = _traced("pass", "--trace=osrt")
     if left:
         return Finding(name, "works (traced one process)")
-    if answer.returncode == programs.TIMED_OUT:
+    if answer.returncode == external_programs.TIMED_OUT:
         return Finding(name, "not known", answer.stderr)
     printed = answer.stdout + answer.stderr
-    return Finding(name, "leaves no report", findings.cause(printed + "\nQdstrmImporter", CAUSES))
+    return Finding(name, "leaves no report", doctor_checks.cause(printed + "\nQdstrmImporter", CAUSES))
 
 
 def check_nvtx() -> Finding:
@@ -61,7 +61,7 @@ def check_nvtx() -> Finding:
     if left:
         return Finding("nvtx", f"{version}, seen by nsys")
     printed = answer.stdout + answer.stderr
-    if answer.returncode or findings.cause(printed, FAILURES):
+    if answer.returncode or doctor_checks.cause(printed, FAILURES):
         return Finding("nvtx", f"{version}, not known whether this nsys sees its ranges", _failed(answer))
     advice = "take the present Nsight Systems, or a release of nvtx from the time of this one"
     return Finding("nvtx", f"{version}, whose ranges this nsys does not see", advice)
@@ -70,10 +70,10 @@ def check_nvtx() -> Finding:
 def _failed(answer: subprocess.CompletedProcess[str]) -> str:
     """Why nsys itself failed to trace a program, in a line."""
     printed = answer.stdout + answer.stderr
-    if known := findings.cause(printed, FAILURES):
+    if known := doctor_checks.cause(printed, FAILURES):
         return known
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
-    if answer.returncode == programs.TIMED_OUT and lines:
+    if answer.returncode == external_programs.TIMED_OUT and lines:
         return f"{lines[-1]}: look again when this machine has less to do"
     return f"nsys failed (exit code {answer.returncode}): {lines[-1] if lines else 'it printed nothing'}"
 
@@ -86,9 +86,11 @@ def _traced(code: str, *options: str) -> tuple[bool, subprocess.CompletedProcess
     for more in (True, False):
         with tempfile.TemporaryDirectory() as folder:
             words = [PROGRAM, "profile", *options, "--sample=none", "--cpuctxsw=none", f"--output={folder}/probe"]
-            answer = programs.answer([*words, sys.executable, "-c", code], findings.PATIENCE_S, cwd=folder)
+            answer = external_programs.answer(
+                [*words, sys.executable, "-c", code], doctor_checks.PATIENCE_S, cwd=folder
+            )
             left = (Path(folder) / "probe.nsys-rep").exists()
-        failed = answer.returncode or findings.cause(answer.stdout + answer.stderr, FAILURES)
-        if left or not more or not failed or answer.returncode == programs.TIMED_OUT:
+        failed = answer.returncode or doctor_checks.cause(answer.stdout + answer.stderr, FAILURES)
+        if left or not more or not failed or answer.returncode == external_programs.TIMED_OUT:
             break
     return left, answer

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 import pandas as pd
 
 from profzoo.errors import DataError
-from profzoo.files import read_json, write_csv, write_json
-from profzoo.reading import facts as fact
+from profzoo.io import sidecars as fact
+from profzoo.io.scripts import read_json, write_csv, write_json
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.tools.nsys import tables as nsys_tables
 from profzoo.tools.nsys import trace as nsys_trace

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from profzoo.range_names import LAUNCHING
-from profzoo.tools.nsys.columns import numbers
-from profzoo.tools.nsys.packing import PACKED
+from profzoo.tools.nsys.configuration_packing import PACKED
+from profzoo.tools.nsys.export_columns import numbers
 from profzoo.tools.nsys.trace import CALL_TABLE, GRAPH_TABLE, KERNEL_TABLE, PROCESS, DamagedError, graphs, whole_numbers
 
 CONFIGURATION = [name for group in PACKED for name, _, _ in group if name != "mangled"]

@@ -6,18 +6,19 @@ from pathlib import Path
 import pandas as pd
 
 from profzoo.errors import DataError
-from profzoo.files import read_json, write_csv
-from profzoo.reading import facts as fact
-from profzoo.reading import kinds
-from profzoo.reading.tables import Table
-from profzoo.tools.by_rank import by_rank
+from profzoo.io import column_types
+from profzoo.io import sidecars as fact
+from profzoo.io.csv_tables import Table
+from profzoo.io.scripts import read_json, write_csv
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.tools.nsys import trace as nsys_trace
+from profzoo.tools.rank_files import by_rank
 
 TIMES = ["wall_ns", "busy_ns", "compute_ns", "communication_ns", "overlap_ns", "exposed_ns", "copy_ns", "idle_ns"]
 COLUMNS = ["host", "rank", "steps", *TIMES, "launches"]
 TABLE = Table(
-    columns=dict.fromkeys(COLUMNS, kinds.NUMBER) | {"host": kinds.TEXT, "rank": kinds.COUNT, "steps": kinds.COUNT},
+    columns=dict.fromkeys(COLUMNS, column_types.NUMBER)
+    | {"host": column_types.TEXT, "rank": column_types.COUNT, "steps": column_types.COUNT},
     key=["rank"],
 )
 

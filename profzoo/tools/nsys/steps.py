@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from profzoo.io import column_types
+from profzoo.io.csv_tables import Table
 from profzoo.range_names import PARTS, STEP
-from profzoo.reading import kinds
-from profzoo.reading.tables import Table
 from profzoo.tools.nsys import intervals, timeline
 from profzoo.tools.nsys.trace import opened, ranges_of, window_steps
 
@@ -47,8 +47,10 @@ def _adds_up(table: pd.DataFrame) -> str | None:
 
 TABLE = Table(
     # What no launch tells, where there was none, is empty.
-    columns={name: kinds.maybe(kinds.NUMBER) if name in UNKNOWN else kinds.NUMBER for name in COLUMNS}
-    | dict.fromkeys(["process", "steps"], kinds.COUNT),
+    columns={
+        name: column_types.maybe(column_types.NUMBER) if name in UNKNOWN else column_types.NUMBER for name in COLUMNS
+    }
+    | dict.fromkeys(["process", "steps"], column_types.COUNT),
     key=["process"],
     holds=_adds_up,
 )

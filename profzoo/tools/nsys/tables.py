@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from profzoo.io import column_types
+from profzoo.io.csv_tables import Table
 from profzoo.range_names import LAUNCHING
-from profzoo.reading import kinds
-from profzoo.reading.tables import Table
 from profzoo.tools.nsys import launches as nsys_launches
 from profzoo.tools.nsys.launches import CONFIGURATION, PACKS
 from profzoo.tools.nsys.trace import opened, ranges_of, window_steps
@@ -32,11 +32,11 @@ def _whole(table: pd.DataFrame) -> str | None:
 
 TABLE = Table(
     columns={
-        **dict.fromkeys(NAMES, kinds.TEXT),
-        **dict.fromkeys([*CONFIGURATION, "launches", "total_ns"], kinds.COUNT),
-        **dict.fromkeys(["mean_ns", "median_ns", "min_ns", "max_ns", "std_ns"], kinds.AMOUNT),
+        **dict.fromkeys(NAMES, column_types.TEXT),
+        **dict.fromkeys([*CONFIGURATION, "launches", "total_ns"], column_types.COUNT),
+        **dict.fromkeys(["mean_ns", "median_ns", "min_ns", "max_ns", "std_ns"], column_types.AMOUNT),
         # Launches outside the window's steps have none.
-        "share": kinds.maybe(kinds.AMOUNT),
+        "share": column_types.maybe(column_types.AMOUNT),
     },
     key=["kernel", "mangled", "range", *CONFIGURATION],
     holds=_whole,

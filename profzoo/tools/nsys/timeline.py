@@ -5,8 +5,8 @@ import sqlite3
 import numpy as np
 import pandas as pd
 
-from profzoo.tools.communication import communicates
-from profzoo.tools.nsys.columns import numbers
+from profzoo.tools.communication_kernels import communicates
+from profzoo.tools.nsys.export_columns import numbers
 from profzoo.tools.nsys.trace import CALL_TABLE, PROCESS, graphs, whole_numbers
 
 # CUDA runtime and driver calls, by how their names begin; versions follow (cudaLaunchKernel_v7000).

@@ -15,9 +15,9 @@ import pandas as pd
 
 from profzoo.errors import DataError
 from profzoo.range_names import PREFIX, STEP, WINDOW, nvtx_name
-from profzoo.tools.nsys import checks
-from profzoo.tools.nsys.checks import AGAIN
-from profzoo.tools.nsys.columns import numbers
+from profzoo.tools.nsys import export_checks
+from profzoo.tools.nsys.export_checks import AGAIN
+from profzoo.tools.nsys.export_columns import numbers
 
 KERNEL_TABLE, GRAPH_TABLE, CALL_TABLE = (f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "GRAPH_TRACE", "RUNTIME"))
 # CUDA runtime and driver calls that have kernels run, by how their names begin.
@@ -58,7 +58,7 @@ def opened(path: str | Path) -> Iterator[tuple[sqlite3.Connection, set[str]]]:
     with closing(database):
         try:
             tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            wrong = checks.damage(Path(path))
+            wrong = export_checks.damage(Path(path))
         except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
             raise DataError(f"{path} is no SQLite export of nsys, or damaged: {_line(error)}: {AGAIN}") from error
         if wrong:
@@ -74,8 +74,9 @@ def opened(path: str | Path) -> Iterator[tuple[sqlite3.Connection, set[str]]]:
 def _unread(database: sqlite3.Connection, error: Exception) -> str:
     """Why an export that is whole could not be read, and what to do."""
     if "no such column" in str(error):
-        return f"has another layout ({_line(error)}): {checks.written_by(database)} writes it so, {checks.OTHER}"
-    return f"is damaged, or of an nsys that this workflow does not know: {_line(error)}: {checks.ONCE}"
+        writer = export_checks.written_by(database)
+        return f"has another layout ({_line(error)}): {writer} writes it so, {export_checks.OTHER}"
+    return f"is damaged, or of an nsys that this workflow does not know: {_line(error)}: {export_checks.ONCE}"
 
 
 def _line(error: Exception) -> str:

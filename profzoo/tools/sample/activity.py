@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from profzoo.reading import facts as fact
+from profzoo.io import sidecars as fact
 from profzoo.tools.sample import tables
 
 PLACE = None

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from profzoo.machine import findings
-from profzoo.machine.findings import Check, Finding
+from profzoo.machine import doctor_checks
+from profzoo.machine.doctor_checks import Check, Finding
 from profzoo.tools.sample import nvml
 from profzoo.tools.sample.failures import CAUSES
 
@@ -29,7 +29,7 @@ def check_nvml() -> Finding:
             driver = library.driver()
     except nvml.NvmlError as error:
         said = str(error)
-        return Finding(NAME, said.removeprefix(f"{NAME}: "), findings.cause(said, CAUSES))
+        return Finding(NAME, said.removeprefix(f"{NAME}: "), doctor_checks.cause(said, CAUSES))
     silent = [name.rpartition("_")[0].replace("_", " ") for name, value in told.items() if value is None]
     if not found:
         return Finding(NAME, f"{driver}, no GPU", "see GPU above")

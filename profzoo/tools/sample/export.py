@@ -6,9 +6,9 @@ from typing import Any
 import pandas as pd
 
 from profzoo.errors import DataError
-from profzoo.files import read_json, write_csv, write_json
-from profzoo.reading import facts as fact
-from profzoo.reading import tables as reading
+from profzoo.io import csv_tables as reading
+from profzoo.io import sidecars as fact
+from profzoo.io.scripts import read_json, write_csv, write_json
 from profzoo.tools.sample import tables
 
 NEEDS: fact.Needs = {

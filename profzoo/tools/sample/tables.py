@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from profzoo.reading import kinds
-from profzoo.reading.tables import Table
+from profzoo.io import column_types
+from profzoo.io.csv_tables import Table
 from profzoo.tools.sample.command import ERROR
 from profzoo.tools.sample.nvml import MEAN, REASONS
 
@@ -30,8 +30,8 @@ UNITS = {
 COLUMNS = ["process", "t_ns", "gpu_uuid", *UNITS, "energy_j"]
 # What a GPU does not tell is empty.
 TABLE = Table(
-    columns=dict.fromkeys(COLUMNS, kinds.maybe(kinds.NUMBER))
-    | {"process": kinds.COUNT, "t_ns": kinds.COUNT, "gpu_uuid": kinds.TEXT},
+    columns=dict.fromkeys(COLUMNS, column_types.maybe(column_types.NUMBER))
+    | {"process": column_types.COUNT, "t_ns": column_types.COUNT, "gpu_uuid": column_types.TEXT},
     key=["process", "t_ns", "gpu_uuid"],
 )
 # A clock whose middle nine tenths of samples are farther apart than this has moved; a reason is named from this share
@@ -40,9 +40,11 @@ MOVED, NAMED = 0.02, 0.01
 # The sampler's own.
 SAMPLES = Table(
     columns={
-        "time_ns": kinds.COUNT,
-        **dict.fromkeys(["gpu_uuid", "power_is"], kinds.TEXT),
-        **dict.fromkeys(["power_limit_mw", *(own for own, _ in UNITS.values()), "energy_mj"], kinds.maybe(kinds.COUNT)),
+        "time_ns": column_types.COUNT,
+        **dict.fromkeys(["gpu_uuid", "power_is"], column_types.TEXT),
+        **dict.fromkeys(
+            ["power_limit_mw", *(own for own, _ in UNITS.values()), "energy_mj"], column_types.maybe(column_types.COUNT)
+        ),
     },
     key=["time_ns", "gpu_uuid"],
 )

@@ -1,11 +1,14 @@
-"""What the baseline's tables hold, a row a step, as harness/recorders.py and harness/rounds.py write them."""
+"""Declares the tables of the baseline, one row per step.
+
+harness/recorders.py and experiments/interleaved_runs.py write them.
+"""
 
 from dataclasses import replace
 
 import pandas as pd
 
-from profzoo.reading import kinds
-from profzoo.reading.tables import Table
+from profzoo.io import column_types
+from profzoo.io.csv_tables import Table
 
 
 def _in_order(table: pd.DataFrame) -> str | None:
@@ -23,17 +26,17 @@ def _each_in_order(table: pd.DataFrame) -> str | None:
 
 TABLE = Table(
     columns={
-        "step": kinds.COUNT,
-        "wall_ns": kinds.COUNT,
+        "step": column_types.COUNT,
+        "wall_ns": column_types.COUNT,
         # Of a GPU alone.
-        "gpu_ns": kinds.maybe(kinds.COUNT),
-        "items": kinds.COUNT,
+        "gpu_ns": column_types.maybe(column_types.COUNT),
+        "items": column_types.COUNT,
     },
-    optional={"peak_memory_bytes": kinds.maybe(kinds.COUNT)},
+    optional={"peak_memory_bytes": column_types.maybe(column_types.COUNT)},
     key=["step"],
     holds=_in_order,
 )
-# What memory is held for, as harness/blocks.py tells it apart.
+# What memory is held for, as harness/memory_blocks.py tells it apart.
 HELD = ("weights", "optimizer", "gradients", "inputs", "activations", "workspace", "other")
 
 
@@ -46,17 +49,17 @@ def _adds_up(table: pd.DataFrame) -> str | None:
 
 # A row a range of a step, in their order; what is held is of the moment of the range's peak.
 MEMORY = Table(
-    columns={"order": kinds.COUNT, "range": kinds.TEXT}
-    | dict.fromkeys(["begin_bytes", "peak_bytes", "end_bytes"], kinds.COUNT)
+    columns={"order": column_types.COUNT, "range": column_types.TEXT}
+    | dict.fromkeys(["begin_bytes", "peak_bytes", "end_bytes"], column_types.COUNT)
     # On a GPU what was there before may be less than what is known of it, where tensors share memory.
-    | {f"{held}_bytes": kinds.WHOLE for held in HELD},
+    | {f"{held}_bytes": column_types.WHOLE for held in HELD},
     key=["order"],
     holds=_adds_up,
 )
 # Of several processes, one after the other; side: of which of what is compared, empty where nothing is.
 REPEATED = replace(
     TABLE,
-    columns={"side": kinds.TEXT, "process": kinds.COUNT, **TABLE.columns},
+    columns={"side": column_types.TEXT, "process": column_types.COUNT, **TABLE.columns},
     key=["process", "step"],
     holds=_each_in_order,
 )

@@ -5,8 +5,8 @@ from typing import Any
 
 import pandas as pd
 
+from profzoo.io import sidecars as fact
 from profzoo.range_names import REST, STEP
-from profzoo.reading import facts as fact
 from profzoo.tools.torch import tables
 
 PLACE = 20

@@ -3,8 +3,8 @@
 import subprocess
 from collections.abc import Sequence
 
-from profzoo.machine import findings, gpus
-from profzoo.machine.findings import Check, Finding
+from profzoo.machine import doctor_checks, gpus
+from profzoo.machine.doctor_checks import Check, Finding
 
 VERSIONS = (
     "import torch; print(torch.__version__, torch.version.cuda, torch.cuda.is_available(), torch.cuda.device_count())"
@@ -28,7 +28,7 @@ def able(lacking: frozenset[str]) -> str | None:
 
 def versions() -> subprocess.CompletedProcess[str]:
     """What torch says of itself: its version, CUDA's, whether it can use a GPU, and how many."""
-    return findings.python(VERSIONS)
+    return doctor_checks.python(VERSIONS)
 
 
 def check_torch() -> Finding:

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from profzoo.errors import DataError
-from profzoo.files import read_json, write_csv
-from profzoo.reading import facts as fact
-from profzoo.reading import tables as reading
-from profzoo.tools.torch import calls, losses, owners, trace
+from profzoo.io import csv_tables as reading
+from profzoo.io import sidecars as fact
+from profzoo.io.scripts import read_json, write_csv
+from profzoo.tools.torch import host_calls, losses, owners, trace
 from profzoo.tools.torch import tables as torch_tables
 
 FACTS: fact.Needs = {
@@ -45,7 +45,7 @@ def main(
             f"{traced} holds no kernel although the cell ran on a GPU: CUPTI could not trace it, "
             "most often because another profiler holds it; see the log of the profiling job"
         )
-    if not calls.steps_of(events):
+    if not host_calls.steps_of(events):
         say(f"{outputs['csv']}: the trace {NO_STEP}")
     whole, lacking = _whole(events, traced, facts) if gpu else (events, False)
     for line in facts.get("left_out", []):

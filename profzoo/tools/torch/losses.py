@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 
 from profzoo.errors import DataError
-from profzoo.files import read_json
+from profzoo.io import sidecars as fact
+from profzoo.io.scripts import read_json
 from profzoo.range_names import STEP
-from profzoo.reading import facts as fact
-from profzoo.tools.torch import replays, trace
-from profzoo.tools.torch.calls import call_of, spans, steps_at
+from profzoo.tools.torch import graph_replays, trace
+from profzoo.tools.torch.host_calls import call_of, spans, steps_at
 from profzoo.tools.torch.trace import Columns, Trace
 
 # Calls that have kernels run, by how their names begin.
 LAUNCHING = ("cudaLaunchKernel", "cudaLaunchCooperativeKernel", "cuLaunchKernel", "cuLaunchCooperativeKernel",
-             *replays.REPLAYS)  # fmt: skip
+             *graph_replays.REPLAYS)  # fmt: skip
 # Clocks of host and GPU differ by microseconds, and what runs at a trace's end may outlast the host's part.
 SKEW_NS, BEHIND_NS = 1_000_000, 1_000_000_000
 # Launches of a stream follow one another, but for such as begin early by themselves (programmatic dependent launch).
@@ -67,7 +67,7 @@ def of(found: Trace) -> Losses:
 
 def _launch_calls(found: Trace) -> np.ndarray:
     """The calls that have kernels run, in their order; of a runtime call and the driver's within, the first."""
-    calls, captured = found.calls, replays.captures(found)
+    calls, captured = found.calls, graph_replays.captures(found)
     names = np.array([text.startswith(LAUNCHING) for text in found.texts] + [False])
     made = np.flatnonzero(names[calls["name"]] & (calls["correlation"] >= 0))
     made = made[np.argsort(calls["start"][made], kind="stable")]
@@ -89,7 +89,7 @@ def _cut_replays(found: Trace, made: np.ndarray, ran: np.ndarray) -> np.ndarray:
         return made[:0]
     first = made[int(ran.argmax())]
     calls = call_of(found)
-    owned = np.flatnonzero(replays.replayed(found))
+    owned = np.flatnonzero(graph_replays.replayed(found))
     groups: dict[int, list[int]] = {}
     for call, name in zip(calls[owned].tolist(), found.launches["name"][owned].tolist(), strict=True):
         groups.setdefault(call, []).append(name)
@@ -143,7 +143,7 @@ def impossible(found: Trace) -> str | None:
 
 def _overlapping(found: Trace, start: np.ndarray, end: np.ndarray) -> str | None:
     """That a launch runs on beside several that follow it in its stream; not of graphs, whose branches may."""
-    queue = np.where(replays.replayed(found), -1, found.launches["queue"])
+    queue = np.where(graph_replays.replayed(found), -1, found.launches["queue"])
     for one in np.unique(queue[queue >= 0]).tolist():
         mine = np.flatnonzero(queue == one)
         mine = mine[np.argsort(start[mine], kind="stable")]

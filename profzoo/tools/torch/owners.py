@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
-from profzoo.needed.operators import COLUMNS as NEEDED
+from profzoo.io import column_types
+from profzoo.io.csv_tables import Table
+from profzoo.op_costs.operators import COLUMNS as NEEDED
 from profzoo.range_names import DOMAIN, LAUNCHING, given, module_of
-from profzoo.reading import kinds
-from profzoo.reading.tables import Table
-from profzoo.tools.communication import communicates
-from profzoo.tools.torch import needs, replays
-from profzoo.tools.torch.calls import call_of, launched_at, looked_up, parts_at, steps_at
-from profzoo.tools.torch.links import forward_of
+from profzoo.tools.communication_kernels import communicates
+from profzoo.tools.torch import graph_replays, launch_costs
+from profzoo.tools.torch.autograd_links import forward_of
+from profzoo.tools.torch.host_calls import call_of, launched_at, looked_up, parts_at, steps_at
 from profzoo.tools.torch.nesting import MARK, Nesting, nest, own_ns
 from profzoo.tools.torch.nesting import kinds as kinds_of
 from profzoo.tools.torch.trace import DEVICE_KINDS, SIZES, Trace
@@ -26,13 +26,14 @@ BACKWARD, FORWARD, RECOMPUTE = "backward", "forward", "recompute"
 COLUMNS = ("step", "order", "kind", "name", "stream", *SIZES, "start_ns", "ns", *OWNERS, "call", "sequence", *NEEDED)
 TEXTS = ("kind", "name", *OWNERS)
 TABLE = Table(
-    columns={name: kinds.TEXT if name in TEXTS else kinds.maybe(kinds.COUNT) for name in COLUMNS}
-    | {"order": kinds.COUNT, "ns": kinds.COUNT, "start_ns": kinds.WHOLE}
-    | dict.fromkeys(NEEDED, kinds.maybe(kinds.AMOUNT)),
+    columns={name: column_types.TEXT if name in TEXTS else column_types.maybe(column_types.COUNT) for name in COLUMNS}
+    | {"order": column_types.COUNT, "ns": column_types.COUNT, "start_ns": column_types.WHOLE}
+    | dict.fromkeys(NEEDED, column_types.maybe(column_types.AMOUNT)),
     key=("step", "order"),
 )
 MODULES = Table(
-    columns=dict.fromkeys(["module", "type", "inputs"], kinds.TEXT) | dict.fromkeys(["calls", "repeated"], kinds.COUNT),
+    columns=dict.fromkeys(["module", "type", "inputs"], column_types.TEXT)
+    | dict.fromkeys(["calls", "repeated"], column_types.COUNT),
     key=("module", "type"),
 )
 # Of shapes, so many, and what is between them.
@@ -60,7 +61,7 @@ def of_launches(trace: Trace) -> pd.DataFrame:
     launches, called = trace.launches, launched_at(trace)
     order = np.lexsort((launches["start"], called))
     launches, called = {name: column[order] for name, column in launches.items()}, called[order]
-    ids, replayed = replays.external_ids(trace)[order], replays.replayed(trace)[order]
+    ids, replayed = graph_replays.external_ids(trace)[order], graph_replays.replayed(trace)[order]
     operators = _by_id(trace, ids)
     kernels = set(np.unique(launches["name"]).tolist())
     talking = [number in kernels and communicates(text) for number, text in enumerate(trace.texts)]
@@ -69,7 +70,7 @@ def of_launches(trace: Trace) -> pd.DataFrame:
     made = np.where(replayed & (operators >= 0), _at(trace.operators["start"], operators), called)
     nesting = nest(trace)
     frame = _owned(trace, nesting, operators, called, made, other)
-    need = needs.of_launches(trace, nesting.parent, operators, np.where(replayed, call_of(trace)[order], -1))
+    need = launch_costs.of_launches(trace, nesting.parent, operators, np.where(replayed, call_of(trace)[order], -1))
     columns = {
         "kind": pd.Categorical.from_codes(launches["kind"], list(DEVICE_KINDS.values())),
         "name": _texts(launches["name"], trace.texts),
@@ -101,7 +102,7 @@ def of_operators(trace: Trace) -> pd.DataFrame:
 
 def _needed(trace: Trace, nesting: Nesting) -> np.ndarray:
     """(operators, NEEDED) what each needs but for what it calls, NaN where that is not known."""
-    known, own, _ = needs.of_operators(trace, nesting.parent)
+    known, own, _ = launch_costs.of_operators(trace, nesting.parent)
     found = np.full((len(nesting.parent), len(NEEDED)), np.nan)
     found[known] = own
     return found

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from profzoo.io import column_types
+from profzoo.io.csv_tables import Table
 from profzoo.range_names import DOMAIN, LAUNCHING, MODULE
-from profzoo.reading import kinds
-from profzoo.reading.tables import Table
-from profzoo.tools.torch.calls import launched_at, parts_at
+from profzoo.tools.torch.host_calls import launched_at, parts_at
 from profzoo.tools.torch.trace import DEVICE_KINDS, Trace
 
 TIMES = ("self_cpu_ns", "cpu_ns", "self_device_ns", "device_ns")
@@ -19,15 +19,15 @@ COLUMNS = ["kind", "name", "range", "count", *TIMES, *MEMORY, "flops", "shapes",
 TEXTS = ("kind", "name", "range", "shapes", "stack")
 # What options or the device leave unmeasured is empty; memory may be given back.
 TABLE = Table(
-    columns={name: kinds.TEXT if name in TEXTS else kinds.maybe(kinds.WHOLE) for name in COLUMNS}
-    | {"count": kinds.COUNT}
+    columns={name: column_types.TEXT if name in TEXTS else column_types.maybe(column_types.WHOLE) for name in COLUMNS}
+    | {"count": column_types.COUNT}
 )
 # The recorder's own, which harness/recorders.py writes.
 OPERATORS = Table(
     columns={
-        **dict.fromkeys(["device", "name", "shapes", "stack"], kinds.TEXT),
-        "count": kinds.COUNT,
-        **dict.fromkeys([*TIMES, *MEMORY, "flops"], kinds.WHOLE),
+        **dict.fromkeys(["device", "name", "shapes", "stack"], column_types.TEXT),
+        "count": column_types.COUNT,
+        **dict.fromkeys([*TIMES, *MEMORY, "flops"], column_types.WHOLE),
     },
     again="another version made it, or it is damaged: delete it and the trace, and the next run collects both again",
 )

@@ -12,8 +12,8 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from profzoo.errors import DataError
-from profzoo.needed.operators import FORMULAS
-from profzoo.reading import chrome
+from profzoo.io import chrome_trace
+from profzoo.op_costs.operators import FORMULAS
 
 DEVICE_KINDS = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
 # How the driver names the kernels by which a graph copies and sets memory; nsys tells them as copies and memsets.
@@ -81,14 +81,14 @@ def read(path: str | Path, say: Callable[[str], object] = print) -> Trace:
     """
     reader, number = _Reader(), -1
     try:
-        with chrome.opened(path) as file:
-            events = chrome.Events(file)
+        with chrome_trace.opened(path) as file:
+            events = chrome_trace.Events(file)
             for number, event in enumerate(events):
                 if not reader.took(event):
                     raise DataError(f"{path}: event {number} is {json.dumps(event)[:80]}, {ODD}")
     except TimesError as error:
         raise TimesError(f"{path}: event {number} {error}: {AGAIN}") from None
-    except (gzip.BadGzipFile, EOFError, zlib.error, chrome.CutOffError) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error, chrome_trace.CutOffError) as error:
         raise DataError(f"{path} is damaged: {error}: {AGAIN}") from error
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error

@@ -9,5 +9,5 @@ import sys
 
 if sys.orig_argv[1:3] == ["-m", "models.run"]:
     sys.argv.append("device=cpu")
-elif sys.orig_argv[1:3] == ["-m", "profzoo.harness.probe"]:
+elif sys.orig_argv[1:3] == ["-m", "profzoo.calibration.launch_costs"]:
     sys.argv.append("--device=cpu")

@@ -1,0 +1,1 @@
+"""Measures the GPU itself: its peak rates, and what a launch costs under a profiler."""

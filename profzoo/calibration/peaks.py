@@ -1,0 +1,151 @@
+"""Measures the peak rates of the device, which are the roofs of a roofline.
+
+Run as `python -m profzoo.calibration.peaks --out peaks.csv`.
+
+Rates are of torch's own kernels (copies, reductions, matrix products), so they are what a program written in torch can
+reach, not what the data sheet says. Each is the best of several timings, warm.
+"""
+
+import argparse
+import csv
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from profzoo.errors import ConfigError
+from profzoo.harness import devices
+from profzoo.machine import job_child
+
+COLUMNS = ("peak", "rate", "unit", "how")
+REPEATS = 5
+# Long enough for clocks to rise and for the timer's grain not to matter.
+LEAST_S = 0.05
+ROWS = 256
+ARITHMETIC = {
+    "fp64": torch.float64,
+    "fp32": torch.float32,
+    "tf32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of what is measured: bytes copied through DRAM, bytes that fit into L2, order of the matrices."""
+
+    dram_bytes: int
+    l2_bytes: int
+    order: int
+
+
+def sizes(device: torch.device) -> Sizes:
+    """Large for a GPU, small for a CPU, on which this only shows that it works."""
+    if device.type != "cuda":
+        return Sizes(1 << 26, 1 << 20, 512)
+    # Half of L2 is left to what else is in it; each half of some GPUs holds a copy of its own.
+    return Sizes(1 << 30, torch.cuda.get_device_properties(device).L2_cache_size // 4, 8192)
+
+
+def seconds(work: Callable[[], object], device: torch.device) -> float:
+    """Seconds that one call of the work takes: the best of several series, each long enough to be timed."""
+    work()
+    count = max(1, round(LEAST_S / max(_series(work, 1, device), 1e-6)))
+    return min(_series(work, count, device) for _ in range(REPEATS)) / count
+
+
+def _series(work: Callable[[], object], count: int, device: torch.device) -> float:
+    if device.type != "cuda":
+        began = time.perf_counter()
+        for _ in range(count):
+            work()
+        return time.perf_counter() - began
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    for _ in range(count):
+        work()
+    end.record()
+    torch.cuda.synchronize(device)
+    return begin.elapsed_time(end) / 1e3
+
+
+def measure(device: torch.device, chosen: Sizes) -> Iterator[tuple[str, float, str, str]]:
+    """Name, rate, unit and how it was measured, of each peak."""
+    copied, again = chosen.dram_bytes, chosen.l2_bytes
+    yield "dram", 2 * copied / _copy(copied, device), "byte/s", f"copy of {copied >> 20} MiB, read and written"
+    how = f"{ROWS} sums of the same {again >> 20} MiB"
+    yield "l2", ROWS * again / _sums(again, device), "byte/s", how
+    for name, dtype in ARITHMETIC.items():
+        if device.type == "cuda" or name not in ("tf32", "fp16"):  # These are no arithmetic of a CPU's own.
+            order = chosen.order // 2 if name == "fp64" else chosen.order
+            torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
+            took = _product(order, dtype, device)
+            yield name, 2 * order**3 / took, "flop/s", f"product of two matrices of order {order}"
+
+
+def _copy(size: int, device: torch.device) -> float:
+    source = torch.zeros(size, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    return seconds(lambda: target.copy_(source), device)
+
+
+def _sums(size: int, device: torch.device) -> float:
+    # Each sum reads the same elements from L2 again, as L1 is too small to hold them.
+    rows = torch.zeros(size // 4, device=device).expand(ROWS, -1)
+    return seconds(lambda: rows.sum(dim=1), device)
+
+
+def _product(order: int, dtype: torch.dtype, device: torch.device) -> float:
+    # Zeros would take less power, and let clocks rise higher than numbers do.
+    left, right = (torch.rand(order, order, device=device).sub_(0.5).to(dtype) for _ in range(2))
+    result = torch.empty_like(left)
+    return seconds(lambda: torch.mm(left, right, out=result), device)
+
+
+def facts(asked: str, device: torch.device) -> dict[str, str | None]:
+    """What a run says of itself: device, versions; asked: the device that was asked for."""
+    cuda = device.type == "cuda"
+    return {
+        "device": torch.cuda.get_device_name(device) if cuda else f"CPU, {torch.get_num_threads()} threads",
+        "device_type": device.type,
+        "device_uuid": devices.uuid(device),
+        "device_why": devices.why_cpu(asked, device),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda if cuda else None,
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    job_child.begin()
+    parser = argparse.ArgumentParser(prog="python -m profzoo.calibration.peaks", description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="CSV: peak, rate, unit, how")
+    parser.add_argument("--facts", type=Path, metavar="FILE", help="JSON on the run: device, versions")
+    parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
+    options = parser.parse_args(arguments)
+    try:
+        device = devices.choose(options.device)
+    except ConfigError as error:
+        print(f"profzoo: {error}", file=sys.stderr)
+        return 2
+    rows = list(measure(device, sizes(device)))
+    with options.out.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows(rows)
+    said = facts(options.device, device)
+    if options.facts:
+        options.facts.write_text(json.dumps(said, indent=1) + "\n")
+    print(f"on {said['device']}{f' ({why})' if (why := said['device_why']) else ''}:")
+    for peak, rate, unit, _ in rows:
+        print(f"{peak:5} {rate / 1e12:9.3f} T{unit}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""Says what to type to run a cell again, or to try settings on it: its name, and what that does not stand for."""
+
+import json
+import shlex
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from profzoo import schema
+from profzoo.cell import settings, variant_settings
+from profzoo.cell.process_count import processes
+from profzoo.errors import ConfigError
+
+# How long a cell runs is nobody's concern who types a line to see what a setting does.
+LENGTH = ("window", "warmup", "samples", "epochs")
+
+
+def arguments(cell_model: str, cell: Mapping[str, Any]) -> str:
+    """The words behind `python -m models.run`, quoted for a shell; cell: settings that ran, as a sidecar has them.
+
+    They are the name and phase of the cell, and all settings that a bare name and phase do not stand for: the module of
+    a model of one's own, shapes, and what a configuration or a variant of one's own sets.
+    """
+    known = schema.fill({}, schema.load())["variants"]
+    name = cell["model"] if variant_settings.unknown(settings.split_variant(cell_model)[1], known) else cell_model
+    implied = _implied(name, cell)
+    given = [word for word in settings.words({**cell, "fit": False})[2:] if word not in implied]
+    kept = [word for word in given if word.partition("=")[0] not in LENGTH and not word.startswith("profiler.")]
+    return shlex.join([name, cell["phase"], *kept])
+
+
+def _implied(name: str, cell: Mapping[str, Any]) -> set[str]:
+    """The words of what a name and phase stand for by themselves, but for the module."""
+    config = schema.fill({}, schema.load())
+    plain, _ = settings.split_variant(name)
+    config["settings"] = {plain: {"module": cell["module"]} if cell["module"] != f"models.{plain}" else {}}
+    try:
+        resolved = settings.resolve(name, cell["phase"], "time", config)
+    except ConfigError:
+        # A module that is not to be found from here, a file that has changed since, or settings that need others.
+        defaults = {key: config[key] for key in schema.cell_properties()}
+        return {f"{key}={settings.word(value)}" for key, value in settings.flat(defaults).items()}
+    return {word for word in settings.words(resolved)[2:] if not word.startswith("module=")}
+
+
+def run(words: str, changes: str = "") -> str:
+    """The line that runs a cell by hand, with settings changed.
+
+    words: as `arguments` has them; changes: settings in words.
+
+    >>> run("lstm train batch=8", "graph=true batch=16")
+    'python -m models.run lstm train batch=16 graph=true'
+    >>> run("mine train module=mine gpus=2")
+    'torchrun --standalone --nproc-per-node=2 -m models.run mine train module=mine gpus=2'
+    """
+    name, phase, *given = shlex.split(words)
+    found = merged(given, changes.split())
+    gpus = next((word.partition("=")[2] for word in found if word.startswith("gpus=")), "1")
+    launcher = "python" if gpus == "1" else f"torchrun --standalone --nproc-per-node={gpus}"
+    return f"{launcher} -m models.run {shlex.join([name, phase, *found])}"
+
+
+def trials(words: str) -> str:
+    """The line that tries settings on a cell.
+
+    >>> trials("lstm train"), trials("mine train module=mine size=8")
+    ('snakemake trials --config models=lstm', "snakemake trials --config models='{mine: {module: mine, size: 8}}'")
+    """
+    name, _, *given = shlex.split(words)
+    if not given:
+        return f"snakemake trials --config models={name}"
+    name, variant = settings.split_variant(name)
+    if variant:
+        # Settings of several that one word cannot stand for.
+        known = schema.load()["properties"]["variants"]["default"]
+        own = variant_settings.combined(variant_settings.parts(variant), known)
+        given = merged([f"{key}={settings.word(value)}" for key, value in settings.flat(own).items()], given)
+    inner = ", ".join(f"{key}: {_yaml(value)}" for key, value in _nested(given).items())
+    return f"snakemake trials --config models={shlex.quote(f'{{{name}: {{{inner}}}}}')}"
+
+
+def merged(given: Iterable[str], changes: Iterable[str]) -> list[str]:
+    """Words of settings, of each key the last.
+
+    >>> merged(["batch=8", "seed=0"], ["batch=16"])
+    ['batch=16', 'seed=0']
+    """
+    return list({word.partition("=")[0]: word for word in (*given, *changes)}.values())
+
+
+def needed(cell: Mapping[str, Any]) -> bool:
+    """Whether a sidecar says enough of a cell: those of other versions may not."""
+    return {"model", "module", "phase", "shape", "gpus", "nodes"} <= set(cell) and processes(cell) >= 1
+
+
+def _nested(given: Iterable[str]) -> dict[str, Any]:
+    return settings.parse(list(given))
+
+
+def _yaml(value: Any) -> str:
+    """A value in one line of YAML; plain words as they are."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_yaml(inner)}" for key, inner in value.items()) + "}"
+    plain = value and all(letter.isalnum() or letter in "_.-/" for letter in value)
+    return value if plain else json.dumps(value)

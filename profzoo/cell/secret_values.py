@@ -1,0 +1,239 @@
+"""Keeps secrets out of what a job goes by: in a setting's place stands a digest, and the value travels apart from it.
+
+Jobs, sidecars, records, logs and command lines hold the digest alone, so that another secret runs a cell again. The
+values are in a file that its owner alone may read, as long as the process lives that took them from the configuration:
+not in an environment, as nsys records those of all processes that its user may look into. A variable (FILE) names it to
+the workflow's own processes. A profiled one has a file of its own, and puts them in their places as it uses them.
+"""
+
+import atexit
+import fcntl
+import hashlib
+import json
+import os
+import re
+import socket
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from profzoo import secret_detection
+from profzoo.errors import ConfigError
+
+# The variable that names a file of keys and values by placeholder, as JSON; and where the workflow's own is, in the
+# folder that snakemake runs in, which nodes share.
+FILE, FOLDER = "PROFZOO_SECRETS_FILE", Path(".snakemake/profzoo/secrets")
+NEW, SUFFIX = ".new-", ".json"
+PLACEHOLDER = re.compile(r"<secret [0-9a-f]{16}>")
+# A fast digest of a short password could be found by trying; this takes tens of milliseconds.
+COST, SALT = 2**13, b"profzoo"
+# Shorter values are found in texts by chance.
+SHORTEST = 4
+# Settings of cells, by model and by variant.
+NAMED = ("settings", "variants")
+
+# Key and value by placeholder.
+Secrets = Mapping[str, tuple[str, Any]]
+
+
+def placeholder(value: Any) -> str:
+    """What stands in the place of a secret; the same for the same value."""
+    digest = hashlib.scrypt(json.dumps(value).encode(), salt=SALT, n=COST, r=8, p=1, dklen=8)
+    return f"<secret {digest.hex()}>"
+
+
+def conceal(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[str, Any]]]:
+    """A checked configuration with placeholders for secrets in settings of cells, and what these stand for.
+
+    Raises:
+        ConfigError: words for a profiler hold a secret, which its report would record.
+    """
+    found: dict[str, tuple[str, Any]] = {}
+    for tool, part in config.items():
+        if isinstance(part, Mapping) and (kind := _in_words(part.get("extra", []))):
+            raise ConfigError(
+                f"{tool}.extra holds {kind}, and reports record all words of a command: export it as a variable, and "
+                "name that under `environment`"
+            )
+    changed = dict(config)
+    if "data" in config:
+        changed["data"] = _conceal(config["data"], "data", found)
+    for part in NAMED:
+        given = config.get(part, {})
+        changed[part] = {name: _conceal(one, f"{part}.{name}", found) for name, one in given.items()}
+    return changed, found
+
+
+def _in_words(words: Sequence[str]) -> str | None:
+    """What kind of secret words of a command line hold, such as `--env-var=MY_TOKEN=...`; None where there is none."""
+    for word in map(str, words):
+        if kind := next((kind for kind, _ in secret_detection.by_look(word)), None):
+            return kind
+        for name, value in re.findall(r"(\w+)=(?=([^=,]+))", word):
+            if secret_detection.by_key(name, value):
+                return f"the value of {name}"
+    return None
+
+
+def everywhere(value: Any) -> Any:
+    """A value of JSON with placeholders for all secrets in it, for what is only to be told."""
+    return _conceal(value, "", {})
+
+
+def in_values(value: Any) -> dict[str, tuple[str, Any]]:
+    """The secrets in a value of JSON."""
+    found: dict[str, tuple[str, Any]] = {}
+    _conceal(value, "", found)
+    return found
+
+
+def _conceal(value: Any, where: str, found: dict[str, tuple[str, Any]], secret: bool = False) -> Any:
+    """where: the key; secret: whether one around it says that the value is one."""
+    if isinstance(value, Mapping):
+        return {
+            key: _conceal(one, f"{where}.{key}" if where else str(key), found,
+                          secret or secret_detection.by_key(str(key), one))
+            for key, one in value.items()
+        }  # fmt: skip
+    if isinstance(value, list | tuple):
+        return [_conceal(one, where, found, secret) for one in value]
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return value
+    if secret and value != "" and not (isinstance(value, str) and PLACEHOLDER.search(value)):
+        return _put(value, where, found)
+    if isinstance(value, str):
+        for _, one in list(secret_detection.by_look(value)):
+            value = value.replace(one, _put(one, where, found))
+    return value
+
+
+def _put(value: Any, where: str, found: dict[str, tuple[str, Any]]) -> str:
+    name = placeholder(value)
+    found[name] = (where, value)
+    return name
+
+
+def take(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration with placeholders; this process and those that it starts know from now on what they stand for.
+
+    Raises:
+        ConfigError: as for `conceal`; or the file for them cannot be written.
+    """
+    changed, found = conceal(config)
+    _sweep()
+    # A run that was started by another has a configuration with placeholders, and their values from that.
+    if found.keys() - (before := known()).keys():
+        try:
+            os.environ[FILE] = str(_written({**before, **found}))
+        except OSError as error:
+            raise ConfigError(f"{FOLDER} cannot be written, for secrets of settings: {error.strerror}") from error
+    return changed
+
+
+def _written(secrets: Secrets) -> Path:
+    """A file of them, which is there and held as long as this process."""
+    FOLDER.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor, new = tempfile.mkstemp(prefix=f"{NEW}{socket.gethostname()}-", dir=FOLDER)
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.write(descriptor, json.dumps(secrets, sort_keys=True).encode())
+    # Under its name once it is held, else the next run could take it for a dead one's. It stays open.
+    path = Path(new).absolute().with_name(Path(new).name.removeprefix(NEW) + SUFFIX)
+    atexit.register(_end, Path(new).rename(path), os.getpid())
+    return path
+
+
+def _end(path: Path, process: int) -> None:
+    # Not with what this process has forked.
+    if os.getpid() == process:
+        path.unlink(missing_ok=True)
+
+
+def _sweep() -> None:
+    """Remove the files of this host's processes that were killed; those of others may be held unseen."""
+    for path in FOLDER.glob(f"{socket.gethostname()}-*{SUFFIX}"):
+        with suppress(OSError):
+            descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
+            finally:
+                os.close(descriptor)
+
+
+def told(environment: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
+    """What the placeholders stand for, by the variables of a process; nothing where the file is gone with its run.
+
+    Raises:
+        ConfigError: it cannot be read, or is not as this version writes it.
+    """
+    try:
+        text = Path(environment[FILE]).read_text(encoding="utf-8") if environment.get(FILE) else "{}"
+        return {name: (key, value) for name, (key, value) in json.loads(text).items()}
+    except FileNotFoundError:
+        # Who needs one says so.
+        return {}
+    except OSError as error:
+        raise ConfigError(f"the secrets of settings cannot be read: {error}") from error
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ConfigError(f"what the variable {FILE} names is not as profzoo writes it: unset it") from error
+
+
+def known() -> dict[str, tuple[str, Any]]:
+    """What the placeholders stand for that this process knows.
+
+    Raises:
+        ConfigError: as for `told`.
+    """
+    return told(os.environ)
+
+
+def handed(job: Any, folder: Path) -> dict[str, str]:
+    """Write the secrets that a job's settings hold into a file that only this user reads; the variable that names it.
+
+    Raises:
+        ConfigError: what a placeholder stands for is not known here.
+    """
+    names = set(PLACEHOLDER.findall(json.dumps(job)))
+    if not names:
+        return {}
+    secrets = known()
+    revealed(sorted(names))
+    path = folder / ".secrets.json"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump({name: secrets[name] for name in sorted(names)}, file)
+    return {FILE: str(path)}
+
+
+def revealed(value: Any) -> Any:
+    """A value of JSON with secrets in their places.
+
+    Raises:
+        ConfigError: what a placeholder stands for is not known here.
+    """
+    return _reveal(value, known()) if PLACEHOLDER.search(json.dumps(value, default=str)) else value
+
+
+def _reveal(value: Any, secrets: Secrets) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _reveal(one, secrets) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_reveal(one, secrets) for one in value]
+    if not isinstance(value, str):
+        return value
+    if lost := next((name for name in PLACEHOLDER.findall(value) if name not in secrets), None):
+        raise ConfigError(f"what {lost} stands for is not known here: give the setting that holds it its value again")
+    # A number stays one.
+    return secrets[value][1] if value in secrets else PLACEHOLDER.sub(lambda match: str(secrets[match[0]][1]), value)
+
+
+def masked(text: str) -> str:
+    """A text with placeholders for the secrets that this process knows."""
+    for name, (_, value) in sorted(known().items(), key=lambda one: -len(str(one[1][1]))):
+        if len(str(value)) >= SHORTEST:
+            for form in (str(value), json.dumps(value)[1:-1] if isinstance(value, str) else str(value)):
+                text = text.replace(form, name)
+    return text

@@ -1,0 +1,120 @@
+"""Combines variants (`lstm@bf16+graph`), and refuses settings of a cell that contradict each other, with the reason."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from profzoo import schema
+from profzoo.cell.process_count import processes
+from profzoo.errors import ConfigError
+
+BETWEEN = "+"
+# Names of variants that are joined, as files, targets and `models` hold them, or by themselves.
+JOINED = re.compile(rf"(?:^|(?<=@)){schema.PATTERN}(?:\+{schema.PATTERN})+")
+# What is captured in a graph has run before: all that is set up at its first use, and the state of optimizers. The last
+# of these steps is replayed, so that what the first replay sets up is not in the window.
+STEPS_BEFORE_GRAPH = 3
+
+
+def parts(variant: str | None) -> list[str]:
+    """The variants that one name stands for.
+
+    >>> parts("bf16+graph"), parts("bf16"), parts(None)
+    (['bf16', 'graph'], ['bf16'], [])
+    """
+    return [] if variant is None else variant.split(BETWEEN)
+
+
+def unknown(variant: str | None, variants: Iterable[str]) -> str | None:
+    """The first part of a variant's name of which there is none; None where there are all.
+
+    >>> unknown("bf16+graf", ["bf16", "graph"]), unknown("bf16+graph", ["bf16", "graph"])
+    ('graf', None)
+    """
+    known = set(variants)
+    return next((one for one in parts(variant) if one not in known), None)
+
+
+def named(words: Iterable[str]) -> list[str]:
+    """The combinations of variants that words hold, such as targets.
+
+    >>> named(["results/lstm@bf16+graph/train.time.csv", "lstm@bf16", "fused+graph", "-j4"])
+    ['bf16+graph', 'fused+graph']
+    """
+    return list(dict.fromkeys(found for word in words for found in JOINED.findall(word)))
+
+
+def combined(names: Sequence[str], variants: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """What several variants change together.
+
+    >>> combined(["bf16", "graph"], {"bf16": {"precision": "bf16"}, "graph": {"graph": True}})
+    {'precision': 'bf16', 'graph': True}
+
+    Raises:
+        ConfigError: one is named twice, or two of them set one key to two values.
+    """
+    found: dict[str, Any] = {}
+    setter: dict[str, str] = {}
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            raise ConfigError(f"variant '{BETWEEN.join(names)}' names {name} twice")
+        for key, value in variants[name].items():
+            nested = isinstance(value, Mapping)
+            for where, item in (
+                {f"{key}.{one}": item for one, item in value.items()} if nested else {key: value}
+            ).items():
+                other = setter.setdefault(where, name)
+                if (before := _at(variants[other], where)) != item:
+                    raise ConfigError(
+                        f"variants {other} and {name} cannot be combined: {where} is {schema.written(before)} in the "
+                        f"one and {schema.written(item)} in the other"
+                    )
+            found[key] = {**found.get(key, {}), **value} if nested else value
+    return found
+
+
+def _at(changes: Mapping[str, Any], where: str) -> Any:
+    outer, _, inner = where.partition(".")
+    return changes[outer][inner] if inner else changes[outer]
+
+
+def check(cell: Mapping[str, Any]) -> None:
+    """That settings of a cell go together; what only shows as it runs is said then.
+
+    Raises:
+        ConfigError: they do not, with the reason.
+    """
+    why = _against_checkpoints(cell) if cell["checkpoint"] else None
+    why = _against_graph(cell) if cell["graph"] and not why else why
+    if why:
+        raise ConfigError(f"{cell['model']} {cell['phase']}: {why}")
+
+
+def _against_checkpoints(cell: Mapping[str, Any]) -> str | None:
+    """Why activations of a cell cannot be checkpointed; None where they can."""
+    if cell["phase"] == "inference":
+        return "checkpoint: true is for training, inference keeps no activations: set phases to train"
+    if cell["graph"]:
+        return (
+            "checkpoint: true and graph: true cannot be combined: checkpoints save the state of random numbers, which "
+            "cannot be read while a graph is captured"
+        )
+    return None
+
+
+def _against_graph(cell: Mapping[str, Any]) -> str | None:
+    """Why the step of a cell cannot be captured in a CUDA graph; None where it may be."""
+    if cell["device"] == "cpu":
+        return "graph: true captures CUDA graphs, which a CPU has none of: set device to cuda, or graph to false"
+    if processes(cell) > 1:
+        return f"graph: true is for one GPU, not {processes(cell)}: set gpus and nodes to 1, or graph to false"
+    if cell["compile"] == "reduce-overhead":
+        return "graph: true and compile: reduce-overhead cannot be combined: both make CUDA graphs, leave one out"
+    if cell["precision"] == "fp16" and cell["phase"] == "train" and cell["optimizer"] != "fused":
+        return (
+            "graph: true and precision: fp16 train with optimizer: fused only, as others wait for the GPU to say "
+            "whether gradients overflowed"
+        )
+    if cell["warmup"] < STEPS_BEFORE_GRAPH:
+        return f"graph: true takes {STEPS_BEFORE_GRAPH} steps of warm-up or more, not {cell['warmup']}: raise warmup"
+    return None

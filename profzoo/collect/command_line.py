@@ -1,0 +1,139 @@
+"""The command line that collects what a job describes: what starts the processes, the profiler, and the program."""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from profzoo import tools
+from profzoo.cell import settings
+from profzoo.cell.process_count import processes
+
+Made = Mapping[str, Path]
+# A job of no tool: ncu around a few kernels, for what a launch of a section set costs.
+PROBE = "probe"
+# Of processes in turn, how many start side by side: more would take memory that the one at work may need.
+AT_ONCE = 4
+# What starts a process for each GPU of a node, and on each of several nodes.
+ON_A_NODE = ["python", "-m", "torch.distributed.run", "--standalone"]
+ON_NODES = ["python", "-m", "profzoo.collect.multi_node"]
+
+
+@dataclass(frozen=True)
+class Command:
+    """A collecting command, in parts.
+
+    launcher: what starts a process for each GPU, empty for one. profiler: a tool's program with its options, empty for
+    what runs inside the process. program: what is measured, with its settings spelled out. sidecar: where that leaves
+    its facts. tool: name of the tool. made: files to make, by name. leaves: files that the command must have left.
+    """
+
+    launcher: Sequence[str]
+    profiler: Sequence[str]
+    program: Sequence[str]
+    sidecar: Path
+    tool: str
+    made: Made = field(default_factory=dict)
+    leaves: Sequence[Path] = ()
+
+
+def of(job: Mapping[str, Any], made: Made, planned: Sequence[str] = (), load: Path | None = None) -> Command:
+    """The command of a job.
+
+    Args:
+        job: `tool`, `cell` (its settings), and `options`, the tool's own words. Of several processes in turn `repeats`,
+            or `order`, the names of `sides` (cells by name), and `weights` that these start with, by name; or `trials`.
+        made: files to make, by the names of the rule's outputs.
+        planned: options that a plan decides; they go first.
+        load: weights that the cell starts with.
+    """
+    cell, tool, sidecar = job["cell"], job["tool"], made["sidecar"]
+    facts = ["--facts", str(sidecar)]
+    if tool == "peaks":
+        device = ["--device", cell["device"], "--out", str(made["csv"])]
+        return Command(
+            [], [], ["python", "-m", "profzoo.calibration.peaks", *device, *facts], sidecar, tool, made, [made["csv"]]
+        )
+    if tool == PROBE:
+        words = ["python", "-m", "profzoo.calibration.launch_costs", "--device", cell["device"], *facts]
+        profiler = tools.commands()["ncu"].around(job["options"], made, 1)
+        return Command([], profiler, words, sidecar, "ncu", made, [made["report"]])
+    program = measured(cell, load)
+    if tool == "train":
+        save = ["--save", str(made["weights"])]
+        return Command([], [], [*program, *save, *facts], sidecar, tool, made, [made["weights"]])
+    own = tools.commands()[tool]
+    if rounds := in_turn(job, load):
+        program = ["python", "-m", "profzoo.experiments.interleaved_runs", "--rounds", json.dumps(rounds)]
+        program += side_by_side(job.get("sides", {"": cell}).values(), compared=len(job.get("sides", [])) > 1)
+        # Any side may be the first to run.
+        program += (
+            ["--baseline", next(name for name, own in job["sides"].items() if own == cell)] if "sides" in job else []
+        )
+        # Around all of them there is one process, which starts the others.
+        profiler = own.around(job.get("options", []), made, 1)
+        return Command([], profiler, [*program, *own.inside(made), *facts], sidecar, tool, made, own.leaves(made))
+    if "trials" in job:
+        program = trials(job["trials"], cell, load)
+        return Command([], [], [*program, *own.inside(made), *facts], sidecar, tool, made, own.leaves(made))
+    profiler = own.around([*planned, *job.get("options", [])], made, processes(cell))
+    program += [*own.inside(made), *facts]
+    return Command(launcher(cell), profiler, program, sidecar, tool, made, own.leaves(made))
+
+
+def measured(cell: Mapping[str, Any], load: str | Path | None) -> list[str]:
+    """The words that run a cell in one process."""
+    return ["python", "-m", "models.run", *settings.words(cell), *(["--load", str(load)] if load else [])]
+
+
+def in_turn(job: Mapping[str, Any], load: Path | None) -> list[tuple[str, list[str]]]:
+    """Each process of a job that takes several, one after the other: its side, and its words; none of another job."""
+    sides, weights = job.get("sides", {"": job["cell"]}), job.get("weights", {"": load})
+    order = job.get("order") or [""] * job.get("repeats", 0)
+    words = {side: [*launcher(cell), *measured(cell, weights.get(side))] for side, cell in sides.items()}
+    return [(side, words[side]) for side in order]
+
+
+def trials(given: Mapping[str, Any], cell: Mapping[str, Any], load: Path | None) -> list[str]:
+    """The words that try settings on a cell.
+
+    given: `candidates`, words of settings by name, and their `order`; `expected`, a file of expected gains, if there is
+    one; `repeats`; `budget_s`; `most`, how many to try, if not all.
+    """
+    described = {
+        "name": f"{cell['model']} {cell['phase']}",
+        "program": [*launcher(cell), "python", "-m", "models.run"],
+        "words": settings.words(cell),
+        "load": ["--load", str(load)] if load else [],
+        "candidates": {name: given["candidates"][name] for name in given["order"]},
+    }
+    words = ["python", "-m", "profzoo.experiments.trial_runner", "--cell", json.dumps(described)]
+    expected = ["--expected", given["expected"]] if given["expected"] else []
+    limits = ["--repeats", str(given["repeats"]), "--budget", str(given["budget_s"])]
+    limits += ["--most", str(given["most"])] if given["most"] else []
+    return [*words, *expected, *limits, *side_by_side([cell])]
+
+
+def side_by_side(cells: Collection[Mapping[str, Any]], compared: bool = False) -> list[str]:
+    """The words that let processes of these cells start side by side, unless those of one do so anyway.
+
+    compared: whether a round has one of each, which may then work by shifts, if there is memory for that many.
+    """
+    if any(launcher(cell) for cell in cells):
+        return []
+    own = ["--by-shifts", str(len(cells))] if compared and len(cells) <= AT_ONCE else []
+    return ["--at-once", str(AT_ONCE), *own]
+
+
+def launcher(cell: Mapping[str, Any]) -> list[str]:
+    """The words that start a process for each of the cell's GPUs; none where there is one.
+
+    >>> launcher({"gpus": 2, "nodes": 1})[3:]
+    ['--standalone', '--nproc-per-node=2', '--no-python']
+    """
+    if processes(cell) == 1:
+        return []
+    if cell["nodes"] > 1:
+        return [*ON_NODES, str(cell["nodes"]), str(cell["gpus"])]
+    return [*ON_A_NODE, f"--nproc-per-node={cell['gpus']}", "--no-python"]

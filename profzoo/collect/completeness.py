@@ -1,0 +1,135 @@
+"""Tells what of the selected cells is there where nothing more is collected, and why the rest is missing."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from profzoo import tools
+from profzoo.cell import settings
+from profzoo.collect import failure_summary, missing_parts, run_state
+from profzoo.collect.failure_summary import Failure
+
+Cell = tuple[str, str]
+# A failure as one run hands it to another: model, phase, tool and why, and whether it was of weights.
+Told = Mapping[str, Any]
+# Names the file in which a run says what has failed to the one that makes the report of the rest.
+WITHOUT = "PROFZOO_WITHOUT"
+UNMADE = "not measured yet"
+SAID = "profzoo: "
+
+
+def of_cells(
+    cells: Iterable[Cell],
+    kept: Mapping[str, Sequence[str]],
+    results: Path,
+    logs: Path,
+    config: Mapping[str, Any],
+    without: str | None = None,
+) -> tuple[dict[Cell, frozenset[str]], list[dict[str, str]]]:
+    """The tools whose part of each cell is there, and what is missing: model, phase, tool, why.
+
+    Where the unprofiled baseline is missing, so is the cell, said once and without a tool.
+
+    Args:
+        kept: patterns of the files that make up a tool's part of a cell, the baseline's among them, by tool.
+        without: file of what a run that ended has failed to make, as `note` writes it.
+    """
+    noted = json.loads(Path(without).read_text()) if without else {"unmade": [], "failures": []}
+    unmade = set(noted["unmade"])
+    there, missing = {}, []
+    for model, phase in cells:
+        trained = settings.trained_as(model, phase, config)
+        mine = [
+            one
+            for one in noted["failures"]
+            if (one["model"], one["phase"]) == (trained if one["weights"] else model, phase)
+        ]
+        paths = {tool: [results / model / name.format(phase=phase) for name in names] for tool, names in kept.items()}
+        whole = {tool for tool in kept if all(path.exists() and str(path) not in unmade for path in paths[tool])}
+        have = frozenset(whole - {one["tool"] for one in mine})
+        there[model, phase] = have
+        for tool in kept if tools.BASELINE in have else [tools.BASELINE]:
+            if tool not in have:
+                weights = [logs / trained / "weights.log"] if trained else []
+                why = _told(mine, tool) or _logged(logs / model, weights, phase, tool, config) or _gone(paths[tool])
+                named = "" if tool == tools.BASELINE else tool
+                missing.append({"model": model, "phase": phase, "tool": named, "why": why})
+    return there, missing
+
+
+def note(
+    failed: Iterable[Failure],
+    unmade: Iterable[str],
+    config: Mapping[str, Any],
+    path: Path,
+    results: str,
+    unfound: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Write what a run has failed to make, for the run that makes a report of the rest.
+
+    results: the folder; unfound: files that nobody can make, and why.
+    """
+    told: list[dict[str, Any]] = []
+    gone = dict(unfound)
+    for one in failed:
+        why = one.why
+        files = missing_parts.blamed(one, why, results)
+        model, measures = one.wildcards.get("model"), bool(one.job)
+        if (added := [file for file in files if missing_parts.dispensable(file)]) and not (model and measures):
+            gone |= dict.fromkeys(added, why)
+        elif model:
+            phase, tool = _about(one, config)
+            told.append({"model": model, "phase": phase, "tool": tool, "why": why, "weights": _trains(one)})
+        elif files and files != list(one.outputs):
+            at = Path(files[0])
+            cell = {"model": at.parent.name, "phase": at.name.split(".")[0], "tool": _tool_of(at.name, config)}
+            told.append(cell | {"why": why, "weights": False})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"unmade": sorted(unmade), "failures": told, "lost": gone}))
+
+
+def _about(failure: Failure, config: Mapping[str, Any]) -> tuple[str, str]:
+    """Phase and tool of a failed job: weights are the baseline's of inference."""
+    job = failure.described
+    if _trains(failure):
+        return "inference", tools.BASELINE
+    if "sides" in job or "trials" in job or not failure.outputs:
+        return failure.phase, ""
+    return failure.phase, job.get("tool") or _tool_of(Path(failure.outputs[0]).name, config)
+
+
+def _trains(failure: Failure) -> bool:
+    return failure.described.get("tool") == "train"
+
+
+def _tool_of(name: str, config: Mapping[str, Any]) -> str:
+    """The tool that a file of a cell, or its log, is of; empty for none."""
+    parts = set(name.split(".")[1:])
+    return next((tool for tool, one in tools.files().items() if parts & set(one.parts(config[tool]))), "")
+
+
+def _told(told: Sequence[Told], tool: str) -> str:
+    """Why a tool's part of a cell failed, or else why another's did, which it may need."""
+    by_itself = [one for one in told if not one["why"].startswith(run_state.NOT_RUN)] or told
+    mine = [one for one in told if one["tool"] == tool and one in by_itself]
+    if mine:
+        return mine[0]["why"]
+    return f"not run, as {by_itself[0]['tool']} failed: {by_itself[0]['why']}" if by_itself else ""
+
+
+def _logged(folder: Path, weights: Sequence[Path], phase: str, tool: str, config: Mapping[str, Any]) -> str:
+    """Why it failed when it last ran, as a log ends that a failed job has left; weights: log of those that it needs."""
+    names = [path for path in sorted(folder.glob(f"{phase}.*.log")) if _tool_of(path.name, config) == tool]
+    for path in [*names, *weights]:
+        lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
+        if lines and lines[-1].startswith(SAID):
+            return failure_summary.why([str(path)])
+    return ""
+
+
+def _gone(paths: Sequence[Path]) -> str:
+    """Which file of several is missing, as where results were copied; or that none is there."""
+    gone = [path.name for path in paths if not path.exists()]
+    return f"{gone[0]} is missing" if 0 < len(gone) < len(paths) else UNMADE

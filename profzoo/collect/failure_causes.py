@@ -1,0 +1,102 @@
+"""Knows the failures of collecting commands and says in plain words what to do about each."""
+
+import errno
+import re
+import signal
+from collections.abc import Mapping, Sequence
+
+from profzoo import tools
+from profzoo.machine import doctor_checks
+
+CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
+MORE = "take a smaller batch or fewer workers, or ask for more with --set-resources RULE:mem_mb=MB"
+# Characters of a line that a program prints for its cause.
+LONGEST = 2000
+KILLED = f"by somebody, or by a batch system for the memory or time that it took; {MORE}"
+STARVED = f"by the kernel, which had no memory left: {MORE}"
+FULL = "no space is left on the disk: free some, or give other folders by TMPDIR and by pathvars in the configuration"
+CLOSED = "give the right to write there, or another folder by pathvars in the configuration"
+CURES: Mapping[int, str] = {
+    errno.ENOSPC: FULL, errno.EDQUOT: FULL, errno.EACCES: CLOSED, errno.EPERM: CLOSED, errno.EROFS: CLOSED
+}  # fmt: skip
+FILES = ("../tools/*/failures.py",)
+# Of no tool alone; looked for first.
+CAUSES: Sequence[tuple[str, str]] = (
+    (
+        r"unrecogni[sz]ed option",
+        "the tool does not know one of the options: see ncu.extra and nsys.extra, or its version is too old",
+    ),
+    (r"[Nn]o space left on device|[Dd]isk quota exceeded", FULL),
+    (
+        r"DataLoader worker \(pid.* is killed by signal|out of shared memory",
+        "a process that loads data was killed: lower workers, or give it more memory, which it takes of /dev/shm too",
+    ),
+    (r"CUDA out of memory|CUDA error: out of memory", "the GPU's memory does not suffice: set a smaller batch"),
+    *doctor_checks.ON_GPU,
+    (
+        r"(?m)^MemoryError|[Cc]annot allocate memory|can't allocate memory|std::bad_alloc",
+        f"the memory of this machine, or what of it a job may have, does not suffice: {MORE}",
+    ),
+)
+
+
+def cause(log: str) -> str | None:
+    """The cause of a failure, from what the job printed; a line of the model's own program goes first."""
+    own = re.findall(r"^profzoo: (.*)$", log, re.MULTILINE)
+    if own:
+        return advised(own[-1] if len(own[-1]) <= LONGEST else f"{own[-1][:LONGEST]} …")
+    return doctor_checks.cause(log, known())
+
+
+def advised(line: str) -> str:
+    """A line on a failure, with what is known of such failures, unless it says what to do itself.
+
+    >>> advised("unet train ran out of memory at batch 64: set a smaller batch. CUDA out of memory.")
+    'unet train ran out of memory at batch 64: set a smaller batch. CUDA out of memory.'
+    """
+    advice = doctor_checks.cause(line, CAUSES)
+    return f"{line}; {advice}" if advice and advice.rpartition(": ")[2] not in line else line
+
+
+def refused(error: OSError) -> str:
+    """What the system refused, and what to do about it.
+
+    >>> refused(PermissionError(13, "Permission denied", "results")).partition(";")[0]
+    'results: Permission denied'
+    """
+    line = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+    cure = CURES.get(error.errno or 0)
+    return f"{line}; {cure}" if cure else line
+
+
+def ended(program: str, code: int, starved: bool = False) -> str:
+    """How a program ended that did not end well.
+
+    code: its exit code, that of a shell or negative for a signal; starved: whether the kernel has killed processes
+    meanwhile, for lack of memory.
+
+    >>> ended("nsys", 137, starved=True).partition(": ")[0]
+    'nsys was killed (SIGKILL)'
+    >>> ended("ncu", -11)
+    'ncu crashed (SIGSEGV)'
+    >>> ended("python", 3)
+    'python ended with exit code 3'
+    """
+    number = -code if code < 0 else code - 128
+    names = {member.value: member.name for member in signal.Signals}
+    if number == signal.SIGKILL:
+        return f"{program} was killed (SIGKILL): {STARVED if starved else KILLED}"
+    if number in CRASHES:
+        return f"{program} crashed ({names[number]})"
+    return f"{program} was ended by {names[number]}" if number in names else f"{program} ended with exit code {code}"
+
+
+def known() -> list[tuple[str, str]]:
+    """Patterns, and what each stands for: the general ones, then those of each tool."""
+    return [*CAUSES, *(one for failures in tools.failures().values() for one in failures.CAUSES)]
+
+
+def warnings(log: str) -> list[str]:
+    """The tool's own warnings, each once."""
+    found = re.findall(r"^(?:==WARNING==|WARNING:|Warning:)\s*(.+)$", log, re.MULTILINE)
+    return list(dict.fromkeys(line.strip() for line in found))

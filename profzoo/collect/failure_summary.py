@@ -1,0 +1,146 @@
+"""Tells at the end of a run which jobs failed: what each was about, why, where its log is, and how to repeat it."""
+
+import json
+import re
+import shlex
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from profzoo.collect import failure_causes, logs, run_state
+
+WHY_CHARACTERS = 600
+WHAT = {"train": "weights"}
+UNSAID = "nothing in its log says why: killed, out of memory, or out of time"
+# How the model's own program says that it ran to its end (profzoo/run.py): no reason to fail.
+ENDED_WELL = re.compile(r"^\S+ (?:train|inference) on .+: \d+ steps of batch .+ parameters$")
+AFTER = "its program ended well, and nothing in its log says what failed after: killed, out of memory, or out of time"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A job that failed: its rule, what its wildcards stood for, the description of what it collects, and its files.
+
+    unrun: the measurements that did not run because of it, as titles; batch: what the batch system said of it, which
+    goes before its log.
+    """
+
+    rule: str
+    wildcards: Mapping[str, str]
+    job: str | None
+    outputs: Sequence[str]
+    logs: Sequence[str]
+    unrun: Sequence[str] = ()
+    batch: str = ""
+
+    @property
+    def described(self) -> Mapping[str, Any]:
+        """What it was to collect; nothing where it collects nothing."""
+        return json.loads(self.job) if self.job else {}
+
+    @property
+    def why(self) -> str:
+        """Why it failed, in one line."""
+        return self.batch or why(self.logs)
+
+    @property
+    def phase(self) -> str:
+        """Of its cell; the phase of a rule that times one is in its description alone."""
+        return self.described.get("cell", {}).get("phase", self.wildcards.get("phase", ""))
+
+
+def told(failures: Iterable[Failure], unmade: int, words: Sequence[str], targets: Collection[str]) -> str:
+    """A block a cause, in words, for the end of a run; empty where nothing failed.
+
+    Args:
+        unmade: jobs that were not run because of them; words: the command line of the run; targets: the words of it
+            that name what to make.
+    """
+    ordered = sorted(failures, key=lambda one: (title(one), one.outputs))
+    if not ordered:
+        return ""
+    groups = by_cause(ordered)
+    ran = sum(len(group.failed) for group in groups)
+    unmade += sum(len(group.spared) for group in groups)
+    causes = f" of {len(groups)} causes" if 1 < len(groups) < ran else ""
+    left = f", and {_jobs(unmade)} did not run because of {'it' if ran == 1 else 'them'}" if unmade else ""
+    return "\n".join([f"{_jobs(ran)} failed{causes}{left}:", *(_block(group, words, targets) for group in groups)])
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What failed for one cause: why, the jobs that ran and failed, and those spared because their model fails."""
+
+    why: str
+    failed: Sequence[Failure]
+    spared: Sequence[Failure]
+
+
+def by_cause(failures: Sequence[Failure]) -> list[Cause]:
+    """The causes, in the order of the first failure of each; of those that are not known each is a cause of its own."""
+    groups: dict[str, list[tuple[Failure, str]]] = {}
+    for place, one in enumerate(failures):
+        line = one.why
+        # Whatever cell it happened to.
+        key = re.sub(r"^\S+ (train|inference)\b", "", run_state.cause(line))
+        groups.setdefault(f"{key} {place}" if line in (UNSAID, AFTER) else key, []).append((one, line))
+    found = []
+    for group in groups.values():
+        ran = [one for one in group if not one[1].startswith(run_state.NOT_RUN)] or group[:1]
+        spared = [one for one, _ in group if one not in [other for other, _ in ran]]
+        found.append(Cause(run_state.cause(ran[0][1]), [one for one, _ in ran], spared))
+    return found
+
+
+def _block(cause: Cause, words: Sequence[str], targets: Collection[str]) -> str:
+    first, *others = cause.failed
+    lines = [f"  {title(first)}", f"    why    {cause.why}"]
+    lines += [f"    log    {log}" for log in first.logs]
+    if first.outputs:
+        lines.append(f"    again  {shlex.join(again(first.outputs[0], words, targets))}")
+    if others:
+        lines.append(f"    also   {'; '.join(title(one) for one in others)}")
+    names = [title(one) for one in cause.spared] + [name for one in cause.failed for name in one.unrun]
+    failed = {title(one) for one in cause.failed}
+    if unrun := [name for name in dict.fromkeys(names) if name not in failed]:
+        lines.append(f"    unrun  {'; '.join(unrun)}")
+    return "\n".join(lines)
+
+
+def title(failure: Failure) -> str:
+    """What a failed job is about.
+
+    >>> title(Failure("profile_ncu", {"model": "unet", "phase": "train", "set": "deep"}, '{"tool": "ncu"}', [], []))
+    'unet train deep: ncu'
+    >>> title(Failure("tabulate_verdicts", {}, None, [], []))
+    'tabulate verdicts'
+    """
+    tool = failure.described.get("tool", "")
+    what = WHAT.get(tool, tool) or failure.rule.replace("_", " ")
+    about = {**failure.wildcards, "phase": failure.phase}
+    cell = " ".join(word for word in about.values() if word)
+    return f"{cell}: {what}" if cell else what
+
+
+def why(files: Sequence[str]) -> str:
+    """Why a job failed, in one line without control characters, by what it printed."""
+    printed = "\n".join(logs.excerpt(Path(log)) for log in files)
+    lines = [line for line in printed.splitlines() if line.strip() and not line.startswith("$ ")]
+    last = lines[-1].strip() if lines else UNSAID
+    found = failure_causes.cause(printed) or (AFTER if ENDED_WELL.match(last) else last)
+    found = logs.unplaced(found)
+    return found if len(found) <= WHY_CHARACTERS else f"{found[:WHY_CHARACTERS]} …"
+
+
+def again(output: str, words: Sequence[str], targets: Collection[str]) -> list[str]:
+    """The command line of a run, for one output alone.
+
+    >>> again("results/unet/train.time.csv", ["/bin/snakemake", "-j4", "all", "--config", "tool=nsys"], {"all"})
+    ['snakemake', 'results/unet/train.time.csv', '-j4', '--config', 'tool=nsys']
+    """
+    return ["snakemake", output, *(word for word in words[1:] if word not in targets)]
+
+
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count} jobs"

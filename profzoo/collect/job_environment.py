@@ -1,0 +1,157 @@
+"""What a collecting command runs in: its environment and threads, the GPUs held for it, and the tree of its processes.
+
+A part of what is measured, unlike what is done before and after.
+"""
+
+import os
+import shlex
+import stat
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any
+
+from profzoo.collect.environment import decisive, environment
+from profzoo.errors import CollectError
+from profzoo.machine import (
+    file_locks,
+    gpu_slots,
+    gpu_turns,
+    job_child,
+    job_limits,
+    orphan_guard,
+    processes,
+    scratch_folder,
+)
+from profzoo.machine.gpu_slots import Taken, Terms
+from profzoo.machine.gpu_turns import Turn
+from profzoo.machine.gpus import VISIBLE
+from profzoo.machine.processes import Guard
+
+
+def threads(cores: int, gpus: int, processes: int) -> dict[str, str]:
+    """How many CPU threads torch may use, in a job of so many processes that takes its GPUs from among so many.
+
+    Half of the cores are left to the jobs that run beside: an operation on as many threads as there are cores waits
+    for the one that finds its core taken, and collating a batch then takes tens of milliseconds instead of half a one.
+    Without a GPU all cores compute the model.
+
+    >>> threads(16, 1, 1)["OMP_NUM_THREADS"], threads(16, 4, 2)["OMP_NUM_THREADS"], threads(16, 0, 2)["OMP_NUM_THREADS"]
+    ('8', '2', '8')
+    """
+    count = str(max(cores // (2 * gpus or processes), 1))
+    return {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count}
+
+
+def run(command: Sequence[str], log: Path, env: Mapping[str, str], guard: Guard = processes.NOTHING) -> int:
+    """Run the command with its output in the log; its exit code. Nothing that it started outlives this.
+
+    Raises:
+        CollectError: something else than a file is in the log's place.
+    """
+    # What an earlier job still prints, if its end is not over, goes into the file that was its own.
+    with suppress(FileNotFoundError):
+        found = log.lstat()
+        if not stat.S_ISREG(found.st_mode) and not stat.S_ISLNK(found.st_mode):
+            raise CollectError(f"{log} is {file_locks.kind(found)}, where the log of a job is to be: remove it")
+        log.unlink()
+    # What a link leads to is not written.
+    with log.open("xb") as file:
+        file.write(f"$ {shlex.join(command)}\n".encode())
+        file.flush()
+        return processes.run(command, file, env, guard)
+
+
+def own_gpus(count: int, words: Sequence[str], what: str = "") -> AbstractContextManager[Taken]:
+    """So many of the GPUs, held while the body runs; none where there is none. Says so where it has to wait for one.
+
+    what: is done with them, for those who wait.
+
+    Raises:
+        CollectError: there are fewer, or they are not free in time.
+    """
+    if not words:
+        return nullcontext(Taken([], []))
+    if count > len(words):
+        raise CollectError(f"gpus = {count}, and {len(words)} visible here: lower gpus, or run where there are more")
+    return gpu_slots.taken(count, words, _say, _terms(what))
+
+
+def _terms(what: str) -> Terms:
+    told = job_limits.told()
+    return Terms(told.locks, told.wait_s, what)
+
+
+def overlapping(job: Mapping[str, Any], words: Sequence[str]) -> bool:
+    """Whether the program of a job waits for the only GPU by itself, once it has started.
+
+    What is sampled beside a cell is of the GPU from the start, and what runs no cell has next to nothing to start. Of
+    several processes, the later ones would start within the turn of the first.
+    """
+    cell, several = job["cell"], bool({"order", "repeats", "trials"} & set(job))
+    alone = len(words) == cell.get("gpus", 1) == cell.get("nodes", 1) == 1
+    return job_limits.told().overlap and alone and not several and job["tool"] not in ("sample", "peaks", "probe")
+
+
+def compiling(job: Mapping[str, Any]) -> bool:
+    """Whether any program of a job has torch.compile do its steps.
+
+    >>> compiling({"cell": {"compile": False}, "trials": {"candidates": {"fast": ["compile=default"]}}})
+    True
+    """
+    cells = [job["cell"], *job.get("sides", {}).values()]
+    tried = [word for words in job.get("trials", {}).get("candidates", {}).values() for word in words]
+    return any(cell.get("compile") for cell in cells) or any(word.startswith("compile=") for word in tried)
+
+
+def _say(line: str) -> None:
+    print(f"profzoo: {line}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def of_job(
+    job: Mapping[str, Any], candidates: Sequence[str], planned_s: float | None = None, apart: bool = False
+) -> Iterator[tuple[dict[str, str], Taken | Turn, Guard]]:
+    """The environment of a job's command, the GPUs held for it, and what its processes hold, while the body runs.
+
+    candidates: GPUs that are here; planned_s: the time that a plan estimates, if there is one; apart: whether they see
+    no other processes of the machine.
+
+    Raises:
+        CollectError: there are fewer than the job takes, or they are not free in time.
+    """
+    cell = job["cell"]
+    count, nodes = cell.get("gpus", 1), cell.get("nodes", 1)
+    # Slurm starts processes on other nodes, where it says which GPUs are theirs, and where the scratch is not.
+    several = nodes > 1
+    seen = environment(os.environ, job["environment"], nodes)
+    # As where the run was planned, whatever a node has; of the user's own there are digests, and nothing to set.
+    asked = job.get("variables", {})
+    seen = {name: value for name, value in seen.items() if name in asked or name not in decisive()}
+    seen |= {name: value for name, value in asked.items() if name in decisive()}
+    seen |= threads(len(os.sched_getaffinity(0)), len(candidates), count)
+    what = f"{job['tool']} of {cell.get('model', 'the GPU')} {cell.get('phase', '')}".strip()
+    seconds = job_limits.told().seconds(job["tool"], planned_s)
+    with orphan_guard.watched():
+        if found := scratch_folder.sweep():
+            _say(f"ended {len(found)} process(es) of a job that was killed")
+        what, late = f"{what} in {Path.cwd()}", overlapping(job, candidates)
+        with own_gpus(count, [] if several or late else candidates, what) as mine:
+            folder, kept = scratch_folder.make()
+            try:
+                # ncu waits for others at a lock in TMPDIR, which jobs on different GPUs need not do.
+                own = {} if several else {"TMPDIR": str(folder), **job_child.variables(folder)}
+                # Compiling takes most of a short job's time, and jobs that tune anew do not profile the same kernels.
+                seen = (scratch_folder.compiled() if own and compiling(job) else {}) | seen | own
+                words = candidates if late else mine.words
+                seen |= {VISIBLE: ",".join(words)} if words else {}
+                seen |= {gpu_turns.TURN: str(folder)} if late else {}
+                over = "" if seconds is None else job_limits.over(job["tool"], seconds)
+                turn = gpu_turns.offered(candidates[0], folder, _say, _terms(what)) if late else nullcontext(mine)
+                with turn as held:
+                    yield seen, held, Guard(held.descriptors, kept, str(folder), seconds, over, apart)
+            finally:
+                scratch_folder.remove(folder)
+                for descriptor in kept:
+                    os.close(descriptor)

@@ -1,0 +1,262 @@
+"""Runs one collecting command: a small environment, its output in a log, a sidecar, and plain words on failure."""
+
+import datetime
+import os
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from profzoo import tools
+from profzoo.cell import secret_values
+from profzoo.collect import (
+    command_line,
+    failure_causes,
+    inprocess_baseline,
+    job_environment,
+    logs,
+    output_checks,
+    provenance,
+    retries,
+    run_state,
+    secret_leaks,
+    source_files,
+    transaction,
+)
+from profzoo.collect.command_line import Command, Made
+from profzoo.collect.transaction import Work
+from profzoo.errors import CollectError, ConfigError, DataError
+from profzoo.import_graph import PROJECT
+from profzoo.io import file_checks
+from profzoo.io import sidecars as fact
+from profzoo.machine import external_programs, gpus, namespace, oom_kills, processes, supervisor
+from profzoo.machine.gpu_turns import Turn
+from profzoo.machine.processes import Guard
+from profzoo.records import derived_outputs, record
+from profzoo.records.record import Record
+
+SHARED = "another process was at work on the GPU, so that times and counters are not the cell's alone"
+EXPOSED = "the report may hold command lines and environments of other processes: a namespace without them is refused"
+OURS = (SHARED, EXPOSED)
+# Of a plan.
+PLAN: fact.Needs = {"options": fact.TEXTS, "estimate_s": fact.NUMBER, "set": fact.TEXT}
+# Makes a command of a job, the files to make, the options of a plan, and the weights to load.
+Build = Callable[[Mapping[str, Any], Made, Sequence[str], Path | None], Command]
+
+# Exit codes beyond it are signals, as a shell has them.
+SIGNALLED = 128
+
+
+def words(asked: Command, gpu: bool) -> list[str]:
+    """The command's words, as the program that is here takes them; gpu: whether the cell will run on one.
+
+    Raises:
+        CollectError, ConfigError: the program is not there, or cannot run so.
+    """
+    tool, (first, *_) = tools.commands().get(asked.tool), [*asked.profiler, *asked.program]
+    # Of several processes, another program may run the profiler.
+    needed = [first, *([tool.PROGRAM] if tool and tool.PROGRAM else [])]
+    for program in needed:
+        if not shutil.which(program):
+            advice = f": {tool.INSTALL}; `snakemake doctor` says what is there" if tool and tool.INSTALL else ""
+            raise CollectError(f"{program} is not on PATH{advice}")
+    measured = [*asked.profiler, *asked.program]
+    return [*asked.launcher, *(tool.prepared(measured, gpu) if tool else measured)]
+
+
+def elsewhere(facts: Mapping[str, Any], mine: Sequence[str], found: Sequence[Mapping[str, str]]) -> list[str]:
+    """UUIDs of GPUs here that the command says it ran on, and that were not held for it.
+
+    Of a part of a GPU (MIG) it may tell a UUID that nvidia-smi does not list, which says nothing.
+    """
+    said = [process.get("device_uuid") for process in facts.get("ranks", [facts])]
+    here = {gpu["gpu_uuid"] for gpu in found}
+    return sorted({uuid for uuid in said if uuid in here and uuid not in mine}) if mine else []
+
+
+def collect(job: Mapping[str, Any], made: Made, log: Path, load: Path | None, plan: Path | None, build: Build) -> None:
+    """Run a job's command in a private folder; put what it made in its place once that is whole, and leave a sidecar.
+
+    Raises:
+        CollectError, ConfigError: the tool is not there, failed, left nothing, or ran on another GPU than it was given;
+            or another job has begun to make the same meanwhile.
+        DataError: the weights or the plan are damaged.
+    """
+    weights = map(Path, job.get("weights", {}).values())
+    started_with = file_checks.require([*(path for path in (load, plan) if path), *weights])
+    planned = fact.read(plan, PLAN) if plan else {}
+    nodes = job["cell"].get("nodes", 1)
+    with transaction.begun(made, nodes == 1) as work:
+        asked = build(job, work.private, planned.get("options", []), load)
+        # Before and after: which of two versions a program has read is not known, so that neither counts as measured.
+        before = source_files.of_now(job)
+        sidecar = _measured(job, asked, log, planned)
+        changed = source_files.changed(before, source_files.of_now(job))
+        secret_leaks.check(asked.made.values(), log, os.environ, job["environment"], nodes)
+        sidecar |= {"command": [work.final(word) for word in sidecar["command"]], "run": work.run}
+        # Weights of sides are files that it is handed, and known by their content.
+        goes_by = {key: value for key, value in job.items() if key != "weights"}
+        made_of = Record(goes_by, _named(started_with, made["sidecar"]), before, changed)
+        _leave(asked, work, sidecar, made_of)
+        output_checks.check(job, work.private, work.run)
+        work.commit()
+    _say(made["sidecar"], sidecar)
+    if changed:
+        print(f"profzoo: {made['sidecar'].with_suffix('')}: {', '.join(changed)} changed while it was measured, so that"
+              " the next run measures it again", file=sys.stderr)  # fmt: skip
+
+
+def _named(inputs: Mapping[Path, str], sidecar: Path) -> dict[str, str]:
+    """Digests of inputs by the way to them from the sidecar, which a moved folder keeps."""
+    return {derived_outputs.named(path, sidecar): digest for path, digest in inputs.items()}
+
+
+def _leave(asked: Command, work: Work, sidecar: dict[str, Any], made_of: Record) -> None:
+    """Write the sidecar of what is in the private folder, and that of a baseline that was timed in the same process."""
+    timed = asked.made.get(inprocess_baseline.TIMED)
+    files = [path for name, path in work.private.items() if path not in (asked.sidecar, timed)]
+    if timed:
+        sidecar, beside = inprocess_baseline.parted(sidecar, work.made["sidecar"].name)
+        timed.write_text(record.sealed(beside | record.in_sidecar(replace(made_of, files=record.entries(files)))))
+        files.append(timed)
+    asked.sidecar.write_text(record.sealed(sidecar | record.in_sidecar(replace(made_of, files=record.entries(files)))))
+
+
+def _measured(job: Mapping[str, Any], asked: Command, log: Path, planned: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a command that leaves its files where it is told to; what its sidecar holds."""
+    cell, own = job["cell"], tools.commands().get(asked.tool)
+    found = gpus.present() if cell["device"] != "cpu" else []
+    candidates = gpus.candidates(os.environ, found)
+    program = words(asked, bool(candidates))
+    # An empty folder for what each of several processes leaves.
+    if ranks := asked.made.get("ranks"):
+        ranks.mkdir()
+    # Asked before the command runs: what goes wrong here must not cost a measurement, and code may change meanwhile.
+    tool_version = external_programs.version(own.PROGRAM) if own and own.PROGRAM else None
+    code_version = provenance.commit(PROJECT, cell.get("module", "models"))
+    sees = bool(own and own.SEES_OTHERS)
+    exposed = _exposed(cell) if sees else None
+    around = job_environment.of_job(job, candidates, planned.get("estimate_s"), sees and not exposed)
+    with around as (environment, held, guard):
+        # None of them is of this workflow, whose jobs hold their GPUs.
+        beside = gpus.others(held.words)
+        # The scratch is on the first of several nodes alone.
+        environment |= secret_values.handed(
+            job, asked.sidecar.parent if cell.get("nodes", 1) > 1 else Path(guard.scratch)
+        )
+        started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
+        printed, lost = retries.run(asked, lambda: _once(asked, program, log, environment, guard))
+        waited = held.waited_s if isinstance(held, Turn) else 0.0
+        wall, mine = time.monotonic() - clock - waited, held.words
+        beside = list(dict.fromkeys([*beside, *gpus.others(mine)]))
+    facts = output_checks.facts(asked.sidecar)
+    if wrong := elsewhere(facts, mine, found):
+        raise CollectError(f"ran on {', '.join(wrong)}, and {', '.join(mine)} was held for it (log: {log})")
+    return {
+        **job,
+        "command": list(program),
+        **(gpus.named(mine[0], found) if mine else {}),
+        **facts,
+        **code_version,
+        "tool_version": tool_version or f"torch {facts.get('torch')}",
+        "host": socket.gethostname(),
+        "started": started.isoformat(timespec="seconds"),
+        "wall_s": round(wall, 3),
+        **({"waited_s": round(waited, 3)} if isinstance(held, Turn) else {}),
+        "warnings": failure_causes.warnings(printed)
+        + [f"{SHARED}: {other}" for other in beside]
+        + ([exposed] if exposed else []),
+        **lost,
+        **({"plan": planned} if planned else {}),
+    }
+
+
+def _once(asked: Command, program: Sequence[str], log: Path, environment: Mapping[str, str], guard: Guard) -> str:
+    """Run a command, which must end well and leave its files; what it printed."""
+    kills = oom_kills.kills()
+    try:
+        code = job_environment.run(program, log, environment, guard)
+    finally:
+        secret_leaks.mask(log)
+    printed = logs.excerpt(log)
+    _check(asked, program, code, printed, log, oom_kills.kills() > kills)
+    if own := tools.commands().get(asked.tool):
+        own.settle(asked.made)
+    return printed
+
+
+def _exposed(cell: Mapping[str, Any]) -> str | None:
+    """That what is recorded of other processes cannot be kept out, and why; None where it can."""
+    # Processes of other nodes cannot be in one namespace with these.
+    why = namespace.refused() if cell.get("nodes", 1) == 1 else "the cell runs on several nodes"
+    return f"{EXPOSED}: {why}" if why else None
+
+
+def _check(asked: Command, words: Sequence[str], code: int, printed: str, log: Path, starved: bool) -> None:
+    """That the command ended well and left its files; CollectError, with the cause as far as that is known."""
+    # What starts or profiles a program passes on how that ended.
+    passed = code > SIGNALLED and (asked.launcher or asked.profiler)
+    why = failure_causes.ended(f"{words[0]} or what it ran" if passed else words[0], code, starved) if code else ""
+    if not code:
+        lost = [path for path in (*asked.leaves, asked.sidecar) if not path.exists() or path.stat().st_size == 0]
+        why = f"{words[0]} ended well but left no {lost[0].name}" if lost else ""
+    if why:
+        raise CollectError(f"{failure_causes.cause(printed) or why} (log: {log})")
+
+
+def _say(path: Path, sidecar: Mapping[str, Any]) -> None:
+    """On the console, what a plan came to, and, once a run, what is to be known of times: that they are of a CPU."""
+    if planned := sidecar.get("plan"):
+        took = f"{path.parent.name} {sidecar['cell']['phase']}: ncu {planned['set']} took {sidecar['wall_s']:.0f} s"
+        print(f"profzoo: {took}, {planned['estimate_s']:.0f} s were planned", file=sys.stderr)
+    for line in sidecar["warnings"]:
+        if line.startswith(OURS) and run_state.first(line):
+            print(f"profzoo: {path.with_suffix('')}: {line}", file=sys.stderr)
+    if (why := sidecar.get("device_why")) and run_state.first(why):
+        print(f"profzoo: {path.with_suffix('')} is of the CPU: {why}", file=sys.stderr)
+
+
+def ended(
+    job: Mapping[str, Any],
+    made: Made,
+    log: Path,
+    load: Path | None = None,
+    plan: Path | None = None,
+    build: Build = command_line.of,
+) -> int:
+    """Collect, and say on the console and in the log what went wrong; exit code. What failed leaves nothing.
+
+    job: `tool`, `cell`, `environment` and more. made: files to make, by the names of the rule's outputs. load: weights
+    that the cell starts with. plan: JSON of a plan, whose options go first. build: makes the command.
+    """
+    try:
+        if why := run_state.known_to_fail(job, made["sidecar"]):
+            raise CollectError(why)
+        with processes.heeding():
+            collect(job, made, log, load, plan, build)
+    except SystemExit:
+        # Of a signal. The supervisor has said so, if the command ran by then.
+        if supervisor.TOLD_TO_END not in logs.excerpt(log):
+            _note(log, supervisor.TOLD_TO_END)
+        raise
+    except (CollectError, ConfigError, DataError, OSError) as error:
+        line = failure_causes.refused(error) if isinstance(error, OSError) else str(error)
+        run_state.failed(job, made["sidecar"], logs.unplaced(line))
+        # The log is that of the job that has followed, by then; and the disk may have no room for it.
+        if not isinstance(error, transaction.SupersededError):
+            _note(log, line)
+        print(f"profzoo: {line}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _note(log: Path, line: str) -> None:
+    # Not into what a link leads to, nor into a pipe that nobody reads.
+    how = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+    with suppress(OSError), os.fdopen(os.open(log, how, 0o666), "a") as file:
+        print(f"profzoo: {line}", file=file)

@@ -1,0 +1,90 @@
+"""Tells what a failed job costs a report: a tool's part of a cell, or a file that the report can do without."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from profzoo.collect.failure_summary import Failure
+
+# What a report's jobs add to a cell, by names between dots: without these its tools' own tables are whole.
+ADDED = {"coverage", "kernels", "layers", "operators", "layer-kernels", "owners", "ranks", "replay", "host"}
+ADDED |= {"program", "timeline"}
+# Folders beside those of models, with what one of their files is.
+ACROSS = {"tables": "table", "figures": "figure", "peaks": "peaks of", "logs": "log", "benchmarks": "benchmark"}
+CELL_FILE = re.compile(r"(?P<model>[^/\s'\"]+)/(?P<phase>train|inference)\.(?P<rest>[\w.+-]*\w)")
+# How Snakemake tells of a job whose inputs nobody makes; each list ends with the next key.
+UNMADE_INPUTS = re.compile(
+    r"^Missing input files for rule \w+:\n\s+output: (?P<outputs>.+)\n(?:.*\n)*?\s+affected files:\n\s+(?P<input>\S+)",
+    re.MULTILINE,
+)
+
+
+def named(why: str, results: str) -> str:
+    """The first file of a cell that a reason names; empty where it names none.
+
+    >>> named("results/lstm@bf16/train.torch.csv: line 3 has 2 fields", "results")
+    'results/lstm@bf16/train.torch.csv'
+    >>> named("results/tables/cells.csv is empty", "results")
+    ''
+    """
+    for place in re.finditer(rf"(?<![\w./-]){re.escape(results)}/", why):
+        found = CELL_FILE.match(why, place.end())
+        if found and found["model"] not in ACROSS:
+            return f"{results}/{found[0]}"
+    return ""
+
+
+def blamed(failure: Failure, why: str, results: str) -> list[str]:
+    """The files that a failure is told of: those that its job was to make or, of all cells' jobs, the one at fault."""
+    at_fault = "" if "model" in failure.wildcards else named(why, results)
+    return [at_fault] if at_fault else list(failure.outputs)
+
+
+def dispensable(path: str) -> bool:
+    """Whether a report can do without a file, and keep all that tools measured.
+
+    >>> dispensable("results/unet/train.kernels.csv"), dispensable("results/unet/train.nsys.csv")
+    (True, False)
+    >>> dispensable("results/figures/steps.svg"), dispensable("results/peaks/here.csv")
+    (True, True)
+    """
+    place = Path(path)
+    return place.parent.name in ACROSS or bool(set(place.name.split(".")[1:]) & ADDED)
+
+
+def known(noted: str | None) -> dict[str, str]:
+    """Return why files are missing, by path, from the file `noted` that `completeness.note` wrote; empty without one."""
+    return json.loads(Path(noted).read_text())["lost"] if noted else {}
+
+
+def unfound(printed: str) -> dict[str, str]:
+    """Files that cannot be made as an input is missing, by what Snakemake printed, and why.
+
+    >>> unfound("Missing input files for rule a:\\n    output: x.csv, y.csv\\n    affected files:\\n        z.csv")
+    {'x.csv': 'z.csv is missing', 'y.csv': 'z.csv is missing'}
+    """
+    return {
+        path: f"{found['input']} is missing"
+        for found in UNMADE_INPUTS.finditer(printed)
+        for path in found["outputs"].split(", ")
+    }
+
+
+def told(files: Mapping[str, str]) -> list[dict[str, Any]]:
+    """What a page and a terminal say of these files, a row each of what is missing for the same reason.
+
+    >>> told({"results/figures/steps.svg": "no room", "results/figures/steps.png": "no room"})
+    [{'part': 'figure steps', 'why': 'no room'}]
+    """
+    rows = {(_named(Path(path)), why) for path, why in files.items()}
+    return [{"part": part, "why": why} for part, why in sorted(rows)]
+
+
+def _named(path: Path) -> str:
+    folder = path.parent.name
+    if folder in ACROSS:
+        return f"{ACROSS[folder]} {path.name.split('.')[0]}"
+    phase, _, rest = path.name.partition(".")
+    return f"{rest.split('.')[0] if not rest.endswith('coverage.csv') else 'coverage'} of {folder} {phase}"

@@ -1,0 +1,72 @@
+"""Starts the processes of a cell on several nodes: srun starts torchrun on each, which starts one for each GPU.
+
+python -m profzoo.collect.multi_node NODES GPUS PROGRAM ...
+"""
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+
+from profzoo.machine import external_programs
+
+# The processes find each other at a port of the first node, another one for each job.
+FIRST_PORT, PORTS = 20_000, 10_000
+
+
+class LaunchError(RuntimeError):
+    """The processes cannot be started; the message says why and what to do."""
+
+
+def words(nodes: int, gpus: int, program: Sequence[str], job: str, address: str) -> list[str]:
+    """The command that starts all processes of a Slurm job; address: of its first node."""
+    srun = ["srun", "--overlap", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--kill-on-bad-exit=1"]
+    meeting = f"--rdzv-endpoint={address}:{FIRST_PORT + int(job) % PORTS}"
+    torchrun = ["python", "-m", "torch.distributed.run", f"--nnodes={nodes}", f"--nproc-per-node={gpus}"]
+    return [*srun, *torchrun, "--rdzv-backend=c10d", f"--rdzv-id={job}", meeting, "--no-python", *program]
+
+
+def first_node(environment: Mapping[str, str], nodes: int) -> str:
+    """The address of the first node of the Slurm job that this is.
+
+    Raises:
+        LaunchError: this is no such job, or one of other size.
+    """
+    job = environment.get("SLURM_JOB_ID")
+    if not job:
+        raise LaunchError(f"nodes = {nodes} takes a Slurm job: --workflow-profile profiles/slurm")
+    described = _asked("scontrol", "show", "job", job)
+    names = _asked("scontrol", "show", "hostnames", _field("NodeList", described)).split()
+    if len(names) != nodes:
+        raise LaunchError(f"nodes = {nodes}, and Slurm's job {job} has {len(names)}: {', '.join(names)}")
+    return _field("NodeAddr", _asked("scontrol", "show", "node", names[0]))
+
+
+def _field(name: str, text: str) -> str:
+    found = re.search(rf"(?:^|\s){name}=(\S+)", text)
+    if not found:
+        raise LaunchError(f"scontrol says no {name}: {text.strip() or 'nothing'}")
+    return found[1]
+
+
+def _asked(*command: str) -> str:
+    answer = external_programs.answer(command)
+    if answer.returncode:
+        raise LaunchError(f"{' '.join(command)}: {answer.stderr.strip()}")
+    return answer.stdout
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command line; returns only where that fails."""
+    nodes, gpus, *program = arguments
+    try:
+        address = first_node(os.environ, int(nodes))
+    except (LaunchError, OSError) as error:
+        print(f"profzoo: {error}", file=sys.stderr)
+        return 1
+    command = words(int(nodes), int(gpus), program, os.environ["SLURM_JOB_ID"], address)
+    os.execvp(command[0], command)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

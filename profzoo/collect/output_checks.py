@@ -1,0 +1,54 @@
+"""Checks what a job made, before it goes to its place: that it is whole, and of this job."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from profzoo.cell.process_count import processes
+from profzoo.collect.inprocess_baseline import TIMED
+from profzoo.errors import CollectError
+from profzoo.io import file_checks
+
+
+def facts(path: Path) -> dict[str, Any]:
+    """What a program wrote of its run; CollectError where that is no JSON object."""
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CollectError(f"the program left facts that are no JSON: {error}") from error
+    if not isinstance(said, dict):
+        raise CollectError(f"the program left facts that are no JSON object: {str(said)[:40]!r}")
+    return said
+
+
+def check(job: Mapping[str, Any], made: Mapping[str, Path], run: str) -> None:
+    """That the files are there and whole, the sidecar is this job's and run's, and has as many steps as the table.
+
+    Raises:
+        CollectError: they are not.
+    """
+    sidecar = facts(made["sidecar"])
+    for key, value in {**job, "run": run}.items():
+        if sidecar.get(key) != value:
+            raise CollectError(f"the sidecar says {key} = {sidecar.get(key)!r}, and the job {value!r}")
+    for path in made.values():
+        why = file_checks.flaw(path) if path.exists() else "it is not there"
+        if why:
+            raise CollectError(f"what was collected is not whole: {path.name}: {why}")
+    if steps := made.get("steps"):
+        rows, said = len(steps.read_text().splitlines()) - 1, facts(made.get(TIMED, made["sidecar"])).get("steps")
+        if rows != said:
+            raise CollectError(f"{steps.name} has {rows} steps, and the run had {said}")
+    if ranks := made.get("ranks"):
+        _check_ranks(ranks, processes(job["cell"]))
+
+
+def _check_ranks(folder: Path, count: int) -> None:
+    """That of each kind of file there is one of each process."""
+    kinds: dict[str, int] = {}
+    for path in folder.iterdir():
+        kinds[path.suffix] = kinds.get(path.suffix, 0) + 1
+    wrong = [f"{number} {kind}" for kind, number in sorted(kinds.items()) if number != count]
+    if wrong or not kinds:
+        raise CollectError(f"{count} processes left {', '.join(wrong) or 'no file'} in {folder.name}")

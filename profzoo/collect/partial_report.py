@@ -1,0 +1,96 @@
+"""Makes the report of what there is, after a run in which jobs failed or that was ended, so that no old page stands."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from profzoo.collect import completeness, logs, missing_parts
+from profzoo.collect.failure_summary import Failure
+
+# Beside Snakemake's own files: what failed, and the configuration that the report is made by.
+NOTED = Path(".snakemake/profzoo/salvage")
+WITHOUT = "without.json"
+# What failed of the report itself, which is then made without that; so often at most.
+AGAIN = "again.json"
+ATTEMPTS = 8
+# How it is made at any time, without collecting.
+LATER = "`snakemake report --config collect=false` makes one"
+
+
+def command(page: str, snakefile: str, cores: int) -> list[str]:
+    """The command line of a run that makes the report of what is there, here and while the folder is locked."""
+    here = ["--nolock", "--executor", "local", "--workflow-profile", "none", "--rerun-incomplete", "--keep-going"]
+    words = [page, "--snakefile", snakefile, "--cores", str(cores), *here]
+    return [sys.executable, "-m", "snakemake", *words, "--configfile", str(NOTED / "config.json")]
+
+
+def report(
+    page: str,
+    failed: Sequence[Failure],
+    unmade: Sequence[str],
+    config: Mapping[str, Any],
+    run: tuple[str, int],
+    log: Path,
+) -> str:
+    """Make the report without what has failed, nor what fails of itself; lines on what came of it.
+
+    Args:
+        page: of the report; unmade: paths that the run was to make and did not; config: of the run; run: its Snakefile
+            and how many jobs ran at a time; log: of this.
+    """
+    noted, again, results = NOTED / WITHOUT, NOTED / AGAIN, str(Path(page).parent)
+    NOTED.mkdir(parents=True, exist_ok=True)
+    (NOTED / "config.json").write_text(json.dumps({**config, "collect": False}))
+    known, unfound, told = _settled(failed), dict[str, str](), ""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    for _ in range(ATTEMPTS):
+        again.unlink(missing_ok=True)
+        completeness.note(known, unmade, config, noted, results, unfound)
+        try:
+            code = _ran(command(page, *run), noted, log)
+        except KeyboardInterrupt:
+            return f"report  none, as you ended that too: {LATER} of what there is"
+        if not code:
+            more = {path: why for path, why in missing_parts.known(str(noted)).items() if path not in _own(failed)}
+            return "\n".join([f"report  {page}, of what succeeded", *map(_without, missing_parts.told(more))])
+        found = _settled([Failure(**one) for one in json.loads(again.read_text())] if again.exists() else [])
+        gone = missing_parts.unfound(logs.excerpt(log))
+        if all(one in known for one in found) and gone.keys() <= unfound.keys():
+            break
+        known, unfound = [*known, *found], unfound | gone
+        told = next((one.why for one in found), told)
+    stands = f"; {page} is that of before" if Path(page).exists() else ""
+    why = f": {told}" if told else ""
+    return f"report  none could be made of what succeeded{stands}: see {log}{why}"
+
+
+def note(failed: Sequence[Failure]) -> None:
+    """Leave word of what failed of the report, for the run that has it made."""
+    (NOTED / AGAIN).write_text(json.dumps([asdict(one) for one in failed]))
+
+
+def _settled(failed: Sequence[Failure]) -> list[Failure]:
+    """The failures with their reasons as they are now: the next attempt writes into the same logs."""
+    return [replace(one, batch=one.why) for one in failed]
+
+
+def _ran(words: Sequence[str], noted: Path, log: Path) -> int:
+    # A profile would have its jobs run elsewhere.
+    environment = {name: value for name, value in os.environ.items() if name != "SNAKEMAKE_PROFILE"}
+    with log.open("w") as file:
+        environment[completeness.WITHOUT] = str(noted)
+        return subprocess.run(words, stdout=file, stderr=file, env=environment, check=False).returncode
+
+
+def _own(failed: Sequence[Failure]) -> set[str]:
+    """What the run itself was to make, whose failures it tells."""
+    return {path for one in failed for path in one.outputs}
+
+
+def _without(one: Mapping[str, str]) -> str:
+    return f"without {one['part']}: {one['why']}"

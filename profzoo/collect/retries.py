@@ -1,0 +1,25 @@
+"""Runs a job's command, and once more where its tool lost a part of what it was to record."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from profzoo import tools
+from profzoo.collect.command_line import Command
+
+FILES = ("../tools/*/losses.py",)
+
+
+def run(asked: Command, once: Callable[[], str]) -> tuple[str, dict[str, Any]]:
+    """What the command printed in the end, and what the sidecar is to say: why it ran twice, and what is lost even so.
+
+    once: runs it, and raises where that fails. Twice at most: what is lost in each of two processes is lost in a third.
+    """
+    printed, own = once(), tools.losses().get(asked.tool)
+    why, facts = own.lost(asked.made) if own else ("", {})
+    if not own or not why:
+        return printed, {}
+    print(f"profzoo: {asked.tool} lost a part of {asked.sidecar.stem}, and runs once more: {why}", file=sys.stderr)
+    printed = once()
+    left, facts = own.lost(asked.made)
+    return printed, {"repeated": why, **facts, **({"lost": left} if left else {})}

@@ -1,0 +1,96 @@
+"""What jobs of one run tell each other, by files beside Snakemake's own: what has been said, and which cells failed."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from profzoo.machine import orphan_guard
+
+# In the folder that snakemake runs in, which nodes of a cluster share.
+FOLDER = Path(".snakemake/profzoo/run")
+# How a model's own program says that it failed by itself, whatever looked at it (profzoo/run.py).
+OF_MODEL = re.compile(r"^\S+ (?:train|inference)(?: failed with \w+: |: .*; try another seed)")
+# What a profiler may have caused, which takes memory of its own and may stand in the way of kernels.
+OF_GPU = re.compile(r"CUDA|cu[A-Z]\w+|NCCL|out of memory|Accelerator")
+# How the line begins that tells of it.
+NOT_RUN = "not run under"
+UNPROFILED = ("time", "train")
+
+
+def first(line: str) -> bool:
+    """Whether no job of this run has said this; of a job of no run, always."""
+    folder = _folder()
+    if not folder:
+        return True
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"said-{_digest(line)}").open("x").close()
+    except FileExistsError:
+        return False
+    except OSError:
+        # Saying it twice is no harm.
+        return True
+    return True
+
+
+def failed(job: Mapping[str, Any], sidecar: Path, why: str) -> None:
+    """Note that a job has failed, where the model itself has and would again, whatever looks at it.
+
+    sidecar: what the job was to leave, whose folder is the model's; why: in a line.
+    """
+    by_itself = OF_MODEL.match(why) and (job["tool"] in UNPROFILED or not OF_GPU.search(why))
+    place = _place(job, sidecar)
+    if place and by_itself:
+        with suppress(OSError):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(json.dumps({"tool": job["tool"], "why": why}))
+
+
+def known_to_fail(job: Mapping[str, Any], sidecar: Path) -> str | None:
+    """That the model of a job has failed in this run under another tool, and why; None where it has not."""
+    place = _place(job, sidecar)
+    try:
+        told = json.loads(place.read_text()) if place else {}
+    except (OSError, ValueError):
+        return None
+    if not told or told["tool"] == job["tool"]:
+        return None
+    under = "for its weights" if told["tool"] == "train" else f"under {told['tool']}"
+    return f"{NOT_RUN} {job['tool']}, as it failed {under}: {told['why']}"
+
+
+def cause(line: str) -> str:
+    """The cause of a failure, of a line that may tell it of a job which was not run for it.
+
+    >>> cause("not run under time, as it failed under torch: a cat"), cause("a cat")
+    ('a cat', 'a cat')
+    """
+    return re.sub(rf"^{NOT_RUN} \w+, as it failed [^:]*: ", "", line)
+
+
+def forget(others: bool = False) -> None:
+    """Forget what this run has left; others: what any has."""
+    if folder := FOLDER if others else _folder():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _place(job: Mapping[str, Any], sidecar: Path) -> Path | None:
+    """Where a failure of this job's cell is noted; None of jobs that run several cells, or none."""
+    folder, phase = _folder(), job["cell"].get("phase")
+    alone = "sides" not in job and "trials" not in job
+    return folder / f"failed-{_digest(f'{sidecar.parent}/{phase}')}" if folder and phase and alone else None
+
+
+def _folder() -> Path | None:
+    run = os.environ.get(orphan_guard.OWNER)
+    return FOLDER / _digest(run) if run else None
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]

@@ -1,0 +1,175 @@
+"""Searches what a job left for the values of variables that were withheld from it: no report is to hold a secret.
+
+A variable counts if it looks like a secret, by its name (`..._TOKEN`, `..._KEY`, `PASSWORD`, ...) or by its value (20
+letters and digits or more, as random as a token's; a password in an address), and its value has eight characters or
+more. It does not if the value is a path that is there, is part of what else may be seen (a variable that is kept, the
+working folder, the names of host and user), or if the name says that it only identifies something (`..._SHA`).
+"""
+
+import gzip
+import json
+import math
+import os
+import re
+import socket
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from profzoo.cell import secret_values
+from profzoo.collect.environment import environment
+from profzoo.errors import CollectError
+
+SHORTEST = 8
+NAMED = re.compile(
+    r"TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|API_?KEY|JWT|COOKIE|(^|_)(KEY|PW|PASS|AUTH|PAT|PIN)(_?\d+|_ID)?$",
+    re.IGNORECASE,
+)
+IDENTIFIES = re.compile(r"(ID|SHA\d*|COMMIT|HASH|DIGEST|REF|BRANCH|VERSION|FINGERPRINT|NAME|HOST|COLORS)$|^GPG_KEY$")
+# What tokens are made of; and from how many characters, and bits of information in each, a value passes for one.
+TOKEN = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9+/=_.~-]{20,}")
+BITS = 3.4
+IN_ADDRESS = re.compile(r"://[^/\s:@]*:([^/\s@]+)@")
+# Bytes read at once: they fit a cache, so that each value is looked for at the speed of memory.
+CHUNK = 2**20
+
+
+def withheld(given: Mapping[str, str], seen: Mapping[str, str]) -> dict[str, tuple[bytes, ...]]:
+    """The variables that were withheld and look like secrets, each with the forms in which its value may be written.
+
+    given: the environment; seen: the part of it that a profiled process sees.
+    """
+    # What may be told: of the job's own surroundings.
+    told = "\0".join([*seen.values(), str(Path.cwd()), socket.gethostname(), str(Path.home())])
+    found: dict[str, tuple[bytes, ...]] = {}
+    for name, secret in _candidates(given, seen):
+        if len(secret) >= SHORTEST and secret not in told and not _is_path(secret):
+            plain = secret.encode(errors="surrogateescape")
+            written = json.dumps(secret)[1:-1].encode()
+            found[name] = (*found.get(name, ()), *dict.fromkeys((plain, written)))
+    return found
+
+
+def _candidates(given: Mapping[str, str], seen: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """What may be a secret, with a name: of variables that were withheld, and of settings."""
+    for name, value in given.items():
+        if name not in (*seen, secret_values.FILE):
+            yield from ((name, secret) for secret in _secrets(name, value))
+    yield from ((key, str(value)) for key, value in secret_values.told(given).values())
+
+
+def of_variable(name: str, value: str, given: Mapping[str, str]) -> list[str]:
+    """The secrets in a variable, whoever may see it: what is told of a machine anyway, and paths, are none."""
+    kept = environment(given, [])
+    told = "\0".join([*kept.values(), str(Path.cwd()), socket.gethostname(), str(Path.home())])
+    found = () if name in kept else _secrets(name, value)
+    return [one for one in found if len(one) >= SHORTEST and one not in told and not _is_path(one)]
+
+
+def _secrets(name: str, value: str) -> Iterator[str]:
+    """What of a variable looks like a secret."""
+    value = value.strip()
+    named = NAMED.search(name)
+    # That of a key is given away with it.
+    identifies = IDENTIFIES.search(name.removesuffix("_ID") if named else name)
+    if not identifies and (named or (TOKEN.fullmatch(value) and _bits(value) >= BITS)):
+        yield value
+    yield from IN_ADDRESS.findall(value)
+
+
+def _bits(text: str) -> float:
+    """The information in a character of a text, by how often each occurs in it.
+
+    >>> round(_bits("abababab"), 1), round(_bits("0123456789abcdef"), 1)
+    (1.0, 4.0)
+    """
+    return -sum(count / len(text) * math.log2(count / len(text)) for count in Counter(text).values())
+
+
+def _is_path(value: str) -> bool:
+    """Whether a value is a path, or a list of such; what does not exist may lie in a folder that does."""
+    parts = [part for part in value.split(os.pathsep) if part]
+    return all(part.startswith("/") and _is_there(part) for part in parts)
+
+
+def _is_there(path: str) -> bool:
+    try:
+        return any(place.exists() for place in (Path(path), Path(path).parent) if place != Path("/"))
+    except (OSError, ValueError):
+        # Of what is too long, or holds what no path holds.
+        return False
+
+
+def held(path: Path, secrets: Mapping[str, Sequence[bytes]]) -> str | None:
+    """The variable whose value a file holds, or one in a folder; None where there is none.
+
+    What is packed by gzip is read unpacked. Of a trace by nsys its SQLite is what tells, as the trace itself is packed
+    in a way of nsys' own; it is searched as it is.
+    """
+    files = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
+    for file in files if secrets else []:
+        with file.open("rb") as raw:
+            packed = raw.read(2) == b"\x1f\x8b"
+            raw.seek(0)
+            if name := _first(cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if packed else raw, secrets):
+                return name
+    return None
+
+
+def _first(stream: BinaryIO, secrets: Mapping[str, Sequence[bytes]]) -> str | None:
+    longest = max(len(form) for forms in secrets.values() for form in forms)
+    before = b""
+    try:
+        while chunk := stream.read(CHUNK):
+            text = before + chunk
+            for name, forms in secrets.items():
+                if any(form in text for form in forms):
+                    return name
+            before = text[-longest:]
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise CollectError(f"{getattr(stream, 'name', 'a file')} is damaged: {error}") from error
+    return None
+
+
+def check(left: Iterable[Path], log: Path, given: Mapping[str, str], extra: Sequence[str], nodes: int = 1) -> None:
+    """That neither the files that a job left nor its log hold the value of a variable that was withheld from it.
+
+    Raises:
+        CollectError: one does; the line names the variable and the file, and never the value. The log loses it.
+    """
+    secrets = withheld(given, environment(given, extra, nodes))
+    for path in dict.fromkeys((log, *left)):
+        if name := held(path, secrets) if path.exists() else None:
+            _blank(log, secrets)
+            if name not in given:
+                raise CollectError(
+                    f"{path.name} holds the secret {name} of the settings: keep the program from telling it"
+                )
+            raise CollectError(
+                f"{path.name} holds the value of {name}, which was withheld from what ran: unset {name} where "
+                "snakemake is called or, if it is no secret, name it under `environment`"
+            )
+
+
+def mask(log: Path) -> None:
+    """Take the secrets of settings out of a log, which a program had to use and may have printed."""
+    forms = {
+        name: (str(value).encode(),)
+        for name, (_, value) in secret_values.known().items()
+        if len(str(value)) >= SHORTEST
+    }
+    if forms and log.is_file():
+        _blank(log, {name: (*one, json.dumps(one[0].decode())[1:-1].encode()) for name, one in forms.items()}, "{}")
+
+
+def _blank(log: Path, secrets: Mapping[str, Sequence[bytes]], instead: str = "({})") -> None:
+    """Take the values out of a log, which stays where a job has failed."""
+    if not held(log, secrets):
+        return
+    text = log.read_bytes()
+    for name, forms in secrets.items():
+        for form in forms:
+            text = text.replace(form, instead.format(name).encode())
+    log.write_bytes(text)

@@ -1,0 +1,60 @@
+"""The files that the program of a collecting job consists of, as far as they are the workflow's or the user's own."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from profzoo import import_graph
+from profzoo.cell import registry
+from profzoo.errors import ConfigError
+from profzoo.records import digests, record
+
+# Of jobs that measure the GPU itself, by tool.
+OF_GPU = {"peaks": "profzoo/calibration/peaks.py", "probe": "profzoo/calibration/launch_costs.py"}
+SURROUNDINGS = "profzoo/collect/job_environment.py"
+IN_TURN, TRIALS = "profzoo/experiments/interleaved_runs.py", "profzoo/experiments/trial_runner.py"
+SAMPLER = "profzoo/tools/sample/sampler.py"
+
+
+def of_job(job: Mapping[str, Any]) -> list[Path]:
+    """The files, sorted; as the job's rule has them among its inputs.
+
+    job: as a collecting command takes it.
+
+    Raises:
+        UnusableError: one cannot be read, or is no Python.
+    """
+    if own := OF_GPU.get(job["tool"]):
+        return list(import_graph.made_of(own, SURROUNDINGS))
+    cell = job["cell"]
+    found = {*registry.sources(registry.find(cell["model"], cell.get("module")))}
+    if {"order", "repeats"} & set(job):
+        found |= {*import_graph.made_of(IN_TURN)}
+    if job["tool"] == "sample":
+        found |= {*import_graph.made_of(SAMPLER)}
+    if "trials" in job:
+        found |= {*import_graph.made_of(TRIALS)}
+    return sorted(found)
+
+
+def of_now(job: Mapping[str, Any]) -> dict[str, str]:
+    """Digests of these files, by what records call them; empty where the job's model is none of a file.
+
+    Raises:
+        OSError: one cannot be read.
+    """
+    try:
+        files = of_job(job)
+    except (ConfigError, KeyError):
+        # What runs here need not be a model; a model's rule has looked at its files before.
+        return {}
+    return {record.key(path, import_graph.PROJECT): digests.digest(path) for path in files}
+
+
+def changed(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
+    """The keys of files that came, went, or changed meanwhile.
+
+    >>> changed({"a.py": "1", "b.py": "2"}, {"a.py": "1", "b.py": "3", "c.py": "4"})
+    ('b.py', 'c.py')
+    """
+    return tuple(sorted(key for key in {*before, *after} if before.get(key) != after.get(key)))

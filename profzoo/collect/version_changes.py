@@ -1,0 +1,190 @@
+"""Says which results other versions measured than those that are installed now, and which files to make again for it.
+
+python -m profzoo.collect.version_changes [RESULTS] [CELL ...]
+
+prints the files of these, for Snakemake's -R; a cell is a model's folder.
+"""
+
+import argparse
+import importlib.util
+import json
+import re
+import shutil
+import sys
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from profzoo import tools
+from profzoo.machine import external_programs
+from profzoo.tools import tool_versions
+
+# Where the kernel says which driver it has loaded, by module and by interface.
+DRIVERS = (Path("/sys/module/nvidia/version"), Path("/proc/driver/nvidia/version"))
+TORCH = re.compile(r"^__version__ *= *'([^']+)'", re.MULTILINE)
+# A profiler that takes longer to say its version is not waited for.
+ANSWER_S = 5.0
+# Words of a command line that makes no results, or all of them again.
+NO_RESULTS = (
+    "clean",
+    "doctor",
+    "help",
+    "serve",
+    "share",
+    "verify",
+    "--list",
+    "--lint",
+    "--unlock",
+    "--touch",
+    "-l",
+    "-t",
+)
+ALL_AGAIN = ("-F", "--forceall")
+# So many cells are named.
+SHOWN = 3
+KEPT = "kept as they are, with both versions in one table (columns torch_version, driver_version and so on)"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A collected file: its sidecar, cell (model's folder and phase), tool, and versions by what they are of."""
+
+    sidecar: Path
+    model: str
+    phase: str
+    tool: str
+    versions: Mapping[str, str]
+
+    @property
+    def cell(self) -> str:
+        """In words."""
+        return f"{self.model} {self.phase}"
+
+
+def measured(results: Path, models: Collection[str] | None = None) -> list[Measured]:
+    """What was collected under results/, of these models' folders or all, in the order of names."""
+    found = []
+    for path in sorted(results.glob("*/*.json")):
+        # A sidecar lies beside its file; plans and timelines are no sidecars.
+        if (models is not None and path.parent.name not in models) or not path.with_suffix("").exists():
+            continue
+        with suppress(OSError, ValueError, AttributeError):
+            facts = json.loads(path.read_text(encoding="utf-8"))
+            # What is exported of a report carries the facts of that.
+            if "started" in facts and facts.get("tool") in tools.names() and path.name.count(".") > 1:
+                phase = path.name.partition(".")[0]
+                if not _exported(path, facts):
+                    found.append(Measured(path, path.parent.name, phase, facts["tool"], tool_versions.of(facts)))
+    return found
+
+
+def _exported(path: Path, facts: Mapping[str, object]) -> bool:
+    """Whether a sidecar is of what was made of another tool's file, which is made again with that."""
+    return facts.get("tool") in tool_versions.profilers() and not path.name.endswith("-rep.json")
+
+
+def installed(wanted: Collection[str], local: bool = True) -> dict[str, str]:
+    """The versions of what is asked for, as far as this machine tells, without importing torch.
+
+    local: whether jobs run here; of other machines' drivers and profilers this one knows nothing.
+    """
+    found = {tool_versions.TORCH: _torch()} if tool_versions.TORCH in wanted else {}
+    if local and tool_versions.DRIVER in wanted:
+        found[tool_versions.DRIVER] = _driver()
+    for name in tool_versions.profilers() if local else ():
+        program = tools.commands()[name].PROGRAM
+        if name in wanted and program and shutil.which(program):
+            printed = external_programs.answer([program, "--version"], ANSWER_S).stdout.strip().splitlines()
+            found[name] = tool_versions.short(printed[-1]) if printed else ""
+    return {name: version for name, version in found.items() if version}
+
+
+def _torch() -> str:
+    """By its file: the number of a package lacks what it was built for, such as +cu130, and importing it takes long."""
+    with suppress(ImportError, OSError, ValueError, AttributeError, TypeError):
+        spec = importlib.util.find_spec("torch")
+        found = TORCH.search(Path(spec.origin).with_name("version.py").read_text())  # type: ignore[union-attr,arg-type]
+        return found[1] if found else ""
+    return ""
+
+
+def _driver() -> str:
+    for path in DRIVERS:
+        with suppress(OSError):
+            # The first line of the second is of the driver, the next of the compiler.
+            if found := tool_versions.NUMBER.search(path.read_text().partition("\n")[0]):
+                return found[0]
+    return ""
+
+
+def differing(found: Iterable[Measured], now: Mapping[str, str]) -> list[Measured]:
+    """Those of them that other versions measured."""
+    return [one for one in found if _others(one, now)]
+
+
+def _others(one: Measured, now: Mapping[str, str]) -> list[str]:
+    return [name for name, version in one.versions.items() if now.get(name, version) != version]
+
+
+def lines(found: Sequence[Measured], now: Mapping[str, str], results: str) -> list[str]:
+    """A line a version that is no longer installed, with its cells, and one on what to type; none where all agree."""
+    of_version: dict[tuple[str, str], dict[str, None]] = {}
+    for one in found:
+        for name in _others(one, now):
+            of_version.setdefault((name, one.versions[name]), {})[one.cell] = None
+    said = [
+        f"{_listed(list(cells))} measured with {name} {version}, and {name} {now[name]} is installed now"
+        for (name, version), cells in of_version.items()
+    ]
+    models = " ".join(dict.fromkeys(one.model for one in found))
+    again = f"python -m profzoo.collect.version_changes {results} {models}"
+    return [*said, f"these are {KEPT}; to measure them again, end the line with -R $({again})"] if said else []
+
+
+def _listed(cells: Sequence[str]) -> str:
+    """So many cells by name.
+
+    >>> _listed(["a train"]), _listed(["a train", "b train", "c train", "d train"])
+    ('1 cell (a train) was', '4 cells (a train, b train, c train, ...) were')
+    """
+    more = ", ..." if len(cells) > SHOWN else ""
+    count = f"{len(cells)} cell{'s' if len(cells) > 1 else ''}"
+    return f"{count} ({', '.join(cells[:SHOWN])}{more}) {'were' if len(cells) > 1 else 'was'}"
+
+
+def told(
+    results: str, models: Collection[str], chosen: Collection[str], local: bool, words: Sequence[str]
+) -> list[str]:
+    """What is to be said before a run; chosen: its tools; words: its command line.
+
+    Nothing of files that it makes again, and nothing at all where it makes no results.
+    """
+    if {*words} & {*NO_RESULTS, *ALL_AGAIN}:
+        return []
+    here = f"{results}/"
+    paths = [word.removeprefix("./").removeprefix(here) for word in words if word.removeprefix("./").startswith(here)]
+    asked = {path.partition("/")[0] for path in paths} & set(models)
+    mine = [
+        one
+        for one in measured(Path(results), [model for model in models if not asked or model in asked])
+        if one.tool in chosen and str(one.sidecar) not in words
+    ]
+    now = installed({name for one in mine for name in one.versions}, local)
+    return lines(differing(mine, now), now, results)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m profzoo.collect.version_changes", description=__doc__)
+    parser.add_argument("results", nargs="?", default="results", help="the folder of results")
+    parser.add_argument("models", nargs="*", help="folders of models in it; all, if none is named")
+    options = parser.parse_args(arguments)
+    found = measured(Path(options.results), options.models or None)
+    now = installed({name for one in found for name in one.versions})
+    print("\n".join(str(one.sidecar) for one in differing(found, now)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

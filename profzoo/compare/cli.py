@@ -1,0 +1,147 @@
+"""Says a comparison in a terminal: `python -m profzoo.compare.cli TABLE [--fail-on slower]`, a line a cell.
+
+Exit code 3 where a candidate is slower and that is to fail.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+import pandas as pd
+
+from profzoo.compare import comparison_table, contributions
+from profzoo.errors import DataError
+from profzoo.formatting import duration, ratio
+from profzoo.io import csv_tables as reading
+from profzoo.kernels import short_names
+from profzoo.statistics import speedup
+from profzoo.tables.schemas import CELL
+
+# Of what is slower, for continuous integration.
+SLOWER = 3
+# How many parts, and kernels, are named.
+SHOWN = 3
+
+
+def lines(table: pd.DataFrame, seen: pd.DataFrame | None = None) -> list[str]:
+    """What differs besides the times, then each cell with both times, ratio, interval and verdict.
+
+    seen: the table of parts, of which the largest stand below what is faster or slower.
+    """
+    said = []
+    for (baseline, candidate), rows in table.groupby(["baseline", "candidate"], sort=False):
+        said.append(f"{candidate} against {baseline}, {how(rows)}")
+        said += [f"  differs: {text}" for text in differing(rows)]
+        said += [f"  {text}" for text in by_sample(rows)]
+        names = [f"{row.model} {row.phase}" for row in rows.itertuples()]
+        width = max(map(len, names))
+        for name, row in zip(names, rows.to_dict("records"), strict=True):
+            said += [_line(name.ljust(width), row), *_mostly(row, seen)]
+        said.append("  " + counted(rows))
+    return said
+
+
+def how(rows: pd.DataFrame) -> str:
+    """In how many processes two sides ran, whether side by side in time, and what their times are of.
+
+    rows: of the table, of the two sides.
+    """
+    turn = "in turn" if rows["in_turn"].all() else "not side by side in time: what drifts counts as a difference"
+    per = " or ".join(f"per {one}" for one in dict.fromkeys(rows["per"]))
+    return f"{_range(rows['processes'])} processes each, {per}, {turn}"
+
+
+def by_sample(rows: pd.DataFrame) -> list[str]:
+    """Which cells are compared by the time of a sample, and why."""
+    cells = rows[rows["per"] == comparison_table.SAMPLE]
+    return [
+        f"times are per sample, as a step has {one:g} of them in the baseline and {other:g} in the candidate"
+        + _where(mine, rows)
+        for (one, other), mine in cells.groupby(["baseline_items", "candidate_items"], sort=False)
+    ]
+
+
+def differing(rows: pd.DataFrame) -> list[str]:
+    """What differs between two sides besides their times, and of which cells where not of all."""
+    return [f"{text or 'nothing known'}{_where(cells, rows)}" for text, cells in rows.groupby("differs", sort=False)]
+
+
+def counted(rows: pd.DataFrame) -> str:
+    """How many cells have each verdict."""
+    return ", ".join(f"{count} {verdict}" for verdict, count in rows["verdict"].value_counts().items())
+
+
+def _range(counts: pd.Series) -> str:
+    low, high = counts.min(), counts.max()
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def _where(cells: pd.DataFrame, rows: pd.DataFrame) -> str:
+    """Of which cells that is so, where it is not of all."""
+    if len(cells) == len(rows):
+        return ""
+    names = [f"{row.model} {row.phase}" for row in cells.itertuples()]
+    return f" ({', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''})"
+
+
+def _line(name: str, row: dict) -> str:
+    times = f"{duration(row['baseline_ns']):>9} -> {duration(row['candidate_ns']):>9}"
+    times += " per sample" if row["per"] == comparison_table.SAMPLE else ""
+    off, interval = ratio(row["ratio"], row["ratio_low"], row["ratio_high"])
+    times_as_fast = f", {1 / row['ratio']:.2f} times as fast" if row["verdict"] == speedup.FASTER else ""
+    energy = ""
+    if pd.notna(row["energy_ratio"]):
+        energy = "  energy x " + " ".join(ratio(row["energy_ratio"], row["energy_low"], row["energy_high"])).rstrip()
+    unsteady = f"  unsteady: {row['unsteady']}" if row["unsteady"] else ""
+    interval = interval or "one process: no interval"
+    return f"  {name}  {times}  x {off} {interval}  {row['verdict']}{times_as_fast}{energy}{unsteady}"
+
+
+def _mostly(row: dict, seen: pd.DataFrame | None) -> list[str]:
+    """Where most of a difference lies: the largest parts of the step, layers, and kernels, as far as they were seen."""
+    if seen is None or row["verdict"] not in (speedup.FASTER, speedup.SLOWER):
+        return []
+    mine = seen[
+        (seen[[*CELL, *contributions.SIDES]] == [row[key] for key in (*CELL, *contributions.SIDES)]).all(axis=1)
+    ]
+    said = []
+    for level in (contributions.PART, contributions.LAYER, contributions.KERNEL):
+        if most := mine[mine["level"] == level].head(SHOWN).to_dict("records"):
+            said.append("      " + ", ".join(_moved(one, named(mine)) for one in most))
+    return said
+
+
+def named(rows: pd.DataFrame) -> dict[str, str]:
+    """What to call what is in a table of parts, by its name there, where that is not it: short, and in words."""
+    kernels = rows.loc[rows["level"] == contributions.KERNEL, "name"]
+    own = rows.loc[rows["level"] == contributions.PART, "name"]
+    return {name: name.replace("_", " ") for name in own} | short_names.shortened(kernels)
+
+
+def _moved(row: dict, names: dict[str, str]) -> str:
+    sign = "-" if row["delta_ns"] < 0 else "+"
+    name = f"{row['range']} {names.get(row['name'], row['name'])}".strip()
+    return f"{name} {sign}{duration(abs(row['delta_ns']))}" + (f" ({row['change']})" if row["change"] else "")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m profzoo.compare.cli", description=__doc__)
+    parser.add_argument("table", metavar="CSV", help="the table of a comparison")
+    parser.add_argument("--parts", metavar="CSV", help="the table of where differences lie")
+    parser.add_argument("--page", metavar="HTML", help="what shows more, to be named")
+    parser.add_argument("--fail-on", choices=[speedup.SLOWER], help="fail where any cell is so")
+    options = parser.parse_args(arguments)
+    try:
+        table = reading.read(options.table, comparison_table.TABLE)
+        seen = reading.read(options.parts, contributions.TABLE) if options.parts else None
+    except DataError as error:
+        print(f"profzoo: {error}", file=sys.stderr)
+        return 1
+    print("\n".join([*lines(table, seen), *([f"more: {options.page}"] if options.page else [])]))
+    failing = table["verdict"] == options.fail_on
+    return SLOWER if failing.any() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

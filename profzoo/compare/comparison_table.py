@@ -1,0 +1,210 @@
+"""Makes the table of a comparison, a row a cell and candidate, from steps of processes that ran in turn or apart."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from profzoo.cell import process_count
+from profzoo.compare import differences, energy
+from profzoo.errors import DataError
+from profzoo.io import column_types
+from profzoo.io import csv_tables as reading
+from profzoo.io import sidecars as fact
+from profzoo.io.scripts import read_json, write_csv
+from profzoo.statistics import process_repeats, speedup
+from profzoo.tables import baseline_steps
+from profzoo.tables.cell_tables import cell_of
+from profzoo.tools.time.tables import REPEATED
+
+NUMBER = column_types.maybe(column_types.NUMBER)
+COLUMNS = {
+    **dict.fromkeys(["model", "phase", "baseline", "candidate"], column_types.TEXT),
+    **dict.fromkeys(["baseline_ns", "candidate_ns"], column_types.AMOUNT),
+    **dict.fromkeys(["ratio", "ratio_low", "ratio_high"], NUMBER),
+    "verdict": column_types.TEXT,
+    **dict.fromkeys(["p_different", "p_equivalent"], NUMBER),
+    **dict.fromkeys(["processes", "steps"], column_types.COUNT),
+    "between_share": NUMBER,
+    "in_turn": column_types.FLAG,
+    # What times are of: a step, or a sample where steps of the sides have another number of them.
+    "per": column_types.TEXT,
+    **dict.fromkeys(["baseline_items", "candidate_items"], column_types.AMOUNT),
+    **dict.fromkeys(["unsteady", "differs"], column_types.TEXT),
+    # What counts as no difference, and where and when both sides were measured.
+    "margin": NUMBER,
+    # Joules a sample of the data, where NVML was sampled beside both sides.
+    **dict.fromkeys(energy.COLUMNS, NUMBER),
+    **dict.fromkeys(["device", "date"], column_types.TEXT),
+}
+TABLE = reading.Table(
+    columns=COLUMNS,
+    key=["model", "phase", "baseline", "candidate"],
+    ranges={"energy_ratio": ("energy_low", "energy_high")},
+)
+STEP, SAMPLE = "step", "sample"
+# Of a sidecar of processes that ran in turn, what is of all of them.
+SHARED = ("host", "commit", "driver", "started")
+# Of the sidecar of processes that ran in turn.
+IN_TURN: fact.Needs = {"sides": {}, "processes": fact.PROCESSES, "steps": fact.SEVERAL}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A cell on one side: settled steps in ns, an array a process, what its sidecar says, and energies, if known.
+
+    items: samples of the data in a step, of all its GPUs. places: of the processes among all that ran in turn; rounds:
+    of each, where those of a round worked by shifts.
+    """
+
+    processes: Sequence[np.ndarray]
+    facts: Mapping[str, Any]
+    energies: energy.Energies = field(default_factory=dict)
+    items: float = 1.0
+    places: Sequence[int] = ()
+    rounds: Sequence[int] = ()
+
+
+# Model and phase; name of the side; what was measured.
+Sides = Mapping[str, Measured]
+Compared = tuple[Mapping[str, str], Sides, bool]
+
+
+def in_turn(path: str | Path, sidecar: str | Path, sides: Sequence[str]) -> Sides:
+    """What processes that ran in turn showed, by side; sides: their names, the baseline first.
+
+    Any of them may have been the first to run.
+    """
+    steps, facts = reading.read(path, REPEATED), read_json(sidecar, IN_TURN)
+    if len(steps) != facts["steps"]:
+        raise DataError(f"{path} has {len(steps)} steps, and its sidecar says {facts['steps']}: {reading.AGAIN}")
+    found = {}
+    for side in sides:
+        rows = steps[steps["side"] == side]
+        mine = [process for process in facts["processes"] if process["side"] == side]
+        shared: dict[str, Any] = {key: facts[key] for key in SHARED if key in facts}
+        known = {**shared, **mine[0], "cell": facts["sides"][side], "processes": mine}
+        places = sorted(rows["process"].unique())
+        turns = [process["round"] for process in mine if process.get("shifts", 1) > 1]
+        shifted = turns if len(turns) == len(mine) else []
+        found[side] = Measured(process_repeats.processes(rows), known, {}, _items(rows, known), places, shifted)
+    return found
+
+
+def _items(steps: pd.DataFrame, facts: Mapping[str, Any]) -> float:
+    """Samples of the data in a step: each of a cell's GPUs has a batch of its own."""
+    cell = facts.get("cell", {})
+    return float(steps["items"].median()) * process_count.processes({"gpus": 1, "nodes": 1, **cell})
+
+
+def apart(path: str | Path, sidecar: str | Path) -> Measured:
+    """What the baseline of a cell showed, in however many processes it ran."""
+    ((_, steps, facts),) = baseline_steps.read([str(path)], [str(sidecar)])
+    return Measured(process_repeats.processes(steps), facts, {}, _items(steps, facts))
+
+
+def table(compared: Iterable[Compared], margin: float, confidence: float = 0.95) -> pd.DataFrame:
+    """A row a cell and candidate, columns as declared.
+
+    compared: cell, its sides with the baseline first, whether they ran in turn. margin: what counts as no difference.
+
+    Of a cell with one process on a side there is a ratio but no interval, and the verdict is `undecided`.
+    """
+    rows, tested = [], []
+    for cell, sides, turn in compared:
+        (one, baseline), *candidates = sides.items()
+        for other, candidate in candidates:
+            row, ratio = _row(baseline, candidate, turn, margin, confidence)
+            rows.append({**cell, "baseline": one, "candidate": other, **row})
+            tested.append(ratio)
+    verdicts = iter(speedup.verdicts([ratio for ratio in tested if ratio]))
+    said = [next(verdicts) if ratio else speedup.UNDECIDED for ratio in tested]
+    frame = pd.DataFrame(rows, columns=[name for name in COLUMNS if name != "verdict"])
+    return frame.assign(verdict=pd.Series(said, dtype="str"))[list(COLUMNS)]
+
+
+def _row(
+    baseline: Measured, candidate: Measured, turn: bool, margin: float, confidence: float
+) -> tuple[dict[str, Any], speedup.Ratio | None]:
+    per = STEP if baseline.items == candidate.items else SAMPLE
+    # Of as much work on both sides.
+    each = [
+        [steps / (side.items if per == SAMPLE else 1) for steps in side.processes] for side in (baseline, candidate)
+    ]
+    one, other = (
+        process_repeats.of(times, process_repeats.taken(side.facts))
+        for times, side in zip(each, (baseline, candidate), strict=True)
+    )
+    medians = [[float(np.median(times)) for times in side] for side in each]
+    fewest = min(one.processes, other.processes)
+    places = (baseline.places, candidate.places) if turn else None
+    paired = bool(baseline.rounds) and baseline.rounds == candidate.rounds
+    found = speedup.ratio(medians[0], medians[1], places, confidence, margin, paired) if fewest > 1 else None
+    middle = found.ratio if found else other.median_ns / one.median_ns
+    said = [f"{name}: {why}" for name, why in (("baseline", one.unsteady), ("candidate", other.unsteady)) if why]
+    return {
+        "baseline_ns": one.median_ns,
+        "candidate_ns": other.median_ns,
+        "ratio": middle,
+        "ratio_low": found.low if found else np.nan,
+        "ratio_high": found.high if found else np.nan,
+        "p_different": found.p_different if found else np.nan,
+        "p_equivalent": found.p_equivalent if found else np.nan,
+        "processes": fewest,
+        "steps": one.steps + other.steps,
+        "between_share": max(one.between_share, other.between_share) if fewest > 1 else np.nan,
+        "in_turn": turn,
+        "per": per,
+        "baseline_items": baseline.items,
+        "candidate_items": candidate.items,
+        "unsteady": "; ".join(said),
+        "differs": "; ".join(differences.of(baseline.facts, candidate.facts)),
+        "margin": margin,
+        **energy.columns(baseline.energies, candidate.energies),
+        "device": _both(baseline, candidate, "device"),
+        "date": _both(baseline, candidate, "started", 10),
+    }, found
+
+
+def _both(baseline: Measured, candidate: Measured, key: str, length: int | None = None) -> str:
+    """A fact of both sides, in so many characters: once where it is the same."""
+    return " -> ".join(dict.fromkeys(str(side.facts.get(key, ""))[:length] for side in (baseline, candidate)))
+
+
+def main(
+    sides: Sequence[str],
+    turns: Sequence[str],
+    alone: Mapping[str, Sequence[str]],
+    sampled: Mapping[str, Sequence[str]],
+    margin: float,
+    csv: str,
+) -> None:
+    """Read what ran in turn (turns: CSV, sidecars beside), or apart (alone: CSV by side), and write the table.
+
+    sampled: by side, the CSV of NVML's samples of each cell, as far as there are any.
+    """
+    energies = {
+        (side, *_plain(path).values()): energy.of(path, f"{path}.json") for side in sampled for path in sampled[side]
+    }
+    compared: list[Compared] = [(cell_of(path), in_turn(path, f"{path}.json", sides), True) for path in turns]
+    for paths in zip(*(alone[side] for side in sides if side in alone), strict=True):
+        found = {side: apart(path, f"{path}.json") for side, path in zip(sides, paths, strict=True)}
+        compared.append((_plain(paths[0]), found, False))
+    known = [
+        (
+            cell,
+            {side: replace(one, energies=energies.get((side, *cell.values()), {})) for side, one in each.items()},
+            turn,
+        )
+        for cell, each, turn in compared
+    ]
+    write_csv(table(known, margin), csv)
+
+
+def _plain(path: str) -> dict[str, str]:
+    """The cell that a file belongs to, without the variant."""
+    cell = cell_of(path)
+    return {**cell, "model": cell["model"].partition("@")[0]}

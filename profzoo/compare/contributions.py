@@ -1,0 +1,159 @@
+"""Where a difference lies: what each part of the step, range, class of kernels, layer and kernel adds or takes away."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+
+from profzoo.io import column_types
+from profzoo.io.csv_tables import Table
+from profzoo.range_names import REST
+from profzoo.tables import step_shares
+from profzoo.tables.ncu_coverage import KEYS
+
+SIDES = ("baseline", "candidate")
+COLUMNS = {
+    **dict.fromkeys(["model", "phase", "baseline", "candidate", "level", "range", "name"], column_types.TEXT),
+    **dict.fromkeys(["baseline_ns", "candidate_ns"], column_types.AMOUNT),
+    **dict.fromkeys(["delta_ns", "delta_share"], column_types.NUMBER),
+    **dict.fromkeys(["baseline_launches", "candidate_launches"], column_types.maybe(column_types.AMOUNT)),
+    "change": column_types.TEXT,
+}
+PART, RANGE, CLASS, LAYER, KERNEL = LEVELS = ("part", "range", "class", "layer", "kernel")
+APPEARED, VANISHED = "appeared", "vanished"
+# Of a kernel: grids, blocks, shared memory or code; else how often. Of a layer: what kind of module.
+CHANGED, LAUNCHED, RETYPED = "other configuration", "other number of launches", "other type"
+# Of a step, less are rounding of sums.
+LEAST_LAUNCHES = 1e-6
+TABLE = Table(columns=COLUMNS, key=["model", "phase", "baseline", "candidate", "level", "range", "name"])
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A cell on one side.
+
+    kernels: its table of kernels under nsys, None where that did not trace it. step: with the unprofiled `step_ns`, and
+    then its row of the table of steps. layers: per step, as `of_layers` makes them, None where torch traced none.
+    items: what times are divided by, the samples of a step where sides have different numbers of them, else 1.
+    """
+
+    kernels: pd.DataFrame | None
+    step: Mapping[str, float]
+    layers: pd.DataFrame | None = None
+    items: float = 1.0
+
+    def parts(self) -> dict[str, float]:
+        """Time of each part of the unprofiled step, in ns; they add up to it."""
+        shares = step_shares.shares(pd.DataFrame([self.step])).iloc[0]
+        return {name: float(share) * self.time_ns for name, share in shares.items()}
+
+    @property
+    def time_ns(self) -> float:
+        """Of the unprofiled step, or of one of its samples."""
+        return self.step["step_ns"] / self.items
+
+    def timed(self) -> pd.DataFrame:
+        """The rows of kernels with `ns`, what each has of the step's time with kernels; these add up to that.
+
+        nsys' times add up to another sum where kernels run side by side, or at other clocks.
+        """
+        assert self.kernels is not None
+        seen = self.kernels[self.kernels["total_ns"].notna()]
+        return seen.assign(ns=seen["total_ns"] / seen["total_ns"].sum() * self._whole() if len(seen) else 0.0)
+
+    def by_layer(self) -> pd.DataFrame:
+        """The rows of layers, whose `ns` add up to the same where nsys saw kernels; else they are as torch saw them."""
+        assert self.layers is not None
+        whole, seen = self._whole() if self.kernels is not None else 0.0, self.layers["ns"].sum()
+        return self.layers.assign(ns=self.layers["ns"] * (whole / seen if whole and seen else 1 / self.items))
+
+    def _whole(self) -> float:
+        return self.parts()["kernels"] + self.parts()["communication"]
+
+
+def of_layers(table: pd.DataFrame) -> pd.DataFrame:
+    """A cell's own time by layer and direction, per step: `name`, `range` (the direction), `type`, `launches`, `ns`.
+
+    table: of layers, per step, in which launches of a module include those below it.
+    """
+    below = table.groupby(["parent", "direction"])["launches"].sum()
+    keys = pd.MultiIndex.from_frame(table[["module", "direction"]])
+    own = table["launches"] - below.reindex(keys).fillna(0).to_numpy()
+    found = table[["module", "direction", "type"]].set_axis(["name", "range", "type"], axis=1)
+    found = found.assign(launches=own.where(own > LEAST_LAUNCHES, 0.0), ns=table["self_ns"])
+    return found[(found["ns"] > 0) | (found["launches"] > 0)].reset_index(drop=True)
+
+
+def table(baseline: Traced, candidate: Traced) -> pd.DataFrame:
+    """Rows of COLUMNS without the names of cell and sides, each level from the largest change on.
+
+    At level `part` the deltas add up to the difference of the steps; at each other level to that of the time with
+    kernels. Levels of what was not traced on both sides are left out. `delta_share` is of the baseline's step. A kernel
+    is told by its name and range, a layer by its module and direction; `change` says whether one side alone launches
+    it, or in another way.
+    """
+    sides = dict(zip(SIDES, (baseline, candidate), strict=True))
+    frames = []
+    if all(side.kernels is not None for side in sides.values()):
+        rows = {name: side.timed() for name, side in sides.items()}
+        by_level = ((RANGE, ["range"]), (CLASS, ["class"]), (KERNEL, ["range", "kernel"]))
+        frames = [_of_parts(sides), *(_grouped(rows, level, by) for level, by in by_level)]
+    if all(side.layers is not None for side in sides.values()):
+        frames.append(_grouped({name: side.by_layer() for name, side in sides.items()}, LAYER, ["range", "name"]))
+    if not frames:
+        return pd.DataFrame(columns=list(COLUMNS)[4:])
+    found = pd.concat(frames, ignore_index=True)
+    found["delta_ns"] = found["candidate_ns"] - found["baseline_ns"]
+    found["delta_share"] = found["delta_ns"] / baseline.time_ns
+    order = found.assign(_level=found["level"].map(LEVELS.index), _size=-found["delta_ns"].abs())
+    order = order.sort_values(["_level", "_size", "range", "name"], kind="stable")
+    return order[[name for name in COLUMNS if name in order]].reset_index(drop=True)
+
+
+def _of_parts(sides: Mapping[str, Traced]) -> pd.DataFrame:
+    found = pd.DataFrame({f"{name}_ns": pd.Series(side.parts()) for name, side in sides.items()})
+    found = found[(found > 0).any(axis=1)].rename_axis("name").reset_index()
+    return found.assign(level=PART, range="", change="")
+
+
+def _grouped(rows: Mapping[str, pd.DataFrame], level: str, by: list[str]) -> pd.DataFrame:
+    columns: dict[str, pd.Series] = {}
+    for side, frame in rows.items():
+        groups = frame.fillna({"range": "", "class": ""}).groupby(by, sort=False)
+        columns |= {f"{side}_ns": groups["ns"].sum(), f"{side}_launches": groups["launches"].sum()}
+    found = pd.DataFrame(columns)
+    told = {KERNEL: _configured, LAYER: _typed}.get(level)
+    found["change"] = _changes({side: told(frame, by) for side, frame in rows.items()}) if told else ""
+    found = found.reset_index()
+    # Launches outside every part of the step have no range.
+    names = found[by[-1]].replace("", REST) if level == RANGE else found[by[-1]]
+    found = found.assign(level=level, name=names, range=found.get("range", ""))
+    numbers = list(columns)
+    return found.drop(columns=[name for name in by if name not in COLUMNS]).fillna(dict.fromkeys(numbers, 0.0))
+
+
+def _configured(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Of each kernel, the configurations that it is launched by, and how often a step."""
+    rows = rows.fillna({"range": ""})
+    # Of no rows, as of a CPU, groups would have no sets.
+    keys = pd.Series(list(rows[KEYS].itertuples(index=False, name=None)), rows.index, dtype="object")
+    names = [rows[name] for name in by]
+    return pd.DataFrame({CHANGED: keys.groupby(names).agg(frozenset), LAUNCHED: rows["launches"].groupby(names).sum()})
+
+
+def _typed(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Of each layer, its type."""
+    return rows.groupby(by)[["type"]].first().set_axis([RETYPED], axis=1)
+
+
+def _changes(told: Mapping[str, pd.DataFrame]) -> pd.Series:
+    """What is different of each kernel or layer, the first column that differs; numbers do from half a launch on."""
+    one, other = told["baseline"].align(told["candidate"], join="outer")
+    said = pd.Series("", index=one.index)
+    for name in reversed(one.columns):
+        numbers = pd.api.types.is_numeric_dtype(one[name])
+        differs = (one[name] - other[name]).abs() >= 0.5 if numbers else one[name] != other[name]
+        said = said.mask(differs, name)
+    return said.mask(~one.index.isin(told["baseline"].index), APPEARED).mask(
+        ~one.index.isin(told["candidate"].index), VANISHED
+    )

@@ -1,0 +1,35 @@
+"""Looks at configuration files as they are written, which Snakemake reads by YAML's own rules."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from profzoo import schema
+from profzoo.io import strict_yaml
+
+# Settings by model or variant, each of which may have the keys of cells.
+BY_NAME = ("models", "settings", "variants")
+# By this key a file is a template, of which YAML is made.
+TEMPLATE = "__use_yte__"
+
+
+def check(files: Iterable[Path]) -> None:
+    """That these files mean what they look like.
+
+    Raises:
+        ConfigError: which file, line and key does not, and what to write.
+    """
+    rules = schema.load()
+    of_cells = {"additionalProperties": {"properties": schema.cell_properties()}}
+    named = {key: {**rules["properties"][key], **of_cells} for key in BY_NAME}
+    meant = strict_yaml.allowed({**rules, "properties": {**rules["properties"], **named}})
+    for path in files:
+        text = strict_yaml.read(path, _shown(path))
+        if TEMPLATE not in text:
+            strict_yaml.check(text, _shown(path), meant)
+
+
+def _shown(path: Path) -> str:
+    """A file as its user may have named it: from here, where it lies here."""
+    near = os.path.relpath(path)
+    return str(path) if near.startswith("..") else near

@@ -1,0 +1,1 @@
+"""Runs several variants of a cell in alternation: trials of settings, and the sides of a comparison."""

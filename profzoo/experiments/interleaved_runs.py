@@ -1,0 +1,193 @@
+"""Times several cells by processes that run one after the other, in the order given.
+
+Run as `python -m profzoo.experiments.interleaved_runs`.
+
+What is compared runs in turn, so that what drifts on the machine falls on all sides alike. Each process is a command
+that leaves its steps and facts where it is told to, and gets the words that are not known here; this joins them: a row
+a step, and the facts of each process. Some start, import and build their networks side by side; then each sleeps until
+those before it have ended. Those of a round may work by shifts, where they can: each rests after a few steps, and the
+next goes on, so that also what the machine does within seconds falls on all alike.
+"""
+
+import argparse
+import csv
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from profzoo.machine import gpu_turns, job_child, time_slicing
+
+COLUMNS = ("side", "process")
+# Of a shell, for a program that a signal ended.
+SIGNALLED = 128
+
+
+@dataclass
+class Begun:
+    """A process that has started: it waits at the gate for its turn, and works by shifts if it can.
+
+    going: whether it works by shifts, and goes on to another.
+    """
+
+    process: subprocess.Popen[bytes]
+    gate: gpu_turns.Gate
+    foreman: time_slicing.Foreman
+    going: bool = False
+
+
+def in_turn(
+    commands: Sequence[Sequence[str]], at_once: int, printed: Sequence[Path] = (), by_shifts: int = 0
+) -> Generator[int]:
+    """Run commands one after the other, of which so many start at a time; the exit code of each, as it ends.
+
+    What has started is ended with the iterator. printed: where goes what each prints, if not to where this does.
+    by_shifts: so many, those of a round, work by shifts, and start together; none where 0.
+    """
+    a_round = by_shifts or 1
+    at_once = max(min(at_once, len(os.sched_getaffinity(0))) // a_round, 1) * a_round
+    for first in range(0, len(commands), at_once):
+        with ExitStack() as stack:
+            begun = []
+            for number in range(first, min(first + at_once, len(commands))):
+                to = stack.enter_context(printed[number].open("wb")) if printed else None
+                begun.append(stack.enter_context(_begun(commands[number], at_once > 1, bool(by_shifts), to)))
+            for one in begun:
+                while not one.gate.wanted() and one.process.poll() is None:
+                    time.sleep(gpu_turns.PAUSE_S)
+            for place in range(0, len(begun), a_round):
+                these = begun[place : place + a_round]
+                if by_shifts:
+                    _work(these)
+                else:
+                    these[0].gate.open()
+                for one in these:
+                    yield one.process.wait()
+
+
+def _work(begun: Sequence[Begun]) -> None:
+    """Give the processes of a round shifts, one after the other, until each has ended.
+
+    Always in the same order: one that worked twice in a row would begin the second time with its data in the caches.
+    What the machine does within the time of one shift is made up for by the next round, whose order is the other; which
+    side begins the first round is drawn (compare/sides.py).
+    """
+    for one in begun:
+        one.gate.open()
+        one.going = one.foreman.over(one.process)
+    while any(one.going for one in begun):
+        for one in begun:
+            if one.going:
+                one.foreman.go()
+                one.going = one.foreman.over(one.process)
+
+
+@contextmanager
+def _begun(words: Sequence[str], waiting: bool, by_shifts: bool, to: BinaryIO | None) -> Iterator[Begun]:
+    """A process, which waits for its turn, and works by shifts, if it is to; to: where goes what it prints."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        closing(gpu_turns.Gate(Path(folder))) as gate,
+        closing(time_slicing.Foreman()) as foreman,
+    ):
+        seen = {**os.environ, **(gate.variables if waiting else {}), **(foreman.variables if by_shifts else {})}
+        inherited = foreman.descriptors if by_shifts else []
+        with subprocess.Popen(words, env=seen, stdout=to, stderr=to, pass_fds=inherited) as process:
+            try:
+                yield Begun(process, gate, foreman)
+            finally:
+                process.kill()
+
+
+def joined(given: Sequence[tuple[str, Path]], to: Path) -> int:
+    """Join the steps of processes, each of a side, into one CSV; how many there are."""
+    count = 0
+    with to.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        for process, (side, path) in enumerate(given):
+            with path.open(newline="") as steps:
+                heading, *rows = csv.reader(steps)
+            if not process:
+                writer.writerow([*COLUMNS, *heading])
+            writer.writerows([side, process, *row] for row in rows)
+            count += len(rows)
+    return count
+
+
+def summary(
+    sides: Sequence[str], facts: Sequence[Mapping[str, Any]], steps: int, baseline: str | None = None
+) -> dict[str, Any]:
+    """What the sidecar says of all processes: facts of one, `steps` of all, `processes`: those of each.
+
+    baseline: the side whose first process it is; that of the first one of all where it is None.
+    """
+    each = [{"side": side, **own} for side, own in zip(sides, facts, strict=True)]
+    return {
+        **facts[0 if baseline is None else list(sides).index(baseline)],
+        "steps": steps,
+        "items": sum(own.get("items", 0) for own in facts),
+        "processes": each,
+    }
+
+
+def unlike(sides: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> str | None:
+    """What differs between processes of one side, of which all were told the same; None where nothing does."""
+    first: dict[str, Mapping[str, Any]] = {}
+    for side, own in zip(sides, facts, strict=True):
+        before = first.setdefault(side, own)
+        for key in ("batch", "device", "torch", "parameters"):
+            if own.get(key) != before.get(key):
+                return f"processes of one side differ in {key}: {before.get(key)} and {own.get(key)}"
+    return None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code, that of the first process that fails."""
+    job_child.begin()
+    parser = argparse.ArgumentParser(prog="python -m profzoo.experiments.interleaved_runs", description=__doc__)
+    parser.add_argument(
+        "--rounds", type=json.loads, required=True, help="JSON: pairs of a side and its command's words"
+    )
+    parser.add_argument("--steps", type=Path, required=True, help="where the steps of all go")
+    parser.add_argument("--memory", type=Path, help="where the first process says what it holds in memory")
+    parser.add_argument("--facts", type=Path, required=True, help="where the facts of all go")
+    parser.add_argument("--at-once", type=int, default=1, help="processes that may start side by side")
+    parser.add_argument("--baseline", help="side whose first process the facts of all are of, not the first of all")
+    parser.add_argument("--by-shifts", type=int, default=0, help="processes of a round, if these may work by shifts")
+    # What it does not know itself is for each process.
+    options, more = parser.parse_known_args(arguments)
+    sides = [side for side, _ in options.rounds]
+    with tempfile.TemporaryDirectory() as folder:
+        steps = [(side, Path(folder) / f"{number}.csv") for number, side in enumerate(sides)]
+        commands = [
+            [*words, *more, "--steps", str(own), "--facts", str(own.with_suffix(".json"))]
+            for (_, words), (_, own) in zip(options.rounds, steps, strict=True)
+        ]
+        if options.memory:
+            commands[0] += ["--memory", str(options.memory)]
+        with closing(in_turn(commands, options.at_once, by_shifts=options.by_shifts)) as codes:
+            for number, code in enumerate(codes):
+                if code:
+                    whose = sides[number] or "the cell"
+                    print(f"process {number + 1} of {len(sides)}, of {whose}, failed", file=sys.stderr)
+                    return code if code > 0 else SIGNALLED - code
+        facts = [json.loads(own.with_suffix(".json").read_text()) for _, own in steps]
+        if why := unlike(sides, facts):
+            print(f"profzoo: {why}", file=sys.stderr)
+            return 2
+        if options.by_shifts:
+            facts = [{**own, "round": number // options.by_shifts} for number, own in enumerate(facts)]
+        found = summary(sides, facts, joined(steps, options.steps), options.baseline)
+    options.facts.write_text(json.dumps(found) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

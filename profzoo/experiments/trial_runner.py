@@ -1,0 +1,172 @@
+"""Tries settings on a cell: the most promising first, then combinations of those that helped.
+
+Run as `python -m profzoo.experiments.trial_runner`.
+
+Each trial is a process that times the cell with some of its settings changed. They run in rounds, as `course` has them.
+Some of a round start side by side, and wait for their turns. A round that the budget does not suffice for is one of the
+cell as it is and of what was fastest so far, so that whatever runs in it has the cell beside it.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from profzoo.experiments import interleaved_runs
+from profzoo.experiments.trial_search import BASE, Names, Took, course, fastest, ratio
+from profzoo.machine import job_child
+
+TOGETHER = "+"
+# Why no more was tried: all was, the budget ended, or the cell as it is failed.
+ALL, BUDGET, FAILED = "all", "budget", "failed"
+LINE = 300
+
+
+def changed(words: Sequence[str], changes: Sequence[Sequence[str]]) -> list[str]:
+    """The words of a cell with settings changed, the last change of a setting counts.
+
+    >>> changed(["lstm", "train", "batch=8", "seed=0"], [["batch=16"], ["graph=true"]])
+    ['lstm', 'train', 'batch=16', 'seed=0', 'graph=true']
+    """
+    settings = {word.partition("=")[0]: word for word in words}
+    settings |= {word.partition("=")[0]: word for change in changes for word in change}
+    return list(settings.values())
+
+
+class Runner:
+    """Runs rounds of trials, and keeps what they leave."""
+
+    def __init__(self, given: Mapping[str, Any], folder: Path, at_once: int = 1) -> None:
+        """given: `words` of the cell, `program` before them, `load` after them, and `candidates`: words by name.
+        at_once: processes that may start side by side."""
+        self._given, self._folder, self._at_once = given, folder, at_once
+        self.sides: list[str] = []
+        self.steps: list[tuple[str, Path]] = []
+        self.facts: list[dict[str, Any]] = []
+        self.failed: dict[str, str] = {}
+        self.done: list[Took] = []
+        # What a process takes, by what is tried.
+        self.seconds: dict[Names, float] = {}
+
+    def run(self, order: Sequence[Names], until: float) -> Took:
+        """What a sample takes in a process of each, in ns; None where it failed, with the reason in `failed`.
+
+        Those are missing that come after one which failed as the cell is, and those that would end later than that
+        (monotonic s): of the first round the last, of others the slowest, as what they take is known.
+        """
+        began, took = time.monotonic(), dict[Names, float | None]()
+        number, order = len(self.done), self.within(order, until) if self.done else order
+        paths = [self._folder / f"{number}-{place}.csv" for place in range(len(order))]
+        printed = [path.with_suffix(".txt") for path in paths]
+        commands = [self._command(*one) for one in zip(order, paths, strict=True)]
+        with closing(interleaved_runs.in_turn(commands, self._at_once, printed)) as codes:
+            for names, path, said in zip(order, paths, printed, strict=True):
+                if took and not self.done and time.monotonic() + self.expected_s(names) > until:
+                    break
+                code = next(codes)
+                took[names] = self._keep(number, names, path, said.read_text(errors="replace"), code)
+                self.seconds[names] = time.monotonic() - began
+                began = time.monotonic()
+                if code and names == BASE:
+                    break
+        self.done.append(took)
+        return took
+
+    def within(self, order: Sequence[Names], until: float) -> list[Names]:
+        """What there is time for of a round: the cell as it is, and the fastest so far; nothing where it were alone."""
+        left = until - time.monotonic() - self.expected_s(BASE)
+        kept = {BASE} if left >= 0 else set()
+        for names in sorted(filter(None, order), key=lambda names: ratio(self.done, names)):
+            if self.expected_s(names) <= left:
+                kept.add(names)
+                left -= self.expected_s(names)
+        return [names for names in order if names in kept] if len(kept) > 1 or len(order) == len(kept) else []
+
+    def _command(self, names: Names, path: Path) -> list[str]:
+        settings = changed(self._given["words"], [self._given["candidates"][name] for name in names])
+        files = ["--steps", str(path), "--facts", str(path.with_suffix(".json"))]
+        return [*self._given["program"], *settings, *self._given["load"], *files]
+
+    def _keep(self, number: int, names: Names, path: Path, said: str, code: int) -> float | None:
+        side = TOGETHER.join(names)
+        print(f"[{side or 'as it is'}] exit code {code}\n{said}", flush=True)
+        if code:
+            lines = [line.strip() for line in said.splitlines() if line.strip()]
+            self.failed[side] = (lines[-1] if lines else f"exit code {code}")[:LINE]
+            return None
+        facts = json.loads(path.with_suffix(".json").read_text())
+        self.sides.append(side)
+        self.steps.append((side, path))
+        self.facts.append({**facts, "round": number})
+        return float(facts["step_ns"]) / facts["batch"]
+
+    def expected_s(self, names: Names) -> float:
+        """What a process will take: as long as it did, else as any did at most."""
+        return self.seconds.get(names, max(self.seconds.values(), default=0.0))
+
+
+def tried(runner: Runner, candidates: Mapping[str, Sequence[str]], repeats: int, budget_s: float) -> dict[str, str]:
+    """Run the course until it ends, the next trials would go beyond the budget, or the cell as it is fails.
+
+    Returns: why it `ended`, and what was `chosen`.
+
+    Raises:
+        RuntimeError: the cell as it is fails at once, so that nothing was measured.
+    """
+    until, going = time.monotonic() + budget_s, course(candidates, repeats)
+    order = next(going)
+    while True:
+        took = runner.run(order, until)
+        if took.get(BASE, 0.0) is None:
+            if not runner.facts:
+                raise RuntimeError(runner.failed[""])
+            return {"ended": FAILED, "chosen": TOGETHER.join(fastest(runner.done))}
+        if len(took) < len(order):
+            return {"ended": BUDGET, "chosen": TOGETHER.join(fastest(runner.done))}
+        try:
+            order = going.send(took)
+        except StopIteration as end:
+            return {"ended": ALL, "chosen": TOGETHER.join(end.value)}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    job_child.begin()
+    parser = argparse.ArgumentParser(prog="python -m profzoo.experiments.trial_runner", description=__doc__)
+    parser.add_argument("--cell", type=json.loads, required=True, help="JSON: words, program, load, candidates, names")
+    parser.add_argument("--expected", type=Path, help="JSON: expected gain by cell and name of settings")
+    parser.add_argument("--repeats", type=int, required=True, help="processes of what is worth them")
+    parser.add_argument("--budget", type=float, required=True, help="seconds that all may take")
+    parser.add_argument("--most", type=int, help="settings to try at most")
+    parser.add_argument("--at-once", type=int, default=1, help="processes that may start side by side")
+    parser.add_argument("--steps", type=Path, required=True, help="where the steps of all go")
+    parser.add_argument("--facts", type=Path, required=True, help="where the facts of all go")
+    options = parser.parse_args(arguments)
+    expected = json.loads(options.expected.read_text())["cells"] if options.expected else {}
+    own = {name: one["gain"] for name, one in expected.get(options.cell["name"], {}).items()}
+    # What nobody expects anything of comes after what is expected to help, in its own order.
+    order = sorted(options.cell["candidates"], key=lambda name: -own.get(name, 1.0))[: options.most]
+    with tempfile.TemporaryDirectory() as folder:
+        runner = Runner(options.cell, Path(folder), options.at_once)
+        try:
+            words = {name: options.cell["candidates"][name] for name in order}
+            outcome = tried(runner, words, options.repeats, options.budget)
+        except RuntimeError as error:
+            print(f"profzoo: the cell as it is failed: {error}", file=sys.stderr)
+            return 2
+        if outcome["ended"] == FAILED:
+            print(f"profzoo: no more was tried, as the cell as it is failed: {runner.failed['']}", file=sys.stderr)
+        found = interleaved_runs.summary(
+            runner.sides, runner.facts, interleaved_runs.joined(runner.steps, options.steps)
+        )
+    options.facts.write_text(json.dumps(found | outcome | {"failed": runner.failed, "tried": order}) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

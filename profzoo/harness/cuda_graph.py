@@ -1,0 +1,204 @@
+"""Captures the step of a cell in a CUDA graph and replays it, as torch.cuda.graph documents it for whole networks."""
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from profzoo.errors import ConfigError, first_line
+from profzoo.harness import batch_size, devices, tensor_trees
+from profzoo.harness.ranges import Ranges
+from profzoo.range_names import GRAPH
+
+Step = Callable[[Any], Any]
+# Values that a batch may hold besides tensors, which a graph has seen once.
+PLAIN = (bool, int, float, str, bytes)
+
+
+class Graphs(Protocol):
+    """Where work is captured."""
+
+    def aside(self, step: Step, batch: Any) -> Any:
+        """What a step makes of a batch, on another stream than the current one."""
+
+    def capture(self, step: Step, batch: Any) -> tuple[Callable[[], None], Any]:
+        """A step captured without running: what replays it, and what then holds what it made."""
+
+
+class CudaGraphs:
+    """CUDA graphs of one GPU."""
+
+    def __init__(self, device: torch.device, pins: bool) -> None:
+        """pins: whether a thread of a DataLoader pins memory all the while."""
+        self._side = torch.cuda.Stream(device)
+        # Else what that thread asks of CUDA meanwhile would end the capture.
+        self._mode = "thread_local" if pins else "global"
+
+    def aside(self, step: Step, batch: Any) -> Any:
+        """What a step makes of a batch, on a side stream, which the current one waits for."""
+        current = torch.cuda.current_stream()
+        self._side.wait_stream(current)
+        with torch.cuda.stream(self._side), warnings.catch_warnings():
+            # An optimizer that can be captured warns of steps that are not.
+            warnings.filterwarnings("ignore", message=".*capturable=True")
+            made = step(batch)
+        current.wait_stream(self._side)
+        return made
+
+    def capture(self, step: Step, batch: Any) -> tuple[Callable[[], None], Any]:
+        """A step captured without running: what replays it, and what then holds what it made."""
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode=self._mode):
+            made = step(batch)
+        return graph.replay, made
+
+
+class Inputs:
+    """Inputs that stay where they are, into which each batch is copied."""
+
+    def __init__(self, device: torch.device) -> None:
+        """device: where tensors are that are copied; the values of others may not change."""
+        self._device, self._held = device, None
+
+    @property
+    def held(self) -> Any:
+        """What the last batch left in them."""
+        return self._held
+
+    def take(self, batch: Any) -> Any:
+        """The inputs, with what is in a batch.
+
+        Raises:
+            ConfigError: the batch is of another form than those before, or differs in what is not on the device.
+        """
+        if self._held is None:
+            self._held = tensor_trees.mapped(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, batch)
+            return self._held
+        before, now = list(tensor_trees.tensors(self._held)), list(tensor_trees.tensors(batch))
+        forms = [[(tuple(one.shape), one.dtype, one.device) for one in tensors] for tensors in (before, now)]
+        if forms[0] != forms[1]:
+            shown = [", ".join("x".join(map(str, shape)) or "1" for shape, _, _ in form) for form in forms]
+            raise ConfigError(
+                f"graph: true replays steps on inputs of one form, and after batches of {shown[0]} comes one of "
+                f"{shown[1]}: have all of one shape, or leave graph out"
+            )
+        for mine, new in zip(before, now, strict=True):
+            if mine.device.type == self._device.type:
+                mine.copy_(new, non_blocking=True)
+            elif not torch.equal(mine, new):
+                raise _differing("a tensor on the CPU")
+        if _plain(self._held) != _plain(batch):
+            raise _differing("plain values")
+        return self._held
+
+
+def _plain(batch: Any) -> list[Any]:
+    """The plain values in a batch, in order."""
+    found: list[Any] = []
+    tensor_trees.mapped(lambda leaf: found.append(leaf) if isinstance(leaf, PLAIN) else None, batch)
+    return found
+
+
+def _differing(what: str) -> ConfigError:
+    return ConfigError(
+        f"graph: true sees {what} of a batch once, as the step is captured, and batches differ there (such as lengths "
+        "of packed sequences): leave graph out"
+    )
+
+
+class Captured:
+    """A step that runs some times as it is, beside the current stream, and is captured then and replayed."""
+
+    def __init__(
+        self,
+        step: Step,
+        cell: Mapping[str, Any],
+        network: nn.Module,
+        device: torch.device,
+        ranges: Ranges,
+        uncaptured: int,
+        graphs: Graphs | None = None,
+    ) -> None:
+        """uncaptured: how many times it runs before; graphs: the device's, unless given.
+
+        Raises:
+            ConfigError: the device is no GPU.
+        """
+        if graphs is None and device.type != "cuda":
+            why = devices.why_cpu(cell["device"], device)
+            raise ConfigError(f"graph: true captures CUDA graphs, and this is a CPU ({why}): leave graph out")
+        self.step, self._left, self._network, self._ranges = step, uncaptured, network, ranges
+        self._name, self._training = f"{cell['model']} {cell['phase']}", cell["phase"] == "train"
+        self._graphs = graphs or CudaGraphs(device, cell["pin_memory"])
+        self._inputs = Inputs(device)
+        self._replay: Callable[[], None] | None = None
+        self._made: Any = None
+
+    def placing(self, transfer: Callable[[Any, torch.device], Any]) -> Callable[[Any, torch.device], Any]:
+        """A transfer that leaves every batch where the graph takes it from."""
+        return lambda batch, device: self._inputs.take(transfer(batch, device))
+
+    def __call__(self, batch: Any) -> Any:
+        """What the step makes of a batch that was placed.
+
+        Raises:
+            ConfigError: it cannot be captured.
+        """
+        if self._left:
+            self._left -= 1
+            held = dict(_held(self._network))
+            made = self._graphs.aside(self.step, batch)
+            self._check_state(held)
+            return made
+        if self._replay is None:
+            self._replay, self._made = self._captured(batch)
+        if not self._training:
+            with self._ranges("forward"):
+                self._replay()
+            return self._made
+        with self._ranges(GRAPH):
+            self._replay()
+            # The next replay overwrites it.
+            return self._made.clone()
+
+    def again(self) -> None:
+        """Capture the step once more, which runs nothing of it, if it was captured."""
+        if self._replay is not None:
+            self._graphs.capture(self.step, self._inputs.held)
+
+    def _captured(self, batch: Any) -> tuple[Callable[[], None], Any]:
+        try:
+            return self._graphs.capture(self.step, batch)
+        except RuntimeError as error:
+            first: BaseException = error
+            # What ends a capture is told by an error of its own.
+            while first.__context__:
+                first = first.__context__
+            if batch_size.out_of_memory(first):
+                raise
+            raise ConfigError(
+                f"{self._name} cannot be captured in a CUDA graph: {first_line(first)}; leave graph out, or "
+                "have the step neither wait for the GPU (.item(), copies to the host) nor depend on its results"
+            ) from error
+
+    def _check_state(self, before: Mapping[str, tuple[Tensor, ...]]) -> None:
+        """That no module keeps a tensor from step to step, which a graph would take from the same step for ever."""
+        for name, tensors in _held(self._network):
+            old = before.get(name)
+            # Of the first step nothing was kept.
+            if old and any(one is not other for one, other in zip(old, tensors, strict=False)):
+                raise ConfigError(
+                    f"graph: true cannot capture {self._name}: its network keeps {name} from step to step, which a "
+                    "replay would not; leave graph out"
+                )
+
+
+def _held(network: nn.Module) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
+    """Tensors that modules keep as attributes, besides parameters and buffers, by the attributes' names."""
+    for path, module in network.named_modules():
+        for name, value in vars(module).items():
+            tensors = value if isinstance(value, tuple | list) else (value,)
+            if not name.startswith("_") and tensors and all(isinstance(one, Tensor) for one in tensors):
+                yield f"{path}.{name}".lstrip("."), tuple(tensors)

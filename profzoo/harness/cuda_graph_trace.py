@@ -1,0 +1,66 @@
+"""Puts the capture of a step beside the trace of its replays, which say nothing of what launched them.
+
+Captured once more behind the window, under a profiler of its own: the first capture lies before steps that are timed,
+which nothing may watch.
+"""
+
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch.profiler import ProfilerActivity, profile
+
+from profzoo.errors import first_line
+from profzoo.io import chrome_trace
+
+Event = Mapping[str, Any]
+# What links events of a trace, each by numbers of its own.
+LINKS = ("External id", "correlation")
+# What leads from an operator to its backward one: two events with an ID that only they have.
+BACKWARD = "fwdbwd"
+# What the GPU did meanwhile is none of the window's work, such as to seed the graph's random numbers.
+ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
+# Between the capture and the window, in microseconds.
+APART = 1000
+
+
+def attach(trace: Path, capture: Callable[[], None], shapes: bool) -> None:
+    """Capture a step again, and write what did it into a trace of its replays.
+
+    trace: a Chrome trace, gzipped or not. Where it cannot be captured twice, for its memory say, the trace stays as it
+    is, and a line says so.
+    """
+    activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+    try:
+        with profile(activities=activities, record_shapes=shapes, acc_events=True) as profiler:
+            capture()
+    except RuntimeError as error:
+        print(f"profzoo: launches of the graph have no layers: {first_line(error)}", file=sys.stderr)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "capture.json"
+        profiler.export_chrome_trace(str(path))
+        captured = chrome_trace.events(path)
+    chrome_trace.rewrite(trace, lambda events: joined(events, captured))
+
+
+def joined(window: Sequence[Event], capture: Sequence[Event]) -> list[Event]:
+    """Events of a window, behind those of a capture, whose times and links are made such that they are its own."""
+    host = [event for event in capture if event.get("cat") not in ON_GPU]
+    done = [event for event in host if event.get("ph") == "X" or event.get("cat") == BACKWARD]
+    if not done:
+        return list(window)
+    begins = min((event["ts"] for event in window if event.get("ph") == "X"), default=0)
+    shift = begins - APART - max(event["ts"] + event.get("dur", 0) for event in done)
+    beyond = {link: 1 + max((event.get("args", {}).get(link, 0) for event in window), default=0) for link in LINKS}
+    pairs = 1 + max((event["id"] for event in window if event.get("cat") == BACKWARD), default=0)
+    moved = []
+    for event in done:
+        links = {link: event["args"][link] + more for link, more in beyond.items() if link in event.get("args", {})}
+        own: dict[str, Any] = {"args": {**event["args"], **links}} if links else {}
+        if event.get("cat") == BACKWARD:
+            own["id"] = event["id"] + pairs
+        moved.append({**event, "ts": event["ts"] + shift, **own})
+    return [*moved, *window]

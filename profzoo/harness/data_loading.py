@@ -1,0 +1,171 @@
+"""Feeds a cell through a real DataLoader: synthetic samples, the model's own data set, torchvision's, or a folder."""
+
+import inspect
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
+
+from profzoo.errors import ConfigError, suggest
+from profzoo.harness import batch_structure, distributed, own_dataset, tensor_trees
+from profzoo.harness.interface import Functions
+
+Sample = tuple[Any, Any]
+# Batches of different synthetic samples.
+DISTINCT_BATCHES = 2
+
+
+class Synthetic(Dataset[Sample]):
+    """Random samples, the same for the same seed and index.
+
+    A few are made beforehand and come again and again: drawing random numbers in every step would take longer than
+    the step of a small model, and would be profiled with it. So what a sample takes to make is in no step: a model
+    whose samples cost something defines `dataset`.
+    """
+
+    def __init__(self, sample: Callable[..., Sample], shape: SimpleNamespace, count: int, distinct: int, seed: int):
+        """sample: the model file's function of (shape, generator); distinct: samples made beforehand."""
+        generators = (torch.Generator().manual_seed(seed * 1_000_003 + index) for index in range(min(distinct, count)))
+        self._pool = [sample(shape, generator) for generator in generators]
+        if any(one is None for one in self._pool):
+            raise ConfigError(
+                f"sample(shape, generator) of {sample.__module__} returned None: return {batch_structure.FORMS}"
+            )
+        self._count = count
+
+    def __len__(self) -> int:
+        """Samples in one epoch."""
+        return self._count
+
+    def __getitem__(self, index: int) -> Sample:
+        """The sample of that index."""
+        if not 0 <= index < self._count:
+            raise IndexError(index)
+        return self._pool[index % len(self._pool)]
+
+
+class Adapted(Dataset[Sample]):
+    """A torchvision dataset's samples in the form that the model's task takes."""
+
+    def __init__(self, dataset: Any, adapt: Callable[..., Sample], shape: SimpleNamespace) -> None:
+        """adapt: from ((PIL image, label or mask), shape) to (input, target)."""
+        self._dataset, self._adapt, self._shape = dataset, adapt, shape
+
+    def __len__(self) -> int:
+        """Samples on disk."""
+        return len(self._dataset)
+
+    def __getitem__(self, index: int) -> Sample:
+        """The sample of that index."""
+        return self._adapt(self._dataset[index], self._shape)
+
+
+def batches(cell: Mapping[str, Any], model: Functions) -> Iterator[Any]:
+    """The cell's batches, epoch after epoch, from one DataLoader; of a data set of the model's own, without an end.
+
+    Raises:
+        ConfigError: the data set is not there, too small, or does not fit the model's task.
+    """
+    own = own_dataset.made(cell, model) if own_dataset.used(cell, model) else None
+    dataset = _dataset(cell, model) if own is None else own
+    streamed = isinstance(dataset, IterableDataset)
+    share = None if streamed else distributed.sampler(dataset, cell)
+    loader: DataLoader[Sample] = DataLoader(
+        dataset,
+        batch_size=cell["batch"],
+        shuffle=cell["phase"] == "train" and share is None and not streamed,
+        sampler=share,
+        drop_last=True,
+        num_workers=cell["workers"],
+        pin_memory=cell["pin_memory"] and torch.cuda.is_available(),
+        persistent_workers=cell["workers"] > 0,
+        collate_fn=model.collate,
+        generator=torch.Generator().manual_seed(cell["seed"]),
+    )
+    if own is not None:
+        return own_dataset.repeated(loader, share, cell)
+    return itertools.chain.from_iterable(itertools.repeat(loader, cell["epochs"]))
+
+
+def described(cell: Mapping[str, Any], model: Functions) -> dict[str, Any]:
+    """Where samples come `from`, and of how many that were made beforehand: `pool`, None where each is read anew."""
+    if own_dataset.used(cell, model):
+        return {"from": "dataset", "pool": None}
+    if cell["data"]["source"] != "synthetic":
+        return {"from": cell["data"]["name"] or cell["data"]["source"], "pool": None}
+    return {"from": "sample", "pool": min(DISTINCT_BATCHES * cell["batch"], cell["samples"])}
+
+
+def to_device(batch: Any, device: torch.device, memory_format: torch.memory_format) -> Any:
+    """The batch with its tensors on the device, 4-dimensional floating-point ones in the memory format.
+
+    Raises:
+        ConfigError: an object of some other kind holds tensors, which would stay where they are.
+    """
+
+    def placed(part: Any) -> Any:
+        if isinstance(part, torch.Tensor):
+            if part.layout is torch.strided and part.dim() == 4 and part.is_floating_point():
+                return part.to(device, non_blocking=True, memory_format=memory_format)
+            return part.to(device, non_blocking=True)
+        if tensor_trees.moves_itself(part):
+            moved = part.to(device, **_without_waiting(part.to))
+            return part if moved is None else moved
+        for tensor in tensor_trees.tensors(part):
+            if tensor.device.type != device.type:
+                raise ConfigError(
+                    f"the batch holds tensors on {tensor.device} in an object of type {type(part).__name__}: give it a "
+                    "method to(device), make it a dataclass, or define `transfer` in the model's file"
+                )
+        return part
+
+    return tensor_trees.mapped(placed, batch)
+
+
+def _without_waiting(to: Callable[..., Any]) -> dict[str, bool]:
+    """The word that has a method `to` copy while the host goes on, where it takes that."""
+    taken = inspect.signature(to).parameters.values()
+    known = any(one.name == "non_blocking" or one.kind is one.VAR_KEYWORD for one in taken)
+    return {"non_blocking": True} if known else {}
+
+
+def _dataset(cell: Mapping[str, Any], model: Functions) -> Dataset[Sample]:
+    source, name, root, arguments = (cell["data"][key] for key in ("source", "name", "root", "arguments"))
+    shape = SimpleNamespace(**cell["shape"])
+    if source == "synthetic":
+        return Synthetic(model.sample, shape, cell["samples"], DISTINCT_BATCHES * cell["batch"], cell["seed"])
+
+    if model.adapt is None:
+        raise ConfigError(f"{cell['model']} takes no image data set: set data.source to synthetic")
+    from torchvision import datasets
+
+    if source == "folder":
+        if not root or not Path(root).is_dir():
+            raise ConfigError(f"data.root = {root!r} is no folder: name the one that holds your images")
+        try:
+            raw: Any = datasets.ImageFolder(root)
+        except FileNotFoundError as error:
+            raise ConfigError(f"data.root = {root!r}: {error}; it must hold a folder of images a class") from error
+    else:
+        known = [key for key in datasets.__all__ if isinstance(getattr(datasets, key), type)]
+        if name not in known:
+            raise ConfigError(f"data.name = {name!r} is no dataset of torchvision: {suggest(name, known)}")
+        if arguments.get("download"):
+            raise ConfigError(f"data.arguments.download: profzoo downloads nothing; put {name} under {root!r} yourself")
+        place = {} if name == "FakeData" else {"root": root}
+        try:
+            raw = getattr(datasets, name)(**place, **arguments)
+        except (RuntimeError, TypeError, ValueError, OSError) as error:
+            raise ConfigError(f"data.name = {name}, data.root = {root!r}: {error}") from error
+    if len(raw) < cell["samples"]:
+        raise ConfigError(
+            f"the data set has {len(raw)} samples, {cell['samples']} are needed: "
+            "lower samples, batch, warmup or window, or raise epochs"
+        )
+    # From all over the data set: folders are read class by class, so that the first samples are all of one.
+    order = torch.randperm(len(raw), generator=torch.Generator().manual_seed(cell["seed"]))
+    return Subset(Adapted(raw, model.adapt, shape), order[: cell["samples"]].tolist())

@@ -1,0 +1,60 @@
+"""Looks at what a run holds and has made without ever failing it: what cannot be read is a warning, the rest is read.
+
+A line that begins with `Warning:` is taken from the log into the sidecar (collect/failure_causes.py).
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+from torch.nn.parameter import is_lazy
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+T = TypeVar("T")
+# Of each sparse layout, what gives the tensors that it consists of.
+COMPRESSED = {
+    torch.sparse_csr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
+    torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
+    # Not `indices` and `values`, which refuse tensors that hold one index twice, as gradients of embeddings do.
+    torch.sparse_coo: ("_indices", "_values"),
+}
+
+
+def attempted(what: str, look: Callable[[], T], otherwise: T) -> T:
+    """What `look` returns; where it raises, `otherwise`, and a warning of one line that begins with `what`."""
+    try:
+        return look()
+    except Exception as error:
+        warn(f"{what}: {type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}")
+        return otherwise
+
+
+def warn(line: str) -> None:
+    """Print a warning, which the sidecar of a job keeps."""
+    print(f"Warning: {line}", file=sys.stderr, flush=True)
+
+
+def strided(tensor: Tensor) -> Iterator[Tensor]:
+    """The dense tensors that a tensor consists of: itself, or those of a sparse, nested or wrapping one.
+
+    None of a parameter that no forward pass has given a shape yet.
+    """
+    if is_lazy(tensor):
+        return
+    tensor = tensor.detach()
+    if is_traceable_wrapper_subclass(tensor):
+        names, _ = tensor.__tensor_flatten__()
+        inner = [getattr(tensor, name) for name in names]
+    elif tensor.layout in COMPRESSED:
+        inner = [getattr(tensor, name)() for name in COMPRESSED[tensor.layout]]
+    elif tensor.is_nested:
+        inner = [tensor.values()]
+    else:
+        yield tensor
+        return
+    for one in inner:
+        yield from strided(one)

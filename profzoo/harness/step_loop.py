@@ -1,0 +1,259 @@
+"""The steps of a cell: warm-up, then the window, each step in its named ranges."""
+
+import math
+import pickle
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from profzoo.cell.process_count import processes
+from profzoo.errors import ConfigError, first_line
+from profzoo.harness import (
+    activation_checkpointing,
+    batch_structure,
+    cuda_graph,
+    devices,
+    distributed,
+    interface,
+    output_samples,
+    timers,
+    training_step,
+    window_length,
+)
+from profzoo.harness.data_loading import batches, to_device
+from profzoo.harness.ranges import Ranges
+from profzoo.harness.recorders import Recorder
+from profzoo.range_names import STEP, WINDOW
+
+
+class NotFiniteError(ArithmeticError):
+    """A loss, or an output, is NaN or infinite."""
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """What a cell repeats.
+
+    transfer: from a batch, and the device, to the batch there. step: from that to a loss or outputs; plain: the same,
+    which is not captured. trainer: of training. ranges: around parts of the step.
+    """
+
+    transfer: Callable[[Any, torch.device], Any]
+    step: Callable[[Any], Any]
+    plain: Callable[[Any], Any]
+    trainer: training_step.Trainer | None
+    ranges: Ranges
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run showed: parameters of the network, last loss (None in inference), and the last before the window.
+
+    outputs: some values of the last output, of inference alone. repeated: what made each step, and could make more,
+    as long as the processes are in a group.
+    """
+
+    parameters: int
+    loss: float | None
+    baseline_loss: float | None
+    outputs: Sequence[float]
+    repeated: Repeated | None
+
+
+def device_of(cell: Mapping[str, Any]) -> torch.device:
+    """The device that the cell runs on; ConfigError where it is to be a GPU and torch sees none, or too few."""
+    number = distributed.number_on_node(cell)
+    device = devices.choose(cell["device"], number)
+    if device.type == "cuda" and number >= torch.cuda.device_count():
+        raise ConfigError(f"gpus = {cell['gpus']}, but torch sees {torch.cuda.device_count()}: lower gpus")
+    return device
+
+
+def network_of(
+    cell: Mapping[str, Any], model: interface.Functions, device: torch.device, weights: Path | None
+) -> nn.Module:
+    """The cell's network on the device, with weights loaded if given, in the cell's memory format."""
+    return ready(built(cell, model, weights), cell, device)
+
+
+def built(cell: Mapping[str, Any], model: interface.Functions, weights: Path | None) -> nn.Module:
+    """The cell's network on the CPU, with weights loaded if given."""
+    torch.manual_seed(cell["seed"])
+    network = model.build(SimpleNamespace(**cell["shape"]))
+    if weights:
+        try:
+            network.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
+        except (OSError, pickle.UnpicklingError, EOFError) as error:
+            raise ConfigError(f"--load {weights}: no weights that torch can read: {first_line(error)}") from error
+        except RuntimeError as error:
+            first = str(error).splitlines()[-1].strip()
+            raise ConfigError(
+                f"{weights} does not fit {cell['model']} in {cell['phase']}: {first} (give both phases the same shapes)"
+            ) from error
+    return network
+
+
+def ready(network: nn.Module, cell: Mapping[str, Any], device: torch.device) -> nn.Module:
+    """A network that was built, on the device, in the cell's memory format."""
+    network = training_step.placed(network, cell, device)
+    network.train(cell["phase"] == "train")
+    prepare(network)
+    return network
+
+
+def prepare(network: nn.Module) -> None:
+    """Call what the model's file wants done after its weights were moved, cast or loaded."""
+    for module in network.modules():
+        if callable(hook := getattr(module, "prepare", None)):
+            hook()
+
+
+def run(
+    cell: Mapping[str, Any],
+    network: nn.Module,
+    device: torch.device,
+    recorder: Recorder,
+    timer: Recorder | None = None,
+) -> Outcome:
+    """All steps of the cell; the recorder sees those of the window, and a timer those of the baseline before it.
+
+    Raises:
+        NotFiniteError: a loss or the last output was not finite.
+        ConfigError: the data ended before the steps did.
+    """
+    model = interface.load(cell["module"])
+    ranges, watching = Ranges(), None
+    before = cell["warmup"] + (cell["profiler"]["baseline"] if timer else 0)
+    begins = {cell["warmup"]: timer or recorder} | {before: recorder}
+    if not timer:
+        # From the first step on; a baseline is timed without.
+        ranges.watch(recorder.torch_ranges, recorder.torch_modules)
+    source = iter(batches(window_length.fed(cell, recorder), model))
+    repeated = repeat(cell, model, network, device, ranges)
+    # Of inference only the last output is looked at: more of them would be counted as the model's memory.
+    results: deque[Any] = deque(maxlen=None if cell["phase"] == "train" else 1)
+    for index in window_length.indices(cell, recorder):
+        if index in begins:
+            if watching:
+                watching.stop()
+                ranges.close()
+            watching = begins[index]
+            ranges.watch(watching.torch_ranges, watching.torch_modules)
+            distributed.meet(cell)
+            watching.start()
+            ranges.open(WINDOW)
+        with ranges(STEP):
+            with ranges("data"):
+                batch = next(source, None)
+            if batch is None:
+                raise ConfigError(f"the data ended after {index} of {cell['steps']} steps: raise samples or epochs")
+            with ranges("transfer"):
+                batch = repeated.transfer(batch, device)
+            results.append(repeated.step(batch))
+        if watching:
+            watching.step(cell["batch"] * processes(cell))
+    recorder.stop()
+    ranges.close()
+    parameters = sum(parameter.numel() for parameter in network.parameters() if not is_lazy(parameter))
+    losses = _finite(results, cell)
+    sample = [] if cell["phase"] == "train" else output_samples.sampled(results[-1])
+    return Outcome(parameters, losses[-1], (losses[:before] or losses)[-1], sample, repeated)
+
+
+def rehearse(cell: Mapping[str, Any], model: interface.Functions, device: torch.device) -> None:
+    """Some steps outside any window: the second needs the optimizer's state as well, and a later one may be captured.
+
+    Raises what goes wrong.
+    """
+    network = network_of(cell, model, device, None)
+    repeated = repeat(cell, model, network, device, Ranges())
+    batch = repeated.transfer(next(iter(batches(cell, model))), device)
+    for _ in range(cell["warmup"] if cell.get("graph") else 2):
+        repeated.step(batch)
+    timers.of(device).wait()
+
+
+def repeat(
+    cell: Mapping[str, Any], model: interface.Functions, network: nn.Module, device: torch.device, ranges: Ranges
+) -> Repeated:
+    """What the cell repeats with a network on the device; ranges: that its parts open."""
+    training_step.arithmetic(cell)
+    if cell.get("checkpoint"):
+        activation_checkpointing.insert(network, cell["model"])
+    if cell["compile"]:
+        for part in model.compiled(network):
+            part.compile(mode=None if cell["compile"] is True else cell["compile"])
+    ranges.mark(network)
+    trainer = training_step.Trainer(cell, model, network, device, ranges) if cell["phase"] == "train" else None
+    plain = _begun(cell, _training(model, trainer) if trainer else _inference(cell, model, network, device, ranges))
+    transfer = model.transfer or _transfer(cell)
+    if not cell.get("graph"):
+        return Repeated(transfer, plain, plain, trainer, ranges)
+    # The first replay is part of the warm-up.
+    whole = cuda_graph.Captured(plain, cell, network, device, ranges, cell["warmup"] - 1)
+    return Repeated(whole.placing(transfer), whole, plain, trainer, ranges)
+
+
+def _training(model: interface.Functions, trainer: training_step.Trainer) -> Callable[[Any], Any]:
+    """From a batch to the loss of a step on it."""
+    step = model.training_step or training_step.training_step
+
+    def stepped(batch: Any) -> Any:
+        loss = step(trainer, batch)
+        trainer.check(loss)
+        return loss.detach()
+
+    return stepped
+
+
+def _inference(
+    cell: Mapping[str, Any], model: interface.Functions, network: nn.Module, device: torch.device, ranges: Ranges
+) -> Callable[[Any], Any]:
+    """From a batch to the outputs."""
+    autocast = training_step.autocast(cell, device)
+    plain = model.infer is interface.infer
+
+    def inference(batch: Any) -> Any:
+        inputs, _ = batch_structure.parts(batch, cell, model)
+        with torch.inference_mode(), autocast(), ranges("forward"):
+            return batch_structure.called(network, batch, inputs) if plain else model.infer(network, inputs)
+
+    return inference
+
+
+def _begun(cell: Mapping[str, Any], step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A step whose beginning is told to the compiler, where that keeps graphs of the parts of each step."""
+    if cell["compile"] != "reduce-overhead":
+        return step
+
+    def begun(batch: Any) -> Any:
+        # Else the next call of a compiled part may count as a step, and overwrite what the one before made.
+        torch.compiler.cudagraph_mark_step_begin()
+        return step(batch)
+
+    return begun
+
+
+def _finite(results: deque[Any], cell: Mapping[str, Any]) -> Sequence[float | None]:
+    """The losses, None in inference; looked at after the window, so that no step waits for it."""
+    if cell["phase"] == "train":
+        losses = torch.stack([loss.reshape(()) for loss in results]).float().tolist()
+        for index, loss in enumerate(losses):
+            if not math.isfinite(loss):
+                raise NotFiniteError(f"the loss is {loss} at step {index} of {len(losses)}")
+        return losses
+    if not output_samples.finite(results[-1]):
+        raise NotFiniteError("the output of the last step holds NaN or infinity")
+    return [None]
+
+
+def _transfer(cell: Mapping[str, Any]) -> Any:
+    memory_format = training_step.memory_format(cell)
+    return lambda batch, device: to_device(batch, device, memory_format)

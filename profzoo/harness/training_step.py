@@ -1,0 +1,148 @@
+"""What trains a network in a step: its optimizers, ranges around parts of the step, and torch's arithmetic."""
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from profzoo.errors import ConfigError
+from profzoo.harness import batch_structure, distributed, interface, optimizers
+from profzoo.range_names import OTHERS
+
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Trainer:
+    """What a training step works with: `network`, `others`, their `optimizers`, and the ranges around its parts.
+
+    others: networks that training alone needs, such as a discriminator.
+    """
+
+    def __init__(
+        self, cell: Mapping[str, Any], model: interface.Functions, network: nn.Module, device: torch.device, ranges: Any
+    ) -> None:
+        """network: on the device already."""
+        self.model, self.cell, self._ranges = model, cell, ranges
+        self.others = placed(model.others(SimpleNamespace(**cell["shape"])), cell, device)
+        ranges.mark(self.others, OTHERS)
+        several = model.optimizers or (lambda network, others: optimizers.of_all(network, model.optimizer))
+        self.optimizers = [optimizers.chosen(one, cell) for one in several(network, self.others)]
+        self.network = distributed.spread(network, cell, model, device)
+        self._autocast = autocast(cell, device)
+        self._scaler = torch.amp.GradScaler(device.type, enabled=cell["precision"] == "fp16")
+        # What a step of the model's own has gone through so far.
+        self._forward = self._updated = False
+
+    @contextlib.contextmanager
+    def forward(self) -> Iterator[None]:
+        """Around what makes outputs."""
+        self._forward = True
+        with self._ranges("forward"), self._autocast():
+            yield
+
+    @contextlib.contextmanager
+    def loss(self) -> Iterator[None]:
+        """Around what makes a loss of them."""
+        with self._ranges("loss"), self._autocast():
+            yield
+
+    def update(self, loss: torch.Tensor, *several: torch.optim.Optimizer) -> None:
+        """Gradients of a loss, and one step of the optimizer, or of each of several."""
+        self._updated = True
+        with self._ranges("backward"):
+            self._scaler.scale(loss).backward()
+        with self._ranges("optimizer"):
+            for optimizer in several:
+                self._scaler.step(optimizer)
+            self._scaler.update()
+            for optimizer in several:
+                optimizer.zero_grad(set_to_none=True)
+
+    def check(self, loss: Any) -> None:
+        """That a step, whose loss this is, returned one and had the cell's precision.
+
+        Around a step of the model's own nothing is set from outside: the backward pass and optimizers do not belong
+        under autocast, and what scales gradients has to be where these are made.
+
+        Raises:
+            ConfigError: it has not; the message says what the step has to call.
+        """
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            kind = f"a tensor of {loss.numel()}" if isinstance(loss, torch.Tensor) else type(loss).__name__
+            raise ConfigError(f"{self._step}: it returned {kind}: return the loss, a tensor of one number")
+        precision = self.cell["precision"]
+        if precision in AUTOCAST and not self._forward:
+            raise ConfigError(
+                f"{self._step}: precision = '{precision}' was not applied, as the step did not enter "
+                "trainer.forward(): call the network within `with trainer.forward():`, or set precision to fp32"
+            )
+        if self._scaler.is_enabled() and not self._updated:
+            raise ConfigError(
+                f"{self._step}: precision = '{precision}' was not applied, as gradients were not scaled: have "
+                "trainer.update(loss, optimizer) make them, or set precision to bf16 or fp32"
+            )
+
+    @property
+    def _step(self) -> str:
+        return f"training_step of {self.cell['module']}"
+
+
+def training_step(trainer: Trainer, batch: Any) -> torch.Tensor:
+    """Forward, loss, backward and optimizer, once each; the loss."""
+    inputs, target = batch_structure.parts(batch, trainer.cell, trainer.model)
+    with trainer.forward():
+        outputs = batch_structure.called(trainer.network, batch, inputs)
+    with trainer.loss():
+        loss = trainer.model.loss(outputs, target)
+    trainer.update(loss, *trainer.optimizers)
+    return loss
+
+
+def memory_format(cell: Mapping[str, Any]) -> torch.memory_format:
+    """How images and the weights of convolutions lie in memory."""
+    return torch.channels_last if cell["channels_last"] else torch.contiguous_format
+
+
+def placed(network: Any, cell: Mapping[str, Any], device: torch.device) -> nn.Module:
+    """A network on the device, in the cell's memory format.
+
+    Raises:
+        ConfigError: weights that get their shapes in the first step cannot be in another format than torch's own.
+    """
+    if not any(map(is_lazy, network.parameters())):
+        return network.to(device, memory_format=memory_format(cell))
+    if cell["channels_last"]:
+        raise ConfigError(
+            f"channels_last: true: {cell['model']} has lazy modules, whose weights have no shape yet: give them their "
+            "sizes in build, or leave channels_last out"
+        )
+    return network.to(device)
+
+
+def autocast(cell: Mapping[str, Any], device: torch.device) -> Any:
+    """A function that makes the context in which the cell's operators choose their precision."""
+    dtype = AUTOCAST.get(cell["precision"])
+    return lambda: torch.autocast(device.type, dtype) if dtype else contextlib.nullcontext()
+
+
+def arithmetic(cell: Mapping[str, Any]) -> None:
+    """Set what torch keeps globally: TensorFloat-32, which it would otherwise allow cuDNN, and choice of algorithms."""
+    tf32 = cell["precision"] == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    torch.backends.cudnn.allow_tf32 = tf32
+    torch.backends.cudnn.benchmark = cell["cudnn_benchmark"]
+    torch.backends.cudnn.deterministic = cell["deterministic"]
+    if cell["deterministic"]:
+        # cuBLAS repeats its results only with workspaces of a fixed size, which it reads when it is first used.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    # Where nothing changes it is not asked, as torch's compiler is told too, which takes a second to load.
+    if cell["deterministic"] or torch.are_deterministic_algorithms_enabled():
+        # Some operations have no such algorithm: torch names them in a warning, and the run goes on.
+        torch.use_deterministic_algorithms(cell["deterministic"], warn_only=True)
+    # Else it would fill what it allocates as well, by launches that the model does not have.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

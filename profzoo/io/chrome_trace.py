@@ -1,0 +1,190 @@
+"""Reads Chrome traces of torch.profiler, gzipped or plain, event by event, and mends what it left unescaped in texts.
+
+torch.profiler (libkineto's writer, up to torch 2.11 at least) puts names into its JSON as they are: a quote in the name
+of a range ends the text there. Most such traces are no JSON any more; some are, with another name or other keys than
+were meant, as of a range `","x":"`. Events of its own layout are therefore held against their text, and read anew by
+the layout where the two differ. Events of any other layout are taken as JSON has them.
+"""
+
+import gzip
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+from profzoo.io.json_repair import escaped, text_of
+
+GZIP = b"\x1f\x8b"
+CHUNK = 1 << 20
+EVENTS = re.compile(r'"traceEvents"\s*:\s*\[')
+BETWEEN = re.compile(r"[\s,]*")
+# How the profiler's writer begins an event that lasts, and what stands between two of its events, or behind the last.
+BEGIN = '{\n    "ph": "X", "cat": "'
+END = re.compile(r"\n\s{2}\}(?=\s*,?\s*\n\s{2}\{|\s*\n\s*\])")
+KEYS = frozenset({"ph", "cat", "name", "pid", "tid", "ts", "dur", "args"})
+PLACE = r'(?:-?\d+|"[^"\n]*")'
+# Its name may hold anything, so that the last of the places where it may end is meant.
+HEAD = re.compile(
+    r'\{\s*"ph": "X", "cat": "([^"\n]*)",\s*"name": "(.*)", "pid": (' + PLACE + '), "tid": (' + PLACE + r"),\s*"
+    r'(?="ts": -?[\d.]+, "dur": -?[\d.]+\s*[,}])',
+    re.DOTALL,
+)
+
+
+@contextmanager
+def opened(path: str | Path) -> Iterator[TextIO]:
+    """A trace's text, gzipped or not, whatever it is called; bytes that are no UTF-8 are replaced.
+
+    Raises:
+        OSError, EOFError, zlib.error: it cannot be read, or what is gzipped is damaged; also as the body reads.
+    """
+    with Path(path).open("rb") as raw:
+        packed = raw.read(len(GZIP)) == GZIP
+    reading = gzip.open if packed else open
+    with reading(path, "rt", encoding="utf-8-sig", errors="replace") as file:
+        yield file
+
+
+class CutOffError(ValueError):
+    """A trace ends before it is over."""
+
+
+class Events:
+    """The elements of a trace's list of events, of which no more than one and a chunk of the file are held at a time.
+
+    mended: how many were not as they were meant, so far.
+    """
+
+    def __init__(self, file: TextIO) -> None:
+        """file: the text of a trace."""
+        # Control characters are let through, which the writer leaves in texts as well.
+        self._file, self._decoder, self.mended = file, json.JSONDecoder(strict=False), 0
+        # What the trace holds besides them, once all are read.
+        self.others: dict[str, Any] = {}
+
+    def __iter__(self) -> Iterator[Any]:
+        """Each event.
+
+        Raises:
+            CutOffError: the text ends too early.
+            ValueError, KeyError, TypeError: it is no trace, or not written as the profiler does.
+        """
+        text = self._file.read(CHUNK)
+        while not (begin := EVENTS.search(text)) and (more := self._file.read(CHUNK)):
+            text += more
+        if not begin:
+            raise TypeError(f"traceEvents is a {type(_whole(text)['traceEvents']).__name__}")
+        before, text, place = text[: begin.end()], text[begin.end() :], 0
+        while True:
+            between = BETWEEN.match(text, place)
+            place = between.end() if between else place
+            if text[place : place + 1] == "]":
+                break
+            found, error = self._next(text, place)
+            if not found and (more := self._file.read(CHUNK)):
+                text, place = text[place:] + more, 0
+                continue
+            if error and not found:
+                raise _cut_off(text, error) or error
+            event, place = found or self._decoder.raw_decode(text, place)
+            yield event
+        # What surrounds the events has to be whole too.
+        rest = text[place:] + "".join(iter(lambda: self._file.read(CHUNK), ""))
+        self.others = _whole(before + rest)
+
+    def _next(self, text: str, place: int) -> tuple[tuple[Any, int] | None, json.JSONDecodeError | None]:
+        """The event at a place and where it ends, None where only more of the text can tell; and how it is no JSON."""
+        error = None
+        try:
+            event, end = self._decoder.raw_decode(text, place)
+            if not text.startswith(BEGIN, place) or _as_written(event, text, place) or _regular(text[place:end]):
+                return (event, end), None
+        except json.JSONDecodeError as wrong:
+            # Cut off by the chunk's end, written unescaped, or damaged, which shows at the end of the file.
+            error = wrong
+        if not text.startswith("{\n", place) or not (last := END.search(text, place)):
+            return None, error
+        try:
+            found = _mended(text[place : last.end()]), last.end()
+        except ValueError:
+            return None, error
+        self.mended += 1
+        return found, None
+
+
+def events(path: str | Path) -> list[Any]:
+    """All events of a trace; errors as of opened and Events."""
+    with opened(path) as file:
+        return list(Events(file))
+
+
+def rewrite(path: Path, change: Callable[[Sequence[Any]], Sequence[Any]]) -> None:
+    """Write a trace's events as changed, in JSON that every reader takes; gzipped where its name says so.
+
+    Raises as opened and Events.
+    """
+    with opened(path) as file:
+        read = Events(file)
+        found = list(read)
+    writing = gzip.open if path.suffix == ".gz" else open
+    with writing(path, "wt", encoding="utf-8") as file:
+        json.dump({**read.others, "traceEvents": change(found)}, file)
+
+
+def _as_written(event: Any, text: str, place: int) -> bool:
+    """Whether an event of the writer's layout has the name that is written, by what comes before and behind it."""
+    place_of = f'"pid": {event.get("pid")}, "tid": {event.get("tid")},\n'
+    return text.startswith(f'{event.get("cat")}", "name": "{event.get("name")}", {place_of}', place + len(BEGIN))
+
+
+def _regular(text: str) -> bool:
+    """Whether an event has each of its keys once, and no other: a name that ends early brings others, or the end."""
+    keys: list[str] = []
+
+    def noted(pairs: list[tuple[str, Any]]) -> None:
+        # The outermost object is the last to be told of.
+        keys[:] = [key for key, _ in pairs]
+
+    json.loads(text, strict=False, object_pairs_hook=noted)
+    return len(set(keys)) == len(keys) and {*keys, "args"} == KEYS
+
+
+def _mended(text: str) -> Any:
+    """An event, of which only the layout of the writer's tells where texts end; ValueError where it is not of this.
+
+    >>> text = '{\\n    "ph": "X", "cat": "cpu_op", "name": "a"b", "pid": 1, "tid": 2,\\n    "ts": 1.5, "dur": 2\\n  }'
+    >>> _mended(text)["name"]
+    'a"b'
+    """
+    head = HEAD.match(text)
+    if not head:
+        return json.loads(escaped(text), strict=False)
+    category, name, process, thread = head.groups()
+    named = f'"cat": "{category}", "name": {json.dumps(text_of(name))}'
+    begin = f'{{"ph": "X", {named}, "pid": {process}, "tid": {thread}, '
+    rest = text[head.end() :]
+    try:
+        return json.loads(begin + rest, strict=False)
+    except json.JSONDecodeError:
+        return json.loads(begin + escaped(rest), strict=False)
+
+
+def _whole(text: str) -> Any:
+    """What a trace holds but for its events; ValueError, KeyError, TypeError where it is none."""
+    try:
+        found = json.loads(text, strict=False)
+    except json.JSONDecodeError as error:
+        if cut := _cut_off(text, error):
+            raise cut from None
+        found = json.loads(escaped(text), strict=False)
+    found["traceEvents"]
+    return found
+
+
+def _cut_off(text: str, error: json.JSONDecodeError) -> CutOffError | None:
+    """That a trace ends too early, by its last text and what is wrong with that; None where it ends as it should."""
+    last = text.rstrip()
+    ends = last.endswith("}") and error.pos < len(last)
+    return None if ends else CutOffError("its end is missing")

@@ -1,0 +1,90 @@
+"""Kinds of columns: which texts a cell may hold, and what they are read as."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+import pandas as pd
+from pandas.api.extensions import ExtensionArray
+
+from profzoo.io.text_files import BEYOND, shown
+
+Column: TypeAlias = np.ndarray | ExtensionArray
+
+
+class CellError(ValueError):
+    """Cells that are not of their column's kind; the message says which row, counted from 1, and why."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of column.
+
+    pattern: of its cells; None for text, which may be anything: `null`, `NA`, nothing at all. whole: whether it counts,
+    so that 64 bits have to hold it. mixed: whether it is text where any cell is no number.
+    """
+
+    name: str
+    pattern: str | None = None
+    whole: bool = False
+    mixed: bool = False
+
+
+TEXT = Kind("text")
+# Numbers as this workflow writes them: no separators, no units, a point.
+WHOLE = Kind("whole number", r"-?[0-9]+(\.0+)?", whole=True)
+COUNT = Kind("whole number from 0 on", r"[0-9]+(\.0+)?", whole=True)
+NUMBER = Kind("number", r"-?([0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?|inf)")
+AMOUNT = Kind("number from 0 on", r"[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?|inf")
+FLAG = Kind("True or False", "True|False")
+
+
+def maybe(kind: Kind) -> Kind:
+    """The same, or nothing, which is then a missing value."""
+    return replace(kind, name=f"{kind.name} or nothing", pattern=f"({kind.pattern})?")
+
+
+# What a program of others' counted or named.
+MEASURED = replace(maybe(NUMBER), mixed=True)
+
+
+def read(cells: Sequence[str], kind: Kind) -> Column:
+    """A column: text as it is, flags as bool, numbers as int64 where all are whole and there, else as float64.
+
+    Raises:
+        CellError: a cell is of another kind.
+    """
+    if kind.pattern is None:
+        return pd.array(cells, dtype="str")
+    wrong = _first_other(cells, kind.pattern)
+    if wrong is not None and kind.mixed:
+        return pd.array(cells, dtype="str")
+    if wrong is not None:
+        raise CellError(f"row {wrong + 1} holds {shown(cells[wrong])}, which is no {kind.name}")
+    if kind == FLAG:
+        return np.array([cell == "True" for cell in cells], dtype=np.bool_)
+    numbers = _numbers(cells)
+    if kind.whole and (beyond := (numbers >= BEYOND) | (numbers <= -BEYOND)).any():
+        row = int(beyond.argmax())
+        raise CellError(f"row {row + 1} holds {shown(cells[row])}, which is beyond what is counted here")
+    return numbers
+
+
+def _numbers(cells: Sequence[str]) -> np.ndarray:
+    # Python reads each to the nearest float, which pandas' own parsers do not.
+    try:
+        return np.array([int(cell) for cell in cells], dtype=np.int64)
+    except (ValueError, OverflowError):
+        return np.array([float(cell or "nan") for cell in cells], dtype=np.float64)
+
+
+def _first_other(cells: Sequence[str], pattern: str) -> int | None:
+    """The first cell that does not match."""
+    # All in one, as a table may hold millions; a line break is in no number.
+    together = "\n".join([*cells, ""])
+    if together.count("\n") == len(cells) and re.fullmatch(f"(?:(?:{pattern})\n)*+", together):
+        return None
+    one = re.compile(pattern)
+    return next((row for row, cell in enumerate(cells) if not one.fullmatch(cell)), None)

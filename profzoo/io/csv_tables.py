@@ -1,0 +1,143 @@
+"""Reads CSV by what is declared of it: names and kinds of columns, and what holds of its rows."""
+
+import csv
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+
+from profzoo.errors import DataError
+from profzoo.io import column_types, text_files
+from profzoo.io.column_types import Kind
+from profzoo.io.text_files import SAME
+
+AGAIN = "delete it, and the next run makes it again"
+# Names, shapes and stacks may be long; Python would refuse more than 128 KiB.
+csv.field_size_limit(2**31 - 1)
+
+
+def _nothing(given: object) -> None:
+    return
+
+
+@dataclass(frozen=True)
+class Table:
+    """What is declared of a CSV, for those who write it and those who read it.
+
+    columns: the kind of each that it has; optional: of those that it may have; others: of any further, by name, None
+    for one that it may not have. key: columns by which no two rows are alike. holds: what is wrong with the rows, in
+    words, None where nothing is. again: what to do about one that is damaged. ranges: by number the two columns between
+    which it lies, where their names do not say it (io/number_intervals.py).
+    """
+
+    columns: Mapping[str, Kind]
+    optional: Mapping[str, Kind] = field(default_factory=dict)
+    others: Callable[[str], Kind | None] = _nothing
+    key: Sequence[str] = ()
+    holds: Callable[[pd.DataFrame], str | None] = _nothing
+    again: str = AGAIN
+    ranges: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+    def kind(self, name: str) -> Kind | None:
+        """The kind of a column; None for one that the table may not have."""
+        return self.columns.get(name) or self.optional.get(name) or self.others(name)
+
+    def empty(self) -> pd.DataFrame:
+        """The table without rows."""
+        return pd.DataFrame({name: column_types.read([], kind) for name, kind in self.columns.items()})
+
+
+def read(path: str | Path, table: Table) -> pd.DataFrame:
+    """The rows of a CSV, columns in the order of the file.
+
+    Text is what the file holds, also where that is `null`, `NA` or nothing; only numbers may be missing.
+
+    Raises:
+        DataError: it cannot be read, is cut off, or is not what is declared.
+    """
+    frame = _frame(rows(path, table.again), path, table)
+    twice = frame.duplicated([*table.key]) if table.key else frame.index == -1
+    if twice.any():
+        raise DataError(f"{path}: row {int(twice.argmax()) + 1} is there twice: {table.again}{SAME}")
+    if wrong := table.holds(frame):
+        raise DataError(f"{path}: {wrong}: {table.again}{SAME}")
+    return frame
+
+
+def parts(path: str | Path, table: Table, count: int = 50_000) -> Iterator[pd.DataFrame]:
+    """The rows of a CSV that may have more than fit into memory, so many at a time.
+
+    What holds of all of them together, such as the key, is not looked at.
+
+    Raises:
+        DataError: as read.
+    """
+    with text_files.opened(path) as file:
+        heading, done, taken = file.readline(), 0, [b""]
+        while taken:
+            taken, quotes = [], 0
+            # A cell in quotes may hold the end of a line.
+            while (len(taken) < count or quotes % 2) and (line := file.readline()):
+                taken.append(line)
+                quotes += line.count(b'"')
+            if taken or not done:
+                where = f"{path}, after row {done}" if done else path
+                content = text_files.decoded(heading + b"".join(taken), where, table.again)
+                yield _frame(of_text(content, where, table.again), where, table)
+            done += len(taken)
+
+
+def _frame(cells: list[list[str]], path: str | Path, table: Table) -> pd.DataFrame:
+    """The columns of rows, the heading first, by their kinds."""
+    heading, *body = cells
+    missing = [name for name in table.columns if name not in heading]
+    if missing:
+        raise DataError(f"{path} has no column {missing[0]}: {table.again}")
+    columns = {}
+    for name, column in zip(heading, list(zip(*body, strict=True)) or [()] * len(heading), strict=True):
+        kind = table.kind(name)
+        if kind is None:
+            raise DataError(f"{path} has a column {text_files.shown(name)}, of which nothing is known: {table.again}")
+        try:
+            columns[name] = column_types.read(column, kind)
+        except column_types.CellError as error:
+            raise DataError(f"{path}: column {name}, {error}: {table.again}{SAME}") from None
+    return pd.DataFrame(columns)
+
+
+def rows(path: str | Path, again: str = AGAIN, widths: Collection[int] = ()) -> list[list[str]]:
+    """The cells of each row of a CSV, the heading first.
+
+    widths: how many cells a row may have besides as many as the heading.
+
+    Raises:
+        DataError: it cannot be read, is no UTF-8, is cut off, names a column twice, or has rows of another length.
+    """
+    return of_text(text_files.read(path, again), path, again, widths)
+
+
+def of_text(content: str, path: str | Path, again: str = AGAIN, widths: Collection[int] = ()) -> list[list[str]]:
+    """As rows, of a text; path: that errors name."""
+    if not content:
+        raise DataError(f"{path} is empty: {again}")
+    if not content.endswith("\n"):
+        raise DataError(f"{path} is cut off, as it does not end with a line: {again}")
+    try:
+        found = list(csv.reader(lines(content), strict=True))
+    except csv.Error as error:
+        raise DataError(f"{path} is damaged: {error}: {again}") from error
+    heading = found[0]
+    if len(set(heading)) < len(heading):
+        name = next(name for index, name in enumerate(heading) if name in heading[:index])
+        raise DataError(f"{path} has two columns {text_files.shown(name)}: {again}")
+    for number, row in enumerate(found):
+        if len(row) != len(heading) and len(row) not in widths:
+            raise DataError(f"{path}: row {number} has {len(row)} cells, and the heading {len(heading)}: {again}")
+    return found
+
+
+def lines(content: str) -> list[str]:
+    """Lines with their ends, as files have them; `splitlines` would also split at what is part of a cell."""
+    *whole, rest = content.split("\n")
+    return [*(f"{line}\n" for line in whole), *([rest] if rest else [])]

@@ -1,0 +1,194 @@
+"""Tells damaged files from whole ones: by the record of what they held, and by checks of their kind.
+
+python -m profzoo.io.file_checks --log FILE INPUT ...
+
+Nothing here runs code of a file: pickles are not loaded.
+"""
+
+import argparse
+import json
+import shlex
+import sqlite3
+import sys
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from profzoo.errors import DataError
+from profzoo.records import digests, job_differences, record
+
+CHUNK_BYTES = 1 << 20
+# What reports of ncu begin with.
+NCU_MAGIC = b"NVR\0"
+SQLITE_MAGIC = b"SQLite format 3\0"
+
+
+def flaw(path: Path) -> str | None:
+    """What is wrong with a file, or with one of a folder, as far as its kind lets one tell; None for nothing.
+
+    Raises:
+        OSError: it cannot be read, which says nothing about it.
+    """
+    if path.is_dir():
+        found = ((file, flaw(file)) for file in sorted(path.iterdir()) if not file.name.startswith("."))
+        return next((f"{file.name}: {why}" for file, why in found if why), None)
+    if not path.stat().st_size:
+        return "it is empty"
+    return next((check(path) for ending, check in CHECKS.items() if path.name.endswith(ending)), None)
+
+
+def require(paths: Sequence[str | Path]) -> dict[Path, str]:
+    """The digests of inputs that jobs made, all of which are as their records say and whole by their kind.
+
+    What is not there is left out: the reader has more to say of it.
+
+    Raises:
+        DataError: one is damaged; it is left as it is.
+        OSError: one cannot be read.
+    """
+    found = {}
+    for path in (one for one in map(Path, paths) if one.exists()):
+        if why := damage(path):
+            raise DataError(f"{path} is damaged ({why}): {remedy(path)}")
+        found[path] = digests.digest(path)
+    return found
+
+
+def remedy(path: str | Path) -> str:
+    """What to do about a damaged file.
+
+    >>> remedy("results/lstm/train.time.csv")
+    '`snakemake --force results/lstm/train.time.csv` makes it again'
+    """
+    return f"`snakemake --force {shlex.quote(str(path))}` makes it again"
+
+
+def damage(path: Path) -> str | None:
+    """How a file or folder differs from its record, or what is wrong with one that has none; None for nothing.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        known = record.of_output(path)
+    except record.DamagedRecordError as error:
+        return str(error)
+    entry = known.files.get(path.name) if known else None
+    return job_differences.flaw(path, entry) if entry else flaw(path)
+
+
+def _object(path: Path) -> Mapping[str, Any]:
+    """The JSON object that a file holds; an empty one where it holds none."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _json(path: Path) -> str | None:
+    return None if _object(path) else "it holds no JSON object"
+
+
+def _csv(path: Path) -> str | None:
+    """A whole one has its header, and ends with its last line."""
+    with path.open("rb") as file:
+        header = file.readline()
+        file.seek(-1, 2)
+        return None if header.strip() and file.read() == b"\n" else "its last line is cut off"
+
+
+def _zip(path: Path) -> str | None:
+    """torch's weights are an archive with a sum of each member."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            broken = archive.testzip()
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+        return f"no whole archive: {error}"
+    return f"its member {broken} has another sum" if broken else None
+
+
+def _gzip(path: Path) -> str | None:
+    """Members with a sum each, to the last byte."""
+    with path.open("rb") as file:
+        reader = zlib.decompressobj(wbits=31)
+        try:
+            while chunk := file.read(CHUNK_BYTES):
+                while chunk:
+                    reader.decompress(chunk)
+                    chunk = reader.unused_data
+                    if reader.eof and chunk:
+                        reader = zlib.decompressobj(wbits=31)
+        except zlib.error as error:
+            return f"no whole gzip: {error}"
+    return None if reader.eof else "no whole gzip: its end is missing"
+
+
+def _trace(path: Path) -> str | None:
+    """Gzipped, or JSON as it is, which is read as well."""
+    with path.open("rb") as file:
+        plain = file.read(CHUNK_BYTES).lstrip()[:1] == b"{"
+        file.seek(max(path.stat().st_size - CHUNK_BYTES, 0))
+        ends = file.read().rstrip()[-1:] == b"}"
+    if not plain:
+        return _gzip(path)
+    return None if ends else "no whole JSON: its end is missing"
+
+
+def _sqlite(path: Path) -> str | None:
+    """What SQLite says of it; a disk that fails or a lock that is held says nothing about the file."""
+    with path.open("rb") as file:
+        header = file.read(32)
+    # Of pages, which its quick check takes for whole where the last one lacks only a few bytes.
+    size, count = int.from_bytes(header[16:18], "big"), int.from_bytes(header[28:32], "big")
+    if header.startswith(SQLITE_MAGIC) and path.stat().st_size < (size if size > 1 else 65536) * count:
+        return "its end is missing"
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1", uri=True)) as database:
+            said = database.execute("PRAGMA quick_check(1)").fetchone()[0]
+            empty = not database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    except sqlite3.OperationalError as error:
+        raise OSError(f"{path}: {error}") from error
+    except sqlite3.DatabaseError as error:
+        return f"SQLite: {error}"
+    return f"SQLite: {said}" if said != "ok" else "it holds no table" if empty else None
+
+
+def _ncu(path: Path) -> str | None:
+    with path.open("rb") as file:
+        return None if file.read(len(NCU_MAGIC)) == NCU_MAGIC else "no report of ncu"
+
+
+CHECKS: Mapping[str, Callable[[Path], str | None]] = {
+    ".json": _json,
+    ".csv": _csv,
+    ".pt": _zip,
+    ".npz": _zip,
+    ".json.gz": _trace,
+    ".gz": _gzip,
+    ".sqlite": _sqlite,
+    ".ncu-rep": _ncu,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m profzoo.io.file_checks", description=__doc__)
+    parser.add_argument("--log", type=Path, required=True)
+    parser.add_argument("inputs", nargs="+", type=Path)
+    options = parser.parse_args(arguments)
+    try:
+        require(options.inputs)
+    except (DataError, OSError) as error:
+        options.log.write_text(f"profzoo: {error}\n")
+        print(f"profzoo: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+"""Which range belongs to which number of a table: a number never lies outside of the range that is shown with it."""
+
+from collections.abc import Collection, Mapping
+
+import pandas as pd
+
+from profzoo.io.csv_tables import Table
+
+LOW, HIGH = "_low", "_high"
+# Of what is as large as the range, rounding may make a little more or less.
+ROUNDING = 1e-9
+
+
+def of(names: Collection[str], declared: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
+    """By number the two columns between which it lies, of the columns of a table.
+
+    declared: as Table.ranges. All others go by their names: `X_low` and `X_high` are the range of `X`.
+
+    >>> of(["gain", "gain_low", "gain_high", "low"], {})
+    {'gain': ('gain_low', 'gain_high')}
+    """
+    found = {number: ends for number, ends in declared.items() if {number, *ends} <= set(names)}
+    taken = {end for ends in found.values() for end in ends}
+    for name in names:
+        ends = (f"{name}{LOW}", f"{name}{HIGH}")
+        if set(ends) <= set(names) - taken:
+            found[name] = ends
+    return found
+
+
+def outside(frame: pd.DataFrame, table: Table) -> str | None:
+    """The first number that lies outside of its range, in words; None where there is none. What is missing is not."""
+    for number, (low, high) in of(list(frame.columns), table.ranges).items():
+        value, least, most = (frame[name].astype("float64") for name in (number, low, high))
+        slack = ROUNDING * value.abs()
+        wrong = (value < least - slack) | (value > most + slack)
+        if wrong.any():
+            row = int(wrong.to_numpy().argmax())
+            ends = f"{least.iloc[row]:.6g} to {most.iloc[row]:.6g}"
+            return f"row {row + 1}: {number} {value.iloc[row]:.6g} is outside {low} to {high}, {ends}"
+    return None

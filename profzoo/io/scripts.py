@@ -1,0 +1,154 @@
+"""What every adapter of a script does: errors in one line, into the log and onto the console, and whole files.
+
+Inputs are held against their records, outputs are made in a private folder, and a record of the job is left with them.
+"""
+
+import csv
+import json
+import sys
+import traceback
+from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TextIO
+
+import pandas as pd
+
+from profzoo import import_graph
+from profzoo.errors import ConfigError, DataError
+from profzoo.io import file_checks, sidecars
+from profzoo.records import derived_outputs
+
+
+class Outputs(list[str]):
+    """Where a job makes its files, by the rule's order and names; as Snakemake's own, but of private places."""
+
+    def __init__(self, given: Any, made: Sequence[Path]) -> None:
+        super().__init__(map(str, made))
+        places = dict(zip(map(str, given), self, strict=True))
+        self._named = {name: places[str(path)] for name, path in given.items()}
+
+    def __getattr__(self, name: str) -> str:
+        """The place of the output of that name."""
+        if name.startswith("_") or name not in self._named:
+            raise AttributeError(f"the rule has no output {name}")
+        return self._named[name]
+
+    def items(self) -> ItemsView[str, str]:
+        """Names, each with its place."""
+        return self._named.items()
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a script is to do: Snakemake's inputs, parameters and wildcards, and private places for its outputs.
+
+    say: prints a line into the log and onto the console. folder: where the outputs will be.
+    """
+
+    input: Any
+    output: Outputs
+    params: Any
+    wildcards: Any
+    say: Callable[[object], None]
+    folder: Path
+
+
+@contextmanager
+def derived(snakemake: Any) -> Iterator[Job]:
+    """What one of the workflow's scripts is to do; its outputs come to their places, with a record, once it has ended.
+
+    snakemake: the object that Snakemake hands to a script. What is wrong with the data is one line, as by `reported`.
+    """
+    outputs, root = [Path(str(path)) for path in snakemake.output], import_graph.PROJECT
+    code, read = derived_outputs.parted([str(path) for path in snakemake.input], root)
+    with reported(snakemake.log[0]) as say:
+        sources, inputs = derived_outputs.sources(code, root), file_checks.require(read)
+        with derived_outputs.private(outputs) as made:
+            places = Outputs(snakemake.output, made)
+            tell = partial(_say_of, say, dict(zip(map(str, made), map(str, outputs), strict=True)))
+            yield Job(snakemake.input, places, snakemake.params, snakemake.wildcards, tell, outputs[0].parent)
+        job = derived_outputs.described(snakemake.rule, derived_outputs.params(snakemake.params))
+        derived_outputs.keep(outputs, job, inputs, sources)
+
+
+@contextmanager
+def reported(log: str) -> Iterator[Callable[[object], None]]:
+    """Run the body with its output in the log; end with one line for what is wrong with the data.
+
+    Yields a function that says a line on the console too.
+    """
+    with _fresh(Path(log)) as file:
+        console, sys.stdout, sys.stderr = (sys.stdout, sys.stderr), file, file
+
+        def say(line: object) -> None:
+            print(line, file=file, flush=True)
+            print(f"profzoo: {line}", file=console[1], flush=True)
+
+        try:
+            yield say
+        except (DataError, ConfigError) as error:
+            # A log that ends so is of a job that failed.
+            for stream in (file, console[1]):
+                print(f"profzoo: {error}", file=stream, flush=True)
+            sys.exit(1)
+        except Exception:
+            traceback.print_exc(file=file)
+            raise
+        finally:
+            sys.stdout, sys.stderr = console
+
+
+def _fresh(log: Path) -> TextIO:
+    """A log to write, which takes the place of an earlier one; what a link there leads to is not written."""
+    if log.is_symlink() or log.is_file():
+        log.unlink()
+    try:
+        return log.open("x")
+    except FileExistsError:
+        print(f"profzoo: {log} is no file, where the log of a job is to be: remove it", file=sys.stderr)
+        sys.exit(1)
+
+
+def _say_of(say: Callable[[object], None], places: Mapping[str, str], line: object) -> None:
+    """Say a line of outputs by where they will be; places: that, by where they are now."""
+    text = str(line)
+    for private, final in places.items():
+        text = text.replace(private, final)
+    say(text)
+
+
+def write_csv(frame: pd.DataFrame, path: str | Path) -> None:
+    """Write a tidy CSV: UTF-8, one header row, no index, empty where there is no value."""
+    # Python leaves a lone carriage return unquoted, and readers take it for the end of a line.
+    texts = frame.select_dtypes(exclude=["number", "bool"])
+    odd = any(_distinct(texts.iloc[:, index]).astype("str").str.contains("\r").any() for index in range(texts.shape[1]))
+    quoting = csv.QUOTE_NONNUMERIC if odd else csv.QUOTE_MINIMAL
+    frame.to_csv(path, index=False, lineterminator="\n", quoting=quoting)
+
+
+def _distinct(column: pd.Series) -> pd.Series:
+    """What a column may hold: a categorical one, such as that of a million launches' names, holds each text once."""
+    return pd.Series(column.cat.categories) if isinstance(column.dtype, pd.CategoricalDtype) else column
+
+
+def read_json(path: str | Path, needs: sidecars.Needs = sidecars.NOTHING) -> dict[str, Any]:
+    """A sidecar, as sidecars.read; needs: keys that it must have, with what they hold."""
+    return sidecars.read(path, needs)
+
+
+def write_json(content: Mapping[str, Any], path: str | Path) -> None:
+    """Write a sidecar."""
+    Path(path).write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
+
+
+def write_text(content: str, path: str | Path) -> None:
+    """Write a text as UTF-8."""
+    Path(path).write_text(content, encoding="utf-8")
+
+
+def listed(files: str | Sequence[str]) -> list[str]:
+    """The files of an input that holds any number; Snakemake hands over a single one as such."""
+    return [files] if isinstance(files, str) else list(files)

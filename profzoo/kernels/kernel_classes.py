@@ -1,0 +1,100 @@
+"""Puts GPU kernels into classes (gemm, convolution, ...) by the readable rules of kernel_classes.yaml."""
+
+import functools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from profzoo.errors import ConfigError, suggest
+from profzoo.io import strict_yaml
+from profzoo.kernels.demangle import demangled
+from profzoo.tools.communication_kernels import communicates
+from profzoo.tools.kernel_signature import function_path, template_arguments
+
+FILES = ("kernel_classes.yaml",)
+RULES_FILE = Path(__file__).with_name(FILES[0])
+OTHER, COMMUNICATION = "other", "communication"
+# What a rule may hold beside rules for template arguments.
+KEYS = {"class", "match", "why", "arguments"}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A class for functions whose path the expression is found in, and rules for their template arguments."""
+
+    name: str
+    expression: re.Pattern[str]
+    arguments: tuple["Rule", ...] = ()
+
+    def decides(self, path: str, arguments: str) -> str | None:
+        """The class of a function with these template arguments; None where the rule is not about it."""
+        if not self.expression.search(path):
+            return None
+        return next((rule.name for rule in self.arguments if rule.expression.search(arguments)), self.name)
+
+
+def parsed(content: Mapping[str, Any]) -> tuple[Rule, ...]:
+    """The rules in order.
+
+    Raises:
+        ConfigError: a rule names a class that is not listed, gives no reason, or is no regular expression.
+    """
+    return _parsed(content["rules"], content["classes"])
+
+
+def _parsed(rules: Sequence[Mapping[str, Any]], classes: Mapping[str, str]) -> tuple[Rule, ...]:
+    found = []
+    for rule in rules:
+        name, match = rule["class"], rule["match"]
+        if name not in classes:
+            raise ConfigError(f"kernel class '{name}' of rule {match!r}: {suggest(name, classes)}")
+        if not rule.get("why"):
+            raise ConfigError(f"the rule {match!r} of kernel class '{name}' does not say why")
+        if unknown := sorted(set(rule) - KEYS):
+            raise ConfigError(
+                f"the rule {match!r} of kernel class '{name}' holds {unknown[0]}: {suggest(unknown[0], KEYS)}"
+            )
+        try:
+            expression = re.compile(match)
+        except re.error as error:
+            raise ConfigError(
+                f"the rule {match!r} of kernel class '{name}' is no regular expression: {error}"
+            ) from error
+        found.append(Rule(name, expression, _parsed(rule.get("arguments", ()), classes)))
+    return tuple(found)
+
+
+@functools.cache
+def content() -> dict[str, Any]:
+    """The file of the rules: `classes`, each with what it holds, and `rules`."""
+    return strict_yaml.load(RULES_FILE)
+
+
+@functools.cache
+def _rules() -> tuple[Rule, ...]:
+    return parsed(content())
+
+
+@functools.cache
+def classify(kernel: str) -> str:
+    """The class of a kernel by its name, as nsys, ncu or torch.profiler gives it, or mangled.
+
+    The function decides; where it does what a template argument says, that does. Parameters do not count.
+
+    >>> classify("void cutlass::Kernel2<cutlass_80_simt_sgemm_128x64_8x5_nt_align1>(T1::Params)")
+    'gemm'
+    >>> classify("void split_embedding_backward_codegen_kernel<float>(at::PhiloxCudaState)")
+    'embedding'
+    """
+    if communicates(kernel):
+        return COMMUNICATION
+    plain = demangled(kernel)
+    path, arguments = function_path(plain), template_arguments(plain)
+    return next((found for rule in _rules() if (found := rule.decides(path, arguments))), OTHER)
+
+
+def classify_all(kernels: Iterable[str]) -> dict[str, str]:
+    """The class of each kernel by its name."""
+    return {kernel: classify(kernel) for kernel in kernels}

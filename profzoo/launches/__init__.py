@@ -1,0 +1,1 @@
+"""Aligns the launches of one step as several tools recorded them."""

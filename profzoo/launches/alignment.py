@@ -1,0 +1,152 @@
+"""Aligns two sequences of launches: which launch of one run is which of the other, and of which that cannot be said.
+
+The alignments with the fewest gaps count, and seldom is there but one of them: of three equal launches in a row where
+the other run made two, any may be the one too many. So a pair is said only where all of these alignments have it, and
+not where chance would bring it about: where two stretches are unlike, some launches of one have likes in the other.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profzoo.launches.myers_diff import NONE, Search
+
+# Launches that one run has and the other has not, beyond which sequences are called unlike: seconds of work.
+MOST_EDITS = 5_000
+# How often chance may bring about a run of pairs among launches without a like, for these to be said.
+CHANCE = 0.01
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Which launch of the second sequence each launch of the first is, and the other way round.
+
+    partner, of_second: by launch of either sequence, the place of its like in the other, or NONE. ambiguous,
+    second_ambiguous: whether it has likes of which none is certain; a launch that is neither aligned nor ambiguous is
+    one that the other run did not make. edits: launches without a like in the best alignments; NONE where there are
+    more than were allowed, and nothing is aligned.
+    """
+
+    partner: np.ndarray
+    of_second: np.ndarray
+    ambiguous: np.ndarray
+    second_ambiguous: np.ndarray
+    edits: int
+
+    @property
+    def gaps(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of each launch of either sequence, how many aligned pairs come before it.
+
+        What is not aligned, and has the same number in both, stands between the same pairs.
+        """
+        first, second = self.partner != NONE, self.of_second != NONE
+        return np.cumsum(first) - first, np.cumsum(second) - second
+
+
+def align(first: np.ndarray, second: np.ndarray, most_edits: int = MOST_EDITS) -> Alignment:
+    """The alignment of two sequences of whole numbers, equal where launches may be the same.
+
+    >>> align(np.array([1, 2, 3, 4]), np.array([1, 3, 4, 5])).partner.tolist()
+    [0, -1, 1, 2]
+
+    Which of three equal launches the other run lacks is not said, nor which of two swapped launches moved:
+
+    >>> found = align(np.array([1, 2, 2, 2, 3]), np.array([1, 2, 2, 3]))
+    >>> found.partner.tolist(), found.ambiguous.tolist()
+    ([0, -1, -1, -1, 3], [False, True, True, True, False])
+    >>> align(np.array([1, 2, 3, 4]), np.array([1, 3, 2, 4])).partner.tolist()
+    [0, -1, -1, 3]
+    """
+    if np.array_equal(first, second):
+        no = np.zeros(len(first), dtype=bool)
+        return Alignment(np.arange(len(first)), np.arange(len(first)), no, no.copy(), 0)
+    search = Search(first, second)
+    edits = search.edits(most_edits)
+    if edits == NONE:
+        sizes = len(first), len(second)
+        nothing, none = (np.full(size, NONE) for size in sizes)
+        return Alignment(nothing, none, nothing == 0, none == 0, NONE)
+    counts = _Counts(len(first), len(second))
+    for layer, (diagonals, begin, end) in enumerate(search.best(edits)):
+        counts.points(diagonals, begin, end)
+        for runs in search.matches(diagonals, begin, end):
+            counts.pairs(*runs, layer)
+    partner, before = counts.certain()
+    partner[_chance(partner, before, edits, first, second)] = NONE
+    of_second = np.full(len(second), NONE)
+    of_second[partner[partner != NONE]] = np.flatnonzero(partner != NONE)
+    some, others = counts.some()
+    return Alignment(partner, of_second, some & (partner == NONE), others & (of_second == NONE), edits)
+
+
+def _chance(partner: np.ndarray, before: np.ndarray, edits: int, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Launches of the first sequence whose pairs chance would bring about; before: edits before each pair.
+
+    That is asked of runs between two gaps that have more edits in them than the run has pairs. Such a run could be
+    elsewhere among the unpaired launches beside it: at as many places as their numbers in either sequence multiply to,
+    and at each with a chance that is the product of its launches' shares.
+    """
+    paired = np.flatnonzero(partner != NONE)
+    if not len(paired):
+        return paired
+    cut = np.flatnonzero((np.diff(paired) != 1) | (np.diff(partner[paired]) != 1)) + 1
+    begins, ends = paired[np.append(0, cut)], paired[np.append(cut, len(paired)) - 1]
+    lengths = ends - begins + 1
+    beside = np.diff(before[begins], prepend=0, append=edits)
+    places = np.zeros(len(begins))
+    for begin, size in ((begins, len(first)), (partner[begins], len(second))):
+        end = begin + lengths
+        places += np.log1p(begin - np.append(0, end[:-1]) + np.append(begin[1:], size) - end)
+    _, codes, counts = np.unique(np.concatenate([first, second]), return_inverse=True, return_counts=True)
+    sums = np.append(0, np.cumsum(np.log(counts[codes[: len(first)]] / len(codes))))
+    asked = (lengths < beside[:-1] + beside[1:]) & (beside[:-1] > 0) & (beside[1:] > 0)
+    doubtful = asked & (places + sums[begins + lengths] - sums[begins] > np.log(CHANCE))
+    return paired[np.repeat(doubtful, lengths)]
+
+
+class _Counts:
+    """What best alignments pass on each antidiagonal, where x + y is the same, and which launches they pair.
+
+    Each alignment crosses an antidiagonal once, at a point or amid a pair. So a pair that is all that is passed on its
+    antidiagonal is in every one of them. Stretches are kept as where they begin and end, a sum along them is the rest.
+    """
+
+    def __init__(self, size: int, other: int) -> None:
+        self._passed, self._paired, self._diagonal, self._layer = np.zeros((4, size + other + 3), dtype=np.int64)
+        self._of = np.zeros(size + 1, dtype=np.int64), np.zeros(other + 1, dtype=np.int64)
+
+    def points(self, diagonals: np.ndarray, begin: np.ndarray, end: np.ndarray) -> None:
+        """Count points on stretches of diagonals, from the first to the last x."""
+        np.add.at(self._passed, 2 * begin - diagonals, 1)
+        np.add.at(self._passed, 2 * end - diagonals + 2, -1)
+
+    def pairs(self, diagonals: np.ndarray, begin: np.ndarray, length: np.ndarray, layer: int) -> None:
+        """Count pairs on runs along diagonals, from the first x on; layer: edits before them."""
+        for counts, value in ((self._paired, 1), (self._diagonal, diagonals), (self._layer, layer)):
+            np.add.at(counts, 2 * begin - diagonals + 1, value)
+            np.add.at(counts, 2 * (begin + length) - diagonals + 1, -value)
+        for counts, start in zip(self._of, (begin, begin - diagonals), strict=True):
+            np.add.at(counts, start, 1)
+            np.add.at(counts, start + length, -1)
+
+    def certain(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of each launch of the first sequence, the one that all pair it with, or NONE; and the edits before it."""
+        passed, paired = _along(self._passed), _along(self._paired)
+        # x + y + 1 of the pairs.
+        sums = np.flatnonzero((paired == 1) & (passed == 0))
+        x = (sums - 1 + _along(self._diagonal)[sums]) // 2
+        partner, before = np.full((2, len(self._of[0]) - 1), NONE)
+        partner[x], before[x] = sums - 1 - x, _along(self._layer)[sums]
+        return partner, before
+
+    def some(self) -> list[np.ndarray]:
+        """Of each launch of either sequence, whether any alignment pairs it."""
+        return [np.cumsum(counts)[:-1] > 0 for counts in self._of]
+
+
+def _along(changes: np.ndarray) -> np.ndarray:
+    """Sums of every other number up to each."""
+    sums = changes.copy()
+    for parity in (0, 1):
+        sums[parity::2] = np.cumsum(changes[parity::2])
+    return sums

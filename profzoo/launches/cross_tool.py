@@ -1,0 +1,165 @@
+"""Says which launch of one tool's step is which of another's: names are made alike, and streams paired."""
+
+from collections import Counter
+
+import numpy as np
+import pandas as pd
+
+from profzoo.kernels import demangle
+from profzoo.launches.alignment import Alignment, align
+from profzoo.launches.myers_diff import NONE
+from profzoo.tools.ncu.raw_page import function_name
+
+GRID = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
+PARTS_OF_SMEM = ["smem_static_bytes", "smem_dynamic_bytes"]
+
+
+def align_launches(first: pd.DataFrame, second: pd.DataFrame) -> Alignment:
+    """Which launch of the second step each of the first is.
+
+    Args:
+        first, second: a row a launch, in the order in which the CPU made them where that is known, else in which they
+            began, kernels alone: `mangled`, or `kernel` or `name` as the C++ library demangles it; GRID; shared memory
+            of a block, as PARTS_OF_SMEM or `smem_bytes`, and `stream`, where both tools tell them.
+
+    Launches of several streams may begin in another order in every run. So sequences that differ are aligned stream by
+    stream, unless they differ no less then. Ordered by when they began, and without streams, they may be mistaken.
+    """
+    codes = keys(first, second)
+    if any("stream" not in frame or frame["stream"].isna().any() or frame.empty for frame in (first, second)):
+        return align(*codes)
+    streams = [frame["stream"].to_numpy() for frame in (first, second)]
+    if all(len(np.unique(numbers)) <= 1 for numbers in streams):
+        return align(*codes)
+    own, other = _numbered(codes, streams)
+    count = int(max(own.max(initial=0), other.max(initial=0))) + 1
+    whole = align(codes[0] * count + own, codes[1] * count + other)
+    if whole.edits == 0:
+        return whole
+    parts = [(np.flatnonzero(own == number), np.flatnonzero(other == number)) for number in range(count)]
+    found = [align(codes[0][mine], codes[1][its]) for mine, its in parts]
+    edits = NONE if NONE in [part.edits for part in found] else sum(part.edits for part in found)
+    if whole.edits != NONE and (edits == NONE or whole.edits <= edits):
+        return whole
+    return _together(found, parts, (len(first), len(second)), edits)
+
+
+def keys(first: pd.DataFrame, second: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Of each launch of both frames a number, equal where kernel and launch configuration are.
+
+    Kernels go by mangled names where both frames have them, else by demangled ones, which torch has; where names cannot
+    be demangled here, by functions. Shared memory counts where every launch has it.
+    """
+    frames = first, second
+    columns = [_names(first, second), *(tuple(frame[name].to_numpy() for frame in frames) for name in GRID)]
+    shared = [_shared_memory(frame) for frame in frames]
+    if shared[0] is not None and shared[1] is not None:
+        columns.append((shared[0], shared[1]))
+    codes = np.zeros(len(first) + len(second), dtype=np.int64)
+    for column in columns:
+        values, _ = pd.factorize(np.concatenate(column))
+        _, codes = np.unique(codes * (values.max(initial=0) + 1) + values, return_inverse=True)
+    return codes[: len(first)], codes[len(first) :]
+
+
+def _names(first: pd.DataFrame, second: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    frames = first, second
+    mangled = ["mangled" in frame and bool(frame["mangled"].fillna("").ne("").all()) for frame in frames]
+    if all(mangled):
+        return first["mangled"].to_numpy(dtype=object), second["mangled"].to_numpy(dtype=object)
+    shown = ["kernel" if "kernel" in frame else "name" for frame in frames]
+    if demangle.available():
+        shown = ["mangled" if known else name for known, name in zip(mangled, shown, strict=True)]
+    # nsys and ncu each demangle in a way of their own; of functions all have the same.
+    alike = demangle.demangled if demangle.available() else function_name
+    chosen = [frame[name].astype("object") for frame, name in zip(frames, shown, strict=True)]
+    found = [names.map({name: alike(name) for name in names.unique()}).to_numpy() for names in chosen]
+    return found[0], found[1]
+
+
+def _shared_memory(frame: pd.DataFrame) -> np.ndarray | None:
+    """Bytes of a block by launch, None where any is unknown."""
+    if "smem_bytes" in frame:
+        known = frame["smem_bytes"]
+    elif set(PARTS_OF_SMEM) <= set(frame):
+        known = frame[PARTS_OF_SMEM].sum(axis=1, skipna=False)
+    else:
+        return None
+    return None if known.isna().any() else known.to_numpy(dtype=np.int64)
+
+
+def _numbered(codes: tuple[np.ndarray, np.ndarray], streams: list[np.ndarray]) -> list[np.ndarray]:
+    """Numbers of streams from 0, the same in both steps for those that are taken to be one.
+
+    These have the most launches in common, each with the other; a like sequence, and then a like number, decides where
+    several have as many. Streams without a like have numbers that the other step has not.
+    """
+    held = [{int(number): own[numbers == number] for number in np.unique(numbers)}
+            for own, numbers in zip(codes, streams, strict=True)]  # fmt: skip
+    counts = [{number: Counter(own.tolist()) for number, own in one.items()} for one in held]
+    alike = np.array(
+        [
+            [
+                4 * (mine & its).total() + 2 * np.array_equal(held[0][number], held[1][other]) + (number == other)
+                for other, its in counts[1].items()
+            ]
+            for number, mine in counts[0].items()
+        ]
+    )
+    names: list[dict[int, int]] = [{}, {}]
+    for row, number in enumerate(counts[0]):
+        place = int(alike[row].argmax())
+        best = alike[row, place]
+        if best >= 4 and (alike[row] == best).sum() == 1 and (alike[:, place] >= best).sum() == 1:
+            names[0][number] = names[1][list(counts[1])[place]] = len(names[0])
+    following = len(names[0])
+    for own, one in zip(names, counts, strict=True):
+        for number in one:
+            if number not in own:
+                own[number] = following
+                following += 1
+    return [np.array([own[int(number)] for number in numbers], dtype=np.int64)
+            for own, numbers in zip(names, streams, strict=True)]  # fmt: skip
+
+
+def _together(
+    found: list[Alignment], parts: list[tuple[np.ndarray, np.ndarray]], sizes: tuple[int, int], edits: int
+) -> Alignment:
+    """One alignment of those of parts, each of which holds these launches of both steps."""
+    partner, of_second = (np.full(size, NONE) for size in sizes)
+    ambiguous, second_ambiguous = (np.zeros(size, dtype=bool) for size in sizes)
+    for part, (mine, its) in zip(found, parts, strict=True):
+        paired = part.partner != NONE
+        partner[mine[paired]] = its[part.partner[paired]]
+        of_second[its[part.of_second != NONE]] = mine[part.of_second[part.of_second != NONE]]
+        ambiguous[mine], second_ambiguous[its] = part.ambiguous, part.second_ambiguous
+    return Alignment(partner, of_second, ambiguous, second_ambiguous, edits)
+
+
+def of_steps(steps: pd.DataFrame, step: pd.DataFrame) -> pd.DataFrame:
+    """Which launch of the one step each launch of several steps is.
+
+    Args:
+        steps: as align_launches has it, with `step`, by which each is aligned for itself; step: the one.
+
+    Returns: by row of `steps`, `launch`, the place in the one step, from 0, empty where it is not certain, and
+    `ambiguous`, whether it has likes there.
+    """
+    launch = pd.Series(pd.NA, steps.index, dtype="Int64")
+    ambiguous = pd.Series(False, steps.index)
+    for _, own in steps.groupby("step", sort=False):
+        found = align_launches(own, step)
+        launch[own.index] = pd.array(found.partner, dtype="Int64")
+        ambiguous[own.index] = found.ambiguous
+    return pd.DataFrame({"launch": launch.where(launch != NONE), "ambiguous": ambiguous})
+
+
+def coverage(aligned: pd.Series, ns: pd.Series) -> tuple[float, float]:
+    """The shares of launches, and of GPU time, that are aligned; aligned: whether each is; NaN where there is nothing.
+
+    >>> coverage(pd.Series([True, True, False, True]), pd.Series([10, 20, 60, 10]))
+    (0.75, 0.4)
+    """
+    total = float(ns.sum())
+    share = float(aligned.mean()) if len(aligned) else float("nan")
+    return share, float(ns[aligned].sum()) / total if total else float("nan")

@@ -1,0 +1,139 @@
+"""Lets a program start up while another has the GPU: it says when it wants it, and goes on once it is its turn.
+
+The lock's file of a GPU that its job waits for is opened, and its descriptor handed to all processes of the job, before
+the program starts. A lock is of the open file, so that one which is taken later is held exactly as long as one that was
+taken before: until the last of these processes has ended.
+"""
+
+import fcntl
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from profzoo.errors import CollectError
+from profzoo.machine import file_locks, gpu_slots
+from profzoo.machine.gpu_slots import Terms
+
+# Tells a program that it is to wait for its turn, and in which folder; what it leaves there then, and the answer.
+TURN = "PROFZOO_TURN"
+WANTED, HELD = "gpu-wanted", "gpu-held"
+# Of those who wait for each other in one folder, and of those who wait for the GPU, which idles as long.
+PAUSE_S, HELD_PAUSE_S = 0.005, 0.02
+# What programs wait for each other is nothing to tell of, unless it takes longer.
+QUIET_S = 60.0
+
+
+class Gate:
+    """Where one program waits for its turn: at a lock in a folder, so that it takes no time from those at work."""
+
+    def __init__(self, folder: Path) -> None:
+        """folder: of this program alone."""
+        self._folder = folder
+        self._file = (folder / HELD).open("w")
+        file_locks.lock(self._file.fileno(), wait=True)
+        self._lockless = file_locks.lockless(self._file.fileno())
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What tells a program to wait here.
+
+        Raises:
+            CollectError: it would not.
+        """
+        self.check()
+        return {TURN: str(self._folder)}
+
+    def check(self) -> None:
+        """That a program would wait here, unlike in a folder without locks.
+
+        Raises:
+            CollectError: it would not.
+        """
+        if self._lockless:
+            raise CollectError(
+                f"{self._folder} is on a file system without locks ({self._lockless}), by which programs wait for "
+                "their turn: set TMPDIR to a folder of a local disk, or locks.overlap to false"
+            )
+
+    def wanted(self) -> bool:
+        """Whether the program waits."""
+        return (self._folder / WANTED).exists()
+
+    def open(self, error: str = "") -> None:
+        """Let it go on, or end, if there is an error to tell it."""
+        json.dump({"error": error}, self._file)
+        self.close()
+
+    def close(self) -> None:
+        """End the wait; a program that was not let go on is told that nobody will."""
+        self._file.close()
+
+
+@dataclass
+class Turn:
+    """words: the GPUs that are held, from when they are. descriptors: those of their locks, held or not. waited_s: how
+    long the program has waited."""
+
+    words: list[str] = field(default_factory=list)
+    descriptors: list[int] = field(default_factory=list)
+    waited_s: float = 0.0
+
+
+@contextmanager
+def offered(word: str, folder: Path, waiting: Callable[[str], None], terms: Terms) -> Iterator[Turn]:
+    """Hold a GPU as soon as the job's program wants it, until the body ends; folder: of the job.
+
+    A program that cannot have it is told why, and ends.
+
+    Raises:
+        CollectError: the lock's file cannot be used, or the folder has no locks.
+    """
+    with gpu_slots.opened(word, terms) as file, closing(Gate(folder)) as gate:
+        gate.check()
+        turn, over = Turn(descriptors=[file.descriptor]), threading.Event()
+
+        def give() -> None:
+            while not gate.wanted():
+                if over.wait(PAUSE_S):
+                    return
+            began, why = time.monotonic(), ""
+            try:
+                if not file.hold(waiting, over, HELD_PAUSE_S, QUIET_S):
+                    return
+                turn.words.append(word)
+            except CollectError as error:
+                why = str(error)
+            turn.waited_s = time.monotonic() - began
+            gate.open(why)
+
+        giver = threading.Thread(target=give)
+        giver.start()
+        try:
+            yield turn
+        finally:
+            over.set()
+            giver.join()
+
+
+def take(given: MutableMapping[str, str] = os.environ) -> None:
+    """In a program: return once it is its turn; at once where it was from the start.
+
+    Raises:
+        CollectError: it never will be.
+    """
+    if not given.get(TURN):
+        return
+    folder = Path(given[TURN])
+    (folder / WANTED).touch()
+    with (folder / HELD).open() as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        said = file.read()
+    if not said:
+        raise CollectError("the job of this program has ended before its turn")
+    if why := json.loads(said)["error"]:
+        raise CollectError(why)

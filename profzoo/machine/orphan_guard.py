@@ -1,0 +1,49 @@
+"""Ends a job whose snakemake, or whose shell, was killed and so sends it no signal."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from profzoo.machine import process_tree
+
+# What tells jobs whose they are, by the environment that they inherit.
+OWNER = "PROFZOO_OWNER"
+PAUSE_S = 0.5
+
+
+def declare() -> None:
+    """Have all jobs that this process starts end with it."""
+    os.environ[OWNER] = process_tree.known(os.getpid())
+
+
+@contextmanager
+def watched() -> Iterator[None]:
+    """Around what this process does for snakemake: it gets a SIGTERM once that, or the shell in between, is gone.
+
+    What is started by hand, or by a process that cannot be seen from here, such as from within a container, runs on.
+    """
+    process, _, rest = os.environ.get(OWNER, "").partition(":")
+    if not process.isdigit() or rest.partition(":")[2] != process_tree.known(os.getpid()).split(":")[2]:
+        yield
+        return
+    done = threading.Event()
+    arguments = (os.environ[OWNER], os.getppid(), done)
+    watcher = threading.Thread(target=_watch, args=arguments, daemon=True, name="owner")
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
+
+
+def _watch(owner: str, parent: int, done: threading.Event) -> None:
+    # A signal for the parent's death would come as soon as the thread that started it ends, and old kernels have no
+    # descriptors of processes; two looks a second cost nothing.
+    process = int(owner.partition(":")[0])
+    while process_tree.known(process) == owner and os.getppid() == parent:
+        if done.wait(PAUSE_S):
+            return
+    os.kill(os.getpid(), signal.SIGTERM)

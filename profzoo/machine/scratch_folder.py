@@ -1,0 +1,140 @@
+"""The folder of a job's temporary files, which tells whether the job is alive, and what a dead job left.
+
+The job's processes find it in their environment (JOB). It is locked (flock) as long as the process that collects or its
+supervisor is there; a pipe in it ends the measured program where both are gone at once; and the next job ends what
+still carries the name of a folder that nobody holds.
+"""
+
+import fcntl
+import os
+import shutil
+import signal
+import stat
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from profzoo.machine import file_locks, process_tree
+
+# The variable that holds the folder; its beginning, before and once it is locked; the pipe in it.
+JOB = "PROFZOO_JOB"
+NEW, PREFIX = ".profzoo-job-", "profzoo-job-"
+PIPE = "alive"
+ENDED_S = 5.0
+# The longest path of a folder of temporary files in which torch's workers, two folders below, can still have sockets;
+# where TMPDIR's is longer they hang, so it is this one.
+LONGEST, SHORT = 50, "/tmp"
+# The variable that torch.compile takes its folder from, and the name of one that outlasts jobs.
+COMPILED, OUTLASTING = "TORCHINDUCTOR_CACHE_DIR", "profzoo-compiled"
+# What nsys leaves in the folder for each program that it traces, and its semaphore of the same ending.
+TRACED, SEMAPHORE = "NSys-termination_status_", "sem.NSys-process_waiter-"
+SHARED_MEMORY = Path("/dev/shm")
+
+
+def make() -> tuple[Path, list[int]]:
+    """A new folder, and the descriptors that hold it: as long as any process has them, the job is alive."""
+    new = Path(tempfile.mkdtemp(prefix=NEW, dir=_places()[0]))
+    lock = os.open(new, os.O_RDONLY | os.O_DIRECTORY)
+    # Where there are no locks, the job runs all the same, and what it leaves if it is killed stays.
+    file_locks.lock(lock, wait=True)
+    os.mkfifo(new / PIPE, 0o600)
+    # For reading too, as it could not be opened otherwise before anybody reads it.
+    pipe = os.open(new / PIPE, os.O_RDWR | os.O_NONBLOCK)
+    # Under its name once it is locked, else the next job could take it for a dead one's.
+    return new.rename(new.with_name(PREFIX + new.name.removeprefix(NEW))), [lock, pipe]
+
+
+def _places() -> list[str]:
+    """Where folders of jobs are made, and where they may be: TMPDIR, if sockets in them have names that are allowed."""
+    given = tempfile.gettempdir()
+    return [given] if len(given) <= LONGEST else [SHORT, given]
+
+
+def compiled() -> dict[str, str]:
+    """Where this user's jobs find what torch.compile made for others; nothing where anybody else could put it there."""
+    folder = Path(_places()[0]) / f"{OUTLASTING}-{os.getuid()}"
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022:
+            return {COMPILED: str(folder)}
+    return {}
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder and what belongs to it elsewhere, if they are there."""
+    for status in folder.glob(f"nvidia/nsight_systems/{TRACED}*"):
+        with suppress(OSError):
+            (SHARED_MEMORY / (SEMAPHORE + status.name.removeprefix(TRACED))).unlink()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def abandoned(folder: Path) -> int | None:
+    """A descriptor that holds a folder which nobody held; None where somebody does, or it cannot be told."""
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        if os.fstat(lock).st_uid == os.getuid():
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+    except OSError:
+        pass
+    os.close(lock)
+    return None
+
+
+def sweep() -> list[int]:
+    """End the processes of this user's jobs that nobody looks after any more, and remove what they left; the former."""
+    stale = {}
+    for folder in [folder for place in _places() for folder in Path(place).glob(f"{PREFIX}*")]:
+        if (lock := abandoned(folder)) is not None:
+            stale[folder] = lock
+    left = found = _marked(list(stale))
+    deadline = time.monotonic() + ENDED_S
+    while left and time.monotonic() < deadline:
+        for process in left:
+            with suppress(OSError):
+                os.kill(process, signal.SIGKILL)
+        time.sleep(process_tree.PAUSE_S)
+        left = _marked(list(stale))
+    for folder, lock in stale.items():
+        if not left:
+            remove(folder)
+        os.close(lock)
+    return found
+
+
+def _marked(folders: Sequence[Path]) -> list[int]:
+    """This user's processes that carry the name of one of these folders, whoever's children they have become."""
+    words = {f"{JOB}={folder}".encode() for folder in folders}
+    found = []
+    for process in process_tree.running() if words else ():
+        # It may have ended, or be another user's.
+        with suppress(OSError):
+            own = Path(f"/proc/{process}").stat().st_uid == os.getuid() and process_tree.lives(process)
+            if own and words & set(Path(f"/proc/{process}/environ").read_bytes().split(b"\0")):
+                found.append(process)
+    return found
+
+
+def depend(folder: Path) -> bool:
+    """Have this process, and those of its group, killed once nobody holds the folder; whether anybody does."""
+    try:
+        pipe = os.open(folder / PIPE, os.O_RDONLY | os.O_NONBLOCK)
+        if not stat.S_ISFIFO(os.fstat(pipe).st_mode):
+            return False
+    except OSError:
+        return False
+    # The kernel sends the signal as the last writer goes, so that nothing here has to run for it.
+    fcntl.fcntl(pipe, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(pipe, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)
+    # Those that went before that do not count.
+    lock = abandoned(folder)
+    if lock is not None:
+        os.close(lock)
+    return lock is None

@@ -1,0 +1,92 @@
+"""What convolutions need, forward and backward, grouped and transposed.
+
+Each result is a sum over the channels of its group and the kernel: 2 N C_out O C_in/g K operations, O and K being the
+points of the result and of the kernel; of a transposed one O are those of the input. Either gradient takes as many, as
+each product of the forward pass has one in it. (torch's FlopCounterMode counts the gradient of grouped weights g times:
+its formula takes the weight's gradient for that of a convolution without groups.)
+"""
+
+from math import prod
+
+from profzoo.op_costs.operator_calls import Call, Needed, Shape
+
+SIGNATURES = {
+    "aten::convolution": "input weight bias stride padding dilation transposed output_padding groups",
+    "aten::_convolution": "input weight bias stride padding dilation transposed output_padding groups",
+    "aten::cudnn_convolution": "self weight padding stride dilation groups",
+    "aten::cudnn_convolution_relu": "self weight bias stride padding dilation groups",
+    "aten::cudnn_convolution_add_relu": "self weight z alpha bias stride padding dilation groups",
+    "aten::cudnn_convolution_transpose": "self weight padding output_padding stride dilation groups",
+    "aten::mkldnn_convolution": "self weight bias padding stride dilation groups",
+    "aten::_conv_depthwise2d": "self weight kernel_size bias stride padding dilation",
+    "aten::conv_depthwise3d": "self weight kernel_size bias stride padding dilation",
+    "aten::thnn_conv2d": "self weight kernel_size bias stride padding",
+    "aten::_slow_conv2d_forward": "self weight kernel_size bias stride padding",
+    "aten::slow_conv3d_forward": "self weight kernel_size bias stride padding",
+    "aten::slow_conv_dilated2d": "self weight kernel_size bias stride padding dilation",
+    "aten::slow_conv_transpose2d": "self weight kernel_size bias stride padding output_padding dilation",
+}
+BACKWARD = {
+    "aten::convolution_backward": "grad_output input weight bias_sizes stride padding dilation transposed "
+    "output_padding groups output_mask",
+}
+
+
+def forward(call: Call) -> Needed:
+    """By its input and weights; each bias takes an addition an element of the result."""
+    name = call.names[0]
+    given, weight, result = call.shape(name), call.shape("weight"), _result(call)
+    added = prod(result) if call.has("bias") else 0
+    moved = call.bytes_of(*(one for one in (name, "weight", "bias", "z") if one in call.names))
+    return Needed(
+        _products(given, weight, result, _transposed(call)), added, moved + prod(result) * call.item_bytes(name)
+    )
+
+
+def backward(call: Call) -> Needed:
+    """By the gradient of the result; output_mask says which of the gradients of input, weight and bias are made."""
+    grad, given, weight = (call.shape(name) for name in ("grad_output", "input", "weight"))
+    of_input, of_weight, of_bias = call.value("output_mask")
+    once = _products(given, weight, grad, call.value("transposed"))
+    size = call.item_bytes("grad_output")
+    # The gradient of the input is of the input's size and takes the weight, and the other way round.
+    both = (prod(given) + prod(weight)) * size
+    moved = prod(grad) * size + both * (of_input + of_weight)
+    return Needed(once * (of_input + of_weight), prod(grad) if of_bias else 0, moved)
+
+
+def _products(given: Shape, weight: Shape, result: Shape, transposed: bool) -> int:
+    return 2 * prod(given if transposed else result) * prod(weight[1:])
+
+
+def _transposed(call: Call) -> bool:
+    # Operators of their own do not say so but by what they ask for.
+    return call.value("transposed") if "transposed" in call.names else "output_padding" in call.names
+
+
+def _result(call: Call) -> Shape:
+    """The shape of the result: batch, channels and points."""
+    given, weight = call.shape(call.names[0]), call.shape("weight")
+    dimensions = len(weight) - 2
+    stride, padding, dilation, more = (
+        _each(call.value(name, default) if name in call.names else default, dimensions)
+        for name, default in (("stride", [1]), ("padding", [0]), ("dilation", [1]), ("output_padding", [0]))
+    )
+    points = []
+    for axis in range(dimensions):
+        reach = dilation[axis] * (weight[2 + axis] - 1)
+        if _transposed(call):
+            points.append((given[2 + axis] - 1) * stride[axis] - 2 * padding[axis] + reach + more[axis] + 1)
+        else:
+            points.append((given[2 + axis] + 2 * padding[axis] - reach - 1) // stride[axis] + 1)
+    groups = call.value("groups", 1) if "groups" in call.names else 1
+    return (given[0], weight[1] * groups if _transposed(call) else weight[0], *points)
+
+
+def _each(values: list[int], dimensions: int) -> list[int]:
+    """A number for each dimension, where one stands for all."""
+    return list(values) * dimensions if len(values) == 1 else list(values)
+
+
+FORMULAS = {**dict.fromkeys(SIGNATURES, forward), **dict.fromkeys(BACKWARD, backward)}
+SIGNATURES |= BACKWARD

@@ -1,0 +1,183 @@
+"""What operators need that go through their inputs element by element: arithmetic, normalisation, pooling, optimizers.
+
+Numbers of operations are those of the formulas that torch documents, of an element and without what is the same for
+many: they tell orders of magnitude, and a kernel that makes an exponential by a polynomial counts more. Squashing,
+square roots and the error function count one each; comparing and choosing, as relu does, none.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from math import prod
+
+from profzoo.op_costs.operator_calls import Call, Needed, Shape, UnknownError
+
+# 0.5 x (1 + erf(x / sqrt 2)); mean and variance (1 + 3), off and over these (2), weight and bias (2).
+GELU, NORMALISED = 5, 8
+# Of an element of the result, which is as large as the inputs make it together.
+POINTWISE: dict[str, int] = {
+    "add": 1, "add_": 1, "sub": 1, "sub_": 1, "rsub": 1, "mul": 1, "mul_": 1, "div": 1, "div_": 1, "neg": 1, "pow": 1,
+    "pow_": 1, "exp": 1, "exp_": 1, "log": 1, "log_": 1, "sqrt": 1, "sqrt_": 1, "rsqrt": 1, "reciprocal": 1, "erf": 1,
+    "tanh": 1, "tanh_": 1, "sigmoid": 1, "sigmoid_": 1, "sin": 1, "cos": 1, "abs": 0, "sign": 0,
+    "addcmul": 3, "addcmul_": 3, "addcdiv": 3, "addcdiv_": 3, "lerp": 3, "lerp_": 3,
+    "relu": 0, "relu_": 0, "clamp": 0, "clamp_": 0, "clamp_min": 0, "clamp_min_": 0, "clamp_max": 0, "hardtanh": 0,
+    "hardtanh_": 0, "threshold": 0, "threshold_backward": 0, "hardtanh_backward": 0, "where": 0, "maximum": 0,
+    "minimum": 0, "masked_fill": 0, "masked_fill_": 0, "eq": 0, "ne": 0, "lt": 0, "gt": 0, "le": 0, "ge": 0,
+    "leaky_relu": 1, "leaky_relu_": 1, "leaky_relu_backward": 1, "elu": 2, "gelu": GELU, "gelu_": GELU,
+    "sigmoid_backward": 3, "tanh_backward": 3, "gelu_backward": 10, "silu": 2, "silu_": 2, "silu_backward": 6,
+    "_prelu_kernel": 1, "_prelu_kernel_backward": 2, "mse_loss": 2, "mse_loss_backward": 3, "l1_loss": 1,
+    "binary_cross_entropy_with_logits": 6,
+}  # fmt: skip
+# Those of one tensor, and of three.
+ONE = frozenset(f"aten::{name}{end}" for end in ("", "_") for name in (
+    "neg", "pow", "exp", "log", "sqrt", "rsqrt", "reciprocal", "erf", "tanh", "sigmoid", "sin", "cos", "abs", "sign",
+    "relu", "clamp", "clamp_min", "clamp_max", "hardtanh", "threshold", "masked_fill", "leaky_relu", "gelu", "silu",
+    "elu"))  # fmt: skip
+THREE = frozenset(f"aten::{name}" for name in ("addcmul", "addcmul_", "addcdiv", "addcdiv_", "lerp", "lerp_", "where"))
+# Of an element of the first input, whose result is as large.
+ALIKE = {
+    "_softmax": 4, "_log_softmax": 4, "_softmax_backward_data": 4, "_log_softmax_backward_data": 4,
+    "cumsum": 1, "native_dropout": 1, "native_dropout_backward": 1, "fused_dropout": 1,
+}  # fmt: skip
+# Of an element of the first input, whose result is small beside it.
+REDUCED = {
+    "sum": 1, "mean": 1, "max": 0, "min": 0, "amax": 0, "argmax": 0, "any": 0, "all": 0, "prod": 1, "var": 3, "std": 3,
+    "norm": 2, "linalg_vector_norm": 2, "max_pool2d_with_indices": 0, "max_pool2d_with_indices_backward": 1,
+    "avg_pool2d": 1, "avg_pool2d_backward": 1, "_adaptive_avg_pool2d": 1, "_adaptive_avg_pool2d_backward": 1,
+}  # fmt: skip
+# Normalisation: in training, off statistics that are known, backward.
+BATCH_NORMS = {
+    "cudnn_batch_norm": "input weight bias running_mean running_var training",
+    "native_batch_norm": "input weight bias running_mean running_var training",
+    "_native_batch_norm_legit": "input weight bias running_mean running_var training",
+}
+LAYER_NORMS = ("native_layer_norm", "native_group_norm")
+NORMS_BACKWARD = ("cudnn_batch_norm_backward", "native_batch_norm_backward", "native_layer_norm_backward",
+                  "native_group_norm_backward")  # fmt: skip
+# Scale and shift, where statistics are known. Backward: two sums (1 + 2), the normalised value (2), and the gradient,
+# less its mean and that along the normalised value, times weight and deviation (4).
+KNOWN, BACKWARD = 2, 9
+# Only moved: what is read and written of what is given, or of one result as large as it.
+COPIED = {"copy_": 1, "fill_": 1, "zero_": 1, "clone": 2, "cat": 2, "stack": 2, "_to_copy": 2}
+# Of an element of each list: a step of the optimizer, which is made of these, or is one.
+LISTS = {
+    "_foreach_add_": 1, "_foreach_sub_": 1, "_foreach_mul_": 1, "_foreach_div_": 1, "_foreach_sqrt": 1,
+    "_foreach_sqrt_": 1, "_foreach_neg": 1, "_foreach_add": 1, "_foreach_mul": 1, "_foreach_div": 1,
+    "_foreach_addcmul_": 3, "_foreach_addcdiv_": 3, "_foreach_lerp_": 3, "_foreach_zero_": 0, "_foreach_copy_": 0,
+    # Two moving means (3 + 4), their corrections (2), root, sum, quotient, step (1 + 1 + 1 + 2).
+    "_fused_adam_": 14, "_fused_adamw_": 16, "_fused_sgd_": 4,
+}  # fmt: skip
+# Inputs of losses, and of what moves whole images or rows.
+LOSSES = {
+    "nll_loss_forward": "self target",
+    "nll_loss2d_forward": "self target",
+    "nll_loss_backward": "grad_output self target",
+    "nll_loss2d_backward": "grad_output self target",
+}
+MOVING = {
+    "upsample_bilinear2d": "self output_size",
+    "upsample_nearest2d": "self output_size",
+    "upsample_bilinear2d_backward": "grad_output output_size input_size",
+    "upsample_nearest2d_backward": "grad_output output_size input_size",
+    "embedding": "weight indices",
+    "embedding_dense_backward": "grad_output indices num_weights",
+}
+
+
+def pointwise(call: Call, operations: int) -> Needed:
+    """Of the result, broadcast from all inputs; a tensor behind these is where it is written to."""
+    inputs = call.tensors()[: 1 if call.operator in ONE else 3 if call.operator in THREE else 2]
+    if not inputs:
+        raise UnknownError("no tensor")
+    result = prod(broadcast([shape for shape, _ in inputs]))
+    widest = max(size for _, size in inputs)
+    return Needed(0, operations * result, sum(prod(shape) * size for shape, size in inputs) + result * widest)
+
+
+def alike(call: Call, operations: int) -> Needed:
+    """Of the first input, which the result is as large as."""
+    size = prod(call.tensors()[0][0])
+    return Needed(0, operations * size, call.every_bytes() + size * call.widest())
+
+
+def reduced(call: Call, operations: int) -> Needed:
+    """Of the first input; the result is left out."""
+    return Needed(0, operations * prod(call.tensors()[0][0]), call.every_bytes())
+
+
+def copied(call: Call, times: int) -> Needed:
+    """Nothing but bytes: so many times those that are given."""
+    return Needed(0, 0, times * call.every_bytes())
+
+
+def batch_norm(call: Call) -> Needed:
+    """By whether statistics are made of the batch."""
+    return alike(call, NORMALISED if call.value("training") else KNOWN)
+
+
+def lists(call: Call, operations: int) -> Needed:
+    """Of each element of the first list; all are read, and the first is written."""
+    size = sum(prod(shape) for shape in call.shapes_of("self"))
+    return Needed(0, operations * size, call.every_bytes() + size * call.item_bytes("self"))
+
+
+def resized(call: Call, operations: int) -> Needed:
+    """Images made larger or smaller, or the gradients of these, of an element of the larger side's image."""
+    given, points = call.shape(call.names[0]), call.value(call.names[-1])
+    backward = call.names[0] == "grad_output"
+    made = prod(points) if backward else prod(given[:2]) * prod(points)
+    size = call.item_bytes(call.names[0])
+    return Needed(0, operations * (prod(given) if backward else made), (prod(given) + made) * size)
+
+
+def picked(call: Call) -> Needed:
+    """A loss by classes: of the scores of each place, that of its class, read or written."""
+    target = prod(call.shape("target"))
+    return Needed(0, 0, call.bytes_of("target") + target * call.item_bytes("self"))
+
+
+def embedded(call: Call) -> Needed:
+    """Rows of a table, read and written."""
+    rows = prod(call.shape("indices")) * call.shape("weight")[-1] * call.item_bytes("weight")
+    return Needed(0, 0, call.bytes_of("indices") + 2 * rows)
+
+
+def embedded_backward(call: Call) -> Needed:
+    """Gradients of rows, each added to its own of a whole table."""
+    given = call.shape("grad_output")
+    table = call.value("num_weights") * given[-1] * call.item_bytes("grad_output")
+    return Needed(0, prod(given), call.bytes_of("grad_output", "indices") + table)
+
+
+def broadcast(shapes: list[Shape]) -> Shape:
+    """The shape that these have together, by the rules of NumPy.
+
+    >>> broadcast([(4, 1, 3), (5, 1), ()])
+    (4, 5, 3)
+    """
+    longest = max(map(len, shapes), default=0)
+    padded = [(1,) * (longest - len(shape)) + shape for shape in shapes]
+    return tuple(0 if 0 in sizes else max(sizes) for sizes in zip(*padded, strict=True))
+
+
+def _with(formula: Callable[[Call, int], Needed], number: int, call: Call) -> Needed:
+    return formula(call, number)
+
+
+def _formulas() -> dict[str, Callable[[Call], Needed]]:
+    found: dict[str, Callable[[Call], Needed]] = {}
+    tables = ((POINTWISE, pointwise), (ALIKE, alike), (REDUCED, reduced), (COPIED, copied), (LISTS, lists))
+    for numbers, formula in tables:
+        found |= {name: partial(_with, formula, number) for name, number in numbers.items()}
+    found |= dict.fromkeys(BATCH_NORMS, batch_norm)
+    found |= dict.fromkeys(LAYER_NORMS, partial(_with, alike, NORMALISED))
+    found |= dict.fromkeys(NORMS_BACKWARD, partial(_with, alike, BACKWARD))
+    found |= {name: partial(_with, resized, 6 if "linear" in name else 0) for name in MOVING if "upsample" in name}
+    found |= dict.fromkeys(LOSSES, picked)
+    found |= {"embedding": embedded, "embedding_dense_backward": embedded_backward}
+    return {f"aten::{name}": formula for name, formula in found.items()}
+
+
+FORMULAS = _formulas()
+SIGNATURES = {
+    f"aten::{name}": inputs for name, inputs in (BATCH_NORMS | MOVING | LOSSES | dict.fromkeys(LISTS, "self")).items()
+}

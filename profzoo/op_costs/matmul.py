@@ -1,0 +1,46 @@
+"""What products of matrices and vectors need: 2 m n k operations, as in torch.utils.flop_counter."""
+
+from math import prod
+
+from profzoo.op_costs.operator_calls import Call, Needed
+
+# Inputs by operator, as torch's schemas name them.
+SIGNATURES = {
+    "aten::mm": "self mat2",
+    "aten::bmm": "self mat2",
+    "aten::mv": "self vec",
+    "aten::dot": "self tensor",
+    "aten::addmm": "self mat1 mat2 beta alpha",
+    "aten::_addmm_activation": "self mat1 mat2 beta alpha use_gelu",
+    "aten::baddbmm": "self batch1 batch2 beta alpha",
+    "aten::addbmm": "self batch1 batch2 beta alpha",
+    "aten::addmv": "self mat vec beta alpha",
+}
+# Of which the batch is summed up.
+SUMMED = "aten::addbmm"
+
+
+def product(call: Call) -> Needed:
+    """(..., m, k) times (..., k, n), or a vector where m or n is left out."""
+    first, second = call.names[:2]
+    found, result = _product(call, first, second)
+    return Needed(found, 0, call.bytes_of(first, second) + result * call.item_bytes(first))
+
+
+def added_product(call: Call) -> Needed:
+    """The same added to the first input, one operation an element of each product."""
+    first, second = call.names[1:3]
+    found, made = _product(call, first, second)
+    # Of a batch whose products are summed up there is one result.
+    result = made // call.shape(first)[0] if call.operator == SUMMED else made
+    return Needed(found, made, call.bytes_of("self", first, second) + result * call.item_bytes(first))
+
+
+def _product(call: Call, first: str, second: str) -> tuple[int, int]:
+    """Operations, and elements of the result."""
+    one, other = call.shape(first), call.shape(second)
+    made = prod((*one[:-1], *(() if len(other) == 1 else other[-1:])))
+    return 2 * made * one[-1], made
+
+
+FORMULAS = {name: added_product if "add" in name else product for name in SIGNATURES}

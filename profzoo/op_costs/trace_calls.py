@@ -1,0 +1,46 @@
+"""Lists the calls of operators in a trace of torch.profiler, each behind the one that made it."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from profzoo.op_costs.operators import INPUTS
+
+FIELDS = {"dims": "Input Dims", "types": "Input type", "values": "Concrete Inputs"}
+
+
+def calls(events: list[dict[str, Any]]) -> pd.DataFrame:
+    """A row a call of an operator, by thread and then by time.
+
+    Columns: INPUTS of op_costs/operators.py, as JSON; `parent`, the position of the row that called it, -1 for none;
+    `call`, the trace's own number of it (`External id`), by which kernels are linked to it; `start` in us.
+    """
+    chosen = [event for event in events if event.get("cat") == "cpu_op"]
+    chosen.sort(key=lambda event: (event["tid"], event["ts"], -event["dur"]))
+    arguments = [event.get("args", {}) for event in chosen]
+    table = pd.DataFrame({"operator": [event["name"] for event in chosen]}, dtype="str")
+    for name, field in FIELDS.items():
+        table[name] = pd.array([json.dumps(own.get(field, [])) for own in arguments], dtype="str")
+    table["parent"] = _parents(chosen)
+    table["call"] = np.array([own.get("External id", -1) for own in arguments], dtype=np.int64)
+    table["start"] = np.array([event["ts"] for event in chosen], dtype=np.float64)
+    return table[[*INPUTS, "parent", "call", "start"]]
+
+
+def _parents(ordered: list[dict[str, Any]]) -> np.ndarray:
+    parents = np.full(len(ordered), -1)
+    # Those that are still running, the innermost last.
+    running: list[int] = []
+    for place, event in enumerate(ordered):
+        while running and not _within(event, ordered[running[-1]]):
+            running.pop()
+        if running:
+            parents[place] = running[-1]
+        running.append(place)
+    return parents
+
+
+def _within(event: dict[str, Any], other: dict[str, Any]) -> bool:
+    return event["tid"] == other["tid"] and event["ts"] < other["ts"] + other["dur"]

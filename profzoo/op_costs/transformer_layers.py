@@ -1,0 +1,51 @@
+"""What fused layers of transformers need, which run in inference: attention and its projections, and whole layers."""
+
+from math import prod
+
+from profzoo.op_costs.attention import SOFTMAX
+from profzoo.op_costs.elementwise import GELU, NORMALISED
+from profzoo.op_costs.operator_calls import Call, Needed, UnknownError
+
+SIGNATURES = {
+    "aten::_native_multi_head_attention": "query key value embed_dim num_head qkv_weight qkv_bias proj_weight "
+    "proj_bias",
+    "aten::_transformer_encoder_layer_fwd": "src embed_dim num_heads qkv_weight qkv_bias proj_weight proj_bias "
+    "use_gelu norm_first eps norm_weight_1 norm_bias_1 norm_weight_2 norm_bias_2 ffn_weight_1 ffn_bias_1 ffn_weight_2 "
+    "ffn_bias_2",
+}
+
+
+def attention(call: Call) -> Needed:
+    """Projections of queries, keys and values, of (batch, places, width), attention, and the projection behind it."""
+    return _attention(call, "query", "num_head")
+
+
+def layer(call: Call) -> Needed:
+    """Attention and two products with a nonlinearity between; either with a sum and a normalisation (Vaswani 2017)."""
+    found = _attention(call, "src", "num_heads")
+    source, wide = call.shape("src"), call.shape("ffn_weight_1")[0]
+    places = prod(source[:-1])
+    products = 4 * places * wide * source[-1]
+    between = places * wide * (1 + (GELU if call.value("use_gelu") else 0))
+    # A bias and a residual sum each, and two normalisations.
+    others = between + places * source[-1] * (1 + 2 + 2 * NORMALISED)
+    return Needed(
+        found.product_flop + products,
+        found.other_flop + others,
+        found.bytes + call.bytes_of("ffn_weight_1", "ffn_weight_2"),
+    )
+
+
+def _attention(call: Call, source: str, heads: str) -> Needed:
+    given = call.shape(source)
+    if len(given) != 3:
+        raise UnknownError("lengths are data")
+    batch, places, width = given
+    scores = batch * places * places
+    products = 2 * batch * places * (prod(call.shape("qkv_weight")) + prod(call.shape("proj_weight")))
+    others = SOFTMAX * scores * call.value(heads) + 4 * batch * places * width
+    moved = 2 * call.bytes_of(source) + call.bytes_of("qkv_weight", "proj_weight")
+    return Needed(products + 4 * scores * width, others, moved)
+
+
+FORMULAS = {"aten::_native_multi_head_attention": attention, "aten::_transformer_encoder_layer_fwd": layer}

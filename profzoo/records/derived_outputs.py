@@ -1,0 +1,133 @@
+"""Makes the files of a job that collects nothing: in a private folder, from which they go to their places whole.
+
+Scripts use profzoo.io.scripts.derived; commands write `OUTPUT.partial` and end with `python -m profzoo.records.keep`.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from profzoo.errors import DataError
+from profzoo.records import atomic_writes, digests, job_differences, record
+from profzoo.records.record import Record
+
+# Of the folder that holds the workflow, what holds code.
+CODE = ("workflow", "profzoo", "models", "config", "Snakefile")
+# Values of parameters that are longer stand in records as their digests.
+LONGEST = 60
+PARTIAL = ".partial"
+# What rules are called in records whose commands are in the shell.
+IN_SHELL = "shell"
+
+
+def described(rule: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """All that a job which collects nothing goes by, besides its inputs; params: by name, or by place.
+
+    >>> described("export_nsys", {"steps": 3})
+    {'rule': 'export_nsys', 'params': {'steps': '3'}}
+    """
+    return {"rule": rule, "params": {name: _text(value) for name, value in params.items()}}
+
+
+def params(given: Any) -> dict[str, Any]:
+    """Parameters of a rule by name, and by place where they have none; given: Snakemake's list of them."""
+    named = dict(given.items())
+    return {**{str(place): value for place, value in enumerate(given)}, **named} if len(named) < len(given) else named
+
+
+def parted(inputs: Sequence[str], root: Path) -> tuple[list[Path], list[Path]]:
+    """The code among the inputs of such a job, and the files that it reads.
+
+    root: the folder that holds the workflow.
+    """
+    homes = tuple(os.path.realpath(root / name) for name in CODE)
+    code = [Path(path) for path in inputs if os.path.realpath(path).startswith(homes)]
+    return code, [path for path in map(Path, inputs) if path not in set(code)]
+
+
+def sources(paths: Sequence[Path], root: Path) -> dict[str, str]:
+    """The digests of sources, by what records call them.
+
+    Raises:
+        OSError: one cannot be read.
+    """
+    return {record.key(path, root): digests.digest(path) for path in paths}
+
+
+def named(path: Path, output: Path) -> str:
+    """What the record of an output calls an input: the way to it from there, which a moved folder keeps.
+
+    >>> named(Path("results/lstm/train.nsys.csv"), Path("results/tables/cells.csv"))
+    '../lstm/train.nsys.csv'
+    """
+    return os.path.relpath(path, output.parent)
+
+
+def private_folders(outputs: Sequence[Path]) -> dict[Path, Path]:
+    """Of each folder that a job's outputs are in, the hidden one in which it makes them."""
+    return {path.parent: path.parent / f".{outputs[0].name}{PARTIAL}" for path in outputs}
+
+
+@contextmanager
+def private(outputs: Sequence[Path]) -> Iterator[list[Path]]:
+    """Places for files to be made in while the body runs; they move to those of the outputs if it ends well.
+
+    Raises:
+        DataError: the private folder cannot be had, or the body made less than all outputs.
+        OSError: of the disk.
+    """
+    folders = private_folders(outputs)
+    for folder in folders.values():
+        clear(folder)
+        folder.mkdir(parents=True)
+    made = [folders[path.parent] / path.name for path in outputs]
+    try:
+        yield made
+        if lost := [path.name for path in made if not path.exists()]:
+            raise DataError(f"{lost[0]} was not made")
+        atomic_writes.place(zip(made, outputs, strict=True))
+    finally:
+        for folder in folders.values():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def keep(
+    outputs: Sequence[Path],
+    job: Mapping[str, Any],
+    inputs: Mapping[Path, str],
+    code: Mapping[str, str],
+    passing: bool = False,
+) -> None:
+    """Leave the record of outputs that are in their places.
+
+    job: as `described`. inputs: digests of the files that it read. code: digests of what it was run with, by key.
+    passing: whether the outputs are removed once others are made of them.
+
+    Raises:
+        OSError: of the disk.
+    """
+    read = {named(path, outputs[0]): digest for path, digest in inputs.items()}
+    files = record.entries(outputs)
+    record.write(outputs, Record(job_differences.normal(job), read, code, files=files, passing=passing))
+
+
+def clear(folder: Path) -> None:
+    """Remove a private folder that a job which was killed has left.
+
+    Raises:
+        DataError: something else is there, which is left alone.
+    """
+    if not os.path.lexists(folder):
+        return
+    status = folder.lstat()
+    if folder.is_symlink() or not folder.is_dir() or status.st_uid != os.getuid():
+        raise DataError(f"{folder} is no folder of this user's jobs, which need its name: move it away")
+    shutil.rmtree(folder)
+
+
+def _text(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= LONGEST else digests.of_text(text)

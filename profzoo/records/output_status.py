@@ -1,0 +1,137 @@
+"""Judges by its record what is there of a job's outputs: its own and whole, another job's, damaged, or unknown."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from profzoo.records import derived_outputs, digests, job_differences, record
+from profzoo.records.job_differences import Difference
+from profzoo.records.record import DamagedRecordError, Record
+
+NO_RECORD = "it has no record"
+
+
+class State(Enum):
+    """What is there of a job's outputs.
+
+    ABSENT: nothing, or not all. SAME: what this job would make. OTHER: another job's, or this one's by other sources or
+    inputs. DAMAGED: not what was made. UNKNOWN: files without a record.
+    """
+
+    ABSENT = "absent"
+    SAME = "same"
+    OTHER = "other"
+    DAMAGED = "damaged"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A job as a run plans it.
+
+    job: all that it goes by. sidecar: where a job that collects leaves its record; None of any other job. read: inputs
+    that are compared by content. loose: those that may be others, and sources too. passing: outputs that are removed
+    once others are made of them.
+    """
+
+    job: Mapping[str, Any]
+    outputs: Sequence[Path]
+    sources: Sequence[Path]
+    read: Sequence[Path]
+    loose: frozenset[Path] = frozenset()
+    sidecar: Path | None = None
+    passing: frozenset[Path] = frozenset()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The state of a job's outputs, and why, in a few words each.
+
+    file: the one that is damaged or unknown. others: inputs and sources that are not those of the record. settings:
+    whether the job itself is another.
+    """
+
+    state: State
+    why: tuple[str, ...] = ()
+    file: Path | None = None
+    others: tuple[Path, ...] = ()
+    settings: bool = False
+
+
+def judge(planned: Planned, root: Path) -> Verdict:
+    """What is there of a job's outputs; root: the folder that holds the workflow."""
+    there = [path for path in planned.outputs if os.path.lexists(path)]
+    try:
+        known = record.of_sidecar(planned.sidecar) if planned.sidecar else record.of_output(planned.outputs[0])
+        if known is None:
+            return Verdict(State.UNKNOWN, (NO_RECORD,), there[0]) if there else Verdict(State.ABSENT)
+        if any(path not in there and path not in planned.passing for path in planned.outputs):
+            return Verdict(State.ABSENT)
+        if found := differences(planned, known, root):
+            files = {record.key(path, root): path for path in planned.sources} | {
+                str(path): path for path in planned.read
+            }
+            others = tuple(files[one.key] for one in found if one.key in files)
+            why = tuple(one.words for one in found)
+            return Verdict(State.OTHER, why, others=others, settings=any(not one.key for one in found))
+        return _whole(planned, known, there)
+    except DamagedRecordError as error:
+        return Verdict(State.DAMAGED, (str(error),), there[0] if there else planned.outputs[0])
+    except OSError as error:
+        return Verdict(State.DAMAGED, (f"it cannot be read: {error.strerror or error}",), planned.outputs[0])
+
+
+def differences(planned: Planned, known: Record, root: Path) -> list[Difference]:
+    """How the job that a run plans differs from the one that left the record.
+
+    Raises:
+        DamagedRecordError, OSError: what an input was cannot be known.
+    """
+    loose = {record.key(path, root) for path in planned.loose}
+    sources = {record.key(path, root): path for path in planned.sources}
+    now = {key: digests.digest(path) for key, path in sources.items() if key not in loose and path.exists()}
+    then = Record(
+        known.job, sources={key: sha for key, sha in known.sources.items() if key not in loose}, changed=known.changed
+    )
+    found = list(job_differences.differences(then, job_differences.normal(planned.job), now))
+    for path in planned.read:
+        name = derived_outputs.named(path, planned.sidecar or planned.outputs[0])
+        if path in planned.loose:
+            continue
+        if name not in known.inputs:
+            found.append(Difference(f"{path} is read as well", str(path)))
+        elif (content := held(path)) is not None and content != known.inputs[name]:
+            found.append(Difference(f"{path} is another", str(path)))
+    if gone := {*known.inputs} - {
+        derived_outputs.named(path, planned.sidecar or planned.outputs[0]) for path in planned.read
+    }:
+        found.append(Difference(f"{min(gone)} is no longer read", min(gone)))
+    return found
+
+
+def held(path: Path) -> str | None:
+    """The digest of what a file held when it was made; without a record, of what it holds now; None where it is gone.
+
+    Raises:
+        DamagedRecordError: its record is not as it was written.
+        OSError: it cannot be read.
+    """
+    known = record.of_output(path)
+    if known and path.name in known.files:
+        return known.files[path.name].sha256
+    return digests.digest(path) if path.exists() else None
+
+
+def _whole(planned: Planned, known: Record, there: Sequence[Path]) -> Verdict:
+    """Whether the files are what the job made."""
+    for path in there:
+        if path == planned.sidecar:
+            continue
+        entry = known.files.get(path.name)
+        why = job_differences.flaw(path, entry) if entry else "its record does not know it"
+        if why:
+            return Verdict(State.DAMAGED, (why,), path)
+    return Verdict(State.SAME)

@@ -1,0 +1,289 @@
+"""Takes out of files that are given away what nobody else is to read: secrets, and names of hosts, users and folders.
+
+Secrets are told by their keys, by what they look like, and by the values that are known of settings and variables,
+however these are written. Texts lose them; any other file that holds one is left out.
+"""
+
+import base64
+import csv
+import getpass
+import gzip
+import html
+import io
+import json
+import re
+import socket
+import sys
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+from urllib.parse import quote, quote_plus
+
+from profzoo import secret_detection
+from profzoo.cell import secret_values
+from profzoo.collect import secret_leaks
+from profzoo.errors import CollectError
+from profzoo.import_graph import PROJECT
+
+GONE, USER = "<secret>", "user"
+# An absolute path within a text, of which the last part stays; no address. In a table or a page without spaces.
+FOLDERS = re.compile(r"(?<![\w.:/~])/(?:[\w.@+ -]+/)+")
+PLAIN_FOLDERS = re.compile(r"(?<![\w.:/~<])/(?:[\w.@+-]+/)+")
+HOMES = re.compile(r"(?<![\w.:/~<])/(?:home|Users|root|tmp|scratch|mnt|gpfs|lustre|data|work|srv)/(?:[\w.@+-]+/)*")
+OF_USER = re.compile(r"(?<![\w.])/(?:home|Users)/([\w.@+-]+)")
+# `"password": "..."` and `password=...` within a text, such as a command line that a sidecar tells.
+ASSIGNED = re.compile(
+    r"""(?P<key>\w{2,60})\\*["']?\s?[=:]\s?\\*(?P<quote>["'])(?P<value>[^"'\\]{1,500})\\*(?P=quote)"""
+)
+# Names that say nothing of anybody.
+COMMON = frozenset((
+    "root", "user", "localhost", "ubuntu", "admin", "runner", "docker", "nobody", "jovyan", "host", "node", "gpu", "cpu"
+))  # fmt: skip
+# Of variables and settings.
+LONG_ENOUGH, SHORTEST_NAME = secret_leaks.SHORTEST, 3
+READ, OVERLAP = 1 << 20, 1 << 15
+
+
+@dataclass
+class Known:
+    """What is looked for.
+
+    values: how each secret may be written, by what it is called. names: of hosts and users, and what these are called
+    instead. folders: likewise. kept: words that name something else here as well, and so stay. found: of each file,
+    what was taken out of it.
+    """
+
+    values: Mapping[str, tuple[str, ...]]
+    names: Mapping[str, str]
+    folders: Mapping[str, str]
+    kept: frozenset[str] = frozenset()
+    found: dict[str, set[str]] = field(default_factory=dict)
+
+    def note(self, name: str, what: str) -> None:
+        """That a file lost something."""
+        self.found.setdefault(name, set()).add(what)
+
+
+def known(environment: Mapping[str, str], sidecars: Iterable[Mapping[str, Any]], kept: Iterable[str] = ()) -> Known:
+    """What is to be looked for, by variables, settings and what sidecars tell; kept: names that tables go by."""
+    told, names = list(sidecars), hosts([])
+    values: dict[str, tuple[str, ...]] = {}
+    for key, value in _secrets(environment, told):
+        if len(value) >= LONG_ENOUGH:
+            values[key] = tuple(dict.fromkeys((*values.get(key, ()), *forms(value))))
+    names = hosts(told)
+    short = {name.partition(".")[0]: other for name, other in names.items() if not name[:1].isdigit()}
+    people = dict.fromkeys(users(environment, told), USER)
+    return Known(values, {**people, **short, **names}, folders(told), frozenset(kept))
+
+
+def _secrets(environment: Mapping[str, str], sidecars: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """What is secret, with what it is called: of the settings, of variables, also of those that jobs may see, and of
+    sidecars that an older version has left."""
+    yield from ((key, str(value)) for key, value in secret_values.told(environment).values())
+    # Those of the fixed list hold none.
+    for name, value in environment.items():
+        if name != secret_values.FILE:
+            yield from ((name, secret) for secret in secret_leaks.of_variable(name, value, environment))
+    for facts in sidecars:
+        found = {key: facts[key] for key in ("cell", "sides", "config") if key in facts}
+        yield from ((key, str(value)) for key, value in secret_values.in_values(found).values())
+        yield from secret_detection.in_words([str(word) for word in facts.get("command") or []])
+
+
+def hosts(sidecars: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Other names for this host and those that sidecars tell of: host-1, host-2, ..."""
+    told = {socket.gethostname()}
+    for facts in sidecars:
+        told |= {
+            str(one["host"]) for one in (facts, *facts.get("ranks", [])) if isinstance(one, dict) and "host" in one
+        }
+    return {name: f"host-{number}" for number, name in enumerate(sorted(told), start=1)}
+
+
+def users(environment: Mapping[str, str], sidecars: Iterable[Mapping[str, Any]] = ()) -> set[str]:
+    """The names of who runs this, and of whose folders sidecars tell, as far as these tell of anybody."""
+    found = {environment.get(name, "") for name in ("USER", "LOGNAME", "USERNAME", "SUDO_USER")} | {Path.home().name}
+    with suppress(OSError, KeyError, ImportError):
+        found.add(getpass.getuser())
+    found.update(name for facts in sidecars for name in OF_USER.findall(json.dumps(facts, ensure_ascii=False)))
+    return {name for name in found if len(name) >= SHORTEST_NAME and name.lower() not in COMMON}
+
+
+def folders(sidecars: Iterable[Mapping[str, Any]] = ()) -> dict[str, str]:
+    """The folders of this user and machine and those that sidecars tell of, and what they are called instead."""
+    given = {str(PROJECT): "profzoo", str(Path.cwd()): ".", sys.prefix: "environment", str(Path.home()): "~"}
+    given |= {str(Path(place).resolve()): name for place, name in given.items()}
+    told = "\n".join(map(json.dumps, sidecars))
+    found = {place.rstrip("/"): "..." for kind in (FOLDERS, PLAIN_FOLDERS) for place in kind.findall(told)}
+    # Of those within a known one the way from there stays.
+    inside = tuple(f"{place}/" for place in given if len(place) > 1)
+    found = {place: name for place, name in found.items() if not f"{place}/".startswith(inside)} | given
+    return {place: found[place] for place in sorted(found, key=lambda place: (-len(place), place)) if len(place) > 1}
+
+
+def forms(secret: str) -> list[str]:
+    """How a secret may be written: as it is, in JSON, in JSON within JSON, in an address, in a page, in Base64, in hex.
+
+    >>> forms("a b&c")
+    ['a b&c', 'a%20b%26c', 'a+b%26c', 'a b&amp;c', '6120622663', 'YSBiJm', 'EgYiZj', 'hIGImY']
+    """
+    once = json.dumps(secret)[1:-1]
+    # What CSV doubles.
+    written = [
+        secret,
+        once,
+        json.dumps(once)[1:-1],
+        json.dumps(secret, ensure_ascii=False)[1:-1],
+        quote(secret, safe=""),
+    ]
+    written += [quote_plus(secret), quote(secret), html.escape(secret), secret.replace('"', '""')]
+    # As Jinja writes quotes.
+    escaped = [html.escape(one, quotes) for one in written[:4] for quotes in (True, False)]
+    written += escaped + [one.replace("&quot;", "&#34;").replace("&#x27;", "&#39;") for one in escaped]
+    raw = secret.encode(errors="surrogateescape")
+    written += [raw.hex(), raw.hex().upper()]
+    for before in range(3):
+        # The letters that do not depend on what stands before and behind.
+        whole = base64.b64encode(b"\0" * before + raw)
+        start, end = -(-before * 8 // 6), (before + len(raw)) * 8 // 6
+        part = whole[start:end].decode()
+        written += [part, part.replace("+", "-").replace("/", "_")]
+    return list(dict.fromkeys(written))
+
+
+def text(name: str, content: str, known: Known) -> str:
+    """A text without secrets and names; what was taken out is noted under the name of its file."""
+    for what, written in known.values.items():
+        for form in sorted(written, key=len, reverse=True):
+            if form in content:
+                content = content.replace(form, GONE)
+                known.note(name, f"the value of {what}")
+    # The digest of a short one could be found by trying.
+    content, count = secret_values.PLACEHOLDER.subn(GONE, content)
+    if count or (count := len(re.findall("&lt;secret [0-9a-f]{16}&gt;", content))):
+        content = re.sub("&lt;secret [0-9a-f]{16}&gt;", html.escape(GONE), content)
+        known.note(name, "the digest of a secret of the settings")
+    for kind, secret in list(secret_detection.by_look(content)):
+        if secret in content and secret != GONE:
+            content = content.replace(secret, GONE)
+            known.note(name, f"{kind}, by what it looks like")
+    return places(content, known)
+
+
+def places(content: str, known: Known) -> str:
+    """A text without names of folders, hosts and users."""
+    for folder, other in known.folders.items():
+        if folder in content:
+            content = re.sub(rf"{re.escape(folder)}(?![\w-])", other, content)
+    for one, other in sorted(known.names.items(), key=lambda item: -len(item[0])):
+        if one in content and one not in known.kept and one.lower() not in COMMON:
+            domain = "" if other == USER else r"(?:\.[A-Za-z][\w-]*)*"
+            content = re.sub(rf"(?<![\w.-]){re.escape(one)}{domain}(?![\w-])", other, content)
+    return content
+
+
+def scrubbed(name: str, content: bytes, known: Known) -> bytes:
+    """The content of a text file, which a path or a name of it tells, without what nobody is to read.
+
+    Raises:
+        ValueError: it is no text, or no JSON where it should be.
+        csv.Error, IndexError: it is no table.
+    """
+    told = content.decode()
+    if name.endswith(".json"):
+        return (json.dumps(_facts(name, json.loads(told), known), indent=1, sort_keys=True) + "\n").encode()
+    if name.endswith(".csv"):
+        return _table(name, told, known).encode()
+    told = text(name, told, known)
+    for host, other in known.names.items():
+        # Where a cell of a table holds nothing else.
+        told = told.replace(f">{host}<", f">{other}<") if other != USER else told
+    return HOMES.sub(".../", told).encode()
+
+
+def _facts(name: str, value: Any, known: Known, key: str = "") -> Any:
+    if isinstance(value, dict):
+        return {text(name, one, known): _fact(name, one, inner, known) for one, inner in value.items()}
+    if isinstance(value, list):
+        given = {secret for _, secret in secret_detection.in_words(value)}
+        return [GONE if isinstance(one, str) and one in given else _facts(name, one, known, key) for one in value]
+    if not isinstance(value, str):
+        return value
+    told = FOLDERS.sub(".../", text(name, value, known))
+    for match in list(ASSIGNED.finditer(told)):
+        if match["value"] != GONE and secret_detection.by_key(match["key"], match["value"]):
+            told = told.replace(match[0], match[0].replace(match["value"], GONE))
+            known.note(name, f"{match['key']}, by its name")
+    for word, secret in secret_detection.in_words([told]):
+        told = told.replace(f"{word}={secret}", f"{word}={GONE}")
+        known.note(name, f"{word}, by its name")
+    return told
+
+
+def _fact(name: str, key: str, value: Any, known: Known) -> Any:
+    if key == "host":
+        return known.names.get(str(value), "host")
+    if key == "variables" and isinstance(value, dict):
+        # Digests of the user's own.
+        return {one: _without_digest(name, one, inner, known) for one, inner in value.items()}
+    if secret_detection.by_key(key, value) and not isinstance(value, dict | list):
+        if value != GONE:
+            known.note(name, f"{key}, by its name")
+        return GONE
+    return _facts(name, value, known, key)
+
+
+def _without_digest(name: str, variable: str, value: Any, known: Known) -> Any:
+    if str(value).startswith("sha256:"):
+        known.note(name, f"the digest of {variable}")
+        return GONE
+    return _facts(name, value, known)
+
+
+def _table(name: str, told: str, known: Known) -> str:
+    told = text(name, told, known)
+    header, *rows = csv.reader(io.StringIO(told)) if told else [[]]
+    place = header.index("host") if "host" in header else None
+    if place is None and not PLAIN_FOLDERS.search(told):
+        # As it was written.
+        return told
+    written = io.StringIO()
+    writer = csv.writer(written, lineterminator="\n")
+    writer.writerow(header)
+    for row in rows:
+        cells = [PLAIN_FOLDERS.sub(".../", cell) for cell in row]
+        if place is not None:
+            cells[place] = known.names.get(cells[place], cells[place])
+        writer.writerow(cells)
+    return written.getvalue()
+
+
+def held(path: Path, known: Known) -> str | None:
+    """What secret a file that is no text holds; None where there is none. What is packed by gzip is read unpacked.
+
+    Raises:
+        CollectError: it is damaged.
+        OSError: it cannot be read.
+    """
+    wanted = {
+        what: tuple(form.encode(errors="surrogateescape") for form in all_of) for what, all_of in known.values.items()
+    }
+    if what := secret_leaks.held(path, wanted):
+        return f"the value of {what}"
+    with path.open("rb") as raw:
+        packed = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        stream, before = cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if packed else raw, b""
+        try:
+            while chunk := stream.read(READ):
+                content = before + chunk
+                if kind := secret_detection.in_bytes(content):
+                    return f"{kind}, by what it looks like"
+                before = content[-OVERLAP:]
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise CollectError(f"{path} is damaged: {error}") from error
+    return None

@@ -1,0 +1,164 @@
+"""The compact data that a cell's roofline, tables, tree and timeline are drawn from in the browser."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from markupsafe import Markup
+
+from profzoo.figures.palette import CLASS_COLOURS, PART_COLOURS, STEP_COLOURS
+from profzoo.kernels import kernel_classes, short_names
+from profzoo.tools.nsys.steps import CAUSES
+
+# Digits that are kept of a number.
+DIGITS = 4
+# Rows of a cell's tables that go into the page, those that take longest first.
+MOST = 10_000
+FLOP = ("fp64_flop", "fp32_flop", "fp16_flop", "tensor_bf16_flop", "tensor_fp16_flop", "tensor_tf32_flop",
+        "tensor_fp64_flop")  # fmt: skip
+KERNEL = ("name", "range", "class", "grid", "block", "launches", "ns", "share", "bound", "efficiency", "occupancy",
+          "occupancy_limit", "bytes", "flop", "l2_hit", "registers")  # fmt: skip
+LAYER = ("name", "type", "direction", "class", "launches", "ns", "share", "bound", "efficiency", "bytes", "flop")
+TREE = ("name", "parent", "type", "direction", "ns", "own", "share", "bound", "efficiency")
+CLASS, LEVEL = "class", "level"
+
+
+def of_page(peaks: pd.DataFrame | None, perfetto: Mapping[str, str]) -> Markup:
+    """What the blocks of all cells share: colours by what they mean, measured roofs, and where Perfetto's page is."""
+    rates = {} if peaks is None else dict(zip(peaks["peak"], peaks["rate"], strict=True))
+    causes = [f"idle: {cause}" for cause in CAUSES]
+    return packed({"classes": CLASS_COLOURS, "parts": PART_COLOURS, "step": STEP_COLOURS, "causes": causes,
+                   "peaks": {name: _short(rate) for name, rate in rates.items()},
+                   "perfetto": perfetto.get("address")})  # fmt: skip
+
+
+def of_cell(
+    tables: Mapping[str, pd.DataFrame], timeline: Mapping[str, Any] | None, on_cpu: bool = False
+) -> Markup | None:
+    """The block of a cell, None where there is nothing to draw.
+
+    tables: the cell's rows of kernels, roofline and layers, of those that there are; on_cpu: whether it ran there.
+    """
+    block: dict[str, Any] = {}
+    kernels, layers = tables.get("kernels"), tables.get("layers")
+    full: list[str] = [] if kernels is None else list(kernels["kernel"].unique())
+    in_step = list(timeline["names"]) if timeline else []
+    traced = _kernels_of(timeline) if timeline else []
+    short = short_names.shortened([*full, *traced])
+    if kernels is not None and len(kernels):
+        block["kernels"] = _kernels(kernels, tables.get("roofline"), short)
+    if layers is not None and len(layers):
+        block["layers"] = _layers(layers)
+        block["tree"] = _table(TREE, layers.assign(name=layers["module"], ns=layers["total_ns"], own=layers["self_ns"]))
+    if timeline:
+        classes = {name: kernel_classes.classify(name) for name in traced}
+        shown = [short.get(name, name) for name in in_step]
+        block["timeline"] = {**timeline, "names": shown, "classes": [classes.get(name, "") for name in in_step]}
+    return packed(block | ({"clock": "cpu"} if on_cpu else {})) if block else None
+
+
+def packed(block: Mapping[str, Any]) -> Markup:
+    """The block as JSON that nothing in a page ends before its end."""
+    text = json.dumps(block, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
+
+
+def _kernels_of(timeline: Mapping[str, Any]) -> list[str]:
+    """The names of what ran on the GPU."""
+    places = {row[2] for rows in timeline["streams"].values() for row in rows}
+    return [timeline["names"][place] for place in sorted(places)]
+
+
+def _kernels(kernels: pd.DataFrame, roofline: pd.DataFrame | None, short: Mapping[str, str]) -> dict[str, Any]:
+    """A row a launch configuration and range, longest first."""
+    table = kernels.sort_values("total_ns", ascending=False, kind="stable").head(MOST)
+    given = table.reindex(columns=[*table.columns, *(name for name in FLOP if name not in table)])
+    counted = given[list(FLOP)].notna().any(axis=1)
+    made = pd.DataFrame(
+        {
+            "name": given["kernel"].map(short),
+            "range": given["range"],
+            "class": given["class"],
+            "grid": _by(given, "grid"),
+            "block": _by(given, "block"),
+            "launches": given["launches"],
+            "ns": given["total_ns"],
+            "share": given["share"],
+            "flop": given[list(FLOP)].sum(axis=1).where(counted) * given["launches"],
+            "bytes": _column(given, "dram_bytes") * given["launches"],
+            "occupancy": _column(given, "occupancy_pct") / 100,
+            "occupancy_limit": _column(given, "occupancy_limit_pct") / 100,
+            "l2_hit": _column(given, "l2_hit_pct") / 100,
+            "registers": _column(given, "registers"),
+        }
+    )
+    made[["bound", "efficiency"]] = _held(given, roofline)
+    return _table(KERNEL, made)
+
+
+def _held(kernels: pd.DataFrame, roofline: pd.DataFrame | None) -> np.ndarray:
+    """Bound and efficiency of each row, by the table of the roofline."""
+    keys = ["mangled", "range", "grid_x", "grid_y", "grid_z"]
+    none = np.full((len(kernels), 2), None, dtype=object)
+    if roofline is None or not set(keys) <= set(kernels):
+        return none
+    launches = roofline[roofline[LEVEL] == "launch"].drop_duplicates(keys)
+    if launches.empty:
+        return none
+    same = {name: kernels[name].dtype for name in keys[2:]}
+    found = kernels[keys].merge(launches[[*keys, "bound", "efficiency"]].astype(same), on=keys, how="left")
+    return np.asarray(found[["bound", "efficiency"]].to_numpy(dtype=object))
+
+
+def _layers(layers: pd.DataFrame) -> dict[str, Any]:
+    """A row a module that launches kernels itself and direction, by that time."""
+    own = layers[layers["self_ns"] > 0].sort_values("self_ns", ascending=False, kind="stable").head(MOST)
+    made = own.assign(name=own["module"], ns=own["self_ns"], share=own["share"] * own["self_ns"] / own["total_ns"])
+    whole = made["self_ns"] >= 0.99 * made["total_ns"]
+    made["bytes"] = _column(made, "dram_bytes").where(whole)
+    made["flop"] = (_column(made, "simt_flop") + _column(made, "tensor_flop")).where(whole)
+    return _table(LAYER, made.assign(**{CLASS: ""}))
+
+
+def _column(table: pd.DataFrame, name: str) -> pd.Series:
+    return table[name] if name in table else pd.Series(np.nan, index=table.index)
+
+
+def _by(table: pd.DataFrame, what: str) -> pd.Series:
+    """Three dimensions as a text, without the last that are 1.
+
+    >>> _by(pd.DataFrame({"grid_x": [8, 8], "grid_y": [1, 1], "grid_z": [1, 4]}), "grid").to_list()
+    ['8', '8×1×4']
+    """
+    sizes = [_column(table, f"{what}_{axis}") for axis in "xyz"]
+    texts = [size.map(lambda value: "" if pd.isna(value) else f"{value:.0f}") for size in sizes]
+    joined = texts[0] + "×" + texts[1] + "×" + texts[2]
+    return joined.str.replace(r"(×1?)+$", "", regex=True)
+
+
+def _table(columns: Sequence[str], table: pd.DataFrame) -> dict[str, Any]:
+    """Columns of values, texts as places in a list of all of them."""
+    found: dict[str, Any] = {}
+    for name in columns:
+        values = table[name] if name in table else pd.Series(None, index=table.index, dtype=object)
+        if pd.api.types.is_numeric_dtype(values) or name == "efficiency":
+            found[name] = [None if pd.isna(value) else _short(value) for value in values]
+        else:
+            texts = values.fillna("").astype("str")
+            codes, words = pd.factorize(texts)
+            found[name] = {"words": list(words), "places": codes.tolist()}
+    return found
+
+
+def _short(value: float) -> float:
+    """The number with DIGITS digits, whole where that loses none.
+
+    >>> _short(123456.7), _short(0.0123456)
+    (123500, 0.01235)
+    """
+    if not np.isfinite(value):
+        return 0
+    rounded = float(f"{value:.{DIGITS}g}")
+    return int(rounded) if rounded == int(rounded) else rounded

@@ -1,0 +1,127 @@
+"""The report's section of a cell: what holds it back, where its step goes, its processes, kernels and files."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from profzoo.formatting import duration
+from profzoo.kernels import short_names
+from profzoo.report import cell_data, step_bars
+from profzoo.report.value_formats import PROCESS_COLUMNS, between, on_cpu, shown
+from profzoo.tables import schemas
+from profzoo.tables.tool_preference import preferred
+from profzoo.verdicts.other_settings import SETTING
+from profzoo.verdicts.rule_evaluation import CELL as CELL_LEVEL
+from profzoo.verdicts.verdicts import OURS
+
+# So many kernels are shown of a cell.
+TOP = 10
+# What the roofline, the tables and the tree of a cell are made of.
+DRAWN = ("kernels", "roofline", "layers")
+
+
+def anchor(row: pd.Series) -> str:
+    """The cell's place in the page."""
+    return f"{row['model']}-{row['phase']}"
+
+
+def detail(
+    row: pd.Series,
+    tables: Mapping[str, pd.DataFrame],
+    timelines: Mapping[tuple[str, ...], Mapping[str, Any]],
+    results: Path,
+) -> dict[str, Any]:
+    """The section of a cell.
+
+    row: of the table of cells; tables: activity, steps, verdicts and ranks, and of DRAWN what there is, of all cells;
+    timelines: of typical steps, by cell; results: where its files are.
+    """
+    cell = row["model"], row["phase"]
+    drawn = {name: schemas.of_cell(tables[name], *cell) for name in DRAWN if name in tables}
+    files = _files(row, results)
+    return {
+        "anchor": anchor(row),
+        "model": row["model"],
+        "phase": row["phase"],
+        "step": duration(row["step_ns"]),
+        "strip": step_bars.of_cell(tables, *cell),
+        "advice": _advice(schemas.of_cell(tables["verdicts"], *cell), row["step_ns"], on_cpu(row["device"])),
+        "processes": _processes(schemas.of_cell(tables["ranks"], *cell)),
+        **_largest(schemas.of_cell(tables["activity"], *cell)),
+        "block": cell_data.of_cell(drawn, timelines.get(cell), on_cpu(row["device"])),
+        "files": files,
+        "trace": next((name for name in files if name.endswith(".trace.json.gz")), None),
+    }
+
+
+def _advice(verdicts: pd.DataFrame, step_ns: float, cpu: bool) -> list[dict[str, Any]]:
+    """The verdicts of a cell, its kernels and its layers as the page shows them, those of each source apart."""
+    ours, of_cell, untold = verdicts["by"] == OURS, verdicts["level"] == CELL_LEVEL, verdicts["level"] == SETTING
+    groups = {
+        "What holds it back": verdicts[ours & of_cell],
+        f"Of its {'operators' if cpu else 'kernels'} and layers": verdicts[ours & ~of_cell & ~untold],
+        "What other settings would come to": verdicts[untold],
+    }
+    others = verdicts[~ours].groupby("by", sort=False)
+    groups |= {f"Advice of {source}, verbatim": rows for source, rows in others}
+    return [
+        {"title": title, "rows": [_said(row, step_ns) for row in rows.itertuples()], "folded": place > 0}
+        for place, (title, rows) in enumerate(groups.items())
+        if len(rows)
+    ]
+
+
+def _said(row: Any, step_ns: float) -> dict[str, str]:
+    return {
+        "verdict": row.verdict,
+        "about": _about(row),
+        "time": shown(row.share * step_ns if pd.notna(row.share) else None, duration),
+        "share": shown(row.share, "{:.1%}".format),
+        "between": between(getattr(row, "share_low", None), getattr(row, "share_high", None), "{:.1%}".format),
+        "gain": shown(row.gain, "{:.2f}×".format),
+        "next": row.next_step,
+        "settings": row.settings if row.level == CELL_LEVEL and isinstance(row.settings, str) else "",
+        "untold": row.settings if row.level == SETTING else "",
+        "score": score if isinstance(score := getattr(row, "score", None), str) else "",
+        "source": shown(row.source, str),
+    }
+
+
+def _about(row: Any) -> str:
+    """What of the cell a verdict is on."""
+    names = {"kernel": shown(row.function, str), "layer": f"{row.module} {row.direction}"}
+    return names.get(row.level, "the step")
+
+
+def _processes(ranks: pd.DataFrame) -> list[list[str]]:
+    """The processes of a cell on several GPUs, each as the fields of PROCESS_COLUMNS."""
+    return [[shown(row[name], form) for name, form in PROCESS_COLUMNS.values()] for _, row in ranks.iterrows()]
+
+
+def _largest(activity: pd.DataFrame) -> dict[str, Any]:
+    """The cell's TOP kernels (or operators) by one tool."""
+    chosen = preferred(activity).head(TOP)
+    names = short_names.shortened(chosen["name"])
+    return {
+        "kind": chosen["kind"].iloc[0] if len(chosen) else "",
+        "tool": chosen["tool"].iloc[0] if len(chosen) else "",
+        "kernels": [
+            {
+                "name": names[row["name"]],
+                "whole": row["name"],
+                "range": shown(row["range"], str),
+                "launches": f"{row['launches_per_step']:,.4g}",
+                "time": duration(row["ns_per_step"]),
+                "share": f"{row['share']:.1%}",
+            }
+            for row in chosen.to_dict("records")
+        ],
+    }
+
+
+def _files(row: pd.Series, results: Path) -> list[str]:
+    """What the cell's folder holds of its phase, but for sidecars, relative to the page."""
+    found = (results / row["model"]).glob(f"{row['phase']}.*")
+    return sorted(f"{row['model']}/{path.name}" for path in found if path.suffix != ".json" and path.is_file())

@@ -1,0 +1,32 @@
+"""Makes a figure's SVG part of a page: with ids of its own, said in words, and in the page's colours, dark ones too."""
+
+import html
+import re
+
+from profzoo.report.svg_sanitizer import harmless
+
+# What matplotlib and seaborn draw text, lines and paper in, and the page's name for that.
+THEMED = {"#262626": "--ink", "#333333": "--ink", "#444444": "--ink", "#666666": "--soft", "#cccccc": "--line"}
+PAPER = re.compile(r"(<(?:path|g)\b[^>]*?style=\"[^\"]*?\b(?:fill|stroke): )#ffffff")
+INK = re.compile(rf"(\b(?:fill|stroke): )({'|'.join(THEMED)})\b")
+# Marks have the palette's colours; of these elements it is the theme's.
+ELEMENTS = re.compile(r"<(?:text|g|use)\b[^>]*>|<path\b[^>]*fill: none[^>]*>")
+
+
+def inlined(svg: str, name: str, told: str) -> str:
+    """The markup without XML header; name: of the figure; told: what is said of it to those who do not see it.
+
+    Raises:
+        DataError: it holds what a browser would run or load.
+
+    >>> inlined('<!-- by --><svg width="9pt"><g id="a"><text style="fill: #262626">1</text></g></svg>', "n", "")
+    '<svg role="img" aria-label=""><g id="n-a"><text style="fill: var(--ink)">1</text></g></svg>'
+    """
+    # Several SVGs in one page share one space of ids.
+    svg = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{name}-", harmless(svg))
+    for _ in range(2):
+        # A style may hold both a fill and a stroke.
+        svg = PAPER.sub(r"\g<1>var(--paper)", svg)
+    svg = ELEMENTS.sub(lambda tag: INK.sub(lambda style: f"{style[1]}var({THEMED[style[2]]})", tag[0]), svg)
+    svg = re.sub(r'\s(?:width|height)="[\d.]+pt"', "", svg, count=2)
+    return re.sub(r"<svg\b", f'<svg role="img" aria-label="{html.escape(told)}"', svg, count=1)

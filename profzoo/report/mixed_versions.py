@@ -1,0 +1,49 @@
+"""Says where the cells of a page were measured with different versions of torch, the driver or a profiler."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from profzoo.tables.schemas import VERSION, VERSIONS
+
+# So many cells are named of each version.
+SHOWN = 4
+
+
+def usual(cells: pd.DataFrame) -> dict[str, str]:
+    """The version that most cells have, by column of the table of cells, of columns in which there are several."""
+    found = {}
+    for name in (name for name in VERSIONS if name in cells):
+        counts = cells.loc[_known(cells[name]), name].value_counts()
+        if len(counts) > 1 or any(" (" in version for version in counts.index):
+            found[name] = str(counts.index[0])
+    return found
+
+
+def lines(cells: pd.DataFrame) -> list[str]:
+    """A line a version of each thing of which there are several, with its cells."""
+    said = []
+    for name in usual(cells):
+        known = cells[_known(cells[name])]
+        for version, rows in known.groupby(name, sort=False):
+            names = [f"{row.model} {row.phase}" for row in rows.itertuples()]
+            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+            said.append(f"{name.removesuffix(VERSION)} {version}: {', '.join(names[:SHOWN])}{more}")
+    return said
+
+
+def mark(row: Mapping[str, Any], usual: Mapping[str, str]) -> str:
+    """What of a cell was measured with other versions than most; empty where nothing was.
+
+    >>> mark({"torch_version": "2.8.0", "nsys_version": ""}, {"torch_version": "2.9.0", "nsys_version": "2025.3"})
+    'torch 2.8.0'
+    """
+    others = [
+        (name, row[name]) for name, most in usual.items() if isinstance(row[name], str) and row[name] not in ("", most)
+    ]
+    return ", ".join(f"{name.removesuffix(VERSION)} {version}" for name, version in others)
+
+
+def _known(column: pd.Series) -> pd.Series:
+    return column.notna() & column.ne("")

@@ -1,0 +1,151 @@
+"""What there is to be won: the time of a step that each piece of advice would save, how sure that is, what to type."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from profzoo.cell import rerun_commands as command
+from profzoo.statistics import speedup
+from profzoo.verdicts import verdicts as verdict_words
+from profzoo.verdicts.gain_models import REPLAY
+
+MEASURED, REPLAYED, AT_MOST = "measured", "replayed", "at most"
+LEVELS = ("cell", "layer")
+# So many are shown first.
+FIRST = 5
+
+
+@dataclass(frozen=True)
+class Promise:
+    """Advice on a cell, or on one of its layers (about, empty for the cell): times in ns a step.
+
+    saved_ns: of the step, with low_ns and high_ns; how: MEASURED, REPLAYED or AT_MOST. typed: the line to type;
+    score: how right such advice has been, where that is recorded; unsteady: why the cell's times are not to be relied
+    on, empty where they are.
+    """
+
+    model: str
+    phase: str
+    about: str
+    verdict: str
+    next_step: str
+    saved_ns: float
+    low_ns: float
+    high_ns: float
+    how: str
+    typed: str
+    score: str = ""
+    unsteady: str = ""
+
+    @property
+    def cell(self) -> tuple[str, str]:
+        """Its cell."""
+        return self.model, self.phase
+
+
+def all_of(tables: Mapping[str, pd.DataFrame]) -> list[Promise]:
+    """What every piece of advice on cells and layers would save, most first, but for cells whose times are unsteady.
+
+    These come after all others, as times that others disturbed are the longest. tables: cells and verdicts, and trials
+    where there are any.
+    """
+    step_ns = {(row.model, row.phase): row.step_ns for row in tables["cells"].itertuples()}
+    arguments = arguments_of(tables["cells"])
+    trials = _measured(tables.get("trials"))
+    advice = tables["verdicts"]
+    ours = advice[(advice["by"] == verdict_words.OURS) & advice["level"].isin(LEVELS) & (advice["gain"] > 1)]
+    found = []
+    for row in ours.to_dict("records"):
+        cell = (row["model"], row["phase"])
+        if cell in step_ns:
+            words = row["settings"] if row["level"] == "cell" and isinstance(row["settings"], str) else ""
+            typed = _typed(arguments[cell], words)
+            found.append(_promise(row, step_ns[cell], trials.get((*cell, words)) if words else None, typed))
+    found += _only_measured(trials, step_ns, arguments, {(*one.cell, one.typed) for one in found})
+    unsteady = {(row["model"], row["phase"]): why_unsteady(row) for row in tables["cells"].to_dict("records")}
+    found = [replace(one, unsteady=unsteady[one.cell]) for one in found]
+    return sorted(found, key=lambda one: (bool(one.unsteady), -one.saved_ns))
+
+
+def why_unsteady(cell: Mapping[str, Any]) -> str:
+    """Why the times of a row of the table of cells are not to be relied on; empty where they are."""
+    return said if isinstance(said := cell.get("unsteady"), str) else ""
+
+
+def arguments_of(cells: pd.DataFrame) -> dict[tuple[str, str], str]:
+    """The words behind `python -m models.run` that run each cell again, by cell; cells: the table of that name."""
+    told = cells["arguments"] if "arguments" in cells else pd.Series("", cells.index)
+    # Of a table that an earlier version made there are none.
+    return {
+        (model, phase): words if isinstance(words, str) and words else f"{model} {phase}"
+        for model, phase, words in zip(cells["model"], cells["phase"], told, strict=True)
+    }
+
+
+def first(promises: list[Promise], count: int = FIRST) -> list[Promise]:
+    """The largest, of each cell one, before more of the same cells."""
+    best: dict[tuple[str, str], Promise] = {}
+    for one in promises:
+        best.setdefault(one.cell, one)
+    chosen = list(best.values())
+    return (chosen + [one for one in promises if one not in chosen])[:count]
+
+
+def _promise(
+    row: Mapping[str, Any],
+    step_ns: float,
+    trial: Mapping[str, Any] | None,
+    typed: str,
+) -> Promise:
+    gain, low, high = row["gain"], row["gain_low"], row["gain_high"]
+    how = REPLAYED if row["method"] == REPLAY else AT_MOST
+    if trial:
+        gain, low, high, how = trial["gain"], trial["gain_low"], trial["gain_high"], MEASURED
+    saved, least, most = (_saved(step_ns, value) for value in (gain, low, high))
+    about = f"{row['module']} {row['direction']}" if row["level"] == "layer" else ""
+    score = row.get("score")
+    told = (row["model"], row["phase"], about, row["verdict"], row["next_step"])
+    return Promise(*told, saved, least, most, how, typed, score if isinstance(score, str) else "")
+
+
+def _typed(arguments: str, words: str) -> str:
+    """The line that shows what the advice is worth: with its settings, or all that may help."""
+    return command.run(arguments, words) if words else command.trials(arguments)
+
+
+def _saved(step_ns: float, gain: float) -> float:
+    """Ns of a step that goes; nan where the gain is not known.
+
+    >>> _saved(10.0, 2.0)
+    5.0
+    """
+    return step_ns * (1 - 1 / gain) if gain > 0 else np.nan
+
+
+def _measured(table: pd.DataFrame | None) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """Trials that ran, by cell and the words of their settings."""
+    if table is None:
+        return {}
+    ran = table[table["gain"].notna()]
+    return {(row["model"], row["phase"], row["words"]): row for row in ran.to_dict("records")}
+
+
+def _only_measured(
+    trials: Mapping[tuple[str, str, str], dict[str, Any]],
+    step_ns: Mapping[tuple[str, str], float],
+    arguments: Mapping[tuple[str, str], str],
+    known: set[tuple[str, str, str]],
+) -> Iterator[Promise]:
+    """Settings that no advice names, and that were measured to be faster."""
+    for (model, phase, words), row in trials.items():
+        if row["verdict"] != speedup.FASTER or (model, phase) not in step_ns:
+            continue
+        typed = _typed(arguments[model, phase], words)
+        if (model, phase, typed) in known:
+            continue
+        saved, low, high = (_saved(step_ns[model, phase], row[name]) for name in ("gain", "gain_low", "gain_high"))
+        said = f"{row['settings']} was tried, and is faster"
+        yield Promise(model, phase, "", "faster with a setting", said, saved, low, high, MEASURED, typed)

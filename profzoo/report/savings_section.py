@@ -1,0 +1,91 @@
+"""The first section of the page: what to optimise, each with what it would save; and trials that were measured."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from profzoo.cell import rerun_commands as command
+from profzoo.formatting import duration
+from profzoo.report import step_bars
+from profzoo.report.savings import AT_MOST, Promise, arguments_of, first
+from profzoo.report.value_formats import shown
+from profzoo.tables.schemas import CELL
+from profzoo.trials.best_setting import best
+
+
+def told(promise: Promise) -> dict[str, str]:
+    """What the template shows of a promise: what is saved, between what, and how that is known."""
+    ends = (promise.low_ns, promise.high_ns)
+    between = "" if any(map(pd.isna, ends)) else f"{_time(ends[0])} – {_time(ends[1])}"
+    return {
+        "saved": _time(promise.saved_ns),
+        "between": f"0 – {_time(promise.high_ns)}" if promise.how == AT_MOST and not promise.low_ns else between,
+        "how": promise.how,
+        "verdict": promise.verdict,
+        "about": promise.about,
+        "next": promise.next_step,
+        "typed": promise.typed,
+        "score": promise.score,
+        "unsteady": promise.unsteady,
+    }
+
+
+def section(promises: Sequence[Promise], tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
+    """For the template: the promises to begin with, and trials, each best setting that is surely faster first."""
+    cards = [
+        {**told(one), "model": one.model, "phase": one.phase, "anchor": f"{one.model}-{one.phase}",
+         "strip": step_bars.of_cell(tables, one.model, one.phase)}
+        for one in first(list(promises))
+    ]  # fmt: skip
+    arguments = arguments_of(tables["cells"]) if "cells" in tables else {}
+    return {"first": cards, "trials": _trials(tables.get("trials"), arguments)}
+
+
+def _time(ns: float) -> str:
+    return f"−{duration(-ns)}" if ns < 0 else duration(ns)
+
+
+def _trials(table: pd.DataFrame | None, arguments: Mapping[tuple[str, str], str]) -> list[dict[str, Any]]:
+    """Of each cell what was tried: the best in words, and every setting with what came of it.
+
+    arguments: the words that run each cell again, by cell.
+    """
+    if table is None or table.empty:
+        return []
+    found = []
+    for (model, phase), rows in table.groupby(CELL, sort=False):
+        typed = best(rows)
+        found.append(
+            {
+                "model": model,
+                "phase": phase,
+                "anchor": f"{model}-{phase}",
+                "best": _best(typed, arguments.get((model, phase), f"{model} {phase}")) if typed else None,
+                "rows": [_trial(row) for row in rows.to_dict("records")],
+            }
+        )
+    return sorted(found, key=lambda one: -one["best"]["gain"] if one["best"] else 0.0)
+
+
+def _best(row: Mapping[str, Any], arguments: str) -> dict[str, Any]:
+    return {
+        "gain": row["gain"],
+        "times": f"{row['gain']:.2f} ×",
+        "times_say": f"{duration(row['base_ns'])} → {duration(row['ns'])} a step",
+        "words": row["words"],
+        "typed": command.run(arguments, row["words"]),
+    }
+
+
+def _trial(row: Mapping[str, Any]) -> dict[str, str]:
+    known = pd.notna(row["gain_low"])
+    return {
+        "words": row["words"],
+        "gain": shown(row["gain"], "{:.2f} ×".format),
+        "between": f"{row['gain_low']:.2f} – {row['gain_high']:.2f}" if known else "",
+        "expected": shown(row["expected"], "{:.2f} ×".format),
+        "processes": f"{row['processes']:.0f}" if row["processes"] else "",
+        "verdict": row["verdict"],
+        "why": shown(row["why"], str) if row["why"] else "",
+    }

@@ -1,0 +1,37 @@
+"""A step as a strip: its parts, each as wide as its share, in its colour."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from profzoo.figures.palette import PART_COLOURS, STEP_COLOURS
+from profzoo.tables import schemas, step_shares
+
+# Parts that take less are not shown, in %.
+LEAST = 0.5
+NOTHING = pd.DataFrame(columns=schemas.CELL)
+
+
+def of_cell(tables: Mapping[str, pd.DataFrame], model: str, phase: str) -> list[dict[str, Any]]:
+    """The parts with their share in % and their colour: of a cell on the CPU its ranges, on a GPU what nsys traced.
+
+    Empty where there is neither. tables: steps, and ranges where there are any, of all cells.
+    """
+    given = (tables.get(name, NOTHING) for name in ("steps", "ranges"))
+    steps, ranges = (schemas.of_cell(table, model, phase) for table in given)
+    if len(steps) and "busy_ns" in steps:
+        shares = step_shares.shares(steps).mean().rename(lambda name: name.replace("idle_", "idle: "))
+        colours = STEP_COLOURS
+    elif len(ranges) and (ranges["clock"] == "cpu").all():
+        times = ranges.groupby("range")["ns_per_step"].sum()
+        shares, colours = times / times.sum(), PART_COLOURS
+    else:
+        return []
+    parts = ((part, shares.get(part, 0.0) * 100, colour) for part, colour in colours.items())
+    return [{"part": part, "percent": percent, "colour": colour} for part, percent, colour in parts if percent >= LEAST]
+
+
+def told(strip: list[dict[str, Any]]) -> str:
+    """The strip in words, for those who do not see it."""
+    return ", ".join(f"{part['part']} {part['percent']:.0f} %" for part in strip)

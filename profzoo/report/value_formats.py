@@ -1,0 +1,81 @@
+"""How the report shows values: the columns of its tables, each with the form of its values, and a dash for none."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pandas as pd
+
+from profzoo.formatting import duration
+
+MISSING = "–"
+Form = Callable[[Any], str]
+# What the page calls a column of plain values, its name in the table, and its form.
+CELL_COLUMNS: dict[str, tuple[str, Form]] = {
+    "samples/s": ("items_per_s", "{:,.1f}".format),
+    "GPU busy": ("busy_share", "{:.0%}".format),
+    "gain": ("gain", "{:.2f}×".format),
+    "batch": ("batch", "{:,.0f}".format),
+    "parameters": ("parameters", "{:,.0f}".format),
+    "median": ("step_median_ns", duration),
+    "launches": ("launches", "{:,.0f}".format),
+    "peak GPU memory": ("peak_memory_bytes", lambda value: f"{value / 2**20:,.0f} MiB"),
+    "loss": ("loss", "{:.4f}".format),
+}
+# Those that are shown before a reader chooses.
+CHOSEN = ("samples/s", "GPU busy")
+# Of a cell on several GPUs, a row a process.
+PROCESS_COLUMNS: dict[str, tuple[str, Form]] = {
+    "host": ("host", str),
+    "rank": ("rank", "{:.0f}".format),
+    "step under nsys": ("wall_ns", duration),
+    "computing": ("compute_ns", duration),
+    "communicating": ("communication_ns", duration),
+    "of it waiting": ("waiting_ns", duration),
+    "beside computing": ("overlap_share", "{:.0%}".format),
+    "imbalance": ("imbalance", "{:+.1%}".format),
+}
+
+
+def agreement_form(column: str) -> Form:
+    """The form of a column of the table of agreement, by how its name ends."""
+    if column.endswith("_ns"):
+        return duration
+    if column.endswith("_spread"):
+        return "{:.1%}".format
+    if column.endswith("_slowdown"):
+        return "{:.2f}×".format
+    return "{:,.1f}".format if column.endswith("_launches") else str
+
+
+def on_cpu(device: Any) -> bool:
+    """Whether a cell's device is no GPU.
+
+    >>> on_cpu("CPU, 2 threads"), on_cpu("NVIDIA H200")
+    (True, False)
+    """
+    return isinstance(device, str) and device.startswith("CPU")
+
+
+def shown(value: Any, form: Form) -> str:
+    """The value in its form, a dash where there is none.
+
+    >>> shown(0.314, "{:.0%}".format), shown(None, str)
+    ('31%', '–')
+    """
+    return MISSING if pd.isna(value) or value == "" else form(value)
+
+
+def between(low: Any, high: Any, form: Form) -> str:
+    """The range that a number lies in, in its form; empty where an end is not known.
+
+    >>> between(0.31, 0.4, "{:.0%}".format), between(None, 0.4, "{:.0%}".format)
+    ('31% – 40%', '')
+    """
+    return "" if pd.isna(low) or pd.isna(high) else f"{form(low)} – {form(high)}"
+
+
+def field(value: Any, form: Form, ends: Sequence[Any] = ()) -> dict[str, Any]:
+    """A field of a table: what is shown, in which range, and what it is sorted by; ends: of that, where it has one."""
+    low, high = ends or (None, None)
+    told = between(low, high, form)
+    return {"text": shown(value, form), "between": told, "value": "" if pd.isna(value) else value}

@@ -1,0 +1,97 @@
+"""Adds up a cell's launches by layer, operator and kernel, from what torch, nsys and ncu say of them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from profzoo.io import csv_tables as reading
+from profzoo.io.scripts import read_json, write_csv
+from profzoo.launches import joined_step
+from profzoo.launches.joined_step import OWNER, Joined
+from profzoo.op_costs.operators import COLUMNS as NEEDS
+from profzoo.tables import layer_kernels, layers, owner_coverage
+from profzoo.tables.roofline import read_peaks
+from profzoo.tables.steps_per_export import NEEDS as OF_SIDECAR
+from profzoo.tables.steps_per_export import profiled_steps
+from profzoo.tools.ncu import export_schema
+from profzoo.tools.nsys import launches_by_step
+from profzoo.tools.torch import owners
+
+ALIGNED = ["step", "order", "kind", "name", "stream", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z",
+           "smem_bytes", "ns"]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Others:
+    """Files of other tools than torch, empty where they were not chosen.
+
+    census: all launches of ncu's window, of so many steps; sets: what it counted, the first that counts first. nsys:
+    its export, with the sidecar of its report. peaks: the GPU's measured ones.
+    """
+
+    census: str = ""
+    steps: int = 1
+    sets: Sequence[str] = ()
+    nsys: str = ""
+    sidecar: str = ""
+    peaks: str = ""
+
+
+def main(launches: str, modules: str, sidecar: str, others: Others, outputs: Mapping[str, str]) -> None:
+    """Read the tables of owners and of modules and what others say, write `layers`, `operators`, `kernels`, `coverage`.
+
+    sidecar: of torch's trace.
+    """
+    steps = profiled_steps(read_json(sidecar, OF_SIDECAR))
+    peaks = read_peaks(others.peaks) if others.peaks else {}
+    nsys = _traced(others)
+    if nsys is None and not others.census:
+        called, rows = _of_torch(launches, steps)
+        joined, seen = None, Joined(pd.DataFrame(), steps)
+    else:
+        own = pd.concat(_parts(launches), ignore_index=True)
+        joined = seen = _joined(others, own, nsys)
+        copies = layers.called([joined_step.copies(own)], steps)
+        called, rows = layers.carried(layers.called([own], steps), joined, copies), joined_step.kernels(joined)
+    write_csv(layers.operators(called, seen, peaks), outputs["operators"])
+    known = reading.read(modules, owners.MODULES)
+    write_csv(layers.layers(called, known, steps, seen, peaks), outputs["layers"])
+    write_csv(layer_kernels.table(rows, peaks), outputs["kernels"])
+    write_csv(owner_coverage.table(called, joined), outputs["coverage"])
+
+
+def _traced(others: Others) -> pd.DataFrame | None:
+    """The launches that nsys traced, step by step; None without it, and on a CPU."""
+    if not others.nsys:
+        return None
+    facts = read_json(others.sidecar, OF_SIDECAR)
+    traced = launches_by_step.read(others.nsys, facts.get("capture") == "run")
+    return traced if len(traced) else None
+
+
+def _joined(others: Others, own: pd.DataFrame, nsys: pd.DataFrame | None) -> Joined:
+    """The launches of ncu's window, else of a step of nsys; own: rows of the table of owners."""
+    if not others.census:
+        assert nsys is not None
+        return joined_step.of_nsys(nsys, own)
+    sets = [reading.read(path, export_schema.TABLE) for path in others.sets]
+    return joined_step.of_ncu(export_schema.read_census(others.census), others.steps, sets, own, nsys)
+
+
+def _of_torch(launches: str, steps: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """What was called, and its kernels, by torch alone, whose launches may not fit into memory all at once."""
+    called, kernels = [], []
+    for part in _parts(launches):
+        called.append(layers.called([part], 1))
+        kernels.append(joined_step.of_torch(part, steps))
+    rows = pd.concat(kernels, ignore_index=True)
+    sums = rows.groupby(joined_step.GROUPS, sort=False, dropna=False, observed=True)[["launches", "total_ns"]].sum()
+    found = sums.reset_index().reindex(columns=rows.columns)
+    found["mean_ns"] = found["total_ns"] / found["launches"]
+    return layers.together(called, steps), found
+
+
+def _parts(path: str) -> Iterator[pd.DataFrame]:
+    """What is taken of the table of owners, of which there may be more rows than fit into memory with all."""
+    return (part[[*ALIGNED, *OWNER, *NEEDS]] for part in reading.parts(path, owners.TABLE))

@@ -1,0 +1,40 @@
+"""How unlike the processes of cells on several GPUs are: a row a process, over all cells."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import pandas as pd
+
+from profzoo.tables import cell_tables, schemas
+from profzoo.tables.schemas import CELL, RANK_SHARES
+from profzoo.tools.nsys.ranks import COLUMNS, TABLE
+
+
+def across_cells(tables: Iterable[tuple[Mapping[str, str], pd.DataFrame]]) -> pd.DataFrame:
+    """The rows of all cells, with shares of the step and how far each process's computing is from the cell's mean.
+
+    `waiting_ns` is the process's communication beyond the shortest in its cell, which waits for nobody: time that it
+    spent on waiting for the others. `communication_share` and `exposed_share` are of the step's wall time,
+    `overlap_share` of the communication; `imbalance` is the process's compute_ns over the mean of its cell's, less one.
+    """
+    frames = [table.assign(**cell) for cell, table in tables]
+    together = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=[*CELL, *COLUMNS])
+    cells = together.groupby(CELL)
+    mean = cells["compute_ns"].transform("mean")
+    together["waiting_ns"] = together["communication_ns"] - cells["communication_ns"].transform("min")
+    together["communication_share"] = together["communication_ns"] / together["wall_ns"]
+    together["exposed_share"] = together["exposed_ns"] / together["wall_ns"]
+    together["overlap_share"] = together["overlap_ns"] / together["communication_ns"].where(
+        together["communication_ns"] > 0
+    )
+    together["imbalance"] = together["compute_ns"] / mean.where(mean > 0) - 1
+    return together[[*CELL, *COLUMNS, *RANK_SHARES]]
+
+
+def tabulated(paths: Sequence[str]) -> pd.DataFrame:
+    """The same, of the cells' files."""
+    return across_cells(cell_tables.read(paths, TABLE))
+
+
+def read(paths: Sequence[str]) -> pd.DataFrame:
+    """The table across cells at the one path; without rows where there is no path."""
+    return schemas.read("ranks", paths[0]) if paths else across_cells([])

@@ -1,0 +1,135 @@
+"""The tables across the zoo: what each is declared to hold, for those who write it and those who read it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+
+from profzoo.io import column_types
+from profzoo.io import csv_tables as reading
+from profzoo.io.column_types import Kind
+from profzoo.io.csv_tables import Table
+from profzoo.tables import kernel_table, layers, owner_coverage, roofline
+from profzoo.tools.nsys import ranks as nsys_ranks
+from profzoo.tools.nsys import steps as nsys_steps
+from profzoo.what_if import tables as replay
+
+CELL = ["model", "phase"]
+QUARTILES = ("step_lower_quartile_ns", "step_upper_quartile_ns")
+NUMBER = column_types.maybe(column_types.NUMBER)
+# What a cell was measured with.
+VERSION = "_version"
+VERSIONS = ("torch_version", "driver_version", "nsys_version", "ncu_version")
+
+
+def _texts(*names: str) -> dict[str, Kind]:
+    return dict.fromkeys([*CELL, *names], column_types.TEXT)
+
+
+def _numbers(names: Sequence[str], kind: Kind = column_types.NUMBER) -> dict[str, Kind]:
+    return dict.fromkeys(names, kind)
+
+
+def _of_tools(name: str) -> Kind | None:
+    """Columns that tools add."""
+    return NUMBER
+
+
+def _compared(name: str) -> Kind | None:
+    """Columns that the table of agreement has of each tool."""
+    return NUMBER if name.endswith(("_launches", "_gpu_ns", "_spread", "_slowdown")) else None
+
+
+def _shares_whole(table: pd.DataFrame) -> str | None:
+    for cell, rows in table.groupby(CELL, sort=False):
+        if wrong := kernel_table.shares_whole(rows):
+            return f"{' '.join(cell)}: {wrong}"
+    return None
+
+
+def _traced(table: pd.DataFrame) -> str | None:
+    lacking = [name for name in [*STEPS_OF_TRACES, "waiting_ns"] if name not in table]
+    return f"there is no column {lacking[0]}" if len(table) and lacking else None
+
+
+STEP_LEADING = [
+    *CELL, "process", "steps", "step_ns", "step_median_ns", "cpu_taken_share", "busy_share", "nsys_busy_share",
+]  # fmt: skip
+STEPS_OF_TRACES = {name: kind for name, kind in nsys_steps.TABLE.columns.items() if name not in STEP_LEADING}
+COVERAGE = ["configurations", "covered", "coverage", "time_coverage", "uneven_time", "other_launches", "extra",
+            "other_choice", "missing"]  # fmt: skip
+RANK_SHARES = ["waiting_ns", "communication_share", "exposed_share", "overlap_share", "imbalance"]
+LAUNCH = ["class", "function", "mangled", "range", "grid_x", "grid_y", "grid_z"]
+
+TABLES: Mapping[str, Table] = {
+    "cells": Table(
+        columns=_texts("device", "date", "workload", "precision")
+        | _numbers(["parameters", "batch", "steps"], column_types.COUNT)
+        | _numbers(["step_ns", "step_median_ns", "items_per_s"], column_types.AMOUNT)
+        | {
+            "peak_memory_bytes": column_types.maybe(column_types.COUNT),
+            "peak_rss_bytes": column_types.COUNT,
+            "loss": NUMBER,
+        },
+        # Of a table that an earlier version made there are none, and of clocks only where they were sampled.
+        optional=dict.fromkeys(["unsteady", "clocks", "arguments", *VERSIONS], column_types.TEXT),
+        others=_of_tools,
+        key=CELL,
+        ranges={"step_median_ns": QUARTILES, "step_ns": ("step_low_ns", "step_high_ns")},
+    ),
+    "activity": Table(
+        columns=_texts("tool", "kind", "range", "name") | _numbers(["launches_per_step", "ns_per_step", "share"]),
+        key=[*CELL, "tool", "kind", "range", "name"],
+    ),
+    "kernels": replace(
+        kernel_table.TABLE,
+        columns=_texts() | dict(kernel_table.TABLE.columns),
+        key=[*CELL, *kernel_table.TABLE.key],
+        holds=_shares_whole,
+    ),
+    "ranges": Table(
+        columns=_texts("tool", "clock", "range") | _numbers(["ns_per_step", "launches_per_step"], NUMBER),
+        key=[*CELL, "tool", "range"],
+    ),
+    "steps": Table(
+        columns=_texts()
+        | _numbers(["process", "steps"], column_types.COUNT)
+        | _numbers(["step_ns", "step_median_ns", "busy_share", "nsys_busy_share"], NUMBER),
+        # Without a trace it has no others.
+        optional=STEPS_OF_TRACES | {"waiting_ns": column_types.NUMBER, "cpu_taken_share": NUMBER},
+        key=[*CELL, "process"],
+        holds=_traced,
+    ),
+    "agreement": Table(columns=_texts("flag", "cause") | {"step_ns": column_types.AMOUNT}, others=_compared, key=CELL),
+    "coverage": Table(
+        columns=_texts("set", "missing")
+        | _numbers(["configurations", "covered", "extra"], column_types.COUNT)
+        | _numbers(["coverage", "time_coverage", "uneven_time", "other_launches"], NUMBER)
+        | {"other_choice": column_types.FLAG},
+        key=[*CELL, "set"],
+    ),
+    "ranks": Table(
+        columns=_texts() | dict(nsys_ranks.TABLE.columns) | _numbers(RANK_SHARES, NUMBER), key=[*CELL, "rank"]
+    ),
+    "layers": Table(columns=_texts() | dict(layers.TABLE.columns), key=[*CELL, *layers.NODE]),
+    "owners": Table(columns=_texts() | dict(owner_coverage.TABLE.columns), key=CELL),
+    "replay": replace(replay.GAINS, columns=_texts() | dict(replay.GAINS.columns), key=[*CELL, *replay.GAINS.key]),
+    "host": Table(columns=_texts() | dict(replay.TAX.columns), key=[*CELL, *replay.TAX.key], holds=replay.TAX.holds),
+    "roofline": Table(
+        columns=_texts("level", *LAUNCH[:4], "bound")
+        | _numbers(LAUNCH[4:], column_types.maybe(column_types.COUNT))
+        | _numbers([name for name in ("counted_share", *roofline.COLUMNS) if name != "bound"], NUMBER),
+    ),
+    "peaks": roofline.PEAKS,
+}
+
+
+def read(name: str, path: str | Path) -> pd.DataFrame:
+    """A table across the zoo, by its name; DataError where the file is not what is declared of it."""
+    return reading.read(path, TABLES[name])
+
+
+def of_cell(table: pd.DataFrame, model: str, phase: str) -> pd.DataFrame:
+    """The rows of a cell."""
+    return table[(table["model"] == model) & (table["phase"] == phase)]

@@ -1,0 +1,29 @@
+"""Of how many steps the numbers of a tool's export are sums."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from profzoo.errors import DataError
+from profzoo.io import sidecars as fact
+from profzoo.tools.nsys.trace import NO_WHOLE_STEP
+
+# Of a sidecar.
+NEEDS: fact.Needs = {
+    "cell": {"window": fact.SEVERAL, "model?": fact.TEXT, "phase?": fact.TEXT},
+    "capture?": fact.TEXT,
+    "traced_steps?": fact.COUNT,
+}
+
+
+def profiled_steps(sidecar: Mapping[str, Any]) -> int:
+    """Steps that an export's numbers are sums over; of a trace that lost some, or of a whole run, those that it holds.
+
+    Raises:
+        DataError: it holds none.
+    """
+    cell = sidecar["cell"]
+    if sidecar.get("capture") != "run" and "traced_steps" not in sidecar:
+        return cell["window"]
+    if not sidecar["traced_steps"]:
+        raise DataError(f"the trace of {cell['model']} {cell['phase']} {NO_WHOLE_STEP}")
+    return sidecar["traced_steps"]

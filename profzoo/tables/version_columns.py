@@ -1,0 +1,23 @@
+"""The versions that each cell was measured with, as columns of the table of cells."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pandas as pd
+
+from profzoo.tables.schemas import CELL, VERSION, VERSIONS
+from profzoo.tools import tool_versions
+
+
+def columns(cells: pd.DataFrame, measured: Iterable[tuple[str, Mapping[str, str], Mapping[str, Any]]]) -> pd.DataFrame:
+    """The table of cells with VERSIONS: of torch, of the GPU's driver, and of the profilers; empty where there is none.
+
+    measured: tool, cell and sidecar of all that the cells' rows and other tables are made of. Where the tools of a cell
+    were run with several versions, all of them are named, with who had which.
+    """
+    found: dict[tuple[str, ...], dict[str, Mapping[str, str]]] = {}
+    for tool, cell, facts in measured:
+        found.setdefault(tuple(cell[key] for key in CELL), {})[tool] = tool_versions.of(facts)
+    rows = [tool_versions.together(found.get(cell, {})) for cell in cells[CELL].itertuples(index=False, name=None)]
+    texts = {name: [row.get(name.removesuffix(VERSION), "") for row in rows] for name in VERSIONS}
+    return cells.assign(**{name: pd.array(column, dtype="str") for name, column in texts.items()})

@@ -1,0 +1,80 @@
+"""How long jobs should take: what they took when they last ran, else what others of their kind did."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from profzoo.io import strict_yaml
+from profzoo.terminal.job_titles import Task
+
+SHIPPED = Path(__file__).with_name("costs.yaml")
+FILES = (SHIPPED.name,)
+# As many jobs of other machines as count beside those of a kind that ran here.
+ELSEWHERE = 2
+# Of what is not in the table: a measurement, and another job.
+UNKNOWN_S, UNKNOWN_LIGHT_S = 10.0, 2.0
+
+
+@dataclass(frozen=True)
+class Known:
+    """What earlier runs took: seconds by kinds of benchmarks; gpu: whether shipped figures are those of a GPU."""
+
+    by_kind: Mapping[str, list[float]]
+    gpu: bool
+
+
+@cache
+def shipped() -> dict[str, dict[str, float]]:
+    """The figures of other machines: seconds by `gpu`, `cpu` and `light`."""
+    return strict_yaml.load(SHIPPED)
+
+
+def seconds(benchmark: Path) -> float | None:
+    """What a job took by the file that Snakemake has left of it; None where there is none."""
+    try:
+        return float(benchmark.read_text().splitlines()[1].split("\t")[0])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def kind(benchmark: str) -> str:
+    """What benchmarks of one kind have in common.
+
+    >>> kind("results/benchmarks/unet/train.deep.ncu.tsv"), kind("results/benchmarks/unet/weights.tsv")
+    ('train.deep.ncu', 'weights')
+    """
+    return Path(benchmark).stem
+
+
+def known(folder: Path, gpu: bool) -> Known:
+    """What earlier runs left in a folder of benchmarks."""
+    by_kind: dict[str, list[float]] = {}
+    for path in folder.glob("*/*.tsv"):
+        if (took := seconds(path)) is not None:
+            by_kind.setdefault(kind(path.name), []).append(took)
+    return Known(by_kind, gpu)
+
+
+def expected(task: Task, earlier: Known) -> tuple[float, bool]:
+    """Seconds that a job should take, and whether that is known of this machine."""
+    if not task.measures:
+        return (shipped()["light"].get(task.rule.split("_")[0], UNKNOWN_LIGHT_S), True) if task.outputs else (0.0, True)
+    if (own := _own(task)) is not None:
+        return own, True
+    figures = shipped()["gpu" if earlier.gpu else "cpu"]
+    elsewhere = figures.get(task.what, figures.get(task.what.split()[0], UNKNOWN_S))
+    took = earlier.by_kind.get(kind(task.benchmark), []) if task.benchmark else []
+    return (sum(took) + ELSEWHERE * elsewhere) / (len(took) + ELSEWHERE), bool(took)
+
+
+def _own(task: Task) -> float | None:
+    """What the same job took before, by its benchmark or, of results without one, by its sidecar."""
+    took = seconds(Path(task.benchmark)) if task.benchmark else None
+    if took is None and task.sidecar:
+        try:
+            return float(json.loads(Path(task.sidecar).read_text())["wall_s"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+    return took

@@ -1,0 +1,204 @@
+"""A logger plugin of Snakemake that says little: a plan, a line a measurement, warnings once, mistakes in one line."""
+
+import logging
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TextIO
+
+from snakemake.logging import LogEvent, LogHandlerBase
+
+from profzoo.terminal import error_lines, measurement_summary, phrases, run_end, run_plan, unavailable_tools
+from profzoo.terminal.progress import Progress
+from profzoo.terminal.run_plan import Place
+
+# Of what Snakemake says without a kind, what readers can do without. Whatever is not known here is shown.
+NOISE = (
+    "Building DAG of jobs", "Using shell:", "Provided ", "Rules claiming", "Singularity containers: ignored",
+    "Group jobs:", "Conda environments: ignored", "Select jobs to execute", "Assuming unrestricted shared",
+    "Config file ", "Removing temporary output", "Would remove temporary output", "Reasons:", "This was a dry-run",
+    "Some jobs were triggered by", "Rules with provenance triggered", "Elapsed time:", "Processed ",
+    "Storing output in storage", "Multiple includes of", "Exiting because a job execution failed",
+    "DAG of jobs will be updated after completion", "Updating checkpoint dependencies",
+)  # fmt: skip
+LOG = "Complete log(s):"
+# Without a measurement that ends, how long it is silent.
+SILENCE_S = 20.0
+# Where nobody looks, lines are as long as they are.
+ENDLESS = 10_000
+# What Snakemake says where a user ends a run, by SIGINT or by SIGTERM: jobs that fail from then on were ended.
+ENDING = ("Terminating processes on user request", "Will exit after finishing currently running jobs")
+COLOURS = {"failed": "31", "warning": "33", "dim": "2", "bold": "1"}
+
+Planned = Callable[[], tuple[Progress, Place, float, Mapping[int, Sequence[str]]]]
+
+
+class LogHandler(LogHandlerBase):
+    """What Snakemake tells of a run, for a reader; `attach` says to where and of which run."""
+
+    writes_to_stream = True
+    writes_to_file = False
+    has_filter = True
+    has_formatter = True
+    needs_rulegraph = False
+
+    def __post_init__(self) -> None:
+        """What is not known yet."""
+        self.progress: Progress | None = None
+        self.place = Place(0, False)
+        self.said: set[str] = set()
+        self.ended = False
+        self.ended_jobs: set[int] = set()
+        self.began = self.spoke = time.monotonic()
+        self.attach(sys.stderr, _nothing, tuple)
+
+    def attach(self, stream: TextIO, planned: Planned, targets: Callable[[], Sequence[str]]) -> None:
+        """Tell the run that is planned so on this stream; targets: what a user may type."""
+        self.stream, self.planned, self.targets = stream, planned, targets
+        self.terminal = bool(getattr(stream, "isatty", bool)())
+        plain = self.common_settings.nocolor or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+        self.colours = self.terminal and not plain
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say what is to be said of it; what goes wrong in here ends no run."""
+        try:
+            self._tell(record)
+        except Exception:
+            self.handleError(record)
+
+    def say(self, line: str, colour: str = "") -> None:
+        """Print a line, in a colour where that can be seen."""
+        self.spoke = time.monotonic()
+        self.stream.write(f"\033[{COLOURS[colour]}m{line}\033[0m\n" if colour and self.colours else f"{line}\n")
+        self.stream.flush()
+
+    def close_run(self) -> None:
+        """What is said last."""
+        if self.progress:
+            for line in run_end.told(self.progress, time.monotonic() - self.began, self.width, self.ended):
+                self.say(line)
+
+    def ended_by_user(self, number: int) -> bool:
+        """Whether a job ended because its user had ended the run."""
+        return number in self.ended_jobs
+
+    @property
+    def width(self) -> int:
+        """Characters that a line may have."""
+        if not self.terminal:
+            return ENDLESS
+        try:
+            return os.get_terminal_size(self.stream.fileno()).columns
+        except OSError:
+            return shutil.get_terminal_size().columns
+
+    def _tell(self, record: logging.LogRecord) -> None:
+        event, now = getattr(record, "event", None), time.monotonic()
+        if event == LogEvent.RUN_INFO:
+            self._plan()
+        elif event == LogEvent.JOB_STARTED:
+            for number in getattr(record, "jobs", ()):
+                self._progress().start(number, now)
+        elif event == LogEvent.JOB_FINISHED:
+            self._finished(record.job_id, now)  # type: ignore[attr-defined]
+        elif event == LogEvent.JOB_ERROR:
+            self._failed(record.jobid)  # type: ignore[attr-defined]
+        elif event == LogEvent.GROUP_ERROR:
+            for job in record.job_error_info:  # type: ignore[attr-defined]
+                self._failed(job["jobid"])
+        elif event == LogEvent.ERROR:
+            if line := error_lines.told(record.getMessage(), self.targets()):
+                self.say(line, "failed")
+        elif event is None:
+            self._plainly(record)
+
+    def _plainly(self, record: logging.LogRecord) -> None:
+        message = record.getMessage() if record.msg else ""
+        if message.startswith(ENDING):
+            if self.ended:
+                return
+            self.ended = True
+        wanted = not message.startswith((*NOISE, *(() if self.progress and self.progress.failed else (LOG,))))
+        if record.levelno < logging.INFO or not message.strip() or not wanted:
+            return
+        if record.levelno >= logging.WARNING:
+            if message in self.said or any(line in message for line in error_lines.TOLD):
+                return
+            self.said.add(message)
+        self.say(message.strip("\n"), "warning" if record.levelno >= logging.WARNING else "")
+
+    def _progress(self) -> Progress:
+        if self.progress is None:
+            self.progress, self.place, *_ = self.planned()
+        return self.progress
+
+    def _plan(self) -> None:
+        # A dry run is told twice.
+        if self.progress is not None:
+            return
+        self.progress, self.place, guessed, reasons = self.planned()
+        if line := run_plan.headline(self.progress, self.place, guessed):
+            self.say(line, "bold")
+        for line in unavailable_tools.lines(self.place.unable):
+            self.say(line, "warning")
+        if self.common_settings.dryrun:
+            for line in run_plan.screen(self.progress, reasons, self.width):
+                self.say(line)
+
+    def _finished(self, number: int, now: float) -> None:
+        progress = self._progress()
+        if number not in progress.tasks:
+            return
+        took, task = progress.finish(number, now), progress.tasks[number]
+        if task.measures:
+            self._line(number, measurement_summary.told(task, took), now)
+        elif now - self.spoke > SILENCE_S:
+            over, all_of_them = progress.counted(False)
+            self._parts([task.what, f"{over} of {phrases.count(all_of_them, 'job')}", *self._left(now)])
+
+    def _failed(self, number: int) -> None:
+        progress, now = self._progress(), time.monotonic()
+        if number not in progress.tasks:
+            return
+        task = progress.tasks[number]
+        if self.ended:
+            self.ended_jobs.add(number)
+            self._parts([f"{task.cell or task.rule}  {task.what}", "ended"], "dim")
+            return
+        progress.fail(number)
+        if task.measures:
+            self._line(number, ["failed"], now, "failed")
+        else:
+            self._parts([f"{task.rule.replace('_', ' ')} {task.cell}".strip(), "failed", *self._left(now)], "failed")
+
+    def _line(self, number: int, found: Sequence[str], now: float, colour: str = "") -> None:
+        progress = self._progress()
+        task = progress.tasks[number]
+        measuring = [one for one in progress.tasks.values() if one.measures]
+        over, all_of_them = progress.counted(True)
+        cell, what = (
+            max(len(text) for text in texts) for texts in zip(*((t.cell, t.what) for t in measuring), strict=True)
+        )
+        name = f"{task.cell:<{cell}}  {task.what:<{what}}" if task.cell else task.what
+        self._parts([name, *found, f"{over}/{all_of_them}", *self._left(now)], colour)
+        if over == all_of_them:
+            _, others = progress.counted(False)
+            if others > run_plan.FEW:
+                self._parts([f"then {phrases.count(others, 'job')} that measure nothing", *self._left(now)], "dim")
+
+    def _left(self, now: float) -> list[str]:
+        left = self._progress().left_s(now)
+        return [f"~{phrases.span(left)} left"] if left >= 1 and not self.place.remote else []
+
+    def _parts(self, parts: Sequence[str], colour: str = "") -> None:
+        """Parts of a line, of which the last go where there is no room."""
+        kept = list(parts)
+        while len(kept) > 1 and len("  ".join(kept)) > self.width:
+            kept.pop()
+        self.say("  ".join(kept), colour)
+
+
+def _nothing() -> tuple[Progress, Place, float, Mapping[int, Sequence[str]]]:
+    return Progress({}, {}), Place(0, False), 0.0, {}

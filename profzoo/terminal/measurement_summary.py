@@ -1,0 +1,73 @@
+"""What a finished measurement came to, in a few words: its step's time, how busy the GPU was, its rate."""
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from profzoo import formatting
+from profzoo.terminal import phrases
+from profzoo.terminal.job_titles import Task, home
+
+# Under these a step takes as long as without.
+UNDISTURBED = ("time", "torch", "nsys", "sample")
+WORK = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
+# A trace that takes longer to read than a look at it is worth.
+LARGEST_BYTES = 200 << 20
+
+
+def told(task: Task, took_s: float) -> list[str]:
+    """The words on what a job measured; those that cannot be known are left out."""
+    sidecar = _read(Path(task.sidecar))
+    tool = task.what.split()[0]
+    found = []
+    step = sidecar.get("step_ns")
+    if tool in UNDISTURBED and isinstance(step, int | float) and step > 0:
+        found.append(f"{formatting.duration(step)}/step")
+        if tool == "nsys" and (busy := _busy(home(task) / f"{task.cell.split()[-1]}.nsys.sqlite")) is not None:
+            found.append(f"{busy:.0%} busy".replace("%", " %"))
+        elif tool == "time" and sidecar.get("steps") and sidecar.get("items"):
+            rate = sidecar["items"] / sidecar["steps"] / step * 1e9
+            found.append(f"{rate:,.0f} samples/s" if rate >= 100 else f"{rate:.3g} samples/s")
+    elif tool == "ncu" and isinstance(launches := (sidecar.get("plan") or {}).get("launches"), int):
+        found.append(f"{launches:,} launches")
+    return found or [f"in {phrases.exactly(took_s)}"]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _busy(trace: Path) -> float | None:
+    """The share of an nsys trace, from its first work on the GPU to its last, in which that does any."""
+    try:
+        if trace.stat().st_size > LARGEST_BYTES:
+            return None
+        database = sqlite3.connect(f"{trace.absolute().as_uri()}?mode=ro", uri=True)
+    except (OSError, sqlite3.Error):
+        return None
+    try:
+        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
+        parts = [f"SELECT start, end FROM {name}" for name in WORK if name in tables]
+        spans = database.execute(f"{' UNION ALL '.join(parts)} ORDER BY start") if parts else iter(())
+        return _covered(spans)
+    except (sqlite3.Error, TypeError):
+        # No database, or one in which times are missing.
+        return None
+    finally:
+        database.close()
+
+
+def _covered(spans: Any) -> float | None:
+    first = reached = None
+    busy = 0
+    for start, end in spans:
+        if reached is None:
+            first = reached = start
+        busy += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    return busy / (reached - first) if reached is not None and reached > first else None

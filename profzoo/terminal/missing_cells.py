@@ -1,0 +1,24 @@
+"""Says what of the selected cells is not there, where nothing more is collected."""
+
+from collections.abc import Iterable, Mapping
+
+from profzoo.terminal import phrases
+
+# So many cells are named of those that lack the same.
+SHOWN = 3
+
+
+def lines(missing: Iterable[Mapping[str, str]]) -> list[str]:
+    """A line a tool and reason; missing: model, phase, tool and why, as collect.left has them.
+
+    >>> lines([{"model": "lstm", "phase": "train", "tool": "ncu", "why": "not measured yet"}])
+    ['nothing of ncu in 1 cell (lstm train): not measured yet']
+    """
+    found: dict[tuple[str, str], list[str]] = {}
+    for one in missing:
+        of_tool = f"nothing of {one['tool']}" if one["tool"] else "nothing"
+        found.setdefault((of_tool, one["why"]), []).append(f"{one['model']} {one['phase']}")
+    return [
+        f"{nothing} in {phrases.count(len(cells), 'cell')} ({phrases.several(cells, SHOWN)}): {why}"
+        for (nothing, why), cells in found.items()
+    ]

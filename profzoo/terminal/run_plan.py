@@ -1,0 +1,121 @@
+"""What a run is going to make and how long that should take, before it starts: one line, or one screen of a dry run."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from profzoo.terminal import job_titles, phrases
+from profzoo.terminal.job_titles import Task
+from profzoo.terminal.progress import Progress
+
+# What is measured besides what was asked for.
+BESIDES = ("weights", "time", "peaks", "probe")
+# Runs of so few jobs that measure nothing go without a word.
+FEW = 3
+MODELS_SHOWN = 24
+REASONS_SHOWN = 2
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where jobs run: on how many GPUs at a time, on none, or, where a batch system runs them, nobody knows.
+
+    unable: by tool of the run why it cannot run there.
+    """
+
+    gpus: int
+    remote: bool
+    unable: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """In words.
+
+        >>> str(Place(2, False))
+        'on 2 GPUs'
+        """
+        return f"on {phrases.count(self.gpus, 'GPU')}" if self.gpus else "on this CPU"
+
+
+def headline(progress: Progress, place: Place, guessed: float) -> str:
+    """The plan in one line; empty where it is not worth one.
+
+    guessed: the share of the time that goes by what other machines took.
+    """
+    measuring = [task for task in progress.tasks.values() if task.measures]
+    others = sum(not task.measures and bool(task.outputs) for task in progress.tasks.values())
+    if not measuring and others <= FEW:
+        return ""
+    time = phrases.span(progress.left_s(0.0))
+    if not measuring:
+        return f"{phrases.count(others, 'job')}, none of which measures: about {time}"
+    cells = phrases.count(len(measured_cells(measuring)), "cell")
+    asked = list(dict.fromkeys(_tool(task) for task in measuring if task.what not in BESIDES))
+    tools = phrases.count(len(asked), "tool") if len(asked) > 1 else (asked or [measuring[0].what])[0]
+    if asked and {name.split()[0] for name in asked} <= set(place.unable):
+        return f"{cells}, {tools}: cannot run here"
+    basis = ", by what other machines took" if guessed > 0.5 else ""
+    if place.remote:
+        total = phrases.span(sum(progress.expected[number] for number, task in progress.tasks.items() if task.measures))
+        return f"{cells}, {tools}: about {total} of GPU time, in jobs of the batch system{basis}"
+    return f"{cells}, {tools}: about {time} {place}{basis}"
+
+
+def _tool(task: Task) -> str:
+    """A measurement's tool without its section set."""
+    return task.what if task.rule in job_titles.MEASURING else task.what.split()[0]
+
+
+def measured_cells(measuring: Collection[Task]) -> list[str]:
+    """The cells that are measured, each once; weights are of none."""
+    cells = dict.fromkeys(task.cell for task in measuring if task.what not in ("weights", "peaks", "probe"))
+    return list(cells or dict.fromkeys(task.cell for task in measuring))
+
+
+def screen(progress: Progress, reasons: Mapping[int, Sequence[str]], width: int) -> list[str]:
+    """What would be made, a row a tool and a row a kind of what follows, with the time each takes and why.
+
+    reasons: why each job would run; width: characters that a line may have.
+    """
+    numbers: dict[tuple[bool, str], list[int]] = {}
+    for number, task in progress.tasks.items():
+        if task.outputs:
+            numbers.setdefault((not task.measures, task.what), []).append(number)
+    order = {
+        "weights": 0,
+        "time": 1,
+        job_titles.EXPORTS: 3,
+        **{kind: 4 + at for at, kind in enumerate(job_titles.KINDS.values())},
+    }
+    rows = []
+    for key in sorted(numbers, key=lambda key: (key[0], order.get(key[1], 2), key[1])):
+        mine = numbers[key]
+        told = Counter(reason for number in mine for reason in set(reasons.get(number, ())))
+        why = ", ".join(reason for reason, _ in told.most_common(REASONS_SHOWN))
+        time = phrases.span(sum(progress.expected[number] for number in mine))
+        rows.append((key[1], phrases.count(len(mine), "job"), f"~{time}", why))
+    widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
+    lines = [
+        f"  {what:<{widths[0]}}  {count:>{widths[1]}}  {time:>{widths[2]}}  {why}".rstrip()[:width]
+        for what, count, time, why in rows
+    ]
+    return [*lines, *_about(progress, width)]
+
+
+def _about(progress: Progress, width: int) -> list[str]:
+    """Which models, and the pages that it all ends in."""
+    done = progress.tasks.values()
+    models = sorted({cell.split()[0] for cell in measured_cells([task for task in done if task.measures]) if cell})
+    pages = [path for task in done if task.what == "pages" for path in task.outputs]
+    lines = [f"  models: {phrases.several(models, MODELS_SHOWN)}"] if models else []
+    lines += [f"  ends in {path}" for path in pages]
+    return [part for line in lines for part in _folded(line, width)]
+
+
+def _folded(line: str, width: int) -> list[str]:
+    found = [""]
+    for word in line.split():
+        if found[-1].strip() and len(found[-1]) + 1 + len(word) > width:
+            found.append(f"    {word}")
+        else:
+            found[-1] = f"{found[-1]} {word}" if found[-1] else f"  {word}"
+    return found

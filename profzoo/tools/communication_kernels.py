@@ -1,0 +1,77 @@
+"""The one declaration of the kernels that exchange data with other GPUs, and wait for them: in tables and for ncu."""
+
+import re
+from functools import cache
+
+from profzoo.tools.kernel_signature import MANGLED, function_path
+
+# Where one of these stands in a function's path or in its mangled name, the kernel communicates. They are held against
+# names by Python and by ncu: groups, flags, look-behind and colons are left out, which ncu's syntax may not have.
+WORDS = {
+    "nccl": "NCCL, RCCL and kernels that torch writes with NCCL's device functions",
+    "mscclKernel": "MSCCL, within RCCL",
+    "mscclpp": "MSCCL++",
+    "nvshmem": "NVSHMEM",
+    "on_stream_kernel": "NVSHMEM's collectives on a stream",
+    "[Aa]ll_?[Rr]educe": "torch's symmetric memory, TensorRT-LLM, FlashInfer, vLLM, SGLang, FBGEMM",
+    "[Aa]ll_?[Gg]ather": "the same libraries",
+    "[Rr]educe_?[Ss]catter": "the same libraries",
+    "[Aa]ll_?[Tt]o_?[Aa]ll": "the same libraries",
+    "exchangeSplitAndOffset": "torch's exchange of rows by NVSHMEM, before the rows",
+    "_a2a_kernel": "FlashInfer's exchange for attention over several GPUs",
+    "A2ADispatch": "TensorRT-LLM's exchange of experts' rows",
+    "A2ACombine": "the way back",
+    "cross_device_reduce": "vLLM's and SGLang's reduction through peers' memory",
+    "multimem": "reductions and stores by the switch",
+    "[Ll]amport": "TensorRT-LLM's and FlashInfer's, which poll until the data are there",
+    "userbuffers": "TransformerEngine",
+    "wait_until_on_stream": "the same, by NVSHMEM",
+    "deep_ep": "DeepEP, layouts of what it sends included",
+    "hybrid_ep": "DeepEP's other branch",
+    "push_pull_halos": "apex, between neighbours of a split image",
+    "barrier_kernel": "torch's symmetric memory",
+    "put_signal": "the same",
+    "wait_signal": "the same",
+}
+# Functions whose names tell it with their namespace only, as ncu matches where it knows the function's name alone.
+FUNCTIONS = (
+    "dispatch", "combine", "notify_dispatch", "cached_notify", "cached_notify_dispatch", "cached_notify_combine",
+    "barrier", "clean_low_latency_buffer", "dispatch_impl", "combine_impl", "hybrid_dispatch_impl",
+    "hybrid_combine_impl", "executionKernel",
+)  # fmt: skip
+# What Inductor generates computes, whatever operators it is named after.
+GENERATED = re.compile(r"triton_(?:poi|per|red|tem|for|mix)_")
+# ncu's expression of what it may replay: to replay a kernel that waits for its peers, which run once, is to hang.
+REPLAYED = "^" + "".join(f"(?!.*{word})" for word in WORDS) + "".join(f"(?!{name}$)" for name in FUNCTIONS)
+_AND, _END = "(?=.*(", "))"
+_ANY = re.compile("|".join(WORDS))
+
+
+@cache
+def communicates(kernel: str) -> bool:
+    """Whether a kernel exchanges data with other GPUs, by its name as nsys, ncu or torch.profiler gives it.
+
+    >>> communicates("void deep_ep::intranode::combine<__nv_bfloat16, (int)8>(T1 *)"), communicates("reduce_kernel")
+    (True, False)
+    """
+    if GENERATED.match(kernel):
+        return False
+    return _ANY.search(kernel if kernel.startswith(MANGLED) else function_path(kernel)) is not None
+
+
+def replayed(own: str | None) -> str:
+    """The expression for ncu that matches names of kernels which do not communicate, and which `own` matches.
+
+    >>> bool(re.search(replayed("gemm"), "sgemm_nn")), bool(re.search(replayed(None), "ncclDevKernel_AllReduce"))
+    (True, False)
+    """
+    return f"{REPLAYED}{_AND}{own}{_END}" if own else REPLAYED
+
+
+def given(expression: str) -> str | None:
+    """The user's part of what `replayed` made, or of an expression that it did not make all of it; None without one.
+
+    >>> given(replayed("gemm")), given("gemm"), given(replayed(None))
+    ('gemm', 'gemm', None)
+    """
+    return expression.removeprefix(REPLAYED).removeprefix(_AND).removesuffix(_END) or None

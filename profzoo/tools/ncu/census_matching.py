@@ -1,0 +1,107 @@
+"""Finds what was profiled among the launches of the census, and says how many of these each stands for."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from profzoo.tools.ncu import launch_selection
+from profzoo.tools.ncu.derived_metrics import GPU_TIME
+from profzoo.tools.ncu.estimates import Estimates, half_width
+from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
+from profzoo.tools.ncu.strata import Window
+
+# What the table of a section set says of each row besides, behind `launches`.
+COLUMNS = ["run", "launch", "as_planned", "stratum", "weight", "time_spread"]
+
+
+def matched(
+    runs: Mapping[int, pd.DataFrame], words: Sequence[Sequence[str]], window: Window
+) -> tuple[pd.DataFrame, list[str]]:
+    """The rows of all runs, one below the other, with COLUMNS; and functions of kernels of which other launches were
+    profiled than ncu was asked for.
+
+    Args:
+        runs: by number, from 1, what each profiled, in order; words: those of ncu for each, of which some may have left
+            nothing; window: of the census.
+
+    `id` is unique. `launch` is the place in the census, from 0, by order within the configuration; empty for kernels
+    that the census lacks. `as_planned` says whether as many launches of the configuration were profiled as the words
+    and the census say; where not, the row is taken to be the next launch of its configuration. `stratum` numbers those
+    that stand for the same launches, `weight` is for how many of these each stands, and `time_spread` the longest of
+    these over the shortest.
+    """
+    frames: list[pd.DataFrame] = []
+    functions: list[str] = []
+    for number, own in enumerate(words, 1):
+        expected = launch_selection.profiled(window.launches, own)
+        taken = runs.get(number, expected.iloc[:0])
+        unlike = launch_selection.unlike(taken, expected)
+        functions += _functions(taken, expected, unlike, window.launches)
+        if number not in runs:
+            continue
+        doubtful = _among(taken, unlike)
+        # A kernel that the census lacks matches nothing.
+        launch = _places(taken, expected).where(~doubtful, _places(taken, window.launches))
+        # Numbers of further runs go on from those of the first, which ncu's own pages of details name.
+        first = 0 if number == 1 else 1 + max(int(frame["id"].max()) for frame in frames) if frames else 0
+        told = {"id": taken["id"] + first, "run": number, "launch": launch.astype("Int64"), "as_planned": ~doubtful}
+        frames.append(taken.assign(**told))
+    table = pd.concat(frames, ignore_index=True)
+    return _in_front(_weighed(table, window)), list(dict.fromkeys(functions))
+
+
+def _functions(
+    taken: pd.DataFrame, expected: pd.DataFrame, unlike: pd.MultiIndex, census: pd.DataFrame
+) -> Sequence[str]:
+    """The functions of these configurations' kernels, of those that the census has."""
+    either = pd.concat([frame[[*KEYS, "function"]] for frame in (taken, expected)], ignore_index=True)
+    found = either.loc[_among(either, unlike) & either["mangled"].isin(census["mangled"]), "function"]
+    return list(found)
+
+
+def _weighed(table: pd.DataFrame, window: Window) -> pd.DataFrame:
+    """The rows with what they stand for."""
+    known = table["launch"].notna()
+    found = Estimates(window, table.loc[known, "launch"].to_numpy(dtype=int), pd.DataFrame(index=table.index[known]))
+    labels = found.labels()
+    times = window.launches[GPU_TIME].groupby(labels)
+    stratum = pd.Series(labels[table.loc[known, "launch"].to_numpy(dtype=int)], table.index[known])
+    table.loc[known, "stratum"] = stratum
+    table.loc[known, "weight"] = found.weights()
+    table.loc[known, "time_spread"] = stratum.map(times.max() / times.min()).round(4)
+    return table.astype({"stratum": "Int64"})
+
+
+def _in_front(table: pd.DataFrame) -> pd.DataFrame:
+    place = table.columns.get_loc("launches") + 1
+    rest = [name for name in table.columns if name not in COLUMNS]
+    return table[[*rest[:place], *COLUMNS, *rest[place:]]]
+
+
+def _among(table: pd.DataFrame, configurations: pd.MultiIndex) -> pd.Series:
+    """Which rows are of these configurations."""
+    return pd.Series(pd.MultiIndex.from_frame(table[KEYS]).isin(configurations), table.index)
+
+
+def _places(taken: pd.DataFrame, launches: pd.DataFrame) -> pd.Series:
+    """The places, by index, of launches that rows are: the first of a configuration is its first, and so on."""
+    numbered = [frame[KEYS].assign(number=frame.groupby(KEYS, dropna=False).cumcount()) for frame in (taken, launches)]
+    known = numbered[1].assign(place=launches.index)
+    merged = numbered[0].merge(known, how="left", on=[*KEYS, "number"])
+    return pd.Series(merged["place"].to_numpy(), taken.index)
+
+
+def totals(table: pd.DataFrame, window: Window, metrics: Sequence[str]) -> dict[str, list[float]]:
+    """Of each metric that adds up over launches, its total over the window, and the interval that holds it nine times
+    in ten; table: as `matched` has it."""
+    known = table["launch"].notna()
+    summed = [name for name in metrics if name.endswith(".sum") and pd.api.types.is_numeric_dtype(table[name])]
+    values = table.loc[known, summed].astype("float64").dropna(axis=1)
+    found = Estimates(window, table.loc[known, "launch"].to_numpy(dtype=int), values)
+    whole = found.totals(np.zeros(len(window.launches), dtype=int)).iloc[0]
+    said = {}
+    for name in values:
+        wide = float(half_width(np.array([whole[f"{name}_se"]]), np.array([whole[f"{name}_freedom"]]))[0])
+        said[name] = [float(whole[name]), max(float(whole[name]) - wide, 0.0), float(whole[name]) + wide]
+    return said

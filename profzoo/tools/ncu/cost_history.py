@@ -1,0 +1,80 @@
+"""What collecting section sets has cost on a GPU so far, by the plans and wall times that reports' sidecars hold."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from profzoo.errors import DataError
+from profzoo.io.scripts import read_json
+from profzoo.tools.ncu import command as ncu
+from profzoo.tools.ncu.costs import Cost
+
+HERE = "measured here"
+# What of ncu's options says what is collected.
+COLLECTING = ("--set", "--section", "--metrics")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run of ncu that a plan was made for: what it collected, and seconds of its launches as shipped costs have them
+    and as they came to be."""
+
+    collected: tuple[tuple[str, str], ...]
+    launches: int
+    shipped_s: float
+    took_s: float
+
+
+def collected(options: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """What ncu collects by these options, in one order.
+
+    >>> collected(["--metrics", "b,a", "--cache-control", "none", "--section", "X"])
+    (('--metrics', 'a'), ('--metrics', 'b'), ('--section', 'X'))
+    """
+    named = [(word, value) for word, value in itertools.pairwise(options) if word in COLLECTING]
+    return tuple(sorted((word, one) for word, value in named for one in value.split(",")))
+
+
+def of_gpu(results: Path, gpu: str) -> list[Outcome]:
+    """The outcomes of plans on a GPU of that name, of all cells under results/; what cannot be read is passed over."""
+    found = []
+    for path in sorted(results.glob("*/*.ncu-rep.json")):
+        try:
+            facts = read_json(path)
+            if facts.get("gpu") == gpu and (outcome := _of(facts)):
+                found.append(outcome)
+        except (AttributeError, DataError, KeyError, TypeError, ValueError, OSError):
+            continue
+    return found
+
+
+def _of(facts: Mapping[str, Any]) -> Outcome | None:
+    """None for what no plan was made for, for other replay than that of kernels, and for what was over at once."""
+    plan = facts.get("plan", {})
+    if plan.get("replay") != "kernel" or not plan.get("launches"):
+        return None
+    shipped = plan["shipped_s"] if "shipped_s" in plan else plan["launch_s"]
+    # What the plan has besides launches it has from the census of the cell itself.
+    besides = plan["estimate_s"] - plan["launches"] * plan["launch_s"]
+    took = facts["wall_s"] - besides
+    if took <= 0:
+        return None
+    return Outcome(collected(facts["options"]), plan["launches"], plan["launches"] * shipped, took)
+
+
+def price(chosen: Mapping[str, Any], shipped: Cost, known: Sequence[Outcome], probed: Cost | None = None) -> Cost:
+    """What a launch of a section set costs: what it did; else what a probe says; else as shipped, times what other sets
+    took by their own costs as shipped."""
+    asked = collected(ncu.collected(chosen, ncu.SHARED_MEMORY))
+    if same := [one for one in known if one.collected == asked]:
+        return Cost(
+            (probed or shipped).passes, sum(one.took_s for one in same) / sum(one.launches for one in same), HERE
+        )
+    if probed:
+        return probed
+    if not known:
+        return shipped
+    ratio = sum(one.took_s for one in known) / sum(one.shipped_s for one in known)
+    return replace(shipped, seconds=shipped.seconds * ratio)

@@ -1,0 +1,26 @@
+"""What a launch of a section set costs on a GPU, by a few launches of other kernels that ncu profiled there."""
+
+from pathlib import Path
+
+from profzoo.errors import DataError
+from profzoo.io import sidecars as fact
+from profzoo.io.scripts import read_json
+from profzoo.tools.ncu import raw_page
+from profzoo.tools.ncu.costs import PROBED, Cost
+
+PASSES = "profiler__replayer_passes"
+
+
+def cost(page: str | Path, sidecar: str | Path, gpu: str | None) -> Cost | None:
+    """The cost by a probe's raw page and sidecar; None where it was of another GPU than this one.
+
+    Raises:
+        DataError: the page has no launch, or does not say how many passes it took.
+    """
+    said = read_json(sidecar, {"launch_s": fact.NUMBER})
+    if said.get("gpu") != gpu:
+        return None
+    raw, _ = raw_page.read_raw(page)
+    if PASSES not in raw or not raw[PASSES].str.fullmatch("[0-9]+").all():
+        raise DataError(f"{page} does not say in how many passes launches were profiled: {raw_page.ODD}")
+    return Cost(int(raw[PASSES].astype(int).max()), float(said["launch_s"]), PROBED)

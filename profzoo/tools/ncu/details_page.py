@@ -1,0 +1,58 @@
+"""Reads ncu's details page, on which it prints metrics and what its rules advise."""
+
+from pathlib import Path
+
+import pandas as pd
+
+from profzoo.errors import DataError
+from profzoo.io import column_types, text_files
+from profzoo.io import csv_tables as reading
+from profzoo.tools.ncu import number_parsing as ncu_values
+from profzoo.tools.ncu.raw_page import NOISE, ODD
+
+SPEEDUP = "Estimated Speedup"
+LAUNCH = ["ID", "Kernel Name", "Section Name"]
+ADVICE = ["Rule Name", "Rule Type", "Rule Description", "Estimated Speedup Type", SPEEDUP]
+# The last column of rows about metrics, which end with one empty cell more.
+METRIC = "Metric Value"
+
+
+def read(path: str | Path) -> pd.DataFrame:
+    """A row a metric or piece of advice, all columns as text but ID, a whole number, and SPEEDUP, in %.
+
+    A page of a report without rules has no column of advice.
+
+    Raises:
+        DataError: it is damaged, or a speed-up is no number.
+    """
+    content = text_files.read(path, reading.AGAIN)
+    # ncu mixes lines such as ==WARNING== into its output.
+    printed = "".join(line for line in reading.lines(content) if not NOISE.match(line))
+    found = reading.of_text(printed, path, widths=[_short(printed)])
+    heading, body = found[0], found[1:]
+    advised = [name for name in ADVICE if name in heading]
+    missing = [name for name in [*LAUNCH, METRIC, *(ADVICE if advised else [])] if name not in heading]
+    if missing:
+        raise DataError(f"{path} has no column {missing[0]}: {ODD}")
+    full = [row + [""] * (len(heading) - len(row)) for row in body]
+    frame = pd.DataFrame({name: [row[at] for row in full] for at, name in enumerate(heading)}, dtype="str")
+    try:
+        frame["ID"] = column_types.read(list(frame["ID"]), column_types.COUNT)
+        if advised:
+            frame[SPEEDUP] = _percent(frame[SPEEDUP])
+    except (column_types.CellError, ncu_values.ValueFormatError) as error:
+        column = SPEEDUP if isinstance(error, ncu_values.ValueFormatError) else "ID,"
+        raise DataError(f"{path}: column {column} {error}: {ODD}") from None
+    return frame
+
+
+def _short(printed: str) -> int:
+    """How many cells rows about metrics have."""
+    heading = printed.partition("\n")[0].replace('"', "").rstrip("\r").split(",")
+    return heading.index(METRIC) + 2 if METRIC in heading else len(heading)
+
+
+def _percent(column: pd.Series) -> pd.Series:
+    """Estimates as numbers; those from 1,000 up are printed with separators."""
+    text, _ = ncu_values.plain(SPEEDUP, column, "%")
+    return ncu_values.numbers(text).astype("float64")

@@ -1,0 +1,246 @@
+"""Chooses launches whose counters tell the totals of a window, by what ncu can select in few runs.
+
+ncu selects launches by one number of each launch configuration, or by a product of kernel names and invocations. So the
+first run takes the first launch of each configuration, and perhaps others of the same numbers; each further run takes a
+product. What is added next is what takes most from the expected variance of totals by second, which is Neyman's
+allocation (Cochran, Sampling Techniques, 1977, 5.5) with ncu's prices, until the error is as small as wanted.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from profzoo.tools.ncu.estimates import NINE_IN_TEN
+from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
+from profzoo.tools.ncu.strata import ALIKE, UNSEEN, Window
+
+# More launches than so many a configuration are not worth their time, at the error that is wanted by default; so many
+# beside one of each are whatever the configurations, as a step of few leaves much to one launch.
+MOST, FEW = 1.5, 40
+RUNS = 6
+# A further run is worth its start, and no more launches than such a part of those of the first run.
+WORTH = 0.2
+# Launches of a cell that are tried, and launches of all that a further run begins with.
+TRIED, SEEDS = 3, 80
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run of ncu profiles: launches of these numbers, of all configurations or of these kernels' invocations.
+
+    kernels: mangled names; None for all configurations.
+    """
+
+    numbers: frozenset[int]
+    kernels: frozenset[str] | None = None
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Seconds that a run takes to start, and that a launch takes; launches to take at most, seconds to take at most."""
+
+    start_s: float
+    launch_s: float
+    launches: int
+    seconds: float = float("inf")
+
+    def of(self, launches: int, runs: int) -> float:
+        """Seconds of so many launches in so many runs."""
+        return runs * self.start_s + launches * self.launch_s
+
+
+@dataclass(frozen=True)
+class Sample:
+    """runs: of ncu. taken: which launches of the window they profile; launches: how many in all runs together.
+
+    error: the relative error of totals that is expected not to be exceeded in nine of ten cases.
+    """
+
+    runs: list[Run]
+    taken: np.ndarray
+    launches: int
+    error: float
+
+
+class Sampling:
+    """A window's launches with what is known before any is counted: how much a choice of them leaves open."""
+
+    def __init__(self, census: pd.DataFrame) -> None:
+        """census: every launch in order, with KEYS, `range` and time."""
+        self.window = Window(census)
+        self.kernels = census["mangled"].to_numpy(dtype=object)
+        self.of_configuration = census.groupby(KEYS, sort=False, dropna=False).cumcount().to_numpy() + 1
+        self.of_kernel = census.groupby("mangled", sort=False).cumcount().to_numpy() + 1
+        self.known: dict[tuple[int, bytes], np.ndarray] = {}
+
+    def samples(self, taken: np.ndarray) -> np.ndarray:
+        """Launches that are taken of each cell."""
+        return np.bincount(self.window.cells[taken], minlength=len(self.window.sizes))
+
+    def takes(self, run: Run) -> np.ndarray:
+        """Which launches a run profiles."""
+        if run.kernels is None:
+            return np.isin(self.of_configuration, list(run.numbers))
+        named = np.array([kernel in run.kernels for kernel in self.kernels])
+        return named & np.isin(self.of_kernel, list(run.numbers))
+
+    def variance(self, samples: np.ndarray) -> np.ndarray:
+        """The expected variances of the totals of work and of traffic, relative, by samples of each cell."""
+        parts = self.window.parts
+        return sum((self.part(one, samples[part]) for one, part in enumerate(parts)), np.zeros(2))
+
+    def gain(self, samples: np.ndarray, rows: np.ndarray) -> float:
+        """What it takes from the sum of variances to profile these launches as well."""
+        more = np.minimum(samples + np.bincount(self.window.cells[rows], minlength=len(samples)), self.window.sizes)
+        gain = 0.0
+        for one in np.unique(self.window.configurations[self.window.cells[rows]]):
+            part = self.window.parts[one]
+            gain += float((self.part(one, samples[part]) - self.part(one, more[part])).sum())
+        return gain
+
+    def part(self, configuration: int, samples: np.ndarray) -> np.ndarray:
+        """The variances of one configuration; one of which nothing is profiled is not known at all."""
+        key = configuration, samples.tobytes()
+        if key not in self.known:
+            self.known[key] = self._part(configuration, samples)
+        return self.known[key]
+
+    def _part(self, configuration: int, samples: np.ndarray) -> np.ndarray:
+        window, part = self.window, self.window.parts[configuration]
+        sizes, by = window.sizes[part], window.standing(configuration, samples)
+        if by is None:
+            return (np.array([window.times[part] @ sizes, window.moved[part] @ sizes]) / window.totals) ** 2
+        here = np.arange(len(part))
+        there = np.flatnonzero(samples)
+        size, taken = np.bincount(by, sizes, minlength=len(part))[there], samples[there]
+        # What a stratum's samples share by chance, and what their cell differs by from those that it stands for.
+        chance = size**2 * np.maximum(1 / taken - 1 / size, 0)
+        found = []
+        for unlike, spread in (
+            (window.work[configuration], UNSEEN * window.times[part]),
+            (window.traffic[configuration], ALIKE * window.moved[part]),
+        ):
+            shared = np.bincount(by, sizes * unlike[here, by], minlength=len(part))
+            found.append((shared**2).sum() + chance @ spread[there] ** 2)
+        return np.array(found) / window.totals**2
+
+
+def error(variance: np.ndarray) -> float:
+    """Half the width of an interval of nine in ten, for the worse of two totals."""
+    return float(NINE_IN_TEN * np.sqrt(variance.max()))
+
+
+def choose(census: pd.DataFrame, wanted: float, prices: Prices, several: bool = True, wider: bool = True) -> Sample:
+    """Launches to profile, and runs of ncu that do so.
+
+    Args:
+        census: every launch that may be taken, in order, with KEYS, `range` and time. wanted: the error of totals to
+            stay within, if `prices` let it. several: whether there may be more than one run; wider: whether the first
+            may take more than the first launch of each configuration.
+
+    Four launches of one kernel: three take 10 us, the third ten times as long. Beside the first, that one is taken.
+
+    >>> from profzoo.tools.ncu.derived_metrics import GPU_TIME
+    >>> census = pd.DataFrame({"mangled": ["a"] * 4, "range": "forward", GPU_TIME: [1e4, 1e4, 1e5, 1e4]})
+    >>> census[KEYS[1:]] = 1
+    >>> sample = choose(census, 0.2, Prices(start_s=5.0, launch_s=0.2, launches=4))
+    >>> sample.runs, sample.taken.tolist()
+    ([Run(numbers=frozenset({1, 3}), kernels=None)], [True, False, True, False])
+    """
+    search = _Search(Sampling(census), wanted, prices, several, wider)
+    while search.add():
+        pass
+    return Sample(search.runs, search.taken, search.launches, error(search.variance()))
+
+
+@dataclass
+class _Search:
+    """Adds to a choice what takes most from its variance by second."""
+
+    sampling: Sampling
+    wanted: float
+    prices: Prices
+    several: bool
+    wider: bool
+    runs: list[Run] = field(default_factory=lambda: [Run(frozenset({1}))])
+
+    def __post_init__(self) -> None:
+        self.taken = self.sampling.takes(self.runs[0])
+        self.launches = int(self.taken.sum())
+        self.launch_s = max(self.prices.launch_s, self.prices.start_s / (WORTH * self.launches))
+
+    def variance(self) -> np.ndarray:
+        return self.sampling.variance(self.sampling.samples(self.taken))
+
+    def add(self) -> bool:
+        """Add what pays most, if anything is to be added."""
+        if error(self.variance()) <= self.wanted:
+            return False
+        samples = self.sampling.samples(self.taken)
+        seeds = self._seeds(samples)
+        options = [*self._wider(samples, seeds)] if self.wider else []
+        if self.several and len(self.runs) < RUNS:
+            options += self._further(samples, seeds)
+        if not options:
+            return False
+        _, self.runs = max(options, key=lambda option: option[0])
+        self.taken = np.any([self.sampling.takes(run) for run in self.runs], axis=0)
+        self.launches = sum(int(self.sampling.takes(run).sum()) for run in self.runs)
+        return True
+
+    def _fits(self, launches: int, runs: int) -> bool:
+        return launches <= self.prices.launches and self.prices.of(launches, runs) <= self.prices.seconds
+
+    def _seeds(self, samples: np.ndarray) -> np.ndarray:
+        """Launches each of which would take most from the variance by itself."""
+        cells = self.sampling.window.cells
+        rest = np.flatnonzero(~self.taken)
+        rest = rest[np.argsort(cells[rest], kind="stable")]
+        _, starts, counts = np.unique(cells[rest], return_index=True, return_counts=True)
+        places = ((np.arange(TRIED) + 0.5) / TRIED * counts[:, None]).astype(int) + starts[:, None]
+        tried = rest[np.unique(places)] if len(rest) else rest
+        gains = np.array([self.sampling.gain(samples, np.array([row])) for row in tried])
+        best = np.argsort(-gains, kind="stable")[:SEEDS]
+        return tried[best[gains[best] > 0]]
+
+    def _wider(self, samples: np.ndarray, seeds: np.ndarray) -> Iterator[tuple[float, list[Run]]]:
+        """The first run with another number of every configuration, and what that gains by second."""
+        first, *others = self.runs
+        for number in np.unique(self.sampling.of_configuration[seeds]):
+            run = Run(first.numbers | {int(number)})
+            takes = self.sampling.of_configuration == number
+            count = int(takes.sum())
+            if self._fits(self.launches + count, len(self.runs)):
+                gain = self.sampling.gain(samples, np.flatnonzero(takes & ~self.taken))
+                yield gain / (count * self.launch_s), [run, *others]
+
+    def _further(self, samples: np.ndarray, seeds: np.ndarray) -> Iterator[tuple[float, list[Run]]]:
+        """One run more: at each size of a product that grows, until it reaches the wanted error or pays less again."""
+        sampling, best = self.sampling, 0.0
+        pairs = {(sampling.kernels[row], int(sampling.of_kernel[row])) for row in seeds}
+        kernels, numbers, gain, count = frozenset[str](), frozenset[int](), 0.0, 0
+        before = float(self.variance().sum())
+        while True:
+            found = None
+            for kernel, number in sorted(pairs):
+                run = Run(numbers | {number}, kernels | {kernel})
+                takes = sampling.takes(run)
+                new = int(takes.sum())
+                if new == count or not self._fits(self.launches + new, len(self.runs) + 1):
+                    continue
+                more = sampling.gain(samples, np.flatnonzero(takes & ~self.taken))
+                rate = (more - gain) / (new - count)
+                if found is None or rate > found[0]:
+                    found = rate, run, more, new
+            if found is None or found[0] <= 0:
+                return
+            _, run, gain, count = found
+            kernels, numbers = run.kernels or frozenset(), run.numbers
+            rate = gain / (self.prices.start_s + count * self.launch_s)
+            yield rate, [*self.runs, run]
+            best = max(best, rate)
+            left = sampling.variance(sampling.samples(self.taken | sampling.takes(run)))
+            if error(left) <= self.wanted or rate < 0.7 * best or before <= gain:
+                return

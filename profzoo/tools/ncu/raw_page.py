@@ -1,0 +1,220 @@
+"""Makes ncu's raw page tidy: no units row, plain numbers in base units, names and ranges in columns of their own."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from profzoo.errors import DataError
+from profzoo.io import csv_tables as reading
+from profzoo.io import text_files
+from profzoo.range_names import DOMAIN, LAUNCHING, PREFIX, STEP, WINDOW
+from profzoo.tools.ncu import command as ncu
+from profzoo.tools.ncu.number_parsing import LISTS, ValueFormatError, base_unit, numbers, other_locale, plain
+
+CONFIGURATION = [
+    "mangled",
+    "grid_x", "grid_y", "grid_z",
+    "block_x", "block_y", "block_z",
+    "smem_static_bytes", "smem_dynamic_bytes",
+]  # fmt: skip
+LEADING = ["id", "kernel", "mangled", "function", "range", "stream", *CONFIGURATION[1:], "launches"]
+SHARED_MEMORY = dict(zip(("smem_static_bytes", "smem_dynamic_bytes"), ncu.SHARED_MEMORY, strict=True))
+# A configuration whose launches differ by more in time is taken to hold launches of unlike work, such as products of
+# matrices with another inner dimension: less is what one and the same launch varies by.
+UNEVEN = 1.5
+NOISE = re.compile(r"==[A-Z]+== ")
+AGAIN = "delete its folder, and the next run prints the report again"
+# A page that is whole is as ncu prints the report, each time.
+ODD = "ncu would print it so again: report it, with the version of ncu"
+# Columns that a page has, with patterns of their cells; those of launches, which ranges do not have.
+PAGE = {"ID": r"[0-9]+", "Kernel Name": r"(?s:.*)", "CC": r".*"}
+LAUNCHES = PAGE | {"Stream": r"[0-9]+"} | dict.fromkeys(["Grid Size", "Block Size"], r"\([0-9]+, [0-9]+, [0-9]+\)")
+# Properties of the GPU and of the collection that ncu repeats in every row; the sidecar and the report have them.
+CONSTANT = re.compile(r"^(device__attribute_|c2clink__|nvlink__|numa__|profiler__|session__)")
+
+
+def read_raw(path: str | Path, ranges: bool = False) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The raw page of a report as `ncu --import X --page raw --csv` prints it.
+
+    ranges: whether it is of ranges, which have no grid and no stream.
+
+    Returns: a row a launch, all values as text, those of metrics as plain numbers in base units, whatever units were
+    printed, and empty where there is none; the base unit of each column that has one.
+
+    Raises:
+        DataError: there is no table, or it has no launch, or a value cannot be read for certain.
+    """
+    frame, units = _page(path, PAGE if ranges else LAUNCHES)
+    # Lists of numbers look like numbers of other locales.
+    measured = [name for name in frame.columns[frame.columns.get_loc("CC") + 1 :] if name not in LISTS]
+    if odd := other_locale(value for name in measured for value in frame[name].unique()):
+        raise DataError(
+            f"{path} holds {odd!r}, which is no number as ncu prints it in English: print it under LC_ALL=C"
+        )
+    for name in _metrics(frame):
+        try:
+            printed = units.get(name, "")
+            frame[name], unit = plain(name, frame[name], printed)
+            if name in ncu.SHARED_MEMORY and base_unit(printed)[1] != 1:
+                # A multiple is rounded, and launch configurations are told apart and joined by it.
+                raise ValueFormatError(
+                    f"is in {printed}, to which it was rounded: have ncu print it by --print-units base"
+                )
+        except ValueFormatError as error:
+            joined = "," if str(error).startswith("in ") else ""
+            raise DataError(f"{path}: column {name}{joined} {error}") from None
+        if unit:
+            units[name] = unit
+    return frame, units
+
+
+def _page(path: str | Path, required: Mapping[str, str]) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The launches of a page by their number, all as printed, and what is printed as the unit of each column.
+
+    required: columns that it must have, with a pattern of their cells.
+    """
+    # ncu mixes lines such as ==PROF== into the output of some commands.
+    lines = [line for line in reading.lines(text_files.read(path, AGAIN)) if not NOISE.match(line)]
+    start = next((index for index, line in enumerate(lines) if line.startswith('"ID"')), None)
+    if start is None or len(lines) - start < 3:
+        raise DataError(f"{path} holds no launch: ncu printed no table; see the log of the profiling job")
+    heading, units, *body = reading.of_text("".join(lines[start:]), path, AGAIN)
+    missing = [name for name in required if name not in heading]
+    if missing:
+        raise DataError(f"{path} has no column {missing[0]}: {ODD}")
+    if early := [name for name in heading[: heading.index("CC")] if "__" in name]:
+        raise DataError(f"{path}: column {early[0]} is not where ncu prints metrics: {ODD}")
+    if units[0]:
+        raise DataError(f"{path} has no row of units below its heading: {ODD}")
+    frame = pd.DataFrame(body, columns=heading, dtype="str")
+    for name, form in required.items():
+        other = frame.index[~frame[name].str.fullmatch(form)]
+        if len(other):
+            what, held = "launch" if name == "ID" else name, frame.loc[other[0], name]
+            more = "the page is damaged, or holds more than one table"
+            raise DataError(f"{path}: row {other[0] + 1} is of {what} {held!r}: {more}")
+    frame = frame.sort_values("ID", key=lambda numbers: numbers.astype("int64"), ignore_index=True)
+    if frame["ID"].duplicated().any():
+        raise DataError(f"{path}: launch {frame.loc[frame['ID'].duplicated(), 'ID'].iloc[0]} is there twice: {AGAIN}")
+    return frame, {name: unit for name, unit in zip(heading, units, strict=True) if unit}
+
+
+def _metrics(raw: pd.DataFrame) -> list[str]:
+    """The columns of a raw page that ncu collected."""
+    return [name for name in raw.columns[raw.columns.get_loc("CC") + 1 :] if not CONSTANT.match(name)]
+
+
+def tidy(
+    mangled: pd.DataFrame, units: Mapping[str, str], demangled: pd.DataFrame, counts: pd.Series | None
+) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The exported table of one section set.
+
+    Args:
+        mangled: raw page with mangled kernel names; units: its units.
+        demangled: raw page of the same report with demangled names.
+        counts: launches of each launch configuration in the window, indexed by CONFIGURATION; None where the
+            rows themselves are all of them.
+
+    Returns: a row a profiled launch, LEADING columns, then every metric that ncu collected as a plain number in
+    base units (text where it is no number); the unit of each metric.
+    """
+    frame = pd.DataFrame({"id": mangled["ID"].astype("int64"), "mangled": mangled["Kernel Name"]})
+    frame["kernel"] = demangled.set_index("ID")["Kernel Name"].reindex(mangled["ID"]).to_numpy()
+    frame["function"] = frame["kernel"].map(function_name)
+    frame["range"] = ranges(mangled)
+    frame["stream"] = mangled["Stream"].astype("int64")
+    for what in ("grid", "block"):
+        sizes = mangled[f"{what.title()} Size"].str.extract(r"\((\d+), (\d+), (\d+)\)").astype("int64")
+        frame[[f"{what}_x", f"{what}_y", f"{what}_z"]] = sizes.to_numpy()
+    for column, metric in SHARED_MEMORY.items():
+        if metric in mangled:
+            frame[column] = numbers(mangled[metric]).round().astype("Int64")
+        else:
+            frame[column] = pd.array([pd.NA] * len(frame), dtype="Int64")
+    frame["launches"] = _launches(frame, counts)
+    metrics = pd.DataFrame({name: numbers(mangled[name]) for name in _metrics(mangled)})
+    kept = {name: unit for name, unit in units.items() if name in metrics}
+    return pd.concat([frame[LEADING], metrics], axis=1), kept
+
+
+def tidy_ranges(raw: pd.DataFrame, units: Mapping[str, str]) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The exported table of a section set under range replay: a row a range and step, of the window alone.
+
+    Returns: `id`, `range`, `step` (from 0, of the window), then every metric as a number in base units; their units.
+    """
+    stacks = _opened(raw, (WINDOW, STEP, *LAUNCHING))
+    inside = stacks.map(lambda stack: WINDOW in stack)
+    # Without NVTX ranges, what is measured is the window itself, from profiler start to stop.
+    kept = raw[inside] if inside.any() else raw
+    frame = pd.DataFrame({"id": kept["ID"].astype("int64")})
+    frame["range"] = stacks[kept.index].map(lambda stack: stack[-1] if stack else WINDOW)
+    frame["step"] = frame.groupby("range").cumcount()
+    # Launches are what range replay does not see, and it prints zeros for them.
+    names = [name for name in _metrics(raw) if not name.startswith("launch__")]
+    metrics = pd.DataFrame({name: numbers(kept[name]) for name in names})
+    return pd.concat([frame, metrics], axis=1), {name: unit for name, unit in units.items() if name in metrics}
+
+
+def configuration_counts(census: pd.DataFrame) -> pd.Series:
+    """Launches of each launch configuration among the rows, indexed by CONFIGURATION."""
+    return census.groupby(CONFIGURATION, dropna=False).size()
+
+
+def other_choices(table: pd.DataFrame, census: pd.DataFrame) -> list[str]:
+    """Functions of kernels in one exported table of a cell that the census of its launches, another run, lacks.
+
+    There are none but where a library chose another algorithm than in the census, as cuDNN may.
+    """
+    new = table[~table["mangled"].isin(census["mangled"])]
+    return list(dict.fromkeys(new["function"]))
+
+
+def ranges(raw: pd.DataFrame) -> pd.Series:
+    """The step's part (forward, backward, ...) that each launch is in, empty where in none.
+
+    ncu prints the stack of open push/pop ranges, outermost first, each as "domain:name:..." in quotes.
+    """
+    return _opened(raw, LAUNCHING).map(lambda found: found[-1] if found else "")
+
+
+def in_steps(raw: pd.DataFrame) -> bool:
+    """Whether one of the launches is in a step of the window."""
+    return bool(_opened(raw, (STEP,)).astype(bool).any())
+
+
+def _opened(raw: pd.DataFrame, names: Sequence[str]) -> pd.Series:
+    """Of each launch the open ranges of these names, outermost first; those of the program itself are left out."""
+    column = next((name for name in raw.columns if "Push/Pop_Range" in name), None)
+    stacks = pd.Series([""] * len(raw), index=raw.index) if column is None else raw[column]
+    # Earlier reports have plain names: in the project's domain, which ncu always names, nothing else goes by them.
+    return stacks.str.findall(rf'(?<![^\s,])"{DOMAIN}:(?:{PREFIX})?({"|".join(names)}):')
+
+
+def function_name(kernel: str) -> str:
+    """The bare name of a kernel: no return type, namespace, template arguments or parameters.
+
+    >>> function_name("void at::native::vectorized_elementwise_kernel<4, at::Add<float>>(int, T2)")
+    'vectorized_elementwise_kernel'
+    >>> function_name("void <unnamed>::softmax_warp_forward<float, (int)5>(T1 *)")
+    'softmax_warp_forward'
+    """
+    name = kernel.replace("(anonymous namespace)", "").replace("<unnamed>", "")
+    depth, parentheses, last = 0, 0, ""
+    for character in name:
+        if depth and character in "()":
+            parentheses += 1 if character == "(" else -1
+        elif character in "<>" and not parentheses:
+            depth += 1 if character == "<" else -1
+        elif depth == 0:
+            if character == "(" and last:
+                break
+            last += character
+    return re.split(r"::|\s", last.strip())[-1] or kernel
+
+
+def _launches(frame: pd.DataFrame, counts: pd.Series | None) -> pd.Series:
+    known = configuration_counts(frame) if counts is None else counts
+    index = pd.MultiIndex.from_frame(frame[CONFIGURATION])
+    return pd.Series(known.reindex(index).to_numpy(), index=frame.index).astype("Int64")

@@ -1,0 +1,251 @@
+"""Estimates an ncu run before it starts, and chooses its replay and the configurations that a budget pays for."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from profzoo.errors import DataError
+from profzoo.io import sidecars as fact
+from profzoo.io.scripts import read_json, write_json
+from profzoo.tools.ncu import command as ncu
+from profzoo.tools.ncu import cost_history, cost_probe, launch_sampling, launch_selection
+from profzoo.tools.ncu import costs as ncu_costs
+from profzoo.tools.ncu.census import why_untold
+from profzoo.tools.ncu.costs import Cost
+from profzoo.tools.ncu.export_schema import of_nsys, read_census
+from profzoo.tools.ncu.launch_sampling import Prices
+from profzoo.tools.ncu.launch_selection import Selection
+
+# Estimates are good to a quarter, so that less of a difference is none.
+CLEARLY = 0.75
+# A sample leaves something open, so that it has to save more than that.
+SAVED = 0.1
+# The error for which sampling.MOST is meant.
+ERROR = 0.02
+
+
+@dataclass(frozen=True)
+class _Estimate:
+    """What a process that ncu profiles takes.
+
+    start_s: without any launch profiled; window: launches in all; price: of one that is; passed_over_s: of one that is
+    not; application_pass_s: of one in each pass of application replay.
+    """
+
+    start_s: float
+    window: int
+    price: Cost
+    passed_over_s: float
+    application_pass_s: float
+
+    def seconds(self, replay: str, launches: int, runs: int = 1) -> float:
+        """With so many launches profiled, in so many runs. Application replay runs the whole process once a pass.
+
+        >>> estimate = _Estimate(4.0, 110, Cost(passes=6, seconds=0.5), 0.01, 0.1)
+        >>> estimate.seconds("kernel", 10), estimate.seconds("application", 10)
+        (10.0, 36.0)
+        """
+        process = runs * (self.start_s + self.window * self.passed_over_s) - launches * self.passed_over_s
+        if replay == "kernel":
+            return process + launches * self.price.seconds
+        return self.price.passes * (process + launches * self.application_pass_s)
+
+    def cheaper(self, launches: int) -> str:
+        """The replay mode for so many launches: kernel's, unless the application's is clearly cheaper."""
+        kernel, application = self.seconds("kernel", launches), self.seconds("application", launches)
+        return "application" if application < CLEARLY * kernel else "kernel"
+
+    def prices(self, replay: str, launches: int, budget_s: float) -> Prices:
+        """What runs and launches take; launches, budget_s: how many, and how long, at most."""
+        return Prices(self.seconds(replay, 0), self.each(replay), launches, budget_s)
+
+    def affordable(self, replay: str, budget_s: float) -> int:
+        """The launches that a budget pays for; fewer than one where it does not pay for one."""
+        paid = self.seconds(replay, 0)
+        return int((budget_s - paid) / self.each(replay))
+
+    def each(self, replay: str) -> float:
+        """Seconds that one more launch takes."""
+        return max(self.seconds(replay, 1) - self.seconds(replay, 0), 1e-6)
+
+
+def plan(
+    options: Mapping[str, Any],
+    name: str,
+    census: pd.DataFrame,
+    start_s: float,
+    price: Cost,
+    costs: Mapping[str, Any],
+) -> dict[str, Any]:
+    """How a section set of a cell is to be collected, and what that should take.
+
+    Args:
+        options: the configuration's `ncu`, and `one_run`, where ncu may run only once; name: of the section set.
+        census: every launch of the cell's window, in order; start_s: of a process under ncu, without any profiled.
+        price: of one launch of the set; costs: the measured costs.
+
+    Returns: replay mode, launches, runs, configurations, share of GPU time, expected error of totals, passes, start-up,
+    seconds a launch, estimate, budget, and `options`, the words of ncu that all this comes to; `instead_of`, the sample
+    in whose place all launches are profiled, where that takes no longer.
+
+    A budget that does not pay for everything is spent on what takes longest. What a rerun costs is paid whatever is
+    chosen, so that is done launch by launch, in kernel replay, unless the configuration asks for another.
+
+    Raises:
+        DataError: the budget does not pay for a single launch, or no launch is of the kernels asked for.
+    """
+    launches = launch_selection.wanted(options, name, census)
+    whole = launch_selection.whole(options, name, launches, census)
+    estimate = _Estimate(start_s, len(census), price, costs["passed_over_s"], costs["application_pass_s"])
+    replay, chosen, instead = _chosen(options, name, estimate, launches, whole, census)
+    runs = 1 + len(chosen.further)
+    return {
+        "set": name,
+        "replay": replay,
+        "launches": chosen.launches,
+        "runs": runs,
+        "configurations": chosen.configurations,
+        "configurations_of_window": whole.configurations,
+        "share": round(chosen.share, 6),
+        "error": None if chosen.error is None else round(chosen.error, 5),
+        "passes": price.passes,
+        "basis": price.basis,
+        "start_s": round(start_s, 3),
+        "launch_s": round(price.seconds, 5),
+        "estimate_s": round(estimate.seconds(replay, chosen.launches, runs), 3),
+        "budget": options["budget"],
+        "options": _words(replay, chosen),
+        **({"instead_of": instead} if instead else {}),
+    }
+
+
+def _chosen(
+    options: Mapping[str, Any],
+    name: str,
+    estimate: _Estimate,
+    launches: pd.DataFrame,
+    whole: Selection,
+    census: pd.DataFrame,
+) -> tuple[str, Selection, Mapping[str, Any] | None]:
+    """Replay mode and launches, and what of a sample all launches are taken instead of; launches, whole: those that the
+    set may take, and what is asked for of them."""
+    asked, budget = ncu.replay(options, name), options["budget"]
+    replay = estimate.cheaper(whole.launches) if asked == "auto" else asked
+    limit = float("inf") if budget is None else ncu.seconds(budget)
+    if estimate.seconds(replay, whole.launches) > limit:
+        replay = "kernel" if asked == "auto" else replay
+        return (
+            replay,
+            launch_selection.within(launches, census, _affordable(estimate, replay, limit, options, name)),
+            None,
+        )
+    if ncu.launches(options, name) != ncu.SAMPLED:
+        return replay, whole, None
+    prices = estimate.prices(replay, most(whole.launches, ncu.part(options["error"])), limit)
+    sample = launch_selection.sample(options, name, launches, census, prices, options.get("one_run", False))
+    runs = 1 + len(sample.further)
+    every = estimate.cheaper(len(launches)) if asked == "auto" else asked
+    took, every_s = estimate.seconds(replay, sample.launches, runs), estimate.seconds(every, len(launches))
+    if (sample.launches == len(launches) and runs == 1) or took < (1 - SAVED) * every_s or every_s > limit:
+        return replay, sample, None
+    # Starting ncu again may cost as much as launches that say nothing new.
+    instead = {"launches": sample.launches, "runs": runs, "error": round(sample.error or 0.0, 5)}
+    return every, launch_selection.every(options, launches, census), instead | {"estimate_s": round(took, 3)}
+
+
+def _words(replay: str, chosen: Selection) -> list[str]:
+    """ncu's words for what was chosen, as ncu.of_runs and ncu.around take them."""
+    shared = ["--replay-mode", replay]
+    if not chosen.further:
+        return [*shared, *chosen.options]
+    further = [word for own in chosen.further for word in (ncu.THEN, *own)]
+    return [*chosen.options, *further, ncu.IN_ALL, *shared]
+
+
+def most(configurations: int, error: float) -> int:
+    """The most launches to profile for an error.
+
+    >>> most(100, 0.02), most(100, 0.05), most(100, 0.01), most(10, 0.02)
+    (150, 150, 300, 50)
+    """
+    wide = max(configurations * launch_sampling.MOST, configurations + launch_sampling.FEW)
+    return int(wide * max(ERROR / error, 1.0))
+
+
+def _affordable(estimate: _Estimate, replay: str, limit: float, options: Mapping[str, Any], name: str) -> int:
+    """The launches that the budget pays for; DataError where that is none. name: of the section set."""
+    launches = estimate.affordable(replay, limit)
+    if launches < 1:
+        paid, each = estimate.seconds(replay, 0), estimate.each(replay)
+        raise DataError(
+            f"ncu.budget = {options['budget']} does not pay for one launch of set {name}: starting takes {paid:.0f} s "
+            f"and a launch {each:.2f} s; give {paid + each + 1:.0f}s or more"
+        )
+    return launches
+
+
+def sentence(planned: Mapping[str, Any]) -> str:
+    """The plan in one line."""
+    of = planned["configurations_of_window"]
+    what = f"{planned['launches']} launches, {planned['configurations']} of {of} configurations"
+    passes = "1 pass" if planned["passes"] == 1 else f"{planned['passes']} passes"
+    limit = "at most about" if planned["basis"] == ncu_costs.PARTS else "about"
+    runs = f" in {planned['runs']} runs" if planned["runs"] > 1 else ""
+    # Times are all that is known before anything is counted.
+    error = f", totals within {planned['error']:.1%} if like times mean like work" if planned["error"] else ""
+    return (
+        f"ncu {planned['set']}: {what}, {planned['share']:.1%} of GPU time{error}, {passes}, {planned['replay']} "
+        f"replay{runs}: {limit} {planned['estimate_s']:.0f} s{_instead(planned)}"
+    )
+
+
+def _instead(planned: Mapping[str, Any]) -> str:
+    """Why all launches are profiled, where a sample would do."""
+    if not (sample := planned.get("instead_of")):
+        return ""
+    runs = "one run" if sample["runs"] == 1 else f"{sample['runs']} runs"
+    return f", all launches in one run, as {sample['launches']} in {runs} would take {sample['estimate_s']:.0f} s"
+
+
+def _start_s(wall_s: float, launches: int, of_nsys: bool, costs: Mapping[str, Any]) -> float:
+    """What a process under ncu takes without any launch profiled, by the wall time of the one that took the census.
+
+    >>> costs = {"sets": {"launch": {"seconds": 0.004}}, "nsys_more_s": 4.4}
+    >>> _start_s(7.0, 500, False, costs), _start_s(10.0, 500, True, costs)
+    (5.0, 5.6)
+    """
+    beside = costs["nsys_more_s"] if of_nsys else launches * costs["sets"][ncu.CENSUS]["seconds"]
+    return max(wall_s - beside, 0.0)
+
+
+def main(
+    options: Mapping[str, Any],
+    name: str,
+    census: str,
+    sidecar: str,
+    path: str,
+    say: Callable[[str], object],
+    probe: Sequence[str] = (),
+    told: str | None = None,
+) -> None:
+    """Read the census of a cell, its sidecar, and what sets have cost so far; write the plan of one, and say it.
+
+    options: as of plan. probe: page and sidecar of one, of a set of which nobody knows what it costs. told: what says
+    why the census is ncu's own, where the trace of nsys was to tell the launches.
+    """
+    costs, facts = ncu_costs.table(), read_json(sidecar, {"wall_s": fact.POSITIVE})
+    shipped = ncu_costs.cost(options["sets"][name], costs)
+    # Beside this cell's folder are those of the others.
+    known = cost_history.of_gpu(Path(census).parents[1], facts["gpu"]) if facts.get("gpu") else []
+    probed = cost_probe.cost(probe[0], probe[1], facts.get("gpu")) if probe else None
+    price = cost_history.price(options["sets"][name], shipped, known, probed)
+    every = read_census(census)
+    planned = plan(options, name, every, _start_s(facts["wall_s"], len(every), of_nsys(census), costs), price, costs)
+    planned |= {"shipped_s": shipped.seconds, "outcomes": len(known), "census": Path(census).name}
+    if told and (untold := why_untold(told)):
+        planned |= {"census_note": f"ncu counted the launches itself, as nsys did not tell them: {untold}"}
+    say(sentence(planned))
+    write_json(planned, path)

@@ -1,0 +1,82 @@
+"""Looks whether an nsys export (SQLite) is whole, and its numbers are numbers: SQLite itself takes text for 0."""
+
+import functools
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from profzoo.io import file_checks
+from profzoo.tools.nsys.export_columns import READ, TEXTS, there
+
+AGAIN = "delete it, and the next run traces the cell again"
+# Where it is not known whether the tool wrote it, or the file was changed later.
+ONCE = f"{AGAIN}; if the new trace has the same, this nsys writes it so: use another one"
+OTHER = "so that a new trace would be the same: use an nsys from 2021 to 2026, or a newer profzoo"
+
+
+@functools.lru_cache(maxsize=64)
+def _damage(path: Path, changed_ns: int, size: int) -> str | None:
+    if why := file_checks.flaw(path):
+        return f"damaged ({' '.join(why.split())}): {AGAIN}"
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+        # A damaged text is to be shown, not to stop what shows it.
+        database.text_factory = functools.partial(str, encoding="utf-8", errors="replace")
+        return next(filter(None, (_wrong(database, table) for table in READ)), None)
+
+
+def damage(path: Path) -> str | None:
+    """What is wrong with the file and what to do, None where nothing is; looked at once as long as the file stays.
+
+    Raises:
+        sqlite3.Error, OSError: it cannot be read at all.
+    """
+    state = path.stat()
+    return _damage(path, state.st_mtime_ns, state.st_size)
+
+
+def written_by(database: sqlite3.Connection) -> str:
+    """Which nsys wrote an export, as far as it says."""
+    try:
+        rows = database.execute("SELECT name, value FROM META_DATA_EXPORT").fetchall()
+    except sqlite3.Error:
+        return "its nsys"
+    known = {name: value for name, value in rows if isinstance(value, str)}
+    version, schema = (known.get(f"EXPORT_{name}_VERSION", "unknown") for name in ("PRODUCT", "SCHEMA"))
+    return f"nsys {version} (export schema {schema})"
+
+
+def _wrong(database: sqlite3.Connection, table: str) -> str | None:
+    """Which row of a table holds what it cannot, and what to do; None also where there is no such table."""
+    holds = list(_conditions(table, there(database, table)))
+    together = " AND ".join(f"({condition})" for _, condition, _ in holds)
+    if not holds or not database.execute(f"SELECT 1 FROM {table} WHERE NOT ({together}) LIMIT 1").fetchone():
+        return None
+    for column, condition, expected in holds:
+        bad = f"FROM {table} WHERE NOT ({condition})"
+        row = database.execute(f"SELECT rowid, CAST({column} AS TEXT), typeof({column}) {bad} LIMIT 1").fetchone()
+        if row:
+            (many,) = database.execute(f"SELECT count(*) {bad}").fetchone()
+            (of,) = database.execute(f"SELECT count(*) FROM {table}").fetchone()
+            value = "is NULL" if row[2] == "null" else f"is {str(row[1])[:40]!r} ({row[2]})"
+            said = f"{column} in row {row[0]} of {table} {value}, which is no {expected}"
+            # Whatever happens to a file does not turn numbers into NULL, nor most rows of a table into others.
+            if row[2] == "null" or (2 * many > of > 1):
+                return f"{said}, as in {many} of {of} rows: {written_by(database)} wrote it so, {OTHER}"
+            return f"{said}: {ONCE}"
+    return None
+
+
+def _conditions(table: str, columns: set[str]) -> Iterator[tuple[str, str, str]]:
+    """What holds of each sound row: the column, the condition in SQL, and what was expected in words."""
+    for name, column in READ[table].items():
+        if name in columns:
+            # Text is larger than any number.
+            number = f"typeof({name}) = 'integer' AND {name} BETWEEN {column.least} AND {column.most}"
+            expected = "whole number" if column.least < 0 else f"whole number from 0 to {column.most}"
+            yield name, f"{name} IS NULL OR ({number})" if column.null else number, expected
+    if {"start", "end"} <= set(READ[table]) & columns and not READ[table]["end"].null:
+        yield "end", "start <= end", "time after its start"
+    for name, null in TEXTS.get(table, {}).items():
+        if name in columns:
+            yield name, f"typeof({name}) IN ('text'{', ' + repr('null') if null else ''})", "text"

@@ -1,0 +1,108 @@
+"""Declares which columns of an nsys export (SQLite) are read: what each may hold, and whether it may be NULL or absent.
+
+Columns that are not declared are never looked at, so that a release of nsys may add as many as it likes. The
+declarations follow the schema that NVIDIA documents for exports 3.7 (nsys 2023.4) to 3.25 (2026.2); exports of schema 2
+declare every column NOT NULL, and have 0 or an empty text where later ones have NULL.
+"""
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from profzoo.tools.nsys.configuration_packing import PACKED
+
+# Of nanoseconds, and of numbers that stand for strings.
+TIMES, STRINGS, ANY = 2**62, 2**31 - 1, 2**63 - 1
+# What stands for no correlation ID: no call launched an activity, and no activity is of a call.
+NO_CALL, NO_ACTIVITY = -1, -2
+
+
+@dataclass(frozen=True)
+class Column:
+    """Whole numbers from `least` to `most` that a column may hold.
+
+    null: whether it may be NULL. missing: whether an export may be without the column. instead: what is read then.
+    """
+
+    most: int
+    least: int = 0
+    null: bool = False
+    missing: bool = False
+    instead: int = 0
+
+
+TIME = Column(TIMES, -TIMES)
+# What names a process, or a thread of it.
+OWNER = Column(ANY, -ANY, null=True)
+NAME, NUMBER = Column(STRINGS), Column(ANY)
+# What a release may leave out, and an event may have none of.
+PERHAPS = Column(ANY, -ANY, null=True, missing=True)
+LAUNCHED = Column(2**40, -(2**40), null=True, instead=NO_CALL)
+SIZES = {column: Column(2**bits - 1, null=True) for group in PACKED for _, column, bits in group}
+# A range of cuDNN or cuBLAS.
+LIBRARY = {"start": TIME, "end": TIME, "globalTid": PERHAPS}
+EVENT = {"correlationId": PERHAPS, "streamId": PERHAPS, "eventId": PERHAPS, "eventSyncId": PERHAPS,
+         "globalPid": PERHAPS}  # fmt: skip
+ACTIVITY = {"start": TIME, "end": TIME, "correlationId": LAUNCHED, "globalPid": OWNER}
+
+# By table and column.
+READ: Mapping[str, Mapping[str, Column]] = {
+    "StringIds": {"id": Column(2**40)},
+    "ANALYSIS_DETAILS": {"duration": Column(TIMES, null=True)},
+    "NVTX_EVENTS": {
+        "start": TIME,
+        # Of a range that was never closed.
+        "end": Column(TIMES, -TIMES, null=True),
+        "eventType": Column(STRINGS),
+        "textId": Column(2**40, null=True),
+        "globalTid": OWNER,
+    },
+    "CUPTI_ACTIVITY_KIND_RUNTIME": {
+        "start": TIME,
+        "end": TIME,
+        "correlationId": Column(2**40, -(2**40), null=True, instead=NO_ACTIVITY),
+        "globalTid": OWNER,
+        "nameId": Column(2**40),
+    },
+    "CUPTI_ACTIVITY_KIND_KERNEL": {
+        **ACTIVITY,
+        **SIZES,
+        # Of a kernel whose mangled name is not known, and of all before nsys 2022.
+        "mangledName": Column(STRINGS, null=True, missing=True),
+        "demangledName": NAME,
+        "shortName": NAME,
+        "streamId": NUMBER,
+        "graphNodeId": PERHAPS,
+    },
+    "CUPTI_ACTIVITY_KIND_MEMCPY": {**ACTIVITY, "streamId": NUMBER, "copyKind": NUMBER},
+    "CUPTI_ACTIVITY_KIND_MEMSET": {**ACTIVITY, "streamId": NUMBER},
+    # A graph that CUPTI could not time has no end.
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": {**ACTIVITY, "end": Column(TIMES, -TIMES, null=True), "graphId": NUMBER},
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": {**EVENT, "syncType": PERHAPS},
+    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": EVENT,
+    "CUDNN_EVENTS": LIBRARY,
+    "CUBLAS_EVENTS": LIBRARY,
+}
+# Columns of texts: whether they may be NULL.
+TEXTS: Mapping[str, Mapping[str, bool]] = {"StringIds": {"value": False}, "NVTX_EVENTS": {"text": True}}
+
+
+def there(database: sqlite3.Connection, table: str) -> set[str]:
+    """The names of the columns that an export's table has; none of a table that is not there."""
+    return {name for _, name, *_ in database.execute(f"PRAGMA table_info({table})")}
+
+
+def numbers(database: sqlite3.Connection, table: str, names: Sequence[str], alias: str = "") -> dict[str, str]:
+    """How SQL reads declared columns of a table as whole numbers, by column: never NULL, also of a missing column.
+
+    alias: of the table, in a query of several.
+    """
+    has, declared = there(database, table), READ[table]
+    found = {}
+    for name in names:
+        column, plain = declared[name], f"{alias}.{name}" if alias else name
+        if column.missing and name not in has:
+            found[name] = str(column.instead)
+        else:
+            found[name] = f"coalesce({plain}, {column.instead})" if column.null else plain
+    return found

@@ -1,0 +1,137 @@
+"""Reads an nsys export (SQLite) into the launches of a step, in order, where all steps of its window launch alike."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from profzoo.errors import DataError
+from profzoo.io import sidecars as fact
+from profzoo.io.scripts import read_json, write_csv, write_json
+from profzoo.range_names import LAUNCHING
+from profzoo.tools.nsys import launches as nsys_launches
+from profzoo.tools.nsys.launches import PACKS
+from profzoo.tools.nsys.step_schema import COLUMNS
+from profzoo.tools.nsys.trace import opened, ranges_of, window_steps, without_steps
+
+OTHERWISE = "so that nsys does not tell what ncu will see"
+CURE = "set ncu.census to ncu"
+
+
+class UntoldError(DataError):
+    """A trace that is whole, and does not tell the launches of a step, as which ncu would see them.
+
+    why: what it is about the trace. Other tools can count the launches all the same.
+    """
+
+    def __init__(self, why: str, cure: str = CURE) -> None:
+        """cure: what to do, for who wants nsys to tell them."""
+        super().__init__(f"{why}: {cure}")
+        self.why = why
+
+
+def of_window(path: str | Path, steps: int, whole_run: bool = False) -> pd.DataFrame:
+    """The launches of so many steps, in the order in which they were made, a row each.
+
+    `ns` is the median of the launch at this place over all steps of the trace, `min_ns` and `max_ns` the shortest and
+    the longest, `steps` how many these are. Of several processes, the one that ran most steps.
+
+    whole_run: whether more was traced than the window.
+
+    Raises:
+        UntoldError: there is no step or no launch, or steps do not all launch the same kernels with the same grids,
+            blocks and shared memory in the same order.
+        DataError: the file is no export of nsys.
+    """
+    if why := without_steps(path, whole_run):
+        raise UntoldError(f"{path} {why}", f"or {CURE}")
+    with opened(path) as (database, tables):
+        found = window_steps(database, tables, whole_run)
+        found = found[found["process"] == found["process"].mode()[0]].reset_index(drop=True)
+        launches = nsys_launches.read(database, tables, began=True)
+        launches = launches[launches["process"] == found["process"][0]].reset_index(drop=True)
+        launches["step"] = nsys_launches.in_steps(launches, found)
+        codes = nsys_launches.ranges(launches, ranges_of(database, tables, LAUNCHING))
+        launches["range"] = np.array(["", *LAUNCHING])[codes]
+        names = nsys_launches.kernel_names(database, tables)
+    _check(path, launches, whole_run)
+    inside = launches.assign(moment=nsys_launches.moments(launches))[launches["step"] >= 0]
+    # A CUDA graph launches its kernels at one moment, and which of those side by side begins first is chance.
+    inside = inside.sort_values(["step", "moment", "node", "start"], kind="stable")
+    first = _same(path, inside, len(found), names)
+    times = inside["ns"].to_numpy().reshape(len(found), len(first))
+    columns = nsys_launches.unpacked(first)
+    shown = [names[mangled] for mangled in columns["mangled"]]
+    columns["mangled"], columns["kernel"], columns["function"] = (np.array(one) for one in zip(*shown, strict=True))
+    columns |= {"range": first["range"].to_numpy(), "steps": np.full(len(first), len(found))}
+    columns |= {"ns": np.median(times, axis=0), "min_ns": times.min(axis=0), "max_ns": times.max(axis=0)}
+    table = pd.concat([pd.DataFrame(columns).assign(step=step) for step in range(steps)], ignore_index=True)
+    return table.assign(id=table.index)[COLUMNS]
+
+
+def _check(path: str | Path, launches: pd.DataFrame, whole_run: bool) -> None:
+    """That there are launches in steps, kernels each; of a trace of the window, none elsewhere."""
+    inside = launches["step"] >= 0
+    if not inside.any():
+        raise UntoldError(f"{path} holds no launch in a step of the window", "trace cuda and nvtx (nsys.traces)")
+    if not whole_run and not inside.all():
+        raise UntoldError(f"{path}: {(~inside).sum()} launches of the window are in no step of it, {OTHERWISE}")
+    if (launches.loc[inside, "graph"] >= 0).any():
+        raise UntoldError(
+            f"{path} has CUDA graphs as one launch each, {OTHERWISE}",
+            f"{CURE}, or trace their kernels (nsys.cuda_graph: node)",
+        )
+
+
+def _same(path: str | Path, launches: pd.DataFrame, steps: int, names: Mapping[int, tuple[str, str, str]]) -> Any:
+    """The launches of the first step, which those of all others are like; launches: in order."""
+    counts = np.bincount(launches["step"], minlength=steps)
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    packed = launches[PACKS].to_numpy()
+    first = packed[: counts[0]]
+    for step in range(1, steps):
+        own = packed[starts[step] : starts[step + 1]]
+        shorter = min(len(own), len(first))
+        other = np.flatnonzero((own[:shorter] != first[:shorter]).any(axis=1))
+        if len(own) == len(first) and not len(other):
+            continue
+        at = int(other[0]) if len(other) else shorter
+        row = launches.iloc[[starts[step] + at]] if at < len(own) else launches.iloc[[at]]
+        kernel = names.get(int(nsys_launches.unpacked(row)["mangled"][0]), ("", "", ""))[2]
+        raise UntoldError(
+            f"{path}: step {step + 1} of {steps} launches otherwise than the first, from its launch {at + 1} on "
+            f"({kernel or 'a CUDA graph'}), {OTHERWISE}",
+            f"{CURE}, or have it launch alike (deterministic: true)",
+        )
+    return launches.iloc[: counts[0]]
+
+
+def main(
+    sqlite: str,
+    report_sidecar: str,
+    steps: int,
+    csv: str,
+    sidecar: str,
+    otherwise: bool,
+    say: Callable[[str], object] = print,
+) -> None:
+    """Read the export and its sidecar, write the launches of so many steps, and whether the trace tells them.
+
+    otherwise: whether launches can be counted by other means; what does not tell them is then no error, the CSV holds
+    none, and the sidecar says `why`.
+    """
+    facts = read_json(report_sidecar, {"capture": fact.TEXT})
+    try:
+        table = of_window(sqlite, steps, facts["capture"] == "run")
+    except UntoldError as error:
+        if not otherwise:
+            raise
+        say(f"{csv}: {error.why}: ncu counts the launches itself")
+        write_csv(pd.DataFrame(columns=COLUMNS), csv)
+        write_json({"told": False, "why": error.why}, sidecar)
+        return
+    say(f"{csv}: {len(table) // steps} launches a step, the same in {table['steps'].iloc[0]} steps")
+    write_csv(table, csv)
+    write_json({"told": True, "steps": int(table["steps"].iloc[0])}, sidecar)

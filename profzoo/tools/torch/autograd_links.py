@@ -1,0 +1,52 @@
+"""Which operator each node of autograd is the backward of, by autograd's sequence numbers."""
+
+import numpy as np
+
+from profzoo.tools.torch.host_calls import looked_up
+from profzoo.tools.torch.trace import Trace
+
+
+def forward_of(trace: Trace) -> np.ndarray:
+    """Of each operator that is a node of autograd, the index of the one that it is the backward of; -1 for others.
+
+    A node has the number that the sequence of its forward's thread had when it was made, and operators have the number
+    that it had when they began: of those alike, the last one made the node.
+    """
+    operators = trace.operators
+    nodes = np.flatnonzero(operators["forward_thread"] > 0)
+    forward = np.flatnonzero((operators["forward_thread"] == 0) & (operators["sequence"] >= 0))
+    # Descending by start, so that the last of those alike comes first.
+    order = np.lexsort((-operators["start"][forward], operators["sequence"][forward], operators["thread"][forward]))
+    forward = forward[order]
+    # A thread and a number in one; what is beyond is no number of a sequence.
+    span = int(operators["sequence"].max(initial=0)) + 1
+    keys = operators["thread"][forward].astype(np.int64) * span + operators["sequence"][forward]
+    threads = _threads(trace, nodes)
+    found = np.full(len(operators["start"]), -1, dtype=np.int32)
+    found[nodes] = looked_up(threads * span + operators["sequence"][nodes], keys, forward)
+    return found
+
+
+def _threads(trace: Trace, nodes: np.ndarray) -> np.ndarray:
+    """Of each node of autograd, the thread of its forward pass, which autograd has numbers of its own for.
+
+    Only the links that lead from operators to their backward ones tell which thread is meant.
+    """
+    operators, links = trace.operators, trace.links
+    forward = (operators["forward_thread"] == 0) & (operators["sequence"] >= 0)
+    counts = np.bincount(operators["thread"][forward]) if forward.any() else np.zeros(1)
+    _, numbers = np.unique(operators["forward_thread"][nodes], return_inverse=True)
+    # What no link tells is of the thread that runs most.
+    threads = np.full(int(numbers.max(initial=0)) + 1, int(counts.argmax()), dtype=np.int64)
+    order = np.argsort(operators["start"][nodes], kind="stable")
+    begins, ends = (np.flatnonzero(links["forward"] == which) for which in (1, 0))
+    begins = begins[np.argsort(links["id"][begins], kind="stable")]
+    begin = looked_up(links["id"][ends], links["id"][begins], begins)
+    node = looked_up(links["start"][ends], operators["start"][nodes[order]], order)
+    known = (begin >= 0) & (node >= 0)
+    pairs = np.stack([numbers[node[known]], links["thread"][begin[known]]])
+    pairs, votes = np.unique(pairs, axis=1, return_counts=True)
+    # The pair with most votes last, as it is to stay.
+    for index in np.argsort(votes, kind="stable"):
+        threads[pairs[0, index]] = pairs[1, index]
+    return threads[numbers]

@@ -1,0 +1,76 @@
+"""Which operators launched what a CUDA graph replays: those that were captured, in their order."""
+
+import numpy as np
+
+from profzoo.tools.torch.host_calls import call_of
+from profzoo.tools.torch.trace import Trace
+
+REPLAYS = ("cudaGraphLaunch", "cuGraphLaunch")
+BEGIN, END = "StreamBeginCapture", "StreamEndCapture"
+# Calls that put a node into a graph that is captured.
+LAUNCHING = ("LaunchKernel", "LaunchCooperativeKernel", "Memcpy", "Memset")
+
+
+def replayed(trace: Trace) -> np.ndarray:
+    """Of each launch, whether a graph made it, all of whose launches have the one call."""
+    made = np.array([text.startswith(REPLAYS) for text in trace.texts] + [False])
+    return made[np.append(trace.calls["name"], -1)[call_of(trace)]]
+
+
+def external_ids(trace: Trace) -> np.ndarray:
+    """Of each launch, the ID of the operator that made it, for a replay of that which was captured; -1 for none.
+
+    The trace has to hold the capture, or else launches one by one of the same kernels in the same order.
+    """
+    launches, calls = trace.launches, call_of(trace)
+    found = launches["external"].astype(np.int64)
+    by_graph = np.flatnonzero(replayed(trace))
+    if not len(by_graph):
+        return found
+    found[by_graph] = -1
+    captured = captures(trace)
+    eager = np.setdiff1d(np.arange(len(found)), by_graph)
+    eager = eager[np.lexsort((launches["start"][eager], trace.calls["start"][calls[eager]]))]
+    by_graph = by_graph[np.lexsort((launches["start"][by_graph], trace.calls["start"][calls[by_graph]]))]
+    for group in np.split(by_graph, np.flatnonzero(np.diff(calls[by_graph])) + 1):
+        called = trace.calls["start"][calls[group[0]]]
+        fitting = [ids for began, _, ids in captured if began < called and len(ids) == len(group)]
+        if fitting:
+            # A graph that is replayed as often as captured is that of the last capture.
+            found[group] = fitting[-1]
+        elif (place := _place(launches["name"][eager], launches["name"][group])) >= 0:
+            found[group] = launches["external"][eager[place : place + len(group)]]
+    return found
+
+
+def captures(trace: Trace) -> list[tuple[int, int, np.ndarray]]:
+    """Of each capture, when it began and ended, and the IDs of the operators that made its nodes, in their order."""
+    calls, texts = trace.calls, [text.removeprefix("cuda").removeprefix("cu") for text in trace.texts]
+    order = np.argsort(calls["start"], kind="stable")
+    begun: int | None = None
+    found = []
+    # By the call's own ID, which a runtime call may share with the driver's that it makes.
+    ids: dict[int, int] = {}
+    for index in order[np.isin(calls["name"][order], _named(texts))]:
+        name = texts[calls["name"][index]]
+        if name.startswith(BEGIN):
+            begun, ids = int(calls["start"][index]), {}
+        elif name.startswith(END) and begun is not None:
+            found.append((begun, int(calls["start"][index]), np.array([*ids.values()], dtype=np.int64)))
+            begun = None
+        elif begun is not None and name.startswith(LAUNCHING):
+            ids.setdefault(int(calls["correlation"][index]), int(calls["external"][index]))
+    return found
+
+
+def _named(texts: list[str]) -> list[int]:
+    return [code for code, text in enumerate(texts) if text.startswith((BEGIN, END, *LAUNCHING))]
+
+
+def _place(names: np.ndarray, wanted: np.ndarray) -> int:
+    """Where the wanted sequence begins in another; -1 where it is not in it."""
+    last = len(names) - len(wanted)
+    for place in np.flatnonzero(names[: last + 1] == wanted[0]) if last >= 0 else ():
+        if np.array_equal(names[place : place + len(wanted)], wanted):
+            return int(place)
+    return -1

@@ -1,0 +1,135 @@
+"""Scores verdicts by trials: how far expected gains are off, and how often advice slows a cell down."""
+
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from profzoo.tables.schemas import CELL
+from profzoo.trials import forecast_skill
+from profzoo.trials.trial_table import HIT, SLOWED
+from profzoo.verdicts import advice_scores
+
+HALVES_FILE = Path(advice_scores.__file__).with_name("halves.yaml")
+FITTED, HELD_OUT, OTHERS = "fitted", "held_out", "others"
+# Measures of what was advised alone.
+OF_ADVICE = ("advised", "helped", "slowed_down", "undecided")
+COLUMNS = ["half", "verdict", *advice_scores.MEASURES, "tells", "hits"]
+# So many errors are below what is recorded of them; of errors that may make advice a slow-down, more.
+NINE_OF_TEN, NINETEEN_OF_TWENTY = 0.9, 0.95
+
+
+def halves() -> Mapping[str, list[str]]:
+    """The models of each half of the zoo."""
+    found: Mapping[str, list[str]] = yaml.safe_load(HALVES_FILE.read_text(encoding="utf-8"))
+    return found
+
+
+def half_of(model: str) -> str:
+    """Which half a model, with or without a variant, belongs to; OTHERS for one that is not of the zoo.
+
+    >>> half_of("bert@bf16"), half_of("gpt"), half_of("mine")
+    ('fitted', 'held_out', 'others')
+    """
+    name = model.partition("@")[0]
+    return next((half for half, models in halves().items() if name in models), OTHERS)
+
+
+def score(trials: pd.DataFrame) -> pd.DataFrame:
+    """A row a half and verdict, and one of all verdicts: of gains that were expected and measured.
+
+    trials: the table of that name. `error` is what nine of ten gains are off by at most, either way: of one that was
+    1.5 instead of 1, or 1 instead of 1.5, 0.5 (the largest, where there are too few to tell); `over` by how much 19 of
+    20 were less than expected at most; `median_error` the middle of expected over measured, less 1. The others are
+    shares: `covered`, measured within the interval of what was expected, `hits` as of `outcome`; and of what was
+    `advised`, as the verdict holds, `slowed_down` and `helped` at all. What failed or was not tried does not count.
+
+    Beside what is covered stand the median `width` of intervals, and of how many 1 is no part (`tells`); beside errors
+    those of one gain for all cells, the median of the other half (`constant_error`); beside what advice came to, of how
+    much of it the trials do not tell whether it helped (`undecided`).
+    """
+    known = trials[trials["outcome"] != ""]
+    ratio = known["expected"] / known["gain"]
+    known = known.assign(half=known["model"].map(half_of), off=(ratio - 1).abs(), either=np.expm1(np.log(ratio).abs()))
+    known["over"] = (ratio - 1).clip(lower=0)
+    known["width"], known["tells"], known["open"] = (
+        forecast_skill.widths(known),
+        forecast_skill.tells(known),
+        forecast_skill.undecided(known),
+    )
+    constant = forecast_skill.constants(known, known["half"], FITTED)
+    constant = constant.fillna(forecast_skill.constants(known, known["half"], HELD_OUT).where(known["half"] == FITTED))
+    known["constant_off"] = (constant / known["gain"] - 1).abs()
+    known["within"] = known["gain"].between(known["expected_low"], known["expected_high"])
+    parts = [known, known.assign(advised_by=advice_scores.ALL)]
+    rows = []
+    for (half, verdict), own in pd.concat(parts).groupby(["half", "advised_by"], sort=True):
+        one = {
+            "trials": len(own),
+            "median_error": own["off"].median(),
+            "error": _at_most(own["either"].to_numpy(), NINE_OF_TEN),
+            "over": _at_most(own["over"].to_numpy(), NINETEEN_OF_TWENTY),
+            "covered": own["within"].mean(),
+            "advised": int(own["advised"].sum()),
+            "helped": _share(own.loc[own["advised"], "gain"].gt(1)),
+            "slowed_down": _share(own.loc[own["advised"], "outcome"].eq(SLOWED)),
+            "width": own["width"].median(),
+            "constant_error": 0.0 if own["constant_off"].isna().all() else own["constant_off"].median(),
+            "undecided": _share(own.loc[own["advised"], "open"]),
+            "tells": own["tells"].mean(),
+            "hits": own["outcome"].eq(HIT).mean(),
+        }
+        rows.append({"half": half, "verdict": verdict, **one})
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _at_most(errors: np.ndarray, share: float) -> float:
+    """What such a share of errors like these is at most (split conformal prediction, Vovk et al. 2005).
+
+    The quantile of the errors themselves holds fewer of the next ones: 72 % in place of 90 where there are three.
+
+    >>> [round(_at_most(np.arange(1, count + 1) / 10, 0.9), 1) for count in (1, 9, 19, 20)]
+    [0.1, 0.9, 1.8, 1.9]
+    """
+    place = int(np.ceil(share * (len(errors) + 1)))
+    return float(np.sort(errors)[min(place, len(errors)) - 1])
+
+
+def _share(those: pd.Series) -> float:
+    """Of none, 0."""
+    return float(those.mean()) if len(those) else 0.0
+
+
+def recorded(scored: pd.DataFrame, text: str) -> str:
+    """The file of scores with these of both halves in place of those that it has; text: of the file as it is.
+
+    What abstained was not advised since: its advice keeps the score by which it did.
+    """
+    known = advice_scores.checked(yaml.safe_load(text))
+    halves = {
+        half: {row["verdict"]: _plain(row) for row in scored[scored["half"] == half].to_dict("records")}
+        for half in advice_scores.HALVES
+    }
+    for verdict, own in halves[HELD_OUT].items():
+        if known.abstains(verdict) and own["advised"] < known.enough:
+            before = known.held_out[verdict]
+            own |= {name: getattr(before, name) for name in OF_ADVICE}
+    kept, _, _ = text.partition(f"\n{advice_scores.HALVES[0]}:")
+    return f"{kept}\n{yaml.safe_dump(halves, sort_keys=False)}"
+
+
+def _plain(row: Mapping[Hashable, Any]) -> dict[str, float]:
+    return {
+        name: int(row[name]) if name in advice_scores.COUNTS else round(float(row[name]), 4)
+        for name in advice_scores.MEASURES
+    }
+
+
+def misses(trials: pd.DataFrame) -> pd.DataFrame:
+    """The trials whose gains were not as expected, those farthest off first."""
+    wrong = trials[trials["outcome"].ne("") & trials["outcome"].ne(HIT)]
+    order = (wrong["expected"] / wrong["gain"] - 1).abs().sort_values(ascending=False).index
+    return wrong.loc[order, [*CELL, "settings", "advised_by", "expected", "gain", "gain_low", "gain_high", "outcome"]]

@@ -1,0 +1,126 @@
+"""Says which settings to try on a cell: a panel of variants, and those that the advice of verdicts names."""
+
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+import pandas as pd
+
+from profzoo.cell import settings, variant_settings
+from profzoo.errors import ConfigError, suggest
+from profzoo.verdicts import cpu_verdicts
+from profzoo.verdicts import rules as verdict_rules
+from profzoo.verdicts.other_settings import SETTING
+from profzoo.verdicts.rule_evaluation import CELL
+
+Words = list[str]
+
+
+class Expected(TypedDict):
+    """A gain with the ends of its interval, None where it has none, the verdict that expects it, and whether that holds
+    for the cell, so that it advises it."""
+
+    gain: float
+    low: float | None
+    high: float | None
+    verdict: str
+    advised: bool
+
+
+# Of the panel, what no variant says: twice as many samples a batch.
+DOUBLE = "double_batch"
+# The name of what is tried, as a variant.
+TRIED = "tried"
+# A device of cells, which by default is a GPU only where there is one.
+GPU = "cuda"
+
+
+def candidates(cell_model: str, phase: str, config: Mapping[str, Any]) -> tuple[dict[str, Words], dict[str, str]]:
+    """The words by which each candidate changes a cell, by its name; and why others cannot be tried, by name.
+
+    What changes nothing of the cell is neither.
+
+    Raises:
+        ConfigError: the panel names what is no variant.
+    """
+    resolved = settings.resolve(cell_model, phase, "time", config)
+    base = settings.words(resolved)
+    found: dict[str, Words] = {}
+    refused: dict[str, str] = {}
+    for name, given in _named(config, resolved).items():
+        model, own = settings.split_variant(cell_model)
+        # By a name of its own, as that of joined variants would be taken apart.
+        changed = {**variant_settings.combined(variant_settings.parts(own), config["variants"]), **given}
+        variants = {**config["variants"], TRIED: changed}
+        try:
+            cell = settings.resolve(f"{model}@{TRIED}", phase, "time", {**config, "variants": variants})
+        except ConfigError as error:
+            refused[name] = str(error)
+            continue
+        if words := [word for word in settings.words(cell) if word not in base]:
+            found[name] = words
+    return found, refused
+
+
+def _named(config: Mapping[str, Any], cell: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The settings of every candidate by name, advice that no variant follows by its words; cell: its settings."""
+    known = _panel(config, cell["batch"])
+    rules = verdict_rules.load()["rules"]
+    of_cpus = [rule for rule in rules if rule["of"] == cpu_verdicts.CPU]
+    # Where a cell will run need not be known here, so that what is advised of CPUs alone comes last.
+    rules = [rule for rule in rules if rule not in of_cpus] + (of_cpus if cell["device"] != GPU else [])
+    advice = [_advised(one, cell) for rule in rules for one in rule["advice"]]
+    own = {words: settings.parse(words.split()) for words in advice if words and _called(words, known) == words}
+    return {**known, **own}
+
+
+def _panel(config: Mapping[str, Any], batch: int | None) -> dict[str, Mapping[str, Any]]:
+    """What the panel names, where a batch has so many samples; DOUBLE only where that is known."""
+    known = {**config["variants"], DOUBLE: {"batch": 2 * batch} if batch else {}}
+    for name in config["trials"]["panel"]:
+        if unknown := variant_settings.unknown(name, known):
+            raise ConfigError(f"trials.panel: '{unknown}' is no variant: {suggest(unknown, known)}")
+    return {name: variant_settings.combined(variant_settings.parts(name), known) for name in config["trials"]["panel"]}
+
+
+def _advised(advice: Mapping[str, Any], cell: Mapping[str, Any]) -> str:
+    """The words of an advice to that cell; none where it has none."""
+    if doubled := advice.get("doubled"):
+        return f"{doubled}={2 * cell[doubled]}"
+    return str(advice.get("settings") or "")
+
+
+def name_of(words: str, config: Mapping[str, Any], batch: int | None = None) -> str:
+    """The name of the candidate that has these settings: of what the panel names, else the words themselves.
+
+    batch: samples in a batch of the cell, if that is known.
+    """
+    return _called(words, _panel(config, batch))
+
+
+def _called(words: str, panel: Mapping[str, Mapping[str, Any]]) -> str:
+    wanted = _plain(settings.parse(words.split()))
+    return next((name for name, given in panel.items() if given and _plain(given) == wanted), words)
+
+
+def _plain(given: Mapping[str, Any]) -> dict[str, str]:
+    """Settings as texts, as words and YAML have other types."""
+    return {key: str(value).lower() for key, value in settings.flat(given).items()}
+
+
+def expected(
+    verdicts: pd.DataFrame, config: Mapping[str, Any], batches: Mapping[str, int]
+) -> dict[str, dict[str, Expected]]:
+    """The gain that is expected of each candidate, advised or not, by cell (`lstm train`) and name.
+
+    verdicts: the table of that name; batches: samples in a batch, by cell.
+    """
+    known = verdicts["level"].isin([CELL, SETTING]) & verdicts["settings"].fillna("").ne("") & (verdicts["gain"] > 0)
+    rows = verdicts[known]
+    found: dict[str, dict[str, Expected]] = {}
+    for row in rows.sort_values(["level", "rank"]).itertuples():
+        low, high = (float(end) if end > 0 else None for end in (row.gain_low, row.gain_high))
+        own: Expected = {"gain": float(row.gain), "low": low, "high": high, "verdict": str(row.verdict),
+                         "advised": row.level == CELL}  # fmt: skip
+        cell = f"{row.model} {row.phase}"
+        found.setdefault(cell, {}).setdefault(name_of(row.settings, config, batches.get(cell)), own)
+    return found

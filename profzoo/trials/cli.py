@@ -1,0 +1,66 @@
+"""Says trials in a terminal: `python -m profzoo.trials.cli TABLE`, a cell's best settings and what was expected."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+import pandas as pd
+
+from profzoo.errors import DataError
+from profzoo.formatting import duration
+from profzoo.io import csv_tables as reading
+from profzoo.tables.schemas import CELL
+from profzoo.trials import trial_table
+from profzoo.trials.best_setting import best
+
+
+def lines(table: pd.DataFrame) -> list[str]:
+    """Each cell with the settings that are fastest, and below it what else was tried."""
+    said = []
+    for (model, phase), rows in table.groupby(CELL, sort=False):
+        if row := best(rows):
+            interval = f"({row['gain_low']:.2f} to {row['gain_high']:.2f})"
+            steps = f"{duration(row['base_ns'])} -> {duration(row['ns'])} a step, measured"
+            said.append(
+                f"{model} {phase} runs {row['gain']:.2f} times as fast {interval} with `{row['words']}`: {steps}"
+            )
+        else:
+            said.append(f"{model} {phase}: nothing that was tried is surely faster")
+        said += [f"  {_line(row)}" for row in rows.to_dict("records")]
+    known = table[table["outcome"] != ""]
+    if len(known):
+        counts = known["outcome"].value_counts()
+        said.append(
+            f"of {len(known)} expected gains: " + ", ".join(f"{count} {name}" for name, count in counts.items())
+        )
+    return said
+
+
+def _line(row: dict) -> str:
+    lead = f"{row['settings']:<24} "
+    if pd.isna(row["gain"]):
+        # What ran may have had nothing beside it.
+        alone = "no gain, as the cell as it is ran in none of its rounds" if row["processes"] else ""
+        return lead + ": ".join(filter(None, [row["verdict"], row["why"] or alone]))
+    interval = f" [{row['gain_low']:.2f}, {row['gain_high']:.2f}]" if pd.notna(row["gain_low"]) else ""
+    expected = f", expected {row['expected']:.2f}: {row['outcome']}" if row["outcome"] else ""
+    later = f", {row['why']}" if row["why"] else ""
+    return f"{lead}x {row['gain']:.2f}{interval}  {row['verdict']}{expected}{later}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m profzoo.trials.cli", description=__doc__)
+    parser.add_argument("table", metavar="CSV", help="the table of trials")
+    options = parser.parse_args(arguments)
+    try:
+        table = reading.read(options.table, trial_table.TABLE)
+    except DataError as error:
+        print(f"profzoo: {error}", file=sys.stderr)
+        return 1
+    print("\n".join(lines(table)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

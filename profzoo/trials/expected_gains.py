@@ -1,0 +1,16 @@
+"""Writes what the table of verdicts expects of settings, for trials to begin with what is expected to help most."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from profzoo.io import csv_tables as reading
+from profzoo.io.scripts import write_json
+from profzoo.trials import candidate_settings
+from profzoo.verdicts import table_columns
+
+
+def main(verdicts: str, config: Mapping[str, Any], batches: Mapping[str, int], output: str) -> None:
+    """Read the verdicts and write expected gains by cell and candidate."""
+    write_json(
+        {"cells": candidate_settings.expected(reading.read(verdicts, table_columns.TABLE), config, batches)}, output
+    )

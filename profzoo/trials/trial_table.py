@@ -1,0 +1,179 @@
+"""Makes the table of trials, a row a cell and settings: what was expected, what was measured, whether that is a hit."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from profzoo.experiments import trial_runner, trial_search
+from profzoo.experiments.trial_runner import TOGETHER, changed
+from profzoo.io import column_types
+from profzoo.io import csv_tables as reading
+from profzoo.io import sidecars as fact
+from profzoo.io.scripts import read_json, write_csv
+from profzoo.statistics import process_repeats, speedup
+from profzoo.tables.cell_tables import cell_of
+from profzoo.tools.time.tables import REPEATED
+
+NUMBER = column_types.maybe(column_types.NUMBER)
+COLUMNS = {
+    **dict.fromkeys(["model", "phase", "settings", "words", "advised_by"], column_types.TEXT),
+    **dict.fromkeys(["expected", "expected_low", "expected_high"], NUMBER),
+    **dict.fromkeys(["base_ns", "ns", "gain", "gain_low", "gain_high"], NUMBER),
+    "processes": column_types.COUNT,
+    **dict.fromkeys(["verdict", "outcome"], column_types.TEXT),
+    **dict.fromkeys(["advised", "chosen"], column_types.FLAG),
+    **dict.fromkeys(["loss_difference", "output_difference"], NUMBER),
+    "why": column_types.TEXT,
+}
+TABLE = reading.Table(columns=COLUMNS, key=["model", "phase", "settings"])
+FAILED, REFUSED, LEFT_OUT = "failed", "refused", "not tried"
+HIT, MISS, SLOWED = "hit", "miss", "slowed down"
+# An expectation is a hit this far from what was measured, or within the interval of that.
+NEAR = 0.2
+NEEDS: fact.Needs = {
+    "trials": {"candidates": {}, "refused": {}},
+    "processes": fact.PROCESSES,
+    "failed": {},
+    "tried": fact.TEXTS,
+    "chosen": fact.TEXT,
+    "ended": fact.TEXT,
+}
+Cell = tuple[Mapping[str, str], pd.DataFrame, Mapping[str, Any]]
+
+
+def table(
+    cells: Iterable[Cell], expected: Mapping[str, Mapping[str, Mapping[str, Any]]], margin: float
+) -> pd.DataFrame:
+    """COLUMNS, each cell's settings from the largest gain to the least, then those that failed or were not tried.
+
+    Args:
+        cells: cell, steps of all processes, and their sidecar; expected: by cell and name; margin:
+            what counts as no difference.
+
+    `gain` is the time of a sample as the cell is over that with the settings, by pairs of processes of the same round,
+    with the interval that holds it in 95 of 100 cases; `verdict` as of a comparison; `outcome` holds what was expected
+    against it, also where no verdict advises the settings (`advised`); `loss_difference` is that of the last loss,
+    `output_difference` the largest of the last outputs, after as many steps, relative to the cell's own.
+    """
+    rows: list[dict[str, Any]] = []
+    for cell, steps, facts in cells:
+        own = _measured(steps, facts, margin)
+        known = expected.get(f"{cell['model']} {cell['phase']}", {})
+        for row in [*own, *_others(facts, own)]:
+            nothing: dict[str, Any] = {"gain": None, "low": None, "high": None, "verdict": "", "advised": False}
+            one = {**nothing, **_expected_of(row, known)}
+            sides = {"expected_low": one["low"], "expected_high": one["high"], "advised": one["advised"]}
+            rows.append({**cell, "expected": one["gain"], **sides, "advised_by": one["verdict"], **row})
+    said = iter(speedup.verdicts([row["_ratio"] for row in rows if row.get("_ratio")]))
+    for row in rows:
+        row["verdict"] = next(said) if row.get("_ratio") else row.get("verdict", speedup.UNDECIDED)
+    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    ends = ["expected", "expected_low", "expected_high"]
+    frame[ends] = frame[ends].astype("float64")
+    frame["outcome"] = [_outcome(row) for row in frame.to_dict("records")]
+    return frame
+
+
+def _measured(steps: pd.DataFrame, facts: Mapping[str, Any], margin: float) -> list[dict[str, Any]]:
+    processes = facts["processes"]
+    medians = [float(np.median(times)) for times in process_repeats.processes(steps)]
+    batches = [own["batch"] for own in processes]
+    base = {own["round"]: place
+            for place, (own, _) in enumerate(zip(processes, medians, strict=True)) if not own["side"]}  # fmt: skip
+    (plain, *_) = [own for own in processes if not own["side"]]
+    found = []
+    for side in dict.fromkeys(own["side"] for own in processes if own["side"]):
+        mine = [place for place, own in enumerate(processes) if own["side"] == side]
+        # A sample's time, as a batch may have another number of them.
+        factor = batches[0] / batches[mine[0]]
+        pairs = [(base[processes[place]["round"]], place) for place in mine if processes[place]["round"] in base]
+        before, after = [medians[first] for first, _ in pairs], [medians[place] * factor for _, place in pairs]
+        places = ([first for first, _ in pairs], [place for _, place in pairs])
+        ratio = speedup.ratio(before, after, places, margin=margin) if len(pairs) > 1 else None
+        gain = 1 / ratio.ratio if ratio else float(np.median(before) / np.median(after)) if pairs else np.nan
+        found.append(
+            {
+                "settings": side,
+                "words": _words(side, facts),
+                "base_ns": float(np.median(before)) if pairs else np.nan,
+                "ns": float(np.median([medians[place] for place in mine])),
+                "gain": gain,
+                "gain_low": 1 / ratio.high if ratio else np.nan,
+                "gain_high": 1 / ratio.low if ratio else np.nan,
+                "processes": len(mine),
+                "chosen": side == facts["chosen"],
+                "loss_difference": _apart(_losses(plain), _losses(processes[mine[0]])),
+                "output_difference": _apart(plain.get("outputs"), processes[mine[0]].get("outputs")),
+                "why": f"failed in a later round: {facts['failed'][side]}" if side in facts["failed"] else "",
+                "_ratio": ratio,
+            }
+        )
+    return sorted(found, key=lambda row: -row["gain"])
+
+
+def _others(facts: Mapping[str, Any], measured: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What failed at once, cannot be tried, or was left out as trials ended before."""
+    ran = {row["settings"] for row in measured}
+    done = ran | set(facts["failed"])
+    why = "the budget ended before: raise trials.budget"
+    if facts["ended"] == trial_runner.FAILED:
+        why = f"the cell as it is failed before: {facts['failed']['']}"
+    left = dict.fromkeys((name for name in facts["tried"] if name not in done), why)
+    beyond = [name for name in facts["trials"]["candidates"] if name not in {*facts["tried"], *done}]
+    left |= dict.fromkeys(beyond, "others are expected to help more: raise trials.most")
+    failed = {name: why for name, why in facts["failed"].items() if name not in ran}
+    groups = ((FAILED, failed), (REFUSED, facts["trials"]["refused"]), (LEFT_OUT, left))
+    nothing = {"processes": 0, "chosen": False}
+    return [
+        {"settings": name, "words": _words(name, facts), "verdict": verdict, "why": why, **nothing}
+        for verdict, given in groups
+        for name, why in given.items()
+        if name
+    ]
+
+
+def _words(side: str, facts: Mapping[str, Any]) -> str:
+    known = facts["trials"]["candidates"]
+    return " ".join(changed([], [known.get(name, []) for name in side.split(TOGETHER)]))
+
+
+def _losses(facts: Mapping[str, Any]) -> list[float]:
+    return [] if facts.get("loss") is None else [facts["loss"]]
+
+
+def _apart(given: Sequence[float] | None, others: Sequence[float] | None) -> float:
+    """The largest difference of values, relative to the largest of them; empty where there are none, or other ones."""
+    one, other = np.array(given or [], dtype=float), np.array(others or [], dtype=float)
+    if not len(one) or one.shape != other.shape or not np.abs(one).max():
+        return float("nan")
+    return float(np.abs(other - one).max() / np.abs(one).max())
+
+
+def _expected_of(row: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """What is expected of a row's settings, which may have been put together in another order."""
+    mine = {frozenset(row["settings"].split(TOGETHER)), frozenset(row["words"].split())}
+    found = (one for name, one in known.items() if mine & {frozenset(name.split(TOGETHER)), frozenset(name.split())})
+    return next(found, {})
+
+
+def _outcome(row: Mapping[str, Any]) -> str:
+    """Whether what was expected came, and whether advice slowed the cell down; nothing where nothing was expected or
+    measured."""
+    if not row["expected"] > 0 or not row["gain"] > 0:
+        return ""
+    # Sure or not: what is slower is not repeated as often as it takes to be sure.
+    if row["advised"] and row["gain"] < 1 - trial_search.WORTH:
+        return SLOWED
+    near = abs(row["expected"] / row["gain"] - 1) <= NEAR
+    # For the same reason an interval of so few holds nearly everything.
+    within = row["processes"] > trial_search.ROUNDS and row["gain_low"] <= row["expected"] <= row["gain_high"]
+    return HIT if near or within else MISS
+
+
+def main(paths: Sequence[str], expected: str | None, margin: float, csv: str) -> None:
+    """Read the cells' trials, and what was expected of them, write the table."""
+    known = read_json(expected, {"cells": {}})["cells"] if expected else {}
+    cells = [(cell_of(path), reading.read(path, REPEATED), read_json(f"{path}.json", NEEDS)) for path in paths]
+    write_csv(table(cells, known, margin), csv)

@@ -1,0 +1,99 @@
+"""Gives a verdict its expected gain: what to ask of the replay, how that is told, and which advice is not given."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from profzoo.verdicts import advice_scores, reduced_precision
+from profzoo.verdicts.gain_models import AMDAHL, FUSED, OF_STEP, REPLAY, Asked, Replayed, between
+from profzoo.what_if.predicted_gains import Gain
+
+# Of a verdict that waits for its gain: what to ask, and what its next step begins with.
+ASKED, LEAD = "asked", "lead"
+LAUNCH_LESS = "launch less first, as the CPU would hold the step back: a larger batch, CUDA graphs; then "
+NO_GAIN = "the traced steps, run again so, gain nothing by it: "
+# Shorter kernels that gain less than this part of what Amdahl's law promises are held back by the CPU.
+HELD_BACK = 0.5
+SLOWER = "not advised: expected to be slower"
+DOUBTED = "not advised: such gains were less than expected by more than this one is"
+TOGETHER = "together: snakemake trials measures it"
+UNSURE = "no settings, as such gains were less than expected by more than this one is: "
+
+
+def asked(
+    rule: Mapping[str, Any],
+    advice: Mapping[str, Any],
+    traits: pd.DataFrame | None,
+    cured: float | None,
+    whole: bool,
+    peaks: Mapping[str, float],
+    ran_with: Mapping[str, Any],
+) -> Asked | None:
+    """What to ask of a cell's replay for a rule that holds; None where it has no such change.
+
+    traits: the launches that the rule is about, None for a rule about the step; cured: the part of their time that
+    would go; whole: whether they are all of the cell's; ran_with: its settings.
+    """
+    change = advice["replay"]
+    if change is None or change in OF_STEP:
+        return Asked(change) if change else None
+    if traits is None:
+        return None
+    if change in reduced_precision.TO:
+        now, nchw = str(ran_with.get("precision", "fp32")), not ran_with.get("channels_last", False)
+        added = reduced_precision.added(traits, change, now, nchw) if whole else None
+        return Asked(change, traits, reduced_precision.saved(traits, peaks, change, now, nchw), added)
+    name = rule["share"]
+    time, saved = f"{name}_ns", f"{name}_saved_ns"
+    rows = traits[traits[time] > 0] if time in traits else traits
+    part = pd.Series(cured, rows.index, dtype="float64")
+    if change != FUSED and isinstance(advice["cured"], str) and saved in rows:
+        part = rows[saved] / rows[time]
+    return Asked(change, rows, part)
+
+
+def expected(
+    row: dict[str, Any], replayed: Replayed | None, step: Mapping[str, Any], scored: advice_scores.Scores
+) -> dict[str, Any]:
+    """The verdict with its gain by the replay, where that has an answer, else by Amdahl's law as it is.
+
+    With its interval, and the score of its advice. What gains nothing loses its settings, and what may as well lose, by
+    how far off such gains were in trials; what helped no more often than a coin would, its gain.
+    """
+    known: Asked | None = row.pop(ASKED, None)
+    lead = row.pop(LEAD, "")
+    error = scored.error(row["verdict"])
+    found = replayed.gain(known, step, error) if replayed and known else None
+    if found is None:
+        if row.get("limit"):
+            row["next_step"] = LAUNCH_LESS + row["next_step"]
+        low, high = between(row["gain"], error)
+        row |= {"gain_low": low, "gain_high": high, "method": AMDAHL}
+    else:
+        row |= _told(row, found.gain, known)
+        row |= {"gain": found.gain, "gain_low": found.low, "gain_high": found.high, "method": REPLAY}
+    if row.get("settings") and scored.doubts(row["verdict"], row["gain"]):
+        row |= {"settings": None, "next_step": UNSURE + row["next_step"]}
+    row |= scored.columns(row["verdict"])
+    if scored.abstains(row["verdict"]):
+        row |= {"gain": None, "gain_low": None, "gain_high": None, "limit": None}
+    return row | {"next_step": lead + row["next_step"]}
+
+
+def _told(row: Mapping[str, Any], gain: float, known: Asked | None) -> dict[str, Any]:
+    """What the replay changes of a verdict's words: by its gain, where Amdahl's law has another."""
+    told: dict[str, Any] = {"limit": None}
+    of_launches = known is not None and known.change not in OF_STEP
+    if of_launches and row["cured"] and gain - 1 < HELD_BACK * (1 / (1 - min(row["share"] * row["cured"], 0.999)) - 1):
+        told = {"limit": gain, "next_step": LAUNCH_LESS + row["next_step"]}
+    if gain < 1:
+        told |= {"settings": None, "next_step": NO_GAIN + row["next_step"]}
+    return told
+
+
+def unadvised(verdict: str, gain: Gain, scored: advice_scores.Scores, otherwise: str) -> str:
+    """Why a verdict does not advise its settings, which would have that gain; otherwise: if not for the gain."""
+    if gain.gain < 1:
+        return SLOWER
+    return DOUBTED if scored.doubts(verdict, gain.gain) else otherwise

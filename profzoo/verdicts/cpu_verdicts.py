@@ -1,0 +1,196 @@
+"""Says what holds cells on a CPU back, by rules about what torch.profiler saw of their steps, with the evidence."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+
+from profzoo.formatting import duration
+from profzoo.tables import schemas
+from profzoo.tables.layers import NODE
+from profzoo.tables.schemas import CELL
+from profzoo.tables.step_shares import amdahl
+from profzoo.verdicts import advice_scores
+from profzoo.verdicts import rules as verdict_rules
+from profzoo.verdicts.cpu_step import CpuStep, Part, Share
+from profzoo.verdicts.gain_models import AMDAHL
+from profzoo.verdicts.rule_evaluation import LAYER, UNDECIDED
+from profzoo.verdicts.table_columns import COLUMNS
+from profzoo.verdicts.verdicts import NOTHING, OURS, Cell
+
+TOOL, CLOCK = "torch", "cpu"
+CPU, INPUT, OPERATOR, OVERHEAD = "cpu", "data", "operator", "overhead"
+AGAIN = "quiet the machine and measure again, with more steps: time.window, torch.window"
+
+
+def cells(ranges: pd.DataFrame) -> list[Cell]:
+    """The cells that torch.profiler saw run on a CPU; ranges: the table of that name."""
+    mine = ranges[(ranges["tool"] == TOOL) & (ranges["clock"] == CLOCK)]
+    return [(model, phase) for model, phase in mine[CELL].drop_duplicates().itertuples(index=False)]
+
+
+def table(
+    timed: pd.DataFrame,
+    ranges: pd.DataFrame,
+    operators: Mapping[Cell, pd.DataFrame],
+    ran_with: Mapping[Cell, Mapping[str, Any]],
+    given: Mapping[str, Any],
+) -> pd.DataFrame:
+    """COLUMNS: the verdicts of each cell on a CPU, the largest gain first, then those of its layers.
+
+    Args:
+        timed, ranges: the tables of cells and ranges; operators: rows of operators.csv, by cell; ran_with: settings of
+            each cell; given: rules as rules.load has them.
+
+    Gains are by Amdahl's law, and of no score, as scores are of trials on GPUs. A rule holds where it does at both ends
+    of the interval of its share, which is wider where steps are not steady; what that leaves open is UNDECIDED.
+    """
+    rows: list[dict[str, Any]] = []
+    for cell in cells(ranges):
+        mine, parts = schemas.of_cell(timed, *cell), schemas.of_cell(ranges[ranges["tool"] == TOOL], *cell)
+        times = dict(zip(parts["range"], parts["ns_per_step"], strict=True))
+        if mine.empty or cell not in operators or not sum(times.values()):
+            continue
+        row = mine.to_dict("records")[0]
+        step = CpuStep(row, times, operators[cell], given["traits"]["at_the_floor"], given["floors"]["stretch"])
+        judged = JudgedCpu(row, step, ran_with.get(cell, {}), given)
+        for group in (judged.of_cell(), judged.of_layers()):
+            rows += [
+                {"by": OURS, **dict(zip(CELL, cell, strict=True)), **one, "rank": rank}
+                for rank, one in enumerate(group, 1)
+            ]
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+class JudgedCpu:
+    """One cell on a CPU, held against the rules."""
+
+    def __init__(
+        self,
+        cell: Mapping[str, Any],
+        step: CpuStep,
+        ran_with: Mapping[str, Any],
+        given: Mapping[str, Any],
+    ) -> None:
+        """One cell; cell: its row of the table of cells; step: taken apart; the others as table has them."""
+        self.cell, self.step, self.ran_with = cell, step, ran_with
+        self.floors = given["floors"]
+        self.rules = [rule for rule in given["rules"] if rule["of"] == CPU]
+        self.file = f"{cell['phase']}.operators.csv"
+        self.found = list(self._found())
+
+    def of_cell(self) -> list[dict[str, Any]]:
+        """Verdicts on the cell, the largest gain first, then what is left open."""
+        rows, left_open = [], dict[str, dict[str, Any]]()
+        said = self._unsteady()
+        why = f"but {said}" if said else "which its steps leave open"
+        # Of what is left open the largest says enough: of each rule, and of all where steps are not steady.
+        for rule, share, told in sorted(self.found, key=lambda one: -one[1].value):
+            if share.least >= rule["at_least"]:
+                rows.append(self._row(rule, share, told))
+            elif share.most >= rule["at_least"]:
+                left_open.setdefault(
+                    "" if said else rule["share"], self._undecided(rule, share, told, f"{why}: {AGAIN}")
+                )
+        rows = sorted(rows, key=lambda row: -row["gain"])
+        # What holds comes first, as that can be acted on.
+        rows += sorted(left_open.values(), key=lambda row: -row.pop("potential"))
+        return rows or [self._nothing()]
+
+    def of_layers(self) -> list[dict[str, Any]]:
+        """The layers in which an operator that the cell is bound by takes longest, forward and backward apart."""
+        rows, floor = [], self.floors["layer"]
+        for rule, share, told in self.found:
+            if rule["share"] != OPERATOR or share.least < rule["at_least"]:
+                continue
+            for place in self.step.places(told["function"]).to_dict("records"):
+                own = self.step.share(Part(place["total_ns"], place["launches"]))
+                if own.least >= floor:
+                    where = {"level": LAYER, "threshold": floor, **{name: place[name] for name in NODE}}
+                    lead = f"{_told(told['function'], place)}: "
+                    rows.append(self._row(rule, own, {**told, **where, "lead": lead}))
+        return sorted(rows, key=lambda row: -row["gain"])
+
+    def _found(self) -> Iterator[tuple[Mapping[str, Any], Share, dict[str, Any]]]:
+        """Each rule with a share that it is about, and what is to be said of that."""
+        about = {INPUT: self._input, OVERHEAD: self._overhead, OPERATOR: self._operators}
+        for rule in self.rules:
+            for part, said in about[rule["share"]]():
+                yield rule, self.step.share(part), said
+
+    def _input(self) -> Iterator[tuple[Part, dict[str, Any]]]:
+        lead = f"making a batch takes {duration(self.step.input.ns)}: "
+        yield self.step.input, {"evidence": "ranges.csv: data", "lead": lead}
+
+    def _overhead(self) -> Iterator[tuple[Part, dict[str, Any]]]:
+        if self.step.overhead.ns:
+            least = duration(self.step.floor_ns)
+            lead = f"{self.step.calls:,.0f} calls of operators, of which one that does nothing takes {least}: "
+            evidence = f"{self.file}: calls below {duration(self.step.brief_ns)}"
+            yield self.step.overhead, {"evidence": evidence, "lead": lead}
+
+    def _operators(self) -> Iterator[tuple[Part, dict[str, Any]]]:
+        one: dict[str, Any]
+        for one in self.step.longest().to_dict("records"):
+            name, first = one["operator"], self.step.places(one["operator"]).iloc[0]
+            most = f"{first['total_ns'] / one['total_ns']:.0%} of it in {first['module']} {first['direction']}"
+            said = {"function": name, "evidence": f"{self.file}: {name}", "lead": f"{_told(name, one)}, {most}: "}
+            yield Part(one["total_ns"], one["launches"]), said
+
+    def _unsteady(self) -> str:
+        """Why the steps are not to be relied on; empty where they are."""
+        if isinstance(said := self.cell.get("unsteady"), str) and said:
+            return said
+        apart = self.cell["step_ns"] / self.cell["step_median_ns"]
+        if apart > self.floors["steady"]:
+            return f"the mean step is {apart:.1f} times the median"
+        times = f"{self.step.apart:.1f} times apart"
+        off = self.step.apart > self.floors["stretch"]
+        return f"steps with and without the profiler are {times}, more than its calls take" if off else ""
+
+    def _row(self, rule: Mapping[str, Any], share: Share, told: Mapping[str, Any]) -> dict[str, Any]:
+        """A rule that holds, with its gain by Amdahl's law, from none to that of the most that the share may be."""
+        advice = verdict_rules.advice(rule, {"cpu_data_ns": self.step.input.ns}, self.ran_with)
+        cured = advice["cured"]
+        own = {key: value for key, value in told.items() if key != "lead"}
+        return {
+            "level": "cell", "verdict": rule["verdict"], "metric": f"share of the step: {rule['share']}",
+            "value": share.value, "threshold": rule["at_least"], "share": share.value, "share_low": share.least,
+            "share_high": share.most, "cured": cured,
+            "gain": amdahl(share.value, cured), "gain_low": 1.0, "gain_high": amdahl(share.most, cured),
+            "method": AMDAHL, "trials": 0, "score": advice_scores.UNSCORED, "next_step": told["lead"] + advice["next"],
+            "settings": advice["settings"], "source": rule["source"], **own,
+        }  # fmt: skip
+
+    def _undecided(self, rule: Mapping[str, Any], share: Share, told: Mapping[str, Any], why: str) -> dict[str, Any]:
+        """That a rule may hold or not, and what would tell."""
+        return {
+            "level": "cell", "verdict": UNDECIDED, "metric": f"share of the step: {rule['share']}",
+            "value": share.value, "threshold": rule["at_least"], "share": share.value, "share_low": share.least,
+            "share_high": share.most, "evidence": told["evidence"], "gain": None,
+            "potential": amdahl(share.most, rule["cured"]),
+            "next_step": f"{rule['verdict']}: {share.least:.0%} to {share.most:.0%} of the step, {why}",
+        }  # fmt: skip
+
+    def _nothing(self) -> dict[str, Any]:
+        """That no rule holds, with the operator that takes longest."""
+        longest = self.step.longest().head(1).to_dict("records")
+        one: dict[str, Any] = longest[0] if longest else {"operator": "none", "total_ns": 0.0, "launches": 0.0}
+        share = self.step.share(Part(one["total_ns"], one["launches"]))
+        return {
+            "level": "cell", "verdict": NOTHING, "metric": f"share of the step: {OPERATOR}", "value": share.value,
+            "share": share.value, "share_low": share.least, "share_high": share.most,
+            "evidence": f"{self.file}: {one['operator']}", "gain": 1.0,
+            "next_step": f"the longest operator, {one['operator']}, takes {share.value:.0%} of the step",
+        }  # fmt: skip
+
+
+def _told(operator: str, sums: Mapping[str, Any]) -> str:
+    """An operator with its calls of a step, and how fast it computes where that is known.
+
+    >>> _told("aten::mm", {"launches": 2.0, "needed_ns": 1e6, "needed_flop": 5e7})
+    'aten::mm, 2 calls, 50 Gflop/s'
+    """
+    calls = "1 call" if sums["launches"] == 1 else f"{sums['launches']:,.4g} calls"
+    rate = f", {sums['needed_flop'] / sums['needed_ns']:.3g} Gflop/s" if sums["needed_flop"] > 0 else ""
+    return f"{operator}, {calls}{rate}"

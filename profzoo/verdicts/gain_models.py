@@ -1,0 +1,126 @@
+"""Says what advice is expected to gain: by running a cell's traced steps again with it, else by Amdahl's law."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from profzoo.verdicts import reduced_precision
+from profzoo.what_if import changes, predicted_gains, simulator
+from profzoo.what_if.kernel_matching import Operations
+from profzoo.what_if.program import Program
+from profzoo.what_if.trace_events import COPY, SET
+
+REPLAY, AMDAHL, GRAPH = "replay", "Amdahl", "graph"
+# A trace in which less of the launches' time is found than this says nothing of them.
+FOUND = 0.8
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A change to ask for: its name, the launches that it is about, and the part of each one's time that goes.
+
+    saved: nan where nothing is known of it; of narrower operands, 1 of launches that go. added: launches that come with
+    each, by operators of their own and within its call.
+    """
+
+    change: str
+    rows: pd.DataFrame | None = None
+    saved: pd.Series | None = None
+    added: tuple[pd.Series, pd.Series] | None = None
+
+
+def _copies(program: Program, crossing: bool) -> Program:
+    gpu = program.gpu
+    mine = gpu["crossing"].to_numpy(dtype=bool)
+    chosen = mine if crossing else gpu["kind"].isin([COPY, SET]).to_numpy() & ~mine
+    return changes.fused(program, chosen)
+
+
+def _waited_less(program: Program, step: Mapping[str, Any]) -> Program:
+    """With communication that takes what it does beside waiting for other processes."""
+    rest = 1 - min(step["waiting_ns"] / max(step["communication_ns"], 1.0), 1.0)
+    return changes.kernels_faster(program, program.gpu["talking"].to_numpy(dtype=bool), 1 / max(rest, 1e-3))
+
+
+# What rules about the step ask for, by name, of a program and the cell's row of the table of steps.
+OF_STEP: Mapping[str, Callable[[Program, Mapping[str, Any]], Program]] = {
+    "input_ready": lambda program, _: changes.input_ready(program),
+    "waits_removed": lambda program, _: changes.waits_removed(program),
+    GRAPH: lambda program, _: changes.graphed(program),
+    "half_the_operators": lambda program, _: predicted_gains.PANEL["half_the_operators"](program),
+    "transfers_removed": lambda program, _: _copies(program, crossing=True),
+    "copies_removed": lambda program, _: _copies(program, crossing=False),
+    "communication_overlapped": lambda program, _: changes.communication_overlapped(program),
+    "waiting_removed": _waited_less,
+    "allocations_removed": lambda program, _: changes.allocations_removed(program),
+    "unrepeated_removed": lambda program, _: changes.fused(program, changes.unrepeated(program)),
+}
+# And rules about launches: these faster, these gone with their calls, or operands narrower.
+FASTER, FUSED = "faster", "fused"
+OF_LAUNCHES = (FASTER, FUSED, *reduced_precision.TO)
+
+
+class Replayed:
+    """A cell's steps, to be run again with what a verdict advises."""
+
+    def __init__(self, program: Program, unrepeated: float = 0.0) -> None:
+        """unrepeated: by how much the step may be another one in other processes, where the program does not know."""
+        self.program, self.operations = program, Operations(program)
+        self.apart = program.apart or unrepeated
+        self.before = simulator.walls(program, simulator.run(program))
+
+    def gain(
+        self, asked: Asked, step: Mapping[str, Any], error: float, graph: bool = False
+    ) -> predicted_gains.Gain | None:
+        """What a change is worth; None where the trace lacks the launches that it is about.
+
+        step: the cell's row of the table of steps; error: what such gains were off by, relative, nine times in ten;
+        graph: whether what is left is launched as one.
+        """
+        after = self._changed(asked, step)
+        if after is None:
+            return None
+        if graph:
+            after = changes.graphed(after)
+        error = float(np.expm1(np.hypot(np.log1p(error), self.apart)))
+        found = predicted_gains.of_walls(self.before, simulator.walls(after, simulator.run(after)), error)
+        # Of one step alone there is no spread.
+        low, high = between(found.gain, error) if np.isnan(found.low) else (found.low, found.high)
+        return predicted_gains.Gain(found.step_ns, found.predicted_ns, found.gain, low, high)
+
+    def _changed(self, asked: Asked, step: Mapping[str, Any]) -> Program | None:
+        if asked.change in OF_STEP:
+            return OF_STEP[asked.change](self.program, step)
+        assert asked.rows is not None and asked.saved is not None
+        known = asked.rows["launches"].gt(0) & asked.rows["total_ns"].notna()
+        rows, saved = asked.rows[known], asked.saved[known].to_numpy(dtype=float)
+        if not len(rows) or np.isnan(saved).any() or not set(rows.columns) >= set(self.operations.keys.columns[1:]):
+            return None
+        places = self.operations.of(rows)
+        chosen = places >= 0
+        ns = self.program.gpu["ns"].to_numpy(dtype=float)
+        if ns[chosen].sum() < FOUND * rows["total_ns"].sum() * self.program.steps:
+            return None
+        saved = np.where(chosen, saved[places], 0.0)
+        if asked.change == FUSED:
+            # What goes in part goes with its launch, and leaves the rest of its time to what is before it.
+            return changes.fused(self.program, chosen & (saved > 0), float(saved[chosen].max(initial=0.0)))
+        after = changes.kernels_faster(self.program, chosen, 1 / np.maximum(1 - saved, 1e-9))
+        if asked.added is None:
+            return after
+        for more, within in zip(asked.added, (False, True), strict=True):
+            each = np.where(chosen, more[known].to_numpy(dtype=float)[places], 0.0)
+            after = changes.launches_added(after, each, reduced_precision.ADDED_NS, within)
+        return changes.fused(after, chosen & (saved >= 1))
+
+
+def between(gain: float, error: float) -> tuple[float, float]:
+    """The ends of the interval of a gain that may be off by so much, relative.
+
+    >>> tuple(round(end, 2) for end in between(2.0, 0.25))
+    (1.6, 2.5)
+    """
+    return gain / (1 + error), gain * (1 + error)

@@ -1,0 +1,108 @@
+"""Says which layers hold a cell back, and what would help each, by its own kernels and by what it needs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from profzoo.tables.layers import NODE
+from profzoo.verdicts import advice_gain
+from profzoo.verdicts.launch_traits import with_traits
+from profzoo.verdicts.rule_evaluation import LAYER, Judged
+
+# So many layers are named, those first from which most is to be had.
+TOP = 10
+PADDED = "padded"
+# Of products and convolutions, which tiles are made for.
+TILED = ("convolution", "gemm")
+
+
+def top(judged: Judged, kernels: pd.DataFrame, tree: pd.DataFrame, peaks: Mapping[str, float]) -> list[dict[str, Any]]:
+    """The verdicts on the TOP layers of a cell, forward and backward apart, the largest gain first, one each.
+
+    Args:
+        kernels: rows of its layer-kernels.csv; tree: rows of its layers.csv; peaks: rates by name, flop/s.
+    """
+    if kernels.empty:
+        return []
+    traits = with_traits(kernels, kernels.assign(level="launch"), judged.given["traits"], peaks)
+    total, work = traits["total_ns"].sum(), _work(tree)
+    layers = traits.groupby(NODE, sort=False)
+    summed = judged.summed(layers)
+    most = judged.most(summed, total).sort_values(ascending=False, kind="stable")
+    sums = summed.to_dict("index")
+    found: list[tuple[tuple[str, str], dict[str, Any], Mapping[str, Any]]] = []
+    for node, gain in most.items():
+        # The rest gains less than what was found, whatever holds it.
+        if len(found) >= TOP and gain <= sorted(_gain(row) for _, row, _ in found)[-TOP]:
+            break
+        own = layers.get_group(node)
+        rows = [*judged.of_some(own, total, LAYER, sums[node]), *_padded(judged, own, total, work.get(node, 1.0))]
+        if rows:
+            rule, best = max(rows, key=lambda one: _gain(one[1]))
+            found.append((node, best, rule))
+    # Running a step again takes longer than Amdahl's law, by which the layers are chosen.
+    chosen = sorted(found, key=lambda one: -_gain(one[1]))[:TOP]
+    told = [_told(rule, row, node, layers.get_group(node)) for node, row, rule in chosen]
+    return sorted(map(judged.expect, told), key=lambda row: -_gain(row))
+
+
+def _gain(row: Mapping[str, Any]) -> float:
+    return row["gain"] or 0.0
+
+
+def _work(tree: pd.DataFrame) -> dict[tuple[str, str], float]:
+    """By module and direction, operations counted over those needed, where all of both are known and are its own."""
+    own = tree[(tree["self_ns"] >= 0.99 * tree["total_ns"]) & (tree["needed_share"] > 0.99) & (tree["needed_flop"] > 0)]
+    own = own[own["counted_share"] > 0.99].set_index(NODE)
+    return ((own["simt_flop"] + own["tensor_flop"]) / own["needed_flop"]).to_dict()
+
+
+def _padded(
+    judged: Judged, own: pd.DataFrame, total: float, ratio: float
+) -> list[tuple[Mapping[str, Any], dict[str, Any]]]:
+    """That a layer computes more than it needs, where that is what its time goes into."""
+    least = judged.given["traits"][PADDED]["flop_at_least"]
+    if ratio < least or (tiled := _tiled(own)).empty:
+        return []
+    (rule,) = (one for one in judged.given["rules"] if one["of"] == "layers" and one["share"] == PADDED)
+    row = judged.row({**rule, "cured": 1 - 1 / ratio}, judged.share_of(tiled, total), tiled, LAYER, "layers.csv: flop")
+    return [(rule, row | {"value": ratio, "threshold": least, "metric": "operations counted / needed"})]
+
+
+def _tiled(own: pd.DataFrame) -> pd.DataFrame:
+    return own[own["class"].isin(TILED) & own["bound"].isin(("simt", "tensor"))]
+
+
+def _told(rule: Mapping[str, Any], row: dict[str, Any], node: tuple[str, str], own: pd.DataFrame) -> dict[str, Any]:
+    """The verdict with where it is and what is to be seen of the layer."""
+    largest = own.iloc[own["total_ns"].argmax()]
+    where = {"module": node[0], "direction": node[1], "class": largest["class"], "function": largest["function"]}
+    return where | row | {advice_gain.LEAD: f"{_seen(rule, row, own)}: "}
+
+
+def _seen(rule: Mapping[str, Any], row: Mapping[str, Any], own: pd.DataFrame) -> str:
+    if rule["of"] == "layers":
+        return f"{row['value']:.1f} times the operations that it needs, with inputs {_shapes(_tiled(own))}"
+    chosen = own[own[f"{rule['share']}_ns"] > 0]
+    first = chosen.iloc[chosen["total_ns"].argmax()]
+    efficiency = f"{(chosen['efficiency'] * chosen['total_ns']).sum() / chosen['total_ns'].sum():.0%}"
+    calls = chosen["launches"].sum()
+    leads = {
+        "short": f"{calls:,.0f} kernels of {chosen['total_ns'].sum() / calls / 1e3:.1f} µs"
+        f" ({', '.join(sorted(chosen['class'].unique()))})",
+        "small_grid": f"{first['grid_x'] * first['grid_y'] * first['grid_z']:,.0f} blocks for"
+        f" {first.get('multiprocessors', float('nan')):.0f} multiprocessors",
+        "memory": f"at {efficiency} of what {'DRAM' if first['bound'] == 'dram' else 'L2'} can do",
+        "simt": f"{first['operator']} {_shapes(chosen)} runs without tensor cores, at {efficiency} of what it could",
+        "tensor": f"at {efficiency} of what tensor cores can do",
+        "underused": f"{first['operator']} {_shapes(chosen)} at {efficiency} of the nearest roof",
+    }
+    return leads.get(rule["share"], f"{first['operator']} {_shapes(chosen)}")
+
+
+def _shapes(rows: pd.DataFrame) -> str:
+    """Shapes of the first two inputs of the operator that takes longest."""
+    shapes = rows.groupby("shapes", sort=False)["total_ns"].sum().idxmax()
+    first = shapes.removeprefix("[").split("]")[:2]
+    return " and ".join(part.strip(", ").removeprefix("[").replace(", ", "x") for part in first if part.strip(", []"))

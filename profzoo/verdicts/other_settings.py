@@ -1,0 +1,91 @@
+"""Says what settings would come to that no verdict advises, by the traced steps run again: alone, and as a graph."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from profzoo.verdicts import advice_gain, reduced_precision
+from profzoo.verdicts import rules as verdict_rules
+from profzoo.verdicts.gain_models import GRAPH, REPLAY, Asked
+from profzoo.verdicts.rule_evaluation import Judged
+from profzoo.what_if.predicted_gains import Gain
+
+SETTING, UNCOUNTED, AND = "setting", ", without counters", " + "
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Settings that a rule advises: their words, the change that they are replayed by, and what to ask of it."""
+
+    verdict: str
+    words: str
+    change: str
+    asked: Asked
+    source: str
+
+
+def of_settings(judged: Judged, traits: pd.DataFrame, verdicts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of settings that no verdict advises, and of narrower operands in a graph; largest gain first.
+
+    Where the CPU is the limit narrower operands gain nothing until its launches are a graph, and a graph little where
+    the GPU is, so that their gains say nothing of both together.
+
+    traits: of all launches of the cell; verdicts: on the cell.
+    """
+    if not judged.replayed:
+        return []
+    here = list(verdicts)
+    advised = {row["settings"] for row in here if row.get("settings") and row["gain"]}
+    abstaining = {row["verdict"] for row in here if row.get("settings") and not row["gain"]}
+    total = traits["total_ns"].sum()
+    counted = bool(total) and traits["counted_ns"].sum() >= judged.floors["counted"] * total
+    known = list(_known(judged, traits))
+    found = []
+    for one in known:
+        if one.words in advised:
+            continue
+        gain = judged.replayed.gain(one.asked, judged.step, judged.scored.error(one.verdict))
+        if gain:
+            why = f"not advised: {one.verdict} {'abstains' if one.verdict in abstaining else 'does not hold'}"
+            found.append(_row(judged, one, gain, why, counted))
+    graph = next((one for one in known if one.change == GRAPH), None)
+    for one in known:
+        if graph and one.change in reduced_precision.TO:
+            both = f"{graph.verdict}{AND}{one.verdict}"
+            gain = judged.replayed.gain(one.asked, judged.step, judged.scored.error(both), graph=True)
+            if gain:
+                joined = Setting(both, f"{graph.words} {one.words}", f"{GRAPH}{AND}{one.change}", one.asked, one.source)
+                found.append(_row(judged, joined, gain, advice_gain.TOGETHER, counted))
+    return sorted(found, key=lambda row: -row["gain"])
+
+
+def _known(judged: Judged, traits: pd.DataFrame) -> Iterator[Setting]:
+    """The settings that rules would advise to the cell, each once."""
+    seen = set[str]()
+    for rule in judged.given["rules"]:
+        of_kernels = rule["of"] == "kernels"
+        if not of_kernels and rule["of"] != "step":
+            continue
+        advice = verdict_rules.advice(rule, judged.step, judged.ran_with)
+        words, cured = advice["settings"], advice["cured"]
+        if not words or words in seen:
+            continue
+        cured, launches = None if isinstance(cured, str) else cured, traits if of_kernels else None
+        asked = advice_gain.asked(rule, advice, launches, cured, True, judged.peaks, judged.ran_with)
+        if asked:
+            seen.add(words)
+            yield Setting(rule["verdict"], words, advice["replay"], asked, rule["source"])
+
+
+def _row(judged: Judged, one: Setting, gain: Gain, why: str, counted: bool) -> dict[str, Any]:
+    """why: it is not advised, if not for its gain."""
+    guessed = not counted and any(to in one.change.split(AND) for to in reduced_precision.TO)
+    return {
+        "level": SETTING, "verdict": one.verdict, "metric": f"replay: {one.change}{UNCOUNTED if guessed else ''}",
+        "value": gain.gain, "evidence": "program.npz: run again", "gain": gain.gain, "gain_low": gain.low,
+        "gain_high": gain.high, "method": REPLAY, "settings": one.words, "source": one.source,
+        "next_step": advice_gain.unadvised(one.verdict, gain, judged.scored, why),
+        **judged.scored.columns(one.verdict),
+    }  # fmt: skip

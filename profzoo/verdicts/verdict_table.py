@@ -1,0 +1,71 @@
+"""Judges every cell and its top kernels by the tables across the zoo."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from profzoo.io import csv_tables as reading
+from profzoo.io.scripts import read_json, write_csv
+from profzoo.tables import layer_kernels, schemas
+from profzoo.tables import layers as layer_tables
+from profzoo.tables.cell_tables import cell_of
+from profzoo.tables.roofline import read_peaks
+from profzoo.tools.ncu import details_page as ncu_details
+from profzoo.tools.ncu import export_schema
+from profzoo.verdicts import cpu_verdicts, verdicts
+from profzoo.verdicts import rules as verdict_rules
+from profzoo.what_if import storage
+
+
+def main(
+    steps: str,
+    kernels: str,
+    roofline: str | None,
+    peaks: str | None,
+    details: Sequence[str],
+    launches: Sequence[str],
+    sidecars: Sequence[str],
+    layers: tuple[Sequence[str], Sequence[str]],
+    programs: Sequence[str],
+    on_cpus: tuple[str, str, Sequence[str]],
+    csv: str,
+) -> None:
+    """Read the tables, write the verdicts.
+
+    details: ncu's details pages, which may hold no advice; launches: exported launches of the same reports, in the same
+    order; sidecars: of the unprofiled runs; layers: kernels by owner, and the trees of layers, in the same order;
+    programs: of traced steps; on_cpus: the tables of cells and of ranges, and operators of each cell.
+    """
+    rates = read_peaks(peaks) if peaks else {}
+    held = schemas.read("roofline", roofline) if roofline else None
+    advice = {
+        _cell(page): (ncu_details.read(page), reading.read(rows, export_schema.TABLE))
+        for page, rows in zip(details, launches, strict=True)
+    }
+    ran_with = {_cell(path): read_json(path, {"cell": {}})["cell"] for path in sidecars}
+    kernel_table = schemas.read("kernels", kernels)
+    trees = {
+        _cell(path): (reading.read(path, layer_kernels.TABLE), reading.read(tree, layer_tables.TABLE))
+        for path, tree in zip(*layers, strict=True)
+    }
+    rules, timed = verdict_rules.load(), schemas.read("steps", steps)
+    known = {_cell(path): storage.read(path) for path in programs}
+    found = [verdicts.table(timed, kernel_table, held, rates, advice, ran_with, rules, trees, known)]
+    found.append(_on_cpus(*on_cpus, ran_with))
+    write_csv(pd.concat([table for table in found if len(table)] or found[:1], ignore_index=True), csv)
+
+
+def _on_cpus(
+    cells: str, ranges: str, operators: Sequence[str], ran_with: Mapping[verdicts.Cell, Mapping[str, Any]]
+) -> pd.DataFrame:
+    """The verdicts on cells that ran on a CPU, whose operators alone are read."""
+    timed, parts = schemas.read("cells", cells), schemas.read("ranges", ranges)
+    chosen = cpu_verdicts.cells(parts)
+    own = {_cell(path): reading.read(path, layer_tables.OPERATORS_TABLE) for path in operators if _cell(path) in chosen}
+    return cpu_verdicts.table(timed, parts, own, ran_with, verdict_rules.load())
+
+
+def _cell(path: str) -> tuple[str, str]:
+    cell = cell_of(path)
+    return cell["model"], cell["phase"]

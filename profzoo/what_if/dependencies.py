@@ -1,0 +1,171 @@
+"""Finds what each operation on the GPU waited for: its call, what was before it on its stream, or another stream."""
+
+import bisect
+
+import numpy as np
+import pandas as pd
+
+from profzoo.what_if import cuda_events
+from profzoo.what_if.trace_events import STREAM_WAIT, Events
+
+# An operation that begins later than its call and its own stream explain, by more than this, waited for another stream
+EXPLAINED_NS = 3_000.0
+# if something ended there so shortly before.
+DEPENDS_NS = 10_000.0
+# As many operations are looked at, of those that ended around that time.
+MOST = 64
+# From the end of a launching call until the GPU begins, and from operation to operation, where none of a trace tells:
+# the medians of a training step of MobileNetV2 on an H200 (tests/data/nsys/train.sqlite.gz).
+AFTER_NS, GAP_NS = 1_800.0, 1_100.0
+# From the end of what another stream waits for until that goes on: two such gaps, as an event lies between.
+LAG_NS = 2_200.0
+# As many have to tell, for a median.
+FEW = 5
+
+
+def found(host: pd.DataFrame, gpu: pd.DataFrame, events: Events) -> tuple[pd.DataFrame, float]:
+    """The GPU's table of a program with `latency`, `gap`, `dep` and `dep_gap`, and the median of launches' `after`.
+
+    Each is what was measured where that bound held, so that the program begins each operation when it began. Where
+    another held it is the median of its kind, or what was measured if that is less.
+    """
+    begins, ends = gpu["start"].to_numpy(dtype=float), gpu["end"].to_numpy(dtype=float)
+    issued = gpu["issued"].to_numpy()
+    called = host["end"].to_numpy(dtype=float)[gpu["host"]]
+    called = np.where(host["waited"].to_numpy()[gpu["host"]] > 0, np.minimum(called, issued + AFTER_NS), called)
+    before = gpu["end"].astype(float).groupby(gpu["stream"]).transform(lambda own: own.cummax().shift())
+    before = before.fillna(-np.inf).to_numpy()
+    kinds = gpu["kind"].to_numpy()
+    node = gpu["node"].to_numpy() & (gpu["host"].to_numpy() == np.concatenate(([-1], gpu["host"].to_numpy()[:-1])))
+    after = _after(begins, ends, called, issued, before, kinds, node)
+    usual = np.maximum(called - issued + after, 0.0)
+    gaps = _gaps(begins, before, issued + usual, kinds, node)
+    by_call, by_stream = issued + usual, before + gaps
+    latency, gap = np.minimum(usual, begins - issued), np.minimum(gaps, begins - before)
+    expected = np.maximum(by_call, by_stream)
+    dep, certain = _elsewhere(gpu, events, host, node, expected)
+    dep_gap = np.where(dep >= 0, begins - ends[dep], 0.0)
+    lag = _lag(dep_gap, (dep >= 0) & ~node & (begins > expected + EXPLAINED_NS))
+    held = (dep >= 0) & (node | ~certain | (ends[dep] + lag >= expected))
+    dep_gap = np.where(held, dep_gap, np.minimum(dep_gap, lag))
+    streams = ~held & (by_stream >= by_call)
+    latency = np.where(~held & ~streams, begins - issued, latency)
+    gap = np.where(streams, begins - before, gap)
+    # Nodes of a graph wait for each other alone.
+    latency, gap = np.where(node, 0.0, latency), np.where(node, -np.inf, np.where(np.isfinite(gap), gap, gaps))
+    found = gpu.assign(latency=latency, gap=gap, dep=dep, dep_gap=dep_gap)
+    return found, float(np.median(after[kinds == 0])) if (kinds == 0).any() else AFTER_NS
+
+
+def _after(
+    begins: np.ndarray,
+    ends: np.ndarray,
+    called: np.ndarray,
+    issued: np.ndarray,
+    before: np.ndarray,
+    kinds: np.ndarray,
+    node: np.ndarray,
+) -> np.ndarray:
+    """From a call's end until the GPU begins, the median of each kind, of operations that found it idle."""
+    busy = np.concatenate(([-np.inf], np.maximum.accumulate(ends)[:-1]))
+    idle = ~node & (before <= issued)
+    alone = idle & (busy <= issued)
+    return _medians(begins - called, kinds, alone, idle, AFTER_NS)
+
+
+def _gaps(
+    begins: np.ndarray, before: np.ndarray, by_call: np.ndarray, kinds: np.ndarray, node: np.ndarray
+) -> np.ndarray:
+    """From the end of what is before on the stream, the median of each kind, of operations that were in the queue."""
+    gaps = begins - np.where(np.isfinite(before), before, 0)
+    # A longer one is a wait for something else.
+    queued = ~node & np.isfinite(before) & (before > by_call + EXPLAINED_NS) & (gaps <= DEPENDS_NS)
+    return _medians(gaps, kinds, queued, queued, GAP_NS)
+
+
+def _medians(
+    values: np.ndarray, kinds: np.ndarray, surely: np.ndarray, perhaps: np.ndarray, otherwise: float
+) -> np.ndarray:
+    """Of each operation the median of its kind, of those that tell surely, else low ones of those that may tell."""
+    result = np.full(len(values), otherwise)
+    for kind in np.unique(kinds):
+        mine = kinds == kind
+        if (mine & surely).sum() >= FEW:
+            result[mine] = np.median(values[mine & surely])
+        elif (mine & perhaps).sum() >= FEW:
+            result[mine] = np.quantile(values[mine & perhaps], 0.1)
+    return result
+
+
+def _lag(dep_gap: np.ndarray, late: np.ndarray) -> float:
+    """From the end of what is waited for on another stream, the median of operations that nothing else explains."""
+    tells = late & (dep_gap >= 0) & (dep_gap <= DEPENDS_NS)
+    return float(np.median(dep_gap[tells])) if tells.sum() >= FEW else LAG_NS
+
+
+def _elsewhere(
+    gpu: pd.DataFrame, events: Events, host: pd.DataFrame, node: np.ndarray, expected: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The operation that each waits for beside its call and its stream, -1 for none, and whether the trace says so."""
+    begins, ends = gpu["start"].to_numpy(dtype=float), gpu["end"].to_numpy(dtype=float)
+    dep = _by_events(gpu, events, host)
+    certain = dep >= 0
+    explained = np.where(certain, np.maximum(expected, ends[dep] + LAG_NS), expected)
+    late = node | (begins > explained + EXPLAINED_NS)
+    if late.any():
+        inferred = _inferred(gpu, late, node)
+        certain &= inferred < 0
+        dep = np.where(inferred >= 0, inferred, dep)
+    return dep, certain
+
+
+def _inferred(gpu: pd.DataFrame, late: np.ndarray, node: np.ndarray) -> np.ndarray:
+    """What these operations waited for, -1 for nothing that is known: in a graph what ended last before they began.
+
+    Of others it is what ended last on another stream, if shortly before; else what ran there and was next to end, as
+    it left no room on the GPU until it ran out.
+    """
+    begins, ends = gpu["start"].to_list(), gpu["end"].to_list()
+    streams, calls = gpu["stream"].to_list(), gpu["host"].to_list()
+    several = gpu["stream"].nunique() > 1
+    order = np.argsort(gpu["end"].to_numpy(), kind="stable").tolist()
+    sorted_ends = [ends[index] for index in order]
+    found = np.full(len(gpu), -1)
+    for index in np.flatnonzero(late).tolist():
+        at = bisect.bisect_right(sorted_ends, begins[index])
+        if node[index]:
+            # One that begins before all others have ended begins with the first.
+            found[index] = bisect.bisect_left(calls, calls[index])
+            for other in reversed(order[max(at - MOST, 0) : at]):
+                if calls[other] == calls[index] and other < index:
+                    found[index] = other
+                    break
+        elif several:
+            before = (one for one in reversed(order[max(at - MOST, 0) : at]) if begins[index] - ends[one] <= DEPENDS_NS)
+            running = (one for one in order[at : at + MOST] if begins[one] < begins[index])
+            others = (one for one in (*before, *running) if streams[one] != streams[index])
+            found[index] = next(others, -1)
+    return found
+
+
+def _by_events(gpu: pd.DataFrame, events: Events, host: pd.DataFrame) -> np.ndarray:
+    """What each operation waits for by calls that have its stream wait for an event."""
+    dep = np.full(len(gpu), -1)
+    waits = events.waits[events.waits["kind"] == STREAM_WAIT]
+    if waits.empty or events.records.empty:
+        return dep
+    records = cuda_events.Records(events, host, gpu)
+    rows = {number: row for row, number in enumerate(host["correlation"])}
+    launched, ends = gpu["host"].to_numpy(), gpu["end"].to_numpy()
+    at = {stream: (mine, launched[mine]) for stream, mine in gpu.groupby("stream").indices.items()}
+    columns = (waits[name].to_list() for name in ("correlation", "stream", "event", "record"))
+    for correlation, stream, event, record in zip(*columns, strict=True):
+        row = rows.get(correlation, -1)
+        operation = records.meant(event, record, row) if row >= 0 else -1
+        if operation < 0 or stream not in at:
+            continue
+        mine, calls = at[stream]
+        place = int(np.searchsorted(calls, row, side="right"))
+        if place < len(mine) and (dep[mine[place]] < 0 or ends[dep[mine[place]]] < ends[operation]):
+            dep[mine[place]] = operation
+    return dep

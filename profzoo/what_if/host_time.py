@@ -1,0 +1,99 @@
+"""Takes the CPU's time of a step apart (as TaxBreak, ISPASS 2026, does), and holds it against the GPU's."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from profzoo.tools.nsys import intervals
+from profzoo.tools.nsys.steps import WAITS_NS
+from profzoo.what_if.predicted_gains import OF_HOST
+from profzoo.what_if.program import BEGIN, END, Program
+
+# What the CPU's time is, in this order.
+PARTS = ("framework", "input", "library", "launch", "waiting")
+# A gain below this is not worth a change.
+WORTH = 1.05
+NOTHING_HELPS = "none"
+
+
+def of(program: Program) -> dict[str, float]:
+    """Ns a step of what the CPU does in the steps that count, as measured, and what the GPU does.
+
+    `framework_ns` is Python and the framework, between calls; of the same `input_ns` in the ranges data and transfer,
+    and `library_ns` in cuDNN or cuBLAS, where the trace has these, with the calls that give the GPU nothing to do.
+    `launch_ns` is that of calls that do, without their waiting, which is in `waiting_ns`. Together they are `cpu_ns`,
+    from when the CPU began these steps to when it was done with them. `busy_ns` is that of the GPU; `balance` the
+    CPU's time without its waiting over that: above 1 it is the CPU that a step waits for. `launch_call_ns` is a
+    launching call's median, `latency_ns` that from the call's start to the GPU's of those that found it idle, nan where
+    none did.
+    """
+    host = program.host
+    begins, ends = np.flatnonzero(host["kind"] == BEGIN), np.flatnonzero(host["kind"] == END)
+    first = begins[min(1, len(begins) - 1)]
+    counted = slice(first + 1, ends[-1] + 1)
+    steps = len(begins) - min(1, len(begins) - 1)
+    parts = {name: values[counted].sum() / steps for name, values in _split(program, int(first)).items()}
+    cpu = float(host["start"].iloc[ends[-1]] - host["start"].iloc[first]) / steps
+    return {
+        "steps": steps,
+        "cpu_ns": cpu,
+        **{f"{name}_ns": float(parts[name]) for name in PARTS},
+        **_of_gpu(program, int(first), steps, cpu - float(parts["waiting"])),
+    }
+
+
+def _split(program: Program, first: int) -> Mapping[str, np.ndarray]:
+    """Ns of each row of the host by part: every moment from the first row on is in one of them."""
+    host = program.host
+    starts, ends = host["start"].to_numpy(dtype=float), host["end"].to_numpy(dtype=float)
+    # What began before these steps and lasts is none of theirs.
+    free = np.full(len(host), starts[first])
+    free[first + 1 :] = np.maximum(np.maximum.accumulate(ends[first:])[:-1], starts[first])
+    between = np.maximum(starts - free, 0)
+    called = np.maximum(ends - np.maximum(starts, free), 0)
+    waiting = np.minimum(host["waited"].to_numpy(dtype=float), called)
+    feeding = np.minimum(host["input"].to_numpy(dtype=float), between)
+    library = np.minimum(host["library"].to_numpy(dtype=float), between - feeding)
+    launches = host["launches"].to_numpy()
+    own = called - waiting
+    return {
+        "framework": between - feeding - library,
+        "input": feeding,
+        "library": library + np.where(launches, 0, own),
+        "launch": np.where(launches, own, 0),
+        "waiting": waiting,
+    }
+
+
+def _of_gpu(program: Program, first: int, steps: int, working: float) -> dict[str, float]:
+    """What the GPU does in the steps from a row of the host on, of so many; working: the CPU's ns without waiting."""
+    host, gpu = program.host, program.gpu
+    mine = gpu[gpu["host"] > first]
+    busy = intervals.total(intervals.union(mine[["start", "end"]].to_numpy(dtype=np.int64))) / steps
+    begun = np.maximum.accumulate(np.append(0, gpu["end"].to_numpy()))[:-1][mine.index]
+    calls = mine["host"].to_numpy()
+    start = host["start"].to_numpy()[calls]
+    idle = (begun <= start) & ~mine["node"].to_numpy()
+    # A graph's call launches many operations, and is one call.
+    took = (host["end"] - host["start"]).to_numpy()[np.unique(calls)]
+    launching = took[took <= WAITS_NS]
+    return {
+        "busy_ns": busy,
+        "balance": working / busy if busy else np.nan,
+        "launches": len(np.unique(calls)) / steps,
+        "launch_call_ns": float(np.median(launching)) if len(launching) else np.nan,
+        "latency_ns": float(np.median((mine["start"].to_numpy() - start)[idle])) if idle.any() else np.nan,
+    }
+
+
+def helps(gains: Mapping[str, float]) -> str:
+    """Of the changes that spare the CPU the one that gains most; NOTHING_HELPS where none is WORTH it.
+
+    >>> helps({"host_2x": 1.4, "half_the_operators": 1.3, "short_kernels_fused": 1.1, "graph": 2.5})
+    'graph'
+    >>> helps({"host_2x": 1.01, "graph": 1.02})
+    'none'
+    """
+    known = {name: gains[name] for name in OF_HOST if name in gains}
+    best = max(known, key=lambda name: known[name], default=NOTHING_HELPS)
+    return best if known and known[best] >= WORTH else NOTHING_HELPS

@@ -1,0 +1,70 @@
+"""Finds the operations of a program that rows of a table of kernels are about."""
+
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from profzoo.range_names import PARTS
+from profzoo.tools.ncu.raw_page import CONFIGURATION
+from profzoo.tools.nsys.launches import unpacked
+from profzoo.what_if.program import Program
+from profzoo.what_if.trace_events import KERNEL
+
+
+class Operations:
+    """The kernels of a program by launch configuration and range."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    @cached_property
+    def keys(self) -> pd.DataFrame:
+        """Launch configuration and range of each operation."""
+        gpu = self.program.gpu
+        columns = unpacked(gpu)
+        names = pd.Series(columns["mangled"]).map(self.program.kernels).fillna("")
+        parts = np.array(["", *PARTS])[self.program.host["part"].to_numpy()[gpu["host"]]]
+        return pd.DataFrame({**columns, "mangled": names, "range": parts})[["range", *CONFIGURATION]]
+
+    @cached_property
+    def kernels(self) -> np.ndarray:
+        """Which operations are kernels that do not communicate."""
+        gpu = self.program.gpu
+        return (gpu["kind"] == KERNEL).to_numpy() & ~gpu["talking"].to_numpy(dtype=bool)
+
+    def of(self, rows: pd.DataFrame) -> np.ndarray:
+        """The place of each operation's row, -1 of those that no row is about.
+
+        rows: of a table of kernels, with CONFIGURATION, `launches` a step and, where the table has it, `range`. Of a
+        configuration that was launched more often than the rows say, as many are taken, spread evenly.
+        """
+        by = ["range", *CONFIGURATION] if "range" in rows and self._have(rows) else CONFIGURATION
+        mine = self.keys[by].astype({"mangled": object})
+        places = pd.Series(np.arange(len(rows)), index=pd.MultiIndex.from_frame(rows[by].astype({"mangled": object})))
+        first = places.groupby(level=by, sort=False).first()
+        found = first.reindex(pd.MultiIndex.from_frame(mine)).fillna(-1).to_numpy(dtype=np.int64)
+        found = np.where(self.kernels, found, -1)
+        wanted = rows["launches"].to_numpy(dtype=float)
+        # Rows alike, such as those of a layer's operators, are one.
+        alike = first.reindex(places.index).to_numpy(dtype=np.int64)
+        wanted = np.bincount(alike, weights=wanted, minlength=len(rows)) * self.program.steps
+        return np.where(_spread(found, wanted), found, -1)
+
+    def _have(self, rows: pd.DataFrame) -> bool:
+        """Whether the trace has ranges as the rows do: within a graph it has none."""
+        return bool(rows["range"].isin(self.keys["range"][self.kernels].unique()).all())
+
+
+def _spread(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Of the operations of each row so many, evenly.
+
+    >>> _spread(np.array([0, 0, 1, 0, 0]), np.array([2.0, 9.0]))
+    array([False,  True,  True, False,  True])
+    """
+    there = found >= 0
+    counts = np.bincount(found[there], minlength=len(wanted))
+    part = np.minimum(wanted / np.maximum(counts, 1), 1.0)[found]
+    rank = pd.Series(found).groupby(found).cumcount().to_numpy()
+    # So that a third three times is one.
+    return there & (np.floor((rank + 1) * part + 1e-9) > np.floor(rank * part + 1e-9))

@@ -1,0 +1,118 @@
+"""What a change to a program would be worth: the step's time before over after, with an interval."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from profzoo.what_if import changes
+from profzoo.what_if.program import Program
+from profzoo.what_if.simulator import run, walls
+from profzoo.what_if.trace_events import COPY, KERNEL, SET
+
+# Under a tracer the CPU is slower than without: this much is thinkable.
+SLOWEST = 5.0
+# As near to what no CPU would make faster counts as there; a step replayed is as near to a measured one.
+AS_FAST, CLOSE = 0.01, 0.03
+# Kernels as short as this take about as long as their launch alone; fusing one with its neighbour leaves little of it.
+SHORT_NS = 5_000
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A step's ns before and after a change, and the one over the other with its interval, nan of a single step."""
+
+    step_ns: float
+    predicted_ns: float
+    gain: float
+    low: float
+    high: float
+
+
+def gain(before: Program, after: Program, error: float = 0.0, confidence: float = 0.9) -> Gain:
+    """How many times as fast the steps are after a change.
+
+    The interval is that of a ratio of sums over steps (Cochran, Sampling Techniques, 1977, 6.3) by Student's t.
+
+    Args:
+        error: how far off gains of this kind have been, relative, with the same confidence: widens the interval.
+        confidence: of the interval.
+    """
+    return of_walls(walls(before, run(before)), walls(after, run(after)), error, confidence)
+
+
+def of_walls(before: np.ndarray, after: np.ndarray, error: float = 0.0, confidence: float = 0.9) -> Gain:
+    """As gain, of the steps' times in ns.
+
+    >>> found = of_walls(np.array([30.0, 32.0, 28.0]), np.array([20.0, 21.0, 19.0]))
+    >>> found.gain, round(found.low, 2), round(found.high, 2)
+    (1.5, 1.46, 1.54)
+    """
+    count, ratio = len(before), float(before.sum() / after.sum())
+    low = high = np.nan
+    if count > 1:
+        # Here, as it takes half a second, and most who import this know gains from tables.
+        from scipy import stats  # type: ignore[import-untyped]
+
+        rest = before - ratio * after
+        deviation = np.sqrt((rest**2).sum() / (count * (count - 1))) / before.mean()
+        half = float(stats.t.ppf((1 + confidence) / 2, count - 1) * deviation)
+        half = float(np.hypot(half, np.log1p(error)))
+        low, high = ratio * np.exp(-half), ratio * np.exp(half)
+    return Gain(float(before.mean()), float(after.mean()), ratio, float(low), float(high))
+
+
+def untraced(program: Program, step_ns: float, slowdown: float = 1.0) -> tuple[Program, float]:
+    """The program as it is without a tracer, by how long a step takes then; and how much slower tracing made the CPU.
+
+    A tracer makes calls take longer, and what runs on the GPU hardly. So the CPU is made as much faster as it takes
+    to come to that step; as little as leaves the step within AS_FAST of the fastest, where the GPU alone is slower.
+
+    slowdown: what is known of it besides, which counts where a step is no shorter by it, as the GPU is the limit.
+    """
+
+    def step(times: float) -> float:
+        faster = changes.host_faster(program, times)
+        return float(walls(faster, run(faster)).mean())
+
+    wanted, times = max(step_ns, step(SLOWEST) * (1 + AS_FAST)), 1.0
+    if step(1.0) > wanted:
+        low, high = 1.0, SLOWEST
+        while high / low > 1.003:
+            middle = float(np.sqrt(low * high))
+            low, high = (middle, high) if step(middle) > wanted else (low, middle)
+        times = float(np.sqrt(low * high))
+    slowdown = min(slowdown, SLOWEST)
+    # Where the CPU is the limit, what is known beyond that step would make it shorter.
+    if slowdown > times * (1 + CLOSE) and step(slowdown) >= (1 - CLOSE) * step_ns:
+        times = slowdown
+    return (changes.host_faster(program, times) if times > 1 else program), times
+
+
+def _kernels(program: Program) -> np.ndarray:
+    return (program.gpu["kind"] == KERNEL).to_numpy() & ~program.gpu["talking"].to_numpy(dtype=bool)
+
+
+def _short(program: Program) -> np.ndarray:
+    return _kernels(program) & (program.gpu["ns"] <= SHORT_NS).to_numpy()
+
+
+def _second(program: Program) -> np.ndarray:
+    """Every second of the launches, of what is launched one by one."""
+    single = program.gpu["kind"].isin([KERNEL, COPY, SET]).to_numpy() & ~program.gpu["node"].to_numpy()
+    return single & (np.cumsum(single) % 2 == 0) & ~program.gpu["talking"].to_numpy(dtype=bool)
+
+
+# What is asked of every program, by name.
+PANEL: Mapping[str, Callable[[Program], Program]] = {
+    "kernels_2x": lambda program: changes.kernels_faster(program, _kernels(program), 2),
+    "host_2x": lambda program: changes.host_faster(program, 2),
+    "half_the_operators": lambda program: changes.fused(program, _second(program), 0),
+    "short_kernels_fused": lambda program: changes.fused(program, _short(program), 1),
+    "graph": changes.graphed,
+    "input_ready": changes.input_ready,
+    "waits_removed": changes.waits_removed,
+    "communication_overlapped": changes.communication_overlapped,
+}
+# Those that make the CPU less of a limit, of which tax.py names the one that helps.
+OF_HOST = ("host_2x", "half_the_operators", "short_kernels_fused", "graph")

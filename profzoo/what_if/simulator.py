@@ -1,0 +1,157 @@
+"""Runs a program: when each call and each operation begins and ends, and how long each step takes."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from profzoo.what_if import blocking_calls
+from profzoo.what_if.program import BEGIN, END, Program
+
+
+@dataclass(frozen=True)
+class Ran:
+    """When rows of a program's host, and its operations, began and ended, in ns from where the first row began."""
+
+    host_starts: np.ndarray
+    host_ends: np.ndarray
+    gpu_starts: np.ndarray
+    gpu_ends: np.ndarray
+
+
+# What a run takes of an operation, in this order.
+OPERATION = ("stream", "ns", "latency", "gap", "dep", "dep_gap", "gone")
+DEP = OPERATION.index("dep")
+NEVER = float("-inf")
+
+
+class _Gpu:
+    """The GPU in a run: streams that take operations in order, each as soon as what it waits for is known."""
+
+    def __init__(self, program: Program):
+        gpu = program.gpu
+        self.operations = list(zip(*(gpu[name].to_list() for name in OPERATION), strict=True))
+        self.begins = [0.0] * len(gpu)
+        self.ends: list[float | None] = [None] * len(gpu)
+        self.busy: dict[int, float] = {}
+        self.latest = 0.0
+        # What was issued and waits, by stream, and which stream waits for an operation that has not been issued.
+        self.held: dict[int, list[tuple[int, float]]] = {}
+        self.awaited: dict[int, list[int]] = {}
+
+    def issue(self, index: int, issued: float) -> None:
+        stream, dep = self.operations[index][0], self.operations[index][DEP]
+        if self.held.get(stream):
+            self.held[stream].append((index, issued))
+        elif dep >= 0 and self.ends[dep] is None:
+            self.held[stream] = [(index, issued)]
+            self.awaited.setdefault(dep, []).append(stream)
+        else:
+            self.place(index, issued)
+
+    def place(self, index: int, issued: float) -> None:
+        stream, ns, latency, gap, dep, dep_gap, gone = self.operations[index]
+        done = self.busy.get(stream, NEVER)
+        # What follows on the stream waits for what one that is gone waited for.
+        begin = max(done, 0.0) if gone else max(issued + latency, done + gap)
+        if dep >= 0 and (other := self.ends[dep]) is not None:
+            begin = max(begin, other + (0.0 if gone else dep_gap))
+        end = begin if gone else begin + ns
+        self.busy[stream] = max(done, end)
+        self.latest = max(self.latest, end)
+        self.begins[index], self.ends[index] = begin, end
+        if self.awaited:
+            for other_stream in self.awaited.pop(index, ()):
+                self.release(other_stream)
+
+    def release(self, stream: int, at_all: bool = False) -> None:
+        """Place what a stream holds, until one waits for what has not been issued; at_all: those as well."""
+        held = self.held.get(stream, [])
+        while held:
+            index, issued = held[0]
+            dep = self.operations[index][DEP]
+            if dep >= 0 and self.ends[dep] is None and not at_all:
+                self.awaited.setdefault(dep, []).append(stream)
+                return
+            held.pop(0)
+            self.place(index, issued)
+
+    def settle(self) -> None:
+        """Place everything that was issued, as the CPU waits for it, and launches nothing meanwhile."""
+        for stream in [stream for stream, held in self.held.items() if held]:
+            self.release(stream, at_all=True)
+
+    def end(self, index: int) -> float:
+        if self.ends[index] is None:
+            self.settle()
+        return self.ends[index] or 0.0
+
+
+def run(program: Program) -> Ran:
+    """One run, row by row as the CPU comes to it."""
+    host, device = program.host, _Gpu(program)
+    rooms = program.gpu["room"].to_list()
+    bounds = np.searchsorted(program.gpu["host"].to_numpy(), np.arange(len(host) + 1)).tolist()
+    rows = zip(*(host[name].to_list() for name in ("gap", "overlaps", "own", "wait", "target", "tail")), strict=True)
+    starts, ends = [], []
+    queues: dict[int, list[int]] = {}
+    start = free = 0.0
+    for (low, high), (gap, overlaps, own, wait, target, tail) in zip(pairwise(bounds), rows, strict=True):
+        start = start + gap if overlaps else free + gap
+        issued = max(start, device.end(target)) if wait == blocking_calls.BEFORE else start
+        if low < high:
+            first = next((index for index in range(low, high) if not device.operations[index][-1]), -1)
+            if first >= 0:
+                queue = queues.setdefault(device.operations[first][0], [])
+                if len(queue) >= rooms[first]:
+                    device.end(queue[-rooms[first]])
+                    issued = max(issued, device.begins[queue[-rooms[first]]])
+                queue.append(first)
+            for index in range(low, high):
+                device.issue(index, issued)
+        end = issued + own
+        if wait not in (blocking_calls.NOTHING, blocking_calls.BEFORE):
+            end = max(end, _until(device, wait, target) + tail)
+        starts.append(start)
+        ends.append(end)
+        free = max(free, end)
+    device.settle()
+    return Ran(*(np.array(values, dtype=float) for values in (starts, ends, device.begins, device.ends)))
+
+
+def _until(device: _Gpu, wait: int, target: int) -> float:
+    """When a call's wait is over."""
+    if wait == blocking_calls.OPERATION:
+        return device.end(target)
+    device.settle()
+    return device.latest if wait == blocking_calls.ALL else device.busy.get(target, 0.0)
+
+
+def measured(program: Program) -> Ran:
+    """What the trace has, as if it had been run."""
+    origin = int(program.host["start"].iloc[0])
+    tables = (program.host["start"], program.host["end"], program.gpu["start"], program.gpu["end"])
+    return Ran(*((table.to_numpy() - origin).astype(float) for table in tables))
+
+
+def walls(program: Program, ran: Ran) -> np.ndarray:
+    """Ns of each step that counts: all but the first, where there are more.
+
+    A step lasts from when CPU and GPU were done with what came before, to when they are done with it, as in
+    profzoo.tools.nsys.steps.where_time_goes.
+    """
+    begins = np.flatnonzero(program.host["kind"] == BEGIN)
+    launched = program.gpu["host"].to_numpy()
+    done = np.concatenate(([-np.inf], np.maximum.accumulate(ran.gpu_ends)))
+    edges = np.maximum(ran.host_starts[begins], done[np.searchsorted(launched, begins)])
+    if len(begins) == 1:
+        edges[0] = ran.host_starts[begins[0]]
+    last = max(ran.host_starts[program.host["kind"] == END][-1], done[-1])
+    return np.diff(np.append(edges, last))[min(1, len(begins) - 1) :]
+
+
+def differences(program: Program) -> tuple[float, float]:
+    """How far a run is from what was measured: of the step's time, relative, and of operations' starts, median ns."""
+    true, again = measured(program), run(program)
+    step, replayed = walls(program, true).sum(), walls(program, again).sum()
+    return float(replayed / step - 1), float(np.median(np.abs(again.gpu_starts - true.gpu_starts)))

@@ -1,0 +1,80 @@
+"""Keeps the programs of a cell in a file, as they are without a tracer, for what asks later what a change is worth."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from profzoo.errors import DataError
+from profzoo.tools.nsys.launches import PACKS
+from profzoo.what_if.program import END, Program
+
+# So many steps are kept, of which the first does not count: enough that one which something held up counts little, and
+# few enough to be run often.
+KEPT = 10
+HOST = ("gap", "input", "library", "own", "overlaps", "wait", "target", "tail", "kind", "part", "step", "launches",
+        "allocates")  # fmt: skip
+ROLES = ("kind", "node", "talking", "crossing", "gone", "host")
+GPU = ("stream", "ns", "latency", "gap", "dep", "dep_gap", "room", *ROLES, *PACKS)
+FACTS = "facts"
+
+
+def shortened(program: Program) -> Program:
+    """The first steps of a program, as many as are kept."""
+    ends = np.flatnonzero(program.host["kind"] == END)
+    rows = int(ends[min(KEPT, len(ends)) - 1]) + 1
+    gpu = program.gpu[program.gpu["host"] < rows]
+    # What was launched later is not waited for.
+    dep = np.where(gpu["dep"] < len(gpu), gpu["dep"], -1)
+    return replace(program, host=program.host.iloc[:rows], gpu=gpu.assign(dep=dep))
+
+
+def write(programs: Sequence[Program], path: str | Path) -> None:
+    """Write what of these is needed to run them, shortened, as arrays."""
+    arrays: dict[str, np.ndarray] = {}
+    facts = []
+    for place, one in enumerate(map(shortened, programs)):
+        arrays |= {f"{place}.host.{name}": one.host[name].to_numpy() for name in HOST}
+        arrays |= {f"{place}.gpu.{name}": one.gpu[name].to_numpy() for name in GPU}
+        kernels = {str(number): name for number, name in one.kernels.items()}
+        facts.append({"process": one.process, "after": one.after, "kernels": kernels, "apart": one.apart})
+    # By a file, as numpy would add an ending to another name.
+    with Path(path).open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **(arrays | {FACTS: np.array(json.dumps(facts))}))
+
+
+def read(path: str | Path) -> dict[int, Program]:
+    """The programs by the numbers of their processes, as the tables of changes have these.
+
+    Raises:
+        DataError: the file holds none, or is damaged.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            facts = json.loads(str(archive[FACTS]))
+            return {number_of(known["process"]): _one(archive, place, known) for place, known in enumerate(facts)}
+    except Exception as error:
+        # Damaged archives, and arrays in them, raise errors of many kinds.
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        raise DataError(f"{path}: no programs of steps ({why}): delete it, and the next run makes it again") from None
+
+
+def number_of(process: int) -> int:
+    """A process's number by nsys's global one.
+
+    >>> number_of(1082 << 24)
+    1082
+    """
+    return process >> 24 & 0xFFFFFF
+
+
+def _one(archive: Mapping[str, np.ndarray], place: int, facts: Mapping) -> Program:
+    host, gpu = (
+        pd.DataFrame({name: archive[f"{place}.{table}.{name}"] for name in names})
+        for table, names in (("host", HOST), ("gpu", GPU))
+    )
+    kernels = {int(number): name for number, name in facts["kernels"].items()}
+    return Program(facts["process"], host, gpu, facts["after"], kernels, facts["apart"])

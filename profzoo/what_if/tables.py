@@ -1,0 +1,169 @@
+"""Makes a cell's tables of what changes would be worth, and of what the CPU's time went to."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from profzoo.io import column_types
+from profzoo.io import csv_tables as reading
+from profzoo.io import sidecars as fact
+from profzoo.io.csv_tables import Table
+from profzoo.io.scripts import read_json, write_csv
+from profzoo.tools.nsys.trace import without_steps
+from profzoo.tools.time.tables import REPEATED
+from profzoo.tools.time.tables import TABLE as STEPS
+from profzoo.what_if import host_time, predicted_gains, program, simulator, storage, trace_events
+
+MAYBE = column_types.maybe(column_types.AMOUNT)
+CHANGES = ["process", "change", "step_ns", "predicted_ns", "gain", "low", "high"]
+REPLAYED = ["traced_ns", "replayed_ns", "step_ns", "slowdown"]
+PARTS = [f"{name}_ns" for name in host_time.PARTS]
+OF_GPU = ["busy_ns", "balance", "launches", "launch_call_ns", "latency_ns"]
+HOST = ["process", "steps", *REPLAYED, "cpu_ns", *PARTS, "ahead_ns", *OF_GPU, "helps"]
+# Sums may be off by as much, which rounding makes of them.
+ROUNDING = 1e-6
+
+
+def _closes(table: pd.DataFrame) -> str | None:
+    sums = {"cpu_ns": PARTS, "traced_ns": ["cpu_ns", "ahead_ns"]}
+    for whole, parts in sums.items():
+        off = (table[parts].sum(axis=1) - table[whole]).abs() > 1 + ROUNDING * table[whole]
+        if off.any():
+            return f"row {int(off.argmax()) + 1}: {', '.join(parts)} do not add up to {whole}"
+    return None
+
+
+GAINS = Table(
+    # One step alone has no spread.
+    columns={"process": column_types.COUNT, "change": column_types.TEXT}
+    | dict.fromkeys(["step_ns", "predicted_ns", "gain"], column_types.AMOUNT)
+    | dict.fromkeys(["low", "high"], MAYBE),
+    key=["process", "change"],
+    ranges={"gain": ("low", "high")},
+)
+TAX = Table(
+    columns=dict.fromkeys(HOST, column_types.AMOUNT)
+    | dict.fromkeys(["process", "steps"], column_types.COUNT)
+    | dict.fromkeys(["balance", "launch_call_ns", "latency_ns"], MAYBE)
+    | {"ahead_ns": column_types.NUMBER, "helps": column_types.TEXT},
+    key=["process"],
+    holds=_closes,
+)
+
+
+def programs(path: str | Path, whole_run: bool = False) -> Iterator[program.Program]:
+    """The programs of a trace's processes; none where nothing was launched, as on a CPU.
+
+    whole_run: whether more was traced than the window.
+
+    Raises:
+        DataError: the file is no export of nsys.
+    """
+    for found in trace_events.read(path, whole_run):
+        made = program.of(found)
+        if made is not None:
+            yield made
+
+
+def made(
+    path: str | Path, step_ns: float, whole_run: bool = False, host_ns: float | None = None
+) -> tuple[pd.DataFrame, pd.DataFrame, list[program.Program]]:
+    """What each change would be worth (a row a process and change), and the CPU's time (a row a process), per step.
+
+    Beside these the programs as they are without a tracer.
+
+    step_ns: of the cell without a tracer; gains are of that step, the parts of the CPU's time those that were traced.
+    host_ns: what of it the CPU takes, as far as that is known.
+    `slowdown` is how much slower the tracer made the CPU. With `ahead_ns`, by how much it was done before the GPU
+    was at the end, the parts are the traced step; it is below 0 where it was further ahead at the beginning.
+
+    Raises:
+        DataError: the file is no export of nsys.
+    """
+    rows, hosts, leans = [], [], []
+    for one in programs(path, whole_run):
+        process = storage.number_of(one.process)
+        parts = host_time.of(one)
+        known = (parts["cpu_ns"] - parts["waiting_ns"]) / host_ns if host_ns else 1.0
+        lean, slowdown = predicted_gains.untraced(one, step_ns, known)
+        leans.append(lean)
+        before = simulator.walls(lean, simulator.run(lean))
+        found = {}
+        for name, change in predicted_gains.PANEL.items():
+            other = change(lean)
+            found[name] = predicted_gains.of_walls(before, simulator.walls(other, simulator.run(other)))
+            rows.append({"process": process, "change": name, **vars(found[name])})
+        traced = simulator.walls(one, simulator.measured(one)).mean()
+        hosts.append(
+            {
+                "process": process,
+                "traced_ns": traced,
+                "replayed_ns": simulator.walls(one, simulator.run(one)).mean(),
+                "step_ns": before.mean(),
+                "slowdown": slowdown,
+                **parts,
+                "ahead_ns": traced - parts["cpu_ns"],
+                "helps": host_time.helps({name: gain.gain for name, gain in found.items()}),
+            }
+        )
+    return pd.DataFrame(rows, columns=CHANGES), pd.DataFrame(hosts, columns=HOST), leans
+
+
+def of_host(steps: pd.DataFrame) -> float | None:
+    """What the CPU takes for a step, in ns, by the one that waited least; median of processes. None of too few steps.
+
+    Before a window the GPU has done all, so that the CPU runs ahead of it until the queue is full or something is
+    waited for. The last step holds the wait for the window's end.
+
+    >>> of_host(pd.DataFrame({"wall_ns": [8, 19, 25, 60]}))
+    8.0
+    """
+    each = steps.groupby("process")["wall_ns"] if "process" in steps else [(0, steps["wall_ns"])]
+    least = [walls.iloc[:-1].min() for _, walls in each if len(walls) > 1]
+    return float(np.median(least)) if least else None
+
+
+def step_of(timed: Mapping[str, Any]) -> float:
+    """The unprofiled step of a cell in ns, of several processes the median of theirs; timed: its sidecar.
+
+    >>> step_of({"step_ns": 9.0, "processes": [{"step_ns": 9.0}, {"step_ns": 5.0}, {"step_ns": 6.0}]})
+    6.0
+    """
+    return float(np.median([own["step_ns"] for own in timed.get("processes", [timed])]))
+
+
+def apart(timed: Mapping[str, Any]) -> float:
+    """By how much the mean of as many other processes may differ, as Program.apart; timed: as above.
+
+    >>> round(apart({"processes": [{"step_ns": ns} for ns in (9.0, 10.0, 11.0)]}), 2), apart({"step_ns": 9.0})
+    (0.24, 0.0)
+    """
+    steps = np.log([own["step_ns"] for own in timed.get("processes", [timed])])
+    if len(steps) < 2:
+        return 0.0
+    # Here, as it takes half a second, and most who import this read tables.
+    from scipy import stats  # type: ignore[import-untyped]
+
+    return float(stats.t.ppf(0.95, len(steps) - 1) * np.std(steps, ddof=1) * np.sqrt(2 / len(steps)))
+
+
+def main(sqlite: str, report_sidecar: str, time: str, time_sidecar: str, outputs: Mapping[str, str]) -> None:
+    """Read the trace and the sidecar of its report, the steps without a tracer and theirs.
+
+    outputs: where to write the tables `changes` and `host`, and the `program`.
+    """
+    whole_run = read_json(report_sidecar, {"capture": fact.TEXT})["capture"] == "run"
+    if lacking := without_steps(sqlite, whole_run):
+        # Into the log: the export of the same trace says it to the user.
+        print(f"{outputs['changes']} has no row, as {sqlite} {lacking}")
+    timed = read_json(time_sidecar, {"step_ns": fact.POSITIVE})
+    steps = reading.read(time, REPEATED if "processes" in timed else STEPS)
+    found, host, leans = made(sqlite, step_of(timed), whole_run, of_host(steps))
+    write_csv(found, outputs["changes"])
+    write_csv(host.replace([np.inf], np.nan), outputs["host"])
+    spread = apart(timed)
+    storage.write([replace(lean, apart=spread) for lean in leans], outputs["program"])

@@ -1,0 +1,141 @@
+"""Reads an nsys export (SQLite) into the events of each process: calls, what the GPU did, events and waits."""
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from profzoo.range_names import PARTS
+from profzoo.tools.communication_kernels import communicates
+from profzoo.tools.nsys import export_columns as nsys_columns
+from profzoo.tools.nsys import intervals
+from profzoo.tools.nsys import launches as nsys_launches
+from profzoo.tools.nsys.launches import PACKS
+from profzoo.tools.nsys.timeline import CROSSING
+from profzoo.tools.nsys.trace import CALL_TABLE, PROCESS, opened, ranges_of, whole_numbers, window_steps
+
+KERNEL, COPY, SET, GRAPH = range(4)
+# CUPTI's numbers of kinds of synchronisation, and what stands for none in a column of them.
+EVENT_SYNC, STREAM_WAIT, STREAM_SYNC, CONTEXT_SYNC = 1, 2, 3, 4
+NONE = 4294967295
+LIBRARIES = ("CUDNN_EVENTS", "CUBLAS_EVENTS")
+SYNCHRONISATIONS, RECORDS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
+
+
+@dataclass(frozen=True)
+class Events:
+    """What a trace has of one process that ran steps; times in ns.
+
+    steps: start, end, in order. parts: name, start, end of the step's parts on the CPU. calls: CUDA calls of all
+    threads, by start: start, end, correlation, thread, name. operations: what the GPU did: start, end, correlation,
+    stream, kind, whether it communicates (talking) or copies between host and device (crossing), PACKS of a kernel's
+    launch configuration. kernels: mangled names of kernels by their numbers in PACKS. waits: synchronisations
+    by correlation, with kind, stream, event and record; records: of events, with correlation, stream, event, record;
+    a record is what a wait refers to, 0 where the trace does not say. library: when the CPU was in cuDNN or cuBLAS.
+    """
+
+    process: int
+    steps: pd.DataFrame
+    parts: pd.DataFrame
+    calls: pd.DataFrame
+    operations: pd.DataFrame
+    waits: pd.DataFrame
+    records: pd.DataFrame
+    library: np.ndarray
+    kernels: Mapping[int, str]
+
+
+def read(path: str | Path, whole_run: bool = False) -> list[Events]:
+    """The events of each process that ran steps, by process; none of a trace without calls, such as one on a CPU.
+
+    whole_run: whether more was traced than the window, of which only whole steps count.
+
+    Raises:
+        DataError: the file is no export of nsys.
+    """
+    with opened(path) as (database, tables):
+        steps = window_steps(database, tables, whole_run)
+        if CALL_TABLE not in tables or steps.empty:
+            return []
+        parts = ranges_of(database, tables, PARTS)
+        names = dict(database.execute("SELECT id, value FROM StringIds").fetchall())
+        calls = _calls(database, names)
+        operations = _operations(database, tables, names)
+        waits = _rows(database, tables, SYNCHRONISATIONS, ["correlationId", "syncType", "streamId", *_EVENT])
+        records = _rows(database, tables, RECORDS, ["correlationId", "streamId", *_EVENT])
+        library = _library(database, tables)
+        kernels = {number: known[0] for number, known in nsys_launches.kernel_names(database, tables).items()}
+    waits = waits.rename(columns={"syncType": "kind"} | _NAMES)
+    records = records.rename(columns=_NAMES)
+    return [
+        Events(
+            process=int(process),
+            steps=own.sort_values("start", ignore_index=True),
+            parts=_of(parts, process),
+            calls=_of(calls, process),
+            operations=_of(operations, process),
+            waits=_of(waits, process),
+            records=_of(records, process),
+            library=intervals.union(_of(library, process)[["start", "end"]].to_numpy(dtype=np.int64)),
+            kernels=kernels,
+        )
+        for process, own in steps.groupby("process")
+    ]
+
+
+def _of(table: pd.DataFrame, process: object) -> pd.DataFrame:
+    return table[table["process"] == process].reset_index(drop=True)
+
+
+_EVENT = ["eventId", "eventSyncId", "globalPid"]
+_NAMES = {"correlationId": "correlation", "streamId": "stream", "eventId": "event", "eventSyncId": "record",
+          "globalPid": "process"}  # fmt: skip
+
+
+def _calls(database: sqlite3.Connection, names: dict[int, str]) -> pd.DataFrame:
+    columns = ["start", "end", "correlation", "thread", "name"]
+    read = nsys_columns.numbers(database, CALL_TABLE, ["start", "end", "correlationId", "globalTid", "nameId"])
+    query = f"SELECT {', '.join(read.values())} FROM {CALL_TABLE} ORDER BY start, end DESC, correlationId"
+    frame = pd.DataFrame(whole_numbers(database.execute(query)).reshape(-1, 5), columns=columns)
+    frame["process"] = frame["thread"] & PROCESS
+    return frame.assign(name=pd.Categorical(frame["name"].map(names).fillna("")))
+
+
+def _operations(database: sqlite3.Connection, tables: set[str], names: dict[int, str]) -> pd.DataFrame:
+    launched = nsys_launches.read(database, tables, placed=True)
+    mangled = launched[PACKS].assign(kernel=nsys_launches.unpacked(launched)["mangled"])["kernel"]
+    shown = nsys_launches.kernel_names(database, tables)
+    talking = [number for number, known in shown.items() if communicates(known[1])]
+    kernels = launched.assign(
+        end=launched["start"] + launched["ns"],
+        kind=np.where(launched["graph"] >= 0, GRAPH, KERNEL),
+        talking=mangled.isin(talking) & (launched["graph"] < 0),
+        crossing=False,
+    )
+    frames = [kernels]
+    for kind, table in ((COPY, "CUPTI_ACTIVITY_KIND_MEMCPY"), (SET, "CUPTI_ACTIVITY_KIND_MEMSET")):
+        columns = ["start", "end", "correlationId", "streamId", "globalPid", *(["copyKind"] if kind == COPY else [])]
+        rows = _rows(database, tables, table, columns)
+        crossing = rows["copyKind"].isin(CROSSING) if kind == COPY else False
+        named = rows.rename(columns=_NAMES)
+        frames.append(named.assign(kind=kind, talking=False, crossing=crossing, **dict.fromkeys(PACKS, 0)))
+    columns = ["start", "end", "correlation", "process", "stream", "kind", "talking", "crossing", *PACKS]
+    return pd.concat([frame[columns] for frame in frames], ignore_index=True)
+
+
+def _library(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
+    frames = [_rows(database, tables, table, ["start", "end", "globalTid"]) for table in LIBRARIES]
+    frame = pd.concat(frames, ignore_index=True)
+    return frame.assign(process=frame["globalTid"] & PROCESS)
+
+
+def _rows(database: sqlite3.Connection, tables: set[str], table: str, columns: Sequence[str]) -> pd.DataFrame:
+    """Whole numbers of a table, as its columns are declared; none where there is no table."""
+    rows: Sequence[tuple] | sqlite3.Cursor = ()
+    if table in tables:
+        taken = nsys_columns.numbers(database, table, columns)
+        rows = database.execute(f"SELECT {', '.join(taken.values())} FROM {table}")
+    return pd.DataFrame(whole_numbers(rows).reshape(-1, len(columns)), columns=list(columns))

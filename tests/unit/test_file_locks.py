@@ -1,0 +1,301 @@
+"""Locks and claims: what somebody else has put in their place is not followed, written or removed, and is named.
+
+And what comes of a file system without locks: a line, and a run that goes on or does not.
+"""
+
+import errno
+import fcntl
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from profzoo.collect import profile_ranks, transaction
+from profzoo.errors import CollectError, ConfigError
+from profzoo.machine import file_locks, gpu_slots, gpu_turns, process_tree, results_lock, scratch_folder
+from profzoo.machine.gpu_slots import Terms
+
+PROJECT = Path(__file__).parents[2]
+PRECIOUS = "precious"
+
+
+def device(path: Path, mine: Path) -> None:
+    try:
+        os.mknod(path, 0o020666, os.makedev(1, 3))
+    except PermissionError:
+        pytest.skip("takes root, to make a device")
+
+
+def bound(path: Path, mine: Path) -> None:
+    # Of a short name, as its length is bounded.
+    with socket.socket(socket.AF_UNIX) as one:
+        here = Path.cwd()
+        os.chdir(path.parent)
+        try:
+            one.bind(path.name)
+        finally:
+            os.chdir(here)
+
+
+KINDS: dict[str, tuple[Callable[[Path, Path], object], str]] = {
+    "symbolic link": (lambda path, mine: path.symlink_to(mine), "is a symbolic link, .*: remove it"),
+    "link to nothing": (lambda path, mine: path.symlink_to(mine.parent / "none"), "is a symbolic link, .*: remove it"),
+    "hard link": (lambda path, mine: os.link(mine, path), "is a file with another name, too, .*: remove it"),
+    "FIFO": (lambda path, mine: os.mkfifo(path), "is a FIFO, .*: remove it"),
+    "folder": (lambda path, mine: path.mkdir(), "is a folder, .*: remove it"),
+    "socket": (bound, "is a socket, .*: remove it"),
+    "device": (device, "is a device, .*: remove it"),
+    "text": (lambda path, mine: path.write_text(PRECIOUS), "holds something else than profzoo writes .*: move it away"),
+    "JSON": (lambda path, mine: path.write_text('{"mine": 1}'), "holds something else than profzoo writes"),
+}
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Iterator[Path]:
+    """A file of somebody's, which must stay as it is."""
+    path = tmp_path / "mine.txt"
+    path.write_text(PRECIOUS)
+    yield path
+    assert path.read_text() == PRECIOUS and not (tmp_path / "none").exists()
+
+
+def known(path: Path) -> tuple[int, int, str]:
+    found = path.lstat()
+    return found.st_mode, found.st_ino, path.read_text() if path.is_file() else ""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_in_the_place_of_the_lock_of_results_stays_and_is_named(tmp_path: Path, mine: Path, kind: str) -> None:
+    made, said = KINDS[kind]
+    (results := tmp_path / "results").mkdir()
+    path = results / results_lock.NAME
+    made(path, mine)
+    before = known(path)
+    planned = results_lock.seen(results)
+    with pytest.raises(ConfigError, match=f"cannot be locked for this run: .*{re.escape(str(path))} {said}") as refused:
+        results_lock.take(results, planned)
+    assert "\n" not in str(refused.value) and "Errno" not in str(refused.value)
+    assert known(path) == before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_in_the_place_of_a_claim_stays_and_is_named(tmp_path: Path, mine: Path, kind: str) -> None:
+    made, said = KINDS[kind]
+    job = {"sidecar": tmp_path / "s.json"}
+    home = transaction.home(job["sidecar"])
+    home.mkdir()
+    path = home / transaction.CLAIM
+    made(path, mine)
+    before = known(path)
+    with pytest.raises(OSError, match=f"{re.escape(str(path))} {said}"), transaction.begun(job):
+        pytest.fail("it began")
+    assert known(path) == before
+
+
+@pytest.mark.parametrize(
+    "text", ["", "\0" * 9, "{", '{"ru', '{"run": "a', '{"host": "h", "pi\0\0\0', '{"host": "h", "pid": 1}']
+)
+def test_what_a_run_left_that_was_killed_or_lost_its_power_is_taken(tmp_path: Path, text: str) -> None:
+    (tmp_path / "lock").write_text(text)
+    os.close(file_locks.acquired(tmp_path / "lock", wait=False))
+
+
+def test_a_folder_that_a_claim_points_to_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is called as profzoo calls its links: only a link to that job's files is one."""
+    job = {"sidecar": tmp_path / "s.json"}
+    home, run = transaction.home(job["sidecar"]), "0" * 12
+    links = {name: tmp_path / f"profzoo-{name}" for name in ("file", "other", "folder", "own")}
+    for link in links.values():
+        link.mkdir()
+    (links["file"] / "made").write_text(PRECIOUS)
+    (links["other"] / "made").symlink_to(links["file"])
+    (links["folder"] / "made").mkdir()
+    (links["own"] / "made").symlink_to(home / run)
+    (tmp_path / "profzoo-link").symlink_to(links["own"])
+    for name in ("file", "other", "folder", "link", "own"):
+        home.mkdir()
+        claim = {"run": run, "host": socket.gethostname(), "link": str(tmp_path / f"profzoo-{name}")}
+        (home / transaction.CLAIM).write_text(json.dumps(claim))
+        with transaction.begun(job):
+            assert (links["own"] / "made").is_symlink() == (name != "own")
+    assert (links["file"] / "made").read_text() == PRECIOUS and (links["other"] / "made").is_symlink()
+    assert (links["folder"] / "made").is_dir() and not links["own"].exists()
+
+
+def test_a_link_in_the_place_of_a_jobs_folder_is_no_way_into_another(tmp_path: Path) -> None:
+    (own := tmp_path / "mine").mkdir()
+    (own / "0123456789ab").mkdir()
+    (own / "0123456789ab" / "mine.txt").write_text(PRECIOUS)
+    job = {"sidecar": tmp_path / "s.json"}
+    home = transaction.home(job["sidecar"])
+    home.symlink_to(own)
+    said = r"\.s\.making is a symbolic link, where a job needs a folder of its own"
+    with pytest.raises(CollectError, match=said), transaction.begun(job):
+        pytest.fail("it began")
+    home.unlink()
+    # Put there while a job runs.
+    with pytest.raises(CollectError, match="is a symbolic link"), transaction.begun(job) as work:
+        home.rename(tmp_path / "moved")
+        home.symlink_to(own)
+        work.check()
+    assert [path.name for path in own.iterdir()] == ["0123456789ab"]
+    assert (own / "0123456789ab" / "mine.txt").read_text() == PRECIOUS
+
+
+def test_what_a_user_has_beside_a_claim_stays(tmp_path: Path) -> None:
+    job = {"sidecar": tmp_path / "s.json"}
+    home = transaction.home(job["sidecar"])
+    for name in ("mine", "0123456789ab"):
+        (home / name).mkdir(parents=True)
+        (home / name / "file").write_text(PRECIOUS)
+    (tmp_path / "folder").mkdir()
+    (home / "ba9876543210").symlink_to(tmp_path / "folder")
+    with transaction.begun(job) as work:
+        assert {path.name for path in home.iterdir()} == {"mine", "ba9876543210", transaction.CLAIM, work.run}
+    assert {path.name for path in home.iterdir()} == {"mine", "ba9876543210"}
+    assert (home / "mine" / "file").read_text() == PRECIOUS
+
+
+def test_a_run_that_ends_leaves_the_lock_of_another(tmp_path: Path) -> None:
+    """As where somebody has removed its own meanwhile."""
+    path = tmp_path / results_lock.NAME
+    mine = file_locks.acquired(path, wait=False)
+    path.unlink()
+    with file_locks.locked(path):
+        results_lock._release(tmp_path, mine, os.getpid())
+        assert path.exists()
+
+
+@pytest.mark.parametrize("text", ["[]", '"x"', '{"pid": 1}', "\0", ""])
+def test_a_lock_that_says_nothing_of_its_holder_is_held_all_the_same(tmp_path: Path, text: str) -> None:
+    with file_locks.locked(tmp_path / results_lock.NAME) as descriptor:
+        file_locks.write(descriptor, text)
+        assert results_lock.seen(tmp_path).holder == "which has only begun"
+
+
+def test_what_a_lock_says_is_shown_without_controls(tmp_path: Path) -> None:
+    with file_locks.locked(tmp_path / results_lock.NAME) as descriptor:
+        said = {"host": "h\x1b[2J\n", "pid": 7, "folder": "/f", "since": "x" * 9999}
+        file_locks.write(descriptor, json.dumps(said))
+        holder = results_lock.seen(tmp_path).holder
+    assert holder and holder.startswith("process 7 on h[2J in /f, since xxx") and len(holder) < 1100
+
+
+def test_to_plan_a_run_makes_no_lock(tmp_path: Path) -> None:
+    results_lock.seen(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+# -- File systems without locks ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def lockless(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What a file system without locks says."""
+
+    def flock(file: object, how: int) -> None:
+        raise OSError(request.param, os.strerror(request.param))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    return os.strerror(request.param)
+
+
+def test_results_without_locks_are_used_and_said_to_be_unprotected(tmp_path: Path, lockless: str) -> None:
+    said = results_lock.take(tmp_path, results_lock.seen(tmp_path))
+    assert said == (
+        f"{tmp_path} is on a file system without locks ({lockless}), so that nothing keeps two runs from using it at "
+        "once: start one at a time there"
+    )
+    with transaction.begun({"sidecar": tmp_path / "s.json"}) as work:
+        work.private["sidecar"].write_text("new")
+        work.commit()
+    assert (tmp_path / "s.json").read_text() == "new"
+
+
+def test_a_results_folder_with_locks_is_nothing_to_tell_of(tmp_path: Path) -> None:
+    assert results_lock.take(tmp_path, results_lock.seen(tmp_path)) is None
+
+
+def test_a_gpu_without_locks_is_refused_in_a_line(tmp_path: Path, lockless: str) -> None:
+    """Two jobs on it would spoil each other's numbers."""
+    said = re.escape(f"its file system has no locks ({lockless}); set locks.folder to a local one")
+    said = rf"GPU-a\.lock: the GPU cannot be locked: {said}"
+    with pytest.raises(CollectError, match=said), gpu_slots.taken(1, ["GPU-a"], print, Terms(tmp_path)):
+        pytest.fail("it was taken")
+
+
+def test_temporary_files_without_locks_do_for_a_job_that_waits_for_nobody(
+    tmp_path: Path, lockless: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scratch_folder, "_places", lambda: [str(tmp_path)])
+    folder, held = scratch_folder.make()
+    assert (
+        folder.is_dir()
+        and scratch_folder.abandoned(folder) is None
+        and scratch_folder.sweep() == []
+        and folder.is_dir()
+    )
+    for descriptor in held:
+        os.close(descriptor)
+    gate = gpu_turns.Gate(folder)
+    with pytest.raises(
+        CollectError, match=rf"a file system without locks \({lockless}\), .* or locks\.overlap to false"
+    ):
+        gate.variables  # noqa: B018
+    gate.close()
+    with pytest.raises(CollectError, match="without locks"), gpu_turns.offered("GPU-a", folder, print, Terms(tmp_path)):
+        pytest.fail("it waits for nothing")
+
+
+# -- Folders of ranks --------------------------------------------------------------------------------------------------
+
+
+def test_a_rank_has_a_folder_that_nobody_could_make_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "profzoo-rank-0").symlink_to(tmp_path / "mine")
+    gone = tmp_path / "profzoo-rank-3-gone"
+    gone.mkdir()
+    (gone / profile_ranks.PROCESS).write_text(f"{os.getpid()}:1:{process_tree.known(os.getpid()).split(':')[2]}")
+    # Of another machine or container, which cannot be told; and one whose process has only begun.
+    for name in ("elsewhere", "begun"):
+        (tmp_path / f"profzoo-rank-3-{name}").mkdir()
+    (tmp_path / "profzoo-rank-3-elsewhere" / profile_ranks.PROCESS).write_text("1:1:1")
+    first, second = Path(profile_ranks.own_folder(0)), Path(profile_ranks.own_folder(0))
+    assert first != second and first.is_dir() and first.stat().st_mode & 0o777 == 0o700
+    assert first.parent == tmp_path and not list((tmp_path / "mine").iterdir())
+    assert not gone.exists() and (tmp_path / "profzoo-rank-3-elsewhere").is_dir()
+    assert (tmp_path / "profzoo-rank-3-begun").is_dir()
+
+
+def test_a_ranks_folder_goes_with_its_job_where_that_has_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv(scratch_folder.JOB, str(tmp_path))
+    assert profile_ranks.own_folder(1) == profile_ranks.own_folder(1) == str(tmp_path / "r1")
+
+
+def test_the_folder_of_a_rank_that_has_ended_goes_with_the_next(tmp_path: Path) -> None:
+    code = "import os, sys; print(os.environ['TMPDIR'], flush=True); sys.stdin.read()"
+    words = [sys.executable, "-m", "profzoo.collect.profile_ranks", "first", "--", sys.executable, "-c", code]
+    seen = {**os.environ, "TMPDIR": str(tmp_path), "RANK": "1"}
+
+    def begun() -> tuple[subprocess.Popen[str], Path]:
+        one = subprocess.Popen(words, cwd=PROJECT, env=seen, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert one.stdout
+        return one, Path(one.stdout.readline().strip())
+
+    first, folder = begun()
+    other, beside = begun()
+    assert folder.is_dir() and beside.is_dir() and folder != beside
+    first.communicate()
+    third, _ = begun()
+    assert not folder.exists() and beside.is_dir()
+    for one in (other, third):
+        one.communicate()

@@ -1,0 +1,275 @@
+"""turns: a job's program starts while another has the GPU, and touches it only once its own job holds it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from profzoo import run
+from profzoo.collect import job_environment
+from profzoo.errors import CollectError
+from profzoo.harness import measure, step_loop
+from profzoo.machine import gpu_slots, gpu_turns, job_limits
+from tests.unit.test_gpu_slots import PROJECT, job, take
+
+# What a measured program does: starts, waits for its turn, and is at work until it is told to end.
+PROGRAM = """
+import os, sys, time
+from pathlib import Path
+from profzoo.machine import gpu_turns
+folder = Path(sys.argv[1])
+(folder / "started").touch()
+gpu_turns.take()
+gpu_turns.take()
+(folder / "program").write_text(str(os.getpid()))
+(folder / "at work").touch()
+while not (folder / "end").exists():
+    time.sleep(0.01)
+"""
+# What `python -m profzoo.collect` does around it.
+WRAPPER = """
+import json, sys
+from pathlib import Path
+from profzoo import run
+from profzoo.collect import job_environment
+from profzoo.harness import step_loop, measure
+folder = Path(sys.argv[1])
+with job_environment.of_job(json.loads(sys.argv[2]), ["GPU-a"]) as (environment, held, guard):
+    environment["PYTHONPATH"] = sys.argv[3]
+    code = job_environment.run([sys.executable, "-c", sys.argv[4], str(folder)], folder / "log", environment, guard)
+    (folder / "told").write_text(json.dumps([held.words, getattr(held, "waited_s", None)]))
+sys.exit(code % 256)
+"""
+CELL = {"model": "lstm", "phase": "train", "device": "auto", "gpus": 1, "nodes": 1}
+
+
+def begun(folder: Path, tool: str = "time", overlap: bool = True, wait_s: float | None = None) -> subprocess.Popen[str]:
+    """A job that starts its program."""
+    folder.mkdir(exist_ok=True)
+    told = {"locks": str(folder.parent / "locks"), "overlap": overlap, "wait_s": wait_s}
+    described = json.dumps({"tool": tool, "cell": CELL, "environment": []})
+    environment = {**os.environ, "TMPDIR": str(folder.parent), job_limits.LIMITS: json.dumps(told)}
+    command = [sys.executable, "-c", WRAPPER, str(folder), described, str(PROJECT), PROGRAM]
+    return subprocess.Popen(command, cwd=PROJECT, env=environment, text=True, stderr=subprocess.PIPE)
+
+
+def wait_for(there: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not there():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def ended(process: subprocess.Popen[str], folder: Path) -> tuple[int, str]:
+    (folder / "end").touch()
+    _, said = process.communicate(timeout=60)
+    return process.returncode, said
+
+
+def test_a_program_starts_while_another_job_has_the_gpu(tmp_path: Path) -> None:
+    holder = job(tmp_path / "locks")
+    assert holder.stdout.readline() == "has GPU-a\n"
+    mine = begun(own := tmp_path / "own")
+    wait_for((own / "started").exists)
+    time.sleep(0.3)
+    assert not (own / "at work").exists()
+    holder.kill()
+    holder.communicate()
+    wait_for((own / "at work").exists)
+    # Now it is this job's, and says so.
+    with pytest.raises(TimeoutError, match=r"GPU-a: process \d+ of .*, time of lstm train in"):
+        take(tmp_path / "locks", 1, ["GPU-a"])
+    code, said = ended(mine, own)
+    assert code == 0 and "waiting" not in said
+    words, waited = json.loads((own / "told").read_text())
+    assert words == ["GPU-a"] and 0.3 < waited < 30
+    assert take(tmp_path / "locks", 1, ["GPU-a"]) == ["GPU-a"]
+
+
+def test_who_holds_the_gpu_is_told_where_that_takes_long(tmp_path: Path) -> None:
+    holder = job(tmp_path)
+    assert holder.stdout.readline() == "has GPU-a\n"
+    over, lines = threading.Event(), list[str]()
+    with gpu_slots.opened("GPU-a", gpu_slots.Terms(tmp_path)) as file:
+        threading.Timer(0.3, over.set).start()
+        assert not file.hold(lines.append, over, 0.01, quiet_s=0.1)
+        (line,) = lines
+        assert line.startswith("waiting for the GPU, which another job on this machine holds (GPU-a: process")
+        holder.kill()
+        holder.communicate()
+        assert file.hold(lines.append, threading.Event(), 0.01) and len(lines) == 1
+
+
+def test_a_lock_that_was_removed_while_waiting_is_none(tmp_path: Path) -> None:
+    with gpu_slots.opened("GPU-a", gpu_slots.Terms(tmp_path)) as file:
+        (tmp_path / "GPU-a.lock").unlink()
+        with pytest.raises(CollectError, match="was removed while this job waited for the GPU: run snakemake again"):
+            file.hold(print, threading.Event(), 0.01)
+
+
+def test_two_programs_that_started_are_never_at_work_together(tmp_path: Path) -> None:
+    jobs = {folder: begun(folder) for folder in (tmp_path / "one", tmp_path / "two")}
+    wait_for(lambda: all((folder / "started").exists() for folder in jobs))
+    wait_for(lambda: any((folder / "at work").exists() for folder in jobs))
+    time.sleep(0.5)
+    first, second = sorted(jobs, key=lambda folder: not (folder / "at work").exists())
+    assert (first / "at work").exists() and not (second / "at work").exists()
+    assert ended(jobs[first], first)[0] == 0
+    wait_for((second / "at work").exists)
+    assert ended(jobs[second], second)[0] == 0
+
+
+@pytest.mark.parametrize("killed", ["wrapper", "program"])
+def test_the_gpu_is_free_once_the_last_process_has_ended(tmp_path: Path, killed: str) -> None:
+    mine = begun(own := tmp_path / "own")
+    wait_for((own / "at work").exists)
+    program = int((own / "program").read_text())
+    os.kill(mine.pid if killed == "wrapper" else program, signal.SIGKILL)
+    wait_for(lambda: free(tmp_path / "locks"))
+    # It was not before that.
+    assert not Path(f"/proc/{program}").exists() or "Z" in Path(f"/proc/{program}/stat").read_text().split()[2]
+    mine.communicate(timeout=60)
+
+
+def free(locks: Path) -> bool:
+    try:
+        return take(locks, 1, ["GPU-a"]) == ["GPU-a"]
+    except TimeoutError:
+        return False
+
+
+def test_a_job_that_is_killed_while_its_program_waits_takes_nothing(tmp_path: Path) -> None:
+    holder = job(tmp_path / "locks")
+    assert holder.stdout.readline() == "has GPU-a\n"
+    mine = begun(own := tmp_path / "own")
+    wait_for((own / "started").exists)
+    mine.terminate()
+    mine.communicate(timeout=60)
+    holder.kill()
+    holder.communicate()
+    assert take(tmp_path / "locks", 1, ["GPU-a"]) == ["GPU-a"] and not (own / "at work").exists()
+    assert not list(tmp_path.glob("profzoo-job-*"))
+
+
+def test_a_gpu_that_is_not_free_in_time_is_told_to_the_program(tmp_path: Path) -> None:
+    holder = job(tmp_path / "locks")
+    assert holder.stdout.readline() == "has GPU-a\n"
+    mine = begun(own := tmp_path / "own", wait_s=0.3)
+    mine.communicate(timeout=60)
+    assert mine.returncode and not (own / "at work").exists()
+    assert "not free within 0.3 s (locks.wait)" in (own / "log").read_text()
+    holder.kill()
+    holder.communicate()
+
+
+@pytest.mark.parametrize(("tool", "overlap"), [("time", False), ("sample", True), ("peaks", True)])
+def test_other_programs_start_once_the_gpu_is_held(tmp_path: Path, tool: str, overlap: bool) -> None:
+    holder = job(tmp_path / "locks", seconds=2)
+    assert holder.stdout.readline() == "has GPU-a\n"
+    mine = begun(own := tmp_path / "own", tool, overlap)
+    time.sleep(1)
+    assert not (own / "started").exists()
+    holder.communicate()
+    wait_for((own / "at work").exists)
+    assert ended(mine, own)[0] == 0 and json.loads((own / "told").read_text()) == [["GPU-a"], None]
+
+
+def test_which_programs_wait_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(job_limits.LIMITS, json.dumps({"overlap": True}))
+
+    def asked(tool: str = "ncu", words: int = 1, **cell: int) -> bool:
+        return job_environment.overlapping({"tool": tool, "cell": {**CELL, **cell}}, ["GPU-a", "GPU-b"][:words])
+
+    assert all(asked(tool) for tool in ("time", "torch", "nsys", "ncu", "train"))
+    # On several GPUs starts overlap anyway, and without one there is nothing to wait for.
+    assert not any([asked(words=2), asked(words=0), asked(gpus=2), asked(nodes=2), asked("sample"), asked("peaks")])
+
+
+WAITING = "import sys; sys.path.insert(0, sys.argv[1]); from profzoo.machine import gpu_turns; gpu_turns.take()"
+
+
+def waiting(gate: gpu_turns.Gate) -> subprocess.Popen[str]:
+    """A program that waits for its turn."""
+    command = [sys.executable, "-c", WAITING, str(PROJECT)]
+    process = subprocess.Popen(command, env={**os.environ, **gate.variables}, text=True, stderr=subprocess.PIPE)
+    wait_for(gate.wanted)
+    return process
+
+
+def test_a_program_that_waits_is_asleep(tmp_path: Path) -> None:
+    gate = gpu_turns.Gate(tmp_path)
+    process = waiting(gate)
+
+    def woken() -> str:
+        lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+        return next(line for line in lines if line.startswith("voluntary_ctxt_switches"))
+
+    wait_for(lambda: "S" in Path(f"/proc/{process.pid}/stat").read_text().split()[2])
+    before = woken()
+    time.sleep(0.3)
+    assert woken() == before and process.poll() is None
+    gate.open()
+    assert process.wait(timeout=60) == 0
+
+
+def test_a_program_whose_turn_never_comes_is_told(tmp_path: Path) -> None:
+    gate = gpu_turns.Gate(tmp_path)
+    process = waiting(gate)
+    gate.close()
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 1 and "the job of this program has ended before its turn" in said
+
+
+def test_a_program_run_by_hand_waits_for_nothing(tmp_path: Path) -> None:
+    gpu_turns.take({})
+    assert not list(tmp_path.iterdir())
+
+
+# Imports what a program does before its turn, and prints what of torch was asked for GPUs.
+IMPORTS = """
+import torch
+asked = []
+for name in ("_cuda_getDeviceCount", "_cuda_init"):
+    real = getattr(torch._C, name)
+    setattr(torch._C, name, lambda *words, name=name, real=real: asked.append(name) or real(*words))
+from profzoo.cell import registry
+from profzoo.harness import interface, measure
+import torch._dynamo
+for model in registry.zoo().values():
+    interface.load(model.module)
+before = list(asked)
+torch.cuda.is_available()
+print(before, asked)
+"""
+
+
+def test_nothing_that_is_imported_asks_for_gpus() -> None:
+    answer = subprocess.run([sys.executable, "-c", IMPORTS], cwd=PROJECT, capture_output=True, text=True, check=True)
+    assert answer.stdout == "[] ['_cuda_getDeviceCount']\n"
+
+
+@pytest.mark.parametrize("batch", ["2", "auto"])
+def test_a_cell_takes_its_turn_before_it_looks_for_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: str
+) -> None:
+    order: list[str] = []
+
+    def noted(module: object, name: str) -> None:
+        real = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *given: order.append(name) or real(*given))
+
+    noted(step_loop, "built")
+    noted(step_loop, "device_of")
+    noted(measure.gpu_turns, "take")
+    words = ["lstm", "train", "sequence_length=4", f"batch={batch}", "warmup=0", "window=1", "device=cpu"]
+    assert run.main(words) == 0
+    assert order.index("take") < order.index("device_of")
+    # To find a batch that fits takes the GPU already.
+    assert (order[0] == "built") == (batch == "2")

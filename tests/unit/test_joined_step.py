@@ -1,0 +1,140 @@
+"""Layers with times of nsys and counters of ncu, by recordings of one cell under three tools."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from profzoo.kernels import demangle
+from profzoo.launches import joined_step
+from profzoo.launches.joined_step import OWNER
+from profzoo.tables import layer_kernels, layers, owner_coverage
+from profzoo.tools.ncu.raw_page import function_name
+from profzoo.tools.nsys import launches_by_step
+from profzoo.tools.torch import owners as torch_owners
+from tests.conftest import DATA
+
+FLOP = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
+PEAKS = {"dram": 4e12, "l2": 8e12, "fp32": 5e13, "tf32": 4e14}
+NEEDS = ("needed_product_flop", "needed_other_flop", "needed_bytes")
+
+
+@pytest.fixture(autouse=True)
+def by_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels are told apart by functions, which all names tell."""
+    monkeypatch.setattr(demangle, "available", lambda: False)
+
+
+@pytest.fixture(scope="module")
+def by_torch() -> pd.DataFrame:
+    """Two steps of MobileNetV2's training, in layers of 40 launches each, and a copy beside them."""
+    table = pd.read_csv(DATA / "launches/mobilenetv2.train.torch.csv.gz").rename(columns={"kernel": "name"})
+    place = table.groupby("step").cumcount()
+    table = table.assign(
+        order=place, kind="kernel", caller="", type="Block", module="stage" + (place // 120).astype(str) + "."
+        + (place // 40).astype(str), direction=np.where(place < 240, "forward", "backward"), **dict.fromkeys(NEEDS, 8.0),
+    )  # fmt: skip
+    copies = (
+        table.groupby("step")
+        .head(1)
+        .assign(
+            kind="memcpy", name="Memcpy HtoD", operator="aten::copy_", module="(transfer)", direction="transfer", ns=500
+        )
+    )
+    return pd.concat([table, copies], ignore_index=True)
+
+
+@pytest.fixture(scope="module")
+def by_ncu() -> pd.DataFrame:
+    """A step of the same, every launch of which was counted."""
+    table = pd.read_csv(DATA / "launches/mobilenetv2.train.ncu.csv.gz")
+    places = np.arange(len(table))
+    zero = [name.replace("ffma", one) for name in [FLOP] for one in ("fadd", "fmul")]
+    tensor = [f"sm__ops_path_tensor_src_{kind}.sum" for kind in ("bf16_dst_fp32", "fp16", "tf32_dst_fp32", "fp64")]
+    return table.assign(
+        mangled="", function=table["kernel"].map(function_name), launches=1,
+        **{"dram__bytes_read.sum": places * 1000, "dram__bytes_write.sum": 24, "lts__t_bytes.sum": places * 3000,
+           "launch__sm_count": 132, FLOP: places % 7 * 10**6, **dict.fromkeys([*zero, *tensor], 0)},
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def by_nsys(recording) -> pd.DataFrame:
+    """Ten steps of the same under nsys."""
+    return launches_by_step.read(recording("nsys/train.sqlite"))
+
+
+def tree(called: pd.DataFrame, joined: joined_step.Joined, steps: int = 2) -> pd.DataFrame:
+    none = pd.DataFrame(columns=list(torch_owners.MODULES.columns))
+    return layers.layers(called, none, steps, joined, PEAKS).set_index(layers.NODE)
+
+
+def test_layers_have_times_of_nsys_and_counters_of_ncu(
+    by_torch: pd.DataFrame, by_ncu: pd.DataFrame, by_nsys: pd.DataFrame
+) -> None:
+    joined = joined_step.of_ncu(by_ncu, 1, [by_ncu], by_torch, by_nsys)
+    called = layers.carried(layers.called([by_torch], 2), joined, layers.called([joined_step.copies(by_torch)], 2))
+    table = tree(called, joined)
+    counted = by_ncu["dram__bytes_read.sum"] + by_ncu["dram__bytes_write.sum"]
+    forward = table.loc[("(step)", "forward")]
+    assert forward["launches"] == 240 and forward["dram_bytes"] == pytest.approx(counted[:240].sum())
+    assert forward["simt_flop"] == pytest.approx(2 * by_ncu[FLOP][:240].sum()) and forward["counted_share"] == 1
+    # What was counted is no estimate.
+    assert table[["dram_bytes_low", "efficiency_high"]].isna().all(axis=None)
+    # The third layer of the first stage, and what holds it.
+    one = table.loc[("stage0.2", "forward")]
+    assert one["dram_bytes"] == pytest.approx(counted[80:120].sum()) and one["bound"] in ("dram", "l2", "simt")
+    stage = table.xs("forward", level="direction")
+    below = stage[stage["parent"] == "stage0"]
+    for name in ("launches", "total_ns", "dram_bytes", "simt_flop", "needed_flop"):
+        assert below[name].sum() == pytest.approx(stage.loc["stage0", name])
+    # All that nsys saw, and the copy that torch alone did.
+    steps = table.xs("(step)")
+    assert steps["total_ns"].sum() == pytest.approx(by_nsys["ns"].sum() / 10 + 500)
+    assert steps["needed_flop"].sum() == 476 * 16 and steps["share"].sum() == pytest.approx(1)
+    covered = owner_coverage.table(called, joined).iloc[0]
+    assert covered[["operator_share", "module_share", "aligned_share", "nsys_share"]].tolist() == [1, 1, 1, 1]
+    kernels = layer_kernels.table(joined_step.kernels(joined), PEAKS)
+    assert (kernels["multiprocessors"] == 132).all()
+    assert kernels["launches"].sum() == 475 and kernels["dram_bytes"].mul(kernels["launches"]).sum() == counted.sum()
+    assert kernels["bound"].ne("").all() and kernels["total_ns"].is_monotonic_decreasing
+
+
+def test_counters_of_a_sample_have_intervals(by_torch: pd.DataFrame, by_ncu: pd.DataFrame) -> None:
+    """Of each launch configuration one launch."""
+    counts = by_ncu.groupby(joined_step.CONFIGURATION, sort=False)["id"].transform("size")
+    first = ~by_ncu.duplicated(joined_step.CONFIGURATION)
+    sample = by_ncu.assign(weight=counts.astype(float), launch=by_ncu["id"])[first].assign(**{FLOP: 10**6})
+    joined = joined_step.of_ncu(by_ncu, 1, [sample], by_torch, None)
+    table = tree(layers.called([by_torch], 2), joined).loc[("(root)", "forward")]
+    assert table["simt_flop"] == pytest.approx(240 * 2 * 10**6)
+    assert table["dram_bytes_low"] < table["dram_bytes"] < table["dram_bytes_high"]
+    assert table["efficiency_low"] < table["efficiency"] < table["efficiency_high"]
+
+
+def test_without_ncu_times_are_those_of_nsys(by_torch: pd.DataFrame, by_nsys: pd.DataFrame) -> None:
+    joined = joined_step.of_nsys(by_nsys, by_torch)
+    called = layers.carried(layers.called([by_torch], 2), joined, layers.called([joined_step.copies(by_torch)], 2))
+    table = tree(called, joined)
+    assert table.xs("(step)")["total_ns"].sum() == pytest.approx(by_nsys["ns"].sum() / 10 + 500)
+    assert table["dram_bytes"].isna().all() and (table["bound"] == "").all()
+
+
+def test_a_window_of_several_steps_is_per_step(by_torch: pd.DataFrame, by_ncu: pd.DataFrame) -> None:
+    window = pd.concat([by_ncu, by_ncu], ignore_index=True).assign(id=range(950))
+    joined = joined_step.of_ncu(window, 2, [window], by_torch, None)
+    assert (joined.launches["module"] != joined_step.UNALIGNED).all()
+    found = joined_step.totals(joined, ["direction"]).set_index("direction")
+    assert found["launches"].tolist() == [240, 235]
+    assert found.loc["forward", "total_ns"] == by_ncu["gpu__time_duration.sum"][:240].sum()
+
+
+def test_launches_that_torch_has_not_are_told_apart(by_torch: pd.DataFrame, by_ncu: pd.DataFrame) -> None:
+    """Between two layers ncu's run has a kernel of its own."""
+    other = by_ncu.iloc[[40]].assign(kernel="another_kernel", function="another_kernel")
+    window = pd.concat([by_ncu[:40], other, by_ncu[40:]], ignore_index=True).assign(id=range(476))
+    joined = joined_step.of_ncu(window, 1, [window], by_torch, None)
+    assert joined.launches.loc[40, [*OWNER]].tolist() == ["", "", "", joined_step.UNALIGNED, "", "forward"]
+    called = layers.carried(layers.called([by_torch], 2), joined, layers.called([joined_step.copies(by_torch)], 2))
+    covered = owner_coverage.table(called, joined).iloc[0]
+    assert covered["aligned_launches"] == 475 / 476 and covered["unowned"].startswith("no operator")
+    assert ("(unaligned)", "forward") in tree(called, joined).index

@@ -1,0 +1,162 @@
+"""Causes told apart: each rule fires where it was planted, by counters, names or the trace, and nowhere else."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from profzoo.io import csv_tables as reading
+from profzoo.io.scripts import write_csv
+from profzoo.tables import kernel_table, layer_kernels
+from profzoo.tools.ncu import derived_metrics
+from profzoo.verdicts import launch_causes, verdicts
+from tests import known_rules
+from tests.conftest import DATA
+from tests.unit.test_gain_models import LAUNCH, judged, simulation, steps
+from tests.unit.test_verdicts import kernel_rows
+from tests.unit.test_verdicts import made as a_step
+
+RULES = known_rules.load()
+OWN = [rule["verdict"] for rule in RULES["rules"] if rule["share"] in RULES["traits"]["causes"]]
+# What nothing is wrong with: half of the step in one kernel, whose counters are those of a good one.
+GOOD: dict[str, Any] = {
+    "load_needed_sectors": 1e6, "load_sectors": 1e6, "load_requests": 2.5e5, "l2_sectors": 1.8e6,
+    "store_needed_sectors": 1e6, "store_sectors": 1e6, "store_requests": 2.5e5,
+    "bank_conflicts": 0.0, "shared_wavefronts": 1e6,
+    "local_sectors": 0.0, "l1_bytes": 1e9, "l2_hit_pct": 70.0, "dram_pct": 50.0, "waves": 7.9, "fp32_flop": 1e9,
+    "fp16_flop": 0.0, "tensor_tf32_flop": 1e12, "tensor_bf16_flop": 0.0, "tensor_fp16_flop": 0.0,
+    "warp_cycles": 10.0, "stall_memory_cycles": 2.0, "stall_shared_cycles": 1.0, "stall_barrier_cycles": 1.0,
+    "stall_math_cycles": 1.0, "kernel": "sm90_xmma_gemm_tf32f32_tn_n_tilesize128x128x32",
+}  # fmt: skip
+PLANTED: list[tuple[str, dict[str, Any], float]] = [
+    # Every eighth float is asked for: of 32 bytes that move, four.
+    ("uncoalesced access", {"load_sectors": 8e6, "l2_sectors": 9e6}, 7 / 9),
+    ("uncoalesced access", {"store_sectors": 4e6}, 0.6),
+    ("bank conflicts", {"bank_conflicts": 5e5}, 0.5),
+    ("register spills", {"local_sectors": 1e7}, 0.32),
+    ("tail of the last wave", {"waves": 1.2}, 0.4),
+    ("L2 thrashing", {"l2_hit_pct": 5.0, "dram_pct": 80.0}, 0.5),
+    ("off tensor cores", {"tensor_tf32_flop": 0.0}, 0.5),
+    ("double precision", {"kernel": "sm90_xmma_gemm_f64f64_f64f64_f64_nn_n_tilesize64x64x16"}, 0.86),
+    ("changes of layout", {"kernel": "void cudnn::ops::nchwToNhwcKernel<float, float, float>", "class": "copy"}, 1.0),
+    (
+        "redundant casts",
+        {"kernel": "unrolled_elementwise_kernel<direct_copy, LoadWithCast<1>, StoreWithCast<1>>", "class": "copy"},
+        1.0,
+    ),
+    ("stalled on memory", {"stall_memory_cycles": 6.0}, 0),
+    ("stalled on shared memory", {"stall_shared_cycles": 4.0}, 0),
+    ("stalled at barriers", {"stall_barrier_cycles": 5.0}, 0),
+    ("stalled on arithmetic", {"stall_math_cycles": 3.5}, 0),
+]
+# What ncu says of kernels that read, or write, as well as can be: nothing by a thread; the same number in all threads of
+# a warp; that beside as many that are next to each other; a sum for a block of numbers; a few for tiles that come another
+# way.
+WELL: list[dict[str, Any]] = [
+    {"load_needed_sectors": 0.0, "load_sectors": 0.0, "load_requests": 0.0},
+    {"load_needed_sectors": 3e4, "load_sectors": 2.5e5},
+    {
+        "load_needed_sectors": 1.06e6,
+        "load_sectors": 1.5e6,
+        "load_requests": 7.5e5,
+        "store_sectors": 0.0,
+        "l2_sectors": 0.0,
+    },
+    {"store_needed_sectors": 125.0, "store_sectors": 1e3, "store_requests": 1e3},
+    {"load_needed_sectors": 1e3, "load_sectors": 8e3, "load_requests": 250.0, "store_sectors": 0.0, "l2_sectors": 1e7},
+]
+
+
+def cell(planted: dict[str, Any]) -> pd.DataFrame:
+    """The verdicts on a cell of two kernels, one of which has what is planted."""
+    row = GOOD | planted
+    rows = kernel_rows(
+        **{name: [value, GOOD.get(name, "gemm")] for name, value in row.items()},
+        function=["f", "g"],
+        mean_ns=[1e5, 1e5],
+    )
+    return verdicts.table(a_step({}), rows, None, {}, {}, {}, RULES)
+
+
+@pytest.mark.parametrize(("verdict", "planted", "saved"), PLANTED)
+def test_a_cause_is_named_where_it_is_planted_and_no_other(verdict: str, planted: dict[str, Any], saved: float) -> None:
+    table = cell(planted)
+    named = table[table["verdict"].isin(OWN)]
+    assert named["verdict"].tolist() == [verdict] * 2 and named["level"].tolist() == ["cell", "kernel"]
+    assert named["function"].tolist()[1] == "f" and named["share"].tolist() == pytest.approx([0.5, 0.5])
+    assert named["cured"].tolist() == pytest.approx([saved] * 2)
+    assert named["source"].str.len().gt(0).all() and table.iloc[0]["verdict"] == verdict
+
+
+@pytest.mark.parametrize("counted", WELL)
+def test_few_bytes_of_a_sector_are_no_fault_where_no_more_are_needed(counted: dict[str, Any]) -> None:
+    assert not cell(counted)["verdict"].isin(OWN).any()
+
+
+def test_what_is_well_or_was_not_counted_has_no_cause() -> None:
+    assert not cell({})["verdict"].isin(OWN).any()
+    nothing = {name: np.nan for name in GOOD if name != "kernel"}
+    rows = kernel_rows(total_ns=[1.0]).assign(kernel="k", **nothing)
+    table = verdicts.table(a_step({}), rows, None, {}, {}, {}, RULES)
+    assert table["verdict"].tolist() == [verdicts.NOTHING]
+
+
+def test_every_cause_has_a_rule_and_a_planted_one() -> None:
+    assert set(RULES["traits"]["causes"]) == {rule["share"] for rule in RULES["rules"]} & set(RULES["traits"]["causes"])
+    assert len(RULES["traits"]["causes"]) == 13
+    assert set(OWN) == {verdict for verdict, _, _ in PLANTED} and len(OWN) == 13
+    assert set(launch_causes.CONDITIONS) >= set(derived_metrics.QUANTITIES)
+
+
+def test_few_kernels_of_the_zoo_have_a_cause_by_their_names(recording: Any) -> None:
+    """Without counters names alone tell, and none of the zoo's, in fp32 and in one layout, is double or a cast."""
+    rows = pd.read_csv(recording("zoo/kernels.csv"))
+    table = verdicts.table(pd.read_csv(DATA / "zoo/steps.csv"), rows, None, {}, {}, {}, RULES)
+    assert set(table.loc[table["verdict"].isin(OWN), "verdict"]) <= {"changes of layout"}
+
+
+def test_memory_taken_from_the_driver_within_steps_is_named(tmp_path: Path) -> None:
+    """A cudaFree a step, which waits for all that was launched."""
+    acts = [LAUNCH] * 20
+    plain, _ = simulation(steps(acts), tmp_path)
+    table = judged(plain, a_step({}))
+    assert "allocator stalls" not in set(table["verdict"])
+    busy = plain.host.assign(allocates=plain.host["launches"] & (np.arange(len(plain.host)) % 4 == 0))
+    stalled = replace(plain, host=busy.assign(own=np.where(busy["allocates"], 3e5, busy["own"])))
+    found = judged(stalled, a_step({})).iloc[0]
+    assert (found["verdict"], found["method"], found["evidence"]) == (
+        "allocator stalls", "replay", "program.npz: run again",
+    )  # fmt: skip
+    assert found["gain"] > 1.3 and found["share"] == pytest.approx(1 - 1 / found["gain"])
+
+
+def test_the_calls_that_allocate_are_told_by_name(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setitem(simulation.__globals__["simulated"].NAMES, "other", "cudaFree_v3020")
+    program, _ = simulation(steps([LAUNCH, replace(LAUNCH, kind="other", ns=0)] * 5), tmp_path)
+    assert program.host["allocates"].sum() == 5 * 5
+
+
+def test_kernels_of_a_step_alone_are_tuning(tmp_path: Path) -> None:
+    acts = steps([LAUNCH] * 10)
+    trials = [replace(LAUNCH, step=1, group=3, ns=3e5)] * 4
+    place = next(index for index, act in enumerate(acts) if act.kind == "kernel" and act.step == 1)
+    program, _ = simulation([*acts[:place], *trials, *acts[place:]], tmp_path)
+    found = judged(program, a_step({}))
+    (row,) = found[found["verdict"] == "tuning within the window"].to_dict("records")
+    # 1.2 of 3.2 ms, of four steps that count.
+    assert row["share"] == pytest.approx(1.2 / 3.25, rel=0.1) and row["method"] == "replay"
+    plain, _ = simulation(acts, tmp_path / "..")
+    assert "tuning within the window" not in set(judged(plain, a_step({}))["verdict"])
+
+
+def test_tables_made_before_these_quantities_are_read(tmp_path: Path) -> None:
+    for table in (kernel_table, layer_kernels):
+        earlier = [name for name in table.COLUMNS if name not in derived_metrics.LATER]
+        write_csv(pd.DataFrame(columns=earlier), tmp_path / "k.csv")
+        assert list(reading.read(tmp_path / "k.csv", table.TABLE).columns) == earlier
+        write_csv(pd.DataFrame(columns=table.COLUMNS), tmp_path / "k.csv")
+        assert list(reading.read(tmp_path / "k.csv", table.TABLE).columns) == list(table.COLUMNS)
+    assert len(derived_metrics.LATER) == 15

@@ -1,0 +1,124 @@
+"""What there is to be won: how much, how sure, in which order; and that every word of it is explained."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from profzoo.figures import palette
+from profzoo.io.scripts import write_csv
+from profzoo.report import glossary, savings, savings_section
+from profzoo.terminal import run_end
+from profzoo.verdicts import rule_evaluation, rules, verdicts
+from tests import whole_zoo
+
+CELLS = pd.DataFrame({"model": ["a", "b"], "phase": "train", "step_ns": [10e6, 4e6]})
+
+
+def advice(**given: object) -> dict[str, object]:
+    row = {"model": "a", "phase": "train", "level": "cell", "module": "", "direction": "", "verdict": "launch-bound",
+           "gain": 2.0, "gain_low": 1.0, "gain_high": 2.0, "method": "Amdahl", "next_step": "launch less",
+           "settings": "graph=true", "by": "profzoo", "rank": 1}  # fmt: skip
+    return row | given
+
+
+def told(rows: list[dict[str, object]], **more: pd.DataFrame) -> list[savings.Promise]:
+    return savings.all_of({"cells": CELLS, "verdicts": pd.DataFrame(rows), **more})
+
+
+def trial(**given: object) -> pd.DataFrame:
+    row = {"model": "a", "phase": "train", "settings": "graph", "words": "graph=true", "verdict": "faster",
+           "gain": 5.0, "gain_low": 4.0, "gain_high": 6.0}  # fmt: skip
+    return pd.DataFrame([row | given])
+
+
+def test_what_is_measured_comes_before_what_is_replayed_and_that_before_the_most() -> None:
+    (most,) = told([advice()])
+    assert (most.how, most.saved_ns, most.low_ns, most.high_ns) == (savings.AT_MOST, 5e6, 0, 5e6)
+    (replayed,) = told([advice(gain=1.6, gain_low=1.5, gain_high=1.7, method="replay")])
+    assert replayed.how == savings.REPLAYED and replayed.saved_ns == pytest.approx(10e6 * (1 - 1 / 1.6))
+    assert replayed.low_ns == pytest.approx(10e6 * (1 - 1 / 1.5))
+    (measured,) = told([advice(method="replay")], trials=trial())
+    assert (measured.how, measured.saved_ns) == (savings.MEASURED, pytest.approx(8e6))
+    assert measured.typed == "python -m models.run a train graph=true"
+    # Of other settings nothing was measured.
+    assert told([advice(settings="precision=tf32")], trials=trial(verdict="slower"))[0].how == savings.AT_MOST
+
+
+def test_a_gain_that_comes_with_an_interval_and_a_score_keeps_them() -> None:
+    scored = {"gain": 4.0, "gain_low": 2.0, "gain_high": 8.0, "score": "12 trials: median error 9%"}
+    (replayed,) = told([advice(**scored, method="replay")])
+    assert (replayed.how, replayed.saved_ns, replayed.low_ns, replayed.high_ns) == (
+        savings.REPLAYED,
+        7.5e6,
+        5e6,
+        8.75e6,
+    )
+    assert replayed.score == scored["score"]
+    (most,) = told([advice(**scored)])
+    assert (most.how, most.low_ns) == (savings.AT_MOST, 5e6) and savings_section.told(most)[
+        "between"
+    ] == "5 ms – 8.75 ms"
+    assert told([advice(gain=None, score="abstains")]) == []
+
+
+def test_most_is_first_and_of_each_cell_one_before_more() -> None:
+    rows = [advice(gain=1.1), advice(gain=2.0, verdict="memory-bound", settings=""), advice(model="b", gain=1.5),
+            advice(level="layer", module="head", direction="forward", gain=1.6), advice(by="ncu", gain=9.0),
+            advice(gain=1.0), advice(model="gone")]  # fmt: skip
+    found = told(rows)
+    assert [one.saved_ns for one in found] == sorted((one.saved_ns for one in found), reverse=True)
+    assert len(found) == 4
+    first = savings.first(found, 3)
+    assert [(one.model, one.about) for one in first] == [("a", ""), ("b", ""), ("a", "head forward")]
+    assert first[0].typed == "snakemake trials --config models=a"
+
+
+def test_cells_whose_times_are_unsteady_come_last_and_say_so(tmp_path: Path) -> None:
+    """20 steps of 60 ms where the truth is 0.06, as others had 87 % of the CPU: ten times as much as the other would save."""
+    why = "others had the CPU for up to 87% of the time"
+    cells = CELLS.assign(step_ns=[60e6, 4e6], unsteady=[why, ""])
+    rows = pd.DataFrame([advice(gain=2.0), advice(model="b", gain=1.5)])
+    found = savings.all_of({"cells": cells, "verdicts": rows})
+    assert [(one.model, one.unsteady) for one in found] == [("b", ""), ("a", why)]
+    assert [
+        one["unsteady"]
+        for one in savings_section.section(found, {"steps": pd.DataFrame(columns=["model", "phase"])})["first"]
+    ] == ["", why]
+    # As the run ends too.
+    write_csv(cells, tmp_path / "cells.csv")
+    write_csv(rows, tmp_path / "verdicts.csv")
+    assert run_end._best(tmp_path / "verdicts.csv") == [
+        "to win  b train: launch-bound, up to 1.33 ms of 4 ms a step: graph=true",
+        f"        a train: launch-bound, up to 30 ms of 60 ms a step: graph=true (unsteady times: {why})",
+    ]
+
+
+def test_a_setting_that_no_advice_names_is_promised_where_it_was_measured() -> None:
+    rows = [advice(settings="")]
+    found = told(rows, trials=pd.concat([trial(), trial(words="slow=true", verdict="slower", gain=0.5)]))
+    assert [one.how for one in found] == [savings.MEASURED, savings.AT_MOST]
+    assert len(told([advice()], trials=trial())) == 1
+
+
+def test_every_word_of_verdicts_and_strips_is_explained() -> None:
+    given = {rule["verdict"] for rule in rules.load()["rules"]} | {rule_evaluation.UNDECIDED, verdicts.NOTHING}
+    given |= set(palette.STEP_COLOURS) | {savings.MEASURED, savings.REPLAYED, savings.AT_MOST}
+    assert given - set(glossary.meanings()) == set()
+
+
+def test_the_glossary_says_each_word_once() -> None:
+    content = yaml.safe_load((glossary.HERE / glossary.FILES[0]).read_text())
+    words = [
+        form for entries in content.values() for entry in entries for form in (entry["word"], *entry.get("also", []))
+    ]
+    assert (
+        len(words) == len(set(words)) and len({glossary.meanings()[word]["anchor"] for word in words}) >= len(words) - 5
+    )
+
+
+def test_the_made_up_zoo_has_all_that_the_page_shows() -> None:
+    found = savings.all_of(whole_zoo.tables())
+    assert {one.how for one in found} == {savings.MEASURED, savings.REPLAYED, savings.AT_MOST}
+    assert len(savings.first(found)) == savings.FIRST

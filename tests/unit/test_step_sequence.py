@@ -1,0 +1,279 @@
+"""sequence and census: the launches of a step as nsys traced them, by which ncu is planned and matched."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from profzoo.config import configuration as config
+from profzoo.errors import ConfigError, DataError
+from profzoo.io.scripts import write_csv
+from profzoo.tools.ncu import census as ncu_census
+from profzoo.tools.ncu import census_matching, export_schema, launch_selection, run_planning
+from profzoo.tools.ncu import command as ncu
+from profzoo.tools.ncu import files as ncu_files
+from profzoo.tools.ncu import raw_page as ncu_tables
+from profzoo.tools.ncu.derived_metrics import GPU_TIME
+from profzoo.tools.ncu.estimates import Estimates, half_width
+from profzoo.tools.ncu.export import Exported
+from profzoo.tools.ncu.launch_sampling import Prices, choose
+from profzoo.tools.ncu.strata import Window
+from profzoo.tools.nsys import step_sequence
+from tests.unit.test_estimates import step
+from tests.unit.test_nsys_tables import ONE, TWO, export, kernel, shuffled
+
+KEYS = ncu_tables.CONFIGURATION
+
+
+def trace(path: Path, *steps: Sequence[tuple[int, int]], process: int = ONE, **given: list) -> Path:
+    """An export of steps of 1000 ns each, whose launches are of a grid and take so many ns."""
+    kernels, calls, ranges = [], [], []
+    for number, launches in enumerate(steps):
+        ranges += [(1000 * number, 1000 * number + 900, process + 1, "step")]
+        ranges += [(1000 * number + 5, 1000 * number + 30, process + 1, "forward")]
+        for place, (grid, ns) in enumerate(launches):
+            at, correlation = 1000 * number + 10 + 20 * place, 100 * number + place
+            kernels.append(kernel(at + 5, at + 5 + ns, correlation, process, (grid, 1, 1)))
+            calls.append((at, correlation, process + 1))
+    return export(path, kernels + given.get("kernels", []), calls + given.get("calls", []), ranges)
+
+
+def test_launches_are_those_that_ncu_counted_in_the_same_program(recording: Callable) -> None:
+    traced = step_sequence.of_window(recording("nsys/train.sqlite"), 1)
+    page, units = ncu_tables.read_raw(recording("ncu/defaultdomain.raw.csv"))
+    counted, _ = ncu_tables.tidy(page, units, page, None)
+    # The page is by demangled names.
+    same = ["function", *KEYS[1:]]
+    assert len(traced) == 475 and (traced["steps"] == 10).all()
+    assert traced[same].astype(str).equals(counted[same].astype(str))
+    times = counted[GPU_TIME].astype(float)
+    assert np.corrcoef(times, traced["ns"])[0, 1] > 0.99 and (traced["ns"] < 1.1 * times + 2000).all()
+    assert traced.groupby("range").size().to_dict() == {"backward": 249, "forward": 206, "optimizer": 20}
+
+
+def test_times_are_medians_over_the_steps_in_the_order_of_calls(tmp_path: Path) -> None:
+    path = trace(tmp_path / "a.sqlite", [(1, 10), (2, 20)], [(1, 30), (2, 20)], [(1, 11), (2, 26)])
+    table = step_sequence.of_window(path, 1)
+    assert table["grid_x"].tolist() == [1, 2] and table["ns"].tolist() == [11, 20]
+    assert table["min_ns"].tolist() == [10, 20] and table["max_ns"].tolist() == [30, 26]
+    assert table["range"].tolist() == ["forward", ""]
+    twice = step_sequence.of_window(path, 2)
+    assert twice["id"].tolist() == [0, 1, 2, 3] and twice["step"].tolist() == [0, 0, 1, 1]
+    assert twice["ns"].tolist() == [11, 20, 11, 20]
+
+
+def test_the_order_of_rows_does_not_matter(recording: Callable, tmp_path: Path) -> None:
+    path = recording("nsys/train.sqlite")
+    pd.testing.assert_frame_equal(
+        step_sequence.of_window(shuffled(path, tmp_path / "b.sqlite", 3), 1), step_sequence.of_window(path, 1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("steps", "line"),
+    [
+        (
+            [[(1, 5), (2, 5)], [(1, 5), (3, 5)]],
+            "step 2 of 2 launches otherwise than the first, from its launch 2 on (k)",
+        ),
+        ([[(1, 5), (2, 5)], [(1, 5)]], "step 2 of 2 launches otherwise than the first, from its launch 2 on (k)"),
+        ([[(1, 5)], [(1, 5)], [(1, 5), (1, 5)]], "step 3 of 3 launches otherwise than the first, from its launch 2"),
+        ([[]], "holds no launch in a step of the window: trace cuda and nvtx"),
+        ([], "holds no step of the window"),
+    ],
+)
+def test_steps_that_launch_otherwise_are_refused(steps: list, line: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError) as error:
+        step_sequence.of_window(trace(tmp_path / "a.sqlite", *steps), 1)
+    assert line in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("steps", "why"),
+    [
+        ([[(1, 5), (2, 5)], [(1, 5)]], "step 2 of 2 launches otherwise than the first"),
+        ([[]], "holds no launch in a step of the window"),
+        ([], "holds no step of the window"),
+    ],
+)
+def test_what_the_trace_does_not_tell_can_be_counted_otherwise(steps: list, why: str, tmp_path: Path) -> None:
+    path, report, csv = trace(tmp_path / "a.sqlite", *steps), tmp_path / "r.json", tmp_path / "l.csv"
+    report.write_text(json.dumps({"capture": "window"}))
+    said: list[str] = []
+    step_sequence.main(str(path), str(report), 1, str(csv), f"{csv}.json", True, said.append)
+    assert csv.read_text().strip() == ",".join(step_sequence.COLUMNS)
+    assert why in str(ncu_census.why_untold(f"{csv}.json")) and "set ncu.census" not in said[0]
+    assert why in said[0] and said[0].endswith(": ncu counts the launches itself")
+    with pytest.raises(step_sequence.UntoldError, match=why):
+        step_sequence.main(str(path), str(report), 1, str(csv), f"{csv}.json", False, said.append)
+
+
+def test_a_damaged_trace_is_an_error_whoever_counts(tmp_path: Path) -> None:
+    (tmp_path / "a.sqlite").write_text("no database")
+    (tmp_path / "r.json").write_text(json.dumps({"capture": "window"}))
+    made = str(tmp_path / "l.csv"), str(tmp_path / "l.csv.json")
+    with pytest.raises(DataError) as error:
+        step_sequence.main(str(tmp_path / "a.sqlite"), str(tmp_path / "r.json"), 1, *made, True)
+    assert not isinstance(error.value, step_sequence.UntoldError)
+
+
+def test_results_from_before_there_was_a_sidecar_have_their_launches_of_nsys(tmp_path: Path) -> None:
+    assert ncu_census.why_untold(tmp_path / "none.json") is None
+
+
+def test_launches_between_steps_are_refused_but_not_those_before_the_window(tmp_path: Path) -> None:
+    between = {"kernels": [kernel(1960, 1970, 950, ONE)], "calls": [(1950, 950, ONE + 1)]}
+    path = trace(tmp_path / "a.sqlite", [(1, 5)], [(1, 5)], **between)
+    with pytest.raises(DataError, match="1 launches of the window are in no step of it, so that nsys does not tell"):
+        step_sequence.of_window(path, 1)
+    assert len(step_sequence.of_window(path, 1, whole_run=True)) == 1
+
+
+def test_graphs_that_were_traced_whole_are_refused(tmp_path: Path) -> None:
+    path = export(tmp_path / "a.sqlite", [], [(10, 1, ONE + 1)], [(0, 900, ONE + 1, "step")], [(20, 30, 1, ONE, 4)])
+    with pytest.raises(DataError, match=r"CUDA graphs as one launch each, .*nsys.cuda_graph: node"):
+        step_sequence.of_window(path, 1)
+
+
+def test_kernels_of_a_graph_are_in_the_order_in_which_they_began(tmp_path: Path) -> None:
+    """A replay launches them all by one call, and the export may list them in any order."""
+    kernels, calls, ranges = [], [], []
+    for number in range(2):
+        at = 1000 * number
+        ranges += [(at, at + 900, ONE + 1, "step"), (at + 5, at + 30, ONE + 1, "graph")]
+        calls.append((at + 10, number, ONE + 1))
+        begins = [(40, 3), (20, 1), (30, 2)] if number else [(20, 1), (30, 2), (40, 3)]
+        kernels += [kernel(at + begin, at + begin + 5, number, ONE, (grid, 1, 1)) for begin, grid in begins]
+    table = step_sequence.of_window(export(tmp_path / "a.sqlite", kernels, calls, ranges), 1)
+    assert table["grid_x"].tolist() == [1, 2, 3] and set(table["range"]) == {"graph"}
+
+
+def test_kernels_of_a_graph_that_run_side_by_side_are_in_the_order_of_its_nodes(tmp_path: Path) -> None:
+    """Which of two branches begins first differs from replay to replay."""
+    kernels, calls, ranges = [], [], []
+    for number in range(2):
+        at = 1000 * number
+        ranges.append((at, at + 900, ONE + 1, "step"))
+        calls.append((at + 10, number, ONE + 1))
+        begins = [(20, 1), (21, 2), (22, 3)] if number else [(20, 1), (21, 3), (23, 2)]
+        # Numbers that are one to a float.
+        kernels += [(*kernel(at + begin, at + 30, number, ONE, (node, 1, 1)), 2**62 + node) for begin, node in begins]
+    table = step_sequence.of_window(export(tmp_path / "a.sqlite", kernels, calls, ranges), 1)
+    assert table["grid_x"].tolist() == [1, 2, 3] and table["ns"].tolist() == [10.0, 8.0, 8.5]
+
+
+def test_another_process_does_not_count(tmp_path: Path) -> None:
+    other = {"kernels": [kernel(40, 50, 7, TWO)], "calls": [(30, 7, TWO + 1)]}
+    assert len(step_sequence.of_window(trace(tmp_path / "a.sqlite", [(1, 5)], [(1, 5)], **other), 1)) == 1
+
+
+def test_a_plan_is_made_of_what_nsys_traced(recording: Callable, tmp_path: Path) -> None:
+    cell = tmp_path / "results/mobilenetv2"
+    cell.mkdir(parents=True)
+    csv, sidecar, plan = (cell / f"train.{end}" for end in ("nsys-launches.csv", "nsys-rep.json", "roofline.plan.json"))
+    sidecar.write_text(json.dumps({"wall_s": 11.5, "gpu": "H200", "capture": "window"}))
+    given = str(recording("nsys/train.sqlite")), str(sidecar)
+    step_sequence.main(*given, 1, str(csv), f"{csv}.json", False, lambda line: None)
+    assert ncu_census.why_untold(f"{csv}.json") is None and json.loads(Path(f"{csv}.json").read_text())["steps"] == 10
+    options = config.normalise({"tool": "ncu,nsys", "ncu": {"set": "roofline"}})["ncu"]
+    run_planning.main(options, "roofline", str(csv), str(sidecar), str(plan), lambda line: None)
+    planned = json.loads(plan.read_text())
+    # nsys takes 4.4 s longer to start than ncu.
+    assert planned["start_s"] == pytest.approx(7.1) and planned["error"] <= 0.02
+    assert planned["configurations"] == planned["configurations_of_window"] == 189
+    every = export_schema.read_census(csv)
+    assert every["launches"].sum() == (every.groupby(KEYS)["id"].transform("size")).sum()
+    # What ncu profiles by the plan is found, and weighs as many launches as there are.
+    words = ncu.of_runs(planned["options"])
+    runs = {number: launch_selection.profiled(every, own).reset_index(drop=True) for number, own in enumerate(words, 1)}
+    table, other = census_matching.matched(runs, words, Window(every))
+    assert not other and table["weight"].sum() == pytest.approx(475) and table["as_planned"].all()
+
+
+def test_a_run_that_launches_otherwise_than_the_trace_is_told(recording: Callable) -> None:
+    traced = (
+        step_sequence.of_window(recording("nsys/train.sqlite"), 1).rename(columns={"ns": GPU_TIME}).assign(launches=1)
+    )
+    words = ["--filter-mode", "per-launch-config", "--launch-count", "1", "--kernel-name-base", "mangled"]
+    taken = launch_selection.profiled(traced, words).reset_index(drop=True)
+    other = taken.assign(grid_x=taken["grid_x"].where(taken.index != 5, 12345))
+    table, functions = census_matching.matched({1: other}, [words], Window(traced))
+    assert functions == [taken["function"][5]] and table["as_planned"].sum() == len(taken) - 1
+    cured = exported_notes(functions, True)
+    assert cured.endswith(f"; `ncu.census: ncu` has ncu count them all, instead of nsys: {functions[0]}")
+    assert "ncu.census" not in exported_notes(functions, False)
+
+
+def exported_notes(functions: list[str], by_nsys: bool) -> str:
+    """What the export says of launches that were not profiled as planned."""
+    (line,) = Exported(pd.DataFrame(), {}, [], functions, by_nsys=by_nsys).notes()
+    return line
+
+
+def test_totals_by_the_times_of_another_tool_stay_within_their_intervals() -> None:
+    """Each launch takes 1.2 us less than under ncu, at another clock, beside others, and another time in each step."""
+    held, errors = [], []
+    for seed in range(40):
+        census, counts = step(seed)
+        chance = np.random.default_rng(1000 + seed)
+        seen = 0.93 * (census[GPU_TIME].to_numpy() - 1200)[:, None] * chance.normal(1, 0.02, (len(census), 10))
+        traced = census.assign(**{GPU_TIME: np.median(np.maximum(seen, 500), axis=1)})
+        taken = np.flatnonzero(choose(traced, 0.05, Prices(5.0, 0.2, 10_000)).taken)
+        found = Estimates(Window(traced), taken, counts.iloc[taken]).totals(np.zeros(len(census), dtype=int))
+        for name in counts:
+            error = abs(found[name][0] - counts[name].sum())
+            wide = half_width(found[f"{name}_se"].to_numpy(), found[f"{name}_freedom"].to_numpy())[0]
+            held.append(error <= wide)
+            errors.append(error / counts[name].sum())
+    assert 0.85 <= np.mean(held) <= 1 and np.mean(errors) < 0.03
+
+
+@pytest.mark.parametrize(
+    ("given", "source"),
+    [
+        ({}, "ncu"),
+        ({"tool": "ncu,nsys", "ncu": {"set": "survey"}}, "auto"),
+        ({"tool": "ncu,nsys", "ncu": {"set": "survey", "census": "nsys"}}, "nsys"),
+        ({"tool": "ncu", "ncu": {"set": "survey"}}, "ncu"),
+        ({"tool": "ncu,nsys", "ncu": {"set": "ranges"}}, "ncu"),
+        ({"tool": "ncu,nsys", "ncu": {"set": "survey", "census": "ncu"}}, "ncu"),
+        ({"tool": "ncu", "ncu": {"census": "nsys"}}, "nsys"),
+        ({"tool": "ncu,nsys", "ncu": {"set": "survey", "devices": [0]}}, "ncu"),
+        ({"tool": "ncu,nsys", "ncu": {"set": "survey"}, "nsys": {"traces": ["cuda"], "capture": "run"}}, "ncu"),
+    ],
+)
+def test_where_the_census_comes_from(given: dict, source: str) -> None:
+    checked = config.normalise(given)
+    own = checked["ncu"]
+    assert own["census"] == source == config.normalise(checked)["ncu"]["census"]
+    assert (ncu.CENSUS in ncu.of_launches(own)) == (source == "ncu" or own["set"] == ncu.CENSUS)
+    found = ncu_files.tabulated(own)
+    assert ("ncu" in found) == (source == "ncu")
+    # Else versions come from what was counted by the default set, where that is of launches.
+    assert (ncu_files.COUNTED in found) == (source != "ncu" and own["set"] in ncu.of_launches(own))
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"ncu": {"census": "nsys", "devices": [1]}}, "ncu.devices may leave out launches that nsys traces"),
+        ({"ncu": {"census": "nsys", "target_processes": "application-only"}}, "ncu.target_processes may leave out"),
+        ({"ncu": {"census": "nsys"}, "nsys": {"traces": ["nvtx"]}}, "nsys.traces lacks cuda"),
+    ],
+)
+def test_a_census_that_nsys_cannot_take_is_refused(given: dict, line: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        config.normalise(given)
+    assert str(error.value).startswith(f"ncu.census = 'nsys', but {line}")
+
+
+def test_a_table_of_launches_that_was_cut_off_is_refused(recording: Callable, tmp_path: Path) -> None:
+    path = tmp_path / "train.nsys-launches.csv"
+    table = step_sequence.of_window(recording("nsys/train.sqlite"), 2)
+    for damaged in (table.drop(index=7), table.iloc[:-1]):
+        write_csv(damaged, path)
+        with pytest.raises(DataError, match="rows are missing"):
+            export_schema.read_census(path)

@@ -1,0 +1,221 @@
+"""The order of trials, on simulated cells; and trials of real processes that say what they are told to."""
+
+import json
+import math
+import random
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from profzoo.experiments import trial_runner
+from profzoo.experiments.trial_search import BASE, Names, Took, course, fastest
+from profzoo.io import csv_tables as reading
+from profzoo.tools.time.tables import REPEATED
+
+Speeds = dict[Names, float | None]
+
+
+def played(
+    speeds: Speeds, candidates: list[str], repeats: int, drift: float = 0.0, noise: float = 0.0, seed: int = 0,
+    words: dict[str, list[str]] | None = None, gone: Callable[[Names, int], bool] = lambda names, count: False,
+) -> tuple[list[Names], Names]:  # fmt: skip
+    """What is tried, in order, and chosen, where a step takes so long; together, settings multiply.
+
+    drift: what each process takes more than the one before; words: of settings that are not each a key of its own; gone:
+    whether settings fail from then on that they ran so often.
+    """
+
+    def speed(names: Names) -> float | None:
+        alone = [speeds[(name,)] for name in names]
+        if names in speeds or not names:
+            return speeds.get(names, 1.0)
+        return None if None in alone else math.prod(one for one in alone if one is not None)
+
+    order, chance = list[Names](), random.Random(seed)
+    going = course({name: (words or {}).get(name, [f"{name}=true"]) for name in candidates}, repeats)
+    these = next(going)
+    while True:
+        took: Speeds = {}
+        for names in these:
+            one = None if gone(names, order.count(names)) else speed(names)
+            took[names] = one and one * 1e6 * (1 + drift) ** len(order) * math.exp(chance.gauss(0, noise))
+            order.append(names)
+        try:
+            these = going.send(took)
+        except StopIteration as end:
+            return order, end.value
+
+
+def test_what_helps_is_repeated_and_put_together() -> None:
+    order, chosen = played({("a",): 0.9, ("b",): 1.3, ("c",): 0.7, ("d",): None}, ["a", "b", "c", "d"], 3)
+    assert chosen == ("c", "a")
+    # Every round has the cell as it is, and every second one is backwards.
+    assert order[:5] == [BASE, ("a",), ("b",), ("c",), ("d",)] and order[5:9] == [("c",), ("b",), ("a",), BASE]
+    assert order.count(("b",)) == 2 and order.count(("d",)) == 1
+    assert order.count(("a",)) == order.count(("c", "a")) == 3
+    # What is put together runs beside what was best before.
+    assert order[12:] == [("c", "a"), ("c",), BASE, BASE, ("c",), ("c", "a"), ("c", "a"), ("c",), BASE]
+
+
+def test_what_does_not_help_together_is_left_out() -> None:
+    order, chosen = played({("a",): 0.8, ("b",): 0.9, ("a", "b"): 0.79, ("c",): 1.0}, ["b", "a", "c"], 2)
+    assert chosen == ("a",) and order.count(("a", "b")) == 1 and ("a", "c") not in order
+    # What cannot be combined is left out as well.
+    order, chosen = played({("a",): 0.8, ("b",): 0.9, ("a", "b"): None}, ["a", "b"], 2)
+    assert chosen == ("a",) and order.count(("a", "b")) == 1
+
+
+@pytest.mark.parametrize("speed", [1.0, 1.01, 0.99, 2.0])
+def test_nothing_is_chosen_where_nothing_helps(speed: float) -> None:
+    assert played({("a",): speed}, ["a"], 3)[1] == BASE
+    assert played({}, [], 3) == ([BASE] * 3, BASE)
+
+
+def test_the_best_of_many_is_found() -> None:
+    chance = random.Random(1)
+    for _ in range(200):
+        speeds: Speeds = {
+            (name,): chance.choice([None, *(chance.uniform(0.3, 1.5) for _ in range(4))]) for name in "abcdef"
+        }
+        order, chosen = played(speeds, list("abcdef"), 3)
+        helping = {names[0] for names, speed in speeds.items() if speed is not None and speed < 0.98}
+        assert set(chosen) == helping
+        assert all(order.count((name,)) >= 3 for name in helping)
+
+
+@pytest.mark.parametrize("drift", [-0.005, 0.0, 0.005])
+@pytest.mark.parametrize(("both", "right"), [(0.8, ("a",)), (0.72, ("a", "b"))])
+def test_a_drift_chooses_nothing_and_rejects_nothing(drift: float, both: float, right: Names) -> None:
+    speeds: Speeds = {**{(name,): 1.0 for name in "cdefgh"}, ("a",): 0.8, ("b",): 0.9, ("a", "b"): both}
+    found = [played(speeds, list("cdaefbgh"), 3, drift, 0.005, seed)[1] for seed in range(200)]
+    assert found.count(right) >= 190
+    # Nor where nothing helps.
+    assert played({(name,): 1.0 for name in "abcdefghij"}, list("abcdefghij"), 3, drift)[1] == BASE
+
+
+def test_what_fails_when_it_is_repeated_is_not_chosen() -> None:
+    speeds: Speeds = {("a",): 0.8, ("b",): 0.9}
+    found = played(speeds, ["a", "b"], 3, gone=lambda names, count: names == ("a", "b") and count == 1)
+    assert found[1] == ("a",) and found[0].count(("a", "b")) == 2
+    # Nor what was best alone and fails beside it, of which the next best is left.
+    assert played(speeds, ["a", "b"], 3, gone=lambda names, count: "a" in names and count == 3)[1] == ("b",)
+    assert played(speeds, ["a"], 3, gone=lambda names, count: "a" in names and count == 2)[1] == BASE
+
+
+def test_what_sets_the_same_is_not_put_together() -> None:
+    words = {"bf16": ["precision=bf16"], "tf32": ["precision=tf32"], "workers": ["pin_memory=true", "workers=4"],
+             "pin": ["pin_memory=true"]}  # fmt: skip
+    order, chosen = played(
+        {("bf16",): 0.5, ("tf32",): 0.6, ("workers",): 0.8, ("pin",): 0.9}, list(words), 2, words=words
+    )
+    assert chosen == ("bf16", "workers")
+    assert {names for names in order if len(names) > 1} == {chosen}
+
+
+def test_what_was_tried_under_its_own_name_is_not_put_together_again() -> None:
+    words = {"graph": ["graph=true"], "bf16": ["precision=bf16"], "graph+bf16": ["graph=true", "precision=bf16"]}
+    for both, best in ((0.3, ("graph+bf16",)), (0.9, ("graph",))):
+        speeds = {("graph",): 0.5, ("bf16",): 0.95, ("graph+bf16",): both}
+        order, chosen = played(speeds, list(words), 2, words=words)
+        assert chosen == best and not any(len(names) > 1 for names in order)
+
+
+PROGRAM = """
+import json, sys
+words = dict(word.split("=") for word in sys.argv[1:] if "=" in word)
+if words.get("graph") == "true":
+    sys.exit("graph: it cannot be captured")
+step = 1000 if words.get("precision") == "bf16" else 2000
+given = dict(zip(sys.argv, sys.argv[1:]))
+steps = "".join(f"{n},{step},{step},1,\\n" for n in range(4))
+open(given["--steps"], "w").write("step,wall_ns,gpu_ns,items,peak_memory_bytes\\n" + steps)
+facts = {"step_ns": step, "items": 4, "batch": int(words["batch"]), "device": "CPU", "torch": "2", "parameters": 1}
+json.dump(facts, open(given["--facts"], "w"))
+"""
+
+
+def tried(folder: Path, budget: float = 60.0, at_once: int = 1, *more: str, program: str = PROGRAM) -> dict:
+    """The facts of trials of two settings on a cell that PROGRAM stands for."""
+    (folder / "program.py").write_text(program)
+    (folder / "expected.json").write_text(
+        json.dumps({"cells": {"lstm train": {"graph": {"gain": 2.0, "verdict": ""}}}})
+    )
+    cell = {"name": "lstm train", "program": [sys.executable, str(folder / "program.py")], "load": [],
+            "words": ["lstm", "train", "batch=8", "precision=fp32"],
+            "candidates": {"bf16": ["precision=bf16"], "graph": ["graph=true"]}}  # fmt: skip
+    words = ["--cell", json.dumps(cell), "--expected", str(folder / "expected.json"), "--repeats", "2"]
+    files = ["--steps", str(folder / "steps.csv"), "--facts", str(folder / "facts.json")]
+    assert trial_runner.main([*words, "--budget", str(budget), "--at-once", str(at_once), *more, *files]) == 0
+    return json.loads((folder / "facts.json").read_text())
+
+
+@pytest.mark.parametrize("at_once", [1, 4])
+def test_trials_of_processes_leave_steps_facts_and_reasons(tmp_path: Path, at_once: int) -> None:
+    facts = tried(tmp_path, at_once=at_once)
+    assert facts["tried"] == ["graph", "bf16"] and facts["chosen"] == "bf16" and facts["ended"] == "all"
+    assert facts["failed"] == {"graph": "graph: it cannot be captured"}
+    assert [(one["side"], one["round"], one["step_ns"]) for one in facts["processes"]] == [
+        ("", 0, 2000), ("bf16", 0, 1000), ("bf16", 1, 1000), ("", 1, 2000),
+    ]  # fmt: skip
+    table = reading.read(tmp_path / "steps.csv", REPEATED)
+    assert len(table) == facts["steps"] == 16 and table["side"].tolist()[4:12] == ["bf16"] * 8
+
+
+@pytest.mark.parametrize("at_once", [1, 4])
+def test_trials_end_with_their_budget(tmp_path: Path, at_once: int) -> None:
+    facts = tried(tmp_path, 0.0, at_once)
+    assert facts["ended"] == "budget" and [one["side"] for one in facts["processes"]] == [""]
+    assert facts["chosen"] == ""
+
+
+def test_so_many_are_tried_as_are_asked_for(tmp_path: Path) -> None:
+    facts = tried(tmp_path, 60.0, 1, "--most", "1")
+    assert facts["tried"] == ["graph"] and {one["side"] for one in facts["processes"]} == {""}
+
+
+def test_what_was_fastest_when_the_budget_ended_is_chosen() -> None:
+    a, b, both = ("a",), ("b",), ("b", "a")
+    done: list[Took] = [{BASE: 2e6, a: 1.9e6, b: 1.6e6}, {b: 1.6e6, a: 1.9e6, BASE: 2e6}]
+    assert fastest(done) == b
+    # What ran in one round with the cell as it is may be so by chance.
+    assert fastest([*done, {BASE: 2e6, both: 1e6}]) == b
+    assert fastest([{BASE: 2e6, a: 1e6}, {a: 1e6}]) == BASE
+    # What failed at last is none, and what is hardly faster is not worth it.
+    assert fastest([*done, {BASE: 2e6, b: None}]) == a
+    assert fastest([{BASE: 2e6, a: 1.99e6}] * 2) == BASE and fastest([]) == BASE
+
+
+def test_a_round_that_the_budget_does_not_suffice_for_has_the_fastest_and_the_cell(tmp_path: Path) -> None:
+    a, b = ("a",), ("b",)
+    runner = trial_runner.Runner({}, tmp_path)
+    runner.done = [{BASE: 2e6, a: 1.9e6, b: 1.6e6}]
+    runner.seconds = {BASE: 10, a: 10, b: 10}
+    now = time.monotonic()
+    assert {left: runner.within([b, a, BASE], now + left) for left in (35, 25, 15, 5)} == {
+        35: [b, a, BASE], 25: [b, BASE], 15: [], 5: []
+    }  # fmt: skip
+    # The cell alone, where nothing else is left to try; and what is new takes as long as anything did.
+    assert runner.within([BASE], now + 15) == [BASE] and runner.within([BASE], now + 5) == []
+    assert runner.within([(*b, *a), b, BASE], now + 25) == [b, BASE]
+
+
+def test_a_cell_that_fails_as_it_is_ends_its_trials(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = {"name": "m train", "program": [sys.executable, "-c", "raise SystemExit('no memory')"], "load": [],
+             "words": [], "candidates": {}}  # fmt: skip
+    files = ["--steps", str(tmp_path / "s.csv"), "--facts", str(tmp_path / "f.json")]
+    assert trial_runner.main(["--cell", json.dumps(words), "--repeats", "2", "--budget", "9", *files]) == 2
+    assert "profzoo: the cell as it is failed: no memory" in capsys.readouterr().err
+
+
+def test_a_cell_that_fails_as_it_is_later_leaves_what_was_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    later = "import pathlib\nran = pathlib.Path(__file__ + '.ran')\nif 'precision=fp32' in sys.argv[1:]:\n"
+    later += "    ran.exists() and sys.exit('no memory')\n    ran.touch()\n"
+    facts = tried(tmp_path, program=PROGRAM.replace("step = 1000", later + "step = 1000"))
+    assert facts["ended"] == "failed" and facts["chosen"] == "" and facts["failed"][""] == "no memory"
+    assert [one["side"] for one in facts["processes"]] == ["", "bf16", "bf16"]
+    assert "profzoo: no more was tried, as the cell as it is failed: no memory" in capsys.readouterr().err
