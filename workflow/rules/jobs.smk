@@ -56,7 +56,7 @@ def tried(wildcards):
     known, refused = checked(candidate_settings.candidates, wildcards.model, wildcards.phase, config)
     expected = expected_gains().replace("<results>", RESULTS) if expected_gains() else ""
     # By sorted keys the panel's order would be lost.
-    job = {"candidates": known, "order": list(known), "refused": output_refusals, "expected": expected}
+    job = {"candidates": known, "order": list(known), "refused": refused, "expected": expected}
     job["budget_s"] = checked(job_limits.seconds, config["trials"]["budget"], "trials.budget")
     job |= {key: config["trials"][key] for key in ("repeats", "most")}
     return described("time", resolved(wildcards, "time", None), trials=job)
@@ -184,7 +184,7 @@ def unless_profiled(files):
         paths = files(wildcards) if callable(files) else files
         home = f"{RESULTS}/{wildcards.model}/{wildcards.phase}.{wildcards.set}"
         profiled = any(Path(f"{home}.{what}.json").exists() for what in ("ncu-rep", "ncu-ranks"))
-        return ancient(inherited_paths) if profiled and inherited_paths else inherited_paths
+        return ancient(paths) if profiled and paths else paths
 
     return found
 
@@ -200,7 +200,7 @@ def planned_by(wildcards):
 def settled(wildcards):
     """What a section set that has a plan is collected by."""
     written = f"<results>/{wildcards.model}/{wildcards.phase}.{wildcards.set}.job.json"
-    return yaml_checks if ncu.planned(config["ncu"], wildcards.set) else []
+    return written if ncu.planned(config["ncu"], wildcards.set) else []
 
 
 def ncu_job(wildcards):
@@ -270,7 +270,9 @@ def unrun(dag, job):
     waited = {one for one in after if dag.needrun(one) and not dag.finished(one)}
     return sorted(
         failure_summary.title(
-            failure_summary.Failure(one.rule.name, dict(one.wildcards_dict), one.params.get("job"), list(one.output), [])
+            failure_summary.Failure(
+                one.rule.name, dict(one.wildcards_dict), one.params.get("job"), list(one.output), []
+            )
         )
         for one in waited
     )
@@ -281,11 +283,11 @@ def unfinished(dag):
     return [str(path) for job in dag.needrun_jobs() if not dag.finished(job) for path in job.output]
 
 
-def salvageable(dag, missing_parts):
+def salvageable(dag, lost):
     """Whether a run was to make the report, and has not although there is something new to tell of."""
     over = (job for job in dag.needrun_jobs(exclude_finished=False) if dag.finished(job))
     new = any("made" in job.params.keys() for job in over)
-    return bool(reports(dag)) and (bool(reported(dag, missing_parts)) or new)
+    return bool(reports(dag)) and (bool(reported(dag, lost)) or new)
 
 
 def reports(dag):
@@ -293,10 +295,10 @@ def reports(dag):
     return [job for job in dag.needrun_jobs() if job.rule.name == "write_report" and not dag.finished(job)]
 
 
-def reported(dag, missing_parts):
+def reported(dag, lost):
     """Those of the failures for which the report waited; what else was asked for says nothing of what is in it."""
     needed = {path for job in dag.bfs(dag.dependencies, *reports(dag)) for path in job.output}
-    return [one for one in missing_parts if needed & set(one.outputs)]
+    return [one for one in lost if needed & set(one.outputs)]
 
 
 def unmade(dag, scheduler):

@@ -24,7 +24,10 @@ SALVAGED = Path(LOGS, "report.rest.log")
 
 # Whether jobs run here, take what GPU there is, and find none.
 GPU_MISSING = (
-    workflow.local_exec and config["device"] == "auto" and not unavailable_tools.gpus() and not shutil.which("nvidia-smi")
+    workflow.local_exec
+    and config["device"] == "auto"
+    and not unavailable_tools.gpus()
+    and not shutil.which("nvidia-smi")
 )
 
 # What a batch system says of jobs.
@@ -63,7 +66,7 @@ onerror:
     # Above are hundreds of lines of other jobs.
     at, dag = workflow.scheduler, workflow.dag
     lost = list(failed(dag, at, TERMINAL, HEARD.said))
-    told = failure_summary.told(missing_parts, unmade(dag, at), sys.argv, workflow.dag_settings.targets)
+    told = failure_summary.told(lost, unmade(dag, at), sys.argv, workflow.dag_settings.targets)
     print(secret_values.masked(told), file=sys.stderr)
     if TERMINAL:
         if TERMINAL.progress:
@@ -71,14 +74,17 @@ onerror:
         TERMINAL.close_run()
     if completeness.WITHOUT in os.environ:
         # Of a report of what another run has left, that run is told.
-        partial_report.note(missing_parts)
-    elif MAIN and salvageable(dag, missing_parts):
+        partial_report.note(lost)
+    elif MAIN and salvageable(dag, lost):
         # Before, as whoever is killed meanwhile has made some of it.
         clean.note([str(SALVAGED)])
         if TERMINAL and TERMINAL.ended:
             TERMINAL.say("report  is being made of what there is, unless you end that as well")
         run = str(workflow.main_snakefile), workflow.cores or 1
-        print(partial_report.report(PAGE, reported(dag, missing_parts), unfinished(dag), config, run, SALVAGED), file=sys.stderr)
+        print(
+            partial_report.report(PAGE, reported(dag, lost), unfinished(dag), config, run, SALVAGED),
+            file=sys.stderr,
+        )
     run_state.forget()
 
 

@@ -1,10 +1,10 @@
 # Needs: what is selected. Makes: the files that rules take, and those that names on the command line stand for.
 
 
-def code(*inherited_paths):
+def code(*paths):
     """What scripts or modules are made of, as inputs: Snakemake itself does not look at what they import."""
     root = import_graph.PROJECT
-    relative = (str(Path(root, path).relative_to(root)) for path in inherited_paths)
+    relative = (str(Path(root, path).relative_to(root)) for path in paths)
     return inputs(import_graph.made_of(*relative))
 
 
@@ -12,7 +12,7 @@ def inputs(files):
     """Files of the workflow as inputs: relative, so that a checkout can be moved."""
     paths = map(os.path.relpath, files)
     # The prefix of a module is for what it makes.
-    return list(inherited_paths) if MAIN else list(map(local, inherited_paths))
+    return list(paths) if MAIN else list(map(local, paths))
 
 
 def cells(pattern, *needed):
@@ -21,9 +21,9 @@ def cells(pattern, *needed):
     return whole(path for model, phase in found for path in collect(pattern, model=model, phase=phase))
 
 
-def whole(inherited_paths):
+def whole(paths):
     """Those of the files that can be made, as far as is known."""
-    return [path for path in inherited_paths if path.replace("<results>", RESULTS) not in LOST]
+    return [path for path in paths if path.replace("<results>", RESULTS) not in LOST]
 
 
 def made_of(*names):
@@ -324,7 +324,7 @@ ROWS = {
 def compared_here():
     """The compared cells whose steps are there on all sides, and what the chosen tools saw of these."""
     paths = [*compared_times().values(), *(of_side(side, "nsys.csv") for side in SIDES if "nsys" in TOOLS)]
-    rows = zip(COMPARED, *inherited_paths, strict=True)
+    rows = zip(COMPARED, *paths, strict=True)
     return [cell for cell, *files in rows if all(Path(path.replace("<results>", RESULTS)).exists() for path in files)]
 
 
@@ -338,9 +338,13 @@ def table(name):
 LOST = missing_parts.known(os.environ.get(completeness.WITHOUT))
 THERE, LACKING = {cell: frozenset((tools.BASELINE, *TOOLS)) for cell in CELLS}, []
 if not config["collect"]:
-    found, LACKING = completeness.of_cells(CELLS, kept(), Path(RESULTS), Path(LOGS), config, os.environ.get(completeness.WITHOUT))
+    found, LACKING = completeness.of_cells(
+        CELLS, kept(), Path(RESULTS), Path(LOGS), config, os.environ.get(completeness.WITHOUT)
+    )
     # A run that makes the report of what another left says what failed by itself.
-    for line in missing_cells.lines(LACKING) if workflow.is_main_process and completeness.WITHOUT not in os.environ else []:
+    for line in (
+        missing_cells.lines(LACKING) if workflow.is_main_process and completeness.WITHOUT not in os.environ else []
+    ):
         print(f"profzoo: warning: {line}", file=sys.stderr)
     # Where there is nothing at all, Snakemake names what it takes.
     if any(tools.BASELINE in one for one in found.values()):

@@ -3,9 +3,9 @@ TERMINAL = None
 if MAIN and workflow.is_main_process:
     from functools import partial
 
-    from profzoo.terminal import starting
+    from profzoo.terminal import logger_takeover
 
     # For --list.
-    workflow.list_rules = partial(starting.list_rules, workflow)
+    workflow.list_rules = partial(logger_takeover.list_rules, workflow)
 
-    TERMINAL = starting.take_over(workflow)
+    TERMINAL = logger_takeover.take_over(workflow)
