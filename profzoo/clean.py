@@ -39,7 +39,7 @@ def note(paths: Iterable[str]) -> None:
     _sync(RECORD.parent)
 
 
-def recorded() -> list[str]:
+def read_recorded_paths() -> list[str]:
     """The paths of the record; none without one."""
     return _read(RECORD.read_bytes())[0] if RECORD.exists() else []
 

@@ -16,7 +16,7 @@ PROJECT = Path(__file__).resolve().parents[1]
 PACKAGES = {"models": PROJECT, "profzoo": PROJECT}
 
 
-def parsed(path: Path, what: str) -> ast.Module:
+def parse_file(path: Path, what: str) -> ast.Module:
     """The file's syntax tree; UnusableError, in one line, where it cannot be read or is no Python."""
     try:
         if path.is_fifo() or path.is_char_device():
@@ -31,7 +31,7 @@ def parsed(path: Path, what: str) -> ast.Module:
         raise UnusableError(f"{path}: {what} is no Python: {reason[0]}{where}") from error
 
 
-def closure(start: Iterable[tuple[str, Path]], roots: Mapping[str, Path]) -> list[Path]:
+def import_closure(start: Iterable[tuple[str, Path]], roots: Mapping[str, Path]) -> list[Path]:
     """These modules (dotted name, file), what they import of the packages, and so on: their files, sorted.
 
     roots: of each package that counts, the folder that holds it.
@@ -50,12 +50,12 @@ def closure(start: Iterable[tuple[str, Path]], roots: Mapping[str, Path]) -> lis
         for name in (module, *_imported(path, module)):
             if root := roots.get(name.partition(".")[0]):
                 waiting += _modules(root, name)
-        waiting += [(_named(file, roots.values()), file) for file in named_files(path, module)]
+        waiting += [(_named(file, roots.values()), file) for file in declared_files(path, module)]
     return sorted(found)
 
 
 @functools.cache
-def made_of(*paths: str) -> tuple[Path, ...]:
+def files_of(*paths: str) -> tuple[Path, ...]:
     """The files of the project that scripts or modules are made of, by their paths from its root.
 
     Their own, all that they import of the project, and what any of these loads beside that: files next to a module,
@@ -64,12 +64,14 @@ def made_of(*paths: str) -> tuple[Path, ...]:
     Raises:
         UnusableError: one of them cannot be read or is no Python.
     """
-    return tuple(closure([(path.removesuffix(".py").replace("/", "."), PROJECT / path) for path in paths], PACKAGES))
+    return tuple(
+        import_closure([(path.removesuffix(".py").replace("/", "."), PROJECT / path) for path in paths], PACKAGES)
+    )
 
 
 def literals(path: Path) -> dict[str, Any]:
     """What a file of Python assigns to names in its first level as literals, such as numbers, texts and tuples."""
-    return _literals(parsed(path, f"'{path.stem}'"))
+    return _literals(parse_file(path, f"'{path.stem}'"))
 
 
 def _literals(tree: ast.Module) -> dict[str, Any]:
@@ -108,7 +110,7 @@ def _imported(path: Path, module: str) -> tuple[str, ...]:
 @functools.cache
 def _read(path: Path, module: str) -> tuple[list[ast.Import | ast.ImportFrom], tuple[str, ...]]:
     """A file's import statements, and its FILES."""
-    tree = parsed(path, f"module '{module}'")
+    tree = parse_file(path, f"module '{module}'")
     found = [node for node in _executed(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     files = _literals(tree).get("FILES", ())
     listed = files if isinstance(files, tuple | list) else [None]
@@ -127,7 +129,7 @@ def _executed(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 @functools.cache
-def named_files(path: Path, module: str = "") -> tuple[Path, ...]:
+def declared_files(path: Path, module: str = "") -> tuple[Path, ...]:
     """The files that a module names in FILES; module: its dotted name, for what is wrong with it."""
     return tuple(
         file.resolve() for pattern in _read(path, module or path.stem)[1] for file in sorted(path.parent.glob(pattern))

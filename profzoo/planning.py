@@ -94,11 +94,11 @@ def planned(job: Any) -> Planned:
         read = [Path(path) for name in HANDED_OVER for path in _listed(job.input.get(name, []))]
         goes_by = json.loads(job.params.job)
         return Planned(goes_by, outputs, sources, read, loose, Path(str(job.output.sidecar)), passing)
-    code, read = derived_outputs.parted([str(path) for path in job.input], import_graph.PROJECT)
+    code, read = derived_outputs.split_inputs([str(path) for path in job.input], import_graph.PROJECT)
     rule, params = (
         (job.rule.name, derived_outputs.params(job.params)) if job.rule.script else (derived_outputs.IN_SHELL, {})
     )
-    return Planned(derived_outputs.described(rule, params), outputs, code, read, loose, None, passing)
+    return Planned(derived_outputs.describe_job(rule, params), outputs, code, read, loose, None, passing)
 
 
 def sidecar(job: Any) -> Path | None:

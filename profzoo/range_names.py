@@ -29,7 +29,7 @@ ROOT, OTHERS, COMPILED = "(root)", "(others)", "(compiled)"
 CHANGED = re.compile(r'[^ -~]|["\\%]')
 
 
-def kept(name: str) -> str:
+def sanitised_name(name: str) -> str:
     """A name as torch.profiler leaves it, which replaces backslashes, and all of a name that is no ASCII.
 
     >>> kept("module:layer3.0:Conv2d"), kept('a"b'), kept("Größe")
@@ -38,7 +38,7 @@ def kept(name: str) -> str:
     return CHANGED.sub(lambda found: quote(found[0], safe=""), name)
 
 
-def given(name: str) -> str:
+def original_name(name: str) -> str:
     """What a kept name stands for.
 
     >>> given(kept("100 %: Größe"))
@@ -65,7 +65,7 @@ def torch_name(name: str) -> str:
     return f"{DOMAIN}:{name}"
 
 
-def of_module(path: str, kind: str) -> str:
+def module_range_name(path: str, kind: str) -> str:
     """The name of a module's range.
 
     >>> of_module("layer3.0.conv2", "Conv2d")

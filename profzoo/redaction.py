@@ -67,7 +67,9 @@ class Known:
         self.found.setdefault(name, set()).add(what)
 
 
-def known(environment: Mapping[str, str], sidecars: Iterable[Mapping[str, Any]], kept: Iterable[str] = ()) -> Known:
+def find_known_secrets(
+    environment: Mapping[str, str], sidecars: Iterable[Mapping[str, Any]], kept: Iterable[str] = ()
+) -> Known:
     """What is to be looked for, by variables, settings and what sidecars tell; kept: names that tables go by."""
     told, names = list(sidecars), hosts([])
     values: dict[str, tuple[str, ...]] = {}
@@ -83,15 +85,15 @@ def known(environment: Mapping[str, str], sidecars: Iterable[Mapping[str, Any]],
 def _secrets(environment: Mapping[str, str], sidecars: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
     """What is secret, with what it is called: of the settings, of variables, also of those that jobs may see, and of
     sidecars that an older version has left."""
-    yield from ((key, str(value)) for key, value in secret_values.told(environment).values())
+    yield from ((key, str(value)) for key, value in secret_values.read_secrets(environment).values())
     # Those of the fixed list hold none.
     for name, value in environment.items():
         if name != secret_values.FILE:
-            yield from ((name, secret) for secret in secret_leaks.of_variable(name, value, environment))
+            yield from ((name, secret) for secret in secret_leaks.secrets_of_variable(name, value, environment))
     for facts in sidecars:
         found = {key: facts[key] for key in ("cell", "sides", "config") if key in facts}
-        yield from ((key, str(value)) for key, value in secret_values.in_values(found).values())
-        yield from secret_detection.in_words([str(word) for word in facts.get("command") or []])
+        yield from ((key, str(value)) for key, value in secret_values.find_secrets(found).values())
+        yield from secret_detection.secrets_in_words([str(word) for word in facts.get("command") or []])
 
 
 def hosts(sidecars: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -167,7 +169,7 @@ def text(name: str, content: str, known: Known) -> str:
     if count or (count := len(re.findall("&lt;secret [0-9a-f]{16}&gt;", content))):
         content = re.sub("&lt;secret [0-9a-f]{16}&gt;", html.escape(GONE), content)
         known.note(name, "the digest of a secret of the settings")
-    for kind, secret in list(secret_detection.by_look(content)):
+    for kind, secret in list(secret_detection.secrets_by_pattern(content)):
         if secret in content and secret != GONE:
             content = content.replace(secret, GONE)
             known.note(name, f"{kind}, by what it looks like")
@@ -186,7 +188,7 @@ def places(content: str, known: Known) -> str:
     return content
 
 
-def scrubbed(name: str, content: bytes, known: Known) -> bytes:
+def redact(name: str, content: bytes, known: Known) -> bytes:
     """The content of a text file, which a path or a name of it tells, without what nobody is to read.
 
     Raises:
@@ -209,16 +211,16 @@ def _facts(name: str, value: Any, known: Known, key: str = "") -> Any:
     if isinstance(value, dict):
         return {text(name, one, known): _fact(name, one, inner, known) for one, inner in value.items()}
     if isinstance(value, list):
-        given = {secret for _, secret in secret_detection.in_words(value)}
+        given = {secret for _, secret in secret_detection.secrets_in_words(value)}
         return [GONE if isinstance(one, str) and one in given else _facts(name, one, known, key) for one in value]
     if not isinstance(value, str):
         return value
     told = FOLDERS.sub(".../", text(name, value, known))
     for match in list(ASSIGNED.finditer(told)):
-        if match["value"] != GONE and secret_detection.by_key(match["key"], match["value"]):
+        if match["value"] != GONE and secret_detection.is_secret_key(match["key"], match["value"]):
             told = told.replace(match[0], match[0].replace(match["value"], GONE))
             known.note(name, f"{match['key']}, by its name")
-    for word, secret in secret_detection.in_words([told]):
+    for word, secret in secret_detection.secrets_in_words([told]):
         told = told.replace(f"{word}={secret}", f"{word}={GONE}")
         known.note(name, f"{word}, by its name")
     return told
@@ -230,7 +232,7 @@ def _fact(name: str, key: str, value: Any, known: Known) -> Any:
     if key == "variables" and isinstance(value, dict):
         # Digests of the user's own.
         return {one: _without_digest(name, one, inner, known) for one, inner in value.items()}
-    if secret_detection.by_key(key, value) and not isinstance(value, dict | list):
+    if secret_detection.is_secret_key(key, value) and not isinstance(value, dict | list):
         if value != GONE:
             known.note(name, f"{key}, by its name")
         return GONE
@@ -262,7 +264,7 @@ def _table(name: str, told: str, known: Known) -> str:
     return written.getvalue()
 
 
-def held(path: Path, known: Known) -> str | None:
+def find_secret_in_bytes(path: Path, known: Known) -> str | None:
     """What secret a file that is no text holds; None where there is none. What is packed by gzip is read unpacked.
 
     Raises:
@@ -272,7 +274,7 @@ def held(path: Path, known: Known) -> str | None:
     wanted = {
         what: tuple(form.encode(errors="surrogateescape") for form in all_of) for what, all_of in known.values.items()
     }
-    if what := secret_leaks.held(path, wanted):
+    if what := secret_leaks.find_secret_in_file(path, wanted):
         return f"the value of {what}"
     with path.open("rb") as raw:
         packed = raw.read(2) == b"\x1f\x8b"
@@ -281,7 +283,7 @@ def held(path: Path, known: Known) -> str | None:
         try:
             while chunk := stream.read(READ):
                 content = before + chunk
-                if kind := secret_detection.in_bytes(content):
+                if kind := secret_detection.secret_kind_in_bytes(content):
                     return f"{kind}, by what it looks like"
                 before = content[-OVERLAP:]
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:

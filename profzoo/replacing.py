@@ -67,7 +67,7 @@ def _recorded(job: Any, path: Path) -> bool:
     """Whether a record, whole or not, is there for an output."""
     sidecar = planning.sidecar(job)
     try:
-        return (record.of_sidecar(sidecar) if sidecar else record.of_output(path)) is not None
+        return (record.read_sidecar_record(sidecar) if sidecar else record.read_output_record(path)) is not None
     except (DamagedRecordError, OSError):
         return True
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from profzoo import schema
 from profzoo.cell import secret_values, settings
-from profzoo.cell.process_count import processes
+from profzoo.cell.process_count import process_count
 from profzoo.errors import CollectError, ConfigError
 from profzoo.harness import batch_size
 from profzoo.machine import doctor_checks, job_child
@@ -28,13 +28,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(2, "--trace and --operators go together: torch.profiler leaves both")
     tool = "torch" if options.trace else "time"
     try:
-        cell = secret_values.revealed(resolve(options.model, options.phase, tool, options.settings))
+        cell = secret_values.reveal_secrets(resolve(options.model, options.phase, tool, options.settings))
         if options.trace and bool(options.steps) != bool(cell["profiler"].get("baseline")):
             raise ConfigError("--steps and profiler.baseline=N go together with --trace: N steps are timed before it")
         # Here, so that a mistyped command line is answered without the seconds that importing torch takes.
         from profzoo.harness import measure
 
-        cell = measure.fitted(cell) if cell["fit"] else cell
+        cell = measure.fit_batch(cell) if cell["fit"] else cell
         facts = measure.run(cell, options)
     except (CollectError, ConfigError) as error:
         return _fail(2, str(error))
@@ -101,7 +101,7 @@ def _fail(code: int, message: str) -> int:
 
 def _summarise(cell: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
     steps, step_ns = facts["steps"], facts["step_ns"]
-    times = f"{processes(cell)} x " if processes(cell) > 1 else ""
+    times = f"{process_count(cell)} x " if process_count(cell) > 1 else ""
     rate = f"{step_ns / 1e6:.2f} ms a step, {facts['items'] / steps / step_ns * 1e9:.1f} samples/s, " if steps else ""
     loss = f"loss {facts['loss']:.4f}, " if facts["loss"] is not None else ""
     device = facts["device"] + (f" ({facts['device_why']})" if facts["device_why"] else "")

@@ -28,13 +28,13 @@ LONGEST = 120
 def load() -> dict[str, Any]:
     """The configuration schema (JSON Schema 2020-12) as a mapping: the general part, and one under each tool's name."""
     schema = _inlined(_general(), _definitions())
-    schema["properties"] |= of_tools()
-    schema["properties"]["tool"]["items"]["enum"] = sorted(of_tools())
+    schema["properties"] |= tool_schemas()
+    schema["properties"]["tool"]["items"]["enum"] = sorted(tool_schemas())
     return schema
 
 
 @functools.cache
-def of_tools() -> dict[str, dict[str, Any]]:
+def tool_schemas() -> dict[str, dict[str, Any]]:
     """Each tool's part of the schema, by the tool's name, in their order."""
     found = {path.parent.name: _inlined(_read(path), _definitions()) for path in SCHEMA_FILE.parent.glob(TOOLS)}
     return dict(sorted(found.items(), key=lambda item: (item[1]["order"], item[0])))

@@ -65,7 +65,7 @@ def words(key: str) -> list[str]:
     return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", key)]
 
 
-def by_key(key: str, value: Any) -> bool:
+def is_secret_key(key: str, value: Any) -> bool:
     """Whether the value under a key is a secret.
 
     >>> [by_key(key, "x") for key in ("hf_token", "apiKey", "AWS_ACCESS_KEY_ID", "pad_token", "tokenizer", "sort_key")]
@@ -86,7 +86,7 @@ def by_key(key: str, value: Any) -> bool:
     return last in NAMES or (last in ("key", "keys") and bool(BEFORE_KEY.intersection(before)))
 
 
-def in_words(words: Sequence[Any]) -> Iterator[tuple[str, str]]:
+def secrets_in_words(words: Sequence[Any]) -> Iterator[tuple[str, str]]:
     """The secrets in words of a command line by the names before them, each with that.
 
     >>> list(in_words(["a", "token=hunter2", "--auth-token", "hunter3", "--env-var=MY_TOKEN=hunter4", "batch=8"]))
@@ -99,10 +99,10 @@ def in_words(words: Sequence[Any]) -> Iterator[tuple[str, str]]:
         for one, other in itertools.pairwise(texts)
         if one.startswith("--") and not other.startswith("-")
     ]
-    yield from ((key, value) for key, value in found if "=" not in key and by_key(key, value))
+    yield from ((key, value) for key, value in found if "=" not in key and is_secret_key(key, value))
 
 
-def by_look(text: str) -> Iterator[tuple[str, str]]:
+def secrets_by_pattern(text: str) -> Iterator[tuple[str, str]]:
     """The secrets in a text that are told by what they look like: the kind of each, and it.
 
     >>> list(by_look("https://me:hunter2@host/data"))
@@ -114,7 +114,7 @@ def by_look(text: str) -> Iterator[tuple[str, str]]:
                 yield kind, match["secret"] if "secret" in pattern.groupindex else match[0]
 
 
-def in_bytes(content: bytes) -> str | None:
+def secret_kind_in_bytes(content: bytes) -> str | None:
     """What kind of secret bytes hold by their look; None where there is none."""
     for kind, pattern in BYTES.items():
         if any(hint in content for hint in BYTES_HINTS.get(kind, [b""])) and pattern.search(content):
@@ -129,15 +129,15 @@ def hidden(key: str, value: Any) -> Any:
     {'token': '...', 'root': 'https://...@host'}
     """
     if isinstance(value, Mapping):
-        secret = by_key(key, "x")
+        secret = is_secret_key(key, "x")
         return {name: "..." if secret else hidden(str(name), one) for name, one in value.items()}
     if isinstance(value, list | tuple):
         return [hidden(key, one) for one in value]
-    if by_key(key, value):
+    if is_secret_key(key, value):
         return "..."
     if isinstance(value, str):
         text = value
-        for _, found in by_look(value):
+        for _, found in secrets_by_pattern(value):
             text = text.replace(found, "...")
         return text
     return value

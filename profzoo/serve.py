@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 from profzoo import schema
 from profzoo.errors import ConfigError
 from profzoo.machine import orphan_guard
-from profzoo.report.served_files import PAGES, offered
+from profzoo.report.served_files import PAGES, is_served
 
 HERE = "127.0.0.1"
 PAGE, TRACE = PAGES[0], ".trace.json.gz"
@@ -113,8 +113,8 @@ class Handler(BaseHTTPRequestHandler):
         if not hmac.compare_digest(token.encode(), self.token.encode()):
             self._refuse(HTTPStatus.FORBIDDEN, "This needs the address with the token that `snakemake serve` printed.")
             return None
-        path = found(self.results, target) if slash else None
-        file = opened(path) if path else None
+        path = find_file(self.results, target) if slash else None
+        file = open_regular_file(path) if path else None
         if not path or not file:
             why = "The page links to no such file." if slash else "The page's address ends with a /."
             self._refuse(HTTPStatus.NOT_FOUND, why)
@@ -134,7 +134,7 @@ class Handler(BaseHTTPRequestHandler):
         own = {"Content-Type": kind, "Content-Length": str(size), "Content-Security-Policy": policy}
         for name, value in {**ALWAYS, **own}.items():
             self.send_header(name, value)
-        if named(self.path).endswith(TRACE):
+        if requested_path(self.path).endswith(TRACE):
             # Perfetto's page may fetch a trace by itself, for its links that name one (#!/?url=...).
             self.send_header("Vary", "Origin")
             if status == HTTPStatus.OK and self.headers.get("Origin") == origin(self.perfetto):
@@ -142,14 +142,14 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
 
-def found(results: Path, target: str) -> Path | None:
+def find_file(results: Path, target: str) -> Path | None:
     """The file of the results that a request's target names behind the token, the page where that is empty.
 
     None where it is none that the pages show, one of a hidden folder or file, or one outside that links lead to.
     """
-    name = named(target) or PAGE
+    name = requested_path(target) or PAGE
     parts = name.split("/")
-    if any(not one or one.startswith(".") or "\\" in one for one in parts) or not offered(results, name):
+    if any(not one or one.startswith(".") or "\\" in one for one in parts) or not is_served(results, name):
         return None
     home = results.resolve()
     try:
@@ -159,7 +159,7 @@ def found(results: Path, target: str) -> Path | None:
     return path if path.is_relative_to(home) and path.is_file() else None
 
 
-def opened(path: Path) -> BinaryIO | None:
+def open_regular_file(path: Path) -> BinaryIO | None:
     """The file, if it can be read and is no pipe or link by now; None else."""
     try:
         file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
@@ -171,7 +171,7 @@ def opened(path: Path) -> BinaryIO | None:
     return None
 
 
-def named(target: str) -> str:
+def requested_path(target: str) -> str:
     """The path that a request's target names.
 
     >>> named("/tables/odd%20name.csv?again=1")
@@ -234,7 +234,7 @@ def serve(served: Server, results: Path) -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
     try:
-        with served, orphan_guard.watched():
+        with served, orphan_guard.watch_parent():
             print(f"{results / PAGE} is at {served.address} until Ctrl-C", flush=True)
             served.serve_forever()
     except KeyboardInterrupt:

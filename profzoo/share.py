@@ -54,7 +54,7 @@ def _may(path: str, reports: bool = False) -> bool:
     model, _, file = path.partition("/")
     name, at, variant = model.partition("@")
     is_cell = schema.is_name(name, "model") and all(
-        map(schema.is_name, variant_settings.parts(variant if at else None))
+        map(schema.is_name, variant_settings.split_names(variant if at else None))
     )
     return bool(
         SHARED.fullmatch(path) or (is_cell and (OF_CELL.fullmatch(file) or (reports and REPORT.fullmatch(file))))
@@ -78,19 +78,19 @@ def contents(
     sidecars = list(_sidecars(results, files))
     # Of cells; a host may have the name of a model.
     models = {part for path in files for part in re.split("[@+]", path.parts[0])} | set(PHASES)
-    known = redaction.known(environment, [*sidecars, {"config": config}], models)
-    found: dict[str, bytes | Path] = {ORIGIN: redaction.scrubbed(ORIGIN, origin(sidecars, config), known)}
+    known = redaction.find_known_secrets(environment, [*sidecars, {"config": config}], models)
+    found: dict[str, bytes | Path] = {ORIGIN: redaction.redact(ORIGIN, origin(sidecars, config), known)}
     left: dict[str, str] = {}
     for path in files:
         name = path.as_posix()
         try:
             if _as_it_is(path):
-                if what := redaction.held(results / path, known):
+                if what := redaction.find_secret_in_bytes(results / path, known):
                     left[name] = what
                 else:
                     found[name] = results / path
             else:
-                found[name] = redaction.scrubbed(name, (results / path).read_bytes(), known)
+                found[name] = redaction.redact(name, (results / path).read_bytes(), known)
         except (OSError, ValueError, IndexError, csv.Error, CollectError) as error:
             raise CollectError(f"{results / path} is damaged, remove it and make it again: {error}") from error
     _leave_packed(found, left)
@@ -111,7 +111,7 @@ def _sealed(results: Path, sidecar: Path, found: Mapping[str, bytes | Path]) -> 
     content = found[sidecar.as_posix()]
     assert isinstance(content, bytes)
     try:
-        known = record.of_sidecar(results / sidecar)
+        known = record.read_sidecar_record(results / sidecar)
         files = dict(known.files) if known else {}
         for name, entry in files.items():
             path = sidecar.with_name(name)
@@ -125,7 +125,7 @@ def _sealed(results: Path, sidecar: Path, found: Mapping[str, bytes | Path]) -> 
     if not files:
         return content
     told = {record.FILES: {name: [entry.bytes, entry.sha256] for name, entry in files.items()}}
-    return record.sealed(json.loads(content) | told).encode()
+    return record.seal(json.loads(content) | told).encode()
 
 
 def _as_it_is(path: Path) -> bool:

@@ -14,7 +14,7 @@ from snakemake.shell import shell
 from profzoo.errors import ConfigError
 
 
-def heed(workflow: Any, endless: Collection[str] = ()) -> None:
+def heed_sigterm(workflow: Any, endless: Collection[str] = ()) -> None:
     """From now on, a SIGTERM has Snakemake start no more jobs and end after those that run, as it means to itself.
 
     Its own handler takes a lock that the thread which it interrupts may hold, and then both wait for ever (9.27).

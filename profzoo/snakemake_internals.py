@@ -141,7 +141,7 @@ class Persistence(FilePersistence):
         self._held = self._held or lock_owner.begin(self._owners)
         # Another run that ends may have removed the folder.
         Path(self.path, "locks").mkdir(exist_ok=True)
-        super()._write_locks(lock_type, [f"{MARK}{lock_owner.told(self._held[0])}", *files])
+        super()._write_locks(lock_type, [f"{MARK}{lock_owner.format_owner(self._held[0])}", *files])
 
     def _delete_locks(self) -> None:
         """Remove this run's alone, where Snakemake would remove those of other runs in this folder, too."""
@@ -163,7 +163,7 @@ class Persistence(FilePersistence):
         """While no other run of this folder looks for locks to remove, or writes some."""
         path = Path(self.path, CHANGING)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with file_locks.locked(path):
+        with file_locks.hold_lock(path):
             yield
 
 

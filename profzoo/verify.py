@@ -38,7 +38,7 @@ def verify(results: Path) -> Found:
     """
     found, digested = Found(), set[Path]()
     digests.forget()
-    for path in files(results):
+    for path in verifiable_files(results):
         digested.add(path)
         _check(path, found)
     for home in sorted(results.rglob(f"{record.FOLDER}/*.json")):
@@ -48,18 +48,18 @@ def verify(results: Path) -> Found:
     return found
 
 
-def files(results: Path) -> Iterator[Path]:
+def verifiable_files(results: Path) -> Iterator[Path]:
     """What jobs make in a results folder: files, and folders that are one output; without logs, hidden files, links."""
     for path in sorted(results.iterdir()):
         if path.name.startswith(".") or path.is_symlink() or path.name in WITHOUT_RECORDS:
             continue
         if path.is_dir() and not record.place(path).exists():
-            yield from files(path)
+            yield from verifiable_files(path)
         else:
             yield path
 
 
-def lines(found: Found, results: Path) -> list[str]:
+def format_findings(found: Found, results: Path) -> list[str]:
     """What is told of it, the worst first."""
     told = [*_some(found.damaged), *_some(found.gone), *_some(found.unrecorded)]
     counts = [
@@ -78,7 +78,7 @@ def _check(path: Path, found: Found) -> None:
             known: Record | None = sidecar
             why = None
         else:
-            known = record.of_output(path)
+            known = record.read_output_record(path)
             entry = known.files.get(path.name) if known else None
             why = job_differences.flaw(path, entry) if entry else None
             known = known if entry else None
@@ -95,13 +95,13 @@ def _check(path: Path, found: Found) -> None:
 
 def _own(path: Path) -> Record | None:
     """The record that a file itself is: the sidecar of collected files."""
-    return record.of_sidecar(path) if path.suffix == ".json" and not record.place(path).exists() else None
+    return record.read_sidecar_record(path) if path.suffix == ".json" and not record.place(path).exists() else None
 
 
 def _expected(output: Path) -> bool:
     """Whether an output was to stay; what is removed once others were made of it has a record all the same."""
     try:
-        known = record.of_output(output)
+        known = record.read_output_record(output)
     except (DamagedRecordError, OSError):
         return True
     return known is not None and not known.passing
@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 1
-    print("\n".join(lines(found, options.results)))
+    print("\n".join(format_findings(found, options.results)))
     return 1 if found.damaged else 0
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from profzoo.figures import drawable, drawing, known
+from profzoo.figures import all_figures, drawable, drawing
 from profzoo.figures.plots import note, save
 from profzoo.report import page
 from profzoo.tables import layers as layer_tables
@@ -64,7 +64,9 @@ def tables() -> dict[str, pd.DataFrame]:
     agreement = cells[["model", "phase", "step_ns"]].assign(
         launches_spread=np.nan, gpu_ns_spread=np.nan, torch_slowdown=1.2, flag="", cause=""
     )
-    verdicts = cpu_verdicts.table(cells, ranges, {("m", phase): operators() for phase in PHASES}, {}, rules.load())
+    verdicts = cpu_verdicts.tabulate_cpu_verdicts(
+        cells, ranges, {("m", phase): operators() for phase in PHASES}, {}, rules.load()
+    )
     return {"cells": cells, "ranges": ranges, "activity": activity, "agreement": agreement, "verdicts": verdicts, "layers": _layers(),
             "steps": pd.DataFrame(columns=["model", "phase", "busy_share", "launches"]),
             "ranks": pd.DataFrame(columns=["model", "phase"])}  # fmt: skip
@@ -74,10 +76,10 @@ def write(folder: Path) -> Path:
     """The page with all figures that torch alone has data for."""
     given, drawn = tables(), []
     for name in drawable(["torch"]):
-        figure = known()[name]
+        figure = all_figures()[name]
         path = folder / f"{name}.svg"
         save(
-            drawing.drawn(name, [given[table] for table in figure.inputs], dict.fromkeys(figure.options, 20)),
+            drawing.draw_figure(name, [given[table] for table in figure.inputs], dict.fromkeys(figure.options, 20)),
             [str(path)],
             note(given["cells"]),
         )

@@ -161,9 +161,9 @@ def told(program: str, fault: bool, precision: str, operator_ns: float, folder: 
     step_ns = simulated.simulate(_steps(step(program, fault, precision, operator_ns).acts)).step_ns()
     seen = step(program, fault, precision, TRACED * operator_ns)
     trace = simulated.record(simulated.simulate(_steps(seen.acts)), folder / f"{program}{fault}.sqlite")
-    (traced,) = tables.programs(trace)
-    replayed, _ = predicted_gains.untraced(traced, step_ns)
-    number = storage.number_of(replayed.process)
+    (traced,) = tables.read_programs(trace)
+    replayed, _ = predicted_gains.remove_tracing(traced, step_ns)
+    number = storage.process_number(replayed.process)
     timed = {"step_ns": step_ns, "step_median_ns": step_ns, "process": number, "waiting_ns": 0.0}
     rows = where.where_time_goes(trace).assign(model="m", phase="train", **timed)
     rows["busy_share"] = (rows["busy_ns"] / step_ns).clip(upper=1)
@@ -171,5 +171,5 @@ def told(program: str, fault: bool, precision: str, operator_ns: float, folder: 
     cell = ("m", "train")
     kernels, roofline = _kernels(replayed, seen)
     ran_with, programs = {cell: given | {"pin_memory": False}}, {cell: {number: replayed}}
-    table = verdicts.table(rows, kernels, roofline, PEAKS, {}, ran_with, known_rules.load(), None, programs)
+    table = verdicts.tabulate_verdicts(rows, kernels, roofline, PEAKS, {}, ran_with, known_rules.load(), None, programs)
     return SimpleNamespace(step_ns=step_ns, verdicts=table[table["level"] == "cell"].to_dict("records"))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from profzoo.figures import drawing, known
+from profzoo.figures import all_figures, drawing
 from profzoo.figures.plots import note, save
 from profzoo.report import page
 from profzoo.tables import tabulate_roofline
@@ -149,7 +149,7 @@ def tables() -> dict[str, pd.DataFrame]:
     """The tables that the page is made of, by name."""
     steps, kernels = pd.read_csv(DATA / "zoo/steps.csv"), _kernels()
     roofline = tabulate_roofline.table(kernels, PEAKS)
-    advice = verdicts.table(steps, kernels, roofline, PEAKS, {}, {}, known_rules.load())
+    advice = verdicts.tabulate_verdicts(steps, kernels, roofline, PEAKS, {}, {}, known_rules.load())
     from_ncu = advice[advice["level"] == "kernel"].assign(
         by="ncu", next_step="Est. Speedup: 12 %", verdict="ncu: occupancy"
     )
@@ -180,9 +180,11 @@ def timeline(folder: Path) -> dict[str, Any]:
 def figures(folder: Path) -> list[str]:
     """The paths of all figures that the tables have data for, drawn there."""
     paths, given = [], tables()
-    for name, figure in known().items():
+    for name, figure in all_figures().items():
         if not figure.compares and set(figure.inputs) <= set(given):
-            drawn = drawing.drawn(name, [given[table] for table in figure.inputs], dict.fromkeys(figure.options, 20))
+            drawn = drawing.draw_figure(
+                name, [given[table] for table in figure.inputs], dict.fromkeys(figure.options, 20)
+            )
             paths.append(str(folder / f"{name}.svg"))
             save(drawn, [paths[-1], str(folder / f"{name}.png")], note(given["cells"]))
     return paths

@@ -112,7 +112,7 @@ def blind_error(trainer: training_step.Trainer, batch: Any) -> float:
         outputs = trainer.network(inputs)
         if target.is_floating_point():
             return _loss(trainer, target.mean((0, 2, 3), keepdim=True).expand_as(outputs), target).item()
-        constant = tensor_trees.mapped(lambda scores: _frequencies(scores, target), outputs)
+        constant = tensor_trees.map_leaves(lambda scores: _frequencies(scores, target), outputs)
         return _loss(trainer, constant, target).item()
 
 

@@ -32,7 +32,7 @@ def measure(device: torch.device) -> list[float]:
     small = device.type != "cuda"
     left = torch.rand(ORDER // 8 if small else ORDER, ORDER // 8 if small else ORDER, device=device)
     held = torch.zeros(1 if small else MEMORY_BYTES, dtype=torch.uint8, device=device)
-    result, clock = torch.empty_like(left), timers.of(device)
+    result, clock = torch.empty_like(left), timers.timer_of(device)
     works = (lambda: torch.mm(left, left, out=result), lambda: torch.add(left, result, out=result))
     for work in works:
         work()

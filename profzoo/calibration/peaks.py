@@ -114,7 +114,7 @@ def facts(asked: str, device: torch.device) -> dict[str, str | None]:
         "device": torch.cuda.get_device_name(device) if cuda else f"CPU, {torch.get_num_threads()} threads",
         "device_type": device.type,
         "device_uuid": devices.uuid(device),
-        "device_why": devices.why_cpu(asked, device),
+        "device_why": devices.explain_cpu(asked, device),
         "torch": torch.__version__,
         "cuda": torch.version.cuda if cuda else None,
     }

@@ -14,7 +14,7 @@ from profzoo.errors import ConfigError
 WITHOUT_FILES = "FakeData"
 
 
-def root(cell: Mapping[str, Any]) -> str | None:
+def data_set_folder(cell: Mapping[str, Any]) -> str | None:
     """The folder of the cell's data set; None where its samples are made up.
 
     Raises:
@@ -24,26 +24,26 @@ def root(cell: Mapping[str, Any]) -> str | None:
     if source == "synthetic" or (source == "dataset" and name == WITHOUT_FILES):
         return None
     # What is said of it names no secret.
-    found = secret_values.revealed(folder)
+    found = secret_values.reveal_secrets(folder)
     if not found or not Path(found).is_dir():
         holds = "your images" if source == "folder" else f"{name}"
         raise ConfigError(f"{cell['model']}: data.root = {folder!r} is no folder: name the one that holds {holds}")
     return found
 
 
-def summary(cell: Mapping[str, Any]) -> dict[str, Any]:
+def summarise_data_set(cell: Mapping[str, Any]) -> dict[str, Any]:
     """What a job goes by of the cell's data set: files, bytes and a digest; empty where its samples are made up."""
-    folder = root(cell)
+    folder = data_set_folder(cell)
     return {"data_files": _summed(folder)} if folder else {}
 
 
-def of_model(cell: Mapping[str, Any]) -> dict[str, Any]:
+def summarise_model_files(cell: Mapping[str, Any]) -> dict[str, Any]:
     """The same of the files that the cell's model declares, so that also an older file in place of one is noticed.
 
     Raises:
         UnusableError: one of them is not there.
     """
-    declared = registry.files(registry.find(cell["model"], _own_module(cell)))
+    declared = registry.declared_files(registry.find(cell["model"], _own_module(cell)))
     return {"model_files": _digest(_facts(path) for path in declared)} if declared else {}
 
 
@@ -85,7 +85,9 @@ def _files(folder: str, below: str, above: frozenset[tuple[int, int]]) -> Iterat
         with os.scandir(folder) as entries:
             found = sorted(entries, key=lambda entry: entry.name)
     except OSError as error:
-        raise ConfigError(f"data.root: {secret_values.masked(folder)} cannot be read: {error.strerror}") from error
+        raise ConfigError(
+            f"data.root: {secret_values.mask_secrets(folder)} cannot be read: {error.strerror}"
+        ) from error
     place = (facts.st_dev, facts.st_ino)
     if place in above:
         return

@@ -4,6 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def processes(cell: Mapping[str, Any]) -> int:
+def process_count(cell: Mapping[str, Any]) -> int:
     """Processes that share the training, one for each GPU of each node."""
     return int(cell["gpus"] * cell["nodes"])

@@ -11,7 +11,7 @@ from typing import Any
 
 from profzoo import import_graph, schema
 from profzoo.errors import ConfigError, UnusableError, suggest
-from profzoo.import_graph import parsed
+from profzoo.import_graph import parse_file
 
 ZOO = import_graph.PROJECT / "models"
 NOT_MODELS = {"__init__", "run"}
@@ -83,7 +83,7 @@ def _declarations(path: Path, name: str) -> tuple[dict[str, Any], set[str]]:
     """What a file declares, and the names of the functions that it defines or imports."""
     found: dict[str, Any] = {}
     defined: set[str] = set()
-    for node in parsed(path, f"model '{name}'").body:
+    for node in parse_file(path, f"model '{name}'").body:
         if isinstance(node, ast.FunctionDef):
             defined.add(node.name)
         elif isinstance(node, ast.ImportFrom):
@@ -147,12 +147,12 @@ def _plain(value: Any) -> bool:
     return isinstance(value, SHAPES) and finite
 
 
-def zoo() -> dict[str, Model]:
+def shipped_models() -> dict[str, Model]:
     """The models of models/, by name: the files there that declare one."""
     return _scanned()[0]
 
 
-def unusable() -> dict[str, str]:
+def unusable_models() -> dict[str, str]:
     """What is wrong with files of models/ that would be models, in a line each, by name."""
     return _scanned()[1]
 
@@ -185,7 +185,7 @@ def _of_zoo(path: Path) -> Model | None:
     return read(path, name, f"models.{name}")
 
 
-def forget() -> None:
+def forget_models() -> None:
     """Look anew at the files of models/ when next asked."""
     _scanned.cache_clear()
     _of_zoo.cache_clear()
@@ -203,9 +203,9 @@ def find(name: str, module: str | None = None) -> Model:
         path = ZOO / f"{name}.py"
         if schema.is_name(name, "model") and os.path.lexists(path) and (model := _of_zoo(path)):
             return model
-        if name in unusable():
-            raise UnusableError(unusable()[name])
-        raise ConfigError(f"unknown model {_quoted(name)}: {suggest(name, zoo())}")
+        if name in unusable_models():
+            raise UnusableError(unusable_models()[name])
+        raise ConfigError(f"unknown model {_quoted(name)}: {suggest(name, shipped_models())}")
     if not schema.is_name(name, "model"):
         raise ConfigError(f"settings holds {name!r}, which is no name: {schema.form('model')}")
     try:
@@ -234,7 +234,7 @@ def _quoted(name: str) -> str:
     return f"'{name}'" if name.isprintable() and len(name) < 80 else f"{name[:80]!r}"
 
 
-def sources(model: Model) -> list[Path]:
+def source_files(model: Model) -> list[Path]:
     """The files that a cell of the model is measured with, sorted.
 
     They are its own, those of the harness that run a step, and what these import from the same packages, found by
@@ -246,10 +246,10 @@ def sources(model: Model) -> list[Path]:
     Raises:
         UnusableError: one of them cannot be read or is no Python, or a file that the model declares is not there.
     """
-    return sorted({*_sources(model.module, model.path), *files(model)})
+    return sorted({*_sources(model.module, model.path), *declared_files(model)})
 
 
-def files(model: Model) -> list[Path]:
+def declared_files(model: Model) -> list[Path]:
     """The files that a model declares in FILES, sorted.
 
     Raises:
@@ -271,8 +271,8 @@ def files(model: Model) -> list[Path]:
 def _sources(module: str, path: Path) -> tuple[Path, ...]:
     """The same of a model's module by its dotted name and file; once a process, as every job of a model asks."""
     own_package = {module.partition(".")[0]: _root(module, path)}
-    of_model = import_graph.closure([(module, path)], {**import_graph.PACKAGES, **own_package})
-    return tuple(sorted({*of_model, *import_graph.made_of(*MEASURED)}))
+    of_model = import_graph.import_closure([(module, path)], {**import_graph.PACKAGES, **own_package})
+    return tuple(sorted({*of_model, *import_graph.files_of(*MEASURED)}))
 
 
 def _root(module: str, path: Path) -> Path:

@@ -7,23 +7,23 @@ from typing import Any
 
 from profzoo import schema
 from profzoo.cell import settings, variant_settings
-from profzoo.cell.process_count import processes
+from profzoo.cell.process_count import process_count
 from profzoo.errors import ConfigError
 
 # How long a cell runs is nobody's concern who types a line to see what a setting does.
 LENGTH = ("window", "warmup", "samples", "epochs")
 
 
-def arguments(cell_model: str, cell: Mapping[str, Any]) -> str:
+def run_arguments(cell_model: str, cell: Mapping[str, Any]) -> str:
     """The words behind `python -m models.run`, quoted for a shell; cell: settings that ran, as a sidecar has them.
 
     They are the name and phase of the cell, and all settings that a bare name and phase do not stand for: the module of
     a model of one's own, shapes, and what a configuration or a variant of one's own sets.
     """
     known = schema.fill({}, schema.load())["variants"]
-    name = cell["model"] if variant_settings.unknown(settings.split_variant(cell_model)[1], known) else cell_model
+    name = cell["model"] if variant_settings.find_unknown(settings.split_variant(cell_model)[1], known) else cell_model
     implied = _implied(name, cell)
-    given = [word for word in settings.words({**cell, "fit": False})[2:] if word not in implied]
+    given = [word for word in settings.setting_words({**cell, "fit": False})[2:] if word not in implied]
     kept = [word for word in given if word.partition("=")[0] not in LENGTH and not word.startswith("profiler.")]
     return shlex.join([name, cell["phase"], *kept])
 
@@ -38,8 +38,8 @@ def _implied(name: str, cell: Mapping[str, Any]) -> set[str]:
     except ConfigError:
         # A module that is not to be found from here, a file that has changed since, or settings that need others.
         defaults = {key: config[key] for key in schema.cell_properties()}
-        return {f"{key}={settings.word(value)}" for key, value in settings.flat(defaults).items()}
-    return {word for word in settings.words(resolved)[2:] if not word.startswith("module=")}
+        return {f"{key}={settings.setting_word(value)}" for key, value in settings.flatten(defaults).items()}
+    return {word for word in settings.setting_words(resolved)[2:] if not word.startswith("module=")}
 
 
 def run(words: str, changes: str = "") -> str:
@@ -53,13 +53,13 @@ def run(words: str, changes: str = "") -> str:
     'torchrun --standalone --nproc-per-node=2 -m models.run mine train module=mine gpus=2'
     """
     name, phase, *given = shlex.split(words)
-    found = merged(given, changes.split())
+    found = merge_words(given, changes.split())
     gpus = next((word.partition("=")[2] for word in found if word.startswith("gpus=")), "1")
     launcher = "python" if gpus == "1" else f"torchrun --standalone --nproc-per-node={gpus}"
     return f"{launcher} -m models.run {shlex.join([name, phase, *found])}"
 
 
-def trials(words: str) -> str:
+def trials_command(words: str) -> str:
     """The line that tries settings on a cell.
 
     >>> trials("lstm train"), trials("mine train module=mine size=8")
@@ -72,13 +72,15 @@ def trials(words: str) -> str:
     if variant:
         # Settings of several that one word cannot stand for.
         known = schema.load()["properties"]["variants"]["default"]
-        own = variant_settings.combined(variant_settings.parts(variant), known)
-        given = merged([f"{key}={settings.word(value)}" for key, value in settings.flat(own).items()], given)
+        own = variant_settings.combine_changes(variant_settings.split_names(variant), known)
+        given = merge_words(
+            [f"{key}={settings.setting_word(value)}" for key, value in settings.flatten(own).items()], given
+        )
     inner = ", ".join(f"{key}: {_yaml(value)}" for key, value in _nested(given).items())
     return f"snakemake trials --config models={shlex.quote(f'{{{name}: {{{inner}}}}}')}"
 
 
-def merged(given: Iterable[str], changes: Iterable[str]) -> list[str]:
+def merge_words(given: Iterable[str], changes: Iterable[str]) -> list[str]:
     """Words of settings, of each key the last.
 
     >>> merged(["batch=8", "seed=0"], ["batch=16"])
@@ -87,9 +89,9 @@ def merged(given: Iterable[str], changes: Iterable[str]) -> list[str]:
     return list({word.partition("=")[0]: word for word in (*given, *changes)}.values())
 
 
-def needed(cell: Mapping[str, Any]) -> bool:
+def can_be_typed(cell: Mapping[str, Any]) -> bool:
     """Whether a sidecar says enough of a cell: those of other versions may not."""
-    return {"model", "module", "phase", "shape", "gpus", "nodes"} <= set(cell) and processes(cell) >= 1
+    return {"model", "module", "phase", "shape", "gpus", "nodes"} <= set(cell) and process_count(cell) >= 1
 
 
 def _nested(given: Iterable[str]) -> dict[str, Any]:

@@ -69,20 +69,20 @@ def conceal(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[
 def _in_words(words: Sequence[str]) -> str | None:
     """What kind of secret words of a command line hold, such as `--env-var=MY_TOKEN=...`; None where there is none."""
     for word in map(str, words):
-        if kind := next((kind for kind, _ in secret_detection.by_look(word)), None):
+        if kind := next((kind for kind, _ in secret_detection.secrets_by_pattern(word)), None):
             return kind
         for name, value in re.findall(r"(\w+)=(?=([^=,]+))", word):
-            if secret_detection.by_key(name, value):
+            if secret_detection.is_secret_key(name, value):
                 return f"the value of {name}"
     return None
 
 
-def everywhere(value: Any) -> Any:
+def replace_all_secrets(value: Any) -> Any:
     """A value of JSON with placeholders for all secrets in it, for what is only to be told."""
     return _conceal(value, "", {})
 
 
-def in_values(value: Any) -> dict[str, tuple[str, Any]]:
+def find_secrets(value: Any) -> dict[str, tuple[str, Any]]:
     """The secrets in a value of JSON."""
     found: dict[str, tuple[str, Any]] = {}
     _conceal(value, "", found)
@@ -94,7 +94,7 @@ def _conceal(value: Any, where: str, found: dict[str, tuple[str, Any]], secret: 
     if isinstance(value, Mapping):
         return {
             key: _conceal(one, f"{where}.{key}" if where else str(key), found,
-                          secret or secret_detection.by_key(str(key), one))
+                          secret or secret_detection.is_secret_key(str(key), one))
             for key, one in value.items()
         }  # fmt: skip
     if isinstance(value, list | tuple):
@@ -104,7 +104,7 @@ def _conceal(value: Any, where: str, found: dict[str, tuple[str, Any]], secret: 
     if secret and value != "" and not (isinstance(value, str) and PLACEHOLDER.search(value)):
         return _put(value, where, found)
     if isinstance(value, str):
-        for _, one in list(secret_detection.by_look(value)):
+        for _, one in list(secret_detection.secrets_by_pattern(value)):
             value = value.replace(one, _put(one, where, found))
     return value
 
@@ -124,7 +124,7 @@ def take(config: Mapping[str, Any]) -> dict[str, Any]:
     changed, found = conceal(config)
     _sweep()
     # A run that was started by another has a configuration with placeholders, and their values from that.
-    if found.keys() - (before := known()).keys():
+    if found.keys() - (before := known_secrets()).keys():
         try:
             os.environ[FILE] = str(_written({**before, **found}))
         except OSError as error:
@@ -163,7 +163,7 @@ def _sweep() -> None:
                 os.close(descriptor)
 
 
-def told(environment: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
+def read_secrets(environment: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
     """What the placeholders stand for, by the variables of a process; nothing where the file is gone with its run.
 
     Raises:
@@ -181,16 +181,16 @@ def told(environment: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
         raise ConfigError(f"what the variable {FILE} names is not as profzoo writes it: unset it") from error
 
 
-def known() -> dict[str, tuple[str, Any]]:
+def known_secrets() -> dict[str, tuple[str, Any]]:
     """What the placeholders stand for that this process knows.
 
     Raises:
         ConfigError: as for `told`.
     """
-    return told(os.environ)
+    return read_secrets(os.environ)
 
 
-def handed(job: Any, folder: Path) -> dict[str, str]:
+def hand_over_secrets(job: Any, folder: Path) -> dict[str, str]:
     """Write the secrets that a job's settings hold into a file that only this user reads; the variable that names it.
 
     Raises:
@@ -199,8 +199,8 @@ def handed(job: Any, folder: Path) -> dict[str, str]:
     names = set(PLACEHOLDER.findall(json.dumps(job)))
     if not names:
         return {}
-    secrets = known()
-    revealed(sorted(names))
+    secrets = known_secrets()
+    reveal_secrets(sorted(names))
     path = folder / ".secrets.json"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -208,13 +208,13 @@ def handed(job: Any, folder: Path) -> dict[str, str]:
     return {FILE: str(path)}
 
 
-def revealed(value: Any) -> Any:
+def reveal_secrets(value: Any) -> Any:
     """A value of JSON with secrets in their places.
 
     Raises:
         ConfigError: what a placeholder stands for is not known here.
     """
-    return _reveal(value, known()) if PLACEHOLDER.search(json.dumps(value, default=str)) else value
+    return _reveal(value, known_secrets()) if PLACEHOLDER.search(json.dumps(value, default=str)) else value
 
 
 def _reveal(value: Any, secrets: Secrets) -> Any:
@@ -230,9 +230,9 @@ def _reveal(value: Any, secrets: Secrets) -> Any:
     return secrets[value][1] if value in secrets else PLACEHOLDER.sub(lambda match: str(secrets[match[0]][1]), value)
 
 
-def masked(text: str) -> str:
+def mask_secrets(text: str) -> str:
     """A text with placeholders for the secrets that this process knows."""
-    for name, (_, value) in sorted(known().items(), key=lambda one: -len(str(one[1][1]))):
+    for name, (_, value) in sorted(known_secrets().items(), key=lambda one: -len(str(one[1][1]))):
         if len(str(value)) >= SHORTEST:
             for form in (str(value), json.dumps(value)[1:-1] if isinstance(value, str) else str(value)):
                 text = text.replace(form, name)

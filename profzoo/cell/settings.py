@@ -6,7 +6,7 @@ from typing import Any
 
 from profzoo import schema
 from profzoo.cell import variant_settings
-from profzoo.cell.process_count import processes
+from profzoo.cell.process_count import process_count
 from profzoo.cell.registry import PHASES, Model, find
 from profzoo.errors import ConfigError, suggest
 from profzoo.secret_detection import hidden
@@ -64,10 +64,12 @@ def resolve(cell_model: str, phase: str, tool: str, config: Mapping[str, Any]) -
         cell |= {"gpus": 1, "nodes": 1}
     # Two words for one thing.
     cell["compile"] = True if cell["compile"] == "default" else cell["compile"]
-    variant_settings.check(cell)
+    variant_settings.check_combination(cell)
     cell = {key: value for key, value in cell.items() if key not in LATER or value != known[key]["default"]}
-    if processes(cell) > 1 and cell["fit"]:
-        raise ConfigError(f"{name}: batch = 'auto' is for one GPU, not {processes(cell)}: set batch, that of one GPU")
+    if process_count(cell) > 1 and cell["fit"]:
+        raise ConfigError(
+            f"{name}: batch = 'auto' is for one GPU, not {process_count(cell)}: set batch, that of one GPU"
+        )
     cell["window"] = cell["window"] or config[tool]["window"]
     if tool == "torch":
         options = ("wait", "warmup", "repeat", "modules", "shapes", "memory", "flops", "stacks")
@@ -77,7 +79,7 @@ def resolve(cell_model: str, phase: str, tool: str, config: Mapping[str, Any]) -
     return dict(sorted(_with_steps(cell).items()))
 
 
-def phases(cell_model: str, config: Mapping[str, Any]) -> list[str]:
+def declared_phases(cell_model: str, config: Mapping[str, Any]) -> list[str]:
     """The phases that a model (or model@variant) declares for the workload that it is to have; none without that.
 
     Raises:
@@ -88,7 +90,7 @@ def phases(cell_model: str, config: Mapping[str, Any]) -> list[str]:
     return [phase for phase in PHASES if phase in declared]
 
 
-def trained_as(cell_model: str, phase: str, config: Mapping[str, Any]) -> str | None:
+def weights_source(cell_model: str, phase: str, config: Mapping[str, Any]) -> str | None:
     """The model or model@variant whose trained weights a cell starts with; None for training, and where nothing trains.
 
     Inference starts with those of the model as it is, unless the variant is another network: both compute the same, and
@@ -102,7 +104,7 @@ def trained_as(cell_model: str, phase: str, config: Mapping[str, Any]) -> str | 
     >>> [trained_as(one, "inference", config) for one in ("lstm@fp16+graph", "lstm@wide", "lstm")]
     ['lstm', 'lstm@wide', 'lstm']
     """
-    if phase == "train" or "train" not in phases(cell_model, config):
+    if phase == "train" or "train" not in declared_phases(cell_model, config):
         return None
     name, variant = split_variant(cell_model)
     if variant is None:
@@ -116,18 +118,18 @@ def _changed(cell_model: str, config: Mapping[str, Any]) -> tuple[Model, dict[st
     name, variant = split_variant(cell_model)
     own = dict(config["settings"].get(name) or {})
     model = find(name, own.pop("module", None))
-    if (unknown := variant_settings.unknown(variant, config["variants"])) is not None:
+    if (unknown := variant_settings.find_unknown(variant, config["variants"])) is not None:
         raise ConfigError(f"unknown variant '{unknown}' of '{cell_model}': {suggest(unknown, config['variants'])}")
-    of_model = checked(own, model, f"settings.{name}")
-    each = {one: config["variants"][one] for one in variant_settings.parts(variant)}
-    each = {one: checked(changes, model, f"variants.{one}") for one, changes in each.items()}
-    of_variant = variant_settings.combined(variant_settings.parts(variant), each)
+    of_model = check_settings(own, model, f"settings.{name}")
+    each = {one: config["variants"][one] for one in variant_settings.split_names(variant)}
+    each = {one: check_settings(changes, model, f"variants.{one}") for one, changes in each.items()}
+    of_variant = variant_settings.combine_changes(variant_settings.split_names(variant), each)
     return model, {**of_model, **of_variant, "data": {**of_model.get("data", {}), **of_variant.get("data", {})}}
 
 
-def checked(changes: Mapping[str, Any], model: Model, where: str) -> dict[str, Any]:
+def check_settings(changes: Mapping[str, Any], model: Model, where: str) -> dict[str, Any]:
     """Settings under `where`, coerced to their types; ConfigError for a key or value that the model does not know."""
-    known, own = schema.cell_properties(), shapes(model)
+    known, own = schema.cell_properties(), shape_parameters(model)
     result = {}
     for key, value in changes.items():
         if key in known:
@@ -143,7 +145,7 @@ def checked(changes: Mapping[str, Any], model: Model, where: str) -> dict[str, A
     return result
 
 
-def shapes(model: Model) -> dict[str, Any]:
+def shape_parameters(model: Model) -> dict[str, Any]:
     """The model's shape parameters, of whatever workload and phase, each with a value of it."""
     found = dict(model.shape)
     for workload in model.workloads.values():
@@ -171,17 +173,21 @@ def parse(words: Sequence[str]) -> dict[str, Any]:
     return settings
 
 
-def words(cell: Mapping[str, Any]) -> list[str]:
+def setting_words(cell: Mapping[str, Any]) -> list[str]:
     """The command line words of `python -m models.run` that resolve to this cell again: model, phase, settings."""
     settings = {key: cell[key] for key in (*schema.cell_properties(), "profiler") if key in cell} | cell["shape"]
     if cell["fit"]:
         settings["batch"] = "auto"
     if cell["module"] != f"models.{cell['model']}":
         settings["module"] = cell["module"]
-    return [cell["model"], cell["phase"], *(f"{key}={word(value)}" for key, value in sorted(flat(settings).items()))]
+    return [
+        cell["model"],
+        cell["phase"],
+        *(f"{key}={setting_word(value)}" for key, value in sorted(flatten(settings).items())),
+    ]
 
 
-def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings by one key each, as words give them.
 
     >>> flat({"batch": 8, "data": {"source": "folder"}})
@@ -194,7 +200,7 @@ def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def word(value: Any) -> str:
+def setting_word(value: Any) -> str:
     """A setting's value as words give it.
 
     >>> word("bf16"), word(True), word(None)
@@ -225,7 +231,7 @@ def _with_steps(cell: dict[str, Any]) -> dict[str, Any]:
     profiler = cell.get("profiler", {"wait": 0, "warmup": 0, "repeat": 1})
     beside, before = profiler["wait"] + profiler["warmup"], cell["warmup"] + profiler.get("baseline", 0)
     where = f"{cell['model']} {cell['phase']}"
-    at_once = cell["batch"] * processes(cell)
+    at_once = cell["batch"] * process_count(cell)
     available = cell["epochs"] * (cell["samples"] // at_once) if cell["samples"] else None
     if cell["window"] == "rest":
         if available is None:

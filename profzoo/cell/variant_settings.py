@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from profzoo import schema
-from profzoo.cell.process_count import processes
+from profzoo.cell.process_count import process_count
 from profzoo.errors import ConfigError
 
 BETWEEN = "+"
@@ -16,7 +16,7 @@ JOINED = re.compile(rf"(?:^|(?<=@)){schema.PATTERN}(?:\+{schema.PATTERN})+")
 STEPS_BEFORE_GRAPH = 3
 
 
-def parts(variant: str | None) -> list[str]:
+def split_names(variant: str | None) -> list[str]:
     """The variants that one name stands for.
 
     >>> parts("bf16+graph"), parts("bf16"), parts(None)
@@ -25,17 +25,17 @@ def parts(variant: str | None) -> list[str]:
     return [] if variant is None else variant.split(BETWEEN)
 
 
-def unknown(variant: str | None, variants: Iterable[str]) -> str | None:
+def find_unknown(variant: str | None, variants: Iterable[str]) -> str | None:
     """The first part of a variant's name of which there is none; None where there are all.
 
     >>> unknown("bf16+graf", ["bf16", "graph"]), unknown("bf16+graph", ["bf16", "graph"])
     ('graf', None)
     """
     known = set(variants)
-    return next((one for one in parts(variant) if one not in known), None)
+    return next((one for one in split_names(variant) if one not in known), None)
 
 
-def named(words: Iterable[str]) -> list[str]:
+def find_combinations(words: Iterable[str]) -> list[str]:
     """The combinations of variants that words hold, such as targets.
 
     >>> named(["results/lstm@bf16+graph/train.time.csv", "lstm@bf16", "fused+graph", "-j4"])
@@ -44,7 +44,7 @@ def named(words: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(found for word in words for found in JOINED.findall(word)))
 
 
-def combined(names: Sequence[str], variants: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def combine_changes(names: Sequence[str], variants: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """What several variants change together.
 
     >>> combined(["bf16", "graph"], {"bf16": {"precision": "bf16"}, "graph": {"graph": True}})
@@ -78,7 +78,7 @@ def _at(changes: Mapping[str, Any], where: str) -> Any:
     return changes[outer][inner] if inner else changes[outer]
 
 
-def check(cell: Mapping[str, Any]) -> None:
+def check_combination(cell: Mapping[str, Any]) -> None:
     """That settings of a cell go together; what only shows as it runs is said then.
 
     Raises:
@@ -106,8 +106,8 @@ def _against_graph(cell: Mapping[str, Any]) -> str | None:
     """Why the step of a cell cannot be captured in a CUDA graph; None where it may be."""
     if cell["device"] == "cpu":
         return "graph: true captures CUDA graphs, which a CPU has none of: set device to cuda, or graph to false"
-    if processes(cell) > 1:
-        return f"graph: true is for one GPU, not {processes(cell)}: set gpus and nodes to 1, or graph to false"
+    if process_count(cell) > 1:
+        return f"graph: true is for one GPU, not {process_count(cell)}: set gpus and nodes to 1, or graph to false"
     if cell["compile"] == "reduce-overhead":
         return "graph: true and compile: reduce-overhead cannot be combined: both make CUDA graphs, leave one out"
     if cell["precision"] == "fp16" and cell["phase"] == "train" and cell["optimizer"] != "fused":

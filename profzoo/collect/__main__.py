@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made = {name: Path(path) for name, _, path in (word.partition("=") for word in options.made)}
     weights = dict(word.split("=", 1) for word in options.weights)
     job = options.job | ({"weights": weights} if weights else {})
-    return job_run.ended(job, made, options.log, options.load, options.plan)
+    return job_run.run_job(job, made, options.log, options.load, options.plan)
 
 
 if __name__ == "__main__":

@@ -41,14 +41,14 @@ class Heard:
         def noted(job_info: Any, msg: str | None = None, **more: Any) -> None:
             job = job_info.job
             for one in job.jobs if job.is_group() else [job]:
-                if line := cause(msg or "", one.rule.name, dict(job.resources.items())):
+                if line := explain_failure(msg or "", one.rule.name, dict(job.resources.items())):
                     self.said[one.jobid] = line
             tell(job_info, msg, **more)
 
         executor.print_job_error = noted
 
 
-def cause(message: str, rule: str, asked: Mapping[str, Any]) -> str:
+def explain_failure(message: str, rule: str, asked: Mapping[str, Any]) -> str:
     """Why a batch system did not run a job to its end, in one line; empty where the job's own log is to say it.
 
     rule: of the job; asked: the resources that it asked for.

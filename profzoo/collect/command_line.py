@@ -8,7 +8,7 @@ from typing import Any
 
 from profzoo import tools
 from profzoo.cell import settings
-from profzoo.cell.process_count import processes
+from profzoo.cell.process_count import process_count
 
 Made = Mapping[str, Path]
 # A job of no tool: ncu around a few kernels, for what a launch of a section set costs.
@@ -38,7 +38,7 @@ class Command:
     leaves: Sequence[Path] = ()
 
 
-def of(job: Mapping[str, Any], made: Made, planned: Sequence[str] = (), load: Path | None = None) -> Command:
+def build_command(job: Mapping[str, Any], made: Made, planned: Sequence[str] = (), load: Path | None = None) -> Command:
     """The command of a job.
 
     Args:
@@ -59,14 +59,14 @@ def of(job: Mapping[str, Any], made: Made, planned: Sequence[str] = (), load: Pa
         words = ["python", "-m", "profzoo.calibration.launch_costs", "--device", cell["device"], *facts]
         profiler = tools.commands()["ncu"].around(job["options"], made, 1)
         return Command([], profiler, words, sidecar, "ncu", made, [made["report"]])
-    program = measured(cell, load)
+    program = cell_words(cell, load)
     if tool == "train":
         save = ["--save", str(made["weights"])]
         return Command([], [], [*program, *save, *facts], sidecar, tool, made, [made["weights"]])
     own = tools.commands()[tool]
-    if rounds := in_turn(job, load):
+    if rounds := process_words(job, load):
         program = ["python", "-m", "profzoo.experiments.interleaved_runs", "--rounds", json.dumps(rounds)]
-        program += side_by_side(job.get("sides", {"": cell}).values(), compared=len(job.get("sides", [])) > 1)
+        program += parallel_words(job.get("sides", {"": cell}).values(), compared=len(job.get("sides", [])) > 1)
         # Any side may be the first to run.
         program += (
             ["--baseline", next(name for name, own in job["sides"].items() if own == cell)] if "sides" in job else []
@@ -75,27 +75,27 @@ def of(job: Mapping[str, Any], made: Made, planned: Sequence[str] = (), load: Pa
         profiler = own.around(job.get("options", []), made, 1)
         return Command([], profiler, [*program, *own.inside(made), *facts], sidecar, tool, made, own.leaves(made))
     if "trials" in job:
-        program = trials(job["trials"], cell, load)
+        program = trial_words(job["trials"], cell, load)
         return Command([], [], [*program, *own.inside(made), *facts], sidecar, tool, made, own.leaves(made))
-    profiler = own.around([*planned, *job.get("options", [])], made, processes(cell))
+    profiler = own.around([*planned, *job.get("options", [])], made, process_count(cell))
     program += [*own.inside(made), *facts]
-    return Command(launcher(cell), profiler, program, sidecar, tool, made, own.leaves(made))
+    return Command(torchrun_words(cell), profiler, program, sidecar, tool, made, own.leaves(made))
 
 
-def measured(cell: Mapping[str, Any], load: str | Path | None) -> list[str]:
+def cell_words(cell: Mapping[str, Any], load: str | Path | None) -> list[str]:
     """The words that run a cell in one process."""
-    return ["python", "-m", "models.run", *settings.words(cell), *(["--load", str(load)] if load else [])]
+    return ["python", "-m", "models.run", *settings.setting_words(cell), *(["--load", str(load)] if load else [])]
 
 
-def in_turn(job: Mapping[str, Any], load: Path | None) -> list[tuple[str, list[str]]]:
+def process_words(job: Mapping[str, Any], load: Path | None) -> list[tuple[str, list[str]]]:
     """Each process of a job that takes several, one after the other: its side, and its words; none of another job."""
     sides, weights = job.get("sides", {"": job["cell"]}), job.get("weights", {"": load})
     order = job.get("order") or [""] * job.get("repeats", 0)
-    words = {side: [*launcher(cell), *measured(cell, weights.get(side))] for side, cell in sides.items()}
+    words = {side: [*torchrun_words(cell), *cell_words(cell, weights.get(side))] for side, cell in sides.items()}
     return [(side, words[side]) for side in order]
 
 
-def trials(given: Mapping[str, Any], cell: Mapping[str, Any], load: Path | None) -> list[str]:
+def trial_words(given: Mapping[str, Any], cell: Mapping[str, Any], load: Path | None) -> list[str]:
     """The words that try settings on a cell.
 
     given: `candidates`, words of settings by name, and their `order`; `expected`, a file of expected gains, if there is
@@ -103,8 +103,8 @@ def trials(given: Mapping[str, Any], cell: Mapping[str, Any], load: Path | None)
     """
     described = {
         "name": f"{cell['model']} {cell['phase']}",
-        "program": [*launcher(cell), "python", "-m", "models.run"],
-        "words": settings.words(cell),
+        "program": [*torchrun_words(cell), "python", "-m", "models.run"],
+        "words": settings.setting_words(cell),
         "load": ["--load", str(load)] if load else [],
         "candidates": {name: given["candidates"][name] for name in given["order"]},
     }
@@ -112,27 +112,27 @@ def trials(given: Mapping[str, Any], cell: Mapping[str, Any], load: Path | None)
     expected = ["--expected", given["expected"]] if given["expected"] else []
     limits = ["--repeats", str(given["repeats"]), "--budget", str(given["budget_s"])]
     limits += ["--most", str(given["most"])] if given["most"] else []
-    return [*words, *expected, *limits, *side_by_side([cell])]
+    return [*words, *expected, *limits, *parallel_words([cell])]
 
 
-def side_by_side(cells: Collection[Mapping[str, Any]], compared: bool = False) -> list[str]:
+def parallel_words(cells: Collection[Mapping[str, Any]], compared: bool = False) -> list[str]:
     """The words that let processes of these cells start side by side, unless those of one do so anyway.
 
     compared: whether a round has one of each, which may then work by shifts, if there is memory for that many.
     """
-    if any(launcher(cell) for cell in cells):
+    if any(torchrun_words(cell) for cell in cells):
         return []
     own = ["--by-shifts", str(len(cells))] if compared and len(cells) <= AT_ONCE else []
     return ["--at-once", str(AT_ONCE), *own]
 
 
-def launcher(cell: Mapping[str, Any]) -> list[str]:
+def torchrun_words(cell: Mapping[str, Any]) -> list[str]:
     """The words that start a process for each of the cell's GPUs; none where there is one.
 
     >>> launcher({"gpus": 2, "nodes": 1})[3:]
     ['--standalone', '--nproc-per-node=2', '--no-python']
     """
-    if processes(cell) == 1:
+    if process_count(cell) == 1:
         return []
     if cell["nodes"] > 1:
         return [*ON_NODES, str(cell["nodes"]), str(cell["gpus"])]

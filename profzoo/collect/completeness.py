@@ -20,7 +20,7 @@ UNMADE = "not measured yet"
 SAID = "profzoo: "
 
 
-def of_cells(
+def available_tools(
     cells: Iterable[Cell],
     kept: Mapping[str, Sequence[str]],
     results: Path,
@@ -40,7 +40,7 @@ def of_cells(
     unmade = set(noted["unmade"])
     there, missing = {}, []
     for model, phase in cells:
-        trained = settings.trained_as(model, phase, config)
+        trained = settings.weights_source(model, phase, config)
         mine = [
             one
             for one in noted["failures"]
@@ -75,9 +75,9 @@ def note(
     gone = dict(unfound)
     for one in failed:
         why = one.why
-        files = missing_parts.blamed(one, why, results)
+        files = missing_parts.blamed_files(one, why, results)
         model, measures = one.wildcards.get("model"), bool(one.job)
-        if (added := [file for file in files if missing_parts.dispensable(file)]) and not (model and measures):
+        if (added := [file for file in files if missing_parts.is_dispensable(file)]) and not (model and measures):
             gone |= dict.fromkeys(added, why)
         elif model:
             phase, tool = _about(one, config)
@@ -125,7 +125,7 @@ def _logged(folder: Path, weights: Sequence[Path], phase: str, tool: str, config
     for path in [*names, *weights]:
         lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
         if lines and lines[-1].startswith(SAID):
-            return failure_summary.why([str(path)])
+            return failure_summary.read_cause([str(path)])
     return ""
 
 

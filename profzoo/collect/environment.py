@@ -23,7 +23,7 @@ PASSED = "PROFZOO_VARIABLES"
 
 
 @functools.cache
-def names(nodes: int = 1) -> frozenset[str]:
+def allowed_names(nodes: int = 1) -> frozenset[str]:
     """The variables that a process of a job on so many nodes may see.
 
     >>> [one in names(2) for one in ("PATH", "SLURM_JOB_ID", "SLURM_JWT")], "SLURM_JOB_ID" in names()
@@ -34,7 +34,7 @@ def names(nodes: int = 1) -> frozenset[str]:
 
 
 @functools.cache
-def decisive() -> frozenset[str]:
+def measurement_variables() -> frozenset[str]:
     """The variables among them that change what is measured.
 
     >>> [one in decisive() for one in ("CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE", "PATH", "CUDA_VISIBLE_DEVICES")]
@@ -49,10 +49,10 @@ def decisive() -> frozenset[str]:
 
 def environment(given: Mapping[str, str], extra: Sequence[str], nodes: int = 1) -> dict[str, str]:
     """The part of an environment that a profiled process may see; extra: more variables, by their names."""
-    return {key: value for key, value in given.items() if key in names(nodes) or key in extra}
+    return {key: value for key, value in given.items() if key in allowed_names(nodes) or key in extra}
 
 
-def measured(given: Mapping[str, str], extra: Sequence[str]) -> dict[str, str]:
+def measured_variables(given: Mapping[str, str], extra: Sequence[str]) -> dict[str, str]:
     """The variables of an environment that change what is measured, and the extra ones: of these, digests.
 
     The user's own may hold what nobody is to read, and stand in sidecars and command lines.
@@ -62,19 +62,19 @@ def measured(given: Mapping[str, str], extra: Sequence[str]) -> dict[str, str]:
     >>> measured({"MODE": "fast"}, ["MODE", "OTHER"])["MODE"][:13]
     'sha256:33e214'
     """
-    own = {name: given[name] for name in sorted(decisive()) if name in given}
-    return own | {name: digests.of_text(f"{name}={given[name]}") for name in sorted(extra) if name in given}
+    own = {name: given[name] for name in sorted(measurement_variables()) if name in given}
+    return own | {name: digests.text_digest(f"{name}={given[name]}") for name in sorted(extra) if name in given}
 
 
 def pass_on(extra: Sequence[str]) -> None:
     """Tell all jobs that this process starts, on any node, what the environment is that their run was planned in."""
-    os.environ[PASSED] = json.dumps(measured(os.environ, extra), sort_keys=True)
+    os.environ[PASSED] = json.dumps(measured_variables(os.environ, extra), sort_keys=True)
 
 
-def planned(extra: Sequence[str]) -> dict[str, str]:
+def planned_variables(extra: Sequence[str]) -> dict[str, str]:
     """What `measured` was where the run was planned; where this process is none of a run's, what it is here."""
     given = os.environ.get(PASSED)
-    return json.loads(given) if given else measured(os.environ, extra)
+    return json.loads(given) if given else measured_variables(os.environ, extra)
 
 
 def _groups() -> Mapping[str, Mapping[str, str]]:

@@ -40,15 +40,15 @@ CAUSES: Sequence[tuple[str, str]] = (
 )
 
 
-def cause(log: str) -> str | None:
+def find_cause(log: str) -> str | None:
     """The cause of a failure, from what the job printed; a line of the model's own program goes first."""
     own = re.findall(r"^profzoo: (.*)$", log, re.MULTILINE)
     if own:
-        return advised(own[-1] if len(own[-1]) <= LONGEST else f"{own[-1][:LONGEST]} …")
-    return doctor_checks.cause(log, known())
+        return add_advice(own[-1] if len(own[-1]) <= LONGEST else f"{own[-1][:LONGEST]} …")
+    return doctor_checks.cause(log, known_patterns())
 
 
-def advised(line: str) -> str:
+def add_advice(line: str) -> str:
     """A line on a failure, with what is known of such failures, unless it says what to do itself.
 
     >>> advised("unet train ran out of memory at batch 64: set a smaller batch. CUDA out of memory.")
@@ -58,7 +58,7 @@ def advised(line: str) -> str:
     return f"{line}; {advice}" if advice and advice.rpartition(": ")[2] not in line else line
 
 
-def refused(error: OSError) -> str:
+def explain_os_error(error: OSError) -> str:
     """What the system refused, and what to do about it.
 
     >>> refused(PermissionError(13, "Permission denied", "results")).partition(";")[0]
@@ -69,7 +69,7 @@ def refused(error: OSError) -> str:
     return f"{line}; {cure}" if cure else line
 
 
-def ended(program: str, code: int, starved: bool = False) -> str:
+def explain_exit(program: str, code: int, starved: bool = False) -> str:
     """How a program ended that did not end well.
 
     code: its exit code, that of a shell or negative for a signal; starved: whether the kernel has killed processes
@@ -91,12 +91,12 @@ def ended(program: str, code: int, starved: bool = False) -> str:
     return f"{program} was ended by {names[number]}" if number in names else f"{program} ended with exit code {code}"
 
 
-def known() -> list[tuple[str, str]]:
+def known_patterns() -> list[tuple[str, str]]:
     """Patterns, and what each stands for: the general ones, then those of each tool."""
     return [*CAUSES, *(one for failures in tools.failures().values() for one in failures.CAUSES)]
 
 
-def warnings(log: str) -> list[str]:
+def find_warnings(log: str) -> list[str]:
     """The tool's own warnings, each once."""
     found = re.findall(r"^(?:==WARNING==|WARNING:|Warning:)\s*(.+)$", log, re.MULTILINE)
     return list(dict.fromkeys(line.strip() for line in found))

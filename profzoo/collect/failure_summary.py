@@ -42,7 +42,7 @@ class Failure:
     @property
     def why(self) -> str:
         """Why it failed, in one line."""
-        return self.batch or why(self.logs)
+        return self.batch or read_cause(self.logs)
 
     @property
     def phase(self) -> str:
@@ -50,17 +50,17 @@ class Failure:
         return self.described.get("cell", {}).get("phase", self.wildcards.get("phase", ""))
 
 
-def told(failures: Iterable[Failure], unmade: int, words: Sequence[str], targets: Collection[str]) -> str:
+def format_failures(failures: Iterable[Failure], unmade: int, words: Sequence[str], targets: Collection[str]) -> str:
     """A block a cause, in words, for the end of a run; empty where nothing failed.
 
     Args:
         unmade: jobs that were not run because of them; words: the command line of the run; targets: the words of it
             that name what to make.
     """
-    ordered = sorted(failures, key=lambda one: (title(one), one.outputs))
+    ordered = sorted(failures, key=lambda one: (job_title(one), one.outputs))
     if not ordered:
         return ""
-    groups = by_cause(ordered)
+    groups = group_by_cause(ordered)
     ran = sum(len(group.failed) for group in groups)
     unmade += sum(len(group.spared) for group in groups)
     causes = f" of {len(groups)} causes" if 1 < len(groups) < ran else ""
@@ -77,38 +77,38 @@ class Cause:
     spared: Sequence[Failure]
 
 
-def by_cause(failures: Sequence[Failure]) -> list[Cause]:
+def group_by_cause(failures: Sequence[Failure]) -> list[Cause]:
     """The causes, in the order of the first failure of each; of those that are not known each is a cause of its own."""
     groups: dict[str, list[tuple[Failure, str]]] = {}
     for place, one in enumerate(failures):
         line = one.why
         # Whatever cell it happened to.
-        key = re.sub(r"^\S+ (train|inference)\b", "", run_state.cause(line))
+        key = re.sub(r"^\S+ (train|inference)\b", "", run_state.failure_cause(line))
         groups.setdefault(f"{key} {place}" if line in (UNSAID, AFTER) else key, []).append((one, line))
     found = []
     for group in groups.values():
         ran = [one for one in group if not one[1].startswith(run_state.NOT_RUN)] or group[:1]
         spared = [one for one, _ in group if one not in [other for other, _ in ran]]
-        found.append(Cause(run_state.cause(ran[0][1]), [one for one, _ in ran], spared))
+        found.append(Cause(run_state.failure_cause(ran[0][1]), [one for one, _ in ran], spared))
     return found
 
 
 def _block(cause: Cause, words: Sequence[str], targets: Collection[str]) -> str:
     first, *others = cause.failed
-    lines = [f"  {title(first)}", f"    why    {cause.why}"]
+    lines = [f"  {job_title(first)}", f"    why    {cause.why}"]
     lines += [f"    log    {log}" for log in first.logs]
     if first.outputs:
-        lines.append(f"    again  {shlex.join(again(first.outputs[0], words, targets))}")
+        lines.append(f"    again  {shlex.join(rerun_command(first.outputs[0], words, targets))}")
     if others:
-        lines.append(f"    also   {'; '.join(title(one) for one in others)}")
-    names = [title(one) for one in cause.spared] + [name for one in cause.failed for name in one.unrun]
-    failed = {title(one) for one in cause.failed}
+        lines.append(f"    also   {'; '.join(job_title(one) for one in others)}")
+    names = [job_title(one) for one in cause.spared] + [name for one in cause.failed for name in one.unrun]
+    failed = {job_title(one) for one in cause.failed}
     if unrun := [name for name in dict.fromkeys(names) if name not in failed]:
         lines.append(f"    unrun  {'; '.join(unrun)}")
     return "\n".join(lines)
 
 
-def title(failure: Failure) -> str:
+def job_title(failure: Failure) -> str:
     """What a failed job is about.
 
     >>> title(Failure("profile_ncu", {"model": "unet", "phase": "train", "set": "deep"}, '{"tool": "ncu"}', [], []))
@@ -123,17 +123,17 @@ def title(failure: Failure) -> str:
     return f"{cell}: {what}" if cell else what
 
 
-def why(files: Sequence[str]) -> str:
+def read_cause(files: Sequence[str]) -> str:
     """Why a job failed, in one line without control characters, by what it printed."""
-    printed = "\n".join(logs.excerpt(Path(log)) for log in files)
+    printed = "\n".join(logs.read_excerpt(Path(log)) for log in files)
     lines = [line for line in printed.splitlines() if line.strip() and not line.startswith("$ ")]
     last = lines[-1].strip() if lines else UNSAID
-    found = failure_causes.cause(printed) or (AFTER if ENDED_WELL.match(last) else last)
-    found = logs.unplaced(found)
+    found = failure_causes.find_cause(printed) or (AFTER if ENDED_WELL.match(last) else last)
+    found = logs.strip_log_path(found)
     return found if len(found) <= WHY_CHARACTERS else f"{found[:WHY_CHARACTERS]} …"
 
 
-def again(output: str, words: Sequence[str], targets: Collection[str]) -> list[str]:
+def rerun_command(output: str, words: Sequence[str], targets: Collection[str]) -> list[str]:
     """The command line of a run, for one output alone.
 
     >>> again("results/unet/train.time.csv", ["/bin/snakemake", "-j4", "all", "--config", "tool=nsys"], {"all"})

@@ -7,7 +7,7 @@ from typing import Any
 TIMED, BASELINE = "timed", "baseline"
 
 
-def parted(sidecar: Mapping[str, Any], beside: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def split_sidecar(sidecar: Mapping[str, Any], beside: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The sidecar of a process without what differs for its baseline, and that of the baseline.
 
     beside: the name of the first. The second says by `process` whose process it was.

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import Any
 
-from profzoo.collect.environment import decisive, environment
+from profzoo.collect.environment import environment, measurement_variables
 from profzoo.errors import CollectError
 from profzoo.machine import (
     file_locks,
@@ -30,7 +30,7 @@ from profzoo.machine.gpus import VISIBLE
 from profzoo.machine.processes import Guard
 
 
-def threads(cores: int, gpus: int, processes: int) -> dict[str, str]:
+def thread_variables(cores: int, gpus: int, processes: int) -> dict[str, str]:
     """How many CPU threads torch may use, in a job of so many processes that takes its GPUs from among so many.
 
     Half of the cores are left to the jobs that run beside: an operation on as many threads as there are cores waits
@@ -63,7 +63,7 @@ def run(command: Sequence[str], log: Path, env: Mapping[str, str], guard: Guard 
         return processes.run(command, file, env, guard)
 
 
-def own_gpus(count: int, words: Sequence[str], what: str = "") -> AbstractContextManager[Taken]:
+def hold_gpus(count: int, words: Sequence[str], what: str = "") -> AbstractContextManager[Taken]:
     """So many of the GPUs, held while the body runs; none where there is none. Says so where it has to wait for one.
 
     what: is done with them, for those who wait.
@@ -79,11 +79,11 @@ def own_gpus(count: int, words: Sequence[str], what: str = "") -> AbstractContex
 
 
 def _terms(what: str) -> Terms:
-    told = job_limits.told()
+    told = job_limits.read_limits()
     return Terms(told.locks, told.wait_s, what)
 
 
-def overlapping(job: Mapping[str, Any], words: Sequence[str]) -> bool:
+def overlaps_start(job: Mapping[str, Any], words: Sequence[str]) -> bool:
     """Whether the program of a job waits for the only GPU by itself, once it has started.
 
     What is sampled beside a cell is of the GPU from the start, and what runs no cell has next to nothing to start. Of
@@ -91,10 +91,12 @@ def overlapping(job: Mapping[str, Any], words: Sequence[str]) -> bool:
     """
     cell, several = job["cell"], bool({"order", "repeats", "trials"} & set(job))
     alone = len(words) == cell.get("gpus", 1) == cell.get("nodes", 1) == 1
-    return job_limits.told().overlap and alone and not several and job["tool"] not in ("sample", "peaks", "probe")
+    return (
+        job_limits.read_limits().overlap and alone and not several and job["tool"] not in ("sample", "peaks", "probe")
+    )
 
 
-def compiling(job: Mapping[str, Any]) -> bool:
+def uses_compile(job: Mapping[str, Any]) -> bool:
     """Whether any program of a job has torch.compile do its steps.
 
     >>> compiling({"cell": {"compile": False}, "trials": {"candidates": {"fast": ["compile=default"]}}})
@@ -110,7 +112,7 @@ def _say(line: str) -> None:
 
 
 @contextmanager
-def of_job(
+def prepare_job(
     job: Mapping[str, Any], candidates: Sequence[str], planned_s: float | None = None, apart: bool = False
 ) -> Iterator[tuple[dict[str, str], Taken | Turn, Guard]]:
     """The environment of a job's command, the GPUs held for it, and what its processes hold, while the body runs.
@@ -128,27 +130,27 @@ def of_job(
     seen = environment(os.environ, job["environment"], nodes)
     # As where the run was planned, whatever a node has; of the user's own there are digests, and nothing to set.
     asked = job.get("variables", {})
-    seen = {name: value for name, value in seen.items() if name in asked or name not in decisive()}
-    seen |= {name: value for name, value in asked.items() if name in decisive()}
-    seen |= threads(len(os.sched_getaffinity(0)), len(candidates), count)
+    seen = {name: value for name, value in seen.items() if name in asked or name not in measurement_variables()}
+    seen |= {name: value for name, value in asked.items() if name in measurement_variables()}
+    seen |= thread_variables(len(os.sched_getaffinity(0)), len(candidates), count)
     what = f"{job['tool']} of {cell.get('model', 'the GPU')} {cell.get('phase', '')}".strip()
-    seconds = job_limits.told().seconds(job["tool"], planned_s)
-    with orphan_guard.watched():
+    seconds = job_limits.read_limits().seconds(job["tool"], planned_s)
+    with orphan_guard.watch_parent():
         if found := scratch_folder.sweep():
             _say(f"ended {len(found)} process(es) of a job that was killed")
-        what, late = f"{what} in {Path.cwd()}", overlapping(job, candidates)
-        with own_gpus(count, [] if several or late else candidates, what) as mine:
+        what, late = f"{what} in {Path.cwd()}", overlaps_start(job, candidates)
+        with hold_gpus(count, [] if several or late else candidates, what) as mine:
             folder, kept = scratch_folder.make()
             try:
                 # ncu waits for others at a lock in TMPDIR, which jobs on different GPUs need not do.
                 own = {} if several else {"TMPDIR": str(folder), **job_child.variables(folder)}
                 # Compiling takes most of a short job's time, and jobs that tune anew do not profile the same kernels.
-                seen = (scratch_folder.compiled() if own and compiling(job) else {}) | seen | own
+                seen = (scratch_folder.shared_compile_cache() if own and uses_compile(job) else {}) | seen | own
                 words = candidates if late else mine.words
                 seen |= {VISIBLE: ",".join(words)} if words else {}
                 seen |= {gpu_turns.TURN: str(folder)} if late else {}
                 over = "" if seconds is None else job_limits.over(job["tool"], seconds)
-                turn = gpu_turns.offered(candidates[0], folder, _say, _terms(what)) if late else nullcontext(mine)
+                turn = gpu_turns.offer_gpu(candidates[0], folder, _say, _terms(what)) if late else nullcontext(mine)
                 with turn as held:
                     yield seen, held, Guard(held.descriptors, kept, str(folder), seconds, over, apart)
             finally:

@@ -52,7 +52,7 @@ Build = Callable[[Mapping[str, Any], Made, Sequence[str], Path | None], Command]
 SIGNALLED = 128
 
 
-def words(asked: Command, gpu: bool) -> list[str]:
+def command_words(asked: Command, gpu: bool) -> list[str]:
     """The command's words, as the program that is here takes them; gpu: whether the cell will run on one.
 
     Raises:
@@ -69,7 +69,7 @@ def words(asked: Command, gpu: bool) -> list[str]:
     return [*asked.launcher, *(tool.prepared(measured, gpu) if tool else measured)]
 
 
-def elsewhere(facts: Mapping[str, Any], mine: Sequence[str], found: Sequence[Mapping[str, str]]) -> list[str]:
+def unheld_gpus(facts: Mapping[str, Any], mine: Sequence[str], found: Sequence[Mapping[str, str]]) -> list[str]:
     """UUIDs of GPUs here that the command says it ran on, and that were not held for it.
 
     Of a part of a GPU (MIG) it may tell a UUID that nvidia-smi does not list, which says nothing.
@@ -79,7 +79,9 @@ def elsewhere(facts: Mapping[str, Any], mine: Sequence[str], found: Sequence[Map
     return sorted({uuid for uuid in said if uuid in here and uuid not in mine}) if mine else []
 
 
-def collect(job: Mapping[str, Any], made: Made, log: Path, load: Path | None, plan: Path | None, build: Build) -> None:
+def collect_files(
+    job: Mapping[str, Any], made: Made, log: Path, load: Path | None, plan: Path | None, build: Build
+) -> None:
     """Run a job's command in a private folder; put what it made in its place once that is whole, and leave a sidecar.
 
     Raises:
@@ -91,12 +93,12 @@ def collect(job: Mapping[str, Any], made: Made, log: Path, load: Path | None, pl
     started_with = file_checks.require([*(path for path in (load, plan) if path), *weights])
     planned = fact.read(plan, PLAN) if plan else {}
     nodes = job["cell"].get("nodes", 1)
-    with transaction.begun(made, nodes == 1) as work:
+    with transaction.begin(made, nodes == 1) as work:
         asked = build(job, work.private, planned.get("options", []), load)
         # Before and after: which of two versions a program has read is not known, so that neither counts as measured.
-        before = source_files.of_now(job)
+        before = source_files.current_digests(job)
         sidecar = _measured(job, asked, log, planned)
-        changed = source_files.changed(before, source_files.of_now(job))
+        changed = source_files.changed_sources(before, source_files.current_digests(job))
         secret_leaks.check(asked.made.values(), log, os.environ, job["environment"], nodes)
         sidecar |= {"command": [work.final(word) for word in sidecar["command"]], "run": work.run}
         # Weights of sides are files that it is handed, and known by their content.
@@ -113,7 +115,7 @@ def collect(job: Mapping[str, Any], made: Made, log: Path, load: Path | None, pl
 
 def _named(inputs: Mapping[Path, str], sidecar: Path) -> dict[str, str]:
     """Digests of inputs by the way to them from the sidecar, which a moved folder keeps."""
-    return {derived_outputs.named(path, sidecar): digest for path, digest in inputs.items()}
+    return {derived_outputs.relative_name(path, sidecar): digest for path, digest in inputs.items()}
 
 
 def _leave(asked: Command, work: Work, sidecar: dict[str, Any], made_of: Record) -> None:
@@ -121,10 +123,10 @@ def _leave(asked: Command, work: Work, sidecar: dict[str, Any], made_of: Record)
     timed = asked.made.get(inprocess_baseline.TIMED)
     files = [path for name, path in work.private.items() if path not in (asked.sidecar, timed)]
     if timed:
-        sidecar, beside = inprocess_baseline.parted(sidecar, work.made["sidecar"].name)
-        timed.write_text(record.sealed(beside | record.in_sidecar(replace(made_of, files=record.entries(files)))))
+        sidecar, beside = inprocess_baseline.split_sidecar(sidecar, work.made["sidecar"].name)
+        timed.write_text(record.seal(beside | record.sidecar_part(replace(made_of, files=record.entries(files)))))
         files.append(timed)
-    asked.sidecar.write_text(record.sealed(sidecar | record.in_sidecar(replace(made_of, files=record.entries(files)))))
+    asked.sidecar.write_text(record.seal(sidecar | record.sidecar_part(replace(made_of, files=record.entries(files)))))
 
 
 def _measured(job: Mapping[str, Any], asked: Command, log: Path, planned: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,21 +134,21 @@ def _measured(job: Mapping[str, Any], asked: Command, log: Path, planned: Mappin
     cell, own = job["cell"], tools.commands().get(asked.tool)
     found = gpus.present() if cell["device"] != "cpu" else []
     candidates = gpus.candidates(os.environ, found)
-    program = words(asked, bool(candidates))
+    program = command_words(asked, bool(candidates))
     # An empty folder for what each of several processes leaves.
     if ranks := asked.made.get("ranks"):
         ranks.mkdir()
     # Asked before the command runs: what goes wrong here must not cost a measurement, and code may change meanwhile.
     tool_version = external_programs.version(own.PROGRAM) if own and own.PROGRAM else None
-    code_version = provenance.commit(PROJECT, cell.get("module", "models"))
+    code_version = provenance.git_commit(PROJECT, cell.get("module", "models"))
     sees = bool(own and own.SEES_OTHERS)
     exposed = _exposed(cell) if sees else None
-    around = job_environment.of_job(job, candidates, planned.get("estimate_s"), sees and not exposed)
+    around = job_environment.prepare_job(job, candidates, planned.get("estimate_s"), sees and not exposed)
     with around as (environment, held, guard):
         # None of them is of this workflow, whose jobs hold their GPUs.
         beside = gpus.others(held.words)
         # The scratch is on the first of several nodes alone.
-        environment |= secret_values.handed(
+        environment |= secret_values.hand_over_secrets(
             job, asked.sidecar.parent if cell.get("nodes", 1) > 1 else Path(guard.scratch)
         )
         started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
@@ -154,13 +156,13 @@ def _measured(job: Mapping[str, Any], asked: Command, log: Path, planned: Mappin
         waited = held.waited_s if isinstance(held, Turn) else 0.0
         wall, mine = time.monotonic() - clock - waited, held.words
         beside = list(dict.fromkeys([*beside, *gpus.others(mine)]))
-    facts = output_checks.facts(asked.sidecar)
-    if wrong := elsewhere(facts, mine, found):
+    facts = output_checks.read_program_facts(asked.sidecar)
+    if wrong := unheld_gpus(facts, mine, found):
         raise CollectError(f"ran on {', '.join(wrong)}, and {', '.join(mine)} was held for it (log: {log})")
     return {
         **job,
         "command": list(program),
-        **(gpus.named(mine[0], found) if mine else {}),
+        **(gpus.describe_gpu(mine[0], found) if mine else {}),
         **facts,
         **code_version,
         "tool_version": tool_version or f"torch {facts.get('torch')}",
@@ -168,7 +170,7 @@ def _measured(job: Mapping[str, Any], asked: Command, log: Path, planned: Mappin
         "started": started.isoformat(timespec="seconds"),
         "wall_s": round(wall, 3),
         **({"waited_s": round(waited, 3)} if isinstance(held, Turn) else {}),
-        "warnings": failure_causes.warnings(printed)
+        "warnings": failure_causes.find_warnings(printed)
         + [f"{SHARED}: {other}" for other in beside]
         + ([exposed] if exposed else []),
         **lost,
@@ -183,7 +185,7 @@ def _once(asked: Command, program: Sequence[str], log: Path, environment: Mappin
         code = job_environment.run(program, log, environment, guard)
     finally:
         secret_leaks.mask(log)
-    printed = logs.excerpt(log)
+    printed = logs.read_excerpt(log)
     _check(asked, program, code, printed, log, oom_kills.kills() > kills)
     if own := tools.commands().get(asked.tool):
         own.settle(asked.made)
@@ -193,7 +195,7 @@ def _once(asked: Command, program: Sequence[str], log: Path, environment: Mappin
 def _exposed(cell: Mapping[str, Any]) -> str | None:
     """That what is recorded of other processes cannot be kept out, and why; None where it can."""
     # Processes of other nodes cannot be in one namespace with these.
-    why = namespace.refused() if cell.get("nodes", 1) == 1 else "the cell runs on several nodes"
+    why = namespace.why_unavailable() if cell.get("nodes", 1) == 1 else "the cell runs on several nodes"
     return f"{EXPOSED}: {why}" if why else None
 
 
@@ -201,12 +203,14 @@ def _check(asked: Command, words: Sequence[str], code: int, printed: str, log: P
     """That the command ended well and left its files; CollectError, with the cause as far as that is known."""
     # What starts or profiles a program passes on how that ended.
     passed = code > SIGNALLED and (asked.launcher or asked.profiler)
-    why = failure_causes.ended(f"{words[0]} or what it ran" if passed else words[0], code, starved) if code else ""
+    why = (
+        failure_causes.explain_exit(f"{words[0]} or what it ran" if passed else words[0], code, starved) if code else ""
+    )
     if not code:
         lost = [path for path in (*asked.leaves, asked.sidecar) if not path.exists() or path.stat().st_size == 0]
         why = f"{words[0]} ended well but left no {lost[0].name}" if lost else ""
     if why:
-        raise CollectError(f"{failure_causes.cause(printed) or why} (log: {log})")
+        raise CollectError(f"{failure_causes.find_cause(printed) or why} (log: {log})")
 
 
 def _say(path: Path, sidecar: Mapping[str, Any]) -> None:
@@ -215,19 +219,19 @@ def _say(path: Path, sidecar: Mapping[str, Any]) -> None:
         took = f"{path.parent.name} {sidecar['cell']['phase']}: ncu {planned['set']} took {sidecar['wall_s']:.0f} s"
         print(f"profzoo: {took}, {planned['estimate_s']:.0f} s were planned", file=sys.stderr)
     for line in sidecar["warnings"]:
-        if line.startswith(OURS) and run_state.first(line):
+        if line.startswith(OURS) and run_state.is_first_time(line):
             print(f"profzoo: {path.with_suffix('')}: {line}", file=sys.stderr)
-    if (why := sidecar.get("device_why")) and run_state.first(why):
+    if (why := sidecar.get("device_why")) and run_state.is_first_time(why):
         print(f"profzoo: {path.with_suffix('')} is of the CPU: {why}", file=sys.stderr)
 
 
-def ended(
+def run_job(
     job: Mapping[str, Any],
     made: Made,
     log: Path,
     load: Path | None = None,
     plan: Path | None = None,
-    build: Build = command_line.of,
+    build: Build = command_line.build_command,
 ) -> int:
     """Collect, and say on the console and in the log what went wrong; exit code. What failed leaves nothing.
 
@@ -235,18 +239,18 @@ def ended(
     that the cell starts with. plan: JSON of a plan, whose options go first. build: makes the command.
     """
     try:
-        if why := run_state.known_to_fail(job, made["sidecar"]):
+        if why := run_state.find_known_failure(job, made["sidecar"]):
             raise CollectError(why)
-        with processes.heeding():
-            collect(job, made, log, load, plan, build)
+        with processes.raise_on_signals():
+            collect_files(job, made, log, load, plan, build)
     except SystemExit:
         # Of a signal. The supervisor has said so, if the command ran by then.
-        if supervisor.TOLD_TO_END not in logs.excerpt(log):
+        if supervisor.TOLD_TO_END not in logs.read_excerpt(log):
             _note(log, supervisor.TOLD_TO_END)
         raise
     except (CollectError, ConfigError, DataError, OSError) as error:
-        line = failure_causes.refused(error) if isinstance(error, OSError) else str(error)
-        run_state.failed(job, made["sidecar"], logs.unplaced(line))
+        line = failure_causes.explain_os_error(error) if isinstance(error, OSError) else str(error)
+        run_state.note_failure(job, made["sidecar"], logs.strip_log_path(line))
         # The log is that of the job that has followed, by then; and the disk may have no room for it.
         if not isinstance(error, transaction.SupersededError):
             _note(log, line)

@@ -7,7 +7,7 @@ from pathlib import Path
 READ_BYTES = 1 << 20
 
 
-def excerpt(log: Path) -> str:
+def read_excerpt(log: Path) -> str:
     """A log's beginning and end, at most READ_BYTES, without control characters; empty where there is none."""
     if not log.is_file():
         return ""
@@ -18,10 +18,10 @@ def excerpt(log: Path) -> str:
         file.seek(max(size - READ_BYTES // 2, len(content)))
         gap = b"\n" if file.tell() > len(content) else b""
         content += gap + file.read()
-    return plain(content.decode(errors="replace"))
+    return strip_control_characters(content.decode(errors="replace"))
 
 
-def unplaced(line: str) -> str:
+def strip_log_path(line: str) -> str:
     """A line on a failure without the log that it names at its end.
 
     >>> unplaced("nsys was killed (SIGKILL) (log: results/logs/a.log)")
@@ -30,7 +30,7 @@ def unplaced(line: str) -> str:
     return re.sub(r"\s*\(log: [^)]*\)$", "", line)
 
 
-def plain(text: str) -> str:
+def strip_control_characters(text: str) -> str:
     """A text without control characters, which a terminal or a page would heed, but for ends of lines and tabs.
 
     >>> plain("\\x1b[31mred\\x1b[0m\\a 1 %\\r2 %")

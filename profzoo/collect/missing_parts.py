@@ -21,7 +21,7 @@ UNMADE_INPUTS = re.compile(
 )
 
 
-def named(why: str, results: str) -> str:
+def named_file(why: str, results: str) -> str:
     """The first file of a cell that a reason names; empty where it names none.
 
     >>> named("results/lstm@bf16/train.torch.csv: line 3 has 2 fields", "results")
@@ -36,13 +36,13 @@ def named(why: str, results: str) -> str:
     return ""
 
 
-def blamed(failure: Failure, why: str, results: str) -> list[str]:
+def blamed_files(failure: Failure, why: str, results: str) -> list[str]:
     """The files that a failure is told of: those that its job was to make or, of all cells' jobs, the one at fault."""
-    at_fault = "" if "model" in failure.wildcards else named(why, results)
+    at_fault = "" if "model" in failure.wildcards else named_file(why, results)
     return [at_fault] if at_fault else list(failure.outputs)
 
 
-def dispensable(path: str) -> bool:
+def is_dispensable(path: str) -> bool:
     """Whether a report can do without a file, and keep all that tools measured.
 
     >>> dispensable("results/unet/train.kernels.csv"), dispensable("results/unet/train.nsys.csv")
@@ -54,12 +54,12 @@ def dispensable(path: str) -> bool:
     return place.parent.name in ACROSS or bool(set(place.name.split(".")[1:]) & ADDED)
 
 
-def known(noted: str | None) -> dict[str, str]:
-    """Return why files are missing, by path, from the file `noted` that `completeness.note` wrote; empty without one."""
+def read_missing(noted: str | None) -> dict[str, str]:
+    """Return why files are missing, by path, from the file that `completeness.note` wrote; empty without one."""
     return json.loads(Path(noted).read_text())["lost"] if noted else {}
 
 
-def unfound(printed: str) -> dict[str, str]:
+def parse_missing_inputs(printed: str) -> dict[str, str]:
     """Files that cannot be made as an input is missing, by what Snakemake printed, and why.
 
     >>> unfound("Missing input files for rule a:\\n    output: x.csv, y.csv\\n    affected files:\\n        z.csv")
@@ -72,7 +72,7 @@ def unfound(printed: str) -> dict[str, str]:
     }
 
 
-def told(files: Mapping[str, str]) -> list[dict[str, Any]]:
+def missing_rows(files: Mapping[str, str]) -> list[dict[str, Any]]:
     """What a page and a terminal say of these files, a row each of what is missing for the same reason.
 
     >>> told({"results/figures/steps.svg": "no room", "results/figures/steps.png": "no room"})

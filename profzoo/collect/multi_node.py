@@ -18,7 +18,7 @@ class LaunchError(RuntimeError):
     """The processes cannot be started; the message says why and what to do."""
 
 
-def words(nodes: int, gpus: int, program: Sequence[str], job: str, address: str) -> list[str]:
+def srun_words(nodes: int, gpus: int, program: Sequence[str], job: str, address: str) -> list[str]:
     """The command that starts all processes of a Slurm job; address: of its first node."""
     srun = ["srun", "--overlap", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--kill-on-bad-exit=1"]
     meeting = f"--rdzv-endpoint={address}:{FIRST_PORT + int(job) % PORTS}"
@@ -26,7 +26,7 @@ def words(nodes: int, gpus: int, program: Sequence[str], job: str, address: str)
     return [*srun, *torchrun, "--rdzv-backend=c10d", f"--rdzv-id={job}", meeting, "--no-python", *program]
 
 
-def first_node(environment: Mapping[str, str], nodes: int) -> str:
+def first_node_address(environment: Mapping[str, str], nodes: int) -> str:
     """The address of the first node of the Slurm job that this is.
 
     Raises:
@@ -60,11 +60,11 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command line; returns only where that fails."""
     nodes, gpus, *program = arguments
     try:
-        address = first_node(os.environ, int(nodes))
+        address = first_node_address(os.environ, int(nodes))
     except (LaunchError, OSError) as error:
         print(f"profzoo: {error}", file=sys.stderr)
         return 1
-    command = words(int(nodes), int(gpus), program, os.environ["SLURM_JOB_ID"], address)
+    command = srun_words(int(nodes), int(gpus), program, os.environ["SLURM_JOB_ID"], address)
     os.execvp(command[0], command)
 
 

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from profzoo.cell.process_count import processes
+from profzoo.cell.process_count import process_count
 from profzoo.collect.inprocess_baseline import TIMED
 from profzoo.errors import CollectError
 from profzoo.io import file_checks
 
 
-def facts(path: Path) -> dict[str, Any]:
+def read_program_facts(path: Path) -> dict[str, Any]:
     """What a program wrote of its run; CollectError where that is no JSON object."""
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
@@ -28,7 +28,7 @@ def check(job: Mapping[str, Any], made: Mapping[str, Path], run: str) -> None:
     Raises:
         CollectError: they are not.
     """
-    sidecar = facts(made["sidecar"])
+    sidecar = read_program_facts(made["sidecar"])
     for key, value in {**job, "run": run}.items():
         if sidecar.get(key) != value:
             raise CollectError(f"the sidecar says {key} = {sidecar.get(key)!r}, and the job {value!r}")
@@ -37,11 +37,14 @@ def check(job: Mapping[str, Any], made: Mapping[str, Path], run: str) -> None:
         if why:
             raise CollectError(f"what was collected is not whole: {path.name}: {why}")
     if steps := made.get("steps"):
-        rows, said = len(steps.read_text().splitlines()) - 1, facts(made.get(TIMED, made["sidecar"])).get("steps")
+        rows, said = (
+            len(steps.read_text().splitlines()) - 1,
+            read_program_facts(made.get(TIMED, made["sidecar"])).get("steps"),
+        )
         if rows != said:
             raise CollectError(f"{steps.name} has {rows} steps, and the run had {said}")
     if ranks := made.get("ranks"):
-        _check_ranks(ranks, processes(job["cell"]))
+        _check_ranks(ranks, process_count(job["cell"]))
 
 
 def _check_ranks(folder: Path, count: int) -> None:

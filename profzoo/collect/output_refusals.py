@@ -15,7 +15,7 @@ OLDER = re.compile(
 MISSING = "some output files are missing"
 
 
-def heed(dag: Any) -> None:
+def note_refusals(dag: Any) -> None:
     """Note from now on what DAGs of this class find wrong with what jobs have made."""
     check = dag.check_and_touch_output
     if hasattr(check, "noted"):
@@ -28,14 +28,14 @@ def heed(dag: Any) -> None:
             for log in job.log:
                 # A full disk, or a log that is elsewhere, must not hide the error itself.
                 with suppress(OSError), Path(log).open("a") as file:
-                    print(f"profzoo: {why(str(error))}", file=file)
+                    print(f"profzoo: {explain_refusal(str(error))}", file=file)
             raise
 
     noted.noted = True  # type: ignore[attr-defined]
     dag.check_and_touch_output = noted
 
 
-def why(message: str) -> str:
+def explain_refusal(message: str) -> str:
     """Snakemake's message on a job's files, in one line that says what to do.
 
     >>> why("Output a.csv has older modification time (7:00) than input m.py (8:00). This could").split(": ")[0]

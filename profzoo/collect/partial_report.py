@@ -22,7 +22,7 @@ ATTEMPTS = 8
 LATER = "`snakemake report --config collect=false` makes one"
 
 
-def command(page: str, snakefile: str, cores: int) -> list[str]:
+def report_command(page: str, snakefile: str, cores: int) -> list[str]:
     """The command line of a run that makes the report of what is there, here and while the folder is locked."""
     here = ["--nolock", "--executor", "local", "--workflow-profile", "none", "--rerun-incomplete", "--keep-going"]
     words = [page, "--snakefile", snakefile, "--cores", str(cores), *here]
@@ -52,14 +52,16 @@ def report(
         again.unlink(missing_ok=True)
         completeness.note(known, unmade, config, noted, results, unfound)
         try:
-            code = _ran(command(page, *run), noted, log)
+            code = _ran(report_command(page, *run), noted, log)
         except KeyboardInterrupt:
             return f"report  none, as you ended that too: {LATER} of what there is"
         if not code:
-            more = {path: why for path, why in missing_parts.known(str(noted)).items() if path not in _own(failed)}
-            return "\n".join([f"report  {page}, of what succeeded", *map(_without, missing_parts.told(more))])
+            more = {
+                path: why for path, why in missing_parts.read_missing(str(noted)).items() if path not in _own(failed)
+            }
+            return "\n".join([f"report  {page}, of what succeeded", *map(_without, missing_parts.missing_rows(more))])
         found = _settled([Failure(**one) for one in json.loads(again.read_text())] if again.exists() else [])
-        gone = missing_parts.unfound(logs.excerpt(log))
+        gone = missing_parts.parse_missing_inputs(logs.read_excerpt(log))
         if all(one in known for one in found) and gone.keys() <= unfound.keys():
             break
         known, unfound = [*known, *found], unfound | gone

@@ -18,7 +18,7 @@ from profzoo.machine import process_tree, scratch_folder
 PREFIX, PROCESS = "profzoo-rank-", "process"
 
 
-def words(which: str, arguments: Sequence[str], rank: int) -> list[str]:
+def rank_words(which: str, arguments: Sequence[str], rank: int) -> list[str]:
     """What the process of that rank runs; which: `first` or `all`.
 
     >>> words("first", ["ncu", "--set", "full", "--", "python", "x.py"], 0)
@@ -31,7 +31,7 @@ def words(which: str, arguments: Sequence[str], rank: int) -> list[str]:
     return [*profiler, *arguments[at + 1 :]]
 
 
-def own_folder(rank: int) -> str:
+def rank_folder(rank: int) -> str:
     """A folder of its own for the temporary files of that rank, which this process is about to become.
 
     ncu waits at a lock in TMPDIR for other processes under it, while these may wait for this one's communication. On
@@ -49,22 +49,24 @@ def own_folder(rank: int) -> str:
             if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and _over((old / PROCESS).read_text()):
                 shutil.rmtree(old)
     folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{rank}-", dir=place))
-    (folder / PROCESS).write_text(process_tree.known(os.getpid()))
+    (folder / PROCESS).write_text(process_tree.process_identity(os.getpid()))
     return str(folder)
 
 
 def _over(process: str) -> bool:
-    """Whether a process, as process_tree.known tells it, has ended; of one that cannot be seen from here, never.
+    """Return whether a process has ended; a process that cannot be seen from here counts as alive.
 
-    >>> _over(process_tree.known(os.getpid())), _over("1:2:3"), _over("")
+    process: its identity, of process_tree.process_identity.
+
+    >>> _over(process_tree.process_identity(os.getpid())), _over("1:2:3"), _over("")
     (False, False, False)
     """
     number, _, rest = process.partition(":")
-    seen = rest.partition(":")[2] == process_tree.known(os.getpid()).split(":")[2]
-    return seen and number.isdecimal() and process_tree.known(int(number)) != process
+    seen = rest.partition(":")[2] == process_tree.process_identity(os.getpid()).split(":")[2]
+    return seen and number.isdecimal() and process_tree.process_identity(int(number)) != process
 
 
 if __name__ == "__main__":
     number = int(os.environ["RANK"])
-    command = words(sys.argv[1], sys.argv[2:], number)
-    os.execvpe(command[0], command, os.environ | {"TMPDIR": own_folder(number)})
+    command = rank_words(sys.argv[1], sys.argv[2:], number)
+    os.execvpe(command[0], command, os.environ | {"TMPDIR": rank_folder(number)})

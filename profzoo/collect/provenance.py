@@ -11,7 +11,7 @@ from profzoo.machine import external_programs
 CODE = ("Snakefile", "workflow", "profzoo", "models", "config", "profiles")
 
 
-def commit(folder: Path, module: str = "models") -> dict[str, Any]:
+def git_commit(folder: Path, module: str = "models") -> dict[str, Any]:
     """The git commit of the workflow, and whether code that a job may run differs from it; empty where git tells none.
 
     module: that of the cell's model. Files that git does not know count where code lies; results do not.

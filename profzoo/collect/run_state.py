@@ -23,7 +23,7 @@ NOT_RUN = "not run under"
 UNPROFILED = ("time", "train")
 
 
-def first(line: str) -> bool:
+def is_first_time(line: str) -> bool:
     """Whether no job of this run has said this; of a job of no run, always."""
     folder = _folder()
     if not folder:
@@ -39,7 +39,7 @@ def first(line: str) -> bool:
     return True
 
 
-def failed(job: Mapping[str, Any], sidecar: Path, why: str) -> None:
+def note_failure(job: Mapping[str, Any], sidecar: Path, why: str) -> None:
     """Note that a job has failed, where the model itself has and would again, whatever looks at it.
 
     sidecar: what the job was to leave, whose folder is the model's; why: in a line.
@@ -52,7 +52,7 @@ def failed(job: Mapping[str, Any], sidecar: Path, why: str) -> None:
             place.write_text(json.dumps({"tool": job["tool"], "why": why}))
 
 
-def known_to_fail(job: Mapping[str, Any], sidecar: Path) -> str | None:
+def find_known_failure(job: Mapping[str, Any], sidecar: Path) -> str | None:
     """That the model of a job has failed in this run under another tool, and why; None where it has not."""
     place = _place(job, sidecar)
     try:
@@ -65,7 +65,7 @@ def known_to_fail(job: Mapping[str, Any], sidecar: Path) -> str | None:
     return f"{NOT_RUN} {job['tool']}, as it failed {under}: {told['why']}"
 
 
-def cause(line: str) -> str:
+def failure_cause(line: str) -> str:
     """The cause of a failure, of a line that may tell it of a job which was not run for it.
 
     >>> cause("not run under time, as it failed under torch: a cat"), cause("a cat")
@@ -74,7 +74,7 @@ def cause(line: str) -> str:
     return re.sub(rf"^{NOT_RUN} \w+, as it failed [^:]*: ", "", line)
 
 
-def forget(others: bool = False) -> None:
+def forget_run(others: bool = False) -> None:
     """Forget what this run has left; others: what any has."""
     if folder := FOLDER if others else _folder():
         shutil.rmtree(folder, ignore_errors=True)

@@ -36,7 +36,7 @@ IN_ADDRESS = re.compile(r"://[^/\s:@]*:([^/\s@]+)@")
 CHUNK = 2**20
 
 
-def withheld(given: Mapping[str, str], seen: Mapping[str, str]) -> dict[str, tuple[bytes, ...]]:
+def withheld_secrets(given: Mapping[str, str], seen: Mapping[str, str]) -> dict[str, tuple[bytes, ...]]:
     """The variables that were withheld and look like secrets, each with the forms in which its value may be written.
 
     given: the environment; seen: the part of it that a profiled process sees.
@@ -57,10 +57,10 @@ def _candidates(given: Mapping[str, str], seen: Mapping[str, str]) -> Iterator[t
     for name, value in given.items():
         if name not in (*seen, secret_values.FILE):
             yield from ((name, secret) for secret in _secrets(name, value))
-    yield from ((key, str(value)) for key, value in secret_values.told(given).values())
+    yield from ((key, str(value)) for key, value in secret_values.read_secrets(given).values())
 
 
-def of_variable(name: str, value: str, given: Mapping[str, str]) -> list[str]:
+def secrets_of_variable(name: str, value: str, given: Mapping[str, str]) -> list[str]:
     """The secrets in a variable, whoever may see it: what is told of a machine anyway, and paths, are none."""
     kept = environment(given, [])
     told = "\0".join([*kept.values(), str(Path.cwd()), socket.gethostname(), str(Path.home())])
@@ -102,7 +102,7 @@ def _is_there(path: str) -> bool:
         return False
 
 
-def held(path: Path, secrets: Mapping[str, Sequence[bytes]]) -> str | None:
+def find_secret_in_file(path: Path, secrets: Mapping[str, Sequence[bytes]]) -> str | None:
     """The variable whose value a file holds, or one in a folder; None where there is none.
 
     What is packed by gzip is read unpacked. Of a trace by nsys its SQLite is what tells, as the trace itself is packed
@@ -139,9 +139,9 @@ def check(left: Iterable[Path], log: Path, given: Mapping[str, str], extra: Sequ
     Raises:
         CollectError: one does; the line names the variable and the file, and never the value. The log loses it.
     """
-    secrets = withheld(given, environment(given, extra, nodes))
+    secrets = withheld_secrets(given, environment(given, extra, nodes))
     for path in dict.fromkeys((log, *left)):
-        if name := held(path, secrets) if path.exists() else None:
+        if name := find_secret_in_file(path, secrets) if path.exists() else None:
             _blank(log, secrets)
             if name not in given:
                 raise CollectError(
@@ -157,7 +157,7 @@ def mask(log: Path) -> None:
     """Take the secrets of settings out of a log, which a program had to use and may have printed."""
     forms = {
         name: (str(value).encode(),)
-        for name, (_, value) in secret_values.known().items()
+        for name, (_, value) in secret_values.known_secrets().items()
         if len(str(value)) >= SHORTEST
     }
     if forms and log.is_file():
@@ -166,7 +166,7 @@ def mask(log: Path) -> None:
 
 def _blank(log: Path, secrets: Mapping[str, Sequence[bytes]], instead: str = "({})") -> None:
     """Take the values out of a log, which stays where a job has failed."""
-    if not held(log, secrets):
+    if not find_secret_in_file(log, secrets):
         return
     text = log.read_bytes()
     for name, forms in secrets.items():

@@ -16,7 +16,7 @@ IN_TURN, TRIALS = "profzoo/experiments/interleaved_runs.py", "profzoo/experiment
 SAMPLER = "profzoo/tools/sample/sampler.py"
 
 
-def of_job(job: Mapping[str, Any]) -> list[Path]:
+def job_sources(job: Mapping[str, Any]) -> list[Path]:
     """The files, sorted; as the job's rule has them among its inputs.
 
     job: as a collecting command takes it.
@@ -25,33 +25,33 @@ def of_job(job: Mapping[str, Any]) -> list[Path]:
         UnusableError: one cannot be read, or is no Python.
     """
     if own := OF_GPU.get(job["tool"]):
-        return list(import_graph.made_of(own, SURROUNDINGS))
+        return list(import_graph.files_of(own, SURROUNDINGS))
     cell = job["cell"]
-    found = {*registry.sources(registry.find(cell["model"], cell.get("module")))}
+    found = {*registry.source_files(registry.find(cell["model"], cell.get("module")))}
     if {"order", "repeats"} & set(job):
-        found |= {*import_graph.made_of(IN_TURN)}
+        found |= {*import_graph.files_of(IN_TURN)}
     if job["tool"] == "sample":
-        found |= {*import_graph.made_of(SAMPLER)}
+        found |= {*import_graph.files_of(SAMPLER)}
     if "trials" in job:
-        found |= {*import_graph.made_of(TRIALS)}
+        found |= {*import_graph.files_of(TRIALS)}
     return sorted(found)
 
 
-def of_now(job: Mapping[str, Any]) -> dict[str, str]:
+def current_digests(job: Mapping[str, Any]) -> dict[str, str]:
     """Digests of these files, by what records call them; empty where the job's model is none of a file.
 
     Raises:
         OSError: one cannot be read.
     """
     try:
-        files = of_job(job)
+        files = job_sources(job)
     except (ConfigError, KeyError):
         # What runs here need not be a model; a model's rule has looked at its files before.
         return {}
     return {record.key(path, import_graph.PROJECT): digests.digest(path) for path in files}
 
 
-def changed(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
+def changed_sources(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
     """The keys of files that came, went, or changed meanwhile.
 
     >>> changed({"a.py": "1", "b.py": "2"}, {"a.py": "1", "b.py": "3", "c.py": "4"})

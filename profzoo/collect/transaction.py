@@ -85,7 +85,7 @@ class Work:
         """Hold the claim, which must be this job's."""
         try:
             _check(self.folder.parent)
-            descriptor = file_locks.acquired(self.folder.parent / CLAIM, wait=True, create=False)
+            descriptor = file_locks.acquire_lock(self.folder.parent / CLAIM, wait=True, create=False)
         except FileNotFoundError:
             self._drop({})
         try:
@@ -105,7 +105,7 @@ class Work:
         raise SupersededError(f"{what} is left as it is, and what this job (run {self.run}) made is dropped: {why}")
 
 
-def home(sidecar: Path) -> Path:
+def private_home(sidecar: Path) -> Path:
     """The hidden folder of the jobs that make this sidecar and what it is of.
 
     >>> home(Path("results/lstm/train.time.csv.json"))
@@ -115,12 +115,12 @@ def home(sidecar: Path) -> Path:
 
 
 @contextmanager
-def begun(made: Mapping[str, Path], one_node: bool = True) -> Iterator[Work]:
+def begin(made: Mapping[str, Path], one_node: bool = True) -> Iterator[Work]:
     """A private folder for these files while the body runs; earlier jobs that make the same lose theirs.
 
     made: files of one folder, by name. one_node: whether all processes of the job run on this one.
     """
-    place, run = home(made["sidecar"]), secrets.token_hex(6)
+    place, run = private_home(made["sidecar"]), secrets.token_hex(6)
     folder = place / run
     with _locked(place) as descriptor:
         _forget(place, _claimed(descriptor))
@@ -160,7 +160,7 @@ def _end(place: Path, run: str) -> None:
     # The whole folder may have been removed, or be a link by now, which leads to nothing of this job's.
     if not _is_folder(place):
         return
-    with suppress(FileNotFoundError), file_locks.locked(place / CLAIM) as descriptor:
+    with suppress(FileNotFoundError), file_locks.hold_lock(place / CLAIM) as descriptor:
         claim = _claimed(descriptor)
         if claim.get("run", run) == run:
             _leave(place, claim)
@@ -231,7 +231,7 @@ def _locked(place: Path) -> Iterator[int]:
         # A job that ends may remove the folder meanwhile.
         with suppress(FileNotFoundError):
             _check(place)
-            descriptor = file_locks.acquired(place / CLAIM, wait=True)
+            descriptor = file_locks.acquire_lock(place / CLAIM, wait=True)
     try:
         yield descriptor
     finally:

@@ -62,7 +62,7 @@ class Measured:
         return f"{self.model} {self.phase}"
 
 
-def measured(results: Path, models: Collection[str] | None = None) -> list[Measured]:
+def find_measured(results: Path, models: Collection[str] | None = None) -> list[Measured]:
     """What was collected under results/, of these models' folders or all, in the order of names."""
     found = []
     for path in sorted(results.glob("*/*.json")):
@@ -75,7 +75,9 @@ def measured(results: Path, models: Collection[str] | None = None) -> list[Measu
             if "started" in facts and facts.get("tool") in tools.names() and path.name.count(".") > 1:
                 phase = path.name.partition(".")[0]
                 if not _exported(path, facts):
-                    found.append(Measured(path, path.parent.name, phase, facts["tool"], tool_versions.of(facts)))
+                    found.append(
+                        Measured(path, path.parent.name, phase, facts["tool"], tool_versions.versions_of(facts))
+                    )
     return found
 
 
@@ -84,7 +86,7 @@ def _exported(path: Path, facts: Mapping[str, object]) -> bool:
     return facts.get("tool") in tool_versions.profilers() and not path.name.endswith("-rep.json")
 
 
-def installed(wanted: Collection[str], local: bool = True) -> dict[str, str]:
+def installed_versions(wanted: Collection[str], local: bool = True) -> dict[str, str]:
     """The versions of what is asked for, as far as this machine tells, without importing torch.
 
     local: whether jobs run here; of other machines' drivers and profilers this one knows nothing.
@@ -118,7 +120,7 @@ def _driver() -> str:
     return ""
 
 
-def differing(found: Iterable[Measured], now: Mapping[str, str]) -> list[Measured]:
+def find_differing(found: Iterable[Measured], now: Mapping[str, str]) -> list[Measured]:
     """Those of them that other versions measured."""
     return [one for one in found if _others(one, now)]
 
@@ -127,7 +129,7 @@ def _others(one: Measured, now: Mapping[str, str]) -> list[str]:
     return [name for name, version in one.versions.items() if now.get(name, version) != version]
 
 
-def lines(found: Sequence[Measured], now: Mapping[str, str], results: str) -> list[str]:
+def version_lines(found: Sequence[Measured], now: Mapping[str, str], results: str) -> list[str]:
     """A line a version that is no longer installed, with its cells, and one on what to type; none where all agree."""
     of_version: dict[tuple[str, str], dict[str, None]] = {}
     for one in found:
@@ -153,7 +155,7 @@ def _listed(cells: Sequence[str]) -> str:
     return f"{count} ({', '.join(cells[:SHOWN])}{more}) {'were' if len(cells) > 1 else 'was'}"
 
 
-def told(
+def version_messages(
     results: str, models: Collection[str], chosen: Collection[str], local: bool, words: Sequence[str]
 ) -> list[str]:
     """What is to be said before a run; chosen: its tools; words: its command line.
@@ -167,11 +169,11 @@ def told(
     asked = {path.partition("/")[0] for path in paths} & set(models)
     mine = [
         one
-        for one in measured(Path(results), [model for model in models if not asked or model in asked])
+        for one in find_measured(Path(results), [model for model in models if not asked or model in asked])
         if one.tool in chosen and str(one.sidecar) not in words
     ]
-    now = installed({name for one in mine for name in one.versions}, local)
-    return lines(differing(mine, now), now, results)
+    now = installed_versions({name for one in mine for name in one.versions}, local)
+    return version_lines(find_differing(mine, now), now, results)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -180,9 +182,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("results", nargs="?", default="results", help="the folder of results")
     parser.add_argument("models", nargs="*", help="folders of models in it; all, if none is named")
     options = parser.parse_args(arguments)
-    found = measured(Path(options.results), options.models or None)
-    now = installed({name for one in found for name in one.versions})
-    print("\n".join(str(one.sidecar) for one in differing(found, now)))
+    found = find_measured(Path(options.results), options.models or None)
+    now = installed_versions({name for one in found for name in one.versions})
+    print("\n".join(str(one.sidecar) for one in find_differing(found, now)))
     return 0
 
 

@@ -23,25 +23,25 @@ SLOWER = 3
 SHOWN = 3
 
 
-def lines(table: pd.DataFrame, seen: pd.DataFrame | None = None) -> list[str]:
+def format_comparison(table: pd.DataFrame, seen: pd.DataFrame | None = None) -> list[str]:
     """What differs besides the times, then each cell with both times, ratio, interval and verdict.
 
     seen: the table of parts, of which the largest stand below what is faster or slower.
     """
     said = []
     for (baseline, candidate), rows in table.groupby(["baseline", "candidate"], sort=False):
-        said.append(f"{candidate} against {baseline}, {how(rows)}")
-        said += [f"  differs: {text}" for text in differing(rows)]
-        said += [f"  {text}" for text in by_sample(rows)]
+        said.append(f"{candidate} against {baseline}, {describe_method(rows)}")
+        said += [f"  differs: {text}" for text in describe_differences(rows)]
+        said += [f"  {text}" for text in note_times_per_sample(rows)]
         names = [f"{row.model} {row.phase}" for row in rows.itertuples()]
         width = max(map(len, names))
         for name, row in zip(names, rows.to_dict("records"), strict=True):
             said += [_line(name.ljust(width), row), *_mostly(row, seen)]
-        said.append("  " + counted(rows))
+        said.append("  " + count_outcomes(rows))
     return said
 
 
-def how(rows: pd.DataFrame) -> str:
+def describe_method(rows: pd.DataFrame) -> str:
     """In how many processes two sides ran, whether side by side in time, and what their times are of.
 
     rows: of the table, of the two sides.
@@ -51,7 +51,7 @@ def how(rows: pd.DataFrame) -> str:
     return f"{_range(rows['processes'])} processes each, {per}, {turn}"
 
 
-def by_sample(rows: pd.DataFrame) -> list[str]:
+def note_times_per_sample(rows: pd.DataFrame) -> list[str]:
     """Which cells are compared by the time of a sample, and why."""
     cells = rows[rows["per"] == comparison_table.SAMPLE]
     return [
@@ -61,12 +61,12 @@ def by_sample(rows: pd.DataFrame) -> list[str]:
     ]
 
 
-def differing(rows: pd.DataFrame) -> list[str]:
+def describe_differences(rows: pd.DataFrame) -> list[str]:
     """What differs between two sides besides their times, and of which cells where not of all."""
     return [f"{text or 'nothing known'}{_where(cells, rows)}" for text, cells in rows.groupby("differs", sort=False)]
 
 
-def counted(rows: pd.DataFrame) -> str:
+def count_outcomes(rows: pd.DataFrame) -> str:
     """How many cells have each verdict."""
     return ", ".join(f"{count} {verdict}" for verdict, count in rows["verdict"].value_counts().items())
 
@@ -107,15 +107,15 @@ def _mostly(row: dict, seen: pd.DataFrame | None) -> list[str]:
     said = []
     for level in (contributions.PART, contributions.LAYER, contributions.KERNEL):
         if most := mine[mine["level"] == level].head(SHOWN).to_dict("records"):
-            said.append("      " + ", ".join(_moved(one, named(mine)) for one in most))
+            said.append("      " + ", ".join(_moved(one, part_names(mine)) for one in most))
     return said
 
 
-def named(rows: pd.DataFrame) -> dict[str, str]:
+def part_names(rows: pd.DataFrame) -> dict[str, str]:
     """What to call what is in a table of parts, by its name there, where that is not it: short, and in words."""
     kernels = rows.loc[rows["level"] == contributions.KERNEL, "name"]
     own = rows.loc[rows["level"] == contributions.PART, "name"]
-    return {name: name.replace("_", " ") for name in own} | short_names.shortened(kernels)
+    return {name: name.replace("_", " ") for name in own} | short_names.shorten_names(kernels)
 
 
 def _moved(row: dict, names: dict[str, str]) -> str:
@@ -138,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except DataError as error:
         print(f"profzoo: {error}", file=sys.stderr)
         return 1
-    print("\n".join([*lines(table, seen), *([f"more: {options.page}"] if options.page else [])]))
+    print("\n".join([*format_comparison(table, seen), *([f"more: {options.page}"] if options.page else [])]))
     failing = table["verdict"] == options.fail_on
     return SLOWER if failing.any() else 0
 

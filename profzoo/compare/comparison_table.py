@@ -73,7 +73,7 @@ Sides = Mapping[str, Measured]
 Compared = tuple[Mapping[str, str], Sides, bool]
 
 
-def in_turn(path: str | Path, sidecar: str | Path, sides: Sequence[str]) -> Sides:
+def read_interleaved(path: str | Path, sidecar: str | Path, sides: Sequence[str]) -> Sides:
     """What processes that ran in turn showed, by side; sides: their names, the baseline first.
 
     Any of them may have been the first to run.
@@ -97,16 +97,16 @@ def in_turn(path: str | Path, sidecar: str | Path, sides: Sequence[str]) -> Side
 def _items(steps: pd.DataFrame, facts: Mapping[str, Any]) -> float:
     """Samples of the data in a step: each of a cell's GPUs has a batch of its own."""
     cell = facts.get("cell", {})
-    return float(steps["items"].median()) * process_count.processes({"gpus": 1, "nodes": 1, **cell})
+    return float(steps["items"].median()) * process_count.process_count({"gpus": 1, "nodes": 1, **cell})
 
 
-def apart(path: str | Path, sidecar: str | Path) -> Measured:
+def read_baseline(path: str | Path, sidecar: str | Path) -> Measured:
     """What the baseline of a cell showed, in however many processes it ran."""
     ((_, steps, facts),) = baseline_steps.read([str(path)], [str(sidecar)])
     return Measured(process_repeats.processes(steps), facts, {}, _items(steps, facts))
 
 
-def table(compared: Iterable[Compared], margin: float, confidence: float = 0.95) -> pd.DataFrame:
+def tabulate_comparison(compared: Iterable[Compared], margin: float, confidence: float = 0.95) -> pd.DataFrame:
     """A row a cell and candidate, columns as declared.
 
     compared: cell, its sides with the baseline first, whether they ran in turn. margin: what counts as no difference.
@@ -135,7 +135,7 @@ def _row(
         [steps / (side.items if per == SAMPLE else 1) for steps in side.processes] for side in (baseline, candidate)
     ]
     one, other = (
-        process_repeats.of(times, process_repeats.taken(side.facts))
+        process_repeats.summarise_processes(times, process_repeats.settled_times(side.facts))
         for times, side in zip(each, (baseline, candidate), strict=True)
     )
     medians = [[float(np.median(times)) for times in side] for side in each]
@@ -161,7 +161,7 @@ def _row(
         "baseline_items": baseline.items,
         "candidate_items": candidate.items,
         "unsteady": "; ".join(said),
-        "differs": "; ".join(differences.of(baseline.facts, candidate.facts)),
+        "differs": "; ".join(differences.describe_sidecar_differences(baseline.facts, candidate.facts)),
         "margin": margin,
         **energy.columns(baseline.energies, candidate.energies),
         "device": _both(baseline, candidate, "device"),
@@ -187,11 +187,13 @@ def main(
     sampled: by side, the CSV of NVML's samples of each cell, as far as there are any.
     """
     energies = {
-        (side, *_plain(path).values()): energy.of(path, f"{path}.json") for side in sampled for path in sampled[side]
+        (side, *_plain(path).values()): energy.energy_per_sample(path, f"{path}.json")
+        for side in sampled
+        for path in sampled[side]
     }
-    compared: list[Compared] = [(cell_of(path), in_turn(path, f"{path}.json", sides), True) for path in turns]
+    compared: list[Compared] = [(cell_of(path), read_interleaved(path, f"{path}.json", sides), True) for path in turns]
     for paths in zip(*(alone[side] for side in sides if side in alone), strict=True):
-        found = {side: apart(path, f"{path}.json") for side, path in zip(sides, paths, strict=True)}
+        found = {side: read_baseline(path, f"{path}.json") for side, path in zip(sides, paths, strict=True)}
         compared.append((_plain(paths[0]), found, False))
     known = [
         (
@@ -201,7 +203,7 @@ def main(
         )
         for cell, each, turn in compared
     ]
-    write_csv(table(known, margin), csv)
+    write_csv(tabulate_comparison(known, margin), csv)
 
 
 def _plain(path: str) -> dict[str, str]:

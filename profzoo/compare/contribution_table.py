@@ -12,7 +12,7 @@ from profzoo.io.scripts import read_json, write_csv
 from profzoo.kernels import kernel_classes
 from profzoo.tables import cell_tables, kernel_table, layers
 from profzoo.tables.schemas import CELL, TABLES
-from profzoo.tables.steps_per_export import NEEDS, profiled_steps
+from profzoo.tables.steps_per_export import NEEDS, count_profiled_steps
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.tools.nsys import tables as nsys_tables
 
@@ -23,7 +23,7 @@ Cell = tuple[str, str]
 FILES_OF = ("kernels", "steps", "layers")
 
 
-def traced(files: Mapping[str, str], time_ns: float, items: float = 1.0) -> Traced:
+def read_side(files: Mapping[str, str], time_ns: float, items: float = 1.0) -> Traced:
     """A cell on one side.
 
     files: nsys' CSV of `kernels` and `steps`, and that of `layers`, as far as there are any.
@@ -31,20 +31,22 @@ def traced(files: Mapping[str, str], time_ns: float, items: float = 1.0) -> Trac
     """
     step_ns = time_ns * items
     kernels, step = _by_nsys(files["kernels"], files["steps"], step_ns) if "kernels" in files else (None, {})
-    found = contributions.of_layers(reading.read(files["layers"], layers.TABLE)) if "layers" in files else None
+    found = contributions.layer_times(reading.read(files["layers"], layers.TABLE)) if "layers" in files else None
     return Traced(kernels, {"step_ns": step_ns, **step}, found, items)
 
 
 def _by_nsys(kernels: str, steps: str, step_ns: float) -> tuple[pd.DataFrame, dict[str, Any]]:
     cell, launches = cell_tables.cell_of(kernels), reading.read(kernels, nsys_tables.TABLE)
     classes = kernel_classes.classify_all(launches["kernel"].unique())
-    table = kernel_table.join(launches, profiled_steps(read_json(f"{kernels}.json", NEEDS)), [], classes)
+    table = kernel_table.join(launches, count_profiled_steps(read_json(f"{kernels}.json", NEEDS)), [], classes)
     unprofiled = pd.DataFrame([{**cell, "step_ns": step_ns, "step_median_ns": step_ns}])
     of_trace = [(cell, reading.read(steps, nsys_steps.TABLE))]
     return table, cell_tables.steps(unprofiled, of_trace, TABLES["ranks"].empty()).iloc[0].to_dict()
 
 
-def table(compared: pd.DataFrame, seen: Mapping[str, Mapping[Cell, Mapping[str, str]]]) -> pd.DataFrame:
+def tabulate_contributions(
+    compared: pd.DataFrame, seen: Mapping[str, Mapping[Cell, Mapping[str, str]]]
+) -> pd.DataFrame:
     """The rows of all comparisons, columns as contributions.COLUMNS.
 
     compared: the table of comparisons. seen: of each side, the files of a cell.
@@ -53,14 +55,18 @@ def table(compared: pd.DataFrame, seen: Mapping[str, Mapping[Cell, Mapping[str, 
     for row in compared.to_dict("records"):
         cell = (row["model"], row["phase"])
         sides = [
-            traced(
+            read_side(
                 seen.get(row[side], {}).get(cell, {}),
                 row[f"{side}_ns"],
                 row[f"{side}_items"] if row["per"] == comparison_table.SAMPLE else 1.0,
             )
             for side in contributions.SIDES
         ]
-        frames.append(contributions.table(*sides).assign(**{name: row[name] for name in (*CELL, *contributions.SIDES)}))
+        frames.append(
+            contributions.contribution_rows(*sides).assign(
+                **{name: row[name] for name in (*CELL, *contributions.SIDES)}
+            )
+        )
     whole = pd.concat(frames, ignore_index=True) if frames else contributions.TABLE.empty()
     return whole[list(contributions.COLUMNS)]
 
@@ -73,4 +79,4 @@ def main(compared: str, files: Mapping[str, Mapping[str, Sequence[str]]], csv: s
             for path in paths:
                 model, phase = cell_tables.cell_of(path).values()
                 seen.setdefault(side, {}).setdefault((model.partition("@")[0], phase), {})[what] = path
-    write_csv(table(reading.read(compared, comparison_table.TABLE), seen), csv)
+    write_csv(tabulate_contributions(reading.read(compared, comparison_table.TABLE), seen), csv)

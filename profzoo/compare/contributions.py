@@ -44,7 +44,7 @@ class Traced:
 
     def parts(self) -> dict[str, float]:
         """Time of each part of the unprofiled step, in ns; they add up to it."""
-        shares = step_shares.shares(pd.DataFrame([self.step])).iloc[0]
+        shares = step_shares.step_shares(pd.DataFrame([self.step])).iloc[0]
         return {name: float(share) * self.time_ns for name, share in shares.items()}
 
     @property
@@ -71,7 +71,7 @@ class Traced:
         return self.parts()["kernels"] + self.parts()["communication"]
 
 
-def of_layers(table: pd.DataFrame) -> pd.DataFrame:
+def layer_times(table: pd.DataFrame) -> pd.DataFrame:
     """A cell's own time by layer and direction, per step: `name`, `range` (the direction), `type`, `launches`, `ns`.
 
     table: of layers, per step, in which launches of a module include those below it.
@@ -84,7 +84,7 @@ def of_layers(table: pd.DataFrame) -> pd.DataFrame:
     return found[(found["ns"] > 0) | (found["launches"] > 0)].reset_index(drop=True)
 
 
-def table(baseline: Traced, candidate: Traced) -> pd.DataFrame:
+def contribution_rows(baseline: Traced, candidate: Traced) -> pd.DataFrame:
     """Rows of COLUMNS without the names of cell and sides, each level from the largest change on.
 
     At level `part` the deltas add up to the difference of the steps; at each other level to that of the time with

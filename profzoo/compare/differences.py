@@ -23,7 +23,7 @@ FACTS = {
 DERIVED = ("model", "module", "steps", "samples", "window", "fit")
 
 
-def of(baseline: Mapping[str, Any], candidate: Mapping[str, Any]) -> list[str]:
+def describe_sidecar_differences(baseline: Mapping[str, Any], candidate: Mapping[str, Any]) -> list[str]:
     """Each difference of two sidecars in words, such as `torch 2.10 -> 2.11`; both of one cell.
 
     >>> of({"torch": "2.10", "cell": {"precision": "fp32"}}, {"torch": "2.11", "cell": {"precision": "bf16"}})
@@ -34,7 +34,7 @@ def of(baseline: Mapping[str, Any], candidate: Mapping[str, Any]) -> list[str]:
         for key, word in FACTS.items()
         if baseline.get(key) != candidate.get(key)
     ]
-    one, other = (settings.flat(side.get("cell", {})) for side in (baseline, candidate))
+    one, other = (settings.flatten(side.get("cell", {})) for side in (baseline, candidate))
     # The batch that ran is among the facts.
     keys = [key for key in sorted({*one, *other}) if key not in DERIVED and key != "batch"]
     return said + [f"{key} {_shown(one.get(key))} -> {_shown(other.get(key))}" for key in keys

@@ -15,10 +15,10 @@ Energies = Mapping[str, Sequence[float]]
 COLUMNS = ("baseline_item_j", "candidate_item_j", "energy_ratio", "energy_low", "energy_high")
 
 
-def of(csv: str, sidecar: str) -> Energies:
+def energy_per_sample(csv: str, sidecar: str) -> Energies:
     """Joules a sample of the data by way, of each process; of a way that is not known in all of them nothing."""
     table, facts = reading.read(csv, activity.TABLE), read_json(sidecar, activity.FACTS)
-    each = [] if facts["gaps"] else tables.of_processes(table, facts)
+    each = [] if facts["gaps"] else tables.summarise_processes(table, facts)
     return {way: [one[way] for one in each] for way in WAYS if each and all(way in one for one in each)}
 
 

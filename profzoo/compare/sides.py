@@ -40,7 +40,7 @@ class Side:
         return model if self.folder or self.name == PLAIN else f"{model}@{self.name}"
 
 
-def asked(config: Mapping[str, Any]) -> list[Side]:
+def sides_of(config: Mapping[str, Any]) -> list[Side]:
     """The sides of a comparison, the baseline first; none where the configuration names no candidate.
 
     Raises:
@@ -55,7 +55,7 @@ def asked(config: Mapping[str, Any]) -> list[Side]:
 
 
 def _side(name: str, key: str, config: Mapping[str, Any]) -> Side:
-    if name == PLAIN or variant_settings.unknown(name, config["variants"]) is None:
+    if name == PLAIN or variant_settings.find_unknown(name, config["variants"]) is None:
         return Side(name)
     if schema.is_name(name) and Path(RUNS, name).is_dir():
         return Side(name, Path(RUNS, name))
@@ -67,7 +67,7 @@ def _side(name: str, key: str, config: Mapping[str, Any]) -> Side:
     raise ConfigError(f"{key} = '{name}' is no variant, run or folder: {suggest(name, known)}")
 
 
-def interleaved(sides: Sequence[str], repeats: int, seed: str) -> list[str]:
+def interleave(sides: Sequence[str], repeats: int, seed: str) -> list[str]:
     """The order in which processes run: each round the sides in turn, every second round backwards.
 
     A drift that is linear in time then falls on all sides alike (ABBA), where the rounds are even in number. The order

@@ -5,7 +5,7 @@ from typing import Any
 
 from profzoo import schema, secret_detection, tools
 from profzoo.cell import registry, settings, variant_settings
-from profzoo.cell.process_count import processes
+from profzoo.cell.process_count import process_count
 from profzoo.config import name_collisions
 from profzoo.errors import ConfigError, suggest
 from profzoo.tools.ncu import census
@@ -42,7 +42,9 @@ def normalise(given: Mapping[str, Any], told: Mapping[str, Any] | None = None, p
             if planned:
                 continue
             raise
-        settings.checked({key: value for key, value in changes.items() if key != "module"}, model, f"settings.{name}")
+        settings.check_settings(
+            {key: value for key, value in changes.items() if key != "module"}, model, f"settings.{name}"
+        )
     _check_variants(config)
     if not planned:
         name_collisions.check(config)
@@ -52,7 +54,7 @@ def normalise(given: Mapping[str, Any], told: Mapping[str, Any] | None = None, p
 
 def _check_variants(config: Mapping[str, Any]) -> None:
     """A variant may be of any model, so its keys are held against the shapes of all; values are checked in use."""
-    known = {*schema.cell_properties()}.union(*(settings.shapes(model) for model in models(config).values()))
+    known = {*schema.cell_properties()}.union(*(settings.shape_parameters(model) for model in models(config).values()))
     for variant, changes in config["variants"].items():
         for key, value in changes.items():
             if key not in known:
@@ -71,7 +73,7 @@ def unusable(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _known(config: Mapping[str, Any]) -> tuple[dict[str, registry.Model], dict[str, str]]:
-    usable, wrong = dict(registry.zoo()), dict(registry.unusable())
+    usable, wrong = dict(registry.shipped_models()), dict(registry.unusable_models())
     for name, changes in config["settings"].items():
         if "module" not in changes:
             continue
@@ -83,7 +85,7 @@ def _known(config: Mapping[str, Any]) -> tuple[dict[str, registry.Model], dict[s
             wrong[name] = str(error)
     for name, model in list(usable.items()):
         try:
-            registry.sources(model)
+            registry.source_files(model)
         except registry.UnusableError as error:
             # In a module that it imports.
             del usable[name]
@@ -98,7 +100,7 @@ def spread(config: Mapping[str, Any], words: Iterable[str] = ()) -> list[str]:
     comparisons.
     """
     asked = [*words, *config["models"], config["baseline"], *config["candidate"]]
-    combinations = variant_settings.named(asked)
+    combinations = variant_settings.find_combinations(asked)
     variants = [*config["variants"], *combinations]
     names = [name for model in models(config) for name in (model, *(f"{model}@{one}" for one in variants))]
     return [name for name in names if _trains_on_several(name, config)]
@@ -106,7 +108,7 @@ def spread(config: Mapping[str, Any], words: Iterable[str] = ()) -> list[str]:
 
 def _trains_on_several(name: str, config: Mapping[str, Any]) -> bool:
     try:
-        return processes(settings.resolve(name, "train", "time", config)) > 1
+        return process_count(settings.resolve(name, "train", "time", config)) > 1
     except ConfigError:
         # Said where the cell is asked for: not every variant fits every model.
         return False
@@ -130,7 +132,7 @@ def select(config: Mapping[str, Any]) -> list[str]:
             raise ConfigError(f"models = '{word}': {wrong[name]}")
         if name not in known and name not in groups:
             raise ConfigError(f"models = '{word}': no model or group of that name; {suggest(name, [*known, *groups])}")
-        if (unknown := variant_settings.unknown(variant, config["variants"])) is not None:
+        if (unknown := variant_settings.find_unknown(variant, config["variants"])) is not None:
             raise ConfigError(f"models = '{word}': no variant '{unknown}'; {suggest(unknown, config['variants'])}")
         chosen += [f"{one}@{variant}" if variant else one for one in groups.get(name, [name])]
     return list(dict.fromkeys(chosen))
@@ -169,7 +171,7 @@ def _lost(config: Mapping[str, Any]) -> list[str]:
     return [word for word, name in names.items() if name in wrong or name not in groups | set(known)]
 
 
-def left_out(config: Mapping[str, Any]) -> list[str]:
+def describe_left_out(config: Mapping[str, Any]) -> list[str]:
     """What `models` would select by `all` or a group, and does not: in a line each, which model and why."""
     every = any(settings.split_variant(word)[0] == "all" for word in config["models"])
     lines = [f"models = all leaves out {name}: {wrong}" for name, wrong in unusable(config).items() if every]
@@ -179,7 +181,7 @@ def left_out(config: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def lacking(config: Mapping[str, Any]) -> list[dict[str, str]]:
+def unusable_cells(config: Mapping[str, Any]) -> list[dict[str, str]]:
     """Model, phase and why of the cells that `models` would select if their model's file could be used."""
     every = any(settings.split_variant(word)[0] == "all" for word in config["models"])
     broken = unusable(config).items() if every else ()
@@ -187,5 +189,5 @@ def lacking(config: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def _cells_of(name: str, config: Mapping[str, Any]) -> list[tuple[str, str]]:
-    declared = settings.phases(name, config)
+    declared = settings.declared_phases(name, config)
     return [(name, phase) for phase in config["phases"] if phase in declared]

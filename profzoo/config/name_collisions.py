@@ -14,7 +14,7 @@ def check(config: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: two of a kind would share them.
     """
-    _check("models", "in models/ or settings", [*registry.zoo(), *config["settings"]])
+    _check("models", "in models/ or settings", [*registry.shipped_models(), *config["settings"]])
     _check("variants", "in variants", config["variants"])
     _check("section sets", "in ncu.sets", config["ncu"]["sets"])
 

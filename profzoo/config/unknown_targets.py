@@ -32,7 +32,7 @@ def check_targets(words: Sequence[str], results: str, config: Mapping[str, Any])
         phase, *rest = ["train"] if file.startswith(WEIGHTS) else file.split(".")
         _check_part(f"{where}: unknown phase", phase, settings.PHASES)
         # Raises what is wrong with the cell, such as a phase that the model does not have.
-        data_files.root(settings.resolve(folder, phase, "time", config))
+        data_files.data_set_folder(settings.resolve(folder, phase, "time", config))
         known = [*ENDINGS, *(part for name, one in tools.files().items() for part in one.parts(config[name]))]
         for part in rest:
             _check_part(f"{where}: no tool, section set or file", part, known)
@@ -70,7 +70,7 @@ def _check_model(where: str, folder: str, config: Mapping[str, Any]) -> None:
     if name in unusable:
         raise ConfigError(f"{where}: {unusable[name]}")
     _check_part(f"{where}: unknown model", name, configuration.models(config))
-    if (unknown := variant_settings.unknown(variant, config["variants"])) is not None:
+    if (unknown := variant_settings.find_unknown(variant, config["variants"])) is not None:
         _check_part(f"{where}: unknown variant", unknown, config["variants"])
 
 

@@ -22,7 +22,7 @@ def check(files: Iterable[Path]) -> None:
     rules = schema.load()
     of_cells = {"additionalProperties": {"properties": schema.cell_properties()}}
     named = {key: {**rules["properties"][key], **of_cells} for key in BY_NAME}
-    meant = strict_yaml.allowed({**rules, "properties": {**rules["properties"], **named}})
+    meant = strict_yaml.allows_boolean({**rules, "properties": {**rules["properties"], **named}})
     for path in files:
         text = strict_yaml.read(path, _shown(path))
         if TEMPLATE not in text:

@@ -59,7 +59,7 @@ def class_text(name: str, meaning: str, fields: Mapping[str, tuple[str, str]]) -
 def module_text() -> str:
     """Return the source text of profzoo/cell/cell_types.py."""
     known = schema.cell_properties()
-    data, own = known["data"]["properties"], schema.of_tools()["torch"]["properties"]
+    data, own = known["data"]["properties"], schema.tool_schemas()["torch"]["properties"]
     profiler = {key: own[key] for key in PROFILER}
     cell = _fields(known, LATER) | ADDED
     classes = [

@@ -20,7 +20,7 @@ what the files say. Whatever is named there is a setting of the model: `settings
 MISSING = "–"
 
 
-def counted(model: registry.Model) -> int:
+def count_parameters(model: registry.Model) -> int:
     """Parameters of the network that the model's file builds, on torch's meta device, which holds no numbers."""
     import torch
 
@@ -84,12 +84,12 @@ def _shape(declared: Mapping[str, Any]) -> str:
 
 def main(path: Path) -> None:
     """Write the page; files that are no models, and networks that cannot be built, are named in a line each."""
-    models, parameters = registry.zoo(), {}
-    for line in registry.unusable().values():
+    models, parameters = registry.shipped_models(), {}
+    for line in registry.unusable_models().values():
         print(f"profzoo: warning: left out: {line}", file=sys.stderr)
     for name, model in models.items():
         try:
-            parameters[name] = counted(model)
+            parameters[name] = count_parameters(model)
         except Exception as error:
             reason = (str(error).strip() or "no message").splitlines()[0]
             print(f"profzoo: warning: {name} cannot be built: {type(error).__name__}: {reason}", file=sys.stderr)

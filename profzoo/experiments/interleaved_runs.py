@@ -43,7 +43,7 @@ class Begun:
     going: bool = False
 
 
-def in_turn(
+def run_in_turn(
     commands: Sequence[Sequence[str]], at_once: int, printed: Sequence[Path] = (), by_shifts: int = 0
 ) -> Generator[int]:
     """Run commands one after the other, of which so many start at a time; the exit code of each, as it ends.
@@ -106,7 +106,7 @@ def _begun(words: Sequence[str], waiting: bool, by_shifts: bool, to: BinaryIO | 
                 process.kill()
 
 
-def joined(given: Sequence[tuple[str, Path]], to: Path) -> int:
+def join_steps(given: Sequence[tuple[str, Path]], to: Path) -> int:
     """Join the steps of processes, each of a side, into one CSV; how many there are."""
     count = 0
     with to.open("w", newline="") as file:
@@ -172,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ]
         if options.memory:
             commands[0] += ["--memory", str(options.memory)]
-        with closing(in_turn(commands, options.at_once, by_shifts=options.by_shifts)) as codes:
+        with closing(run_in_turn(commands, options.at_once, by_shifts=options.by_shifts)) as codes:
             for number, code in enumerate(codes):
                 if code:
                     whose = sides[number] or "the cell"
@@ -184,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 2
         if options.by_shifts:
             facts = [{**own, "round": number // options.by_shifts} for number, own in enumerate(facts)]
-        found = summary(sides, facts, joined(steps, options.steps), options.baseline)
+        found = summary(sides, facts, join_steps(steps, options.steps), options.baseline)
     options.facts.write_text(json.dumps(found) + "\n")
     return 0
 

@@ -27,7 +27,7 @@ ALL, BUDGET, FAILED = "all", "budget", "failed"
 LINE = 300
 
 
-def changed(words: Sequence[str], changes: Sequence[Sequence[str]]) -> list[str]:
+def change_words(words: Sequence[str], changes: Sequence[Sequence[str]]) -> list[str]:
     """The words of a cell with settings changed, the last change of a setting counts.
 
     >>> changed(["lstm", "train", "batch=8", "seed=0"], [["batch=16"], ["graph=true"]])
@@ -64,7 +64,7 @@ class Runner:
         paths = [self._folder / f"{number}-{place}.csv" for place in range(len(order))]
         printed = [path.with_suffix(".txt") for path in paths]
         commands = [self._command(*one) for one in zip(order, paths, strict=True)]
-        with closing(interleaved_runs.in_turn(commands, self._at_once, printed)) as codes:
+        with closing(interleaved_runs.run_in_turn(commands, self._at_once, printed)) as codes:
             for names, path, said in zip(order, paths, printed, strict=True):
                 if took and not self.done and time.monotonic() + self.expected_s(names) > until:
                     break
@@ -88,7 +88,7 @@ class Runner:
         return [names for names in order if names in kept] if len(kept) > 1 or len(order) == len(kept) else []
 
     def _command(self, names: Names, path: Path) -> list[str]:
-        settings = changed(self._given["words"], [self._given["candidates"][name] for name in names])
+        settings = change_words(self._given["words"], [self._given["candidates"][name] for name in names])
         files = ["--steps", str(path), "--facts", str(path.with_suffix(".json"))]
         return [*self._given["program"], *settings, *self._given["load"], *files]
 
@@ -110,7 +110,9 @@ class Runner:
         return self.seconds.get(names, max(self.seconds.values(), default=0.0))
 
 
-def tried(runner: Runner, candidates: Mapping[str, Sequence[str]], repeats: int, budget_s: float) -> dict[str, str]:
+def run_trials(
+    runner: Runner, candidates: Mapping[str, Sequence[str]], repeats: int, budget_s: float
+) -> dict[str, str]:
     """Run the course until it ends, the next trials would go beyond the budget, or the cell as it is fails.
 
     Returns: why it `ended`, and what was `chosen`.
@@ -155,14 +157,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runner = Runner(options.cell, Path(folder), options.at_once)
         try:
             words = {name: options.cell["candidates"][name] for name in order}
-            outcome = tried(runner, words, options.repeats, options.budget)
+            outcome = run_trials(runner, words, options.repeats, options.budget)
         except RuntimeError as error:
             print(f"profzoo: the cell as it is failed: {error}", file=sys.stderr)
             return 2
         if outcome["ended"] == FAILED:
             print(f"profzoo: no more was tried, as the cell as it is failed: {runner.failed['']}", file=sys.stderr)
         found = interleaved_runs.summary(
-            runner.sides, runner.facts, interleaved_runs.joined(runner.steps, options.steps)
+            runner.sides, runner.facts, interleaved_runs.join_steps(runner.steps, options.steps)
         )
     options.facts.write_text(json.dumps(found | outcome | {"failed": runner.failed, "tried": order}) + "\n")
     return 0

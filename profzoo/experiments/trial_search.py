@@ -32,11 +32,11 @@ def course(candidates: Mapping[str, Sequence[str]], repeats: int) -> Generator[l
     while len(done) < repeats:
         yield from _round(done, [BASE, *going])
         dropped = 1 + WORTH if len(done) >= ROUNDS else math.inf
-        going = [names for names in going if not failed(done, names) and ratio(done, names) <= dropped]
+        going = [names for names in going if not any_failed(done, names) and ratio(done, names) <= dropped]
     helping = sorted((names for names in going if helps(done, names)), key=lambda names: ratio(done, names))
     standing = yield from _together(done, candidates, helping)
     for before, best in reversed(list(pairwise(standing))):
-        while not failed(done, best) and shared(done, best) < repeats:
+        while not any_failed(done, best) and count_common_rounds(done, best) < repeats:
             yield from _round(done, [BASE, before, best])
         if helps(done, best, before):
             return best
@@ -53,7 +53,7 @@ def _together(
     """
     standing, tried = [BASE], {frozenset(some) for some in words.values()}
     for names in helping:
-        best = next((one for one in reversed(standing) if not failed(done, one)), BASE)
+        best = next((one for one in reversed(standing) if not any_failed(done, one)), BASE)
         both = (*best, *names)
         if _keys(words, best) & _keys(words, names) or (best and _words(words, both) in tried):
             continue
@@ -76,16 +76,16 @@ def _keys(words: Mapping[str, Sequence[str]], names: Names) -> set[str]:
 
 def _round(done: list[Took], order: Sequence[Names]) -> Generator[list[Names], Took]:
     """One more round of what has not failed, every second one backwards."""
-    these = [names for names in dict.fromkeys(order) if not failed(done, names)]
+    these = [names for names in dict.fromkeys(order) if not any_failed(done, names)]
     done.append((yield these[::-1] if len(done) % 2 else these))
 
 
-def failed(done: Sequence[Took], names: Names) -> bool:
+def any_failed(done: Sequence[Took], names: Names) -> bool:
     """Whether these settings failed in one of the rounds."""
     return any(took.get(names, 0.0) is None for took in done)
 
 
-def shared(done: Sequence[Took], names: Names, beside: Names = BASE) -> int:
+def count_common_rounds(done: Sequence[Took], names: Names, beside: Names = BASE) -> int:
     """In how many rounds both ran to their ends."""
     return sum(bool(took.get(names) and took.get(beside)) for took in done)
 
@@ -105,11 +105,11 @@ def ratio(done: Sequence[Took], names: Names, beside: Names = BASE) -> float:
 
 def helps(done: Sequence[Took], names: Names, beside: Names = BASE) -> bool:
     """Whether these settings never failed, and are faster than others by what is worth anything."""
-    return not failed(done, names) and ratio(done, names, beside) < 1 - WORTH
+    return not any_failed(done, names) and ratio(done, names, beside) < 1 - WORTH
 
 
 def fastest(done: Sequence[Took]) -> Names:
     """What is fastest of all that helps and ran in as many rounds as it takes to say so, else the cell as it is."""
     tried = dict.fromkeys(names for took in done for names in took if names)
-    sure = [names for names in tried if helps(done, names) and shared(done, names) >= ROUNDS]
+    sure = [names for names in tried if helps(done, names) and count_common_rounds(done, names) >= ROUNDS]
     return min(sure, key=lambda names: ratio(done, names), default=BASE)

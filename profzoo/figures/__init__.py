@@ -54,7 +54,7 @@ class Figure:
 
 
 @functools.cache
-def known() -> dict[str, Figure]:
+def all_figures() -> dict[str, Figure]:
     """All figures by name, in their order: the modules here that declare an order."""
     declared = {path.stem: import_graph.literals(path) for path in HERE.glob("*.py")}
     found = [_figure(name, values) for name, values in declared.items() if "ORDER" in values]
@@ -66,7 +66,7 @@ def drawable(have: Collection[str]) -> list[str]:
 
     have: chosen tools, what is made of several, and tables of a comparison where there is one.
     """
-    return [name for name, figure in known().items() if not figure.needs or set(figure.needs) & set(have)]
+    return [name for name, figure in all_figures().items() if not figure.needs or set(figure.needs) & set(have)]
 
 
 def _figure(name: str, values: dict[str, Any]) -> Figure:

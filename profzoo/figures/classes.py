@@ -21,7 +21,7 @@ def draw(kernels: pd.DataFrame) -> Figure:
     """From the kernel table: a bar a cell, training left of inference, of models with the most time first."""
     plots.style()
     if kernels["total_ns"].sum() == 0:
-        return plots.nothing("No kernel was traced: nsys sees them on a GPU")
+        return plots.draw_nothing("No kernel was traced: nsys sees them on a GPU")
     phases = [phase for phase in palette.PHASE_COLOURS if (kernels["phase"] == phase).any()]
     models = kernels.groupby("model")["total_ns"].sum().sort_values(ascending=False, kind="stable").index.tolist()
     figure, axes = plt.subplots(
@@ -34,7 +34,9 @@ def draw(kernels: pd.DataFrame) -> Figure:
         times = times.reindex(models).fillna(0)
         whole = times.sum(axis=1)
         shares = times.div(whole.where(whole > 0), axis=0).fillna(0) * 100
-        plots.stacked(axis, shares, palette.CLASS_COLOURS, [formatting.duration(ns) if ns else "–" for ns in whole])
+        plots.draw_stacked_bars(
+            axis, shares, palette.CLASS_COLOURS, [formatting.duration(ns) if ns else "–" for ns in whole]
+        )
         axis.get_legend().remove()
         axis.set_xlabel(f"GPU time of a step by class of kernel, {phase} (%)")
     used = {label: handle for axis in axes[0] for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}

@@ -70,7 +70,7 @@ def draw(compare: pd.DataFrame) -> Figure:
     """From the table of a comparison: a panel a candidate, a row a cell, those that the first makes fastest on top."""
     plots.style()
     if compare.empty:
-        return plots.nothing("No cell was compared")
+        return plots.draw_nothing("No cell was compared")
     table = compare.assign(cell=plots.label(compare))
     candidates = list(dict.fromkeys(table["candidate"]))
     order = table.groupby("cell")["ratio"].first().sort_values(kind="stable").index.to_list()

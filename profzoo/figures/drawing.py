@@ -7,18 +7,18 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from profzoo.figures import known, plots, table_inputs
+from profzoo.figures import all_figures, plots, table_inputs
 
 
 def main(name: str, tables: Mapping[str, str], options: Mapping[str, Any], outputs: Sequence[str]) -> None:
     """Read the tables (by name, their paths; that which it is dated by among them), draw, and write each file."""
-    figure = known()[name]
+    figure = all_figures()[name]
     given = [table_inputs.read(table, tables[table]) for table in figure.inputs]
     dated_by = table_inputs.read(figure.dated_by, tables[figure.dated_by])
-    plots.save(drawn(name, given, options), outputs, plots.note(dated_by))
+    plots.save(draw_figure(name, given, options), outputs, plots.note(dated_by))
 
 
-def drawn(name: str, tables: Sequence[pd.DataFrame], options: Mapping[str, Any]) -> Figure:
+def draw_figure(name: str, tables: Sequence[pd.DataFrame], options: Mapping[str, Any]) -> Figure:
     """The figure of that name, of the tables that its module declares, in their order."""
     made: Figure = importlib.import_module(f"profzoo.figures.{name}").draw(*tables, **options)
     return made

@@ -24,10 +24,10 @@ def draw(steps: pd.DataFrame) -> Figure:
     """From the table of steps: a point a cell, launches against the share of the step that launching idles the GPU."""
     plots.style()
     if steps.empty or steps["launches"].sum() == 0:
-        return plots.nothing("No kernel was traced: nsys sees them on a GPU")
-    waiting = step_shares.launching(step_shares.shares(steps)) * 100
+        return plots.draw_nothing("No kernel was traced: nsys sees them on a GPU")
+    waiting = step_shares.launch_wait_share(step_shares.step_shares(steps)) * 100
     figure, axis = plt.subplots(figsize=(9, 6))
-    plots.by_phase(axis, steps, steps["launches"], waiting, size=36)
+    plots.draw_points_by_phase(axis, steps, steps["launches"], waiting, size=36)
     axis.set_xscale("log")
     axis.xaxis.set_major_formatter("{x:,g}")
     # Room for points that lie on the axis.

@@ -33,7 +33,9 @@ def draw(layers: pd.DataFrame) -> Figure:
     own = own.assign(ratio=(own["simt_flop"] + own["tensor_flop"]) / own["needed_flop"])
     own = own[own["ratio"] > 0]
     if own.empty:
-        return plots.nothing("No layer's operations were both counted and known: take ncu.set roofline and tool torch")
+        return plots.draw_nothing(
+            "No layer's operations were both counted and known: take ncu.set roofline and tool torch"
+        )
     order = own.groupby("type")["total_ns"].sum().nlargest(TYPES).index.tolist()
     figure, axis = plt.subplots(figsize=(9, plots.height(len(order))))
     largest = own["total_ns"].max()

@@ -25,9 +25,9 @@ def draw(kernels: pd.DataFrame) -> Figure:
     known = kernels.reindex(columns=[*kernels.columns, *(name for name in wanted if name not in kernels)])
     known = known[known[wanted].notna().all(axis=1)]
     if known.empty:
-        return plots.nothing("Achieved occupancy was not collected: take ncu.set survey")
+        return plots.draw_nothing("Achieved occupancy was not collected: take ncu.set survey")
     keys = ["model", "phase", "class"]
-    points = pd.DataFrame({name: plots.weighted(known, name, keys) for name in wanted})
+    points = pd.DataFrame({name: plots.weighted_means(known, name, keys) for name in wanted})
     times = known.groupby(keys)["total_ns"].sum()
     points["share"] = times / kernels.groupby(keys[:2])["total_ns"].sum().reindex(times.index.droplevel(2)).to_numpy()
     points = points[points["share"] >= LEAST_SHARE].reset_index()

@@ -42,7 +42,7 @@ def height(rows: int, least: float = 2.6) -> float:
     return max(least, 1.5 + ROW_HEIGHT * rows)
 
 
-def stacked(axis: Axes, shares: pd.DataFrame, colours: Mapping[str, str], totals: Sequence[str]) -> None:
+def draw_stacked_bars(axis: Axes, shares: pd.DataFrame, colours: Mapping[str, str], totals: Sequence[str]) -> None:
     """Draw a bar of 100 % a row, parts in the order of the colours, wide ones with their number, and what 100 % is.
 
     shares: a row a bar, a column a part, in %; columns without a colour are left out.
@@ -99,7 +99,7 @@ def save(figure: Figure, outputs: Sequence[str], note: str) -> None:
         metadata = {"Date": None} if Path(path).suffix == ".svg" else {"Software": None}
         figure.savefig(path, dpi=150, metadata=metadata)
         if Path(path).suffix == ".svg":
-            Path(path).write_text(svg_tooltips.titled(Path(path).read_text(encoding="utf-8")), encoding="utf-8")
+            Path(path).write_text(svg_tooltips.add_titles(Path(path).read_text(encoding="utf-8")), encoding="utf-8")
     plt.close(figure)
 
 
@@ -109,7 +109,7 @@ def note(table: pd.DataFrame) -> str:
     return f"{devices}; measured {days}; profzoo"
 
 
-def by_phase(axis: Axes, cells: pd.DataFrame, x: pd.Series, y: pd.Series, size: float) -> None:
+def draw_points_by_phase(axis: Axes, cells: pd.DataFrame, x: pd.Series, y: pd.Series, size: float) -> None:
     """Draw a point a cell, in the colour and with the marker of its phase."""
     for phase, colour in palette.PHASE_COLOURS.items():
         mine = cells["phase"] == phase
@@ -119,7 +119,7 @@ def by_phase(axis: Axes, cells: pd.DataFrame, x: pd.Series, y: pd.Series, size: 
         tell(points, (cells["model"] + " " + cells["phase"])[mine].to_list())
 
 
-def weighted(table: pd.DataFrame, column: str, by: str | list[str]) -> pd.Series:
+def weighted_means(table: pd.DataFrame, column: str, by: str | list[str]) -> pd.Series:
     """Means of a column of a kernel table by group, weighted by GPU time; rows without it are left out."""
     known = table[table[column].notna() & table["total_ns"].notna()]
     sums = (
@@ -128,7 +128,7 @@ def weighted(table: pd.DataFrame, column: str, by: str | list[str]) -> pd.Series
     return sums / known.groupby(by)["total_ns"].sum()
 
 
-def nothing(why: str) -> Figure:
+def draw_nothing(why: str) -> Figure:
     """A figure that says why it shows nothing."""
     figure, axis = plt.subplots(figsize=(8, 1.6))
     axis.text(0.5, 0.5, why, ha="center", va="center", color="#666666", transform=axis.transAxes)

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from profzoo import formatting
 from profzoo.figures import palette, plots
 from profzoo.range_names import REST
-from profzoo.tables.tool_preference import preferred
+from profzoo.tables.tool_preference import prefer_tool
 
 ORDER = 90
 TITLE = "parts of the step"
@@ -23,7 +23,7 @@ CPU_CAPTION = "Time by part of the step."
 def draw(ranges: pd.DataFrame) -> Figure:
     """From the table of ranges: a bar a cell, each part's share of its time."""
     plots.style()
-    chosen = preferred(ranges)
+    chosen = prefer_tool(ranges)
     chosen = chosen.assign(cell=plots.label(chosen), range=chosen["range"].replace("", REST))
     order = list(dict.fromkeys(chosen["cell"]))
     wide = (
@@ -31,7 +31,9 @@ def draw(ranges: pd.DataFrame) -> Figure:
     )
     share = wide.div(wide.sum(axis=1), axis=0) * 100
     figure, axis = plt.subplots(figsize=(9, plots.height(len(order))))
-    plots.stacked(axis, share, palette.PART_COLOURS, [formatting.duration(total) for total in wide.sum(axis=1)])
+    plots.draw_stacked_bars(
+        axis, share, palette.PART_COLOURS, [formatting.duration(total) for total in wide.sum(axis=1)]
+    )
     clocks = {
         "gpu": "GPU time of the kernels launched in each part of the step (%)",
         "cpu": "CPU time of each part (%)",

@@ -32,9 +32,9 @@ def draw(kernels: pd.DataFrame) -> Figure:
     plots.style()
     known = {name: label for name, label in METRICS.items() if name in kernels and kernels[name].notna().any()}
     if not known:
-        return plots.nothing("No speed-of-light metrics were collected: take ncu.set survey")
+        return plots.draw_nothing("No speed-of-light metrics were collected: take ncu.set survey")
     cells = kernels.assign(cell=plots.label(kernels))
-    means = pd.DataFrame({label: plots.weighted(cells, name, "cell") for name, label in known.items()})
+    means = pd.DataFrame({label: plots.weighted_means(cells, name, "cell") for name, label in known.items()})
     means = means.reindex(list(dict.fromkeys(cells["cell"])))
     figure, axis = plt.subplots(figsize=(8, plots.height(len(means))))
     sns.heatmap(means, ax=axis, cmap="Blues", vmin=0, vmax=100, annot=True, fmt=".0f", annot_kws={"fontsize": 8},

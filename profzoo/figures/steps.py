@@ -24,8 +24,10 @@ def draw(steps: pd.DataFrame) -> Figure:
     """From the table of steps: a bar a cell, the idlest first. Where it ran in several processes, the mean of them."""
     plots.style()
     if steps.empty:
-        return plots.nothing("No step was traced by nsys")
-    shares = step_shares.shares(steps).groupby(steps[["model", "phase"]].apply(tuple, axis=1), sort=False).mean() * 100
+        return plots.draw_nothing("No step was traced by nsys")
+    shares = (
+        step_shares.step_shares(steps).groupby(steps[["model", "phase"]].apply(tuple, axis=1), sort=False).mean() * 100
+    )
     cells = steps.drop_duplicates(["model", "phase"])
     shares.index = plots.label(cells).to_list()
     took = pd.Series(cells["step_ns"].to_numpy(), shares.index)
@@ -33,6 +35,8 @@ def draw(steps: pd.DataFrame) -> Figure:
     idle = shares[[name for name in shares if name.startswith("idle")]].sum(axis=1)
     shares = shares.loc[idle.sort_values(ascending=False, kind="stable").index]
     figure, axis = plt.subplots(figsize=(10, plots.height(len(shares))))
-    plots.stacked(axis, shares, palette.STEP_COLOURS, [formatting.duration(ns) for ns in took.reindex(shares.index)])
+    plots.draw_stacked_bars(
+        axis, shares, palette.STEP_COLOURS, [formatting.duration(ns) for ns in took.reindex(shares.index)]
+    )
     axis.set_xlabel("Step without profiler; idle time by what the GPU waits for, as nsys saw it (%)")
     return figure

@@ -19,7 +19,7 @@ def tell(artist: Artist, texts: Sequence[str]) -> None:
         artist.set_gid(TOLD + BETWEEN.join(text.replace(BETWEEN, " ") for text in texts))
 
 
-def titled(svg: str) -> str:
+def add_titles(svg: str) -> str:
     """The SVG with titles where identifiers of groups said what marks are, and fonts that every browser has.
 
     >>> titled('<g id="told:a ¦ b"><use x="1"/><use x="2"/></g>')

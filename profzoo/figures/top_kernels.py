@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from profzoo.figures import palette, plots
 from profzoo.kernels import short_names
-from profzoo.tables.tool_preference import preferred
+from profzoo.tables.tool_preference import prefer_tool
 
 ORDER = 110
 TITLE = "top kernels"
@@ -21,9 +21,9 @@ CPU_CAPTION = "Operators by their mean share of a cell's time, each by its own t
 def draw(activity: pd.DataFrame, top: int) -> Figure:
     """From the table of activity: the largest by mean share of a cell's time, so that no large model outweighs all."""
     plots.style()
-    chosen = preferred(activity)
+    chosen = prefer_tool(activity)
     # Matplotlib takes what stands between two of them for a formula.
-    names = chosen["name"].map(short_names.shortened(chosen["name"])).str.replace("$", r"\$", regex=False)
+    names = chosen["name"].map(short_names.shorten_names(chosen["name"])).str.replace("$", r"\$", regex=False)
     count = len(chosen[["model", "phase"]].drop_duplicates())
     chosen = chosen.assign(name=names)
     order = [phase for phase in palette.PHASE_COLOURS if chosen["phase"].eq(phase).any()]

@@ -40,7 +40,7 @@ def draw(compare: pd.DataFrame, compare_parts: pd.DataFrame) -> Figure:
     differing = compare[compare["verdict"].isin([speedup.FASTER, speedup.SLOWER])]
     shown = [(row, steps(seen), _kernels(seen)) for row in _most(differing) if len(seen := _of(compare_parts, row))]
     if not shown:
-        return plots.nothing("No cell was found faster or slower")
+        return plots.draw_nothing("No cell was found faster or slower")
     # A kernel takes a line for its name and one for its bar.
     heights = [max(len(rows) + 2, 1.8 * len(kernels)) + 2.4 for _, rows, kernels in shown]
     figure, axes = plt.subplots(len(shown), 2, figsize=(12, 0.5 + 0.29 * sum(heights)), squeeze=False,
@@ -145,7 +145,7 @@ def _largest(axis: Axes, kernels: pd.DataFrame) -> None:
     axis.barh(places, values, color=[_colour(value) for value in values], height=0.34)
     # Not through the names.
     axis.vlines(np.zeros(len(places)), places - 0.2, places + 0.2, color="#444444", linewidth=0.8)
-    names = short_names.shortened(kernels["name"])
+    names = short_names.shorten_names(kernels["name"])
     for place, row in enumerate(kernels.to_dict("records")):
         name = " ".join(filter(None, [row["range"], names[row["name"]]])).replace("$", r"\$")
         axis.text(0, place - 0.4, name + (f" ({row['change']})" if row["change"] else ""), va="center", fontsize=7.5,

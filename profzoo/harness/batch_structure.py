@@ -36,7 +36,7 @@ def maker(cell: Mapping[str, Any], model: Functions) -> str:
     return "dataset(shape)" if model.dataset else "sample(shape, generator)"
 
 
-def called(network: nn.Module, batch: Any, inputs: Any) -> Any:
+def call_network(network: nn.Module, batch: Any, inputs: Any) -> Any:
     """What a network makes of a batch, which is given as arguments by name where it is a mapping."""
     return network(**batch) if isinstance(batch, Mapping) else network(inputs)
 

@@ -74,7 +74,7 @@ class Inputs:
             ConfigError: the batch is of another form than those before, or differs in what is not on the device.
         """
         if self._held is None:
-            self._held = tensor_trees.mapped(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, batch)
+            self._held = tensor_trees.map_leaves(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, batch)
             return self._held
         before, now = list(tensor_trees.tensors(self._held)), list(tensor_trees.tensors(batch))
         forms = [[(tuple(one.shape), one.dtype, one.device) for one in tensors] for tensors in (before, now)]
@@ -97,7 +97,7 @@ class Inputs:
 def _plain(batch: Any) -> list[Any]:
     """The plain values in a batch, in order."""
     found: list[Any] = []
-    tensor_trees.mapped(lambda leaf: found.append(leaf) if isinstance(leaf, PLAIN) else None, batch)
+    tensor_trees.map_leaves(lambda leaf: found.append(leaf) if isinstance(leaf, PLAIN) else None, batch)
     return found
 
 
@@ -127,7 +127,7 @@ class Captured:
             ConfigError: the device is no GPU.
         """
         if graphs is None and device.type != "cuda":
-            why = devices.why_cpu(cell["device"], device)
+            why = devices.explain_cpu(cell["device"], device)
             raise ConfigError(f"graph: true captures CUDA graphs, and this is a CPU ({why}): leave graph out")
         self.step, self._left, self._network, self._ranges = step, uncaptured, network, ranges
         self._name, self._training = f"{cell['model']} {cell['phase']}", cell["phase"] == "train"

@@ -43,10 +43,10 @@ def attach(trace: Path, capture: Callable[[], None], shapes: bool) -> None:
         path = Path(folder) / "capture.json"
         profiler.export_chrome_trace(str(path))
         captured = chrome_trace.events(path)
-    chrome_trace.rewrite(trace, lambda events: joined(events, captured))
+    chrome_trace.rewrite(trace, lambda events: join_capture(events, captured))
 
 
-def joined(window: Sequence[Event], capture: Sequence[Event]) -> list[Event]:
+def join_capture(window: Sequence[Event], capture: Sequence[Event]) -> list[Event]:
     """Events of a window, behind those of a capture, whose times and links are made such that they are its own."""
     host = [event for event in capture if event.get("cat") not in ON_GPU]
     done = [event for event in host if event.get("ph") == "X" or event.get("cat") == BACKWARD]

@@ -70,7 +70,7 @@ def batches(cell: Mapping[str, Any], model: Functions) -> Iterator[Any]:
     Raises:
         ConfigError: the data set is not there, too small, or does not fit the model's task.
     """
-    own = own_dataset.made(cell, model) if own_dataset.used(cell, model) else None
+    own = own_dataset.make_dataset(cell, model) if own_dataset.uses_own_dataset(cell, model) else None
     dataset = _dataset(cell, model) if own is None else own
     streamed = isinstance(dataset, IterableDataset)
     share = None if streamed else distributed.sampler(dataset, cell)
@@ -87,20 +87,20 @@ def batches(cell: Mapping[str, Any], model: Functions) -> Iterator[Any]:
         generator=torch.Generator().manual_seed(cell["seed"]),
     )
     if own is not None:
-        return own_dataset.repeated(loader, share, cell)
+        return own_dataset.repeat_batches(loader, share, cell)
     return itertools.chain.from_iterable(itertools.repeat(loader, cell["epochs"]))
 
 
-def described(cell: Mapping[str, Any], model: Functions) -> dict[str, Any]:
+def describe_source(cell: Mapping[str, Any], model: Functions) -> dict[str, Any]:
     """Where samples come `from`, and of how many that were made beforehand: `pool`, None where each is read anew."""
-    if own_dataset.used(cell, model):
+    if own_dataset.uses_own_dataset(cell, model):
         return {"from": "dataset", "pool": None}
     if cell["data"]["source"] != "synthetic":
         return {"from": cell["data"]["name"] or cell["data"]["source"], "pool": None}
     return {"from": "sample", "pool": min(DISTINCT_BATCHES * cell["batch"], cell["samples"])}
 
 
-def to_device(batch: Any, device: torch.device, memory_format: torch.memory_format) -> Any:
+def move_to_device(batch: Any, device: torch.device, memory_format: torch.memory_format) -> Any:
     """The batch with its tensors on the device, 4-dimensional floating-point ones in the memory format.
 
     Raises:
@@ -123,7 +123,7 @@ def to_device(batch: Any, device: torch.device, memory_format: torch.memory_form
                 )
         return part
 
-    return tensor_trees.mapped(placed, batch)
+    return tensor_trees.map_leaves(placed, batch)
 
 
 def _without_waiting(to: Callable[..., Any]) -> dict[str, bool]:

@@ -20,12 +20,12 @@ def choose(asked: str, number: int = 0) -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda", number)
     found, _ = gpus.ask()
-    seen = [gpus.named(word, found) for word in gpus.candidates(os.environ, found)]
-    if asked == "auto" and not seen and not gpus.granted(os.environ):
+    seen = [gpus.describe_gpu(word, found) for word in gpus.candidates(os.environ, found)]
+    if asked == "auto" and not seen and not gpus.grants_gpu(os.environ):
         return torch.device("cpu")
     drivers = [reason for gpu in seen if (reason := gpus.too_old(gpu["driver"], torch.version.cuda))]
     there = "nvidia-smi shows " + _names(seen) if seen else ""
-    if not seen and gpus.granted(os.environ):
+    if not seen and gpus.grants_gpu(os.environ):
         there = f"{gpus.VISIBLE} = '{os.environ[gpus.VISIBLE]}' names one"
     raise ConfigError(
         f"device = '{asked}'{f', and {there}' if there else ''}, but torch {torch.__version__} (CUDA "
@@ -51,7 +51,7 @@ def uuid(device: torch.device) -> str | None:
     return "GPU-" + str(torch.cuda.get_device_properties(device).uuid).removeprefix("GPU-")
 
 
-def why_cpu(asked: str, device: torch.device) -> str | None:
+def explain_cpu(asked: str, device: torch.device) -> str | None:
     """Why a run was on the CPU, in words; None where it was on a GPU."""
     if device.type == "cuda":
         return None

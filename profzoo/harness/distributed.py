@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset, DistributedSampler
 
-from profzoo.cell.process_count import processes
+from profzoo.cell.process_count import process_count
 from profzoo.errors import ConfigError
 from profzoo.harness.interface import Functions, no_others
 
@@ -22,7 +22,7 @@ def rank(cell: Mapping[str, Any]) -> int:
     Raises:
         ConfigError: torchrun did not start as many as the cell has GPUs.
     """
-    started, needed = int(os.environ.get("WORLD_SIZE", "1")), processes(cell)
+    started, needed = int(os.environ.get("WORLD_SIZE", "1")), process_count(cell)
     if started != needed:
         raise ConfigError(
             f"gpus = {cell['gpus']} and nodes = {cell['nodes']} take {needed} processes, and {started} started: "
@@ -41,7 +41,7 @@ def number_on_node(cell: Mapping[str, Any]) -> int:
 @contextlib.contextmanager
 def group(cell: Mapping[str, Any], device: torch.device) -> Iterator[None]:
     """Around what the processes do together; they part when it ends well, else torchrun ends them all."""
-    if processes(cell) == 1:
+    if process_count(cell) == 1:
         yield
         return
     cuda = device.type == "cuda"
@@ -54,7 +54,7 @@ def group(cell: Mapping[str, Any], device: torch.device) -> Iterator[None]:
 
 def meet(cell: Mapping[str, Any]) -> None:
     """Wait until all processes are here."""
-    if processes(cell) > 1:
+    if process_count(cell) > 1:
         dist.barrier()
 
 
@@ -64,24 +64,26 @@ def spread(network: nn.Module, cell: Mapping[str, Any], model: Functions, device
     Raises:
         ConfigError: the model trains several networks in turn, which is not supported.
     """
-    if processes(cell) == 1:
+    if process_count(cell) == 1:
         return network
     if model.optimizers or model.others is not no_others:
-        raise ConfigError(f"gpus = {processes(cell)}: {cell['model']} trains several networks in turn, on one GPU only")
+        raise ConfigError(
+            f"gpus = {process_count(cell)}: {cell['model']} trains several networks in turn, on one GPU only"
+        )
     return DistributedDataParallel(network, device_ids=[device] if device.type == "cuda" else None)
 
 
 def sampler(dataset: Dataset[Any], cell: Mapping[str, Any]) -> DistributedSampler[Any] | None:
     """This process's share of the samples; None where there is one process."""
-    if processes(cell) == 1:
+    if process_count(cell) == 1:
         return None
-    return DistributedSampler(dataset, processes(cell), rank(cell), shuffle=True, seed=cell["seed"], drop_last=True)
+    return DistributedSampler(dataset, process_count(cell), rank(cell), shuffle=True, seed=cell["seed"], drop_last=True)
 
 
-def gathered(cell: Mapping[str, Any], facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def gather_facts(cell: Mapping[str, Any], facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """What every process has to say, in the order of their ranks."""
-    if processes(cell) == 1:
+    if process_count(cell) == 1:
         return [facts]
-    said: list[Any] = [None] * processes(cell)
+    said: list[Any] = [None] * process_count(cell)
     dist.all_gather_object(said, facts)
     return said

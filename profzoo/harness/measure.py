@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from profzoo.cell.process_count import processes
+from profzoo.cell.process_count import process_count
 from profzoo.harness import (
     batch_size,
     data_loading,
@@ -26,7 +26,7 @@ from profzoo.harness import (
 from profzoo.machine import gpu_turns
 
 
-def fitted(cell: Mapping[str, Any]) -> dict[str, Any]:
+def fit_batch(cell: Mapping[str, Any]) -> dict[str, Any]:
     """The cell with the largest batch that fits into memory, by halving; ConfigError where not even one sample does."""
     gpu_turns.take()
     device, model = step_loop.device_of(cell), interface.load(cell["module"])
@@ -54,8 +54,8 @@ def run(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
         resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         own = {"rank": rank, "host": platform.node(), "step_ns": recorder.step_ns, "peak_memory_bytes": peak}
         own["device_uuid"] = devices.uuid(device)
-        ranks = distributed.gathered(cell, own)
-        timed = distributed.gathered(cell, own | {"step_ns": timer.step_ns}) if timer else []
+        ranks = distributed.gather_facts(cell, own)
+        timed = distributed.gather_facts(cell, own | {"step_ns": timer.step_ns}) if timer else []
         if options.save and not rank:
             torch.save(network.state_dict(), options.save)
         # Behind all that is told of the steps before.
@@ -70,9 +70,9 @@ def run(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
         **_machine(cell, device),
         "parameters": outcome.parameters,
         "batch": cell["batch"],
-        "input": data_loading.described(cell, model),
+        "input": data_loading.describe_source(cell, model),
         "steps": recorder.steps,
-        "items": recorder.steps * cell["batch"] * processes(cell),
+        "items": recorder.steps * cell["batch"] * process_count(cell),
         "loss": outcome.loss,
         **({"outputs": outcome.outputs} if outcome.outputs else {}),
         **_window(recorder),
@@ -91,7 +91,7 @@ def _machine(cell: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
         "device": torch.cuda.get_device_name(device) if cuda else f"CPU, {torch.get_num_threads()} threads",
         "device_type": device.type,
         "device_uuid": devices.uuid(device),
-        "device_why": devices.why_cpu(cell["device"], device),
+        "device_why": devices.explain_cpu(cell["device"], device),
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -120,7 +120,7 @@ def _stock(
             torch.cuda.reset_peak_memory_stats(device)
         return peak_memory.take(batch, repeated, network, device)
 
-    found: list[dict[str, Any]] = safe_inspection.attempted("memory was not taken stock of", look, [])
+    found: list[dict[str, Any]] = safe_inspection.attempt("memory was not taken stock of", look, [])
     peak = torch.cuda.max_memory_allocated(device) if cuda else None
     if not rank:
         peak_memory.write(found, options.memory)
@@ -156,7 +156,7 @@ def _baseline(
     """What differs for the baseline that was timed before the window; ranks: of each process, likewise."""
     return {
         "steps": timer.steps,
-        "items": timer.steps * cell["batch"] * processes(cell),
+        "items": timer.steps * cell["batch"] * process_count(cell),
         "loss": outcome.baseline_loss,
         **_window(timer),
         "peak_memory_bytes": timer.peak_memory_bytes,

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-from profzoo.range_names import COMPILED, DOMAIN, ROOT, kept, of_module
+from profzoo.range_names import COMPILED, DOMAIN, ROOT, module_range_name, sanitised_name
 
 # What opens a range of a name around work on these inputs, and returns what closes it.
 Opener = Callable[[str, tuple[Any, ...]], Callable[[], Any]]
@@ -36,7 +36,7 @@ def for_torch(name: str, inputs: tuple[Any, ...]) -> Callable[[], Any]:
 
 @functools.cache
 def _kept(name: str) -> str:
-    return kept(f"{DOMAIN}:{name}")
+    return sanitised_name(f"{DOMAIN}:{name}")
 
 
 def for_nvtx(name: str, inputs: tuple[Any, ...]) -> Callable[[], Any]:
@@ -65,7 +65,7 @@ def mark(network: nn.Module, opener: Opener, prefix: str = "") -> None:
         kind = type(getattr(module, "_orig_mod", module)).__name__
         if how is _around_compiled:
             path = f"{path}.{COMPILED}" if path else COMPILED
-        how(module, functools.partial(opener, of_module(path or ROOT, kind)), opened)
+        how(module, functools.partial(opener, module_range_name(path or ROOT, kind)), opened)
 
 
 def _walk(module: nn.Module, path: str, seen: set[nn.Module]) -> Iterator[tuple[str, nn.Module, Callable[..., None]]]:

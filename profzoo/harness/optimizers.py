@@ -19,7 +19,7 @@ IMPLEMENTATIONS: Mapping[str, Mapping[str, bool]] = {
 }
 
 
-def of_all(
+def make_optimizers(
     network: nn.Module, optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 ) -> list[torch.optim.Optimizer]:
     """Optimizers of all of a network's parameters: the model's own, or where it has none and Adam would refuse, two.

@@ -12,7 +12,7 @@ from profzoo.harness import safe_inspection, tensor_trees
 SAMPLE = 64
 
 
-def sampled(outputs: Any) -> list[float]:
+def sample_outputs(outputs: Any) -> list[float]:
     """Values from all over the tensors of floating point numbers in a structure, always from the same places."""
     tensors = [one.flatten() for one in _numbers(outputs) if one.numel() and not one.is_complex()]
     found: list[float] = []
@@ -26,7 +26,7 @@ def sampled(outputs: Any) -> list[float]:
 def finite(outputs: Any) -> bool:
     """Whether no number in a structure is NaN or infinite, of those that can be read."""
     return all(
-        safe_inspection.attempted(
+        safe_inspection.attempt(
             f"an output of {one.dtype} was not searched for NaN", functools.partial(_finite, one), True
         )
         for one in _numbers(outputs)
@@ -42,16 +42,16 @@ def _numbers(outputs: Any) -> list[Tensor]:
     """The dense tensors of floating point or complex numbers in a structure whose values can be read."""
     found: list[Tensor] = []
     none: list[Tensor] = []
-    for tensor in safe_inspection.attempted(
+    for tensor in safe_inspection.attempt(
         "outputs were not looked at", lambda: list(tensor_trees.tensors(outputs)), none
     ):
         what = f"an output of type {type(tensor).__name__} was not looked at"
-        found += safe_inspection.attempted(what, functools.partial(_readable, tensor), [])
+        found += safe_inspection.attempt(what, functools.partial(_readable, tensor), [])
     return found
 
 
 def _readable(tensor: Tensor) -> list[Tensor]:
-    parts = [part for part in safe_inspection.strided(tensor) if part.is_floating_point() or part.is_complex()]
+    parts = [part for part in safe_inspection.strided_tensors(tensor) if part.is_floating_point() or part.is_complex()]
     for part in parts:
         if part.numel():
             part.flatten()[:1].tolist()

@@ -7,24 +7,24 @@ from typing import Any
 
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
-from profzoo.cell.process_count import processes
+from profzoo.cell.process_count import process_count
 from profzoo.errors import ConfigError
 from profzoo.harness.interface import Functions
 
 
-def used(cell: Mapping[str, Any], model: Functions) -> bool:
+def uses_own_dataset(cell: Mapping[str, Any], model: Functions) -> bool:
     """Whether the cell's samples are those of the model's own data set; not where the configuration names another."""
     return model.dataset is not None and cell["data"]["source"] == "synthetic"
 
 
-def made(cell: Mapping[str, Any], model: Functions) -> Any:
+def make_dataset(cell: Mapping[str, Any], model: Functions) -> Any:
     """The data set of a cell for which `used` is true.
 
     Raises:
         ConfigError: it is none, has no length, is too short for one batch, or cannot be split over the processes.
     """
     assert model.dataset is not None
-    found, where, count = model.dataset(SimpleNamespace(**cell["shape"])), _where(cell), processes(cell)
+    found, where, count = model.dataset(SimpleNamespace(**cell["shape"])), _where(cell), process_count(cell)
     kind = type(found).__name__
     if isinstance(found, IterableDataset):
         if count > 1:
@@ -47,7 +47,9 @@ def made(cell: Mapping[str, Any], model: Functions) -> Any:
     return found
 
 
-def repeated(loader: DataLoader[Any], share: DistributedSampler[Any] | None, cell: Mapping[str, Any]) -> Iterator[Any]:
+def repeat_batches(
+    loader: DataLoader[Any], share: DistributedSampler[Any] | None, cell: Mapping[str, Any]
+) -> Iterator[Any]:
     """The batches of a data set, again from its beginning where it ends; share: of this process among several.
 
     Raises:

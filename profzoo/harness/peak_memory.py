@@ -85,13 +85,13 @@ def _sizes(tensors: Iterable[Tensor], device: torch.device) -> dict[int, int]:
     nothing: dict[int, int] = {}
     for tensor in tensors:
         what = f"memory does not count a tensor of type {type(tensor).__name__}"
-        found |= safe_inspection.attempted(what, functools.partial(_stored, tensor, device), nothing)
+        found |= safe_inspection.attempt(what, functools.partial(_stored, tensor, device), nothing)
     return found
 
 
 def _stored(tensor: Tensor, device: torch.device) -> dict[int, int]:
     """Bytes of what one tensor is stored in on the device, by address."""
-    storages = [part.untyped_storage() for part in safe_inspection.strided(tensor)]
+    storages = [part.untyped_storage() for part in safe_inspection.strided_tensors(tensor)]
     # Of the storage, not of the tensor: FakeTensors name the device that they stand for.
     return {one.data_ptr(): one.nbytes() for one in storages if one.device.type == device.type}
 

@@ -16,7 +16,7 @@ from profzoo.harness import cuda_graph_trace, timers
 from profzoo.harness.cpu_contention import Taken
 from profzoo.harness.cuda_graph import Captured
 from profzoo.machine import time_slicing
-from profzoo.statistics.steady_state import settled
+from profzoo.statistics.steady_state import drop_warmup
 
 STEP_COLUMNS = ("step", "wall_ns", "gpu_ns", "items", "peak_memory_bytes")
 # Columns of the table of operators, and torch's names of what they hold, which are microseconds where they are times.
@@ -50,7 +50,7 @@ class Recorder:
 
     def __init__(self, device: torch.device, clock: timers.Clock | None = None) -> None:
         """device: what the model runs on; clock: the device's, unless given."""
-        self.device, self.clock = device, clock or timers.of(device)
+        self.device, self.clock = device, clock or timers.timer_of(device)
         self.steps, self.window_wall_ns = 0, 0
         # When the window opened, by the host's monotonic clock, which other processes of it share.
         self.window_began_ns = 0
@@ -163,7 +163,7 @@ class StepTimer(Recorder):
         self.cpu_taken_share = self._taken.share(end - self.window_began_ns - self.window_wall_ns)
         on_gpu = self.device.type == "cuda"
         gpu = [round(self.clock.between(*pair)) for pair in pairwise(self._marks)] if on_gpu else []
-        self._settled_ns = float(settled(np.array(gpu or walls, dtype=float)).mean())
+        self._settled_ns = float(drop_warmup(np.array(gpu or walls, dtype=float)).mean())
         with self._path.open("w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(STEP_COLUMNS)

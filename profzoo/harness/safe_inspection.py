@@ -24,7 +24,7 @@ COMPRESSED = {
 }
 
 
-def attempted(what: str, look: Callable[[], T], otherwise: T) -> T:
+def attempt(what: str, look: Callable[[], T], otherwise: T) -> T:
     """What `look` returns; where it raises, `otherwise`, and a warning of one line that begins with `what`."""
     try:
         return look()
@@ -38,7 +38,7 @@ def warn(line: str) -> None:
     print(f"Warning: {line}", file=sys.stderr, flush=True)
 
 
-def strided(tensor: Tensor) -> Iterator[Tensor]:
+def strided_tensors(tensor: Tensor) -> Iterator[Tensor]:
     """The dense tensors that a tensor consists of: itself, or those of a sparse, nested or wrapping one.
 
     None of a parameter that no forward pass has given a shape yet.
@@ -57,4 +57,4 @@ def strided(tensor: Tensor) -> Iterator[Tensor]:
         yield tensor
         return
     for one in inner:
-        yield from strided(one)
+        yield from strided_tensors(one)

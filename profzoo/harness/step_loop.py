@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from profzoo.cell.process_count import processes
+from profzoo.cell.process_count import process_count
 from profzoo.errors import ConfigError, first_line
 from profzoo.harness import (
     activation_checkpointing,
@@ -27,7 +27,7 @@ from profzoo.harness import (
     training_step,
     window_length,
 )
-from profzoo.harness.data_loading import batches, to_device
+from profzoo.harness.data_loading import batches, move_to_device
 from profzoo.harness.ranges import Ranges
 from profzoo.harness.recorders import Recorder
 from profzoo.range_names import STEP, WINDOW
@@ -102,7 +102,7 @@ def built(cell: Mapping[str, Any], model: interface.Functions, weights: Path | N
 
 def ready(network: nn.Module, cell: Mapping[str, Any], device: torch.device) -> nn.Module:
     """A network that was built, on the device, in the cell's memory format."""
-    network = training_step.placed(network, cell, device)
+    network = training_step.place_network(network, cell, device)
     network.train(cell["phase"] == "train")
     prepare(network)
     return network
@@ -135,7 +135,7 @@ def run(
     if not timer:
         # From the first step on; a baseline is timed without.
         ranges.watch(recorder.torch_ranges, recorder.torch_modules)
-    source = iter(batches(window_length.fed(cell, recorder), model))
+    source = iter(batches(window_length.extend_epochs(cell, recorder), model))
     repeated = repeat(cell, model, network, device, ranges)
     # Of inference only the last output is looked at: more of them would be counted as the model's memory.
     results: deque[Any] = deque(maxlen=None if cell["phase"] == "train" else 1)
@@ -158,12 +158,12 @@ def run(
                 batch = repeated.transfer(batch, device)
             results.append(repeated.step(batch))
         if watching:
-            watching.step(cell["batch"] * processes(cell))
+            watching.step(cell["batch"] * process_count(cell))
     recorder.stop()
     ranges.close()
     parameters = sum(parameter.numel() for parameter in network.parameters() if not is_lazy(parameter))
     losses = _finite(results, cell)
-    sample = [] if cell["phase"] == "train" else output_samples.sampled(results[-1])
+    sample = [] if cell["phase"] == "train" else output_samples.sample_outputs(results[-1])
     return Outcome(parameters, losses[-1], (losses[:before] or losses)[-1], sample, repeated)
 
 
@@ -177,7 +177,7 @@ def rehearse(cell: Mapping[str, Any], model: interface.Functions, device: torch.
     batch = repeated.transfer(next(iter(batches(cell, model))), device)
     for _ in range(cell["warmup"] if cell.get("graph") else 2):
         repeated.step(batch)
-    timers.of(device).wait()
+    timers.timer_of(device).wait()
 
 
 def repeat(
@@ -203,7 +203,7 @@ def repeat(
 
 def _training(model: interface.Functions, trainer: training_step.Trainer) -> Callable[[Any], Any]:
     """From a batch to the loss of a step on it."""
-    step = model.training_step or training_step.training_step
+    step = model.training_step or training_step.run_training_step
 
     def stepped(batch: Any) -> Any:
         loss = step(trainer, batch)
@@ -223,7 +223,7 @@ def _inference(
     def inference(batch: Any) -> Any:
         inputs, _ = batch_structure.parts(batch, cell, model)
         with torch.inference_mode(), autocast(), ranges("forward"):
-            return batch_structure.called(network, batch, inputs) if plain else model.infer(network, inputs)
+            return batch_structure.call_network(network, batch, inputs) if plain else model.infer(network, inputs)
 
     return inference
 
@@ -256,4 +256,4 @@ def _finite(results: deque[Any], cell: Mapping[str, Any]) -> Sequence[float | No
 
 def _transfer(cell: Mapping[str, Any]) -> Any:
     memory_format = training_step.memory_format(cell)
-    return lambda batch, device: to_device(batch, device, memory_format)
+    return lambda batch, device: move_to_device(batch, device, memory_format)

@@ -12,7 +12,7 @@ from torch import Tensor
 FLAT = (str, bytes, bytearray, array.array)
 
 
-def mapped(function: Callable[[Any], Any], value: Any) -> Any:
+def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
     """The same structure with the function's result for each leaf; what went in is left as it is.
 
     Sequences, named tuples, sets, mappings and dataclasses are taken apart and keep their types. Everything else is a
@@ -21,7 +21,7 @@ def mapped(function: Callable[[Any], Any], value: Any) -> Any:
     parts = None if moves_itself(value) else _parts(value)
     if parts is None:
         return function(value)
-    return _rebuilt(value, {key: mapped(function, part) for key, part in parts.items()})
+    return _rebuilt(value, {key: map_leaves(function, part) for key, part in parts.items()})
 
 
 def tensors(value: Any) -> Iterator[Tensor]:

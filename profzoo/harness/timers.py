@@ -63,6 +63,6 @@ class CudaClock(HostClock):
         torch.cuda.synchronize(self._device)
 
 
-def of(device: torch.device) -> Clock:
+def timer_of(device: torch.device) -> Clock:
     """The clock of a device."""
     return CudaClock(device) if device.type == "cuda" else HostClock()

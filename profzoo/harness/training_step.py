@@ -28,9 +28,9 @@ class Trainer:
     ) -> None:
         """network: on the device already."""
         self.model, self.cell, self._ranges = model, cell, ranges
-        self.others = placed(model.others(SimpleNamespace(**cell["shape"])), cell, device)
+        self.others = place_network(model.others(SimpleNamespace(**cell["shape"])), cell, device)
         ranges.mark(self.others, OTHERS)
-        several = model.optimizers or (lambda network, others: optimizers.of_all(network, model.optimizer))
+        several = model.optimizers or (lambda network, others: optimizers.make_optimizers(network, model.optimizer))
         self.optimizers = [optimizers.chosen(one, cell) for one in several(network, self.others)]
         self.network = distributed.spread(network, cell, model, device)
         self._autocast = autocast(cell, device)
@@ -92,11 +92,11 @@ class Trainer:
         return f"training_step of {self.cell['module']}"
 
 
-def training_step(trainer: Trainer, batch: Any) -> torch.Tensor:
+def run_training_step(trainer: Trainer, batch: Any) -> torch.Tensor:
     """Forward, loss, backward and optimizer, once each; the loss."""
     inputs, target = batch_structure.parts(batch, trainer.cell, trainer.model)
     with trainer.forward():
-        outputs = batch_structure.called(trainer.network, batch, inputs)
+        outputs = batch_structure.call_network(trainer.network, batch, inputs)
     with trainer.loss():
         loss = trainer.model.loss(outputs, target)
     trainer.update(loss, *trainer.optimizers)
@@ -108,7 +108,7 @@ def memory_format(cell: Mapping[str, Any]) -> torch.memory_format:
     return torch.channels_last if cell["channels_last"] else torch.contiguous_format
 
 
-def placed(network: Any, cell: Mapping[str, Any], device: torch.device) -> nn.Module:
+def place_network(network: Any, cell: Mapping[str, Any], device: torch.device) -> nn.Module:
     """A network on the device, in the cell's memory format.
 
     Raises:

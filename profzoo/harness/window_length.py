@@ -11,7 +11,7 @@ from profzoo.harness.recorders import Recorder
 ENDLESS = 10**9
 
 
-def fed(cell: Mapping[str, Any], recorder: Recorder) -> Mapping[str, Any]:
+def extend_epochs(cell: Mapping[str, Any], recorder: Recorder) -> Mapping[str, Any]:
     """The cell with as many epochs as its window may take."""
     return {**cell, "epochs": ENDLESS} if recorder.least_s else cell
 
@@ -33,4 +33,4 @@ def _more(cell: Mapping[str, Any], recorder: Recorder) -> int:
     recorder.clock.wait()
     lasted_s = max(recorder.clock.now() - recorder.window_began_ns, 1) / 1e9
     own = math.ceil((recorder.least_s - lasted_s) / lasted_s * recorder.steps) if lasted_s < recorder.least_s else 0
-    return max(int(each["steps"]) for each in distributed.gathered(cell, {"steps": own}))
+    return max(int(each["steps"]) for each in distributed.gather_facts(cell, {"steps": own}))

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from profzoo.io.json_repair import escaped, text_of
+from profzoo.io.json_repair import escape_texts, text_of
 
 GZIP = b"\x1f\x8b"
 CHUNK = 1 << 20
@@ -34,7 +34,7 @@ HEAD = re.compile(
 
 
 @contextmanager
-def opened(path: str | Path) -> Iterator[TextIO]:
+def open_trace(path: str | Path) -> Iterator[TextIO]:
     """A trace's text, gzipped or not, whatever it is called; bytes that are no UTF-8 are replaced.
 
     Raises:
@@ -116,7 +116,7 @@ class Events:
 
 def events(path: str | Path) -> list[Any]:
     """All events of a trace; errors as of opened and Events."""
-    with opened(path) as file:
+    with open_trace(path) as file:
         return list(Events(file))
 
 
@@ -125,7 +125,7 @@ def rewrite(path: Path, change: Callable[[Sequence[Any]], Sequence[Any]]) -> Non
 
     Raises as opened and Events.
     """
-    with opened(path) as file:
+    with open_trace(path) as file:
         read = Events(file)
         found = list(read)
     writing = gzip.open if path.suffix == ".gz" else open
@@ -160,7 +160,7 @@ def _mended(text: str) -> Any:
     """
     head = HEAD.match(text)
     if not head:
-        return json.loads(escaped(text), strict=False)
+        return json.loads(escape_texts(text), strict=False)
     category, name, process, thread = head.groups()
     named = f'"cat": "{category}", "name": {json.dumps(text_of(name))}'
     begin = f'{{"ph": "X", {named}, "pid": {process}, "tid": {thread}, '
@@ -168,7 +168,7 @@ def _mended(text: str) -> Any:
     try:
         return json.loads(begin + rest, strict=False)
     except json.JSONDecodeError:
-        return json.loads(begin + escaped(rest), strict=False)
+        return json.loads(begin + escape_texts(rest), strict=False)
 
 
 def _whole(text: str) -> Any:
@@ -178,7 +178,7 @@ def _whole(text: str) -> Any:
     except json.JSONDecodeError as error:
         if cut := _cut_off(text, error):
             raise cut from None
-        found = json.loads(escaped(text), strict=False)
+        found = json.loads(escape_texts(text), strict=False)
     found["traceEvents"]
     return found
 

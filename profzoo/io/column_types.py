@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
-from profzoo.io.text_files import BEYOND, shown
+from profzoo.io.text_files import BEYOND, quote
 
 Column: TypeAlias = np.ndarray | ExtensionArray
 
@@ -62,13 +62,13 @@ def read(cells: Sequence[str], kind: Kind) -> Column:
     if wrong is not None and kind.mixed:
         return pd.array(cells, dtype="str")
     if wrong is not None:
-        raise CellError(f"row {wrong + 1} holds {shown(cells[wrong])}, which is no {kind.name}")
+        raise CellError(f"row {wrong + 1} holds {quote(cells[wrong])}, which is no {kind.name}")
     if kind == FLAG:
         return np.array([cell == "True" for cell in cells], dtype=np.bool_)
     numbers = _numbers(cells)
     if kind.whole and (beyond := (numbers >= BEYOND) | (numbers <= -BEYOND)).any():
         row = int(beyond.argmax())
-        raise CellError(f"row {row + 1} holds {shown(cells[row])}, which is beyond what is counted here")
+        raise CellError(f"row {row + 1} holds {quote(cells[row])}, which is beyond what is counted here")
     return numbers
 
 

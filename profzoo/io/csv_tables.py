@@ -73,7 +73,7 @@ def parts(path: str | Path, table: Table, count: int = 50_000) -> Iterator[pd.Da
     Raises:
         DataError: as read.
     """
-    with text_files.opened(path) as file:
+    with text_files.open_file(path) as file:
         heading, done, taken = file.readline(), 0, [b""]
         while taken:
             taken, quotes = [], 0
@@ -83,8 +83,8 @@ def parts(path: str | Path, table: Table, count: int = 50_000) -> Iterator[pd.Da
                 quotes += line.count(b'"')
             if taken or not done:
                 where = f"{path}, after row {done}" if done else path
-                content = text_files.decoded(heading + b"".join(taken), where, table.again)
-                yield _frame(of_text(content, where, table.again), where, table)
+                content = text_files.decode(heading + b"".join(taken), where, table.again)
+                yield _frame(rows_of_text(content, where, table.again), where, table)
             done += len(taken)
 
 
@@ -98,7 +98,7 @@ def _frame(cells: list[list[str]], path: str | Path, table: Table) -> pd.DataFra
     for name, column in zip(heading, list(zip(*body, strict=True)) or [()] * len(heading), strict=True):
         kind = table.kind(name)
         if kind is None:
-            raise DataError(f"{path} has a column {text_files.shown(name)}, of which nothing is known: {table.again}")
+            raise DataError(f"{path} has a column {text_files.quote(name)}, of which nothing is known: {table.again}")
         try:
             columns[name] = column_types.read(column, kind)
         except column_types.CellError as error:
@@ -114,10 +114,10 @@ def rows(path: str | Path, again: str = AGAIN, widths: Collection[int] = ()) -> 
     Raises:
         DataError: it cannot be read, is no UTF-8, is cut off, names a column twice, or has rows of another length.
     """
-    return of_text(text_files.read(path, again), path, again, widths)
+    return rows_of_text(text_files.read(path, again), path, again, widths)
 
 
-def of_text(content: str, path: str | Path, again: str = AGAIN, widths: Collection[int] = ()) -> list[list[str]]:
+def rows_of_text(content: str, path: str | Path, again: str = AGAIN, widths: Collection[int] = ()) -> list[list[str]]:
     """As rows, of a text; path: that errors name."""
     if not content:
         raise DataError(f"{path} is empty: {again}")
@@ -130,7 +130,7 @@ def of_text(content: str, path: str | Path, again: str = AGAIN, widths: Collecti
     heading = found[0]
     if len(set(heading)) < len(heading):
         name = next(name for index, name in enumerate(heading) if name in heading[:index])
-        raise DataError(f"{path} has two columns {text_files.shown(name)}: {again}")
+        raise DataError(f"{path} has two columns {text_files.quote(name)}: {again}")
     for number, row in enumerate(found):
         if len(row) != len(heading) and len(row) not in widths:
             raise DataError(f"{path}: row {number} has {len(row)} cells, and the heading {len(heading)}: {again}")

@@ -74,7 +74,7 @@ def damage(path: Path) -> str | None:
         OSError: it cannot be read.
     """
     try:
-        known = record.of_output(path)
+        known = record.read_output_record(path)
     except record.DamagedRecordError as error:
         return str(error)
     entry = known.files.get(path.name) if known else None

@@ -22,7 +22,7 @@ def text_of(raw: str) -> str:
         return raw
 
 
-def escaped(text: str) -> str:
+def escape_texts(text: str) -> str:
     """JSON of a text that would be but for its quotes and backslashes.
 
     text: may begin and end within objects. A quote that is followed by what JSON has behind a text ends it, so that

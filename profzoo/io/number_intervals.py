@@ -11,7 +11,7 @@ LOW, HIGH = "_low", "_high"
 ROUNDING = 1e-9
 
 
-def of(names: Collection[str], declared: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
+def interval_columns(names: Collection[str], declared: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
     """By number the two columns between which it lies, of the columns of a table.
 
     declared: as Table.ranges. All others go by their names: `X_low` and `X_high` are the range of `X`.
@@ -30,7 +30,7 @@ def of(names: Collection[str], declared: Mapping[str, tuple[str, str]]) -> dict[
 
 def outside(frame: pd.DataFrame, table: Table) -> str | None:
     """The first number that lies outside of its range, in words; None where there is none. What is missing is not."""
-    for number, (low, high) in of(list(frame.columns), table.ranges).items():
+    for number, (low, high) in interval_columns(list(frame.columns), table.ranges).items():
         value, least, most = (frame[name].astype("float64") for name in (number, low, high))
         slack = ROUNDING * value.abs()
         wrong = (value < least - slack) | (value > most + slack)

@@ -57,25 +57,25 @@ class Job:
 
 
 @contextmanager
-def derived(snakemake: Any) -> Iterator[Job]:
+def begin_script(snakemake: Any) -> Iterator[Job]:
     """What one of the workflow's scripts is to do; its outputs come to their places, with a record, once it has ended.
 
     snakemake: the object that Snakemake hands to a script. What is wrong with the data is one line, as by `reported`.
     """
     outputs, root = [Path(str(path)) for path in snakemake.output], import_graph.PROJECT
-    code, read = derived_outputs.parted([str(path) for path in snakemake.input], root)
-    with reported(snakemake.log[0]) as say:
+    code, read = derived_outputs.split_inputs([str(path) for path in snakemake.input], root)
+    with report_errors(snakemake.log[0]) as say:
         sources, inputs = derived_outputs.sources(code, root), file_checks.require(read)
         with derived_outputs.private(outputs) as made:
             places = Outputs(snakemake.output, made)
             tell = partial(_say_of, say, dict(zip(map(str, made), map(str, outputs), strict=True)))
             yield Job(snakemake.input, places, snakemake.params, snakemake.wildcards, tell, outputs[0].parent)
-        job = derived_outputs.described(snakemake.rule, derived_outputs.params(snakemake.params))
+        job = derived_outputs.describe_job(snakemake.rule, derived_outputs.params(snakemake.params))
         derived_outputs.keep(outputs, job, inputs, sources)
 
 
 @contextmanager
-def reported(log: str) -> Iterator[Callable[[object], None]]:
+def report_errors(log: str) -> Iterator[Callable[[object], None]]:
     """Run the body with its output in the log; end with one line for what is wrong with the data.
 
     Yields a function that says a line on the console too.
@@ -149,6 +149,6 @@ def write_text(content: str, path: str | Path) -> None:
     Path(path).write_text(content, encoding="utf-8")
 
 
-def listed(files: str | Sequence[str]) -> list[str]:
+def as_list(files: str | Sequence[str]) -> list[str]:
     """The files of an input that holds any number; Snakemake hands over a single one as such."""
     return [files] if isinstance(files, str) else list(files)

@@ -9,7 +9,7 @@ from typing import Any
 
 from profzoo.errors import DataError
 from profzoo.io import text_files
-from profzoo.io.text_files import BEYOND, SAME, shown
+from profzoo.io.text_files import BEYOND, SAME, quote
 
 AGAIN = "delete it and the file that it belongs to, and the next run makes both again"
 
@@ -82,7 +82,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _wrong(content: object, needs: Needs, place: str) -> str | None:
     """What content lacks, in words; place: of it in the file, with a point at its end."""
     if not isinstance(content, dict):
-        return f"{place.rstrip('.') or 'it'} is no object but {shown(json.dumps(content))}"
+        return f"{place.rstrip('.') or 'it'} is no object but {quote(json.dumps(content))}"
     for key, need in needs.items():
         name = key.removesuffix("?")
         if name not in content:
@@ -94,5 +94,5 @@ def _wrong(content: object, needs: Needs, place: str) -> str | None:
             if wrong := _wrong(value, need, f"{place}{name}."):
                 return wrong
         elif not need.holds(value):
-            return f"{place}{name} is {shown(json.dumps(value))}, which is no {need.name}"
+            return f"{place}{name} is {quote(json.dumps(value))}, which is no {need.name}"
     return None

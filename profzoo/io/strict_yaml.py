@@ -171,7 +171,7 @@ def _unreadable(error: yaml.YAMLError, where: str) -> str:
     return f"{at}: it is no YAML: {problem}; texts with `:`, `#`, `@` or `%` need quotes, and tabs cannot indent"
 
 
-def allowed(schema: Mapping[str, Any]) -> Flags:
+def allows_boolean(schema: Mapping[str, Any]) -> Flags:
     """Tells where a JSON Schema has a boolean stand, or leaves that open."""
 
     def flags(keys: tuple[str, ...]) -> bool:

@@ -19,12 +19,12 @@ def read(path: str | Path, again: str) -> str:
     Raises:
         DataError: it cannot be read, or is no UTF-8.
     """
-    with opened(path) as file:
-        return decoded(file.read(), path, again)
+    with open_file(path) as file:
+        return decode(file.read(), path, again)
 
 
 @contextmanager
-def opened(path: str | Path) -> Iterator[BinaryIO]:
+def open_file(path: str | Path) -> Iterator[BinaryIO]:
     """A file to read; DataError where it cannot be."""
     try:
         with Path(path).open("rb") as file:
@@ -33,7 +33,7 @@ def opened(path: str | Path) -> Iterator[BinaryIO]:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def decoded(content: bytes, path: str | Path, again: str) -> str:
+def decode(content: bytes, path: str | Path, again: str) -> str:
     """The text of bytes that a file holds, by the path that errors name; DataError where they are no UTF-8."""
     try:
         return content.decode("utf-8-sig")
@@ -41,7 +41,7 @@ def decoded(content: bytes, path: str | Path, again: str) -> str:
         raise DataError(f"{path} is damaged: byte {error.start} is no UTF-8: {again}") from error
 
 
-def shown(cell: str) -> str:
+def quote(cell: str) -> str:
     """A cell as a message quotes it: on one line, and short.
 
     >>> shown("12,34"), shown("")

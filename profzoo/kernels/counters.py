@@ -25,7 +25,7 @@ LOW, HIGH, FREEDOM = "_low", "_high", "freedom"
 INTERVALS = [*(f"{name}{side}" for name in ESTIMATED for side in (LOW, HIGH)), FREEDOM]
 
 
-def of_configurations(table: pd.DataFrame, window: Window | None) -> pd.DataFrame:
+def mean_counters(table: pd.DataFrame, window: Window | None) -> pd.DataFrame:
     """A row a configuration that a section set saw, by KEYS: the quantities of its mean launch, and INTERVALS.
 
     table: rows of an ncu.{set}.csv; window: of all launches. Without weights, as in a set that has every launch, the
@@ -34,12 +34,12 @@ def of_configurations(table: pd.DataFrame, window: Window | None) -> pd.DataFram
     return _means(table, window, KEYS)
 
 
-def of_ranges(table: pd.DataFrame, window: Window | None) -> pd.DataFrame:
+def mean_counters_by_range(table: pd.DataFrame, window: Window | None) -> pd.DataFrame:
     """The same by KEYS and range; without weights, of the ranges in which the set has launches."""
     return _means(table.assign(range=table["range"].fillna("")), window, [*KEYS, "range"])
 
 
-def of_groups(table: pd.DataFrame, launches: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+def mean_counters_by_group(table: pd.DataFrame, launches: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """The same by these columns of the launches, which are all of the census, in order.
 
     Of a set without weights it is what was counted of each launch, without intervals, where it has all, else nothing.

@@ -23,7 +23,7 @@ def available() -> bool:
     return _library() is not None
 
 
-def demangled(name: str) -> str:
+def demangle(name: str) -> str:
     """The name as source has it; what is no mangled name stays as it is.
 
     >>> demangled("_ZN2at6native4copyIfEEvPT_"), demangled("sm80_xmma_gemm")

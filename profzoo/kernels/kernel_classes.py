@@ -9,7 +9,7 @@ from typing import Any
 
 from profzoo.errors import ConfigError, suggest
 from profzoo.io import strict_yaml
-from profzoo.kernels.demangle import demangled
+from profzoo.kernels.demangle import demangle
 from profzoo.tools.communication_kernels import communicates
 from profzoo.tools.kernel_signature import function_path, template_arguments
 
@@ -35,7 +35,7 @@ class Rule:
         return next((rule.name for rule in self.arguments if rule.expression.search(arguments)), self.name)
 
 
-def parsed(content: Mapping[str, Any]) -> tuple[Rule, ...]:
+def parse_rules(content: Mapping[str, Any]) -> tuple[Rule, ...]:
     """The rules in order.
 
     Raises:
@@ -74,7 +74,7 @@ def content() -> dict[str, Any]:
 
 @functools.cache
 def _rules() -> tuple[Rule, ...]:
-    return parsed(content())
+    return parse_rules(content())
 
 
 @functools.cache
@@ -90,7 +90,7 @@ def classify(kernel: str) -> str:
     """
     if communicates(kernel):
         return COMMUNICATION
-    plain = demangled(kernel)
+    plain = demangle(kernel)
     path, arguments = function_path(plain), template_arguments(plain)
     return next((found for rule in _rules() if (found := rule.decides(path, arguments))), OTHER)
 

@@ -71,7 +71,7 @@ def _names(first: pd.DataFrame, second: pd.DataFrame) -> tuple[np.ndarray, np.nd
     if demangle.available():
         shown = ["mangled" if known else name for known, name in zip(mangled, shown, strict=True)]
     # nsys and ncu each demangle in a way of their own; of functions all have the same.
-    alike = demangle.demangled if demangle.available() else function_name
+    alike = demangle.demangle if demangle.available() else function_name
     chosen = [frame[name].astype("object") for frame, name in zip(frames, shown, strict=True)]
     found = [names.map({name: alike(name) for name in names.unique()}).to_numpy() for names in chosen]
     return found[0], found[1]
@@ -136,7 +136,7 @@ def _together(
     return Alignment(partner, of_second, ambiguous, second_ambiguous, edits)
 
 
-def of_steps(steps: pd.DataFrame, step: pd.DataFrame) -> pd.DataFrame:
+def match_steps(steps: pd.DataFrame, step: pd.DataFrame) -> pd.DataFrame:
     """Which launch of the one step each launch of several steps is.
 
     Args:

@@ -39,19 +39,19 @@ class Joined:
         return replace(self, launches=launches)
 
 
-def of_ncu(
+def join_ncu_launches(
     census: pd.DataFrame, steps: int, sets: Sequence[pd.DataFrame], owners: pd.DataFrame, nsys: pd.DataFrame | None
 ) -> Joined:
     """The launches of ncu's window.
 
     Args:
         census: all of them, in order; steps: that these are of; sets: rows of the cell's ncu.{set}.csv. owners: rows of
-            the cell's torch.launches.csv. nsys: launches by step, of tools/nsys/launches_by_step.py; None without a trace.
+            the cell's torch.launches.csv. nsys: launches by step, of tools.nsys.launches_by_step; None without one.
     """
     return Joined(_joined(census, steps, owners, nsys), steps, sets)
 
 
-def of_nsys(nsys: pd.DataFrame, owners: pd.DataFrame) -> Joined:
+def join_nsys_launches(nsys: pd.DataFrame, owners: pd.DataFrame) -> Joined:
     """The launches of one step of nsys, of those that have as many as most, the first; each with its mean time.
 
     Args: as of_ncu has them.
@@ -65,7 +65,7 @@ def of_nsys(nsys: pd.DataFrame, owners: pd.DataFrame) -> Joined:
 def _joined(step: pd.DataFrame, steps: int, owners: pd.DataFrame, nsys: pd.DataFrame | None) -> pd.DataFrame:
     kernels = owners[(owners["kind"] == KERNEL) & owners[STEP].notna()]
     traced = None if nsys is None else _repeated(nsys, steps)
-    table = step_joining.joined(step, _repeated(kernels, steps), OWNER, traced)
+    table = step_joining.join_launches(step, _repeated(kernels, steps), OWNER, traced)
     nowhere = table["module"].isna()
     found = table.assign(**{name: table[name].astype("object") for name in OWNER})
     found.loc[nowhere, OWNER] = ""
@@ -100,7 +100,7 @@ def kernels(joined: Joined) -> pd.DataFrame:
     found = totals(joined, GROUPS)
     window = Window(joined.launches) if joined.sets else None
     for counted in joined.sets:
-        alike = counters.of_configurations(counted, window)
+        alike = counters.mean_counters(counted, window)
         rates = alike[
             [name for name in alike if name in derived_metrics.QUANTITIES and name not in derived_metrics.ADDITIVE]
         ]
@@ -108,7 +108,7 @@ def kernels(joined: Joined) -> pd.DataFrame:
     return found
 
 
-def of_torch(owners: pd.DataFrame, steps: int) -> pd.DataFrame:
+def sum_torch_launches(owners: pd.DataFrame, steps: int) -> pd.DataFrame:
     """The same of OWNER, kernel and configuration, by what torch alone saw, which names no function and no counters.
 
     owners: rows of the table of owners; steps: that these are of.

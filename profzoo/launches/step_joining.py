@@ -16,7 +16,7 @@ BY, LIKE, BETWEEN = "owned_by", "launch", "gap"
 TIMES = ["nsys_ns", "nsys_steps"]
 
 
-def joined(
+def join_launches(
     census: pd.DataFrame,
     owners: pd.DataFrame | None = None,
     columns: Sequence[str] = (),
@@ -113,7 +113,7 @@ def totals(table: pd.DataFrame, by: Sequence[str], sets: Sequence[pd.DataFrame] 
         found.index = pd.MultiIndex.from_arrays([found.index], names=list(by))
     quantities = pd.DataFrame(index=found.index)
     for counted in sets:
-        quantities = quantities.combine_first(counters.of_groups(counted, times, by)).reindex(found.index)
+        quantities = quantities.combine_first(counters.mean_counters_by_group(counted, times, by)).reindex(found.index)
     return found.join(quantities.drop(columns=["ncu_ns"], errors="ignore")).reset_index()
 
 

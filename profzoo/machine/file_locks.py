@@ -32,21 +32,21 @@ class ForeignError(OSError):
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[int]:
+def hold_lock(path: Path) -> Iterator[int]:
     """A descriptor of the file, which is locked while the body runs; waits for whoever holds it.
 
     Raises:
         FileNotFoundError: its folder is not there.
         ForeignError: it is none of profzoo's.
     """
-    descriptor = acquired(path, wait=True)
+    descriptor = acquire_lock(path, wait=True)
     try:
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def acquired(path: Path, wait: bool, create: bool = True) -> int:
+def acquire_lock(path: Path, wait: bool, create: bool = True) -> int:
     """A descriptor of the file, which is locked until that is closed.
 
     create: whether the file is made where there is none.
@@ -58,7 +58,7 @@ def acquired(path: Path, wait: bool, create: bool = True) -> int:
     """
     while True:
         try:
-            descriptor = opened(path, create)
+            descriptor = open_lock(path, create)
         except PermissionError as error:
             raise _barred(path, error) from error
         try:
@@ -75,7 +75,7 @@ def acquired(path: Path, wait: bool, create: bool = True) -> int:
         os.close(descriptor)
 
 
-def opened(path: Path, create: bool = True, shared: bool = False) -> int:
+def open_lock(path: Path, create: bool = True, shared: bool = False) -> int:
     """A descriptor of a lock's file, to read and write it; made where there is none, if it is to be.
 
     shared: whether every user may write what is made.
@@ -156,10 +156,12 @@ def _barred(path: Path, error: OSError) -> OSError:
         return error
     if whose == os.geteuid():
         return error
-    return ForeignError(f"{path} belongs to {named(whose)}: have it removed, once no run of theirs is at work there")
+    return ForeignError(
+        f"{path} belongs to {user_name(whose)}: have it removed, once no run of theirs is at work there"
+    )
 
 
-def named(user: int) -> str:
+def user_name(user: int) -> str:
     """A user's name, as far as this machine knows it."""
     try:
         return f"the user {pwd.getpwuid(user).pw_name}"
@@ -211,7 +213,7 @@ def same(descriptor: int, path: Path) -> bool:
         return False
 
 
-def told(path: Path) -> str:
+def read_lock(path: Path) -> str:
     """What a lock's file says, which anybody may hold.
 
     Raises:

@@ -121,7 +121,7 @@ class File:
 
 
 @contextmanager
-def opened(word: str, terms: Terms) -> Iterator[File]:
+def open_slot(word: str, terms: Terms) -> Iterator[File]:
     """The lock file of a GPU, which is free again once the body has ended, and all who have its descriptor.
 
     Raises:
@@ -188,7 +188,7 @@ def _opened(path: Path) -> int:
     """
     try:
         _make(path.parent)
-        return file_locks.opened(path, shared=True)
+        return file_locks.open_lock(path, shared=True)
     except file_locks.ForeignError as error:
         raise CollectError(f"the GPU cannot be locked: {error}, or set locks.folder") from error
     except OSError as error:
@@ -204,7 +204,9 @@ def _make(folder: Path) -> None:
     with suppress(FileNotFoundError):
         found = folder.lstat()
         if stat.S_ISLNK(found.st_mode) and found.st_uid not in (0, os.geteuid()):
-            raise file_locks.ForeignError(f"{folder} is a symbolic link of {file_locks.named(found.st_uid)}: remove it")
+            raise file_locks.ForeignError(
+                f"{folder} is a symbolic link of {file_locks.user_name(found.st_uid)}: remove it"
+            )
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:

@@ -85,7 +85,7 @@ class Turn:
 
 
 @contextmanager
-def offered(word: str, folder: Path, waiting: Callable[[str], None], terms: Terms) -> Iterator[Turn]:
+def offer_gpu(word: str, folder: Path, waiting: Callable[[str], None], terms: Terms) -> Iterator[Turn]:
     """Hold a GPU as soon as the job's program wants it, until the body ends; folder: of the job.
 
     A program that cannot have it is told why, and ends.
@@ -93,7 +93,7 @@ def offered(word: str, folder: Path, waiting: Callable[[str], None], terms: Term
     Raises:
         CollectError: the lock's file cannot be used, or the folder has no locks.
     """
-    with gpu_slots.opened(word, terms) as file, closing(Gate(folder)) as gate:
+    with gpu_slots.open_slot(word, terms) as file, closing(Gate(folder)) as gate:
         gate.check()
         turn, over = Turn(descriptors=[file.descriptor]), threading.Event()
 

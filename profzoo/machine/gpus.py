@@ -84,7 +84,7 @@ def candidates(given: Mapping[str, str], found: Sequence[Mapping[str, str]]) -> 
     return chosen if len(set(chosen)) == len(chosen) else []
 
 
-def granted(given: Mapping[str, str]) -> bool:
+def grants_gpu(given: Mapping[str, str]) -> bool:
     """Whether CUDA_VISIBLE_DEVICES names a GPU, be it there or not; an empty one and -1 hide all.
 
     >>> [granted({"CUDA_VISIBLE_DEVICES": word}) for word in ("0", "GPU-a", "-1", "", "NoDevFiles")]
@@ -112,7 +112,7 @@ def _check_order(
     )
 
 
-def named(word: str, found: Sequence[Mapping[str, str]]) -> dict[str, str]:
+def describe_gpu(word: str, found: Sequence[Mapping[str, str]]) -> dict[str, str]:
     """Name, driver, UUID and memory of a candidate; of a part of a GPU (MIG), what all GPUs here have in common.
 
     >>> named("MIG-7", [{"gpu": "A", "gpu_uuid": "GPU-a"}, {"gpu": "A", "gpu_uuid": "GPU-b"}])
@@ -145,7 +145,7 @@ def _complete(printed: str, fields: Collection[str], most: int = -1) -> list[dic
 def visible(given: Mapping[str, str]) -> list[dict[str, str]]:
     """The GPUs that a job may take."""
     found = present()
-    return [named(word, found) for word in candidates(given, found)]
+    return [describe_gpu(word, found) for word in candidates(given, found)]
 
 
 def too_old(driver: str, cuda: str | None) -> str | None:

@@ -22,13 +22,13 @@ def make_importable(folder: str) -> None:
     What is on it comes before Python's own modules, and `python -m` would put the current folder before all: a file
     called `profile.py` there must not take the place of Python's `profile`.
     """
-    own = [str(shielded(Path(one))) for one in (folder, Path.cwd())]
+    own = [str(shield_folder(Path(one))) for one in (folder, Path.cwd())]
     paths = [*own, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
     os.environ["PYTHONSAFEPATH"] = "1"
 
 
-def shielded(folder: Path) -> Path:
+def shield_folder(folder: Path) -> Path:
     """A folder from which modules are imported; where one there has the name of one of Python's own, links to the rest.
 
     The links are in a folder below LINKS of the current one, which is made if need be; hidden files have none.

@@ -59,7 +59,7 @@ def pass_on(config: Mapping[str, Any], tools: list[str]) -> None:
     os.environ[LIMITS] = json.dumps(told, sort_keys=True)
 
 
-def told() -> Limits:
+def read_limits() -> Limits:
     """What this process was told; the defaults where it is run by hand."""
     given = json.loads(os.environ.get(LIMITS, "{}"))
     return Limits(**given | {"locks": Path(given.get("locks", FOLDER))})

@@ -26,7 +26,9 @@ FILE = re.compile(r"[0-9]+-[0-9a-f]{16}")
 
 @dataclass(frozen=True)
 class Owner:
-    """A process that holds locks. process: its identity, of process_tree.known; file: the file that it keeps locked.
+    """A process that holds locks.
+
+    process: its identity, of process_tree.process_identity; file: the file that it keeps locked.
 
     boot: of its kernel; machine: what its host is called beside its name; since: when it began to hold them.
     """
@@ -48,13 +50,15 @@ def begin(folder: Path) -> tuple[Owner, int]:
     folder.mkdir(parents=True, exist_ok=True)
     name = f"{os.getpid()}-{secrets.token_hex(8)}"
     since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    owner = Owner(process_tree.known(os.getpid()), socket.gethostname(), _text(MACHINE), _text(BOOT), name, since)
-    descriptor = file_locks.acquired(folder / name, wait=False)
-    file_locks.write(descriptor, told(owner))
+    owner = Owner(
+        process_tree.process_identity(os.getpid()), socket.gethostname(), _text(MACHINE), _text(BOOT), name, since
+    )
+    descriptor = file_locks.acquire_lock(folder / name, wait=False)
+    file_locks.write(descriptor, format_owner(owner))
     return owner, descriptor
 
 
-def told(owner: Owner) -> str:
+def format_owner(owner: Owner) -> str:
     """It in one line of text."""
     return json.dumps(asdict(owner))
 
@@ -115,7 +119,7 @@ def _free(path: Path) -> bool | None:
 
 def _ended(owner: Owner) -> bool:
     """Whether a process of this kernel has ended, where this one would see it."""
-    if owner.process.rpartition(":")[2] != process_tree.known(os.getpid()).rpartition(":")[2]:
+    if owner.process.rpartition(":")[2] != process_tree.process_identity(os.getpid()).rpartition(":")[2]:
         return False
     try:
         os.kill(int(owner.process.partition(":")[0]), 0)
@@ -124,7 +128,7 @@ def _ended(owner: Owner) -> bool:
     except OSError:
         # Another user's; /proc may hide it.
         return False
-    return process_tree.known(int(owner.process.partition(":")[0])) != owner.process
+    return process_tree.process_identity(int(owner.process.partition(":")[0])) != owner.process
 
 
 def _works_here(owner: Owner) -> bool:
@@ -132,7 +136,7 @@ def _works_here(owner: Owner) -> bool:
     if _ended(owner):
         return False
     process = owner.process.partition(":")[0]
-    if process_tree.known(int(process)) != owner.process:
+    if process_tree.process_identity(int(process)) != owner.process:
         # Of another namespace of processes: its lock would say so.
         return False
     try:

@@ -23,7 +23,7 @@ IGNORED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def refused() -> str | None:
+def why_unavailable() -> str | None:
     """Why there can be none here; None where there can."""
     process = os.fork()
     if not process:

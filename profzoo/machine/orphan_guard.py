@@ -15,17 +15,17 @@ PAUSE_S = 0.5
 
 def declare() -> None:
     """Have all jobs that this process starts end with it."""
-    os.environ[OWNER] = process_tree.known(os.getpid())
+    os.environ[OWNER] = process_tree.process_identity(os.getpid())
 
 
 @contextmanager
-def watched() -> Iterator[None]:
+def watch_parent() -> Iterator[None]:
     """Around what this process does for snakemake: it gets a SIGTERM once that, or the shell in between, is gone.
 
     What is started by hand, or by a process that cannot be seen from here, such as from within a container, runs on.
     """
     process, _, rest = os.environ.get(OWNER, "").partition(":")
-    if not process.isdigit() or rest.partition(":")[2] != process_tree.known(os.getpid()).split(":")[2]:
+    if not process.isdigit() or rest.partition(":")[2] != process_tree.process_identity(os.getpid()).split(":")[2]:
         yield
         return
     done = threading.Event()
@@ -43,7 +43,7 @@ def _watch(owner: str, parent: int, done: threading.Event) -> None:
     # A signal for the parent's death would come as soon as the thread that started it ends, and old kernels have no
     # descriptors of processes; two looks a second cost nothing.
     process = int(owner.partition(":")[0])
-    while process_tree.known(process) == owner and os.getppid() == parent:
+    while process_tree.process_identity(process) == owner and os.getppid() == parent:
         if done.wait(PAUSE_S):
             return
     os.kill(os.getpid(), signal.SIGTERM)

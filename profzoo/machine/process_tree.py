@@ -96,7 +96,7 @@ def below() -> dict[int, str]:
     """Processes below this one, each with its state as in /proc."""
     children: dict[int, list[int]] = {}
     states = {}
-    for process in running():
+    for process in running_processes():
         if fields := stat(process):
             states[process] = fields[0]
             children.setdefault(int(fields[1]), []).append(process)
@@ -121,7 +121,7 @@ def _adopted() -> set[int]:
     return found
 
 
-def running() -> list[int]:
+def running_processes() -> list[int]:
     """All processes that can be seen from here."""
     return [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit()]
 
@@ -141,7 +141,7 @@ def lives(process: int) -> bool:
     return bool(fields) and fields[0] not in ENDED
 
 
-def known(process: int) -> str:
+def process_identity(process: int) -> str:
     """What tells a process from all others that had or will have its number: that, and when it began; empty if ended.
 
     Only processes that see each other by the same numbers can compare it, so it names these, too.

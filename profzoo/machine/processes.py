@@ -63,7 +63,7 @@ def run(command: Sequence[str], output: BinaryIO, env: Mapping[str, str] | None,
         "apart": guard.apart,
     }
     said = b""
-    with _adopting(), heeding():
+    with _adopting(), raise_on_signals():
         process = _supervisor(output, [*guard.held, *guard.kept])
         try:
             said = _answer(process, f"{json.dumps(request)}\n".encode())
@@ -130,7 +130,7 @@ def _adopting() -> Iterator[None]:
 
 
 @contextmanager
-def heeding() -> Iterator[None]:
+def raise_on_signals() -> Iterator[None]:
     """Signals that end this process raise SystemExit; those that it was told to ignore stay ignored."""
 
     def stop(number: int, _: object) -> None:

@@ -34,7 +34,7 @@ def seen(results: Path) -> Seen:
     """The folder now; what was planned while another run changed it is of no use."""
     path = results / NAME
     try:
-        os.close(file_locks.acquired(path, wait=False, create=False))
+        os.close(file_locks.acquire_lock(path, wait=False, create=False))
     except BlockingIOError:
         return Seen(_holder(path), None)
     except OSError:
@@ -58,7 +58,7 @@ def take(results: Path, planned: Seen) -> str | None:
         raise ConfigError(f"another run has used {results} while this one was planned: run it again")
     try:
         results.mkdir(parents=True, exist_ok=True)
-        descriptor = file_locks.acquired(path, wait=False)
+        descriptor = file_locks.acquire_lock(path, wait=False)
         since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         said = {"host": socket.gethostname(), "pid": os.getpid(), "since": since, "folder": str(Path.cwd())}
         file_locks.write(descriptor, json.dumps(said))
@@ -89,7 +89,7 @@ def _release(results: Path, descriptor: int, process: int) -> None:
 def _holder(path: Path) -> str:
     """Who holds a lock, by what the file says; that may not be written yet."""
     try:
-        said = json.loads(file_locks.told(path))
+        said = json.loads(file_locks.read_lock(path))
         words = f"process {said['pid']} on {said['host']} in {said['folder']}, since {said['since']}"
     except PermissionError:
         return "which keeps to itself whose it is"

@@ -52,7 +52,7 @@ def _places() -> list[str]:
     return [given] if len(given) <= LONGEST else [SHORT, given]
 
 
-def compiled() -> dict[str, str]:
+def shared_compile_cache() -> dict[str, str]:
     """Where this user's jobs find what torch.compile made for others; nothing where anybody else could put it there."""
     folder = Path(_places()[0]) / f"{OUTLASTING}-{os.getuid()}"
     with suppress(OSError):
@@ -71,7 +71,7 @@ def remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def abandoned(folder: Path) -> int | None:
+def claim_abandoned(folder: Path) -> int | None:
     """A descriptor that holds a folder which nobody held; None where somebody does, or it cannot be told."""
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -91,7 +91,7 @@ def sweep() -> list[int]:
     """End the processes of this user's jobs that nobody looks after any more, and remove what they left; the former."""
     stale = {}
     for folder in [folder for place in _places() for folder in Path(place).glob(f"{PREFIX}*")]:
-        if (lock := abandoned(folder)) is not None:
+        if (lock := claim_abandoned(folder)) is not None:
             stale[folder] = lock
     left = found = _marked(list(stale))
     deadline = time.monotonic() + ENDED_S
@@ -112,7 +112,7 @@ def _marked(folders: Sequence[Path]) -> list[int]:
     """This user's processes that carry the name of one of these folders, whoever's children they have become."""
     words = {f"{JOB}={folder}".encode() for folder in folders}
     found = []
-    for process in process_tree.running() if words else ():
+    for process in process_tree.running_processes() if words else ():
         # It may have ended, or be another user's.
         with suppress(OSError):
             own = Path(f"/proc/{process}").stat().st_uid == os.getuid() and process_tree.lives(process)
@@ -134,7 +134,7 @@ def depend(folder: Path) -> bool:
     fcntl.fcntl(pipe, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)
     # Those that went before that do not count.
-    lock = abandoned(folder)
+    lock = claim_abandoned(folder)
     if lock is not None:
         os.close(lock)
     return lock is None

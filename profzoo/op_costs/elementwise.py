@@ -99,12 +99,12 @@ def alike(call: Call, operations: int) -> Needed:
     return Needed(0, operations * size, call.every_bytes() + size * call.widest())
 
 
-def reduced(call: Call, operations: int) -> Needed:
+def reduction_cost(call: Call, operations: int) -> Needed:
     """Of the first input; the result is left out."""
     return Needed(0, operations * prod(call.tensors()[0][0]), call.every_bytes())
 
 
-def copied(call: Call, times: int) -> Needed:
+def copy_cost(call: Call, times: int) -> Needed:
     """Nothing but bytes: so many times those that are given."""
     return Needed(0, 0, times * call.every_bytes())
 
@@ -120,7 +120,7 @@ def lists(call: Call, operations: int) -> Needed:
     return Needed(0, operations * size, call.every_bytes() + size * call.item_bytes("self"))
 
 
-def resized(call: Call, operations: int) -> Needed:
+def resize_cost(call: Call, operations: int) -> Needed:
     """Images made larger or smaller, or the gradients of these, of an element of the larger side's image."""
     given, points = call.shape(call.names[0]), call.value(call.names[-1])
     backward = call.names[0] == "grad_output"
@@ -129,19 +129,19 @@ def resized(call: Call, operations: int) -> Needed:
     return Needed(0, operations * (prod(given) if backward else made), (prod(given) + made) * size)
 
 
-def picked(call: Call) -> Needed:
+def class_loss_cost(call: Call) -> Needed:
     """A loss by classes: of the scores of each place, that of its class, read or written."""
     target = prod(call.shape("target"))
     return Needed(0, 0, call.bytes_of("target") + target * call.item_bytes("self"))
 
 
-def embedded(call: Call) -> Needed:
+def embedding_cost(call: Call) -> Needed:
     """Rows of a table, read and written."""
     rows = prod(call.shape("indices")) * call.shape("weight")[-1] * call.item_bytes("weight")
     return Needed(0, 0, call.bytes_of("indices") + 2 * rows)
 
 
-def embedded_backward(call: Call) -> Needed:
+def embedding_backward_cost(call: Call) -> Needed:
     """Gradients of rows, each added to its own of a whole table."""
     given = call.shape("grad_output")
     table = call.value("num_weights") * given[-1] * call.item_bytes("grad_output")
@@ -165,15 +165,15 @@ def _with(formula: Callable[[Call, int], Needed], number: int, call: Call) -> Ne
 
 def _formulas() -> dict[str, Callable[[Call], Needed]]:
     found: dict[str, Callable[[Call], Needed]] = {}
-    tables = ((POINTWISE, pointwise), (ALIKE, alike), (REDUCED, reduced), (COPIED, copied), (LISTS, lists))
+    tables = ((POINTWISE, pointwise), (ALIKE, alike), (REDUCED, reduction_cost), (COPIED, copy_cost), (LISTS, lists))
     for numbers, formula in tables:
         found |= {name: partial(_with, formula, number) for name, number in numbers.items()}
     found |= dict.fromkeys(BATCH_NORMS, batch_norm)
     found |= dict.fromkeys(LAYER_NORMS, partial(_with, alike, NORMALISED))
     found |= dict.fromkeys(NORMS_BACKWARD, partial(_with, alike, BACKWARD))
-    found |= {name: partial(_with, resized, 6 if "linear" in name else 0) for name in MOVING if "upsample" in name}
-    found |= dict.fromkeys(LOSSES, picked)
-    found |= {"embedding": embedded, "embedding_dense_backward": embedded_backward}
+    found |= {name: partial(_with, resize_cost, 6 if "linear" in name else 0) for name in MOVING if "upsample" in name}
+    found |= dict.fromkeys(LOSSES, class_loss_cost)
+    found |= {"embedding": embedding_cost, "embedding_dense_backward": embedding_backward_cost}
     return {f"aten::{name}": formula for name, formula in found.items()}
 
 

@@ -27,7 +27,7 @@ def product(call: Call) -> Needed:
     return Needed(found, 0, call.bytes_of(first, second) + result * call.item_bytes(first))
 
 
-def added_product(call: Call) -> Needed:
+def addmm_cost(call: Call) -> Needed:
     """The same added to the first input, one operation an element of each product."""
     first, second = call.names[1:3]
     found, made = _product(call, first, second)
@@ -43,4 +43,4 @@ def _product(call: Call, first: str, second: str) -> tuple[int, int]:
     return 2 * made * one[-1], made
 
 
-FORMULAS = {name: added_product if "add" in name else product for name in SIGNATURES}
+FORMULAS = {name: addmm_cost if "add" in name else product for name in SIGNATURES}

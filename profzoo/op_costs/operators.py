@@ -20,7 +20,7 @@ COLUMNS = ["needed_product_flop", "needed_other_flop", "needed_bytes"]
 INPUTS = ["operator", "dims", "types", "values"]
 
 
-def needed(operator: str, dims: Sequence[Any], types: Sequence[str], values: Sequence[str]) -> Needed | None:
+def operator_cost(operator: str, dims: Sequence[Any], types: Sequence[str], values: Sequence[str]) -> Needed | None:
     """What a call needs, with all that it calls; None for operators without a formula, or where inputs are not told.
 
     Args:
@@ -40,7 +40,7 @@ def needed(operator: str, dims: Sequence[Any], types: Sequence[str], values: Seq
         return None
 
 
-def of_calls(calls: pd.DataFrame) -> pd.DataFrame:
+def call_costs(calls: pd.DataFrame) -> pd.DataFrame:
     """COLUMNS of each call: what it needs but for what the operators need that it calls; empty where that is unknown.
 
     Args:
@@ -51,12 +51,12 @@ def of_calls(calls: pd.DataFrame) -> pd.DataFrame:
     """
     wholes = _wholes(calls)
     known = np.flatnonzero(~np.isnan(wholes).any(axis=1))
-    own, _ = without_called(wholes[known], known, calls["parent"].to_numpy())
+    own, _ = exclusive_costs(wholes[known], known, calls["parent"].to_numpy())
     wholes[known] = own
     return pd.DataFrame(wholes, index=calls.index, columns=COLUMNS)
 
 
-def without_called(wholes: np.ndarray, known: np.ndarray, parents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def exclusive_costs(wholes: np.ndarray, known: np.ndarray, parents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """What calls need but for what those need that they call, and of each the nearest known one that it is part of.
 
     Args:
@@ -92,5 +92,5 @@ def _wholes(calls: pd.DataFrame) -> np.ndarray:
 def _of_text(operator: str, dims: str, types: str, values: str) -> tuple[float, float, float]:
     if operator not in FORMULAS:
         return (np.nan,) * 3
-    found = needed(operator, json.loads(dims or "[]"), json.loads(types or "[]"), json.loads(values or "[]"))
+    found = operator_cost(operator, json.loads(dims or "[]"), json.loads(types or "[]"), json.loads(values or "[]"))
     return (np.nan,) * 3 if found is None else (found.product_flop, found.other_flop, found.bytes)

@@ -1,6 +1,7 @@
 """Makes the files of a job that collects nothing: in a private folder, from which they go to their places whole.
 
-Scripts use profzoo.io.scripts.derived; commands write `OUTPUT.partial` and end with `python -m profzoo.records.keep`.
+Scripts use profzoo.io.scripts.begin_script; commands write `OUTPUT.partial` and end with
+`python -m profzoo.records.keep`.
 """
 
 import os
@@ -23,7 +24,7 @@ PARTIAL = ".partial"
 IN_SHELL = "shell"
 
 
-def described(rule: str, params: Mapping[str, Any]) -> dict[str, Any]:
+def describe_job(rule: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """All that a job which collects nothing goes by, besides its inputs; params: by name, or by place.
 
     >>> described("export_nsys", {"steps": 3})
@@ -38,7 +39,7 @@ def params(given: Any) -> dict[str, Any]:
     return {**{str(place): value for place, value in enumerate(given)}, **named} if len(named) < len(given) else named
 
 
-def parted(inputs: Sequence[str], root: Path) -> tuple[list[Path], list[Path]]:
+def split_inputs(inputs: Sequence[str], root: Path) -> tuple[list[Path], list[Path]]:
     """The code among the inputs of such a job, and the files that it reads.
 
     root: the folder that holds the workflow.
@@ -57,7 +58,7 @@ def sources(paths: Sequence[Path], root: Path) -> dict[str, str]:
     return {record.key(path, root): digests.digest(path) for path in paths}
 
 
-def named(path: Path, output: Path) -> str:
+def relative_name(path: Path, output: Path) -> str:
     """What the record of an output calls an input: the way to it from there, which a moved folder keeps.
 
     >>> named(Path("results/lstm/train.nsys.csv"), Path("results/tables/cells.csv"))
@@ -109,7 +110,7 @@ def keep(
     Raises:
         OSError: of the disk.
     """
-    read = {named(path, outputs[0]): digest for path, digest in inputs.items()}
+    read = {relative_name(path, outputs[0]): digest for path, digest in inputs.items()}
     files = record.entries(outputs)
     record.write(outputs, Record(job_differences.normal(job), read, code, files=files, passing=passing))
 
@@ -130,4 +131,4 @@ def clear(folder: Path) -> None:
 
 def _text(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= LONGEST else digests.of_text(text)
+    return text if len(text) <= LONGEST else digests.text_digest(text)

@@ -50,7 +50,7 @@ def digest(path: Path) -> str:
     return found
 
 
-def of_text(text: str) -> str:
+def text_digest(text: str) -> str:
     """The digest of a text, and what kind of digest it is.
 
     >>> of_text("batch")[:17]

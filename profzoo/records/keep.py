@@ -26,11 +26,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", nargs="+", type=Path, required=True)
     parser.add_argument("--passing", action="store_true", help="it is removed once others are made of it")
     options = parser.parse_args(arguments)
-    code, read = derived_outputs.parted(options.input, ROOT)
+    code, read = derived_outputs.split_inputs(options.input, ROOT)
     try:
         atomic_writes.place((path.with_name(f"{path.name}{PARTIAL}"), path) for path in options.output)
         sources = derived_outputs.sources(code, ROOT)
-        job = derived_outputs.described(derived_outputs.IN_SHELL, {})
+        job = derived_outputs.describe_job(derived_outputs.IN_SHELL, {})
         inputs = {path: digests.digest(path) for path in read}
         derived_outputs.keep(options.output, job, inputs, sources, options.passing)
     except (DataError, OSError) as error:

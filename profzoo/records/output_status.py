@@ -65,7 +65,11 @@ def judge(planned: Planned, root: Path) -> Verdict:
     """What is there of a job's outputs; root: the folder that holds the workflow."""
     there = [path for path in planned.outputs if os.path.lexists(path)]
     try:
-        known = record.of_sidecar(planned.sidecar) if planned.sidecar else record.of_output(planned.outputs[0])
+        known = (
+            record.read_sidecar_record(planned.sidecar)
+            if planned.sidecar
+            else record.read_output_record(planned.outputs[0])
+        )
         if known is None:
             return Verdict(State.UNKNOWN, (NO_RECORD,), there[0]) if there else Verdict(State.ABSENT)
         if any(path not in there and path not in planned.passing for path in planned.outputs):
@@ -98,28 +102,28 @@ def differences(planned: Planned, known: Record, root: Path) -> list[Difference]
     )
     found = list(job_differences.differences(then, job_differences.normal(planned.job), now))
     for path in planned.read:
-        name = derived_outputs.named(path, planned.sidecar or planned.outputs[0])
+        name = derived_outputs.relative_name(path, planned.sidecar or planned.outputs[0])
         if path in planned.loose:
             continue
         if name not in known.inputs:
             found.append(Difference(f"{path} is read as well", str(path)))
-        elif (content := held(path)) is not None and content != known.inputs[name]:
+        elif (content := recorded_digest(path)) is not None and content != known.inputs[name]:
             found.append(Difference(f"{path} is another", str(path)))
     if gone := {*known.inputs} - {
-        derived_outputs.named(path, planned.sidecar or planned.outputs[0]) for path in planned.read
+        derived_outputs.relative_name(path, planned.sidecar or planned.outputs[0]) for path in planned.read
     }:
         found.append(Difference(f"{min(gone)} is no longer read", min(gone)))
     return found
 
 
-def held(path: Path) -> str | None:
+def recorded_digest(path: Path) -> str | None:
     """The digest of what a file held when it was made; without a record, of what it holds now; None where it is gone.
 
     Raises:
         DamagedRecordError: its record is not as it was written.
         OSError: it cannot be read.
     """
-    known = record.of_output(path)
+    known = record.read_output_record(path)
     if known and path.name in known.files:
         return known.files[path.name].sha256
     return digests.digest(path) if path.exists() else None

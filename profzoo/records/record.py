@@ -69,7 +69,7 @@ def entries(paths: Iterable[Path]) -> dict[str, Entry]:
     return {path.name: Entry(digests.size(path), digests.digest(path)) for path in paths}
 
 
-def of_output(output: Path) -> Record | None:
+def read_output_record(output: Path) -> Record | None:
     """The record of the job that made this output; None where there is none.
 
     Raises:
@@ -78,17 +78,17 @@ def of_output(output: Path) -> Record | None:
     """
     home = place(output)
     if not home.is_file():
-        return of_sidecar(output.with_name(f"{output.name}.json"))
+        return read_sidecar_record(output.with_name(f"{output.name}.json"))
     content = _object(home)
     if (named := content.get("record")) is None:
         return _record(home, content)
     if not isinstance(named, str) or "/" in named:
         raise DamagedRecordError(f"{home} names no record: {named!r}")
     first = output.with_name(named)
-    return of_sidecar(first) if content.get("sidecar") else _whole(place(first))
+    return read_sidecar_record(first) if content.get("sidecar") else _whole(place(first))
 
 
-def of_sidecar(sidecar: Path) -> Record | None:
+def read_sidecar_record(sidecar: Path) -> Record | None:
     """The record that a sidecar of collected files holds; None where there is no sidecar, or one without a record.
 
     Raises:
@@ -115,7 +115,7 @@ def write(outputs: Iterable[Path], record: Record) -> None:
         FILES: {name: [entry.bytes, entry.sha256] for name, entry in record.files.items()}, "passing": record.passing,
     }  # fmt: skip
     place(first).parent.mkdir(exist_ok=True)
-    atomic_writes.write(place(first), sealed(content))
+    atomic_writes.write(place(first), seal(content))
     for other in others:
         refer(other, first)
 
@@ -128,13 +128,13 @@ def refer(output: Path, first: Path, sidecar: bool = False) -> None:
     atomic_writes.write(home, json.dumps({"record": first.name, "sidecar": sidecar}) + "\n")
 
 
-def sealed(content: Mapping[str, Any]) -> str:
+def seal(content: Mapping[str, Any]) -> str:
     """The text of a record or sidecar, with a digest of the rest of it, by which damage to it is known."""
     content = {key: value for key, value in content.items() if key != ITSELF}
     return json.dumps({**content, ITSELF: _seal(content)}, indent=1, sort_keys=True) + "\n"
 
 
-def in_sidecar(record: Record) -> dict[str, Any]:
+def sidecar_part(record: Record) -> dict[str, Any]:
     """The part of a sidecar that is its record; what the job went by stands there by its own keys."""
     return {
         "job_keys": sorted(record.job),

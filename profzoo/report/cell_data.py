@@ -25,16 +25,16 @@ TREE = ("name", "parent", "type", "direction", "ns", "own", "share", "bound", "e
 CLASS, LEVEL = "class", "level"
 
 
-def of_page(peaks: pd.DataFrame | None, perfetto: Mapping[str, str]) -> Markup:
+def page_data(peaks: pd.DataFrame | None, perfetto: Mapping[str, str]) -> Markup:
     """What the blocks of all cells share: colours by what they mean, measured roofs, and where Perfetto's page is."""
     rates = {} if peaks is None else dict(zip(peaks["peak"], peaks["rate"], strict=True))
     causes = [f"idle: {cause}" for cause in CAUSES]
-    return packed({"classes": CLASS_COLOURS, "parts": PART_COLOURS, "step": STEP_COLOURS, "causes": causes,
+    return pack_json({"classes": CLASS_COLOURS, "parts": PART_COLOURS, "step": STEP_COLOURS, "causes": causes,
                    "peaks": {name: _short(rate) for name, rate in rates.items()},
                    "perfetto": perfetto.get("address")})  # fmt: skip
 
 
-def of_cell(
+def cell_block(
     tables: Mapping[str, pd.DataFrame], timeline: Mapping[str, Any] | None, on_cpu: bool = False
 ) -> Markup | None:
     """The block of a cell, None where there is nothing to draw.
@@ -46,7 +46,7 @@ def of_cell(
     full: list[str] = [] if kernels is None else list(kernels["kernel"].unique())
     in_step = list(timeline["names"]) if timeline else []
     traced = _kernels_of(timeline) if timeline else []
-    short = short_names.shortened([*full, *traced])
+    short = short_names.shorten_names([*full, *traced])
     if kernels is not None and len(kernels):
         block["kernels"] = _kernels(kernels, tables.get("roofline"), short)
     if layers is not None and len(layers):
@@ -56,10 +56,10 @@ def of_cell(
         classes = {name: kernel_classes.classify(name) for name in traced}
         shown = [short.get(name, name) for name in in_step]
         block["timeline"] = {**timeline, "names": shown, "classes": [classes.get(name, "") for name in in_step]}
-    return packed(block | ({"clock": "cpu"} if on_cpu else {})) if block else None
+    return pack_json(block | ({"clock": "cpu"} if on_cpu else {})) if block else None
 
 
-def packed(block: Mapping[str, Any]) -> Markup:
+def pack_json(block: Mapping[str, Any]) -> Markup:
     """The block as JSON that nothing in a page ends before its end."""
     text = json.dumps(block, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))

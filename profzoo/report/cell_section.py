@@ -9,9 +9,9 @@ import pandas as pd
 from profzoo.formatting import duration
 from profzoo.kernels import short_names
 from profzoo.report import cell_data, step_bars
-from profzoo.report.value_formats import PROCESS_COLUMNS, between, on_cpu, shown
+from profzoo.report.value_formats import PROCESS_COLUMNS, format_interval, format_value, on_cpu
 from profzoo.tables import schemas
-from profzoo.tables.tool_preference import preferred
+from profzoo.tables.tool_preference import prefer_tool
 from profzoo.verdicts.other_settings import SETTING
 from profzoo.verdicts.rule_evaluation import CELL as CELL_LEVEL
 from profzoo.verdicts.verdicts import OURS
@@ -39,18 +39,18 @@ def detail(
     timelines: of typical steps, by cell; results: where its files are.
     """
     cell = row["model"], row["phase"]
-    drawn = {name: schemas.of_cell(tables[name], *cell) for name in DRAWN if name in tables}
+    drawn = {name: schemas.rows_of_cell(tables[name], *cell) for name in DRAWN if name in tables}
     files = _files(row, results)
     return {
         "anchor": anchor(row),
         "model": row["model"],
         "phase": row["phase"],
         "step": duration(row["step_ns"]),
-        "strip": step_bars.of_cell(tables, *cell),
-        "advice": _advice(schemas.of_cell(tables["verdicts"], *cell), row["step_ns"], on_cpu(row["device"])),
-        "processes": _processes(schemas.of_cell(tables["ranks"], *cell)),
-        **_largest(schemas.of_cell(tables["activity"], *cell)),
-        "block": cell_data.of_cell(drawn, timelines.get(cell), on_cpu(row["device"])),
+        "strip": step_bars.step_parts(tables, *cell),
+        "advice": _advice(schemas.rows_of_cell(tables["verdicts"], *cell), row["step_ns"], on_cpu(row["device"])),
+        "processes": _processes(schemas.rows_of_cell(tables["ranks"], *cell)),
+        **_largest(schemas.rows_of_cell(tables["activity"], *cell)),
+        "block": cell_data.cell_block(drawn, timelines.get(cell), on_cpu(row["device"])),
         "files": files,
         "trace": next((name for name in files if name.endswith(".trace.json.gz")), None),
     }
@@ -77,33 +77,33 @@ def _said(row: Any, step_ns: float) -> dict[str, str]:
     return {
         "verdict": row.verdict,
         "about": _about(row),
-        "time": shown(row.share * step_ns if pd.notna(row.share) else None, duration),
-        "share": shown(row.share, "{:.1%}".format),
-        "between": between(getattr(row, "share_low", None), getattr(row, "share_high", None), "{:.1%}".format),
-        "gain": shown(row.gain, "{:.2f}×".format),
+        "time": format_value(row.share * step_ns if pd.notna(row.share) else None, duration),
+        "share": format_value(row.share, "{:.1%}".format),
+        "between": format_interval(getattr(row, "share_low", None), getattr(row, "share_high", None), "{:.1%}".format),
+        "gain": format_value(row.gain, "{:.2f}×".format),
         "next": row.next_step,
         "settings": row.settings if row.level == CELL_LEVEL and isinstance(row.settings, str) else "",
         "untold": row.settings if row.level == SETTING else "",
         "score": score if isinstance(score := getattr(row, "score", None), str) else "",
-        "source": shown(row.source, str),
+        "source": format_value(row.source, str),
     }
 
 
 def _about(row: Any) -> str:
     """What of the cell a verdict is on."""
-    names = {"kernel": shown(row.function, str), "layer": f"{row.module} {row.direction}"}
+    names = {"kernel": format_value(row.function, str), "layer": f"{row.module} {row.direction}"}
     return names.get(row.level, "the step")
 
 
 def _processes(ranks: pd.DataFrame) -> list[list[str]]:
     """The processes of a cell on several GPUs, each as the fields of PROCESS_COLUMNS."""
-    return [[shown(row[name], form) for name, form in PROCESS_COLUMNS.values()] for _, row in ranks.iterrows()]
+    return [[format_value(row[name], form) for name, form in PROCESS_COLUMNS.values()] for _, row in ranks.iterrows()]
 
 
 def _largest(activity: pd.DataFrame) -> dict[str, Any]:
     """The cell's TOP kernels (or operators) by one tool."""
-    chosen = preferred(activity).head(TOP)
-    names = short_names.shortened(chosen["name"])
+    chosen = prefer_tool(activity).head(TOP)
+    names = short_names.shorten_names(chosen["name"])
     return {
         "kind": chosen["kind"].iloc[0] if len(chosen) else "",
         "tool": chosen["tool"].iloc[0] if len(chosen) else "",
@@ -111,7 +111,7 @@ def _largest(activity: pd.DataFrame) -> dict[str, Any]:
             {
                 "name": names[row["name"]],
                 "whole": row["name"],
-                "range": shown(row["range"], str),
+                "range": format_value(row["range"], str),
                 "launches": f"{row['launches_per_step']:,.4g}",
                 "time": duration(row["ns_per_step"]),
                 "share": f"{row['share']:.1%}",

@@ -56,7 +56,7 @@ TEXTS = ("model", "phase", "candidate", "verdict", "unsteady", "level", "range",
 LONG = ("unsteady", "name")
 
 
-def of(tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
+def comparison_context(tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
     """What the template shows of a comparison; nothing where there is none.
 
     tables: `compare`, and `compare_parts` where the differences were put down to parts.
@@ -80,9 +80,9 @@ def _sides(pair: tuple[str, str], rows: pd.DataFrame) -> dict[str, Any]:
     return {
         "baseline": baseline,
         "candidate": candidate,
-        "how": cli.how(rows),
-        "differs": [*cli.differing(rows), *cli.by_sample(rows)],
-        "counted": cli.counted(rows),
+        "how": cli.describe_method(rows),
+        "differs": [*cli.describe_differences(rows), *cli.note_times_per_sample(rows)],
+        "counted": cli.count_outcomes(rows),
     }
 
 
@@ -108,5 +108,5 @@ def _largest(table: pd.DataFrame, seen: pd.DataFrame | None) -> list[list[dict[s
     most = seen[seen["level"].isin(LEVELS) & (seen["delta_share"].abs() >= LEAST)]
     most = most[most.groupby([*identity, "level"], sort=False).cumcount() < TOP]
     found = differing.merge(most, on=identity, how="inner")
-    found = found.assign(name=found["name"].replace(cli.named(found)))
+    found = found.assign(name=found["name"].replace(cli.part_names(found)))
     return [[field(row[name], form) for name, form in PART_COLUMNS.values()] for row in found.to_dict("records")]

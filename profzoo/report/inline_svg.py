@@ -13,7 +13,7 @@ INK = re.compile(rf"(\b(?:fill|stroke): )({'|'.join(THEMED)})\b")
 ELEMENTS = re.compile(r"<(?:text|g|use)\b[^>]*>|<path\b[^>]*fill: none[^>]*>")
 
 
-def inlined(svg: str, name: str, told: str) -> str:
+def inline_figure(svg: str, name: str, told: str) -> str:
     """The markup without XML header; name: of the figure; told: what is said of it to those who do not see it.
 
     Raises:

@@ -10,8 +10,8 @@ from profzoo import tools as registry
 from profzoo.formatting import duration
 from profzoo.report import mixed_versions, savings_section, step_bars, value_formats
 from profzoo.report.cell_section import anchor
-from profzoo.report.savings import Promise, why_unsteady
-from profzoo.report.value_formats import CELL_COLUMNS, CHOSEN, agreement_form, between, field, shown
+from profzoo.report.savings import Promise, unsteady_reason
+from profzoo.report.value_formats import CELL_COLUMNS, CHOSEN, agreement_form, field, format_interval, format_value
 from profzoo.tables.schemas import CELL, TABLES
 from profzoo.verdicts.verdicts import OURS
 
@@ -22,7 +22,7 @@ LEADING = ("model", "phase", "step by part", "held back by", "could save", "next
 FAILED = "not measured"
 
 
-def of_cells(
+def cells_context(
     tables: Mapping[str, pd.DataFrame], promises: Sequence[Promise], missing: Sequence[Mapping[str, str]]
 ) -> dict[str, Any]:
     """The table of cells, for the template: its columns that hold anything, and a row a cell, most to be won first.
@@ -77,22 +77,22 @@ def _row(
     columns: Mapping[str, tuple[str, Any]],
 ) -> dict[str, Any]:
     """What the template shows of a cell."""
-    strip = step_bars.of_cell(tables, row["model"], row["phase"])
+    strip = step_bars.step_parts(tables, row["model"], row["phase"])
     return {
         "anchor": anchor(row),
         "model": row["model"],
         "phase": row["phase"],
         "strip": strip,
-        "strip_told": step_bars.told(strip),
+        "strip_told": step_bars.describe_parts(strip),
         "busy": next((part["percent"] for part in strip if part["part"] == "kernels"), ""),
-        "verdict": promise.verdict if promise else shown(row["verdict"], str),
-        "promise": savings_section.told(promise) if promise else None,
+        "verdict": promise.verdict if promise else format_value(row["verdict"], str),
+        "promise": savings_section.saving_context(promise) if promise else None,
         "saved": promise.saved_ns if promise else 0.0,
-        "next": promise.next_step if promise else shown(row["next_step"], str),
+        "next": promise.next_step if promise else format_value(row["next_step"], str),
         "step": duration(row["step_ns"]),
         "step_ns": row["step_ns"],
         "spread": _spread(row),
-        "unsteady": why_unsteady(row),
+        "unsteady": unsteady_reason(row),
         "fields": [
             field(row[name], form, [row.get(end) for end in TABLES["cells"].ranges.get(name, ())])
             for name, form in columns.values()
@@ -102,7 +102,7 @@ def _row(
 
 def _spread(row: pd.Series) -> str:
     """The interval of the mean step, and the number of the steps that it is of."""
-    ends = between(row.get("step_low_ns"), row.get("step_high_ns"), duration)
+    ends = format_interval(row.get("step_low_ns"), row.get("step_high_ns"), duration)
     processes = row.get("processes")
     runs = f" × {processes:.0f}" if pd.notna(processes) and processes > 1 else ""
     return ", ".join(filter(None, [ends, f"n {row['steps']:.0f}{runs}"]))
@@ -121,7 +121,7 @@ def _overview(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     return table.merge(busiest.reindex(columns=[*CELL, "busy_share", "launches"]), on=CELL, how="left")
 
 
-def of_agreement(agreement: pd.DataFrame, tools: Sequence[str]) -> dict[str, Any]:
+def agreement_context(agreement: pd.DataFrame, tools: Sequence[str]) -> dict[str, Any]:
     """The table of agreement, for the template; no rows where there is no tool to agree."""
     # A column of nothing but gaps is of a tool that was not asked for.
     known = agreement.loc[:, (agreement.notna() & agreement.ne("")).any()]
@@ -133,12 +133,14 @@ def of_agreement(agreement: pd.DataFrame, tools: Sequence[str]) -> dict[str, Any
     }
 
 
-def of_measuring(cells: pd.DataFrame, sidecars: Sequence[Mapping[str, Any]], tools: Sequence[str]) -> dict[str, Any]:
+def measurement_context(
+    cells: pd.DataFrame, sidecars: Sequence[Mapping[str, Any]], tools: Sequence[str]
+) -> dict[str, Any]:
     """What was measured when, on what and with what, for the template; sidecars: of the cells' unprofiled runs."""
     return {
         "tools": tools,
         # What profiles GPUs is missed by none that has no GPU.
-        "missing": [] if on_cpu(cells) else sorted(set(registry.compared()) - set(tools)),
+        "missing": [] if on_cpu(cells) else sorted(set(registry.compared_activities()) - set(tools)),
         "models": cells["model"].nunique(),
         "devices": sorted(set(cells["device"])),
         "dates": sorted(set(cells["date"])),

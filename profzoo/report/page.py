@@ -12,7 +12,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from profzoo.errors import DataError
-from profzoo.figures import known as known_figures
+from profzoo.figures import all_figures as known_figures
 from profzoo.figures import table_inputs
 from profzoo.io import sidecars as fact
 from profzoo.io.scripts import read_json
@@ -89,21 +89,21 @@ def render(
     return _rendered(
         overview.on_cpu(cells),
         title="profzoo report",
-        **comparison_section.of(tables),
-        **overview.of_measuring(cells, sidecars, tools),
-        **overview.of_cells(tables, promised, missing),
+        **comparison_section.comparison_context(tables),
+        **overview.measurement_context(cells, sidecars, tools),
+        **overview.cells_context(tables, promised, missing),
         **savings_section.section(promised, tables),
-        **overview.of_agreement(tables["agreement"], tools),
+        **overview.agreement_context(tables["agreement"], tools),
         figures=[one for one in figures if not one["compares"]],
         compared_figures=[one for one in figures if one["compares"]],
         process_columns=list(PROCESS_COLUMNS),
-        page_data=cell_data.of_page(tables.get("peaks"), perfetto),
+        page_data=cell_data.page_data(tables.get("peaks"), perfetto),
         perfetto=perfetto,
         details=[detail(row, tables, timelines, results) for _, row in cells.iterrows()],
     )
 
 
-def of_comparison(tables: Mapping[str, str], figures: Sequence[str], html: str) -> None:
+def write_comparison_page(tables: Mapping[str, str], figures: Sequence[str], html: str) -> None:
     """Read the tables of a comparison (by name, their paths) and its figures; write a page of nothing else."""
     read, drawn = (
         {name: table_inputs.read(name, path) for name, path in tables.items()},
@@ -111,7 +111,11 @@ def of_comparison(tables: Mapping[str, str], figures: Sequence[str], html: str) 
     )
     nothing: dict[str, list[Any]] = {"cells": [], "lacking": [], "partial": [], "parts": []}
     page = _rendered(
-        False, title="profzoo comparison", **comparison_section.of(read), compared_figures=drawn, **nothing
+        False,
+        title="profzoo comparison",
+        **comparison_section.comparison_context(read),
+        compared_figures=drawn,
+        **nothing,
     )
     Path(html).write_text(page, encoding="utf-8")
 
@@ -142,7 +146,7 @@ def figure(path: str, on_cpu: bool = False) -> dict[str, Any]:
     known = known_figures()[name]
     title, caption = known.said(on_cpu)
     try:
-        svg = inline_svg.inlined(Path(path).read_text(encoding="utf-8"), name, f"{title}: {caption}")
+        svg = inline_svg.inline_figure(Path(path).read_text(encoding="utf-8"), name, f"{title}: {caption}")
     except (DataError, UnicodeDecodeError) as error:
         why = error if isinstance(error, DataError) else "is no SVG (it is not UTF-8)"
         raise DataError(f"{path} {why}, as no figure of profzoo does: remove it, and it is drawn again") from None

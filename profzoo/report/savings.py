@@ -65,12 +65,12 @@ def all_of(tables: Mapping[str, pd.DataFrame]) -> list[Promise]:
             typed = _typed(arguments[cell], words)
             found.append(_promise(row, step_ns[cell], trials.get((*cell, words)) if words else None, typed))
     found += _only_measured(trials, step_ns, arguments, {(*one.cell, one.typed) for one in found})
-    unsteady = {(row["model"], row["phase"]): why_unsteady(row) for row in tables["cells"].to_dict("records")}
+    unsteady = {(row["model"], row["phase"]): unsteady_reason(row) for row in tables["cells"].to_dict("records")}
     found = [replace(one, unsteady=unsteady[one.cell]) for one in found]
     return sorted(found, key=lambda one: (bool(one.unsteady), -one.saved_ns))
 
 
-def why_unsteady(cell: Mapping[str, Any]) -> str:
+def unsteady_reason(cell: Mapping[str, Any]) -> str:
     """Why the times of a row of the table of cells are not to be relied on; empty where they are."""
     return said if isinstance(said := cell.get("unsteady"), str) else ""
 
@@ -85,7 +85,7 @@ def arguments_of(cells: pd.DataFrame) -> dict[tuple[str, str], str]:
     }
 
 
-def first(promises: list[Promise], count: int = FIRST) -> list[Promise]:
+def largest_savings(promises: list[Promise], count: int = FIRST) -> list[Promise]:
     """The largest, of each cell one, before more of the same cells."""
     best: dict[tuple[str, str], Promise] = {}
     for one in promises:
@@ -113,7 +113,7 @@ def _promise(
 
 def _typed(arguments: str, words: str) -> str:
     """The line that shows what the advice is worth: with its settings, or all that may help."""
-    return command.run(arguments, words) if words else command.trials(arguments)
+    return command.run(arguments, words) if words else command.trials_command(arguments)
 
 
 def _saved(step_ns: float, gain: float) -> float:

@@ -8,13 +8,13 @@ import pandas as pd
 from profzoo.cell import rerun_commands as command
 from profzoo.formatting import duration
 from profzoo.report import step_bars
-from profzoo.report.savings import AT_MOST, Promise, arguments_of, first
-from profzoo.report.value_formats import shown
+from profzoo.report.savings import AT_MOST, Promise, arguments_of, largest_savings
+from profzoo.report.value_formats import format_value
 from profzoo.tables.schemas import CELL
-from profzoo.trials.best_setting import best
+from profzoo.trials.best_setting import best_row
 
 
-def told(promise: Promise) -> dict[str, str]:
+def saving_context(promise: Promise) -> dict[str, str]:
     """What the template shows of a promise: what is saved, between what, and how that is known."""
     ends = (promise.low_ns, promise.high_ns)
     between = "" if any(map(pd.isna, ends)) else f"{_time(ends[0])} – {_time(ends[1])}"
@@ -34,9 +34,9 @@ def told(promise: Promise) -> dict[str, str]:
 def section(promises: Sequence[Promise], tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
     """For the template: the promises to begin with, and trials, each best setting that is surely faster first."""
     cards = [
-        {**told(one), "model": one.model, "phase": one.phase, "anchor": f"{one.model}-{one.phase}",
-         "strip": step_bars.of_cell(tables, one.model, one.phase)}
-        for one in first(list(promises))
+        {**saving_context(one), "model": one.model, "phase": one.phase, "anchor": f"{one.model}-{one.phase}",
+         "strip": step_bars.step_parts(tables, one.model, one.phase)}
+        for one in largest_savings(list(promises))
     ]  # fmt: skip
     arguments = arguments_of(tables["cells"]) if "cells" in tables else {}
     return {"first": cards, "trials": _trials(tables.get("trials"), arguments)}
@@ -55,7 +55,7 @@ def _trials(table: pd.DataFrame | None, arguments: Mapping[tuple[str, str], str]
         return []
     found = []
     for (model, phase), rows in table.groupby(CELL, sort=False):
-        typed = best(rows)
+        typed = best_row(rows)
         found.append(
             {
                 "model": model,
@@ -82,10 +82,10 @@ def _trial(row: Mapping[str, Any]) -> dict[str, str]:
     known = pd.notna(row["gain_low"])
     return {
         "words": row["words"],
-        "gain": shown(row["gain"], "{:.2f} ×".format),
+        "gain": format_value(row["gain"], "{:.2f} ×".format),
         "between": f"{row['gain_low']:.2f} – {row['gain_high']:.2f}" if known else "",
-        "expected": shown(row["expected"], "{:.2f} ×".format),
+        "expected": format_value(row["expected"], "{:.2f} ×".format),
         "processes": f"{row['processes']:.0f}" if row["processes"] else "",
         "verdict": row["verdict"],
-        "why": shown(row["why"], str) if row["why"] else "",
+        "why": format_value(row["why"], str) if row["why"] else "",
     }

@@ -15,12 +15,12 @@ NAMED = re.compile(r"tables/[^/]+\.csv|share\.tar\.gz")
 LINK = re.compile(r'<(?:a|button)\b[^<>]*?\s(?:href|data-trace)="([^"#]+)"')
 
 
-def offered(results: Path, name: str) -> bool:
+def is_served(results: Path, name: str) -> bool:
     """Whether the pages show the file of that name, relative to the folder; logs, weights and sidecars they do not."""
     return name in PAGES or bool(NAMED.fullmatch(name)) or any(name in _linked_now(results / page) for page in PAGES)
 
 
-def linked(page: str) -> frozenset[str]:
+def linked_files(page: str) -> frozenset[str]:
     """The files that a page's text links to, by their paths from it.
 
     >>> sorted(linked('<a class="x" href="a/odd%20%26.csv">1</a><a href="#b">2</a><button data-trace="a/t.gz">'))
@@ -44,6 +44,6 @@ def _linked_now(page: Path) -> frozenset[str]:
 def _read(page: Path, state: tuple[int, ...]) -> frozenset[str]:
     # A page may be made anew while it is served; state: what then differs.
     try:
-        return linked(page.read_text(encoding="utf-8", errors="replace"))
+        return linked_files(page.read_text(encoding="utf-8", errors="replace"))
     except OSError:
         return frozenset()

@@ -13,15 +13,15 @@ LEAST = 0.5
 NOTHING = pd.DataFrame(columns=schemas.CELL)
 
 
-def of_cell(tables: Mapping[str, pd.DataFrame], model: str, phase: str) -> list[dict[str, Any]]:
+def step_parts(tables: Mapping[str, pd.DataFrame], model: str, phase: str) -> list[dict[str, Any]]:
     """The parts with their share in % and their colour: of a cell on the CPU its ranges, on a GPU what nsys traced.
 
     Empty where there is neither. tables: steps, and ranges where there are any, of all cells.
     """
     given = (tables.get(name, NOTHING) for name in ("steps", "ranges"))
-    steps, ranges = (schemas.of_cell(table, model, phase) for table in given)
+    steps, ranges = (schemas.rows_of_cell(table, model, phase) for table in given)
     if len(steps) and "busy_ns" in steps:
-        shares = step_shares.shares(steps).mean().rename(lambda name: name.replace("idle_", "idle: "))
+        shares = step_shares.step_shares(steps).mean().rename(lambda name: name.replace("idle_", "idle: "))
         colours = STEP_COLOURS
     elif len(ranges) and (ranges["clock"] == "cpu").all():
         times = ranges.groupby("range")["ns_per_step"].sum()
@@ -32,6 +32,6 @@ def of_cell(tables: Mapping[str, pd.DataFrame], model: str, phase: str) -> list[
     return [{"part": part, "percent": percent, "colour": colour} for part, percent, colour in parts if percent >= LEAST]
 
 
-def told(strip: list[dict[str, Any]]) -> str:
+def describe_parts(strip: list[dict[str, Any]]) -> str:
     """The strip in words, for those who do not see it."""
     return ", ".join(f"{part['part']} {part['percent']:.0f} %" for part in strip)

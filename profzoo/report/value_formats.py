@@ -56,7 +56,7 @@ def on_cpu(device: Any) -> bool:
     return isinstance(device, str) and device.startswith("CPU")
 
 
-def shown(value: Any, form: Form) -> str:
+def format_value(value: Any, form: Form) -> str:
     """The value in its form, a dash where there is none.
 
     >>> shown(0.314, "{:.0%}".format), shown(None, str)
@@ -65,7 +65,7 @@ def shown(value: Any, form: Form) -> str:
     return MISSING if pd.isna(value) or value == "" else form(value)
 
 
-def between(low: Any, high: Any, form: Form) -> str:
+def format_interval(low: Any, high: Any, form: Form) -> str:
     """The range that a number lies in, in its form; empty where an end is not known.
 
     >>> between(0.31, 0.4, "{:.0%}".format), between(None, 0.4, "{:.0%}".format)
@@ -77,5 +77,5 @@ def between(low: Any, high: Any, form: Form) -> str:
 def field(value: Any, form: Form, ends: Sequence[Any] = ()) -> dict[str, Any]:
     """A field of a table: what is shown, in which range, and what it is sorted by; ends: of that, where it has one."""
     low, high = ends or (None, None)
-    told = between(low, high, form)
-    return {"text": shown(value, form), "between": told, "value": "" if pd.isna(value) else value}
+    told = format_interval(low, high, form)
+    return {"text": format_value(value, form), "between": told, "value": "" if pd.isna(value) else value}

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from profzoo.statistics.steady_state import settled
+from profzoo.statistics.steady_state import drop_warmup
 
 # Beyond these a cell's times are not steady: by how much of the median the middle half of the steps of a process may
 # spread, how far apart processes may be, by how much the second half of a window may differ from the first, and how far
@@ -52,10 +52,10 @@ def processes(steps: pd.DataFrame) -> list[np.ndarray]:
     """
     clock = steps["gpu_ns"] if steps["gpu_ns"].notna().any() else steps["wall_ns"]
     groups = clock.groupby(steps["process"]) if "process" in steps else [(0, clock)]
-    return [settled(times.to_numpy(dtype=float)) for _, times in groups]
+    return [drop_warmup(times.to_numpy(dtype=float)) for _, times in groups]
 
 
-def taken(facts: Mapping[str, Any]) -> float:
+def settled_times(facts: Mapping[str, Any]) -> float:
     """The part of the time for which others had the CPU of a run, or of that one of its processes that they had most.
 
     facts: its sidecar; nan where it does not tell.
@@ -67,7 +67,7 @@ def taken(facts: Mapping[str, Any]) -> float:
     return max((float(share) for share in shares if share is not None), default=float("nan"))
 
 
-def of(processes: Sequence[np.ndarray], taken: float = float("nan")) -> Repeats:
+def summarise_processes(processes: Sequence[np.ndarray], taken: float = float("nan")) -> Repeats:
     """Of the times of settled steps in ns, an array a process, each of one step or more; taken: as above.
 
     >>> found = of([np.array([100.0, 102.0, 98.0]), np.array([100.0, 101.0, 99.0])])
@@ -86,7 +86,7 @@ def of(processes: Sequence[np.ndarray], taken: float = float("nan")) -> Repeats:
         upper_quartile_ns=float(upper),
         steps=sum(map(len, processes)),
         processes=len(processes),
-        between_share=between_share(processes),
+        between_share=between_process_share(processes),
         taken_share=taken,
         unsteady=_because(_unsteady(processes, means, medians), taken),
     )
@@ -126,7 +126,7 @@ def _alike(processes: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate([one if len(one) == most else np.quantile(one, places) for one in processes])
 
 
-def between_share(processes: Sequence[np.ndarray]) -> float:
+def between_process_share(processes: Sequence[np.ndarray]) -> float:
     """The share of the variance of a step's logarithm that is between processes, from 0 to 1.
 
     The intraclass correlation of a one-way analysis of variance, groups of unlike sizes (Searle, Casella and McCulloch

@@ -47,7 +47,7 @@ def level(
     return one - slope * mine, other - slope * theirs
 
 
-def of_two(one: np.ndarray, other: np.ndarray, confidence: float, levelled: bool = False) -> Test:
+def two_sample_shift(one: np.ndarray, other: np.ndarray, confidence: float, levelled: bool = False) -> Test:
     """Two samples: the median of all differences between them, and its interval (Hodges and Lehmann 1963).
 
     levelled: whether a drift was taken off them.
@@ -95,7 +95,7 @@ def _larger(first: int, second: int, levelled: bool = False) -> np.ndarray:
     return chances
 
 
-def of_pairs(between: np.ndarray, confidence: float) -> Test:
+def paired_shift(between: np.ndarray, confidence: float) -> Test:
     """Pairs, by their differences: the median of the means of two of them, and the interval by `p_of_pairs`."""
     first, second = np.triu_indices(len(between))
     means = np.unique((between[first] + between[second]) / 2)

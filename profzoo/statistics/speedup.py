@@ -57,12 +57,12 @@ def ratio(
     if min(len(one), len(other)) < 2:
         raise ValueError("two processes a side are needed at the least to tell a difference from chance")
     if paired:
-        by_size, by_ranks = by_pairs(one, other), ranks.of_pairs(other - one, confidence)
+        by_size, by_ranks = compare_pairs(one, other), ranks.paired_shift(other - one, confidence)
     elif places is None:
-        by_size, by_ranks = by_welch(one, other), ranks.of_two(one, other, confidence)
+        by_size, by_ranks = compare_welch(one, other), ranks.two_sample_shift(one, other, confidence)
     else:
-        by_size = [by_neighbours(one, other, *places)]
-        by_ranks = ranks.of_two(*ranks.level(one, other, *places), confidence, levelled=True)
+        by_size = [compare_neighbours(one, other, *places)]
+        by_ranks = ranks.two_sample_shift(*ranks.level(one, other, *places), confidence, levelled=True)
     low, high = _interval(by_size, by_ranks, confidence)
     bound = float(np.log1p(margin))
     chances = {(shift, sign): _chance(by_size, by_ranks, shift, sign)
@@ -124,7 +124,7 @@ class Size:
         return max(self.error, 1e-9)
 
 
-def by_neighbours(one: np.ndarray, other: np.ndarray, places: Sequence[int], others: Sequence[int]) -> Size:
+def compare_neighbours(one: np.ndarray, other: np.ndarray, places: Sequence[int], others: Sequence[int]) -> Size:
     """The difference of the sides, its standard error and the degrees of freedom of that, by differences of neighbours.
 
     What a process and the next differ by is the step of a drift, the difference of their sides, and chance. Chance is
@@ -148,7 +148,7 @@ def by_neighbours(one: np.ndarray, other: np.ndarray, places: Sequence[int], oth
     )
 
 
-def by_pairs(one: np.ndarray, other: np.ndarray) -> list[Size]:
+def compare_pairs(one: np.ndarray, other: np.ndarray) -> list[Size]:
     """The same of pairs, of which each has the same moments of the machine (Student 1908).
 
     From five on also without the least and the largest of them (Tukey and McLaughlin 1963).
@@ -163,7 +163,7 @@ def by_pairs(one: np.ndarray, other: np.ndarray) -> list[Size]:
     return found
 
 
-def by_welch(one: np.ndarray, other: np.ndarray) -> list[Size]:
+def compare_welch(one: np.ndarray, other: np.ndarray) -> list[Size]:
     """The same of two samples."""
     parts = np.array([side.var(ddof=1) / len(side) for side in (one, other)])
     spread = (parts**2 / (np.array([len(one), len(other)]) - 1)).sum()

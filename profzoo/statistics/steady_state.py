@@ -6,7 +6,7 @@ import numpy as np
 LEAST = 5
 
 
-def settled(times: np.ndarray) -> np.ndarray:
+def drop_warmup(times: np.ndarray) -> np.ndarray:
     """The steps once they have settled: without the first, and without as many more as make the rest the steadiest.
 
     The marginal standard error rule (MSER; White 1997) picks the cut, up to the middle. Without a trend it cuts little.

@@ -31,7 +31,7 @@ def read(tables: Sequence[str], sidecars: Sequence[str]) -> Timed:
     found: Timed = []
     for path, sidecar in zip(tables, sidecars, strict=True):
         facts: Mapping[str, Any] = read_json(sidecar, OF_RUN)
-        cell_tables.belong(sidecar, facts)
+        cell_tables.check_sidecars(sidecar, facts)
         steps = reading.read(path, REPEATED if "processes" in facts else STEPS)
         if len(steps) != facts["steps"]:
             raise DataError(f"{path} has {len(steps)} steps, and its sidecar says {facts['steps']}: {reading.AGAIN}")

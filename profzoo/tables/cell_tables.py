@@ -13,7 +13,7 @@ from profzoo.io import csv_tables as reading
 from profzoo.statistics import process_repeats
 from profzoo.tables import kernel_table, ncu_coverage
 from profzoo.tables.schemas import CELL, COVERAGE, STEP_LEADING
-from profzoo.tables.steps_per_export import profiled_steps
+from profzoo.tables.steps_per_export import count_profiled_steps
 
 FILES = ("../tools/*/activity.py",)
 
@@ -28,7 +28,7 @@ def cell_of(path: str | Path) -> dict[str, str]:
     return {"model": path.parent.name, "phase": path.name.partition(".")[0]}
 
 
-def belong(sidecar: str | Path, facts: Mapping[str, Any]) -> None:
+def check_sidecars(sidecar: str | Path, facts: Mapping[str, Any]) -> None:
     """Raises DataError where a sidecar is of another cell than the one in whose place it is."""
     place, told = cell_of(sidecar), facts.get("cell")
     if not isinstance(told, Mapping) or not {"model", "phase"} <= set(told):
@@ -58,7 +58,9 @@ def cells(timed: Iterable[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, An
     """
     rows = []
     for cell, steps, facts in timed:
-        found = process_repeats.of(process_repeats.processes(steps), process_repeats.taken(facts))
+        found = process_repeats.summarise_processes(
+            process_repeats.processes(steps), process_repeats.settled_times(facts)
+        )
         rows.append(
             {
                 **cell,
@@ -83,15 +85,15 @@ def cells(timed: Iterable[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, An
                 "peak_memory_bytes": facts["peak_memory_bytes"],
                 "peak_rss_bytes": facts["peak_rss_bytes"],
                 "loss": facts["loss"],
-                "arguments": rerun_commands.arguments(cell["model"], facts["cell"])
-                if rerun_commands.needed(facts["cell"])
+                "arguments": rerun_commands.run_arguments(cell["model"], facts["cell"])
+                if rerun_commands.can_be_typed(facts["cell"])
                 else "",
             }
         )
     return pd.DataFrame(rows).astype({"peak_memory_bytes": "Int64"})
 
 
-def with_tools(
+def add_tool_columns(
     baseline: pd.DataFrame, exported: Iterable[tuple[str, Mapping[str, str], pd.DataFrame, Mapping[str, Any]]]
 ) -> pd.DataFrame:
     """The table of cells with the columns that tools add to it; exported: tool, cell, rows of its CSV, sidecar."""
@@ -121,7 +123,7 @@ def activity(
         grouped = rows.groupby(["kind", "name", "range"], dropna=False)[["count", "ns"]].sum().reset_index()
         grouped = grouped.rename(columns={"count": "launches_per_step", "ns": "ns_per_step"})
         grouped["share"] = grouped["ns_per_step"] / max(grouped["ns_per_step"].sum(), 1)
-        grouped[["launches_per_step", "ns_per_step"]] /= profiled_steps(facts)
+        grouped[["launches_per_step", "ns_per_step"]] /= count_profiled_steps(facts)
         frames.append(grouped.assign(**cell, tool=tool).sort_values("ns_per_step", ascending=False))
     columns = [*CELL, "tool", "kind", "range", "name", "launches_per_step", "ns_per_step", "share"]
     return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
@@ -140,7 +142,7 @@ def ranges(
         found = tools.activities()[tool].of_ranges(table, facts)
         if found is None:
             continue
-        (clock, sums), steps = found, profiled_steps(facts)
+        (clock, sums), steps = found, count_profiled_steps(facts)
         for name, (ns, launches) in sums.items():
             per_step = None if launches is None else launches / steps
             rows.append({**cell, "tool": tool, "clock": clock, "range": name, "ns_per_step": ns / steps,
@@ -208,7 +210,7 @@ def agreement(
     index = pd.MultiIndex.from_frame(table[CELL])
     for measure, field in (("launches", "launches_per_step"), ("gpu_ns", "ns_per_step")):
         columns = []
-        for tool in tools.compared():
+        for tool in tools.compared_activities():
             if (field, tool) in sums:
                 table[f"{tool}_{measure}"] = sums[field, tool].reindex(index).to_numpy()
                 columns.append(f"{tool}_{measure}")

@@ -14,7 +14,7 @@ ALONE_NS = (300.0, 1500.0)
 UNKNOWN = "unknown: compare the tools' rows of the cell in activity.csv"
 
 
-def explained(agreement: pd.DataFrame, coverage: pd.DataFrame) -> pd.DataFrame:
+def explain_disagreements(agreement: pd.DataFrame, coverage: pd.DataFrame) -> pd.DataFrame:
     """The table of agreement with `flag` (launches, time, both or empty) and `cause`.
 
     coverage: the table of coverage, in which it shows where runs launched different kernels.
@@ -43,7 +43,7 @@ def explained(agreement: pd.DataFrame, coverage: pd.DataFrame) -> pd.DataFrame:
 
 def _alone(row: pd.Series) -> str | None:
     """Whether what ncu has more is what every launch takes longer under it."""
-    beside = [f"{name}_gpu_ns" for name, activity in tools.compared().items() if not activity.ALONE]
+    beside = [f"{name}_gpu_ns" for name, activity in tools.compared_activities().items() if not activity.ALONE]
     others = [row[column] for column in beside if pd.notna(row.get(column))]
     if not others or pd.isna(row.get("ncu_gpu_ns")) or not row.get("ncu_launches"):
         return None

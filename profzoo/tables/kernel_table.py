@@ -9,7 +9,7 @@ from profzoo.io import csv_tables as reading
 from profzoo.io.scripts import read_json, write_csv
 from profzoo.kernels import counters, kernel_classes
 from profzoo.tables.ncu_coverage import KEYS, shares_whole
-from profzoo.tables.steps_per_export import NEEDS, profiled_steps
+from profzoo.tables.steps_per_export import NEEDS, count_profiled_steps
 from profzoo.tools.ncu import derived_metrics, export_schema
 from profzoo.tools.ncu.raw_page import SHARED_MEMORY
 from profzoo.tools.ncu.strata import Window
@@ -55,7 +55,7 @@ def join(
     times in ten (kernels/counters.py). `source` names the tools that saw the configuration.
     """
     counted, ranged = _counted(sets, census)
-    timed = nsys_tables.of_steps(nsys)
+    timed = nsys_tables.launches_in_steps(nsys)
     timed = timed.assign(range=timed["range"].fillna(""))
     timed = timed.groupby([*KEYS, "range"], sort=False, as_index=False).agg(
         {"kernel": "first", "function": "first", "launches": "sum", "total_ns": "sum", "share": "sum"}
@@ -95,13 +95,16 @@ def _counted(sets: Sequence[pd.DataFrame], census: pd.DataFrame | None) -> tuple
     names = ["kernel", "function", "range"]
     window = None if census is None else Window(census)
     frames = [
-        table.groupby(KEYS, sort=False)[names].first().join(counters.of_configurations(table, window)) for table in sets
+        table.groupby(KEYS, sort=False)[names].first().join(counters.mean_counters(table, window)) for table in sets
     ]
     if not frames:
         return pd.DataFrame(columns=[*KEYS, *names]), pd.DataFrame()
-    combined, ranged = frames[0], counters.of_ranges(sets[0], window)
+    combined, ranged = frames[0], counters.mean_counters_by_range(sets[0], window)
     for table, frame in zip(sets[1:], frames[1:], strict=True):
-        combined, ranged = combined.combine_first(frame), ranged.combine_first(counters.of_ranges(table, window))
+        combined, ranged = (
+            combined.combine_first(frame),
+            ranged.combine_first(counters.mean_counters_by_range(table, window)),
+        )
     combined["range"] = combined["range"].fillna("")
     return combined.reset_index(), ranged
 
@@ -116,4 +119,4 @@ def main(nsys: str, sidecar: str, sets: Sequence[str], census: str | None, csv: 
     every = export_schema.read_census(census) if census else None
     names = pd.concat([table["kernel"] for table in (traced, *counted)]).unique()
     classes = kernel_classes.classify_all(names)
-    write_csv(join(traced, profiled_steps(read_json(sidecar, NEEDS)), counted, classes, every), csv)
+    write_csv(join(traced, count_profiled_steps(read_json(sidecar, NEEDS)), counted, classes, every), csv)

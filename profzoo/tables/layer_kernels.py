@@ -34,11 +34,11 @@ def table(rows: pd.DataFrame, peaks: Mapping[str, float]) -> pd.DataFrame:
     """COLUMNS, the longest first, per step; `share` is of all kernels, bound and efficiency are of the mean launch.
 
     Args:
-        rows: of joined_step.totals by joined_step.GROUPS, or of joined_step.of_torch; peaks: rates by name, byte/s
-            and flop/s.
+        rows: of joined_step.totals by joined_step.GROUPS, or of joined_step.sum_torch_launches; peaks: rates by name,
+            byte/s and flop/s.
     """
     classes = kernel_classes.classify_all(rows["kernel"].unique())
     found = rows.assign(share=rows["total_ns"] / max(rows["total_ns"].sum(), 1))
     found["class"] = found["kernel"].map(classes)
-    found[HELD] = roofline.of_launches(rows, peaks)[HELD]
+    found[HELD] = roofline.bound_launches(rows, peaks)[HELD]
     return found.sort_values("total_ns", ascending=False, kind="stable")[COLUMNS].reset_index(drop=True)

@@ -13,7 +13,7 @@ from profzoo.op_costs.operators import COLUMNS as NEEDS
 from profzoo.tables import layer_kernels, layers, owner_coverage
 from profzoo.tables.roofline import read_peaks
 from profzoo.tables.steps_per_export import NEEDS as OF_SIDECAR
-from profzoo.tables.steps_per_export import profiled_steps
+from profzoo.tables.steps_per_export import count_profiled_steps
 from profzoo.tools.ncu import export_schema
 from profzoo.tools.nsys import launches_by_step
 from profzoo.tools.torch import owners
@@ -43,7 +43,7 @@ def main(launches: str, modules: str, sidecar: str, others: Others, outputs: Map
 
     sidecar: of torch's trace.
     """
-    steps = profiled_steps(read_json(sidecar, OF_SIDECAR))
+    steps = count_profiled_steps(read_json(sidecar, OF_SIDECAR))
     peaks = read_peaks(others.peaks) if others.peaks else {}
     nsys = _traced(others)
     if nsys is None and not others.census:
@@ -52,8 +52,11 @@ def main(launches: str, modules: str, sidecar: str, others: Others, outputs: Map
     else:
         own = pd.concat(_parts(launches), ignore_index=True)
         joined = seen = _joined(others, own, nsys)
-        copies = layers.called([joined_step.copies(own)], steps)
-        called, rows = layers.carried(layers.called([own], steps), joined, copies), joined_step.kernels(joined)
+        copies = layers.sum_by_owner([joined_step.copies(own)], steps)
+        called, rows = (
+            layers.apply_other_times(layers.sum_by_owner([own], steps), joined, copies),
+            joined_step.kernels(joined),
+        )
     write_csv(layers.operators(called, seen, peaks), outputs["operators"])
     known = reading.read(modules, owners.MODULES)
     write_csv(layers.layers(called, known, steps, seen, peaks), outputs["layers"])
@@ -74,22 +77,22 @@ def _joined(others: Others, own: pd.DataFrame, nsys: pd.DataFrame | None) -> Joi
     """The launches of ncu's window, else of a step of nsys; own: rows of the table of owners."""
     if not others.census:
         assert nsys is not None
-        return joined_step.of_nsys(nsys, own)
+        return joined_step.join_nsys_launches(nsys, own)
     sets = [reading.read(path, export_schema.TABLE) for path in others.sets]
-    return joined_step.of_ncu(export_schema.read_census(others.census), others.steps, sets, own, nsys)
+    return joined_step.join_ncu_launches(export_schema.read_census(others.census), others.steps, sets, own, nsys)
 
 
 def _of_torch(launches: str, steps: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """What was called, and its kernels, by torch alone, whose launches may not fit into memory all at once."""
     called, kernels = [], []
     for part in _parts(launches):
-        called.append(layers.called([part], 1))
-        kernels.append(joined_step.of_torch(part, steps))
+        called.append(layers.sum_by_owner([part], 1))
+        kernels.append(joined_step.sum_torch_launches(part, steps))
     rows = pd.concat(kernels, ignore_index=True)
     sums = rows.groupby(joined_step.GROUPS, sort=False, dropna=False, observed=True)[["launches", "total_ns"]].sum()
     found = sums.reset_index().reindex(columns=rows.columns)
     found["mean_ns"] = found["total_ns"] / found["launches"]
-    return layers.together(called, steps), found
+    return layers.mean_over_steps(called, steps), found
 
 
 def _parts(path: str) -> Iterator[pd.DataFrame]:

@@ -86,7 +86,7 @@ def path(module: str) -> list[str]:
     return [*(path(parent(module)) if parent(module) else []), module]
 
 
-def called(parts: Iterable[pd.DataFrame], steps: int) -> pd.DataFrame:
+def sum_by_owner(parts: Iterable[pd.DataFrame], steps: int) -> pd.DataFrame:
     """A row an owner, per step: SUMS, of which `needed_ns` is the time of launches whose needs are known.
 
     On a CPU a launch is a call, and its time that of the operator without what it calls.
@@ -101,16 +101,16 @@ def called(parts: Iterable[pd.DataFrame], steps: int) -> pd.DataFrame:
         rows = part[OWNER].assign(launches=1.0, total_ns=ns, needed_flop=flop, needed_bytes=needs["needed_bytes"])
         rows["needed_ns"] = ns.where(known, 0.0)
         grouped.append(_summed(rows, OWNER))
-    return together(grouped, steps)
+    return mean_over_steps(grouped, steps)
 
 
-def together(parts: Sequence[pd.DataFrame], steps: int) -> pd.DataFrame:
+def mean_over_steps(parts: Sequence[pd.DataFrame], steps: int) -> pd.DataFrame:
     """The same of parts, each as called has it of one step."""
     table = _summed(pd.concat(parts, ignore_index=True), OWNER)
     return table.assign(**table[SUMS] / steps)
 
 
-def carried(by_torch: pd.DataFrame, joined: Joined, copies: pd.DataFrame) -> pd.DataFrame:
+def apply_other_times(by_torch: pd.DataFrame, joined: Joined, copies: pd.DataFrame) -> pd.DataFrame:
     """The same with times and launches of other tools.
 
     Args:
@@ -211,5 +211,5 @@ def _counted(joined: Joined, by: Sequence[str], peaks: Mapping[str, float]) -> p
     if not joined.sets:
         return pd.DataFrame(columns=[*by, *COUNTED])
     rows = joined_step.totals(joined, [*by, *CONFIGURATION])
-    held = roofline.of_groups(rows, list(by), peaks)[[*by, *HELD]]
+    held = roofline.bound_groups(rows, list(by), peaks)[[*by, *HELD]]
     return roofline.sums(rows, list(by)).merge(held, on=list(by))[[*by, *COUNTED]]

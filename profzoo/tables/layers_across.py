@@ -12,11 +12,11 @@ from profzoo.tables.schemas import CELL
 
 def main(paths: Sequence[str], coverage: Sequence[str], outputs: Mapping[str, str]) -> None:
     """Read the cells' tables of layers and of coverage, write `layers` and `owners`, in the order of the cells' own."""
-    write_csv(together(paths, layers.TABLE), outputs["layers"])
-    write_csv(together(coverage, owner_coverage.TABLE), outputs["owners"])
+    write_csv(concatenate_cells(paths, layers.TABLE), outputs["layers"])
+    write_csv(concatenate_cells(coverage, owner_coverage.TABLE), outputs["owners"])
 
 
-def together(paths: Sequence[str], table: Table) -> pd.DataFrame:
+def concatenate_cells(paths: Sequence[str], table: Table) -> pd.DataFrame:
     """The rows of several cells' tables, each with its cell; table: what is declared of them."""
     frames = [rows.assign(**cell) for cell, rows in cell_tables.read(paths, table)]
     columns = [*CELL, *table.columns]

@@ -59,7 +59,7 @@ def compare(nsys: pd.DataFrame, ncu: pd.DataFrame, census: pd.DataFrame | None =
     was not launched at all.
     """
     traced = (
-        nsys_tables.of_steps(nsys)
+        nsys_tables.launches_in_steps(nsys)
         .groupby(KEYS, sort=False)
         .agg({"kernel": "first", "function": "first", "launches": "sum", "total_ns": "sum", "share": "sum"})
     )

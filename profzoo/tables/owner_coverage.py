@@ -25,7 +25,8 @@ def table(called: pd.DataFrame, joined: Joined | None) -> pd.DataFrame:
     empty without these tools. `unowned` names the operators with most time that have neither.
 
     Args:
-        called: as layers.called or layers.carried has it; joined: launches of other tools, None where there are none.
+        called: of layers.sum_by_owner or layers.apply_other_times; joined: launches of other tools, None where there
+            are none.
     """
     ns, module = called["total_ns"], called["module"].astype("str")
     total, named = max(float(ns.sum()), 1.0), ~module.isin(UNNAMED)

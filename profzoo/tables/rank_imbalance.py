@@ -30,11 +30,11 @@ def across_cells(tables: Iterable[tuple[Mapping[str, str], pd.DataFrame]]) -> pd
     return together[[*CELL, *COLUMNS, *RANK_SHARES]]
 
 
-def tabulated(paths: Sequence[str]) -> pd.DataFrame:
+def tabulate_ranks(paths: Sequence[str]) -> pd.DataFrame:
     """The same, of the cells' files."""
     return across_cells(cell_tables.read(paths, TABLE))
 
 
 def read(paths: Sequence[str]) -> pd.DataFrame:
     """The table across cells at the one path; without rows where there is no path."""
-    return schemas.read("ranks", paths[0]) if paths else across_cells([])
+    return schemas.read_table("ranks", paths[0]) if paths else across_cells([])

@@ -65,7 +65,7 @@ def read_peaks(path: str | Path) -> dict[str, float]:
     return reading.read(path, PEAKS).set_index("peak")["rate"].to_dict()
 
 
-def of_launches(kernels: pd.DataFrame, peaks: Mapping[str, float]) -> pd.DataFrame:
+def bound_launches(kernels: pd.DataFrame, peaks: Mapping[str, float]) -> pd.DataFrame:
     """COLUMNS for each row of a kernel table, one launch each; what needs counts or times that are not there is empty.
 
     peaks: rates by name, byte/s and flop/s. `intensity` is flop a byte of DRAM.
@@ -78,7 +78,7 @@ def of_launches(kernels: pd.DataFrame, peaks: Mapping[str, float]) -> pd.DataFra
     return told.assign(bound=told["bound"].where(counted, ""), **{name: told[name].where(counted) for name in held})
 
 
-def of_groups(kernels: pd.DataFrame, by: list[str], peaks: Mapping[str, float]) -> pd.DataFrame:
+def bound_groups(kernels: pd.DataFrame, by: list[str], peaks: Mapping[str, float]) -> pd.DataFrame:
     """COLUMNS for each group of a kernel table's rows, per step, with the share of the group's time that they are of.
 
     Only rows with time and counts go in: `counted_share` says how much of the group's GPU time these take. The least

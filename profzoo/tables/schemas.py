@@ -125,11 +125,11 @@ TABLES: Mapping[str, Table] = {
 }
 
 
-def read(name: str, path: str | Path) -> pd.DataFrame:
+def read_table(name: str, path: str | Path) -> pd.DataFrame:
     """A table across the zoo, by its name; DataError where the file is not what is declared of it."""
     return reading.read(path, TABLES[name])
 
 
-def of_cell(table: pd.DataFrame, model: str, phase: str) -> pd.DataFrame:
+def rows_of_cell(table: pd.DataFrame, model: str, phase: str) -> pd.DataFrame:
     """The rows of a cell."""
     return table[(table["model"] == model) & (table["phase"] == phase)]

@@ -15,7 +15,7 @@ UNOCCUPIED = ("waiting", *(f"idle_{cause}" for cause in CAUSES))
 LAUNCHING = tuple(f"idle_{cause}" for cause in FEEDING)
 
 
-def shares(steps: pd.DataFrame) -> pd.DataFrame:
+def step_shares(steps: pd.DataFrame) -> pd.DataFrame:
     """PARTS of each row of the table of steps, which add up to one.
 
     How long the GPU works follows from its time under nsys and the unprofiled step; with what, and what it waits for
@@ -44,7 +44,7 @@ def shares(steps: pd.DataFrame) -> pd.DataFrame:
     return table[list(PARTS)]
 
 
-def launching(shares: pd.DataFrame) -> pd.Series:
+def launch_wait_share(shares: pd.DataFrame) -> pd.Series:
     """The share of the step in which the GPU waits for launches: what fewer or larger launches, or a graph, cure."""
     return shares[list(LAUNCHING)].sum(axis=1)
 

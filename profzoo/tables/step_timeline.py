@@ -6,7 +6,7 @@ from pathlib import Path
 from profzoo.io import sidecars as fact
 from profzoo.io.scripts import read_json
 from profzoo.tools.nsys import median_step
-from profzoo.tools.nsys.trace import without_steps
+from profzoo.tools.nsys.trace import explain_no_steps
 
 
 def main(sqlite: str, report_sidecar: str, output: str) -> None:
@@ -15,5 +15,5 @@ def main(sqlite: str, report_sidecar: str, output: str) -> None:
     found = median_step.read(sqlite, whole_run)
     if found is None:
         # Into the log: the export of the same trace says it to the user.
-        print(f"{output} is empty, as {sqlite} {without_steps(sqlite, whole_run)}")
+        print(f"{output} is empty, as {sqlite} {explain_no_steps(sqlite, whole_run)}")
     Path(output).write_text(json.dumps(found or {}, separators=(",", ":")) + "\n", encoding="utf-8")

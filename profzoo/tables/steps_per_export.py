@@ -15,7 +15,7 @@ NEEDS: fact.Needs = {
 }
 
 
-def profiled_steps(sidecar: Mapping[str, Any]) -> int:
+def count_profiled_steps(sidecar: Mapping[str, Any]) -> int:
     """Steps that an export's numbers are sums over; of a trace that lost some, or of a whole run, those that it holds.
 
     Raises:

@@ -34,7 +34,7 @@ def read(tool: str, tables: Sequence[str], sidecars: Sequence[str]) -> Exported:
     found: Exported = []
     for exported, sidecar in zip(cell_tables.read(tables, activity.TABLE), sidecars, strict=True):
         facts = read_json(sidecar, {**OF_TOOL, **activity.FACTS})
-        cell_tables.belong(sidecar, facts)
+        cell_tables.check_sidecars(sidecar, facts)
         found.append((tool, *exported, facts))
     return found
 
@@ -58,7 +58,7 @@ def main(inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, str]) -> Non
     ]
     alone = {tool for tool, activity in tools.activities().items() if activity.ALONE}
     walls = [(tool, cell, facts["step_ns"]) for tool, cell, _, facts in exported if tool not in alone]
-    cells, activity = cell_tables.with_tools(cell_tables.cells(timed), exported), cell_tables.activity(exported)
+    cells, activity = cell_tables.add_tool_columns(cell_tables.cells(timed), exported), cell_tables.activity(exported)
     cells = version_columns.columns(cells, _measured(timed, exported, inputs.get(COUNTED, [])))
     write_csv(cells, outputs["cells"])
     write_csv(activity, outputs["activity"])
@@ -74,4 +74,7 @@ def main(inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, str]) -> Non
     ]
     covered = cell_tables.coverages(compared)
     write_csv(covered, outputs["coverage"])
-    write_csv(disagreements.explained(cell_tables.agreement(cells, activity, walls), covered), outputs["agreement"])
+    write_csv(
+        disagreements.explain_disagreements(cell_tables.agreement(cells, activity, walls), covered),
+        outputs["agreement"],
+    )

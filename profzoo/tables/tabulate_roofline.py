@@ -24,10 +24,10 @@ def table(kernels: pd.DataFrame, peaks: dict[str, float]) -> pd.DataFrame:
     time that has counters.
     """
     frames = [
-        roofline.of_groups(kernels, [*CELL, *LEVELS[level]], peaks).assign(level=level)
+        roofline.bound_groups(kernels, [*CELL, *LEVELS[level]], peaks).assign(level=level)
         for level in ("cell", "class", "range")
     ]
-    launches = roofline.of_launches(kernels, peaks).assign(level="launch")
+    launches = roofline.bound_launches(kernels, peaks).assign(level="launch")
     launches["counted_share"] = launches["bound"].ne("").astype("float64")
     frames.append(pd.concat([kernels[[*CELL, *LEVELS["launch"]]], launches], axis=1))
     return pd.concat(frames, ignore_index=True).reindex(columns=[*LEADING, "counted_share", *roofline.COLUMNS])
@@ -37,7 +37,7 @@ def main(kernels: str, cells: str, peaks: str, csv: str) -> None:
     """Read the tables, write the CSV; DataError where cells ran on another device than the peaks are of."""
     measured, ran = (
         read_json(f"{peaks}.json", {"device": fact.TEXT})["device"],
-        set(schemas.read("cells", cells)["device"]),
+        set(schemas.read_table("cells", cells)["device"]),
     )
     if ran != {measured}:
         others = ", ".join(sorted(ran - {measured}))
@@ -45,4 +45,4 @@ def main(kernels: str, cells: str, peaks: str, csv: str) -> None:
             f"{peaks} is of {measured}, cells ran on {others}: measure that one's peaks under a name of its own, and "
             "set the key gpu to it"
         )
-    write_csv(table(schemas.read("kernels", kernels), roofline.read_peaks(peaks)), csv)
+    write_csv(table(schemas.read_table("kernels", kernels), roofline.read_peaks(peaks)), csv)

@@ -7,7 +7,7 @@ from profzoo import tools
 FILES = ("../tools/*/activity.py",)
 
 
-def preferred(table: pd.DataFrame) -> pd.DataFrame:
+def prefer_tool(table: pd.DataFrame) -> pd.DataFrame:
     """The rows of one tool a cell: of those that have any, the one to go by first."""
     place = {name: number for number, name in enumerate(tools.activities())}
     rank = table["tool"].map(place)

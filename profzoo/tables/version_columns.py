@@ -17,7 +17,9 @@ def columns(cells: pd.DataFrame, measured: Iterable[tuple[str, Mapping[str, str]
     """
     found: dict[tuple[str, ...], dict[str, Mapping[str, str]]] = {}
     for tool, cell, facts in measured:
-        found.setdefault(tuple(cell[key] for key in CELL), {})[tool] = tool_versions.of(facts)
-    rows = [tool_versions.together(found.get(cell, {})) for cell in cells[CELL].itertuples(index=False, name=None)]
+        found.setdefault(tuple(cell[key] for key in CELL), {})[tool] = tool_versions.versions_of(facts)
+    rows = [
+        tool_versions.merge_versions(found.get(cell, {})) for cell in cells[CELL].itertuples(index=False, name=None)
+    ]
     texts = {name: [row.get(name.removesuffix(VERSION), "") for row in rows] for name in VERSIONS}
     return cells.assign(**{name: pd.array(column, dtype="str") for name, column in texts.items()})

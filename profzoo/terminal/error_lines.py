@@ -16,7 +16,7 @@ TOLD = (
 )
 
 
-def told(message: str, targets: Collection[str]) -> str:
+def shorten_error(message: str, targets: Collection[str]) -> str:
     """What Snakemake says of an error, as short as it can be said; empty where it has been told.
 
     targets: names of rules that a user may type.

@@ -26,7 +26,7 @@ class Known:
 
 
 @cache
-def shipped() -> dict[str, dict[str, float]]:
+def shipped_durations() -> dict[str, dict[str, float]]:
     """The figures of other machines: seconds by `gpu`, `cpu` and `light`."""
     return strict_yaml.load(SHIPPED)
 
@@ -48,7 +48,7 @@ def kind(benchmark: str) -> str:
     return Path(benchmark).stem
 
 
-def known(folder: Path, gpu: bool) -> Known:
+def read_benchmarks(folder: Path, gpu: bool) -> Known:
     """What earlier runs left in a folder of benchmarks."""
     by_kind: dict[str, list[float]] = {}
     for path in folder.glob("*/*.tsv"):
@@ -57,13 +57,17 @@ def known(folder: Path, gpu: bool) -> Known:
     return Known(by_kind, gpu)
 
 
-def expected(task: Task, earlier: Known) -> tuple[float, bool]:
+def expect_duration(task: Task, earlier: Known) -> tuple[float, bool]:
     """Seconds that a job should take, and whether that is known of this machine."""
     if not task.measures:
-        return (shipped()["light"].get(task.rule.split("_")[0], UNKNOWN_LIGHT_S), True) if task.outputs else (0.0, True)
+        return (
+            (shipped_durations()["light"].get(task.rule.split("_")[0], UNKNOWN_LIGHT_S), True)
+            if task.outputs
+            else (0.0, True)
+        )
     if (own := _own(task)) is not None:
         return own, True
-    figures = shipped()["gpu" if earlier.gpu else "cpu"]
+    figures = shipped_durations()["gpu" if earlier.gpu else "cpu"]
     elsewhere = figures.get(task.what, figures.get(task.what.split()[0], UNKNOWN_S))
     took = earlier.by_kind.get(kind(task.benchmark), []) if task.benchmark else []
     return (sum(took) + ELSEWHERE * elsewhere) / (len(took) + ELSEWHERE), bool(took)

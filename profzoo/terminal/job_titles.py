@@ -57,7 +57,7 @@ def kind(rule: str) -> tuple[str, str, bool]:
     return (rest[0], "", True) if rule.startswith(OF_TOOLS) else (KINDS.get(first, EXPORTS), "", False)
 
 
-def of(job: Any) -> Task:
+def describe_job(job: Any) -> Task:
     """What one of Snakemake's jobs is. Its params are left alone, which take a while to work out for a whole zoo."""
     rule, wildcards = job.rule.name, dict(job.wildcards_dict)
     what, phase, measures = kind(rule)

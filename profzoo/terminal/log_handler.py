@@ -77,7 +77,7 @@ class LogHandler(LogHandlerBase):
     def close_run(self) -> None:
         """What is said last."""
         if self.progress:
-            for line in run_end.told(self.progress, time.monotonic() - self.began, self.width, self.ended):
+            for line in run_end.format_run_end(self.progress, time.monotonic() - self.began, self.width, self.ended):
                 self.say(line)
 
     def ended_by_user(self, number: int) -> bool:
@@ -109,7 +109,7 @@ class LogHandler(LogHandlerBase):
             for job in record.job_error_info:  # type: ignore[attr-defined]
                 self._failed(job["jobid"])
         elif event == LogEvent.ERROR:
-            if line := error_lines.told(record.getMessage(), self.targets()):
+            if line := error_lines.shorten_error(record.getMessage(), self.targets()):
                 self.say(line, "failed")
         elif event is None:
             self._plainly(record)
@@ -153,7 +153,7 @@ class LogHandler(LogHandlerBase):
             return
         took, task = progress.finish(number, now), progress.tasks[number]
         if task.measures:
-            self._line(number, measurement_summary.told(task, took), now)
+            self._line(number, measurement_summary.summarise_measurement(task, took), now)
         elif now - self.spoke > SILENCE_S:
             over, all_of_them = progress.counted(False)
             self._parts([task.what, f"{over} of {phrases.count(all_of_them, 'job')}", *self._left(now)])

@@ -36,13 +36,13 @@ def take_over(workflow: Any) -> LogHandler | None:
     if theirs is None or chosen or settings.show_failed_logs or settings.log_handler_settings:
         return None
     handler = LogHandler(settings, None)
-    handler.attach(theirs.stream, lambda: planned(workflow), lambda: named(workflow))
+    handler.attach(theirs.stream, lambda: plan_jobs(workflow), lambda: typed_rules(workflow))
     manager.logger.addHandler(handler)
     manager.logger.removeHandler(theirs)
     return handler
 
 
-def named(workflow: Any) -> list[str]:
+def typed_rules(workflow: Any) -> list[str]:
     """Rules that a user may type."""
     return [rule.name for rule in workflow.rules if rule.name in rule_list.TYPED]
 
@@ -50,22 +50,22 @@ def named(workflow: Any) -> list[str]:
 def list_rules(workflow: Any, only_targets: bool = False) -> None:
     """Print the rules, in the place of Snakemake's own list, which has them all by name."""
     rules = [rule for rule in workflow.rules if not (only_targets and rule.has_wildcards())]
-    print(rule_list.told({rule.name: rule.docstring or "" for rule in rules}))
+    print(rule_list.format_rules({rule.name: rule.docstring or "" for rule in rules}))
 
 
-def planned(workflow: Any) -> tuple[Progress, Place, float, Mapping[int, Sequence[str]]]:
+def plan_jobs(workflow: Any) -> tuple[Progress, Place, float, Mapping[int, Sequence[str]]]:
     """The jobs of a run with what they should take, where they run, how much is a guess, and why each does."""
     dag, place = workflow.dag, where(workflow)
     jobs = {job.jobid: job for job in dag.needrun_jobs()}
-    mine = {number: job_titles.of(job) for number, job in jobs.items()}
+    mine = {number: job_titles.describe_job(job) for number, job in jobs.items()}
     if not place.remote:
         chosen = dict.fromkeys(task.what.split()[0] for task in mine.values() if task.measures)
-        place = replace(place, unable=unavailable_tools.of(chosen, workflow.config.get("device", "auto")))
+        place = replace(place, unable=unavailable_tools.find_unavailable(chosen, workflow.config.get("device", "auto")))
     folder = next((Path(task.benchmark).parents[1] for task in mine.values() if task.benchmark), Path("benchmarks"))
-    earlier = job_durations.known(folder, bool(place.gpus) or place.remote)
+    earlier = job_durations.read_benchmarks(folder, bool(place.gpus) or place.remote)
     expected = {
         # What cannot run takes no time.
-        number: (0.0, True) if task.what.split()[0] in place.unable else job_durations.expected(task, earlier)
+        number: (0.0, True) if task.what.split()[0] in place.unable else job_durations.expect_duration(task, earlier)
         for number, task in mine.items()
     }
     total = sum(seconds for seconds, _ in expected.values())
@@ -85,10 +85,10 @@ def planned(workflow: Any) -> tuple[Progress, Place, float, Mapping[int, Sequenc
 def because(dag: Any, job: Any) -> list[str]:
     """Why a job would run: by its content, else by Snakemake's own reasons."""
     known = snakemake_internals.reason(job)
-    return [known] if known else why(dag.reason(job))
+    return [known] if known else describe_reason(dag.reason(job))
 
 
-def why(reason: Any) -> list[str]:
+def describe_reason(reason: Any) -> list[str]:
     """Why a job would run; those that only follow others have no reason of their own."""
     return [said for name, said in REASONS.items() if getattr(reason, name)]
 

@@ -16,7 +16,7 @@ WORK = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIV
 LARGEST_BYTES = 200 << 20
 
 
-def told(task: Task, took_s: float) -> list[str]:
+def summarise_measurement(task: Task, took_s: float) -> list[str]:
     """The words on what a job measured; those that cannot be known are left out."""
     sidecar = _read(Path(task.sidecar))
     tool = task.what.split()[0]

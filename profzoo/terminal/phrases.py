@@ -41,7 +41,7 @@ def count(number: int, what: str) -> str:
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
-def listed(names: Sequence[str]) -> str:
+def list_names(names: Sequence[str]) -> str:
     """Names as a text has them.
 
     >>> listed(["time"]), listed(["time", "nsys", "torch"])

@@ -7,7 +7,7 @@ FIRST = "Rules to type; `snakemake help` says with what:"
 THEN = "What they consist of, which files are made by; `snakemake FILE` makes one:"
 
 
-def told(rules: Mapping[str, str]) -> str:
+def format_rules(rules: Mapping[str, str]) -> str:
     """The list.
 
     rules: what each does, by name.

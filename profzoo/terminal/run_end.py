@@ -16,7 +16,7 @@ INDENT = 8
 VERDICTS, CELLS = "verdicts.csv", "cells.csv"
 
 
-def told(progress: Progress, seconds: float, width: int, ended: bool = False) -> list[str]:
+def format_run_end(progress: Progress, seconds: float, width: int, ended: bool = False) -> list[str]:
     """The lines; of a run that made nothing worth telling, none.
 
     seconds: of the whole run; width: characters that a line may have; ended: whether its user ended it.
@@ -42,7 +42,7 @@ def _row(name: str, what: str) -> str:
 
 def _first(progress: Progress) -> str:
     task = progress.tasks[progress.failed[0]]
-    return f"to fail: {task.name}: {progress.said.get(progress.failed[0]) or failure_summary.why(task.logs)}"
+    return f"to fail: {task.name}: {progress.said.get(progress.failed[0]) or failure_summary.read_cause(task.logs)}"
 
 
 def _new(done: Sequence[Task]) -> str:
@@ -60,7 +60,7 @@ def _new(done: Sequence[Task]) -> str:
     for what, names in cells.items():
         tools.setdefault(tuple(sorted(names)), []).append(what)
     measured = [
-        f"{names[0] if len(names) == 1 else phrases.count(len(names), 'cell')} under {phrases.listed(under)}"
+        f"{names[0] if len(names) == 1 else phrases.count(len(names), 'cell')} under {phrases.list_names(under)}"
         for names, under in tools.items()
     ]
     parts = [", ".join(measured)] if measured else []

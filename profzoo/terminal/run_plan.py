@@ -48,7 +48,7 @@ def headline(progress: Progress, place: Place, guessed: float) -> str:
     time = phrases.span(progress.left_s(0.0))
     if not measuring:
         return f"{phrases.count(others, 'job')}, none of which measures: about {time}"
-    cells = phrases.count(len(measured_cells(measuring)), "cell")
+    cells = phrases.count(len(cells_to_measure(measuring)), "cell")
     asked = list(dict.fromkeys(_tool(task) for task in measuring if task.what not in BESIDES))
     tools = phrases.count(len(asked), "tool") if len(asked) > 1 else (asked or [measuring[0].what])[0]
     if asked and {name.split()[0] for name in asked} <= set(place.unable):
@@ -65,7 +65,7 @@ def _tool(task: Task) -> str:
     return task.what if task.rule in job_titles.MEASURING else task.what.split()[0]
 
 
-def measured_cells(measuring: Collection[Task]) -> list[str]:
+def cells_to_measure(measuring: Collection[Task]) -> list[str]:
     """The cells that are measured, each once; weights are of none."""
     cells = dict.fromkeys(task.cell for task in measuring if task.what not in ("weights", "peaks", "probe"))
     return list(cells or dict.fromkeys(task.cell for task in measuring))
@@ -104,7 +104,7 @@ def screen(progress: Progress, reasons: Mapping[int, Sequence[str]], width: int)
 def _about(progress: Progress, width: int) -> list[str]:
     """Which models, and the pages that it all ends in."""
     done = progress.tasks.values()
-    models = sorted({cell.split()[0] for cell in measured_cells([task for task in done if task.measures]) if cell})
+    models = sorted({cell.split()[0] for cell in cells_to_measure([task for task in done if task.measures]) if cell})
     pages = [path for task in done if task.what == "pages" for path in task.outputs]
     lines = [f"  models: {phrases.several(models, MODELS_SHOWN)}"] if models else []
     lines += [f"  ends in {path}" for path in pages]

@@ -17,7 +17,7 @@ def gpus() -> int:
     return len(list(DEVICES.glob("nvidia[0-9]*")))
 
 
-def of(chosen: Iterable[str], device: str) -> dict[str, str]:
+def find_unavailable(chosen: Iterable[str], device: str) -> dict[str, str]:
     """By tool why it cannot run here, of those that surely cannot; device: of the configuration."""
     # Some virtual machines have a GPU under another name; where nvidia-smi is, there may be one.
     none = not gpus() and not shutil.which("nvidia-smi")

@@ -141,7 +141,7 @@ class Doctor(Protocol):
 
 def names() -> list[str]:
     """The tools, in their order."""
-    return list(schema.of_tools())
+    return list(schema.tool_schemas())
 
 
 def commands() -> dict[str, Command]:
@@ -160,7 +160,7 @@ def activities() -> dict[str, Activity]:
     return dict(sorted(found.items(), key=lambda item: math.inf if item[1].PLACE is None else item[1].PLACE))
 
 
-def compared() -> dict[str, Activity]:
+def compared_activities() -> dict[str, Activity]:
     """Those of them whose numbers are held against each other."""
     return {name: activity for name, activity in activities().items() if activity.PLACE is not None}
 

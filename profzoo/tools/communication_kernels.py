@@ -59,7 +59,7 @@ def communicates(kernel: str) -> bool:
     return _ANY.search(kernel if kernel.startswith(MANGLED) else function_path(kernel)) is not None
 
 
-def replayed(own: str | None) -> str:
+def exclusion_expression(own: str | None) -> str:
     """The expression for ncu that matches names of kernels which do not communicate, and which `own` matches.
 
     >>> bool(re.search(replayed("gemm"), "sgemm_nn")), bool(re.search(replayed(None), "ncclDevKernel_AllReduce"))
@@ -68,7 +68,7 @@ def replayed(own: str | None) -> str:
     return f"{REPLAYED}{_AND}{own}{_END}" if own else REPLAYED
 
 
-def given(expression: str) -> str | None:
+def user_expression(expression: str) -> str | None:
     """The user's part of what `replayed` made, or of an expression that it did not make all of it; None without one.
 
     >>> given(replayed("gemm")), given("gemm"), given(replayed(None))

@@ -6,7 +6,7 @@ from pathlib import Path
 from profzoo.errors import DataError
 
 
-def by_rank(paths: Iterable[Path], ending: str, processes: int, what: str) -> list[tuple[str, int, Path]]:
+def files_by_rank(paths: Iterable[Path], ending: str, processes: int, what: str) -> list[tuple[str, int, Path]]:
     """Host, rank and file of each of a cell's processes, by rank; files are named `{host}.{rank}{ending}`.
 
     Raises:

@@ -15,7 +15,7 @@ def profilers() -> list[str]:
     return [name for name, command in tools.commands().items() if command.PROGRAM]
 
 
-def of(facts: Mapping[str, Any]) -> dict[str, str]:
+def versions_of(facts: Mapping[str, Any]) -> dict[str, str]:
     """Versions by what they are of: torch, driver (of a GPU), and the tool where that is a program of its own.
 
     facts: a sidecar; what it does not tell is left out.
@@ -39,7 +39,7 @@ def short(printed: str) -> str:
     return found[0] if found else printed
 
 
-def together(by_tool: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+def merge_versions(by_tool: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     """One text for each thing that has a version, of all of a cell's tools; where they differ, with who had which.
 
     by_tool: versions, as `of` has them, by tool.

@@ -22,7 +22,7 @@ COLUMNS = ["half", "verdict", *advice_scores.MEASURES, "tells", "hits"]
 NINE_OF_TEN, NINETEEN_OF_TWENTY = 0.9, 0.95
 
 
-def halves() -> Mapping[str, list[str]]:
+def model_halves() -> Mapping[str, list[str]]:
     """The models of each half of the zoo."""
     found: Mapping[str, list[str]] = yaml.safe_load(HALVES_FILE.read_text(encoding="utf-8"))
     return found
@@ -35,7 +35,7 @@ def half_of(model: str) -> str:
     ('fitted', 'held_out', 'others')
     """
     name = model.partition("@")[0]
-    return next((half for half, models in halves().items() if name in models), OTHERS)
+    return next((half for half, models in model_halves().items() if name in models), OTHERS)
 
 
 def score(trials: pd.DataFrame) -> pd.DataFrame:
@@ -56,12 +56,14 @@ def score(trials: pd.DataFrame) -> pd.DataFrame:
     known = known.assign(half=known["model"].map(half_of), off=(ratio - 1).abs(), either=np.expm1(np.log(ratio).abs()))
     known["over"] = (ratio - 1).clip(lower=0)
     known["width"], known["tells"], known["open"] = (
-        forecast_skill.widths(known),
-        forecast_skill.tells(known),
-        forecast_skill.undecided(known),
+        forecast_skill.interval_widths(known),
+        forecast_skill.excludes_no_gain(known),
+        forecast_skill.is_undecided(known),
     )
-    constant = forecast_skill.constants(known, known["half"], FITTED)
-    constant = constant.fillna(forecast_skill.constants(known, known["half"], HELD_OUT).where(known["half"] == FITTED))
+    constant = forecast_skill.constant_forecasts(known, known["half"], FITTED)
+    constant = constant.fillna(
+        forecast_skill.constant_forecasts(known, known["half"], HELD_OUT).where(known["half"] == FITTED)
+    )
     known["constant_off"] = (constant / known["gain"] - 1).abs()
     known["within"] = known["gain"].between(known["expected_low"], known["expected_high"])
     parts = [known, known.assign(advised_by=advice_scores.ALL)]
@@ -103,12 +105,12 @@ def _share(those: pd.Series) -> float:
     return float(those.mean()) if len(those) else 0.0
 
 
-def recorded(scored: pd.DataFrame, text: str) -> str:
+def update_scores_text(scored: pd.DataFrame, text: str) -> str:
     """The file of scores with these of both halves in place of those that it has; text: of the file as it is.
 
     What abstained was not advised since: its advice keeps the score by which it did.
     """
-    known = advice_scores.checked(yaml.safe_load(text))
+    known = advice_scores.check_scores(yaml.safe_load(text))
     halves = {
         half: {row["verdict"]: _plain(row) for row in scored[scored["half"] == half].to_dict("records")}
         for half in advice_scores.HALVES
@@ -128,7 +130,7 @@ def _plain(row: Mapping[Hashable, Any]) -> dict[str, float]:
     }
 
 
-def misses(trials: pd.DataFrame) -> pd.DataFrame:
+def largest_misses(trials: pd.DataFrame) -> pd.DataFrame:
     """The trials whose gains were not as expected, those farthest off first."""
     wrong = trials[trials["outcome"].ne("") & trials["outcome"].ne(HIT)]
     order = (wrong["expected"] / wrong["gain"] - 1).abs().sort_values(ascending=False).index

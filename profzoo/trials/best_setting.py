@@ -7,7 +7,7 @@ import pandas as pd
 from profzoo.statistics import speedup
 
 
-def best(rows: pd.DataFrame) -> dict[str, Any] | None:
+def best_row(rows: pd.DataFrame) -> dict[str, Any] | None:
     """What trials chose, else the fastest, of a cell's settings that are surely faster and never failed; None of none.
 
     rows: of the table of trials.

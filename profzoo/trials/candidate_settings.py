@@ -34,7 +34,7 @@ TRIED = "tried"
 GPU = "cuda"
 
 
-def candidates(cell_model: str, phase: str, config: Mapping[str, Any]) -> tuple[dict[str, Words], dict[str, str]]:
+def candidate_words(cell_model: str, phase: str, config: Mapping[str, Any]) -> tuple[dict[str, Words], dict[str, str]]:
     """The words by which each candidate changes a cell, by its name; and why others cannot be tried, by name.
 
     What changes nothing of the cell is neither.
@@ -43,20 +43,20 @@ def candidates(cell_model: str, phase: str, config: Mapping[str, Any]) -> tuple[
         ConfigError: the panel names what is no variant.
     """
     resolved = settings.resolve(cell_model, phase, "time", config)
-    base = settings.words(resolved)
+    base = settings.setting_words(resolved)
     found: dict[str, Words] = {}
     refused: dict[str, str] = {}
     for name, given in _named(config, resolved).items():
         model, own = settings.split_variant(cell_model)
         # By a name of its own, as that of joined variants would be taken apart.
-        changed = {**variant_settings.combined(variant_settings.parts(own), config["variants"]), **given}
+        changed = {**variant_settings.combine_changes(variant_settings.split_names(own), config["variants"]), **given}
         variants = {**config["variants"], TRIED: changed}
         try:
             cell = settings.resolve(f"{model}@{TRIED}", phase, "time", {**config, "variants": variants})
         except ConfigError as error:
             refused[name] = str(error)
             continue
-        if words := [word for word in settings.words(cell) if word not in base]:
+        if words := [word for word in settings.setting_words(cell) if word not in base]:
             found[name] = words
     return found, refused
 
@@ -77,9 +77,12 @@ def _panel(config: Mapping[str, Any], batch: int | None) -> dict[str, Mapping[st
     """What the panel names, where a batch has so many samples; DOUBLE only where that is known."""
     known = {**config["variants"], DOUBLE: {"batch": 2 * batch} if batch else {}}
     for name in config["trials"]["panel"]:
-        if unknown := variant_settings.unknown(name, known):
+        if unknown := variant_settings.find_unknown(name, known):
             raise ConfigError(f"trials.panel: '{unknown}' is no variant: {suggest(unknown, known)}")
-    return {name: variant_settings.combined(variant_settings.parts(name), known) for name in config["trials"]["panel"]}
+    return {
+        name: variant_settings.combine_changes(variant_settings.split_names(name), known)
+        for name in config["trials"]["panel"]
+    }
 
 
 def _advised(advice: Mapping[str, Any], cell: Mapping[str, Any]) -> str:
@@ -104,10 +107,10 @@ def _called(words: str, panel: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _plain(given: Mapping[str, Any]) -> dict[str, str]:
     """Settings as texts, as words and YAML have other types."""
-    return {key: str(value).lower() for key, value in settings.flat(given).items()}
+    return {key: str(value).lower() for key, value in settings.flatten(given).items()}
 
 
-def expected(
+def expected_gains(
     verdicts: pd.DataFrame, config: Mapping[str, Any], batches: Mapping[str, int]
 ) -> dict[str, dict[str, Expected]]:
     """The gain that is expected of each candidate, advised or not, by cell (`lstm train`) and name.

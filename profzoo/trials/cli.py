@@ -11,14 +11,14 @@ from profzoo.formatting import duration
 from profzoo.io import csv_tables as reading
 from profzoo.tables.schemas import CELL
 from profzoo.trials import trial_table
-from profzoo.trials.best_setting import best
+from profzoo.trials.best_setting import best_row
 
 
-def lines(table: pd.DataFrame) -> list[str]:
+def format_trials(table: pd.DataFrame) -> list[str]:
     """Each cell with the settings that are fastest, and below it what else was tried."""
     said = []
     for (model, phase), rows in table.groupby(CELL, sort=False):
-        if row := best(rows):
+        if row := best_row(rows):
             interval = f"({row['gain_low']:.2f} to {row['gain_high']:.2f})"
             steps = f"{duration(row['base_ns'])} -> {duration(row['ns'])} a step, measured"
             said.append(
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except DataError as error:
         print(f"profzoo: {error}", file=sys.stderr)
         return 1
-    print("\n".join(lines(table)))
+    print("\n".join(format_trials(table)))
     return 0
 
 

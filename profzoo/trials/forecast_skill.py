@@ -8,7 +8,7 @@ from profzoo.statistics import speedup
 from profzoo.tables.schemas import CELL
 
 
-def constants(trials: pd.DataFrame, half: pd.Series, fitted_to: str) -> pd.Series:
+def constant_forecasts(trials: pd.DataFrame, half: pd.Series, fitted_to: str) -> pd.Series:
     """Of each trial of the other halves, the median gain that its settings had on that one; nan where they had none.
 
     What expects that of every cell knows nothing of the cell, and is what an expectation has to be better than.
@@ -24,22 +24,22 @@ def _alike(trials: pd.DataFrame) -> pd.Series:
     return trials["settings"].map(lambda name: TOGETHER.join(sorted(name.split(TOGETHER))))
 
 
-def widths(trials: pd.DataFrame) -> pd.Series:
+def interval_widths(trials: pd.DataFrame) -> pd.Series:
     """How many times the upper end of what was expected is its lower end."""
     return trials["expected_high"] / trials["expected_low"]
 
 
-def tells(trials: pd.DataFrame) -> pd.Series:
+def excludes_no_gain(trials: pd.DataFrame) -> pd.Series:
     """Whether what was expected says if the settings help at all: 1 is not in the interval."""
     return ~((trials["expected_low"] <= 1) & (trials["expected_high"] >= 1))
 
 
-def undecided(trials: pd.DataFrame) -> pd.Series:
+def is_undecided(trials: pd.DataFrame) -> pd.Series:
     """Whether the trials themselves leave open if the settings help: too few processes, or too far apart."""
     return trials["verdict"].eq(speedup.UNDECIDED)
 
 
-def choices(trials: pd.DataFrame) -> pd.DataFrame:
+def policy_gains(trials: pd.DataFrame) -> pd.DataFrame:
     """What one gains by choosing a cell's settings: `choice`, `gain` (geometric mean over cells), `cells`.
 
     By the largest of what was expected, by the same settings in all cells, and by the best of what was measured; of the

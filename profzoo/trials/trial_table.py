@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from profzoo.experiments import trial_runner, trial_search
-from profzoo.experiments.trial_runner import TOGETHER, changed
+from profzoo.experiments.trial_runner import TOGETHER, change_words
 from profzoo.io import column_types
 from profzoo.io import csv_tables as reading
 from profzoo.io import sidecars as fact
@@ -43,7 +43,7 @@ NEEDS: fact.Needs = {
 Cell = tuple[Mapping[str, str], pd.DataFrame, Mapping[str, Any]]
 
 
-def table(
+def tabulate_trials(
     cells: Iterable[Cell], expected: Mapping[str, Mapping[str, Mapping[str, Any]]], margin: float
 ) -> pd.DataFrame:
     """COLUMNS, each cell's settings from the largest gain to the least, then those that failed or were not tried.
@@ -136,7 +136,7 @@ def _others(facts: Mapping[str, Any], measured: Sequence[Mapping[str, Any]]) -> 
 
 def _words(side: str, facts: Mapping[str, Any]) -> str:
     known = facts["trials"]["candidates"]
-    return " ".join(changed([], [known.get(name, []) for name in side.split(TOGETHER)]))
+    return " ".join(change_words([], [known.get(name, []) for name in side.split(TOGETHER)]))
 
 
 def _losses(facts: Mapping[str, Any]) -> list[float]:
@@ -176,4 +176,4 @@ def main(paths: Sequence[str], expected: str | None, margin: float, csv: str) ->
     """Read the cells' trials, and what was expected of them, write the table."""
     known = read_json(expected, {"cells": {}})["cells"] if expected else {}
     cells = [(cell_of(path), reading.read(path, REPEATED), read_json(f"{path}.json", NEEDS)) for path in paths]
-    write_csv(table(cells, known, margin), csv)
+    write_csv(tabulate_trials(cells, known, margin), csv)

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from profzoo.verdicts import advice_scores, reduced_precision
-from profzoo.verdicts.gain_models import AMDAHL, FUSED, OF_STEP, REPLAY, Asked, Replayed, between
+from profzoo.verdicts.gain_models import AMDAHL, FUSED, OF_STEP, REPLAY, Asked, Replayed, error_interval
 from profzoo.what_if.predicted_gains import Gain
 
 # Of a verdict that waits for its gain: what to ask, and what its next step begins with.
@@ -21,7 +21,7 @@ TOGETHER = "together: snakemake trials measures it"
 UNSURE = "no settings, as such gains were less than expected by more than this one is: "
 
 
-def asked(
+def ask_simulation(
     rule: Mapping[str, Any],
     advice: Mapping[str, Any],
     traits: pd.DataFrame | None,
@@ -42,8 +42,8 @@ def asked(
         return None
     if change in reduced_precision.TO:
         now, nchw = str(ran_with.get("precision", "fp32")), not ran_with.get("channels_last", False)
-        added = reduced_precision.added(traits, change, now, nchw) if whole else None
-        return Asked(change, traits, reduced_precision.saved(traits, peaks, change, now, nchw), added)
+        added = reduced_precision.added_launches(traits, change, now, nchw) if whole else None
+        return Asked(change, traits, reduced_precision.saved_share(traits, peaks, change, now, nchw), added)
     name = rule["share"]
     time, saved = f"{name}_ns", f"{name}_saved_ns"
     rows = traits[traits[time] > 0] if time in traits else traits
@@ -53,7 +53,7 @@ def asked(
     return Asked(change, rows, part)
 
 
-def expected(
+def add_expected_gain(
     row: dict[str, Any], replayed: Replayed | None, step: Mapping[str, Any], scored: advice_scores.Scores
 ) -> dict[str, Any]:
     """The verdict with its gain by the replay, where that has an answer, else by Amdahl's law as it is.
@@ -68,7 +68,7 @@ def expected(
     if found is None:
         if row.get("limit"):
             row["next_step"] = LAUNCH_LESS + row["next_step"]
-        low, high = between(row["gain"], error)
+        low, high = error_interval(row["gain"], error)
         row |= {"gain_low": low, "gain_high": high, "method": AMDAHL}
     else:
         row |= _told(row, found.gain, known)
@@ -92,7 +92,7 @@ def _told(row: Mapping[str, Any], gain: float, known: Asked | None) -> dict[str,
     return told
 
 
-def unadvised(verdict: str, gain: Gain, scored: advice_scores.Scores, otherwise: str) -> str:
+def why_not_advised(verdict: str, gain: Gain, scored: advice_scores.Scores, otherwise: str) -> str:
     """Why a verdict does not advise its settings, which would have that gain; otherwise: if not for the gain."""
     if gain.gain < 1:
         return SLOWER

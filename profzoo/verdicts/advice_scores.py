@@ -112,10 +112,10 @@ class Scores:
 @functools.cache
 def load() -> Scores:
     """The checked scores."""
-    return checked(yaml.safe_load(FILE.read_text(encoding="utf-8")))
+    return check_scores(yaml.safe_load(FILE.read_text(encoding="utf-8")))
 
 
-def checked(content: Mapping[str, Any]) -> Scores:
+def check_scores(content: Mapping[str, Any]) -> Scores:
     """The scores that a file holds.
 
     Raises:

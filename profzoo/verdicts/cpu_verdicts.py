@@ -16,24 +16,24 @@ from profzoo.verdicts.cpu_step import CpuStep, Part, Share
 from profzoo.verdicts.gain_models import AMDAHL
 from profzoo.verdicts.rule_evaluation import LAYER, UNDECIDED
 from profzoo.verdicts.table_columns import COLUMNS
-from profzoo.verdicts.verdicts import NOTHING, OURS, Cell
+from profzoo.verdicts.verdicts import NOTHING, OURS, CellKey
 
 TOOL, CLOCK = "torch", "cpu"
 CPU, INPUT, OPERATOR, OVERHEAD = "cpu", "data", "operator", "overhead"
 AGAIN = "quiet the machine and measure again, with more steps: time.window, torch.window"
 
 
-def cells(ranges: pd.DataFrame) -> list[Cell]:
+def cpu_cells(ranges: pd.DataFrame) -> list[CellKey]:
     """The cells that torch.profiler saw run on a CPU; ranges: the table of that name."""
     mine = ranges[(ranges["tool"] == TOOL) & (ranges["clock"] == CLOCK)]
     return [(model, phase) for model, phase in mine[CELL].drop_duplicates().itertuples(index=False)]
 
 
-def table(
+def tabulate_cpu_verdicts(
     timed: pd.DataFrame,
     ranges: pd.DataFrame,
-    operators: Mapping[Cell, pd.DataFrame],
-    ran_with: Mapping[Cell, Mapping[str, Any]],
+    operators: Mapping[CellKey, pd.DataFrame],
+    ran_with: Mapping[CellKey, Mapping[str, Any]],
     given: Mapping[str, Any],
 ) -> pd.DataFrame:
     """COLUMNS: the verdicts of each cell on a CPU, the largest gain first, then those of its layers.
@@ -46,8 +46,8 @@ def table(
     of the interval of its share, which is wider where steps are not steady; what that leaves open is UNDECIDED.
     """
     rows: list[dict[str, Any]] = []
-    for cell in cells(ranges):
-        mine, parts = schemas.of_cell(timed, *cell), schemas.of_cell(ranges[ranges["tool"] == TOOL], *cell)
+    for cell in cpu_cells(ranges):
+        mine, parts = schemas.rows_of_cell(timed, *cell), schemas.rows_of_cell(ranges[ranges["tool"] == TOOL], *cell)
         times = dict(zip(parts["range"], parts["ns_per_step"], strict=True))
         if mine.empty or cell not in operators or not sum(times.values()):
             continue
@@ -150,7 +150,7 @@ class JudgedCpu:
 
     def _row(self, rule: Mapping[str, Any], share: Share, told: Mapping[str, Any]) -> dict[str, Any]:
         """A rule that holds, with its gain by Amdahl's law, from none to that of the most that the share may be."""
-        advice = verdict_rules.advice(rule, {"cpu_data_ns": self.step.input.ns}, self.ran_with)
+        advice = verdict_rules.choose_advice(rule, {"cpu_data_ns": self.step.input.ns}, self.ran_with)
         cured = advice["cured"]
         own = {key: value for key, value in told.items() if key != "lead"}
         return {

@@ -36,27 +36,27 @@ def _copies(program: Program, crossing: bool) -> Program:
     gpu = program.gpu
     mine = gpu["crossing"].to_numpy(dtype=bool)
     chosen = mine if crossing else gpu["kind"].isin([COPY, SET]).to_numpy() & ~mine
-    return changes.fused(program, chosen)
+    return changes.fuse(program, chosen)
 
 
 def _waited_less(program: Program, step: Mapping[str, Any]) -> Program:
     """With communication that takes what it does beside waiting for other processes."""
     rest = 1 - min(step["waiting_ns"] / max(step["communication_ns"], 1.0), 1.0)
-    return changes.kernels_faster(program, program.gpu["talking"].to_numpy(dtype=bool), 1 / max(rest, 1e-3))
+    return changes.speed_up_kernels(program, program.gpu["talking"].to_numpy(dtype=bool), 1 / max(rest, 1e-3))
 
 
 # What rules about the step ask for, by name, of a program and the cell's row of the table of steps.
 OF_STEP: Mapping[str, Callable[[Program, Mapping[str, Any]], Program]] = {
-    "input_ready": lambda program, _: changes.input_ready(program),
-    "waits_removed": lambda program, _: changes.waits_removed(program),
-    GRAPH: lambda program, _: changes.graphed(program),
+    "input_ready": lambda program, _: changes.prefetch_input(program),
+    "waits_removed": lambda program, _: changes.remove_waits(program),
+    GRAPH: lambda program, _: changes.capture_as_graph(program),
     "half_the_operators": lambda program, _: predicted_gains.PANEL["half_the_operators"](program),
     "transfers_removed": lambda program, _: _copies(program, crossing=True),
     "copies_removed": lambda program, _: _copies(program, crossing=False),
-    "communication_overlapped": lambda program, _: changes.communication_overlapped(program),
+    "communication_overlapped": lambda program, _: changes.overlap_communication(program),
     "waiting_removed": _waited_less,
-    "allocations_removed": lambda program, _: changes.allocations_removed(program),
-    "unrepeated_removed": lambda program, _: changes.fused(program, changes.unrepeated(program)),
+    "allocations_removed": lambda program, _: changes.remove_allocations(program),
+    "unrepeated_removed": lambda program, _: changes.fuse(program, changes.find_unrepeated(program)),
 }
 # And rules about launches: these faster, these gone with their calls, or operands narrower.
 FASTER, FUSED = "faster", "fused"
@@ -70,7 +70,7 @@ class Replayed:
         """unrepeated: by how much the step may be another one in other processes, where the program does not know."""
         self.program, self.operations = program, Operations(program)
         self.apart = program.apart or unrepeated
-        self.before = simulator.walls(program, simulator.run(program))
+        self.before = simulator.step_times(program, simulator.run(program))
 
     def gain(
         self, asked: Asked, step: Mapping[str, Any], error: float, graph: bool = False
@@ -84,11 +84,11 @@ class Replayed:
         if after is None:
             return None
         if graph:
-            after = changes.graphed(after)
+            after = changes.capture_as_graph(after)
         error = float(np.expm1(np.hypot(np.log1p(error), self.apart)))
-        found = predicted_gains.of_walls(self.before, simulator.walls(after, simulator.run(after)), error)
+        found = predicted_gains.gain_of_steps(self.before, simulator.step_times(after, simulator.run(after)), error)
         # Of one step alone there is no spread.
-        low, high = between(found.gain, error) if np.isnan(found.low) else (found.low, found.high)
+        low, high = error_interval(found.gain, error) if np.isnan(found.low) else (found.low, found.high)
         return predicted_gains.Gain(found.step_ns, found.predicted_ns, found.gain, low, high)
 
     def _changed(self, asked: Asked, step: Mapping[str, Any]) -> Program | None:
@@ -107,17 +107,17 @@ class Replayed:
         saved = np.where(chosen, saved[places], 0.0)
         if asked.change == FUSED:
             # What goes in part goes with its launch, and leaves the rest of its time to what is before it.
-            return changes.fused(self.program, chosen & (saved > 0), float(saved[chosen].max(initial=0.0)))
-        after = changes.kernels_faster(self.program, chosen, 1 / np.maximum(1 - saved, 1e-9))
+            return changes.fuse(self.program, chosen & (saved > 0), float(saved[chosen].max(initial=0.0)))
+        after = changes.speed_up_kernels(self.program, chosen, 1 / np.maximum(1 - saved, 1e-9))
         if asked.added is None:
             return after
         for more, within in zip(asked.added, (False, True), strict=True):
             each = np.where(chosen, more[known].to_numpy(dtype=float)[places], 0.0)
-            after = changes.launches_added(after, each, reduced_precision.ADDED_NS, within)
-        return changes.fused(after, chosen & (saved >= 1))
+            after = changes.add_launches(after, each, reduced_precision.ADDED_NS, within)
+        return changes.fuse(after, chosen & (saved >= 1))
 
 
-def between(gain: float, error: float) -> tuple[float, float]:
+def error_interval(gain: float, error: float) -> tuple[float, float]:
     """The ends of the interval of a gain that may be off by so much, relative.
 
     >>> tuple(round(end, 2) for end in between(2.0, 0.25))

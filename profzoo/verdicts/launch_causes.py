@@ -67,7 +67,7 @@ CONDITIONS = (*SHARES, *QUANTITIES)
 KEYS = ("when", "classes", "match")
 
 
-def with_causes(table: pd.DataFrame, causes: Mapping[str, Any]) -> pd.DataFrame:
+def mark_causes(table: pd.DataFrame, causes: Mapping[str, Any]) -> pd.DataFrame:
     """The rows with the time of those that have each cause, and what of that goes with it.
 
     Columns added: `{cause}_ns`, `_least_ns` and `_most_ns`, which are the same, `_launches`, and `_saved_ns` where the

@@ -14,7 +14,7 @@ CAUSES = "causes"
 HELD = ("bound", "efficiency", *reduced_precision.ROOFS)
 
 
-def with_traits(
+def mark_traits(
     kernels: pd.DataFrame, roofline: pd.DataFrame | None, traits: Mapping[str, Any], peaks: Mapping[str, float]
 ) -> pd.DataFrame:
     """The rows of one cell's kernel table, with the time that has each trait, and the part of it that a cure saves.
@@ -63,7 +63,7 @@ def with_traits(
     if {"fp32", "tf32"} <= set(peaks):
         table["simt_saved_ns"] = table["simt_ns"] * max(1 - peaks["fp32"] / peaks["tf32"], 0.0)
     table["counted_ns"] = total.where(efficiency.notna(), 0.0)
-    return launch_causes.with_causes(table, traits.get(CAUSES, {}))
+    return launch_causes.mark_causes(table, traits.get(CAUSES, {}))
 
 
 def _blocks(table: pd.DataFrame) -> pd.Series:

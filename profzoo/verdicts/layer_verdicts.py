@@ -7,8 +7,8 @@ import pandas as pd
 
 from profzoo.tables.layers import NODE
 from profzoo.verdicts import advice_gain
-from profzoo.verdicts.launch_traits import with_traits
-from profzoo.verdicts.rule_evaluation import LAYER, Judged
+from profzoo.verdicts.launch_traits import mark_traits
+from profzoo.verdicts.rule_evaluation import LAYER, CellRules
 
 # So many layers are named, those first from which most is to be had.
 TOP = 10
@@ -17,7 +17,9 @@ PADDED = "padded"
 TILED = ("convolution", "gemm")
 
 
-def top(judged: Judged, kernels: pd.DataFrame, tree: pd.DataFrame, peaks: Mapping[str, float]) -> list[dict[str, Any]]:
+def judge_top_layers(
+    judged: CellRules, kernels: pd.DataFrame, tree: pd.DataFrame, peaks: Mapping[str, float]
+) -> list[dict[str, Any]]:
     """The verdicts on the TOP layers of a cell, forward and backward apart, the largest gain first, one each.
 
     Args:
@@ -25,7 +27,7 @@ def top(judged: Judged, kernels: pd.DataFrame, tree: pd.DataFrame, peaks: Mappin
     """
     if kernels.empty:
         return []
-    traits = with_traits(kernels, kernels.assign(level="launch"), judged.given["traits"], peaks)
+    traits = mark_traits(kernels, kernels.assign(level="launch"), judged.given["traits"], peaks)
     total, work = traits["total_ns"].sum(), _work(tree)
     layers = traits.groupby(NODE, sort=False)
     summed = judged.summed(layers)
@@ -59,7 +61,7 @@ def _work(tree: pd.DataFrame) -> dict[tuple[str, str], float]:
 
 
 def _padded(
-    judged: Judged, own: pd.DataFrame, total: float, ratio: float
+    judged: CellRules, own: pd.DataFrame, total: float, ratio: float
 ) -> list[tuple[Mapping[str, Any], dict[str, Any]]]:
     """That a layer computes more than it needs, where that is what its time goes into."""
     least = judged.given["traits"][PADDED]["flop_at_least"]

@@ -17,7 +17,9 @@ NCU = "ncu"
 WHOLE = "global"
 
 
-def of_step(details: pd.DataFrame, launches: pd.DataFrame, kernels: pd.DataFrame, share: float) -> list[dict[str, Any]]:
+def tabulate_ncu_advice(
+    details: pd.DataFrame, launches: pd.DataFrame, kernels: pd.DataFrame, share: float
+) -> list[dict[str, Any]]:
     """Verdicts, the largest saving first, at most MOST and one a function and rule.
 
     Args:

@@ -9,7 +9,7 @@ import pandas as pd
 from profzoo.verdicts import advice_gain, reduced_precision
 from profzoo.verdicts import rules as verdict_rules
 from profzoo.verdicts.gain_models import GRAPH, REPLAY, Asked
-from profzoo.verdicts.rule_evaluation import Judged
+from profzoo.verdicts.rule_evaluation import CellRules
 from profzoo.what_if.predicted_gains import Gain
 
 SETTING, UNCOUNTED, AND = "setting", ", without counters", " + "
@@ -26,7 +26,9 @@ class Setting:
     source: str
 
 
-def of_settings(judged: Judged, traits: pd.DataFrame, verdicts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def other_setting_rows(
+    judged: CellRules, traits: pd.DataFrame, verdicts: Iterable[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
     """Rows of settings that no verdict advises, and of narrower operands in a graph; largest gain first.
 
     Where the CPU is the limit narrower operands gain nothing until its launches are a graph, and a graph little where
@@ -61,31 +63,31 @@ def of_settings(judged: Judged, traits: pd.DataFrame, verdicts: Iterable[Mapping
     return sorted(found, key=lambda row: -row["gain"])
 
 
-def _known(judged: Judged, traits: pd.DataFrame) -> Iterator[Setting]:
+def _known(judged: CellRules, traits: pd.DataFrame) -> Iterator[Setting]:
     """The settings that rules would advise to the cell, each once."""
     seen = set[str]()
     for rule in judged.given["rules"]:
         of_kernels = rule["of"] == "kernels"
         if not of_kernels and rule["of"] != "step":
             continue
-        advice = verdict_rules.advice(rule, judged.step, judged.ran_with)
+        advice = verdict_rules.choose_advice(rule, judged.step, judged.ran_with)
         words, cured = advice["settings"], advice["cured"]
         if not words or words in seen:
             continue
         cured, launches = None if isinstance(cured, str) else cured, traits if of_kernels else None
-        asked = advice_gain.asked(rule, advice, launches, cured, True, judged.peaks, judged.ran_with)
+        asked = advice_gain.ask_simulation(rule, advice, launches, cured, True, judged.peaks, judged.ran_with)
         if asked:
             seen.add(words)
             yield Setting(rule["verdict"], words, advice["replay"], asked, rule["source"])
 
 
-def _row(judged: Judged, one: Setting, gain: Gain, why: str, counted: bool) -> dict[str, Any]:
+def _row(judged: CellRules, one: Setting, gain: Gain, why: str, counted: bool) -> dict[str, Any]:
     """why: it is not advised, if not for its gain."""
     guessed = not counted and any(to in one.change.split(AND) for to in reduced_precision.TO)
     return {
         "level": SETTING, "verdict": one.verdict, "metric": f"replay: {one.change}{UNCOUNTED if guessed else ''}",
         "value": gain.gain, "evidence": "program.npz: run again", "gain": gain.gain, "gain_low": gain.low,
         "gain_high": gain.high, "method": REPLAY, "settings": one.words, "source": one.source,
-        "next_step": advice_gain.unadvised(one.verdict, gain, judged.scored, why),
+        "next_step": advice_gain.why_not_advised(one.verdict, gain, judged.scored, why),
         **judged.scored.columns(one.verdict),
     }  # fmt: skip

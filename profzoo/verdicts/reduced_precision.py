@@ -44,7 +44,7 @@ ROOFS = tuple(f"{ROOF}{name}_ns" for name in ("dram", "l2", "simt", "tensor"))
 TO = ("tf32", "bf16")
 
 
-def saved(rows: pd.DataFrame, peaks: Mapping[str, float], to: str, now: str, nchw: bool = True) -> pd.Series:
+def saved_share(rows: pd.DataFrame, peaks: Mapping[str, float], to: str, now: str, nchw: bool = True) -> pd.Series:
     """The part of each row's time that goes.
 
     Of a product, what is beyond its operations or bytes at the rates that such kernels reach. Anything else gets
@@ -83,7 +83,7 @@ def saved(rows: pd.DataFrame, peaks: Mapping[str, float], to: str, now: str, nch
     return (sooner.clip(upper=most) / rows["mean_ns"]).fillna(0.0).mask(gone, 1.0)
 
 
-def added(rows: pd.DataFrame, to: str, now: str, nchw: bool = True) -> tuple[pd.Series, pd.Series]:
+def added_launches(rows: pd.DataFrame, to: str, now: str, nchw: bool = True) -> tuple[pd.Series, pd.Series]:
     """How many launches come with each of the rows': by operators of their own, and within the row's own call.
 
     >>> rows = pd.DataFrame({"class": ["gemm", "convolution", "gemm"], "range": ["forward", "forward", "backward"]})

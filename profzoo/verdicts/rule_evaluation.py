@@ -39,7 +39,7 @@ def _stretch(step: Mapping[str, Any]) -> float:
     return float(step["wall_ns"] / step["step_ns"])
 
 
-class Judged:
+class CellRules:
     """One cell, held against the rules."""
 
     def __init__(
@@ -61,8 +61,8 @@ class Judged:
         self.peaks, self.replayed, self.scored = peaks or {}, replayed, scored or advice_scores.load()
         self.floors = given["floors"]
         self.doubt, self.disturbed = _doubt(step, self.floors), _disturbed(step, self.floors)
-        table = step_shares.shares(step.to_frame().T.infer_objects())
-        self.shares = {**table.iloc[0], verdict_rules.LAUNCHING: float(step_shares.launching(table).iloc[0])}
+        table = step_shares.step_shares(step.to_frame().T.infer_objects())
+        self.shares = {**table.iloc[0], verdict_rules.LAUNCHING: float(step_shares.launch_wait_share(table).iloc[0])}
 
     def of_step(self) -> Iterator[dict[str, Any]]:
         """Verdicts on what the GPU does besides kernels, and what it waits for."""
@@ -188,7 +188,7 @@ class Judged:
 
         All of their time, where it says that by launch. traits: of all launches of the cell.
         """
-        cured = verdict_rules.advice(rule, self.step, self.ran_with)["cured"]
+        cured = verdict_rules.choose_advice(rule, self.step, self.ran_with)["cured"]
         part = 1.0 if isinstance(cured, str) else float(cured)
         may = traits[traits[f"{rule['share']}_most_ns"] > 0]
         gone = Asked(FUSED if rule["launches"] == "removed" else FASTER, may, pd.Series(part, may.index))
@@ -205,7 +205,7 @@ class Judged:
         self, rule: Mapping[str, Any], share: float, traits: pd.DataFrame | None, level: str, evidence: str
     ) -> dict[str, Any]:
         """A rule that holds; traits: of the launches that it is about, None for a rule about the step."""
-        advice = verdict_rules.advice(rule, self.step, self.ran_with)
+        advice = verdict_rules.choose_advice(rule, self.step, self.ran_with)
         cured = advice["cured"]
         if isinstance(cured, str) and traits is not None:
             saved = f"{rule['share']}_saved_ns"
@@ -219,12 +219,12 @@ class Judged:
         }  # fmt: skip
         if traits is not None and rule["launches"] != "changed":
             row |= self._limited(rule, row, traits)
-        asked = advice_gain.asked(rule, advice, traits, cured, level == CELL, self.peaks, self.ran_with)
+        asked = advice_gain.ask_simulation(rule, advice, traits, cured, level == CELL, self.peaks, self.ran_with)
         return row | {advice_gain.ASKED: asked} if level == LAYER else self.expect(row | {advice_gain.ASKED: asked})
 
     def expect(self, row: dict[str, Any]) -> dict[str, Any]:
         """A verdict with what its advice is expected to gain, how that is known, and how right such advice has been."""
-        return advice_gain.expected(row, self.replayed, self.step, self.scored)
+        return advice_gain.add_expected_gain(row, self.replayed, self.step, self.scored)
 
     def _limited(self, rule: Mapping[str, Any], row: Mapping[str, Any], traits: pd.DataFrame) -> dict[str, Any]:
         """What the CPU, which has launches to make, lets through of the gain by Amdahl's law."""

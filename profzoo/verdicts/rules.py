@@ -60,10 +60,10 @@ OPTIONAL = ("replay", "launches")
 @functools.cache
 def load() -> Mapping[str, Any]:
     """The checked rules with their floors and traits."""
-    return checked(strict_yaml.load(RULES_FILE))
+    return check_rules(strict_yaml.load(RULES_FILE))
 
 
-def checked(content: Mapping[str, Any]) -> Mapping[str, Any]:
+def check_rules(content: Mapping[str, Any]) -> Mapping[str, Any]:
     """The content of a file of rules, as it is.
 
     Raises:
@@ -86,7 +86,7 @@ def checked(content: Mapping[str, Any]) -> Mapping[str, Any]:
     return content
 
 
-def advice(rule: Mapping[str, Any], step: Mapping[str, Any], cell: Mapping[str, Any]) -> Mapping[str, Any]:
+def choose_advice(rule: Mapping[str, Any], step: Mapping[str, Any], cell: Mapping[str, Any]) -> Mapping[str, Any]:
     """`next`, `settings`, `cured` and `replay` of the first advice of a rule that fits.
 
     Args:

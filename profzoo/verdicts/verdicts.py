@@ -9,27 +9,27 @@ from profzoo.tables import schemas
 from profzoo.tables.schemas import CELL
 from profzoo.verdicts import advice_scores, layer_verdicts, ncu_advice
 from profzoo.verdicts.gain_models import Replayed
-from profzoo.verdicts.launch_traits import with_traits
-from profzoo.verdicts.other_settings import of_settings
-from profzoo.verdicts.rule_evaluation import UNDECIDED, Judged
+from profzoo.verdicts.launch_traits import mark_traits
+from profzoo.verdicts.other_settings import other_setting_rows
+from profzoo.verdicts.rule_evaluation import UNDECIDED, CellRules
 from profzoo.verdicts.table_columns import COLUMNS
 from profzoo.what_if.program import Program
 
 NOTHING = "nothing stands out"
 OURS = "profzoo"
-Cell = tuple[str, str]
+CellKey = tuple[str, str]
 
 
-def table(
+def tabulate_verdicts(
     steps: pd.DataFrame,
     kernels: pd.DataFrame,
     roofline: pd.DataFrame | None,
     peaks: Mapping[str, float],
-    advice: Mapping[Cell, tuple[pd.DataFrame, pd.DataFrame]],
-    ran_with: Mapping[Cell, Mapping[str, Any]],
+    advice: Mapping[CellKey, tuple[pd.DataFrame, pd.DataFrame]],
+    ran_with: Mapping[CellKey, Mapping[str, Any]],
     given: Mapping[str, Any],
-    layers: Mapping[Cell, tuple[pd.DataFrame, pd.DataFrame]] | None = None,
-    programs: Mapping[Cell, Mapping[int, Program]] | None = None,
+    layers: Mapping[CellKey, tuple[pd.DataFrame, pd.DataFrame]] | None = None,
+    programs: Mapping[CellKey, Mapping[int, Program]] | None = None,
     scored: advice_scores.Scores | None = None,
 ) -> pd.DataFrame:
     """COLUMNS: the verdicts of each cell, largest gain first, of its kernels, of its layers, then of other settings.
@@ -53,18 +53,26 @@ def table(
         where = step.loc[step["busy_ns"].idxmax()]
         program = (programs or {}).get(cell, {}).get(int(where["process"]))
         replayed = Replayed(program, (scored or advice_scores.load()).unrepeated) if program else None
-        judged = Judged(where, ran_with.get(cell, {}), given, peaks, replayed, scored)
-        launches = schemas.of_cell(kernels, *cell)
-        mine = None if roofline is None else schemas.of_cell(roofline, *cell)
-        traits = with_traits(launches, mine, given["traits"], peaks)
+        judged = CellRules(where, ran_with.get(cell, {}), given, peaks, replayed, scored)
+        launches = schemas.rows_of_cell(kernels, *cell)
+        mine = None if roofline is None else schemas.rows_of_cell(roofline, *cell)
+        traits = mark_traits(launches, mine, given["traits"], peaks)
         found = [*judged.of_step(), *judged.of_trace(), *judged.of_kernels(traits)]
         found += _uncounted(traits, given["floors"]["counted"])
         # What cannot be told comes before what is worth less than it may be.
         everything = sorted(found, key=lambda row: -(row["gain"] or row.pop("potential", 1.0)))
         everything = everything or [_nothing(where, roofline is not None)]
-        said = ncu_advice.of_step(*advice[cell], launches, judged.shares["kernels"]) if cell in advice else []
-        of_layers = layer_verdicts.top(judged, *layers[cell], peaks) if layers and cell in layers else []
-        for group in (everything, judged.of_each(traits), of_layers, of_settings(judged, traits, everything), said):
+        said = (
+            ncu_advice.tabulate_ncu_advice(*advice[cell], launches, judged.shares["kernels"]) if cell in advice else []
+        )
+        of_layers = layer_verdicts.judge_top_layers(judged, *layers[cell], peaks) if layers and cell in layers else []
+        for group in (
+            everything,
+            judged.of_each(traits),
+            of_layers,
+            other_setting_rows(judged, traits, everything),
+            said,
+        ):
             rows += [
                 {"by": OURS, **dict(zip(CELL, cell, strict=True)), **row, "rank": rank}
                 for rank, row in enumerate(group, 1)

@@ -19,7 +19,7 @@ DEEP, LONGER, SELDOM = 64, 2, 0.02
 CALL_NS = 5_000.0
 
 
-def found(host: pd.DataFrame, gpu: pd.DataFrame, events: Events) -> tuple[pd.DataFrame, pd.DataFrame]:
+def add_waits(host: pd.DataFrame, gpu: pd.DataFrame, events: Events) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Both tables of a program with what is known of waits.
 
     The CPU's gets `wait`, `target`, `tail`, `own`, and `waited`, what of the call was wait; the GPU's `room`, and

@@ -8,7 +8,7 @@ from profzoo.range_names import PARTS
 from profzoo.tools.nsys.launches import PACKS
 from profzoo.tools.nsys.steps import INPUT
 from profzoo.what_if import blocking_calls
-from profzoo.what_if.program import BEGIN, CALL, Program, changed
+from profzoo.what_if.program import BEGIN, CALL, Program, replace_tables
 from profzoo.what_if.trace_events import KERNEL
 
 # The launch of a graph: 2.5 us and 1 ns a node, where the nodes follow one another (NVIDIA's technical blog, "Constant
@@ -25,20 +25,20 @@ APART = -2
 IN_INPUT = [PARTS.index(name) + 1 for name in INPUT]
 
 
-def kernels_faster(program: Program, chosen: np.ndarray, times: float | np.ndarray) -> Program:
-    """With these operations so many times as fast, each or all; chosen: a flag for each, as program.chosen gives."""
+def speed_up_kernels(program: Program, chosen: np.ndarray, times: float | np.ndarray) -> Program:
+    """Make operations so many times as fast, each or all; chosen: a flag for each, of program.choose_operations."""
     ns, dep = program.gpu["ns"].to_numpy(dtype=float), program.gpu["dep"].to_numpy()
     dep_gap = program.gpu["dep_gap"].to_numpy(dtype=float)
     # What begins as another runs out does so sooner.
     overlaps = (dep >= 0) & (dep_gap < 0) & chosen[dep]
     sooner = times if isinstance(times, float | int) else times[dep]
-    return changed(
+    return replace_tables(
         program,
         gpu={"ns": np.where(chosen, ns / times, ns), "dep_gap": np.where(overlaps, dep_gap / sooner, dep_gap)},
     )
 
 
-def fused(program: Program, chosen: np.ndarray, share: float = 1.0) -> Program:
+def fuse(program: Program, chosen: np.ndarray, share: float = 1.0) -> Program:
     """With these operations part of what is before each: its call goes, and the CPU's time since the call before.
 
     Of that what is longer than an operator takes stays, as it is other work.
@@ -60,7 +60,7 @@ def fused(program: Program, chosen: np.ndarray, share: float = 1.0) -> Program:
     calls = gpu["host"].to_numpy()
     every, going = (np.bincount(calls, weights=flags, minlength=len(program.host)) for flags in (calls >= 0, gone))
     whole = (every > 0) & (every == going)
-    lean = changed(
+    lean = replace_tables(
         program,
         host={"wait": np.where(whole, blocking_calls.NOTHING, program.host["wait"])},
         gpu={
@@ -72,7 +72,7 @@ def fused(program: Program, chosen: np.ndarray, share: float = 1.0) -> Program:
     return _without(lean, _belonging(program, whole), _of_operators(program))
 
 
-def graphed(program: Program, node_gap_ns: float | None = None) -> Program:
+def capture_as_graph(program: Program, node_gap_ns: float | None = None) -> Program:
     """With what each step launches, but for its input, replayed as one graph.
 
     One call a step launches it, in the place of the first launch after the input, and the CPU's time for all others
@@ -98,7 +98,7 @@ def graphed(program: Program, node_gap_ns: float | None = None) -> Program:
     latency = np.where(leads, own[moved] + program.after, np.where(nodes, 0.0, gpu["latency"]))
     limit = np.where(nodes, space, np.inf)
     columns = {"latency": latency, "gap": np.minimum(gpu["gap"], limit), "dep_gap": np.minimum(gpu["dep_gap"], limit)}
-    return _reordered(changed(lean, host={"own": own}, gpu={"host": moved, **columns}))
+    return _reordered(replace_tables(lean, host={"own": own}, gpu={"host": moved, **columns}))
 
 
 def _first_of(moved: np.ndarray, nodes: np.ndarray) -> np.ndarray:
@@ -115,7 +115,7 @@ def node_gap(program: Program) -> float:
     return float(gaps.median()) if len(gaps) else NODE_GAP_NS
 
 
-def input_ready(program: Program) -> Program:
+def prefetch_input(program: Program) -> Program:
     """With the input on the GPU when a step begins: what CPU and GPU do in the ranges data and transfer goes."""
     host, gpu = program.host, program.gpu
     calls = host["part"].isin(IN_INPUT).to_numpy() & (host["kind"] == CALL).to_numpy()
@@ -127,15 +127,15 @@ def input_ready(program: Program) -> Program:
         "wait": np.where(calls, blocking_calls.NOTHING, host["wait"]),
         "input": 0,
     }
-    return changed(program, host=without, gpu={"gone": gone, "ns": np.where(gone, 0.0, gpu["ns"])})
+    return replace_tables(program, host=without, gpu={"gone": gone, "ns": np.where(gone, 0.0, gpu["ns"])})
 
 
-def waits_removed(program: Program) -> Program:
+def remove_waits(program: Program) -> Program:
     """With no call that waits for the GPU, but for room in its queue."""
-    return changed(program, host={"wait": np.full(len(program.host), blocking_calls.NOTHING)})
+    return replace_tables(program, host={"wait": np.full(len(program.host), blocking_calls.NOTHING)})
 
 
-def launches_added(program: Program, more: np.ndarray, ns: float, within: bool = False) -> Program:
+def add_launches(program: Program, more: np.ndarray, ns: float, within: bool = False) -> Program:
     """With so many other launches before each operation, of `ns` each on the GPU.
 
     Each takes the CPU as long as those that are there do in the mean. By the median an operator more would be too
@@ -151,14 +151,14 @@ def launches_added(program: Program, more: np.ndarray, ns: float, within: bool =
     # A graph launches others with it.
     asked = np.where(gpu["node"].to_numpy(), 0.0, more)
     longer = np.bincount(gpu["host"], weights=asked, minlength=len(host)) * usual
-    return changed(program, host={"gap": gap + longer}, gpu={"ns": gpu["ns"].to_numpy(dtype=float) + more * ns})
+    return replace_tables(program, host={"gap": gap + longer}, gpu={"ns": gpu["ns"].to_numpy(dtype=float) + more * ns})
 
 
-def allocations_removed(program: Program) -> Program:
+def remove_allocations(program: Program) -> Program:
     """With no call that takes memory from the driver or gives it back, nor its waiting."""
     host = program.host
     going = host["allocates"].to_numpy(dtype=bool)
-    return changed(
+    return replace_tables(
         program,
         host={
             "own": np.where(going, 0.0, host["own"]),
@@ -168,7 +168,7 @@ def allocations_removed(program: Program) -> Program:
     )
 
 
-def unrepeated(program: Program) -> np.ndarray:
+def find_unrepeated(program: Program) -> np.ndarray:
     """Which operations are kernels of a launch configuration that less than half of the steps have.
 
     None of a program of fewer than four steps.
@@ -180,7 +180,7 @@ def unrepeated(program: Program) -> np.ndarray:
     return kernels & (2 * seen < program.steps) & (program.steps >= 4)
 
 
-def communication_overlapped(program: Program) -> Program:
+def overlap_communication(program: Program) -> Program:
     """With kernels that communicate beside all others.
 
     Nothing waits for them, and they wait for what they did and each other.
@@ -196,18 +196,18 @@ def communication_overlapped(program: Program) -> Program:
         previous[rows] = np.where(last >= 0, rows[np.maximum(last, 0)], -1)
     own = np.where(dep >= 0, dep, previous)
     free = np.where((dep >= 0) & talking[dep] & ~talking, -1, dep)
-    return changed(
+    return replace_tables(
         program, gpu={"stream": np.where(talking, APART, gpu["stream"]), "dep": np.where(talking, own, free)}
     )
 
 
-def host_faster(program: Program, times: float) -> Program:
+def speed_up_host(program: Program, times: float) -> Program:
     """With a CPU so many times as fast, in Python and in CUDA calls alike; not with a shorter way to the GPU."""
     host, gpu = program.host, program.gpu
     own = host["own"].to_numpy(dtype=float)
     latency = gpu["latency"].to_numpy(dtype=float)
     in_call = np.clip(latency, 0, own[gpu["host"].to_numpy()])
-    return changed(
+    return replace_tables(
         program,
         host={name: host[name].to_numpy(dtype=float) / times for name in ("gap", "own", "input", "library")},
         gpu={"latency": latency - in_call * (1 - 1 / times)},
@@ -255,7 +255,7 @@ def _without(program: Program, rows: np.ndarray, share: float | np.ndarray = 1.0
     """
     host = program.host
     kept = np.minimum(host["input"], host["gap"])
-    return changed(
+    return replace_tables(
         program,
         host={
             "gap": np.where(rows, kept + (host["gap"] - kept) * (1 - share), host["gap"]),

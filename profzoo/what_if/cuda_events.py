@@ -17,7 +17,7 @@ class Records:
         rows = pd.Series(host.index, index=host["correlation"])
         made = events.records["correlation"].map(rows[~rows.index.duplicated()])
         known = events.records[made.notna()].assign(made=made.dropna().astype(np.int64)).sort_values("made")
-        at = before_on(gpu, known["stream"].to_numpy(), known["made"].to_numpy())
+        at = last_before(gpu, known["stream"].to_numpy(), known["made"].to_numpy())
         self._made: dict[tuple[str, int], list[int]] = defaultdict(list)
         self._operation: dict[tuple[str, int], list[int]] = defaultdict(list)
         for event, record, row, operation in zip(known["event"], known["record"], known["made"], at, strict=True):
@@ -32,7 +32,7 @@ class Records:
         return self._operation[key][place - 1] if place else -1
 
 
-def before_on(gpu: pd.DataFrame, streams: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def last_before(gpu: pd.DataFrame, streams: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Of each stream with a row of the host, the last operation on it that was launched before that row, or -1."""
     last, launched = np.full(len(streams), -1), gpu["host"].to_numpy()
     for stream, at in gpu.groupby("stream").indices.items():

@@ -23,7 +23,7 @@ LAG_NS = 2_200.0
 FEW = 5
 
 
-def found(host: pd.DataFrame, gpu: pd.DataFrame, events: Events) -> tuple[pd.DataFrame, float]:
+def add_dependencies(host: pd.DataFrame, gpu: pd.DataFrame, events: Events) -> tuple[pd.DataFrame, float]:
     """The GPU's table of a program with `latency`, `gap`, `dep` and `dep_gap`, and the median of launches' `after`.
 
     Each is what was measured where that bound held, so that the program begins each operation when it began. Where

@@ -16,7 +16,7 @@ WORTH = 1.05
 NOTHING_HELPS = "none"
 
 
-def of(program: Program) -> dict[str, float]:
+def host_time_parts(program: Program) -> dict[str, float]:
     """Ns a step of what the CPU does in the steps that count, as measured, and what the GPU does.
 
     `framework_ns` is Python and the framework, between calls; of the same `input_ns` in the ranges data and transfer,
@@ -86,7 +86,7 @@ def _of_gpu(program: Program, first: int, steps: int, working: float) -> dict[st
     }
 
 
-def helps(gains: Mapping[str, float]) -> str:
+def best_host_change(gains: Mapping[str, float]) -> str:
     """Of the changes that spare the CPU the one that gains most; NOTHING_HELPS where none is WORTH it.
 
     >>> helps({"host_2x": 1.4, "half_the_operators": 1.3, "short_kernels_fused": 1.1, "graph": 2.5})

@@ -7,7 +7,7 @@ import pandas as pd
 
 from profzoo.range_names import PARTS
 from profzoo.tools.ncu.raw_page import CONFIGURATION
-from profzoo.tools.nsys.launches import unpacked
+from profzoo.tools.nsys.launches import unpack_configurations
 from profzoo.what_if.program import Program
 from profzoo.what_if.trace_events import KERNEL
 
@@ -22,7 +22,7 @@ class Operations:
     def keys(self) -> pd.DataFrame:
         """Launch configuration and range of each operation."""
         gpu = self.program.gpu
-        columns = unpacked(gpu)
+        columns = unpack_configurations(gpu)
         names = pd.Series(columns["mangled"]).map(self.program.kernels).fillna("")
         parts = np.array(["", *PARTS])[self.program.host["part"].to_numpy()[gpu["host"]]]
         return pd.DataFrame({**columns, "mangled": names, "range": parts})[["range", *CONFIGURATION]]

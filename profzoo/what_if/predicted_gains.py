@@ -7,7 +7,7 @@ import numpy as np
 
 from profzoo.what_if import changes
 from profzoo.what_if.program import Program
-from profzoo.what_if.simulator import run, walls
+from profzoo.what_if.simulator import run, step_times
 from profzoo.what_if.trace_events import COPY, KERNEL, SET
 
 # Under a tracer the CPU is slower than without: this much is thinkable.
@@ -29,7 +29,7 @@ class Gain:
     high: float
 
 
-def gain(before: Program, after: Program, error: float = 0.0, confidence: float = 0.9) -> Gain:
+def predict_gain(before: Program, after: Program, error: float = 0.0, confidence: float = 0.9) -> Gain:
     """How many times as fast the steps are after a change.
 
     The interval is that of a ratio of sums over steps (Cochran, Sampling Techniques, 1977, 6.3) by Student's t.
@@ -38,10 +38,10 @@ def gain(before: Program, after: Program, error: float = 0.0, confidence: float 
         error: how far off gains of this kind have been, relative, with the same confidence: widens the interval.
         confidence: of the interval.
     """
-    return of_walls(walls(before, run(before)), walls(after, run(after)), error, confidence)
+    return gain_of_steps(step_times(before, run(before)), step_times(after, run(after)), error, confidence)
 
 
-def of_walls(before: np.ndarray, after: np.ndarray, error: float = 0.0, confidence: float = 0.9) -> Gain:
+def gain_of_steps(before: np.ndarray, after: np.ndarray, error: float = 0.0, confidence: float = 0.9) -> Gain:
     """As gain, of the steps' times in ns.
 
     >>> found = of_walls(np.array([30.0, 32.0, 28.0]), np.array([20.0, 21.0, 19.0]))
@@ -62,7 +62,7 @@ def of_walls(before: np.ndarray, after: np.ndarray, error: float = 0.0, confiden
     return Gain(float(before.mean()), float(after.mean()), ratio, float(low), float(high))
 
 
-def untraced(program: Program, step_ns: float, slowdown: float = 1.0) -> tuple[Program, float]:
+def remove_tracing(program: Program, step_ns: float, slowdown: float = 1.0) -> tuple[Program, float]:
     """The program as it is without a tracer, by how long a step takes then; and how much slower tracing made the CPU.
 
     A tracer makes calls take longer, and what runs on the GPU hardly. So the CPU is made as much faster as it takes
@@ -72,8 +72,8 @@ def untraced(program: Program, step_ns: float, slowdown: float = 1.0) -> tuple[P
     """
 
     def step(times: float) -> float:
-        faster = changes.host_faster(program, times)
-        return float(walls(faster, run(faster)).mean())
+        faster = changes.speed_up_host(program, times)
+        return float(step_times(faster, run(faster)).mean())
 
     wanted, times = max(step_ns, step(SLOWEST) * (1 + AS_FAST)), 1.0
     if step(1.0) > wanted:
@@ -86,7 +86,7 @@ def untraced(program: Program, step_ns: float, slowdown: float = 1.0) -> tuple[P
     # Where the CPU is the limit, what is known beyond that step would make it shorter.
     if slowdown > times * (1 + CLOSE) and step(slowdown) >= (1 - CLOSE) * step_ns:
         times = slowdown
-    return (changes.host_faster(program, times) if times > 1 else program), times
+    return (changes.speed_up_host(program, times) if times > 1 else program), times
 
 
 def _kernels(program: Program) -> np.ndarray:
@@ -105,14 +105,14 @@ def _second(program: Program) -> np.ndarray:
 
 # What is asked of every program, by name.
 PANEL: Mapping[str, Callable[[Program], Program]] = {
-    "kernels_2x": lambda program: changes.kernels_faster(program, _kernels(program), 2),
-    "host_2x": lambda program: changes.host_faster(program, 2),
-    "half_the_operators": lambda program: changes.fused(program, _second(program), 0),
-    "short_kernels_fused": lambda program: changes.fused(program, _short(program), 1),
-    "graph": changes.graphed,
-    "input_ready": changes.input_ready,
-    "waits_removed": changes.waits_removed,
-    "communication_overlapped": changes.communication_overlapped,
+    "kernels_2x": lambda program: changes.speed_up_kernels(program, _kernels(program), 2),
+    "host_2x": lambda program: changes.speed_up_host(program, 2),
+    "half_the_operators": lambda program: changes.fuse(program, _second(program), 0),
+    "short_kernels_fused": lambda program: changes.fuse(program, _short(program), 1),
+    "graph": changes.capture_as_graph,
+    "input_ready": changes.prefetch_input,
+    "waits_removed": changes.remove_waits,
+    "communication_overlapped": changes.overlap_communication,
 }
 # Those that make the CPU less of a limit, of which tax.py names the one that helps.
 OF_HOST = ("host_2x", "half_the_operators", "short_kernels_fused", "graph")

@@ -57,7 +57,7 @@ class Program:
         return int((self.host["kind"] == BEGIN).sum())
 
 
-def of(events: Events) -> Program | None:
+def program_of(events: Events) -> Program | None:
     """The program of a process; None where none of its calls gave the GPU work."""
     calls, owner = _outermost(events)
     operations = _launched(events.operations, calls, owner)
@@ -70,8 +70,8 @@ def of(events: Events) -> Program | None:
     gpu = operations.sort_values(["host", "start", "end"], kind="stable", ignore_index=True)
     host = _described(host, gpu, events)
     gpu = _in_one_stream(gpu, host)
-    host, gpu = blocking_calls.found(host, gpu, events)
-    gpu, after = dependencies.found(host, gpu, events)
+    host, gpu = blocking_calls.add_waits(host, gpu, events)
+    gpu, after = dependencies.add_dependencies(host, gpu, events)
     gpu = gpu.assign(ns=gpu["end"] - gpu["start"], gone=False)
     return Program(events.process, host, gpu, after, events.kernels)
 
@@ -128,8 +128,8 @@ def _described(host: pd.DataFrame, gpu: pd.DataFrame, events: Events) -> pd.Data
         **kinds,
         overlaps=overlaps,
         gap=np.where(overlaps, starts - before, starts - free),
-        input=covered(inputs, free, starts),
-        library=covered(events.library, free, starts),
+        input=covered_ns(inputs, free, starts),
+        library=covered_ns(events.library, free, starts),
         own=ends - starts,
         part=nsys_launches.ranges(launched, events.parts),
         step=np.cumsum(host["kind"] == BEGIN) - 1,
@@ -137,7 +137,7 @@ def _described(host: pd.DataFrame, gpu: pd.DataFrame, events: Events) -> pd.Data
     )
 
 
-def covered(spans: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+def covered_ns(spans: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """Of each interval how many ns spans cover, in any order, overlapping or not; 0 where it ends before it starts.
 
     >>> covered(np.array([[10, 20], [15, 30]]), np.array([0, 25]), np.array([12, 100]))
@@ -159,7 +159,7 @@ def _in_one_stream(gpu: pd.DataFrame, host: pd.DataFrame) -> pd.DataFrame:
     return gpu.assign(stream=np.where(of_graph, first, gpu["stream"]), node=of_graph)
 
 
-def chosen(program: Program, packs: pd.DataFrame, part: str | None = None) -> np.ndarray:
+def choose_operations(program: Program, packs: pd.DataFrame, part: str | None = None) -> np.ndarray:
     """Which operations are kernels of these launch configurations (PACKS), of those launched in a part, if named."""
     wanted = pd.MultiIndex.from_frame(packs[PACKS])
     found = pd.MultiIndex.from_frame(program.gpu[PACKS]).isin(wanted) & (program.gpu["kind"] == 0).to_numpy()
@@ -169,6 +169,6 @@ def chosen(program: Program, packs: pd.DataFrame, part: str | None = None) -> np
     return found & (parts == (PARTS.index(part) + 1 if part else 0))
 
 
-def changed(program: Program, host: dict | None = None, gpu: dict | None = None) -> Program:
+def replace_tables(program: Program, host: dict | None = None, gpu: dict | None = None) -> Program:
     """The same with other columns."""
     return replace(program, host=program.host.assign(**host or {}), gpu=program.gpu.assign(**gpu or {}))

@@ -127,14 +127,14 @@ def _until(device: _Gpu, wait: int, target: int) -> float:
     return device.latest if wait == blocking_calls.ALL else device.busy.get(target, 0.0)
 
 
-def measured(program: Program) -> Ran:
+def measured_times(program: Program) -> Ran:
     """What the trace has, as if it had been run."""
     origin = int(program.host["start"].iloc[0])
     tables = (program.host["start"], program.host["end"], program.gpu["start"], program.gpu["end"])
     return Ran(*((table.to_numpy() - origin).astype(float) for table in tables))
 
 
-def walls(program: Program, ran: Ran) -> np.ndarray:
+def step_times(program: Program, ran: Ran) -> np.ndarray:
     """Ns of each step that counts: all but the first, where there are more.
 
     A step lasts from when CPU and GPU were done with what came before, to when they are done with it, as in
@@ -150,8 +150,8 @@ def walls(program: Program, ran: Ran) -> np.ndarray:
     return np.diff(np.append(edges, last))[min(1, len(begins) - 1) :]
 
 
-def differences(program: Program) -> tuple[float, float]:
+def simulation_error(program: Program) -> tuple[float, float]:
     """How far a run is from what was measured: of the step's time, relative, and of operations' starts, median ns."""
-    true, again = measured(program), run(program)
-    step, replayed = walls(program, true).sum(), walls(program, again).sum()
+    true, again = measured_times(program), run(program)
+    step, replayed = step_times(program, true).sum(), step_times(program, again).sum()
     return float(replayed / step - 1), float(np.median(np.abs(again.gpu_starts - true.gpu_starts)))

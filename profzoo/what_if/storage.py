@@ -22,7 +22,7 @@ GPU = ("stream", "ns", "latency", "gap", "dep", "dep_gap", "room", *ROLES, *PACK
 FACTS = "facts"
 
 
-def shortened(program: Program) -> Program:
+def shorten(program: Program) -> Program:
     """The first steps of a program, as many as are kept."""
     ends = np.flatnonzero(program.host["kind"] == END)
     rows = int(ends[min(KEPT, len(ends)) - 1]) + 1
@@ -36,7 +36,7 @@ def write(programs: Sequence[Program], path: str | Path) -> None:
     """Write what of these is needed to run them, shortened, as arrays."""
     arrays: dict[str, np.ndarray] = {}
     facts = []
-    for place, one in enumerate(map(shortened, programs)):
+    for place, one in enumerate(map(shorten, programs)):
         arrays |= {f"{place}.host.{name}": one.host[name].to_numpy() for name in HOST}
         arrays |= {f"{place}.gpu.{name}": one.gpu[name].to_numpy() for name in GPU}
         kernels = {str(number): name for number, name in one.kernels.items()}
@@ -55,14 +55,14 @@ def read(path: str | Path) -> dict[int, Program]:
     try:
         with np.load(path, allow_pickle=False) as archive:
             facts = json.loads(str(archive[FACTS]))
-            return {number_of(known["process"]): _one(archive, place, known) for place, known in enumerate(facts)}
+            return {process_number(known["process"]): _one(archive, place, known) for place, known in enumerate(facts)}
     except Exception as error:
         # Damaged archives, and arrays in them, raise errors of many kinds.
         why = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(f"{path}: no programs of steps ({why}): delete it, and the next run makes it again") from None
 
 
-def number_of(process: int) -> int:
+def process_number(process: int) -> int:
     """A process's number by nsys's global one.
 
     >>> number_of(1082 << 24)

@@ -13,7 +13,7 @@ from profzoo.io import csv_tables as reading
 from profzoo.io import sidecars as fact
 from profzoo.io.csv_tables import Table
 from profzoo.io.scripts import read_json, write_csv
-from profzoo.tools.nsys.trace import without_steps
+from profzoo.tools.nsys.trace import explain_no_steps
 from profzoo.tools.time.tables import REPEATED
 from profzoo.tools.time.tables import TABLE as STEPS
 from profzoo.what_if import host_time, predicted_gains, program, simulator, storage, trace_events
@@ -55,7 +55,7 @@ TAX = Table(
 )
 
 
-def programs(path: str | Path, whole_run: bool = False) -> Iterator[program.Program]:
+def read_programs(path: str | Path, whole_run: bool = False) -> Iterator[program.Program]:
     """The programs of a trace's processes; none where nothing was launched, as on a CPU.
 
     whole_run: whether more was traced than the window.
@@ -64,12 +64,12 @@ def programs(path: str | Path, whole_run: bool = False) -> Iterator[program.Prog
         DataError: the file is no export of nsys.
     """
     for found in trace_events.read(path, whole_run):
-        made = program.of(found)
+        made = program.program_of(found)
         if made is not None:
             yield made
 
 
-def made(
+def make_tables(
     path: str | Path, step_ns: float, whole_run: bool = False, host_ns: float | None = None
 ) -> tuple[pd.DataFrame, pd.DataFrame, list[program.Program]]:
     """What each change would be worth (a row a process and change), and the CPU's time (a row a process), per step.
@@ -85,35 +85,35 @@ def made(
         DataError: the file is no export of nsys.
     """
     rows, hosts, leans = [], [], []
-    for one in programs(path, whole_run):
-        process = storage.number_of(one.process)
-        parts = host_time.of(one)
+    for one in read_programs(path, whole_run):
+        process = storage.process_number(one.process)
+        parts = host_time.host_time_parts(one)
         known = (parts["cpu_ns"] - parts["waiting_ns"]) / host_ns if host_ns else 1.0
-        lean, slowdown = predicted_gains.untraced(one, step_ns, known)
+        lean, slowdown = predicted_gains.remove_tracing(one, step_ns, known)
         leans.append(lean)
-        before = simulator.walls(lean, simulator.run(lean))
+        before = simulator.step_times(lean, simulator.run(lean))
         found = {}
         for name, change in predicted_gains.PANEL.items():
             other = change(lean)
-            found[name] = predicted_gains.of_walls(before, simulator.walls(other, simulator.run(other)))
+            found[name] = predicted_gains.gain_of_steps(before, simulator.step_times(other, simulator.run(other)))
             rows.append({"process": process, "change": name, **vars(found[name])})
-        traced = simulator.walls(one, simulator.measured(one)).mean()
+        traced = simulator.step_times(one, simulator.measured_times(one)).mean()
         hosts.append(
             {
                 "process": process,
                 "traced_ns": traced,
-                "replayed_ns": simulator.walls(one, simulator.run(one)).mean(),
+                "replayed_ns": simulator.step_times(one, simulator.run(one)).mean(),
                 "step_ns": before.mean(),
                 "slowdown": slowdown,
                 **parts,
                 "ahead_ns": traced - parts["cpu_ns"],
-                "helps": host_time.helps({name: gain.gain for name, gain in found.items()}),
+                "helps": host_time.best_host_change({name: gain.gain for name, gain in found.items()}),
             }
         )
     return pd.DataFrame(rows, columns=CHANGES), pd.DataFrame(hosts, columns=HOST), leans
 
 
-def of_host(steps: pd.DataFrame) -> float | None:
+def host_step_ns(steps: pd.DataFrame) -> float | None:
     """What the CPU takes for a step, in ns, by the one that waited least; median of processes. None of too few steps.
 
     Before a window the GPU has done all, so that the CPU runs ahead of it until the queue is full or something is
@@ -127,7 +127,7 @@ def of_host(steps: pd.DataFrame) -> float | None:
     return float(np.median(least)) if least else None
 
 
-def step_of(timed: Mapping[str, Any]) -> float:
+def unprofiled_step_ns(timed: Mapping[str, Any]) -> float:
     """The unprofiled step of a cell in ns, of several processes the median of theirs; timed: its sidecar.
 
     >>> step_of({"step_ns": 9.0, "processes": [{"step_ns": 9.0}, {"step_ns": 5.0}, {"step_ns": 6.0}]})
@@ -136,7 +136,7 @@ def step_of(timed: Mapping[str, Any]) -> float:
     return float(np.median([own["step_ns"] for own in timed.get("processes", [timed])]))
 
 
-def apart(timed: Mapping[str, Any]) -> float:
+def process_spread(timed: Mapping[str, Any]) -> float:
     """By how much the mean of as many other processes may differ, as Program.apart; timed: as above.
 
     >>> round(apart({"processes": [{"step_ns": ns} for ns in (9.0, 10.0, 11.0)]}), 2), apart({"step_ns": 9.0})
@@ -157,13 +157,13 @@ def main(sqlite: str, report_sidecar: str, time: str, time_sidecar: str, outputs
     outputs: where to write the tables `changes` and `host`, and the `program`.
     """
     whole_run = read_json(report_sidecar, {"capture": fact.TEXT})["capture"] == "run"
-    if lacking := without_steps(sqlite, whole_run):
+    if lacking := explain_no_steps(sqlite, whole_run):
         # Into the log: the export of the same trace says it to the user.
         print(f"{outputs['changes']} has no row, as {sqlite} {lacking}")
     timed = read_json(time_sidecar, {"step_ns": fact.POSITIVE})
     steps = reading.read(time, REPEATED if "processes" in timed else STEPS)
-    found, host, leans = made(sqlite, step_of(timed), whole_run, of_host(steps))
+    found, host, leans = make_tables(sqlite, unprofiled_step_ns(timed), whole_run, host_step_ns(steps))
     write_csv(found, outputs["changes"])
     write_csv(host.replace([np.inf], np.nan), outputs["host"])
-    spread = apart(timed)
+    spread = process_spread(timed)
     storage.write([replace(lean, apart=spread) for lean in leans], outputs["program"])

@@ -15,7 +15,7 @@ from profzoo.tools.nsys import intervals
 from profzoo.tools.nsys import launches as nsys_launches
 from profzoo.tools.nsys.launches import PACKS
 from profzoo.tools.nsys.timeline import CROSSING
-from profzoo.tools.nsys.trace import CALL_TABLE, PROCESS, opened, ranges_of, whole_numbers, window_steps
+from profzoo.tools.nsys.trace import CALL_TABLE, PROCESS, open_export, ranges_of, whole_numbers, window_steps
 
 KERNEL, COPY, SET, GRAPH = range(4)
 # CUPTI's numbers of kinds of synchronisation, and what stands for none in a column of them.
@@ -56,7 +56,7 @@ def read(path: str | Path, whole_run: bool = False) -> list[Events]:
     Raises:
         DataError: the file is no export of nsys.
     """
-    with opened(path) as (database, tables):
+    with open_export(path) as (database, tables):
         steps = window_steps(database, tables, whole_run)
         if CALL_TABLE not in tables or steps.empty:
             return []
@@ -106,7 +106,7 @@ def _calls(database: sqlite3.Connection, names: dict[int, str]) -> pd.DataFrame:
 
 def _operations(database: sqlite3.Connection, tables: set[str], names: dict[int, str]) -> pd.DataFrame:
     launched = nsys_launches.read(database, tables, placed=True)
-    mangled = launched[PACKS].assign(kernel=nsys_launches.unpacked(launched)["mangled"])["kernel"]
+    mangled = launched[PACKS].assign(kernel=nsys_launches.unpack_configurations(launched)["mangled"])["kernel"]
     shown = nsys_launches.kernel_names(database, tables)
     talking = [number for number, known in shown.items() if communicates(known[1])]
     kernels = launched.assign(

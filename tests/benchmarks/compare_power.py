@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from profzoo.compare.sides import interleaved
+from profzoo.compare.sides import interleave
 from profzoo.io import csv_tables as reading
 from profzoo.statistics import process_repeats, speedup
 from profzoo.statistics.speedup import Ratio
@@ -39,14 +39,14 @@ def medians(path: str, sides: Sequence[str]) -> np.ndarray:
 
 def turn(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """The places of so many processes of the baseline, and of the candidate, that run in turn."""
-    order = np.array(interleaved(["baseline", "candidate"], count, str(seed)))
+    order = np.array(interleave(["baseline", "candidate"], count, str(seed)))
     return np.flatnonzero(order == "baseline"), np.flatnonzero(order == "candidate")
 
 
 def before(one: np.ndarray, other: np.ndarray, places: tuple[np.ndarray, np.ndarray], paired: bool = False) -> Ratio:
     """As it was: t by differences of neighbours, or of pairs, with every process for what it took, the baseline first."""
     one, other = np.log(one), np.log(other)
-    size = speedup.by_pairs(one, other)[0] if paired else speedup.by_neighbours(one, other, *places)
+    size = speedup.compare_pairs(one, other)[0] if paired else speedup.compare_neighbours(one, other, *places)
     bound = float(np.log1p(MARGIN))
     different = 2 * min(size.p(0.0, 1), size.p(0.0, -1))
     ends = np.exp(size.interval(0.95))

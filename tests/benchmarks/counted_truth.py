@@ -133,7 +133,9 @@ def recorded(cells: Sequence[str], folder: Path, error: str, times: str) -> Iter
         prices = launch_sampling.Prices(START_S, price.seconds, most)
         sample = launch_selection.sample(options, CHOSEN, census, census, prices, one_run=False)
         runs = [sample.options, *sample.further]
-        launches = np.concatenate([launch_selection.profiled(census, words).index.to_numpy() for words in runs])
+        launches = np.concatenate(
+            [launch_selection.profiled_launches(census, words).index.to_numpy() for words in runs]
+        )
         took = prices.of(sample.launches, len(runs))
         plan = {"launches": sample.launches, "runs": len(runs), "error": sample.error, "estimate_s": took}
         yield Counted(cell, every, census, every.iloc[launches], launches, plan)

@@ -105,7 +105,7 @@ def extra(models: Sequence[str], variants: int, sets: Sequence[str]) -> list[str
 
 def zoo() -> list[str]:
     """Names of the zoo's models."""
-    return list(registry.zoo())
+    return list(registry.shipped_models())
 
 
 def plan(rounds: int) -> None:

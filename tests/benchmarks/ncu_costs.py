@@ -40,10 +40,10 @@ def sections() -> list[str]:
 def wanted(name: str, sets: Mapping[str, Any]) -> list[str]:
     """ncu's words that collect what the name stands for."""
     if name in sets:
-        return ncu.collected(sets[name])
+        return ncu.section_options(sets[name])
     if name.startswith("{"):
-        return ncu.collected(yaml.safe_load(name))
-    return ncu.collected({"metrics": name.split(",")} if "__" in name else {"sections": [name]})
+        return ncu.section_options(yaml.safe_load(name))
+    return ncu.section_options({"metrics": name.split(",")} if "__" in name else {"sections": [name]})
 
 
 def lines(command: list[str]) -> Iterator[tuple[float, str]]:
@@ -70,7 +70,7 @@ def measure(name: str, words: list[str], model: str, phase: str, launches: int, 
     report = f"{folder}/costs.ncu-rep"
     command = ["ncu", "--force-overwrite", "--profile-from-start", "off", "--clock-control", "none", "--import-sass",
                "no", "--launch-count", str(launches), *words, "--export", report, "python", "-m", "models.run",
-               *settings.words(settings.resolve(model, phase, "ncu", config.normalise({})))]  # fmt: skip
+               *settings.setting_words(settings.resolve(model, phase, "ncu", config.normalise({})))]  # fmt: skip
     start, ended, passes = time.monotonic(), [], []
     for now, line in lines(command):
         if found := PROFILED.search(line):

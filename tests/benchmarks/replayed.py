@@ -45,10 +45,10 @@ def main(results: Path) -> None:
     for trace in sorted(results.glob("*/*.nsys.sqlite")):
         capture = read_json(trace.with_name(trace.name.replace(".sqlite", "-rep.json"))).get("capture")
         began = time.monotonic()
-        for program in tables.programs(trace, capture == "run"):
-            off, starts = simulator.differences(program)
-            measured = simulator.walls(program, simulator.measured(program)).mean()
-            replayed = simulator.walls(program, simulator.run(program)).mean()
+        for program in tables.read_programs(trace, capture == "run"):
+            off, starts = simulator.simulation_error(program)
+            measured = simulator.step_times(program, simulator.measured_times(program)).mean()
+            replayed = simulator.step_times(program, simulator.run(program)).mean()
             cell = " ".join(cell_of(trace).values())
             took = time.monotonic() - began
             print(

@@ -26,10 +26,10 @@ def main(mib: int = 200, repeats: int = 5) -> None:
                 file.write(os.urandom(2**20))
         for _ in range(repeats):
             began = time.process_time()
-            secret_leaks.held(path, wanted)
+            secret_leaks.find_secret_in_file(path, wanted)
             job.append(time.process_time() - began)
             began = time.process_time()
-            redaction.held(path, known)
+            redaction.find_secret_in_bytes(path, known)
             share.append(time.process_time() - began)
     for what, times in (("by a job", job), ("to be shared", share)):
         print(f"{mib} MiB {what}: {statistics.median(times):.2f} s, median of {repeats}")

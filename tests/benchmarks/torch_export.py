@@ -60,7 +60,7 @@ def main() -> None:
         say(f"{events:,} events")
         trace = torch_trace.read(folder / "trace.json.gz")
         say("read")
-        table = owners.of_launches(trace)
+        table = owners.tabulate_launches(trace)
         say(f"{len(table):,} owners")
         write_csv(table, folder / "launches.csv")
         write_csv(owners.modules(trace), folder / "modules.csv")

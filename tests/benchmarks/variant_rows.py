@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from profzoo.tables.steps_per_export import profiled_steps
+from profzoo.tables.steps_per_export import count_profiled_steps
 from profzoo.tools.nsys import tables
 
 BASE = "as it is"
@@ -27,8 +27,8 @@ def launches(csv: Path) -> str:
     """Kernels a step, by nsys."""
     if not csv.exists():
         return ""
-    steps = profiled_steps(json.loads(Path(f"{csv}.json").read_text()))
-    return f"{tables.of_steps(pd.read_csv(csv))['launches'].sum() / steps:,.0f}"
+    steps = count_profiled_steps(json.loads(Path(f"{csv}.json").read_text()))
+    return f"{tables.launches_in_steps(pd.read_csv(csv))['launches'].sum() / steps:,.0f}"
 
 
 def table(rows: dict[str, dict[str, str]], what: str) -> None:

@@ -60,16 +60,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # Tables by themselves, as each has settings of its own.
     for one in each:
         held_out = one[one["model"].map(advice_scoring.half_of).eq(advice_scoring.HELD_OUT) & (one["outcome"] != "")]
-        for choice, gain, cells in forecast_skill.choices(held_out).itertuples(index=False):
+        for choice, gain, cells in forecast_skill.policy_gains(held_out).itertuples(index=False):
             print(f"| {choice} | {gain:.2f} | {cells} |")
     print("\nexpected / measured, bold where advised\n", *by_cell(trials), sep="\n")
     print("\n| cell | settings | verdict | expected | measured | outcome |\n|---|---|---|---|---|---|")
-    for row in advice_scoring.misses(trials).itertuples():
+    for row in advice_scoring.largest_misses(trials).itertuples():
         gains = f"{row.expected:.2f} | {row.gain:.2f} ({row.gain_low:.2f} to {row.gain_high:.2f})"
         print(f"| {row.model} {row.phase} | {row.settings} | {row.advised_by} | {gains} | {row.outcome} |")
     if options.write:
         advice_scores.FILE.write_text(
-            advice_scoring.recorded(scored, advice_scores.FILE.read_text(encoding="utf-8")), encoding="utf-8"
+            advice_scoring.update_scores_text(scored, advice_scores.FILE.read_text(encoding="utf-8")), encoding="utf-8"
         )
 
 

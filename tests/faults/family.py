@@ -51,7 +51,7 @@ import json, sys
 from pathlib import Path
 from profzoo.collect import job_environment
 folder, command = Path(sys.argv[1]), sys.argv[3:]
-with job_environment.of_job(json.loads(sys.argv[2]), ["GPU-a"]) as (environment, mine, guard):
+with job_environment.prepare_job(json.loads(sys.argv[2]), ["GPU-a"]) as (environment, mine, guard):
     (folder / "scratch").write_text(environment["TMPDIR"])
     code = job_environment.run(command, folder / "log", environment, guard)
 sys.exit(code % 256)
@@ -190,7 +190,7 @@ def next_job(folder: Path) -> subprocess.CompletedProcess[str]:
 def marked(word: str) -> dict[int, str]:
     """The processes that have this `NAME=value` in their environment, and their supervisors, by command lines."""
     found = {}
-    for process in process_tree.running():
+    for process in process_tree.running_processes():
         with suppress(OSError):
             if word.encode() in Path(f"/proc/{process}/environ").read_bytes().split(b"\0") and alive(process):
                 found[process] = line(process)

@@ -114,7 +114,7 @@ class Harm:
     def processes(self) -> dict[int, str]:
         """Those of its jobs, which work in its folder or have its temporary folder in their environment."""
         found = {}
-        for process in process_tree.running():
+        for process in process_tree.running_processes():
             with suppress(OSError):
                 words = Path(f"/proc/{process}/environ").read_bytes()
                 inside = Path(f"/proc/{process}/cwd").readlink().is_relative_to(self.folder)

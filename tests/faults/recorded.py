@@ -127,7 +127,7 @@ def frames(folder: Path) -> dict[str, tuple[pd.DataFrame, Table]]:
     every = ncu_export.tabulate({1: both}, FACTS, None, "all").table
     (folder / "torch.csv").write_bytes(unpacked("torch/train.torch-operators.csv"))
     operators = reading.read(folder / "torch.csv", torch_tables.OPERATORS).iloc[:15]
-    events = torch_trace.of_events(json.loads(trace())["traceEvents"])
+    events = torch_trace.make_trace(json.loads(trace())["traceEvents"])
     torch = torch_tables.tidy(operators, events, {"memory": True}, gpu=True)
     names = pd.concat([nsys["kernel"], every["kernel"]]).unique()
     joined = kernel_table.join(nsys, 10, [every], kernel_classes.classify_all(names))
@@ -175,7 +175,7 @@ def frames(folder: Path) -> dict[str, tuple[pd.DataFrame, Table]]:
 
 def of_replays(trace: Path) -> dict[str, tuple[pd.DataFrame, Table]]:
     """The tables of replayed steps and of the CPU's time, by name."""
-    changes, host, _ = replay.made(trace, 2e7)
+    changes, host, _ = replay.make_tables(trace, 2e7)
     cell = {"model": "m", "phase": "train"}
     return {
         "cell-replay": (changes, replay.GAINS),
@@ -188,12 +188,12 @@ def of_replays(trace: Path) -> dict[str, tuple[pd.DataFrame, Table]]:
 def of_owners() -> dict[str, tuple[pd.DataFrame, Table]]:
     """The tables of launches and modules by owner, and what is made of them, by name."""
     trained = torch_trace.read(DATA / "torch/unet.train.trace.json.gz")
-    launches = owners.of_launches(trained).iloc[:15].assign(module="down.0", type="Conv2d")
+    launches = owners.tabulate_launches(trained).iloc[:15].assign(module="down.0", type="Conv2d")
     modules = pd.DataFrame({"module": ["down.0"], "type": "Conv2d", "inputs": "[[1, 2]]", "calls": 3, "repeated": 0})
-    called, none = layers.called([launches], 1), joined_step.Joined(launches, 1)
+    called, none = layers.sum_by_owner([launches], 1), joined_step.Joined(launches, 1)
     tree = layers.layers(called, modules, 1, none, {})
     covered = owner_coverage.table(called, None)
-    kernels = layer_kernels.table(joined_step.of_torch(launches, 1), {})
+    kernels = layer_kernels.table(joined_step.sum_torch_launches(launches, 1), {})
     cell = {"model": "m", "phase": "train"}
     return {
         "torch-launches": (launches, owners.TABLE),

@@ -19,7 +19,9 @@ from tests.faults import family
 from tests.workflow.test_nsys import NSYS
 from tests.workflow.test_nsys import pytestmark as needs_nsys
 
-pytestmark = pytest.mark.skipif(bool(namespace.refused()), reason=f"no namespaces here: {namespace.refused()}")
+pytestmark = pytest.mark.skipif(
+    bool(namespace.why_unavailable()), reason=f"no namespaces here: {namespace.why_unavailable()}"
+)
 SECRET, LINE = "xk29QmvZ73", "word-of-another-command"
 LIST = "import json, os; print(json.dumps([os.getpid(), [name for name in os.listdir('/proc') if name.isdigit()]]))"
 # Leaves its number, as it is seen from outside, and a child that has left its session.

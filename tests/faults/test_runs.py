@@ -176,7 +176,7 @@ def test_clean_after_a_kill_removes_what_was_left_and_nothing_of_ones_own(preten
 def children(project: Project, words: str) -> list[int]:
     """The processes of a project's runs with these words in their command line."""
     found = []
-    for process in process_tree.running():
+    for process in process_tree.running_processes():
         with suppress(OSError):
             line = Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode()
             inside = Path(f"/proc/{process}/cwd").readlink().is_relative_to(project.root)

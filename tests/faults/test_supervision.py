@@ -171,9 +171,9 @@ def test_temporary_files_are_where_sockets_can_be(tmp_path: Path, monkeypatch: p
 
 
 def test_a_process_is_told_from_later_ones_of_its_number() -> None:
-    own = process_tree.known(os.getpid())
+    own = process_tree.process_identity(os.getpid())
     assert (
-        own == process_tree.known(os.getpid())
-        and own != process_tree.known(os.getppid())
-        and not process_tree.known(2**22)
+        own == process_tree.process_identity(os.getpid())
+        and own != process_tree.process_identity(os.getppid())
+        and not process_tree.process_identity(2**22)
     )

@@ -251,7 +251,7 @@ def test_a_plan_that_is_damaged(harm: Harm, text: str) -> None:
     code = (
         "import sys; from pathlib import Path; from profzoo.collect import job_run; folder, plan = map(Path, sys.argv[1:])\n"
         "job = {'tool': 'time', 'cell': {'device': 'cpu'}, 'environment': []}\n"
-        "sys.exit(job_run.ended(job, {'sidecar': folder / 's.json'}, folder / 'log', plan=plan))"
+        "sys.exit(job_run.run_job(job, {'sidecar': folder / 's.json'}, folder / 'log', plan=plan))"
     )
     words = [os.sys.executable, "-c", code, str(harm.results), str(plan)]  # type: ignore[attr-defined]
     ran = subprocess.run(words, cwd=family.PROJECT, env=harm.environment(), capture_output=True, text=True, check=False)

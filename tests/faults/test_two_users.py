@@ -104,7 +104,7 @@ def test_a_link_of_another_user_is_no_way_into_a_file(place: Path, link: str, vi
     mine.chmod(0o666)
     os.chown(mine, victim, victim)
     job = {"sidecar": place / "s.json"}
-    home = transaction.home(job["sidecar"])
+    home = transaction.private_home(job["sidecar"])
 
     def trap() -> None:
         home.mkdir()
@@ -114,7 +114,7 @@ def test_a_link_of_another_user_is_no_way_into_a_file(place: Path, link: str, vi
 
     def begun() -> str:
         try:
-            with transaction.begun(job):
+            with transaction.begin(job):
                 return "begun"
         except OSError as error:
             return str(error)
@@ -139,7 +139,7 @@ def test_a_gpu_is_shared_by_two_users(place: Path) -> None:
     terms = Terms(place / "locks", wait_s=0.0, what="time of lstm")
 
     def hold() -> str:
-        with gpu_slots.opened("GPU-a", terms) as file:
+        with gpu_slots.open_slot("GPU-a", terms) as file:
             # Kept open until the process ends.
             kept = os.dup(file.descriptor)
             file_locks.lock(kept, wait=False)
@@ -186,15 +186,15 @@ def scratched(place: Path) -> list[str]:
     """The folders of a job, of a rank and of what is compiled, which stay."""
     tempfile.tempdir = str(place)
     folder, _ = scratch_folder.make()
-    compiled = scratch_folder.compiled()
+    compiled = scratch_folder.shared_compile_cache()
     (folder / "mine.txt").write_text(PRECIOUS)
-    return [str(folder), profile_ranks.own_folder(0), *compiled.values()]
+    return [str(folder), profile_ranks.rank_folder(0), *compiled.values()]
 
 
 def swept(place: Path) -> list[int]:
     tempfile.tempdir = str(place)
     found = scratch_folder.sweep()
-    profile_ranks.own_folder(1)
+    profile_ranks.rank_folder(1)
     return found
 
 
@@ -237,7 +237,7 @@ def test_names_that_another_user_took_first_are_not_used(place: Path, user: int)
 
 def test_what_another_user_put_beside_a_claim_stays(place: Path) -> None:
     job = {"sidecar": place / "s.json"}
-    home = transaction.home(job["sidecar"])
+    home = transaction.private_home(job["sidecar"])
 
     def trap() -> None:
         (home / ("a" * 12)).mkdir()
@@ -249,7 +249,7 @@ def test_what_another_user_put_beside_a_claim_stays(place: Path) -> None:
     assert by(ALICE, trap) is None
 
     def begun() -> str:
-        with transaction.begun(job) as work:
+        with transaction.begin(job) as work:
             return work.run
 
     for user in (0, BOB):

@@ -31,7 +31,7 @@ SHOWN = ["step", "order", "name", "operator", "shapes", "module", "direction", "
 
 def launches(events: list[dict[str, Any]]) -> pd.DataFrame:
     """The table of owners of a trace."""
-    return owners.of_launches(torch_trace.of_events(events))
+    return owners.tabulate_launches(torch_trace.make_trace(events))
 
 
 def right(table: pd.DataFrame) -> float:

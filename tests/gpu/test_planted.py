@@ -17,7 +17,7 @@ import torch
 
 from profzoo import tools
 from profzoo.config import configuration
-from profzoo.statistics.steady_state import settled
+from profzoo.statistics.steady_state import drop_warmup
 from tests.gpu import planted
 
 pytestmark = [
@@ -158,5 +158,5 @@ def test_the_layer_of_a_planted_bottleneck_is_named_first(results: Path, program
 def test_a_step_takes_what_events_say(results: Path, program: str) -> None:
     cells = pd.read_csv(results / "cells.csv").set_index("model")
     rows = pd.read_csv(results.parent / program / "train.time.csv")
-    counted = settled(rows["gpu_ns"].to_numpy(dtype=float))
+    counted = drop_warmup(rows["gpu_ns"].to_numpy(dtype=float))
     assert cells.loc[program, "step_ns"] == pytest.approx(counted.mean(), rel=1e-3)

@@ -37,7 +37,7 @@ def facts(folder: Path, *words: str) -> dict:
 
 
 @pytest.mark.parametrize("phase", settings.PHASES)
-@pytest.mark.parametrize("name", sorted(registry.zoo()))
+@pytest.mark.parametrize("name", sorted(registry.shipped_models()))
 def test_trimmed_cells_run_in_8_gb(tmp_path: Path, name: str, phase: str) -> None:
     said = facts(tmp_path, name, phase)
     assert said["device_type"] == "cuda" and 0 < said["peak_memory_bytes"] < SMALL_GPU

@@ -33,4 +33,4 @@ def collected(
         left = [private[name] for name in leaves]
         return Command([], placed(profiler), placed(program), private["sidecar"], tool, private, left)
 
-    return job_run.ended(job, files, folder / "log", plan=plan, build=build)
+    return job_run.run_job(job, files, folder / "log", plan=plan, build=build)

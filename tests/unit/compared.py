@@ -8,7 +8,7 @@ import pandas as pd
 from profzoo.compare import comparison_table, contributions
 from profzoo.compare.comparison_table import Measured
 from profzoo.compare.contributions import Traced
-from profzoo.compare.sides import interleaved
+from profzoo.compare.sides import interleave
 from profzoo.tables.ncu_coverage import KEYS
 from tests.conftest import DATA
 
@@ -46,7 +46,7 @@ def compared(cells: list[tuple[str, str]] = CELLS, spread: float = 0.004) -> tup
     random = np.random.default_rng(18)
     rows: list[Any] = []
     pairs = []
-    order = interleaved(["plain", "bf16"], 5, "2")
+    order = interleave(["plain", "bf16"], 5, "2")
     for number, (model, phase) in enumerate(cells):
         one = traced(model, phase)
         factors = one.kernels["class"].map(FACTORS).fillna(1.0) if number % 5 else pd.Series(1.0, one.kernels.index)
@@ -59,11 +59,13 @@ def compared(cells: list[tuple[str, str]] = CELLS, spread: float = 0.004) -> tup
             sides[name] = Measured(steps, {"device": "NVIDIA H200", "started": "2026-11-22T10:00:00"}, places=places)
         rows.append(({"model": model, "phase": phase}, sides, True))
         pairs.append((one, other))
-    table, frames = comparison_table.table(rows, 0.02), []
+    table, frames = comparison_table.tabulate_comparison(rows, 0.02), []
     for row, (one, other) in zip(table.to_dict("records"), pairs, strict=True):
         timed = [Traced(side.kernels, {**side.step, "step_ns": row[f"{name}_ns"]})
                  for name, side in zip(contributions.SIDES, (one, other), strict=True)]  # fmt: skip
         frames.append(
-            contributions.table(*timed).assign(**{key: row[key] for key in ("model", "phase", *contributions.SIDES)})
+            contributions.contribution_rows(*timed).assign(
+                **{key: row[key] for key in ("model", "phase", *contributions.SIDES)}
+            )
         )
     return table, pd.concat(frames, ignore_index=True)[list(contributions.COLUMNS)]

@@ -87,7 +87,7 @@ def test_a_run_records_what_it_used(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_auto_goes_through_the_command_line() -> None:
     checked = config.normalise({"batch": "auto", "settings": {"unet": {"batch": "3"}}})
     cell = settings.resolve("lstm", "train", "nsys", checked)
-    assert cell["fit"] and cell["batch"] == 10 and "batch=auto" in settings.words(cell)
-    assert run.resolve("lstm", "train", "nsys", settings.words(cell)[2:]) == cell
+    assert cell["fit"] and cell["batch"] == 10 and "batch=auto" in settings.setting_words(cell)
+    assert run.resolve("lstm", "train", "nsys", settings.setting_words(cell)[2:]) == cell
     fixed = settings.resolve("unet", "train", "nsys", checked)
     assert not fixed["fit"] and fixed["batch"] == 3

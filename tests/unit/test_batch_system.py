@@ -58,7 +58,7 @@ ASKED = {"gpu": 1, "mem_mb": 16000, "runtime": 30, "_cores": 4}
     ],
 )
 def test_what_slurm_says(message: str, line: str) -> None:
-    assert batch_system.cause(message, "profile_nsys", ASKED) == line
+    assert batch_system.explain_failure(message, "profile_nsys", ASKED) == line
 
 
 class Executor:

@@ -30,21 +30,21 @@ def queue(room: int, every: float, own: float, before: float, until: float = 0.0
 def test_a_queue_that_is_full_has_as_much_room_as_it_holds() -> None:
     """Of 70: launch 71 finds room as launch 1 begins, at 1,010. Until then the queue holds up to 70, and takes as many."""
     host, gpu = queue(70, 1_000, 5, 5)
-    _, found = blocking_calls.found(host, gpu, events())
+    _, found = blocking_calls.add_waits(host, gpu, events())
     assert found["room"].tolist() == [70] * 70 + [71] + [70] * 129
     assert found["issued"].tolist()[:3] == [5, 15, 25] and found["issued"].tolist()[70:73] == [705, 1_010, 2_010]
 
 
 @pytest.mark.parametrize(("room", "known"), [(64, True), (63, False)])
 def test_a_queue_of_fewer_than_64_is_never_full(room: int, known: bool) -> None:
-    _, found = blocking_calls.found(*queue(room, 1_000, 5, 5), events())
+    _, found = blocking_calls.add_waits(*queue(room, 1_000, 5, 5), events())
     assert found["room"].iloc[-1] == (room if known else 1_024)
 
 
 @pytest.mark.parametrize(("every", "known"), [(211, True), (210, False)])
 def test_calls_that_waited_took_more_than_twice_as_long(every: float, known: bool) -> None:
     """100 ns without a wait, 10 ns apart; 201 or 200 with one."""
-    _, found = blocking_calls.found(*queue(70, every, 100, 10), events())
+    _, found = blocking_calls.add_waits(*queue(70, every, 100, 10), events())
     assert found["room"].iloc[-1] == (70 if known else 1_024)
 
 
@@ -55,7 +55,7 @@ def test_a_queue_is_full_where_waits_for_it_are_a_fiftieth_of_the_steps(part: fl
     took = (host["end"] - host["start"]).iloc[71:200].sum() - 129 * 5
     assert took == 129_015 - 710 - 129 * 10
     host, gpu = queue(70, 1_000, 5, 5, until=5 + took / part)
-    _, found = blocking_calls.found(host, gpu, events())
+    _, found = blocking_calls.add_waits(host, gpu, events())
     assert found["room"].iloc[-1] == (70 if known else 1_024)
 
 
@@ -63,19 +63,19 @@ def test_a_queue_is_full_where_waits_for_it_are_a_fiftieth_of_the_steps(part: fl
 def test_of_several_steps_three_in_four_count(part: float, known: bool) -> None:
     """In the first of two waits come to 29,015 - 710 - 290 ns, in the second to 100,000 - 1,000: 81,253.75 between."""
     host, gpu = queue(70, 1_000, 5, 5, until=5 + 2 * 81_253.75 / part)
-    _, found = blocking_calls.found(host.assign(step=[0] * 100 + [1] * 101), gpu, events())
+    _, found = blocking_calls.add_waits(host.assign(step=[0] * 100 + [1] * 101), gpu, events())
     assert found["room"].iloc[-1] == (70 if known else 1_024)
 
 
 def test_what_waited_for_room_is_blocked_until_it_found_it() -> None:
-    host, _ = blocking_calls.found(*queue(70, 1_000, 5, 5), events())
+    host, _ = blocking_calls.add_waits(*queue(70, 1_000, 5, 5), events())
     assert host["waited"].tolist()[69:73] == [0, 0, 1_010 - 715, 2_010 - 1_020] and (host["own"].iloc[:200] == 5).all()
 
 
 def staged(start: float, end: float, left: float, done: float) -> tuple[pd.DataFrame, pd.DataFrame]:
     """A copy that leaves the buffer at a time, and the call of the next, which is done later."""
     crossing = {"crossing": True}
-    return blocking_calls.found(calls([(0, 10, COPY), (start, end, COPY)]),
+    return blocking_calls.add_waits(calls([(0, 10, COPY), (start, end, COPY)]),
                          work([(0, 5, left, crossing), (1, left + 1, done, crossing)]), events())  # fmt: skip
 
 
@@ -112,7 +112,7 @@ def test_a_copy_that_began_before_its_call_returned_waited_for_what_was_before_i
     rows = [(0, 10, COPY), (20, 30), (100, 900_000, COPY)]
     crossing = {"crossing": True}
     gpu = work([(0, 5, 50, crossing), (1, 50, 500_000), (2, begun, 900_010, crossing)])
-    host, _ = blocking_calls.found(calls(rows), gpu, events())
+    host, _ = blocking_calls.add_waits(calls(rows), gpu, events())
     assert (host["wait"].iloc[2], host["target"].iloc[2]) == (waits, 1 if waits else -1)
 
 
@@ -121,10 +121,10 @@ def test_copies_of_other_streams_or_on_the_gpu_have_other_buffers() -> None:
     for first, second in (({"crossing": True}, {"crossing": True, "stream": 20}), ({"crossing": True}, {}),
                           ({}, {"crossing": True})):  # fmt: skip
         gpu = work([(0, 5, 200_000, first), (1, 200_001, 300_000, second)])
-        host, _ = blocking_calls.found(calls(rows), gpu, events())
+        host, _ = blocking_calls.add_waits(calls(rows), gpu, events())
         assert (host["wait"] == blocking_calls.NOTHING).all()
     # A kernel whose call is none of a copy's goes through no buffer.
-    host, _ = blocking_calls.found(calls([rows[0], (20, 200_050)]), work([(0, 5, 200_000, {"crossing": True}),
+    host, _ = blocking_calls.add_waits(calls([rows[0], (20, 200_050)]), work([(0, 5, 200_000, {"crossing": True}),
                             (1, 200_001, 300_000, {"crossing": True})]), events())  # fmt: skip
     assert (host["wait"] == blocking_calls.NOTHING).all()
 
@@ -138,7 +138,7 @@ def synchronised(name: str, told: Events | None = None, end: float = 310, launch
     rows.insert(launched, (50, end, {"name": name, "syncs": True}))  # type: ignore[arg-type]
     places = [place for place in range(4) if place != launched]
     gpu = work([(places[0], 10, 100), (places[1], 10, 300, {"stream": 20}), (places[2], 100, 200)])
-    host, _ = blocking_calls.found(calls(rows), gpu, told or events())
+    host, _ = blocking_calls.add_waits(calls(rows), gpu, told or events())
     return host["wait"].iloc[launched], host["target"].iloc[launched]
 
 
@@ -184,7 +184,7 @@ def test_what_the_trace_does_not_say_is_what_ended_last_before() -> None:
 def test_a_wait_is_what_a_call_takes_beyond_others_of_its_name() -> None:
     """One of 20 ns that has nothing to wait for; one from 50 to 310, until 300; one of 15 for what is long over."""
     rows = [(0, 20, SYNC), (25, 30), (50, 310, SYNC), (320, 335, SYNC), (340, 343)]
-    host, _ = blocking_calls.found(calls(rows), work([(1, 40, 300)]), events())
+    host, _ = blocking_calls.add_waits(calls(rows), work([(1, 40, 300)]), events())
     assert host["wait"].tolist() == [
         blocking_calls.NOTHING,
         blocking_calls.NOTHING,
@@ -201,25 +201,25 @@ def test_a_wait_of_which_no_other_call_tells_takes_the_usual_time() -> None:
     """5 us are its own, and the rest of 100 is wait; a call that is shorter than that did not wait for long."""
     for end, own in ((100_050, 5_000), (3_050, 3_000)):
         rows = [(25, 30), (50, end, {"name": "cudaDeviceSynchronize", "syncs": True})]
-        host, _ = blocking_calls.found(calls(rows), work([(0, 40, end - 50)]), events())
+        host, _ = blocking_calls.add_waits(calls(rows), work([(0, 40, end - 50)]), events())
         assert host["own"].tolist() == [5, own] and host["waited"].tolist() == [0, end - 50 - own]
         assert host["tail"].tolist() == [0, 50]
 
 
 def test_where_none_waited_a_tail_is_what_a_call_takes() -> None:
     rows = [(25, 30), (50, 65, {"name": "cudaDeviceSynchronize", "syncs": True})]
-    host, _ = blocking_calls.found(calls(rows), work([(0, 40, 45)]), events())
+    host, _ = blocking_calls.add_waits(calls(rows), work([(0, 40, 45)]), events())
     assert (host["own"].iloc[1], host["tail"].iloc[1], host["waited"].iloc[1]) == (15, 15, 0)
 
 
 def test_a_copy_that_was_done_as_its_call_returned_was_waited_for() -> None:
     rows = [(0, 10, COPY), (20, 100, COPY), (110, 130, COPY)]
     gpu = work([(0, 5, 11), (1, 30, 100), (2, 131, 140)])
-    host, _ = blocking_calls.found(calls(rows), gpu, events())
+    host, _ = blocking_calls.add_waits(calls(rows), gpu, events())
     assert host["wait"].tolist() == [blocking_calls.NOTHING, blocking_calls.OPERATION, blocking_calls.NOTHING]
     assert host["target"].tolist() == [-1, 1, -1]
     # A kernel that was over in its call was not.
-    host, _ = blocking_calls.found(calls([(0, 90)]), work([(0, 30, 90)]), events())
+    host, _ = blocking_calls.add_waits(calls([(0, 90)]), work([(0, 30, 90)]), events())
     assert host["wait"].tolist() == [blocking_calls.NOTHING]
 
 

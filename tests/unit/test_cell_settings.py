@@ -98,7 +98,7 @@ def test_rest_needs_to_know_of_how_many() -> None:
         cell(window="rest")
 
 
-@pytest.mark.parametrize("name", [*registry.zoo(), *(f"lstm@{variant}" for variant in VARIANTS)])
+@pytest.mark.parametrize("name", [*registry.shipped_models(), *(f"lstm@{variant}" for variant in VARIANTS)])
 def test_words_lead_back_to_every_cell(name: str) -> None:
     source = {"source": "dataset", "name": "FakeData", "arguments": {"size": 9, "image_size": [3, 4, 4]}}
     givens = (
@@ -109,14 +109,14 @@ def test_words_lead_back_to_every_cell(name: str) -> None:
     phases = ["train"] if name.endswith("@checkpoint") else settings.PHASES
     for phase, tool, given in itertools.product(phases, TOOLS, givens):
         resolved = cell(name, phase, tool, **given)
-        model, same_phase, *words = settings.words(resolved)
+        model, same_phase, *words = settings.setting_words(resolved)
         assert (model, same_phase) == (name.partition("@")[0], phase)
         assert run.resolve(model, phase, tool, words) == resolved
 
 
 def test_words_of_the_profiler() -> None:
     resolved = cell(tool="torch", torch={"stacks": True, "repeat": 2, "wait": 1})
-    words = settings.words(resolved)
+    words = settings.setting_words(resolved)
     assert "profiler.stacks=true" in words and run.resolve("lstm", "train", "torch", words[2:]) == resolved
 
 

@@ -53,7 +53,7 @@ def test_cell_of(path: str, cell: dict) -> None:
     ("more", "steps"), [({}, 10), ({"capture": "window"}, 10), ({"capture": "run", "traced_steps": 7}, 7)]
 )
 def test_profiled_steps(more: dict, steps: int) -> None:
-    assert steps_per_export.profiled_steps(facts(10, **more)) == steps
+    assert steps_per_export.count_profiled_steps(facts(10, **more)) == steps
 
 
 @pytest.mark.parametrize(("gpu_ns", "median"), [([9, 1, 2, 9], 2), ([None, None, None, None], 20)])
@@ -187,11 +187,11 @@ def test_where_a_step_goes_by_hand() -> None:
     # Copies for 20, 5 of them to or from the host; kernels for what is left.
     traced = table.head(1).assign(copy_ns=20.0, transfer_ns=5.0, idle_ns=110.0, idle_input_ns=55.0, idle_host_ns=55.0,
                                   idle_synchronisation_ns=0.0, idle_latency_ns=0.0, idle_launch_ns=0.0)  # fmt: skip
-    shares = step_shares.shares(traced).iloc[0]
+    shares = step_shares.step_shares(traced).iloc[0]
     known = {"kernels": 0.40, "copy": 0.15, "transfer": 0.05, "communication": 0.05, "waiting": 0.35 * 25 / 135,
              "idle_input": 0.35 * 55 / 135, "idle_host": 0.35 * 55 / 135}  # fmt: skip
     assert shares.to_dict() == pytest.approx({**dict.fromkeys(step_shares.PARTS, 0.0), **known})
-    assert step_shares.launching(step_shares.shares(traced)).tolist() == pytest.approx([0.35 * 55 / 135])
+    assert step_shares.launch_wait_share(step_shares.step_shares(traced)).tolist() == pytest.approx([0.35 * 55 / 135])
     assert step_shares.amdahl(0.5, 0.5) == pytest.approx(4 / 3) and step_shares.amdahl(1, 1) == pytest.approx(1e9)
 
 

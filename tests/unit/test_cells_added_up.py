@@ -37,7 +37,7 @@ def test_tools_add_columns_to_the_cells_that_they_saw() -> None:
     baseline = pd.DataFrame([{**A, "step_ns": 5.0}, {**B, "step_ns": 6.0}])
     exported = [("sample", C, sampled(50, 30), facts(4, **WINDOW)), ("sample", A, sampled(200, 70), facts(4, **WINDOW)),
                 ("nsys", B, traced(("k", "", 1, 1)), facts(1))]  # fmt: skip
-    found = cell_tables.with_tools(baseline, exported)
+    found = cell_tables.add_tool_columns(baseline, exported)
     assert found[CELL].to_numpy().tolist() == [["a", "train"], ["b", "train"]] and found["step_ns"].tolist() == [5, 6]
     assert found.loc[0, ["power_w", "temperature_max_c"]].tolist() == pytest.approx([200, 70])
     assert found.loc[0, ["step_energy_power_j", "item_energy_power_j"]].tolist() == pytest.approx([10, 5])
@@ -47,7 +47,7 @@ def test_tools_add_columns_to_the_cells_that_they_saw() -> None:
 def test_where_tools_add_nothing_the_cells_stay_as_they_are() -> None:
     baseline = pd.DataFrame([{**A, "step_ns": 5.0}])
     for exported in ([], [("sample", A, sampled(200, 70), facts(4, **WINDOW) | {"gaps": ["too few"]})]):
-        pd.testing.assert_frame_equal(cell_tables.with_tools(baseline, exported), baseline)
+        pd.testing.assert_frame_equal(cell_tables.add_tool_columns(baseline, exported), baseline)
 
 
 def test_kernels_of_one_name_and_range_are_one_row_of_all_their_launches() -> None:
@@ -126,7 +126,7 @@ def test_three_tools_are_held_against_the_largest() -> None:
     table = cell_tables.agreement(pd.DataFrame([{**A, "step_ns": 50.0}]), cell_tables.activity(exported), [])
     # Launches of 4, 3 and 2; ns of 60, 80 and 100.
     assert table["launches_spread"].tolist() == [0.5] and table["gpu_ns_spread"].tolist() == [0.4]
-    assert set(tools.compared()) == {"nsys", "torch", "ncu"}
+    assert set(tools.compared_activities()) == {"nsys", "torch", "ncu"}
 
 
 def test_a_cell_says_what_ran_and_per_second() -> None:

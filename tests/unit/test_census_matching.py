@@ -23,12 +23,14 @@ def census() -> pd.DataFrame:
 
 def profiled(census: pd.DataFrame, *words: list[str]) -> dict[int, pd.DataFrame]:
     """What runs with these words profile, as ncu numbers it."""
-    taken = [launch_selection.profiled(census, own).reset_index(drop=True) for own in words]
+    taken = [launch_selection.profiled_launches(census, own).reset_index(drop=True) for own in words]
     return {number: rows.assign(id=rows.index) for number, rows in enumerate(taken, 1)}
 
 
 def test_rows_of_all_runs_are_found(census: pd.DataFrame) -> None:
-    table, other = census_matching.matched(profiled(census, FIRST, SECOND_OF_A), [FIRST, SECOND_OF_A], Window(census))
+    table, other = census_matching.match_runs(
+        profiled(census, FIRST, SECOND_OF_A), [FIRST, SECOND_OF_A], Window(census)
+    )
     assert table["launch"].tolist() == [0, 1, 3, 2, 6] and table["run"].tolist() == [1, 1, 1, 2, 2]
     assert table["as_planned"].all() and table["weight"].sum() == len(census)
     # The two long launches of a stand for themselves, and the first one for the three short ones.
@@ -38,13 +40,13 @@ def test_rows_of_all_runs_are_found(census: pd.DataFrame) -> None:
 
 
 def test_one_launch_stands_for_its_configuration_however_unlike(census: pd.DataFrame) -> None:
-    table = census_matching.matched(profiled(census, FIRST), [FIRST], Window(census))[0].set_index("mangled")
+    table = census_matching.match_runs(profiled(census, FIRST), [FIRST], Window(census))[0].set_index("mangled")
     assert table["weight"].to_dict() == {"a": 5, "b": 3, "c": 2} and table["time_spread"]["a"] == 5
 
 
 def test_a_launch_that_two_runs_profile_counts_once(census: pd.DataFrame) -> None:
     again = ["--kernel-name-base", "mangled", "--kernel-id", "::regex:^(b)$:^(1)$"]
-    table, _ = census_matching.matched(profiled(census, FIRST, again), [FIRST, again], Window(census))
+    table, _ = census_matching.match_runs(profiled(census, FIRST, again), [FIRST, again], Window(census))
     assert table.loc[table["mangled"] == "b", "weight"].tolist() == [1.5, 1.5]
 
 
@@ -52,7 +54,7 @@ def test_another_sequence_of_launches_is_told(census: pd.DataFrame) -> None:
     """The second run launches a once less, so that only one of its launches is found."""
     runs = profiled(census, FIRST, SECOND_OF_A)
     runs[2] = runs[2].iloc[:1]
-    table, other = census_matching.matched(runs, [FIRST, SECOND_OF_A], Window(census))
+    table, other = census_matching.match_runs(runs, [FIRST, SECOND_OF_A], Window(census))
     assert other == ["a_kernel"]
     assert table["as_planned"].tolist() == [True, True, True, False]
     assert table["launch"].tolist()[-1] == 0 and table["weight"].sum() == len(census)
@@ -61,14 +63,14 @@ def test_another_sequence_of_launches_is_told(census: pd.DataFrame) -> None:
 def test_a_run_that_left_no_report_is_told(census: pd.DataFrame) -> None:
     runs = profiled(census, FIRST, SECOND_OF_A)
     del runs[2]
-    table, other = census_matching.matched(runs, [FIRST, SECOND_OF_A], Window(census))
+    table, other = census_matching.match_runs(runs, [FIRST, SECOND_OF_A], Window(census))
     assert other == ["a_kernel"] and table["weight"].sum() == len(census)
 
 
 def test_kernels_that_the_census_lacks_stand_for_nothing(census: pd.DataFrame) -> None:
     runs = profiled(census, FIRST)
     runs[1].loc[2, "mangled"] = "z"
-    table, _ = census_matching.matched(runs, [FIRST], Window(census))
+    table, _ = census_matching.match_runs(runs, [FIRST], Window(census))
     assert table["weight"].isna().tolist() == [False, False, True] and pd.isna(table["launch"][2])
     # Nothing was profiled of c, for which nothing stands.
     assert table["weight"].sum() == (census["mangled"] != "c").sum()
@@ -77,7 +79,7 @@ def test_kernels_that_the_census_lacks_stand_for_nothing(census: pd.DataFrame) -
 def test_totals_are_those_of_the_window(census: pd.DataFrame) -> None:
     runs = profiled(census.assign(**{"x__y.sum": census[GPU_TIME] / 100, "x__y.avg": 1.0}), FIRST, SECOND_OF_A)
     window = Window(census)
-    table, _ = census_matching.matched(runs, [FIRST, SECOND_OF_A], window)
+    table, _ = census_matching.match_runs(runs, [FIRST, SECOND_OF_A], window)
     total, low, high = census_matching.totals(table, window, ["x__y.sum", "x__y.avg"])["x__y.sum"]
     assert total == pytest.approx(census[GPU_TIME].sum() / 100) and 0.95 * total < low < total < high < 1.05 * total
     assert list(census_matching.totals(table, window, ["x__y.avg"])) == []

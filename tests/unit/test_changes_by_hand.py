@@ -25,10 +25,10 @@ def chosen(one: Program, *places: int) -> np.ndarray:
 def test_what_begins_as_another_runs_out_does_so_sooner_where_that_is_faster() -> None:
     deps = [(-1, -8), (0, -30), (0, 4), (1, -30), (-1, -8)]
     one = program([call()] * 5, [kernel(row, 60, dep=dep, dep_gap=gap) for row, (dep, gap) in enumerate(deps)])
-    faster = changes.kernels_faster(one, chosen(one, 0, 4), 2)
+    faster = changes.speed_up_kernels(one, chosen(one, 0, 4), 2)
     assert of(faster, "gpu", "ns") == [30, 60, 60, 60, 30]
     assert of(faster, "gpu", "dep_gap") == [-8, -15, 4, -30, -8]
-    each = changes.kernels_faster(one, chosen(one, 0, 1), np.array([3.0, 4, 5, 6, 7]))
+    each = changes.speed_up_kernels(one, chosen(one, 0, 1), np.array([3.0, 4, 5, 6, 7]))
     assert of(each, "gpu", "ns") == [20, 15, 60, 60, 60]
     assert of(each, "gpu", "dep_gap") == [-8, -10, 4, -7.5, -8]
 
@@ -44,7 +44,7 @@ def test_what_is_left_of_fused_operations_goes_to_the_last_that_stays_on_their_s
         kernel(5, 50, gone=True),
     ]
     one = program([call(9, 5, wait=blocking_calls.ALL)] * 6, gpu)
-    fused = changes.fused(one, chosen(one, 1, 2, 3, 5), 0.25)
+    fused = changes.fuse(one, chosen(one, 1, 2, 3, 5), 0.25)
     assert of(fused, "gpu", "ns") == [47.5, 0, 0, 0, 40, 50]
     assert of(fused, "gpu", "gone") == [False, True, True, True, False, True]
     assert of(fused, "host", "own") == [5, 0, 0, 0, 5, 5] and of(fused, "host", "gap") == [9, 0, 0, 0, 9, 9]
@@ -55,13 +55,13 @@ def test_what_is_left_of_fused_operations_goes_to_the_last_that_stays_on_their_s
         blocking_calls.ALL,
     ]
     # Unless another share is told all of it goes.
-    assert of(changes.fused(one, chosen(one, 2)), "gpu", "ns") == [10, 8, 0, 30, 40, 50]
+    assert of(changes.fuse(one, chosen(one, 2)), "gpu", "ns") == [10, 8, 0, 30, 40, 50]
 
 
 def test_a_graph_of_which_operations_stay_is_still_launched() -> None:
     one = program([call(9, 5)] * 2, [kernel(0, 10), kernel(0, 20), kernel(1, 30)])
-    assert of(changes.fused(one, chosen(one, 0)), "host", "own") == [5, 5]
-    assert of(changes.fused(one, chosen(one, 0, 1)), "host", "own") == [0, 5]
+    assert of(changes.fuse(one, chosen(one, 0)), "host", "own") == [5, 5]
+    assert of(changes.fuse(one, chosen(one, 0, 1)), "host", "own") == [0, 5]
 
 
 def test_nothing_runs_out_for_what_waits_for_one_that_is_gone() -> None:
@@ -72,7 +72,7 @@ def test_nothing_runs_out_for_what_waits_for_one_that_is_gone() -> None:
         kernel(3, 9, dep=1, dep_gap=-4),
     ]
     one = program([call()] * 4, gpu)
-    assert of(changes.fused(one, chosen(one, 0)), "gpu", "dep_gap") == [0, 0, 6, -4]
+    assert of(changes.fuse(one, chosen(one, 0)), "gpu", "dep_gap") == [0, 0, 6, -4]
 
 
 def test_calls_that_lead_to_a_launch_go_with_it() -> None:
@@ -82,18 +82,18 @@ def test_calls_that_lead_to_a_launch_go_with_it() -> None:
             call(1, 1), call(1, 1)]  # fmt: skip
     one = program(host, [kernel(1), kernel(4), kernel(9)])
     # The second launch goes, with the call two before it.
-    fused = changes.fused(one, chosen(one, 1))
+    fused = changes.fuse(one, chosen(one, 1))
     assert of(fused, "host", "own") == [0, 1, 0, 1, 0, 1, 0, 0, 1, 1, 1]
     assert of(fused, "host", "gap") == [0, 1, 0, 1, 0, 1, 1, 0, 1, 1, 1]
     # The third does, with the one before it, and not with those of the step before.
-    assert of(changes.fused(one, chosen(one, 2)), "host", "own") == [0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1]
+    assert of(changes.fuse(one, chosen(one, 2)), "host", "own") == [0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1]
 
 
 def fused_gaps(gaps: list[float], place: int, read: float = 0.0) -> list[float]:
     """What is between launches as that of this place goes, before which the input is read for so long."""
     one = program([call(gap, input=read if at == place else 0.0) for at, gap in enumerate(gaps)],
                   [kernel(at) for at in range(len(gaps))])  # fmt: skip
-    return of(changes.fused(one, chosen(one, place)), "host", "gap")
+    return of(changes.fuse(one, chosen(one, place)), "host", "gap")
 
 
 def test_what_is_far_out_among_operators_is_other_work() -> None:
@@ -111,7 +111,7 @@ def test_what_is_between_other_calls_is_the_next_launchs_too() -> None:
     """150 us before a call and 50 before the launch after it are 200, of which 100 us, a half of each, are its own."""
     host = [call(1e4), call(1e4), call(1e4), call(1e4), call(1.5e5), call(5e4)]
     one = program(host, [kernel(row) for row in (0, 1, 2, 3, 5)])
-    assert of(changes.fused(one, chosen(one, 4)), "host", "gap") == pytest.approx([1e4] * 4 + [7.5e4, 2.5e4])
+    assert of(changes.fuse(one, chosen(one, 4)), "host", "gap") == pytest.approx([1e4] * 4 + [7.5e4, 2.5e4])
 
 
 STEP = [BEGINS | {"gap": 7.0}, call(3e3, 4e3, part=TRANSFER), call(5e3, 6e3, part=FORWARD), call(200, 300),
@@ -123,7 +123,7 @@ def test_a_step_becomes_one_launch_in_the_place_of_its_first_after_the_input() -
     gpu = [kernel(1, 10, kind=COPY, latency=4e3, gap=5e3), kernel(2, 20, latency=6e3, gap=1.1e3),
            kernel(4, 30, latency=6e3, gap=900, dep=1, dep_gap=1.2e3), kernel(4, 40, latency=5, gap=3e3, gone=True),
            kernel(8, 10, kind=COPY, latency=4e3, gap=5e3), kernel(9, 20, latency=6e3, gap=1.1e3)]  # fmt: skip
-    graph = changes.graphed(program(STEP * 2, gpu, after=1_800))
+    graph = changes.capture_as_graph(program(STEP * 2, gpu, after=1_800))
     assert of(graph, "host", "gap") == [7, 3e3, 0, 0, 0, 0, 0] * 2
     assert (
         of(graph, "host", "wait") == ([blocking_calls.NOTHING] * 5 + [blocking_calls.ALL, blocking_calls.NOTHING]) * 2
@@ -138,7 +138,7 @@ def test_a_step_becomes_one_launch_in_the_place_of_its_first_after_the_input() -
 def test_nodes_are_as_far_apart_as_asked_and_a_step_without_launches_has_no_graph() -> None:
     steps = [*STEP, BEGINS, call(8, 9), ENDS]
     gpu = [kernel(2, 20, gap=1.1e3), kernel(4, 30, gap=500)]
-    graph = changes.graphed(program(steps, gpu), node_gap_ns=700)
+    graph = changes.capture_as_graph(program(steps, gpu), node_gap_ns=700)
     assert of(graph, "gpu", "gap") == [700, 500]
     assert of(graph, "host", "own")[7:] == [0, 0, 0] and of(graph, "host", "gap")[7:] == [0, 0, 0]
 
@@ -149,7 +149,7 @@ def test_what_is_launched_sooner_comes_before_the_input_that_was_launched_betwee
             call(wait=blocking_calls.BEFORE, target=2), call(wait=blocking_calls.STREAM, target=2), ENDS]  # fmt: skip
     gpu = [kernel(1, 1), kernel(2, 2, kind=COPY, dep=0), kernel(3, 3, dep=1)]
     one = program(host, gpu)
-    graph = changes.graphed(one)
+    graph = changes.capture_as_graph(one)
     assert list(graph.gpu) == list(one.gpu) and list(graph.gpu.index) == [0, 1, 2]
     assert of(graph, "gpu", "ns") == [1, 3, 2] and of(graph, "gpu", "host") == [1, 1, 2]
     assert of(graph, "gpu", "dep") == [-1, 2, 0]
@@ -167,7 +167,7 @@ def test_nodes_of_a_trace_are_as_far_apart_as_their_median() -> None:
 def test_an_input_that_is_ready_takes_neither_cpu_nor_gpu() -> None:
     host = [call(50, 5, part=TRANSFER, wait=blocking_calls.ALL, input=50), call(50, 5, part=FORWARD, input=20),
             call(50, 5, part=FORWARD, input=90, wait=blocking_calls.ALL), ENDS | {"gap": 9.0, "part": TRANSFER}]  # fmt: skip
-    ready = changes.input_ready(program(host, [kernel(0, 3), kernel(1, 4), kernel(1, 5, gone=True)]))
+    ready = changes.prefetch_input(program(host, [kernel(0, 3), kernel(1, 4), kernel(1, 5, gone=True)]))
     assert of(ready, "host", "gap") == [0, 30, 0, 9] and of(ready, "host", "own") == [0, 5, 5, 0]
     assert of(ready, "host", "wait") == [
         blocking_calls.NOTHING,
@@ -189,18 +189,18 @@ def test_a_launch_more_takes_the_cpu_what_launches_do() -> None:
             call(700, 700)]  # fmt: skip
     one = program(host, [kernel(row, 1) for row in range(1, 6)] + [kernel(5, 1, node=True)])
     more = np.array([1.0, 2, 0, 0, 0, 3])
-    added = changes.launches_added(one, more, 100)
+    added = changes.add_launches(one, more, 100)
     assert of(added, "host", "gap") == [0, 10 + 25, 30 + 50, 20, 500, 500, 700]
     assert of(added, "gpu", "ns") == [101, 201, 1, 1, 1, 301]
-    assert of(changes.launches_added(one, more, 0, within=True), "host", "gap")[:4] == [0, 10 + 4, 30 + 8, 20]
+    assert of(changes.add_launches(one, more, 0, within=True), "host", "gap")[:4] == [0, 10 + 4, 30 + 8, 20]
     # Where no launch tells it takes nothing.
     silent = program([call(5, 5, overlaps=True)], [kernel(0, 1)])
-    assert of(changes.launches_added(silent, np.array([3.0]), 1), "host", "gap") == [5]
+    assert of(changes.add_launches(silent, np.array([3.0]), 1), "host", "gap") == [5]
 
 
 def test_allocations_that_are_removed_take_no_time_nor_wait() -> None:
     host = [call(5, 6, allocates=allocates, wait=blocking_calls.ALL, tail=7) for allocates in (True, False)]
-    lean = changes.allocations_removed(program(host, []))
+    lean = changes.remove_allocations(program(host, []))
     found = {name: of(lean, "host", name) for name in ("gap", "own", "tail", "wait")}
     assert found == {"gap": [5, 5], "own": [0, 6], "tail": [0, 7], "wait": [blocking_calls.NOTHING, blocking_calls.ALL]}
 
@@ -211,7 +211,7 @@ def test_kernels_of_less_than_half_the_steps(steps: int, expected: set[int]) -> 
     gpu = [kernel(2 * step + 1, pack0=number) for step in range(3) for number in (1, 2, 3) if number > step]
     gpu += [kernel(1, pack0=8, kind=COPY), kernel(1, pack0=9, talking=True)]
     one = program([BEGINS, call()] * steps, sorted(gpu, key=lambda row: row["host"]))
-    assert set(one.gpu.loc[changes.unrepeated(one), "pack0"]) == expected
+    assert set(one.gpu.loc[changes.find_unrepeated(one), "pack0"]) == expected
 
 
 def test_communication_waits_for_what_was_before_it_and_nothing_for_it() -> None:
@@ -219,7 +219,7 @@ def test_communication_waits_for_what_was_before_it_and_nothing_for_it() -> None
     gpu = [kernel(0), kernel(0, **talks), kernel(0, **talks), kernel(0, dep=1), kernel(0, dep=0, **talks),
            kernel(0, stream=20), kernel(0, stream=30, **talks), kernel(0, dep=5), kernel(0, dep=6, **talks),
            kernel(0, **talks)]  # fmt: skip
-    apart = changes.communication_overlapped(program([call()], gpu))
+    apart = changes.overlap_communication(program([call()], gpu))
     own = changes.APART
     assert own < 0 and of(apart, "gpu", "stream") == [7, own, own, 7, own, 20, own, 7, own, own]
     assert of(apart, "gpu", "dep") == [-1, 0, 0, -1, 0, -1, -1, 5, 6, 7]
@@ -230,7 +230,7 @@ def test_a_faster_cpu_is_faster_in_what_of_the_way_to_the_gpu_is_its_call() -> N
     one = program(
         [call(8, 6, input=2, library=4)] * 3, [kernel(0, latency=10), kernel(1, latency=4), kernel(2, latency=-2)]
     )
-    faster = changes.host_faster(one, 2)
+    faster = changes.speed_up_host(one, 2)
     assert of(faster, "gpu", "latency") == [7, 2, -2]
     assert [of(faster, "host", name)[0] for name in ("gap", "own", "input", "library")] == [4, 3, 1, 2]
 
@@ -261,32 +261,32 @@ def ahead(cpu: float, gpu: float, steps: int = 5) -> Program:
 def test_a_tracer_made_the_cpu_as_slow_as_comes_to_the_step_without_it() -> None:
     """A CPU of 2 us and a GPU of 1: as much faster as takes it to 1.6 us, or to the GPU's and a hundredth."""
     for wanted, times in ((1_600, 2_000 / 1_600), (900, 2_000 / 1_010), (2_100, 1)):
-        assert predicted_gains.untraced(ahead(2_000, 1_000), wanted)[1] == pytest.approx(times, abs=0.004)
-    lean, times = predicted_gains.untraced(ahead(2_000, 1_000), 1_600)
-    assert simulator.walls(lean, simulator.run(lean)) == pytest.approx([2_000 / times] * 4)
+        assert predicted_gains.remove_tracing(ahead(2_000, 1_000), wanted)[1] == pytest.approx(times, abs=0.004)
+    lean, times = predicted_gains.remove_tracing(ahead(2_000, 1_000), 1_600)
+    assert simulator.step_times(lean, simulator.run(lean)) == pytest.approx([2_000 / times] * 4)
 
 
 @pytest.mark.parametrize(("known", "times"), [(1.029, 1), (1.04, 1.04), (4.9, 4.9), (9, 5)])
 def test_what_is_known_of_a_tracer_counts_where_the_gpu_is_the_limit(known: float, times: float) -> None:
     """But for what is as near to none as a step replayed, and up to five times."""
-    lean, found = predicted_gains.untraced(ahead(200, 1_000), 1_000, known)
+    lean, found = predicted_gains.remove_tracing(ahead(200, 1_000), 1_000, known)
     assert found == times and lean.host["gap"].max() == pytest.approx(200 / times)
 
 
 @pytest.mark.parametrize(("gpu", "times"), [(980, 3), (965, 2)])
 def test_what_is_known_makes_no_step_shorter_than_it_is(gpu: float, times: float) -> None:
     """Twice as fast the CPU comes to the step of 1 us; three times as fast the GPU's are within 3% of that or not."""
-    assert predicted_gains.untraced(ahead(2_000, gpu), 1_000, 3)[1] == pytest.approx(times, abs=0.004)
+    assert predicted_gains.remove_tracing(ahead(2_000, gpu), 1_000, 3)[1] == pytest.approx(times, abs=0.004)
 
 
 def test_the_interval_of_a_gain_is_that_of_a_ratio() -> None:
     """Sums of 30 over 20; deviations from 1.5 are -1 and 1 ns, so 1 ns of a mean of 15, by Student's t of 1: 6.3138."""
-    found = predicted_gains.of_walls(np.array([14.0, 16.0]), np.array([10.0, 10.0]))
+    found = predicted_gains.gain_of_steps(np.array([14.0, 16.0]), np.array([10.0, 10.0]))
     half = 6.3138 * 1 / 15
     assert (found.step_ns, found.predicted_ns, found.gain) == (15, 10, 1.5)
     assert [found.low, found.high] == pytest.approx([1.5 * np.exp(-half), 1.5 * np.exp(half)], rel=1e-4)
     # An error of 20% beside it: both at a right angle.
     wide = np.hypot(half, np.log(1.2))
-    assert predicted_gains.of_walls(np.array([14.0, 16.0]), np.array([10.0, 10.0]), error=0.2).high == pytest.approx(
-        1.5 * np.exp(wide), rel=1e-4
-    )
+    assert predicted_gains.gain_of_steps(
+        np.array([14.0, 16.0]), np.array([10.0, 10.0]), error=0.2
+    ).high == pytest.approx(1.5 * np.exp(wide), rel=1e-4)

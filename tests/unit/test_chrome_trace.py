@@ -45,7 +45,7 @@ def trace_of(events: list[str]) -> str:
 def read(text: str, folder: Path) -> tuple[list[Any], int]:
     """The events of a trace's text, and how many were mended."""
     (folder / "t.json").write_bytes(text.encode("utf-8", "surrogatepass"))
-    with chrome_trace.opened(folder / "t.json") as file:
+    with chrome_trace.open_trace(folder / "t.json") as file:
         events = chrome_trace.Events(file)
         return list(events), events.mended
 
@@ -207,7 +207,7 @@ def test_only_what_a_new_trace_would_not_hold_again_is_to_be_deleted(tmp_path: P
 
 def test_what_is_no_trace_is_escaped_no_further() -> None:
     with pytest.raises(ValueError, match="has no end"):
-        json_repair.escaped('{"a": "b')
+        json_repair.escape_texts('{"a": "b')
 
 
 @pytest.fixture

@@ -91,7 +91,7 @@ def test_a_good_run_leaves_a_sidecar(tmp_path: Path) -> None:
 
 def test_more_gpus_than_there_are_is_refused() -> None:
     with pytest.raises(CollectError, match="gpus = 2, and 1 visible here"):
-        job_environment.own_gpus(2, ["GPU-a"])
+        job_environment.hold_gpus(2, ["GPU-a"])
 
 
 @pytest.mark.parametrize(
@@ -138,16 +138,19 @@ def test_a_missing_tool_is_named(tmp_path: Path, capsys, monkeypatch: pytest.Mon
     ],
 )
 def test_known_causes(line: str, words: str) -> None:
-    assert words in (failure_causes.cause(f"before\n{line}\nafter") or "")
+    assert words in (failure_causes.find_cause(f"before\n{line}\nafter") or "")
 
 
 def test_the_programs_own_reason_goes_first() -> None:
-    assert failure_causes.cause("profzoo: the loss is nan\n==WARNING== No kernels were profiled.") == "the loss is nan"
-    assert failure_causes.cause("nothing odd") is None
+    assert (
+        failure_causes.find_cause("profzoo: the loss is nan\n==WARNING== No kernels were profiled.")
+        == "the loss is nan"
+    )
+    assert failure_causes.find_cause("nothing odd") is None
 
 
 def test_warnings_are_kept_once() -> None:
-    assert failure_causes.warnings("==WARNING== a\n==PROF== b\n==WARNING== a\nWARNING: c") == ["a", "c"]
+    assert failure_causes.find_warnings("==WARNING== a\n==PROF== b\n==WARNING== a\nWARNING: c") == ["a", "c"]
 
 
 def test_doctor_says_what_to_do_about_each_lack(capsys, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -121,17 +121,17 @@ def test_no_gpu_facts_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_commit_is_that_of_the_checkout_and_empty_elsewhere(tmp_path: Path) -> None:
-    assert provenance.commit(tmp_path) == {}
+    assert provenance.git_commit(tmp_path) == {}
     git = ["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@t"]
     for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "one"]):
         subprocess.run([*git, *command], check=True)
-    clean = provenance.commit(tmp_path)
+    clean = provenance.git_commit(tmp_path)
     assert len(clean["commit"]) == 40 and clean["commit_changed"] is False
     # Results, wherever they are, and notes are no code.
     for name in ("results2/lstm/train.time.csv", "notes.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    assert provenance.commit(tmp_path, "mine.net") == clean
+    assert provenance.git_commit(tmp_path, "mine.net") == clean
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_code_that_git_does_not_know_is_a_change(tmp_path: Path, name: str) -> N
         subprocess.run([*git, *command], check=True)
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).touch()
-    assert provenance.commit(tmp_path, "mine.net")["commit_changed"] is True
+    assert provenance.git_commit(tmp_path, "mine.net")["commit_changed"] is True
 
 
 def test_a_known_file_that_differs_is_a_change(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_known_file_that_differs_is_a_change(tmp_path: Path) -> None:
     for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "one"]):
         subprocess.run([*git, *command], check=True)
     (tmp_path / "pyproject.toml").write_text("x")
-    assert provenance.commit(tmp_path)["commit_changed"] is True
+    assert provenance.git_commit(tmp_path)["commit_changed"] is True
 
 
 def repository(folder: Path, name: str) -> str:
@@ -180,7 +180,7 @@ def test_an_environment_that_leads_git_elsewhere_changes_nothing(
     }  # fmt: skip
     for name, value in leading.items():
         monkeypatch.setenv(name, value)
-    assert provenance.commit(mine) == known
+    assert provenance.git_commit(mine) == known
 
 
 def test_a_copy_in_a_repository_that_knows_nothing_of_it_is_of_no_commit(tmp_path: Path) -> None:
@@ -189,9 +189,9 @@ def test_a_copy_in_a_repository_that_knows_nothing_of_it_is_of_no_commit(tmp_pat
     for folder in (copied, part):
         (folder / "models").mkdir(parents=True)
         (folder / "models/net.py").touch()
-    assert provenance.commit(copied) == {}
+    assert provenance.git_commit(copied) == {}
     subprocess.run(["git", "-C", str(part), "add", "."], check=True)
-    assert provenance.commit(part) == {"commit": outer, "commit_changed": True}
+    assert provenance.git_commit(part) == {"commit": outer, "commit_changed": True}
 
 
 GOOD = """echo x > {0}/out; echo '{{"torch": "2"}}' > {0}/s.json"""
@@ -279,5 +279,5 @@ def test_a_job_that_is_told_to_end_as_it_waits_for_a_gpu_says_so(
             assert job.stderr and "waiting for 1 of 1 GPU" in job.stderr.readline()
             job.send_signal(signal.SIGTERM)
             assert job.wait(timeout=family.SECONDS) == 128 + signal.SIGTERM
-    assert failure_summary.why([str(tmp_path / "log")]) == supervisor.TOLD_TO_END
+    assert failure_summary.read_cause([str(tmp_path / "log")]) == supervisor.TOLD_TO_END
     assert not list(Path(given["TMPDIR"]).iterdir())

@@ -43,9 +43,16 @@ def made(**names: str) -> dict[str, Path]:
 )  # fmt: skip
 def test_of_one_process(tool: str, files: dict, profiler: list, inside: list, leaves: list) -> None:
     described = job(tool)
-    asked = command_line.of(described, made(**files), ["--planned"], Path("results/lstm/weights.pt"))
+    asked = command_line.build_command(described, made(**files), ["--planned"], Path("results/lstm/weights.pt"))
     assert asked.launcher == [] and asked.profiler == profiler
-    words = ["python", "-m", "models.run", *settings.words(described["cell"]), "--load", "results/lstm/weights.pt"]
+    words = [
+        "python",
+        "-m",
+        "models.run",
+        *settings.setting_words(described["cell"]),
+        "--load",
+        "results/lstm/weights.pt",
+    ]
     assert asked.program == [*words, *inside, "--facts", "results/lstm/s.json"]
     assert [path.name for path in asked.leaves] == leaves
 
@@ -68,25 +75,27 @@ def test_of_one_process(tool: str, files: dict, profiler: list, inside: list, le
     ],
 )
 def test_of_several_processes(tool: str, files: dict, profiler: list) -> None:
-    asked = command_line.of(job(tool, gpus=2), made(**files))
+    asked = command_line.build_command(job(tool, gpus=2), made(**files))
     assert asked.launcher == ON_TWO and asked.profiler == profiler
 
 
 def test_of_several_nodes() -> None:
-    asked = command_line.of(job("time", gpus=4, nodes=2), made(steps="t.csv"))
+    asked = command_line.build_command(job("time", gpus=4, nodes=2), made(steps="t.csv"))
     assert asked.launcher == ["python", "-m", "profzoo.collect.multi_node", "2", "4"]
 
 
 def test_of_a_probe() -> None:
     job = {"tool": "probe", "cell": {"device": "auto"}, "environment": [], "set": "own", "options": ["--metrics", "a"]}
-    asked = command_line.of(job, made(report="x.ncu-rep"))
+    asked = command_line.build_command(job, made(report="x.ncu-rep"))
     assert asked.tool == "ncu" and asked.leaves == [FOLDER / "x.ncu-rep"]
     assert asked.profiler == ["ncu", "--metrics", "a", "--export", "results/lstm/x.ncu-rep"]
     assert asked.program[:5] == ["python", "-m", "profzoo.calibration.launch_costs", "--device", "auto"]
 
 
 def test_of_peaks() -> None:
-    asked = command_line.of({"tool": "peaks", "cell": {"device": "cuda"}, "environment": []}, made(csv="p.csv"))
+    asked = command_line.build_command(
+        {"tool": "peaks", "cell": {"device": "cuda"}, "environment": []}, made(csv="p.csv")
+    )
     assert asked.program[2:] == [
         "profzoo.calibration.peaks", "--device", "cuda", "--out", "results/lstm/p.csv", "--facts", "results/lstm/s.json",
     ]  # fmt: skip
@@ -97,7 +106,7 @@ def test_sides_in_turn_name_the_baseline_whichever_of_them_begins() -> None:
     described = job("time")
     sides = {"bf16": {**described["cell"], "precision": "bf16"}, "plain": described["cell"]}
     turns = {"sides": sides, "order": ["bf16", "plain", "plain", "bf16"]}
-    program = command_line.of({**described, **turns}, made(steps="t.csv")).program
+    program = command_line.build_command({**described, **turns}, made(steps="t.csv")).program
     assert program[program.index("--baseline") + 1] == "plain"
     assert [side for side, _ in json.loads(program[program.index("--rounds") + 1])] == turns["order"]
-    assert "--baseline" not in command_line.of({**described, "repeats": 3}, made(steps="t.csv")).program
+    assert "--baseline" not in command_line.build_command({**described, "repeats": 3}, made(steps="t.csv")).program

@@ -95,7 +95,7 @@ def test_of_the_users_own_choice_ncu_replays_none_of_them() -> None:
     assert [bool(re.search(chosen["kernel_name"], name)) for name in names] == [False, True, False, False]
     assert command.for_cell(given, SET, {**CELL, "gpus": 1})["kernel_name"] == given["kernel_name"]
     census = pd.DataFrame({"mangled": names})
-    assert launch_selection.wanted(chosen, SET, census)["mangled"].tolist() == ["sgemm_nn"]
+    assert launch_selection.select_candidates(chosen, SET, census)["mangled"].tolist() == ["sgemm_nn"]
 
 
 def test_ncus_expression_has_nothing_that_its_syntax_may_lack() -> None:
@@ -118,7 +118,7 @@ def test_its_time_is_communication_and_not_kernels(tmp_path: Path, named: str) -
     row = TRACE(tmp_path, [("step", 0, 100)], calls, [(10, 50, 1), (30, 70, 2, TALKING)])
     assert (row["kernel_ns"], row["communication_ns"], row["overlap_ns"]) == (60, 40, 20)
     step = pd.DataFrame([{**row, "busy_share": 0.6, "waiting_ns": 5.0}])
-    found = step_shares.shares(step).iloc[0]
+    found = step_shares.step_shares(step).iloc[0]
     # Of 55 ns of work, 15 are communication alone.
     assert found["communication"] == pytest.approx(0.6 * 15 / 55) and found["kernels"] == pytest.approx(0.6 * 40 / 55)
 
@@ -128,7 +128,7 @@ def test_ranks_wait_in_it(tmp_path: Path, named: str) -> None:
     TRACE(tmp_path, [("step", 0, 100)], kernels=[(10, 40, 1), (30, 90, 2, TALKING)], name="a.0.sqlite")
     TRACE(tmp_path, [("step", 0, 100)], kernels=[(10, 60, 1), (50, 90, 2, TALKING)], name="b.1.sqlite")
     cell = {"model": "m", "phase": "train"}
-    table = rank_imbalance.across_cells([(cell, nsys_ranks.of_traces(tmp_path.glob("*.sqlite"), 2))])
+    table = rank_imbalance.across_cells([(cell, nsys_ranks.tabulate_ranks(tmp_path.glob("*.sqlite"), 2))])
     assert table["compute_ns"].tolist() == [30, 50] and table["communication_ns"].tolist() == [60, 40]
     assert table["waiting_ns"].tolist() == [20, 0] and table["overlap_share"].tolist() == [1 / 6, 1 / 4]
 
@@ -142,9 +142,9 @@ def test_the_replay_overlaps_it(tmp_path: Path, kernel: str) -> None:
     with closing(sqlite3.connect(path)) as database:
         database.execute("UPDATE StringIds SET value = ? WHERE value = 'ncclDevKernel'", (kernel,))
         database.commit()
-    (program,) = tables.programs(path)
+    (program,) = tables.read_programs(path)
     assert program.gpu["talking"].sum() == 6
-    gain = predicted_gains.gain(program, changes.communication_overlapped(program))
+    gain = predicted_gains.predict_gain(program, changes.overlap_communication(program))
     assert gain.predicted_ns == pytest.approx(9 * (4e4 + 1.1e3), rel=0.02)
 
 
@@ -156,7 +156,7 @@ def test_layers_do_not_own_it(kernel: str) -> None:
         {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "tid": 1, "ts": 1, "dur": 1, "args": ids},
         {"cat": "kernel", "name": kernel, "tid": 7, "ts": 5, "dur": 2, "args": ids | sizes},
     ]  # fmt: skip
-    (owner,) = owners.of_launches(torch_trace.of_events(events))[["module", "direction"]].to_numpy().tolist()
+    (owner,) = owners.tabulate_launches(torch_trace.make_trace(events))[["module", "direction"]].to_numpy().tolist()
     assert owner == ["(communication)", "communication"] and "communication" in layers.DIRECTIONS
 
 
@@ -165,7 +165,7 @@ def test_verdicts_judge_it_as_no_kernel(kernel: str) -> None:
     rows = pd.DataFrame({"name": [kernel, "sgemm"], "mean_ns": 1e3, "launches": 1, "total_ns": 1e3})
     rows = rows.assign(**{"class": rows["name"].map(kernel_classes.classify)}, multiprocessors=132)
     rows = rows.assign(grid_x=1, grid_y=1, grid_z=1)
-    assert launch_traits.with_traits(rows, None, zoo_traits(), {})["name"].tolist() == ["sgemm"]
+    assert launch_traits.mark_traits(rows, None, zoo_traits(), {})["name"].tolist() == ["sgemm"]
 
 
 def zoo_traits() -> Any:

@@ -44,13 +44,13 @@ def measured(folder: Path, speeds: dict[str, float], batches: dict[str, int] | N
     """Processes of these sides in turn, with so many ns a step, as harness/rounds joins them."""
     batches = dict.fromkeys(speeds, 4) | (batches or {})
     folder.mkdir(parents=True, exist_ok=True)
-    order, given = sides.interleaved(list(speeds), PROCESSES, "unet train"), []
+    order, given = sides.interleave(list(speeds), PROCESSES, "unet train"), []
     for number, side in enumerate(order):
         (own := folder / f"{number}.part").write_text(rows(speeds[side], number, batches[side]))
         given.append((side, own))
     path = folder / "train.plain-vs-bf16.rounds.csv"
     each = [facts(batch=batches[side]) for side in order]
-    found = interleaved_runs.summary(order, each, interleaved_runs.joined(given, path), next(iter(speeds)))
+    found = interleaved_runs.summary(order, each, interleaved_runs.join_steps(given, path), next(iter(speeds)))
     cells = {side: {"model": "unet", "precision": "fp32" if side == "plain" else side} for side in speeds}
     Path(f"{path}.json").write_text(json.dumps(found | {"sides": cells}))
     return path
@@ -81,14 +81,14 @@ def test_sides_of_other_batches_are_compared_per_sample(tmp_path: Path) -> None:
     assert (same["per"], same["verdict"]) == ("step", "equivalent") and same["baseline_ns"] == pytest.approx(
         1e6, rel=0.01
     )
-    said = "\n".join(cli.lines(table))
+    said = "\n".join(cli.format_comparison(table))
     assert "wide against plain, 6 processes each, per sample, in turn" in said
     assert "times are per sample, as a step has 4 of them in the baseline and 8 in the candidate\n" in said
     assert (
         re.search(r"2\d\d µs -> +\d+ µs per sample  x 0\.", said)
         and "bf16 against plain, 6 processes each, per step, in turn" in said
     )
-    page = comparison_section.of({"compare": table})["comparison"]
+    page = comparison_section.comparison_context({"compare": table})["comparison"]
     of = page["columns"].index("times of")
     assert [row[of]["value"] for row in page["rows"]] == ["a sample", ""]
     assert any("times are per sample" in line for line in page["sides"][0]["differs"])
@@ -106,15 +106,15 @@ def test_gpus_of_a_cell_have_a_batch_each(tmp_path: Path) -> None:
 
 
 def test_any_side_may_begin_and_the_baseline_stays_what_it_is(tmp_path: Path) -> None:
-    begins = [sides.interleaved(["plain", "bf16"], 2, f"0 model{number} train")[0] for number in range(100)]
+    begins = [sides.interleave(["plain", "bf16"], 2, f"0 model{number} train")[0] for number in range(100)]
     assert 35 < begins.count("plain") < 65
-    assert sides.interleaved(["plain", "bf16"], 3, "unet train") == ["bf16", "plain", "plain", "bf16", "bf16", "plain"]
+    assert sides.interleave(["plain", "bf16"], 3, "unet train") == ["bf16", "plain", "plain", "bf16", "bf16", "plain"]
     for number in range(8):
-        order = sides.interleaved(list("abc"), 4, str(number))
+        order = sides.interleave(list("abc"), 4, str(number))
         assert order[:3] == order[3:6][::-1] == order[6:9] and sorted(order[:3]) == list("abc")
     path = measured(tmp_path / "unet", {"plain": 1e6, "bf16": 2e6}, {"bf16": 2})
     assert pd.read_csv(path)["side"].iloc[0] == "bf16"
-    found = comparison_table.in_turn(path, f"{path}.json", ["plain", "bf16"])
+    found = comparison_table.read_interleaved(path, f"{path}.json", ["plain", "bf16"])
     assert list(found) == ["plain", "bf16"] and np.median(found["plain"].processes[0]) == pytest.approx(1e6, rel=0.02)
     # What the sidecar says of all of them is of the baseline as well.
     known = json.loads(Path(f"{path}.json").read_text())
@@ -163,10 +163,10 @@ def test_energy_is_compared_where_both_sides_were_sampled(tmp_path: Path) -> Non
         assert (row["baseline_item_j"], row["candidate_item_j"]) == (pytest.approx(10), pytest.approx(5))
         assert row["energy_ratio"] == pytest.approx(0.5, rel=1e-3)
         assert (row["energy_low"] < 0.5 < row["energy_high"]) == (len(watts) > 1) == pd.notna(row["energy_low"])
-        assert "energy x 0.500" in "\n".join(cli.lines(table))
+        assert "energy x 0.500" in "\n".join(cli.format_comparison(table))
     comparison_table.main(["plain", "bf16"], [str(path)], {}, {"plain": [one]}, 0.02, str(tmp_path / "compare.csv"))
     table = reading.read(tmp_path / "compare.csv", comparison_table.TABLE)
-    assert table["energy_ratio"].isna().all() and "energy" not in "\n".join(cli.lines(table))
+    assert table["energy_ratio"].isna().all() and "energy" not in "\n".join(cli.format_comparison(table))
 
 
 def test_processes_of_a_round_are_a_pair_where_all_worked_by_shifts(tmp_path: Path) -> None:
@@ -178,7 +178,8 @@ def test_processes_of_a_round_are_a_pair_where_all_worked_by_shifts(tmp_path: Pa
             process.update({"shifts": count, "round": number // 2})
         Path(f"{path}.json").write_text(json.dumps(known))
         return [
-            list(side.rounds) for side in comparison_table.in_turn(path, f"{path}.json", ["plain", "bf16"]).values()
+            list(side.rounds)
+            for side in comparison_table.read_interleaved(path, f"{path}.json", ["plain", "bf16"]).values()
         ]
 
     assert told_of([5] * 2 * PROCESSES) == [list(range(PROCESSES))] * 2
@@ -188,9 +189,9 @@ def test_processes_of_a_round_are_a_pair_where_all_worked_by_shifts(tmp_path: Pa
 
 def test_one_process_a_side_is_undecided(tmp_path: Path) -> None:
     one, other = (comparison_table.Measured([np.full(9, time)], facts()) for time in (1e6, 2e6))
-    (row,) = comparison_table.table([({"model": "a", "phase": "train"}, {"x": one, "y": other}, False)], 0.02).to_dict(
-        "records"
-    )
+    (row,) = comparison_table.tabulate_comparison(
+        [({"model": "a", "phase": "train"}, {"x": one, "y": other}, False)], 0.02
+    ).to_dict("records")
     assert row["ratio"] == 2 and row["verdict"] == "undecided" and np.isnan(row["ratio_low"])
 
 
@@ -198,7 +199,7 @@ def test_steps_that_are_lost_are_told(tmp_path: Path) -> None:
     path = measured(tmp_path / "unet", {"plain": 1e6, "bf16": 1e6})
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
     with pytest.raises(DataError, match=rf"has {2 * PROCESSES * STEPS - 1} steps, and its sidecar says"):
-        comparison_table.in_turn(path, f"{path}.json", ["plain", "bf16"])
+        comparison_table.read_interleaved(path, f"{path}.json", ["plain", "bf16"])
 
 
 def test_processes_of_a_side_that_differ_are_refused() -> None:
@@ -219,13 +220,13 @@ def test_processes_of_a_side_that_differ_are_refused() -> None:
 def test_sides_that_are_none_are_refused_in_one_line(given: dict[str, Any], line: str) -> None:
     config = configuration.normalise(given)
     with pytest.raises(ConfigError) as caught:
-        sides.asked(config)
+        sides.sides_of(config)
     assert str(caught.value).startswith(line)
 
 
 def test_sides_of_cells_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     config = configuration.normalise({"candidate": "bf16"})
-    both = sides.asked(config)
+    both = sides.sides_of(config)
     assert sides.word(both) == "plain-vs-bf16" and sides.runs_in_turn(both)
     with pytest.raises(ConfigError, match="'lstm@fp16' is a side itself"):
         sides.check(both, [("lstm@fp16", "train")], config)
@@ -240,7 +241,7 @@ def test_sides_of_cells_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 def test_what_differs_is_said_in_words() -> None:
     one = facts(commit="a" * 40, cell={"precision": "fp32", "data": {"source": "synthetic"}, "steps": 5})
     other = facts(commit="b" * 40, batch=8, cell={"precision": "fp32", "data": {"source": "folder"}, "steps": 9})
-    assert differences.of(one, other) == [
+    assert differences.describe_sidecar_differences(one, other) == [
         "batch 4 -> 8", f"commit {'a' * 10} -> {'b' * 10}", "data.source synthetic -> folder",
     ]  # fmt: skip
 

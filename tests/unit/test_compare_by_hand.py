@@ -24,18 +24,18 @@ def of_size(given: Size) -> tuple[float, float, float]:
 
 def test_two_samples_by_their_size() -> None:
     """Variances of 2 in 2 and 4 in 3: 1 and 4/3, of 1 and 2 degrees: (7/3)**2 / (1/1 + (16/9)/2) is 49/17."""
-    (found,) = speedup.by_welch(np.array([0.0, 2]), np.array([5.0, 7, 9]))
+    (found,) = speedup.compare_welch(np.array([0.0, 2]), np.array([5.0, 7, 9]))
     assert of_size(found) == pytest.approx((6, math.sqrt(7 / 3), 49 / 17))
-    (alike,) = speedup.by_welch(np.array([1.0, 1]), np.array([3.0, 3, 3]))
+    (alike,) = speedup.compare_welch(np.array([1.0, 1]), np.array([3.0, 3, 3]))
     assert of_size(alike) == (2, 0, 3)
 
 
 def test_pairs_by_their_size() -> None:
     """Of 1 2 3 6 the squares are 4 + 1 + 0 + 9, of three degrees, in four pairs."""
-    (found,) = speedup.by_pairs(np.zeros(4), np.array([3.0, 1, 6, 2]))
+    (found,) = speedup.compare_pairs(np.zeros(4), np.array([3.0, 1, 6, 2]))
     assert of_size(found) == pytest.approx((3, math.sqrt(14 / 3 / 4), 3))
     # Of 1 2 3 4 10 the variance is 50/4. Drawn in they are 2 2 3 4 4, of variance 1, and three are left.
-    whole, left = speedup.by_pairs(np.array([1.0, 1, 1, 1, 1]), np.array([4.0, 2, 11, 3, 5]))
+    whole, left = speedup.compare_pairs(np.array([1.0, 1, 1, 1, 1]), np.array([4.0, 2, 11, 3, 5]))
     assert of_size(whole) == pytest.approx((4, math.sqrt(2.5), 4))
     assert of_size(left) == pytest.approx((3, math.sqrt(5) / 3, 2))
 
@@ -51,12 +51,12 @@ def test_pairs_by_their_size() -> None:
 )
 def test_neighbours_by_their_size(places: tuple[int, int], others: tuple[int, int], error: float) -> None:
     """Baseline 0 and 1 about candidates of 10 and 12: (10 + 12 - 0 - 1) / 2, of one degree in either case."""
-    found = speedup.by_neighbours(np.array([0.0, 1]), np.array([10.0, 12]), places, others)
+    found = speedup.compare_neighbours(np.array([0.0, 1]), np.array([10.0, 12]), places, others)
     assert of_size(found) == pytest.approx((10.5, error, 1))
 
 
 def test_neighbours_are_put_in_their_order() -> None:
-    found = speedup.by_neighbours(np.array([1.0, 0]), np.array([12.0, 10]), (7, 4), (6, 5))
+    found = speedup.compare_neighbours(np.array([1.0, 0]), np.array([12.0, 10]), (7, 4), (6, 5))
     assert of_size(found) == pytest.approx((10.5, 5 / math.sqrt(20), 1))
 
 
@@ -139,10 +139,10 @@ def test_verdicts_hold_up_to_the_rate_and_by_the_margin() -> None:
 
 def test_ends_of_the_interval_of_pairs() -> None:
     """Of ten pairs ranks of at most 6 are rare (23 of 1,024). Beyond 2 the three below have ranks 1, 3 and 5."""
-    assert ranks.of_pairs(np.arange(10.0), 0.95).ends == (2, 7)
+    assert ranks.paired_shift(np.arange(10.0), 0.95).ends == (2, 7)
     # Of five pairs all of one sign are one in 32, which is rare enough for 15 of 16, and the next one is not.
-    assert ranks.of_pairs(np.array([1.0, 2, 4, 8, 16]), 1 - 2 / 32).ends == (1, 16)
-    assert ranks.of_pairs(np.array([1.0, 2, 4, 8, 16]), 1 - 2 / 33).ends is None
+    assert ranks.paired_shift(np.array([1.0, 2, 4, 8, 16]), 1 - 2 / 32).ends == (1, 16)
+    assert ranks.paired_shift(np.array([1.0, 2, 4, 8, 16]), 1 - 2 / 33).ends is None
 
 
 def test_few_samples_levelled_keep_what_is_no_rare_thing() -> None:
@@ -155,23 +155,27 @@ def test_few_samples_levelled_keep_what_is_no_rare_thing() -> None:
 
 def test_no_candidate_makes_no_sides() -> None:
     config = configuration.normalise({"models": "lstm"})
-    assert sides.asked(config) == []
-    found = sides.asked({**config, "candidate": ["bf16", "tf32"]})
+    assert sides.sides_of(config) == []
+    found = sides.sides_of({**config, "candidate": ["bf16", "tf32"]})
     assert [side.name for side in found] == ["plain", "bf16", "tf32"]
     assert sides.runs_in_turn(found) and not sides.runs_in_turn([])
     assert not sides.runs_in_turn([*found, sides.Side("old", Path("old"))])
 
 
 def test_sides_take_turns_forth_and_back() -> None:
-    order = sides.interleaved(["a", "b", "c"], 3, "x")
+    order = sides.interleave(["a", "b", "c"], 3, "x")
     assert order[3:6] == order[:3][::-1] and order[6:] == order[:3] and sorted(order[:3]) == ["a", "b", "c"]
 
 
 def test_commits_are_shortened_and_what_is_not_known_is_none() -> None:
     name = "0123456789" * 4
-    assert differences.of({"commit": name}, {"commit": f"{name}0"}) == [f"commit 0123456789 -> {name}0"]
-    assert differences.of({"driver": None}, {"driver": 5}) == ["driver none -> 5"]
-    assert differences.of({"cell": {"steps": 3, "batch": 1, "window": 2}}, {"cell": {"gpus": 2}}) == ["gpus none -> 2"]
+    assert differences.describe_sidecar_differences({"commit": name}, {"commit": f"{name}0"}) == [
+        f"commit 0123456789 -> {name}0"
+    ]
+    assert differences.describe_sidecar_differences({"driver": None}, {"driver": 5}) == ["driver none -> 5"]
+    assert differences.describe_sidecar_differences(
+        {"cell": {"steps": 3, "batch": 1, "window": 2}}, {"cell": {"gpus": 2}}
+    ) == ["gpus none -> 2"]
 
 
 COUNTER, POWER = energy.WAYS
@@ -239,7 +243,7 @@ def test_where_a_difference_lies() -> None:
     other = Traced(
         launches(("forward", "a", "gemm", 1, 60, 2), (None, "b", None, 2, 120, 2)), STEP | {"step_ns": 200.0}
     )
-    found = contributions.table(one, other).set_index(["level", "range", "name"])
+    found = contributions.contribution_rows(one, other).set_index(["level", "range", "name"])
     assert found.loc[("kernel", "forward", "a"), ["baseline_ns", "candidate_ns"]].tolist() == pytest.approx([15, 40])
     assert found.loc[("kernel", "", "b"), ["baseline_ns", "candidate_ns", "delta_ns", "delta_share"]].tolist() == (
         pytest.approx([45, 80, 35, 0.35])
@@ -257,7 +261,7 @@ def test_where_a_difference_lies() -> None:
 @pytest.mark.parametrize(("more", "change"), [(0.4, ""), (0.5, LAUNCHED), (-0.5, LAUNCHED), (-0.4, "")])
 def test_launches_differ_from_half_a_launch_on(more: float, change: str) -> None:
     one, other = (Traced(launches(("forward", "a", "gemm", 3 + off, 30, 1)), STEP) for off in (0, more))
-    found = contributions.table(one, other)
+    found = contributions.contribution_rows(one, other)
     assert found.loc[found["level"] == "kernel", "change"].tolist() == [change]
 
 
@@ -269,7 +273,7 @@ def test_layers_without_those_below_them() -> None:
          ("net", "none", "forward", "Identity", 5e-7, 0.0)],
         columns=["parent", "module", "direction", "type", "launches", "self_ns"],
     )  # fmt: skip
-    found = contributions.of_layers(tree)
+    found = contributions.layer_times(tree)
     assert found[["name", "range"]].to_numpy().tolist() == [
         ["net", "forward"], ["a", "forward"], ["b", "forward"], ["net", "backward"],
     ]  # fmt: skip
@@ -280,7 +284,7 @@ def test_layers_are_told_by_their_type() -> None:
     layers = pd.DataFrame({"range": "forward", "name": ["x", "y"], "type": ["Conv", "Linear"], "launches": 1.0})
     one = Traced(None, STEP, layers.assign(ns=[10.0, 20.0]))
     other = Traced(None, STEP, layers.assign(ns=[10.0, 50.0], type=["Conv", "LoRA"]))
-    found = contributions.table(one, other)
+    found = contributions.contribution_rows(one, other)
     assert found[["name", "delta_ns", "change"]].to_numpy().tolist() == [["y", 30.0, RETYPED], ["x", 0.0, ""]]
 
 
@@ -311,7 +315,7 @@ def compared(*rows: dict[str, Any]) -> pd.DataFrame:
     ],
 )  # fmt: skip
 def test_a_cell_in_a_line(row: dict[str, Any], right: str) -> None:
-    assert f"  unet train     {right}" in cli.lines(compared(row))
+    assert f"  unet train     {right}" in cli.format_comparison(compared(row))
 
 
 def test_what_is_said_of_several_cells() -> None:
@@ -321,7 +325,7 @@ def test_what_is_said_of_several_cells() -> None:
            "per": "sample" if name != "e" else "step", "candidate_items": 8.0, "processes": 4 if name == "a" else 5}
           for name in names)
     )  # fmt: skip
-    said = cli.lines(table)
+    said = cli.format_comparison(table)
     assert said[0] == "bf16 against plain, 4 to 5 processes each, per sample or per step, in turn"
     where = " (a train, b train, c train and 1 more)"
     assert said[1:4] == [
@@ -330,13 +334,13 @@ def test_what_is_said_of_several_cells() -> None:
         f"  times are per sample, as a step has 4 of them in the baseline and 8 in the candidate{where}",
     ]
     assert said[-1] == "  4 faster, 1 slower"
-    apart = cli.how(table.assign(in_turn=[True, True, False, True, True], processes=5))
+    apart = cli.describe_method(table.assign(in_turn=[True, True, False, True, True], processes=5))
     assert apart.startswith("5 processes each, ") and apart.endswith(
         "not side by side in time: what drifts counts as a difference"
     )
-    assert cli.differing(table[:3]) == ["batch 4 -> 8"]
+    assert cli.describe_differences(table[:3]) == ["batch 4 -> 8"]
     two = compared({"model": "a"}, {"model": "b"}, {"model": "c"}, {"model": "d", "differs": "x"})
-    assert cli.differing(two)[0] == "nothing known (a train, b train, c train)"
+    assert cli.describe_differences(two)[0] == "nothing known (a train, b train, c train)"
 
 
 def test_the_three_largest_parts_are_named_where_there_is_a_difference() -> None:
@@ -346,9 +350,9 @@ def test_the_three_largest_parts_are_named_where_there_is_a_difference() -> None
     rows += [keys | {"level": "part", "name": "waiting", "delta_ns": 9e9, "model": "other"}]
     rows += [rows[-1] | {"model": "unet", "candidate": "tf32"}]
     seen = pd.DataFrame(rows)
-    said = cli.lines(compared({}), seen)
+    said = cli.format_comparison(compared({}), seen)
     assert said[3] == "      kernels -3 ms, copy +2 ms, idle host +0 ns" and said[4] == "  1 faster"
-    assert len(cli.lines(compared({"verdict": EQUIVALENT}), seen)) == 4
+    assert len(cli.format_comparison(compared({"verdict": EQUIVALENT}), seen)) == 4
 
 
 def measured(medians: list[float], items: float = 1.0, **given: Any) -> comparison_table.Measured:
@@ -364,7 +368,9 @@ def test_a_row_of_four_processes_a_side() -> None:
     Of processes that each take the same for all steps all variance is between them.
     """
     both = {"plain": measured([1, 1, 1, 1]), "bf16": measured([3, 2, 6, 4])}
-    (row,) = comparison_table.table([({"model": "m", "phase": "train"}, both, False)], 0.02).to_dict("records")
+    (row,) = comparison_table.tabulate_comparison([({"model": "m", "phase": "train"}, both, False)], 0.02).to_dict(
+        "records"
+    )
     assert (row["ratio_low"], row["ratio_high"], row["ratio"]) == pytest.approx((2, 6, math.sqrt(12)))
     assert (row["baseline_ns"], row["candidate_ns"], row["steps"], row["processes"]) == (1e6, 3.5e6, 24, 4)
     assert (row["between_share"], row["per"], row["in_turn"], row["verdict"]) == (1, "step", False, SLOWER)
@@ -375,7 +381,9 @@ def test_a_row_of_four_processes_a_side() -> None:
 def test_rows_of_one_process_and_of_other_batches() -> None:
     """4 samples in 8 ms and 16 in 16: 2 and 1 ms each, whichever candidate has as many."""
     both = {"plain": measured([8, 8], 4.0), "wide": measured([16], 16.0), "same": measured([4, 4], 4.0)}
-    wide, same = comparison_table.table([({"model": "m", "phase": "train"}, both, False)], 0.02).to_dict("records")
+    wide, same = comparison_table.tabulate_comparison([({"model": "m", "phase": "train"}, both, False)], 0.02).to_dict(
+        "records"
+    )
     assert (wide["per"], wide["baseline_ns"], wide["candidate_ns"], wide["ratio"]) == ("sample", 2e6, 1e6, 0.5)
     assert (wide["processes"], wide["verdict"]) == (1, UNDECIDED)
     assert np.isnan([wide[name] for name in ("ratio_low", "ratio_high", "p_different", "between_share")]).all()
@@ -388,7 +396,9 @@ def test_facts_of_both_sides_are_told_once_where_they_are_the_same() -> None:
         "plain": comparison_table.Measured([np.ones(3)], one),
         "bf16": comparison_table.Measured([np.ones(3)], other),
     }
-    (row,) = comparison_table.table([({"model": "m", "phase": "train"}, both, True)], 0.02).to_dict("records")
+    (row,) = comparison_table.tabulate_comparison([({"model": "m", "phase": "train"}, both, True)], 0.02).to_dict(
+        "records"
+    )
     assert (row["device"], row["date"], row["differs"]) == ("A -> B", "2026-01-02", "device A -> B")
 
 
@@ -400,7 +410,9 @@ def test_pairs_are_of_rounds_that_both_sides_worked_by_shifts() -> None:
     for own, low in ((rounds, 2.0), ([], None), (rounds[1:], None)):
         both = {"plain": measured(base, rounds=rounds, places=[0, 3, 4, 7, 8, 11]),
                 "bf16": measured(of_pairs, rounds=own, places=[1, 2, 5, 6, 9, 10])}  # fmt: skip
-        (row,) = comparison_table.table([({"model": "m", "phase": "train"}, both, True)], 0.02).to_dict("records")
+        (row,) = comparison_table.tabulate_comparison([({"model": "m", "phase": "train"}, both, True)], 0.02).to_dict(
+            "records"
+        )
         if low:
             assert (row["ratio_low"], row["ratio_high"]) == pytest.approx((2, 2.5)) and row["verdict"] == SLOWER
         else:
@@ -408,17 +420,17 @@ def test_pairs_are_of_rounds_that_both_sides_worked_by_shifts() -> None:
 
 
 def test_candidates_are_told_in_the_order_of_the_table() -> None:
-    said = cli.lines(compared({"candidate": "tf32"}, {"candidate": "bf16"}))
+    said = cli.format_comparison(compared({"candidate": "tf32"}, {"candidate": "bf16"}))
     assert [line.split(",")[0] for line in said if " against " in line] == ["tf32 against plain", "bf16 against plain"]
 
 
 def test_a_cell_that_no_tool_saw_has_its_time_alone() -> None:
     """4 samples of 25 ns are a step of 100."""
-    found = contribution_table.traced({}, 25.0, 4.0)
+    found = contribution_table.read_side({}, 25.0, 4.0)
     assert found == Traced(None, {"step_ns": 100.0}, None, 4.0) and found.time_ns == 25
-    assert contribution_table.traced({}, 25.0) == Traced(None, {"step_ns": 25.0}, None, 1.0)
+    assert contribution_table.read_side({}, 25.0) == Traced(None, {"step_ns": 25.0}, None, 1.0)
     for rows in (compared(), compared({}), compared({"per": "sample"})):
-        table = contribution_table.table(rows, {})
+        table = contribution_table.tabulate_contributions(rows, {})
         assert table.empty and list(table.columns) == list(contributions.COLUMNS)
 
 
@@ -435,5 +447,5 @@ def test_a_run_is_a_side_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     Path("runs/monday").mkdir(parents=True)
     config = configuration.normalise({"models": "lstm"})
-    found = sides.asked({**config, "candidate": ["monday"]})
+    found = sides.sides_of({**config, "candidate": ["monday"]})
     assert found[1] == sides.Side("monday", Path("runs/monday")) and found[1].of("lstm") == "lstm"

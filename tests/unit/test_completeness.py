@@ -8,7 +8,7 @@ from profzoo.collect import completeness, missing_parts
 from profzoo.collect.failure_summary import Failure
 from profzoo.config import configuration
 from profzoo.errors import DataError
-from profzoo.io.scripts import reported
+from profzoo.io.scripts import report_errors
 
 CELLS = [("lstm", "train"), ("lstm", "inference"), ("unet", "train")]
 KEPT = {
@@ -41,7 +41,7 @@ def failure(results: Path, outputs: str, why: str, **more: object) -> Failure:
 
 
 def found(results: Path, config: dict, without: str | None = None) -> tuple[dict, list]:
-    return completeness.of_cells(CELLS, KEPT, results, results / "logs", config, without)
+    return completeness.available_tools(CELLS, KEPT, results, results / "logs", config, without)
 
 
 def test_what_is_all_there(results: Path, config: dict) -> None:
@@ -69,9 +69,9 @@ def test_what_is_missing_is_told_with_the_reason_that_its_log_has(results: Path,
 def test_what_a_job_noted_that_went_well_is_no_reason(results: Path, config: dict) -> None:
     """A plan says what it chose, on the console and in its log; the run ended before ncu came to it."""
     (results / "lstm/train.ncu.survey.csv").unlink()
-    with pytest.raises(SystemExit), reported(str(results / "logs/unet/train.survey.plan.log")):
+    with pytest.raises(SystemExit), report_errors(str(results / "logs/unet/train.survey.plan.log")):
         raise DataError("no launches")
-    with reported(str(results / "logs/lstm/train.survey.plan.log")) as say:
+    with report_errors(str(results / "logs/lstm/train.survey.plan.log")) as say:
         say("ncu survey: 5 launches")
     _, (ncu,) = found(results, config)
     assert (ncu["tool"], ncu["why"]) == ("ncu", "train.ncu.survey.csv is missing")
@@ -108,7 +108,7 @@ def test_whose_part_of_a_cell_a_failed_job_was(
     noted = results / "without.json"
     completeness.note([failure(results, output, "no", **more)], [], config, noted, str(results))
     kept = {**KEPT, "torch": ["{phase}.time.csv"]}
-    there, missing = completeness.of_cells(CELLS, kept, results, results / "logs", config, str(noted))
+    there, missing = completeness.available_tools(CELLS, kept, results, results / "logs", config, str(noted))
     gone = {(phase, tool) for (model, phase), have in there.items() for tool in set(kept) - have if model == "lstm"}
     assert gone == lost
     assert {one["why"] for one in missing} == ({"no"} if lost else set())
@@ -121,7 +121,7 @@ def test_a_file_that_a_report_can_do_without_costs_no_tool(results: Path, config
     completeness.note([failure(results, name, "no")], [], config, noted, str(results))
     there, missing = found(results, config, str(noted))
     assert there["lstm", "train"] == frozenset(KEPT) and missing == []
-    assert missing_parts.known(str(noted)) == {f"{results}/lstm/{name}": "no"}
+    assert missing_parts.read_missing(str(noted)) == {f"{results}/lstm/{name}": "no"}
 
 
 def test_a_job_of_all_cells_fails_for_the_file_that_its_reason_names(results: Path, config: dict) -> None:
@@ -131,12 +131,15 @@ def test_a_job_of_all_cells_fails_for_the_file_that_its_reason_names(results: Pa
     there, (missing,) = found(results, config, str(noted))
     assert there["unet", "train"] == {"time", "ncu"} and there["lstm", "train"] == frozenset(KEPT)
     assert (missing["model"], missing["tool"]) == ("unet", "nsys") and "line 3 is cut" in missing["why"]
-    assert missing_parts.known(str(noted)) == {}
+    assert missing_parts.read_missing(str(noted)) == {}
     # One that names none costs what it was to make; peaks, which are measured, as well.
     peaks = Failure("measure_peaks", {"gpu": "h"}, '{"tool": "peaks", "cell": {}}', [f"{results}/peaks/h.csv"], [])
     figure = Failure("draw_figure", {"figure": "a"}, None, [f"{results}/figures/a.svg"], table.logs[:0])
     completeness.note([peaks, figure], [], config, noted, str(results))
-    assert [one["part"] for one in missing_parts.told(missing_parts.known(str(noted)))] == ["figure a", "peaks of h"]
+    assert [one["part"] for one in missing_parts.missing_rows(missing_parts.read_missing(str(noted)))] == [
+        "figure a",
+        "peaks of h",
+    ]
 
 
 @pytest.mark.parametrize("noted", [True, False])
@@ -149,7 +152,7 @@ def test_a_variant_is_missing_for_the_weights_that_it_shares(results: Path, conf
     else:
         Path(weights.logs[0]).rename(results / "logs/lstm/weights.log")
     path = str(results / "without.json") if noted else None
-    _, missing = completeness.of_cells(cells, KEPT, results, results / "logs", config, path)
+    _, missing = completeness.available_tools(cells, KEPT, results, results / "logs", config, path)
     assert [(one["phase"], one["why"]) for one in missing] == [("train", completeness.UNMADE), ("inference", "no room")]
     assert {one["model"] for one in missing} == {name}
 

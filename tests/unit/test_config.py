@@ -83,7 +83,7 @@ def test_normalise_is_idempotent_and_leaves_its_input_alone(given: dict) -> None
 @pytest.mark.parametrize(
     ("models", "chosen"),
     [
-        ("all", sorted(registry.zoo())),
+        ("all", sorted(registry.shipped_models())),
         ("recurrent,lstm", ["gnmt", "lstm", "pixelrnn"]),
         (["unet", "segmentation"], ["unet", "deeplab", "icnet", "pspnet"]),
         ("transformer@bf16,bert", ["bert@bf16", "gpt@bf16", "bert"]),
@@ -117,7 +117,7 @@ def test_own_module(own: dict) -> None:
     assert config.select(checked) == ["mine", "deeplab", "icnet", "pspnet", "unet"]
     cell = settings.resolve("mine", "inference", "nsys", checked)
     assert (cell["module"], cell["shape"]["size"], cell["batch"]) == ("own_unet", 32, 2)
-    assert "module=own_unet" in settings.words(cell)
+    assert "module=own_unet" in settings.setting_words(cell)
 
 
 @pytest.mark.parametrize(

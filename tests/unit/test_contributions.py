@@ -20,7 +20,7 @@ def slowed(given: Traced, index: int, factor: float) -> Traced:
 def test_every_level_adds_up_on_cells_of_the_zoo(cell: tuple[str, str]) -> None:
     """Against another cell, so that nearly all appears or vanishes."""
     one, other = traced(*cell), traced(*CELLS[CELLS.index(cell) - 1])
-    found = contributions.table(one, other)
+    found = contributions.contribution_rows(one, other)
     sums = found.groupby("level")["delta_ns"].sum()
     assert sums[PART] == pytest.approx(other.step["step_ns"] - one.step["step_ns"], rel=1e-6, abs=1)
     kernels = sum(other.parts()[name] - one.parts()[name] for name in ("kernels", "communication"))
@@ -31,7 +31,7 @@ def test_every_level_adds_up_on_cells_of_the_zoo(cell: tuple[str, str]) -> None:
 def test_a_kernel_that_takes_longer_is_where_the_difference_lies() -> None:
     one = traced("unet", "train")
     row = one.kernels.loc[3]
-    found = contributions.table(one, slowed(one, 3, 1.5))
+    found = contributions.contribution_rows(one, slowed(one, 3, 1.5))
     (most,) = found[found["level"] == KERNEL].head(1).to_dict("records")
     assert (most["name"], most["range"], most["change"]) == (row["kernel"], row["range"], "")
     delta = found.loc[found["level"] == PART, "delta_ns"].sum()
@@ -51,7 +51,7 @@ def test_kernels_that_appear_vanish_and_change_are_named() -> None:
     kernels.loc[oftener, "launches"] += 1
     kernels.loc[changed, "grid_x"] += 1
     kernels.loc[renamed, "kernel"] = "another_kernel"
-    found = contributions.table(one, Traced(kernels.drop(gone), one.step))
+    found = contributions.contribution_rows(one, Traced(kernels.drop(gone), one.step))
     said = found[found["level"] == KERNEL].set_index("name")["change"]
     names = one.kernels["kernel"]
     assert said[names[gone]] == said[names[renamed]] == contributions.VANISHED
@@ -65,9 +65,9 @@ def test_a_cell_without_kernels_as_on_a_cpu_has_parts() -> None:
         name: 0.0 for name in one.step if name in ("busy_ns", "kernel_ns", "copy_ns", "transfer_ns", "busy_share")
     }
     cpu = Traced(one.kernels.iloc[:0], {**one.step, **nothing})
-    assert set(contributions.table(cpu, cpu)["level"]) == {PART}
+    assert set(contributions.contribution_rows(cpu, cpu)["level"]) == {PART}
     for sides, change in (((cpu, one), contributions.APPEARED), ((one, cpu), contributions.VANISHED)):
-        found = contributions.table(*sides)
+        found = contributions.contribution_rows(*sides)
         assert set(found.loc[found["level"] == KERNEL, "change"]) == {change}
 
 
@@ -78,7 +78,7 @@ def layered(given: Traced) -> Traced:
     own = own.rename(columns={"range": "direction", "total_ns": "self_ns"}).assign(parent="(root)")
     above = own.groupby("direction", as_index=False)[["self_ns", "launches"]].sum()
     above = above.assign(module="(root)", type="Net", parent="", self_ns=0)
-    return Traced(given.kernels, given.step, contributions.of_layers(pd.concat([own, above], ignore_index=True)))
+    return Traced(given.kernels, given.step, contributions.layer_times(pd.concat([own, above], ignore_index=True)))
 
 
 def test_a_slowdown_of_an_operator_is_put_down_to_its_range_layer_and_kernel() -> None:
@@ -87,7 +87,7 @@ def test_a_slowdown_of_an_operator_is_put_down_to_its_range_layer_and_kernel() -
     # 3 % of the step.
     scale = one.timed()["ns"].sum() / one.kernels["total_ns"].sum()
     factor = 1 + 0.03 * one.step["step_ns"] / (one.kernels.loc[index, "total_ns"] * scale)
-    found = contributions.table(layered(one), layered(slowed(one, index, factor)))
+    found = contributions.contribution_rows(layered(one), layered(slowed(one, index, factor)))
     delta = 0.03 * one.step["step_ns"]
     for level, name, direction in (
         (LAYER, f"blocks.{index % 6}", "backward"), (RANGE, "backward", "backward"),
@@ -106,7 +106,7 @@ def test_layers_of_a_cell_add_up_and_say_what_changed() -> None:
     assert one.layers["launches"].sum() == pytest.approx(one.kernels["launches"].sum())
     others = one.layers.replace({"name": {"blocks.1": "blocks.new"}})
     others.loc[others["name"] == "blocks.2", "type"] = "Fused"
-    found = contributions.table(one, Traced(one.kernels, one.step, others))
+    found = contributions.contribution_rows(one, Traced(one.kernels, one.step, others))
     layer = found[found["level"] == LAYER]
     assert layer["delta_ns"].sum() == pytest.approx(0, abs=1)
     said = layer.groupby("name")["change"].first()
@@ -119,16 +119,16 @@ def test_layers_alone_are_as_torch_saw_them() -> None:
     one, step = layered(traced("lstm", "inference")).layers, {"step_ns": 2e6}
     assert one is not None
     slower = one.assign(ns=one["ns"].where(one.index != 0, one["ns"] * 2))
-    found = contributions.table(Traced(None, step, one), Traced(None, step, slower))
+    found = contributions.contribution_rows(Traced(None, step, one), Traced(None, step, slower))
     assert set(found["level"]) == {LAYER}
     assert found["delta_ns"].iloc[0] == found["delta_ns"].sum() == pytest.approx(one["ns"][0])
     assert found["delta_share"].iloc[0] == pytest.approx(one["ns"][0] / 2e6)
-    assert contributions.table(Traced(None, step, one), Traced(None, step)).empty
+    assert contributions.contribution_rows(Traced(None, step, one), Traced(None, step)).empty
 
 
 def test_the_table_is_what_is_declared(tmp_path: Path) -> None:
     one = traced("lstm", "inference")
-    found = contributions.table(one, slowed(one, 0, 2)).assign(
+    found = contributions.contribution_rows(one, slowed(one, 0, 2)).assign(
         model="lstm", phase="inference", baseline="a", candidate="b"
     )
     found.to_csv(tmp_path / "parts.csv", index=False)
@@ -140,12 +140,14 @@ def test_parts_of_sides_with_other_batches_are_of_a_sample() -> None:
     one = traced("unet", "train")
     layers = pd.DataFrame({"name": ["a"], "range": ["forward"], "type": ["Linear"], "launches": [1.0], "ns": [800.0]})
     of_two, of_eight = (Traced(one.kernels, one.step, None, items) for items in (2.0, 8.0))
-    found = contributions.table(of_two, of_eight)
+    found = contributions.contribution_rows(of_two, of_eight)
     assert found["candidate_ns"].to_list() == pytest.approx((found["baseline_ns"] / 4).to_list())
     whole = found.loc[found["level"] == PART, ["baseline_ns", "delta_ns", "delta_share"]].sum()
     assert whole["baseline_ns"] == pytest.approx(one.step["step_ns"] / 2)
     assert whole["delta_ns"] == pytest.approx(one.step["step_ns"] * (1 / 8 - 1 / 2))
     assert whole["delta_share"] == pytest.approx(-0.75)
     # Without kernels, as on a CPU, layers are as torch saw them: 800 ns in 2 samples, and in 8.
-    (row,) = contributions.table(*(Traced(None, one.step, layers, items) for items in (2.0, 8.0))).to_dict("records")
+    (row,) = contributions.contribution_rows(*(Traced(None, one.step, layers, items) for items in (2.0, 8.0))).to_dict(
+        "records"
+    )
     assert (row["level"], row["baseline_ns"], row["candidate_ns"]) == (LAYER, 400, 100)

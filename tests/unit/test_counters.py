@@ -53,15 +53,15 @@ PATHS = pytest.mark.parametrize("profiled", [all_launches, two_launches])
 
 
 def of_configuration(table: pd.DataFrame) -> pd.Series:
-    return counters.of_configurations(table, Window(census())).iloc[0]
+    return counters.mean_counters(table, Window(census())).iloc[0]
 
 
 def of_range(table: pd.DataFrame) -> pd.DataFrame:
-    return counters.of_ranges(table, Window(census())).droplevel(KEYS)
+    return counters.mean_counters_by_range(table, Window(census())).droplevel(KEYS)
 
 
 def of_kernel(table: pd.DataFrame) -> pd.Series:
-    return counters.of_groups(table, census(), ["mangled"]).iloc[0]
+    return counters.mean_counters_by_group(table, census(), ["mangled"]).iloc[0]
 
 
 WHOLE = pytest.mark.parametrize("found_by", [of_configuration, of_kernel])
@@ -134,7 +134,7 @@ def test_percentages_are_weighed_by_the_launches_that_each_stands_for() -> None:
     every = every.assign(**dict.fromkeys(KEYS[1:], 1))
     some = every.iloc[[0, 10]].assign(launch=[0, 10], weight=[10.0, 1.0], **{ISSUE: [20.0, 60.0]})
     # Both lengths take 100 us in all.
-    assert counters.of_configurations(some, Window(every)).iloc[0]["issue_pct"] == pytest.approx(40)
+    assert counters.mean_counters(some, Window(every)).iloc[0]["issue_pct"] == pytest.approx(40)
 
 
 def test_times_of_the_set_itself_weigh_before_those_of_the_census() -> None:

@@ -50,7 +50,7 @@ def test_numbers_of_a_page_by_hand(tmp_path: Path) -> None:
     cells = given["cells"].assign(step_ns=[2.02e9, 1e7], step_low_ns=[1.5e9, 9.9e6], step_high_ns=[2.54e9, 1.01e7])
     cells = cells.assign(step_median_ns=[1.6e9, 1e7], step_lower_quartile_ns=[1.32e9, 9.9e6], processes=[3, 1])
     cells = cells.assign(step_upper_quartile_ns=[1.95e9, 1.01e7])
-    shown = overview.of_cells({**given, "cells": cells}, [], [])
+    shown = overview.cells_context({**given, "cells": cells}, [], [])
     rows = {row["phase"]: row for row in shown["cells"]}
     # The mean with its interval, the median with its quartiles.
     assert (rows["train"]["step"], rows["train"]["spread"]) == ("2.02 s", "1.5 s – 2.54 s, n 10 × 3")
@@ -58,7 +58,7 @@ def test_numbers_of_a_page_by_hand(tmp_path: Path) -> None:
     median = rows["train"]["fields"][shown["cell_columns"].index("median") - len(overview.LEADING)]
     assert (median["text"], median["between"]) == ("1.6 s", "1.32 s – 1.95 s")
     # Data for 1 of 10 ms, forward for 9.
-    strip = step_bars.of_cell(given, "m", "train")
+    strip = step_bars.step_parts(given, "m", "train")
     assert [(part["part"], part["percent"]) for part in strip] == [
         ("data", pytest.approx(10)),
         ("forward", pytest.approx(90)),
@@ -66,4 +66,4 @@ def test_numbers_of_a_page_by_hand(tmp_path: Path) -> None:
     # Half a percent is the least that is shown.
     for ns, parts in ((0.06e6, ["data", "forward"]), (0.05e6, ["data", "forward"]), (0.04e6, ["forward"])):
         ranges = given["ranges"].assign(ns_per_step=[ns, 10e6 - ns] * 2)
-        assert [part["part"] for part in step_bars.of_cell({**given, "ranges": ranges}, "m", "train")] == parts
+        assert [part["part"] for part in step_bars.step_parts({**given, "ranges": ranges}, "m", "train")] == parts

@@ -48,7 +48,7 @@ def cells(step_ns: float = 10 * MS, **given: object) -> pd.DataFrame:
 
 
 def judged(timed: pd.DataFrame, parts: pd.DataFrame, own: pd.DataFrame, **ran_with: object) -> pd.DataFrame:
-    return cpu_verdicts.table(timed, parts, {CELL: own}, {CELL: ran_with}, RULES)
+    return cpu_verdicts.tabulate_cpu_verdicts(timed, parts, {CELL: own}, {CELL: ran_with}, RULES)
 
 
 BIG = operators(VIEW, ("aten::mm", "head", "forward", 1, 4 * MS), ("aten::mm", "head", "backward", 2, 4 * MS),
@@ -82,7 +82,7 @@ def test_a_gain_is_between_none_and_that_of_the_most_that_the_spread_of_steps_al
     most = 8.5 * 1.25 / (8.5 * 1.25 + 1.5)
     assert spread["gain"] == steady["gain"] and spread["gain_high"] == pytest.approx(1 / (1 - most / 2))
     (promise,) = savings.all_of({"cells": cells(step_lower_quartile_ns=8 * MS), "verdicts": pd.DataFrame([spread])})
-    assert promise.how == savings.AT_MOST and savings_section.told(promise)["between"] == "0 – 4.38 ms"
+    assert promise.how == savings.AT_MOST and savings_section.saving_context(promise)["between"] == "0 – 4.38 ms"
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_the_largest_gain_is_first() -> None:
 def test_cells_of_a_gpu_are_not_judged_so() -> None:
     assert judged(cells(), ranges(clock="gpu"), BIG).empty
     assert judged(cells(), ranges().assign(tool="nsys"), BIG).empty
-    assert cpu_verdicts.table(cells(), ranges(), {}, {}, RULES).empty
+    assert cpu_verdicts.tabulate_cpu_verdicts(cells(), ranges(), {}, {}, RULES).empty
 
 
 def test_advice_on_a_cpu_is_tried_and_expected_under_one_name() -> None:
@@ -279,8 +279,8 @@ def test_advice_on_a_cpu_is_tried_and_expected_under_one_name() -> None:
     table = pd.DataFrame([row | {"verdict": verdict, "settings": words} for verdict, words in advice])
     for own, name in ((["bf16", "double_batch"], candidate_settings.DOUBLE), (["bf16"], f"batch={2 * batch}")):
         config = configuration.normalise({"models": "lstm", "trials": {"panel": own}})
-        found, _ = candidate_settings.candidates("lstm", "train", config)
-        known = candidate_settings.expected(table, config, {"lstm train": batch})["lstm train"]
+        found, _ = candidate_settings.candidate_words("lstm", "train", config)
+        known = candidate_settings.expected_gains(table, config, {"lstm train": batch})["lstm train"]
         assert {key: one["verdict"] for key, one in known.items()} == {
             "workers=2": "input-bound",
             name: "overhead-bound",
@@ -290,7 +290,7 @@ def test_advice_on_a_cpu_is_tried_and_expected_under_one_name() -> None:
         of_cpus = ["workers=2"] if name == candidate_settings.DOUBLE else ["workers=2", name]
         assert list(found)[-len(of_cpus) :] == of_cpus
     on_gpu = configuration.normalise({"models": "lstm", "device": "cuda"})
-    assert "workers=2" not in candidate_settings.candidates("lstm", "train", on_gpu)[0]
+    assert "workers=2" not in candidate_settings.candidate_words("lstm", "train", on_gpu)[0]
     # Twice of what another cell has is not twice of this one's.
     assert candidate_settings.name_of("batch=6", config, 4) == "batch=6"
 
@@ -310,9 +310,9 @@ def test_a_zoo_on_a_gpu_is_judged_as_before(tmp_path: Path) -> None:
         write_csv(table, paths[name])
     cpus = paths["cells"], paths["ranges"], []
     verdict_table.main(paths["steps"], paths["kernels"], None, None, [], [], [], ([], []), [], cpus, paths["written"])
-    steps, kernels = (schemas.read(name, paths[name]) for name in ("steps", "kernels"))
+    steps, kernels = (schemas.read_table(name, paths[name]) for name in ("steps", "kernels"))
     # By all rules there are, as the tables are.
-    write_csv(verdicts.table(steps, kernels, None, {}, {}, {}, rules.load()), paths["before"])
+    write_csv(verdicts.tabulate_verdicts(steps, kernels, None, {}, {}, {}, rules.load()), paths["before"])
     assert Path(paths["written"]).read_bytes() == Path(paths["before"]).read_bytes()
     assert len(pd.read_csv(paths["written"])) > 42
 

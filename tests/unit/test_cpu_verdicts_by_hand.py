@@ -217,12 +217,15 @@ def test_steps_that_the_profiler_changes_by_more_than_twice(traced: float, doubt
 def test_only_cells_that_torch_saw_on_a_cpu_are_judged() -> None:
     """Each once; one that was not timed, has no operators or took no time is left out."""
     parts = ranges()
-    assert cpu_verdicts.cells(pd.concat([parts, parts])) == [CELL] and cpu_verdicts.cells(ranges(clock="gpu")) == []
-    assert cpu_verdicts.cells(parts.assign(tool="nsys")) == []
+    assert (
+        cpu_verdicts.cpu_cells(pd.concat([parts, parts])) == [CELL]
+        and cpu_verdicts.cpu_cells(ranges(clock="gpu")) == []
+    )
+    assert cpu_verdicts.cpu_cells(parts.assign(tool="nsys")) == []
     known = rules.load()
-    assert cpu_verdicts.table(cells().iloc[:0], parts, {CELL: BIG}, {}, known).empty
-    assert cpu_verdicts.table(cells(), parts, {}, {}, known).empty
-    assert cpu_verdicts.table(cells(), ranges(0.0, 0.0), {CELL: BIG}, {}, known).empty
+    assert cpu_verdicts.tabulate_cpu_verdicts(cells().iloc[:0], parts, {CELL: BIG}, {}, known).empty
+    assert cpu_verdicts.tabulate_cpu_verdicts(cells(), parts, {}, {}, known).empty
+    assert cpu_verdicts.tabulate_cpu_verdicts(cells(), ranges(0.0, 0.0), {CELL: BIG}, {}, known).empty
     other = parts.assign(tool="nsys", ns_per_step=9e9)
-    found = cpu_verdicts.table(cells(), pd.concat([parts, other]), {CELL: BIG}, {}, known)
+    found = cpu_verdicts.tabulate_cpu_verdicts(cells(), pd.concat([parts, other]), {CELL: BIG}, {}, known)
     assert found["share"].iloc[0] == pytest.approx(0.85) and found["by"].eq(verdicts.OURS).all()

@@ -8,7 +8,7 @@ import pytest
 
 from profzoo.kernels import demangle
 from profzoo.launches import cross_tool
-from profzoo.launches.cross_tool import align_launches, coverage, of_steps
+from profzoo.launches.cross_tool import align_launches, coverage, match_steps
 from profzoo.launches.myers_diff import NONE
 from profzoo.tools.ncu import raw_page as ncu_tables
 from profzoo.tools.nsys import launches_by_step
@@ -29,12 +29,12 @@ def torch() -> pd.DataFrame:
 
 def test_names_are_demangled_as_torch_has_them(ncu: pd.DataFrame, torch: pd.DataFrame) -> None:
     assert demangle.available()
-    assert set(ncu["mangled"].map(demangle.demangled)) == set(torch["kernel"])
-    assert demangle.demangled("i") == "i" and demangle.demangled("_Znonsense") == "_Znonsense"
+    assert set(ncu["mangled"].map(demangle.demangle)) == set(torch["kernel"])
+    assert demangle.demangle("i") == "i" and demangle.demangle("_Znonsense") == "_Znonsense"
 
 
 def test_each_step_of_torch_is_ncus_step_launch_by_launch(ncu: pd.DataFrame, torch: pd.DataFrame) -> None:
-    found = of_steps(torch, ncu)
+    found = match_steps(torch, ncu)
     assert found["launch"].tolist() == [*range(345)] * 3 and not found["ambiguous"].any()
     assert coverage(found["launch"].notna(), torch["ns"]) == (1, 1)
 
@@ -47,7 +47,7 @@ def test_streams_that_ran_side_by_side_are_aligned_each_for_itself(
     began = torch.sort_values("start")
     began["stream"] = began["stream"].map(numbers)
     assert all((own.index != sorted(own.index)).any() for _, own in began.groupby("step"))
-    found = of_steps(began, ncu)["launch"].sort_index()
+    found = match_steps(began, ncu)["launch"].sort_index()
     # Each is the launch that it is by the order in which they were made.
     assert (found == torch.groupby("step").cumcount()).all()
 
@@ -56,7 +56,7 @@ def test_names_that_cannot_be_demangled_are_told_apart_by_function(
     ncu: pd.DataFrame, torch: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(demangle, "available", lambda: False)
-    assert of_steps(torch, ncu)["launch"].tolist() == [*range(345)] * 3
+    assert match_steps(torch, ncu)["launch"].tolist() == [*range(345)] * 3
 
 
 @pytest.mark.parametrize("column", ["grid_x", "block_y", "smem_bytes", "kernel"])
@@ -71,7 +71,7 @@ def test_owners_of_torch_are_launches_too(ncu: pd.DataFrame, torch: pd.DataFrame
     """Names there are called so, and are categories; a stream may be missing."""
     owners = torch.rename(columns={"kernel": "name"}).astype({"name": "category", "stream": "Int64"})
     owners.loc[3, "stream"] = pd.NA
-    assert of_steps(owners, ncu)["launch"].tolist() == [*range(345)] * 3
+    assert match_steps(owners, ncu)["launch"].tolist() == [*range(345)] * 3
 
 
 def test_shared_memory_that_one_tool_does_not_tell_is_let_be(ncu: pd.DataFrame, torch: pd.DataFrame) -> None:
@@ -115,7 +115,7 @@ def test_of_two_streams_that_one_could_be_neither_is_taken() -> None:
 
 def test_no_launch_is_aligned_to_nothing(ncu: pd.DataFrame) -> None:
     assert align_launches(ncu, ncu.iloc[:0]).edits == len(ncu)
-    assert of_steps(ncu.iloc[:0].assign(step=0), ncu).empty
+    assert match_steps(ncu.iloc[:0].assign(step=0), ncu).empty
     assert all(np.isnan(share) for share in coverage(pd.Series([], dtype=bool), pd.Series([], dtype=float)))
 
 
@@ -138,7 +138,7 @@ def test_steps_of_nsys_are_the_same_and_in_order(traced: pd.DataFrame) -> None:
     assert traced["start_ns"].is_monotonic_increasing and traced["stream"].eq(7).all()
     assert set(traced["range"]) == {"forward", "backward", "optimizer"}
     one = traced[traced["step"] == 3]
-    assert (of_steps(traced, one)["launch"] == traced.groupby("step").cumcount()).all()
+    assert (match_steps(traced, one)["launch"] == traced.groupby("step").cumcount()).all()
 
 
 def test_kernels_around_other_convolutions_are_those_of_their_own_layer(

@@ -50,24 +50,26 @@ def replayed_step(at: float, call: int = 2) -> list[dict[str, Any]]:
 
 def test_replays_have_the_operators_of_a_capture_that_was_traced_apart() -> None:
     window = [*replayed_step(5000.0), *replayed_step(6000.0, 3)]
-    table = owners.of_launches(torch_trace.of_events(cuda_graph_trace.joined(window, captured_step(9000.0))))
+    table = owners.tabulate_launches(
+        torch_trace.make_trace(cuda_graph_trace.join_capture(window, captured_step(9000.0)))
+    )
     assert table["operator"].tolist() == ["aten::mm"] * 4 and table["step"].tolist() == [0, 0, 1, 1]
     assert table["module"].tolist() == ["stem", "head"] * 2
-    alone = owners.of_launches(torch_trace.of_events(window))
+    alone = owners.tabulate_launches(torch_trace.make_trace(window))
     assert set(alone["module"]) == {"(graph)"} and alone["start_ns"].tolist() == table["start_ns"].tolist()
 
 
 def test_a_trace_without_a_capture_stays_as_it_is() -> None:
     window = replayed_step(5000.0)
-    assert cuda_graph_trace.joined(window, [{"ph": "M", "name": "process_name", "args": {}}]) == window
+    assert cuda_graph_trace.join_capture(window, [{"ph": "M", "name": "process_name", "args": {}}]) == window
 
 
 def test_what_a_capture_runs_by_itself_is_no_launch_of_the_window() -> None:
     window = replayed_step(5000.0)
     seeded = event("vectorized_elementwise_kernel", 9001.0, "kernel", correlation=1, grid=[1, 1, 1], block=[64, 1, 1])
-    found = cuda_graph_trace.joined(window, [seeded, *captured_step(9000.0)])
+    found = cuda_graph_trace.join_capture(window, [seeded, *captured_step(9000.0)])
     assert seeded["name"] not in {one["name"] for one in found}
-    assert len(torch_trace.of_events(found).launches["start"]) == 2
+    assert len(torch_trace.make_trace(found).launches["start"]) == 2
 
 
 class Running(Recorded):

@@ -28,7 +28,7 @@ def images(tmp_path: Path) -> Path:
 def summed(root: Path) -> dict:
     """The summary as another run of snakemake makes it."""
     data_files._summed.cache_clear()
-    return data_files.summary(cell(root))["data_files"]
+    return data_files.summarise_data_set(cell(root))["data_files"]
 
 
 def again(path: Path, text: str) -> None:
@@ -76,7 +76,7 @@ def test_a_copy_that_keeps_times_is_the_same(images: Path, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("made_up", [cell("/nowhere", "synthetic"), cell(None, "dataset", "FakeData")])
 def test_samples_that_are_made_up_have_no_files(made_up: dict) -> None:
-    assert data_files.summary(made_up) == {}
+    assert data_files.summarise_data_set(made_up) == {}
 
 
 @pytest.mark.parametrize(
@@ -89,4 +89,4 @@ def test_samples_that_are_made_up_have_no_files(made_up: dict) -> None:
 )
 def test_a_folder_that_is_not_there(given: dict, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        data_files.summary(given)
+        data_files.summarise_data_set(given)

@@ -147,7 +147,7 @@ def test_random_images_have_the_range_of_real_ones(name: str) -> None:
 
 
 def test_every_adapter_of_the_zoo_is_looked_at() -> None:
-    adapting = {name for name, model in registry.zoo().items() if interface.load(model.module).adapt}
+    adapting = {name for name, model in registry.shipped_models().items() if interface.load(model.module).adapt}
     assert adapting == set(RANGES | MADE)
 
 
@@ -184,7 +184,7 @@ def test_losses_leave_pixels_without_a_class_out(name: str) -> None:
     with torch.no_grad():
         outputs = trainer.network(inputs)
     before = trainer.model.loss(outputs, target)
-    poisoned = tensor_trees.mapped(lambda scores: scores.clone(), outputs)
+    poisoned = tensor_trees.map_leaves(lambda scores: scores.clone(), outputs)
     for scores in tensor_trees.tensors(poisoned):
         ratio = target.shape[1] // scores.shape[2]
         scores[:, 0, : 16 // ratio, : 16 // ratio] += 100
@@ -254,6 +254,6 @@ def test_too_few_images_say_how_many_there_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize("memory_format", [CONTIGUOUS, CHANNELS_LAST])
 def test_to_device_keeps_structure_and_lays_out_images_only(memory_format: torch.memory_format) -> None:
     batch = [(torch.rand(2, 3, 4, 4), "name"), torch.ones(2, 3, 4, 4, dtype=torch.int64), torch.rand(2, 3)]
-    (image, text), mask, vector = moved = data_loading.to_device(batch, torch.device("cpu"), memory_format)
+    (image, text), mask, vector = moved = data_loading.move_to_device(batch, torch.device("cpu"), memory_format)
     assert type(moved) is list and text == "name" and torch.equal(image, batch[0][0])
     assert image.is_contiguous(memory_format=memory_format) and mask.is_contiguous() and vector.is_contiguous()

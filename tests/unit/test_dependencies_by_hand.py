@@ -19,7 +19,9 @@ def found(
     """What is found of these calls and operations; issued: when each found room, if not at its call's start."""
     host, table = calls(rows), work(gpu)
     starts = host["start"].to_numpy(dtype=float)[table["host"]]
-    return dependencies.found(host, table.assign(issued=starts if issued is None else issued), told or events())[0]
+    return dependencies.add_dependencies(
+        host, table.assign(issued=starts if issued is None else issued), told or events()
+    )[0]
 
 
 def columns(table: pd.DataFrame) -> list[tuple[float, ...]]:
@@ -65,7 +67,7 @@ def after(begins: list[float], **other: Any) -> tuple[pd.DataFrame, float]:
     rows = [(100_000 * place, 100_000 * place + 1_000) for place in range(len(begins))]
     gpu = [(place, 100_000 * place + 1_000 + ns, 100_000 * place + 9_000, other) for place, ns in enumerate(begins)]
     host, table = calls(rows), work(gpu)
-    return dependencies.found(host, table.assign(issued=host["start"].astype(float)), events())
+    return dependencies.add_dependencies(host, table.assign(issued=host["start"].astype(float)), events())
 
 
 def test_five_that_found_the_gpu_idle_tell_what_is_usual() -> None:
@@ -215,7 +217,7 @@ def test_a_record_is_told_from_others_of_its_event() -> None:
     assert records.meant(5, 82, 3) == -1
     # Before the first launch on the stream there is nothing; a record of no call of these is none.
     assert records.meant(6, 0, 6) == -1 and records.meant(5, 85, 6) == -1
-    assert cuda_events.before_on(gpu, np.array([20, 20, 20, 7, 9]), np.array([0, 1, 3, 4, 5])).tolist() == [
+    assert cuda_events.last_before(gpu, np.array([20, 20, 20, 7, 9]), np.array([0, 1, 3, 4, 5])).tolist() == [
         -1,
         0,
         1,

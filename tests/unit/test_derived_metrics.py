@@ -75,7 +75,7 @@ def test_a_quantity_is_told_by_any_of_its_names(quantity: str, counted: dict[str
     ],
 )  # fmt: skip
 def test_ncu_is_asked_by_the_names_of_the_gpu(capability: float, given: list[str], expected: list[str]) -> None:
-    assert derived_metrics.asked(given, capability) == expected
+    assert derived_metrics.metrics_to_ask(given, capability) == expected
 
 
 def test_every_quantity_says_how_it_comes_to_a_mean() -> None:

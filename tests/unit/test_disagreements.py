@@ -19,7 +19,7 @@ def agreement(**changes: float) -> pd.DataFrame:
 
 
 def explained(table: pd.DataFrame, coverage: pd.DataFrame = NO_COVERAGE) -> tuple[str, str]:
-    row = disagreements.explained(table, coverage).iloc[0]
+    row = disagreements.explain_disagreements(table, coverage).iloc[0]
     return row["flag"], row["cause"]
 
 

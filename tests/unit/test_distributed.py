@@ -158,7 +158,7 @@ def test_cells_of_several_gpus_are_found() -> None:
 
 
 def test_nodes_are_started_by_slurm() -> None:
-    command = multi_node.words(2, 4, ["nsys", "profile"], "123456", "10.0.0.7")
+    command = multi_node.srun_words(2, 4, ["nsys", "profile"], "123456", "10.0.0.7")
     assert command[0] == "srun" and {"--nodes=2", "--ntasks=2", "--ntasks-per-node=1"} <= set(command)
     at = command.index("torch.distributed.run")
     assert {"--nnodes=2", "--nproc-per-node=4", "--rdzv-endpoint=10.0.0.7:23456"} <= set(command[at:])

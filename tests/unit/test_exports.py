@@ -340,7 +340,7 @@ def test_a_whole_run_without_a_whole_step_says_so(tmp_path: Path, recording: Cal
     assert pd.read_csv(exported)["launches"].sum() == 4750 and read_json(facts)["traced_steps"] == 0
     assert len(said) == 1 and "holds no whole step of the window" in said[0] and "nsys.duration" in said[0]
     with pytest.raises(DataError, match=r"of lstm train holds no whole step.*nsys\.duration"):
-        steps_per_export.profiled_steps(
+        steps_per_export.count_profiled_steps(
             {"traced_steps": 0, "capture": "run", "cell": {"model": "lstm", "phase": "train"}}
         )
 

@@ -51,42 +51,42 @@ LINES = [
 
 @pytest.mark.parametrize(("line", "words"), LINES)
 def test_cause(line: str, words: str) -> None:
-    assert words in (failure_causes.cause(f"$ ncu ...\n==PROF== Connected\n{line}\n") or "")
+    assert words in (failure_causes.find_cause(f"$ ncu ...\n==PROF== Connected\n{line}\n") or "")
 
 
 def test_no_cause_is_left_untested() -> None:
-    advices = {failure_causes.cause(line) for line, _ in LINES}
-    assert advices == {advice for _, advice in failure_causes.known()}
+    advices = {failure_causes.find_cause(line) for line, _ in LINES}
+    assert advices == {advice for _, advice in failure_causes.known_patterns()}
 
 
 def test_the_last_of_the_programs_own_lines_wins() -> None:
     log = "profzoo: first\nsay profzoo: not at the start\nprofzoo: last\nERR_NVGPUCTRPERM\n"
-    assert failure_causes.cause(log) == "last"
+    assert failure_causes.find_cause(log) == "last"
 
 
 def test_a_line_without_end_is_cut() -> None:
-    assert failure_causes.cause(f"profzoo: {'x' * 10**6}\n") == "x" * failure_causes.LONGEST + " …"
+    assert failure_causes.find_cause(f"profzoo: {'x' * 10**6}\n") == "x" * failure_causes.LONGEST + " …"
 
 
 def test_a_line_of_the_program_gains_what_to_do_once() -> None:
     line = "unet train failed with AcceleratorError: CUDA error: an illegal memory access was encountered"
-    advised = failure_causes.cause(f"profzoo: {line}\n")
+    advised = failure_causes.find_cause(f"profzoo: {line}\n")
     assert advised and advised.startswith(f"{line}; a kernel reads or writes outside its tensors: ")
-    assert failure_causes.cause(f"profzoo: {advised}\n") == advised
+    assert failure_causes.find_cause(f"profzoo: {advised}\n") == advised
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT])
 def test_what_the_system_refuses_has_a_cure(number: int) -> None:
-    line = failure_causes.refused(OSError(number, os.strerror(number), "results/a"))
+    line = failure_causes.explain_os_error(OSError(number, os.strerror(number), "results/a"))
     assert line.startswith(f"results/a: {os.strerror(number)}; ") and "pathvars" in line
-    assert failure_causes.refused(OSError(errno.EIO, "Input/output error")) == "[Errno 5] Input/output error"
+    assert failure_causes.explain_os_error(OSError(errno.EIO, "Input/output error")) == "[Errno 5] Input/output error"
 
 
 @pytest.mark.parametrize("log", ["", "all is well", "Permission denied", "metric found"])
 def test_unknown_causes_are_not_guessed(log: str) -> None:
-    assert failure_causes.cause(log) is None
+    assert failure_causes.find_cause(log) is None
 
 
 def test_warnings_of_every_tool_once_and_in_order() -> None:
     log = "WARNING: b\n==WARNING== a\nWarning: c\n  WARNING: inside\n==WARNING== a\n==PROF== d\n"
-    assert failure_causes.warnings(log) == ["b", "a", "c"]
+    assert failure_causes.find_warnings(log) == ["b", "a", "c"]

@@ -22,7 +22,7 @@ def test_a_block_a_failure(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     log.write_text(f"$ python -m models.run\nTraceback\nprofzoo: the cat is on the keyboard (log: {log})\n")
     words = ["/usr/bin/snakemake", "-j4", "all", "--config", "tool=nsys torch"]
-    said = failure_summary.told([failure(log)], 3, words, {"all"}).splitlines()
+    said = failure_summary.format_failures([failure(log)], 3, words, {"all"}).splitlines()
     assert said == [
         "1 job failed, and 3 jobs did not run because of it:",
         "  unet train: time",
@@ -30,12 +30,12 @@ def test_a_block_a_failure(tmp_path: Path) -> None:
         f"    log    {log}",
         "    again  snakemake results/unet/train.time.csv -j4 --config 'tool=nsys torch'",
     ]
-    assert failure_summary.told([], 0, words, {"all"}) == ""
+    assert failure_summary.format_failures([], 0, words, {"all"}) == ""
 
 
 def test_blocks_are_in_order_whatever_that_of_the_failures(tmp_path: Path) -> None:
     several = [failure(tmp_path / "no", wildcards={"model": name}) for name in ("vgg16", "lstm", "unet")]
-    said = failure_summary.told(several, 0, [], ())
+    said = failure_summary.format_failures(several, 0, [], ())
     assert said.startswith("3 jobs failed:\n")
     assert [line.strip() for line in said.splitlines() if line.endswith(": time")] == [
         "lstm train: time", "unet train: time", "vgg16 train: time"
@@ -60,7 +60,7 @@ def test_a_block_a_cause(tmp_path: Path) -> None:
         unrun = ["gpt inference: time", "gpt train: time"] if (model, tool) == ("gpt", "torch") else []
         outputs = [f"results/{model}/train.{tool}.csv"]
         several.append(failure(log, wildcards={"model": model}, job=job, outputs=outputs, unrun=unrun))
-    said = failure_summary.told(several, 5, ["snakemake"], ()).splitlines()
+    said = failure_summary.format_failures(several, 5, ["snakemake"], ()).splitlines()
     assert said == [
         # Five that wait, and two that were spared.
         "4 jobs failed of 3 causes, and 7 jobs did not run because of them:",
@@ -108,7 +108,7 @@ def test_a_programs_success_is_known_as_one(capsys: pytest.CaptureFixture[str]) 
     ],
 )
 def test_what_snakemake_refuses_is_one_line(message: str, why: str) -> None:
-    assert output_refusals.why(message) == why
+    assert output_refusals.explain_refusal(message) == why
 
 
 def test_what_snakemake_refuses_is_in_the_jobs_log(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_what_snakemake_refuses_is_in_the_jobs_log(tmp_path: Path) -> None:
                 raise OSError(f"refused {wait}")
 
     for _ in range(2):
-        output_refusals.heed(Dag)
+        output_refusals.note_refusals(Dag)
     log, good = tmp_path / "log", tmp_path / "good"
     for path in (log, good):
         path.write_text(f"{SUCCESS}\n")
@@ -128,7 +128,7 @@ def test_what_snakemake_refuses_is_in_the_jobs_log(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="refused 5"):
         asyncio.run(Dag().check_and_touch_output(SimpleNamespace(log=[log, tmp_path / "none/log"]), wait=5))
     assert log.read_text() == f"{SUCCESS}\nprofzoo: refused 5\n" and good.read_text() == f"{SUCCESS}\n"
-    assert failure_summary.why([str(log)]) == "refused 5"
+    assert failure_summary.read_cause([str(log)]) == "refused 5"
 
 
 @pytest.mark.parametrize(
@@ -146,16 +146,16 @@ def test_what_snakemake_refuses_is_in_the_jobs_log(tmp_path: Path) -> None:
 )
 def test_why(tmp_path: Path, log: str, why: str) -> None:
     (tmp_path / "log").write_text(log)
-    assert failure_summary.why([str(tmp_path / "log")]) == why
+    assert failure_summary.read_cause([str(tmp_path / "log")]) == why
 
 
 def test_a_log_that_is_not_there(tmp_path: Path) -> None:
-    assert failure_summary.why([str(tmp_path / "none")]) == failure_summary.UNSAID
+    assert failure_summary.read_cause([str(tmp_path / "none")]) == failure_summary.UNSAID
 
 
 def test_a_line_without_end_is_cut(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("x" * 10_000_000)
-    assert len(failure_summary.why([str(tmp_path / "log")])) <= failure_summary.WHY_CHARACTERS + 2
+    assert len(failure_summary.read_cause([str(tmp_path / "log")])) <= failure_summary.WHY_CHARACTERS + 2
 
 
 def test_a_log_of_any_size_takes_no_more_memory(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_log_of_any_size_takes_no_more_memory(tmp_path: Path) -> None:
         file.seek(3 << 30)
         file.write(b"\nprofzoo: it ended\n")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    text = logs.excerpt(log)
+    text = logs.read_excerpt(log)
     assert text.startswith("begins\n") and text.endswith("profzoo: it ended\n")
     assert len(text) <= logs.READ_BYTES + 1
     # In KB.
@@ -177,4 +177,4 @@ def test_a_log_of_any_size_takes_no_more_memory(tmp_path: Path) -> None:
 def test_a_log_within_bounds_is_read_whole(tmp_path: Path, size: int) -> None:
     text = ("0123456789" * (size // 10 + 1))[:size]
     (tmp_path / "log").write_text(text)
-    assert logs.excerpt(tmp_path / "log").replace("\n", "") == text
+    assert logs.read_excerpt(tmp_path / "log").replace("\n", "") == text

@@ -76,9 +76,9 @@ def test_two_batches_of_samples_are_made_and_come_in_turn() -> None:
 def test_where_samples_come_from_is_told() -> None:
     mine, from_disk = functions(dataset=lambda shape: [1]), {"source": "torchvision", "name": "CIFAR10"}
     told = [
-        data_loading.described(cell(), functions(sample=drawn)), data_loading.described(cell(samples=5), functions(sample=drawn)),
-        data_loading.described(cell(), mine), data_loading.described(cell(data=from_disk), mine),
-        data_loading.described(cell(data={"source": "folder", "name": None}), functions()),
+        data_loading.describe_source(cell(), functions(sample=drawn)), data_loading.describe_source(cell(samples=5), functions(sample=drawn)),
+        data_loading.describe_source(cell(), mine), data_loading.describe_source(cell(data=from_disk), mine),
+        data_loading.describe_source(cell(data={"source": "folder", "name": None}), functions()),
     ]  # fmt: skip
     assert [(one["from"], one["pool"]) for one in told] == [
         ("sample", 6), ("sample", 5), ("dataset", None), ("CIFAR10", None), ("folder", None),
@@ -122,7 +122,7 @@ class Any2:
 
 def test_what_moves_itself_goes_on_meanwhile_where_it_can() -> None:
     mine = Moving()
-    found = data_loading.to_device({"a": mine, "b": Blocking(), "c": Any2()}, CPU, torch.channels_last)
+    found = data_loading.move_to_device({"a": mine, "b": Blocking(), "c": Any2()}, CPU, torch.channels_last)
     # One that returns nothing has moved itself in place.
     assert found == {"a": mine, "b": "on cpu", "c": {"non_blocking": True}} and mine.asked == [True]
 
@@ -130,7 +130,7 @@ def test_what_moves_itself_goes_on_meanwhile_where_it_can() -> None:
 def test_images_alone_are_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
     given = [torch.ones(2, 3, 4, 4), torch.ones(2, 3, 4), torch.ones(2, 3, 4, 4, dtype=torch.int64),
              torch.ones(2, 3, 4, 4).to_sparse()]  # fmt: skip
-    found = data_loading.to_device(given, CPU, torch.channels_last)
+    found = data_loading.move_to_device(given, CPU, torch.channels_last)
     assert [one.is_contiguous(memory_format=torch.channels_last) for one in (found[0], found[2])] == [True, False]
     assert found[1].shape == (2, 3, 4) and found[3].layout is torch.sparse_coo
 
@@ -152,19 +152,19 @@ class Endless(IterableDataset):
 def test_a_data_set_has_a_batch_for_each_process(found: Any, gpus: int, said: str | None) -> None:
     one, model = cell(gpus=gpus), functions(dataset=lambda shape: found)
     if said is None:
-        assert own_dataset.made(one, model) is found
+        assert own_dataset.make_dataset(one, model) is found
     else:
         with pytest.raises(ConfigError, match=said):
-            own_dataset.made(one, model)
+            own_dataset.make_dataset(one, model)
 
 
 def test_a_data_set_comes_again_shuffled_by_its_epoch() -> None:
     epochs: list[int] = []
     share = SimpleNamespace(set_epoch=epochs.append)
-    coming = own_dataset.repeated([0, None, 2], share, cell())  # type: ignore[arg-type]
+    coming = own_dataset.repeat_batches([0, None, 2], share, cell())  # type: ignore[arg-type]
     assert [next(coming) for _ in range(7)] == [0, None, 2, 0, None, 2, 0] and epochs == [0, 1, 2]
     with pytest.raises(ConfigError, match="ended before one batch of 3"):
-        next(own_dataset.repeated([], None, cell()))  # type: ignore[arg-type]
+        next(own_dataset.repeat_batches([], None, cell()))  # type: ignore[arg-type]
 
 
 def test_a_batch_is_a_pair_or_a_mapping() -> None:
@@ -178,7 +178,7 @@ def test_a_batch_is_a_pair_or_a_mapping() -> None:
         with pytest.raises(ConfigError, match=f"a batch is {words}, where .* sample.* give one$"):
             batch_structure.parts(batch, one, model)
     network = lambda *given, **named: (given, named)  # noqa: E731
-    assert batch_structure.called(network, named, 5) == ((), {"x": 1}) and batch_structure.called(
+    assert batch_structure.call_network(network, named, 5) == ((), {"x": 1}) and batch_structure.call_network(
         network, (1, 2), 5
     ) == (
         (5,),
@@ -216,14 +216,14 @@ def test_a_batch_is_halved_until_it_fits(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_sample_of_outputs_is_64_numbers_shared_by_tensors() -> None:
-    assert output_samples.sampled(torch.arange(128.0)) == [float(2 * n) for n in range(64)]
-    assert output_samples.sampled(torch.arange(5.0)) == [0, 1, 2, 3, 4]
+    assert output_samples.sample_outputs(torch.arange(128.0)) == [float(2 * n) for n in range(64)]
+    assert output_samples.sample_outputs(torch.arange(5.0)) == [0, 1, 2, 3, 4]
     # 32 each of 64 and of 33; 33 * n // 32 is n up to the last but none beyond.
-    two = output_samples.sampled([torch.arange(64.0), torch.arange(33.0)])
+    two = output_samples.sample_outputs([torch.arange(64.0), torch.arange(33.0)])
     assert two == [*range(0, 64, 2), *(33 * n // 32 for n in range(32))]
-    assert output_samples.sampled([torch.full((3,), float(n)) for n in range(70)]) == list(range(64))
+    assert output_samples.sample_outputs([torch.full((3,), float(n)) for n in range(70)]) == list(range(64))
     given = [torch.ones(2, dtype=torch.complex64), torch.ones(0), torch.ones(2, dtype=torch.int64), torch.tensor(7.0)]
-    assert output_samples.sampled(given) == [7]
+    assert output_samples.sample_outputs(given) == [7]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64, torch.complex64, torch.float8_e5m2])
@@ -271,7 +271,7 @@ def test_tensors_are_found_in_slots_and_attributes_in_order_each_once() -> None:
 
 def test_structures_keep_their_types_and_order() -> None:
     given = {"a": (1, [2, {3}]), "b": Frozen(4, 5), "c": frozenset([6]), "d": b"x"}
-    found = tensor_trees.mapped(lambda leaf: leaf * 2, given)
+    found = tensor_trees.map_leaves(lambda leaf: leaf * 2, given)
     assert found == {"a": (2, [4, {6}]), "b": Frozen(8, 10), "c": frozenset([12]), "d": b"xx"}
     assert (
         given["b"] == Frozen(4, 5)
@@ -285,11 +285,11 @@ def test_structures_keep_their_types_and_order() -> None:
 
 def test_a_network_is_placed_in_the_memory_format_of_its_cell() -> None:
     for last in (True, False):
-        placed = training_step.placed(nn.Conv2d(3, 4, 3), cell(channels_last=last), CPU)
+        placed = training_step.place_network(nn.Conv2d(3, 4, 3), cell(channels_last=last), CPU)
         assert placed.weight.is_contiguous(memory_format=torch.channels_last) == last
-    assert isinstance(training_step.placed(nn.LazyConv2d(4, 3), cell(), CPU), nn.LazyConv2d)
+    assert isinstance(training_step.place_network(nn.LazyConv2d(4, 3), cell(), CPU), nn.LazyConv2d)
     with pytest.raises(ConfigError, match="has lazy modules"):
-        training_step.placed(nn.LazyConv2d(4, 3), cell(channels_last=True), CPU)
+        training_step.place_network(nn.LazyConv2d(4, 3), cell(channels_last=True), CPU)
 
 
 @pytest.mark.parametrize(
@@ -323,16 +323,16 @@ def test_optimizers_are_made_by_the_implementation_asked_for(
 
 def test_sparse_embeddings_have_an_optimizer_of_their_own() -> None:
     network = nn.ModuleDict({"a": nn.Embedding(3, 2, sparse=True), "b": nn.Linear(2, 2), "c": nn.Embedding(3, 2)})
-    dense, sparse = optimizers.of_all(network, interface.adam)
+    dense, sparse = optimizers.make_optimizers(network, interface.adam)
     assert type(sparse) is torch.optim.SparseAdam and sparse.param_groups[0]["lr"] == 1e-3
     assert [one.shape for one in sparse.param_groups[0]["params"]] == [(3, 2)]
     assert len(dense.param_groups[0]["params"]) == 3 and dense.param_groups[0]["lr"] == 1e-3
     assert (
-        len(optimizers.of_all(network["a"], interface.adam))
+        len(optimizers.make_optimizers(network["a"], interface.adam))
         == 1
-        == len(optimizers.of_all(network["b"], interface.adam))
+        == len(optimizers.make_optimizers(network["b"], interface.adam))
     )
-    (own,) = optimizers.of_all(network, lambda parameters: torch.optim.SGD(parameters, lr=1.0))
+    (own,) = optimizers.make_optimizers(network, lambda parameters: torch.optim.SGD(parameters, lr=1.0))
     assert type(own) is torch.optim.SGD and len(own.param_groups[0]["params"]) == 4
 
 
@@ -491,7 +491,7 @@ def test_a_capture_lies_a_millisecond_before_its_window_under_numbers_of_its_own
         event(100, 20, "cpu_op", args={"External id": 1, "correlation": 3, "more": "x"}), event(150, 1, "kernel"),
         {"ph": "f", "cat": "fwdbwd", "ts": 125, "id": 1}, {"ph": "M", "name": "y"}, event(110, 2, "cpu_op"),
     ]  # fmt: skip
-    moved = cuda_graph_trace.joined(window, capture)
+    moved = cuda_graph_trace.join_capture(window, capture)
     assert moved[3:] == window and len(moved) == 7
     # It ends at 125, and is to at 4900 - 1000.
     assert [one["ts"] for one in moved[:3]] == [100 + 3775, 3900, 110 + 3775]
@@ -623,9 +623,9 @@ def test_a_window_has_a_step_more_for_each_that_it_lacks() -> None:
     assert window_length._more(cell(), recorder) == 4  # type: ignore[arg-type]
     for recorder.least_s in (0.0, 0.4, 0.3):
         assert window_length._more(cell(), recorder) == 0  # type: ignore[arg-type]
-    assert window_length.fed(cell(), recorder)["epochs"] == 10**9  # type: ignore[arg-type]
+    assert window_length.extend_epochs(cell(), recorder)["epochs"] == 10**9  # type: ignore[arg-type]
     recorder.least_s = 0.0
-    assert window_length.fed(cell(), recorder)["epochs"] == 2  # type: ignore[arg-type]
+    assert window_length.extend_epochs(cell(), recorder)["epochs"] == 2  # type: ignore[arg-type]
 
 
 def test_numbers_of_processes_are_torchruns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -648,7 +648,7 @@ def test_numbers_of_processes_are_torchruns(monkeypatch: pytest.MonkeyPatch) -> 
         1,
     )
     assert distributed.sampler([0] * 10, cell(gpus=1)) is None  # type: ignore[arg-type]
-    assert distributed.gathered(cell(), {"a": 1}) == [{"a": 1}]
+    assert distributed.gather_facts(cell(), {"a": 1}) == [{"a": 1}]
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(step_loop.devices, "choose", lambda asked, number: torch.device("cuda", number))
     with pytest.raises(ConfigError, match="torch sees 1: lower gpus"):

@@ -110,7 +110,7 @@ def test_a_cpu_launches_no_kernels(tables: dict[str, pd.DataFrame]) -> None:
 
 def test_weighted_means_weigh_by_time() -> None:
     table = pd.DataFrame({"cell": list("aab"), "x": [0.0, 100.0, None], "total_ns": [1.0, 3.0, 5.0]})
-    assert plots.weighted(table, "x", "cell").to_dict() == {"a": 75.0}
+    assert plots.weighted_means(table, "x", "cell").to_dict() == {"a": 75.0}
 
 
 def test_a_stack_ends_at_the_whole(tables: dict[str, pd.DataFrame]) -> None:

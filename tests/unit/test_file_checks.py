@@ -48,7 +48,7 @@ def written(folder: Path, name: str) -> Path:
 def recorded(path: Path) -> Path:
     """The same file with the sidecar that its job leaves."""
     made_of = Record({"tool": "time"}, files=record.entries([path]))
-    path.with_name(f"{path.name}.json").write_text(record.sealed({"tool": "time"} | record.in_sidecar(made_of)))
+    path.with_name(f"{path.name}.json").write_text(record.seal({"tool": "time"} | record.sidecar_part(made_of)))
     return path
 
 

@@ -89,12 +89,12 @@ def test_what_is_in_the_place_of_the_lock_of_results_stays_and_is_named(tmp_path
 def test_what_is_in_the_place_of_a_claim_stays_and_is_named(tmp_path: Path, mine: Path, kind: str) -> None:
     made, said = KINDS[kind]
     job = {"sidecar": tmp_path / "s.json"}
-    home = transaction.home(job["sidecar"])
+    home = transaction.private_home(job["sidecar"])
     home.mkdir()
     path = home / transaction.CLAIM
     made(path, mine)
     before = known(path)
-    with pytest.raises(OSError, match=f"{re.escape(str(path))} {said}"), transaction.begun(job):
+    with pytest.raises(OSError, match=f"{re.escape(str(path))} {said}"), transaction.begin(job):
         pytest.fail("it began")
     assert known(path) == before
 
@@ -104,13 +104,13 @@ def test_what_is_in_the_place_of_a_claim_stays_and_is_named(tmp_path: Path, mine
 )
 def test_what_a_run_left_that_was_killed_or_lost_its_power_is_taken(tmp_path: Path, text: str) -> None:
     (tmp_path / "lock").write_text(text)
-    os.close(file_locks.acquired(tmp_path / "lock", wait=False))
+    os.close(file_locks.acquire_lock(tmp_path / "lock", wait=False))
 
 
 def test_a_folder_that_a_claim_points_to_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is called as profzoo calls its links: only a link to that job's files is one."""
     job = {"sidecar": tmp_path / "s.json"}
-    home, run = transaction.home(job["sidecar"]), "0" * 12
+    home, run = transaction.private_home(job["sidecar"]), "0" * 12
     links = {name: tmp_path / f"profzoo-{name}" for name in ("file", "other", "folder", "own")}
     for link in links.values():
         link.mkdir()
@@ -123,7 +123,7 @@ def test_a_folder_that_a_claim_points_to_loses_nothing(tmp_path: Path, monkeypat
         home.mkdir()
         claim = {"run": run, "host": socket.gethostname(), "link": str(tmp_path / f"profzoo-{name}")}
         (home / transaction.CLAIM).write_text(json.dumps(claim))
-        with transaction.begun(job):
+        with transaction.begin(job):
             assert (links["own"] / "made").is_symlink() == (name != "own")
     assert (links["file"] / "made").read_text() == PRECIOUS and (links["other"] / "made").is_symlink()
     assert (links["folder"] / "made").is_dir() and not links["own"].exists()
@@ -134,14 +134,14 @@ def test_a_link_in_the_place_of_a_jobs_folder_is_no_way_into_another(tmp_path: P
     (own / "0123456789ab").mkdir()
     (own / "0123456789ab" / "mine.txt").write_text(PRECIOUS)
     job = {"sidecar": tmp_path / "s.json"}
-    home = transaction.home(job["sidecar"])
+    home = transaction.private_home(job["sidecar"])
     home.symlink_to(own)
     said = r"\.s\.making is a symbolic link, where a job needs a folder of its own"
-    with pytest.raises(CollectError, match=said), transaction.begun(job):
+    with pytest.raises(CollectError, match=said), transaction.begin(job):
         pytest.fail("it began")
     home.unlink()
     # Put there while a job runs.
-    with pytest.raises(CollectError, match="is a symbolic link"), transaction.begun(job) as work:
+    with pytest.raises(CollectError, match="is a symbolic link"), transaction.begin(job) as work:
         home.rename(tmp_path / "moved")
         home.symlink_to(own)
         work.check()
@@ -151,13 +151,13 @@ def test_a_link_in_the_place_of_a_jobs_folder_is_no_way_into_another(tmp_path: P
 
 def test_what_a_user_has_beside_a_claim_stays(tmp_path: Path) -> None:
     job = {"sidecar": tmp_path / "s.json"}
-    home = transaction.home(job["sidecar"])
+    home = transaction.private_home(job["sidecar"])
     for name in ("mine", "0123456789ab"):
         (home / name).mkdir(parents=True)
         (home / name / "file").write_text(PRECIOUS)
     (tmp_path / "folder").mkdir()
     (home / "ba9876543210").symlink_to(tmp_path / "folder")
-    with transaction.begun(job) as work:
+    with transaction.begin(job) as work:
         assert {path.name for path in home.iterdir()} == {"mine", "ba9876543210", transaction.CLAIM, work.run}
     assert {path.name for path in home.iterdir()} == {"mine", "ba9876543210"}
     assert (home / "mine" / "file").read_text() == PRECIOUS
@@ -166,22 +166,22 @@ def test_what_a_user_has_beside_a_claim_stays(tmp_path: Path) -> None:
 def test_a_run_that_ends_leaves_the_lock_of_another(tmp_path: Path) -> None:
     """As where somebody has removed its own meanwhile."""
     path = tmp_path / results_lock.NAME
-    mine = file_locks.acquired(path, wait=False)
+    mine = file_locks.acquire_lock(path, wait=False)
     path.unlink()
-    with file_locks.locked(path):
+    with file_locks.hold_lock(path):
         results_lock._release(tmp_path, mine, os.getpid())
         assert path.exists()
 
 
 @pytest.mark.parametrize("text", ["[]", '"x"', '{"pid": 1}', "\0", ""])
 def test_a_lock_that_says_nothing_of_its_holder_is_held_all_the_same(tmp_path: Path, text: str) -> None:
-    with file_locks.locked(tmp_path / results_lock.NAME) as descriptor:
+    with file_locks.hold_lock(tmp_path / results_lock.NAME) as descriptor:
         file_locks.write(descriptor, text)
         assert results_lock.seen(tmp_path).holder == "which has only begun"
 
 
 def test_what_a_lock_says_is_shown_without_controls(tmp_path: Path) -> None:
-    with file_locks.locked(tmp_path / results_lock.NAME) as descriptor:
+    with file_locks.hold_lock(tmp_path / results_lock.NAME) as descriptor:
         said = {"host": "h\x1b[2J\n", "pid": 7, "folder": "/f", "since": "x" * 9999}
         file_locks.write(descriptor, json.dumps(said))
         holder = results_lock.seen(tmp_path).holder
@@ -213,7 +213,7 @@ def test_results_without_locks_are_used_and_said_to_be_unprotected(tmp_path: Pat
         f"{tmp_path} is on a file system without locks ({lockless}), so that nothing keeps two runs from using it at "
         "once: start one at a time there"
     )
-    with transaction.begun({"sidecar": tmp_path / "s.json"}) as work:
+    with transaction.begin({"sidecar": tmp_path / "s.json"}) as work:
         work.private["sidecar"].write_text("new")
         work.commit()
     assert (tmp_path / "s.json").read_text() == "new"
@@ -238,7 +238,7 @@ def test_temporary_files_without_locks_do_for_a_job_that_waits_for_nobody(
     folder, held = scratch_folder.make()
     assert (
         folder.is_dir()
-        and scratch_folder.abandoned(folder) is None
+        and scratch_folder.claim_abandoned(folder) is None
         and scratch_folder.sweep() == []
         and folder.is_dir()
     )
@@ -250,7 +250,10 @@ def test_temporary_files_without_locks_do_for_a_job_that_waits_for_nobody(
     ):
         gate.variables  # noqa: B018
     gate.close()
-    with pytest.raises(CollectError, match="without locks"), gpu_turns.offered("GPU-a", folder, print, Terms(tmp_path)):
+    with (
+        pytest.raises(CollectError, match="without locks"),
+        gpu_turns.offer_gpu("GPU-a", folder, print, Terms(tmp_path)),
+    ):
         pytest.fail("it waits for nothing")
 
 
@@ -263,12 +266,14 @@ def test_a_rank_has_a_folder_that_nobody_could_make_before(tmp_path: Path, monke
     (tmp_path / "profzoo-rank-0").symlink_to(tmp_path / "mine")
     gone = tmp_path / "profzoo-rank-3-gone"
     gone.mkdir()
-    (gone / profile_ranks.PROCESS).write_text(f"{os.getpid()}:1:{process_tree.known(os.getpid()).split(':')[2]}")
+    (gone / profile_ranks.PROCESS).write_text(
+        f"{os.getpid()}:1:{process_tree.process_identity(os.getpid()).split(':')[2]}"
+    )
     # Of another machine or container, which cannot be told; and one whose process has only begun.
     for name in ("elsewhere", "begun"):
         (tmp_path / f"profzoo-rank-3-{name}").mkdir()
     (tmp_path / "profzoo-rank-3-elsewhere" / profile_ranks.PROCESS).write_text("1:1:1")
-    first, second = Path(profile_ranks.own_folder(0)), Path(profile_ranks.own_folder(0))
+    first, second = Path(profile_ranks.rank_folder(0)), Path(profile_ranks.rank_folder(0))
     assert first != second and first.is_dir() and first.stat().st_mode & 0o777 == 0o700
     assert first.parent == tmp_path and not list((tmp_path / "mine").iterdir())
     assert not gone.exists() and (tmp_path / "profzoo-rank-3-elsewhere").is_dir()
@@ -278,7 +283,7 @@ def test_a_rank_has_a_folder_that_nobody_could_make_before(tmp_path: Path, monke
 def test_a_ranks_folder_goes_with_its_job_where_that_has_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv(scratch_folder.JOB, str(tmp_path))
-    assert profile_ranks.own_folder(1) == profile_ranks.own_folder(1) == str(tmp_path / "r1")
+    assert profile_ranks.rank_folder(1) == profile_ranks.rank_folder(1) == str(tmp_path / "r1")
 
 
 def test_the_folder_of_a_rank_that_has_ended_goes_with_the_next(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from profzoo.verdicts import advice_gain, advice_scores, gain_models, other_settings, reduced_precision, verdicts
 from profzoo.verdicts import rule_evaluation as judging
 from profzoo.verdicts import rules as verdict_rules
-from profzoo.verdicts.launch_traits import with_traits
+from profzoo.verdicts.launch_traits import mark_traits
 from profzoo.what_if import storage, tables
 from profzoo.what_if.program import Program
 from tests import known_rules, launched, simulated
@@ -35,7 +35,7 @@ def steps(inside: Sequence[Act], count: int = 5) -> list[Act]:
 def simulation(acts: Sequence[Act], folder: Path) -> tuple[Program, float]:
     """The program of what a simulated CPU does, and ns of its step."""
     recording = simulated.simulate(list(acts))
-    (program,) = tables.programs(simulated.record(recording, folder / "t.sqlite", True))
+    (program,) = tables.read_programs(simulated.record(recording, folder / "t.sqlite", True))
     return program, recording.step_ns()
 
 
@@ -55,9 +55,11 @@ def judged(program: Program, step: pd.DataFrame, efficiency: Sequence[float] = (
     """The verdicts on its cell, whose kernels come as near to SIMT's roof as given, in the order of the table."""
     rows = kernels(program)
     roofs = held(list(efficiency), ["simt"] * len(rows)) if len(efficiency) else None
-    step = step.assign(process=storage.number_of(program.process))
-    programs = {CELL: {storage.number_of(program.process): program}}
-    return verdicts.table(step, rows, roofs, ROOFS, {}, {}, RULES, None, programs, **{"scored": UNTRIED, **given})
+    step = step.assign(process=storage.process_number(program.process))
+    programs = {CELL: {storage.process_number(program.process): program}}
+    return verdicts.tabulate_verdicts(
+        step, rows, roofs, ROOFS, {}, {}, RULES, None, programs, **{"scored": UNTRIED, **given}
+    )
 
 
 def test_every_change_that_rules_name_can_be_made() -> None:
@@ -75,7 +77,7 @@ def test_a_graph_is_worth_what_the_replay_says(tmp_path: Path) -> None:
     assert row["gain"] == pytest.approx(step_ns / (50 * 3e3), rel=0.1)
     assert row["gain_low"] < row["gain"] / 1.5 and row["gain"] * 1.5 < row["gain_high"]
     rows = kernels(program)
-    (without, *_) = verdicts.table(step, rows, None, {}, {}, {}, RULES, scored=UNTRIED).to_dict("records")
+    (without, *_) = verdicts.tabulate_verdicts(step, rows, None, {}, {}, {}, RULES, scored=UNTRIED).to_dict("records")
     assert without["method"] == "Amdahl" and without["gain"] == pytest.approx(2.5)
     assert without["gain_low"] == pytest.approx(2.5 / 1.61) and without["gain_high"] == pytest.approx(2.5 * 1.61)
 
@@ -123,7 +125,7 @@ def test_bf16_costs_casts(tmp_path: Path) -> None:
         assert found and found.predicted_ns == pytest.approx(step_ns * slower, rel=0.05)
     row = {"verdict": "memory-bound", "gain": 1.3, "share": 0.5, "cured": 0.5, "next_step": "halve", "settings": "x=1"}
     row |= {advice_gain.ASKED: gain_models.Asked("bf16", rows, pd.Series(0.5, rows.index), (once, never))}
-    told = advice_gain.expected(row, replayed, {}, UNTRIED)
+    told = advice_gain.add_expected_gain(row, replayed, {}, UNTRIED)
     assert told["settings"] is None and told["next_step"].startswith(advice_gain.NO_GAIN) and told["gain"] < 1
 
 
@@ -206,22 +208,22 @@ def test_waiting_for_other_processes_goes_by_its_share_of_communication(tmp_path
 )
 def test_what_narrower_operands_save(row: dict[str, Any], to: str, now: str, saved: float) -> None:
     rows = pd.DataFrame([{"class": "gemm", "mean_ns": 1e5, "range": "forward"} | row])
-    assert reduced_precision.saved(rows, PEAKS, to, now).tolist() == pytest.approx([saved])
+    assert reduced_precision.saved_share(rows, PEAKS, to, now).tolist() == pytest.approx([saved])
 
 
 def test_rates_that_were_not_measured_are_those_of_data_sheets() -> None:
     rows = pd.DataFrame([{"class": "gemm", "mean_ns": 1e5, "bound": "simt", "efficiency": 0.8}])
-    assert reduced_precision.saved(rows, {}, "tf32", "fp32").tolist() == pytest.approx([1 - 0.8 / 8 / 0.8 - 0.15])
-    assert reduced_precision.saved(rows, {"fp32": 1, "tf32": 2}, "tf32", "fp32").tolist() == pytest.approx(
+    assert reduced_precision.saved_share(rows, {}, "tf32", "fp32").tolist() == pytest.approx([1 - 0.8 / 8 / 0.8 - 0.15])
+    assert reduced_precision.saved_share(rows, {"fp32": 1, "tf32": 2}, "tf32", "fp32").tolist() == pytest.approx(
         [1 - 0.4 / 0.8 - 0.15]
     )
 
 
 def test_channels_last_need_no_other_layout() -> None:
     rows = pd.DataFrame([{"class": "convolution", "mean_ns": 1e5, "range": "forward", **AT_BOTH}])
-    last = reduced_precision.saved(rows, PEAKS, "tf32", "fp32", nchw=False)
+    last = reduced_precision.saved_share(rows, PEAKS, "tf32", "fp32", nchw=False)
     assert last.tolist() == pytest.approx([1 - 0.4 - 0.15])
-    assert [more.tolist() for more in reduced_precision.added(rows, "tf32", "fp32", nchw=False)] == [[0], [0]]
+    assert [more.tolist() for more in reduced_precision.added_launches(rows, "tf32", "fp32", nchw=False)] == [[0], [0]]
 
 
 @pytest.mark.parametrize(
@@ -240,7 +242,7 @@ def test_launches_that_narrower_operands_add(
     rows: list[tuple[str, str, str]], to: str, now: str, operators: list[float], within: list[float]
 ) -> None:
     table = pd.DataFrame(rows, columns=["class", "range", "kernel"])
-    assert [more.tolist() for more in reduced_precision.added(table, to, now)] == [operators, within]
+    assert [more.tolist() for more in reduced_precision.added_launches(table, to, now)] == [operators, within]
 
 
 def test_settings_that_no_verdict_advises_have_their_gain_too(tmp_path: Path) -> None:
@@ -262,7 +264,7 @@ def test_settings_that_no_verdict_advises_have_their_gain_too(tmp_path: Path) ->
     )
     assert timed.loc["graph=true", "metric"] == "replay: graph"
     rows = kernels(program)
-    without = verdicts.table(a_step({}), rows, held([0.5], ["simt"]), ROOFS, {}, {}, RULES, scored=UNTRIED)
+    without = verdicts.tabulate_verdicts(a_step({}), rows, held([0.5], ["simt"]), ROOFS, {}, {}, RULES, scored=UNTRIED)
     assert "setting" not in set(without["level"])
 
 
@@ -279,10 +281,10 @@ def test_narrower_operands_are_worth_more_in_a_graph(tmp_path: Path) -> None:
     assert both["next_step"] == advice_gain.TOGETHER
     # A cell that is a graph already is not told to become one.
     step = a_step({}).iloc[0]
-    ran = judging.Judged(step, {"graph": True}, RULES, ROOFS, gain_models.Replayed(program), UNTRIED)
+    ran = judging.CellRules(step, {"graph": True}, RULES, ROOFS, gain_models.Replayed(program), UNTRIED)
     words = {
         row["settings"]
-        for row in other_settings.of_settings(ran, with_traits(kernels(program), None, RULES["traits"], {}), [])
+        for row in other_settings.other_setting_rows(ran, mark_traits(kernels(program), None, RULES["traits"], {}), [])
     }
     assert "precision=bf16" in words and not any("graph" in one for one in words)
 

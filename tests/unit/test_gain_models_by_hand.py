@@ -15,8 +15,8 @@ from profzoo.errors import ConfigError
 from profzoo.verdicts import advice_gain, advice_scores, gain_models, other_settings
 from profzoo.verdicts import rules as verdict_rules
 from profzoo.verdicts.gain_models import Asked, Replayed
-from profzoo.verdicts.launch_traits import with_traits
-from profzoo.verdicts.rule_evaluation import Judged
+from profzoo.verdicts.launch_traits import mark_traits
+from profzoo.verdicts.rule_evaluation import CellRules
 from profzoo.what_if.program import Program
 from tests import known_rules
 from tests.unit.test_gain_models import LAUNCH, kernels, simulation, steps
@@ -67,7 +67,7 @@ def test_intervals_are_as_wide_as_errors_and_processes_apart(program: Program) -
         assert gain.gain / gain.low == pytest.approx(wide, rel=0.02)
     # What the program knows by itself counts before what is supposed of others.
     assert Replayed(replace(program, apart=0.1), 0.3).apart == 0.1 and Replayed(program, 0.3).apart == 0.3
-    assert gain_models.between(3.0, 0.5) == (2, 4.5)
+    assert gain_models.error_interval(3.0, 0.5) == (2, 4.5)
 
 
 @pytest.mark.parametrize(
@@ -86,11 +86,11 @@ def test_communication_without_its_waits(tmp_path: Path, waiting: float, talking
 
 def test_settings_that_a_verdict_advises_are_not_told_again(program: Program) -> None:
     """Of what a rule advises with a gain nothing is said; of what abstains that it does, of the rest that it does not hold."""
-    rows = with_traits(kernels(program), None, RULES["traits"], {})
-    judged = Judged(a_step({}).iloc[0], {}, RULES, ROOFS, Replayed(program), UNTRIED)
+    rows = mark_traits(kernels(program), None, RULES["traits"], {})
+    judged = CellRules(a_step({}).iloc[0], {}, RULES, ROOFS, Replayed(program), UNTRIED)
 
     def said(*verdicts: dict[str, Any]) -> dict[str, str]:
-        return {row["settings"]: row["next_step"] for row in other_settings.of_settings(judged, rows, verdicts)}
+        return {row["settings"]: row["next_step"] for row in other_settings.other_setting_rows(judged, rows, verdicts)}
 
     every = said()
     assert "graph=true" in every and every == said({"settings": None, "gain": 2.0, "verdict": "v"})
@@ -102,18 +102,18 @@ def test_settings_that_a_verdict_advises_are_not_told_again(program: Program) ->
     # One that holds without settings, or with others that gain, does not abstain.
     held = said(graph | {"settings": None, "gain": None}, graph | {"settings": "graph=false"})
     assert held["graph=true"] == "not advised: launch-bound does not hold"
-    gains = [row["gain"] for row in other_settings.of_settings(judged, rows, [])]
+    gains = [row["gain"] for row in other_settings.other_setting_rows(judged, rows, [])]
     assert gains == sorted(gains, reverse=True) and len(gains) > 2
-    without = Judged(a_step({}).iloc[0], {}, RULES, ROOFS, None, UNTRIED)
-    assert other_settings.of_settings(without, rows, []) == []
+    without = CellRules(a_step({}).iloc[0], {}, RULES, ROOFS, None, UNTRIED)
+    assert other_settings.other_setting_rows(without, rows, []) == []
 
 
 @pytest.mark.parametrize(("counted", "guessed"), [(0.8, False), (0.79, True), (0.0, True)])
 def test_settings_go_by_counters_where_four_fifths_have_them(program: Program, counted: float, guessed: bool) -> None:
-    rows = with_traits(kernels(program), None, RULES["traits"], {})
+    rows = mark_traits(kernels(program), None, RULES["traits"], {})
     rows = rows.assign(counted_ns=rows["total_ns"] * counted)
-    judged = Judged(a_step({}).iloc[0], {}, RULES, ROOFS, Replayed(program), UNTRIED)
-    found = {row["settings"]: row["metric"] for row in other_settings.of_settings(judged, rows, [])}
+    judged = CellRules(a_step({}).iloc[0], {}, RULES, ROOFS, Replayed(program), UNTRIED)
+    found = {row["settings"]: row["metric"] for row in other_settings.other_setting_rows(judged, rows, [])}
     assert found["precision=tf32"].endswith(other_settings.UNCOUNTED) == guessed
     assert not found["graph=true"].endswith(other_settings.UNCOUNTED)
 
@@ -154,10 +154,10 @@ def test_what_a_file_of_rules_allows(change: Callable, wrong: str) -> None:
     content = copy.deepcopy(dict(RULES))
     change(content)
     if not wrong:
-        assert verdict_rules.checked(content) is content
+        assert verdict_rules.check_rules(content) is content
         return
     with pytest.raises(ConfigError) as error:
-        verdict_rules.checked(content)
+        verdict_rules.check_rules(content)
     assert wrong in str(error.value)
 
 
@@ -165,10 +165,10 @@ def test_what_a_file_of_rules_allows(change: Callable, wrong: str) -> None:
 def test_what_a_file_of_scores_allows(value: Any, fits: bool) -> None:
     content = yaml.safe_load(advice_scores.FILE.read_text())
     if fits:
-        assert advice_scores.checked(content | {"coin": value}).coin == value
+        assert advice_scores.check_scores(content | {"coin": value}).coin == value
         return
     with pytest.raises(ConfigError, match="is no number from 0 on"):
-        advice_scores.checked(content | {"coin": value})
+        advice_scores.check_scores(content | {"coin": value})
 
 
 def test_a_verdict_has_the_gain_of_its_replay_where_that_answers(program: Program) -> None:
@@ -176,9 +176,9 @@ def test_a_verdict_has_the_gain_of_its_replay_where_that_answers(program: Progra
     rows, replayed = kernels(program), Replayed(program)
     row = {"verdict": "v", "gain": 1.2, "next_step": "do", "settings": "a=1", "limit": None, "share": 0.5, "cured": 0.5}
     gain = replayed.gain(faster(rows, 0.5), {}, UNTRIED.unscored_error)
-    found = advice_gain.expected(row | {advice_gain.ASKED: faster(rows, 0.5)}, replayed, {}, UNTRIED)
+    found = advice_gain.add_expected_gain(row | {advice_gain.ASKED: faster(rows, 0.5)}, replayed, {}, UNTRIED)
     assert gain and (found["gain"], found["gain_low"], found["gain_high"]) == (gain.gain, gain.low, gain.high)
     assert found["method"] == "replay" and gain.gain > 1.5 and advice_gain.ASKED not in found
     for asked, own in ((faster(rows, np.nan), replayed), (None, replayed), (faster(rows, 0.5), None)):
-        plain = advice_gain.expected(row | {advice_gain.ASKED: asked}, own, {}, UNTRIED)
+        plain = advice_gain.add_expected_gain(row | {advice_gain.ASKED: asked}, own, {}, UNTRIED)
         assert (plain["gain"], plain["method"]) == (1.2, "Amdahl")

@@ -130,7 +130,7 @@ def test_a_file_that_somebody_else_reads_is_not_written_into(tmp_path: Path, kin
 
 def test_a_lock_that_was_replaced_is_not_the_one_that_others_hold(tmp_path: Path) -> None:
     path = tmp_path / "GPU-a.lock"
-    with gpu_slots.opened("GPU-a", Terms(tmp_path)) as file:
+    with gpu_slots.open_slot("GPU-a", Terms(tmp_path)) as file:
         path.unlink()
         path.touch()
         with pytest.raises(CollectError, match="was removed while this job waited"):

@@ -41,7 +41,7 @@ from profzoo import run
 from profzoo.collect import job_environment
 from profzoo.harness import step_loop, measure
 folder = Path(sys.argv[1])
-with job_environment.of_job(json.loads(sys.argv[2]), ["GPU-a"]) as (environment, held, guard):
+with job_environment.prepare_job(json.loads(sys.argv[2]), ["GPU-a"]) as (environment, held, guard):
     environment["PYTHONPATH"] = sys.argv[3]
     code = job_environment.run([sys.executable, "-c", sys.argv[4], str(folder)], folder / "log", environment, guard)
     (folder / "told").write_text(json.dumps([held.words, getattr(held, "waited_s", None)]))
@@ -97,7 +97,7 @@ def test_who_holds_the_gpu_is_told_where_that_takes_long(tmp_path: Path) -> None
     holder = job(tmp_path)
     assert holder.stdout.readline() == "has GPU-a\n"
     over, lines = threading.Event(), list[str]()
-    with gpu_slots.opened("GPU-a", gpu_slots.Terms(tmp_path)) as file:
+    with gpu_slots.open_slot("GPU-a", gpu_slots.Terms(tmp_path)) as file:
         threading.Timer(0.3, over.set).start()
         assert not file.hold(lines.append, over, 0.01, quiet_s=0.1)
         (line,) = lines
@@ -108,7 +108,7 @@ def test_who_holds_the_gpu_is_told_where_that_takes_long(tmp_path: Path) -> None
 
 
 def test_a_lock_that_was_removed_while_waiting_is_none(tmp_path: Path) -> None:
-    with gpu_slots.opened("GPU-a", gpu_slots.Terms(tmp_path)) as file:
+    with gpu_slots.open_slot("GPU-a", gpu_slots.Terms(tmp_path)) as file:
         (tmp_path / "GPU-a.lock").unlink()
         with pytest.raises(CollectError, match="was removed while this job waited for the GPU: run snakemake again"):
             file.hold(print, threading.Event(), 0.01)
@@ -185,7 +185,7 @@ def test_which_programs_wait_by_themselves(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv(job_limits.LIMITS, json.dumps({"overlap": True}))
 
     def asked(tool: str = "ncu", words: int = 1, **cell: int) -> bool:
-        return job_environment.overlapping({"tool": tool, "cell": {**CELL, **cell}}, ["GPU-a", "GPU-b"][:words])
+        return job_environment.overlaps_start({"tool": tool, "cell": {**CELL, **cell}}, ["GPU-a", "GPU-b"][:words])
 
     assert all(asked(tool) for tool in ("time", "torch", "nsys", "ncu", "train"))
     # On several GPUs starts overlap anyway, and without one there is nothing to wait for.
@@ -242,7 +242,7 @@ for name in ("_cuda_getDeviceCount", "_cuda_init"):
 from profzoo.cell import registry
 from profzoo.harness import interface, measure
 import torch._dynamo
-for model in registry.zoo().values():
+for model in registry.shipped_models().values():
     interface.load(model.module)
 before = list(asked)
 torch.cuda.is_available()

@@ -80,8 +80,8 @@ def test_parts_of_gpus_keep_their_words() -> None:
     given = {"CUDA_VISIBLE_DEVICES": "MIG-1, MIG-GPU-a-1/2/0"}
     assert gpus.candidates(given, FOUND) == ["MIG-1", "MIG-GPU-a-1/2/0"]
     # Of which GPU they are is not known: what differs between these is not said.
-    assert gpus.named("MIG-1", FOUND) == {"gpu_uuid": "MIG-1"}
-    assert gpus.named("MIG-1", FOUND[:1]) == {"gpu": "GPU a", "gpu_uuid": "MIG-1"}
+    assert gpus.describe_gpu("MIG-1", FOUND) == {"gpu_uuid": "MIG-1"}
+    assert gpus.describe_gpu("MIG-1", FOUND[:1]) == {"gpu": "GPU a", "gpu_uuid": "MIG-1"}
 
 
 @pytest.mark.parametrize(("listed", "order", "refused"), [

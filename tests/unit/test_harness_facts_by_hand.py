@@ -153,8 +153,8 @@ def test_a_gpu_that_torch_cannot_use_is_told(
         return
     assert devices.choose(asked) == CPU
     why = {"auto": f"CUDA_VISIBLE_DEVICES = '{visible}' hides A", "cpu": "device = cpu, though A is here"}
-    assert devices.why_cpu(asked, CPU) == (why[asked] if found else "no GPU found: none is there")
-    assert devices.why_cpu(asked, GPU) is None and devices.uuid(CPU) is None
+    assert devices.explain_cpu(asked, CPU) == (why[asked] if found else "no GPU found: none is there")
+    assert devices.explain_cpu(asked, GPU) is None and devices.uuid(CPU) is None
 
 
 def test_a_gpu_is_taken_by_its_number_and_named_by_its_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,17 +183,17 @@ def test_what_cannot_be_read_is_a_warning_of_one_line(capsys: pytest.CaptureFixt
     def silent() -> int:
         raise KeyError
 
-    assert safe_inspection.attempted("it", lambda: 5, 6) == 5 and safe_inspection.attempted("it", look, 6) == 6
-    assert safe_inspection.attempted("it", silent, 7) == 7
+    assert safe_inspection.attempt("it", lambda: 5, 6) == 5 and safe_inspection.attempt("it", look, 6) == 6
+    assert safe_inspection.attempt("it", silent, 7) == 7
     assert capsys.readouterr().err == "Warning: it: ValueError: first\nWarning: it: KeyError: no message\n"
-    parts = {layout: list(safe_inspection.strided(torch.eye(4).to_sparse(layout=layout, **more))) for layout, more in (
+    parts = {layout: list(safe_inspection.strided_tensors(torch.eye(4).to_sparse(layout=layout, **more))) for layout, more in (
         (torch.sparse_coo, {}), (torch.sparse_csr, {}), (torch.sparse_csc, {}), (torch.sparse_bsr, {"blocksize": (2, 2)}),
     )}  # fmt: skip
     # Four ones: an index of two rows and values; pointers to five places, four columns, values; two blocks.
     assert [[tuple(one.shape) for one in some] for some in parts.values()] == [
         [(2, 4), (4,)], [(5,), (4,), (4,)], [(5,), (4,), (4,)], [(3,), (2,), (2, 2, 2)],
     ]  # fmt: skip
-    assert list(safe_inspection.strided(nn.LazyLinear(2).weight)) == []
+    assert list(safe_inspection.strided_tensors(nn.LazyLinear(2).weight)) == []
 
 
 # What models leave out.
@@ -324,7 +324,7 @@ def test_steps_of_processes_are_joined_with_sides_and_numbers(tmp_path: Path) ->
     for name, text in (("a", "step,x\n0,5\n1,6\n"), ("b", "step,x\n0,7\n")):
         (tmp_path / name).write_text(text)
     given = [("", tmp_path / "a"), ("bf16", tmp_path / "b")]
-    assert interleaved_runs.joined(given, tmp_path / "all") == 3
+    assert interleaved_runs.join_steps(given, tmp_path / "all") == 3
     assert (tmp_path / "all").read_text() == "side,process,step,x\n,0,0,5\n,0,1,6\nbf16,1,0,7\n"
 
 
@@ -354,7 +354,7 @@ def test_so_many_start_at_a_time_as_there_are_cpus_and_rounds(tmp_path: Path, mo
     monkeypatch.setattr(interleaved_runs, "_begun", begun)
     for count, at_once, by_shifts, expected in ((12, 9, 3, 3), (12, 9, 2, 4), (5, 9, 0, 4), (5, 2, 0, 2), (3, 0, 0, 1)):
         most.clear()
-        assert list(interleaved_runs.in_turn([["x"]] * count, at_once, by_shifts=by_shifts)) == [0] * count
+        assert list(interleaved_runs.run_in_turn([["x"]] * count, at_once, by_shifts=by_shifts)) == [0] * count
         assert max(most) == expected and len(most) == count
 
 
@@ -398,7 +398,7 @@ def test_gpus_are_taken_in_their_order_as_many_as_are_wanted(tmp_path: Path) -> 
 
 def test_a_turn_is_had_once_the_program_wants_it(tmp_path: Path) -> None:
     (own := tmp_path / "own").mkdir()
-    with gpu_turns.offered("GPU-a", own, pytest.fail, Terms(tmp_path)) as turn:
+    with gpu_turns.offer_gpu("GPU-a", own, pytest.fail, Terms(tmp_path)) as turn:
         assert turn.words == [] and len(turn.descriptors) == 1
         asking = threading.Thread(target=gpu_turns.take, args=({gpu_turns.TURN: str(own)},))
         asking.start()
@@ -454,14 +454,14 @@ def test_results_in_use_or_changed_since_are_refused(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=said):
             results_lock.take(results, planned)
     path = results / results_lock.NAME
-    with file_locks.locked(path) as descriptor:
+    with file_locks.hold_lock(path) as descriptor:
         assert results_lock.seen(results) == results_lock.Seen("which has only begun", None)
         file_locks.write(descriptor, json.dumps({"pid": 7, "host": "h", "folder": "/f", "since": "now"}))
         assert results_lock.seen(results).holder == "process 7 on h in /f, since now"
         with pytest.raises(ConfigError, match="in use by another run, process 7 on h in /f"):
             results_lock.take(results, results_lock.Seen(None, results.stat().st_mtime_ns))
     assert results_lock.seen(results).holder is None
-    held = file_locks.acquired(path, wait=False)
+    held = file_locks.acquire_lock(path, wait=False)
     results_lock._release(results, held, os.getpid() + 1)
     assert path.exists()
     results_lock._release(results, held, os.getpid())
@@ -482,7 +482,7 @@ def test_a_step_updates_and_forgets_gradients_and_is_checked() -> None:
         loss=lambda outputs, target: (outputs * target).sum(),
     )  # fmt: skip
     trainer = training_step.Trainer(one, model, network, CPU, step_loop.Ranges())
-    loss = training_step.training_step(trainer, (torch.tensor([[3.0]]), torch.tensor([[1.0]])))
+    loss = training_step.run_training_step(trainer, (torch.tensor([[3.0]]), torch.tensor([[1.0]])))
     # 3 * 2; less half of the gradient of 3.
     assert float(loss) == 6 and float(network.weight) == 0.5 and network.weight.grad is None
     trainer.check(loss)

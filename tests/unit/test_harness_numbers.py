@@ -61,7 +61,7 @@ def test_the_baseline_s_loss_is_that_of_its_last_step(tmp_path: Path, monkeypatc
 
 
 def test_a_step_has_the_samples_of_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_loop, "processes", lambda cell: 4)
+    monkeypatch.setattr(step_loop, "process_count", lambda cell: 4)
     counted(tmp_path, monkeypatch, "counting_items", "warmup=1", "window=2")
     assert [row["items"] for row in csv.DictReader((tmp_path / "s.csv").open())] == ["12", "12"]
 
@@ -113,7 +113,7 @@ def test_a_block_that_its_operator_gives_back_is_workspace() -> None:
 def test_the_longest_need_of_all_processes_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = recorders.Recorder(torch.device("cpu"))
     recorder.least_s, recorder.steps = 1.0, 3
-    monkeypatch.setattr(window_length.distributed, "gathered", lambda cell, own: [{"steps": 2}, {"steps": 5}])
+    monkeypatch.setattr(window_length.distributed, "gather_facts", lambda cell, own: [{"steps": 2}, {"steps": 5}])
     assert window_length._more({}, recorder) == 5
 
 

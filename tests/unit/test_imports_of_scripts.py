@@ -56,24 +56,24 @@ def loaded(path: Path, besides: Iterable[Path]) -> set[Path]:
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_a_script_is_made_of_what_python_imports_for_it(path: Path) -> None:
     made_of = {
-        file for file in import_graph.made_of(str(path.relative_to(import_graph.PROJECT))) if file.suffix == ".py"
+        file for file in import_graph.files_of(str(path.relative_to(import_graph.PROJECT))) if file.suffix == ".py"
     }
     # What its modules import by name, once they run.
-    named = {file for module in made_of for file in import_graph.named_files(module) if file.suffix == ".py"}
+    named = {file for module in made_of for file in import_graph.declared_files(module) if file.suffix == ".py"}
     assert loaded(path, sorted(named)) == made_of - {path}
 
 
 def test_a_module_is_made_of_the_files_that_it_names() -> None:
-    assert import_graph.PROJECT / "profzoo/verdicts/rules.yaml" in import_graph.made_of(
+    assert import_graph.PROJECT / "profzoo/verdicts/rules.yaml" in import_graph.files_of(
         "workflow/scripts/tabulate_verdicts.py"
     )
-    assert import_graph.PROJECT / "profzoo/report/page.html.j2" in import_graph.made_of(
+    assert import_graph.PROJECT / "profzoo/report/page.html.j2" in import_graph.files_of(
         "workflow/scripts/write_report.py"
     )
 
 
 def test_every_figure_is_a_module_that_draws() -> None:
-    assert all("def draw(" in figure.path.read_text() for figure in figures.known().values())
+    assert all("def draw(" in figure.path.read_text() for figure in figures.all_figures().values())
 
 
 def test_every_rule_with_a_script_names_what_it_is_made_of() -> None:
@@ -91,5 +91,5 @@ def test_every_rule_with_a_script_names_what_it_is_made_of() -> None:
 def test_who_goes_through_all_tools_names_their_modules(path: Path) -> None:
     part = {"activities": "activity", "compared": "activity", "failures": "failures", "doctors": "doctor"}
     asked = {part[name] for name in re.findall(r"\b(?:tools|registry)\.(\w+)\(\)", path.read_text()) if name in part}
-    named = {file.stem for file in import_graph.named_files(path)}
+    named = {file.stem for file in import_graph.declared_files(path)}
     assert asked <= named or path.parent.name == "tools", f"FILES lacks {asked - named}"

@@ -71,8 +71,10 @@ def tree(called: pd.DataFrame, joined: joined_step.Joined, steps: int = 2) -> pd
 def test_layers_have_times_of_nsys_and_counters_of_ncu(
     by_torch: pd.DataFrame, by_ncu: pd.DataFrame, by_nsys: pd.DataFrame
 ) -> None:
-    joined = joined_step.of_ncu(by_ncu, 1, [by_ncu], by_torch, by_nsys)
-    called = layers.carried(layers.called([by_torch], 2), joined, layers.called([joined_step.copies(by_torch)], 2))
+    joined = joined_step.join_ncu_launches(by_ncu, 1, [by_ncu], by_torch, by_nsys)
+    called = layers.apply_other_times(
+        layers.sum_by_owner([by_torch], 2), joined, layers.sum_by_owner([joined_step.copies(by_torch)], 2)
+    )
     table = tree(called, joined)
     counted = by_ncu["dram__bytes_read.sum"] + by_ncu["dram__bytes_write.sum"]
     forward = table.loc[("(step)", "forward")]
@@ -104,16 +106,18 @@ def test_counters_of_a_sample_have_intervals(by_torch: pd.DataFrame, by_ncu: pd.
     counts = by_ncu.groupby(joined_step.CONFIGURATION, sort=False)["id"].transform("size")
     first = ~by_ncu.duplicated(joined_step.CONFIGURATION)
     sample = by_ncu.assign(weight=counts.astype(float), launch=by_ncu["id"])[first].assign(**{FLOP: 10**6})
-    joined = joined_step.of_ncu(by_ncu, 1, [sample], by_torch, None)
-    table = tree(layers.called([by_torch], 2), joined).loc[("(root)", "forward")]
+    joined = joined_step.join_ncu_launches(by_ncu, 1, [sample], by_torch, None)
+    table = tree(layers.sum_by_owner([by_torch], 2), joined).loc[("(root)", "forward")]
     assert table["simt_flop"] == pytest.approx(240 * 2 * 10**6)
     assert table["dram_bytes_low"] < table["dram_bytes"] < table["dram_bytes_high"]
     assert table["efficiency_low"] < table["efficiency"] < table["efficiency_high"]
 
 
 def test_without_ncu_times_are_those_of_nsys(by_torch: pd.DataFrame, by_nsys: pd.DataFrame) -> None:
-    joined = joined_step.of_nsys(by_nsys, by_torch)
-    called = layers.carried(layers.called([by_torch], 2), joined, layers.called([joined_step.copies(by_torch)], 2))
+    joined = joined_step.join_nsys_launches(by_nsys, by_torch)
+    called = layers.apply_other_times(
+        layers.sum_by_owner([by_torch], 2), joined, layers.sum_by_owner([joined_step.copies(by_torch)], 2)
+    )
     table = tree(called, joined)
     assert table.xs("(step)")["total_ns"].sum() == pytest.approx(by_nsys["ns"].sum() / 10 + 500)
     assert table["dram_bytes"].isna().all() and (table["bound"] == "").all()
@@ -121,7 +125,7 @@ def test_without_ncu_times_are_those_of_nsys(by_torch: pd.DataFrame, by_nsys: pd
 
 def test_a_window_of_several_steps_is_per_step(by_torch: pd.DataFrame, by_ncu: pd.DataFrame) -> None:
     window = pd.concat([by_ncu, by_ncu], ignore_index=True).assign(id=range(950))
-    joined = joined_step.of_ncu(window, 2, [window], by_torch, None)
+    joined = joined_step.join_ncu_launches(window, 2, [window], by_torch, None)
     assert (joined.launches["module"] != joined_step.UNALIGNED).all()
     found = joined_step.totals(joined, ["direction"]).set_index("direction")
     assert found["launches"].tolist() == [240, 235]
@@ -132,9 +136,11 @@ def test_launches_that_torch_has_not_are_told_apart(by_torch: pd.DataFrame, by_n
     """Between two layers ncu's run has a kernel of its own."""
     other = by_ncu.iloc[[40]].assign(kernel="another_kernel", function="another_kernel")
     window = pd.concat([by_ncu[:40], other, by_ncu[40:]], ignore_index=True).assign(id=range(476))
-    joined = joined_step.of_ncu(window, 1, [window], by_torch, None)
+    joined = joined_step.join_ncu_launches(window, 1, [window], by_torch, None)
     assert joined.launches.loc[40, [*OWNER]].tolist() == ["", "", "", joined_step.UNALIGNED, "", "forward"]
-    called = layers.carried(layers.called([by_torch], 2), joined, layers.called([joined_step.copies(by_torch)], 2))
+    called = layers.apply_other_times(
+        layers.sum_by_owner([by_torch], 2), joined, layers.sum_by_owner([joined_step.copies(by_torch)], 2)
+    )
     covered = owner_coverage.table(called, joined).iloc[0]
     assert covered["aligned_launches"] == 475 / 476 and covered["unowned"].startswith("no operator")
     assert ("(unaligned)", "forward") in tree(called, joined).index

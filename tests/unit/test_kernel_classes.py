@@ -136,7 +136,7 @@ def test_real_names(kernel: str, expected: str) -> None:
 
 def test_every_class_has_a_name_and_every_rule_decides_one(found_in_public: list[dict[str, str]]) -> None:
     assert set(NAMES) == set(kernel_classes.content()["classes"])
-    rules = kernel_classes.parsed(kernel_classes.content())
+    rules = kernel_classes.parse_rules(kernel_classes.content())
     deciding = set()
     for name in [*(name for name, _ in CASES), *(row["kernel"] for row in found_in_public)]:
         path, arguments = function_path(name), template_arguments(name)
@@ -218,10 +218,10 @@ def test_the_function_decides_and_not_its_signature(kernel: str, expected: str) 
 def test_a_rule_for_arguments_is_checked_as_others() -> None:
     rule = {"class": "gemm", "match": "x", "why": "y", "arguments": [{"class": "gem", "match": "z", "why": "y"}]}
     with pytest.raises(ConfigError, match="kernel class 'gem' of rule 'z': did you mean 'gemm'"):
-        kernel_classes.parsed({"classes": {"gemm": ""}, "rules": [rule]})
+        kernel_classes.parse_rules({"classes": {"gemm": ""}, "rules": [rule]})
     rule = {"class": "gemm", "match": "x", "why": "y", "argument": []}
     with pytest.raises(ConfigError, match="holds argument: did you mean 'arguments'"):
-        kernel_classes.parsed({"classes": {"gemm": ""}, "rules": [rule]})
+        kernel_classes.parse_rules({"classes": {"gemm": ""}, "rules": [rule]})
 
 
 @pytest.mark.parametrize(
@@ -234,5 +234,5 @@ def test_a_rule_for_arguments_is_checked_as_others() -> None:
 )
 def test_a_rule_that_cannot_be_used_is_named(rule: dict, line: str) -> None:
     with pytest.raises(ConfigError) as error:
-        kernel_classes.parsed({"classes": {"gemm": "", "other": ""}, "rules": [rule]})
+        kernel_classes.parse_rules({"classes": {"gemm": "", "other": ""}, "rules": [rule]})
     assert str(error.value).startswith(line)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from profzoo.kernels.short_names import LONGEST, shortened
+from profzoo.kernels.short_names import LONGEST, shorten_names
 
 ELEMENTS = "void at::native::{}<4, {}, std::array<char*, 3ul>>(int)"
 
@@ -43,19 +43,19 @@ ELEMENTS = "void at::native::{}<4, {}, std::array<char*, 3ul>>(int)"
     ],
 )  # fmt: skip
 def test_a_word_for_each_part_of_the_name(kernel: str, name: str) -> None:
-    assert shortened([kernel]) == {kernel: name}
+    assert shorten_names([kernel]) == {kernel: name}
 
 
 def test_a_long_name_is_cut_where_it_is_full() -> None:
     assert LONGEST == 48
-    assert shortened(["x" * 60]) == {"x" * 60: "x" * 48} and shortened(["x" * 48]) == {"x" * 48: "x" * 48}
+    assert shorten_names(["x" * 60]) == {"x" * 60: "x" * 48} and shorten_names(["x" * 48]) == {"x" * 48: "x" * 48}
 
 
 def test_kernels_of_one_short_name_are_told_by_what_differs() -> None:
     """One word where that is enough, as many as it takes otherwise, and numbers in the order of their names."""
-    assert list(shortened(["f<a, b>()", "f<a, c>()"]).values()) == ["f b", "f c"]
+    assert list(shorten_names(["f<a, b>()", "f<a, c>()"]).values()) == ["f b", "f c"]
     three = ["f<p, q, u>()", "f<p, r, v>()", "f<s, q, w>()"]
-    assert list(shortened(three).values()) == ["f p q", "f p r", "f s q"]
+    assert list(shorten_names(three).values()) == ["f p q", "f p r", "f s q"]
     # A word that is too long tells none of them apart.
-    assert list(shortened(["f<b>()", f"f<{'a' * 50}>()"]).values()) == ["f #2", "f #1"]
-    assert list(shortened(["f<2>()", "f<2, 2>()", "g()"]).values()) == ["f #2", "f #1", "g"]
+    assert list(shorten_names(["f<b>()", f"f<{'a' * 50}>()"]).values()) == ["f #2", "f #1"]
+    assert list(shorten_names(["f<2>()", "f<2, 2>()", "g()"]).values()) == ["f #2", "f #1", "g"]

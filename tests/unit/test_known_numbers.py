@@ -40,7 +40,7 @@ def launched(*launches: float) -> Traced:
 def test_a_kernel_is_launched_as_often_as_all_of_its_configurations_are() -> None:
     """1 and 3 launches are 4, as 2 and 2 are, though the most of one configuration are 3 and 2; 2 and 3 are 5."""
     for others, change in (((2.0, 2.0), ""), ((2.0, 3.0), contributions.LAUNCHED)):
-        found = contributions.table(launched(1.0, 3.0), launched(*others)).set_index("level").loc[KERNEL]
+        found = contributions.contribution_rows(launched(1.0, 3.0), launched(*others)).set_index("level").loc[KERNEL]
         assert (found["change"], found["baseline_launches"], found["candidate_launches"]) == (change, 4, sum(others))
 
 
@@ -50,14 +50,14 @@ def test_variance_between_processes_of_unlike_lengths() -> None:
     A typical process has (6 - (4 + 16) / 6) / 1 = 8/3 steps, so that 11 / (8/3) = 33/8 lies between, 33/41 of the whole.
     """
     given = [np.exp([0.0, 2.0]), np.exp([3.0, 5.0, 4.0, 4.0])]
-    assert process_repeats.between_share(given) == pytest.approx(33 / 41)
+    assert process_repeats.between_process_share(given) == pytest.approx(33 / 41)
     # Means no farther apart than steps are by themselves: nothing lies between, and not less than that.
-    assert process_repeats.between_share([np.exp([0.0, 2.0]), np.exp([0.0, 2.0])]) == 0
+    assert process_repeats.between_process_share([np.exp([0.0, 2.0]), np.exp([0.0, 2.0])]) == 0
 
 
 def test_repeats_are_of_processes_and_quartiles_of_steps() -> None:
     """Means 2 and 6, medians 1 and 6; of 1, 1, 4, 4, 6, 8 the quartiles are 1.75 and 5.5."""
-    found = process_repeats.of([np.array([1.0, 1.0, 4.0]), np.array([4.0, 6.0, 8.0])])
+    found = process_repeats.summarise_processes([np.array([1.0, 1.0, 4.0]), np.array([4.0, 6.0, 8.0])])
     assert (found.mean_ns, found.median_ns, found.lower_quartile_ns, found.upper_quartile_ns) == (4, 3.5, 1.75, 5.5)
     assert (found.steps, found.processes) == (6, 2)
 
@@ -77,12 +77,12 @@ def test_repeats_are_of_processes_and_quartiles_of_steps() -> None:
     ],
 )
 def test_limits_of_what_is_steady(given: list[np.ndarray], unsteady: bool) -> None:
-    assert (process_repeats.of(given).unsteady is not None) == unsteady
+    assert (process_repeats.summarise_processes(given).unsteady is not None) == unsteady
 
 
 @pytest.mark.parametrize(("taken", "told"), [(0.049, False), (0.051, True)])
 def test_others_that_had_the_cpu_for_a_twentieth_are_named(taken: float, told: bool) -> None:
-    why = process_repeats.of([np.full(9, 100.0), np.full(9, 120.0)], taken).unsteady
+    why = process_repeats.summarise_processes([np.full(9, 100.0), np.full(9, 120.0)], taken).unsteady
     assert why and ("others had the CPU" in why) == told
 
 
@@ -94,24 +94,24 @@ def test_what_less_than_half_of_the_steps_have_is_unrepeated(
 ) -> None:
     acts = steps([LAUNCH, replace(LAUNCH, group=3)], of_steps)
     kept = [act for act in acts if not (act.group == 3 and act.step >= seen)]
-    found = changes.unrepeated(of(tmp_path, kept))
+    found = changes.find_unrepeated(of(tmp_path, kept))
     assert found.sum() == (seen if rare else 0)
 
 
 def test_communication_waits_for_what_was_before_it_and_not_for_itself(tmp_path: Path) -> None:
     """Kernel, kernel, communication, communication, kernel of one stream: both wait for the second kernel of all."""
     talks = replace(LAUNCH, group=-1)
-    found = changes.communication_overlapped(of(tmp_path, steps([LAUNCH, LAUNCH, talks, talks, LAUNCH])))
+    found = changes.overlap_communication(of(tmp_path, steps([LAUNCH, LAUNCH, talks, talks, LAUNCH])))
     assert found.gpu["dep"].to_list()[:5] == [-1, -1, 1, 1, -1]
     # What a program begins with waits for nothing.
-    first = changes.communication_overlapped(of(tmp_path, steps([talks, LAUNCH]), "first.sqlite"))
+    first = changes.overlap_communication(of(tmp_path, steps([talks, LAUNCH]), "first.sqlite"))
     assert first.gpu["dep"].to_list()[:3] == [-1, -1, 1]
     assert first.gpu["stream"].to_list()[:2] == [changes.APART, 7]
     # The first of all operations is one to wait for, and so it stays where a communication waits for it already.
     made = of(tmp_path, steps([LAUNCH, talks, LAUNCH, talks]), "second.sqlite")
-    assert changes.communication_overlapped(made).gpu["dep"].to_list()[:4] == [-1, 0, -1, 2]
-    told = program.changed(made, gpu={"dep": np.where(np.arange(len(made.gpu)) == 3, 0, -1)})
-    assert changes.communication_overlapped(told).gpu["dep"].to_list()[:4] == [-1, 0, -1, 0]
+    assert changes.overlap_communication(made).gpu["dep"].to_list()[:4] == [-1, 0, -1, 2]
+    told = program.replace_tables(made, gpu={"dep": np.where(np.arange(len(made.gpu)) == 3, 0, -1)})
+    assert changes.overlap_communication(told).gpu["dep"].to_list()[:4] == [-1, 0, -1, 0]
 
 
 def test_an_operator_may_take_what_is_far_out_among_all(tmp_path: Path) -> None:
@@ -138,11 +138,11 @@ def test_the_first_step_is_not_among_those_that_count(tmp_path: Path) -> None:
     acts = []
     for step, count in enumerate(counts):
         acts += [Act("begin", step), *([replace(LAUNCH, step=step)] * count), Act("end", step)]
-    found = host_time.of(of(tmp_path, acts))
+    found = host_time.host_time_parts(of(tmp_path, acts))
     assert found["steps"] == 3 and found["launch_ns"] == pytest.approx(7 / 3 * 6e3, abs=1)
     assert found["framework_ns"] == pytest.approx(7 / 3 * 5e3, abs=1)
     # A single step counts.
-    (one,) = [host_time.of(of(tmp_path, [Act("begin", 0), LAUNCH, Act("end", 0)], "one.sqlite"))]
+    (one,) = [host_time.host_time_parts(of(tmp_path, [Act("begin", 0), LAUNCH, Act("end", 0)], "one.sqlite"))]
     assert one["steps"] == 1 and one["launch_ns"] == pytest.approx(6e3, abs=1)
 
 
@@ -152,14 +152,14 @@ def test_the_interval_of_a_gain_is_of_a_ratio_of_sums() -> None:
     Student's t of 2 degrees of freedom is 2.91999 for 90 %, and 4.30265 for 95 %.
     """
     before, after = np.array([30.0, 32.0, 28.0]), np.full(3, 20.0)
-    found = predicted_gains.of_walls(before, after)
+    found = predicted_gains.gain_of_steps(before, after)
     assert (found.gain, found.step_ns, found.predicted_ns) == (1.5, 30, 20)
     assert np.log(found.high / 1.5) == pytest.approx(2.91999 * 0.0384900, rel=1e-5)
     assert np.log(found.low / 1.5) == pytest.approx(-2.91999 * 0.0384900, rel=1e-5)
-    wider = predicted_gains.of_walls(before, after, confidence=0.95)
+    wider = predicted_gains.gain_of_steps(before, after, confidence=0.95)
     assert np.log(wider.high / 1.5) == pytest.approx(4.30265 * 0.0384900, rel=1e-5)
     # Errors of gains and spread of steps add as squares: 0.11239 and the logarithm of 1.2.
-    wrong = predicted_gains.of_walls(before, after, error=0.2)
+    wrong = predicted_gains.gain_of_steps(before, after, error=0.2)
     assert np.log(wrong.high / 1.5) == pytest.approx(np.hypot(0.112390, 0.182322), rel=1e-4)
 
 
@@ -174,7 +174,7 @@ def test_what_no_trace_tells_is_that_of_a_recorded_step(tmp_path: Path) -> None:
     )
     assert made.gpu["gap"].tolist() == [1_100]
     # Five tell: what they have is taken.
-    (walls,) = simulator.walls(made, simulator.run(made)).tolist()
+    (walls,) = simulator.step_times(made, simulator.run(made)).tolist()
     assert walls == pytest.approx(5e3 + 6e3 + 1234 + 4e3, abs=2)
 
 

@@ -78,7 +78,7 @@ def cell(planted: dict[str, Any]) -> pd.DataFrame:
         function=["f", "g"],
         mean_ns=[1e5, 1e5],
     )
-    return verdicts.table(a_step({}), rows, None, {}, {}, {}, RULES)
+    return verdicts.tabulate_verdicts(a_step({}), rows, None, {}, {}, {}, RULES)
 
 
 @pytest.mark.parametrize(("verdict", "planted", "saved"), PLANTED)
@@ -100,7 +100,7 @@ def test_what_is_well_or_was_not_counted_has_no_cause() -> None:
     assert not cell({})["verdict"].isin(OWN).any()
     nothing = {name: np.nan for name in GOOD if name != "kernel"}
     rows = kernel_rows(total_ns=[1.0]).assign(kernel="k", **nothing)
-    table = verdicts.table(a_step({}), rows, None, {}, {}, {}, RULES)
+    table = verdicts.tabulate_verdicts(a_step({}), rows, None, {}, {}, {}, RULES)
     assert table["verdict"].tolist() == [verdicts.NOTHING]
 
 
@@ -114,7 +114,7 @@ def test_every_cause_has_a_rule_and_a_planted_one() -> None:
 def test_few_kernels_of_the_zoo_have_a_cause_by_their_names(recording: Any) -> None:
     """Without counters names alone tell, and none of the zoo's, in fp32 and in one layout, is double or a cast."""
     rows = pd.read_csv(recording("zoo/kernels.csv"))
-    table = verdicts.table(pd.read_csv(DATA / "zoo/steps.csv"), rows, None, {}, {}, {}, RULES)
+    table = verdicts.tabulate_verdicts(pd.read_csv(DATA / "zoo/steps.csv"), rows, None, {}, {}, {}, RULES)
     assert set(table.loc[table["verdict"].isin(OWN), "verdict"]) <= {"changes of layout"}
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from profzoo.op_costs.operators import COLUMNS, of_calls
+from profzoo.op_costs.operators import COLUMNS, call_costs
 from profzoo.op_costs.trace_calls import calls
 from profzoo.tools.torch import launch_costs, owners
 from profzoo.tools.torch import trace as torch_trace
@@ -17,8 +17,8 @@ from tests.conftest import DATA
 def test_operators_need_what_a_count_of_their_calls_says() -> None:
     torch.manual_seed(0)
     events = owned.traced(owned.Known())
-    table = owners.of_operators(torch_trace.of_events(events))
-    counted = of_calls(calls(events))
+    table = owners.tabulate_operators(torch_trace.make_trace(events))
+    counted = call_costs(calls(events))
     assert table[COLUMNS].sum().tolist() == counted.sum().tolist()
     assert (
         table["needed_product_flop"].sum() > 0
@@ -32,7 +32,7 @@ def test_operators_need_what_a_count_of_their_calls_says() -> None:
 def test_launches_need_what_their_operators_do() -> None:
     """Of a step on an H200."""
     trace = torch_trace.read(DATA / "torch/train.trace.json.gz")
-    table, own = owners.of_launches(trace), launch_costs.of_operators(trace, nest(trace).parent)[1]
+    table, own = owners.tabulate_launches(trace), launch_costs.known_operator_costs(trace, nest(trace).parent)[1]
     kernels = table[table["kind"] == "kernel"]
     assert kernels["needed_bytes"].notna().all()
     assert table["needed_product_flop"].sum() == own[:, 0].sum() > 0
@@ -62,12 +62,12 @@ def test_the_first_launch_of_an_operator_has_what_it_needs() -> None:
         operator("aten::other", 3, 20),
         *launch(10, 1, 1), *launch(11, 2, 6), *launch(12, 3, 21), *launch(13, 99, 40),
     ]  # fmt: skip
-    table = owners.of_launches(torch_trace.of_events(events))
+    table = owners.tabulate_launches(torch_trace.make_trace(events))
     assert table["needed_product_flop"].fillna(-1).tolist() == [240, 0, -1, -1]
     # Without shapes nothing is known.
     bare = [{**event, "args": {"External id": event["args"]["External id"]}} if event["cat"] == "cpu_op" else event
             for event in events]  # fmt: skip
-    assert owners.of_launches(torch_trace.of_events(bare))[COLUMNS].isna().all(axis=None)
+    assert owners.tabulate_launches(torch_trace.make_trace(bare))[COLUMNS].isna().all(axis=None)
 
 
 @pytest.mark.parametrize("replays", [1, 3])
@@ -83,5 +83,5 @@ def test_each_replay_of_a_graph_needs_it_all_again(replays: int) -> None:
         call, kernel = launch(100 + replay, 0, 100 * (replay + 1), "cudaGraphLaunch")
         replayed += [call, kernel, {**kernel, "ts": kernel["ts"] + 3}]
     events = [operator("aten::mm", 1, 0, **inputs), *captured, *made, *replayed]
-    table = owners.of_launches(torch_trace.of_events(events))
+    table = owners.tabulate_launches(torch_trace.make_trace(events))
     assert table["needed_product_flop"].tolist() == [240, 0] * replays

@@ -38,7 +38,7 @@ EACH = ["--filter-mode", "per-launch-config", "--kernel-name-base", "mangled"]
     ],
 )  # fmt: skip
 def test_what_ncu_profiles_by_its_words(words: list[str], places: list[int]) -> None:
-    assert launch_selection.profiled(census(), words).index.tolist() == places
+    assert launch_selection.profiled_launches(census(), words).index.tolist() == places
 
 
 def options(**given: object) -> dict:
@@ -48,7 +48,7 @@ def options(**given: object) -> dict:
 def test_shares_are_of_the_time_of_all_launches() -> None:
     """Of 100 ns, kernel a takes 55; its two configurations have 40 and 15."""
     every, asked = census(), options(kernel_name="a")
-    some = launch_selection.wanted(asked, "roofline", every)
+    some = launch_selection.select_candidates(asked, "roofline", every)
     assert some.index.tolist() == [0, 2, 3]
     whole = launch_selection.whole(asked, "roofline", some, every)
     assert (whole.launches, whole.configurations, whole.share) == (2, 2, 0.55)
@@ -72,7 +72,9 @@ def test_the_kernels_that_take_longest_are_paid_for_first() -> None:
 def test_a_name_that_no_kernel_has_is_an_error() -> None:
     asked = options(kernel_name="zzz")
     with pytest.raises(DataError, match=r"ncu\.kernel_name = 'zzz' matches none of the cell's kernels"):
-        launch_selection.whole(asked, "roofline", launch_selection.wanted(asked, "roofline", census()), census())
+        launch_selection.whole(
+            asked, "roofline", launch_selection.select_candidates(asked, "roofline", census()), census()
+        )
 
 
 def test_configurations_that_were_profiled_more_or_less_often() -> None:

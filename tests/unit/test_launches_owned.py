@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from profzoo.launches import cross_tool, joined_step
-from profzoo.launches.cross_tool import of_steps
-from profzoo.launches.step_joining import BY, joined, owners_of, times_of, totals
+from profzoo.launches.cross_tool import match_steps
+from profzoo.launches.step_joining import BY, join_launches, owners_of, times_of, totals
 from profzoo.tools.ncu.derived_metrics import GPU_TIME
 
 
@@ -58,7 +58,7 @@ def test_launches_of_no_step_say_nothing() -> None:
     rows = launches("abab", step=[np.nan, np.nan, 0, 0], owner=list("XYPQ"), ns=[50.0, 60.0, 5.0, 6.0])
     assert told(owners_of(launches("ab"), rows, ["owner"])) == ("PQ", "ll")
     assert times_of(launches("ab"), rows)["nsys_ns"].tolist() == [5, 6]
-    found = of_steps(rows, launches("ab"))
+    found = match_steps(rows, launches("ab"))
     assert found["launch"].fillna(-1).tolist() == [-1, -1, 0, 1] and not found["ambiguous"].any()
 
 
@@ -78,9 +78,9 @@ def test_steps_of_two_processes_are_steps_of_their_own() -> None:
 def test_a_launch_that_nsys_has_not_takes_what_ncu_says() -> None:
     census = launches("abx").assign(**{GPU_TIME: [100.0, 200.0, 300.0]}, id=[5, 6, 7])
     rows = launches("ab", step=0, ns=[90.0, 80.0])
-    table = joined(census, nsys=rows)
+    table = join_launches(census, nsys=rows)
     assert table["ns"].tolist() == [90, 80, 300] and table["ncu_ns"].tolist() == [100, 200, 300]
-    assert table["launch"].tolist() == [0, 1, 2] and joined(census)["ns"].tolist() == [100, 200, 300]
+    assert table["launch"].tolist() == [0, 1, 2] and join_launches(census)["ns"].tolist() == [100, 200, 300]
     assert set(table.columns) == {*census.columns, "launch", "ncu_ns", "ns", "nsys_ns", "nsys_steps"}
     by_hand = totals(table.assign(owner=["Q", "P", "Q"], half=["u", "u", "v"]), ["owner"])
     assert by_hand["owner"].tolist() == ["Q", "P"] and by_hand["launches"].tolist() == [2, 1]
@@ -88,7 +88,7 @@ def test_a_launch_that_nsys_has_not_takes_what_ncu_says() -> None:
     assert by_hand["total_ns"].tolist() == [390, 80] and by_hand["nsys_share"].tolist() == pytest.approx([90 / 390, 1])
     both = totals(table.assign(owner=["Q", "P", "Q"], half=["u", "u", "v"]), ["owner", "half"])
     assert both[["owner", "half", "total_ns"]].to_numpy().tolist() == [["Q", "u", 90], ["P", "u", 80], ["Q", "v", 300]]
-    assert totals(joined(census).assign(owner="P"), ["owner"])["nsys_share"].tolist() == [0]
+    assert totals(join_launches(census).assign(owner="P"), ["owner"])["nsys_share"].tolist() == [0]
 
 
 def torchs(kernels: str, owners: str, step: object = 0) -> pd.DataFrame:
@@ -103,7 +103,7 @@ def test_the_step_of_nsys_is_the_first_of_those_with_as_many_launches_as_most() 
     rows = launches(
         "abcababa", step=[0, 0, 0, 1, 1, 2, 2, 3], ns=[50.0, 50.0, 50.0, 7.0, 8.0, 9.0, 10.0, 5.0], process=4
     )
-    found = joined_step.of_nsys(rows, torchs("ab", "PQ"))
+    found = joined_step.join_nsys_launches(rows, torchs("ab", "PQ"))
     assert found.steps == 1 and found.launches["kernel"].tolist() == ["a", "b"]
     # Each has its mean over all steps that have the launch.
     assert found.launches["ns"].tolist() == [(50 + 7 + 9 + 5) / 4, (50 + 8 + 10) / 3]
@@ -114,7 +114,7 @@ def test_of_two_processes_the_one_that_began_is_taken() -> None:
     rows = launches(
         "abab", step=0, process=[9, 9, 4, 4], range=["data", "data", "loss", "loss"], ns=[1.0, 2.0, 3.0, 4.0]
     )
-    found = joined_step.of_nsys(rows, torchs("ab", "PQ")).launches
+    found = joined_step.join_nsys_launches(rows, torchs("ab", "PQ")).launches
     assert found["range"].tolist() == ["data", "data"] and found["ns"].tolist() == [2, 3]
 
 
@@ -127,16 +127,16 @@ def test_rates_are_those_of_the_configuration_and_sums_of_the_owner_alone() -> N
     counted = census.iloc[:2].assign(
         **{"lts__t_bytes.sum": [10.0, 30.0], "sm__throughput.avg.pct_of_peak_sustained_elapsed": [20.0, 60.0]}
     )
-    found = joined_step.kernels(joined_step.of_ncu(census, 1, [counted], torchs("aab", "PQQ"), None)).set_index(
-        ["module", "kernel"]
-    )
+    found = joined_step.kernels(
+        joined_step.join_ncu_launches(census, 1, [counted], torchs("aab", "PQQ"), None)
+    ).set_index(["module", "kernel"])
     assert found["sm_pct"].fillna(-1).to_dict() == pytest.approx(
         {("P", "a"): 140 / 3, ("Q", "a"): 140 / 3, ("Q", "b"): -1}
     )
     assert found["l2_bytes"].isna().all() and found["total_ns"].tolist() == [1, 2, 3]
-    every = joined_step.kernels(joined_step.of_ncu(census[:2], 1, [counted], torchs("aa", "PQ"), None)).set_index(
-        "module"
-    )
+    every = joined_step.kernels(
+        joined_step.join_ncu_launches(census[:2], 1, [counted], torchs("aa", "PQ"), None)
+    ).set_index("module")
     # Where all were counted each owner has its own.
     assert every["l2_bytes"].to_dict() == {"P": 10, "Q": 30} and every["sm_pct"].to_dict() == {"P": 20, "Q": 60}
 
@@ -146,7 +146,7 @@ def test_owners_before_the_steps_and_of_copies_are_none_of_kernels() -> None:
     census = launches("abcabc", id=range(6), **{GPU_TIME: [1.0, 2.0, 3.0] * 2}).assign(range=["", "", "loss"] * 2)
     rows = pd.concat([torchs("ab", "XY", step=np.nan), torchs("ab", "PQ"), torchs("ab", "PQ", step=1),
                       torchs("c", "Z").assign(kind="memcpy")], ignore_index=True)  # fmt: skip
-    found = joined_step.of_ncu(census, 2, [], rows, None)
+    found = joined_step.join_ncu_launches(census, 2, [], rows, None)
     assert found.launches["module"].tolist() == ["P", "Q", joined_step.UNALIGNED] * 2
     assert found.launches["direction"].tolist() == ["forward", "forward", "loss"] * 2
     assert found.launches["ns"].tolist() == [1, 2, 3] * 2
@@ -155,14 +155,14 @@ def test_owners_before_the_steps_and_of_copies_are_none_of_kernels() -> None:
         ["P", 1, 1, 1], ["Q", 1, 2, 2], [joined_step.UNALIGNED, 1, 3, 3],
     ]  # fmt: skip
     traced = launches("abcabc", step=[0] * 3 + [1] * 3, ns=[10.0, 20.0, 30.0, 12.0, 24.0, 36.0])
-    timed = joined_step.of_ncu(census, 2, [], rows, traced)
+    timed = joined_step.join_ncu_launches(census, 2, [], rows, traced)
     assert timed.launches["ns"].tolist() == [11, 22, 33] * 2
 
 
 def test_what_torch_alone_saw_is_grouped_by_owner_kernel_and_grid() -> None:
     rows = torchs("babab", "QPQPQ").assign(ns=[5.0, 7.0, 6.0, 9.0, 10.0], shapes=["", None, "", None, ""])
     rows.loc[4, "grid_x"] = 2
-    found = joined_step.of_torch(rows.astype({"module": pd.CategoricalDtype(["A", "P", "Q"])}), 2)
+    found = joined_step.sum_torch_launches(rows.astype({"module": pd.CategoricalDtype(["A", "P", "Q"])}), 2)
     assert found[["module", "kernel", "grid_x", "launches", "total_ns", "mean_ns"]].to_numpy().tolist() == [
         ["Q", "b", 1, 1, 5.5, 5.5], ["P", "a", 1, 1, 8, 8], ["Q", "b", 2, 0.5, 5, 10],
     ]  # fmt: skip

@@ -46,7 +46,7 @@ def judged(kernels: list[dict[str, Any]], tree: list[dict[str, Any]], idle: floa
     }
     rows = kernel_rows(total_ns=[1e6])
     step = a_step({"idle_host": idle} if idle else {})
-    table = verdicts.table(step, rows, None, ROOFS, {}, {}, RULES, found, scored=UNTRIED)
+    table = verdicts.tabulate_verdicts(step, rows, None, ROOFS, {}, {}, RULES, found, scored=UNTRIED)
     return table[table["level"] == "layer"].reset_index(drop=True)
 
 

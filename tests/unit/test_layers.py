@@ -24,8 +24,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with launches, modules, layers and operators of two steps."""
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("layers")
-    trace = torch_trace.of_events(owned.traced(owned.Known()))
-    write_csv(owners.of_operators(trace), folder / "launches.csv")
+    trace = torch_trace.make_trace(owned.traced(owned.Known()))
+    write_csv(owners.tabulate_operators(trace), folder / "launches.csv")
     write_csv(owners.modules(trace), folder / "modules.csv")
     write_json({"cell": {"window": STEPS}}, folder / "s.json")
     given = [str(folder / name) for name in ("launches.csv", "modules.csv", "s.json")]
@@ -76,8 +76,8 @@ def test_operators_say_where_they_are_called_from(files: Path) -> None:
 
 def test_the_same_of_a_table_in_parts(files: Path) -> None:
     parts = reading.parts(files / "launches.csv", owners.TABLE, count=100)
-    some = layers.called(parts, STEPS).sort_values(layers.OWNER, ignore_index=True)
-    whole = layers.called([reading.read(files / "launches.csv", owners.TABLE)], STEPS)
+    some = layers.sum_by_owner(parts, STEPS).sort_values(layers.OWNER, ignore_index=True)
+    whole = layers.sum_by_owner([reading.read(files / "launches.csv", owners.TABLE)], STEPS)
     pd.testing.assert_frame_equal(some, whole.sort_values(layers.OWNER, ignore_index=True))
 
 
@@ -91,8 +91,8 @@ def test_a_tree_that_lacks_rows_is_refused(files: Path, tmp_path: Path) -> None:
 def test_a_run_without_modules_has_its_parts(tmp_path: Path) -> None:
     torch.manual_seed(0)
     events = [event for event in owned.traced(owned.Known()) if "profzoo:module:" not in event["name"]]
-    trace = torch_trace.of_events(events)
-    called = layers.called([owners.of_operators(trace)], STEPS)
+    trace = torch_trace.make_trace(events)
+    called = layers.sum_by_owner([owners.tabulate_operators(trace)], STEPS)
     table = layers.layers(called, owners.modules(trace), STEPS, Joined(pd.DataFrame(), STEPS), {})
     assert set(table["module"]) == {"(step)", "(forward)", "(backward)", "(loss)", "(data)", "(optimizer)"}
     assert table.loc[table["module"] == "(step)", "share"].sum() == pytest.approx(1)
@@ -105,10 +105,10 @@ def test_layers_across_cells_are_those_of_each(files: Path, tmp_path: Path) -> N
     shutil.copy(files / "coverage.csv", folder / "train.owners.csv")
     outputs = {name: str(tmp_path / f"{name}.csv") for name in ("layers", "owners")}
     layers_across.main([str(folder / "train.layers.csv")], [str(folder / "train.owners.csv")], outputs)
-    table, own = schemas.read("layers", outputs["layers"]), reading.read(files / "layers.csv", layers.TABLE)
+    table, own = schemas.read_table("layers", outputs["layers"]), reading.read(files / "layers.csv", layers.TABLE)
     assert set(zip(table["model"], table["phase"], strict=True)) == {("known", "train")}
     pd.testing.assert_frame_equal(table[own.columns], own)
     assert table.loc[table["module"] == "shared", "calls"].tolist() == [4, 4]
     assert table.loc[table["module"] == "(step)", "calls"].isna().all()
-    covered = schemas.read("owners", outputs["owners"])
+    covered = schemas.read_table("owners", outputs["owners"])
     assert covered["module_share"].tolist() == [1] and covered["aligned_share"].isna().all()

@@ -53,7 +53,7 @@ TWO_STEPS = [
 def test_what_an_owner_called_is_per_step(cut: int) -> None:
     """mm forward: 4 launches of 100 ns in two steps, of which 70 ns have needs, of 6 bytes and 66 flop."""
     parts = [launches(*TWO_STEPS[:cut]), launches(*TWO_STEPS[cut:])] if cut else [launches(*TWO_STEPS)]
-    table = layers.called(parts, 2)
+    table = layers.sum_by_owner(parts, 2)
     assert table[["operator", "module", "direction"]].to_numpy().tolist() == [
         ["mm", "head", "forward"], ["relu", "body.0", "forward"], ["mm", "head", "backward"],
     ]  # fmt: skip
@@ -69,7 +69,7 @@ def test_times_of_other_tools_take_the_place_of_torchs() -> None:
                       ("add", "body", "forward", 0.5), needed_ns=[35, 6, 0, 0.5])  # fmt: skip
     seen = owners(*[("mm", "head", "forward")] * 3, ("", "(unaligned)", "forward"), ("add", "body", "forward"))
     joined = Joined(seen.assign(ns=[20.0, 20.0, 40.0, 12.0, 6.0]), 2)
-    table = layers.carried(by_torch, joined, by_torch.iloc[[2]]).set_index(["operator", "module"])
+    table = layers.apply_other_times(by_torch, joined, by_torch.iloc[[2]]).set_index(["operator", "module"])
     assert table["launches"].to_dict() == {
         ("mm", "head"): 1.5, ("", "(unaligned)"): 0.5, ("copy_", "(transfer)"): 1, ("add", "body"): 0.5,
         ("relu", "body"): 0,
@@ -211,7 +211,7 @@ def test_kernels_by_owner_have_shares_of_all_time(tmp_path: Path) -> None:
     sizes = dict.fromkeys(GRID, 1)
     rows = owners(("add", "body", "forward"), ("mm", "head", "forward"), ("mul", "body", "forward"))
     rows = rows.assign(kind="kernel", name=["b", "void cutlass::gemm<1>()", "a"], ns=[20.0, 60.0, 20.0], **sizes)
-    table = layer_kernels.table(joined_step.of_torch(rows, 1), {})
+    table = layer_kernels.table(joined_step.sum_torch_launches(rows, 1), {})
     assert table[["operator", "class", "share", "total_ns", "bound"]].to_numpy().tolist() == [
         ["mm", "gemm", 0.6, 60, ""], ["add", "other", 0.2, 20, ""], ["mul", "other", 0.2, 20, ""],
     ]  # fmt: skip
@@ -220,7 +220,7 @@ def test_kernels_by_owner_have_shares_of_all_time(tmp_path: Path) -> None:
     assert list(read.columns) == layer_kernels.COLUMNS and read["mangled"].tolist() == ["", "", ""]
     assert read["grid_x"].tolist() == [1, 1, 1] and read["smem_static_bytes"].isna().all()
     assert read["dram_bytes"].isna().all() and read["mean_ns"].tolist() == [60, 20, 20]
-    assert layer_kernels.table(joined_step.of_torch(rows[:1].assign(ns=1.0), 1), {})["share"].tolist() == [1]
+    assert layer_kernels.table(joined_step.sum_torch_launches(rows[:1].assign(ns=1.0), 1), {})["share"].tolist() == [1]
     with pytest.raises(DataError, match=r"column launches, row 1 holds '-1\.0', which is no number from 0 on"):
         write_csv(table.assign(launches=-1.0), tmp_path / "kernels.csv")
         reading.read(tmp_path / "kernels.csv", layer_kernels.TABLE)

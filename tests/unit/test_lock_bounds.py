@@ -45,7 +45,7 @@ def test_a_job_waits_as_long_as_it_may_and_no_longer(
     """Of a wait of 5 s, the fifth second is part."""
     terms, over = Terms(taken, wait_s=5.0), threading.Event()
     over.set()
-    with gpu_slots.opened("GPU-a", terms) as file:
+    with gpu_slots.open_slot("GPU-a", terms) as file:
         clock(monkeypatch, 0.0, waited_s)
         if late:
             with pytest.raises(CollectError, match=r"not free within 5 s \(locks.wait\)"):
@@ -64,7 +64,7 @@ def test_without_a_limit_it_waits_for_ever(taken: Path, monkeypatch: pytest.Monk
     clock(monkeypatch, 0.0, 1e9)
     over = threading.Event()
     over.set()
-    with gpu_slots.opened("GPU-a", Terms(taken)) as file:
+    with gpu_slots.open_slot("GPU-a", Terms(taken)) as file:
         assert not file.hold(lambda line: None, over, 0.0)
 
 
@@ -93,7 +93,7 @@ def test_who_waits_for_a_minute_is_told_for_whom(
 
     readings = itertools.count()
     monkeypatch.setattr(gpu_slots, "time", SimpleNamespace(monotonic=monotonic))
-    with gpu_turns.offered("GPU-a", own, lines.append, Terms(taken)) as turn:
+    with gpu_turns.offer_gpu("GPU-a", own, lines.append, Terms(taken)) as turn:
         assert looked.wait(30)
         # It looks fifty times a second.
         threading.Event().wait(0.3)
@@ -158,7 +158,7 @@ def test_of_what_a_lock_says_a_line_is_read_and_shown_without_controls(taken: Pa
     def said(text: str) -> str:
         path.write_text(text)
         lines: list[str] = []
-        with gpu_slots.opened("GPU-a", Terms(taken)) as file:
+        with gpu_slots.open_slot("GPU-a", Terms(taken)) as file:
             assert not file.hold(lines.append, over, 0.0)
         return lines[0].removeprefix("waiting for the GPU, which another job on this machine holds")
 
@@ -216,10 +216,10 @@ def test_a_lock_whose_file_was_removed_while_it_was_waited_for_is_taken_of_the_n
             path.unlink()
 
     monkeypatch.setattr(file_locks, "lock", lock)
-    with file_locks.locked(path) as descriptor:
+    with file_locks.hold_lock(path) as descriptor:
         assert os.path.samestat(os.fstat(descriptor), path.stat())
         with pytest.raises(BlockingIOError):
-            file_locks.acquired(path, wait=False)
+            file_locks.acquire_lock(path, wait=False)
         file_locks.write(descriptor, "longer than this")
         file_locks.write(descriptor, "short")
         assert file_locks.read(descriptor) == path.read_text() == "short"

@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 from profzoo.machine import lock_owner
 owner, descriptor = lock_owner.begin(Path(sys.argv[1]))
-print(lock_owner.told(owner), flush=True)
+print(lock_owner.format_owner(owner), flush=True)
 sys.stdin.read()
 """
 LOCAL = "36 35 98:0 / {0} rw shared:1 - ext4 /dev/sda rw\n"
@@ -175,15 +175,15 @@ def test_a_kernel_that_does_not_tell_its_boot(tmp_path: Path, monkeypatch: pytes
 
 def test_what_names_no_owner_is_none(holder: Held) -> None:
     owner = holder[1]
-    assert lock_owner.read(lock_owner.told(owner)) == owner
-    for text in ("", "{}", "[1]", "7", lock_owner.told(owner)[:-5]):
+    assert lock_owner.read(lock_owner.format_owner(owner)) == owner
+    for text in ("", "{}", "[1]", "7", lock_owner.format_owner(owner)[:-5]):
         assert lock_owner.read(text) is None
     for changed in ({"file": "../../x"}, {"process": "x"}, {"host": 7}):
-        assert lock_owner.read(lock_owner.told(replace(owner, **changed))) is None
+        assert lock_owner.read(lock_owner.format_owner(replace(owner, **changed))) is None
 
 
 def test_whether_a_lock_is_free(tmp_path: Path) -> None:
-    descriptor = file_locks.acquired(tmp_path / "lock", wait=False)
+    descriptor = file_locks.acquire_lock(tmp_path / "lock", wait=False)
     other = os.open(tmp_path / "lock", os.O_RDWR)
     assert file_locks.free(other) is False
     os.close(descriptor)

@@ -12,7 +12,7 @@ import pytest
 
 from profzoo.errors import DataError
 from profzoo.io import csv_tables as reading
-from profzoo.tables.steps_per_export import profiled_steps
+from profzoo.tables.steps_per_export import count_profiled_steps
 from profzoo.tools.torch import export, losses, owners, tables
 from profzoo.tools.torch import trace as torch_trace
 from tests.conftest import DATA
@@ -44,7 +44,7 @@ def several(*steps: tuple[int, int]) -> Events:
 
 
 def found(events: Events) -> losses.Losses:
-    return losses.of(torch_trace.of_events(events))
+    return losses.find_losses(torch_trace.make_trace(events))
 
 
 def test_steps_that_lack_kernels_are_named() -> None:
@@ -134,7 +134,7 @@ def test_a_trace_without_some_steps_has_nothing_of_them() -> None:
     events = several((3, 2), (4, 0), (5, 0))
     events += [{"ph": "X", "cat": "cpu_op", "name": f"op{at}", "tid": 1, "ts": at, "dur": 1.0, "args": {}}
                for at in (5.0, 2005.0, 4005.0, 3500.0)]  # fmt: skip
-    kept = losses.without(torch_trace.of_events(events), [0, 2])
+    kept = losses.drop_steps(torch_trace.make_trace(events), [0, 2])
     names = [kept.texts[name] for name in kept.operators["name"]]
     assert names == ["op2005.0", "op3500.0"] and len(kept.ranges["start"]) == 1
     assert sorted(kept.launches["correlation"]) == [100, 101, 102, 103] == sorted(kept.calls["correlation"])
@@ -154,7 +154,7 @@ def test_where_steps_meet_each_has_what_it_begins_with() -> None:
         {"ph": "X", "cat": "kernel", "name": "k", "ts": at, "dur": 1.0, "args": {"correlation": at}}
         for at in (5, 15, 25)
     ]
-    kept = losses.without(torch_trace.of_events([*steps, *events, *alone]), [1])
+    kept = losses.drop_steps(torch_trace.make_trace([*steps, *events, *alone]), [1])
     assert [kept.texts[name] for name in kept.operators["name"]] == ["op9.999", "op20"]
     assert kept.launches["start"].tolist() == [5000, 25_000] and kept.ranges["start"].tolist() == [0, 20_000]
 
@@ -178,7 +178,7 @@ def long(index: int, **given: float) -> Events:
     ],
 )
 def test_impossible_times_are_told(events: Events, words: str) -> None:
-    assert re.fullmatch(words, losses.impossible(torch_trace.of_events(events)) or "")
+    assert re.fullmatch(words, losses.find_impossible(torch_trace.make_trace(events)) or "")
 
 
 @pytest.mark.parametrize(
@@ -199,19 +199,19 @@ def test_impossible_times_are_told(events: Events, words: str) -> None:
     ],
 )
 def test_possible_times_are_none(events: Events) -> None:
-    assert losses.impossible(torch_trace.of_events(events)) is None
+    assert losses.find_impossible(torch_trace.make_trace(events)) is None
 
 
 def test_branches_of_a_graph_run_side_by_side() -> None:
     events = replays("abcdefghijklmnop", "abcdefghijklmnop")
     next(one for one in events if one["cat"] == "kernel")["dur"] = 500.0
-    assert losses.impossible(torch_trace.of_events(events)) is None
+    assert losses.find_impossible(torch_trace.make_trace(events)) is None
 
 
 @pytest.mark.parametrize("times", [{"dur": 236 * YEAR_US}, {"ts": 200 * YEAR_US}, {"ts": -200 * YEAR_US}])
 def test_times_that_do_not_add_up_in_64_bits_are_refused(times: dict[str, float]) -> None:
     with pytest.raises(DataError, match="which cannot be"):
-        torch_trace.of_events(long(0, **times))
+        torch_trace.make_trace(long(0, **times))
 
 
 def recorded(lost: Callable[[int], int]) -> Events:
@@ -256,7 +256,7 @@ def test_a_step_that_lacks_kernels_is_in_no_table(tmp_path: Path, recording: Cal
 
 def test_a_sidecar_tells_of_how_many_steps_numbers_are() -> None:
     cell = {"window": 3, "model": "lstm", "phase": "train"}
-    assert profiled_steps({"cell": cell}) == 3 and profiled_steps({"cell": cell, "traced_steps": 2}) == 2
+    assert count_profiled_steps({"cell": cell}) == 3 and count_profiled_steps({"cell": cell, "traced_steps": 2}) == 2
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ def test_network_is_prepared_last(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_parameters_are_as_derived() -> None:
-    assert sum(p.numel() for p in network().parameters()) == registry.zoo()["lstm"].parameters == 93_826
+    assert sum(p.numel() for p in network().parameters()) == registry.shipped_models()["lstm"].parameters == 93_826
 
 
 @pytest.mark.parametrize("phase", settings.PHASES)

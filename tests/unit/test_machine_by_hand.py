@@ -77,14 +77,14 @@ def configured(folder: str = "/locks", wait: Any = None, limit: Any = "plan", bu
 
 def test_jobs_are_told_what_the_configuration_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(job_limits.LIMITS, raising=False)
-    assert job_limits.told() == Limits(Path("/tmp/profzoo-gpus"), None, False, None)
+    assert job_limits.read_limits() == Limits(Path("/tmp/profzoo-gpus"), None, False, None)
     monkeypatch.setenv(job_limits.LIMITS, "{}")
     job_limits.pass_on(configured(wait="2m", limit="3m"), ["ncu"])
-    assert job_limits.told() == Limits(Path("/locks"), 120.0, True, {"ncu": 180.0})
+    assert job_limits.read_limits() == Limits(Path("/locks"), 120.0, True, {"ncu": 180.0})
     job_limits.pass_on(configured(), ["ncu"])
-    assert job_limits.told() == Limits(Path("/locks"), None, True, {"ncu": "plan"})
+    assert job_limits.read_limits() == Limits(Path("/locks"), None, True, {"ncu": "plan"})
     job_limits.pass_on(configured(limit=None), ["ncu"])
-    assert job_limits.told().time_s == {"ncu": None}
+    assert job_limits.read_limits().time_s == {"ncu": None}
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,10 @@ def test_others_on_a_gpu_are_those_of_its_uuid_whatever_their_names_hold(nvidia_
 
 def test_a_part_of_a_gpu_has_what_all_gpus_share() -> None:
     found = [{"gpu": "A", "driver": "1", "gpu_uuid": "GPU-1"}, {"gpu": "B", "driver": "1", "gpu_uuid": "GPU-2"}]
-    assert gpus.named("MIG-7", found) == {"driver": "1", "gpu_uuid": "MIG-7"} and gpus.named("GPU-2", found) == found[1]
+    assert (
+        gpus.describe_gpu("MIG-7", found) == {"driver": "1", "gpu_uuid": "MIG-7"}
+        and gpus.describe_gpu("GPU-2", found) == found[1]
+    )
 
 
 def test_a_driver_as_old_as_the_oldest_is_not_too_old() -> None:
@@ -259,7 +262,10 @@ def test_a_process_is_known_by_when_it_began_until_it_ends(child: Callable[[str]
     process = child("echo; exec sleep 60")
     fields = Path(f"/proc/{process.pid}/stat").read_text().split()
     # Field 22 of proc(5), counted from 1; the name here has no space.
-    assert process_tree.known(process.pid) == f"{process.pid}:{fields[21]}:{Path('/proc/self/ns/pid').stat().st_ino}"
+    assert (
+        process_tree.process_identity(process.pid)
+        == f"{process.pid}:{fields[21]}:{Path('/proc/self/ns/pid').stat().st_ino}"
+    )
     assert process_tree.lives(process.pid) and process_tree.stat(process.pid)[1] == str(os.getpid())
     assert process_tree.below()[process.pid] in "RSD" and process.pid in process_tree.alive(set())
     os.kill(process.pid, signal.SIGKILL)
@@ -267,7 +273,7 @@ def test_a_process_is_known_by_when_it_began_until_it_ends(child: Callable[[str]
     # It has ended, and waits for this process to ask.
     assert (
         not process_tree.lives(process.pid)
-        and process_tree.known(process.pid) == ""
+        and process_tree.process_identity(process.pid) == ""
         and process_tree.stat(process.pid)[0] == "Z"
     )
     assert process_tree.stat(2**22 + 1) == [] and not process_tree.lives(2**22 + 1)
@@ -353,7 +359,10 @@ def test_numbers_of_the_kernel_are_those_of_its_headers() -> None:
     assert (namespace.NOSUID, namespace.NODEV, namespace.NOEXEC) == (os.ST_NOSUID, os.ST_NODEV, os.ST_NOEXEC)
     assert (namespace.REC, namespace.PRIVATE) == (1 << 14, 1 << 18)
     namespace._check(0)
-    assert (process_tree.PDEATHSIG, process_tree.CHILD_SUBREAPER) == (1, 36) and os.getpid() in process_tree.running()
+    assert (process_tree.PDEATHSIG, process_tree.CHILD_SUBREAPER) == (
+        1,
+        36,
+    ) and os.getpid() in process_tree.running_processes()
 
 
 def test_a_code_is_as_a_shell_tells_it() -> None:
@@ -426,27 +435,30 @@ def test_compiled_code_is_taken_from_a_folder_that_nobody_else_can_write_to(
 ) -> None:
     monkeypatch.setattr(scratch_folder, "_places", lambda: [str(tmp_path)])
     own = tmp_path / f"profzoo-compiled-{os.getuid()}"
-    assert scratch_folder.compiled() == {"TORCHINDUCTOR_CACHE_DIR": str(own)} and own.stat().st_mode & 0o777 == 0o700
+    assert (
+        scratch_folder.shared_compile_cache() == {"TORCHINDUCTOR_CACHE_DIR": str(own)}
+        and own.stat().st_mode & 0o777 == 0o700
+    )
     own.chmod(mode)
-    assert bool(scratch_folder.compiled()) == taken
+    assert bool(scratch_folder.shared_compile_cache()) == taken
     own.rmdir()
     own.symlink_to(tmp_path)
-    assert scratch_folder.compiled() == {}
+    assert scratch_folder.shared_compile_cache() == {}
 
 
 def test_a_folder_is_abandoned_once_nobody_holds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scratch_folder, "_places", lambda: [str(tmp_path)])
     folder, held = scratch_folder.make()
     assert folder.name.startswith("profzoo-job-") and folder.parent == tmp_path and len(held) == 2
-    assert scratch_folder.abandoned(folder) is None and scratch_folder.sweep() == [] and folder.exists()
+    assert scratch_folder.claim_abandoned(folder) is None and scratch_folder.sweep() == [] and folder.exists()
     for descriptor in held:
         os.close(descriptor)
-    lock = scratch_folder.abandoned(folder)
+    lock = scratch_folder.claim_abandoned(folder)
     assert lock is not None
     # Now this holds it.
-    assert scratch_folder.abandoned(folder) is None
+    assert scratch_folder.claim_abandoned(folder) is None
     os.close(lock)
-    assert scratch_folder.sweep() == [] and not folder.exists() and scratch_folder.abandoned(folder) is None
+    assert scratch_folder.sweep() == [] and not folder.exists() and scratch_folder.claim_abandoned(folder) is None
     # A file where the pipe should be tells nothing.
     folder.mkdir()
     assert not scratch_folder.depend(folder)
@@ -505,7 +517,7 @@ def test_a_job_that_nobody_looks_after_is_ended_and_its_folder_removed(
     monkeypatch.setenv(scratch_folder.JOB, str(tmp_path / "profzoo-job-y"))
     other = child("echo; exec sleep 60")
     # Of all processes these alone are looked at, whatever mistake is planted.
-    monkeypatch.setattr(scratch_folder.process_tree, "running", lambda: [marked.pid, other.pid, 2**22 + 1])
+    monkeypatch.setattr(scratch_folder.process_tree, "running_processes", lambda: [marked.pid, other.pid, 2**22 + 1])
     assert scratch_folder._marked([folder]) == [marked.pid] and scratch_folder._marked([]) == []
     assert scratch_folder.sweep() == [marked.pid] and not folder.exists()
     assert not process_tree.lives(marked.pid) and process_tree.lives(other.pid)
@@ -555,13 +567,13 @@ def test_modules_of_a_folder_do_not_hide_pythons_own(tmp_path: Path, monkeypatch
     for name in ("net.py", "data.csv", ".hidden", "json.txt"):
         (folder / name).touch()
     (folder / "json").mkdir()
-    assert inherited_paths.shielded(folder) == folder
+    assert inherited_paths.shield_folder(folder) == folder
     (folder / "profile.py").touch()
     (folder / "json" / "__init__.py").touch()
-    place = inherited_paths.shielded(folder)
+    place = inherited_paths.shield_folder(folder)
     assert place.parent == here / ".snakemake/profzoo/importable"
     assert sorted(path.name for path in place.iterdir()) == ["data.csv", "json.txt", "net.py"]
-    assert (place / "net.py").resolve() == folder / "net.py" and inherited_paths.shielded(folder) == place
+    assert (place / "net.py").resolve() == folder / "net.py" and inherited_paths.shield_folder(folder) == place
     monkeypatch.setenv("PYTHONPATH", f"/a{os.pathsep}{os.pathsep}/b{os.pathsep}/a")
     monkeypatch.setenv("PYTHONSAFEPATH", "")
     inherited_paths.make_importable(str(folder))
@@ -572,7 +584,7 @@ def test_modules_of_a_folder_do_not_hide_pythons_own(tmp_path: Path, monkeypatch
 def test_a_run_whose_owner_is_gone_gets_a_sigterm(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[tuple[int, int]] = []
     monkeypatch.setattr(orphan_guard.os, "kill", lambda *words: sent.append(words))
-    own = process_tree.known(os.getpid())
+    own = process_tree.process_identity(os.getpid())
     done = orphan_guard.threading.Event()
     done.set()
     orphan_guard._watch(own, os.getppid(), done)
@@ -586,13 +598,13 @@ def test_a_run_whose_owner_is_gone_gets_a_sigterm(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("given", ["", "x", "1:2:3", "{own}"])
 def test_a_run_of_nobodys_is_not_watched(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
     own = given == "{own}"
-    monkeypatch.setenv(orphan_guard.OWNER, process_tree.known(os.getpid()) if own else given)
-    with orphan_guard.watched():
+    monkeypatch.setenv(orphan_guard.OWNER, process_tree.process_identity(os.getpid()) if own else given)
+    with orphan_guard.watch_parent():
         names = [thread.name for thread in orphan_guard.threading.enumerate()]
     assert ("owner" in names) == own
     monkeypatch.setenv(orphan_guard.OWNER, "")
     orphan_guard.declare()
-    assert os.environ[orphan_guard.OWNER] == process_tree.known(os.getpid())
+    assert os.environ[orphan_guard.OWNER] == process_tree.process_identity(os.getpid())
 
 
 def test_a_supervisor_that_was_killed_leaves_nothing_and_says_so(tmp_path: Path) -> None:

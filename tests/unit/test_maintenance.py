@@ -144,7 +144,7 @@ def test_clean_removes_the_folder_itself_when_nothing_is_left() -> None:
     write("results/a/b/c.csv", "results/d.csv")
     clean.note(["results/a/b/c.csv", "results/d.csv", "results/never_made.csv"])
     assert clean.main("results") == "removed 2 files"
-    assert not Path("results").exists() and clean.recorded() == []
+    assert not Path("results").exists() and clean.read_recorded_paths() == []
 
 
 @pytest.mark.usefixtures("folder")
@@ -225,7 +225,7 @@ def test_results_are_known_by_any_path_that_leads_to_them(folder: Path, tmp_path
         write(f"{made}/lstm/a.csv", f"{made}/lstm/own.txt")
         clean.note([f"{made}/lstm/a.csv"])
         assert clean.main(cleaned) == "removed 1 files; left 1 that the workflow did not make", (made, cleaned)
-        assert not Path(made, "lstm/a.csv").exists() and clean.recorded() == []
+        assert not Path(made, "lstm/a.csv").exists() and clean.read_recorded_paths() == []
         Path(made, "lstm/own.txt").unlink()
 
 
@@ -249,9 +249,9 @@ def test_clean_knows_files_of_any_name(name: str) -> None:
     write(f"results/{name}", "results/b.csv")
     for _ in range(2):
         clean.note([f"results/{name}", "results/b.csv"])
-    assert clean.recorded() == [f"results/{name}", "results/b.csv"]
+    assert clean.read_recorded_paths() == [f"results/{name}", "results/b.csv"]
     clean.note(["other.csv"])
-    assert clean.main("results") == "removed 2 files" and clean.recorded() == ["other.csv"]
+    assert clean.main("results") == "removed 2 files" and clean.read_recorded_paths() == ["other.csv"]
 
 
 @pytest.mark.usefixtures("folder")
@@ -272,9 +272,9 @@ def test_a_run_killed_as_it_adds_to_the_record_costs_nothing(cut: int) -> None:
     clean.note(["results/a.csv"])
     with clean.RECORD.open("ab") as file:
         file.write(b"results/lstm/mine/b.csv\n"[:cut])
-    assert clean.recorded() == ["results/a.csv"]
+    assert clean.read_recorded_paths() == ["results/a.csv"]
     clean.note(["results/c.csv"])
-    assert clean.recorded() == ["results/a.csv", "results/c.csv"]
+    assert clean.read_recorded_paths() == ["results/a.csv", "results/c.csv"]
     clean.main("results")
     assert files("results") == sorted(own)
 

@@ -22,7 +22,7 @@ def column(packed: dict, name: str) -> list:
 
 
 def test_kernels_are_those_of_the_table_longest_first(cell: dict[str, pd.DataFrame]) -> None:
-    found = json.loads(cell_data.of_cell(cell, None) or "")["kernels"]
+    found = json.loads(cell_data.cell_block(cell, None) or "")["kernels"]
     times = column(found, "ns")
     assert len(times) == len(cell["kernels"]) and times == sorted(times, reverse=True)
     assert sum(times) == pytest.approx(cell["kernels"]["total_ns"].sum(), rel=1e-3)
@@ -33,7 +33,7 @@ def test_kernels_are_those_of_the_table_longest_first(cell: dict[str, pd.DataFra
 
 
 def test_layers_are_those_with_time_of_their_own(cell: dict[str, pd.DataFrame]) -> None:
-    found = json.loads(cell_data.of_cell(cell, None) or "")
+    found = json.loads(cell_data.cell_block(cell, None) or "")
     own = cell["layers"][cell["layers"]["self_ns"] > 0]
     assert sorted(column(found["layers"], "name")) == sorted(own["module"])
     assert len(column(found["tree"], "name")) == len(cell["layers"])
@@ -42,7 +42,7 @@ def test_layers_are_those_with_time_of_their_own(cell: dict[str, pd.DataFrame]) 
 def test_names_of_the_step_are_those_of_the_table(cell: dict[str, pd.DataFrame]) -> None:
     (kernel, *_) = cell["kernels"]["kernel"]
     step = {"names": ["step", kernel], "streams": {"7": [[0, 5, 1]]}, "ranges": [[0, 9, 0]], "calls": [], "gaps": []}
-    found = json.loads(cell_data.of_cell(cell, step) or "")
+    found = json.loads(cell_data.cell_block(cell, step) or "")
     assert found["timeline"]["names"][1] in column(found["kernels"], "name")
     assert found["timeline"]["names"][0] == "step" and found["timeline"]["classes"][0] == ""
 
@@ -50,10 +50,10 @@ def test_names_of_the_step_are_those_of_the_table(cell: dict[str, pd.DataFrame])
 @pytest.mark.parametrize("name", ["</script><script>alert(1)</script>", "<!--", "a\u2028b", "ü & <T>"])
 def test_no_name_ends_the_block(cell: dict[str, pd.DataFrame], name: str) -> None:
     layers = cell["layers"].assign(module=name)
-    text = str(cell_data.of_cell({"layers": layers}, None))
+    text = str(cell_data.cell_block({"layers": layers}, None))
     assert "<" not in text and "\u2028" not in text
     assert set(column(json.loads(text)["tree"], "name")) == {name}
 
 
 def test_a_cell_of_which_nothing_is_known_has_no_block() -> None:
-    assert cell_data.of_cell({}, None) is None
+    assert cell_data.cell_block({}, None) is None

@@ -19,7 +19,7 @@ from profzoo.harness.tasks import adversarial, images
 from tests import zoo
 from tests.stepwise import Stepwise
 
-ZOO = sorted(registry.zoo())
+ZOO = sorted(registry.shipped_models())
 # What an answer may leave of the error that the best one without a look at the input has.
 LEARNT = 0.85
 # Widths of the stages of a bottleneck ResNet.
@@ -54,7 +54,7 @@ EXTRA = {
 
 @pytest.mark.parametrize("name", ZOO)
 def test_parameter_count_is_the_published_one(name: str) -> None:
-    model = registry.zoo()[name]
+    model = registry.shipped_models()[name]
     shape = SimpleNamespace(**model.shape | model.workloads["trimmed"]["train"])
     with torch.device("meta"):
         network = interface.load(model.module).build(shape)
@@ -83,8 +83,8 @@ def test_training_learns_a_batch(name: str) -> None:
 
 
 def test_of_every_task_a_model_is_seen_to_learn() -> None:
-    tasks = {model.groups[0] for model in registry.zoo().values()}
-    assert tasks == {registry.zoo()[name].groups[0] for name in zoo.LEARNING}
+    tasks = {model.groups[0] for model in registry.shipped_models().values()}
+    assert tasks == {registry.shipped_models()[name].groups[0] for name in zoo.LEARNING}
 
 
 def share_left(tiny: dict, network: torch.nn.Module) -> float:
@@ -93,7 +93,7 @@ def share_left(tiny: dict, network: torch.nn.Module) -> float:
     errors = []
     batch, trainer = zoo.telling_batch(tiny), zoo.trainer(tiny, network)
     trainer.optimizers[0].param_groups[0]["lr"] *= times
-    step = trainer.model.training_step or training_step.training_step
+    step = trainer.model.training_step or training_step.run_training_step
     for index in range(steps):
         step(trainer, batch)
         # At high rates an error goes up and down at the end.
@@ -140,7 +140,7 @@ def test_features_tell_images_apart_at_every_depth(scale: images.Scale | None, s
         assert gradient.norm() * one.norm() > 0.1
 
 
-@pytest.mark.parametrize("name", [name for name in ZOO if "adversarial" in registry.zoo()[name].groups])
+@pytest.mark.parametrize("name", [name for name in ZOO if "adversarial" in registry.shipped_models()[name].groups])
 def test_discriminators_learn_as_well_and_features_do_not(name: str) -> None:
     tiny = zoo.cell(name)
     trainer = zoo.trainer(tiny, zoo.network(tiny))
@@ -162,7 +162,7 @@ def test_every_workload_has_shapes_that_the_model_takes(name: str, workload: str
         model, shape = interface.load(cell["module"]), SimpleNamespace(**cell["shape"])
         collate = model.collate or torch.utils.data.default_collate
         sample = model.sample(shape, torch.Generator().manual_seed(0))
-        inputs, target = data_loading.to_device(collate([sample] * cell["batch"]), meta, torch.contiguous_format)
+        inputs, target = data_loading.move_to_device(collate([sample] * cell["batch"]), meta, torch.contiguous_format)
         with meta:
             network = model.build(shape).train(phase == "train")
             if phase == "inference":
@@ -230,7 +230,7 @@ def test_a_cell_end_to_end(tmp_path: Path) -> None:
     steps, facts = pd.read_csv(files["steps.csv"]), json.loads(files["facts.json"].read_text())
     assert steps["items"].tolist() == [10, 10] and steps["gpu_ns"].isna().all()
     assert steps["wall_ns"].sum() == facts["window_wall_ns"]
-    assert facts["steps"] == 2 and facts["parameters"] == registry.zoo()["lstm"].parameters
+    assert facts["steps"] == 2 and facts["parameters"] == registry.shipped_models()["lstm"].parameters
     assert run.main(["lstm", "inference", *words, "--load", str(files["weights.pt"]), "--trace", str(files["t.json.gz"]),
                      "--operators", str(files["o.csv"])]) == 0  # fmt: skip
     assert "profzoo:forward" in set(pd.read_csv(files["o.csv"])["name"])

@@ -27,7 +27,7 @@ def owned_by(network: nn.Module, *inputs: Any, prefix: str = "") -> dict[str, se
 
 def called(network: Any, *inputs: Any) -> dict[str, set[str]]:
     """Of each module that is marked, the operators of a call."""
-    table = owners.of_operators(torch_trace.of_events(owned.of_forward(network, *inputs)))
+    table = owners.tabulate_operators(torch_trace.make_trace(owned.of_forward(network, *inputs)))
     return {str(name): set(rows["operator"]) for name, rows in table.groupby("module", observed=True)}
 
 
@@ -75,7 +75,7 @@ def test_a_wrapper_that_checkpoints_is_what_it_wraps() -> None:
     def train(flow: Tensor) -> None:
         network(flow).sum().backward()
 
-    table = owners.of_operators(torch_trace.of_events(owned.of_forward(train, X)))
+    table = owners.tabulate_operators(torch_trace.make_trace(owned.of_forward(train, X)))
     found = set(zip(table["module"], table["direction"], strict=True))
     assert {("0", "forward"), ("0", "backward"), ("0", "recompute"), ("1", "forward")} <= found
     assert not [name for name in table["module"] if "wrapped" in name]
@@ -89,7 +89,7 @@ def test_a_launch_of_no_operator_is_of_the_module_that_it_was_made_in() -> None:
     ids = {"External id": mark["args"]["External id"], "correlation": 9}
     call = {"cat": "cuda_driver", "name": "cuLaunchKernel", "tid": mark["tid"], "ts": mark["ts"], "dur": 1, "args": ids}
     kernel = {**call, "cat": "kernel", "name": "of_my_own"}
-    (row,) = owners.of_launches(torch_trace.of_events([*events, call, kernel])).to_dict("records")
+    (row,) = owners.tabulate_launches(torch_trace.make_trace([*events, call, kernel])).to_dict("records")
     assert (row["module"], row["type"], row["operator"], row["caller"]) == ("0", "Linear", "", "")
 
 
@@ -199,7 +199,7 @@ def test_backward_of_what_is_compiled_is_its_own() -> None:
         network(flow).sum().backward()
 
     train(X)
-    table = owners.of_operators(torch_trace.of_events(owned.of_forward(train, X)))
+    table = owners.tabulate_operators(torch_trace.make_trace(owned.of_forward(train, X)))
     backward = table[table["direction"] == "backward"]
     assert {"part.(compiled)", "rest", "(root)"} <= set(backward["module"])
     assert "CompiledFunctionBackward" in set(backward.loc[backward["module"] == "part.(compiled)", "caller"])
@@ -246,5 +246,5 @@ def test_modules_of_any_name_own_what_runs_in_them(name: str) -> None:
     network = nn.Sequential(nn.ModuleDict({name: nn.Linear(3, 4)}))
     network.forward = lambda flow: network[0][name](flow)
     module_ranges.mark(network, module_ranges.for_torch)
-    table = owners.of_operators(torch_trace.of_events(owned.of_forward(network, torch.ones(2, 3))))
+    table = owners.tabulate_operators(torch_trace.make_trace(owned.of_forward(network, torch.ones(2, 3))))
     assert set(table.loc[table["operator"] == "aten::addmm", "module"]) == {f"0.{name}"}

@@ -95,7 +95,7 @@ def test_names(own: str, name: str) -> None:
     assert re.fullmatch(schema.PATTERN, name)
 
 
-@pytest.mark.parametrize("name", [*registry.zoo(), *schema.load()["properties"]["variants"]["default"]])
+@pytest.mark.parametrize("name", [*registry.shipped_models(), *schema.load()["properties"]["variants"]["default"]])
 def test_what_is_shipped_bears_names(name: str) -> None:
     assert schema.is_name(name, "model") and re.fullmatch(schema.PATTERN, name)
 
@@ -229,9 +229,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of models, of which each test puts others into it."""
     (tmp_path / "good.py").write_text(MODEL)
     monkeypatch.setattr(registry, "ZOO", tmp_path)
-    registry.forget()
+    registry.forget_models()
     yield tmp_path
-    registry.forget()
+    registry.forget_models()
 
 
 def litter(folder: Path) -> set[str]:
@@ -261,11 +261,11 @@ def litter(folder: Path) -> set[str]:
 
 def test_whatever_lies_beside_a_model_costs_its_own_cells_alone(folder: Path) -> None:
     names = litter(folder)
-    registry.forget()
-    assert list(registry.zoo()) == ["good"] and set(registry.unusable()) == names
+    registry.forget_models()
+    assert list(registry.shipped_models()) == ["good"] and set(registry.unusable_models()) == names
     checked = config.normalise({})
     assert config.cells(checked) == [("good", "inference")]
-    lines = config.left_out(checked)
+    lines = config.describe_left_out(checked)
     assert len(lines) == len(names) and all(line.isprintable() and len(line) < 500 for line in lines)
     json.dumps(lines)
 
@@ -281,17 +281,17 @@ def test_a_helper_costs_the_cells_of_those_who_import_it(
     (package / "good.py").write_text(MODEL)
     (package / "user.py").write_text(f"from models import bad_helper\n{MODEL}")
     (package / "bad_helper.py").write_text(f"{text}\n")
-    registry.forget()
+    registry.forget_models()
     registry._sources.cache_clear()
     checked = config.normalise({})
     assert config.cells(checked) == [("good", "inference")]
-    assert any(line.startswith("models = all leaves out user: ") for line in config.left_out(checked))
+    assert any(line.startswith("models = all leaves out user: ") for line in config.describe_left_out(checked))
     assert "models = 'user': " in refused({"models": ["user"]})
 
 
 def test_a_running_job_looks_at_its_own_file_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     litter(folder)
-    registry.forget()
+    registry.forget_models()
     with monkeypatch.context() as without:
         without.setattr(registry, "_scanned", None)
         assert run.resolve("good", "inference", "time", [])["batch"] == 2
@@ -304,7 +304,7 @@ def test_what_breaks_after_planning_leaves_the_jobs_of_others(folder: Path) -> N
     planned = config.cells(config.normalise(given))
     (folder / "other.py").write_text(MODEL[:-40])
     (folder / "third.py").unlink()
-    registry.forget()
+    registry.forget_models()
     for attempt in (given, given | {"models": ["other"]}):
         with pytest.raises(ConfigError):
             config.cells(config.normalise(attempt))
@@ -328,7 +328,7 @@ def test_names_that_are_one_on_some_disks_are_refused(own: str, given: dict[str,
 
 def test_files_of_models_that_are_one_on_some_disks_are_refused(folder: Path) -> None:
     (folder / "GOOD.py").write_text(MODEL)
-    registry.forget()
+    registry.forget_models()
     assert refused({}) == (
         "models 'GOOD' and 'good' differ by case alone, so that on a disk that does not tell case apart results of one "
         "would be taken for the other's: rename one of them, in models/ or settings"

@@ -33,7 +33,7 @@ def words(name: str = "roofline", **given: object) -> str:
     """The command line's options of a section set, with those that its plan starts from."""
     filled = config.normalise({"ncu": given})["ncu"]
     planned = ["--replay-mode", ncu.replay(filled, name), *ncu.selection(filled, name)]
-    return " ".join([*ncu.options(filled, name), *(planned if ncu.planned(filled, name) else [])])
+    return " ".join([*ncu.options(filled, name), *(planned if ncu.needs_plan(filled, name) else [])])
 
 
 def test_no_key_is_left_untested() -> None:
@@ -88,15 +88,17 @@ def test_range_replay_takes_what_ncu_allows_it(replay: str) -> None:
 @pytest.mark.parametrize("replay", ["range", "app-range"])
 def test_the_census_is_of_launches_whatever_the_replay(replay: str) -> None:
     filled = config.normalise({"ncu": {"replay": replay, "launches": "all"}})["ncu"]
-    assert not ncu.ranged(filled, ncu.CENSUS) and "--replay-mode kernel" in " ".join(ncu.options(filled, ncu.CENSUS))
-    assert ncu.ranged(filled, "roofline") and ncu.of_launches(filled) == [ncu.CENSUS]
+    assert not ncu.measures_ranges(filled, ncu.CENSUS) and "--replay-mode kernel" in " ".join(
+        ncu.options(filled, ncu.CENSUS)
+    )
+    assert ncu.measures_ranges(filled, "roofline") and ncu.launch_sets(filled) == [ncu.CENSUS]
 
 
 @pytest.mark.parametrize(
     ("name", "sets"), [("launch", ["launch"]), ("roofline", ["roofline", "launch"]), ("ranges", ["launch"])]
 )
 def test_sets_that_tables_of_kernels_are_made_of(name: str, sets: list[str]) -> None:
-    assert ncu.of_launches(config.normalise({"tool": "ncu", "ncu": {"set": name}})["ncu"]) == sets
+    assert ncu.launch_sets(config.normalise({"tool": "ncu", "ncu": {"set": name}})["ncu"]) == sets
 
 
 def test_a_set_measures_ranges_by_its_own_replay() -> None:

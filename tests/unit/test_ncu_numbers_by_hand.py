@@ -168,7 +168,7 @@ SASS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 def test_factors_of_metrics(quantity: str, factors: dict[str, float]) -> None:
     assert quantities.QUANTITIES[quantity].sums[0].factors == factors
     # They are numbers wherever they were collected, and one of each tells that there is the metric.
-    assert set(factors) <= quantities.NUMBERS and all(quantities.told(name, list(factors)) for name in factors)
+    assert set(factors) <= quantities.NUMBERS and all(quantities.has_metric(name, list(factors)) for name in factors)
 
 
 @pytest.mark.parametrize(
@@ -187,14 +187,18 @@ def test_factors_of_metrics(quantity: str, factors: dict[str, float]) -> None:
     ],
 )
 def test_metrics_by_compute_capability(given: str, capability: float, expected: list[str]) -> None:
-    found = quantities.asked([given], capability)
+    found = quantities.metrics_to_ask([given], capability)
     assert [name for name in found if name in {given, *expected}] == expected
 
 
 def test_metrics_that_columns_tell() -> None:
     read, write = "dram__bytes_op_read.sum", "dram__bytes_op_write.sum"
-    assert quantities.told("dram__bytes_read.sum", [read, write, "x"]) and quantities.told("x__y", ["z", "x__y.sum"])
-    assert not quantities.told("dram__bytes_read.sum", [read, "x"]) and not quantities.told("own.sum", [read, write])
+    assert quantities.has_metric("dram__bytes_read.sum", [read, write, "x"]) and quantities.has_metric(
+        "x__y", ["z", "x__y.sum"]
+    )
+    assert not quantities.has_metric("dram__bytes_read.sum", [read, "x"]) and not quantities.has_metric(
+        "own.sum", [read, write]
+    )
 
 
 def test_what_gpus_have() -> None:
@@ -322,7 +326,7 @@ def test_sets_that_nobody_measured(chosen: dict, unknown: bool) -> None:
 
 
 ASKED = {"metrics": ["x.sum"]}
-OWN = cost_history.collected(
+OWN = cost_history.collection_key(
     ["--metrics", "x.sum,launch__shared_mem_per_block_static,launch__shared_mem_per_block_dynamic"]
 )
 SHIPPED, PROBE = Cost(6, 0.5), Cost(3, 0.25, PROBED)
@@ -366,9 +370,9 @@ def test_outcomes_of_plans(tmp_path: Path, plan: dict, wall_s: float, took: tupl
     facts = {"gpu": "H100", "plan": said, "wall_s": wall_s, "options": ["--set", "full", "--devices", "0"]}
     (tmp_path / "cell").mkdir()
     (tmp_path / "cell/train.full.ncu-rep.json").write_text(json.dumps(facts))
-    found = cost_history.of_gpu(tmp_path, "H100")
+    found = cost_history.read_history(tmp_path, "H100")
     assert found == ([] if took is None else [Outcome((("--set", "full"),), 10, *took)])
-    assert cost_history.of_gpu(tmp_path, "A100") == []
+    assert cost_history.read_history(tmp_path, "A100") == []
 
 
 def test_half_widths_of_totals() -> None:

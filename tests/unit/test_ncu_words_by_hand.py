@@ -7,7 +7,7 @@ import pytest
 
 from profzoo.config import configuration as config
 from profzoo.errors import ConfigError
-from profzoo.tools.communication_kernels import replayed
+from profzoo.tools.communication_kernels import exclusion_expression
 from profzoo.tools.ncu import command as ncu
 
 SETS = {
@@ -65,10 +65,10 @@ def test_words_that_select_launches(launches: str | int, words: str) -> None:
 
 
 def test_what_is_collected() -> None:
-    assert ncu.collected(SETS["pattern"]) == ["--set", "basic", "--section", "regex:^S"]
-    assert ncu.collected(SETS["pattern"], ["z.sum"])[-2:] == ["--metrics", "z.sum"]
-    assert ncu.collected({"sections": ["A"]}) == ["--section", "A"]
-    assert ncu.collected(SETS["own"], ["y.sum", "z.sum"])[-1] == "x.sum,y.sum,z.sum"
+    assert ncu.section_options(SETS["pattern"]) == ["--set", "basic", "--section", "regex:^S"]
+    assert ncu.section_options(SETS["pattern"], ["z.sum"])[-2:] == ["--metrics", "z.sum"]
+    assert ncu.section_options({"sections": ["A"]}) == ["--section", "A"]
+    assert ncu.section_options(SETS["own"], ["y.sum", "z.sum"])[-1] == "x.sum,y.sum,z.sum"
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,11 @@ def test_what_is_collected() -> None:
 )
 def test_which_sets_are_planned(name: str, launches: str, planned: bool, sampled: bool, ranged: bool) -> None:
     given = options(launches=launches)
-    assert (ncu.planned(given, name), ncu.sampled(given, name), ncu.ranged(given, name)) == (planned, sampled, ranged)
+    assert (ncu.needs_plan(given, name), ncu.samples_launches(given, name), ncu.measures_ranges(given, name)) == (
+        planned,
+        sampled,
+        ranged,
+    )
 
 
 @pytest.mark.parametrize(
@@ -102,7 +106,7 @@ def test_the_census_is_never_of_ranges(replay: str, census: str, other: str) -> 
     [("ncu", "own", ["own", "launch"]), ("nsys", "own", ["own"]), ("ncu", "parts", ["launch"]), ("auto", "parts", [])],
 )
 def test_sets_whose_launches_are_counted(census: str, name: str, sets: list[str]) -> None:
-    assert ncu.of_launches(options() | {"census": census, "set": name}) == sets
+    assert ncu.launch_sets(options() | {"census": census, "set": name}) == sets
 
 
 CELL = {"model": "bert", "phase": "train", "compile": "none", "gpus": 1, "nodes": 1}
@@ -117,7 +121,7 @@ def test_a_cell_of_one_process_is_profiled_as_it_is_asked_for() -> None:
 @pytest.mark.parametrize("other", [{"gpus": 2}, {"nodes": 2}])
 def test_of_several_processes_what_communicates_is_not_replayed(other: dict) -> None:
     given = options(kernel_name="gemm")
-    assert ncu.for_cell(given, "own", CELL | other) == given | {"kernel_name": replayed("gemm")}
+    assert ncu.for_cell(given, "own", CELL | other) == given | {"kernel_name": exclusion_expression("gemm")}
     assert ncu.for_cell(given, "launch", CELL | other) == given
 
 
@@ -184,9 +188,9 @@ def test_ncu_around_a_program(words: str, made: dict, processes: int, command: s
 
 def test_words_of_each_run() -> None:
     words = "-c 1 --then -k x -c 2 --then -c 3 --in-all --set full"
-    assert ncu.of_runs(words.split()) == [["-c", "1"], ["-k", "x", "-c", "2"], ["-c", "3"]]
-    assert ncu.of_runs(["-c", "1", "--set", "full"]) == [["-c", "1", "--set", "full"]]
-    assert ncu.of_runs(["-c", "1", "--in-all", "--set", "full"]) == [["-c", "1"]]
+    assert ncu.run_options(words.split()) == [["-c", "1"], ["-k", "x", "-c", "2"], ["-c", "3"]]
+    assert ncu.run_options(["-c", "1", "--set", "full"]) == [["-c", "1", "--set", "full"]]
+    assert ncu.run_options(["-c", "1", "--in-all", "--set", "full"]) == [["-c", "1"]]
 
 
 def test_what_a_run_leaves(tmp_path: Path) -> None:

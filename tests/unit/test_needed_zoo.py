@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from profzoo.cell import settings
 from profzoo.harness import step_loop
 from profzoo.harness.recorders import Recorder
-from profzoo.op_costs.operators import needed, of_calls
+from profzoo.op_costs.operators import call_costs, operator_cost
 from profzoo.op_costs.trace_calls import calls
 from tests import zoo
 
@@ -43,7 +43,7 @@ def counted_again(table: pd.DataFrame) -> int:
     for call in table[table["operator"] == "aten::convolution_backward"].itertuples():
         values = json.loads(call.values)
         groups, (of_input, of_weight, _) = int(values[9]), json.loads(values[10].lower())
-        both = needed(call.operator, json.loads(call.dims), json.loads(call.types), values)
+        both = operator_cost(call.operator, json.loads(call.dims), json.loads(call.types), values)
         assert both is not None
         excess += (groups - 1) * of_weight * both.product_flop // (of_input + of_weight)
     return excess
@@ -61,7 +61,7 @@ def counted_again(table: pd.DataFrame) -> int:
 )
 def test_products_of_a_step_are_those_that_torch_counts(name: str, phase: str, tmp_path: Path) -> None:
     table = traced(name, phase, tmp_path / "trace.json")
-    own = of_calls(table)
+    own = call_costs(table)
     with FlopCounterMode(display=False) as counter:
         step(name, phase)
     ours = own["needed_product_flop"][~table["operator"].isin(UNCOUNTED)].sum()
@@ -77,9 +77,9 @@ def test_products_of_a_step_are_those_that_torch_counts(name: str, phase: str, t
 def test_the_parts_of_a_fused_encoder_layer_are_within_it(tmp_path: Path) -> None:
     """On the CPU it calls operators for all its products, so that what is left to itself has none."""
     table = traced("bert", "inference", tmp_path / "trace.json")
-    own = of_calls(table)["needed_product_flop"].groupby(table["operator"]).sum()
+    own = call_costs(table)["needed_product_flop"].groupby(table["operator"]).sum()
     layer = table[table["operator"] == "aten::_transformer_encoder_layer_fwd"].iloc[0]
-    whole = needed(layer.operator, *(json.loads(layer[name]) for name in ("dims", "types", "values")))
+    whole = operator_cost(layer.operator, *(json.loads(layer[name]) for name in ("dims", "types", "values")))
     assert whole is not None and own["aten::_transformer_encoder_layer_fwd"] == 0
     layers = (table["operator"] == "aten::_transformer_encoder_layer_fwd").sum()
     inside = own[["aten::addmm", "aten::_addmm_activation", "aten::mm", "aten::bmm"]].sum()

@@ -79,7 +79,7 @@ def test_other_readers_of_nsys_say_it(
     # Nothing is said where there are steps.
     step_timeline.main(str(recording("nsys/train.sqlite")), facts, str(timeline))
     assert capsys.readouterr().out == ""
-    for read in (lambda: step_sequence.of_window(launched, 1), lambda: ranks.of_traces([launched], 1)):
+    for read in (lambda: step_sequence.read_step_launches(launched, 1), lambda: ranks.tabulate_ranks([launched], 1)):
         with pytest.raises(DataError) as error:
             read()
         assert str(error.value).startswith(f"{launched} {WINDOW}") and "\n" not in str(error.value)

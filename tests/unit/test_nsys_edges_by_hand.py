@@ -67,7 +67,7 @@ def test_a_step_has_what_is_launched_from_its_first_ns_to_its_last(
     steps = pd.DataFrame({"start": [100, 200], "end": [200, 300]})
     activity = pd.DataFrame({"start_call": calls, "start": [210, 260, 400, 500], "end": [250, 300, 420, 510]})
     activity.loc[activity["start_call"].isna(), ["start", "end"]] = [310, 320]
-    found = nsys_steps.counting(steps, activity)
+    found = nsys_steps.counted_steps(steps, activity)
     assert found.steps == 1 and found.on_cpu.tolist() == [[200, 300]]
     assert found.activity["start_call"].dropna().tolist() == counts and found.span.tolist() == [[begins, ends]]
 
@@ -76,7 +76,7 @@ def test_a_step_that_is_alone_begins_with_itself() -> None:
     """Whatever the GPU was still at, and it ends with the CPU's part where that is later."""
     steps = pd.DataFrame({"start": [100], "end": [200]})
     activity = pd.DataFrame({"start_call": [50, 120], "start": [90, 130], "end": [140, 150]})
-    found = nsys_steps.counting(steps, activity)
+    found = nsys_steps.counted_steps(steps, activity)
     assert (found.steps, found.span.tolist(), found.on_cpu.tolist()) == (1, [[100, 200]], [[100, 200]])
     assert found.activity["start_call"].tolist() == [120]
 
@@ -149,7 +149,7 @@ def test_what_the_gpu_did_is_a_kernel_one_that_communicates_or_crosses(tmp_path:
     """A kernel is no copy though the number of its name is a kind of copy's, and the other way round."""
     kernels, copies = [(10, 20, 1), (20, 30, 2, 2)], [(30, 40, 3, TO_HOST), (40, 50, 4, WITHIN)]
     trace(tmp_path, [("step", 0, 100)], [], kernels, copies, graphs=[(50, 60, 5)])
-    with nsys_trace.opened(tmp_path / "t.sqlite") as (database, tables):
+    with nsys_trace.open_export(tmp_path / "t.sqlite") as (database, tables):
         found = timeline.activity(database, tables)
     assert found[["start", "end", "correlation", "process", "kernel", "talking", "crossing"]].to_numpy().tolist() == [
         [10, 20, 1, PROCESS, True, False, False], [20, 30, 2, PROCESS, True, True, False],
@@ -171,7 +171,7 @@ def test_launches_are_read_with_where_they_were_placed_and_when_they_began(tmp_p
     with closing(sqlite3.connect(path)) as database:
         database.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD COLUMN streamId DEFAULT 7")
         database.commit()
-    with nsys_trace.opened(path) as (database, tables):
+    with nsys_trace.open_export(path) as (database, tables):
         placed = nsys_launches.read(database, tables, placed=True)
         began = nsys_launches.read(database, tables, began=True)
         plain = nsys_launches.read(database, tables)
@@ -188,7 +188,7 @@ def test_a_graph_is_launched_by_the_first_of_its_calls_and_without_one_before_th
     graphs = [(60, 90, 8, ONE, 6), (100, 130, 9, ONE, 6), (140, 150, 8, TWO, 6)]
     calls = [(52, 8, ONE + 1), (50, 8, ONE + 1), (45, 8, TWO + 1)]
     path = export(tmp_path / "a.sqlite", [], calls, [], graphs)
-    with nsys_trace.opened(path) as (database, tables):
+    with nsys_trace.open_export(path) as (database, tables):
         found = nsys_launches.read(database, tables)
     assert found["launched"].tolist() == [50, -1 - 100, 45]
 
@@ -217,7 +217,7 @@ def test_which_steps_of_a_whole_run_count(
             database.execute("CREATE TABLE ANALYSIS_DETAILS (duration)")
             database.execute("INSERT INTO ANALYSIS_DETAILS VALUES (NULL)")
             database.commit()
-    assert nsys_trace.traced_steps(path, whole_run=True) == (counted, True)
+    assert nsys_trace.count_traced_steps(path, whole_run=True) == (counted, True)
 
 
 def test_of_a_process_nothing_of_which_ran_all_launches_are_lost(tmp_path: Path) -> None:
@@ -225,22 +225,22 @@ def test_of_a_process_nothing_of_which_ran_all_launches_are_lost(tmp_path: Path)
     other = [(start, end, TWO + 1, name) for start, end, _, name in STEPS]
     calls = [(250, 1, ONE + 1), (250, 1, TWO + 1)]
     path = export(tmp_path / "a.sqlite", [kernel(260, 270, 1, ONE)], calls, [*STEPS, *other])
-    with nsys_trace.opened(path) as (database, tables):
+    with nsys_trace.open_export(path) as (database, tables):
         steps = nsys_trace.window_steps(database, tables, whole_run=True)
     assert steps.groupby("process").size().to_dict() == {ONE: 3, TWO: 1}
-    assert nsys_trace.traced_steps(path, whole_run=True) == (3, False)
+    assert nsys_trace.count_traced_steps(path, whole_run=True) == (3, False)
     with closing(sqlite3.connect(path)) as database:
         database.execute("DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME")
         database.commit()
-    with nsys_trace.opened(path) as (database, tables):
+    with nsys_trace.open_export(path) as (database, tables):
         steps = nsys_trace.window_steps(database, tables, whole_run=True)
     assert steps.groupby("process").size().to_dict() == {ONE: 3, TWO: 3}
 
 
 def test_a_range_may_end_as_it_begins(tmp_path: Path) -> None:
     path = export(tmp_path / "a.sqlite", [], [], [(100, 100, ONE + 1, "step"), (100, 99, ONE + 1, "step")])
-    assert nsys_trace.traced_steps(path, whole_run=False) == (1, False)
-    assert nsys_trace.without_steps(path, whole_run=False) is None
+    assert nsys_trace.count_traced_steps(path, whole_run=False) == (1, False)
+    assert nsys_trace.explain_no_steps(path, whole_run=False) is None
 
 
 def test_an_error_is_told_in_one_line_of_200_letters() -> None:

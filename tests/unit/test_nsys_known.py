@@ -33,7 +33,7 @@ def test_a_launch_is_in_the_step_in_which_it_was_made_or_began(launched: int, st
     steps = pd.DataFrame({"process": ONE, "start": [100, 200, 400], "end": [200, 300, 500]})
     launches = pd.DataFrame({"process": [ONE, TWO], "launched": [launched, launched]})
     # Another process has steps of its own.
-    assert nsys_launches.in_steps(launches, steps).tolist() == [step, -1]
+    assert nsys_launches.step_positions(launches, steps).tolist() == [step, -1]
     assert nsys_launches.outside(launches, steps).tolist() == [step < 0, True]
     moment = launched if launched >= 0 else -1 - launched
     assert nsys_launches.moments(launches).tolist() == [moment, moment]
@@ -55,7 +55,7 @@ def test_of_several_processes_that_with_most_steps_has_the_sequence(tmp_path: Pa
         kernel(220, 228, 2, TWO, (5, 1, 1)),
     ]
     calls = [(10, 1, ONE + 1), (10, 1, TWO + 1), (210, 2, TWO + 1)]
-    table = step_sequence.of_window(export(tmp_path / "a.sqlite", kernels, calls, ranges), 1)
+    table = step_sequence.read_step_launches(export(tmp_path / "a.sqlite", kernels, calls, ranges), 1)
     assert table[["grid_x", "steps", "ns", "min_ns", "max_ns"]].to_numpy().tolist() == [[5, 2, 7, 6, 8]]
 
 
@@ -174,7 +174,7 @@ def test_which_copies_cross_and_which_calls_wait(tmp_path: Path) -> None:
     copies = [(20 * kind, 20 * kind + 10, kind, kind) for kind in kinds]
     row = trace(tmp_path, [("step", 0, 300)], [(SYNCHRONIZE, 5, 295, 99)], [], copies)
     assert (row["copy_ns"], row["transfer_ns"], row["kernel_ns"]) == (100, 40, 0)
-    with nsys_trace.opened(tmp_path / "t.sqlite") as (database, tables):
+    with nsys_trace.open_export(tmp_path / "t.sqlite") as (database, tables):
         waits = timeline.calls(database, tables)
     assert waits[["launches", "copies", "waits"]].to_numpy().tolist() == [[False, False, True]]
 
@@ -233,7 +233,7 @@ def test_declared_columns_say_what_stands_for_nothing(tmp_path: Path) -> None:
         and export_columns.NO_ACTIVITY < 0
     )
     path = export(tmp_path / "a.sqlite", [kernel(0, 5, 1, ONE)], [], [])
-    with nsys_trace.opened(path) as (database, _):
+    with nsys_trace.open_export(path) as (database, _):
         read = export_columns.numbers(database, "CUPTI_ACTIVITY_KIND_KERNEL", ["start", "correlationId", "gridX"], "k")
         assert read == {
             "start": "k.start",

@@ -130,7 +130,7 @@ def test_no_table_depends_on_the_order_of_rows(recording, tmp_path: Path) -> Non
         other = shuffled(exported, tmp_path / f"node.{seed - 1}.sqlite", seed)
         pd.testing.assert_frame_equal(nsys_tables.summarise(other), first, check_exact=True)
         pd.testing.assert_frame_equal(nsys_steps.where_time_goes(other), steps, check_exact=True)
-    processes = nsys_ranks.of_traces(tmp_path.glob("*.sqlite"), 2)
+    processes = nsys_ranks.tabulate_ranks(tmp_path.glob("*.sqlite"), 2)
     assert processes["rank"].tolist() == [0, 1] and processes[nsys_ranks.TIMES].nunique().eq(1).all()
 
 
@@ -196,11 +196,11 @@ def by_range(table: pd.DataFrame) -> dict[str, int]:
 
 def test_of_a_whole_run_only_the_windows_whole_steps_count(tmp_path: Path) -> None:
     path = run(tmp_path / "a.sqlite")
-    assert nsys_trace.traced_steps(path, whole_run=True) == (2, True)
+    assert nsys_trace.count_traced_steps(path, whole_run=True) == (2, True)
     table = nsys_tables.summarise(path, whole_run=True)
     # Of the window: 220 and 320 in forward, 285 after a step's parts; the rest is start-up, warm-up, cut off.
     assert by_range(table) == {"forward": 2, "": 1, nsys_tables.OUTSIDE: 3}
-    counted = nsys_tables.of_steps(table)
+    counted = nsys_tables.launches_in_steps(table)
     assert counted["launches"].sum() == 3 and counted["share"].sum() == pytest.approx(1)
     assert table.loc[table["range"] == nsys_tables.OUTSIDE, "share"].isna().all()
     assert by_range(nsys_tables.summarise(path)) == {"forward": 4, "": 2}
@@ -210,24 +210,24 @@ def test_of_a_whole_run_only_the_windows_whole_steps_count(tmp_path: Path) -> No
 
 def test_a_range_that_was_never_closed_is_no_whole_step(tmp_path: Path) -> None:
     ranges = [(start, None if end == 500 else end, tid, name) for start, end, tid, name in RUN]
-    assert nsys_trace.traced_steps(run(tmp_path / "a.sqlite", ranges, ends=None), whole_run=True) == (2, True)
+    assert nsys_trace.count_traced_steps(run(tmp_path / "a.sqlite", ranges, ends=None), whole_run=True) == (2, True)
 
 
 def test_a_step_whose_work_was_cut_off_is_no_whole_step(tmp_path: Path) -> None:
     # The CPU was through with the window's second step, and the GPU was not.
     path = run(tmp_path / "a.sqlite", lost=(320, 420))
-    assert nsys_trace.traced_steps(path, whole_run=True) == (1, True)
+    assert nsys_trace.count_traced_steps(path, whole_run=True) == (1, True)
     assert by_range(nsys_tables.summarise(path, whole_run=True)) == {"forward": 1, "": 1, nsys_tables.OUTSIDE: 2}
     # One without a kernel among others, as where it was captured into a graph, cuts nothing off.
     path = run(tmp_path / "b.sqlite", lost=(220,))
-    assert nsys_trace.traced_steps(path, whole_run=True) == (2, True)
+    assert nsys_trace.count_traced_steps(path, whole_run=True) == (2, True)
 
 
 def test_a_trace_that_begins_within_the_window_or_ends_before_it(tmp_path: Path) -> None:
     within = [row for row in RUN if row[3] != "window" and row[0] > 195]
-    assert nsys_trace.traced_steps(run(tmp_path / "a.sqlite", within), whole_run=True) == (2, False)
-    assert nsys_trace.traced_steps(run(tmp_path / "b.sqlite", RUN[:2], ends=190), whole_run=True) == (0, False)
-    assert nsys_trace.traced_steps(run(tmp_path / "c.sqlite", []), whole_run=True) == (0, False)
+    assert nsys_trace.count_traced_steps(run(tmp_path / "a.sqlite", within), whole_run=True) == (2, False)
+    assert nsys_trace.count_traced_steps(run(tmp_path / "b.sqlite", RUN[:2], ends=190), whole_run=True) == (0, False)
+    assert nsys_trace.count_traced_steps(run(tmp_path / "c.sqlite", []), whole_run=True) == (0, False)
 
 
 def test_launch_without_a_call_has_no_range(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_the_largest_configuration_survives_packing(tmp_path: Path) -> None:
 
 
 def test_ranges_of_the_window(recording) -> None:
-    with nsys_trace.opened(recording("nsys/train.sqlite")) as (database, tables):
+    with nsys_trace.open_export(recording("nsys/train.sqlite")) as (database, tables):
         found = nsys_trace.ranges_of(database, tables, ("step", *PARTS))
     assert found["name"].value_counts().to_dict() == {"step": 10, "forward": 10, "backward": 10, "optimizer": 10}
 

@@ -43,11 +43,11 @@ SINCE_2 = {
 
 def read_by_all(path: Path) -> dict[str, Any]:
     """What every reader of an export makes of it."""
-    (program,) = replay.programs(path)
+    (program,) = replay.read_programs(path)
     return {
         "launches": nsys_tables.summarise(path),
         "steps": nsys_steps.where_time_goes(path),
-        "sequence": step_sequence.of_window(path, 1),
+        "sequence": step_sequence.read_step_launches(path, 1),
         "by_step": launches_by_step.read(path),
         "host": program.host,
         "gpu": program.gpu,

@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from profzoo.op_costs.operator_calls import Needed
-from profzoo.op_costs.operators import COLUMNS, FORMULAS, SIGNATURES, needed, of_calls
+from profzoo.op_costs.operators import COLUMNS, FORMULAS, SIGNATURES, call_costs, operator_cost
 from profzoo.op_costs.trace_calls import calls
 from tests.conftest import DATA
 
@@ -33,7 +33,7 @@ def of(operator: str, *inputs: Any, kind: str = "float") -> Needed:
     shapes = [one if tensor or many else [] for one, tensor, many in zip(inputs, tensors, lists, strict=True)]
     values = ["" if tensor or many or one is None else str(one)
               for one, tensor, many in zip(inputs, tensors, lists, strict=True)]  # fmt: skip
-    found = needed(f"aten::{operator}", shapes, types, values)
+    found = operator_cost(f"aten::{operator}", shapes, types, values)
     assert found is not None, operator
     return found
 
@@ -212,7 +212,7 @@ def test_an_lstm_needs_the_same_on_cpu_and_gpu() -> None:
 def test_the_recorded_lstm_by_hand() -> None:
     """Batch 10, 256 words of 300 numbers, 64 units, with a layer of two classes behind it: three steps on a GPU."""
     table = calls(json.loads(gzip.decompress((DATA / "torch/train.trace.json.gz").read_bytes()))["traceEvents"])
-    own = of_calls(table).groupby(table["operator"])["needed_product_flop"].sum() / 3
+    own = call_costs(table).groupby(table["operator"])["needed_product_flop"].sum() / 3
     weights, words = 4 * 64 * (300 + 64), 10 * 256
     assert own["aten::_cudnn_rnn"] == 2 * words * weights
     # Texts have no gradient.
@@ -265,7 +265,7 @@ def test_elements_by_hand() -> None:
     ],
 )
 def test_what_is_not_told_is_not_known(operator: str, dims: list, types: list[str], values: list[str]) -> None:
-    assert needed(operator, dims, types, values) is None
+    assert operator_cost(operator, dims, types, values) is None
 
 
 @pytest.fixture(scope="module")
@@ -273,7 +273,7 @@ def counted_calls() -> pd.DataFrame:
     """Calls of operators in a training step of MobileNetV2 and BERT, with what ncu counted of their launches."""
     table = pd.read_csv(DATA / "launches/counted.csv.gz", keep_default_na=False)
     inputs = zip(table["operator"], *(table[name].map(json.loads) for name in ("dims", "types", "values")), strict=True)
-    found = [needed(*call) for call in inputs]
+    found = [operator_cost(*call) for call in inputs]
     return table.assign(flop=[one.flop if one else np.nan for one in found],
                         products=[one.product_flop if one else np.nan for one in found],
                         bytes=[one.bytes if one else np.nan for one in found])  # fmt: skip
@@ -326,7 +326,7 @@ def test_what_a_call_calls_is_not_counted_twice() -> None:
         ("aten::mm", product, 2),
         ("aten::relu", [[4, 6]], -1),
     )
-    own = of_calls(table)
+    own = call_costs(table)
     assert own["needed_product_flop"].fillna(-1).tolist() == [-1, 0, -1, 240, 0]
     assert own["needed_other_flop"].fillna(-1).tolist() == [-1, 24, -1, 0, 0]
     assert list(own) == COLUMNS and own.loc[[0, 2]].isna().all(axis=None)
@@ -334,4 +334,4 @@ def test_what_a_call_calls_is_not_counted_twice() -> None:
 
 def test_no_calls_need_nothing() -> None:
     nothing = calls([])
-    assert of_calls(nothing).empty and list(of_calls(nothing)) == COLUMNS
+    assert call_costs(nothing).empty and list(call_costs(nothing)) == COLUMNS

@@ -7,7 +7,7 @@ import pytest
 
 from profzoo.op_costs.elementwise import ALIKE, COPIED, LISTS, POINTWISE, REDUCED, broadcast
 from profzoo.op_costs.operator_calls import ITEM_BYTES, Needed
-from profzoo.op_costs.operators import needed, of_calls, without_called
+from profzoo.op_costs.operators import call_costs, exclusive_costs, operator_cost
 from profzoo.op_costs.trace_calls import calls
 
 
@@ -23,7 +23,7 @@ def of(operator: str, *inputs: Any) -> Needed:
         types.append(kind)
         dims.append(list(one[1] if named else one) if tensor or several else [])
         values.append("" if tensor or several or one is None else str(one))
-    found = needed(f"aten::{operator}", dims, types, values)
+    found = operator_cost(f"aten::{operator}", dims, types, values)
     assert found is not None, operator
     return found
 
@@ -310,13 +310,13 @@ def test_calls_of_a_trace_stand_behind_the_one_that_made_them() -> None:
     assert table["parent"].tolist() == [-1, 0, 0, 0, -1, -1] and table["call"].tolist() == [7, 7, 9, 12, 17, 10]
     assert table["start"].tolist() == [0, 0, 2, 5, 10, 3] and table["dims"].tolist() == ["[]"] * 6
     # Nothing of what is not told.
-    assert of_calls(table).isna().all(axis=None)
+    assert call_costs(table).isna().all(axis=None)
 
 
 def test_calls_need_no_less_than_nothing_without_what_they_call() -> None:
     """A call of 100, that makes two of 30 and 80, one of them by way of one that nobody knows."""
     wholes = np.array([[100.0], [30.0], [80.0], [5.0]])
-    own, holder = without_called(wholes, np.array([0, 1, 3, 4]), np.array([-1, 0, 0, 2, -1]))
+    own, holder = exclusive_costs(wholes, np.array([0, 1, 3, 4]), np.array([-1, 0, 0, 2, -1]))
     assert own.ravel().tolist() == [0.0, 30.0, 80.0, 5.0] and holder.tolist() == [0, 1, 0, 3, 4]
-    own, _ = without_called(wholes[:3], np.array([0, 1, 2]), np.array([-1, 0, 1]))
+    own, _ = exclusive_costs(wholes[:3], np.array([0, 1, 2]), np.array([-1, 0, 1]))
     assert own.ravel().tolist() == [70.0, 0.0, 80.0]

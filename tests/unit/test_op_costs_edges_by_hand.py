@@ -9,7 +9,7 @@ import pytest
 
 from profzoo.op_costs import elementwise
 from profzoo.op_costs.operator_calls import Call, UnknownError
-from profzoo.op_costs.operators import COLUMNS, FORMULAS, SIGNATURES, needed, of_calls, without_called
+from profzoo.op_costs.operators import COLUMNS, FORMULAS, SIGNATURES, call_costs, exclusive_costs, operator_cost
 from profzoo.op_costs.trace_calls import calls
 from tests.unit.test_op_costs_by_hand import of
 
@@ -75,7 +75,7 @@ def test_what_is_not_told_is_unknown() -> None:
         ("relu", [None, None, None]),
         ("no_such_operator", [[[3]], ["float"], [""]]),
     ):
-        assert needed(f"aten::{name}", *inputs) is None, name
+        assert operator_cost(f"aten::{name}", *inputs) is None, name
     with pytest.raises(UnknownError, match="no tensor"):
         FORMULAS["aten::add"](Call("aten::add", [], [[]], ["Scalar"], ["1"]))
 
@@ -86,9 +86,9 @@ def test_attention_of_lengths_that_are_data_is_unknown(kind: str) -> None:
     name = f"aten::_{kind}_attention_forward"
     place = SIGNATURES[name].index("cu_seqlens_q" if kind == "efficient" else "cum_seq_q")
     shapes, types = [[2, 5, 3, 8]] * 3 + [[]] * (place - 3) + [[4]], ["float"] * 3 + [""] * (place - 3)
-    assert needed(name, shapes, [*types, "int"], [""] * len(shapes)) is None
-    assert needed(name, shapes, [*types, ""], [""] * len(shapes)) is not None
-    assert needed(name, [[5, 3, 8]] * 3, ["float"] * 3, [""] * 3) is None
+    assert operator_cost(name, shapes, [*types, "int"], [""] * len(shapes)) is None
+    assert operator_cost(name, shapes, [*types, ""], [""] * len(shapes)) is not None
+    assert operator_cost(name, [[5, 3, 8]] * 3, ["float"] * 3, [""] * 3) is None
 
 
 def test_fused_layers_of_nested_texts_are_unknown() -> None:
@@ -96,7 +96,9 @@ def test_fused_layers_of_nested_texts_are_unknown() -> None:
     for dims, known in (([3, 10, 16], True), ([30, 16], False), ([1, 3, 10, 16], False)):
         shapes = [dims, dims, dims, [], [], *weights]
         types = ["float"] * 3 + ["Scalar"] * 2 + ["float"] * 4
-        found = needed("aten::_native_multi_head_attention", shapes, types, ["", "", "", "16", "4", "", "", "", ""])
+        found = operator_cost(
+            "aten::_native_multi_head_attention", shapes, types, ["", "", "", "16", "4", "", "", "", ""]
+        )
         assert (found is not None) == known
 
 
@@ -157,18 +159,18 @@ def test_calls_without_what_they_call_whatever_is_between() -> None:
         },
         index=[7, 8, 9, 10, 11],
     )
-    found = of_calls(table)
+    found = call_costs(table)
     assert found.index.tolist() == [7, 8, 9, 10, 11] and list(found.columns) == COLUMNS
     # Bytes: 4 * (6 + 20 + 30 + 24) less 4 * (20 + 30 + 24).
     assert found.fillna(-1).to_numpy().tolist() == [[0, 24, 24], [-1] * 3, [240, 0, 296], [0, 6, 48], [-1] * 3]
     lists = table.head(1).assign(dims=[[[6], [4, 5], [5, 6]]], types=[["float"] * 3], values=[[""] * 3])
-    assert of_calls(lists).to_numpy().tolist() == [[240, 24, 320]]
+    assert call_costs(lists).to_numpy().tolist() == [[240, 24, 320]]
 
 
 def test_of_calls_that_nobody_knows_there_is_no_holder() -> None:
-    own, holder = without_called(np.empty((0, 3)), np.array([], dtype=int), np.array([-1, 0, 1]))
+    own, holder = exclusive_costs(np.empty((0, 3)), np.array([], dtype=int), np.array([-1, 0, 1]))
     assert own.shape == (0, 3) and holder.tolist() == [-1, -1, -1]
-    own, holder = without_called(np.array([[5.0]]), np.array([2]), np.array([-1, 0, 1, 2, 0]))
+    own, holder = exclusive_costs(np.array([[5.0]]), np.array([2]), np.array([-1, 0, 1, 2, 0]))
     assert own.tolist() == [[5]] and holder.tolist() == [-1, -1, 2, 2, -1]
 
 

@@ -34,7 +34,7 @@ def declared(folder: Path, name: str, files: str) -> registry.Model:
 
 def summary(name: str) -> dict[str, Any]:
     checked = configuration.normalise({"settings": {"mine": {"module": name}}})
-    return data_files.of_model(settings.resolve("mine", "train", "time", checked))
+    return data_files.summarise_model_files(settings.resolve("mine", "train", "time", checked))
 
 
 @pytest.mark.parametrize(
@@ -51,10 +51,10 @@ def test_declared_files_are_inputs(folder: Path, files: str, names: list[str]) -
     for name in ("a.npy", "b.npy", "c.txt"):
         (folder / "more" / name).write_text(name)
     model = declared(folder, f"files_{len(names)}{len(files)}", files)
-    assert sorted(path.name for path in registry.files(model)) == names
-    assert {path.name for path in registry.sources(model) if path.suffix != ".py" and folder in path.parents} == set(
-        names
-    )
+    assert sorted(path.name for path in registry.declared_files(model)) == names
+    assert {
+        path.name for path in registry.source_files(model) if path.suffix != ".py" and folder in path.parents
+    } == set(names)
 
 
 def test_a_replaced_file_is_another_job_even_where_it_is_older(folder: Path) -> None:
@@ -73,7 +73,7 @@ def test_without_files_a_job_says_nothing_of_them(folder: Path) -> None:
 
 def test_a_missing_file_is_one_line(folder: Path) -> None:
     model = declared(folder, "lacking", 'FILES = ("weights.pt", "wieghts.pt")')
-    for asked in (registry.files, registry.sources):
+    for asked in (registry.declared_files, registry.source_files):
         with pytest.raises(UnusableError) as error:
             asked(model)
         assert str(error.value) == (

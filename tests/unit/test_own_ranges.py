@@ -91,10 +91,10 @@ def test_no_reader_of_nsys_sees_a_programs_ranges(
     # One of another program's windows, which opens in the middle of the trace.
     spans.append((ours[20][0], ours[-1][1], ours[0][2], WINDOW))
     known, whole = read_by_all(path), capture == "run"
-    before = nsys_steps.where_time_goes(path, whole), nsys_trace.traced_steps(path, whole)
+    before = nsys_steps.where_time_goes(path, whole), nsys_trace.count_traced_steps(path, whole)
     add_theirs(path, spans, domain)
     assert_same(read_by_all(path), known)
-    assert nsys_trace.traced_steps(path, whole) == before[1] == (10, False)
+    assert nsys_trace.count_traced_steps(path, whole) == before[1] == (10, False)
     pd.testing.assert_frame_equal(nsys_steps.where_time_goes(path, whole), before[0], check_exact=True)
 
 
@@ -131,8 +131,8 @@ def test_a_real_nsys_tells_a_programs_ranges_from_ours(tmp_path: Path, capture: 
             )
         ]  # fmt: skip
     assert {name: written.count(name) for name in ("step", "backward", "data")} == {"step": 3, "backward": 3, "data": 3}
-    assert nsys_trace.traced_steps(path, whole_run=True) == (3, True)
-    with nsys_trace.opened(path) as (database, tables):
+    assert nsys_trace.count_traced_steps(path, whole_run=True) == (3, True)
+    with nsys_trace.open_export(path) as (database, tables):
         found = nsys_trace.ranges_of(database, tables, (STEP, WINDOW, *LAUNCHING))
     assert found["name"].value_counts().to_dict() == {"step": 3, "backward": 3, "window": 1}
     (row,) = nsys_steps.where_time_goes(path).to_dict("records")
@@ -169,8 +169,8 @@ def test_a_real_torch_profiler_tells_a_programs_ranges_from_ours() -> None:
         events = owned.of_steps(list(owned.steps(Marks(nn.Linear(19, 4), names), count=4, accumulate=1)))
         theirs = [one for one in events if one.get("cat") == "user_annotation" and one["name"] in THEIRS]
         assert len(theirs) == 3 * 2 * len(names)
-        trace = torch_trace.of_events(events)
-        table = owners.of_operators(trace)
+        trace = torch_trace.make_trace(events)
+        table = owners.tabulate_operators(trace)
         found[bool(names)] = table.groupby(["step", "range", "name"], observed=True).size()
         opened = trace.ranges["start"][[trace.texts[name] in THEIRS for name in trace.ranges["name"]]]
         # Where theirs begin, one of ours is open: forward, or backward.

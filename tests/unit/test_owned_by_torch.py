@@ -18,7 +18,7 @@ def launches(*rows: tuple[str, str, float]) -> pd.DataFrame:
 def test_launches_and_times_of_torch_are_per_step() -> None:
     """Of two steps, four launches of 100, 200, 300 and 400 ns: two per step, 500 ns together, 250 each."""
     rows = [("kernel", "void a::f<1>(int)", ns) for ns in (100.0, 200.0, 300.0, 400.0)]
-    (row,) = joined_step.of_torch(launches(*rows, ("memcpy", "Memcpy", 50.0)), 2).to_dict("records")
+    (row,) = joined_step.sum_torch_launches(launches(*rows, ("memcpy", "Memcpy", 50.0)), 2).to_dict("records")
     assert (row["launches"], row["total_ns"], row["mean_ns"]) == (2, 500, 250)
     assert row["function"] == "f" and row["module"] == "head"
 
@@ -26,11 +26,11 @@ def test_launches_and_times_of_torch_are_per_step() -> None:
 def test_copies_are_what_is_no_kernel() -> None:
     table = launches(("kernel", "f", 1.0), ("memcpy", "c", 2.0), ("memset", "s", 3.0))
     assert joined_step.copies(table)["name"].tolist() == ["c", "s"]
-    assert joined_step.of_torch(table, 1)["kernel"].tolist() == ["f"]
+    assert joined_step.sum_torch_launches(table, 1)["kernel"].tolist() == ["f"]
 
 
 @pytest.mark.parametrize("steps", [1, 3])
 def test_the_mean_does_not_depend_on_the_steps(steps: int) -> None:
     rows = [("kernel", "f", 30.0)] * 3
-    (row,) = joined_step.of_torch(launches(*rows), steps).to_dict("records")
+    (row,) = joined_step.sum_torch_launches(launches(*rows), steps).to_dict("records")
     assert row["mean_ns"] == 30 and row["total_ns"] == 90 / steps and row["launches"] == 3 / steps

@@ -45,7 +45,7 @@ def held_against_shapes(table: pd.DataFrame) -> None:
 
 
 def test_operators_belong_to_their_layers(events: list[dict[str, Any]]) -> None:
-    table = owners.of_operators(torch_trace.of_events(events))
+    table = owners.tabulate_operators(torch_trace.make_trace(events))
     held_against_shapes(table)
     assert table["step"].dropna().unique().tolist() == [0, 1]
     # Of a step with two batches, a module that is called twice for each.
@@ -54,7 +54,7 @@ def test_operators_belong_to_their_layers(events: list[dict[str, Any]]) -> None:
 
 
 def test_what_is_of_no_module_is_of_the_part_of_the_step(events: list[dict[str, Any]]) -> None:
-    table = owners.of_operators(torch_trace.of_events(events))
+    table = owners.tabulate_operators(torch_trace.make_trace(events))
     others = table[table["module"].str.startswith("(")]
     found = set(zip(others["module"], others["direction"], strict=True))
     assert found >= {("(optimizer)", "optimizer"), ("(data)", "data"), ("(loss)", "loss"), ("(loss)", "backward")}
@@ -64,7 +64,7 @@ def test_what_is_of_no_module_is_of_the_part_of_the_step(events: list[dict[str, 
 
 
 def test_gradients_are_summed_up_in_the_module_of_the_parameter(events: list[dict[str, Any]]) -> None:
-    table = owners.of_operators(torch_trace.of_events(events))
+    table = owners.tabulate_operators(torch_trace.make_trace(events))
     sums = table[table["operator"] == "torch::autograd::AccumulateGrad"]
     right = owned.expected(sums).dropna()
     assert len(right) >= 9 * 4 and (sums.loc[right.index, "module"].astype(str) == right).all()
@@ -72,7 +72,7 @@ def test_gradients_are_summed_up_in_the_module_of_the_parameter(events: list[dic
 
 
 def test_modules_are_counted_with_their_inputs(events: list[dict[str, Any]]) -> None:
-    table = owners.modules(torch_trace.of_events(events)).set_index("module")
+    table = owners.modules(torch_trace.make_trace(events)).set_index("module")
     assert table["calls"].to_dict()["shared"] == 8 and "again" not in table.index
     assert table.loc["second.0", ["calls", "repeated"]].tolist() == [4, 4]
     assert table.loc["stem.0", ["type", "inputs"]].tolist() == ["Linear", "[[11, 19]]"]
@@ -98,8 +98,8 @@ def planted(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_launches_belong_to_the_operators_that_made_them(events: list[dict[str, Any]], tmp_path: Path) -> None:
-    trace = torch_trace.of_events(planted(events))
-    table, called = owners.of_launches(trace), owners.of_operators(trace)
+    trace = torch_trace.make_trace(planted(events))
+    table, called = owners.tabulate_launches(trace), owners.tabulate_operators(trace)
     assert len(table) == len(called) and (table["ns"] == 2000).all()
     held_against_shapes(table)
     keys = ["operator", "shapes", "module", "direction", "sequence"]
@@ -142,10 +142,10 @@ def test_kernels_of_a_graph_are_those_that_were_captured(ids: int, events: list[
          "args": {"correlation": 77 + replay, "External id": 0}}
         for replay in (1, 2)
     ]  # fmt: skip
-    eager = owners.of_launches(torch_trace.of_events([*events, *launches, *calls])).set_index("name")
+    eager = owners.tabulate_launches(torch_trace.make_trace([*events, *launches, *calls])).set_index("name")
     # A runtime call may make one of the driver's, which the trace then has as well.
     inner = {**calls[7], "cat": "cuda_driver", "name": "cuLaunchKernel", "ts": calls[7]["ts"] + 0.001}
-    found = owners.of_launches(torch_trace.of_events([*events, *calls, inner, *capture, *graph, *replays]))
+    found = owners.tabulate_launches(torch_trace.make_trace([*events, *calls, inner, *capture, *graph, *replays]))
     whose = ["operator", "module", "direction"]
     assert len(found) == 100
     for _, rows in found.groupby(found.index // 50):
@@ -155,10 +155,10 @@ def test_kernels_of_a_graph_are_those_that_were_captured(ids: int, events: list[
             == eager.loc[[f"k{place}" for place in range(50)], whose].to_numpy().tolist()
         )
     # Of a graph captured before the window nothing is known, unless its kernels were launched one by one as well.
-    unknown = owners.of_launches(torch_trace.of_events([*events, *graph, *replays]))
+    unknown = owners.tabulate_launches(torch_trace.make_trace([*events, *graph, *replays]))
     assert set(unknown["module"]) == {"(graph)"} and set(unknown["operator"]) == {""}
     alike = [{**one, "name": f"k{place % 50}"} for place, one in enumerate(replays)]
-    beside = owners.of_launches(torch_trace.of_events([*events, *launches, *calls, *graph, *alike]))
+    beside = owners.tabulate_launches(torch_trace.make_trace([*events, *launches, *calls, *graph, *alike]))
     assert beside["module"].tolist()[50:] == [*eager["module"], *eager["module"]]
 
 
@@ -169,7 +169,7 @@ def recorded(request: pytest.FixtureRequest) -> torch_trace.Trace:
 
 
 def test_every_launch_of_a_recording_has_its_operator(recorded: torch_trace.Trace) -> None:
-    table = owners.of_launches(recorded)
+    table = owners.tabulate_launches(recorded)
     kernels = table[table["kind"] == "kernel"]
     assert len(kernels) > 300 and (kernels["operator"] != "").all()
     assert table["step"].notna().all() and table["order"].tolist() == list(range(len(table)))
@@ -197,8 +197,8 @@ def test_without_links_backward_is_of_the_thread_that_runs_most(recorded: torch_
 
 
 def test_an_empty_trace_has_no_owners() -> None:
-    trace = torch_trace.of_events([])
-    for table in (owners.of_launches(trace), owners.of_operators(trace)):
+    trace = torch_trace.make_trace([])
+    for table in (owners.tabulate_launches(trace), owners.tabulate_operators(trace)):
         assert table.empty and tuple(table.columns) == owners.COLUMNS
     assert owners.modules(trace).empty
 
@@ -206,14 +206,14 @@ def test_an_empty_trace_has_no_owners() -> None:
 def test_collectives_are_communication(events: list[dict[str, Any]]) -> None:
     made = [{**event, "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL"} if event.get("name") == "k9" else event
             for event in planted(events)]  # fmt: skip
-    table = owners.of_launches(torch_trace.of_events(made))
+    table = owners.tabulate_launches(torch_trace.make_trace(made))
     found = table[table["name"].str.startswith("nccl")]
     assert found[["module", "direction"]].to_numpy().tolist() == [["(communication)", "communication"]]
 
 
 def test_triton_tells_what_it_fused() -> None:
     names = ("triton_per_fused__native_batch_norm_legit_relu_12", "cpp_fused_add_0", "triton_red_fused_sum_1", "mine_0")
-    assert [owners.fused(name) for name in names] == [
+    assert [owners.fused_name(name) for name in names] == [
         "fused _native_batch_norm_legit_relu", "cpp_fused_add_0", "fused sum", "mine_0"
     ]  # fmt: skip
 
@@ -233,7 +233,7 @@ def test_a_trace_is_read_alike_in_chunks_of_any_size(tmp_path: Path, monkeypatch
     path = DATA / "torch/train.trace.json.gz"
     whole = torch_trace.read(path)
     with gzip.open(path, "rt") as file:
-        direct = torch_trace.of_events(json.load(file)["traceEvents"])
+        direct = torch_trace.make_trace(json.load(file)["traceEvents"])
     for size in (97, 10_007):
         monkeypatch.setattr(chrome_trace, "CHUNK", size)
         for found in (torch_trace.read(path), direct):

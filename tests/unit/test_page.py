@@ -112,7 +112,7 @@ def test_a_comparison_is_shown_where_there_is_one(tmp_path: Path) -> None:
     # What differs is said before any number.
     assert text.index("What differs besides the times") < text.index(f"× {table['ratio'].iloc[0]:#.3g}")
     (largest, *_) = seen[(seen["model"] == "unet") & (seen["level"] == "kernel")].to_dict("records")
-    (short,) = short_names.shortened([largest["name"]]).values()
+    (short,) = short_names.shorten_names([largest["name"]]).values()
     assert f"{largest['delta_share']:+.1%}" in text and short in text
     without = Seen(rendered(tmp_path, ["f"]))
     assert "against" not in without.text and "#comparison" not in without.links
@@ -124,7 +124,9 @@ def test_a_comparison_has_a_page_of_its_own(tmp_path: Path) -> None:
     write_csv(table, tmp_path / "compare.csv")
     (tmp_path / "comparison.svg").write_text('<svg id="a"><use href="#a"/></svg>')
     html = tmp_path / "compare.html"
-    page.of_comparison({"compare": str(tmp_path / "compare.csv")}, [str(tmp_path / "comparison.svg")], str(html))
+    page.write_comparison_page(
+        {"compare": str(tmp_path / "compare.csv")}, [str(tmp_path / "comparison.svg")], str(html)
+    )
     seen = Seen(html.read_text())
     assert seen.elements.count("svg") == seen.elements.count("table") == 1 and "nan" not in seen.text
     assert "◀ faster" in seen.text or "▶ slower" in seen.text or "■ equivalent" in seen.text
@@ -138,9 +140,9 @@ def test_the_strip_of_a_cell_on_the_cpu_is_of_its_ranges() -> None:
     ]
     ranges = pd.DataFrame([*rows, {**rows[0], "phase": "inference", "clock": "gpu"}])
     tables = {"steps": pd.DataFrame({"model": [], "phase": []}), "ranges": ranges}
-    strip = step_bars.of_cell(tables, "unet", "train")
+    strip = step_bars.step_parts(tables, "unet", "train")
     # In the order of a step, and what is too little to be seen is left out.
-    assert step_bars.told(strip) == "forward 37 %, backward 60 %, optimizer 3 %"
+    assert step_bars.describe_parts(strip) == "forward 37 %, backward 60 %, optimizer 3 %"
     # On a GPU what nsys traced tells more, and the CPU's ranges would mislead.
-    assert step_bars.of_cell(tables, "unet", "inference") == []
-    assert step_bars.of_cell({"steps": tables["steps"]}, "unet", "train") == []
+    assert step_bars.step_parts(tables, "unet", "inference") == []
+    assert step_bars.step_parts({"steps": tables["steps"]}, "unet", "train") == []

@@ -80,7 +80,7 @@ def test_a_logarithmic_axis_carries_dots_the_longest_step_first() -> None:
 
 
 def test_a_figure_in_a_page_follows_its_theme(drawn: dict[str, str]) -> None:
-    svg = inline_svg.inlined(drawn["steps"], "steps", 'where "it" goes')
+    svg = inline_svg.inline_figure(drawn["steps"], "steps", 'where "it" goes')
     assert svg.startswith('<svg role="img" aria-label="where &quot;it&quot; goes"')
     assert "var(--ink)" in svg and "var(--paper)" in svg and "<metadata>" not in svg
     # Marks keep what their colour means.

@@ -184,10 +184,10 @@ def test_range_of_a_launch(launched: float | None, name: str) -> None:
     ]
     if launched is not None:
         trace.append(event("cuda_runtime", "cudaLaunchKernel", launched, 1, 7))
-    found = torch_tables.device_events(torch_trace.of_events(trace))
+    found = torch_tables.device_events(torch_trace.make_trace(trace))
     assert found["range"].tolist() == [name, ""] and found["device_ns"].tolist() == [1500, 2000]
     assert found["kind"].tolist() == ["kernel", "memset"]
 
 
 def test_a_trace_without_events_has_no_launches() -> None:
-    assert torch_tables.device_events(torch_trace.of_events([])).empty
+    assert torch_tables.device_events(torch_trace.make_trace([])).empty

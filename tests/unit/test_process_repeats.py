@@ -5,18 +5,18 @@ import pandas as pd
 import pytest
 
 from profzoo.statistics import process_repeats
-from profzoo.statistics.steady_state import settled
+from profzoo.statistics.steady_state import drop_warmup
 
 
 def test_steps_count_from_where_they_have_settled() -> None:
     random = np.random.default_rng(7)
     steady = 1e7 * np.exp(random.normal(0, 0.01, 40))
     falling = np.concatenate([1e7 * np.array([5, 2, 1.5, 1.3, 1.2]), steady])
-    assert list(settled(falling)) == list(steady)[-len(settled(falling)) :]
-    assert len(settled(falling)) > 30 and len(settled(steady)) > 20
+    assert list(drop_warmup(falling)) == list(steady)[-len(drop_warmup(falling)) :]
+    assert len(drop_warmup(falling)) > 30 and len(drop_warmup(steady)) > 20
     # Never more than half: what does not settle is told as unsteady instead.
-    assert len(settled(1e7 * np.linspace(2, 1, 41))) == 20
-    assert list(settled(np.array([3.0]))) == [3.0] and list(settled(np.array([3.0, 4.0]))) == [4.0]
+    assert len(drop_warmup(1e7 * np.linspace(2, 1, 41))) == 20
+    assert list(drop_warmup(np.array([3.0]))) == [3.0] and list(drop_warmup(np.array([3.0, 4.0]))) == [4.0]
 
 
 def test_processes_are_of_the_gpus_clock_where_it_has_any() -> None:
@@ -31,10 +31,10 @@ def test_repeats_tell_variance_between_processes_from_that_within() -> None:
     random = np.random.default_rng(5)
     within = [1e7 * np.exp(random.normal(0, 0.01, 50)) for _ in range(20)]
     between = [steps * factor for steps, factor in zip(within, np.exp(random.normal(0, 0.01, 20)), strict=True)]
-    assert process_repeats.between_share(within) < 0.05
-    assert 0.3 < process_repeats.between_share(between) < 0.7
-    assert process_repeats.between_share([np.full(3, 1.0), np.full(3, 2.0)]) == 1
-    assert np.isnan(process_repeats.between_share([np.full(9, 1.0)]))
+    assert process_repeats.between_process_share(within) < 0.05
+    assert 0.3 < process_repeats.between_process_share(between) < 0.7
+    assert process_repeats.between_process_share([np.full(3, 1.0), np.full(3, 2.0)]) == 1
+    assert np.isnan(process_repeats.between_process_share([np.full(9, 1.0)]))
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_repeats_tell_variance_between_processes_from_that_within() -> None:
     ],
 )
 def test_times_that_are_not_steady_say_why(given: list[np.ndarray], why: str | None) -> None:
-    assert process_repeats.of(given).unsteady == why
+    assert process_repeats.summarise_processes(given).unsteady == why
 
 
 # Means 20, 30 and 42 ns, medians 20, 20 and 42.
@@ -60,7 +60,7 @@ UNLIKE = [np.array([10.0, 20, 30]), np.array([20.0, 20, 50]), np.array([40.0, 44
 
 
 def test_processes_count_alike_however_many_steps_they_have() -> None:
-    found = process_repeats.of(UNLIKE)
+    found = process_repeats.summarise_processes(UNLIKE)
     # The mean of all eight steps is 29.25, their median 25.
     assert found.mean_ns == pytest.approx(92 / 3) and found.median_ns == 20
     assert (found.steps, found.processes) == (8, 3)
@@ -118,7 +118,7 @@ def test_the_interval_of_the_mean_holds_it_in_95_of_100_cases() -> None:
     ],
 )
 def test_the_share_of_variance_between_processes(logs: list[list[float]], share: float) -> None:
-    found = process_repeats.between_share([np.exp(np.array(steps, dtype=float)) for steps in logs])
+    found = process_repeats.between_process_share([np.exp(np.array(steps, dtype=float)) for steps in logs])
     assert found == pytest.approx(share, nan_ok=True)
 
 
@@ -145,20 +145,20 @@ LEVEL = [100.0] * 10
     ],
 )
 def test_bounds_of_what_is_steady(given: list[list[float]], why: str | None) -> None:
-    assert process_repeats.of([np.array(steps) for steps in given]).unsteady == why
+    assert process_repeats.summarise_processes([np.array(steps) for steps in given]).unsteady == why
 
 
 @pytest.mark.parametrize(("taken", "unsteady"), [(0.0499, False), (0.05, False), (0.0501, True), (np.nan, False)])
 def test_what_others_may_take(taken: float, unsteady: bool) -> None:
-    found = process_repeats.of([np.array(LEVEL)], taken)
+    found = process_repeats.summarise_processes([np.array(LEVEL)], taken)
     assert (found.unsteady is not None) == unsteady and found.taken_share == pytest.approx(taken, nan_ok=True)
 
 
 def test_the_cut_is_where_the_error_of_the_mean_is_least() -> None:
     """Without its first step a series of 101 and 99 in turn varies less, and is known less well."""
     turns = [500.0, *[101.0, 99.0] * 5]
-    assert list(settled(np.array(turns))) == turns[1:]
+    assert list(drop_warmup(np.array(turns))) == turns[1:]
     # Five stay, however long the first ones take, and half of more.
     for count, left in ((7, 5), (8, 5), (6, 5), (5, 4), (13, 6)):
         falling = np.array([900.0, *np.geomspace(800, 100, count - 1)])
-        assert len(settled(falling)) == left
+        assert len(drop_warmup(falling)) == left

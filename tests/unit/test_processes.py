@@ -111,7 +111,7 @@ def test_a_signal_ends_all_before_the_gpu_is_free(folder: Path, kind: str, numbe
         assert time.monotonic() < deadline
     assert not alive(child) and not alive(grandchild)
     assert process.wait(timeout=30) == 128 + number
-    assert failure_summary.why([str(folder / "log")]) == supervisor.TOLD_TO_END
+    assert failure_summary.read_cause([str(folder / "log")]) == supervisor.TOLD_TO_END
 
 
 @pytest.mark.parametrize("kind", ["attached", "detached"])
@@ -129,7 +129,7 @@ def test_a_killed_collector_takes_its_command_along(folder: Path) -> None:
     while alive(child) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not alive(child)
-    assert failure_summary.why([str(folder / "log")]) == supervisor.TOLD_TO_END
+    assert failure_summary.read_cause([str(folder / "log")]) == supervisor.TOLD_TO_END
 
 
 def test_other_children_of_this_process_are_left_alone(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def test_every_moment_of_the_cpus_time_is_one_part() -> None:
     second = [BEGINS | at(100, 100), call(**at(110, 120, input=7)), call(**at(125, 145, waited=12, library=2)),
               call(**at(130, 150)), call(**at(160, 162, input=9, library=9)), ENDS | at(170, 170)]  # fmt: skip
     gpu = [kernel(1, **at(5, 99)), kernel(4, **at(112, 132)), kernel(6, **at(140, 149)), kernel(6, **at(145, 155))]
-    found = host_time.of(program(first + second, gpu))
+    found = host_time.host_time_parts(program(first + second, gpu))
     assert found["steps"] == 1 and found["cpu_ns"] == 70
     # From 100: 3 of 10 ns, then 3 of 5, 1 of the 10 that 9 of input leave, and 8 to the end.
     assert found["input_ns"] == 7 + 9 and found["waiting_ns"] == 12
@@ -57,7 +57,7 @@ def test_time_is_per_step_that_counts() -> None:
             ENDS | at(begin + 100, begin + 100),
         ]
     gpu = [kernel(1, **at(11, 19)), kernel(4, **at(114, 124)), kernel(7, **at(216, 246))]
-    found = host_time.of(program(rows, gpu))
+    found = host_time.host_time_parts(program(rows, gpu))
     assert (found["steps"], found["cpu_ns"], found["busy_ns"], found["launches"]) == (2, 100, 20, 1)
     assert (found["launch_ns"], found["framework_ns"]) == (30, 70)
     assert (found["launch_call_ns"], found["latency_ns"], found["balance"]) == (30, 5, 5)
@@ -67,13 +67,13 @@ def test_what_began_before_the_steps_that_count_is_none_of_theirs() -> None:
     """A call of another thread from 90 to 130, when the second step begins at 100 and its own call at 120 ends at 140."""
     rows = [BEGINS | at(0, 0), call(**at(90, 130)), ENDS | at(100, 100), BEGINS | at(100, 100), call(**at(120, 140)),
             ENDS | at(150, 150)]  # fmt: skip
-    found = host_time.of(program(rows, [kernel(4, **at(141, 142))]))
+    found = host_time.host_time_parts(program(rows, [kernel(4, **at(141, 142))]))
     assert (found["launch_ns"], found["framework_ns"], found["cpu_ns"]) == (20, 30, 50)
 
 
 def test_a_single_step_counts_and_a_gpu_that_does_nothing_has_no_balance() -> None:
     rows = [BEGINS | at(10, 10), call(**at(20, 25)), ENDS | at(40, 40)]
-    found = host_time.of(program(rows, []))
+    found = host_time.host_time_parts(program(rows, []))
     assert (found["steps"], found["cpu_ns"], found["busy_ns"], found["launches"]) == (1, 30, 0, 0)
     assert all(np.isnan(found[name]) for name in ("balance", "launch_call_ns", "latency_ns"))
     assert (found["library_ns"], found["framework_ns"]) == (5, 25)
@@ -83,17 +83,17 @@ def test_calls_that_take_longer_than_100_us_are_waits_and_busy_gpus_tell_no_late
     rows = [BEGINS | at(0, 0), call(**at(0, 100_000)), call(**at(200_000, 300_001)), call(**at(400_000, 400_010)),
             ENDS | at(500_000, 500_000)]  # fmt: skip
     gpu = [kernel(1, **at(7, 200_000)), kernel(2, **at(200_011, 400_001)), kernel(3, **at(400_500, 400_600))]
-    found = host_time.of(program(rows, gpu))
+    found = host_time.host_time_parts(program(rows, gpu))
     # 100,000 and 10 ns; 7 ns and 11, as the second found the GPU just done, and the third did not.
     assert found["launch_call_ns"] == 50_005 and found["latency_ns"] == 9
     gpu[1]["node"] = True
-    assert host_time.of(program(rows, gpu))["latency_ns"] == 7
+    assert host_time.host_time_parts(program(rows, gpu))["latency_ns"] == 7
 
 
 @pytest.mark.parametrize(("gain", "best"), [(1.05, "graph"), (1.049, "none"), (1.07, "graph")])
 def test_a_twentieth_is_worth_a_change(gain: float, best: str) -> None:
-    assert host_time.helps({"graph": gain, "host_2x": 1.0, "kernels_2x": 9.0}) == best
-    assert host_time.helps({"kernels_2x": 9.0}) == "none"
+    assert host_time.best_host_change({"graph": gain, "host_2x": 1.0, "kernels_2x": 9.0}) == best
+    assert host_time.best_host_change({"kernels_2x": 9.0}) == "none"
 
 
 def trace(calls: list[tuple[int, ...] | tuple[Any, ...]], operations: list[dict[str, Any]], **more: Any) -> Events:
@@ -129,7 +129,7 @@ def test_a_program_has_the_outermost_calls_of_threads_that_launch() -> None:
              (1_250, 1_400, 4, MAIN + 1, LAUNCH), (1_260, 1_270, 5, MAIN + 2, "cudaEventQuery"),
              (1_420, 1_430, 6, MAIN, "cuKernelGetName"), (3_000, 3_010, 7, MAIN, FREE), (3_001, 3_020, 8, MAIN, LAUNCH)]  # fmt: skip
     gpu = [work(1, 1_000, 1_010), work(3, 1_500, 1_600), work(4, 1_700, 1_800), work(99, 1, 2)]
-    one = programs.of(trace(calls, gpu))
+    one = programs.program_of(trace(calls, gpu))
     assert one is not None and one.steps == 2
     rows = one.host[["kind", "start", "end", "correlation"]].to_numpy().tolist()
     assert rows == [
@@ -142,7 +142,7 @@ def test_a_program_has_the_outermost_calls_of_threads_that_launch() -> None:
     assert one.gpu[["host", "start", "ns"]].to_numpy().tolist() == [[1, 1_500, 100], [2, 1_700, 100]]
     assert one.host["launches"].tolist() == [False, True, True, *[False] * 5]
     assert one.host["step"].tolist() == [0] * 5 + [1] * 3
-    assert programs.of(trace(calls, [work(99, 1, 2)])) is None
+    assert programs.program_of(trace(calls, [work(99, 1, 2)])) is None
 
 
 def test_rows_say_what_kind_of_call_they_are_and_where() -> None:
@@ -150,7 +150,7 @@ def test_rows_say_what_kind_of_call_they_are_and_where() -> None:
              "cudaHostAlloc_v3020": "allocates", "cuMemAlloc_v2": "allocates", "cuMemFree_v2": "syncs allocates",
              "cudaFreeAsync_v11020": "allocates", "cudaMemcpyAsync_v3020": "copies", "cudaEventSynchronize_v3020": "syncs"}  # fmt: skip
     calls = [(1_050 + 100 * place, 1_060 + 100 * place, place, MAIN, name) for place, name in enumerate(names)]
-    one = programs.of(trace(calls, [work(0, 1_070, 1_080)]))
+    one = programs.program_of(trace(calls, [work(0, 1_070, 1_080)]))
     assert one is not None
     rows = one.host[one.host["kind"] == CALL].set_index("name")
     for name, expected in names.items():
@@ -166,7 +166,7 @@ def test_rows_say_what_kind_of_call_they_are_and_where() -> None:
 def test_a_graphs_nodes_are_on_the_stream_of_its_first() -> None:
     calls = [(1_200, 1_300, 1, MAIN, GRAPHED), (1_310, 1_320, 2, MAIN, LAUNCH)]
     gpu = [work(1, 1_500, 1_600, stream=9), work(1, 1_400, 1_450, stream=8), work(2, 1_700, 1_710, stream=5)]
-    one = programs.of(trace(calls, gpu))
+    one = programs.program_of(trace(calls, gpu))
     assert one is not None
     assert one.gpu[["start", "stream", "node"]].to_numpy().tolist() == [
         [1_400, 8, True],
@@ -179,8 +179,8 @@ def test_spans_cover_what_of_an_interval_they_share() -> None:
     spans = np.array([[40, 50], [10, 20], [15, 30]])
     asked = [(0, 5), (0, 12), (12, 45), (30, 40), (35, 100), (60, 70), (45, 15)]
     starts, ends = np.array(asked).T
-    assert programs.covered(spans, starts, ends).tolist() == [0, 2, 18 + 5, 0, 10, 0, 0]
-    assert programs.covered(np.zeros((0, 2), dtype=np.int64), starts, ends).tolist() == [0] * 7
+    assert programs.covered_ns(spans, starts, ends).tolist() == [0, 2, 18 + 5, 0, 10, 0, 0]
+    assert programs.covered_ns(np.zeros((0, 2), dtype=np.int64), starts, ends).tolist() == [0] * 7
 
 
 def test_kernels_are_chosen_by_configuration_and_part() -> None:
@@ -195,11 +195,12 @@ def test_kernels_are_chosen_by_configuration_and_part() -> None:
     one = program([call(), call(part=backward), call(part=1)], gpu)
     packs = pd.DataFrame({name: [1 if name == "pack1" else 0] for name in PACKS})
     chosen = {
-        part: np.flatnonzero(programs.chosen(one, packs, part)).tolist() for part in (None, "", "backward", "data")
+        part: np.flatnonzero(programs.choose_operations(one, packs, part)).tolist()
+        for part in (None, "", "backward", "data")
     }
     assert chosen == {None: [0, 1], "": [0], "backward": [1], "data": []}
     both = pd.concat([packs, packs.assign(pack1=2)])
-    assert np.flatnonzero(programs.chosen(one, both, "data")).tolist() == [4]
+    assert np.flatnonzero(programs.choose_operations(one, both, "data")).tolist() == [4]
 
 
 def table(launches: list[float], **columns: Any) -> pd.DataFrame:
@@ -228,10 +229,10 @@ def test_programs_are_kept_for_ten_steps() -> None:
     """What was launched later is neither there nor waited for."""
     host = [BEGINS, call(), ENDS] * 12
     gpu = [kernel(3 * step + 1, dep=dep) for step, dep in enumerate([9, 10, 8, *[-1] * 9])]
-    short = storage.shortened(program(host, gpu))
+    short = storage.shorten(program(host, gpu))
     assert short.steps == 10 and len(short.host) == 30 and short.gpu["dep"].tolist() == [9, -1, 8, *[-1] * 7]
-    assert storage.shortened(program(host[:6], gpu[:2])).steps == 2
-    assert storage.number_of((3 << 48) + (1082 << 24) + 77) == 1082
+    assert storage.shorten(program(host[:6], gpu[:2])).steps == 2
+    assert storage.process_number((3 << 48) + (1082 << 24) + 77) == 1082
 
 
 def test_programs_are_read_as_they_were_written(tmp_path: Path) -> None:
@@ -268,12 +269,12 @@ def test_parts_of_the_cpus_time_add_up(changed: dict[str, Any], said: str | None
 
 def test_what_the_cpu_takes_is_told_by_steps_but_the_last() -> None:
     steps = pd.DataFrame({"process": [0, 0, 0, 1, 1, 2, 2, 3], "wall_ns": [8, 9, 1, 20, 1, 11, 1, 5]})
-    assert tables.of_host(steps) == 11 and tables.of_host(steps.iloc[-1:]) is None
-    assert tables.of_host(steps.iloc[:3].drop(columns="process")) == 8
-    assert tables.apart({"processes": [{"step_ns": 9.0}]}) == 0
+    assert tables.host_step_ns(steps) == 11 and tables.host_step_ns(steps.iloc[-1:]) is None
+    assert tables.host_step_ns(steps.iloc[:3].drop(columns="process")) == 8
+    assert tables.process_spread({"processes": [{"step_ns": 9.0}]}) == 0
     # Of two the logarithms lie 0.2 apart: 6.3138 times their deviation, 0.1414, by the square root of 2 over 2.
     two = {"processes": [{"step_ns": ns} for ns in (1.0, np.exp(0.2))]}
-    assert tables.apart(two) == pytest.approx(6.3138 * 0.141421, rel=1e-4)
+    assert tables.process_spread(two) == pytest.approx(6.3138 * 0.141421, rel=1e-4)
 
 
 def test_events_of_the_gpu_have_their_kinds(tmp_path: Path) -> None:

@@ -75,7 +75,9 @@ def test_every_end_of_a_range_belongs_to_a_number() -> None:
 def _known(table: Table, belongs: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
     """The ranges of a table; belongs: with ends that only some of its files have, which are of its `others`."""
     more = [name for number, ends in belongs.items() for name in (number, *ends)]
-    return number_intervals.of(list(dict.fromkeys([*table.columns, *table.optional, *more])), table.ranges)
+    return number_intervals.interval_columns(
+        list(dict.fromkeys([*table.columns, *table.optional, *more])), table.ranges
+    )
 
 
 def test_a_number_outside_of_its_range_is_named() -> None:
@@ -112,14 +114,14 @@ def test_no_steps_put_a_number_outside_of_its_range() -> None:
     for _ in range(300):
         spread = random.choice([0.01, 0.5, 2.0])
         given = [np.exp(random.normal(0, spread, random.integers(1, 9))) for _ in range(random.integers(1, 6))]
-        found = process_repeats.of(given)
+        found = process_repeats.summarise_processes(given)
         assert found.lower_quartile_ns <= found.median_ns * (1 + 1e-12)
         assert found.median_ns <= found.upper_quartile_ns * (1 + 1e-12)
         assert not found.mean_low_ns > found.mean_ns and not found.mean_high_ns < found.mean_ns
 
 
 def replayed(folder: Path) -> pd.DataFrame:
-    return replay.made(record(simulate(program(5)), folder / "step.sqlite"), 1e6)[0]
+    return replay.make_tables(record(simulate(program(5)), folder / "step.sqlite"), 1e6)[0]
 
 
 def traced(folder: Path) -> pd.DataFrame:
@@ -134,7 +136,10 @@ def test_the_numbers_of_every_table_lie_in_their_ranges(tmp_path: Path) -> None:
     given["trials"] = zoo["trials"], trial_tables.TABLE
     given["compare"] = compared()[0], compared_tables.TABLE
     given["replay"] = replayed(tmp_path), replay.GAINS
-    given["on_cpu"] = cpu_verdicts.table(cells(), parts(), {CELL: BIG}, {}, rules.load()), table_columns.TABLE
+    given["on_cpu"] = (
+        cpu_verdicts.tabulate_cpu_verdicts(cells(), parts(), {CELL: BIG}, {}, rules.load()),
+        table_columns.TABLE,
+    )
     given["nsys"] = traced(tmp_path), nsys_tables.TABLE
     for name, (frame, table) in given.items():
         assert len(frame), name

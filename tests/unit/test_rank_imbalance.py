@@ -21,7 +21,7 @@ def two(folder: Path) -> pd.DataFrame:
     """A cell's two processes: the second computes for longer, and the first's communication waits for it."""
     trace(folder, STEP, kernels=[(10, 40, 1), (30, 90, 2, TALKING)], name="node.a.0.sqlite")
     trace(folder, STEP, kernels=[(10, 60, 1), (50, 90, 2, TALKING)], name="node.b.1.sqlite")
-    return nsys_ranks.of_traces(sorted(folder.glob("*.sqlite"), reverse=True), 2)
+    return nsys_ranks.tabulate_ranks(sorted(folder.glob("*.sqlite"), reverse=True), 2)
 
 
 def test_each_process_has_a_row(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_each_process_has_a_row(tmp_path: Path) -> None:
 def test_a_process_without_a_trace_is_named(tmp_path: Path) -> None:
     trace(tmp_path, STEP, kernels=[(10, 40, 1)], name="node.1.sqlite")
     with pytest.raises(DataError, match=re.escape("3 processes, but no trace of rank 0, 2")):
-        nsys_ranks.of_traces(tmp_path.glob("*.sqlite"), 3)
+        nsys_ranks.tabulate_ranks(tmp_path.glob("*.sqlite"), 3)
 
 
 def test_processes_are_held_against_their_own_cell(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_without_cells_the_table_is_empty() -> None:
     ],
 )
 def test_the_first_process_is_profiled_or_all(which: str, rank: int, runs: list[str]) -> None:
-    assert profile_ranks.words(which, ["ncu", "-x", "--", "python", "p"], rank) == runs
+    assert profile_ranks.rank_words(which, ["ncu", "-x", "--", "python", "p"], rank) == runs
 
 
 def told(*rows: tuple[int, int, int, int], phase: str = "train") -> tuple[dict[str, str], pd.DataFrame]:

@@ -22,16 +22,16 @@ def test_orders_of_two_samples_are_counted() -> None:
 
 def test_the_interval_of_two_samples_is_of_their_differences() -> None:
     """Of 5 and 5 the third of 25 differences from either end, as 4 of 252 are at most 2.5 %, and 7 are more."""
-    found = ranks.of_two(np.arange(5.0), 10 * np.arange(5.0), 0.95)
+    found = ranks.two_sample_shift(np.arange(5.0), 10 * np.arange(5.0), 0.95)
     assert (found.ends, found.middle) == ((-2, 38), 18)
     assert (found.below, found.above) == (-4, 40)
     assert (found.p(-5, 1), found.p(-5, -1)) == (1, pytest.approx(1 / 252))
     # Of 4 and 4 the ends: 1 of 70. Of 3 and 3 nothing is as rare as that: 1 of 20.
-    found = ranks.of_two(np.arange(4.0), 10 * np.arange(4.0), 0.95)
+    found = ranks.two_sample_shift(np.arange(4.0), 10 * np.arange(4.0), 0.95)
     assert found.ends == (-3, 30)
-    found = ranks.of_two(np.arange(3.0), 10 * np.arange(3.0), 0.95)
+    found = ranks.two_sample_shift(np.arange(3.0), 10 * np.arange(3.0), 0.95)
     assert (found.ends, found.middle) == (None, 9)
-    assert ranks.of_two(np.arange(3.0), 10 * np.arange(3.0), 0.90).ends == (-2, 20)
+    assert ranks.two_sample_shift(np.arange(3.0), 10 * np.arange(3.0), 0.90).ends == (-2, 20)
 
 
 def test_a_drift_that_was_taken_off_makes_probabilities_larger() -> None:
@@ -40,7 +40,10 @@ def test_a_drift_that_was_taken_off_makes_probabilities_larger() -> None:
     assert ranks.p_of_two(four, four - 10, 0, levelled=True) == pytest.approx(0.02133, abs=2e-5)
     assert ranks.p_of_two(four, four + 10, 0, levelled=True) == 1
     # Of 8 and 8 U is 13 in 2.49 % of orders, and 12 in 1.90 %: the one is more than 2.5 % then, the other is not.
-    found = [(ranks.of_two(np.arange(8.0), 100 * np.arange(8.0), 0.95, only).ends or (0,))[0] for only in (False, True)]
+    found = [
+        (ranks.two_sample_shift(np.arange(8.0), 100 * np.arange(8.0), 0.95, only).ends or (0,))[0]
+        for only in (False, True)
+    ]
     differences = np.sort(np.subtract.outer(100 * np.arange(8.0), np.arange(8.0)).ravel())
     assert found == [differences[13], differences[12]]
 
@@ -69,13 +72,13 @@ def test_signs_of_pairs_are_counted() -> None:
 
 def test_the_interval_of_pairs_is_of_means_of_two() -> None:
     """Of six pairs only all that agree are rarer than 2.5 % (1 of 64), so that the interval is from end to end."""
-    found = ranks.of_pairs(np.array([1.0, 2, 4, 8, 16, 32]), 0.95)
+    found = ranks.paired_shift(np.array([1.0, 2, 4, 8, 16, 32]), 0.95)
     assert (found.ends, found.p(0, -1)) == ((1, 32), 1 / 64)
     # The 21 means of two, themselves among them; the eleventh is (1 + 16) / 2.
     assert found.middle == 8.5
-    assert ranks.of_pairs(np.arange(5.0), 0.95).ends is None
+    assert ranks.paired_shift(np.arange(5.0), 0.95).ends is None
     # Of ten, what is below the third least of means is told: 3, 5 and more ways of 1,024; by hand from p above.
-    ten = ranks.of_pairs(np.arange(10.0), 0.95)
+    ten = ranks.paired_shift(np.arange(10.0), 0.95)
     assert ten.ends and ten.middle == 4.5 and ten.ends[0] == pytest.approx(9 - ten.ends[1])
     shifts = np.array([ten.ends[0] - 1e-6, ten.ends[0] + 1e-6])
     above = [ranks.p_of_pairs(-np.arange(10.0), -shift) for shift in shifts]

@@ -32,7 +32,7 @@ def derived(results: Path, text: str = "a,b\n1,2\n") -> Planned:
     code.parent.mkdir(exist_ok=True)
     code.write_text("x = 1\n")
     table.write_text(text)
-    job = derived_outputs.described("tabulate", {"margin": 0.03})
+    job = derived_outputs.describe_job("tabulate", {"margin": 0.03})
     derived_outputs.keep(
         [table], job, {path: digests.digest(path) for path in inputs}, derived_outputs.sources([code], Path.cwd())
     )
@@ -68,7 +68,7 @@ def test_another_content_of_a_source_or_an_input_is_another_job(what: str) -> No
 def test_another_setting_source_or_input_is_another_job() -> None:
     planned = derived(Path("results"))
     other = output_status.judge(
-        replace(planned, job=derived_outputs.described("tabulate", {"margin": 0.05})), Path.cwd()
+        replace(planned, job=derived_outputs.describe_job("tabulate", {"margin": 0.05})), Path.cwd()
     )
     assert other.state is State.OTHER and other.settings
     assert other.why == ("params.margin was '0.03' and is '0.05'",)
@@ -89,9 +89,9 @@ def test_an_input_counts_as_what_its_job_made_even_when_it_was_damaged_since() -
     path = planned.read[0]
     record.write([path], Record({"rule": "time"}, files=record.entries([path])))
     path.write_text("step\n")
-    assert (state(planned) is State.SAME and output_status.held(path) == digests.digest(path)) or output_status.held(
-        path
-    )
+    assert (
+        state(planned) is State.SAME and output_status.recorded_digest(path) == digests.digest(path)
+    ) or output_status.recorded_digest(path)
     record.write([path], Record({"rule": "time"}, files=record.entries([path])))
     assert state(planned) is State.OTHER
 
@@ -123,7 +123,7 @@ def test_damage_to_a_record_is_seen(kind: str) -> None:
     home.write_bytes(DAMAGE[kind](home.read_bytes()))
     assert state(planned) is State.DAMAGED
     with pytest.raises(DamagedRecordError, match=rf"^{home}"):
-        record.of_output(planned.outputs[0])
+        record.read_output_record(planned.outputs[0])
 
 
 def test_without_a_record_nothing_is_known() -> None:
@@ -160,14 +160,19 @@ def test_the_record_of_collected_files_is_in_their_sidecar_and_found_from_each()
     sidecar = folder / "train.time.csv.json"
     job = {"tool": "time", "cell": {"batch": 4}}
     made_of = Record(job, {"weights.pt": "w"}, {"models/lstm.py": "s"}, (), record.entries([steps, memory]))
-    sidecar.write_text(record.sealed({**job, "loss": 1.5} | record.in_sidecar(made_of)))
+    sidecar.write_text(record.seal({**job, "loss": 1.5} | record.sidecar_part(made_of)))
     record.refer(memory, sidecar, sidecar=True)
-    assert record.of_output(steps) == record.of_output(memory) == record.of_sidecar(sidecar) == made_of
+    assert (
+        record.read_output_record(steps)
+        == record.read_output_record(memory)
+        == record.read_sidecar_record(sidecar)
+        == made_of
+    )
     text = sidecar.read_text()
     assert json.loads(text)["loss"] == 1.5
     sidecar.write_text(text.replace("1.5", "1.6"))
     with pytest.raises(DamagedRecordError, match="is not as it was written"):
-        record.of_output(memory)
+        record.read_output_record(memory)
 
 
 def test_a_file_is_as_it_was_or_whole(monkeypatch: pytest.MonkeyPatch) -> None:

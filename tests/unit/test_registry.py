@@ -30,9 +30,9 @@ def write(path: Path, **changes: str | None) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", sorted(registry.zoo()))
+@pytest.mark.parametrize("name", sorted(registry.shipped_models()))
 def test_the_zoo_declares_both_workloads_and_its_source(name: str) -> None:
-    model = registry.zoo()[name]
+    model = registry.shipped_models()[name]
     assert set(model.workloads) == {"trimmed", "reference"} and model.groups and model.source
     for workload in model.workloads.values():
         assert all(workload[phase]["batch"] >= 1 for phase in settings.PHASES)
@@ -118,15 +118,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "gone.py").symlink_to("nowhere.py")
     (tmp_path / "__init__.py").write_text("")
     monkeypatch.setattr(registry, "ZOO", tmp_path)
-    registry.forget()
+    registry.forget_models()
     yield tmp_path
-    registry.forget()
+    registry.forget_models()
 
 
 def test_a_file_that_cannot_be_used_leaves_the_others(folder: Path) -> None:
-    assert list(registry.zoo()) == ["good"] and registry.find("good").name == "good"
-    assert set(registry.unusable()) == {"broken", "gone", "latin", "no@name", "unfinished"}
-    for name, line in registry.unusable().items():
+    assert list(registry.shipped_models()) == ["good"] and registry.find("good").name == "good"
+    assert set(registry.unusable_models()) == {"broken", "gone", "latin", "no@name", "unfinished"}
+    for name, line in registry.unusable_models().items():
         assert line.startswith(f"{folder / name}.py: ") and "\n" not in line
     for name, words in {
         "broken": "is no Python",
@@ -143,11 +143,11 @@ def test_a_file_that_cannot_be_used_leaves_the_others(folder: Path) -> None:
 def test_it_is_said_where_it_is_asked_for(folder: Path) -> None:
     checked = config.normalise({"settings": {"broken": {"batch": 2}}, "phases": ["inference"]})
     assert config.cells(checked) == [("good", "inference")]
-    assert [line.split(":")[0] for line in config.left_out(checked)] == [
+    assert [line.split(":")[0] for line in config.describe_left_out(checked)] == [
         f"models = all leaves out {name}" for name in ("broken", "gone", "latin", "no@name", "unfinished")
     ]
     good = config.normalise({"models": ["good"]})
-    assert config.cells(good) == [("good", "inference")] and config.left_out(good) == []
+    assert config.cells(good) == [("good", "inference")] and config.describe_left_out(good) == []
     unknown_targets.check_targets(["results/good/inference.time.csv"], "results", good)
     with pytest.raises(ConfigError, match=r"models = 'broken': .*broken.py: model 'broken' is no Python"):
         config.cells(config.normalise({"models": ["good", "broken"]}))
@@ -159,11 +159,11 @@ def test_it_is_said_where_it_is_asked_for(folder: Path) -> None:
 
 def test_a_workload_or_phase_that_a_model_lacks(folder: Path) -> None:
     write(folder / "other.py", WORKLOADS="{'trimmed': {'train': {'batch': 2}, 'inference': {'batch': 2}}}")
-    registry.forget()
+    registry.forget_models()
     assert config.cells(config.normalise({})) == [("good", "inference"), ("other", "train"), ("other", "inference")]
     training = config.normalise({"phases": ["train"]})
     assert config.cells(training) == [("other", "train")]
-    assert config.left_out(training)[-1] == "good is left out: it declares no train for its workload"
+    assert config.describe_left_out(training)[-1] == "good is left out: it declares no train for its workload"
     with pytest.raises(ConfigError, match="model 'good' has no phase 'train' in trimmed"):
         config.cells(config.normalise({"phases": ["train"], "models": ["good"]}))
     with pytest.raises(ConfigError, match="is no cell"):
@@ -192,7 +192,7 @@ def test_a_helper_that_cannot_be_used_concerns_the_models_that_import_it(
     model.write_text("from own_zoo import helper\n" + model.read_text())
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(registry.UnusableError, match=r"helper.py: module 'own_zoo.helper' is no Python: "):
-        registry.sources(registry.find("mine", "own_zoo.net"))
+        registry.source_files(registry.find("mine", "own_zoo.net"))
 
 
 @pytest.mark.parametrize("module", ["no_such_module", "no_such.module", "models.no_such"])
@@ -223,10 +223,10 @@ def test_a_model_of_one_phase_or_workload_says_so(
 
 
 def test_sources_are_what_the_cell_is_measured_with() -> None:
-    zoo, harness = registry.zoo(), import_graph.PROJECT / "profzoo/harness"
+    zoo, harness = registry.shipped_models(), import_graph.PROJECT / "profzoo/harness"
     shared = {harness / f"{name}.py" for name in ("data_loading", "interface", "step_loop", "ranges", "recorders")}
     shared.add(import_graph.PROJECT / "profzoo/range_names.py")
-    of_lstm, of_vgg = (set(registry.sources(zoo[name])) for name in ("lstm", "vgg19"))
+    of_lstm, of_vgg = (set(registry.source_files(zoo[name])) for name in ("lstm", "vgg19"))
     assert shared <= of_lstm & of_vgg
     assert {path for path in of_lstm if path.parent == registry.ZOO and path.name != "__init__.py"} == {
         zoo["lstm"].path
@@ -251,6 +251,6 @@ def test_sources_of_a_package_of_ones_own(tmp_path: Path, monkeypatch: pytest.Mo
     model = tmp_path / "zoo_of_mine" / "net.py"
     model.write_text(files["net.py"] + write(tmp_path / "declared.py").read_text())
     monkeypatch.syspath_prepend(str(tmp_path))
-    found = registry.sources(registry.find("mine", "zoo_of_mine.net"))
+    found = registry.source_files(registry.find("mine", "zoo_of_mine.net"))
     own = {str(path.relative_to(tmp_path / "zoo_of_mine")) for path in found if path.is_relative_to(tmp_path)}
     assert own == set(files) - {"unused.py"}

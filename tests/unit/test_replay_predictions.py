@@ -15,7 +15,7 @@ import pytest
 from profzoo.tools.nsys import launches
 from profzoo.what_if import changes, host_time, predicted_gains, simulator
 from profzoo.what_if.program import Program
-from profzoo.what_if.tables import programs
+from profzoo.what_if.tables import read_programs
 from tests import simulated
 from tests.simulated import Act
 
@@ -78,13 +78,13 @@ def graphed(acts: Sequence[Act]) -> list[Act]:
 
 CHANGES: dict[str, Change] = {
     "nothing": (list, lambda program, groups: program),
-    "kernels faster": (faster, lambda program, groups: changes.kernels_faster(program, np.isin(groups, (1, 2)), 3)),
-    "kernels removed": (removed, lambda program, groups: changes.fused(program, groups == 3)),
-    "host faster": (host_twice, lambda program, groups: changes.host_faster(program, 2)),
-    "waits removed": (unsynchronised, lambda program, groups: changes.waits_removed(program)),
-    "input ready": (ready, lambda program, groups: changes.input_ready(program)),
-    "communication overlapped": (unwaited, lambda program, groups: changes.communication_overlapped(program)),
-    "graph": (graphed, lambda program, groups: changes.graphed(program)),
+    "kernels faster": (faster, lambda program, groups: changes.speed_up_kernels(program, np.isin(groups, (1, 2)), 3)),
+    "kernels removed": (removed, lambda program, groups: changes.fuse(program, groups == 3)),
+    "host faster": (host_twice, lambda program, groups: changes.speed_up_host(program, 2)),
+    "waits removed": (unsynchronised, lambda program, groups: changes.remove_waits(program)),
+    "input ready": (ready, lambda program, groups: changes.prefetch_input(program)),
+    "communication overlapped": (unwaited, lambda program, groups: changes.overlap_communication(program)),
+    "graph": (graphed, lambda program, groups: changes.capture_as_graph(program)),
 }
 
 
@@ -100,7 +100,7 @@ def applies(change: str, acts: Sequence[Act]) -> bool:
 
 def groups_of(program: Program) -> np.ndarray:
     """The group of each kernel, which is its grid less 1; -1 of communication, -2 of what is none."""
-    groups = np.where(program.gpu["kind"] == 0, launches.unpacked(program.gpu)["grid_x"] - 1, -2)
+    groups = np.where(program.gpu["kind"] == 0, launches.unpack_configurations(program.gpu)["grid_x"] - 1, -2)
     return np.where(program.gpu["talking"], -1, groups)
 
 
@@ -116,13 +116,15 @@ def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
         device = {"crowded": crowded, "back": 1 if seed % 5 else 32}
         made = simulated.simulate(acts, **device)
         # Every second trace is without events, so that what waits for other streams has to be found by its times.
-        (program,) = programs(simulated.record(made, folder / f"{seed}.sqlite", events=seed % 2 == 0))
-        assert simulator.walls(program, simulator.measured(program)).mean() == pytest.approx(made.step_ns(), abs=2)
-        found["balance"].append(host_time.of(program)["balance"])
+        (program,) = read_programs(simulated.record(made, folder / f"{seed}.sqlite", events=seed % 2 == 0))
+        assert simulator.step_times(program, simulator.measured_times(program)).mean() == pytest.approx(
+            made.step_ns(), abs=2
+        )
+        found["balance"].append(host_time.host_time_parts(program)["balance"])
         for name, (truth, change) in CHANGES.items():
             if applies(name, acts):
                 changed = change(program, groups_of(program))
-                predicted = simulator.walls(changed, simulator.run(changed)).mean()
+                predicted = simulator.step_times(changed, simulator.run(changed)).mean()
                 true = simulated.simulate(truth(acts), **device).step_ns()
                 found[name].append(float(predicted / true - 1))
     return {name: np.array(values) for name, values in found.items()}
@@ -155,9 +157,11 @@ def test_what_a_change_is_worth_differs_from_amdahls_law(tmp_path: Path) -> None
     for step in range(4):
         launching = [Act("kernel", step, "forward", 4e3, 6e3, ns=5e3) for _ in range(50)]
         acts += [Act("begin", step), *launching, Act("end", step)]
-    (program,) = programs(simulated.record(simulated.simulate(acts), tmp_path / "t.sqlite"))
+    (program,) = read_programs(simulated.record(simulated.simulate(acts), tmp_path / "t.sqlite"))
     everything = np.full(len(program.gpu), True)
-    assert predicted_gains.gain(program, changes.kernels_faster(program, everything, 3)).gain == pytest.approx(
-        1, abs=0.02
+    assert predicted_gains.predict_gain(
+        program, changes.speed_up_kernels(program, everything, 3)
+    ).gain == pytest.approx(1, abs=0.02)
+    assert predicted_gains.predict_gain(program, changes.speed_up_host(program, 2)).gain == pytest.approx(
+        1.64, abs=0.05
     )
-    assert predicted_gains.gain(program, changes.host_faster(program, 2)).gain == pytest.approx(1.64, abs=0.05)

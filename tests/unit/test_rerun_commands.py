@@ -63,7 +63,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 )  # fmt: skip
 def test_a_line_runs_the_cell_again(config: dict, cell: str, phase: str, words: str) -> None:
     ran = resolved(config, cell, phase)
-    assert rerun_commands.arguments(cell, ran) == words
+    assert rerun_commands.run_arguments(cell, ran) == words
     found = again(rerun_commands.run(words), phase)
     assert {key: found[key] for key in ran if key not in LENGTH} == {key: ran[key] for key in ran if key not in LENGTH}
     changed = again(rerun_commands.run(words, "cudnn_benchmark=true batch=3"), phase)
@@ -83,7 +83,7 @@ def test_a_line_runs_the_cell_again(config: dict, cell: str, phase: str, words: 
 def test_trials_are_of_the_cell_too(config: dict, cell: str) -> None:
     """As Snakemake reads `--config`: a key, and its value as YAML."""
     ran = resolved(config, cell, "train")
-    program, target, option, given = shlex.split(rerun_commands.trials(rerun_commands.arguments(cell, ran)))
+    program, target, option, given = shlex.split(rerun_commands.trials_command(rerun_commands.run_arguments(cell, ran)))
     assert (program, target, option) == ("snakemake", "trials", "--config")
     key, _, value = given.partition("=")
     asked = configuration.normalise({key: yaml.safe_load(value)})
@@ -94,9 +94,9 @@ def test_trials_are_of_the_cell_too(config: dict, cell: str) -> None:
 
 def test_a_module_that_is_not_there_any_more_is_named_all_the_same(own: None, monkeypatch: pytest.MonkeyPatch) -> None:
     ran = resolved({"settings": {"moe": {"module": "mymoe"}}}, "moe", "train")
-    line = rerun_commands.arguments("moe", {**ran, "module": "gone"})
+    line = rerun_commands.run_arguments("moe", {**ran, "module": "gone"})
     assert line == "moe train batch=4 hidden=8 module=gone name=a"
 
 
 def test_sidecars_that_say_too_little_have_no_line() -> None:
-    assert not rerun_commands.needed({"workload": "trimmed", "precision": "fp32"})
+    assert not rerun_commands.can_be_typed({"workload": "trimmed", "precision": "fp32"})

@@ -47,13 +47,13 @@ PRODUCT = {"mean_ns": 100, "dram_bytes": 1000, "l2_bytes": 8000, "tensor_bf16_fl
     ],
 )
 def test_the_bound_is_what_takes_longest_at_its_peak(work: dict, bound: str, least: float) -> None:
-    row = roofline.of_launches(kernels(work), PEAKS).iloc[0]
+    row = roofline.bound_launches(kernels(work), PEAKS).iloc[0]
     assert row["bound"] == bound and row[f"{bound}_ns"] == pytest.approx(least)
     assert row["efficiency"] == pytest.approx(least / work["mean_ns"])
 
 
 def test_intensity_and_rates() -> None:
-    row = roofline.of_launches(kernels(PRODUCT), PEAKS).iloc[0]
+    row = roofline.bound_launches(kernels(PRODUCT), PEAKS).iloc[0]
     assert row["intensity"] == pytest.approx(2004) and row["flop_per_s"] == pytest.approx(2_004_000 / 100e-9)
     assert row["dram_bytes_per_s"] == pytest.approx(1e10) and (row["simt_flop"], row["tensor_flop"]) == (
         4000,
@@ -62,7 +62,7 @@ def test_intensity_and_rates() -> None:
 
 
 def test_what_was_not_counted_stays_empty() -> None:
-    rows = roofline.of_launches(kernels({"mean_ns": 5}, {"dram_bytes": 5}, COPY), PEAKS)
+    rows = roofline.bound_launches(kernels({"mean_ns": 5}, {"dram_bytes": 5}, COPY), PEAKS)
     assert rows.loc[0, "bound"] == "" and rows.loc[0, roofline.COLUMNS[1:7]].isna().all()
     assert pd.isna(rows.loc[1, "efficiency"]) and rows.loc[2, "bound"] == "dram"
 
@@ -70,13 +70,13 @@ def test_what_was_not_counted_stays_empty() -> None:
 @pytest.mark.parametrize("kind", ["fp32_flop", "tensor_bf16_flop"])
 def test_a_bound_is_only_told_where_every_kind_of_operation_was_counted(kind: str) -> None:
     table = kernels({**COPY, kind: None})
-    row = roofline.of_launches(table, PEAKS).iloc[0]
+    row = roofline.bound_launches(table, PEAKS).iloc[0]
     assert row["bound"] == "" and pd.isna(row["efficiency"]) and row["dram_bytes_per_s"] == pytest.approx(5e11)
-    assert roofline.of_groups(table.assign(x=1), ["x"], PEAKS)["counted_share"].tolist() == [0.0]
+    assert roofline.bound_groups(table.assign(x=1), ["x"], PEAKS)["counted_share"].tolist() == [0.0]
 
 
 def test_a_peak_that_was_not_measured_bounds_nothing() -> None:
-    row = roofline.of_launches(kernels(PRODUCT), {"dram": 1e12}).iloc[0]
+    row = roofline.bound_launches(kernels(PRODUCT), {"dram": 1e12}).iloc[0]
     assert row["bound"] == "dram" and pd.isna(row["l2_ns"]) and row["tensor_ns"] == 0
 
 
@@ -87,7 +87,7 @@ def test_groups_add_up_and_say_what_share_was_counted() -> None:
         {"mean_ns": 40, "class": "gemm", "launches": 5},
         {"mean_ns": 7, "class": "random"},
     )
-    groups = roofline.of_groups(table, ["class"], PEAKS).set_index("class")
+    groups = roofline.bound_groups(table, ["class"], PEAKS).set_index("class")
     assert groups["counted_share"].to_dict() == {"copy": 1.0, "gemm": 0.5, "random": 0.0}
     assert groups["bound"].to_dict() == {"copy": "dram", "gemm": "tensor", "random": ""}
     assert groups.loc["copy", ["ns", "dram_bytes", "dram_ns"]].tolist() == [60, 30_000, 30]
@@ -97,7 +97,7 @@ def test_groups_add_up_and_say_what_share_was_counted() -> None:
 
 def test_a_groups_efficiency_is_that_of_its_launches_each_at_its_own_bound() -> None:
     table = kernels({**COPY, "class": "x"}, {**PRODUCT, "class": "x"})
-    row = roofline.of_groups(table, ["class"], PEAKS).iloc[0]
+    row = roofline.bound_groups(table, ["class"], PEAKS).iloc[0]
     assert row["efficiency"] == pytest.approx((10 + 50) / 120)
     assert row["bound"] == "tensor" and row["tensor_ns"] == 50 and row["dram_ns"] == 11
 
@@ -121,7 +121,7 @@ def estimated(freedom: float, off: float, *rows: dict) -> pd.DataFrame:
 
 def test_intervals_of_launches_are_those_of_their_counts() -> None:
     table = estimated(np.inf, 0.1, PRODUCT)
-    row = roofline.of_launches(table, PEAKS).iloc[0]
+    row = roofline.bound_launches(table, PEAKS).iloc[0]
     assert (row["dram_bytes_low"], row["dram_bytes_high"]) == pytest.approx((1000 - 164.49, 1000 + 164.49))
     # Operations and bytes are each off by a tenth, their ratio by the root of two squares.
     assert row["intensity_high"] / row["intensity"] - 1 == pytest.approx(1.6449 * np.hypot(0.1, 0.1), rel=0.01)
@@ -131,8 +131,8 @@ def test_intervals_of_launches_are_those_of_their_counts() -> None:
 
 def test_what_is_off_by_itself_averages_out_in_sums() -> None:
     rows = [{**PRODUCT, "grid_x": grid} for grid in range(25)]
-    group = roofline.of_groups(estimated(4.0, 0.1, *rows).assign(x=1), ["x"], PEAKS).iloc[0]
-    one = roofline.of_launches(estimated(100.0, 0.1, PRODUCT), PEAKS).iloc[0]
+    group = roofline.bound_groups(estimated(4.0, 0.1, *rows).assign(x=1), ["x"], PEAKS).iloc[0]
+    one = roofline.bound_launches(estimated(100.0, 0.1, PRODUCT), PEAKS).iloc[0]
     # Of 25 rows of 4 degrees of freedom each the sum has 100.
     for name in ("dram_bytes", "tensor_flop", "efficiency"):
         alone = one[f"{name}_high"] / one[name] - 1
@@ -141,7 +141,7 @@ def test_what_is_off_by_itself_averages_out_in_sums() -> None:
 
 
 def test_counts_without_intervals_have_none_in_sums() -> None:
-    table = roofline.of_groups(kernels(COPY, PRODUCT).assign(x=1), ["x"], PEAKS)
+    table = roofline.bound_groups(kernels(COPY, PRODUCT).assign(x=1), ["x"], PEAKS)
     assert table["dram_bytes"].notna().all() and table.filter(regex="_(low|high)$").isna().all(axis=None)
 
 

@@ -17,10 +17,10 @@ from tests.unit.test_roofline import COPY, PEAKS, PRODUCT, kernels
 def test_rates_of_two_launches() -> None:
     """20 ns move 10,000 bytes, 100 ns do 2,004,000 operations on 1,000 bytes: of either, and of both once each."""
     table = kernels(COPY, PRODUCT)
-    copy, product = roofline.of_launches(table, PEAKS).to_dict("records")
+    copy, product = roofline.bound_launches(table, PEAKS).to_dict("records")
     assert (copy["intensity"], copy["flop_per_s"], copy["dram_bytes_per_s"]) == (0, 0, 5e11)
     assert (product["dram_ns"], product["l2_ns"], product["simt_ns"], product["tensor_ns"]) == (1, 2, 2, 50)
-    (both,) = roofline.of_groups(table.assign(x="a"), ["x"], PEAKS).to_dict("records")
+    (both,) = roofline.bound_groups(table.assign(x="a"), ["x"], PEAKS).to_dict("records")
     assert (both["ns"], both["dram_bytes"], both["l2_bytes"]) == (120, 11_000, 18_000)
     assert both["intensity"] == pytest.approx(2_004_000 / 11_000)
     assert both["flop_per_s"] == pytest.approx(2_004_000 / 120e-9)
@@ -30,7 +30,7 @@ def test_rates_of_two_launches() -> None:
 
 def test_traffic_of_none_has_no_intensity_and_of_a_byte_it_has() -> None:
     table = kernels({**PRODUCT, "dram_bytes": 0}, {**PRODUCT, "dram_bytes": 1})
-    found = roofline.of_launches(table, PEAKS)
+    found = roofline.bound_launches(table, PEAKS)
     assert np.isnan(found.loc[0, "intensity"]) and found.loc[1, "intensity"] == 2_004_000
     assert found["bound"].tolist() == ["tensor", "tensor"] and found.loc[0, "dram_bytes_per_s"] == 0
 
@@ -38,7 +38,7 @@ def test_traffic_of_none_has_no_intensity_and_of_a_byte_it_has() -> None:
 def test_groups_have_the_share_of_their_time_that_is_counted() -> None:
     """Of 3 launches of 20 ns and one of 40 that was not counted 60 %; of what took no time none."""
     table = kernels({**COPY, "launches": 3}, {"mean_ns": 40}, {"mean_ns": 0}).assign(x=["a", "a", None])
-    found = roofline.of_groups(table, ["x"], PEAKS)
+    found = roofline.bound_groups(table, ["x"], PEAKS)
     assert found["counted_share"].tolist() == pytest.approx([0.6, 0]) and found.loc[0, "dram_bytes"] == 30_000
     assert found["bound"].tolist() == ["dram", ""] and found.loc[0, "efficiency"] == 0.5
     assert np.isnan(found.loc[1, "efficiency"]) and np.isnan(found.loc[1, "ns"])
@@ -69,21 +69,25 @@ def test_the_ends_of_an_interval_do_not_go_below_none() -> None:
 def test_one_process_of_two_whose_steps_spread_is_told() -> None:
     level, wide = np.full(12, 100.0), np.array([90.0, 110.0, 110.0, 90.0] * 3)
     for given in ([level, wide], [wide, level]):
-        assert process_repeats.of(given).unsteady == "the middle half of the steps spreads by 20%"
+        assert process_repeats.summarise_processes(given).unsteady == "the middle half of the steps spreads by 20%"
     # A mean a third above the median in one of two.
     tail = np.array([*[100.0] * 9, 500.0, *[100.0] * 2])
     for given in ([level, tail], [tail, level]):
         assert (
-            process_repeats.of(given).unsteady
+            process_repeats.summarise_processes(given).unsteady
             == "some steps take much longer, so that the mean is 33% above the median"
         )
 
 
 def test_what_others_took_is_said_beside_what_is_wrong() -> None:
-    found = process_repeats.of([np.full(9, 100.0), np.full(9, 120.0)], 0.25)
+    found = process_repeats.summarise_processes([np.full(9, 100.0), np.full(9, 120.0)], 0.25)
     assert found.unsteady == "processes are 20% apart; others had the CPU for up to 25% of the time"
-    assert process_repeats.taken({"processes": [{"cpu_taken_share": None}, {"cpu_taken_share": 0.2}, {}]}) == 0.2
-    assert process_repeats.taken({"cpu_taken_share": 0.0}) == 0 and np.isnan(process_repeats.taken({"processes": []}))
+    assert (
+        process_repeats.settled_times({"processes": [{"cpu_taken_share": None}, {"cpu_taken_share": 0.2}, {}]}) == 0.2
+    )
+    assert process_repeats.settled_times({"cpu_taken_share": 0.0}) == 0 and np.isnan(
+        process_repeats.settled_times({"processes": []})
+    )
 
 
 def test_the_interval_of_one_process_is_of_five_parts() -> None:
@@ -153,7 +157,7 @@ def test_groups_without_a_name_are_groups_and_keep_their_order() -> None:
     for name in ("dram_bytes", "l2_bytes"):
         table[f"{name}_low"], table[f"{name}_high"] = table[name] * 0.9, table[name] * 1.1
     table["freedom"] = 1e9
-    for found in (roofline.of_groups(table, ["x"], PEAKS), roofline.sums(table, ["x"])):
+    for found in (roofline.bound_groups(table, ["x"], PEAKS), roofline.sums(table, ["x"])):
         assert found["x"].fillna("").tolist() == ["b", "", "a"]
         assert found["dram_bytes"].tolist() == [10_000, 20_000, 30_000]
         # A row is off in all its launches alike.

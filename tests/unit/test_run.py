@@ -33,12 +33,12 @@ def ran(folder: Path, *words: str) -> None:
     assert pd.read_csv(folder / "steps.csv")["wall_ns"].tolist() == [facts["window_wall_ns"]]
 
 
-@pytest.mark.parametrize("name", sorted(registry.zoo()))
+@pytest.mark.parametrize("name", sorted(registry.shipped_models()))
 def test_every_model_infers(tmp_path: Path, name: str) -> None:
     ran(tmp_path, name, "inference", *TINY[name])
 
 
-@pytest.mark.parametrize("name", sorted(registry.zoo()))
+@pytest.mark.parametrize("name", sorted(registry.shipped_models()))
 def test_every_model_trains_and_a_step_reaches_every_weight(tmp_path: Path, name: str) -> None:
     network = zoo.network(zoo.cell(name))
     assert all(module.training for module in network.modules())

@@ -58,13 +58,13 @@ def test_everything_is_profiled_without_a_budget(census: pd.DataFrame) -> None:
 
 
 def test_without_a_budget_the_first_of_each_configuration_is_profiled(census: pd.DataFrame) -> None:
-    assert launch_selection.profiled(census, plan(census)["options"]).equals(census.drop_duplicates(KEYS))
-    some = launch_selection.profiled(census, plan(census, kernel_name="cudnn")["options"])
+    assert launch_selection.profiled_launches(census, plan(census)["options"]).equals(census.drop_duplicates(KEYS))
+    some = launch_selection.profiled_launches(census, plan(census, kernel_name="cudnn")["options"])
     assert 0 < len(some) < 186 and some["mangled"].str.contains("cudnn").all()
 
 
 def test_configurations_that_were_not_profiled_as_planned(census: pd.DataFrame) -> None:
-    planned = launch_selection.profiled(census, plan(census, budget="20s")["options"])
+    planned = launch_selection.profiled_launches(census, plan(census, budget="20s")["options"])
     assert not len(launch_selection.unlike(planned, planned))
     # One launch that was profiled in another's place: neither is known.
     missed, other = planned.index[3], census.index.difference(planned.index)[-1]
@@ -86,7 +86,7 @@ def test_a_budget_is_kept_and_spent_on_what_takes_longest(census: pd.DataFrame, 
     assert limit - planned["estimate_s"] < 8 * planned["launch_s"]
     taken = profiled(census, planned)
     assert len(taken) == planned["launches"]
-    assert launch_selection.profiled(census, planned["options"]).equals(taken)
+    assert launch_selection.profiled_launches(census, planned["options"]).equals(taken)
     covered = taken[KEYS].drop_duplicates().merge(census, on=KEYS)
     assert len(taken[KEYS].drop_duplicates()) == planned["configurations"]
     assert covered[GPU_TIME].sum() / census[GPU_TIME].sum() == pytest.approx(planned["share"], abs=1e-6)
@@ -131,9 +131,9 @@ def test_launches_are_chosen_for_an_error(census: pd.DataFrame) -> None:
 @pytest.mark.parametrize("error", ["0.5%", "2%", "5%"])
 def test_runs_profile_what_the_plan_says(census: pd.DataFrame, error: str) -> None:
     planned = plan(census, launches="sampled", error=error)
-    runs = ncu.of_runs(planned["options"])
+    runs = ncu.run_options(planned["options"])
     assert len(runs) == planned["runs"]
-    taken = [launch_selection.profiled(census, words) for words in runs]
+    taken = [launch_selection.profiled_launches(census, words) for words in runs]
     assert sum(map(len, taken)) == planned["launches"]
     assert len(pd.concat(taken)[KEYS].drop_duplicates()) == 186
     process = START + len(census) * COSTS["passed_over_s"]
@@ -148,7 +148,7 @@ def test_several_runs_are_one_command(census: pd.DataFrame, tmp_path: Path) -> N
     words = [*ncu.around([*planned["options"], "--set", "full"], made, 1), "python", "run.py"]
     commands = multi_run.commands(words[len(ncu.SEVERAL) :])
     assert len(commands) == planned["runs"]
-    for number, (command, own) in enumerate(zip(commands, ncu.of_runs(planned["options"]), strict=True), 1):
+    for number, (command, own) in enumerate(zip(commands, ncu.run_options(planned["options"]), strict=True), 1):
         report = made["report"] if number == 1 else made["more"] / f"{number}.ncu-rep"
         assert command == [
             "ncu", *own, "--replay-mode", "kernel", "--set", "full", "--export", str(report), "python", "run.py"
@@ -170,7 +170,7 @@ def test_all_launches_in_one_run_where_that_takes_no_longer(census: pd.DataFrame
     assert cheap["launches"] == len(few) and (cheap["runs"], cheap["error"]) == (1, 0)
     sample = cheap["instead_of"]
     assert sample["runs"] > 1 and sample["estimate_s"] >= cheap["estimate_s"]
-    assert launch_selection.profiled(few, cheap["options"]).equals(few)
+    assert launch_selection.profiled_launches(few, cheap["options"]).equals(few)
     assert run_planning.sentence(cheap).endswith(
         f"about {cheap['estimate_s']:.0f} s, all launches in one run, as {sample['launches']} in {sample['runs']} "
         f"runs would take {sample['estimate_s']:.0f} s"
@@ -197,7 +197,7 @@ def test_all_launches_of_kernels_by_name(census: pd.DataFrame) -> None:
     some = plan(census, "traffic", launches="sampled", error="0.1%", kernel_name="cudnn")
     named = census[census["mangled"].str.contains("cudnn")]
     assert some["launches"] == len(named) and "instead_of" in some
-    assert launch_selection.profiled(census, some["options"]).equals(named)
+    assert launch_selection.profiled_launches(census, some["options"]).equals(named)
 
 
 def test_a_budget_also_limits_what_is_added_for_an_error(census: pd.DataFrame) -> None:

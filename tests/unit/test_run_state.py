@@ -22,24 +22,24 @@ def job(tool: str, **more: object) -> dict:
 
 
 def test_a_line_is_said_once_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run_state.first("of the CPU") and run_state.first("another")
-    assert not run_state.first("of the CPU")
+    assert run_state.is_first_time("of the CPU") and run_state.is_first_time("another")
+    assert not run_state.is_first_time("of the CPU")
     monkeypatch.setenv(orphan_guard.OWNER, "13:34:pid:[56]")
-    assert run_state.first("of the CPU")
+    assert run_state.is_first_time("of the CPU")
     monkeypatch.delenv(orphan_guard.OWNER)
-    assert run_state.first("of the CPU") and run_state.first("of the CPU")
+    assert run_state.is_first_time("of the CPU") and run_state.is_first_time("of the CPU")
 
 
 def test_a_model_that_failed_is_known_to_other_tools_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    run_state.failed(job("nsys"), SIDECAR, WHY)
-    assert run_state.known_to_fail(job("torch"), SIDECAR) == f"not run under torch, as it failed under nsys: {WHY}"
+    run_state.note_failure(job("nsys"), SIDECAR, WHY)
+    assert run_state.find_known_failure(job("torch"), SIDECAR) == f"not run under torch, as it failed under nsys: {WHY}"
     # The same again, as batch systems do.
-    assert run_state.known_to_fail(job("nsys"), SIDECAR) is None
-    assert run_state.known_to_fail(job("torch"), Path("results/mine@bf16/train.time.csv.json")) is None
-    assert run_state.known_to_fail(job("torch") | {"cell": {"phase": "inference"}}, SIDECAR) is None
-    assert run_state.known_to_fail(job("torch", trials={}), SIDECAR) is None
+    assert run_state.find_known_failure(job("nsys"), SIDECAR) is None
+    assert run_state.find_known_failure(job("torch"), Path("results/mine@bf16/train.time.csv.json")) is None
+    assert run_state.find_known_failure(job("torch") | {"cell": {"phase": "inference"}}, SIDECAR) is None
+    assert run_state.find_known_failure(job("torch", trials={}), SIDECAR) is None
     monkeypatch.setenv(orphan_guard.OWNER, "13:34:pid:[56]")
-    assert run_state.known_to_fail(job("torch"), SIDECAR) is None
+    assert run_state.find_known_failure(job("torch"), SIDECAR) is None
 
 
 @pytest.mark.parametrize(
@@ -55,15 +55,15 @@ def test_a_model_that_failed_is_known_to_other_tools_of_the_run(monkeypatch: pyt
     ],
 )
 def test_only_what_the_model_does_by_itself_counts(tool: str, why: str, known: bool) -> None:
-    run_state.failed(job(tool), SIDECAR, why)
-    assert (run_state.known_to_fail(job("sample"), SIDECAR) is not None) == known
+    run_state.note_failure(job(tool), SIDECAR, why)
+    assert (run_state.find_known_failure(job("sample"), SIDECAR) is not None) == known
 
 
 def test_what_a_run_left_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    run_state.failed(job("nsys"), SIDECAR, WHY)
+    run_state.note_failure(job("nsys"), SIDECAR, WHY)
     monkeypatch.setenv(orphan_guard.OWNER, "13:34:pid:[56]")
-    assert run_state.first("of the CPU")
-    run_state.forget()
+    assert run_state.is_first_time("of the CPU")
+    run_state.forget_run()
     assert len(list(run_state.FOLDER.iterdir())) == 1
-    run_state.forget(others=True)
+    run_state.forget_run(others=True)
     assert not run_state.FOLDER.exists()

@@ -150,7 +150,7 @@ def test_memory_that_cannot_be_looked_into_is_a_warning_in_the_sidecar(
     body += "    if left[0] < 0:\n        raise ValueError('once too often')\n    return x\n"
     facts, rows, code = ran(tmp_path, monkeypatch, body, "inference")
     assert code == 0 and facts["steps"] == 2 and rows == []
-    assert failure_causes.warnings(capsys.readouterr().err) == [
+    assert failure_causes.find_warnings(capsys.readouterr().err) == [
         "memory was not taken stock of: ValueError: once too often"
     ]
 
@@ -172,22 +172,22 @@ def test_what_cannot_be_read_is_left_out_with_a_warning(capsys: pytest.CaptureFi
     with FakeTensorMode():
         fake = torch.ones(3)
     assert sum(peak_memory._sizes([torch.ones(2), fake, torch.ones(2).to_mkldnn()], CPU).values()) == 8
-    said = failure_causes.warnings(capsys.readouterr().err)
+    said = failure_causes.find_warnings(capsys.readouterr().err)
     assert any("mkldnn" in line.lower() or "opaque" in line.lower() for line in said)
-    assert output_samples.sampled([torch.ones(2), torch.ones(2).to_mkldnn()]) == [1.0, 1.0]
+    assert output_samples.sample_outputs([torch.ones(2), torch.ones(2).to_mkldnn()]) == [1.0, 1.0]
 
 
 def test_a_warning_is_one_line_and_said_once(capsys: pytest.CaptureFixture) -> None:
     def failing() -> int:
         raise RuntimeError("first\nsecond")
 
-    assert [safe_inspection.attempted("it was not read", failing, 7) for _ in range(2)] == [7, 7]
-    assert failure_causes.warnings(capsys.readouterr().err) == ["it was not read: RuntimeError: first"]
+    assert [safe_inspection.attempt("it was not read", failing, 7) for _ in range(2)] == [7, 7]
+    assert failure_causes.find_warnings(capsys.readouterr().err) == ["it was not read: RuntimeError: first"]
 
 
 def test_sparse_and_dense_weights_have_one_rate() -> None:
     network = nn.Sequential(nn.Embedding(5, 2, sparse=True), nn.Linear(2, 1))
-    found = optimizers.of_all(network, interface.adam)
+    found = optimizers.make_optimizers(network, interface.adam)
     assert [(type(one).__name__, one.param_groups[0]["lr"]) for one in found] == [("Adam", 1e-3), ("SparseAdam", 1e-3)]
     assert [len(one.param_groups[0]["params"]) for one in found] == [2, 1]
-    assert len(optimizers.of_all(network[1:], interface.adam)) == 1
+    assert len(optimizers.make_optimizers(network[1:], interface.adam)) == 1

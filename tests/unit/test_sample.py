@@ -90,7 +90,7 @@ def test_planted_power_and_energy_come_out(tmp_path: Path, library: Path) -> Non
         and table["t_ns"].between(0, wall).all()
     )
     planted = standin.energy_j(began + wall) - standin.energy_j(began)
-    told = tables.of_cell(table, facts(window_began_ns=began, window_wall_ns=wall, steps=10))
+    told = tables.summarise_cell(table, facts(window_began_ns=began, window_wall_ns=wall, steps=10))
     assert told["step_energy_power_j"] == pytest.approx(planted / 10, rel=0.05)
     assert told["power_w"] == pytest.approx(planted / 1.9, rel=0.05)
     # From the counter's first move to its last is not quite the window, over which this power swings.
@@ -217,7 +217,7 @@ def test_samples_of_the_window_are_kept_in_base_units() -> None:
 def test_gpus_add_up() -> None:
     at = [index * 10**8 for index in range(20)]
     both = [raw(at, uuid, power_mw=watts * 1000, energy_mj=[index * watts * 100 for index in range(20)]) for uuid, watts in (("a", 100), ("b", 300))]  # fmt: skip
-    told = tables.of_cell(tables.within(pd.concat(both), 0, 2 * 10**9), facts(window_began_ns=0))
+    told = tables.summarise_cell(tables.within(pd.concat(both), 0, 2 * 10**9), facts(window_began_ns=0))
     assert told["power_w"] == pytest.approx(400)
     assert told["step_energy_power_j"] == pytest.approx(200) == told["step_energy_counter_j"]
     assert told["item_energy_power_j"] == pytest.approx(100) == told["item_energy_counter_j"]
@@ -227,7 +227,7 @@ def test_what_one_gpu_does_not_tell_is_left_out() -> None:
     at = [index * 10**8 for index in range(20)]
     silent = raw(at, "b", power_mw=np.nan, energy_mj=np.nan)
     table = tables.within(pd.concat([raw(at, energy_mj=range(20)), silent]), 0, 2 * 10**9)
-    assert set(tables.of_cell(table, facts(window_began_ns=0))) == {
+    assert set(tables.summarise_cell(table, facts(window_began_ns=0))) == {
         "sm_clock_hz", "temperature_max_c", "throttled_share",
     }  # fmt: skip
 
@@ -243,8 +243,8 @@ def test_a_mean_of_the_last_second_is_of_the_window_after_a_second() -> None:
 def test_a_counter_that_hardly_moves_is_not_gone_by() -> None:
     moves = [index // 10 for index in range(100)]
     rows = pd.DataFrame({"t_ns": range(100), "energy_j": moves})
-    assert np.isnan(tables.counted_power_w(rows))
-    assert tables.counted_power_w(pd.DataFrame({"t_ns": range(110), "energy_j": [*moves, *[10] * 10]})) == 1e8
+    assert np.isnan(tables.energy_counter_power_w(rows))
+    assert tables.energy_counter_power_w(pd.DataFrame({"t_ns": range(110), "energy_j": [*moves, *[10] * 10]})) == 1e8
 
 
 def exported(
@@ -325,11 +325,14 @@ def test_clocks_that_moved_and_what_held_them_back_are_named(tmp_path: Path, lib
     assert sampled(tmp_path / "raw.csv", SLEEP.format(1.2), env).returncode == 0
     found = reading.read(tmp_path / "raw.csv", tables.SAMPLES)
     table = tables.within(found, int(found["time_ns"].iloc[0]), 10**9)
-    told = tables.of_cell(table, facts(window_wall_ns=10**9))
+    told = tables.summarise_cell(table, facts(window_wall_ns=10**9))
     assert told["clocks"].startswith("SM clock from 1,485 to 1,980 MHz; power cap in ")
     assert 0.3 < told["throttled_share"] < 0.7
     steady = table.assign(sm_clock_hz=1.98e9, throttle_reasons=1)
-    assert "clocks" not in tables.of_cell(steady, facts()) and tables.clocks(steady.assign(sm_clock_hz=np.nan)) == ""
+    assert (
+        "clocks" not in tables.summarise_cell(steady, facts())
+        and tables.clocks(steady.assign(sm_clock_hz=np.nan)) == ""
+    )
 
 
 def test_each_process_has_a_window_of_its_own(tmp_path: Path) -> None:
@@ -340,7 +343,7 @@ def test_each_process_has_a_window_of_its_own(tmp_path: Path) -> None:
         tmp_path, raw(at, power_mw=watts), facts(window_began_ns=0, window_wall_ns=10**9, processes=own)
     )
     assert table.groupby("process")["t_ns"].max().tolist() == [10**9, 10**9]
-    each = tables.of_processes(table, sidecar)
+    each = tables.summarise_processes(table, sidecar)
     assert [process["item_energy_power_j"] for process in each] == pytest.approx([5, 15])
     assert activity.of_cell(table, sidecar)["power_w"] == pytest.approx(200)
 
@@ -356,8 +359,8 @@ def test_the_first_of_several_processes_is_sampled_around() -> None:
     which, *rest = around[len(profile_words := around[:3]) :]
     assert profile_words == ["python", "-m", "profzoo.collect.profile_ranks"] and which == "first"
     program = ["python", "-m", "models.run"]
-    assert profile_ranks.words(which, [*rest, *program], 1) == program
-    assert profile_ranks.words(which, [*rest, *program], 0) == [
+    assert profile_ranks.rank_words(which, [*rest, *program], 1) == program
+    assert profile_ranks.rank_words(which, [*rest, *program], 0) == [
         *("python", "-m", "profzoo.tools.sample.sampler", "--interval-ms", "20", "--out", "x.csv"),
         *program,
     ]

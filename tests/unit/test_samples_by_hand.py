@@ -37,7 +37,7 @@ def loaded(library: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch
 def test_a_gpu_is_read(loaded: pytest.MonkeyPatch, mode: str, instant: bool, mean: bool) -> None:
     """What the stand-in tells: power at a moment or of a second, which lies at 200 W on the whole, or neither."""
     loaded.setenv("STANDIN_NVML", mode)
-    with nvml.opened() as opened:
+    with nvml.open_library() as opened:
         device = opened.device(standin.UUIDS[0])
         told = device.reading()
     assert (nvml.SM_CLOCK, nvml.MEMORY_CLOCK, nvml.GPU_TEMPERATURE) == (1, 2, 0)
@@ -59,7 +59,7 @@ def test_a_gpu_is_read(loaded: pytest.MonkeyPatch, mode: str, instant: bool, mea
 
 def test_gpus_are_told_apart(loaded: pytest.MonkeyPatch) -> None:
     loaded.setenv("STANDIN_GPUS", "2")
-    with nvml.opened() as opened:
+    with nvml.open_library() as opened:
         assert [one["gpu_uuid"] for one in opened.present()] == standin.UUIDS
         assert {one["gpu"] for one in opened.present()} == {"NVIDIA H200"} and opened.driver() == "580.159.04"
         assert opened.try_call("nvmlNone") == 13
@@ -67,7 +67,7 @@ def test_gpus_are_told_apart(loaded: pytest.MonkeyPatch) -> None:
             opened.device("GPU-none")
         loaded.setenv("CUDA_VISIBLE_DEVICES", standin.UUIDS[1])
         rows: list = []
-        sampler.noted(sampler.visible(opened), rows.append)()
+        sampler.make_writer(sampler.visible(opened), rows.append)()
         assert rows[0] == [*sampler.HEADING, *nvml.READ] and rows[1][1:4] == [standin.UUIDS[1], nvml.INSTANT, 700_000]
         loaded.setenv("CUDA_VISIBLE_DEVICES", "-1")
         with pytest.raises(nvml.NvmlError, match="no GPU is visible"):
@@ -166,8 +166,8 @@ def test_power_between_samples_is_the_mean_of_both() -> None:
 def test_a_counters_power_is_from_move_to_move() -> None:
     """Ten moves of 3 J, 0.1 s apart: 27 J in 0.9 s."""
     rows = pd.DataFrame({"t_ns": np.arange(11) * 10**8, "energy_j": np.arange(11) * 3.0})
-    assert tables.counted_power_w(rows) == pytest.approx(30)
-    assert np.isnan(tables.counted_power_w(rows.iloc[:10]))
+    assert tables.energy_counter_power_w(rows) == pytest.approx(30)
+    assert np.isnan(tables.energy_counter_power_w(rows.iloc[:10]))
 
 
 @pytest.mark.parametrize(("moves", "error"), [(0, np.nan), (1, np.nan), (2, 1), (51, 0.02)])
@@ -193,7 +193,7 @@ def test_a_cell_is_told_of_all_its_gpus() -> None:
                 sm_clock_mhz=1_000, throttle_reasons=0x101)  # fmt: skip
     second = raw(list(at), "b", power_mw=300_000, energy_mj=[n * 30_000 for n in range(21)], temperature_c=70,
                  sm_clock_mhz=2_000, throttle_reasons=0x80)  # fmt: skip
-    told = tables.of_cell(tables.within(pd.concat([first, second]), 0, 2 * 10**9), facts(window_began_ns=0))
+    told = tables.summarise_cell(tables.within(pd.concat([first, second]), 0, 2 * 10**9), facts(window_began_ns=0))
     assert told == pytest.approx(
         {
             "power_w": 400, "step_energy_power_j": 200, "step_energy_counter_j": 200, "item_energy_power_j": 100,
@@ -207,8 +207,8 @@ def test_means_of_the_last_second_are_told_from_momentary_power() -> None:
     """900 W in the first second and 100 after it: of means of a second only the latter are of the window."""
     rows = raw([n * 10**8 for n in range(21)], power_mw=[900_000] * 10 + [100_000] * 11)
     table = tables.within(rows, 0, 2 * 10**9)
-    assert tables.of_cell(table, facts(power_is=nvml.MEAN))["power_w"] == pytest.approx(100)
-    assert tables.of_cell(table, facts())["power_w"] == pytest.approx((9 * 90 + 50 + 10 * 10) / 2)
+    assert tables.summarise_cell(table, facts(power_is=nvml.MEAN))["power_w"] == pytest.approx(100)
+    assert tables.summarise_cell(table, facts())["power_w"] == pytest.approx((9 * 90 + 50 + 10 * 10) / 2)
 
 
 def clocked(**hz: list[float]) -> pd.DataFrame:

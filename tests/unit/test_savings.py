@@ -57,7 +57,7 @@ def test_a_gain_that_comes_with_an_interval_and_a_score_keeps_them() -> None:
     )
     assert replayed.score == scored["score"]
     (most,) = told([advice(**scored)])
-    assert (most.how, most.low_ns) == (savings.AT_MOST, 5e6) and savings_section.told(most)[
+    assert (most.how, most.low_ns) == (savings.AT_MOST, 5e6) and savings_section.saving_context(most)[
         "between"
     ] == "5 ms – 8.75 ms"
     assert told([advice(gain=None, score="abstains")]) == []
@@ -70,7 +70,7 @@ def test_most_is_first_and_of_each_cell_one_before_more() -> None:
     found = told(rows)
     assert [one.saved_ns for one in found] == sorted((one.saved_ns for one in found), reverse=True)
     assert len(found) == 4
-    first = savings.first(found, 3)
+    first = savings.largest_savings(found, 3)
     assert [(one.model, one.about) for one in first] == [("a", ""), ("b", ""), ("a", "head forward")]
     assert first[0].typed == "snakemake trials --config models=a"
 
@@ -121,4 +121,4 @@ def test_the_glossary_says_each_word_once() -> None:
 def test_the_made_up_zoo_has_all_that_the_page_shows() -> None:
     found = savings.all_of(whole_zoo.tables())
     assert {one.how for one in found} == {savings.MEASURED, savings.REPLAYED, savings.AT_MOST}
-    assert len(savings.first(found)) == savings.FIRST
+    assert len(savings.largest_savings(found)) == savings.FIRST

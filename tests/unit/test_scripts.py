@@ -17,7 +17,7 @@ from profzoo.machine import inherited_paths
 @pytest.mark.parametrize("kind", [scripts.DataError, ConfigError])
 def test_what_is_wrong_with_the_data_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture, kind: type) -> None:
     log = tmp_path / "log"
-    with pytest.raises(SystemExit) as ended, scripts.reported(str(log)):
+    with pytest.raises(SystemExit) as ended, scripts.report_errors(str(log)):
         print("working")
         raise kind("a.csv is empty")
     assert ended.value.code == 1
@@ -27,7 +27,7 @@ def test_what_is_wrong_with_the_data_is_one_line(tmp_path: Path, capsys: pytest.
 
 def test_other_errors_leave_their_traceback_in_the_log(tmp_path: Path) -> None:
     out, log = sys.stdout, tmp_path / "log"
-    with pytest.raises(KeyError), scripts.reported(str(log)):
+    with pytest.raises(KeyError), scripts.report_errors(str(log)):
         {}["missing"]
     assert "Traceback" in log.read_text() and "KeyError: 'missing'" in log.read_text()
     assert sys.stdout is out
@@ -38,12 +38,12 @@ def test_a_log_takes_the_place_of_a_link_and_of_nothing_else(tmp_path: Path, cap
     mine.write_text("precious")
     for link in (log.symlink_to, log.hardlink_to):
         link(mine)
-        with scripts.reported(str(log)):
+        with scripts.report_errors(str(log)):
             print("working")
         assert log.read_text() == "working\n" and not log.is_symlink() and mine.read_text() == "precious"
         log.unlink()
     os.mkfifo(log)
-    with pytest.raises(SystemExit), scripts.reported(str(log)):
+    with pytest.raises(SystemExit), scripts.report_errors(str(log)):
         pytest.fail("it began")
     assert capsys.readouterr().err == f"profzoo: {log} is no file, where the log of a job is to be: remove it\n"
 
@@ -82,14 +82,14 @@ def test_what_hides_a_module_of_pythons_is_left_out_of_what_is_imported(
     # A folder without __init__ hides nothing, and a text is no module.
     (tmp_path / "tokenize").mkdir()
     (tmp_path / "random.txt").touch()
-    assert inherited_paths.shielded(tmp_path) == tmp_path
+    assert inherited_paths.shield_folder(tmp_path) == tmp_path
     path = tmp_path / hiding
     if hiding == "queue":
         path.mkdir()
         path = path / "__init__.py"
     path.write_text("raise RuntimeError\n")
     for _ in range(2):
-        found = inherited_paths.shielded(tmp_path)
+        found = inherited_paths.shield_folder(tmp_path)
         assert found.parent == tmp_path / inherited_paths.LINKS and len(list(found.parent.iterdir())) == 1
     assert {one.name for one in found.iterdir()} == {
         "mine.py",
@@ -121,7 +121,7 @@ def test_a_script_tells_of_its_outputs_by_where_they_will_be(
         log=["log"],
         rule="r",
     )
-    with scripts.derived(given) as job:
+    with scripts.begin_script(given) as job:
         Path(job.output.csv).write_text("a\n1\n")
         job.say(f"{job.output.csv}: 468 launches a step")
     assert "profzoo: results/lstm/train.nsys.csv: 468 launches a step\n" in capsys.readouterr().err

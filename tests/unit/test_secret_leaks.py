@@ -23,8 +23,8 @@ def test_the_list_is_exact_and_each_group_is_described() -> None:
         set(group) - {"apart"} == {"documented", "names"} and "://" in group["documented"] for group in groups.values()
     )
     listed = [name for group in groups.values() for name in group["names"].split()]
-    assert len(listed) == len(set(listed)) and environment.names(2) == set(listed)
-    assert environment.names(2) - environment.names() == set(groups["slurm"]["names"].split())
+    assert len(listed) == len(set(listed)) and environment.allowed_names(2) == set(listed)
+    assert environment.allowed_names(2) - environment.allowed_names() == set(groups["slurm"]["names"].split())
     assert not any(secret_leaks.NAMED.search(name) for name in listed)
 
 
@@ -73,12 +73,12 @@ def test_what_is_needed_passes(name: str, nodes: int) -> None:
 )  # fmt: skip
 def test_what_counts_as_a_secret(name: str, value: str, counts: bool) -> None:
     given = {"PATH": "/bin", "NCCL_DEBUG_FILE": "/x/in-a-kept-one/y", name: value}
-    assert (name in secret_leaks.withheld(given, environment.environment(given, []))) == counts
+    assert (name in secret_leaks.withheld_secrets(given, environment.environment(given, []))) == counts
 
 
 def test_names_of_host_and_user_do_not_count() -> None:
     given = {"DB_PASSWORD": "operator-7", "USER": "operator-7", "MY_KEY": socket.gethostname().ljust(8)}
-    assert secret_leaks.withheld(given, environment.environment(given, [])) == {}
+    assert secret_leaks.withheld_secrets(given, environment.environment(given, [])) == {}
 
 
 @pytest.mark.parametrize("where", ["out", "s.json", "log", "out.gz", "folder"])
@@ -108,21 +108,23 @@ def test_a_report_that_holds_one_fails_its_job_in_one_line(
 
 def test_a_value_is_found_wherever_it_lies_and_however_it_is_written(tmp_path: Path) -> None:
     value = 'line "one"\nand é two'
-    wanted = secret_leaks.withheld({"A_SECRET": value}, {})
+    wanted = secret_leaks.withheld_secrets({"A_SECRET": value}, {})
     for at in (0, 1, secret_leaks.CHUNK - 5, secret_leaks.CHUNK, 3 * secret_leaks.CHUNK - 1):
         for text in (value.encode(), json.dumps({"a": value}).encode()):
             (tmp_path / "plain").write_bytes(b"\xff" * at + text + b"\0" * 9)
             (tmp_path / "packed").write_bytes(gzip.compress((tmp_path / "plain").read_bytes(), 1))
-            assert [secret_leaks.held(tmp_path / name, wanted) for name in ("plain", "packed")] == ["A_SECRET"] * 2
+            assert [secret_leaks.find_secret_in_file(tmp_path / name, wanted) for name in ("plain", "packed")] == [
+                "A_SECRET"
+            ] * 2
     (tmp_path / "plain").write_bytes(value.encode()[:-1])
-    assert secret_leaks.held(tmp_path / "plain", wanted) is None
+    assert secret_leaks.find_secret_in_file(tmp_path / "plain", wanted) is None
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     whole = gzip.compress(os.urandom(5000))
     (tmp_path / "trace.json.gz").write_bytes(whole[:-700])
     with pytest.raises(CollectError, match=r"trace\.json\.gz is damaged: "):
-        secret_leaks.held(tmp_path / "trace.json.gz", {"A": (b"12345678",)})
+        secret_leaks.find_secret_in_file(tmp_path / "trace.json.gz", {"A": (b"12345678",)})
 
 
 @pytest.mark.parametrize("begins", [-10, -1, 0])
@@ -130,5 +132,5 @@ def test_a_value_is_found_where_one_read_ends_and_the_next_begins(tmp_path: Path
     value = os.urandom(20).hex().encode()
     (tmp_path / "large").write_bytes(os.urandom(secret_leaks.CHUNK + begins) + value + os.urandom(secret_leaks.CHUNK))
     other = {"OTHER": (os.urandom(20).hex().encode(),)}
-    assert secret_leaks.held(tmp_path / "large", other | {"MINE": (value,)}) == "MINE"
-    assert secret_leaks.held(tmp_path / "large", other) is None
+    assert secret_leaks.find_secret_in_file(tmp_path / "large", other | {"MINE": (value,)}) == "MINE"
+    assert secret_leaks.find_secret_in_file(tmp_path / "large", other) is None

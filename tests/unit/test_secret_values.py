@@ -46,15 +46,15 @@ def test_a_digest_stands_in_the_place_of_each_secret() -> None:
     assert (found["n"], found["tokens"]) == (3, 128) and secret_values.PLACEHOLDER.fullmatch(found["token"])
     assert config["data"]["root"].endswith("@host/data") and config["data"]["root"].startswith("https://<secret ")
     assert config["variants"]["bf16"] == {"precision": "bf16"}
-    assert secret_values.revealed(config["data"])["arguments"] == arguments
-    assert secret_values.revealed(config["variants"]["other"]["data"]) == {"root": root}
-    assert secret_values.masked(f"no {TOKEN}") == f"no {found['token']}"
+    assert secret_values.reveal_secrets(config["data"])["arguments"] == arguments
+    assert secret_values.reveal_secrets(config["variants"]["other"]["data"]) == {"root": root}
+    assert secret_values.mask_secrets(f"no {TOKEN}") == f"no {found['token']}"
 
 
 def test_what_holds_digests_is_taken_as_it_is() -> None:
     config = taken(data={"arguments": {"token": TOKEN}})
     assert secret_values.take(configuration.normalise(config)) == config
-    assert secret_values.revealed(config["data"]["arguments"]) == {"token": TOKEN}
+    assert secret_values.reveal_secrets(config["data"]["arguments"]) == {"token": TOKEN}
     other = taken(data={"arguments": {"token": f"{TOKEN}x"}})
     assert other["data"]["arguments"] != config["data"]["arguments"]
 
@@ -62,10 +62,10 @@ def test_what_holds_digests_is_taken_as_it_is() -> None:
 def test_words_of_a_cell_resolve_to_it_and_its_secrets() -> None:
     config = taken(settings={"lstm": {"data": {"arguments": {"token": TOKEN}}}})
     cell = settings.resolve("lstm", "train", "time", config)
-    model, phase, *words = settings.words(cell)
+    model, phase, *words = settings.setting_words(cell)
     assert TOKEN not in " ".join(words)
     again = run.resolve(model, phase, "time", words)
-    assert again == cell and secret_values.revealed(again)["data"]["arguments"] == {"token": TOKEN}
+    assert again == cell and secret_values.reveal_secrets(again)["data"]["arguments"] == {"token": TOKEN}
 
 
 def test_what_a_digest_stands_for_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,7 +87,7 @@ def test_lines_on_what_is_wrong_tell_no_secret() -> None:
         assert TOKEN not in str(error.value)
     config = taken(data={"source": "folder", "root": f"https://me:{TOKEN}@host/data"})
     with pytest.raises(ConfigError, match=r"data\.root = 'https://<secret [0-9a-f]{16}>@host/data' is no folder"):
-        data_files.root({"model": "unet", "data": config["data"]})
+        data_files.data_set_folder({"model": "unet", "data": config["data"]})
 
 
 def test_a_folder_with_a_secret_in_its_name_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +95,7 @@ def test_a_folder_with_a_secret_in_its_name_is_found(tmp_path: Path, monkeypatch
     folder = f"https://me:{TOKEN}@host/data"
     Path(folder).mkdir(parents=True)
     config = taken(data={"source": "folder", "root": folder})
-    assert data_files.root({"model": "unet", "data": config["data"]}) == folder
+    assert data_files.data_set_folder({"model": "unet", "data": config["data"]}) == folder
 
 
 @pytest.mark.parametrize("word", [f"--comment=MY_TOKEN={TOKEN}", f"--note={GITHUB}", f"https://me:{TOKEN}@host"])
@@ -107,14 +107,14 @@ def test_words_of_a_profiler_may_hold_none(word: str) -> None:
 
 def test_a_program_has_them_from_a_file_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cell = taken(data={"arguments": {"token": TOKEN, "password": "unasked-for"}})["data"]["arguments"]
-    assert secret_values.handed({"cell": {"batch": 8}}, tmp_path) == {} and not list(tmp_path.iterdir())
-    given = secret_values.handed({"cell": {"token": cell["token"]}}, tmp_path)
+    assert secret_values.hand_over_secrets({"cell": {"batch": 8}}, tmp_path) == {} and not list(tmp_path.iterdir())
+    given = secret_values.hand_over_secrets({"cell": {"token": cell["token"]}}, tmp_path)
     path = Path(given[secret_values.FILE])
     assert stat.S_IMODE(path.stat().st_mode) == 0o600 and "unasked-for" not in path.read_text()
     monkeypatch.setenv(secret_values.FILE, str(path))
-    assert secret_values.revealed(cell["token"]) == TOKEN
+    assert secret_values.reveal_secrets(cell["token"]) == TOKEN
     with pytest.raises(ConfigError, match="is not known here"):
-        secret_values.revealed(cell["password"])
+        secret_values.reveal_secrets(cell["password"])
 
 
 @pytest.mark.parametrize("code", [0, 3])
@@ -154,7 +154,7 @@ def test_processes_of_snakemake_are_handed_digests(monkeypatch: pytest.MonkeyPat
     workflow, lines = SimpleNamespace(config_settings=told, local_exec=local), list[str]()
     monkeypatch.setattr(sys, "argv", ["snakemake", "--config", *told.config_args])
     if local:
-        snakemake_internals.conceal(workflow, secret_values.known(), lines.append)
+        snakemake_internals.conceal(workflow, secret_values.known_secrets(), lines.append)
         assert told.config_args == ["batch=8", f"data={{arguments: {{token: {place}}}}}"]
         assert sys.argv == ["snakemake", "--config", *told.config_args]
         assert lines == [
@@ -163,16 +163,16 @@ def test_processes_of_snakemake_are_handed_digests(monkeypatch: pytest.MonkeyPat
         ]
     else:
         with pytest.raises(ConfigError, match=r"data\.arguments\.token is a secret, which --config shows .* each node"):
-            snakemake_internals.conceal(workflow, secret_values.known(), lines.append)
+            snakemake_internals.conceal(workflow, secret_values.known_secrets(), lines.append)
 
 
 def test_a_damaged_file_of_them_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("[1]")
     monkeypatch.setenv(secret_values.FILE, str(tmp_path / "file"))
     with pytest.raises(ConfigError, match="what the variable PROFZOO_SECRETS_FILE names is not as profzoo writes it"):
-        secret_values.known()
+        secret_values.known_secrets()
     (tmp_path / "file").unlink()
-    assert secret_values.known() == {}
+    assert secret_values.known_secrets() == {}
 
 
 def test_no_environment_holds_them_as_nsys_records_those_of_all_processes() -> None:
@@ -199,7 +199,7 @@ def test_their_file_ends_with_its_run_and_that_of_a_killed_one_with_the_next(tmp
              "-----BEGIN PGP PRIVATE KEY BLOCK-----\nlQdGBGI\n-----END PGP PRIVATE KEY BLOCK-----"]
 )  # fmt: skip
 def test_secrets_are_told_by_their_look(text: str) -> None:
-    assert list(secret_detection.by_look(text))
+    assert list(secret_detection.secrets_by_pattern(text))
 
 
 @pytest.mark.parametrize("key", ["passwords", "apiKeys", "access_keys", "passphrases", "cookies"])
@@ -221,8 +221,8 @@ def test_a_message_on_a_setting_shows_none() -> None:
      ("secretary", False), ("token_type", False), ("password_file", False)],
 )  # fmt: skip
 def test_secrets_are_told_by_keys(key: str, secret: bool) -> None:
-    assert secret_detection.by_key(key, "x") == secret
-    assert not secret_detection.by_key(key, None) and not secret_detection.by_key(key, True)
+    assert secret_detection.is_secret_key(key, "x") == secret
+    assert not secret_detection.is_secret_key(key, None) and not secret_detection.is_secret_key(key, True)
 
 
 @pytest.mark.parametrize(
@@ -230,4 +230,4 @@ def test_secrets_are_told_by_keys(key: str, secret: bool) -> None:
              "_ZN2at6nativehf_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"]
 )  # fmt: skip
 def test_what_only_resembles_secrets_is_none(text: str) -> None:
-    assert not list(secret_detection.by_look(text))
+    assert not list(secret_detection.secrets_by_pattern(text))

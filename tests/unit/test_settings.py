@@ -140,7 +140,7 @@ def test_words_lead_back_to_the_cell(tool: str) -> None:
 
     given = config.normalise({"settings": {"lstm": {"hidden": 32, "packed": True}}, "seed": 3})
     cell = settings.resolve("lstm@bf16", "inference", tool, given)
-    model, phase, *words = settings.words(cell)
+    model, phase, *words = settings.setting_words(cell)
     assert run.resolve(model, phase, tool, words) == cell
 
 

@@ -216,12 +216,12 @@ def test_sidecars_tell_of_files_as_they_are_packed(results: Path, tmp_path: Path
     table, sidecar = results / "lstm/train.time.csv", results / "lstm/train.time.csv.json"
     table.write_text(f"step,note\n0,{Path.home()}/x\n")
     made = record.Record({"tool": "time"}, files=record.entries([table]))
-    sidecar.write_text(record.sealed({"tool": "time", "host": "node7", **record.in_sidecar(made)}))
+    sidecar.write_text(record.seal({"tool": "time", "host": "node7", **record.sidecar_part(made)}))
     assert share.main([str(results), str(tmp_path / "a.tar.gz")]) == 0
     with tarfile.open(tmp_path / "a.tar.gz") as tar:
         tar.extractall(tmp_path, filter="data")
     there = tmp_path / "profzoo-results/lstm"
-    known = record.of_sidecar(there / "train.time.csv.json")
+    known = record.read_sidecar_record(there / "train.time.csv.json")
     assert known and known.files != made.files
     assert job_differences.flaw(there / "train.time.csv", known.files["train.time.csv"]) is None
 
@@ -232,7 +232,7 @@ def test_what_was_damaged_before_is_not_packed(
 ) -> None:
     table, sidecar = results / "lstm/train.time.csv", results / "lstm/train.time.csv.json"
     made = record.Record({"tool": "time"}, files=record.entries([table]))
-    sidecar.write_text(record.sealed({"tool": "time", **record.in_sidecar(made)}))
+    sidecar.write_text(record.seal({"tool": "time", **record.sidecar_part(made)}))
     path = results / "lstm" / damaged
     path.write_text(path.read_text().replace("0", "1").replace("step", "stop"))
     assert share.main([str(results), str(tmp_path / "a.tar.gz")]) == 1

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from profzoo.kernels.short_names import LONGEST, shortened
+from profzoo.kernels.short_names import LONGEST, shorten_names
 from tests.conftest import DATA
 
 NAMES = pd.read_csv(DATA / "names/kernels.csv.gz")
@@ -13,7 +13,7 @@ NAMES = pd.read_csv(DATA / "names/kernels.csv.gz")
 def test_names_of_a_cell_are_distinct_and_short(cell: str) -> None:
     """As ncu and nsys print them, on an H100 and an H200."""
     kernels = NAMES.loc[NAMES["cell"] == cell, "kernel"].tolist()
-    names = shortened(kernels)
+    names = shorten_names(kernels)
     assert list(names) == kernels and len(set(names.values())) == len(kernels)
     assert all(name and len(name) <= LONGEST for name in names.values())
     # None has to be told by a number.
@@ -21,7 +21,7 @@ def test_names_of_a_cell_are_distinct_and_short(cell: str) -> None:
 
 
 def test_names_of_the_whole_zoo_are_distinct() -> None:
-    names = shortened(NAMES["kernel"].tolist())
+    names = shorten_names(NAMES["kernel"].tolist())
     assert len(set(names.values())) == NAMES["kernel"].nunique()
 
 
@@ -52,11 +52,11 @@ def test_names_of_the_whole_zoo_are_distinct() -> None:
     ],
 )  # fmt: skip
 def test_a_name_tells_what_the_kernel_does(kernel: str, name: str) -> None:
-    assert shortened([kernel]) == {kernel: name}
+    assert shorten_names([kernel]) == {kernel: name}
 
 
 def test_kernels_that_nothing_tells_apart_are_numbered() -> None:
     alike = [f"{'x' * 60}{letter}" for letter in "bca"]
-    names = shortened([*alike, alike[0]])
+    names = shorten_names([*alike, alike[0]])
     assert [names[one][-2:] for one in alike] == ["#2", "#3", "#1"]
     assert len(set(names.values())) == 3 and all(len(name) <= LONGEST for name in names.values())

@@ -139,15 +139,15 @@ def test_a_step_lasts_until_cpu_and_gpu_are_done() -> None:
     starts = np.array([0.0, 0, 90, 100, 100, 190, 200, 200, 300])
     ran = simulator.Ran(starts, starts, np.zeros(3), np.array([150.0, 190, 350]))
     # From 150 to 200, and on to 350; the first step does not count.
-    assert simulator.walls(one, ran).tolist() == [50, 150]
-    assert simulator.walls(one, replace(ran, gpu_ends=np.array([150.0, 240, 20]))).tolist() == [90, 60]
+    assert simulator.step_times(one, ran).tolist() == [50, 150]
+    assert simulator.step_times(one, replace(ran, gpu_ends=np.array([150.0, 240, 20]))).tolist() == [90, 60]
 
 
 def test_a_single_step_lasts_from_its_beginning() -> None:
     """What the GPU does from before counts for it."""
     one = program([call(), BEGINS, call(), ENDS], [kernel(0), kernel(2)])
     starts = np.array([0.0, 10, 15, 20])
-    assert simulator.walls(one, simulator.Ran(starts, starts, np.zeros(2), np.array([50.0, 60]))).tolist() == [50]
+    assert simulator.step_times(one, simulator.Ran(starts, starts, np.zeros(2), np.array([50.0, 60]))).tolist() == [50]
 
 
 def test_a_run_is_held_against_what_was_measured() -> None:
@@ -157,6 +157,6 @@ def test_a_run_is_held_against_what_was_measured() -> None:
             BEGINS | {"start": 1024}, call(own=10.0, start=1024), ENDS | {"start": 1036}]  # fmt: skip
     gpu = [kernel(row, 1, start=start, end=start + 1) for row, start in ((1, 1001), (4, 1009), (7, 1026))]
     one = program(host, gpu)
-    assert simulator.measured(one).host_starts.tolist() == [0, 0, 12, 12, 12, 24, 24, 24, 36]
-    step, starts = simulator.differences(one)
+    assert simulator.measured_times(one).host_starts.tolist() == [0, 0, 12, 12, 12, 24, 24, 24, 36]
+    step, starts = simulator.simulation_error(one)
     assert step == pytest.approx(10 / 12 - 1) and starts == 1

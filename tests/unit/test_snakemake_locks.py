@@ -123,9 +123,9 @@ def test_a_lock_of_another_host_stays_until_a_user_removes_it(folder: Path) -> N
     # As where /proc says so of a shared file system; the line of what is mounted cannot be changed for another process.
     code = f"from profzoo.machine import lock_owner; lock_owner.LOCAL.clear()\n{SNAKEFILE}"
     (folder / "Snakefile").write_text(code)
-    elsewhere = lock_owner.told(replace(owner, host="elsewhere", boot="another"))
+    elsewhere = lock_owner.format_owner(replace(owner, host="elsewhere", boot="another"))
     for path in locks(folder):
-        path.write_text(path.read_text().replace(lock_owner.told(owner), elsewhere))
+        path.write_text(path.read_text().replace(lock_owner.format_owner(owner), elsewhere))
     exit_code, said = ended(begun(folder, "one"))
     assert exit_code == 1 and "on elsewhere since " in said and "`snakemake --unlock`" in said and locks(folder)
     assert ended(begun(folder, "--unlock"))[0] == 0 and not locks(folder)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from profzoo.compare.sides import interleaved
+from profzoo.compare.sides import interleave
 from profzoo.statistics import speedup
 from profzoo.statistics.speedup import EQUIVALENT, FASTER, SLOWER, UNDECIDED
 from tests import processes as simulated
@@ -21,7 +21,7 @@ def processes(seed: int, count: int, step_ns: float = 1e7, apart: float = 0.005,
 
 def sides(given: np.ndarray) -> tuple[np.ndarray, np.ndarray, tuple[list[int], list[int]]]:
     """What of processes in their order is of the baseline, what of the candidate, and the places of both."""
-    order = np.array(interleaved(["a", "b"], len(given) // 2, "2"))
+    order = np.array(interleave(["a", "b"], len(given) // 2, "2"))
     one, other = np.flatnonzero(order == "a"), np.flatnonzero(order == "b")
     return given[one], given[other], (one.tolist(), other.tolist())
 
@@ -51,7 +51,7 @@ def test_probabilities_of_samples_that_overlap_are_those_of_mann_and_whitney(cou
 @pytest.mark.parametrize("places", [None, "in turn"])
 def test_one_process_that_is_far_off_counts_as_one(places: str | None) -> None:
     """Five a side that are 3 % apart, one of the slower ones 1.3 times or 1000 times as slow: the same p, 1 % it is not."""
-    order = np.array(interleaved(["a", "b"], 5, "2"))
+    order = np.array(interleave(["a", "b"], 5, "2"))
     at = (np.flatnonzero(order == "a"), np.flatnonzero(order == "b")) if places else None
     one = 1e7 * np.array([1.0, 1.001, 0.999, 1.002, 0.998])
     found = [speedup.ratio(one, 1.03 * one * [1, 1, far, 1, 1], at) for far in (1.3, 1000.0)]
@@ -99,7 +99,7 @@ def test_three_pairs_that_happen_to_differ_alike_are_no_proof() -> None:
 def test_places_say_how_far_apart_processes_ran() -> None:
     """Of three sides, a drift falls on the first and third alike only if it is known where they ran."""
     times = 1e7 * np.exp(0.02 * np.arange(9))
-    order = np.array(interleaved(["a", "b", "c"], 3, "2"))
+    order = np.array(interleave(["a", "b", "c"], 3, "2"))
     places = np.flatnonzero(order == "a"), np.flatnonzero(order == "c")
     found = speedup.ratio(times[places[0]], times[places[1]], places)
     assert found.ratio == pytest.approx(1, abs=1e-6)
@@ -130,7 +130,7 @@ def test_five_pairs_are_told_by_size_where_all_agree() -> None:
     assert (found.low, found.high) == pytest.approx(np.exp([0.01, 0.05]), rel=1e-6)
     wide = speedup.ratio(np.ones(5), np.exp([0.01, 0.02, 0.03, 0.04, 0.04]), None, paired=True)
     assert (wide.low, wide.high) == pytest.approx(np.exp([0.01, 0.028 + 2.776445 * 0.0058310]), rel=1e-5)
-    (_, without) = speedup.by_pairs(np.zeros(5), between)
+    (_, without) = speedup.compare_pairs(np.zeros(5), between)
     assert (without.middle, without.error, without.freedom) == pytest.approx((0.03, 0.01 * np.sqrt(5) / 3, 2))
     # One that is far off: t has nothing to say then, what is without the ends has.
     far = speedup.ratio(np.ones(5), np.exp([0.029, 0.03, 0.031, 0.032, 0.30]), None, paired=True)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from profzoo.statistics.steady_state import settled
+from profzoo.statistics.steady_state import drop_warmup
 
 
 @pytest.mark.parametrize(
@@ -25,4 +25,4 @@ from profzoo.statistics.steady_state import settled
     ],
 )
 def test_the_steadiest_rest_counts(times: list[int], counted: list[int]) -> None:
-    assert settled(np.array(times, dtype=float)).tolist() == counted
+    assert drop_warmup(np.array(times, dtype=float)).tolist() == counted

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from profzoo.kernels import demangle
-from profzoo.launches.step_joining import BY, joined, owners_of, times_of, totals
+from profzoo.launches.step_joining import BY, join_launches, owners_of, times_of, totals
 from profzoo.tools.ncu.derived_metrics import GPU_TIME
 from profzoo.tools.ncu.raw_page import function_name
 from profzoo.tools.nsys import launches_by_step
@@ -43,7 +43,7 @@ def by_function(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_launch_of_a_recorded_step_gets_owner_and_time(
     ncu: pd.DataFrame, torch: pd.DataFrame, nsys: pd.DataFrame
 ) -> None:
-    table = joined(ncu, torch, OWNER, nsys)
+    table = join_launches(ncu, torch, OWNER, nsys)
     assert table["launch"].tolist() == [*range(475)] and (table[BY] == "launch").all()
     assert (table["nsys_steps"] == 10).all() and (table["ncu_ns"] == ncu[GPU_TIME]).all()
     # 52 convolutions, of which 17 are depthwise, and as many normalisations, forward and backward.
@@ -68,7 +68,7 @@ def test_a_convolution_by_other_kernels_keeps_its_owner(ncu: pd.DataFrame, torch
     place = int(torch.index[torch["operator"] == "aten::cudnn_convolution"][9])
     other = ncu.loc[[place, place]].assign(kernel="winograd_kernel", function="winograd_kernel")
     changed = pd.concat([ncu.iloc[:place], other, ncu.iloc[place + 1 :]], ignore_index=True)
-    table = joined(changed, torch, OWNER)
+    table = join_launches(changed, torch, OWNER)
     assert (table[BY] == "gap").sum() == 2 and (table.loc[[place, place + 1], BY] == "gap").all()
     assert (table.loc[[place, place + 1], OWNER] == torch.loc[place, OWNER].to_numpy()).all(axis=None)
     # Without a time of its own it has ncu's.
@@ -116,12 +116,12 @@ def test_launches_beyond_the_last_that_both_have_are_no_error() -> None:
 def test_the_time_of_nsys_counts_and_ncus_where_there_is_none() -> None:
     census = launches("abx").assign(**{GPU_TIME: [10.0, 20.0, 30.0]})
     steps = launches("ab", step=[0, 0], ns=[4.0, 6.0])
-    table = joined(census, nsys=steps)
+    table = join_launches(census, nsys=steps)
     assert table["ns"].tolist() == [4, 6, 30] and table["ncu_ns"].tolist() == [10, 20, 30]
     assert table["nsys_steps"].tolist() == [1, 1, 0]
     found = totals(table, ["range"]).iloc[0]
     assert (found["launches"], found["total_ns"], found["nsys_share"]) == (3, 40, 0.25)
-    assert joined(census)["ns"].tolist() == [10, 20, 30]
+    assert join_launches(census)["ns"].tolist() == [10, 20, 30]
 
 
 def test_an_owner_on_which_steps_differ_is_none() -> None:
@@ -142,7 +142,7 @@ def test_counters_of_owners_are_those_of_the_launches_that_stand_for_them() -> N
     """Of three kernels one launch each was profiled; b runs for two owners."""
     census = launches("abbc", id=[*range(4)]).assign(**{GPU_TIME: [10_000, 20_000, 20_000, 40_000], "launches": 1})
     owners = launches("abbc", step=[0] * 4, owner=list("PPQQ"))
-    table = joined(census, owners, ["owner"])
+    table = join_launches(census, owners, ["owner"])
     profiled = census.iloc[[0, 1, 3]].assign(launch=[0, 1, 3], weight=[1, 2, 1])
     profiled = profiled.assign(**{"dram__bytes_read.sum": [100, 60, 7], "dram__bytes_write.sum": 0})
     found = totals(table, ["owner"], [profiled]).set_index("owner")

@@ -42,7 +42,7 @@ def trace(path: Path, *steps: Sequence[tuple[int, int]], process: int = ONE, **g
 
 
 def test_launches_are_those_that_ncu_counted_in_the_same_program(recording: Callable) -> None:
-    traced = step_sequence.of_window(recording("nsys/train.sqlite"), 1)
+    traced = step_sequence.read_step_launches(recording("nsys/train.sqlite"), 1)
     page, units = ncu_tables.read_raw(recording("ncu/defaultdomain.raw.csv"))
     counted, _ = ncu_tables.tidy(page, units, page, None)
     # The page is by demangled names.
@@ -56,11 +56,11 @@ def test_launches_are_those_that_ncu_counted_in_the_same_program(recording: Call
 
 def test_times_are_medians_over_the_steps_in_the_order_of_calls(tmp_path: Path) -> None:
     path = trace(tmp_path / "a.sqlite", [(1, 10), (2, 20)], [(1, 30), (2, 20)], [(1, 11), (2, 26)])
-    table = step_sequence.of_window(path, 1)
+    table = step_sequence.read_step_launches(path, 1)
     assert table["grid_x"].tolist() == [1, 2] and table["ns"].tolist() == [11, 20]
     assert table["min_ns"].tolist() == [10, 20] and table["max_ns"].tolist() == [30, 26]
     assert table["range"].tolist() == ["forward", ""]
-    twice = step_sequence.of_window(path, 2)
+    twice = step_sequence.read_step_launches(path, 2)
     assert twice["id"].tolist() == [0, 1, 2, 3] and twice["step"].tolist() == [0, 0, 1, 1]
     assert twice["ns"].tolist() == [11, 20, 11, 20]
 
@@ -68,7 +68,8 @@ def test_times_are_medians_over_the_steps_in_the_order_of_calls(tmp_path: Path) 
 def test_the_order_of_rows_does_not_matter(recording: Callable, tmp_path: Path) -> None:
     path = recording("nsys/train.sqlite")
     pd.testing.assert_frame_equal(
-        step_sequence.of_window(shuffled(path, tmp_path / "b.sqlite", 3), 1), step_sequence.of_window(path, 1)
+        step_sequence.read_step_launches(shuffled(path, tmp_path / "b.sqlite", 3), 1),
+        step_sequence.read_step_launches(path, 1),
     )
 
 
@@ -87,7 +88,7 @@ def test_the_order_of_rows_does_not_matter(recording: Callable, tmp_path: Path) 
 )
 def test_steps_that_launch_otherwise_are_refused(steps: list, line: str, tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
-        step_sequence.of_window(trace(tmp_path / "a.sqlite", *steps), 1)
+        step_sequence.read_step_launches(trace(tmp_path / "a.sqlite", *steps), 1)
     assert line in str(error.value) and "\n" not in str(error.value)
 
 
@@ -105,7 +106,7 @@ def test_what_the_trace_does_not_tell_can_be_counted_otherwise(steps: list, why:
     said: list[str] = []
     step_sequence.main(str(path), str(report), 1, str(csv), f"{csv}.json", True, said.append)
     assert csv.read_text().strip() == ",".join(step_sequence.COLUMNS)
-    assert why in str(ncu_census.why_untold(f"{csv}.json")) and "set ncu.census" not in said[0]
+    assert why in str(ncu_census.read_untold_reason(f"{csv}.json")) and "set ncu.census" not in said[0]
     assert why in said[0] and said[0].endswith(": ncu counts the launches itself")
     with pytest.raises(step_sequence.UntoldError, match=why):
         step_sequence.main(str(path), str(report), 1, str(csv), f"{csv}.json", False, said.append)
@@ -121,21 +122,21 @@ def test_a_damaged_trace_is_an_error_whoever_counts(tmp_path: Path) -> None:
 
 
 def test_results_from_before_there_was_a_sidecar_have_their_launches_of_nsys(tmp_path: Path) -> None:
-    assert ncu_census.why_untold(tmp_path / "none.json") is None
+    assert ncu_census.read_untold_reason(tmp_path / "none.json") is None
 
 
 def test_launches_between_steps_are_refused_but_not_those_before_the_window(tmp_path: Path) -> None:
     between = {"kernels": [kernel(1960, 1970, 950, ONE)], "calls": [(1950, 950, ONE + 1)]}
     path = trace(tmp_path / "a.sqlite", [(1, 5)], [(1, 5)], **between)
     with pytest.raises(DataError, match="1 launches of the window are in no step of it, so that nsys does not tell"):
-        step_sequence.of_window(path, 1)
-    assert len(step_sequence.of_window(path, 1, whole_run=True)) == 1
+        step_sequence.read_step_launches(path, 1)
+    assert len(step_sequence.read_step_launches(path, 1, whole_run=True)) == 1
 
 
 def test_graphs_that_were_traced_whole_are_refused(tmp_path: Path) -> None:
     path = export(tmp_path / "a.sqlite", [], [(10, 1, ONE + 1)], [(0, 900, ONE + 1, "step")], [(20, 30, 1, ONE, 4)])
     with pytest.raises(DataError, match=r"CUDA graphs as one launch each, .*nsys.cuda_graph: node"):
-        step_sequence.of_window(path, 1)
+        step_sequence.read_step_launches(path, 1)
 
 
 def test_kernels_of_a_graph_are_in_the_order_in_which_they_began(tmp_path: Path) -> None:
@@ -147,7 +148,7 @@ def test_kernels_of_a_graph_are_in_the_order_in_which_they_began(tmp_path: Path)
         calls.append((at + 10, number, ONE + 1))
         begins = [(40, 3), (20, 1), (30, 2)] if number else [(20, 1), (30, 2), (40, 3)]
         kernels += [kernel(at + begin, at + begin + 5, number, ONE, (grid, 1, 1)) for begin, grid in begins]
-    table = step_sequence.of_window(export(tmp_path / "a.sqlite", kernels, calls, ranges), 1)
+    table = step_sequence.read_step_launches(export(tmp_path / "a.sqlite", kernels, calls, ranges), 1)
     assert table["grid_x"].tolist() == [1, 2, 3] and set(table["range"]) == {"graph"}
 
 
@@ -161,13 +162,13 @@ def test_kernels_of_a_graph_that_run_side_by_side_are_in_the_order_of_its_nodes(
         begins = [(20, 1), (21, 2), (22, 3)] if number else [(20, 1), (21, 3), (23, 2)]
         # Numbers that are one to a float.
         kernels += [(*kernel(at + begin, at + 30, number, ONE, (node, 1, 1)), 2**62 + node) for begin, node in begins]
-    table = step_sequence.of_window(export(tmp_path / "a.sqlite", kernels, calls, ranges), 1)
+    table = step_sequence.read_step_launches(export(tmp_path / "a.sqlite", kernels, calls, ranges), 1)
     assert table["grid_x"].tolist() == [1, 2, 3] and table["ns"].tolist() == [10.0, 8.0, 8.5]
 
 
 def test_another_process_does_not_count(tmp_path: Path) -> None:
     other = {"kernels": [kernel(40, 50, 7, TWO)], "calls": [(30, 7, TWO + 1)]}
-    assert len(step_sequence.of_window(trace(tmp_path / "a.sqlite", [(1, 5)], [(1, 5)], **other), 1)) == 1
+    assert len(step_sequence.read_step_launches(trace(tmp_path / "a.sqlite", [(1, 5)], [(1, 5)], **other), 1)) == 1
 
 
 def test_a_plan_is_made_of_what_nsys_traced(recording: Callable, tmp_path: Path) -> None:
@@ -177,7 +178,10 @@ def test_a_plan_is_made_of_what_nsys_traced(recording: Callable, tmp_path: Path)
     sidecar.write_text(json.dumps({"wall_s": 11.5, "gpu": "H200", "capture": "window"}))
     given = str(recording("nsys/train.sqlite")), str(sidecar)
     step_sequence.main(*given, 1, str(csv), f"{csv}.json", False, lambda line: None)
-    assert ncu_census.why_untold(f"{csv}.json") is None and json.loads(Path(f"{csv}.json").read_text())["steps"] == 10
+    assert (
+        ncu_census.read_untold_reason(f"{csv}.json") is None
+        and json.loads(Path(f"{csv}.json").read_text())["steps"] == 10
+    )
     options = config.normalise({"tool": "ncu,nsys", "ncu": {"set": "roofline"}})["ncu"]
     run_planning.main(options, "roofline", str(csv), str(sidecar), str(plan), lambda line: None)
     planned = json.loads(plan.read_text())
@@ -187,20 +191,25 @@ def test_a_plan_is_made_of_what_nsys_traced(recording: Callable, tmp_path: Path)
     every = export_schema.read_census(csv)
     assert every["launches"].sum() == (every.groupby(KEYS)["id"].transform("size")).sum()
     # What ncu profiles by the plan is found, and weighs as many launches as there are.
-    words = ncu.of_runs(planned["options"])
-    runs = {number: launch_selection.profiled(every, own).reset_index(drop=True) for number, own in enumerate(words, 1)}
-    table, other = census_matching.matched(runs, words, Window(every))
+    words = ncu.run_options(planned["options"])
+    runs = {
+        number: launch_selection.profiled_launches(every, own).reset_index(drop=True)
+        for number, own in enumerate(words, 1)
+    }
+    table, other = census_matching.match_runs(runs, words, Window(every))
     assert not other and table["weight"].sum() == pytest.approx(475) and table["as_planned"].all()
 
 
 def test_a_run_that_launches_otherwise_than_the_trace_is_told(recording: Callable) -> None:
     traced = (
-        step_sequence.of_window(recording("nsys/train.sqlite"), 1).rename(columns={"ns": GPU_TIME}).assign(launches=1)
+        step_sequence.read_step_launches(recording("nsys/train.sqlite"), 1)
+        .rename(columns={"ns": GPU_TIME})
+        .assign(launches=1)
     )
     words = ["--filter-mode", "per-launch-config", "--launch-count", "1", "--kernel-name-base", "mangled"]
-    taken = launch_selection.profiled(traced, words).reset_index(drop=True)
+    taken = launch_selection.profiled_launches(traced, words).reset_index(drop=True)
     other = taken.assign(grid_x=taken["grid_x"].where(taken.index != 5, 12345))
-    table, functions = census_matching.matched({1: other}, [words], Window(traced))
+    table, functions = census_matching.match_runs({1: other}, [words], Window(traced))
     assert functions == [taken["function"][5]] and table["as_planned"].sum() == len(taken) - 1
     cured = exported_notes(functions, True)
     assert cured.endswith(f"; `ncu.census: ncu` has ncu count them all, instead of nsys: {functions[0]}")
@@ -249,11 +258,11 @@ def test_where_the_census_comes_from(given: dict, source: str) -> None:
     checked = config.normalise(given)
     own = checked["ncu"]
     assert own["census"] == source == config.normalise(checked)["ncu"]["census"]
-    assert (ncu.CENSUS in ncu.of_launches(own)) == (source == "ncu" or own["set"] == ncu.CENSUS)
+    assert (ncu.CENSUS in ncu.launch_sets(own)) == (source == "ncu" or own["set"] == ncu.CENSUS)
     found = ncu_files.tabulated(own)
     assert ("ncu" in found) == (source == "ncu")
     # Else versions come from what was counted by the default set, where that is of launches.
-    assert (ncu_files.COUNTED in found) == (source != "ncu" and own["set"] in ncu.of_launches(own))
+    assert (ncu_files.COUNTED in found) == (source != "ncu" and own["set"] in ncu.launch_sets(own))
 
 
 @pytest.mark.parametrize(
@@ -272,7 +281,7 @@ def test_a_census_that_nsys_cannot_take_is_refused(given: dict, line: str) -> No
 
 def test_a_table_of_launches_that_was_cut_off_is_refused(recording: Callable, tmp_path: Path) -> None:
     path = tmp_path / "train.nsys-launches.csv"
-    table = step_sequence.of_window(recording("nsys/train.sqlite"), 2)
+    table = step_sequence.read_step_launches(recording("nsys/train.sqlite"), 2)
     for damaged in (table.drop(index=7), table.iloc[:-1]):
         write_csv(damaged, path)
         with pytest.raises(DataError, match="rows are missing"):

@@ -12,7 +12,7 @@ STEP = {"busy_share": 0.6, "busy_ns": 75.0, "idle_ns": 25.0, "communication_ns":
 
 
 def shares(**changes: float) -> pd.Series:
-    return step_shares.shares(pd.DataFrame([STEP | changes])).iloc[0]
+    return step_shares.step_shares(pd.DataFrame([STEP | changes])).iloc[0]
 
 
 def test_parts_of_a_step() -> None:
@@ -44,7 +44,7 @@ def test_a_step_without_work_is_idle() -> None:
 
 
 def test_what_a_graph_cures() -> None:
-    found = step_shares.launching(step_shares.shares(pd.DataFrame([STEP]))).iloc[0]
+    found = step_shares.launch_wait_share(step_shares.step_shares(pd.DataFrame([STEP]))).iloc[0]
     assert found == pytest.approx(0.4 * (9 + 4 + 2) / 30)
 
 

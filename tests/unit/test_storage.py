@@ -13,7 +13,7 @@ from profzoo.what_if.program import Program
 
 @pytest.fixture(scope="module")
 def recorded(recording) -> Program:
-    (program,) = tables.programs(recording("nsys/train.sqlite"))
+    (program,) = tables.read_programs(recording("nsys/train.sqlite"))
     return program
 
 
@@ -26,14 +26,14 @@ def test_a_program_is_run_again_from_its_file(
     assert found.steps == storage.KEPT < recorded.steps
     assert list(found.gpu["room"]) == list(recorded.gpu["room"][: len(found.gpu)])
     assert list(storage.read(tmp_path / "p.npz")) == [1082]
-    whole, kept = (simulator.walls(one, simulator.run(one)) for one in (recorded, found))
+    whole, kept = (simulator.step_times(one, simulator.run(one)) for one in (recorded, found))
     # But for the last, whose end is another where nothing follows.
     assert np.allclose(kept[:-1], whole[: storage.KEPT - 2])
     assert set(found.kernels.values()) == set(recorded.kernels.values())
     for change in predicted_gains.PANEL.values():
-        one, other = (predicted_gains.gain(program, change(program)).gain for program in (recorded, found))
+        one, other = (predicted_gains.predict_gain(program, change(program)).gain for program in (recorded, found))
         assert other == pytest.approx(one, rel=0.1)
-    assert predicted_gains.gain(found, changes.graphed(found)).gain > 3
+    assert predicted_gains.predict_gain(found, changes.capture_as_graph(found)).gain > 3
 
 
 def test_what_is_no_file_of_programs_is_said(tmp_path: Path) -> None:

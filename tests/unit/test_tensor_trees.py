@@ -98,11 +98,11 @@ def nested(seed: int) -> Any:
 @pytest.mark.parametrize("seed", range(60))
 def test_every_tensor_is_moved_and_structures_stay_what_they_are(seed: int) -> None:
     value = nested(seed)
-    moved = data_loading.to_device(value, META, torch.contiguous_format)
+    moved = data_loading.move_to_device(value, META, torch.contiguous_format)
     before, after = list(tensor_trees.tensors(value)), list(tensor_trees.tensors(moved))
     assert len(after) == len(before) > 0
     assert all(tensor.device == META for tensor in after) and all(tensor.device.type == "cpu" for tensor in before)
-    shown = [str(tensor_trees.mapped(lambda leaf: type(leaf).__name__, one)) for one in (value, moved)]
+    shown = [str(tensor_trees.map_leaves(lambda leaf: type(leaf).__name__, one)) for one in (value, moved)]
     assert shown[0] == shown[1] and type(moved) is type(value)
 
 
@@ -111,7 +111,7 @@ def test_what_is_not_finite_is_found_at_any_depth(seed: int) -> None:
     value = nested(seed)
     cell = {"phase": "inference"}
     assert step_loop._finite(collections.deque([value]), cell) == [None]
-    poisoned = tensor_trees.mapped(lambda leaf: leaf * float("nan") if isinstance(leaf, Tensor) else leaf, value)
+    poisoned = tensor_trees.map_leaves(lambda leaf: leaf * float("nan") if isinstance(leaf, Tensor) else leaf, value)
     with pytest.raises(step_loop.NotFiniteError):
         step_loop._finite(collections.deque([poisoned]), cell)
 
@@ -126,13 +126,13 @@ def test_an_output_in_an_object_of_any_kind_is_looked_at(output: Any) -> None:
 
 
 def test_a_dataclass_is_not_made_anew() -> None:
-    moved = data_loading.to_device(Derived(torch.ones(2)), META, torch.contiguous_format)
+    moved = data_loading.move_to_device(Derived(torch.ones(2)), META, torch.contiguous_format)
     assert moved.length == 1 and moved.inner.device == moved.cached.device == META
 
 
 def test_a_packed_sequence_moves_itself() -> None:
     packed = pack_padded_sequence(torch.rand(2, 3, 4), torch.tensor([3, 1]), batch_first=True)
-    moved = data_loading.to_device({"words": packed}, META, torch.contiguous_format)["words"]
+    moved = data_loading.move_to_device({"words": packed}, META, torch.contiguous_format)["words"]
     assert isinstance(moved, PackedSequence) and moved.data.device == META
     # Where torch wants the lengths.
     assert moved.batch_sizes.device.type == "cpu"
@@ -140,7 +140,7 @@ def test_a_packed_sequence_moves_itself() -> None:
 
 @pytest.mark.parametrize("kind", [Movable, MovesInPlace])
 def test_objects_that_know_how_are_asked_to_move(kind: type) -> None:
-    moved = data_loading.to_device([kind(torch.ones(2))], META, torch.contiguous_format)[0]
+    moved = data_loading.move_to_device([kind(torch.ones(2))], META, torch.contiguous_format)[0]
     assert type(moved) is kind and moved.held.device == META
 
 
@@ -149,8 +149,8 @@ def test_a_tensor_that_would_stay_behind_is_named() -> None:
     with pytest.raises(
         ConfigError, match=r"holds tensors on cpu in an object of type Opaque: give it a method to\(dev"
     ):
-        data_loading.to_device(batch, META, torch.contiguous_format)
-    assert data_loading.to_device(batch, torch.device("cpu"), torch.contiguous_format)["graph"] is batch["graph"]
+        data_loading.move_to_device(batch, META, torch.contiguous_format)
+    assert data_loading.move_to_device(batch, torch.device("cpu"), torch.contiguous_format)["graph"] is batch["graph"]
 
 
 def test_walking_ends_where_objects_hold_each_other() -> None:
@@ -162,6 +162,6 @@ def test_walking_ends_where_objects_hold_each_other() -> None:
 @pytest.mark.parametrize("value", [None, 3, "text", b"bytes", bytearray(8), range(4), float, torch.float32])
 def test_plain_values_pass(value: Any) -> None:
     assert (
-        data_loading.to_device(value, META, torch.contiguous_format) is value
+        data_loading.move_to_device(value, META, torch.contiguous_format) is value
         and list(tensor_trees.tensors(value)) == []
     )

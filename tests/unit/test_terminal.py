@@ -87,8 +87,8 @@ def test_every_rule_that_measures_is_known() -> None:
             elif derived and base.startswith("profile_"):
                 found.add(derived)
     assert found > set(job_titles.MEASURING) and all(job_titles.kind(rule)[2] for rule in found)
-    assert {job_titles.kind(rule)[0] for rule in found} <= set(job_durations.shipped()["gpu"]) & set(
-        job_durations.shipped()["cpu"]
+    assert {job_titles.kind(rule)[0] for rule in found} <= set(job_durations.shipped_durations()["gpu"]) & set(
+        job_durations.shipped_durations()["cpu"]
     )
 
 
@@ -142,19 +142,19 @@ def test_whoever_asks_for_snakemakes_own_messages_has_them(asked: dict) -> None:
 
 def test_what_was_not_measured_is_left_out(tmp_path: Path) -> None:
     nsys = task(folder=tmp_path)
-    assert measurement_summary.told(nsys, 3.0) == ["in 3.0 s"]
+    assert measurement_summary.summarise_measurement(nsys, 3.0) == ["in 3.0 s"]
     time = task("time", folder=tmp_path)
     sidecar(time, step_ns=4.83e6, steps=3, items=30)
-    assert measurement_summary.told(time, 3.0) == ["4.83 ms/step", "2,070 samples/s"]
+    assert measurement_summary.summarise_measurement(time, 3.0) == ["4.83 ms/step", "2,070 samples/s"]
     sidecar(nsys, step_ns=2e6)
-    assert measurement_summary.told(nsys, 3.0) == ["2 ms/step"]
+    assert measurement_summary.summarise_measurement(nsys, 3.0) == ["2 ms/step"]
     (tmp_path / "unet" / "train.nsys.sqlite").write_bytes(b"no database")
-    assert measurement_summary.told(nsys, 3.0) == ["2 ms/step"]
+    assert measurement_summary.summarise_measurement(nsys, 3.0) == ["2 ms/step"]
     Path(nsys.sidecar).write_text("[]")
-    assert measurement_summary.told(nsys, 3.0) == ["in 3.0 s"]
+    assert measurement_summary.summarise_measurement(nsys, 3.0) == ["in 3.0 s"]
     ncu = task("ncu deep", folder=tmp_path)
     sidecar(ncu, step_ns=9e9, plan={"launches": 1186})
-    assert measurement_summary.told(ncu, 3.0) == ["1,186 launches"]
+    assert measurement_summary.summarise_measurement(ncu, 3.0) == ["1,186 launches"]
 
 
 def test_nothing_but_text_where_nobody_looks() -> None:
@@ -244,7 +244,7 @@ def test_a_mistake_in_a_handler_ends_no_run(capsys: pytest.CaptureFixture[str]) 
     ],
 )  # fmt: skip
 def test_mistakes_are_said_in_a_line(message: str, line: str) -> None:
-    assert error_lines.told(message, ["figures", "report"]) == line
+    assert error_lines.shorten_error(message, ["figures", "report"]) == line
 
 
 def test_a_plan_goes_by_what_earlier_runs_took(tmp_path: Path) -> None:
@@ -257,17 +257,22 @@ def test_a_plan_goes_by_what_earlier_runs_took(tmp_path: Path) -> None:
     same = task(folder=tmp_path, benchmark=benchmark("unet", 100))
     benchmark("lstm", 50)
     new = task(cell="bert train", folder=tmp_path, benchmark=str(tmp_path / "benchmarks" / "bert" / "train.nsys.tsv"))
-    earlier = job_durations.known(tmp_path / "benchmarks", gpu=True)
-    elsewhere = job_durations.shipped()["gpu"]["nsys"]
-    assert job_durations.expected(same, earlier) == (100, True)
-    assert job_durations.expected(new, earlier) == ((100 + 50 + 2 * elsewhere) / 4, True)
-    assert job_durations.expected(new, job_durations.known(tmp_path / "none", gpu=True)) == (elsewhere, False)
+    earlier = job_durations.read_benchmarks(tmp_path / "benchmarks", gpu=True)
+    elsewhere = job_durations.shipped_durations()["gpu"]["nsys"]
+    assert job_durations.expect_duration(same, earlier) == (100, True)
+    assert job_durations.expect_duration(new, earlier) == ((100 + 50 + 2 * elsewhere) / 4, True)
+    assert job_durations.expect_duration(new, job_durations.read_benchmarks(tmp_path / "none", gpu=True)) == (
+        elsewhere,
+        False,
+    )
     deep = task("ncu deep", folder=tmp_path)
-    assert job_durations.expected(deep, earlier) == (job_durations.shipped()["gpu"]["ncu"], False)
+    assert job_durations.expect_duration(deep, earlier) == (job_durations.shipped_durations()["gpu"]["ncu"], False)
     sidecar(deep, wall_s=101.2)
-    assert job_durations.expected(deep, earlier) == (101.2, True)
+    assert job_durations.expect_duration(deep, earlier) == (101.2, True)
     (tmp_path / "benchmarks" / "unet" / "train.nsys.tsv").write_text("s\n")
-    assert job_durations.expected(same, job_durations.known(tmp_path / "benchmarks", gpu=True))[0] < 100
+    assert (
+        job_durations.expect_duration(same, job_durations.read_benchmarks(tmp_path / "benchmarks", gpu=True))[0] < 100
+    )
 
 
 def test_what_is_left_follows_what_jobs_take() -> None:
@@ -318,7 +323,7 @@ def test_what_cannot_run_here_promises_no_time(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(unavailable_tools, "DEVICES", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     no_gpu = "it profiles GPUs only, and there is no GPU"
-    found = unavailable_tools.of(["time", "torch", "weights", "ncu", "nsys", "sample"], "auto")
+    found = unavailable_tools.find_unavailable(["time", "torch", "weights", "ncu", "nsys", "sample"], "auto")
     # Jobs of `sample` end well on a CPU, in a file that says that nothing was sampled.
     assert found["ncu"] == no_gpu and list(found) == ["ncu", "nsys"]
     assert found["nsys"].startswith("it is not on PATH: install NVIDIA Nsight Systems")
@@ -326,10 +331,12 @@ def test_what_cannot_run_here_promises_no_time(tmp_path: Path, monkeypatch: pyte
     for name in ("nsys", "ncu"):
         (tmp_path / name).write_text("#!/bin/sh\n")
         (tmp_path / name).chmod(0o755)
-    assert unavailable_tools.of(["ncu", "nsys"], "auto") == {"ncu": no_gpu}
+    assert unavailable_tools.find_unavailable(["ncu", "nsys"], "auto") == {"ncu": no_gpu}
     (tmp_path / "nvidia0").touch()
-    assert unavailable_tools.of(["ncu", "nsys", "sample"], "auto") == {}
-    assert unavailable_tools.of(["ncu", "nsys"], "cpu") == {"ncu": "it profiles GPUs only, and device is cpu"}
+    assert unavailable_tools.find_unavailable(["ncu", "nsys", "sample"], "auto") == {}
+    assert unavailable_tools.find_unavailable(["ncu", "nsys"], "cpu") == {
+        "ncu": "it profiles GPUs only, and device is cpu"
+    }
     # As the run says it.
     cells = [task(what, "a train") for what in ("time", "ncu")]
     place = Place(0, False, {"ncu": no_gpu})
@@ -378,16 +385,16 @@ def test_the_end_says_what_failed_first_and_where_most_is_to_be_won(tmp_path: Pa
         progress.fail(number)
     for number in range(2, len(mine)):
         progress.finish(number, 0)
-    assert run_end.told(progress, 224.09, 200) == [
+    assert run_end.format_run_end(progress, 224.09, 200) == [
         "first   to fail: b train  torch: the cat is on the keyboard",
         "new     unet train under nsys, 2 cells under time; 1 table; in 3 min 44 s",
         "to win  b train: input-bound, up to 20 ms of 100 ms a step: more workers",
         "        a train: launch-bound, up to 5 ms of 10 ms a step: graph=true",
         "report  results/report.html",
     ]
-    assert all(len(line) <= 40 for line in run_end.told(progress, 1, 40))
-    assert " ".join(" ".join(run_end.told(progress, 1, 40)).split()) == " ".join(
-        " ".join(run_end.told(progress, 1, 200)).split()
+    assert all(len(line) <= 40 for line in run_end.format_run_end(progress, 1, 40))
+    assert " ".join(" ".join(run_end.format_run_end(progress, 1, 40)).split()) == " ".join(
+        " ".join(run_end.format_run_end(progress, 1, 200)).split()
     )
     verdicts.unlink()
-    assert len(run_end.told(progress, 1, 200)) == 3
+    assert len(run_end.format_run_end(progress, 1, 200)) == 3

@@ -173,7 +173,7 @@ def test_a_probe_times_eight_launches_of_products_and_sums_in_turns(
 
         return call
 
-    monkeypatch.setattr(launch_costs.timers, "of", lambda device: clock)
+    monkeypatch.setattr(launch_costs.timers, "timer_of", lambda device: clock)
     monkeypatch.setattr(torch, "mm", counted("mm", torch.mm))
     monkeypatch.setattr(torch, "add", counted("add", torch.add))
     assert launch_costs.main(["--facts", str(tmp_path / "f.json"), "--device", "cpu"]) == 0

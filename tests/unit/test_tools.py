@@ -68,11 +68,11 @@ def test_columns_that_a_tool_adds_to_the_cells(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(activity, "of_cell", lambda table, facts: {"kernels": len(table)})
     baseline = pd.DataFrame({"model": ["a", "b"], "phase": ["train", "train"], "step_ns": [1, 2]})
     rows = pd.DataFrame({"kernel": ["x", "y"]})
-    added = cell_tables.with_tools(baseline, [("nsys", {"model": "b", "phase": "train"}, rows, {})])
+    added = cell_tables.add_tool_columns(baseline, [("nsys", {"model": "b", "phase": "train"}, rows, {})])
     assert added["kernels"].isna().tolist() == [True, False] and added["kernels"][1] == 2
     assert added.drop(columns="kernels").equals(baseline)
 
 
 def test_the_parts_of_the_schema_are_those_of_the_tools() -> None:
-    assert list(schema.of_tools()) == tools.names()
-    assert all("window" in part["properties"] for part in schema.of_tools().values())
+    assert list(schema.tool_schemas()) == tools.names()
+    assert all("window" in part["properties"] for part in schema.tool_schemas().values())

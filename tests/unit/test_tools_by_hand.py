@@ -12,7 +12,7 @@ from profzoo.tools import communication_kernels, extra_options, tool_versions
 from profzoo.tools.kernel_signature import function_path, template_arguments
 from profzoo.tools.nsys import command, step_schema
 from profzoo.tools.nsys import doctor as nsys_doctor
-from profzoo.tools.rank_files import by_rank
+from profzoo.tools.rank_files import files_by_rank
 from profzoo.tools.torch import doctor as torch_doctor
 
 
@@ -59,8 +59,8 @@ def test_what_inductor_generates_computes_whatever_its_name() -> None:
         "_Z1fP8ncclComm"
     )
     assert (
-        communication_kernels.given(communication_kernels.replayed("")) is None
-        and communication_kernels.given("") is None
+        communication_kernels.user_expression(communication_kernels.exclusion_expression("")) is None
+        and communication_kernels.user_expression("") is None
     )
 
 
@@ -112,15 +112,15 @@ def test_no_option_is_meant_by_two_dashes_alone() -> None:
     ],
 )  # fmt: skip
 def test_versions_that_a_sidecar_tells(facts: dict, found: dict) -> None:
-    assert tool_versions.of(facts) == found
+    assert tool_versions.versions_of(facts) == found
 
 
 def test_versions_of_several_tools_with_who_had_which_where_they_differ() -> None:
     given = {"time": {"torch": "2.9"}, "nsys": {"torch": "2.9", "nsys": "2025.3"}, "ncu": {"torch": "2.10"}}
-    assert tool_versions.together(given) == {"torch": "2.9 (time, nsys), 2.10 (ncu)", "nsys": "2025.3"}
-    assert tool_versions.together({"time": {"torch": "2.9"}, "ncu": {"torch": "2.9"}}) == {"torch": "2.9"}
+    assert tool_versions.merge_versions(given) == {"torch": "2.9 (time, nsys), 2.10 (ncu)", "nsys": "2025.3"}
+    assert tool_versions.merge_versions({"time": {"torch": "2.9"}, "ncu": {"torch": "2.9"}}) == {"torch": "2.9"}
     assert (
-        tool_versions.together({}) == {}
+        tool_versions.merge_versions({}) == {}
         and tool_versions.short("3") == "3"
         and tool_versions.short("v1.2 of 3.4") == "1.2"
     )
@@ -128,21 +128,21 @@ def test_versions_of_several_tools_with_who_had_which_where_they_differ() -> Non
 
 def test_files_of_ranks_are_in_their_order() -> None:
     paths = [Path("r/b.10.csv"), Path("r/node.a.0.csv"), *(Path(f"r/c.{rank}.csv") for rank in range(1, 10))]
-    found = by_rank(paths, ".csv", 11, "trace")
+    found = files_by_rank(paths, ".csv", 11, "trace")
     assert [(host, rank) for host, rank, _ in found] == [
         ("node.a", 0),
         *(("c", rank) for rank in range(1, 10)),
         ("b", 10),
     ]
-    assert found[10][2] == paths[0] and by_rank([], ".csv", 0, "trace") == []
+    assert found[10][2] == paths[0] and files_by_rank([], ".csv", 0, "trace") == []
     # More than there should be is no fault of these.
-    assert len(by_rank(paths, ".csv", 2, "trace")) == 11
+    assert len(files_by_rank(paths, ".csv", 2, "trace")) == 11
 
 
 @pytest.mark.parametrize("name", ["a.x.csv", "a.csv", "a.-1.csv", "a..csv", "a.²3.csv", "a.٣.csv", "b.0.csv"])
 def test_a_file_of_no_rank_or_of_one_twice_is_named(name: str) -> None:
     with pytest.raises(DataError, match="is no trace of a process, named by host and rank, or one of several"):
-        by_rank([Path("a.0.csv"), Path(name)], ".csv", 1, "trace")
+        files_by_rank([Path("a.0.csv"), Path(name)], ".csv", 1, "trace")
 
 
 def test_tools_are_gone_by_in_the_order_of_their_places() -> None:
@@ -150,7 +150,10 @@ def test_tools_are_gone_by_in_the_order_of_their_places() -> None:
     places = [activity.PLACE for activity in tools.activities().values()]
     known = [place for place in places if place is not None]
     assert known == sorted(known) and places == known + [None] * (len(places) - len(known))
-    assert list(tools.compared()) == list(tools.activities())[: len(known)] and next(iter(tools.compared())) == "nsys"
+    assert (
+        list(tools.compared_activities()) == list(tools.activities())[: len(known)]
+        and next(iter(tools.compared_activities())) == "nsys"
+    )
 
 
 def test_options_are_put_in_the_words_of_the_nsys_that_is_here(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def ran(name: str, at: float, long: float, correlation: int, operator: int = 0, 
 
 
 def of(*events: Event) -> torch_trace.Trace:
-    return torch_trace.of_events(events)
+    return torch_trace.make_trace(events)
 
 
 def test_times_are_rounded_to_whole_ns() -> None:
@@ -110,13 +110,13 @@ def test_an_operator_runs_in_the_one_that_has_not_ended() -> None:
 def test_an_operators_own_time_is_without_what_it_calls() -> None:
     """10 us less 3 and 3; 3 less 1.5; what is called by what is called does not count again."""
     trace = of(*NESTED)
-    assert nesting.own_ns(trace, nesting.nest(trace).parent).tolist() == [4000, 1500, 1500, 3000, 2000, 1000]
-    table = owners.of_operators(trace).set_index("name")["ns"].to_dict()
+    assert nesting.exclusive_ns(trace, nesting.nest(trace).parent).tolist() == [4000, 1500, 1500, 3000, 2000, 1000]
+    table = owners.tabulate_operators(trace).set_index("name")["ns"].to_dict()
     assert table == {"outer": 4000, "first": 1500, "within": 1500, "second": 3000, "next": 2000, "apart": 1000}
     assert sum(table.values()) == 10_000 + 2000 + 1000
     # Ends that are rounded may lie behind that of what called.
     longer = of(span("outer", 0, 2), span("a", 0, 1), span("b", 1, 1.001))
-    assert nesting.own_ns(longer, nesting.nest(longer).parent).tolist() == [0, 1000, 1001]
+    assert nesting.exclusive_ns(longer, nesting.nest(longer).parent).tolist() == [0, 1000, 1001]
 
 
 STEPS = (part("step", 100, 50), part("forward", 110, 10), part("backward", 120, 20), part("step", 150, 50))
@@ -133,9 +133,9 @@ STEPS = (part("step", 100, 50), part("forward", 110, 10), part("backward", 120, 
 def test_a_launch_is_in_what_is_open_when_it_is_made(at: float, step: int, name: str) -> None:
     """From its beginning on, and until just before its end."""
     trace = of(*STEPS, called(at, 3), ran("k", 500, 1, 3))
-    assert host_calls.steps_at(host_calls.launched_at(trace), trace).tolist() == [step]
+    assert host_calls.steps_at(host_calls.launch_times(trace), trace).tolist() == [step]
     assert tables.device_events(trace)["range"].tolist() == [name]
-    table = owners.of_launches(trace)
+    table = owners.tabulate_launches(trace)
     assert table["step"].fillna(-1).tolist() == [step] and table["range"].tolist() == [name]
     where = name or ("step" if step >= 0 else "outside")
     assert table["module"].tolist() == [f"({where})"] and table["direction"].tolist() == [where]
@@ -146,7 +146,7 @@ def test_a_launch_belongs_to_its_first_call() -> None:
         called(5, 3, category="cuda_driver", name="cuLaunchKernel"), called(4, 3), called(1, -1), called(2, 8),
         ran("k", 50, 1, 3), ran("none", 60, 1, 99), ran("k", 70, 1, 8),
     )  # fmt: skip
-    assert host_calls.call_of(trace).tolist() == [1, -1, 3] and host_calls.launched_at(trace).tolist() == [
+    assert host_calls.call_of(trace).tolist() == [1, -1, 3] and host_calls.launch_times(trace).tolist() == [
         4000,
         -1,
         2000,
@@ -223,7 +223,7 @@ def test_owners_of_a_step_that_is_worked_out_by_hand() -> None:
         events += [called(at, number, **ids), ran(f"k{number}", 200 + at, 1 + number, number, **ids)]
     events += [called(90, 70), ran("ncclDevKernel_AllReduce", 300, 2, 70), called(97, 71), ran("k", 310, 2, 71)]
     events += [called(120, 72), ran("k", 320, 2, 72)]
-    table = owners.of_launches(of(*events))
+    table = owners.tabulate_launches(of(*events))
     assert table["name"].tolist() == [f"k{number}" for number in range(7)] + ["ncclDevKernel_AllReduce", "k", "k"]
     assert table["operator"].tolist() == ["aten::mm", "aten::relu", "aten::mse_loss", "aten::div", "aten::mm", "aten::add_",
                                           "aten::copy_", "", "", ""]  # fmt: skip
@@ -252,7 +252,7 @@ def test_the_first_operator_of_a_trace_is_as_good_as_others() -> None:
         called(60.3, 1, operator=21), ran("k", 100, 1, 1, 21),
     )  # fmt: skip
     assert trace.operators["sequence"].tolist()[0] == 5 and autograd_links.forward_of(trace).tolist()[0] == 3
-    table = owners.of_launches(trace)
+    table = owners.tabulate_launches(trace)
     assert table[["module", "type", "direction"]].to_numpy().tolist() == [["layer", "Linear", "backward"]]
 
 
@@ -263,7 +263,7 @@ def test_a_trace_without_ranges_has_no_steps() -> None:
         called(5, 1, operator=12),
         ran("k", 50, 1, 1, 12),
     ]
-    table = owners.of_launches(of(*events))
+    table = owners.tabulate_launches(of(*events))
     assert table[["operator", "shapes", "caller", "module"]].to_numpy().tolist() == [
         ["aten::mm", "[[2, 3]]", "aten::mm", "(outside)"]
     ]
@@ -281,10 +281,10 @@ def test_each_replay_needs_what_each_of_its_operators_does() -> None:
     events = [product(11, 1, [[4, 5], [5, 6]]), product(12, 2.5, [[2, 3], [3, 7]]), *made]
     for place in range(6):
         events += replay(20 + 10 * place, 70 + place, "abc")
-    table = owners.of_launches(of(*events))
+    table = owners.tabulate_launches(of(*events))
     assert table["needed_product_flop"].tolist() == [240, 0, 84] * 6
     # What is launched by itself needs it once more.
-    again = owners.of_launches(of(*events, called(15, 90, operator=12), ran("d", 200, 1, 90, 12)))
+    again = owners.tabulate_launches(of(*events, called(15, 90, operator=12), ran("d", 200, 1, 90, 12)))
     assert again["needed_product_flop"].tolist() == [84, *[240, 0, 84] * 6]
 
 
@@ -298,7 +298,7 @@ def test_modules_are_counted_by_call_and_step() -> None:
     again = [node("CheckpointBackward", 30, 4, 1), *work(30.1, 13, 2)]
     again[0]["dur"] = 9.0
     trace = of(part("step", 0, 50), *work(1, 11), *work(10, 12), *again, part("step", 50, 50), *work(60, 14))
-    table = owners.of_launches(trace)
+    table = owners.tabulate_launches(trace)
     assert table["module"].tolist() == ["a.b"] * 4 and table["type"].tolist() == ["Conv2d"] * 4
     assert table["call"].tolist() == [0, 1, 0, 0] and table["step"].tolist() == [0, 0, 0, 1]
     assert table["direction"].tolist() == ["forward", "forward", "recompute", "forward"]
@@ -356,9 +356,9 @@ def replay(at: float, number: int, names: Sequence[str]) -> list[Event]:
 )  # fmt: skip
 def test_replays_have_the_operators_of_their_capture(events: list[Event], ids: list[int]) -> None:
     trace = of(*events)
-    assert graph_replays.external_ids(trace).tolist() == ids and graph_replays.replayed(trace).tolist() == [True] * len(
-        ids
-    )
+    assert graph_replays.external_ids(trace).tolist() == ids and graph_replays.find_replayed(trace).tolist() == [
+        True
+    ] * len(ids)
 
 
 def test_replays_of_what_was_launched_one_by_one_have_its_operators() -> None:
@@ -366,7 +366,7 @@ def test_replays_of_what_was_launched_one_by_one_have_its_operators() -> None:
              for one in (called(place, place + 1, operator=30 + place), ran(name, 10 + place, 1, place + 1, 30 + place))]  # fmt: skip
     trace = of(*eager, *replay(50, 70, "abc"), *replay(60, 71, "ab"), *replay(70, 72, "ba"))
     assert graph_replays.external_ids(trace).tolist() == [30, 31, 32, 33, 34, 35, 31, 32, 33, 31, 32, -1, -1]
-    assert graph_replays.replayed(trace).tolist() == [False] * 6 + [True] * 7
+    assert graph_replays.find_replayed(trace).tolist() == [False] * 6 + [True] * 7
 
 
 OPERATORS = pd.DataFrame(

@@ -132,12 +132,18 @@ def test_nothing_of_an_empty_trace() -> None:
     assert len(nesting.kinds(trace)) == len(nesting.nest(trace).parent) == len(autograd_links.forward_of(trace)) == 0
     assert (
         len(host_calls.call_of(trace))
-        == len(graph_replays.replayed(trace))
+        == len(graph_replays.find_replayed(trace))
         == len(graph_replays.external_ids(trace))
         == 0
     )
-    assert host_calls.steps_of(trace) == 0 and losses.impossible(trace) is None and losses.of(trace).told() == []
-    assert owners.of_launches(trace).empty and owners.of_operators(trace).empty and owners.modules(trace).empty
+    assert (
+        host_calls.steps_of(trace) == 0
+        and losses.find_impossible(trace) is None
+        and losses.find_losses(trace).told() == []
+    )
+    assert (
+        owners.tabulate_launches(trace).empty and owners.tabulate_operators(trace).empty and owners.modules(trace).empty
+    )
 
 
 def test_outside_of_all_ranges_there_is_no_name_and_no_number() -> None:
@@ -150,8 +156,8 @@ def test_outside_of_all_ranges_there_is_no_name_and_no_number() -> None:
 def test_a_key_is_looked_up_or_there_is_none() -> None:
     keys, values = np.array([2, 4, 4, 9]), np.array([20, 40, 41, 90])
     wanted = np.array([1, 2, 3, 4, 9, 10])
-    assert host_calls.looked_up(wanted, keys, values).tolist() == [-1, 20, -1, 40, 90, -1]
-    assert host_calls.looked_up(wanted, keys[:0], values[:0]).tolist() == [-1] * 6
+    assert host_calls.look_up(wanted, keys, values).tolist() == [-1, 20, -1, 40, 90, -1]
+    assert host_calls.look_up(wanted, keys[:0], values[:0]).tolist() == [-1] * 6
 
 
 def numbered(name: str, at: float, number: int, thread: int = 1) -> dict[str, Any]:
@@ -188,7 +194,7 @@ def test_an_id_of_0_or_none_is_no_operators() -> None:
     """Though operators have the IDs 0 and 2."""
     events = [span("zero", 1, 3, **{"External id": 0}), span("two", 5, 3, **{"External id": 2})]
     for given, operator in ((0, ""), (-1, ""), (1, ""), (2, "two")):
-        table = owners.of_launches(of(*events, called(6, 9, operator=given), ran("k", 20, 1, 9, given)))
+        table = owners.tabulate_launches(of(*events, called(6, 9, operator=given), ran("k", 20, 1, 9, given)))
         assert table["operator"].tolist() == [operator]
 
 
@@ -201,7 +207,7 @@ def test_what_has_no_call_is_no_replay() -> None:
         [called(2, 6, graph)],
     ):
         for order in ([*events, ran("k", 10, 1, 99)], [ran("k", 10, 1, 99), *events]):
-            assert graph_replays.replayed(of(*order)).tolist() == [False]
+            assert graph_replays.find_replayed(of(*order)).tolist() == [False]
 
 
 def test_what_an_operator_needs_is_with_its_first_launch() -> None:
@@ -211,13 +217,13 @@ def test_what_an_operator_needs_is_with_its_first_launch() -> None:
     parents = np.array([-1, -1, -1])
     operators = np.array([0, 0, 1, -1, 0, 1, 0, 1, 1, 2])
     replay = np.array([-1, -1, -1, -1, 0, 0, 1, 1, 0, -1])
-    need = launch_costs.of_launches(trace, parents, operators, replay)
+    need = launch_costs.launch_costs(trace, parents, operators, replay)
     # Bytes of 20 + 30 read and 24 written, of 4 each.
     whole, none = [240, 0, 296], [0, 0, 0]
     assert np.nan_to_num(need, nan=-1).tolist() == [
         whole, none, whole, [-1] * 3, whole, whole, whole, whole, none, [-1] * 3
     ]  # fmt: skip
-    nothing = launch_costs.of_launches(of(), parents[:0], np.array([-1]), np.array([-1]))
+    nothing = launch_costs.launch_costs(of(), parents[:0], np.array([-1]), np.array([-1]))
     assert nothing.shape == (1, 3) and np.isnan(nothing).all()
 
 
@@ -233,7 +239,7 @@ def test_what_an_operator_needs_is_with_its_first_launch() -> None:
     ],
 )  # fmt: skip
 def test_which_times_of_a_launch_can_be(events: list[dict[str, Any]], possible: bool) -> None:
-    assert (losses.impossible(torch_trace.of_events(events)) is None) == possible
+    assert (losses.find_impossible(torch_trace.make_trace(events)) is None) == possible
 
 
 def test_a_capture_holds_what_is_launched_between_its_calls_and_not_with_them() -> None:

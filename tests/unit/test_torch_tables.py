@@ -77,12 +77,12 @@ def test_operators_of_another_version_are_refused(inputs, tmp_path: Path) -> Non
 
 
 def test_a_launch_with_two_calls_is_of_the_first(events) -> None:
-    first = torch_tables.device_events(torch_trace.of_events(events))
+    first = torch_tables.device_events(torch_trace.make_trace(events))
     calls = [e for e in events if e.get("cat") == "cuda_runtime" and "correlation" in e.get("args", {})]
     # The driver's call inside each, with the same ID, which may end in another range's time.
     inner = [{**call, "cat": "cuda_driver", "ts": call["ts"] + 1e6} for call in calls]
     for several in (events + inner, inner + events):
-        found = torch_tables.device_events(torch_trace.of_events(several))
+        found = torch_tables.device_events(torch_trace.make_trace(several))
         pd.testing.assert_frame_equal(found, first, check_categorical=False)
 
 
@@ -101,5 +101,5 @@ def test_copies_that_a_graph_makes_by_kernels_are_copies() -> None:
         {"ph": "X", "cat": "kernel", "name": name, "ts": 10.0 * place, "dur": 1.0, "args": shape}
         for place, name in enumerate(names)
     ]
-    found = torch_tables.device_events(torch_trace.of_events(events))
+    found = torch_tables.device_events(torch_trace.make_trace(events))
     assert found["kind"].tolist() == ["memcpy", "memcpy", "memset", "kernel"] and found["name"].tolist() == names

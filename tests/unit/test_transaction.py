@@ -26,7 +26,7 @@ def write(work: transaction.Work, text: str = "new") -> None:
 def test_files_come_to_their_places_and_nothing_is_left(tmp_path: Path) -> None:
     made = files(tmp_path)
     made["steps"].write_text("old")
-    with transaction.begun(made) as work:
+    with transaction.begin(made) as work:
         write(work)
         assert made["steps"].read_text() == "old" and not made["sidecar"].exists()
         assert {path.parent for path in work.private.values()} == {work.folder}
@@ -40,7 +40,7 @@ def test_files_come_to_their_places_and_nothing_is_left(tmp_path: Path) -> None:
 def test_what_fails_leaves_what_was_there(tmp_path: Path) -> None:
     made = files(tmp_path)
     made["steps"].write_text("old")
-    with pytest.raises(CollectError, match="no"), transaction.begun(made) as work:
+    with pytest.raises(CollectError, match="no"), transaction.begin(made) as work:
         write(work)
         raise CollectError("no")
     assert [path.name for path in tmp_path.iterdir()] == ["train.time.csv"] and made["steps"].read_text() == "old"
@@ -54,7 +54,7 @@ def test_a_folder_takes_the_place_of_an_earlier_one(tmp_path: Path, old: list[st
         made["ranks"].mkdir()
         for name in old:
             (made["ranks"] / name).touch()
-    with transaction.begun(made) as work:
+    with transaction.begin(made) as work:
         work.private["sidecar"].touch()
         work.private["ranks"].mkdir()
         (work.private["ranks"] / "host.1.ncu-rep").touch()
@@ -64,13 +64,13 @@ def test_a_folder_takes_the_place_of_an_earlier_one(tmp_path: Path, old: list[st
 
 def test_the_job_that_began_last_counts(tmp_path: Path) -> None:
     made = files(tmp_path)
-    with transaction.begun(made) as later:
+    with transaction.begin(made) as later:
         pass
     with pytest.raises(transaction.SupersededError, match=r"train\.time\.csv is left as it is.*was removed"):
         later.commit()
     with ExitStack() as jobs:
-        first = jobs.enter_context(transaction.begun(made))
-        second = jobs.enter_context(transaction.begun(made))
+        first = jobs.enter_context(transaction.begin(made))
+        second = jobs.enter_context(transaction.begin(made))
         write(second, "second")
         with pytest.raises(transaction.SupersededError, match=rf"process {os.getpid()} on .* began to make it at"):
             first.commit()
@@ -80,8 +80,8 @@ def test_the_job_that_began_last_counts(tmp_path: Path) -> None:
 
 
 def test_what_a_superseded_job_fails_by_is_that(tmp_path: Path) -> None:
-    with pytest.raises(transaction.SupersededError), transaction.begun(files(tmp_path)):
-        with transaction.begun(files(tmp_path)) as later:
+    with pytest.raises(transaction.SupersededError), transaction.begin(files(tmp_path)):
+        with transaction.begin(files(tmp_path)) as later:
             write(later)
             later.commit()
         raise CollectError("python ended with exit code 1")
@@ -93,13 +93,13 @@ def test_odd_folders_have_a_plain_way(tmp_path: Path, name: str, monkeypatch: py
     odd.mkdir()
     scratch.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
-    with transaction.begun(files(odd)) as work:
+    with transaction.begin(files(odd)) as work:
         assert transaction.PLAIN.fullmatch(str(work.private["steps"])) and work.private["steps"].is_relative_to(scratch)
         write(work)
         work.commit()
     assert files(odd)["steps"].read_text() == "new" and not list(scratch.iterdir())
     # Other nodes do not have this one's temporary files.
-    with transaction.begun(files(odd), one_node=False) as work:
+    with transaction.begin(files(odd), one_node=False) as work:
         assert work.private["steps"].parent == work.folder
 
 
@@ -110,21 +110,26 @@ def test_what_a_killed_job_left_goes_with_the_next(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     child = os.fork()
     if not child:
-        with transaction.begun(files(odd)) as work:
+        with transaction.begin(files(odd)) as work:
             write(work)
             os._exit(9)
     os.waitpid(child, 0)
-    assert len(list(scratch.iterdir())) == 1 and len(list(transaction.home(files(odd)["sidecar"]).iterdir())) == 2
-    with transaction.begun(files(odd)):
-        assert len(list(scratch.iterdir())) == 1 and len(list(transaction.home(files(odd)["sidecar"]).iterdir())) == 2
+    assert (
+        len(list(scratch.iterdir())) == 1 and len(list(transaction.private_home(files(odd)["sidecar"]).iterdir())) == 2
+    )
+    with transaction.begin(files(odd)):
+        assert (
+            len(list(scratch.iterdir())) == 1
+            and len(list(transaction.private_home(files(odd)["sidecar"]).iterdir())) == 2
+        )
     assert not list(scratch.iterdir()) and not list(odd.iterdir())
 
 
 def test_a_claim_that_is_half_written_is_nobodys(tmp_path: Path) -> None:
-    home = transaction.home(files(tmp_path)["sidecar"])
+    home = transaction.private_home(files(tmp_path)["sidecar"])
     home.mkdir()
     (home / transaction.CLAIM).write_text('{"run": "ab')
-    with transaction.begun(files(tmp_path)) as work:
+    with transaction.begin(files(tmp_path)) as work:
         write(work)
         work.commit()
     assert files(tmp_path)["steps"].read_text() == "new" and not home.exists()
@@ -182,4 +187,4 @@ def test_each_process_leaves_as_many_files(tmp_path: Path) -> None:
 def test_facts_that_are_none_are_said_to_be(tmp_path: Path, text: str) -> None:
     (tmp_path / "s.json").write_text(text)
     with pytest.raises(CollectError, match="the program left facts that are no JSON"):
-        output_checks.facts(tmp_path / "s.json")
+        output_checks.read_program_facts(tmp_path / "s.json")

@@ -18,19 +18,26 @@ NOW_S = 1000.0
 def test_a_ratio_is_the_mean_of_the_medians_there_and_back() -> None:
     took = [{BASE: 100.0, A: 90.0}, {BASE: 100.0, A: 40.0}, {BASE: 100.0, A: 100.0}, {A: 1.0}, {BASE: 10.0, A: 16.0}]
     # 0.9, 1 and 1.6 there, 0.4 back; the fourth round has nothing beside it.
-    assert trial_search.ratio(took, A) == pytest.approx(math.sqrt(1.0 * 0.4)) and trial_search.shared(took, A) == 4
+    assert (
+        trial_search.ratio(took, A) == pytest.approx(math.sqrt(1.0 * 0.4))
+        and trial_search.count_common_rounds(took, A) == 4
+    )
     assert trial_search.ratio(took[:1], A) == pytest.approx(0.9) and trial_search.ratio(took, BASE, A) == pytest.approx(
         math.sqrt(2.5)
     )
-    assert trial_search.ratio(took, B) == math.inf and trial_search.shared(took, B) == 0
+    assert trial_search.ratio(took, B) == math.inf and trial_search.count_common_rounds(took, B) == 0
 
 
 def test_what_failed_once_has_failed() -> None:
     took: list[Took] = [{BASE: 100.0, A: 50.0}, {BASE: 100.0, A: None}]
-    assert trial_search.failed(took, A) and not trial_search.failed(took, BASE) and not trial_search.failed(took, B)
+    assert (
+        trial_search.any_failed(took, A)
+        and not trial_search.any_failed(took, BASE)
+        and not trial_search.any_failed(took, B)
+    )
     assert not trial_search.helps(took, A) and trial_search.helps(took[:1], A)
     # Its ratio is of the round in which it ran.
-    assert (trial_search.ratio(took, A), trial_search.shared(took, A)) == (pytest.approx(0.5), 1)
+    assert (trial_search.ratio(took, A), trial_search.count_common_rounds(took, A)) == (pytest.approx(0.5), 1)
 
 
 def test_less_than_two_percent_faster_helps_nothing() -> None:
@@ -107,10 +114,12 @@ def test_together_slower_when_it_is_repeated_leaves_the_one_before() -> None:
 
 
 def test_the_last_change_of_a_setting_counts() -> None:
-    words = trial_runner.changed(["lstm", "train", "batch=8"], [["batch=16", "graph=true"], ["batch=32", "shape=a=b"]])
-    assert words == ["lstm", "train", "batch=32", "graph=true", "shape=a=b"] and trial_runner.changed(["a"], []) == [
-        "a"
-    ]
+    words = trial_runner.change_words(
+        ["lstm", "train", "batch=8"], [["batch=16", "graph=true"], ["batch=32", "shape=a=b"]]
+    )
+    assert words == ["lstm", "train", "batch=32", "graph=true", "shape=a=b"] and trial_runner.change_words(
+        ["a"], []
+    ) == ["a"]
 
 
 @pytest.fixture
@@ -185,7 +194,7 @@ def turns(tmp_path: Path, clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatc
             Path(command[command.index("--facts") + 1]).write_text('{"step_ns": 100, "batch": 1}')
             yield code
 
-    monkeypatch.setattr(trial_runner.interleaved_runs, "in_turn", in_turn)
+    monkeypatch.setattr(trial_runner.interleaved_runs, "run_in_turn", in_turn)
     return coming
 
 
@@ -225,15 +234,15 @@ def test_trials_say_why_they_ended(
 ) -> None:
     turns += [(1.0, code) for code in codes] + [(1.0, 0)] * 9
     runner = trial_runner.Runner(GIVEN, tmp_path)
-    assert trial_runner.tried(runner, GIVEN["candidates"], 1 if budget_s > 4 else 2, budget_s) == outcome
+    assert trial_runner.run_trials(runner, GIVEN["candidates"], 1 if budget_s > 4 else 2, budget_s) == outcome
     assert len(runner.done[0]) == len(codes)
 
 
 def test_a_cell_that_fails_at_once_has_no_trials(tmp_path: Path, turns: list) -> None:
     turns += [(1.0, 1)]
     with pytest.raises(RuntimeError, match="why"):
-        trial_runner.tried(trial_runner.Runner(GIVEN, tmp_path), GIVEN["candidates"], 2, 1e9)
+        trial_runner.run_trials(trial_runner.Runner(GIVEN, tmp_path), GIVEN["candidates"], 2, 1e9)
     turns += [(1.0, 0), (1.0, 0), (1.0, 0), (1.0, 0), (1.0, 0), (1.0, 1)]
     runner = trial_runner.Runner(GIVEN, tmp_path)
-    assert trial_runner.tried(runner, GIVEN["candidates"], 2, 1e9) == {"ended": "failed", "chosen": ""}
+    assert trial_runner.run_trials(runner, GIVEN["candidates"], 2, 1e9) == {"ended": "failed", "chosen": ""}
     assert [len(took) for took in runner.done] == [3, 3]

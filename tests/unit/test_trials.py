@@ -31,9 +31,9 @@ CONFIG = configuration.normalise({"models": "lstm"})
 
 def test_a_cell_has_the_panel_and_what_is_advised_to_try() -> None:
     config = configuration.normalise({"models": "lstm", "trials": {"panel": ["bf16", "double_batch", "workers"]}})
-    found, refused = candidate_settings.candidates("lstm", "train", config)
+    found, refused = candidate_settings.candidate_words("lstm", "train", config)
     assert found["bf16"] == ["precision=bf16"] and not refused
-    batch = next(word for word in candidate_settings.settings.words(candidate_settings.settings.resolve("lstm", "train", "time", config))
+    batch = next(word for word in candidate_settings.settings.setting_words(candidate_settings.settings.resolve("lstm", "train", "time", config))
                  if word.startswith("batch="))  # fmt: skip
     assert f"batch={2 * int(batch.removeprefix('batch='))}" in found["double_batch"]
     # Advice has the name of the variant that follows it, else its own words.
@@ -42,20 +42,20 @@ def test_a_cell_has_the_panel_and_what_is_advised_to_try() -> None:
 
 
 def test_what_a_cell_has_is_not_tried_again() -> None:
-    found, _ = candidate_settings.candidates("lstm@bf16", "train", CONFIG)
+    found, _ = candidate_settings.candidate_words("lstm@bf16", "train", CONFIG)
     assert "bf16" not in found and found["tf32"] == ["precision=tf32"]
 
 
 def test_a_panel_may_name_joined_variants() -> None:
     config = configuration.normalise({"models": "lstm", "trials": {"panel": ["graph+bf16", "graph"]}})
-    found, _ = candidate_settings.candidates("lstm", "train", config)
+    found, _ = candidate_settings.candidate_words("lstm", "train", config)
     assert list(found)[:2] == ["graph+bf16", "graph"] and set(found["graph+bf16"]) == {"graph=true", "precision=bf16"}
     assert candidate_settings.name_of("precision=bf16 graph=true", config) == "graph+bf16"
-    own, _ = candidate_settings.candidates("lstm@fused", "train", config)
+    own, _ = candidate_settings.candidate_words("lstm@fused", "train", config)
     assert own["graph+bf16"] == found["graph+bf16"]
     config["trials"]["panel"] = ["graph+bf61"]
     with pytest.raises(ConfigError, match=r"trials\.panel: 'bf61' is no variant: .*bf16"):
-        candidate_settings.candidates("lstm", "train", config)
+        candidate_settings.candidate_words("lstm", "train", config)
 
 
 def test_what_was_put_together_is_held_against_what_was_expected_of_it(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_what_was_put_together_is_held_against_what_was_expected_of_it(tmp_path:
     for name in ("double+bf16", "batch=8 precision=bf16"):
         one = {"gain": 4.9, "low": 4.0, "high": 6.0, "verdict": "v", "advised": False}
         known = {"lstm train": {"double": {**one, "gain": 1.0}, name: one}}
-        table = trial_table.table([(cell, reading.read(path, trial_table.REPEATED), json.loads(Path(f"{path}.json").read_text()))],
+        table = trial_table.tabulate_trials([(cell, reading.read(path, trial_table.REPEATED), json.loads(Path(f"{path}.json").read_text()))],
                                known, 0.02).set_index("settings")  # fmt: skip
         assert table.loc["bf16+double", "expected"] == 4.9 and np.isnan(table.loc["bf16", "expected"])
 
@@ -72,7 +72,7 @@ def test_what_was_put_together_is_held_against_what_was_expected_of_it(tmp_path:
 def test_a_panel_of_what_is_no_variant_is_refused() -> None:
     config = configuration.normalise({"models": "lstm", "trials": {"panel": ["bf61"]}})
     with pytest.raises(ConfigError, match=r"trials\.panel: 'bf61' is no variant: .*bf16"):
-        candidate_settings.candidates("lstm", "train", config)
+        candidate_settings.candidate_words("lstm", "train", config)
 
 
 def test_expected_gains_are_those_of_advice_with_settings(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def tried(folder: Path, speeds: dict[str, float], batches: dict[str, int] | None
                           "loss": 0.5 if side != "bf16" else 0.505,
                           "outputs": [2.0, -4.0] if side != "bf16" else [2.1, -4.2]})  # fmt: skip
     path = folder / "train.trials.csv"
-    found = interleaved_runs.summary([side for side, _ in order], facts, interleaved_runs.joined(order, path))
+    found = interleaved_runs.summary([side for side, _ in order], facts, interleaved_runs.join_steps(order, path))
     known = {"bf16": ["precision=bf16"], "graph": ["graph=true"], "double": ["batch=8"], "slow": ["compile=true"]}
     trials = {"candidates": known, "refused": {"fused": "optimizer: this model has none"}}
     outcome = {"chosen": "bf16", "failed": {}, "tried": [*known], "ended": "all", "trials": trials}
@@ -133,13 +133,13 @@ def test_trials_become_a_table_of_gains(tmp_path: Path) -> None:
     assert table["advised_by"].tolist()[:2] == ["because of bf16", "because of double"]
     assert table.loc["graph", "why"] == "it cannot be captured"
     assert (one["expected_low"], one["expected_high"]) == (1.15, 4.6) and np.isnan(table.loc["graph", "expected_low"])
-    said = cli.lines(reading.read(tmp_path / "trials.csv", trial_table.TABLE))
+    said = cli.format_trials(reading.read(tmp_path / "trials.csv", trial_table.TABLE))
     assert said[0].startswith("lstm train runs 2.0") and "with `precision=bf16`: 10 ms -> 5 ms a step" in said[0]
     assert said[-1] == "of 3 expected gains: 1 hit, 1 miss, 1 slowed down"
     # What nobody advised has not misled anybody.
     expected["slow"] |= {"advised": False, "gain": 0.85}
     known = reading.read(path, trial_table.REPEATED), json.loads(Path(f"{path}.json").read_text())
-    found = trial_table.table([({"model": "lstm", "phase": "train"}, *known)], {"lstm train": expected}, 0.02)
+    found = trial_table.tabulate_trials([({"model": "lstm", "phase": "train"}, *known)], {"lstm train": expected}, 0.02)
     slow = found.set_index("settings").loc["slow"]
     assert (slow["outcome"], slow["advised"], slow["advised_by"]) == ("hit", False, "because of slow")
 
@@ -162,9 +162,11 @@ def test_one_process_a_side_has_no_interval(tmp_path: Path) -> None:
     facts = json.loads(Path(f"{path}.json").read_text())
     rows = reading.read(path, trial_table.REPEATED)
     few = facts | {"processes": facts["processes"][:2]}
-    table = trial_table.table([({"model": "lstm", "phase": "train"}, rows[rows["process"] < 2], few)], {}, 0.02)
+    table = trial_table.tabulate_trials(
+        [({"model": "lstm", "phase": "train"}, rows[rows["process"] < 2], few)], {}, 0.02
+    )
     assert table.loc[0, "verdict"] == "undecided" and np.isnan(table.loc[0, "gain_low"])
-    assert "nothing that was tried is surely faster" in cli.lines(table)[0]
+    assert "nothing that was tried is surely faster" in cli.format_trials(table)[0]
 
 
 def test_what_failed_in_a_later_round_has_one_row(tmp_path: Path) -> None:
@@ -174,11 +176,11 @@ def test_what_failed_in_a_later_round_has_one_row(tmp_path: Path) -> None:
     assert table["settings"].tolist()[:3] == ["bf16", "double", "graph"]
     assert table["why"].tolist()[:3] == ["failed in a later round: no memory", "", "no"]
     # Its gain is told, but nobody is told to take it.
-    said = cli.lines(table)
+    said = cli.format_trials(table)
     assert (
         "with `batch=8`" in said[0] and "x 1.99" in said[1] and said[1].endswith("failed in a later round: no memory")
     )
-    assert (cli.best(table) or {})["settings"] == "double"
+    assert (cli.best_row(table) or {})["settings"] == "double"
     assert savings_section.section([], {"trials": table})["trials"][0]["best"]["words"] == "batch=8"
 
 
@@ -197,8 +199,8 @@ def test_the_fastest_that_is_sure_is_told_where_what_was_chosen_is_not(tmp_path:
     facts["processes"] = [own | {"round": 9 if place == 8 else own["round"]} for place, own in enumerate(facts["processes"])
                           if place not in (2, 5)]  # fmt: skip
     rows = rows[~rows["process"].isin([2, 5])]
-    table = trial_table.table([({"model": "lstm", "phase": "train"}, rows, facts)], {}, 0.02)
-    said = cli.lines(table)
+    table = trial_table.tabulate_trials([({"model": "lstm", "phase": "train"}, rows, facts)], {}, 0.02)
+    said = cli.format_trials(table)
     assert said[0].startswith("lstm train runs 1.99") and "with `precision=bf16`" in said[0]
     assert not any("nan" in line for line in said)
     (line,) = [line for line in said if "bf16+double" in line]
@@ -220,7 +222,7 @@ def test_scores_tell_the_halves_of_the_zoo_apart() -> None:
     assert one["error"] == 0.5 and one["covered"] == 0.5 and one["helped"] == 0.5
     assert found.loc[("held_out", "a"), "slowed_down"] == 1 and found.loc[("held_out", "a"), "error"] == 1
     assert other["median_error"] == pytest.approx(0.6) and other["helped"] == 0 and other["covered"] == 0.5
-    assert advice_scoring.misses(table)["model"].tolist() == ["gpt", "lstm"]
+    assert advice_scoring.largest_misses(table)["model"].tolist() == ["gpt", "lstm"]
     # Of what nobody advised the errors count alone.
     some = advice_scoring.score(table.assign(advised=table["advised_by"] == "b")).set_index(["half", "verdict"])
     assert some.loc[("held_out", "a"), ["trials", "advised", "error", "slowed_down"]].tolist() == [1, 0, 1, 0]
@@ -248,8 +250,8 @@ def test_scores_say_what_they_leave_out() -> None:
     assert fitted["constant_error"] == pytest.approx((0.375 + 1 / 3) / 2) and fitted["undecided"] == 0
     # An interval that ends at 1 does not tell: the first of four.
     assert fitted["tells"] == 0.75
-    known = advice_scores.checked(
-        yaml.safe_load(advice_scoring.recorded(advice_scoring.score(table), advice_scores.FILE.read_text()))
+    known = advice_scores.check_scores(
+        yaml.safe_load(advice_scoring.update_scores_text(advice_scoring.score(table), advice_scores.FILE.read_text()))
     )
     said = known.columns("a")["score"]
     assert said == "3 trials: median error 10% (50% by one gain for all cells), 0% of 3 slower, 33% undecided"
@@ -260,7 +262,7 @@ def test_settings_are_chosen_by_what_is_expected_or_always_the_same() -> None:
     rows = [("gpt", "graph", 2.0, 9.0), ("gpt", "tf32+graph", 4.0, 1.0), ("gnmt", "graph", 8.0, 2.0),
             ("gnmt", "graph+tf32", 2.0, 3.0), ("gnmt", "bf16", 100.0, 100.0)]  # fmt: skip
     table = pd.DataFrame(rows, columns=["model", "settings", "gain", "expected"]).assign(phase="train")
-    found = forecast_skill.choices(table).set_index("choice")
+    found = forecast_skill.policy_gains(table).set_index("choice")
     assert found["gain"].to_dict() == pytest.approx(
         {"largest expected": 2, "always graph": 4, "always graph+tf32": 8**0.5, "best measured": 32**0.5}
     )
@@ -273,11 +275,11 @@ def test_what_is_claimed_of_the_trials_is_what_their_tables_say() -> None:
     table = pd.concat(each, ignore_index=True).query("outcome != ''")
     held_out = table[table["model"].map(advice_scoring.half_of) == advice_scoring.HELD_OUT]
     assert (
-        forecast_skill.widths(held_out).median() == pytest.approx(2.45, abs=0.01)
-        and forecast_skill.tells(held_out).sum() == 28
+        forecast_skill.interval_widths(held_out).median() == pytest.approx(2.45, abs=0.01)
+        and forecast_skill.excludes_no_gain(held_out).sum() == 28
     )
     advised = table[table["advised"]]
-    assert (len(advised), forecast_skill.undecided(advised).sum(), advised["verdict"].eq("faster").sum()) == (
+    assert (len(advised), forecast_skill.is_undecided(advised).sum(), advised["verdict"].eq("faster").sum()) == (
         24,
         12,
         12,
@@ -286,7 +288,7 @@ def test_what_is_claimed_of_the_trials_is_what_their_tables_say() -> None:
     assert known.loc["all", ["median_error", "constant_error"]].tolist() == pytest.approx([0.125, 0.216], abs=5e-4)
     both = known.loc[[name for name in known.index if "+" in name]]
     assert len(both) == 2 and (both["constant_error"] < both["median_error"]).all()
-    gains = forecast_skill.choices(each[1]).set_index("choice")["gain"]
+    gains = forecast_skill.policy_gains(each[1]).set_index("choice")["gain"]
     assert gains[["largest expected", "always bf16+graph", "best measured"]].tolist() == pytest.approx(
         [3.22, 3.25, 3.31], abs=5e-3
     )
@@ -299,8 +301,8 @@ def test_scores_are_recorded_in_their_file(tmp_path: Path) -> None:
         [("gpt", 1.2, 0.9, "slowed down", "a")] * 3 + [("bert", 2.0, 1.0, "miss", "b")] * 9, columns=columns_
     )
     table = table.assign(expected_low=1.0, expected_high=1.5, advised=True, settings="x", verdict="slower")
-    text = advice_scoring.recorded(advice_scoring.score(table), advice_scores.FILE.read_text())
-    found = advice_scores.checked(yaml.safe_load(text))
+    text = advice_scoring.update_scores_text(advice_scoring.score(table), advice_scores.FILE.read_text())
+    found = advice_scores.check_scores(yaml.safe_load(text))
     known = advice_scores.load()
     assert text.startswith(advice_scores.FILE.read_text().partition("\nfitted:")[0])
     assert (found.enough, found.coin, found.unscored_error) == (known.enough, known.coin, known.unscored_error)
@@ -311,17 +313,17 @@ def test_scores_are_recorded_in_their_file(tmp_path: Path) -> None:
     assert found.columns("a")["score"] == "abstains: helped in 0% of 3 trials, no more than a coin would"
     assert found.columns("b") == {"trials": 0, "score": advice_scores.UNSCORED}
     # As it abstains, it is advised no more, and abstains still.
-    text = advice_scoring.recorded(advice_scoring.score(table.assign(advised=False, gain=1.2)), text)
-    silent = advice_scores.checked(yaml.safe_load(text))
+    text = advice_scoring.update_scores_text(advice_scoring.score(table.assign(advised=False, gain=1.2)), text)
+    silent = advice_scores.check_scores(yaml.safe_load(text))
     assert silent.abstains("a") and silent.held_out["a"].median_error == 0 and silent.held_out["a"].trials == 3
-    again = advice_scoring.recorded(advice_scoring.score(table[:0]), text)
-    assert advice_scores.checked(yaml.safe_load(again)).held_out == {}
+    again = advice_scoring.update_scores_text(advice_scoring.score(table[:0]), text)
+    assert advice_scores.check_scores(yaml.safe_load(again)).held_out == {}
 
 
 def test_the_scores_are_those_of_the_trials() -> None:
     table = pd.concat([reading.read(path, trial_table.TABLE) for path in sorted(DATA.glob("*.csv"))], ignore_index=True)
     text = advice_scores.FILE.read_text()
-    assert advice_scoring.recorded(advice_scoring.score(table), text) == text
+    assert advice_scoring.update_scores_text(advice_scoring.score(table), text) == text
     halves = table.assign(half=table["model"].map(advice_scoring.half_of)).query("outcome != ''").groupby("half")
     assert halves.size().to_dict() == {"fitted": 38, "held_out": 80}
 
@@ -370,7 +372,7 @@ def test_a_file_of_scores_that_says_something_else_is_refused(spoil: Callable, s
     content = yaml.safe_load(advice_scores.FILE.read_text())
     spoil(content)
     with pytest.raises(ConfigError) as error:
-        advice_scores.checked(content)
+        advice_scores.check_scores(content)
     assert said in str(error.value) and "\n" not in str(error.value)
 
 
@@ -394,12 +396,14 @@ def test_the_benchmark_prints_and_records_scores(tmp_path: Path, monkeypatch: An
         in said
     )
     assert said.count("| largest expected | 1.80 | 1 |") == said.count("| best measured | 1.80 | 1 |") == 4
-    assert advice_scores.checked(yaml.safe_load(advice_scores.FILE.read_text())).held_out["launch-bound"].trials == 4
+    assert (
+        advice_scores.check_scores(yaml.safe_load(advice_scores.FILE.read_text())).held_out["launch-bound"].trials == 4
+    )
 
 
 def test_every_model_of_the_zoo_is_in_one_half() -> None:
-    listed = [model for models in advice_scoring.halves().values() for model in models]
-    assert sorted(listed) == sorted(registry.zoo()) and set(advice_scoring.halves()) == {
+    listed = [model for models in advice_scoring.model_halves().values() for model in models]
+    assert sorted(listed) == sorted(registry.shipped_models()) and set(advice_scoring.model_halves()) == {
         advice_scoring.FITTED,
         advice_scoring.HELD_OUT,
     }

@@ -9,7 +9,7 @@ import pytest
 from profzoo.config import configuration
 from profzoo.statistics.speedup import FASTER, UNDECIDED
 from profzoo.trials import advice_scoring, candidate_settings, cli, forecast_skill, trial_table
-from profzoo.trials.best_setting import best
+from profzoo.trials.best_setting import best_row
 from profzoo.trials.trial_table import HIT, MISS, SLOWED
 
 CELL = {"model": "lstm", "phase": "train"}
@@ -74,7 +74,7 @@ def tried(*processes: tuple[int, str, int, float], **more: Any) -> pd.DataFrame:
         "chosen": "", "failed": {}, "tried": names, "ended": "all",
         "trials": {"candidates": {name: [f"{name}=1"] for name in names}, "refused": {}},
     }  # fmt: skip
-    return trial_table.table([(CELL, steps, facts | more.get("facts", {}))], more.get("expected", {}), 0.02)
+    return trial_table.tabulate_trials([(CELL, steps, facts | more.get("facts", {}))], more.get("expected", {}), 0.02)
 
 
 def test_gains_of_rounds_by_pairs() -> None:
@@ -106,7 +106,7 @@ def test_times_are_medians_of_steps_and_of_rounds() -> None:
                           for ns in times[side][number] * 3])  # fmt: skip
     facts = {"processes": [{"round": number, "side": side, "batch": 4} for number, side in sides], "chosen": "",
              "failed": {}, "tried": ["a"], "ended": "all", "trials": {"candidates": {}, "refused": {}}}  # fmt: skip
-    (row,) = trial_table.table([(CELL, steps, facts)], {}, 0.02).to_dict("records")
+    (row,) = trial_table.tabulate_trials([(CELL, steps, facts)], {}, 0.02).to_dict("records")
     assert (row["base_ns"], row["ns"], row["processes"]) == (8, 4, 3)
 
 
@@ -153,10 +153,10 @@ def rows(*given: tuple[str, float, str, str, bool]) -> pd.DataFrame:
 def test_the_best_is_what_was_chosen_then_what_is_fastest() -> None:
     table = rows(("a", 2.0, FASTER, "", False), ("b", 1.5, FASTER, "", True), ("c", 3.0, UNDECIDED, "", False),
                  ("d", 4.0, FASTER, "failed", False))  # fmt: skip
-    assert (best(table) or {})["settings"] == "b"
-    assert (best(table.assign(chosen=False)) or {})["settings"] == "a"
-    assert best(table[2:]) is None
-    assert (best(table.assign(why=None)) or {})["settings"] == "b"
+    assert (best_row(table) or {})["settings"] == "b"
+    assert (best_row(table.assign(chosen=False)) or {})["settings"] == "a"
+    assert best_row(table[2:]) is None
+    assert (best_row(table.assign(why=None)) or {})["settings"] == "b"
 
 
 def test_what_a_terminal_says_of_trials() -> None:
@@ -166,7 +166,7 @@ def test_what_a_terminal_says_of_trials() -> None:
     table["processes"] = [3, 3, 0, 1, 0]
     table.loc[1, ["gain_low", "gain_high"]] = np.nan
     table.loc[1, "why"] = "failed in a later round: no"
-    assert cli.lines(table) == [
+    assert cli.format_trials(table) == [
         "lstm train runs 2.00 times as fast (1.90 to 2.10) with `a`: 2 ms -> 1 ms a step, measured",
         f"  {'a':<24} x 2.00 [1.90, 2.10]  faster, expected 1.50: miss",
         f"  {'b':<24} x 1.25  undecided, failed in a later round: no",
@@ -175,15 +175,15 @@ def test_what_a_terminal_says_of_trials() -> None:
         f"  {'e':<24} not tried",
         "of 1 expected gains: 1 miss",
     ]
-    assert cli.lines(table[1:])[0] == "lstm train: nothing that was tried is surely faster"
-    assert cli.lines(table[1:])[-1].endswith("not tried")
+    assert cli.format_trials(table[1:])[0] == "lstm train: nothing that was tried is surely faster"
+    assert cli.format_trials(table[1:])[-1].endswith("not tried")
 
 
 def test_whether_an_interval_tells() -> None:
     """1 is within 1 to 2, 0.5 to 1 and 1 to 1; not within 1.1 to 2 or 0.5 to 0.9."""
     ends = pd.DataFrame({"expected_low": [1, 0.5, 1, 1.1, 0.5], "expected_high": [2, 1, 1, 2, 0.9]})
-    assert forecast_skill.tells(ends).tolist() == [False, False, False, True, True]
-    assert forecast_skill.widths(ends).tolist() == pytest.approx([2, 2, 1, 2 / 1.1, 1.8])
+    assert forecast_skill.excludes_no_gain(ends).tolist() == [False, False, False, True, True]
+    assert forecast_skill.interval_widths(ends).tolist() == pytest.approx([2, 2, 1, 2 / 1.1, 1.8])
 
 
 @pytest.mark.parametrize(("share", "count", "place"), [(0.9, 8, 8), (0.9, 9, 9), (0.9, 10, 10), (0.9, 20, 19),
@@ -226,7 +226,7 @@ def test_what_does_not_help_by_more_than_none_has_not_helped() -> None:
 def test_misses_are_named_farthest_off_first() -> None:
     table = pd.DataFrame([trial("a", 1.5, 1.0, MISS), trial("b", 1.0, 1.0), trial("c", 1.0, 5.0, MISS),
                           trial("d", 9.0, 1.0, ""), trial("e", 3.0, 1.0, SLOWED)])  # fmt: skip
-    assert advice_scoring.misses(table)["model"].tolist() == ["e", "c", "a"]
+    assert advice_scoring.largest_misses(table)["model"].tolist() == ["e", "c", "a"]
 
 
 def verdict(**given: Any) -> dict[str, Any]:
@@ -249,11 +249,11 @@ def verdict(**given: Any) -> dict[str, Any]:
 def test_what_verdicts_expect(more: list[dict[str, Any]], right: tuple) -> None:
     config = configuration.normalise({"models": "lstm"})
     table = pd.DataFrame([verdict(), *(verdict(**one) for one in more)])
-    found = candidate_settings.expected(table, config, {})
+    found = candidate_settings.expected_gains(table, config, {})
     assert list(found) == ["lstm train"] and list(found["lstm train"]) == ["bf16"]
     own = found["lstm train"]["bf16"]
     assert (own["gain"], own["low"], own["high"], own["advised"]) == right
-    alone = candidate_settings.expected(
+    alone = candidate_settings.expected_gains(
         table.iloc[:1].assign(level="setting", gain_low=0.0, gain_high=np.nan), config, {}
     )
     assert alone["lstm train"]["bf16"] == {"gain": 1.5, "low": None, "high": None, "verdict": "v", "advised": False}
@@ -276,6 +276,6 @@ def test_what_is_advised_of_cpus_alone_is_tried_where_there_may_be_one() -> None
     names = {}
     for device in ("cuda", "cpu"):
         config = configuration.normalise({"models": "lstm", "device": device, "trials": {"panel": []}})
-        names[device] = list(candidate_settings.candidates("lstm", "train", config)[0])
+        names[device] = list(candidate_settings.candidate_words("lstm", "train", config)[0])
     assert names["cpu"][-2:] == ["workers=2", "batch=20"] and not {"workers=2", "batch=20"} & {*names["cuda"]}
     assert [name for name in names["cuda"] if name != "graph=true"] == names["cpu"][:-2]

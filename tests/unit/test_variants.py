@@ -34,12 +34,12 @@ def test_variants_that_are_joined_set_what_each_sets() -> None:
 def test_they_are_taken_wherever_one_is() -> None:
     checked = config.normalise({"models": "lstm@bf16+compile", "candidate": "bf16+compile,tf32"})
     assert config.select(checked) == ["lstm@bf16+compile"]
-    assert [side.of("lstm") for side in sides.asked(checked)] == ["lstm", "lstm@bf16+compile", "lstm@tf32"]
+    assert [side.of("lstm") for side in sides.sides_of(checked)] == ["lstm", "lstm@bf16+compile", "lstm@tf32"]
     unknown_targets.check_targets(["results/lstm@bf16+graph/train.nsys.csv"], "results", checked)
 
 
 def test_trials_go_on_from_them() -> None:
-    found, _ = candidate_settings.candidates("lstm@bf16+fused", "train", config.normalise({}))
+    found, _ = candidate_settings.candidate_words("lstm@bf16+fused", "train", config.normalise({}))
     assert found["compile"] == ["compile=true"] and "bf16" not in found
 
 

@@ -71,7 +71,7 @@ def test_a_rule_that_would_never_hold_is_refused(spoil: Callable, said: str) -> 
     content = copy.deepcopy(dict(RULES))
     spoil(content)
     with pytest.raises(ConfigError) as error:
-        verdict_rules.checked(content)
+        verdict_rules.check_rules(content)
     assert said in str(error.value) and "\n" not in str(error.value)
 
 
@@ -94,11 +94,11 @@ def test_every_advice_is_some_cells() -> None:
                 for other in each["advice"][:-1]:
                     cell |= verdict_rules._settings(other.get("settings", ""))
                     cell |= {"compile": True} if "compile" in other.get("when", {}) else {}
-            found = verdict_rules.advice(each, {"cpu_data_ns": 1e9, "cpu_transfer_ns": 1e9} | step, cell)
+            found = verdict_rules.choose_advice(each, {"cpu_data_ns": 1e9, "cpu_transfer_ns": 1e9} | step, cell)
             assert found["next"] == one["next"]
 
 
 @pytest.mark.parametrize(("batch", "settings"), [(8, "batch=16"), (None, None), ("auto", None)])
 def test_advice_that_doubles_a_setting_goes_by_what_the_cell_has(batch: object, settings: str | None) -> None:
-    found = verdict_rules.advice(tiny(RULES), {"cpu_data_ns": 0.0}, {"batch": batch} if batch else {})
+    found = verdict_rules.choose_advice(tiny(RULES), {"cpu_data_ns": 0.0}, {"batch": batch} if batch else {})
     assert found["settings"] == settings

@@ -35,7 +35,7 @@ def kernels(recording: Callable) -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def judged(kernels: pd.DataFrame) -> pd.DataFrame:
     """The verdicts on the whole zoo, without counters."""
-    return verdicts.table(STEPS, kernels, None, {}, {}, {}, RULES)
+    return verdicts.tabulate_verdicts(STEPS, kernels, None, {}, {}, {}, RULES)
 
 
 def leading(judged: pd.DataFrame, model: str, phase: str) -> pd.Series:
@@ -116,7 +116,7 @@ def test_gains_are_amdahls_and_ranked(judged: pd.DataFrame) -> None:
 
 
 def test_shares_add_up_to_the_step() -> None:
-    shares = step_shares.shares(STEPS)
+    shares = step_shares.step_shares(STEPS)
     assert list(shares.columns) == list(step_shares.PARTS)
     assert np.allclose(shares.sum(axis=1), 1) and (shares > -1e-9).all().all()
     assert np.allclose(shares[list(step_shares.WORK)].sum(axis=1), STEPS["busy_share"])
@@ -136,14 +136,14 @@ def test_shares_add_up_to_the_step() -> None:
 def test_shares_of_any_step_add_up(share: dict[str, float], unprofiled: float) -> None:
     step = made(share).assign(step_ns=unprofiled)
     step["busy_share"] = ((step["busy_ns"] - step["waiting_ns"]) / unprofiled).clip(upper=1)
-    shares = step_shares.shares(step).iloc[0]
+    shares = step_shares.step_shares(step).iloc[0]
     assert shares.sum() == pytest.approx(1) and (shares >= -1e-12).all()
     # Without anything to go by, idleness has no cause.
     assert (shares["idle_unknown"] > 0.2) == (unprofiled > 1e6 and set(share) <= {"transfer"})
 
 
 def test_the_shares_of_kernels_are_those_of_their_part_of_the_step(judged: pd.DataFrame) -> None:
-    of_step = step_shares.shares(STEPS).set_index(pd.MultiIndex.from_frame(STEPS[["model", "phase"]]))["kernels"]
+    of_step = step_shares.step_shares(STEPS).set_index(pd.MultiIndex.from_frame(STEPS[["model", "phase"]]))["kernels"]
     of_kernels = judged[judged["level"] == "kernel"].drop_duplicates(["model", "phase", "class", "function"])
     sums = of_kernels.groupby(["model", "phase"])["share"].sum()
     assert len(sums) > 20 and (sums <= of_step.reindex(sums.index) + 1e-9).all()
@@ -153,11 +153,11 @@ def test_copies_are_no_kernels() -> None:
     """A step nearly all of which is copies to the host and back is not judged by its few kernels."""
     rows, roofs = kernel_rows(total_ns=[100.0]), held([0.9], ["simt"])
     step = made({"transfer": 0.97})
-    table = verdicts.table(step, rows, roofs, ROOFS, {}, {}, RULES)
+    table = verdicts.tabulate_verdicts(step, rows, roofs, ROOFS, {}, {}, RULES)
     of_cell = table[table["level"] == "cell"]
     assert of_cell["verdict"].tolist() == ["transfer-bound"] and of_cell["share"].tolist() == pytest.approx([0.97])
     assert table.loc[table["level"] == "kernel", "share"].tolist() == pytest.approx([0.03])
-    table = verdicts.table(made({"copy": 0.5}), rows, roofs, ROOFS, {}, {}, RULES)
+    table = verdicts.tabulate_verdicts(made({"copy": 0.5}), rows, roofs, ROOFS, {}, {}, RULES)
     assert table["verdict"].tolist()[:2] == ["copy-bound", "compute-bound (SIMT)"]
     assert table["share"].tolist()[:2] == pytest.approx([0.5, 0.5])
 
@@ -165,11 +165,11 @@ def test_copies_are_no_kernels() -> None:
 def test_kernels_that_communicate_are_neither_counted_nor_missed() -> None:
     rows = kernel_rows(**{"class": ["gemm", "communication"], "total_ns": [40.0, 960.0]})
     step = made({"communication": 0.96, "waiting": 0.9})
-    table = verdicts.table(step, rows, held([0.9, float("nan")], ["simt", ""]), ROOFS, {}, {}, RULES)
+    table = verdicts.tabulate_verdicts(step, rows, held([0.9, float("nan")], ["simt", ""]), ROOFS, {}, {}, RULES)
     of_cell = table[table["level"] == "cell"]
     assert of_cell["verdict"].tolist() == ["imbalance-bound"] and of_cell["share"].tolist() == pytest.approx([0.9])
     step = made({"communication": 0.3})
-    table = verdicts.table(step, rows, held([0.9, float("nan")], ["simt", ""]), ROOFS, {}, {}, RULES)
+    table = verdicts.tabulate_verdicts(step, rows, held([0.9, float("nan")], ["simt", ""]), ROOFS, {}, {}, RULES)
     found = table[table["level"] == "cell"].set_index("verdict")["share"].to_dict()
     assert found == pytest.approx({"compute-bound (SIMT)": 0.7, "communication-bound": 0.3})
 
@@ -186,14 +186,14 @@ def test_kernels_that_communicate_are_neither_counted_nor_missed() -> None:
     ],
 )
 def test_what_a_step_waits_for(share: dict[str, float], verdict: str) -> None:
-    table = verdicts.table(made(share), kernel_rows(total_ns=[1.0]), None, {}, {}, {}, RULES)
+    table = verdicts.tabulate_verdicts(made(share), kernel_rows(total_ns=[1.0]), None, {}, {}, {}, RULES)
     assert table["verdict"].tolist() == [verdict]
     assert table["value"].iloc[0] == pytest.approx(0.3) and table["gain"].iloc[0] == pytest.approx(1 / 0.7)
     assert table["source"].iloc[0] and "steps.csv" in table["evidence"].iloc[0]
 
 
 def test_communication_that_is_overlapped_does_not_count() -> None:
-    table = verdicts.table(
+    table = verdicts.tabulate_verdicts(
         made({"communication": 0.3, "overlap": 0.25}), kernel_rows(total_ns=[1.0]), None, {}, {}, {}, RULES
     )
     assert table["verdict"].tolist() == [verdicts.NOTHING]
@@ -201,16 +201,16 @@ def test_communication_that_is_overlapped_does_not_count() -> None:
 
 def test_waiting_for_other_processes_is_no_communication() -> None:
     step = made({"communication": 0.6, "waiting": 0.4})
-    shares = step_shares.shares(step).iloc[0]
+    shares = step_shares.step_shares(step).iloc[0]
     assert shares["communication"] == pytest.approx(0.2) and shares["kernels"] == pytest.approx(0.4)
-    table = verdicts.table(step, kernel_rows(total_ns=[1.0]), None, {}, {}, {}, RULES)
+    table = verdicts.tabulate_verdicts(step, kernel_rows(total_ns=[1.0]), None, {}, {}, {}, RULES)
     assert table["verdict"].tolist() == ["imbalance-bound", "communication-bound"]
     assert table["gain"].tolist() == pytest.approx([1 / 0.6, 1 / 0.8])
 
 
 def test_causes_that_the_profiler_stretched_are_not_told() -> None:
     step = made({"idle_input": 0.25, "idle_host": 0.25}, stretch=3)
-    table = verdicts.table(step, kernel_rows(total_ns=[1.0]), None, {}, {}, {}, RULES)
+    table = verdicts.tabulate_verdicts(step, kernel_rows(total_ns=[1.0]), None, {}, {}, {}, RULES)
     assert table["verdict"].tolist() == [judged_cell.UNDECIDED] and table["gain"].isna().all()
     assert "idles 50% of the step, but nsys stretches it 3.0 times" in table["next_step"].iloc[0]
 
@@ -218,7 +218,7 @@ def test_causes_that_the_profiler_stretched_are_not_told() -> None:
 def test_a_cause_that_holds_whatever_the_profiler_added_is_told() -> None:
     """Idle for half of the step; of 1.6 ms under nsys an eighth for the input, which took no longer without it."""
     step = made({"idle_input": 0.0625, "idle_host": 0.4375}, stretch=2.1)
-    table = verdicts.table(step, kernel_rows(total_ns=[1.0]), None, {}, {}, {}, RULES)
+    table = verdicts.tabulate_verdicts(step, kernel_rows(total_ns=[1.0]), None, {}, {}, {}, RULES)
     # The input's eighth may be it all, or nothing: what remains of the half is 0.3 for sure.
     assert table["verdict"].tolist() == ["launch-bound", judged_cell.UNDECIDED]
     assert table["share"].iloc[0] == pytest.approx(0.5 - 1.6 / 8) and table["metric"].iloc[0].endswith("at least")
@@ -227,7 +227,7 @@ def test_a_cause_that_holds_whatever_the_profiler_added_is_told() -> None:
 
 def test_causes_of_steps_that_were_disturbed_are_not_told() -> None:
     step = made({"idle_input": 0.5}).assign(step_median_ns=0.5e6)
-    table = verdicts.table(step, kernel_rows(total_ns=[1.0]), None, {}, {}, {}, RULES)
+    table = verdicts.tabulate_verdicts(step, kernel_rows(total_ns=[1.0]), None, {}, {}, {}, RULES)
     assert table["verdict"].tolist() == [judged_cell.UNDECIDED] and table["value"].tolist() == [2]
     assert "without a profiler its mean is 2.0 times its median" in table["next_step"].iloc[0]
 
@@ -235,7 +235,7 @@ def test_causes_of_steps_that_were_disturbed_are_not_told() -> None:
 def test_a_cause_that_holds_whatever_was_disturbed_is_told() -> None:
     """Idle by the input for 90 %; the mean is twice the median, so that of 1 ms half may be others' doing: 0.4 of 0.5 ms."""
     step = made({"idle_input": 0.9}).assign(step_median_ns=0.5e6)
-    table = verdicts.table(step, kernel_rows(total_ns=[1.0]), None, {}, {}, {}, RULES)
+    table = verdicts.tabulate_verdicts(step, kernel_rows(total_ns=[1.0]), None, {}, {}, {}, RULES)
     assert table["verdict"].iloc[0] == "input-bound" and table["metric"].iloc[0].endswith(", at least")
     assert table["share"].iloc[0] == pytest.approx(0.8) and table["gain"].iloc[0] == pytest.approx(5)
 
@@ -256,7 +256,7 @@ def test_a_cause_that_holds_whatever_was_disturbed_is_told() -> None:
 )
 def test_what_others_took_of_the_cpu_may_be_all_that_the_gpu_waited_for(taken: float, told: str, share: float) -> None:
     step = made({"idle_input": 0.5}).assign(cpu_taken_share=taken)
-    first = verdicts.table(step, kernel_rows(total_ns=[1.0]), None, {}, {}, {}, RULES).iloc[0]
+    first = verdicts.tabulate_verdicts(step, kernel_rows(total_ns=[1.0]), None, {}, {}, {}, RULES).iloc[0]
     assert first["verdict"] == told
     if share is None:
         assert (first["metric"], first["value"]) == ("CPU time that others took", taken)
@@ -277,7 +277,7 @@ def test_what_others_took_of_the_cpu_may_be_all_that_the_gpu_waited_for(taken: f
 )
 def test_what_kernels_are_bound_by(bound: str, efficiency: float, verdict: str, cured: float) -> None:
     rows, roofs = kernel_rows(total_ns=[60.0, 40.0]), held([efficiency, 0.4], [bound, "dram"])
-    table = verdicts.table(made({}), rows, roofs, ROOFS, {}, {}, RULES)
+    table = verdicts.tabulate_verdicts(made({}), rows, roofs, ROOFS, {}, {}, RULES)
     cell = table[table["level"] == "cell"].iloc[0]
     assert (cell["verdict"], cell["value"], cell["cured"]) == (verdict, pytest.approx(0.6), pytest.approx(cured))
     assert cell["gain"] == pytest.approx(1 / (1 - 0.6 * cured))
@@ -295,7 +295,7 @@ def test_a_roof_within_the_interval_is_not_told(low: float, high: float, verdict
     # The first row is that of the cell.
     sides = {"efficiency_low": [low, low, 0.4], "efficiency_high": [high, high, 0.4]}
     roofs = held([middle, 0.4], ["dram", "dram"]).assign(**sides)
-    table = verdicts.table(made({}), rows, roofs, ROOFS, {}, {}, RULES)
+    table = verdicts.tabulate_verdicts(made({}), rows, roofs, ROOFS, {}, {}, RULES)
     cell = table[table["level"] == "cell"].iloc[0]
     assert cell["verdict"] == verdict
     # No kernel is told to be bound by what it may not be.
@@ -311,7 +311,9 @@ def test_what_cannot_be_told_comes_by_what_it_may_gain_at_most() -> None:
     waiting = made({"idle_input": 0.12})
 
     def first(host: float) -> str:
-        return verdicts.table(waiting.assign(host_ns=host), rows, roofs, ROOFS, {}, {}, RULES)["verdict"].iloc[0]
+        return verdicts.tabulate_verdicts(waiting.assign(host_ns=host), rows, roofs, ROOFS, {}, {}, RULES)[
+            "verdict"
+        ].iloc[0]
 
     # Kernels that take no time at all would gain a twentieth, as the CPU has launches to make; input gains an eighth.
     assert first(0.95e6) == "input-bound"
@@ -323,7 +325,7 @@ def test_what_cannot_be_told_may_gain_no_more_than_its_verdict_would() -> None:
     sides = {"efficiency_low": [0.4] * 3, "efficiency_high": [0.9, 0.9, 0.4]}
     roofs = held([0.6, 0.4], ["dram", "dram"]).assign(**sides)
     step = made({"idle_input": 0.36}).assign(host_ns=0.1e6)
-    told = verdicts.table(step, rows, roofs, ROOFS, {}, {}, RULES)["verdict"].tolist()
+    told = verdicts.tabulate_verdicts(step, rows, roofs, ROOFS, {}, {}, RULES)["verdict"].tolist()
     # Without these kernels the step would be 1.62 times as fast; with half their bytes 1.24 times, with its input 1.56.
     assert told[:2] == ["input-bound", judged_cell.UNDECIDED]
 
@@ -331,17 +333,17 @@ def test_what_cannot_be_told_may_gain_no_more_than_its_verdict_would() -> None:
 def test_shorter_kernels_gain_no_more_than_the_cpu_lets_through() -> None:
     rows, roofs = kernel_rows(total_ns=[60.0, 40.0]), held([0.8, 0.4], ["simt", "dram"])
     step = made({}).assign(host_ns=0.9e6)
-    table = verdicts.table(step, rows, roofs, ROOFS, {}, {}, RULES, scored=UNTRIED)
+    table = verdicts.tabulate_verdicts(step, rows, roofs, ROOFS, {}, {}, RULES, scored=UNTRIED)
     assert table["gain"].tolist() == table["limit"].tolist() == pytest.approx([1 / 0.9] * 2)
     assert table["next_step"].str.startswith(advice_gain.LAUNCH_LESS + "use tensor cores").all()
     for host, stretch in ((0.1e6, 1.0), (0.9e6, 3.0), (np.nan, 1.0)):
-        free = verdicts.table(made({}, stretch).assign(host_ns=host), rows, roofs, ROOFS, {}, {}, RULES)
+        free = verdicts.tabulate_verdicts(made({}, stretch).assign(host_ns=host), rows, roofs, ROOFS, {}, {}, RULES)
         assert free["gain"].iloc[0] == pytest.approx(1 / (1 - 0.6 * 0.9)) and free["limit"].isna().all()
 
 
 def test_a_grid_smaller_than_the_gpu() -> None:
     rows = kernel_rows(total_ns=[50.0, 50.0], grid_x=[4, 40], function=["small", "large"])
-    table = verdicts.table(made({}), rows, None, {}, {}, {}, RULES)
+    table = verdicts.tabulate_verdicts(made({}), rows, None, {}, {}, {}, RULES)
     assert table["verdict"].tolist() == ["latency-bound (small grid)"] * 2
     assert table["function"].dropna().tolist() == ["small"]
     # Four blocks for ten multiprocessors: the other six could have done as much beside.
@@ -350,7 +352,7 @@ def test_a_grid_smaller_than_the_gpu() -> None:
 
 def test_too_few_counters_are_said() -> None:
     rows, roofs = kernel_rows(total_ns=[30.0, 70.0]), held([0.9, float("nan")], ["dram", ""])
-    table = verdicts.table(made({}), rows, roofs, {}, {}, {}, RULES)
+    table = verdicts.tabulate_verdicts(made({}), rows, roofs, {}, {}, {}, RULES)
     undecided = table[table["verdict"] == judged_cell.UNDECIDED].iloc[0]
     assert undecided["value"] == pytest.approx(0.3) and "counters cover 30% of GPU time" in undecided["next_step"]
 
@@ -363,12 +365,12 @@ def test_advice_that_removes_launches_frees_the_cpu_of_them() -> None:
         mean_ns=[2000.0, 750.0],
         launches=[200.0, 800.0],
     )
-    table = verdicts.table(made({}).assign(host_ns=0.95e6), rows, None, {}, {}, {}, RULES)
+    table = verdicts.tabulate_verdicts(made({}).assign(host_ns=0.95e6), rows, None, {}, {}, {}, RULES)
     first = table.iloc[0]
     assert first["verdict"] == "latency-bound (short kernels)" and first["share"] == pytest.approx(0.4)
     # The CPU makes four fifths of the launches; without that it would be 1 / 0.6, with the old ones 1 / 0.95.
     assert first["gain"] == first["limit"] == pytest.approx(1 / (0.95 * 0.8))
-    free = verdicts.table(made({"idle_host": 0.2}).assign(host_ns=0.1e6), rows, None, {}, {}, {}, RULES)
+    free = verdicts.tabulate_verdicts(made({"idle_host": 0.2}).assign(host_ns=0.1e6), rows, None, {}, {}, {}, RULES)
     short = free[free["verdict"] == "latency-bound (short kernels)"].iloc[0]
     assert short["share"] == pytest.approx(0.8 * 0.4) and pd.isna(short["limit"])
     assert short["gain"] == pytest.approx(1 / (1 - 0.8 * 0.4 - 0.2 * 0.2))
@@ -377,7 +379,7 @@ def test_advice_that_removes_launches_frees_the_cpu_of_them() -> None:
 def test_launches_that_are_removed_gain_no_idleness_that_is_in_doubt() -> None:
     rows = kernel_rows(**{"class": ["elementwise"]}, total_ns=[1.0], mean_ns=[2000.0], launches=[1000.0])
     step = made({"idle_host": 0.4, "idle_input": 0.4}, stretch=2.1)
-    table = verdicts.table(step, rows, None, {}, {}, {}, RULES)
+    table = verdicts.tabulate_verdicts(step, rows, None, {}, {}, {}, RULES)
     found = table[table["level"] == "cell"]
     assert found["verdict"].tolist() == [judged_cell.UNDECIDED, "latency-bound (short kernels)"]
     assert found["gain"].iloc[1] == pytest.approx(1 / 0.8)
@@ -385,7 +387,7 @@ def test_launches_that_are_removed_gain_no_idleness_that_is_in_doubt() -> None:
 
 def test_kernels_of_little_time_are_not_judged_one_by_one() -> None:
     rows = kernel_rows(total_ns=[1.0, 99.0], grid_x=[4, 1000], function=["short", "long"])
-    table = verdicts.table(made({}), rows, None, {}, {}, {}, RULES)
+    table = verdicts.tabulate_verdicts(made({}), rows, None, {}, {}, {}, RULES)
     assert not (table["level"] == "kernel").any()
 
 
@@ -397,7 +399,7 @@ def advised(recording: Callable, times: list[float]) -> pd.DataFrame:
     launches["mangled"] = [f"k{number}" for number in ids]
     total = (times + [0.0] * len(ids))[: len(ids)]
     rows = kernel_rows(total_ns=total).assign(**{key: launches[key] for key in KEYS})
-    table = verdicts.table(made({}), rows, None, {}, {("m", "train"): (details, launches)}, {}, RULES)
+    table = verdicts.tabulate_verdicts(made({}), rows, None, {}, {("m", "train"): (details, launches)}, {}, RULES)
     return table[table["by"] == ncu_advice.NCU]
 
 
@@ -424,7 +426,7 @@ def test_ncu_that_estimates_no_speed_up_has_no_verdicts(recording: Callable) -> 
     none = details.assign(**{"Estimated Speedup": np.nan})
     launches = pd.DataFrame({"id": details["ID"].drop_duplicates()}).assign(**dict.fromkeys(KEYS, 1))
     rows = kernel_rows(total_ns=[100.0]).assign(**dict.fromkeys(KEYS, 1))
-    assert len(none) and ncu_advice.of_step(none, launches, rows, 0.5) == []
+    assert len(none) and ncu_advice.tabulate_ncu_advice(none, launches, rows, 0.5) == []
 
 
 @pytest.mark.parametrize(("printed", "value"), [("1,234.5", 1234.5), ("12.5", 12.5)])
@@ -436,7 +438,7 @@ def test_speed_ups_of_ncu_are_read_whatever_their_size(tmp_path: Path, printed: 
                             "Estimated Speedup": [printed, None]})  # fmt: skip
     write_csv(details, page)
     rows = kernel_rows(total_ns=[100.0]).assign(**dict.fromkeys(KEYS, 1))
-    (found,) = ncu_advice.of_step(ncu_details.read(page), launches, rows, 0.5)
+    (found,) = ncu_advice.tabulate_ncu_advice(ncu_details.read(page), launches, rows, 0.5)
     assert (found["value"], found["share"], found["gain"]) == (value, 0.5, None)
     write_csv(details.assign(**{"Estimated Speedup": ["12,5", None]}), page)
     with pytest.raises(DataError, match=r"d\.csv: column Estimated Speedup holds '12,5'"):
@@ -444,7 +446,7 @@ def test_speed_ups_of_ncu_are_read_whatever_their_size(tmp_path: Path, printed: 
 
 
 def test_without_a_trace_there_is_nothing_to_judge() -> None:
-    table = verdicts.table(STEPS[:0], pd.DataFrame(columns=["model", "phase"]), None, {}, {}, {}, RULES)
+    table = verdicts.tabulate_verdicts(STEPS[:0], pd.DataFrame(columns=["model", "phase"]), None, {}, {}, {}, RULES)
     assert table.empty and list(table.columns) == verdicts.COLUMNS
 
 
@@ -455,7 +457,7 @@ def test_workers_are_advised_where_they_hand_batches_over_faster(
     data_ns: float, settings: str | None, advice: str
 ) -> None:
     step = made({"idle_input": 0.3}).assign(cpu_data_ns=data_ns)
-    found = verdicts.table(step, kernel_rows(total_ns=[1.0]), None, {}, {}, {}, RULES).iloc[0]
+    found = verdicts.tabulate_verdicts(step, kernel_rows(total_ns=[1.0]), None, {}, {}, {}, RULES).iloc[0]
     assert (found["verdict"], found["settings"]) == ("input-bound", settings)
     assert advice in found["next_step"]
 
@@ -483,14 +485,14 @@ def test_a_cell_is_not_advised_what_it_does(
 ) -> None:
     step = made(share).assign(cpu_data_ns=5e6, cpu_transfer_ns=5e6)
     rows, roofs = kernel_rows(total_ns=[100.0]), held([0.8 if bound else float("nan")], [bound])
-    found = verdicts.table(step, rows, roofs, ROOFS, {}, {("m", "train"): ran_with}, RULES).iloc[0]
+    found = verdicts.tabulate_verdicts(step, rows, roofs, ROOFS, {}, {("m", "train"): ran_with}, RULES).iloc[0]
     assert found["settings"] == settings and says in found["next_step"]
     assert (found["gain"] == 1) == ("as fast as the GPU goes" in says)
 
 
 def test_traits_exclude_each_other(kernels: pd.DataFrame) -> None:
     for _, mine in kernels.groupby(["model", "phase"]):
-        traits = kernel_traits.with_traits(mine, None, RULES["traits"], {})
+        traits = kernel_traits.mark_traits(mine, None, RULES["traits"], {})
         whole = mine.loc[mine["class"] != "communication", "total_ns"].sum()
         names = verdict_rules.SHARES["kernels"]
         assert sum(traits[f"{name}_ns"].sum() for name in names) <= whole * (1 + 1e-9)

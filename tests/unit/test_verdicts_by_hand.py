@@ -22,7 +22,7 @@ from profzoo.verdicts import (
 )
 from profzoo.verdicts import rules as verdict_rules
 from profzoo.verdicts.advice_scores import Score, Scores
-from profzoo.verdicts.rule_evaluation import UNDECIDED, Judged
+from profzoo.verdicts.rule_evaluation import UNDECIDED, CellRules
 from profzoo.what_if.predicted_gains import Gain
 from tests import known_rules
 from tests.unit.test_layer_verdicts import judged as of_layers
@@ -34,7 +34,7 @@ FLOORS = RULES["floors"]
 
 
 def table(step: pd.DataFrame, rows: pd.DataFrame, roofs: pd.DataFrame | None = None, **given: Any) -> pd.DataFrame:
-    return verdicts.table(step, rows, roofs, ROOFS, {}, {}, RULES, scored=UNTRIED, **given)
+    return verdicts.tabulate_verdicts(step, rows, roofs, ROOFS, {}, {}, RULES, scored=UNTRIED, **given)
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_what_puts_a_step_in_doubt(row: dict[str, Any], right: float, metric: st
     assert (doubt[0]["metric"] if doubt else None) == metric
 
 
-def cell(step: pd.DataFrame) -> Judged:
-    return Judged(step.iloc[0], {}, RULES, ROOFS, None, UNTRIED)
+def cell(step: pd.DataFrame) -> CellRules:
+    return CellRules(step.iloc[0], {}, RULES, ROOFS, None, UNTRIED)
 
 
 def test_shares_of_doubtful_steps_are_what_they_are_at_least() -> None:
@@ -178,7 +178,7 @@ def test_at_most_a_cure_gains_what_it_takes_of_the_most() -> None:
 
 def caused(causes_of: dict[str, Any], **columns: Any) -> pd.DataFrame:
     rows = pd.DataFrame({"total_ns": 100.0, "launches": 1, "class": "gemm", **columns}, index=range(1))
-    return launch_causes.with_causes(rows, {"x": causes_of})
+    return launch_causes.mark_causes(rows, {"x": causes_of})
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_a_launch_has_one_trait(row: dict[str, Any], trait: str) -> None:
     one = known | row
     rows = kernel_rows(**{name: [one[name]] for name in ("mean_ns", "grid_x", "grid_y", "grid_z", "class")})
     counted = pd.DataFrame({"level": ["launch"], "efficiency": [one["efficiency"]], "bound": [one["bound"]]})
-    found = launch_traits.with_traits(rows, counted, RULES["traits"], ROOFS).iloc[0]
+    found = launch_traits.mark_traits(rows, counted, RULES["traits"], ROOFS).iloc[0]
     names = ("short", "small_grid", "memory", "simt", "tensor", "underused")
     assert [name for name in names if found[f"{name}_ns"]] == ([trait] if trait else [])
     assert [name for name in names if found[f"{name}_most_ns"]] == ([trait] if trait else [])
@@ -287,13 +287,13 @@ def test_what_of_a_trait_is_saved() -> None:
     """9 of 10 blocks: a tenth. A fifth of a roof at half of which others are: three fifths. Tensor cores, ten times as fast."""
     rows = kernel_rows(grid_x=[9, 1000, 1000], total_ns=[100.0] * 3)
     counted = held([0.4, 0.2, 0.8], ["dram", "dram", "simt"])
-    found = launch_traits.with_traits(rows, counted, RULES["traits"], ROOFS)
+    found = launch_traits.mark_traits(rows, counted, RULES["traits"], ROOFS)
     assert found["small_grid_saved_ns"].tolist() == pytest.approx([10, 0, 0])
     assert found["underused_saved_ns"].tolist() == pytest.approx([0, 60, 0])
     assert found["simt_saved_ns"].tolist() == pytest.approx([0, 0, 90])
-    slower = launch_traits.with_traits(rows, counted, RULES["traits"], {"fp32": 2.0, "tf32": 1.0})
+    slower = launch_traits.mark_traits(rows, counted, RULES["traits"], {"fp32": 2.0, "tf32": 1.0})
     assert slower["simt_saved_ns"].tolist() == [0, 0, 0]
-    assert "simt_saved_ns" not in launch_traits.with_traits(rows, counted, RULES["traits"], {"fp32": 2.0})
+    assert "simt_saved_ns" not in launch_traits.mark_traits(rows, counted, RULES["traits"], {"fp32": 2.0})
 
 
 @pytest.mark.parametrize(
@@ -326,7 +326,7 @@ def test_what_is_asked_of_a_replay() -> None:
     rule = {"share": "x"}
 
     def parts(change: str | None, cured: Any, known: float | None, given: pd.DataFrame | None = rows) -> Any:
-        asked = advice_gain.asked(rule, {"replay": change, "cured": cured}, given, known, True, {}, {})
+        asked = advice_gain.ask_simulation(rule, {"replay": change, "cured": cured}, given, known, True, {}, {})
         return asked and (asked.change, None if asked.saved is None else asked.saved.tolist())
 
     assert parts("faster", "share", 0.5) == ("faster", [0.25, 1]) and parts("faster", 0.5, 0.5) == (
@@ -385,9 +385,9 @@ def test_what_stands_beside_a_gain(given: dict[str, Any], abstains: bool, said: 
 
 def test_why_settings_are_not_advised() -> None:
     known = scored({"v": score()})
-    said = [advice_gain.unadvised("v", Gain(1, 1, gain, 1, 1), known, "else") for gain in (0.99, 1.0, 1.2, 1.21)]
+    said = [advice_gain.why_not_advised("v", Gain(1, 1, gain, 1, 1), known, "else") for gain in (0.99, 1.0, 1.2, 1.21)]
     assert said == [advice_gain.SLOWER, advice_gain.DOUBTED, advice_gain.DOUBTED, "else"]
-    assert advice_gain.unadvised("w", Gain(1, 1, 1.0, 1, 1), known, "else") == "else"
+    assert advice_gain.why_not_advised("w", Gain(1, 1, 1.0, 1, 1), known, "else") == "else"
 
 
 def details(*rows: dict[str, Any]) -> pd.DataFrame:
@@ -400,7 +400,7 @@ def ncu_said(*rows: dict[str, Any], totals: tuple[float, ...] = (60.0, 40.0)) ->
     launches = pd.DataFrame({"id": range(len(totals) + 1)}).assign(**dict.fromkeys(KEYS, 1))
     launches["grid_x"] = range(len(totals) + 1)
     kernels = launches[:-1].assign(total_ns=totals)
-    return ncu_advice.of_step(details(*rows), launches, kernels, 0.5)
+    return ncu_advice.tabulate_ncu_advice(details(*rows), launches, kernels, 0.5)
 
 
 def test_what_ncu_advises_by_its_worth_to_the_step() -> None:
@@ -416,7 +416,7 @@ def test_what_ncu_advises_by_its_worth_to_the_step() -> None:
     # One of a function and rule, and the largest five of many.
     assert len(ncu_said({}, {"ID": 1}, {"Rule Name": "q"})) == 2
     assert len(ncu_said(*({"Rule Name": f"r{number}"} for number in range(6)))) == 5
-    (whole,) = ncu_advice.of_step(details({SPEEDUP: 200.0}), *_one_launch(), 1.0)
+    (whole,) = ncu_advice.tabulate_ncu_advice(details({SPEEDUP: 200.0}), *_one_launch(), 1.0)
     assert whole["gain"] == pytest.approx(100)
 
 
@@ -454,7 +454,7 @@ def test_shapes_are_of_the_operator_that_takes_longest() -> None:
 
 def saved(to: str, now: str = "fp32", peaks: dict[str, float] | None = None, **row: Any) -> float:
     rows = pd.DataFrame([{"class": "gemm", "mean_ns": 1e5, "bound": "", "efficiency": np.nan, **row}])
-    return reduced_precision.saved(rows, peaks or {}, to, now).iloc[0]
+    return reduced_precision.saved_share(rows, peaks or {}, to, now).iloc[0]
 
 
 ROOFED = {"roof_dram_ns": 5e3, "roof_l2_ns": 0.0, "roof_simt_ns": 8e4, "roof_tensor_ns": 0.0, "efficiency": 0.8}
@@ -509,18 +509,18 @@ def test_what_is_saved_by_narrower_operands(right: float, given: dict[str, Any])
 def test_a_gain_that_waits_has_its_method_and_interval() -> None:
     """By Amdahl's law with an error of a half: from 1.2 / 1.5 to 1.2 * 1.5; what the CPU limits is to launch less."""
     row = {"verdict": "v", "gain": 1.2, "next_step": "do", "settings": None, "limit": None}
-    found = advice_gain.expected(
+    found = advice_gain.add_expected_gain(
         {**row, advice_gain.LEAD: "there: "}, None, {}, scored({"v": score(error=0.5, over=0.3)})
     )
     assert (found["gain_low"], found["gain_high"]) == pytest.approx((0.8, 1.8)) and found["method"] == "Amdahl"
     assert found["next_step"] == "there: do"
-    limited = advice_gain.expected({**row, "limit": 1.2}, None, {}, scored({}))
+    limited = advice_gain.add_expected_gain({**row, "limit": 1.2}, None, {}, scored({}))
     assert limited["next_step"] == f"{advice_gain.LAUNCH_LESS}do" and limited["limit"] == 1.2
-    unsure = advice_gain.expected({**row, "settings": "a=1"}, None, {}, scored({"v": score(over=0.3)}))
+    unsure = advice_gain.add_expected_gain({**row, "settings": "a=1"}, None, {}, scored({"v": score(over=0.3)}))
     assert unsure["settings"] is None and unsure["next_step"] == f"{advice_gain.UNSURE}do"
-    sure = advice_gain.expected({**row, "settings": "a=1"}, None, {}, scored({"v": score(over=0.1)}))
+    sure = advice_gain.add_expected_gain({**row, "settings": "a=1"}, None, {}, scored({"v": score(over=0.1)}))
     assert sure["settings"] == "a=1" and sure["next_step"] == "do"
-    silent = advice_gain.expected({**row, "limit": 1.1}, None, {}, scored({}, {"v": score()}))
+    silent = advice_gain.add_expected_gain({**row, "limit": 1.1}, None, {}, scored({}, {"v": score()}))
     assert [silent[name] for name in ("gain", "gain_low", "gain_high", "limit")] == [None] * 4
 
 
@@ -533,15 +533,15 @@ def test_advice_is_the_first_that_fits() -> None:
     ]}  # fmt: skip
 
     def fits(ns: float, **ran_with: Any) -> str:
-        return str(verdict_rules.advice(rule, {"cpu_data_ns": ns}, ran_with)["next"])
+        return str(verdict_rules.choose_advice(rule, {"cpu_data_ns": ns}, ran_with)["next"])
 
     assert [fits(ns) for ns in (4.9, 5, 8.9, 9)] == ["a", "c", "c", "b"] and fits(1, precision="tf32") == "c"
-    last = verdict_rules.advice(rule, {"cpu_data_ns": 6}, {"batch": 4})
+    last = verdict_rules.choose_advice(rule, {"cpu_data_ns": 6}, {"batch": 4})
     assert (last["settings"], last["cured"], last["replay"]) == ("batch=8", 1, "graph")
-    assert verdict_rules.advice(rule, {"cpu_data_ns": 6}, {})["settings"] is None
-    assert verdict_rules.advice(rule, {"cpu_data_ns": 9}, {})["cured"] == 0.5
+    assert verdict_rules.choose_advice(rule, {"cpu_data_ns": 6}, {})["settings"] is None
+    assert verdict_rules.choose_advice(rule, {"cpu_data_ns": 9}, {})["cured"] == 0.5
     done = {"cured": 1, "advice": [{"next": "d", "settings": "precision=bf16"}]}
-    given = verdict_rules.advice(done, {}, {"precision": "bf16"})
+    given = verdict_rules.choose_advice(done, {}, {"precision": "bf16"})
     assert (given["next"], given["settings"]) == ("d", None)
 
 
@@ -633,7 +633,7 @@ def test_idleness_is_undecided_from_the_lowest_threshold_on() -> None:
     given = {**RULES, "rules": [rule | {"at_least": 0.3} if rule["verdict"] == "input-bound" else rule
                                 for rule in RULES["rules"]]}  # fmt: skip
     step = made({}).assign(busy_share=0.85, step_median_ns=0.5e6)
-    found = verdicts.table(step, kernel_rows(total_ns=[1.0]), None, ROOFS, {}, {}, given, scored=UNTRIED)
+    found = verdicts.tabulate_verdicts(step, kernel_rows(total_ns=[1.0]), None, ROOFS, {}, {}, given, scored=UNTRIED)
     assert found["verdict"].tolist() == [UNDECIDED]
 
 
@@ -641,5 +641,5 @@ def test_verdicts_that_abstain_come_last() -> None:
     """Input gains 1.25; advice on launches, which would gain 1 / 0.6, helps no more often than a coin."""
     poor = replace(UNTRIED, held_out={"launch-bound": score()})
     step = made({"idle_input": 0.2, "idle_host": 0.4})
-    found = verdicts.table(step, kernel_rows(total_ns=[1.0]), None, ROOFS, {}, {}, RULES, scored=poor)
+    found = verdicts.tabulate_verdicts(step, kernel_rows(total_ns=[1.0]), None, ROOFS, {}, {}, RULES, scored=poor)
     assert found["verdict"].tolist() == ["input-bound", "launch-bound"] and np.isnan(found["gain"].iloc[1])

@@ -60,11 +60,11 @@ NOW = {"torch": "2.9.0", "driver": "580.1", "nsys": "2025.3.2.474", "ncu": "2025
 
 
 def test_cells_are_named_with_what_they_were_measured_with_and_what_is_there_now(results: Path) -> None:
-    found = version_changes.differing(version_changes.measured(results), NOW)
+    found = version_changes.find_differing(version_changes.find_measured(results), NOW)
     assert [str(one.sidecar.relative_to(results)) for one in found] == [
         "a/train.nsys-rep.json", "a/train.time.csv.json", "a/train.trace.json.gz.json", "b/train.nsys-rep.json",
     ]  # fmt: skip
-    assert version_changes.lines(found, NOW, "results") == [
+    assert version_changes.version_lines(found, NOW, "results") == [
         "1 cell (a train) was measured with torch 2.8.0, and torch 2.9.0 is installed now",
         "1 cell (a train) was measured with driver 570.1, and driver 580.1 is installed now",
         "2 cells (a train, b train) were measured with nsys 2025.1.1.2, and nsys 2025.3.2.474 is installed now",
@@ -74,34 +74,38 @@ def test_cells_are_named_with_what_they_were_measured_with_and_what_is_there_now
 
 
 def test_nothing_is_said_where_nothing_differs_or_is_known(results: Path) -> None:
-    found = version_changes.measured(results)
-    assert version_changes.lines(version_changes.differing(found, {}), {}, "results") == []
+    found = version_changes.find_measured(results)
+    assert version_changes.version_lines(version_changes.find_differing(found, {}), {}, "results") == []
     only = [one for one in found if one.model == "c"]
-    assert [one.tool for one in only] == ["time"] and version_changes.differing(only, NOW) == []
-    assert version_changes.measured(results / "nowhere") == []
-    assert {one.model for one in version_changes.measured(results, ["b"])} == {"b"}
+    assert [one.tool for one in only] == ["time"] and version_changes.find_differing(only, NOW) == []
+    assert version_changes.find_measured(results / "nowhere") == []
+    assert {one.model for one in version_changes.find_measured(results, ["b"])} == {"b"}
 
 
 def test_a_run_is_told_of_the_tools_and_files_that_it_goes_by(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(results.parent)
-    monkeypatch.setattr(version_changes, "installed", lambda wanted, local: {name: NOW[name] for name in wanted})
+    monkeypatch.setattr(
+        version_changes, "installed_versions", lambda wanted, local: {name: NOW[name] for name in wanted}
+    )
     given = (results.name, ["a", "b", "c"])
-    assert "2 cells (a train, b train)" in version_changes.told(*given, ["time", "nsys"], True, ["report"])[-2]
-    of_time = version_changes.told(*given, ["time"], True, ["-n", "all"])
+    assert (
+        "2 cells (a train, b train)" in version_changes.version_messages(*given, ["time", "nsys"], True, ["report"])[-2]
+    )
+    of_time = version_changes.version_messages(*given, ["time"], True, ["-n", "all"])
     assert len(of_time) == 3 and not any("nsys" in line for line in of_time[:2])
     # A table across the zoo is of all models, a file of a cell of that one alone.
-    assert len(version_changes.told(*given, ["time"], True, [f"./{results.name}/tables/cells.csv"])) == 3
+    assert len(version_changes.version_messages(*given, ["time"], True, [f"./{results.name}/tables/cells.csv"])) == 3
     # Of the file that is asked for, and of none that is made again.
-    assert version_changes.told(*given, ["time"], True, [f"{results.name}/b/train.nsys.csv"]) == []
+    assert version_changes.version_messages(*given, ["time"], True, [f"{results.name}/b/train.nsys.csv"]) == []
     again = [f"{results.name}/a/train.time.csv.json"]
-    assert version_changes.told(*given, ["time"], True, ["report", "-R", *again]) == []
+    assert version_changes.version_messages(*given, ["time"], True, ["report", "-R", *again]) == []
     for words in (["clean"], ["--list"], ["all", "-F"]):
-        assert version_changes.told(*given, ["time", "nsys"], True, words) == []
+        assert version_changes.version_messages(*given, ["time", "nsys"], True, words) == []
 
 
 def test_what_is_installed_is_known_without_importing_torch() -> None:
     program = (
-        "import sys; from profzoo.collect import version_changes; found = version_changes.installed({'torch', 'driver', 'ncu'});"
+        "import sys; from profzoo.collect import version_changes; found = version_changes.installed_versions({'torch', 'driver', 'ncu'});"
         "assert 'torch' not in sys.modules; import torch; assert found['torch'] == torch.__version__, found"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True, check=False)
@@ -120,11 +124,11 @@ def test_programs_and_drivers_of_other_machines_are_not_asked_for_here(
         "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul 27 2025\nGCC version: 13.2.0\n"
     )
     monkeypatch.setattr(version_changes, "DRIVERS", (tmp_path / "none", driver))
-    assert version_changes.installed({"driver", "ncu"}) == {"driver": "580.65.06", "ncu": "2026.1.0.0"}
-    assert version_changes.installed({"driver", "ncu"}, local=False) == {}
+    assert version_changes.installed_versions({"driver", "ncu"}) == {"driver": "580.65.06", "ncu": "2026.1.0.0"}
+    assert version_changes.installed_versions({"driver", "ncu"}, local=False) == {}
     # What hangs, or says nothing, is not known.
     program.write_text("#!/bin/sh\nexit 1\n")
-    assert version_changes.installed({"ncu"}) == {}
+    assert version_changes.installed_versions({"ncu"}) == {}
 
 
 def test_the_command_that_is_printed_names_the_files(results: Path) -> None:
@@ -154,8 +158,10 @@ def test_the_table_of_cells_says_what_each_was_measured_with() -> None:
         "driver_version": ["570.1 (time), 580.1 (nsys, torch)", "580.1", ""],
         "nsys_version": ["2025.3.2.474", "", ""], "ncu_version": ["", "2025.3.1.0", ""],
     }  # fmt: skip
-    assert of_tools.of({"tool": "time", "torch": "2.9.0", "driver": None, "tool_version": None}) == {"torch": "2.9.0"}
-    assert of_tools.of({"tool": "ncu", "tool_version": None}) == {} and of_tools.short("weekly") == "weekly"
+    assert of_tools.versions_of({"tool": "time", "torch": "2.9.0", "driver": None, "tool_version": None}) == {
+        "torch": "2.9.0"
+    }
+    assert of_tools.versions_of({"tool": "ncu", "tool_version": None}) == {} and of_tools.short("weekly") == "weekly"
 
 
 def test_a_page_of_several_versions_says_which_and_marks_their_cells(tmp_path: Path) -> None:

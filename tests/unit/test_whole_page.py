@@ -34,7 +34,7 @@ def test_what_is_missing_for_one_reason_is_said_once() -> None:
     cells = list(given["cells"][["model", "phase"]].itertuples(index=False, name=None))
     missing = [{"model": model, "phase": phase, "tool": "ncu", "why": "not measured yet"} for model, phase in cells]
     missing.insert(9, {"model": "esrgan", "phase": "train", "tool": "ncu", "why": "out of GPU memory"})
-    told = overview.of_cells(given, [], missing)
+    told = overview.cells_context(given, [], missing)
     assert [(len(one["cells"]), one["why"]) for one in told["partial_why"]] == [
         (42, "not measured yet"),
         (1, "out of GPU memory"),
@@ -45,7 +45,7 @@ def test_what_is_missing_for_one_reason_is_said_once() -> None:
 def test_a_row_says_one_verdict_with_its_own_next_step() -> None:
     given = whole_zoo.tables()
     promised = savings.all_of(given)
-    rows = overview.of_cells(given, promised, [])["cells"]
+    rows = overview.cells_context(given, promised, [])["cells"]
     advised = {(one.model, one.phase, one.verdict, one.next_step) for one in promised}
     assert len(rows) == 42
     for row in rows:

@@ -109,7 +109,7 @@ class Project:
         }
         # Its many processes read each other's bytecode.
         # Other tests of this process may have set what changes measurements.
-        without = {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE", *environment.decisive()}
+        without = {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE", *environment.measurement_variables()}
         found = {key: value for key, value in os.environ.items() if key not in without} | own | dict(self.variables)
         # The CPU stands in for the GPU that nvidia-smi's stand-in tells of.
         standin = STANDINS / "gpu" if STANDINS in self.path else None

@@ -74,7 +74,7 @@ def loaded(script: Path, besides: Iterable[Path]) -> set[Path]:
 def test_a_script_is_made_again_by_what_it_loads_and_nothing_else(inputs: dict[str, set[Path]], rule: str) -> None:
     script = scripts()[rule]
     python = {file for file in inputs[rule] if file.suffix == ".py"}
-    named = {file for module in python for file in import_graph.named_files(module)}
+    named = {file for module in python for file in import_graph.declared_files(module)}
     # Figures' captions are in their modules.
     shows = rule in ("write_report", "write_comparison")
     own = {file for file in python if file.parent.name == "figures"} if shows else set()
@@ -88,9 +88,9 @@ def test_a_script_is_made_again_by_what_it_loads_and_nothing_else(inputs: dict[s
 def test_a_cell_is_collected_again_by_what_runs_inside_or_around_it(inputs: dict[str, set[Path]]) -> None:
     printed = subprocess.check_output([sys.executable, "-c", RUN], cwd=CHECKOUT, text=True)
     inside = {Path(line) for line in printed.splitlines() if line.startswith("/")}
-    around = set(import_graph.made_of("profzoo/collect/job_environment.py"))
+    around = set(import_graph.files_of("profzoo/collect/job_environment.py"))
     # What turns words into settings: its outcome is in the job's own words.
-    settling = set(import_graph.made_of("profzoo/run.py")) - set(import_graph.made_of("profzoo/harness/measure.py"))
+    settling = set(import_graph.files_of("profzoo/run.py")) - set(import_graph.files_of("profzoo/harness/measure.py"))
     for rule in sorted(COLLECTING):
         assert inside - inputs[rule] <= settling, rule
         assert inputs[rule] - inside <= around, rule

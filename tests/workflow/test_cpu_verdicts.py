@@ -44,14 +44,14 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, str]:
 def found(ran: tuple[Project, str]) -> pd.DataFrame:
     """The verdicts, had the steps without the profiler been those under it: other programs may keep them from that."""
     results = ran[0].root / "results"
-    ranges = schemas.read("ranges", results / "tables" / "ranges.csv")
-    timed = schemas.read("cells", results / "tables" / "cells.csv").set_index("model", drop=False)
+    ranges = schemas.read_table("ranges", results / "tables" / "ranges.csv")
+    timed = schemas.read_table("cells", results / "tables" / "cells.csv").set_index("model", drop=False)
     for name in ("step_ns", "step_median_ns", "step_low_ns", "step_high_ns"):
         timed[name] = ranges.groupby("model")["ns_per_step"].sum()
     cells = [(name, "train") for name in planted.PROGRAMS]
     operators = {cell: reading.read(_file(results, *cell, "operators.csv"), layers.OPERATORS_TABLE) for cell in cells}
     ran_with = {cell: read_json(_file(results, *cell, "time.csv.json"), {"cell": {}})["cell"] for cell in cells}
-    return cpu_verdicts.table(timed.assign(unsteady=""), ranges, operators, ran_with, rules.load())
+    return cpu_verdicts.tabulate_cpu_verdicts(timed.assign(unsteady=""), ranges, operators, ran_with, rules.load())
 
 
 def _file(results: Path, model: str, phase: str, ending: str) -> Path:

@@ -207,7 +207,9 @@ def test_tables_and_report_without_kernels(nsys_built: Project) -> None:
     assert "report.html" in nsys_built.files()
 
 
-@pytest.mark.xfail(bool(namespace.refused()), reason="nsys records the environment of every process that it may read")
+@pytest.mark.xfail(
+    bool(namespace.why_unavailable()), reason="nsys records the environment of every process that it may read"
+)
 def test_trace_holds_no_secret(nsys_built: Project) -> None:
     """A variable that snakemake has, and that `environment` does not list, reaches neither report nor export."""
     nsys_built.variables = {**nsys_built.variables, "SOME_TOKEN": "opensesame-opensesame"}

@@ -70,7 +70,7 @@ def results(project: Project) -> Path:
 def test_steps_and_data_take_what_the_samples_take(results: Path) -> None:
     least = BATCH * SLEEP_NS
     assert pd.read_csv(results / "mine/train.time.csv")["wall_ns"].min() >= least
-    parts = schemas.read("ranges", results / "tables/ranges.csv").set_index("range")["ns_per_step"]
+    parts = schemas.read_table("ranges", results / "tables/ranges.csv").set_index("range")["ns_per_step"]
     assert parts["data"] >= least and parts["data"] > 0.5 * parts.sum()
     assert read_json(results / "mine/train.time.csv.json", {})["input"] == {"from": "dataset", "pool": None}
 
@@ -78,12 +78,12 @@ def test_steps_and_data_take_what_the_samples_take(results: Path) -> None:
 def test_the_first_verdict_is_input_bound(results: Path) -> None:
     """Had the unprofiled steps been those under the profiler: other programs may keep them from that."""
     cell = ("mine", "train")
-    ranges = schemas.read("ranges", results / "tables/ranges.csv")
-    timed = schemas.read("cells", results / "tables/cells.csv").assign(unsteady="")
+    ranges = schemas.read_table("ranges", results / "tables/ranges.csv")
+    timed = schemas.read_table("cells", results / "tables/cells.csv").assign(unsteady="")
     for name in ("step_ns", "step_median_ns", "step_low_ns", "step_high_ns"):
         timed[name] = ranges["ns_per_step"].sum()
     operators = {cell: reading.read(results / "mine/train.operators.csv", layers.OPERATORS_TABLE)}
-    first = cpu_verdicts.table(timed, ranges, operators, {cell: {"workers": 0}}, rules.load()).iloc[0]
+    first = cpu_verdicts.tabulate_cpu_verdicts(timed, ranges, operators, {cell: {"workers": 0}}, rules.load()).iloc[0]
     assert (first["verdict"], first["settings"], first["evidence"]) == ("input-bound", "workers=2", "ranges.csv: data")
     assert first["share"] > 0.5
     written = pd.read_csv(results / "tables/verdicts.csv").iloc[0]

@@ -138,7 +138,7 @@ def test_measurements_of_a_gpu_are_not_replaced_by_such_of_a_cpu(built: Project,
     built.recording = recorded
     built.snakemake(cell)
     path = built.root / f"{cell}.json"
-    path.write_text(record.sealed(json.loads(path.read_text()) | {"gpu": "NVIDIA H200"}))
+    path.write_text(record.seal(json.loads(path.read_text()) | {"gpu": "NVIDIA H200"}))
     assert built.dry(cell) == []
     run = built.snakemake(cell, "--config", "batch=7", ok=False)
     assert run.returncode == 1 and batch(built) != 7

@@ -45,7 +45,7 @@ rule one:
     output: "out{number}"
     shell: "touch {output}"
 onstart:
-    shutdown.heed(workflow)
+    shutdown.heed_sigterm(workflow)
 """
 
 

@@ -40,7 +40,7 @@ def test_no_two_jobs_write_the_same_file(login: Project) -> None:
     # Where collecting jobs keep what they make until the end.
     sidecars = [Path(sidecar) for sidecar in re.findall(r" sidecar=(\S+\.json)", planned)]
     assert len(sidecars) > 20
-    written += [str(transaction.home(sidecar)) for sidecar in sidecars]
+    written += [str(transaction.private_home(sidecar)) for sidecar in sidecars]
     paths = [path for line in written for path in line.split(", ")]
     assert len(paths) > 200
     assert sorted(set(paths)) == sorted(paths)

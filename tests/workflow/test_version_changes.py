@@ -16,7 +16,7 @@ def test_results_of_another_torch_are_told_and_can_be_measured_again(built: Proj
     times, facts = sidecar.stat(), json.loads(sidecar.read_text())
     sidecar.write_text(json.dumps(facts | {"torch": "1.2.3"}))
     os.utime(sidecar, ns=(times.st_atime_ns, times.st_mtime_ns))
-    now = version_changes.installed({"torch"})["torch"]
+    now = version_changes.installed_versions({"torch"})["torch"]
     for words in (["report", "-n"], ["report", "-n", "-q", "all"], ["results/lstm/train.time.csv"]):
         said = built.snakemake(*words).stderr
         assert f"profzoo: 1 cell (lstm train) was measured with torch 1.2.3, and torch {now} is installed now" in said

@@ -46,7 +46,7 @@ rule write_comparison:
     """Write the page of a comparison: what differs, verdicts, figures and the largest parts; it opens offline."""
     input:
         code("workflow/scripts/write_comparison.py"),
-        code(*(figures.known()[Path(figure).stem].path for figure in drawn_of_comparison())),
+        code(*(figures.all_figures()[Path(figure).stem].path for figure in drawn_of_comparison())),
         **comparison(),
         figures=drawn_of_comparison(),
     output:

@@ -11,7 +11,7 @@ from pathlib import Path
 from profzoo.cell import secret_values
 from profzoo.cell import registry
 from profzoo.cell import settings
-from profzoo.cell.process_count import processes
+from profzoo.cell.process_count import process_count
 from profzoo.config import configuration, unknown_targets
 from profzoo.compare import sides
 from profzoo.cell import data_files
@@ -50,7 +50,7 @@ config = checked(configuration.normalise, config, workflow.config_settings.confi
 # From here on placeholders stand for secrets, so that no job's words, files or records hold one.
 config = checked(secret_values.take, config)
 if workflow.is_main_process:
-    checked(snakemake_internals.conceal, workflow, secret_values.known(), say)
+    checked(snakemake_internals.conceal, workflow, secret_values.known_secrets(), say)
 MODELS = checked(configuration.models, config)
 UNUSABLE = checked(configuration.unusable, config)
 CELLS = checked(configuration.cells, config, PLANNED)
@@ -72,9 +72,9 @@ if MAIN:
 # become of a model's file concerns that model's jobs alone.
 for model, phase in [] if PLANNED else CELLS:
     for tool in (tools.BASELINE, *TOOLS):
-        checked(data_files.root, checked(settings.resolve, model, phase, tool, config))
+        checked(data_files.data_set_folder, checked(settings.resolve, model, phase, tool, config))
 if workflow.is_main_process:
-    for line in configuration.left_out(config):
+    for line in configuration.describe_left_out(config):
         print(f"profzoo: warning: {line}", file=sys.stderr)
 
 
@@ -86,7 +86,7 @@ def any_of(names):
 # Cells of several GPUs, which nsys traces into a report for each.
 SPREAD = checked(configuration.spread, config, sys.argv[1:])
 # What `compare` holds against each other.
-SIDES = checked(sides.asked, config)
+SIDES = checked(sides.sides_of, config)
 # A model that bears a variant is a side itself.
 COMPARED = [cell for cell in CELLS if "@" not in cell[0]] if SIDES else []
 if MAIN and (SIDES or "compare" in sys.argv[1:]):

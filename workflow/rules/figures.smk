@@ -4,14 +4,14 @@
 rule draw_figure:
     """Draw a figure of the tables that its module declares."""
     input:
-        lambda wildcards: code("workflow/scripts/draw_figure.py", figures.known()[wildcards.figure].path),
+        lambda wildcards: code("workflow/scripts/draw_figure.py", figures.all_figures()[wildcards.figure].path),
         unpack(drawn_from),
     output:
         report(
             "<results>/figures/{figure}.svg",
             category="Figures",
             caption="../report/figure.rst",
-            labels=lambda wildcards: {"figure": figures.known()[wildcards.figure].title},
+            labels=lambda wildcards: {"figure": figures.all_figures()[wildcards.figure].title},
         ),
         "<results>/figures/{figure}.png",
     log:
@@ -21,8 +21,8 @@ rule draw_figure:
     resources:
         **light(),
     params:
-        caption=lambda wildcards: figures.known()[wildcards.figure].caption,
-        options=lambda wildcards: {key: config["figures"][key] for key in figures.known()[wildcards.figure].options},
+        caption=lambda wildcards: figures.all_figures()[wildcards.figure].caption,
+        options=lambda wildcards: {key: config["figures"][key] for key in figures.all_figures()[wildcards.figure].options},
     script:
         "../scripts/draw_figure.py"
 
@@ -37,7 +37,7 @@ rule write_report:
     """Write the report: one HTML page that opens offline."""
     input:
         code("workflow/scripts/write_report.py"),
-        code(*(figures.known()[Path(figure).stem].path for figure in drawn())),
+        code(*(figures.all_figures()[Path(figure).stem].path for figure in drawn())),
         **comparison(),
         **promised(),
         **drawn_of_cells(),
@@ -68,7 +68,7 @@ rule write_report:
         phases=config["phases"],
         tools=TOOLS,
         trials=known_trials(),
-        lacking=[*configuration.lacking(config), *LACKING],
+        lacking=[*configuration.unusable_cells(config), *LACKING],
         perfetto=handed_over(),
     script:
         "../scripts/write_report.py"

@@ -4,13 +4,13 @@
 # Of every collecting job: variables that its program sees besides those that are known, and the values of those that
 # change what is measured, where there are any.
 SURROUNDINGS = {"environment": config["environment"]}
-SURROUNDINGS |= {"variables": found} if (found := environment.planned(config["environment"])) else {}
+SURROUNDINGS |= {"variables": found} if (found := environment.planned_variables(config["environment"])) else {}
 
 
 def described(tool, cell, **more):
     """All that a collecting job goes by, as one JSON text with sorted keys."""
     job = {"tool": tool, "cell": cell, **SURROUNDINGS}
-    job |= checked(data_files.summary, cell) | checked(data_files.of_model, cell)
+    job |= checked(data_files.summarise_data_set, cell) | checked(data_files.summarise_model_files, cell)
     return json.dumps(job | more, sort_keys=True)
 
 
@@ -41,7 +41,7 @@ def in_turn(wildcards):
     }
     baseline = cells[SIDES[0].name]
     seed = f"{baseline['seed']} {wildcards.model} {wildcards.phase} {sides.word(SIDES)}"
-    order = sides.interleaved(list(cells), config["repeats"] or sides.REPEATS, seed)
+    order = sides.interleave(list(cells), config["repeats"] or sides.REPEATS, seed)
     return described("time", baseline, sides=cells, order=order, order_seed=seed)
 
 
@@ -53,7 +53,7 @@ def loaded_in_turn(wildcards, input):
 
 def tried(wildcards):
     """That text of a cell on which settings are tried; it names no inputs, so that Snakemake sees when it changes."""
-    known, refused = checked(candidate_settings.candidates, wildcards.model, wildcards.phase, config)
+    known, refused = checked(candidate_settings.candidate_words, wildcards.model, wildcards.phase, config)
     expected = expected_gains().replace("<results>", RESULTS) if expected_gains() else ""
     # By sorted keys the panel's order would be lost.
     job = {"candidates": known, "order": list(known), "refused": refused, "expected": expected}
@@ -114,7 +114,7 @@ def sources(wildcards):
     """The files whose change means that a cell has to be collected again."""
     name, _ = settings.split_variant(wildcards.model)
     model = checked(registry.find, name, config["settings"].get(name, {}).get("module"))
-    return inputs(checked(registry.sources, model))
+    return inputs(checked(registry.source_files, model))
 
 
 def weights(wildcards):
@@ -124,7 +124,7 @@ def weights(wildcards):
 
 def weights_of(model, phase):
     """The same of a cell by its names."""
-    trained = checked(settings.trained_as, model, phase, config)
+    trained = checked(settings.weights_source, model, phase, config)
     return f"<results>/{trained}/weights.pt" if trained else []
 
 
@@ -146,7 +146,7 @@ def untold(wildcards):
         return None
     if config["collect"] and not workflow.dryrun:
         checkpoints.export_launches.get(model=wildcards.model, phase=wildcards.phase)
-    return checked(ncu_census.why_untold, f"{RESULTS}/{wildcards.model}/{wildcards.phase}{ncu_census.TOLD}")
+    return checked(ncu_census.read_untold_reason, f"{RESULTS}/{wildcards.model}/{wildcards.phase}{ncu_census.TOLD}")
 
 
 def counted_by_ncu(wildcards):
@@ -163,13 +163,13 @@ def profiled(wildcards):
     """What a section set, or else the default one, profiles: `sampled` launches, `distinct` ones, `all`, the first N, or
     `ranges`."""
     name = wildcards.get("set", config["ncu"]["set"])
-    return "ranges" if ncu.ranged(config["ncu"], name) else ncu.launches(config["ncu"], name)
+    return "ranges" if ncu.measures_ranges(config["ncu"], name) else ncu.launches(config["ncu"], name)
 
 
 def plan(wildcards):
     """The plan of a section set that has one."""
     made = f"<results>/{wildcards.model}/{wildcards.phase}.{wildcards.set}.plan.json"
-    return made if ncu.planned(config["ncu"], wildcards.set) else []
+    return made if ncu.needs_plan(config["ncu"], wildcards.set) else []
 
 
 def unless_profiled(files):
@@ -200,7 +200,7 @@ def planned_by(wildcards):
 def settled(wildcards):
     """What a section set that has a plan is collected by."""
     written = f"<results>/{wildcards.model}/{wildcards.phase}.{wildcards.set}.job.json"
-    return written if ncu.planned(config["ncu"], wildcards.set) else []
+    return written if ncu.needs_plan(config["ncu"], wildcards.set) else []
 
 
 def ncu_job(wildcards):
@@ -222,12 +222,12 @@ def probe_job(wildcards):
     """All that a section set's probe goes by, as one JSON text."""
     cell = {"device": config["device"]}
     job = {"tool": "probe", "cell": cell, **SURROUNDINGS, "set": wildcards.set}
-    return json.dumps(job | {"options": ncu_costs.probing(config["ncu"], wildcards.set)}, sort_keys=True)
+    return json.dumps(job | {"options": ncu_costs.probe_options(config["ncu"], wildcards.set)}, sort_keys=True)
 
 
 def planned_options(wildcards):
     """What of the configuration a plan goes by; nothing for a section set that has none."""
-    if not ncu.planned(config["ncu"], wildcards.set):
+    if not ncu.needs_plan(config["ncu"], wildcards.set):
         return {}
     keys = ("kernel_name", "launches", "replay", "budget")
     given = ncu_settings(wildcards)
@@ -235,15 +235,15 @@ def planned_options(wildcards):
     words = checked(ncu.selection, given, wildcards.set)
     sets = {wildcards.set: config["ncu"]["sets"][wildcards.set]}
     found = {**{key: given[key] for key in keys}, "sets": sets, "selection": words}
-    if ncu.sampled(config["ncu"], wildcards.set):
+    if ncu.samples_launches(config["ncu"], wildcards.set):
         # Processes that talk to each other are started once.
-        found |= {"error": given["error"], "one_run": processes(resolved(wildcards, "ncu", None)) > 1}
+        found |= {"error": given["error"], "one_run": process_count(resolved(wildcards, "ncu", None)) > 1}
     return found
 
 
 def of_samples():
     """The wildcard constraints of section sets whose launches a plan chooses, for which ncu may run several times."""
-    names = [name for name in config["ncu"]["sets"] if ncu.sampled(config["ncu"], name)]
+    names = [name for name in config["ncu"]["sets"] if ncu.samples_launches(config["ncu"], name)]
     return {"set": any_of(names) or "no_set"}
 
 
@@ -269,7 +269,7 @@ def unrun(dag, job):
     after = [one for one in dag.bfs(dag.depending, job) if one is not job and "made" in one.params.keys()]
     waited = {one for one in after if dag.needrun(one) and not dag.finished(one)}
     return sorted(
-        failure_summary.title(
+        failure_summary.job_title(
             failure_summary.Failure(
                 one.rule.name, dict(one.wildcards_dict), one.params.get("job"), list(one.output), []
             )

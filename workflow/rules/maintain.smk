@@ -35,7 +35,7 @@ HEARD = batch_system.Heard()
 
 # In the processes of single jobs, too.
 if MAIN:
-    output_refusals.heed(DAG)
+    output_refusals.note_refusals(DAG)
 
 # What ends only when it is told to.
 ENDLESS = {"serve"}
@@ -54,11 +54,11 @@ onstart:
         if warned := checked(results_lock.take, Path(RESULTS), FOUND):
             print(f"profzoo: warning: {warned}", file=sys.stderr)
         # Of runs that were killed.
-        run_state.forget(others=True)
-    checked(replacing.check, workflow.dag.needrun_jobs(), clean.recorded(), GPU_MISSING)
+        run_state.forget_run(others=True)
+    checked(replacing.check, workflow.dag.needrun_jobs(), clean.read_recorded_paths(), GPU_MISSING)
     # Before the first job, so that a run that is killed has said what it was making.
     clean.note(making(workflow.dag.needrun_jobs()))
-    shutdown.heed(workflow, RUNNING & ENDLESS)
+    shutdown.heed_sigterm(workflow, RUNNING & ENDLESS)
     HEARD.heed(workflow.scheduler._executor)
 
 
@@ -66,8 +66,8 @@ onerror:
     # Above are hundreds of lines of other jobs.
     at, dag = workflow.scheduler, workflow.dag
     lost = list(failed(dag, at, TERMINAL, HEARD.said))
-    told = failure_summary.told(lost, unmade(dag, at), sys.argv, workflow.dag_settings.targets)
-    print(secret_values.masked(told), file=sys.stderr)
+    told = failure_summary.format_failures(lost, unmade(dag, at), sys.argv, workflow.dag_settings.targets)
+    print(secret_values.mask_secrets(told), file=sys.stderr)
     if TERMINAL:
         if TERMINAL.progress:
             TERMINAL.progress.said = HEARD.said
@@ -85,13 +85,13 @@ onerror:
             partial_report.report(PAGE, reported(dag, lost), unfinished(dag), config, run, SALVAGED),
             file=sys.stderr,
         )
-    run_state.forget()
+    run_state.forget_run()
 
 
 onsuccess:
     if TERMINAL:
         TERMINAL.close_run()
-    run_state.forget()
+    run_state.forget_run()
 
 
 rule help:
@@ -174,7 +174,7 @@ rule share:
         asked=time.time_ns(),
         results=lambda wildcards: RESULTS,
         reports=["--reports"] if config["share"]["reports"] else [],
-        config=json.dumps(secret_values.everywhere(config), sort_keys=True),
+        config=json.dumps(secret_values.replace_all_secrets(config), sort_keys=True),
     shell:
         "python -m profzoo.share {params.reports:q} --config {params.config:q} {params.results:q} {output:q}"
         " 2>&1 | tee {log:q}"

@@ -5,7 +5,7 @@ def code(*paths):
     """What scripts or modules are made of, as inputs: Snakemake itself does not look at what they import."""
     root = import_graph.PROJECT
     relative = (str(Path(root, path).relative_to(root)) for path in paths)
-    return inputs(import_graph.made_of(*relative))
+    return inputs(import_graph.files_of(*relative))
 
 
 def inputs(files):
@@ -42,7 +42,7 @@ def joined_sets(wildcards):
         return []
     # Of what has no census of its own, but where its trace tells no launches.
     also = [ncu.CENSUS] if untold(wildcards) is not None else []
-    names = dict.fromkeys([*ncu.of_launches(config["ncu"]), *also])
+    names = dict.fromkeys([*ncu.launch_sets(config["ncu"]), *also])
     return [f"<results>/{wildcards.model}/{wildcards.phase}.ncu.{name}.csv" for name in names]
 
 
@@ -74,7 +74,7 @@ def tabulated():
     """The inputs of the tables, by tool, each with its sidecars in the same order."""
     patterns = patterns_of_tools()
     files = {key: cells(f"<results>/{{model}}/{pattern}", tool) for key, (tool, pattern) in patterns.items()}
-    if {"ncu", "nsys"} <= set(TOOLS) and config["ncu"]["set"] in ncu.of_launches(config["ncu"]):
+    if {"ncu", "nsys"} <= set(TOOLS) and config["ncu"]["set"] in ncu.launch_sets(config["ncu"]):
         covered = f"<results>/{{model}}/{{phase}}.ncu.{config['ncu']['set']}.coverage.csv"
         files["coverage"] = cells(covered, "ncu", "nsys")
     return files | {"ranks": compared_ranks()}
@@ -85,7 +85,7 @@ def judged():
 
     A set that measures ranges has neither for kernels.
     """
-    if "ncu" not in TOOLS or config["ncu"]["set"] not in ncu.of_launches(config["ncu"]):
+    if "ncu" not in TOOLS or config["ncu"]["set"] not in ncu.launch_sets(config["ncu"]):
         return {}
     advice = {
         "details": cells("<results>/{model}/{phase}.ncu-details.csv", "ncu"),
@@ -142,18 +142,18 @@ def drawn():
 
 def tables_of(figure):
     """The tables across the zoo that a figure is drawn from."""
-    one = figures.known()[figure]
+    one = figures.all_figures()[figure]
     return {one.dated_by, *one.inputs} - {"peaks"}
 
 
 def drawn_of_comparison():
     """Those of the comparison."""
-    return [path for path in drawn() if figures.known()[Path(path).stem].compares]
+    return [path for path in drawn() if figures.all_figures()[Path(path).stem].compares]
 
 
 def drawn_from(wildcards):
     """The tables that a figure is drawn from, by name, with that which says where and when they were measured."""
-    figure = figures.known()[wildcards.figure]
+    figure = figures.all_figures()[wildcards.figure]
     names = (figure.dated_by, *figure.inputs)
     peaks = {"peaks": f"<results>/peaks/{config['gpu']}.csv"}
     return {name: peaks.get(name, f"<results>/tables/{name}.csv") for name in names}
@@ -164,7 +164,7 @@ def seen_by_others(wildcards):
     home, found = f"<results>/{wildcards.model}/{wildcards.phase}", {}
     if "nsys" in tools_of(wildcards):
         found |= {"nsys": f"{home}.nsys.sqlite", "nsys_sidecar": f"{home}.nsys-rep.json"}
-    if "ncu" in tools_of(wildcards) and config["ncu"]["set"] in ncu.of_launches(config["ncu"]):
+    if "ncu" in tools_of(wildcards) and config["ncu"]["set"] in ncu.launch_sets(config["ncu"]):
         found |= {"census": f"{home}{ncu_census.csv(counted_by_ncu(wildcards))}", "sets": joined_sets(wildcards)}
     return found | {name: path for name, path in judged().items() if name == "peaks"}
 
@@ -296,7 +296,7 @@ def making(jobs):
                 yield file.storage_object.query if stored else str(file)
         yield from map(str, planning.hidden(job))
         if "made" in job.params.keys():
-            yield str(transaction.home(Path(job.output.sidecar)))
+            yield str(transaction.private_home(Path(job.output.sidecar)))
 
 
 # What a row of each table across the zoo is, for Snakemake's own report.
@@ -335,10 +335,10 @@ def table(name):
 
 
 # All that is selected is made where anything is collected; elsewhere it is there or not.
-LOST = missing_parts.known(os.environ.get(completeness.WITHOUT))
+LOST = missing_parts.read_missing(os.environ.get(completeness.WITHOUT))
 THERE, LACKING = {cell: frozenset((tools.BASELINE, *TOOLS)) for cell in CELLS}, []
 if not config["collect"]:
-    found, LACKING = completeness.of_cells(
+    found, LACKING = completeness.available_tools(
         CELLS, kept(), Path(RESULTS), Path(LOGS), config, os.environ.get(completeness.WITHOUT)
     )
     # A run that makes the report of what another left says what failed by itself.
@@ -351,9 +351,9 @@ if not config["collect"]:
         THERE = found
         TOOLS = [tool for tool in TOOLS if any(tool in one for one in THERE.values())]
     COMPARED = compared_here() or COMPARED
-LACKING = [*LACKING, *missing_parts.told(LOST)]
+LACKING = [*LACKING, *missing_parts.missing_rows(LOST)]
 
 # Results that are taken as they are may be of other machines.
 if MAIN and workflow.is_main_process and config["collect"]:
-    for line in version_changes.told(RESULTS, SELECTED, [tools.BASELINE, *TOOLS], workflow.local_exec, sys.argv[1:]):
-        print(f"profzoo: {secret_values.masked(line)}", file=sys.stderr)
+    for line in version_changes.version_messages(RESULTS, SELECTED, [tools.BASELINE, *TOOLS], workflow.local_exec, sys.argv[1:]):
+        print(f"profzoo: {secret_values.mask_secrets(line)}", file=sys.stderr)

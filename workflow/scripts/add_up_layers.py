@@ -1,15 +1,15 @@
 """Makes a cell's tables of layers, operators and their kernels."""
 
-from profzoo.io.scripts import derived, listed
+from profzoo.io.scripts import as_list, begin_script
 from profzoo.tables import layer_sums
 
 snakemake = globals()["snakemake"]
-with derived(snakemake) as job:
+with begin_script(snakemake) as job:
     given = job.input
     others = layer_sums.Others(
         census=given.get("census", ""),
         steps=job.params.steps,
-        sets=listed(given.get("sets", [])),
+        sets=as_list(given.get("sets", [])),
         nsys=given.get("nsys", ""),
         sidecar=given.get("nsys_sidecar", ""),
         peaks=given.get("peaks", ""),

@@ -1,9 +1,9 @@
 """Makes the timeline of a cell's typical step."""
 
-from profzoo.io.scripts import derived
+from profzoo.io.scripts import begin_script
 from profzoo.tables import step_timeline
 
 snakemake = globals()["snakemake"]
-with derived(snakemake) as job:
+with begin_script(snakemake) as job:
     given = job.input
     step_timeline.main(given.sqlite, given.sidecar, job.output.json)

@@ -1,9 +1,9 @@
 """Holds what ncu profiled against what nsys traced of the same cell."""
 
-from profzoo.io.scripts import derived
+from profzoo.io.scripts import begin_script
 from profzoo.tables import ncu_coverage
 
 snakemake = globals()["snakemake"]
-with derived(snakemake) as job:
+with begin_script(snakemake) as job:
     given = job.input
     ncu_coverage.main(given.nsys, given.ncu, given.get("census") or None, job.output.csv)

@@ -1,9 +1,9 @@
 """Draws a figure of one table or several."""
 
 from profzoo.figures import drawing
-from profzoo.io.scripts import derived
+from profzoo.io.scripts import begin_script
 
 snakemake = globals()["snakemake"]
-with derived(snakemake) as job:
+with begin_script(snakemake) as job:
     given = job.input
     drawing.main(job.wildcards.figure, dict(given.items()), job.params.options, list(job.output))

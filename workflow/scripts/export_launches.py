@@ -1,10 +1,10 @@
 """Exports the launches of an nsys trace's step, in order."""
 
-from profzoo.io.scripts import derived
+from profzoo.io.scripts import begin_script
 from profzoo.tools.nsys import step_sequence
 
 snakemake = globals()["snakemake"]
-with derived(snakemake) as job:
+with begin_script(snakemake) as job:
     given = job.input
     made, asked = job.output, job.params
     step_sequence.main(given.sqlite, given.sidecar, asked.steps, made.csv, made.sidecar, asked.otherwise, job.say)

@@ -1,10 +1,10 @@
 """Exports an nsys trace."""
 
-from profzoo.io.scripts import derived
+from profzoo.io.scripts import begin_script
 from profzoo.tools.nsys import export
 
 snakemake = globals()["snakemake"]
-with derived(snakemake) as job:
+with begin_script(snakemake) as job:
     given = job.input
     made = job.output
     export.main(given.sqlite, given.sidecar, made.csv, made.steps, made.sidecar, job.say)

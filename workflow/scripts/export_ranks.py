@@ -1,9 +1,9 @@
 """Exports what each process of a cell on several GPUs did in a step."""
 
-from profzoo.io.scripts import derived
+from profzoo.io.scripts import begin_script
 from profzoo.tools.nsys import ranks
 
 snakemake = globals()["snakemake"]
-with derived(snakemake) as job:
+with begin_script(snakemake) as job:
     given = job.input
     ranks.main(given.ranks, given.sidecar, job.output.csv)

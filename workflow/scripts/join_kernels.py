@@ -1,10 +1,10 @@
 """Joins a cell's time by nsys with its counters by ncu."""
 
-from profzoo.io.scripts import derived, listed
+from profzoo.io.scripts import as_list, begin_script
 from profzoo.tables import kernel_table
 
 snakemake = globals()["snakemake"]
-with derived(snakemake) as job:
+with begin_script(snakemake) as job:
     given = job.input
-    sets, census = listed(given.get("sets", [])), given.get("census") or None
+    sets, census = as_list(given.get("sets", [])), given.get("census") or None
     kernel_table.main(given.nsys, given.sidecar, sets, census, job.output.csv)

@@ -1,13 +1,13 @@
 """Puts differences between sides down to parts of the step, layers and kernels."""
 
 from profzoo.compare import contribution_table
-from profzoo.io.scripts import derived, listed
+from profzoo.io.scripts import as_list, begin_script
 
 snakemake = globals()["snakemake"]
-with derived(snakemake) as job:
+with begin_script(snakemake) as job:
     given, places = job.input, dict(enumerate(job.params.sides))
     files = {
-        what: {name: listed(given.get(f"{what}_{place}", [])) for place, name in places.items()}
+        what: {name: as_list(given.get(f"{what}_{place}", [])) for place, name in places.items()}
         for what in contribution_table.FILES_OF
     }
     contribution_table.main(given.compared, files, job.output.csv)

@@ -1,9 +1,9 @@
 """Puts the processes of all cells on several GPUs into one table."""
 
-from profzoo.io.scripts import derived, listed, write_csv
+from profzoo.io.scripts import as_list, begin_script, write_csv
 from profzoo.tables import rank_imbalance
 
 snakemake = globals()["snakemake"]
-with derived(snakemake) as job:
+with begin_script(snakemake) as job:
     given = job.input
-    write_csv(rank_imbalance.tabulated(listed(given.ranks)), job.output.csv)
+    write_csv(rank_imbalance.tabulate_ranks(as_list(given.ranks)), job.output.csv)

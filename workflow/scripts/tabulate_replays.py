@@ -1,9 +1,9 @@
 """Makes the tables of replayed steps and of the CPU's time across the zoo."""
 
-from profzoo.io.scripts import derived, listed
+from profzoo.io.scripts import as_list, begin_script
 from profzoo.tables import replays_across
 
 snakemake = globals()["snakemake"]
-with derived(snakemake) as job:
+with begin_script(snakemake) as job:
     given = job.input
-    replays_across.main(listed(given.changes), listed(given.host), dict(job.output.items()))
+    replays_across.main(as_list(given.changes), as_list(given.host), dict(job.output.items()))

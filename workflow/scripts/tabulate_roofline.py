@@ -1,9 +1,9 @@
 """Holds the kernel tables of all cells against the GPU's peaks."""
 
-from profzoo.io.scripts import derived
+from profzoo.io.scripts import begin_script
 from profzoo.tables import tabulate_roofline
 
 snakemake = globals()["snakemake"]
-with derived(snakemake) as job:
+with begin_script(snakemake) as job:
     given = job.input
     tabulate_roofline.main(given.kernels, given.cells, given.peaks, job.output.csv)

@@ -1,10 +1,10 @@
 """Writes the page of a comparison."""
 
-from profzoo.io.scripts import derived, listed
+from profzoo.io.scripts import as_list, begin_script
 from profzoo.report import page
 
 snakemake = globals()["snakemake"]
-with derived(snakemake) as job:
+with begin_script(snakemake) as job:
     given = job.input
     tables = {name: path for name in page.COMPARED if (path := given.get(name))}
-    page.of_comparison(tables, listed(given["figures"]), job.output[0])
+    page.write_comparison_page(tables, as_list(given["figures"]), job.output[0])

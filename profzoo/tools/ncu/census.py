@@ -33,7 +33,7 @@ def source(config: Mapping[str, Any]) -> str:
         if why:
             raise ConfigError(f"ncu.census = 'nsys', but {why}: set ncu.census to ncu")
         return NSYS
-    needed = {"ncu", "nsys"} <= set(config["tool"]) and ncu.planned(own, own["set"])
+    needed = {"ncu", "nsys"} <= set(config["tool"]) and ncu.needs_plan(own, own["set"])
     return AUTO if needed and not why else NCU
 
 
@@ -48,7 +48,7 @@ def _unlike(own: Mapping[str, Any], nsys: Mapping[str, Any]) -> str:
     return ""
 
 
-def why_untold(sidecar: str | Path) -> str | None:
+def read_untold_reason(sidecar: str | Path) -> str | None:
     """Why a trace does not tell the launches of a cell, by the sidecar of those that it has; None where it does.
 
     Tables made before there was a sidecar are of traces that do.

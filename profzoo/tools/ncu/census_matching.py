@@ -15,7 +15,7 @@ from profzoo.tools.ncu.strata import Window
 COLUMNS = ["run", "launch", "as_planned", "stratum", "weight", "time_spread"]
 
 
-def matched(
+def match_runs(
     runs: Mapping[int, pd.DataFrame], words: Sequence[Sequence[str]], window: Window
 ) -> tuple[pd.DataFrame, list[str]]:
     """The rows of all runs, one below the other, with COLUMNS; and functions of kernels of which other launches were
@@ -34,7 +34,7 @@ def matched(
     frames: list[pd.DataFrame] = []
     functions: list[str] = []
     for number, own in enumerate(words, 1):
-        expected = launch_selection.profiled(window.launches, own)
+        expected = launch_selection.profiled_launches(window.launches, own)
         taken = runs.get(number, expected.iloc[:0])
         unlike = launch_selection.unlike(taken, expected)
         functions += _functions(taken, expected, unlike, window.launches)

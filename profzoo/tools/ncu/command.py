@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from profzoo.cell.process_count import processes
+from profzoo.cell.process_count import process_count
 from profzoo.errors import CollectError, ConfigError, suggest
 from profzoo.machine import gpus, job_limits
 from profzoo.range_names import DOMAIN, GRAPH, nvtx_name
 from profzoo.tools import extra_options
-from profzoo.tools.communication_kernels import replayed
+from profzoo.tools.communication_kernels import exclusion_expression
 from profzoo.tools.ncu import metric_names
 from profzoo.tools.ncu.refused_options import OWN_OPTIONS, REFUSED, WHOLE
 
@@ -56,9 +56,9 @@ def for_cell(ncu: Mapping[str, Any], name: str, cell: Mapping[str, Any]) -> Mapp
     if cell.get("graph") or cell["compile"] == "reduce-overhead":
         given = any(word.startswith(GRAPH_PROFILING) for word in ncu["extra"])
         ncu = {**ncu, "extra": [*ncu["extra"], *([] if given else [GRAPH_PROFILING, "node"])]}
-    if processes(cell) == 1 or name == CENSUS:
+    if process_count(cell) == 1 or name == CENSUS:
         return ncu
-    return {**ncu, "kernel_name": replayed(ncu["kernel_name"])}
+    return {**ncu, "kernel_name": exclusion_expression(ncu["kernel_name"])}
 
 
 def launches(ncu: Mapping[str, Any], name: str) -> str | int:
@@ -75,29 +75,29 @@ def replay(ncu: Mapping[str, Any], name: str) -> str:
     return ncu["sets"][name].get("replay", general)
 
 
-def ranged(ncu: Mapping[str, Any], name: str) -> bool:
+def measures_ranges(ncu: Mapping[str, Any], name: str) -> bool:
     """Whether a section set measures whole ranges instead of launches."""
     return replay(ncu, name) in RANGE_REPLAY
 
 
-def of_launches(ncu: Mapping[str, Any]) -> list[str]:
+def launch_sets(ncu: Mapping[str, Any]) -> list[str]:
     """The section sets that tables of kernels are made of, the one that counts first: the default one and the census.
 
     A default set that measures ranges has no launches to go into them, and a census that nsys traced no counters.
     Cells whose trace tells no launches have the census besides.
     """
     counted = [CENSUS] if ncu["census"] == "ncu" else []
-    return list(dict.fromkeys([*([] if ranged(ncu, ncu["set"]) else [ncu["set"]]), *counted]))
+    return list(dict.fromkeys([*([] if measures_ranges(ncu, ncu["set"]) else [ncu["set"]]), *counted]))
 
 
-def planned(ncu: Mapping[str, Any], name: str) -> bool:
+def needs_plan(ncu: Mapping[str, Any], name: str) -> bool:
     """Whether a plan made from the census decides a section set's replay mode and launches."""
-    return name != CENSUS and not ranged(ncu, name)
+    return name != CENSUS and not measures_ranges(ncu, name)
 
 
-def sampled(ncu: Mapping[str, Any], name: str) -> bool:
+def samples_launches(ncu: Mapping[str, Any], name: str) -> bool:
     """Whether a plan chooses launches of a section set for an error, which may take several runs."""
-    return planned(ncu, name) and launches(ncu, name) == SAMPLED
+    return needs_plan(ncu, name) and launches(ncu, name) == SAMPLED
 
 
 def part(percent: str) -> float:
@@ -135,14 +135,14 @@ def options(ncu: Mapping[str, Any], name: str) -> list[str]:
     """Options of ncu that collect the section set of that name, but for the report's name and what a plan decides."""
     chosen = ncu["sets"][name]
     words = ["--force-overwrite", "--target-processes", ncu["target_processes"]]
-    if ranged(ncu, name):
+    if measures_ranges(ncu, name):
         words += ["--replay-mode", replay(ncu, name)]
         for part in chosen.get("ranges", []):
             words += ["--nvtx-include", f"{DOMAIN}@{nvtx_name(part)}/"]
     else:
         # Range replay takes the window between profiler start and stop as its range, and refuses this option.
         words += ["--profile-from-start", "off"]
-        if not planned(ncu, name):
+        if not needs_plan(ncu, name):
             mode = "application" if replay(ncu, name) == "application" else "kernel"
             words += ["--replay-mode", mode, *selection(ncu, name)]
     # Ranges belong to the thread that opened them; autograd launches the backward pass from another one.
@@ -154,10 +154,10 @@ def options(ncu: Mapping[str, Any], name: str) -> list[str]:
         words += ["--target-processes-filter", ncu["target_processes_filter"]]
     if ncu["devices"]:
         words += ["--devices", ",".join(map(str, ncu["devices"]))]
-    return words + collected(chosen, () if ranged(ncu, name) else SHARED_MEMORY) + ncu["extra"]
+    return words + section_options(chosen, () if measures_ranges(ncu, name) else SHARED_MEMORY) + ncu["extra"]
 
 
-def collected(chosen: Mapping[str, Any], also: Sequence[str] = ()) -> list[str]:
+def section_options(chosen: Mapping[str, Any], also: Sequence[str] = ()) -> list[str]:
     """Options of ncu that collect a section set's sections and metrics, and also these metrics."""
     words = ["--set", chosen["set"]] if "set" in chosen else []
     sections = chosen.get("sections", [])
@@ -183,7 +183,7 @@ def around(options: Sequence[str], made: Mapping[str, Path], processes: int) -> 
     return [*RANKS, "all" if ranks else "first", *words, "--"] if processes > 1 else words
 
 
-def of_runs(options: Sequence[str]) -> list[list[str]]:
+def run_options(options: Sequence[str]) -> list[list[str]]:
     """The words that each run of a plan has for itself, by its options.
 
     >>> of_runs(["--launch-count", "1", "--then", "--launch-count", "2", "--in-all", "--replay-mode", "kernel"])
@@ -218,7 +218,7 @@ def prepared(command: Sequence[str], gpu: bool) -> list[str]:
     """
     if not gpu:
         raise CollectError("ncu profiles GPUs only, and this cell has none: run where one is visible, device not cpu")
-    return metric_names.of_gpus(command, gpus.capabilities())
+    return metric_names.translate_metrics(command, gpus.capabilities())
 
 
 def checked(ncu: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -237,7 +237,7 @@ def checked(ncu: Mapping[str, Any]) -> Mapping[str, Any]:
         where = f"ncu.sets.{name}"
         if not {"set", "sections", "metrics"} & set(chosen):
             raise ConfigError(f"{where} collects nothing: give it set, sections or metrics")
-        if ranged(ncu, name):
+        if measures_ranges(ncu, name):
             if name == CENSUS:
                 raise ConfigError(f"{where}.replay = '{replay(ncu, name)}': all launches are counted in it, not ranges")
             _check_ranges(ncu, name)

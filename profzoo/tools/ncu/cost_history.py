@@ -27,7 +27,7 @@ class Outcome:
     took_s: float
 
 
-def collected(options: Sequence[str]) -> tuple[tuple[str, str], ...]:
+def collection_key(options: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """What ncu collects by these options, in one order.
 
     >>> collected(["--metrics", "b,a", "--cache-control", "none", "--section", "X"])
@@ -37,7 +37,7 @@ def collected(options: Sequence[str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((word, one) for word, value in named for one in value.split(",")))
 
 
-def of_gpu(results: Path, gpu: str) -> list[Outcome]:
+def read_history(results: Path, gpu: str) -> list[Outcome]:
     """The outcomes of plans on a GPU of that name, of all cells under results/; what cannot be read is passed over."""
     found = []
     for path in sorted(results.glob("*/*.ncu-rep.json")):
@@ -61,13 +61,13 @@ def _of(facts: Mapping[str, Any]) -> Outcome | None:
     took = facts["wall_s"] - besides
     if took <= 0:
         return None
-    return Outcome(collected(facts["options"]), plan["launches"], plan["launches"] * shipped, took)
+    return Outcome(collection_key(facts["options"]), plan["launches"], plan["launches"] * shipped, took)
 
 
 def price(chosen: Mapping[str, Any], shipped: Cost, known: Sequence[Outcome], probed: Cost | None = None) -> Cost:
     """What a launch of a section set costs: what it did; else what a probe says; else as shipped, times what other sets
     took by their own costs as shipped."""
-    asked = collected(ncu.collected(chosen, ncu.SHARED_MEMORY))
+    asked = collection_key(ncu.section_options(chosen, ncu.SHARED_MEMORY))
     if same := [one for one in known if one.collected == asked]:
         return Cost(
             (probed or shipped).passes, sum(one.took_s for one in same) / sum(one.launches for one in same), HERE

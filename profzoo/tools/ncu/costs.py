@@ -78,7 +78,7 @@ def unknown(chosen: Mapping[str, Any], costs: Mapping[str, Any]) -> bool:
     return bool(metrics or named or chosen.get("set", "full") not in costs["ncu_sets"])
 
 
-def probing(own: Mapping[str, Any], name: str) -> list[str]:
+def probe_options(own: Mapping[str, Any], name: str) -> list[str]:
     """Options of ncu that collect a section set of a probe's few launches, by the configuration's `ncu`.
 
     >>> from profzoo.config import configuration
@@ -90,7 +90,7 @@ def probing(own: Mapping[str, Any], name: str) -> list[str]:
     words = ["--force-overwrite", "--profile-from-start", "off", "--replay-mode", "kernel", "--nvtx"]
     words += ["--cache-control", chosen.get("cache_control", own["cache_control"])]
     words += ["--clock-control", own["clock_control"], "--import-sass", "no"]
-    return words + ncu.collected(chosen, ncu.SHARED_MEMORY)
+    return words + ncu.section_options(chosen, ncu.SHARED_MEMORY)
 
 
 def _together(parts: Sequence[Mapping[str, Any]], shared: float) -> Cost:

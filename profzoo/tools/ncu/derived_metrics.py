@@ -3,13 +3,23 @@
 import pandas as pd
 
 from profzoo.errors import DataError
-from profzoo.tools.ncu.quantities import ADDITIVE, GPU_TIME, LATER, NUMBERS, OF_LAUNCH, QUANTITIES, SECTOR, asked, told
+from profzoo.tools.ncu.quantities import (
+    ADDITIVE,
+    GPU_TIME,
+    LATER,
+    NUMBERS,
+    OF_LAUNCH,
+    QUANTITIES,
+    SECTOR,
+    has_metric,
+    metrics_to_ask,
+)
 from profzoo.tools.ncu.quantity import Kind, Quantity
 
 # Whoever takes quantities from tables finds all that is declared of them here.
 __all__ = [
-    "ADDITIVE", "GPU_TIME", "LATER", "NUMBERS", "OF_LAUNCH", "QUANTITIES", "SECTOR", "asked", "derive", "shares",
-    "told",
+    "ADDITIVE", "GPU_TIME", "LATER", "NUMBERS", "OF_LAUNCH", "QUANTITIES", "SECTOR", "derive", "has_metric",
+    "metrics_to_ask", "shares",
 ]  # fmt: skip
 
 

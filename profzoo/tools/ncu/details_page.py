@@ -28,7 +28,7 @@ def read(path: str | Path) -> pd.DataFrame:
     content = text_files.read(path, reading.AGAIN)
     # ncu mixes lines such as ==WARNING== into its output.
     printed = "".join(line for line in reading.lines(content) if not NOISE.match(line))
-    found = reading.of_text(printed, path, widths=[_short(printed)])
+    found = reading.rows_of_text(printed, path, widths=[_short(printed)])
     heading, body = found[0], found[1:]
     advised = [name for name in ADVICE if name in heading]
     missing = [name for name in [*LAUNCH, METRIC, *(ADVICE if advised else [])] if name not in heading]

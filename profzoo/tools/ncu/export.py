@@ -14,9 +14,9 @@ from profzoo.tools.ncu import census_matching, interval_calibration
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import derived_metrics as ncu_metrics
 from profzoo.tools.ncu import raw_page as ncu_tables
-from profzoo.tools.ncu.export_schema import of_nsys, read_census
+from profzoo.tools.ncu.export_schema import is_nsys_census, read_census
 from profzoo.tools.ncu.strata import Window
-from profzoo.tools.rank_files import by_rank
+from profzoo.tools.rank_files import files_by_rank
 
 # How the name of a page by mangled names ends.
 ENDING = ".mangled.csv"
@@ -83,15 +83,15 @@ def tabulate(
         in_steps |= stepped
     if every is None:
         return Exported(runs[1] if launches == "all" else runs[1].assign(launches=pd.NA), kept, in_steps=in_steps)
-    by_nsys = bool(census and of_nsys(census))
+    by_nsys = bool(census and is_nsys_census(census))
     other = list(dict.fromkeys(name for taken in runs.values() for name in ncu_tables.other_choices(taken, every)))
     if launches not in (ncu.SAMPLED, ncu.DISTINCT):
         return Exported(runs[1], kept, other, by_nsys=by_nsys, in_steps=in_steps)
     plan = facts.get("plan", {})
     planned = plan.get("options", [])
-    words = ncu.of_runs(planned) if ncu.THEN in planned else [facts["command"]]
+    words = ncu.run_options(planned) if ncu.THEN in planned else [facts["command"]]
     window = Window(every)
-    table, not_as_planned = census_matching.matched(runs, words, window)
+    table, not_as_planned = census_matching.match_runs(runs, words, window)
     totals = census_matching.totals(table, window, list(kept))
     return Exported(table, kept, other, not_as_planned, totals, by_nsys, in_steps, plan.get("error"))
 
@@ -107,16 +107,16 @@ def _launches(pages: Sequence[str], counts: pd.Series | None) -> tuple[pd.DataFr
     same = ["ID", "Stream", "Grid Size", "Block Size"]
     if not raw[same].equals(names[same]):
         raise DataError(f"{pages[1]} does not hold the launches of {pages[0]}, {len(raw)}: {ncu_tables.AGAIN}")
-    return *ncu_tables.tidy(raw, units, names, counts), ncu_tables.in_steps(raw)
+    return *ncu_tables.tidy(raw, units, names, counts), ncu_tables.any_in_step(raw)
 
 
-def without_value(table: pd.DataFrame, asked: Collection[str]) -> dict[str, int]:
+def count_missing_values(table: pd.DataFrame, asked: Collection[str]) -> dict[str, int]:
     """Launches without a value of each metric that others have, or that was asked for."""
     counts = {name: int(table[name].isna().sum()) for name in table if "__" in name}
     return {name: count for name, count in counts.items() if count and (count < len(table) or name in asked)}
 
 
-def of_processes(
+def join_processes(
     pages: str, facts: Mapping[str, Any], census: str | None, launches: str | int, say: Callable[[str], object]
 ) -> Exported:
     """What was profiled in each process of a cell: the same table with host and rank before the other columns.
@@ -128,7 +128,7 @@ def of_processes(
         DataError: a process left no report, or has a metric in another unit than the others.
     """
     frames, notes, units = [], [], dict[str, tuple[int, str]]()
-    for host, rank, page in by_rank(Path(pages).glob(f"*{ENDING}"), ENDING, len(facts["ranks"]), "report"):
+    for host, rank, page in files_by_rank(Path(pages).glob(f"*{ENDING}"), ENDING, len(facts["ranks"]), "report"):
         exported = tabulate({1: pages_of(page)}, facts, census, launches)
         notes.append(exported)
         for note in exported.notes():
@@ -151,7 +151,7 @@ def of_processes(
     return Exported(table, kept, other_choices, not_as_planned)
 
 
-def of_runs(pages: str) -> dict[int, Path]:
+def read_runs(pages: str) -> dict[int, Path]:
     """The page by mangled names of each run of ncu: of the first, which bears the report's name, then of 2, 3 ..."""
     named = {path.name.removesuffix(ENDING): path for path in Path(pages).glob(f"*{ENDING}")}
     return dict(sorted((int(name) if name.isdecimal() else 1, path) for name, path in named.items()))
@@ -182,19 +182,19 @@ def main(
     """
     facts = read_json(report_sidecar, {"command": fact.TEXTS, **({"ranks": fact.PROCESSES} if each else {})})
     if each:
-        exported = of_processes(pages, facts, census, launches, lambda note: say(f"{csv}, {note}"))
+        exported = join_processes(pages, facts, census, launches, lambda note: say(f"{csv}, {note}"))
     else:
-        exported = tabulate({run: pages_of(page) for run, page in of_runs(pages).items()}, facts, census, launches)
+        exported = tabulate({run: pages_of(page) for run, page in read_runs(pages).items()}, facts, census, launches)
         for note in exported.notes():
             say(f"{csv}: {note}")
     table = exported.table
     write_csv(table, csv)
-    missing = [name for name in metrics if ":" not in name and not ncu_metrics.told(name, table.columns)]
+    missing = [name for name in metrics if ":" not in name and not ncu_metrics.has_metric(name, table.columns)]
     said = {
         "units": exported.units,
         "rows": len(table),
         "missing_metrics": missing,
-        "no_value": without_value(table, {*exported.units, *metrics}),
+        "no_value": count_missing_values(table, {*exported.units, *metrics}),
         "other_choices": exported.other_choices,
         "not_as_planned": exported.not_as_planned,
         **({"census": Path(census).name} if census else {}),

@@ -58,13 +58,13 @@ def read_census(path: str | Path) -> pd.DataFrame:
     Raises:
         DataError: as of reading.read, and where launches are missing.
     """
-    if not of_nsys(path):
+    if not is_nsys_census(path):
         return reading.read(path, CENSUS).sort_values("id", kind="stable", ignore_index=True)
     table = reading.read(path, step_schema.TABLE).rename(columns={"ns": GPU_TIME})
     counts = configuration_counts(table).reindex(pd.MultiIndex.from_frame(table[CONFIGURATION]))
     return table.assign(launches=counts.to_numpy())
 
 
-def of_nsys(path: str | Path) -> bool:
+def is_nsys_census(path: str | Path) -> bool:
     """Whether a census is of launches that nsys traced."""
     return str(path).endswith(OF_NSYS)

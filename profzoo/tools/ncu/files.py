@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from profzoo.tools.ncu.census import NCU, OF_NSYS, TOLD
-from profzoo.tools.ncu.command import CENSUS, of_launches
+from profzoo.tools.ncu.command import CENSUS, launch_sets
 
 COUNTED = "ncu_counted"
 
@@ -17,14 +17,14 @@ def exported(own: Mapping[str, Any]) -> Sequence[str]:
 def tabulated(own: Mapping[str, Any]) -> Mapping[str, str]:
     """The census of launches with its sidecar, where all cells have one; else the sidecar of what ncu counted."""
     if own["census"] != NCU:
-        return {COUNTED: f"{{phase}}.ncu.{own['set']}.csv.json"} if own["set"] in of_launches(own) else {}
+        return {COUNTED: f"{{phase}}.ncu.{own['set']}.csv.json"} if own["set"] in launch_sets(own) else {}
     census = f"{{phase}}.ncu.{CENSUS}.csv"
     return {"ncu": census, "ncu_sidecar": f"{census}.json"}
 
 
 def kept(own: Mapping[str, Any]) -> Sequence[str]:
     """The launches of the sets that tables are made of, or what a set of ranges counted, and the page of details."""
-    counted = [f"{{phase}}.ncu.{name}.csv" for name in of_launches(own)]
+    counted = [f"{{phase}}.ncu.{name}.csv" for name in launch_sets(own)]
     # By which launches its counters are held against nsys' times.
     census = [f"{{phase}}{end}" for end in (OF_NSYS, TOLD)] if own["census"] != NCU and counted else []
     return [*exported(own), *counted, *census, *tabulated(own).values()]

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from profzoo.errors import DataError
-from profzoo.tools.communication_kernels import REPLAYED, given
+from profzoo.tools.communication_kernels import REPLAYED, user_expression
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import launch_sampling
 from profzoo.tools.ncu.derived_metrics import GPU_TIME
@@ -30,7 +30,7 @@ class Selection:
     error: float | None = None
 
 
-def wanted(options: Mapping[str, Any], name: str, census: pd.DataFrame) -> pd.DataFrame:
+def select_candidates(options: Mapping[str, Any], name: str, census: pd.DataFrame) -> pd.DataFrame:
     """The launches of the window that a section set may take: of the kernels asked for, where names are mangled."""
     if not options["kernel_name"] or ncu.launches(options, name) not in (ncu.SAMPLED, ncu.DISTINCT):
         return census
@@ -51,7 +51,7 @@ def whole(options: Mapping[str, Any], name: str, launches: pd.DataFrame, census:
     if rows.empty:
         expression = options["kernel_name"] or ""
         others = " that do not communicate, and ncu cannot replay others" if expression.startswith(REPLAYED) else ""
-        raise DataError(f"ncu.kernel_name = {given(expression)!r} matches none of the cell's kernels{others}")
+        raise DataError(f"ncu.kernel_name = {user_expression(expression)!r} matches none of the cell's kernels{others}")
     configurations = len(rows[KEYS].drop_duplicates())
     return Selection(
         configurations if one_each else len(rows),
@@ -159,7 +159,7 @@ def _kernel_id(names: Collection[str], numbers: Collection[int]) -> list[str]:
     return ["--kernel-name-base", "mangled", "--kernel-id", f"::regex:^({which})$:^({at})$"]
 
 
-def profiled(census: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
+def profiled_launches(census: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
     """The launches of a window, of which the census has all in order, that ncu profiles by the words it is given.
 
     They are launches of each configuration, or those of some kernels and invocations.

@@ -2,12 +2,12 @@
 
 from collections.abc import Collection, Sequence
 
-from profzoo.tools.ncu.quantities import asked
+from profzoo.tools.ncu.quantities import metrics_to_ask
 
 METRICS = "--metrics"
 
 
-def of_gpus(command: Sequence[str], capabilities: Collection[float]) -> list[str]:
+def translate_metrics(command: Sequence[str], capabilities: Collection[float]) -> list[str]:
     """The command with the metrics of GPUs of these compute capabilities; as it is, where none is known.
 
     >>> of_gpus(["ncu", "--metrics", "dram__bytes_read.sum", "run"], [12.0])
@@ -18,6 +18,6 @@ def of_gpus(command: Sequence[str], capabilities: Collection[float]) -> list[str
         if word == METRICS and capabilities:
             names = words[place + 1].split(",")
             # GPUs that differ are each asked by the names that any of them has.
-            found = [name for capability in sorted(capabilities) for name in asked(names, capability)]
+            found = [name for capability in sorted(capabilities) for name in metrics_to_ask(names, capability)]
             words[place + 1] = ",".join(dict.fromkeys(found))
     return words

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from profzoo.tools.ncu.command import IN_ALL, of_runs
+from profzoo.tools.ncu.command import IN_ALL, run_options
 
 
 def commands(arguments: Sequence[str]) -> list[list[str]]:
@@ -26,7 +26,7 @@ def commands(arguments: Sequence[str]) -> list[list[str]]:
     at, end = arguments.index(IN_ALL), arguments.index("--")
     program, *shared, report = arguments[at + 1 : end]
     found = []
-    for number, own in enumerate(of_runs(arguments[1 : at + 1]), 1):
+    for number, own in enumerate(run_options(arguments[1 : at + 1]), 1):
         target = report if number == 1 else str(Path(arguments[0]) / f"{number}.ncu-rep")
         found.append([program, *own, *shared, target, *arguments[end + 1 :]])
     return found

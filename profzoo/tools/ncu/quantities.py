@@ -195,7 +195,7 @@ NUMBERS = {name for quantity in QUANTITIES.values() for one in quantity.sums for
 }
 
 
-def asked(names: Sequence[str], capability: float) -> list[str]:
+def metrics_to_ask(names: Sequence[str], capability: float) -> list[str]:
     """The metrics to ask of ncu on a GPU of this compute capability, by these names: its own in place of others'.
 
     >>> asked(["gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum"], 12.0)
@@ -211,7 +211,7 @@ def asked(names: Sequence[str], capability: float) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def told(name: str, columns: Collection[str]) -> bool:
+def has_metric(name: str, columns: Collection[str]) -> bool:
     """Whether these columns have a metric, or others that tell its quantity on other GPUs.
 
     >>> told("dram__bytes_read.sum", ["dram__bytes_op_read.sum", "dram__bytes_op_write.sum"])

@@ -80,7 +80,7 @@ def _page(path: str | Path, required: Mapping[str, str]) -> tuple[pd.DataFrame, 
     start = next((index for index, line in enumerate(lines) if line.startswith('"ID"')), None)
     if start is None or len(lines) - start < 3:
         raise DataError(f"{path} holds no launch: ncu printed no table; see the log of the profiling job")
-    heading, units, *body = reading.of_text("".join(lines[start:]), path, AGAIN)
+    heading, units, *body = reading.rows_of_text("".join(lines[start:]), path, AGAIN)
     missing = [name for name in required if name not in heading]
     if missing:
         raise DataError(f"{path} has no column {missing[0]}: {ODD}")
@@ -179,7 +179,7 @@ def ranges(raw: pd.DataFrame) -> pd.Series:
     return _opened(raw, LAUNCHING).map(lambda found: found[-1] if found else "")
 
 
-def in_steps(raw: pd.DataFrame) -> bool:
+def any_in_step(raw: pd.DataFrame) -> bool:
     """Whether one of the launches is in a step of the window."""
     return bool(_opened(raw, (STEP,)).astype(bool).any())
 

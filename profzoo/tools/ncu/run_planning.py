@@ -13,9 +13,9 @@ from profzoo.io.scripts import read_json, write_json
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import cost_history, cost_probe, launch_sampling, launch_selection
 from profzoo.tools.ncu import costs as ncu_costs
-from profzoo.tools.ncu.census import why_untold
+from profzoo.tools.ncu.census import read_untold_reason
 from profzoo.tools.ncu.costs import Cost
-from profzoo.tools.ncu.export_schema import of_nsys, read_census
+from profzoo.tools.ncu.export_schema import is_nsys_census, read_census
 from profzoo.tools.ncu.launch_sampling import Prices
 from profzoo.tools.ncu.launch_selection import Selection
 
@@ -97,7 +97,7 @@ def plan(
     Raises:
         DataError: the budget does not pay for a single launch, or no launch is of the kernels asked for.
     """
-    launches = launch_selection.wanted(options, name, census)
+    launches = launch_selection.select_candidates(options, name, census)
     whole = launch_selection.whole(options, name, launches, census)
     estimate = _Estimate(start_s, len(census), price, costs["passed_over_s"], costs["application_pass_s"])
     replay, chosen, instead = _chosen(options, name, estimate, launches, whole, census)
@@ -239,13 +239,15 @@ def main(
     costs, facts = ncu_costs.table(), read_json(sidecar, {"wall_s": fact.POSITIVE})
     shipped = ncu_costs.cost(options["sets"][name], costs)
     # Beside this cell's folder are those of the others.
-    known = cost_history.of_gpu(Path(census).parents[1], facts["gpu"]) if facts.get("gpu") else []
+    known = cost_history.read_history(Path(census).parents[1], facts["gpu"]) if facts.get("gpu") else []
     probed = cost_probe.cost(probe[0], probe[1], facts.get("gpu")) if probe else None
     price = cost_history.price(options["sets"][name], shipped, known, probed)
     every = read_census(census)
-    planned = plan(options, name, every, _start_s(facts["wall_s"], len(every), of_nsys(census), costs), price, costs)
+    planned = plan(
+        options, name, every, _start_s(facts["wall_s"], len(every), is_nsys_census(census), costs), price, costs
+    )
     planned |= {"shipped_s": shipped.seconds, "outcomes": len(known), "census": Path(census).name}
-    if told and (untold := why_untold(told)):
+    if told and (untold := read_untold_reason(told)):
         planned |= {"census_note": f"ncu counted the launches itself, as nsys did not tell them: {untold}"}
     say(sentence(planned))
     write_json(planned, path)

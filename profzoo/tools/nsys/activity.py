@@ -17,13 +17,13 @@ COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {}
 
 def of_kernels(table: pd.DataFrame, facts: Mapping[str, Any]) -> pd.DataFrame:
     """Launches of the window's steps."""
-    kept = tables.of_steps(table)
+    kept = tables.launches_in_steps(table)
     return kept.assign(kind="kernel", name=kept["kernel"], count=kept["launches"], ns=kept["total_ns"])
 
 
 def of_ranges(table: pd.DataFrame, facts: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     """GPU time and launches of the kernels that each part launched; those outside every part have an empty name."""
-    kept = tables.of_steps(table)
+    kept = tables.launches_in_steps(table)
     grouped = kept.assign(range=kept["range"].fillna("")).groupby("range")[["total_ns", "launches"]].sum()
     return "gpu", {name: tuple(values) for name, values in zip(grouped.index, grouped.to_numpy(), strict=True)}
 

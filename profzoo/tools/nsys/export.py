@@ -31,10 +31,10 @@ def main(
             f"{sqlite} holds no kernel launch although the cell ran on a GPU: trace cuda (nsys.traces), "
             "and see the log of the profiling job"
         )
-    held, begins = nsys_trace.traced_steps(sqlite, whole_run)
+    held, begins = nsys_trace.count_traced_steps(sqlite, whole_run)
     if whole_run:
         facts = {**facts, "traced_steps": held}
-    lacking = nsys_trace.without_steps(sqlite, whole_run)
+    lacking = nsys_trace.explain_no_steps(sqlite, whole_run)
     ran = held if whole_run else facts.get("steps", held)
     for note in (*_of_steps(held, ran, begins or not whole_run, lacking), *_of_graphs(table)):
         say(f"{csv}: {note}")

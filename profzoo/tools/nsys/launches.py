@@ -101,7 +101,7 @@ def _of_graphs(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
     return found.assign(ns=found["end"] - found["start"]).drop(columns="end")
 
 
-def unpacked(table: pd.DataFrame) -> dict[str, np.ndarray]:
+def unpack_configurations(table: pd.DataFrame) -> dict[str, np.ndarray]:
     """Launch configurations by column, of PACKS.
 
     >>> grid = {"grid_y": 3, "grid_z": 1, "block_x": 256, "block_y": 1, "block_z": 1}
@@ -151,10 +151,10 @@ def ranges(launches: pd.DataFrame, parts: pd.DataFrame) -> np.ndarray:
 
 def outside(launches: pd.DataFrame, steps: pd.DataFrame) -> np.ndarray:
     """Of each launch, whether it was made in none of these steps."""
-    return in_steps(launches, steps) < 0
+    return step_positions(launches, steps) < 0
 
 
-def in_steps(launches: pd.DataFrame, steps: pd.DataFrame) -> np.ndarray:
+def step_positions(launches: pd.DataFrame, steps: pd.DataFrame) -> np.ndarray:
     """Of each launch, the position of the step that it was made in, -1 for none of these."""
     return _open_at(moments(launches), launches["process"].to_numpy(), steps)
 

@@ -8,7 +8,7 @@ import pandas as pd
 from profzoo.range_names import LAUNCHING
 from profzoo.tools.nsys import launches as nsys_launches
 from profzoo.tools.nsys.launches import CONFIGURATION
-from profzoo.tools.nsys.trace import opened, ranges_of, window_steps
+from profzoo.tools.nsys.trace import open_export, ranges_of, window_steps
 
 COLUMNS = ["process", "step", "start_ns", "ns", "kernel", "mangled", "function", "range", "stream", *CONFIGURATION]
 
@@ -23,15 +23,15 @@ def read(path: str | Path, whole_run: bool = False) -> pd.DataFrame:
     Raises:
         DataError: the file is no export of nsys.
     """
-    with opened(path) as (database, tables):
+    with open_export(path) as (database, tables):
         launches = nsys_launches.read(database, tables, placed=True)
         launches = launches[launches["graph"] < 0]
         steps = window_steps(database, tables, whole_run).sort_values(["process", "start"], ignore_index=True)
-        places = nsys_launches.in_steps(launches, steps)
+        places = nsys_launches.step_positions(launches, steps)
         codes = nsys_launches.ranges(launches, ranges_of(database, tables, LAUNCHING))
         kernels = nsys_launches.kernel_names(database, tables)
     names = launches.reset_index(drop=True).rename(columns={"start": "start_ns"})
-    table = names.assign(**nsys_launches.unpacked(names), place=places, made=nsys_launches.moments(names))
+    table = names.assign(**nsys_launches.unpack_configurations(names), place=places, made=nsys_launches.moments(names))
     table["range"] = np.array(["", *LAUNCHING])[codes]
     order = ["process", "made", "start_ns", "stream", *nsys_launches.PACKS]
     table = table[table["place"] >= 0].sort_values(order, ignore_index=True)

@@ -11,7 +11,7 @@ import pandas as pd
 from profzoo.range_names import PARTS, STEP
 from profzoo.tools.nsys import steps as where
 from profzoo.tools.nsys import timeline
-from profzoo.tools.nsys.trace import CALL_TABLE, KERNEL_TABLE, PROCESS, opened, ranges_of, window_steps
+from profzoo.tools.nsys.trace import CALL_TABLE, KERNEL_TABLE, PROCESS, open_export, ranges_of, window_steps
 
 COPIES = {1: "copy host to device", 2: "copy device to host", 8: "copy on the device", 10: "copy between devices"}
 # More operations or calls than this are merged with their neighbours of the same name or class.
@@ -31,7 +31,7 @@ def read(path: str | Path, whole_run: bool = False) -> dict[str, Any] | None:
     Raises:
         DataError: the file is no export of nsys.
     """
-    with opened(path) as (database, tables):
+    with open_export(path) as (database, tables):
         steps = window_steps(database, tables, whole_run)
         if steps.empty:
             return None
@@ -45,7 +45,7 @@ def read(path: str | Path, whole_run: bool = False) -> dict[str, Any] | None:
     done = activity[activity["process"] == process].merge(
         timeline.outermost(mine), on="correlation", how="left", suffixes=("", "_call")
     )
-    counted = where.counting(own.iloc[max(place - 1, 0) : place + 1], done)
+    counted = where.counted_steps(own.iloc[max(place - 1, 0) : place + 1], done)
     begin, end = int(counted.on_cpu[0, 0]), int(counted.span[0, 1])
     parts = pd.concat([own.iloc[[place]], ranges[ranges["process"] == process]], ignore_index=True)
     causes = where.spans(counted, parts[parts["name"] != STEP], mine)

@@ -12,7 +12,7 @@ from profzoo.io.csv_tables import Table
 from profzoo.io.scripts import read_json, write_csv
 from profzoo.tools.nsys import steps as nsys_steps
 from profzoo.tools.nsys import trace as nsys_trace
-from profzoo.tools.rank_files import by_rank
+from profzoo.tools.rank_files import files_by_rank
 
 TIMES = ["wall_ns", "busy_ns", "compute_ns", "communication_ns", "overlap_ns", "exposed_ns", "copy_ns", "idle_ns"]
 COLUMNS = ["host", "rank", "steps", *TIMES, "launches"]
@@ -23,7 +23,7 @@ TABLE = Table(
 )
 
 
-def of_traces(paths: Iterable[Path], processes: int, whole_run: bool = False) -> pd.DataFrame:
+def tabulate_ranks(paths: Iterable[Path], processes: int, whole_run: bool = False) -> pd.DataFrame:
     """A row a process of one cell, times and launches per step, by rank.
 
     Args:
@@ -38,10 +38,10 @@ def of_traces(paths: Iterable[Path], processes: int, whole_run: bool = False) ->
         DataError: a process left no trace, or one without steps.
     """
     rows = []
-    for host, number, path in by_rank(paths, ".sqlite", processes, "trace"):
+    for host, number, path in files_by_rank(paths, ".sqlite", processes, "trace"):
         steps = nsys_steps.where_time_goes(path, whole_run)
         if steps.empty:
-            raise DataError(f"{path} {nsys_trace.without_steps(path, whole_run)}")
+            raise DataError(f"{path} {nsys_trace.explain_no_steps(path, whole_run)}")
         rows.append({"host": host, "rank": number, **steps.iloc[0]})
     table = pd.DataFrame(rows, columns=["host", "rank", *nsys_steps.COLUMNS])
     table["exposed_ns"] = table["communication_ns"] - table["overlap_ns"]
@@ -52,4 +52,4 @@ def of_traces(paths: Iterable[Path], processes: int, whole_run: bool = False) ->
 def main(traces: str, sidecar: str, csv: str) -> None:
     """Read the traces of a cell's processes, which a folder holds, and their sidecar; write the cell's table."""
     facts = read_json(sidecar, {"ranks": fact.PROCESSES, "capture": fact.TEXT})
-    write_csv(of_traces(Path(traces).glob("*.sqlite"), len(facts["ranks"]), facts["capture"] == "run"), csv)
+    write_csv(tabulate_ranks(Path(traces).glob("*.sqlite"), len(facts["ranks"]), facts["capture"] == "run"), csv)

@@ -14,7 +14,7 @@ from profzoo.range_names import LAUNCHING
 from profzoo.tools.nsys import launches as nsys_launches
 from profzoo.tools.nsys.launches import PACKS
 from profzoo.tools.nsys.step_schema import COLUMNS
-from profzoo.tools.nsys.trace import opened, ranges_of, window_steps, without_steps
+from profzoo.tools.nsys.trace import explain_no_steps, open_export, ranges_of, window_steps
 
 OTHERWISE = "so that nsys does not tell what ncu will see"
 CURE = "set ncu.census to ncu"
@@ -32,7 +32,7 @@ class UntoldError(DataError):
         self.why = why
 
 
-def of_window(path: str | Path, steps: int, whole_run: bool = False) -> pd.DataFrame:
+def read_step_launches(path: str | Path, steps: int, whole_run: bool = False) -> pd.DataFrame:
     """The launches of so many steps, in the order in which they were made, a row each.
 
     `ns` is the median of the launch at this place over all steps of the trace, `min_ns` and `max_ns` the shortest and
@@ -45,14 +45,14 @@ def of_window(path: str | Path, steps: int, whole_run: bool = False) -> pd.DataF
             blocks and shared memory in the same order.
         DataError: the file is no export of nsys.
     """
-    if why := without_steps(path, whole_run):
+    if why := explain_no_steps(path, whole_run):
         raise UntoldError(f"{path} {why}", f"or {CURE}")
-    with opened(path) as (database, tables):
+    with open_export(path) as (database, tables):
         found = window_steps(database, tables, whole_run)
         found = found[found["process"] == found["process"].mode()[0]].reset_index(drop=True)
         launches = nsys_launches.read(database, tables, began=True)
         launches = launches[launches["process"] == found["process"][0]].reset_index(drop=True)
-        launches["step"] = nsys_launches.in_steps(launches, found)
+        launches["step"] = nsys_launches.step_positions(launches, found)
         codes = nsys_launches.ranges(launches, ranges_of(database, tables, LAUNCHING))
         launches["range"] = np.array(["", *LAUNCHING])[codes]
         names = nsys_launches.kernel_names(database, tables)
@@ -62,7 +62,7 @@ def of_window(path: str | Path, steps: int, whole_run: bool = False) -> pd.DataF
     inside = inside.sort_values(["step", "moment", "node", "start"], kind="stable")
     first = _same(path, inside, len(found), names)
     times = inside["ns"].to_numpy().reshape(len(found), len(first))
-    columns = nsys_launches.unpacked(first)
+    columns = nsys_launches.unpack_configurations(first)
     shown = [names[mangled] for mangled in columns["mangled"]]
     columns["mangled"], columns["kernel"], columns["function"] = (np.array(one) for one in zip(*shown, strict=True))
     columns |= {"range": first["range"].to_numpy(), "steps": np.full(len(first), len(found))}
@@ -99,7 +99,7 @@ def _same(path: str | Path, launches: pd.DataFrame, steps: int, names: Mapping[i
             continue
         at = int(other[0]) if len(other) else shorter
         row = launches.iloc[[starts[step] + at]] if at < len(own) else launches.iloc[[at]]
-        kernel = names.get(int(nsys_launches.unpacked(row)["mangled"][0]), ("", "", ""))[2]
+        kernel = names.get(int(nsys_launches.unpack_configurations(row)["mangled"][0]), ("", "", ""))[2]
         raise UntoldError(
             f"{path}: step {step + 1} of {steps} launches otherwise than the first, from its launch {at + 1} on "
             f"({kernel or 'a CUDA graph'}), {OTHERWISE}",
@@ -124,7 +124,7 @@ def main(
     """
     facts = read_json(report_sidecar, {"capture": fact.TEXT})
     try:
-        table = of_window(sqlite, steps, facts["capture"] == "run")
+        table = read_step_launches(sqlite, steps, facts["capture"] == "run")
     except UntoldError as error:
         if not otherwise:
             raise

@@ -26,7 +26,7 @@ from profzoo.io import column_types
 from profzoo.io.csv_tables import Table
 from profzoo.range_names import PARTS, STEP
 from profzoo.tools.nsys import intervals, timeline
-from profzoo.tools.nsys.trace import opened, ranges_of, window_steps
+from profzoo.tools.nsys.trace import open_export, ranges_of, window_steps
 
 CAUSES = ("input", "synchronisation", "latency", "launch", "host")
 # Those that lie in how fast the CPU launches, and so go where it is ahead.
@@ -76,7 +76,7 @@ def where_time_goes(path: str | Path, whole_run: bool = False) -> pd.DataFrame:
     Raises:
         DataError: the file is no export of nsys.
     """
-    with opened(path) as (database, tables):
+    with open_export(path) as (database, tables):
         steps = window_steps(database, tables, whole_run)
         ranges = pd.concat([steps, ranges_of(database, tables, PARTS)], ignore_index=True)
         ranges = ranges[ranges["process"].isin(steps["process"])]
@@ -136,7 +136,7 @@ def _row(process: int, ranges: pd.DataFrame, activity: pd.DataFrame, calls: pd.D
     >>> {cause: row[f"idle_{cause}_ns"] for cause in CAUSES}
     {'input': 10.0, 'synchronisation': 0.0, 'latency': 20.0, 'launch': 10.0, 'host': 0.0}
     """
-    counted = counting(ranges[ranges["name"] == STEP].sort_values("start"), activity)
+    counted = counted_steps(ranges[ranges["name"] == STEP].sort_values("start"), activity)
     ranges = ranges[ranges["start"] >= counted.on_cpu[0, 0]]
     kernels = counted.activity[counted.activity["kernel"]]
     for_results, at_all = _waited(calls, activity, counted.on_cpu)
@@ -154,7 +154,7 @@ def _row(process: int, ranges: pd.DataFrame, activity: pd.DataFrame, calls: pd.D
     return {"process": process >> 24 & 0xFFFFFF, "steps": counted.steps, **per_step, **_queue(kernels)}
 
 
-def counting(steps: pd.DataFrame, activity: pd.DataFrame) -> Counted:
+def counted_steps(steps: pd.DataFrame, activity: pd.DataFrame) -> Counted:
     """Of a process's steps, in order, all but the first; that one where it is alone."""
     left_out = min(1, len(steps) - 1)
     begin, end = steps["start"].iloc[left_out], steps["end"].iloc[-1]

@@ -10,7 +10,7 @@ from profzoo.io.csv_tables import Table
 from profzoo.range_names import LAUNCHING
 from profzoo.tools.nsys import launches as nsys_launches
 from profzoo.tools.nsys.launches import CONFIGURATION, PACKS
-from profzoo.tools.nsys.trace import opened, ranges_of, window_steps
+from profzoo.tools.nsys.trace import open_export, ranges_of, window_steps
 
 STATISTICS = ["launches", "total_ns", "mean_ns", "median_ns", "min_ns", "max_ns", "std_ns", "share"]
 NAMES = ["kernel", "mangled", "function", "range"]
@@ -61,7 +61,7 @@ def summarise(path: str | Path, whole_run: bool = False) -> pd.DataFrame:
     Raises:
         DataError: the file is no export of nsys.
     """
-    with opened(path) as (database, tables):
+    with open_export(path) as (database, tables):
         launches = nsys_launches.read(database, tables)
         if launches.empty:
             return pd.DataFrame(columns=COLUMNS)
@@ -74,7 +74,7 @@ def summarise(path: str | Path, whole_run: bool = False) -> pd.DataFrame:
     table["range"] = np.array(["", *LAUNCHING, OUTSIDE])[table["range"]]
     inside = table["total_ns"].where(table["range"] != OUTSIDE)
     table["share"] = inside / inside.sum()
-    table = table.assign(**nsys_launches.unpacked(table))
+    table = table.assign(**nsys_launches.unpack_configurations(table))
     named = [
         kernels[mangled] if graph < 0 else (f"{GRAPH} {graph}", f"{GRAPH} {graph}", GRAPH)
         for mangled, graph in zip(table["mangled"], table["graph"], strict=True)
@@ -98,7 +98,7 @@ def _grouped(launches: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def of_steps(table: pd.DataFrame) -> pd.DataFrame:
+def launches_in_steps(table: pd.DataFrame) -> pd.DataFrame:
     """The rows of launches in steps: of a whole run, the others are none of a step's."""
     return table[table["range"] != OUTSIDE]
 

@@ -45,7 +45,7 @@ class DamagedError(ValueError):
 
 
 @contextmanager
-def opened(path: str | Path) -> Iterator[tuple[sqlite3.Connection, set[str]]]:
+def open_export(path: str | Path) -> Iterator[tuple[sqlite3.Connection, set[str]]]:
     """An export for reading, and the names of its tables.
 
     Raises:
@@ -96,20 +96,20 @@ def whole_numbers(rows: Iterable[tuple]) -> np.ndarray:
         raise DamagedError(f"a number is none: {error}") from error
 
 
-def traced_steps(path: str | Path, whole_run: bool) -> tuple[int, bool]:
+def count_traced_steps(path: str | Path, whole_run: bool) -> tuple[int, bool]:
     """How many steps the trace holds, as window_steps has them, and whether it holds the window's beginning.
 
     Of several processes, each of which runs as many, those of the first.
     """
-    with opened(path) as (database, tables):
+    with open_export(path) as (database, tables):
         steps = window_steps(database, tables, whole_run)
         counts = steps.groupby("process").size()
         return int(counts.max()) if len(counts) else 0, len(_events(database, tables, (WINDOW,))) > 0
 
 
-def without_steps(path: str | Path, whole_run: bool) -> str | None:
+def explain_no_steps(path: str | Path, whole_run: bool) -> str | None:
     """Why a trace holds no step that counts, and what to do, to follow its name; None where it holds one."""
-    with opened(path) as (database, tables):
+    with open_export(path) as (database, tables):
         if len(window_steps(database, tables, whole_run)):
             return None
         why = NO_WHOLE_STEP if whole_run else NO_STEP

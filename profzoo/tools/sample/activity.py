@@ -42,4 +42,4 @@ def of_ranges(table: pd.DataFrame, facts: Mapping[str, Any]) -> None:
 
 def of_cell(table: pd.DataFrame, facts: Mapping[str, Any]) -> Mapping[str, float | str]:
     """Power, energy, clock, temperature, why clocks moved; nothing where the sidecar says that samples have gaps."""
-    return {} if facts["gaps"] else tables.of_cell(table, facts)
+    return {} if facts["gaps"] else tables.summarise_cell(table, facts)

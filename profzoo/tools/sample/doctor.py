@@ -23,7 +23,7 @@ def able(lacking: frozenset[str]) -> str | None:
 def check_nvml() -> Finding:
     """What the first GPU tells."""
     try:
-        with nvml.opened() as library:
+        with nvml.open_library() as library:
             found = library.present()
             told = library.device(found[0]["gpu_uuid"]).reading() if found else {}
             driver = library.driver()

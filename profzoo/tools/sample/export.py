@@ -41,7 +41,7 @@ def main(samples: str, samples_sidecar: str, csv: str, sidecar: str, say: Callab
     ]
     table = pd.concat(parts, ignore_index=True)
     ran_on = [one["device_uuid"] for one in facts.get("ranks", [facts]) if one.get("device_uuid")]
-    gaps = [unsampled(facts)] if raw.empty else tables.gaps(table, windows, ran_on)
+    gaps = [why_unsampled(facts)] if raw.empty else tables.gaps(table, windows, ran_on)
     told = [*gaps, *([] if gaps else tables.coarse(table))]
     for line in told:
         say(f"{csv}: {line}")
@@ -58,7 +58,7 @@ def main(samples: str, samples_sidecar: str, csv: str, sidecar: str, say: Callab
     write_json({**facts, **more}, sidecar)
 
 
-def unsampled(facts: Mapping[str, Any]) -> str:
+def why_unsampled(facts: Mapping[str, Any]) -> str:
     """Why there is no sample at all."""
     if facts.get("device_type") == "cpu":
         return "the cell ran on the CPU, of whose power and energy NVML knows nothing"

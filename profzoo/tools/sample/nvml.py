@@ -163,7 +163,7 @@ class Device:
 
 
 @contextmanager
-def opened() -> Iterator[Nvml]:
+def open_library() -> Iterator[Nvml]:
     """The library while the body runs.
 
     Raises:

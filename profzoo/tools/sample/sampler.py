@@ -37,19 +37,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     interval_ns = options.interval_ms * 1_000_000
     if options.nothing:
-        return unsampled(options.program, options.out, interval_ns, "the program runs on no GPU")
+        return run_unsampled(options.program, options.out, interval_ns, "the program runs on no GPU")
     try:
-        with nvml.opened() as library, options.out.open("w", newline="") as file:
-            note = noted(visible(library), csv.writer(file, lineterminator="\n").writerow)
+        with nvml.open_library() as library, options.out.open("w", newline="") as file:
+            note = make_writer(visible(library), csv.writer(file, lineterminator="\n").writerow)
             return run(options.program, note, interval_ns)
     except nvml.NoNvmlError as error:
-        return unsampled(options.program, options.out, interval_ns, str(error))
+        return run_unsampled(options.program, options.out, interval_ns, str(error))
     except (nvml.NvmlError, ConfigError) as error:
         print(error, file=sys.stderr)
         return 1
 
 
-def unsampled(program: Sequence[str], out: Path, interval_ns: int, why: str) -> int:
+def run_unsampled(program: Sequence[str], out: Path, interval_ns: int, why: str) -> int:
     """Run the program and leave a file without rows; its exit code."""
     print(f"nothing is sampled: {why}", file=sys.stderr)
     out.write_text(",".join([*HEADING, *nvml.READ]) + "\n")
@@ -68,7 +68,7 @@ def visible(library: nvml.Nvml) -> list[nvml.Device]:
     return [library.device(word) for word in words]
 
 
-def noted(devices: Sequence[nvml.Device], write: Callable[[Sequence[Any]], object]) -> Callable[[], None]:
+def make_writer(devices: Sequence[nvml.Device], write: Callable[[Sequence[Any]], object]) -> Callable[[], None]:
     """What takes a sample of each GPU and writes its row; the heading is written at once."""
     write([*HEADING, *nvml.READ])
 

@@ -89,14 +89,14 @@ def interval_ms(table: pd.DataFrame) -> float | None:
     return round(float(apart.mean()) / 1e6, 3) if len(apart) else None
 
 
-def of_cell(table: pd.DataFrame, facts: Mapping[str, Any]) -> dict[str, Any]:
+def summarise_cell(table: pd.DataFrame, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Means over processes of what `of_processes` tells, and `clocks`: why these were not steady, if they were not."""
-    frame = pd.DataFrame(of_processes(table, facts))
+    frame = pd.DataFrame(summarise_processes(table, facts))
     found: dict[str, Any] = {name: float(frame[name].mean()) for name in frame}
     return found | ({"clocks": said} if (said := clocks(table)) else {})
 
 
-def of_processes(table: pd.DataFrame, facts: Mapping[str, Any]) -> list[dict[str, float]]:
+def summarise_processes(table: pd.DataFrame, facts: Mapping[str, Any]) -> list[dict[str, float]]:
     """Of each process, over its window: power and energy of all GPUs together, clock, temperature, throttling.
 
     What the GPUs do not tell is left out. Energy, a step and an item (a sample of the data), is that between the
@@ -112,7 +112,7 @@ def of_processes(table: pd.DataFrame, facts: Mapping[str, Any]) -> list[dict[str
 def _of_window(table: pd.DataFrame, window: Mapping[str, Any], averaged: bool) -> dict[str, float]:
     of_gpus = [rows for _, rows in table.groupby("gpu_uuid")]
     power = sum(mean_power_w(rows, averaged) for rows in of_gpus)
-    counted = sum(counted_power_w(rows) for rows in of_gpus)
+    counted = sum(energy_counter_power_w(rows) for rows in of_gpus)
     wall_s = window["window_wall_ns"] / 1e9
     found = {
         "power_w": power,
@@ -166,7 +166,7 @@ def mean_power_w(rows: pd.DataFrame, averaged: bool) -> float:
     return float(np.trapezoid(told["power_w"], at) / (at[-1] - at[0]))
 
 
-def counted_power_w(rows: pd.DataFrame) -> float:
+def energy_counter_power_w(rows: pd.DataFrame) -> float:
     """The mean power of a GPU from its counter's first move to its last; not a number where it moves less than LEAST.
 
     Both ends are moves, as the counter stands still for longer than a sample takes.

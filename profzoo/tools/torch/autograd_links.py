@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from profzoo.tools.torch.host_calls import looked_up
+from profzoo.tools.torch.host_calls import look_up
 from profzoo.tools.torch.trace import Trace
 
 
@@ -23,7 +23,7 @@ def forward_of(trace: Trace) -> np.ndarray:
     keys = operators["thread"][forward].astype(np.int64) * span + operators["sequence"][forward]
     threads = _threads(trace, nodes)
     found = np.full(len(operators["start"]), -1, dtype=np.int32)
-    found[nodes] = looked_up(threads * span + operators["sequence"][nodes], keys, forward)
+    found[nodes] = look_up(threads * span + operators["sequence"][nodes], keys, forward)
     return found
 
 
@@ -41,8 +41,8 @@ def _threads(trace: Trace, nodes: np.ndarray) -> np.ndarray:
     order = np.argsort(operators["start"][nodes], kind="stable")
     begins, ends = (np.flatnonzero(links["forward"] == which) for which in (1, 0))
     begins = begins[np.argsort(links["id"][begins], kind="stable")]
-    begin = looked_up(links["id"][ends], links["id"][begins], begins)
-    node = looked_up(links["start"][ends], operators["start"][nodes[order]], order)
+    begin = look_up(links["id"][ends], links["id"][begins], begins)
+    node = look_up(links["start"][ends], operators["start"][nodes[order]], order)
     known = (begin >= 0) & (node >= 0)
     pairs = np.stack([numbers[node[known]], links["thread"][begin[known]]])
     pairs, votes = np.unique(pairs, axis=1, return_counts=True)

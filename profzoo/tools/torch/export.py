@@ -52,15 +52,15 @@ def main(
         say(f"{outputs['csv']}: without {line}")
     table = torch_tables.tidy(raw, whole, profiler, gpu, lacking)
     write_csv(table, outputs["csv"])
-    write_csv(owners.of_launches(whole) if gpu else owners.of_operators(whole), outputs["launches"])
+    write_csv(owners.tabulate_launches(whole) if gpu else owners.tabulate_operators(whole), outputs["launches"])
     write_csv(owners.modules(whole), outputs["modules"])
 
 
 def _whole(events: trace.Trace, traced: str, facts: Mapping[str, Any]) -> tuple[trace.Trace, bool]:
     """The trace without the steps of which kernels are lost, and whether there are such."""
-    if why := losses.impossible(events):
+    if why := losses.find_impossible(events):
         raise DataError(f"{traced}: {why}, {trace.WRONG}: {trace.AGAIN}")
-    found = losses.of(events)
+    found = losses.find_losses(events)
     if not found.lacking and not found.outside:
         return events, False
     told = "; ".join(found.told())
@@ -71,4 +71,4 @@ def _whole(events: trace.Trace, traced: str, facts: Mapping[str, Any]) -> tuple[
         raise DataError(
             f"{traced}: torch.profiler lost kernels, {told}, of which its sidecar says nothing: {trace.AGAIN}"
         )
-    return losses.without(events, sorted(found.lacking)), True
+    return losses.drop_steps(events, sorted(found.lacking)), True

@@ -11,7 +11,7 @@ BEGIN, END = "StreamBeginCapture", "StreamEndCapture"
 LAUNCHING = ("LaunchKernel", "LaunchCooperativeKernel", "Memcpy", "Memset")
 
 
-def replayed(trace: Trace) -> np.ndarray:
+def find_replayed(trace: Trace) -> np.ndarray:
     """Of each launch, whether a graph made it, all of whose launches have the one call."""
     made = np.array([text.startswith(REPLAYS) for text in trace.texts] + [False])
     return made[np.append(trace.calls["name"], -1)[call_of(trace)]]
@@ -24,7 +24,7 @@ def external_ids(trace: Trace) -> np.ndarray:
     """
     launches, calls = trace.launches, call_of(trace)
     found = launches["external"].astype(np.int64)
-    by_graph = np.flatnonzero(replayed(trace))
+    by_graph = np.flatnonzero(find_replayed(trace))
     if not len(by_graph):
         return found
     found[by_graph] = -1

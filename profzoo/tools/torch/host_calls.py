@@ -14,10 +14,10 @@ def call_of(trace: Trace) -> np.ndarray:
     # A runtime call may share its ID with the driver's that it makes.
     order = np.lexsort((calls["start"], calls["correlation"]))
     order = order[calls["correlation"][order] >= 0]
-    return looked_up(launches["correlation"], calls["correlation"][order], order)
+    return look_up(launches["correlation"], calls["correlation"][order], order)
 
 
-def looked_up(wanted: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
+def look_up(wanted: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
     """The value of each wanted key, that of the first of several alike; -1 for a key that is not there.
 
     keys: in ascending order.
@@ -28,7 +28,7 @@ def looked_up(wanted: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.nd
     return np.where(keys[places] == wanted, values[places], -1)
 
 
-def launched_at(trace: Trace) -> np.ndarray:
+def launch_times(trace: Trace) -> np.ndarray:
     """Of each launch, when the host made it, in ns; -1 where that is not known."""
     return np.append(trace.calls["start"], -1)[call_of(trace)]
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from profzoo.op_costs.operators import COLUMNS, needed, without_called
+from profzoo.op_costs.operators import COLUMNS, exclusive_costs, operator_cost
 from profzoo.tools.torch.trace import Trace
 
 
-def of_operators(trace: Trace, parents: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def known_operator_costs(trace: Trace, parents: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Which operators it is known of what they need; (those, COLUMNS) what that is, but for what each calls; and of all
     the holder, the nearest known one that it is part of, itself included, -1 where there is none.
 
@@ -18,15 +18,15 @@ def of_operators(trace: Trace, parents: np.ndarray) -> tuple[np.ndarray, np.ndar
     kinds, places = np.unique(pairs, return_inverse=True)
     found = np.full((len(kinds), len(COLUMNS)), np.nan)
     for place, (name, inputs) in enumerate(divmod(kind, len(trace.inputs)) for kind in kinds.tolist()):
-        need = needed(trace.texts[name], *trace.inputs[inputs])
+        need = operator_cost(trace.texts[name], *trace.inputs[inputs])
         if need is not None:
             found[place] = need
     sure = ~np.isnan(found[:, 0])[places]
     known = told[sure]
-    return known, *without_called(found[places[sure]], known, parents)
+    return known, *exclusive_costs(found[places[sure]], known, parents)
 
 
-def of_launches(trace: Trace, parents: np.ndarray, operators: np.ndarray, replays: np.ndarray) -> np.ndarray:
+def launch_costs(trace: Trace, parents: np.ndarray, operators: np.ndarray, replays: np.ndarray) -> np.ndarray:
     """(launches, COLUMNS) what each needs: with the first of an operator what this needs, 0 with its others.
 
     Args:
@@ -35,7 +35,7 @@ def of_launches(trace: Trace, parents: np.ndarray, operators: np.ndarray, replay
 
     So they add up. NaN where no operator around the launch has a formula, or its inputs are not told.
     """
-    known, own, holder = of_operators(trace, parents)
+    known, own, holder = known_operator_costs(trace, parents)
     found = np.full((len(operators), len(COLUMNS)), np.nan)
     if not len(known):
         return found

@@ -46,7 +46,7 @@ class Losses:
         return [*found, *([self.outside] if self.outside else [])]
 
 
-def of(found: Trace) -> Losses:
+def find_losses(found: Trace) -> Losses:
     """Of each step the launch calls without a kernel, but for those that were captured into a graph."""
     calls = found.calls
     made = _launch_calls(found)
@@ -89,7 +89,7 @@ def _cut_replays(found: Trace, made: np.ndarray, ran: np.ndarray) -> np.ndarray:
         return made[:0]
     first = made[int(ran.argmax())]
     calls = call_of(found)
-    owned = np.flatnonzero(graph_replays.replayed(found))
+    owned = np.flatnonzero(graph_replays.find_replayed(found))
     groups: dict[int, list[int]] = {}
     for call, name in zip(calls[owned].tolist(), found.launches["name"][owned].tolist(), strict=True):
         groups.setdefault(call, []).append(name)
@@ -101,7 +101,7 @@ def _cut_replays(found: Trace, made: np.ndarray, ran: np.ndarray) -> np.ndarray:
     return np.array([first]) if longer else made[:0]
 
 
-def without(found: Trace, steps: Sequence[int]) -> Trace:
+def drop_steps(found: Trace, steps: Sequence[int]) -> Trace:
     """The trace without these steps, counted from 0: what the host did in them, and what it launched."""
     starts, ends, _ = spans(found, (STEP,))
     places = [(starts[step], ends[step]) for step in steps]
@@ -122,7 +122,7 @@ def _rows(table: Columns, chosen: np.ndarray) -> Columns:
     return {name: column[chosen] for name, column in table.items()}
 
 
-def impossible(found: Trace) -> str | None:
+def find_impossible(found: Trace) -> str | None:
     """What a launch cannot be, in words; None where all can."""
     launches = found.launches
     start, ns = launches["start"], launches["ns"].astype(np.int64)
@@ -143,7 +143,7 @@ def impossible(found: Trace) -> str | None:
 
 def _overlapping(found: Trace, start: np.ndarray, end: np.ndarray) -> str | None:
     """That a launch runs on beside several that follow it in its stream; not of graphs, whose branches may."""
-    queue = np.where(graph_replays.replayed(found), -1, found.launches["queue"])
+    queue = np.where(graph_replays.find_replayed(found), -1, found.launches["queue"])
     for one in np.unique(queue[queue >= 0]).tolist():
         mine = np.flatnonzero(queue == one)
         mine = mine[np.argsort(start[mine], kind="stable")]
@@ -173,9 +173,9 @@ def lost(made: Mapping[str, Path]) -> tuple[str, Mapping[str, Any]]:
         return str(error), {}
     except DataError:
         return "", {}
-    if why := impossible(found):
+    if why := find_impossible(found):
         return why, {}
-    losses = of(found)
+    losses = find_losses(found)
     told = losses.told()
     facts = {"traced_steps": losses.steps - len(losses.lacking), "left_out": told} if losses.lacking else {}
     return "; ".join(told), facts

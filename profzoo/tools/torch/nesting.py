@@ -51,7 +51,7 @@ def nest(trace: Trace) -> Nesting:
     return Nesting(parents, **_walk(trace, parents))
 
 
-def own_ns(trace: Trace, parent: np.ndarray) -> np.ndarray:
+def exclusive_ns(trace: Trace, parent: np.ndarray) -> np.ndarray:
     """The time of each operator without that of what it called, in ns; parent: the operator that each ran in."""
     whole = trace.operators["ns"].astype(np.int64)
     inner = parent >= 0

@@ -9,12 +9,12 @@ import pandas as pd
 from profzoo.io import column_types
 from profzoo.io.csv_tables import Table
 from profzoo.op_costs.operators import COLUMNS as NEEDED
-from profzoo.range_names import DOMAIN, LAUNCHING, given, module_of
+from profzoo.range_names import DOMAIN, LAUNCHING, module_of, original_name
 from profzoo.tools.communication_kernels import communicates
 from profzoo.tools.torch import graph_replays, launch_costs
 from profzoo.tools.torch.autograd_links import forward_of
-from profzoo.tools.torch.host_calls import call_of, launched_at, looked_up, parts_at, steps_at
-from profzoo.tools.torch.nesting import MARK, Nesting, nest, own_ns
+from profzoo.tools.torch.host_calls import call_of, launch_times, look_up, parts_at, steps_at
+from profzoo.tools.torch.nesting import MARK, Nesting, exclusive_ns, nest
 from profzoo.tools.torch.nesting import kinds as kinds_of
 from profzoo.tools.torch.trace import DEVICE_KINDS, SIZES, Trace
 
@@ -44,7 +44,7 @@ FUSED = re.compile(r"triton_[a-z]+_fused_(\w+)_\d+")
 DEEPEST = 8
 
 
-def of_launches(trace: Trace) -> pd.DataFrame:
+def tabulate_launches(trace: Trace) -> pd.DataFrame:
     """A row a launch, in the order in which the host made them.
 
     Columns: `step`, counted from 0 and empty outside of all, and `order` in it; `kind`: kernel, memcpy or memset;
@@ -58,10 +58,10 @@ def of_launches(trace: Trace) -> pd.DataFrame:
     A launch of no module has an owner in parentheses instead: the part of the step, or of the forward pass that it is
     the backward of; `(communication)`; `(graph)` for a replay whose capture is not known; `(step)`; `(outside)`.
     """
-    launches, called = trace.launches, launched_at(trace)
+    launches, called = trace.launches, launch_times(trace)
     order = np.lexsort((launches["start"], called))
     launches, called = {name: column[order] for name, column in launches.items()}, called[order]
-    ids, replayed = graph_replays.external_ids(trace)[order], graph_replays.replayed(trace)[order]
+    ids, replayed = graph_replays.external_ids(trace)[order], graph_replays.find_replayed(trace)[order]
     operators = _by_id(trace, ids)
     kernels = set(np.unique(launches["name"]).tolist())
     talking = [number in kernels and communicates(text) for number, text in enumerate(trace.texts)]
@@ -70,7 +70,7 @@ def of_launches(trace: Trace) -> pd.DataFrame:
     made = np.where(replayed & (operators >= 0), _at(trace.operators["start"], operators), called)
     nesting = nest(trace)
     frame = _owned(trace, nesting, operators, called, made, other)
-    need = launch_costs.of_launches(trace, nesting.parent, operators, np.where(replayed, call_of(trace)[order], -1))
+    need = launch_costs.launch_costs(trace, nesting.parent, operators, np.where(replayed, call_of(trace)[order], -1))
     columns = {
         "kind": pd.Categorical.from_codes(launches["kind"], list(DEVICE_KINDS.values())),
         "name": _texts(launches["name"], trace.texts),
@@ -82,7 +82,7 @@ def of_launches(trace: Trace) -> pd.DataFrame:
     return frame.assign(**columns)[list(COLUMNS)]
 
 
-def of_operators(trace: Trace) -> pd.DataFrame:
+def tabulate_operators(trace: Trace) -> pd.DataFrame:
     """The same of a run on the CPU: a row a call of an operator, with its own time, without what it calls."""
     nesting = nest(trace)
     operators = np.flatnonzero(kinds_of(trace) != MARK)
@@ -94,7 +94,7 @@ def of_operators(trace: Trace) -> pd.DataFrame:
         "name": _texts(trace.operators["name"][operators], trace.texts),
         **{name: _known(np.full(len(operators), -1)) for name in ("stream", *SIZES)},
         "start_ns": started,
-        "ns": own_ns(trace, nesting.parent)[operators],
+        "ns": exclusive_ns(trace, nesting.parent)[operators],
         **dict(zip(NEEDED, _needed(trace, nesting)[operators].T, strict=True)),
     }
     return frame.assign(**columns)[list(COLUMNS)]
@@ -102,7 +102,7 @@ def of_operators(trace: Trace) -> pd.DataFrame:
 
 def _needed(trace: Trace, nesting: Nesting) -> np.ndarray:
     """(operators, NEEDED) what each needs but for what it calls, NaN where that is not known."""
-    known, own, _ = launch_costs.of_operators(trace, nesting.parent)
+    known, own, _ = launch_costs.known_operator_costs(trace, nesting.parent)
     found = np.full((len(nesting.parent), len(NEEDED)), np.nan)
     found[known] = own
     return found
@@ -137,9 +137,9 @@ def _owned(
             "step": _known(steps),
             "order": pd.Series(steps).groupby(steps).cumcount().to_numpy(),
             "range": pd.Categorical.from_codes(open_then, ["", *LAUNCHING]),
-            "operator": _texts(names, trace.texts, fused),
+            "operator": _texts(names, trace.texts, fused_name),
             "shapes": _texts(np.where(names >= 0, _at(trace.operators["shapes"], operators), -1), trace.texts),
-            "caller": _texts(np.where(names >= 0, _at(trace.operators["name"], top), -1), trace.texts, fused),
+            "caller": _texts(np.where(names >= 0, _at(trace.operators["name"], top), -1), trace.texts, fused_name),
             "module": path,
             "type": kind,
             "direction": pd.Categorical(direction),
@@ -170,7 +170,7 @@ def modules(trace: Trace) -> pd.DataFrame:
 def _by_id(trace: Trace, ids: np.ndarray) -> np.ndarray:
     """The operators of these IDs; -1 for none."""
     order = np.argsort(trace.operators["external"], kind="stable")
-    return looked_up(np.where(ids > 0, ids, -2), trace.operators["external"][order], order)
+    return look_up(np.where(ids > 0, ids, -2), trace.operators["external"][order], order)
 
 
 def _places(times: np.ndarray, trace: Trace) -> np.ndarray:
@@ -179,7 +179,7 @@ def _places(times: np.ndarray, trace: Trace) -> np.ndarray:
     return np.where((parts == 0) & (steps_at(times, trace) < 0), len(PLACES) - 1, parts)
 
 
-def fused(name: str) -> str:
+def fused_name(name: str) -> str:
     """An operator's name; of what inductor fused, that of all that is in it.
 
     >>> fused("triton_poi_fused_add_relu_3"), fused("aten::add")
@@ -214,7 +214,9 @@ def _calls(trace: Trace, nesting: Nesting) -> np.ndarray:
 def _modules(codes: np.ndarray, texts: Sequence[str], where: np.ndarray) -> tuple[pd.Categorical, pd.Categorical]:
     """Paths and types by the names of modules' ranges; where there is none (-1) what stands in for the path."""
     chosen, places = np.unique(codes, return_inverse=True)
-    pairs = [module_of(given(texts[code].removeprefix(f"{DOMAIN}:"))) if code >= 0 else ("", "") for code in chosen]
+    pairs = [
+        module_of(original_name(texts[code].removeprefix(f"{DOMAIN}:"))) if code >= 0 else ("", "") for code in chosen
+    ]
     paths, types = (np.array([pair[index] for pair in pairs], dtype=object)[places] for index in (0, 1))
     return pd.Categorical(np.where(codes >= 0, paths, where)), pd.Categorical(types)
 

@@ -10,7 +10,7 @@ import pandas as pd
 from profzoo.io import column_types
 from profzoo.io.csv_tables import Table
 from profzoo.range_names import DOMAIN, LAUNCHING, MODULE
-from profzoo.tools.torch.host_calls import launched_at, parts_at
+from profzoo.tools.torch.host_calls import launch_times, parts_at
 from profzoo.tools.torch.trace import DEVICE_KINDS, Trace
 
 TIMES = ("self_cpu_ns", "cpu_ns", "self_device_ns", "device_ns")
@@ -82,7 +82,7 @@ def device_events(trace: Trace) -> pd.DataFrame:
             "name": pd.Categorical.from_codes(launches["name"], trace.texts),
             "start_ns": launches["start"],
             "device_ns": launches["ns"].astype("int64"),
-            "range": pd.Categorical.from_codes(parts_at(launched_at(trace), trace), ["", *LAUNCHING]),
+            "range": pd.Categorical.from_codes(parts_at(launch_times(trace), trace), ["", *LAUNCHING]),
         }
     )
 

@@ -81,7 +81,7 @@ def read(path: str | Path, say: Callable[[str], object] = print) -> Trace:
     """
     reader, number = _Reader(), -1
     try:
-        with chrome_trace.opened(path) as file:
+        with chrome_trace.open_trace(path) as file:
             events = chrome_trace.Events(file)
             for number, event in enumerate(events):
                 if not reader.took(event):
@@ -104,7 +104,7 @@ def read(path: str | Path, say: Callable[[str], object] = print) -> Trace:
     return reader.trace()
 
 
-def of_events(events: Iterable[Any]) -> Trace:
+def make_trace(events: Iterable[Any]) -> Trace:
     """As read, of events that are sound."""
     reader = _Reader()
     for event in events:
