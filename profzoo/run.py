@@ -14,6 +14,7 @@ from typing import Any
 
 from profzoo import schema
 from profzoo.cell import secret_values, settings
+from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.process_count import process_count
 from profzoo.errors import CollectError, ConfigError
 from profzoo.harness import batch_size
@@ -28,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(2, "--trace and --operators go together: torch.profiler leaves both")
     tool = "torch" if options.trace else "time"
     try:
-        cell = secret_values.reveal_secrets(resolve(options.model, options.phase, tool, options.settings))
+        cell: CellSettings = secret_values.reveal_secrets(resolve(options.model, options.phase, tool, options.settings))
         if options.trace and bool(options.steps) != bool(cell["profiler"].get("baseline")):
             raise ConfigError("--steps and profiler.baseline=N go together with --trace: N steps are timed before it")
         # Here, so that a mistyped command line is answered without the seconds that importing torch takes.
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def resolve(cell_model: str, phase: str, tool: str, words: Sequence[str]) -> dict[str, Any]:
+def resolve(cell_model: str, phase: str, tool: str, words: Sequence[str]) -> CellSettings:
     """The cell that the command line asks for, over the schema's defaults."""
     given = settings.parse(words)
     config = schema.fill({}, schema.load())
@@ -99,7 +100,7 @@ def _fail(code: int, message: str) -> int:
     return code
 
 
-def _summarise(cell: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+def _summarise(cell: CellSettings, facts: Mapping[str, Any]) -> None:
     steps, step_ns = facts["steps"], facts["step_ns"]
     times = f"{process_count(cell)} x " if process_count(cell) > 1 else ""
     rate = f"{step_ns / 1e6:.2f} ms a step, {facts['items'] / steps / step_ns * 1e9:.1f} samples/s, " if steps else ""

@@ -3,18 +3,19 @@
 import functools
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from profzoo.cell import registry, secret_values
+from profzoo.cell.cell_types import CellSettings
 from profzoo.errors import ConfigError
 
 # The one data set of torchvision that makes its images up.
 WITHOUT_FILES = "FakeData"
 
 
-def data_set_folder(cell: Mapping[str, Any]) -> str | None:
+def data_set_folder(cell: CellSettings) -> str | None:
     """The folder of the cell's data set; None where its samples are made up.
 
     Raises:
@@ -31,13 +32,13 @@ def data_set_folder(cell: Mapping[str, Any]) -> str | None:
     return found
 
 
-def summarise_data_set(cell: Mapping[str, Any]) -> dict[str, Any]:
+def summarise_data_set(cell: CellSettings) -> dict[str, Any]:
     """What a job goes by of the cell's data set: files, bytes and a digest; empty where its samples are made up."""
     folder = data_set_folder(cell)
     return {"data_files": _summed(folder)} if folder else {}
 
 
-def summarise_model_files(cell: Mapping[str, Any]) -> dict[str, Any]:
+def summarise_model_files(cell: CellSettings) -> dict[str, Any]:
     """The same of the files that the cell's model declares, so that also an older file in place of one is noticed.
 
     Raises:
@@ -47,7 +48,7 @@ def summarise_model_files(cell: Mapping[str, Any]) -> dict[str, Any]:
     return {"model_files": _digest(_facts(path) for path in declared)} if declared else {}
 
 
-def _own_module(cell: Mapping[str, Any]) -> str | None:
+def _own_module(cell: CellSettings) -> str | None:
     """The module of a model that is none of the zoo."""
     return None if cell["module"] == f"models.{cell['model']}" else cell["module"]
 

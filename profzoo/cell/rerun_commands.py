@@ -7,6 +7,7 @@ from typing import Any
 
 from profzoo import schema
 from profzoo.cell import settings, variant_settings
+from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.process_count import process_count
 from profzoo.errors import ConfigError
 
@@ -14,7 +15,7 @@ from profzoo.errors import ConfigError
 LENGTH = ("window", "warmup", "samples", "epochs")
 
 
-def run_arguments(cell_model: str, cell: Mapping[str, Any]) -> str:
+def run_arguments(cell_model: str, cell: CellSettings) -> str:
     """The words behind `python -m models.run`, quoted for a shell; cell: settings that ran, as a sidecar has them.
 
     They are the name and phase of the cell, and all settings that a bare name and phase do not stand for: the module of
@@ -28,7 +29,7 @@ def run_arguments(cell_model: str, cell: Mapping[str, Any]) -> str:
     return shlex.join([name, cell["phase"], *kept])
 
 
-def _implied(name: str, cell: Mapping[str, Any]) -> set[str]:
+def _implied(name: str, cell: CellSettings) -> set[str]:
     """The words of what a name and phase stand for by themselves, but for the module."""
     config = schema.fill({}, schema.load())
     plain, _ = settings.split_variant(name)
@@ -89,7 +90,7 @@ def merge_words(given: Iterable[str], changes: Iterable[str]) -> list[str]:
     return list({word.partition("=")[0]: word for word in (*given, *changes)}.values())
 
 
-def can_be_typed(cell: Mapping[str, Any]) -> bool:
+def can_be_typed(cell: CellSettings) -> bool:
     """Whether a sidecar says enough of a cell: those of other versions may not."""
     return {"model", "module", "phase", "shape", "gpus", "nodes"} <= set(cell) and process_count(cell) >= 1
 

@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from profzoo import schema
 from profzoo.cell import variant_settings
+from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.process_count import process_count
 from profzoo.cell.registry import PHASES, Model, find
 from profzoo.errors import ConfigError, suggest
@@ -28,7 +29,7 @@ def split_variant(cell_model: str) -> tuple[str, str | None]:
     return name, variant or None
 
 
-def resolve(cell_model: str, phase: str, tool: str, config: Mapping[str, Any]) -> dict[str, Any]:
+def resolve(cell_model: str, phase: str, tool: str, config: Mapping[str, Any]) -> CellSettings:
     """All settings of a cell under a tool, in plain values and sorted by key.
 
     Precedence, lowest first: the schema's defaults, the model's workload, the configuration's top level, its
@@ -66,17 +67,15 @@ def resolve(cell_model: str, phase: str, tool: str, config: Mapping[str, Any]) -
     cell["compile"] = True if cell["compile"] == "default" else cell["compile"]
     variant_settings.check_combination(cell)
     cell = {key: value for key, value in cell.items() if key not in LATER or value != known[key]["default"]}
-    if process_count(cell) > 1 and cell["fit"]:
-        raise ConfigError(
-            f"{name}: batch = 'auto' is for one GPU, not {process_count(cell)}: set batch, that of one GPU"
-        )
+    if cell["fit"] and (several := process_count(cast(CellSettings, cell))) > 1:
+        raise ConfigError(f"{name}: batch = 'auto' is for one GPU, not {several}: set batch, that of one GPU")
     cell["window"] = cell["window"] or config[tool]["window"]
     if tool == "torch":
         options = ("wait", "warmup", "repeat", "modules", "shapes", "memory", "flops", "stacks")
         # No key where there is none, so that what was collected before there was one is what is collected now.
         timed = ("baseline",) if config["torch"]["baseline"] else ()
         cell["profiler"] = {key: config["torch"][key] for key in sorted((*options, *timed))}
-    return dict(sorted(_with_steps(cell).items()))
+    return cast(CellSettings, dict(sorted(_with_steps(cell).items())))
 
 
 def declared_phases(cell_model: str, config: Mapping[str, Any]) -> list[str]:
@@ -173,9 +172,10 @@ def parse(words: Sequence[str]) -> dict[str, Any]:
     return settings
 
 
-def setting_words(cell: Mapping[str, Any]) -> list[str]:
+def setting_words(cell: CellSettings) -> list[str]:
     """The command line words of `python -m models.run` that resolve to this cell again: model, phase, settings."""
-    settings = {key: cell[key] for key in (*schema.cell_properties(), "profiler") if key in cell} | cell["shape"]
+    own: Mapping[str, Any] = cell
+    settings = {key: own[key] for key in (*schema.cell_properties(), "profiler") if key in cell} | dict(cell["shape"])
     if cell["fit"]:
         settings["batch"] = "auto"
     if cell["module"] != f"models.{cell['model']}":
@@ -231,7 +231,7 @@ def _with_steps(cell: dict[str, Any]) -> dict[str, Any]:
     profiler = cell.get("profiler", {"wait": 0, "warmup": 0, "repeat": 1})
     beside, before = profiler["wait"] + profiler["warmup"], cell["warmup"] + profiler.get("baseline", 0)
     where = f"{cell['model']} {cell['phase']}"
-    at_once = cell["batch"] * process_count(cell)
+    at_once = cell["batch"] * process_count(cast(CellSettings, cell))
     available = cell["epochs"] * (cell["samples"] // at_once) if cell["samples"] else None
     if cell["window"] == "rest":
         if available is None:

@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from profzoo import schema
+from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.process_count import process_count
 from profzoo.errors import ConfigError
 
@@ -106,8 +107,8 @@ def _against_graph(cell: Mapping[str, Any]) -> str | None:
     """Why the step of a cell cannot be captured in a CUDA graph; None where it may be."""
     if cell["device"] == "cpu":
         return "graph: true captures CUDA graphs, which a CPU has none of: set device to cuda, or graph to false"
-    if process_count(cell) > 1:
-        return f"graph: true is for one GPU, not {process_count(cell)}: set gpus and nodes to 1, or graph to false"
+    if (several := process_count(cast(CellSettings, cell))) > 1:
+        return f"graph: true is for one GPU, not {several}: set gpus and nodes to 1, or graph to false"
     if cell["compile"] == "reduce-overhead":
         return "graph: true and compile: reduce-overhead cannot be combined: both make CUDA graphs, leave one out"
     if cell["precision"] == "fp16" and cell["phase"] == "train" and cell["optimizer"] != "fused":

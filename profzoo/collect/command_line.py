@@ -8,6 +8,8 @@ from typing import Any
 
 from profzoo import tools
 from profzoo.cell import settings
+from profzoo.cell.cell_types import CellSettings
+from profzoo.cell.job_types import Job
 from profzoo.cell.process_count import process_count
 
 Made = Mapping[str, Path]
@@ -38,7 +40,7 @@ class Command:
     leaves: Sequence[Path] = ()
 
 
-def build_command(job: Mapping[str, Any], made: Made, planned: Sequence[str] = (), load: Path | None = None) -> Command:
+def build_command(job: Job, made: Made, planned: Sequence[str] = (), load: Path | None = None) -> Command:
     """The command of a job.
 
     Args:
@@ -82,12 +84,12 @@ def build_command(job: Mapping[str, Any], made: Made, planned: Sequence[str] = (
     return Command(torchrun_words(cell), profiler, program, sidecar, tool, made, own.leaves(made))
 
 
-def cell_words(cell: Mapping[str, Any], load: str | Path | None) -> list[str]:
+def cell_words(cell: CellSettings, load: str | Path | None) -> list[str]:
     """The words that run a cell in one process."""
     return ["python", "-m", "models.run", *settings.setting_words(cell), *(["--load", str(load)] if load else [])]
 
 
-def process_words(job: Mapping[str, Any], load: Path | None) -> list[tuple[str, list[str]]]:
+def process_words(job: Job, load: Path | None) -> list[tuple[str, list[str]]]:
     """Each process of a job that takes several, one after the other: its side, and its words; none of another job."""
     sides, weights = job.get("sides", {"": job["cell"]}), job.get("weights", {"": load})
     order = job.get("order") or [""] * job.get("repeats", 0)
@@ -95,7 +97,7 @@ def process_words(job: Mapping[str, Any], load: Path | None) -> list[tuple[str, 
     return [(side, words[side]) for side in order]
 
 
-def trial_words(given: Mapping[str, Any], cell: Mapping[str, Any], load: Path | None) -> list[str]:
+def trial_words(given: Mapping[str, Any], cell: CellSettings, load: Path | None) -> list[str]:
     """The words that try settings on a cell.
 
     given: `candidates`, words of settings by name, and their `order`; `expected`, a file of expected gains, if there is
@@ -115,7 +117,7 @@ def trial_words(given: Mapping[str, Any], cell: Mapping[str, Any], load: Path | 
     return [*words, *expected, *limits, *parallel_words([cell])]
 
 
-def parallel_words(cells: Collection[Mapping[str, Any]], compared: bool = False) -> list[str]:
+def parallel_words(cells: Collection[CellSettings], compared: bool = False) -> list[str]:
     """The words that let processes of these cells start side by side, unless those of one do so anyway.
 
     compared: whether a round has one of each, which may then work by shifts, if there is memory for that many.
@@ -126,7 +128,7 @@ def parallel_words(cells: Collection[Mapping[str, Any]], compared: bool = False)
     return ["--at-once", str(AT_ONCE), *own]
 
 
-def torchrun_words(cell: Mapping[str, Any]) -> list[str]:
+def torchrun_words(cell: CellSettings) -> list[str]:
     """The words that start a process for each of the cell's GPUs; none where there is one.
 
     >>> launcher({"gpus": 2, "nodes": 1})[3:]

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from profzoo.collect.environment import environment, measurement_variables
 from profzoo.errors import CollectError
@@ -28,6 +28,9 @@ from profzoo.machine.gpu_slots import Taken, Terms
 from profzoo.machine.gpu_turns import Turn
 from profzoo.machine.gpus import VISIBLE
 from profzoo.machine.processes import Guard
+
+if TYPE_CHECKING:
+    from profzoo.cell.job_types import Job
 
 
 def thread_variables(cores: int, gpus: int, processes: int) -> dict[str, str]:
@@ -83,7 +86,7 @@ def _terms(what: str) -> Terms:
     return Terms(told.locks, told.wait_s, what)
 
 
-def overlaps_start(job: Mapping[str, Any], words: Sequence[str]) -> bool:
+def overlaps_start(job: "Job", words: Sequence[str]) -> bool:
     """Whether the program of a job waits for the only GPU by itself, once it has started.
 
     What is sampled beside a cell is of the GPU from the start, and what runs no cell has next to nothing to start. Of
@@ -96,7 +99,7 @@ def overlaps_start(job: Mapping[str, Any], words: Sequence[str]) -> bool:
     )
 
 
-def uses_compile(job: Mapping[str, Any]) -> bool:
+def uses_compile(job: "Job") -> bool:
     """Whether any program of a job has torch.compile do its steps.
 
     >>> compiling({"cell": {"compile": False}, "trials": {"candidates": {"fast": ["compile=default"]}}})
@@ -113,7 +116,7 @@ def _say(line: str) -> None:
 
 @contextmanager
 def prepare_job(
-    job: Mapping[str, Any], candidates: Sequence[str], planned_s: float | None = None, apart: bool = False
+    job: "Job", candidates: Sequence[str], planned_s: float | None = None, apart: bool = False
 ) -> Iterator[tuple[dict[str, str], Taken | Turn, Guard]]:
     """The environment of a job's command, the GPUs held for it, and what its processes hold, while the body runs.
 

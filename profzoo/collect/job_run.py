@@ -14,6 +14,8 @@ from typing import Any
 
 from profzoo import tools
 from profzoo.cell import secret_values
+from profzoo.cell.cell_types import CellSettings
+from profzoo.cell.job_types import Job
 from profzoo.collect import (
     command_line,
     failure_causes,
@@ -46,7 +48,7 @@ OURS = (SHARED, EXPOSED)
 # Of a plan.
 PLAN: fact.Needs = {"options": fact.TEXTS, "estimate_s": fact.NUMBER, "set": fact.TEXT}
 # Makes a command of a job, the files to make, the options of a plan, and the weights to load.
-Build = Callable[[Mapping[str, Any], Made, Sequence[str], Path | None], Command]
+Build = Callable[[Job, Made, Sequence[str], Path | None], Command]
 
 # Exit codes beyond it are signals, as a shell has them.
 SIGNALLED = 128
@@ -79,9 +81,7 @@ def unheld_gpus(facts: Mapping[str, Any], mine: Sequence[str], found: Sequence[M
     return sorted({uuid for uuid in said if uuid in here and uuid not in mine}) if mine else []
 
 
-def collect_files(
-    job: Mapping[str, Any], made: Made, log: Path, load: Path | None, plan: Path | None, build: Build
-) -> None:
+def collect_files(job: Job, made: Made, log: Path, load: Path | None, plan: Path | None, build: Build) -> None:
     """Run a job's command in a private folder; put what it made in its place once that is whole, and leave a sidecar.
 
     Raises:
@@ -129,7 +129,7 @@ def _leave(asked: Command, work: Work, sidecar: dict[str, Any], made_of: Record)
     asked.sidecar.write_text(record.seal(sidecar | record.sidecar_part(replace(made_of, files=record.entries(files)))))
 
 
-def _measured(job: Mapping[str, Any], asked: Command, log: Path, planned: Mapping[str, Any]) -> dict[str, Any]:
+def _measured(job: Job, asked: Command, log: Path, planned: Mapping[str, Any]) -> dict[str, Any]:
     """Run a command that leaves its files where it is told to; what its sidecar holds."""
     cell, own = job["cell"], tools.commands().get(asked.tool)
     found = gpus.present() if cell["device"] != "cpu" else []
@@ -192,7 +192,7 @@ def _once(asked: Command, program: Sequence[str], log: Path, environment: Mappin
     return printed
 
 
-def _exposed(cell: Mapping[str, Any]) -> str | None:
+def _exposed(cell: CellSettings) -> str | None:
     """That what is recorded of other processes cannot be kept out, and why; None where it can."""
     # Processes of other nodes cannot be in one namespace with these.
     why = namespace.why_unavailable() if cell.get("nodes", 1) == 1 else "the cell runs on several nodes"
@@ -226,7 +226,7 @@ def _say(path: Path, sidecar: Mapping[str, Any]) -> None:
 
 
 def run_job(
-    job: Mapping[str, Any],
+    job: Job,
     made: Made,
     log: Path,
     load: Path | None = None,

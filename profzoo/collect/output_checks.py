@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from profzoo.cell.job_types import Job
 from profzoo.cell.process_count import process_count
 from profzoo.collect.inprocess_baseline import TIMED
 from profzoo.errors import CollectError
@@ -22,7 +23,7 @@ def read_program_facts(path: Path) -> dict[str, Any]:
     return said
 
 
-def check(job: Mapping[str, Any], made: Mapping[str, Path], run: str) -> None:
+def check(job: Job, made: Mapping[str, Path], run: str) -> None:
     """That the files are there and whole, the sidecar is this job's and run's, and has as many steps as the table.
 
     Raises:

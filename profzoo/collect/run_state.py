@@ -5,11 +5,10 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
+from profzoo.cell.job_types import Job
 from profzoo.machine import orphan_guard
 
 # In the folder that snakemake runs in, which nodes of a cluster share.
@@ -39,7 +38,7 @@ def is_first_time(line: str) -> bool:
     return True
 
 
-def note_failure(job: Mapping[str, Any], sidecar: Path, why: str) -> None:
+def note_failure(job: Job, sidecar: Path, why: str) -> None:
     """Note that a job has failed, where the model itself has and would again, whatever looks at it.
 
     sidecar: what the job was to leave, whose folder is the model's; why: in a line.
@@ -52,7 +51,7 @@ def note_failure(job: Mapping[str, Any], sidecar: Path, why: str) -> None:
             place.write_text(json.dumps({"tool": job["tool"], "why": why}))
 
 
-def find_known_failure(job: Mapping[str, Any], sidecar: Path) -> str | None:
+def find_known_failure(job: Job, sidecar: Path) -> str | None:
     """That the model of a job has failed in this run under another tool, and why; None where it has not."""
     place = _place(job, sidecar)
     try:
@@ -80,7 +79,7 @@ def forget_run(others: bool = False) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _place(job: Mapping[str, Any], sidecar: Path) -> Path | None:
+def _place(job: Job, sidecar: Path) -> Path | None:
     """Where a failure of this job's cell is noted; None of jobs that run several cells, or none."""
     folder, phase = _folder(), job["cell"].get("phase")
     alone = "sides" not in job and "trials" not in job

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from profzoo import import_graph
 from profzoo.cell import registry
+from profzoo.cell.job_types import Job
 from profzoo.errors import ConfigError
 from profzoo.records import digests, record
 
@@ -16,7 +16,7 @@ IN_TURN, TRIALS = "profzoo/experiments/interleaved_runs.py", "profzoo/experiment
 SAMPLER = "profzoo/tools/sample/sampler.py"
 
 
-def job_sources(job: Mapping[str, Any]) -> list[Path]:
+def job_sources(job: Job) -> list[Path]:
     """The files, sorted; as the job's rule has them among its inputs.
 
     job: as a collecting command takes it.
@@ -37,7 +37,7 @@ def job_sources(job: Mapping[str, Any]) -> list[Path]:
     return sorted(found)
 
 
-def current_digests(job: Mapping[str, Any]) -> dict[str, str]:
+def current_digests(job: Job) -> dict[str, str]:
     """Digests of these files, by what records call them; empty where the job's model is none of a file.
 
     Raises:

@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 
 from profzoo.cell import process_count
+from profzoo.cell.cell_types import CellSettings
 from profzoo.compare import differences, energy
 from profzoo.errors import DataError
 from profzoo.io import column_types
@@ -96,8 +97,8 @@ def read_interleaved(path: str | Path, sidecar: str | Path, sides: Sequence[str]
 
 def _items(steps: pd.DataFrame, facts: Mapping[str, Any]) -> float:
     """Samples of the data in a step: each of a cell's GPUs has a batch of its own."""
-    cell = facts.get("cell", {})
-    return float(steps["items"].median()) * process_count.process_count({"gpus": 1, "nodes": 1, **cell})
+    cell = cast(CellSettings, {"gpus": 1, "nodes": 1, **facts.get("cell", {})})
+    return float(steps["items"].median()) * process_count.process_count(cell)
 
 
 def read_baseline(path: str | Path, sidecar: str | Path) -> Measured:

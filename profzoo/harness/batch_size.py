@@ -1,10 +1,14 @@
 """Finds a batch that fits into memory: the one asked for, else half of it, and so on."""
 
 import gc
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from profzoo.errors import ConfigError
+
+if TYPE_CHECKING:
+    from profzoo.cell.cell_types import CellSettings
+
 
 # What torch's exceptions are called, and what cuBLAS, cuDNN and the CPU's allocator say in one of no special kind.
 KINDS = ("OutOfMemoryError", "MemoryError")
@@ -16,7 +20,7 @@ def out_of_memory(error: BaseException) -> bool:
     return type(error).__name__ in KINDS or any(phrase in str(error) for phrase in PHRASES)
 
 
-def fit(cell: Mapping[str, Any], rehearse: Callable[[Mapping[str, Any]], None]) -> dict[str, Any]:
+def fit(cell: "CellSettings", rehearse: Callable[["CellSettings"], None]) -> "CellSettings":
     """The cell with the first batch of batch, batch / 2, batch / 4, ... 1 whose rehearsal does not run out of memory.
 
     rehearse: runs some steps of the cell that it is given, and raises what goes wrong.
@@ -32,7 +36,7 @@ def fit(cell: Mapping[str, Any], rehearse: Callable[[Mapping[str, Any]], None]) 
     return {**cell, "batch": batch}
 
 
-def _fits(cell: Mapping[str, Any], rehearse: Callable[[Mapping[str, Any]], None]) -> bool:
+def _fits(cell: "CellSettings", rehearse: Callable[["CellSettings"], None]) -> bool:
     try:
         rehearse(cell)
     except (RuntimeError, MemoryError) as error:

@@ -1,17 +1,21 @@
 """Takes a batch apart: a pair of input and target, or a mapping of the network's arguments, which is both."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
 from profzoo.errors import ConfigError
 from profzoo.harness.interface import Functions
 
+if TYPE_CHECKING:
+    from profzoo.cell.cell_types import CellSettings
+
+
 FORMS = "a pair (input, target), or a mapping of the network's arguments"
 
 
-def parts(batch: Any, cell: Mapping[str, Any], model: Functions) -> tuple[Any, Any]:
+def parts(batch: Any, cell: "CellSettings", model: Functions) -> tuple[Any, Any]:
     """Input and target of a batch; of a mapping, all of it is both.
 
     Raises:
@@ -27,7 +31,7 @@ def parts(batch: Any, cell: Mapping[str, Any], model: Functions) -> tuple[Any, A
     )
 
 
-def maker(cell: Mapping[str, Any], model: Functions) -> str:
+def maker(cell: "CellSettings", model: Functions) -> str:
     """The function of the model's file that gives batches or samples their form."""
     if model.collate:
         return "collate(samples)"

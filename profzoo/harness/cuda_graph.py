@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,10 @@ from profzoo.errors import ConfigError, first_line
 from profzoo.harness import batch_size, devices, tensor_trees
 from profzoo.harness.ranges import Ranges
 from profzoo.range_names import GRAPH
+
+if TYPE_CHECKING:
+    from profzoo.cell.cell_types import CellSettings
+
 
 Step = Callable[[Any], Any]
 # Values that a batch may hold besides tensors, which a graph has seen once.
@@ -114,7 +118,7 @@ class Captured:
     def __init__(
         self,
         step: Step,
-        cell: Mapping[str, Any],
+        cell: "CellSettings",
         network: nn.Module,
         device: torch.device,
         ranges: Ranges,

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
@@ -13,6 +13,10 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 from profzoo.errors import ConfigError, suggest
 from profzoo.harness import batch_structure, distributed, own_dataset, tensor_trees
 from profzoo.harness.interface import Functions
+
+if TYPE_CHECKING:
+    from profzoo.cell.cell_types import CellSettings
+
 
 Sample = tuple[Any, Any]
 # Batches of different synthetic samples.
@@ -64,7 +68,7 @@ class Adapted(Dataset[Sample]):
         return self._adapt(self._dataset[index], self._shape)
 
 
-def batches(cell: Mapping[str, Any], model: Functions) -> Iterator[Any]:
+def batches(cell: "CellSettings", model: Functions) -> Iterator[Any]:
     """The cell's batches, epoch after epoch, from one DataLoader; of a data set of the model's own, without an end.
 
     Raises:
@@ -91,7 +95,7 @@ def batches(cell: Mapping[str, Any], model: Functions) -> Iterator[Any]:
     return itertools.chain.from_iterable(itertools.repeat(loader, cell["epochs"]))
 
 
-def describe_source(cell: Mapping[str, Any], model: Functions) -> dict[str, Any]:
+def describe_source(cell: "CellSettings", model: Functions) -> dict[str, Any]:
     """Where samples come `from`, and of how many that were made beforehand: `pool`, None where each is read anew."""
     if own_dataset.uses_own_dataset(cell, model):
         return {"from": "dataset", "pool": None}
@@ -133,8 +137,9 @@ def _without_waiting(to: Callable[..., Any]) -> dict[str, bool]:
     return {"non_blocking": True} if known else {}
 
 
-def _dataset(cell: Mapping[str, Any], model: Functions) -> Dataset[Sample]:
-    source, name, root, arguments = (cell["data"][key] for key in ("source", "name", "root", "arguments"))
+def _dataset(cell: "CellSettings", model: Functions) -> Dataset[Sample]:
+    data: Mapping[str, Any] = cell["data"]
+    source, name, root, arguments = (data[key] for key in ("source", "name", "root", "arguments"))
     shape = SimpleNamespace(**cell["shape"])
     if source == "synthetic":
         return Synthetic(model.sample, shape, cell["samples"], DISTINCT_BATCHES * cell["batch"], cell["seed"])

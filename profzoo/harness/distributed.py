@@ -3,7 +3,7 @@
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -15,8 +15,11 @@ from profzoo.cell.process_count import process_count
 from profzoo.errors import ConfigError
 from profzoo.harness.interface import Functions, no_others
 
+if TYPE_CHECKING:
+    from profzoo.cell.cell_types import CellSettings
 
-def rank(cell: Mapping[str, Any]) -> int:
+
+def rank(cell: "CellSettings") -> int:
     """The number of this process among those of the cell; 0 where there is one.
 
     Raises:
@@ -32,14 +35,14 @@ def rank(cell: Mapping[str, Any]) -> int:
     return int(os.environ.get("RANK", "0"))
 
 
-def number_on_node(cell: Mapping[str, Any]) -> int:
+def number_on_node(cell: "CellSettings") -> int:
     """The number of this process among those of the cell on this node, which is that of its GPU."""
     rank(cell)
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 
 @contextlib.contextmanager
-def group(cell: Mapping[str, Any], device: torch.device) -> Iterator[None]:
+def group(cell: "CellSettings", device: torch.device) -> Iterator[None]:
     """Around what the processes do together; they part when it ends well, else torchrun ends them all."""
     if process_count(cell) == 1:
         yield
@@ -52,13 +55,13 @@ def group(cell: Mapping[str, Any], device: torch.device) -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def meet(cell: Mapping[str, Any]) -> None:
+def meet(cell: "CellSettings") -> None:
     """Wait until all processes are here."""
     if process_count(cell) > 1:
         dist.barrier()
 
 
-def spread(network: nn.Module, cell: Mapping[str, Any], model: Functions, device: torch.device) -> nn.Module:
+def spread(network: nn.Module, cell: "CellSettings", model: Functions, device: torch.device) -> nn.Module:
     """The network with gradients that are averaged over the processes; as it is where there is one.
 
     Raises:
@@ -73,14 +76,14 @@ def spread(network: nn.Module, cell: Mapping[str, Any], model: Functions, device
     return DistributedDataParallel(network, device_ids=[device] if device.type == "cuda" else None)
 
 
-def sampler(dataset: Dataset[Any], cell: Mapping[str, Any]) -> DistributedSampler[Any] | None:
+def sampler(dataset: Dataset[Any], cell: "CellSettings") -> DistributedSampler[Any] | None:
     """This process's share of the samples; None where there is one process."""
     if process_count(cell) == 1:
         return None
     return DistributedSampler(dataset, process_count(cell), rank(cell), shuffle=True, seed=cell["seed"], drop_last=True)
 
 
-def gather_facts(cell: Mapping[str, Any], facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def gather_facts(cell: "CellSettings", facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """What every process has to say, in the order of their ranks."""
     if process_count(cell) == 1:
         return [facts]

@@ -7,7 +7,7 @@ import resource
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -25,15 +25,18 @@ from profzoo.harness import (
 )
 from profzoo.machine import gpu_turns
 
+if TYPE_CHECKING:
+    from profzoo.cell.cell_types import CellSettings
 
-def fit_batch(cell: Mapping[str, Any]) -> dict[str, Any]:
+
+def fit_batch(cell: "CellSettings") -> "CellSettings":
     """The cell with the largest batch that fits into memory, by halving; ConfigError where not even one sample does."""
     gpu_turns.take()
     device, model = step_loop.device_of(cell), interface.load(cell["module"])
     return batch_size.fit(cell, lambda smaller: step_loop.rehearse(smaller, model, device))
 
 
-def run(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+def run(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any]:
     """Run the cell and return what a reader of its numbers wants to know; only the first rank says it, and writes."""
     # Here, so that a mistyped command line is answered without the seconds that importing torch takes.
     if cell["threads"]:
@@ -84,7 +87,7 @@ def run(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _machine(cell: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
+def _machine(cell: "CellSettings", device: torch.device) -> dict[str, Any]:
     """What a run was on."""
     cuda = device.type == "cuda"
     return {
@@ -101,7 +104,7 @@ def _machine(cell: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
 
 
 def _stock(
-    cell: Mapping[str, Any],
+    cell: "CellSettings",
     options: argparse.Namespace,
     network: torch.nn.Module,
     device: torch.device,
@@ -128,7 +131,7 @@ def _stock(
 
 
 def _watching(
-    cell: Mapping[str, Any], options: argparse.Namespace, rank: int, device: torch.device
+    cell: "CellSettings", options: argparse.Namespace, rank: int, device: torch.device
 ) -> tuple[recorders.Recorder | None, recorders.Recorder]:
     """What watches the baseline, where that comes before the window, and what watches the window."""
     if options.trace:
@@ -151,7 +154,7 @@ def _window(recorder: recorders.Recorder) -> dict[str, Any]:
 
 
 def _baseline(
-    cell: Mapping[str, Any], timer: recorders.StepTimer, outcome: step_loop.Outcome, ranks: Sequence[Mapping[str, Any]]
+    cell: "CellSettings", timer: recorders.StepTimer, outcome: step_loop.Outcome, ranks: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """What differs for the baseline that was timed before the window; ranks: of each process, likewise."""
     return {

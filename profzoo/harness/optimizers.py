@@ -2,13 +2,17 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 from profzoo.errors import ConfigError, first_line
 from profzoo.harness import interface
+
+if TYPE_CHECKING:
+    from profzoo.cell.cell_types import CellSettings
+
 
 # What torch's optimizers take for each; `auto` leaves it to them.
 IMPLEMENTATIONS: Mapping[str, Mapping[str, bool]] = {
@@ -35,7 +39,7 @@ def make_optimizers(
     return [*([optimizer(dense)] if dense else []), torch.optim.SparseAdam(sparse, lr=interface.RATE)]
 
 
-def chosen(optimizer: torch.optim.Optimizer, cell: Mapping[str, Any]) -> torch.optim.Optimizer:
+def chosen(optimizer: torch.optim.Optimizer, cell: "CellSettings") -> torch.optim.Optimizer:
     """An optimizer that has made no step yet, by the cell's implementation; capturable where its step is captured.
 
     Raises:

@@ -1,9 +1,9 @@
 """Reads a data set of the model's own: every sample when it is needed, so that what it takes is measured."""
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
@@ -11,13 +11,16 @@ from profzoo.cell.process_count import process_count
 from profzoo.errors import ConfigError
 from profzoo.harness.interface import Functions
 
+if TYPE_CHECKING:
+    from profzoo.cell.cell_types import CellSettings
 
-def uses_own_dataset(cell: Mapping[str, Any], model: Functions) -> bool:
+
+def uses_own_dataset(cell: "CellSettings", model: Functions) -> bool:
     """Whether the cell's samples are those of the model's own data set; not where the configuration names another."""
     return model.dataset is not None and cell["data"]["source"] == "synthetic"
 
 
-def make_dataset(cell: Mapping[str, Any], model: Functions) -> Any:
+def make_dataset(cell: "CellSettings", model: Functions) -> Any:
     """The data set of a cell for which `used` is true.
 
     Raises:
@@ -48,7 +51,7 @@ def make_dataset(cell: Mapping[str, Any], model: Functions) -> Any:
 
 
 def repeat_batches(
-    loader: DataLoader[Any], share: DistributedSampler[Any] | None, cell: Mapping[str, Any]
+    loader: DataLoader[Any], share: DistributedSampler[Any] | None, cell: "CellSettings"
 ) -> Iterator[Any]:
     """The batches of a data set, again from its beginning where it ends; share: of this process among several.
 
@@ -65,5 +68,5 @@ def repeat_batches(
             raise ConfigError(f"{_where(cell)} ended before one batch of {cell['batch']}: lower batch, or give it more")
 
 
-def _where(cell: Mapping[str, Any]) -> str:
+def _where(cell: "CellSettings") -> str:
     return f"dataset(shape) of {cell['module']}"

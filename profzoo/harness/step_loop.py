@@ -3,11 +3,11 @@
 import math
 import pickle
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -31,6 +31,9 @@ from profzoo.harness.data_loading import batches, move_to_device
 from profzoo.harness.ranges import Ranges
 from profzoo.harness.recorders import Recorder
 from profzoo.range_names import STEP, WINDOW
+
+if TYPE_CHECKING:
+    from profzoo.cell.cell_types import CellSettings
 
 
 class NotFiniteError(ArithmeticError):
@@ -67,7 +70,7 @@ class Outcome:
     repeated: Repeated | None
 
 
-def device_of(cell: Mapping[str, Any]) -> torch.device:
+def device_of(cell: "CellSettings") -> torch.device:
     """The device that the cell runs on; ConfigError where it is to be a GPU and torch sees none, or too few."""
     number = distributed.number_on_node(cell)
     device = devices.choose(cell["device"], number)
@@ -77,13 +80,13 @@ def device_of(cell: Mapping[str, Any]) -> torch.device:
 
 
 def network_of(
-    cell: Mapping[str, Any], model: interface.Functions, device: torch.device, weights: Path | None
+    cell: "CellSettings", model: interface.Functions, device: torch.device, weights: Path | None
 ) -> nn.Module:
     """The cell's network on the device, with weights loaded if given, in the cell's memory format."""
     return ready(built(cell, model, weights), cell, device)
 
 
-def built(cell: Mapping[str, Any], model: interface.Functions, weights: Path | None) -> nn.Module:
+def built(cell: "CellSettings", model: interface.Functions, weights: Path | None) -> nn.Module:
     """The cell's network on the CPU, with weights loaded if given."""
     torch.manual_seed(cell["seed"])
     network = model.build(SimpleNamespace(**cell["shape"]))
@@ -100,7 +103,7 @@ def built(cell: Mapping[str, Any], model: interface.Functions, weights: Path | N
     return network
 
 
-def ready(network: nn.Module, cell: Mapping[str, Any], device: torch.device) -> nn.Module:
+def ready(network: nn.Module, cell: "CellSettings", device: torch.device) -> nn.Module:
     """A network that was built, on the device, in the cell's memory format."""
     network = training_step.place_network(network, cell, device)
     network.train(cell["phase"] == "train")
@@ -116,7 +119,7 @@ def prepare(network: nn.Module) -> None:
 
 
 def run(
-    cell: Mapping[str, Any],
+    cell: "CellSettings",
     network: nn.Module,
     device: torch.device,
     recorder: Recorder,
@@ -167,7 +170,7 @@ def run(
     return Outcome(parameters, losses[-1], (losses[:before] or losses)[-1], sample, repeated)
 
 
-def rehearse(cell: Mapping[str, Any], model: interface.Functions, device: torch.device) -> None:
+def rehearse(cell: "CellSettings", model: interface.Functions, device: torch.device) -> None:
     """Some steps outside any window: the second needs the optimizer's state as well, and a later one may be captured.
 
     Raises what goes wrong.
@@ -181,7 +184,7 @@ def rehearse(cell: Mapping[str, Any], model: interface.Functions, device: torch.
 
 
 def repeat(
-    cell: Mapping[str, Any], model: interface.Functions, network: nn.Module, device: torch.device, ranges: Ranges
+    cell: "CellSettings", model: interface.Functions, network: nn.Module, device: torch.device, ranges: Ranges
 ) -> Repeated:
     """What the cell repeats with a network on the device; ranges: that its parts open."""
     training_step.arithmetic(cell)
@@ -214,7 +217,7 @@ def _training(model: interface.Functions, trainer: training_step.Trainer) -> Cal
 
 
 def _inference(
-    cell: Mapping[str, Any], model: interface.Functions, network: nn.Module, device: torch.device, ranges: Ranges
+    cell: "CellSettings", model: interface.Functions, network: nn.Module, device: torch.device, ranges: Ranges
 ) -> Callable[[Any], Any]:
     """From a batch to the outputs."""
     autocast = training_step.autocast(cell, device)
@@ -228,7 +231,7 @@ def _inference(
     return inference
 
 
-def _begun(cell: Mapping[str, Any], step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _begun(cell: "CellSettings", step: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """A step whose beginning is told to the compiler, where that keeps graphs of the parts of each step."""
     if cell["compile"] != "reduce-overhead":
         return step
@@ -241,7 +244,7 @@ def _begun(cell: Mapping[str, Any], step: Callable[[Any], Any]) -> Callable[[Any
     return begun
 
 
-def _finite(results: deque[Any], cell: Mapping[str, Any]) -> Sequence[float | None]:
+def _finite(results: deque[Any], cell: "CellSettings") -> Sequence[float | None]:
     """The losses, None in inference; looked at after the window, so that no step waits for it."""
     if cell["phase"] == "train":
         losses = torch.stack([loss.reshape(()) for loss in results]).float().tolist()
@@ -254,6 +257,6 @@ def _finite(results: deque[Any], cell: Mapping[str, Any]) -> Sequence[float | No
     return [None]
 
 
-def _transfer(cell: Mapping[str, Any]) -> Any:
+def _transfer(cell: "CellSettings") -> Any:
     memory_format = training_step.memory_format(cell)
     return lambda batch, device: move_to_device(batch, device, memory_format)

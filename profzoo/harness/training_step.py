@@ -2,9 +2,9 @@
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -13,6 +13,10 @@ from torch.nn.parameter import is_lazy
 from profzoo.errors import ConfigError
 from profzoo.harness import batch_structure, distributed, interface, optimizers
 from profzoo.range_names import OTHERS
+
+if TYPE_CHECKING:
+    from profzoo.cell.cell_types import CellSettings
+
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -24,7 +28,7 @@ class Trainer:
     """
 
     def __init__(
-        self, cell: Mapping[str, Any], model: interface.Functions, network: nn.Module, device: torch.device, ranges: Any
+        self, cell: "CellSettings", model: interface.Functions, network: nn.Module, device: torch.device, ranges: Any
     ) -> None:
         """network: on the device already."""
         self.model, self.cell, self._ranges = model, cell, ranges
@@ -103,12 +107,12 @@ def run_training_step(trainer: Trainer, batch: Any) -> torch.Tensor:
     return loss
 
 
-def memory_format(cell: Mapping[str, Any]) -> torch.memory_format:
+def memory_format(cell: "CellSettings") -> torch.memory_format:
     """How images and the weights of convolutions lie in memory."""
     return torch.channels_last if cell["channels_last"] else torch.contiguous_format
 
 
-def place_network(network: Any, cell: Mapping[str, Any], device: torch.device) -> nn.Module:
+def place_network(network: Any, cell: "CellSettings", device: torch.device) -> nn.Module:
     """A network on the device, in the cell's memory format.
 
     Raises:
@@ -124,13 +128,13 @@ def place_network(network: Any, cell: Mapping[str, Any], device: torch.device) -
     return network.to(device)
 
 
-def autocast(cell: Mapping[str, Any], device: torch.device) -> Any:
+def autocast(cell: "CellSettings", device: torch.device) -> Any:
     """A function that makes the context in which the cell's operators choose their precision."""
     dtype = AUTOCAST.get(cell["precision"])
     return lambda: torch.autocast(device.type, dtype) if dtype else contextlib.nullcontext()
 
 
-def arithmetic(cell: Mapping[str, Any]) -> None:
+def arithmetic(cell: "CellSettings") -> None:
     """Set what torch keeps globally: TensorFloat-32, which it would otherwise allow cuDNN, and choice of algorithms."""
     tf32 = cell["precision"] == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = tf32

@@ -1,22 +1,26 @@
 """How many steps a window takes: those that it is to have, and as many more as it takes to last long enough."""
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from profzoo.harness import distributed
 from profzoo.harness.recorders import Recorder
+
+if TYPE_CHECKING:
+    from profzoo.cell.cell_types import CellSettings
+
 
 # Of a data set that is gone through for as long as there are steps.
 ENDLESS = 10**9
 
 
-def extend_epochs(cell: Mapping[str, Any], recorder: Recorder) -> Mapping[str, Any]:
+def extend_epochs(cell: "CellSettings", recorder: Recorder) -> "CellSettings":
     """The cell with as many epochs as its window may take."""
     return {**cell, "epochs": ENDLESS} if recorder.least_s else cell
 
 
-def indices(cell: Mapping[str, Any], recorder: Recorder) -> Iterator[int]:
+def indices(cell: "CellSettings", recorder: Recorder) -> Iterator[int]:
     """The numbers of the cell's steps, and of those by which its window, which comes last, grows."""
     index = cell["steps"]
     yield from range(index)
@@ -25,7 +29,7 @@ def indices(cell: Mapping[str, Any], recorder: Recorder) -> Iterator[int]:
         index += more
 
 
-def _more(cell: Mapping[str, Any], recorder: Recorder) -> int:
+def _more(cell: "CellSettings", recorder: Recorder) -> int:
     """Steps that the window still takes, by the time of those so far; the same in all processes of the cell."""
     if not recorder.least_s:
         return 0

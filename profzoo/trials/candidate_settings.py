@@ -6,6 +6,7 @@ from typing import Any, TypedDict
 import pandas as pd
 
 from profzoo.cell import settings, variant_settings
+from profzoo.cell.cell_types import CellSettings
 from profzoo.errors import ConfigError, suggest
 from profzoo.verdicts import cpu_verdicts
 from profzoo.verdicts import rules as verdict_rules
@@ -61,7 +62,7 @@ def candidate_words(cell_model: str, phase: str, config: Mapping[str, Any]) -> t
     return found, refused
 
 
-def _named(config: Mapping[str, Any], cell: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def _named(config: Mapping[str, Any], cell: CellSettings) -> dict[str, Mapping[str, Any]]:
     """The settings of every candidate by name, advice that no variant follows by its words; cell: its settings."""
     known = _panel(config, cell["batch"])
     rules = verdict_rules.load()["rules"]
@@ -85,10 +86,11 @@ def _panel(config: Mapping[str, Any], batch: int | None) -> dict[str, Mapping[st
     }
 
 
-def _advised(advice: Mapping[str, Any], cell: Mapping[str, Any]) -> str:
+def _advised(advice: Mapping[str, Any], cell: CellSettings) -> str:
     """The words of an advice to that cell; none where it has none."""
     if doubled := advice.get("doubled"):
-        return f"{doubled}={2 * cell[doubled]}"
+        own: Mapping[str, Any] = cell
+        return f"{doubled}={2 * own[doubled]}"
     return str(advice.get("settings") or "")
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.process_count import process_count
 from profzoo.errors import CollectError, ConfigError, suggest
 from profzoo.machine import gpus, job_limits
@@ -38,7 +39,7 @@ RANGE_REPLAY = ("range", "app-range")
 LEAST_ERROR = 0.001
 
 
-def for_cell(ncu: Mapping[str, Any], name: str, cell: Mapping[str, Any]) -> Mapping[str, Any]:
+def for_cell(ncu: Mapping[str, Any], name: str, cell: CellSettings) -> Mapping[str, Any]:
     """The configuration for a section set of a cell.
 
     Of several processes, kernels that communicate are counted, not replayed. Of a step in CUDA graphs,
