@@ -32,7 +32,7 @@ CHANGED = re.compile(r'[^ -~]|["\\%]')
 def sanitised_name(name: str) -> str:
     """A name as torch.profiler leaves it, which replaces backslashes, and all of a name that is no ASCII.
 
-    >>> kept("module:layer3.0:Conv2d"), kept('a"b'), kept("Größe")
+    >>> sanitised_name("module:layer3.0:Conv2d"), sanitised_name('a"b'), sanitised_name("Größe")
     ('module:layer3.0:Conv2d', 'a%22b', 'Gr%C3%B6%C3%9Fe')
     """
     return CHANGED.sub(lambda found: quote(found[0], safe=""), name)
@@ -41,7 +41,7 @@ def sanitised_name(name: str) -> str:
 def original_name(name: str) -> str:
     """What a kept name stands for.
 
-    >>> given(kept("100 %: Größe"))
+    >>> original_name(sanitised_name("100 %: Größe"))
     '100 %: Größe'
     """
     return unquote(name)
@@ -68,7 +68,7 @@ def torch_name(name: str) -> str:
 def module_range_name(path: str, kind: str) -> str:
     """The name of a module's range.
 
-    >>> of_module("layer3.0.conv2", "Conv2d")
+    >>> module_range_name("layer3.0.conv2", "Conv2d")
     'module:layer3.0.conv2:Conv2d'
     """
     return f"{MODULE}:{path}:{kind}"

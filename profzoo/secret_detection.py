@@ -68,9 +68,10 @@ def words(key: str) -> list[str]:
 def is_secret_key(key: str, value: Any) -> bool:
     """Whether the value under a key is a secret.
 
-    >>> [by_key(key, "x") for key in ("hf_token", "apiKey", "AWS_ACCESS_KEY_ID", "pad_token", "tokenizer", "sort_key")]
+    >>> keys = ("hf_token", "apiKey", "AWS_ACCESS_KEY_ID", "pad_token", "tokenizer", "sort_key")
+    >>> [is_secret_key(key, "x") for key in keys]
     [True, True, True, False, False, False]
-    >>> by_key("tokens", 128), by_key("pin", 4711)
+    >>> is_secret_key("tokens", 128), is_secret_key("pin", 4711)
     (False, True)
     """
     if isinstance(value, bool) or value in (None, ""):
@@ -89,7 +90,8 @@ def is_secret_key(key: str, value: Any) -> bool:
 def secrets_in_words(words: Sequence[Any]) -> Iterator[tuple[str, str]]:
     """The secrets in words of a command line by the names before them, each with that.
 
-    >>> list(in_words(["a", "token=hunter2", "--auth-token", "hunter3", "--env-var=MY_TOKEN=hunter4", "batch=8"]))
+    >>> words = ["a", "token=hunter2", "--auth-token", "hunter3", "--env-var=MY_TOKEN=hunter4", "batch=8"]
+    >>> list(secrets_in_words(words))
     [('token', 'hunter2'), ('MY_TOKEN', 'hunter4'), ('auth-token', 'hunter3')]
     """
     texts = [word if isinstance(word, str) else "" for word in words]
@@ -105,7 +107,7 @@ def secrets_in_words(words: Sequence[Any]) -> Iterator[tuple[str, str]]:
 def secrets_by_pattern(text: str) -> Iterator[tuple[str, str]]:
     """The secrets in a text that are told by what they look like: the kind of each, and it.
 
-    >>> list(by_look("https://me:hunter2@host/data"))
+    >>> list(secrets_by_pattern("https://me:hunter2@host/data"))
     [('a password in a URL', 'me:hunter2')]
     """
     for kind, pattern in PATTERNS.items():

@@ -174,7 +174,7 @@ def open_regular_file(path: Path) -> BinaryIO | None:
 def requested_path(target: str) -> str:
     """The path that a request's target names.
 
-    >>> named("/tables/odd%20name.csv?again=1")
+    >>> requested_path("/tables/odd%20name.csv?again=1")
     '/tables/odd name.csv'
     """
     return unquote(re.split("[?#]", target, maxsplit=1)[0])

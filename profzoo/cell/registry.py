@@ -240,7 +240,7 @@ def source_files(model: Model) -> list[Path]:
     They are its own, those of the harness that run a step, and what these import from the same packages, found by
     reading the import statements.
 
-    >>> [path.name for path in sources(zoo()["vgg19"]) if path.parent == ZOO]
+    >>> [path.name for path in source_files(shipped_models()["vgg19"]) if path.parent == ZOO]
     ['__init__.py', 'vgg16.py', 'vgg19.py']
 
     Raises:

@@ -63,7 +63,7 @@ def run(words: str, changes: str = "") -> str:
 def trials_command(words: str) -> str:
     """The line that tries settings on a cell.
 
-    >>> trials("lstm train"), trials("mine train module=mine size=8")
+    >>> trials_command("lstm train"), trials_command("mine train module=mine size=8")
     ('snakemake trials --config models=lstm', "snakemake trials --config models='{mine: {module: mine, size: 8}}'")
     """
     name, _, *given = shlex.split(words)
@@ -84,7 +84,7 @@ def trials_command(words: str) -> str:
 def merge_words(given: Iterable[str], changes: Iterable[str]) -> list[str]:
     """Words of settings, of each key the last.
 
-    >>> merged(["batch=8", "seed=0"], ["batch=16"])
+    >>> merge_words(["batch=8", "seed=0"], ["batch=16"])
     ['batch=16', 'seed=0']
     """
     return list({word.partition("=")[0]: word for word in (*given, *changes)}.values())

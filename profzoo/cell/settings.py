@@ -100,7 +100,7 @@ def weights_source(cell_model: str, phase: str, config: Mapping[str, Any]) -> st
 
     >>> from profzoo.config import configuration
     >>> config = configuration.normalise({"variants": {"wide": {"hidden": 128}}})
-    >>> [trained_as(one, "inference", config) for one in ("lstm@fp16+graph", "lstm@wide", "lstm")]
+    >>> [weights_source(one, "inference", config) for one in ("lstm@fp16+graph", "lstm@wide", "lstm")]
     ['lstm', 'lstm@wide', 'lstm']
     """
     if phase == "train" or "train" not in declared_phases(cell_model, config):
@@ -190,7 +190,7 @@ def setting_words(cell: CellSettings) -> list[str]:
 def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings by one key each, as words give them.
 
-    >>> flat({"batch": 8, "data": {"source": "folder"}})
+    >>> flatten({"batch": 8, "data": {"source": "folder"}})
     {'batch': 8, 'data.source': 'folder'}
     """
     found: dict[str, Any] = {}
@@ -203,7 +203,7 @@ def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
 def setting_word(value: Any) -> str:
     """A setting's value as words give it.
 
-    >>> word("bf16"), word(True), word(None)
+    >>> setting_word("bf16"), setting_word(True), setting_word(None)
     ('bf16', 'true', 'null')
     """
     return value if isinstance(value, str) else json.dumps(value)

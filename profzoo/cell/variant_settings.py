@@ -20,7 +20,7 @@ STEPS_BEFORE_GRAPH = 3
 def split_names(variant: str | None) -> list[str]:
     """The variants that one name stands for.
 
-    >>> parts("bf16+graph"), parts("bf16"), parts(None)
+    >>> split_names("bf16+graph"), split_names("bf16"), split_names(None)
     (['bf16', 'graph'], ['bf16'], [])
     """
     return [] if variant is None else variant.split(BETWEEN)
@@ -29,7 +29,7 @@ def split_names(variant: str | None) -> list[str]:
 def find_unknown(variant: str | None, variants: Iterable[str]) -> str | None:
     """The first part of a variant's name of which there is none; None where there are all.
 
-    >>> unknown("bf16+graf", ["bf16", "graph"]), unknown("bf16+graph", ["bf16", "graph"])
+    >>> find_unknown("bf16+graf", ["bf16", "graph"]), find_unknown("bf16+graph", ["bf16", "graph"])
     ('graf', None)
     """
     known = set(variants)
@@ -39,7 +39,7 @@ def find_unknown(variant: str | None, variants: Iterable[str]) -> str | None:
 def find_combinations(words: Iterable[str]) -> list[str]:
     """The combinations of variants that words hold, such as targets.
 
-    >>> named(["results/lstm@bf16+graph/train.time.csv", "lstm@bf16", "fused+graph", "-j4"])
+    >>> find_combinations(["results/lstm@bf16+graph/train.time.csv", "lstm@bf16", "fused+graph", "-j4"])
     ['bf16+graph', 'fused+graph']
     """
     return list(dict.fromkeys(found for word in words for found in JOINED.findall(word)))
@@ -48,7 +48,7 @@ def find_combinations(words: Iterable[str]) -> list[str]:
 def combine_changes(names: Sequence[str], variants: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """What several variants change together.
 
-    >>> combined(["bf16", "graph"], {"bf16": {"precision": "bf16"}, "graph": {"graph": True}})
+    >>> combine_changes(["bf16", "graph"], {"bf16": {"precision": "bf16"}, "graph": {"graph": True}})
     {'precision': 'bf16', 'graph': True}
 
     Raises:

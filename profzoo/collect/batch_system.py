@@ -53,9 +53,9 @@ def explain_failure(message: str, rule: str, asked: Mapping[str, Any]) -> str:
 
     rule: of the job; asked: the resources that it asked for.
 
-    >>> cause("SLURM-job '7' failed, SLURM status is: 'TIMEOUT'.", "profile_nsys", {"runtime": 30})
+    >>> explain_failure("SLURM-job '7' failed, SLURM status is: 'TIMEOUT'.", "profile_nsys", {"runtime": 30})
     'Slurm ended it at its limit of 30 minutes: give it more by --set-resources profile_nsys:runtime=60'
-    >>> cause("SLURM-job '7' failed, SLURM status is: 'FAILED'.", "profile_nsys", {})
+    >>> explain_failure("SLURM-job '7' failed, SLURM status is: 'FAILED'.", "profile_nsys", {})
     ''
     """
     if refused := REFUSED.search(message):

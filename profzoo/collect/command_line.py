@@ -131,7 +131,7 @@ def parallel_words(cells: Collection[CellSettings], compared: bool = False) -> l
 def torchrun_words(cell: CellSettings) -> list[str]:
     """The words that start a process for each of the cell's GPUs; none where there is one.
 
-    >>> launcher({"gpus": 2, "nodes": 1})[3:]
+    >>> torchrun_words({"gpus": 2, "nodes": 1})[3:]
     ['--standalone', '--nproc-per-node=2', '--no-python']
     """
     if process_count(cell) == 1:

@@ -26,7 +26,7 @@ PASSED = "PROFZOO_VARIABLES"
 def allowed_names(nodes: int = 1) -> frozenset[str]:
     """The variables that a process of a job on so many nodes may see.
 
-    >>> [one in names(2) for one in ("PATH", "SLURM_JOB_ID", "SLURM_JWT")], "SLURM_JOB_ID" in names()
+    >>> [one in allowed_names(2) for one in ("PATH", "SLURM_JOB_ID", "SLURM_JWT")], "SLURM_JOB_ID" in allowed_names()
     ([True, True, False], False)
     """
     known = [group["names"].split() for name, group in _groups().items() if nodes > 1 or name != OF_SEVERAL_NODES]
@@ -37,7 +37,8 @@ def allowed_names(nodes: int = 1) -> frozenset[str]:
 def measurement_variables() -> frozenset[str]:
     """The variables among them that change what is measured.
 
-    >>> [one in decisive() for one in ("CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE", "PATH", "CUDA_VISIBLE_DEVICES")]
+    >>> asked = ("CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE", "PATH", "CUDA_VISIBLE_DEVICES")
+    >>> [one in measurement_variables() for one in asked]
     [True, True, False, False]
     """
     found = set()
@@ -57,9 +58,9 @@ def measured_variables(given: Mapping[str, str], extra: Sequence[str]) -> dict[s
 
     The user's own may hold what nobody is to read, and stand in sidecars and command lines.
 
-    >>> measured({"CUDA_LAUNCH_BLOCKING": "1", "HOME": "/home/me"}, [])
+    >>> measured_variables({"CUDA_LAUNCH_BLOCKING": "1", "HOME": "/home/me"}, [])
     {'CUDA_LAUNCH_BLOCKING': '1'}
-    >>> measured({"MODE": "fast"}, ["MODE", "OTHER"])["MODE"][:13]
+    >>> measured_variables({"MODE": "fast"}, ["MODE", "OTHER"])["MODE"][:13]
     'sha256:33e214'
     """
     own = {name: given[name] for name in sorted(measurement_variables()) if name in given}

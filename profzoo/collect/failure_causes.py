@@ -51,7 +51,7 @@ def find_cause(log: str) -> str | None:
 def add_advice(line: str) -> str:
     """A line on a failure, with what is known of such failures, unless it says what to do itself.
 
-    >>> advised("unet train ran out of memory at batch 64: set a smaller batch. CUDA out of memory.")
+    >>> add_advice("unet train ran out of memory at batch 64: set a smaller batch. CUDA out of memory.")
     'unet train ran out of memory at batch 64: set a smaller batch. CUDA out of memory.'
     """
     advice = doctor_checks.cause(line, CAUSES)
@@ -61,7 +61,7 @@ def add_advice(line: str) -> str:
 def explain_os_error(error: OSError) -> str:
     """What the system refused, and what to do about it.
 
-    >>> refused(PermissionError(13, "Permission denied", "results")).partition(";")[0]
+    >>> explain_os_error(PermissionError(13, "Permission denied", "results")).partition(";")[0]
     'results: Permission denied'
     """
     line = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
@@ -75,11 +75,11 @@ def explain_exit(program: str, code: int, starved: bool = False) -> str:
     code: its exit code, that of a shell or negative for a signal; starved: whether the kernel has killed processes
     meanwhile, for lack of memory.
 
-    >>> ended("nsys", 137, starved=True).partition(": ")[0]
+    >>> explain_exit("nsys", 137, starved=True).partition(": ")[0]
     'nsys was killed (SIGKILL)'
-    >>> ended("ncu", -11)
+    >>> explain_exit("ncu", -11)
     'ncu crashed (SIGSEGV)'
-    >>> ended("python", 3)
+    >>> explain_exit("python", 3)
     'python ended with exit code 3'
     """
     number = -code if code < 0 else code - 128

@@ -111,9 +111,9 @@ def _block(cause: Cause, words: Sequence[str], targets: Collection[str]) -> str:
 def job_title(failure: Failure) -> str:
     """What a failed job is about.
 
-    >>> title(Failure("profile_ncu", {"model": "unet", "phase": "train", "set": "deep"}, '{"tool": "ncu"}', [], []))
+    >>> job_title(Failure("profile_ncu", {"model": "unet", "phase": "train", "set": "deep"}, '{"tool": "ncu"}', [], []))
     'unet train deep: ncu'
-    >>> title(Failure("tabulate_verdicts", {}, None, [], []))
+    >>> job_title(Failure("tabulate_verdicts", {}, None, [], []))
     'tabulate verdicts'
     """
     tool = failure.described.get("tool", "")
@@ -136,7 +136,7 @@ def read_cause(files: Sequence[str]) -> str:
 def rerun_command(output: str, words: Sequence[str], targets: Collection[str]) -> list[str]:
     """The command line of a run, for one output alone.
 
-    >>> again("results/unet/train.time.csv", ["/bin/snakemake", "-j4", "all", "--config", "tool=nsys"], {"all"})
+    >>> rerun_command("results/unet/train.time.csv", ["/bin/snakemake", "-j4", "all", "--config", "tool=nsys"], {"all"})
     ['snakemake', 'results/unet/train.time.csv', '-j4', '--config', 'tool=nsys']
     """
     return ["snakemake", output, *(word for word in words[1:] if word not in targets)]

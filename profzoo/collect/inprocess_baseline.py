@@ -13,7 +13,7 @@ def split_sidecar(sidecar: Mapping[str, Any], beside: str) -> tuple[dict[str, An
     beside: the name of the first. The second says by `process` whose process it was.
 
     >>> cell = {"warmup": 3, "window": 2, "steps": 26, "profiler": {"baseline": 20}}
-    >>> own, timed = parted({"tool": "torch", "cell": cell, "steps": 2, "baseline": {"steps": 20}}, "x.json")
+    >>> own, timed = split_sidecar({"tool": "torch", "cell": cell, "steps": 2, "baseline": {"steps": 20}}, "x.json")
     >>> own["steps"], timed["steps"], timed["tool"], timed["process"], timed["cell"]
     (2, 20, 'time', {'tool': 'torch', 'sidecar': 'x.json'}, {'warmup': 3, 'window': 20, 'steps': 23})
     """

@@ -40,8 +40,8 @@ def thread_variables(cores: int, gpus: int, processes: int) -> dict[str, str]:
     for the one that finds its core taken, and collating a batch then takes tens of milliseconds instead of half a one.
     Without a GPU all cores compute the model.
 
-    >>> threads(16, 1, 1)["OMP_NUM_THREADS"], threads(16, 4, 2)["OMP_NUM_THREADS"], threads(16, 0, 2)["OMP_NUM_THREADS"]
-    ('8', '2', '8')
+    >>> [thread_variables(16, *rest)["OMP_NUM_THREADS"] for rest in ((1, 1), (4, 2), (0, 2))]
+    ['8', '2', '8']
     """
     count = str(max(cores // (2 * gpus or processes), 1))
     return {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count}
@@ -102,7 +102,7 @@ def overlaps_start(job: "Job", words: Sequence[str]) -> bool:
 def uses_compile(job: "Job") -> bool:
     """Whether any program of a job has torch.compile do its steps.
 
-    >>> compiling({"cell": {"compile": False}, "trials": {"candidates": {"fast": ["compile=default"]}}})
+    >>> uses_compile({"cell": {"compile": False}, "trials": {"candidates": {"fast": ["compile=default"]}}})
     True
     """
     cells = [job["cell"], *job.get("sides", {}).values()]

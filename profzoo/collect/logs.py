@@ -24,7 +24,7 @@ def read_excerpt(log: Path) -> str:
 def strip_log_path(line: str) -> str:
     """A line on a failure without the log that it names at its end.
 
-    >>> unplaced("nsys was killed (SIGKILL) (log: results/logs/a.log)")
+    >>> strip_log_path("nsys was killed (SIGKILL) (log: results/logs/a.log)")
     'nsys was killed (SIGKILL)'
     """
     return re.sub(r"\s*\(log: [^)]*\)$", "", line)
@@ -33,7 +33,7 @@ def strip_log_path(line: str) -> str:
 def strip_control_characters(text: str) -> str:
     """A text without control characters, which a terminal or a page would heed, but for ends of lines and tabs.
 
-    >>> plain("\\x1b[31mred\\x1b[0m\\a 1 %\\r2 %")
+    >>> strip_control_characters("\\x1b[31mred\\x1b[0m\\a 1 %\\r2 %")
     'red 1 %\\n2 %'
     """
     text = re.sub(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|.)", "", text.replace("\r\n", "\n"))

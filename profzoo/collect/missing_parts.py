@@ -24,9 +24,9 @@ UNMADE_INPUTS = re.compile(
 def named_file(why: str, results: str) -> str:
     """The first file of a cell that a reason names; empty where it names none.
 
-    >>> named("results/lstm@bf16/train.torch.csv: line 3 has 2 fields", "results")
+    >>> named_file("results/lstm@bf16/train.torch.csv: line 3 has 2 fields", "results")
     'results/lstm@bf16/train.torch.csv'
-    >>> named("results/tables/cells.csv is empty", "results")
+    >>> named_file("results/tables/cells.csv is empty", "results")
     ''
     """
     for place in re.finditer(rf"(?<![\w./-]){re.escape(results)}/", why):
@@ -45,9 +45,9 @@ def blamed_files(failure: Failure, why: str, results: str) -> list[str]:
 def is_dispensable(path: str) -> bool:
     """Whether a report can do without a file, and keep all that tools measured.
 
-    >>> dispensable("results/unet/train.kernels.csv"), dispensable("results/unet/train.nsys.csv")
+    >>> is_dispensable("results/unet/train.kernels.csv"), is_dispensable("results/unet/train.nsys.csv")
     (True, False)
-    >>> dispensable("results/figures/steps.svg"), dispensable("results/peaks/here.csv")
+    >>> is_dispensable("results/figures/steps.svg"), is_dispensable("results/peaks/here.csv")
     (True, True)
     """
     place = Path(path)
@@ -62,7 +62,8 @@ def read_missing(noted: str | None) -> dict[str, str]:
 def parse_missing_inputs(printed: str) -> dict[str, str]:
     """Files that cannot be made as an input is missing, by what Snakemake printed, and why.
 
-    >>> unfound("Missing input files for rule a:\\n    output: x.csv, y.csv\\n    affected files:\\n        z.csv")
+    >>> printed = "Missing input files for rule a:\\n    output: x.csv, y.csv\\n    affected files:\\n        z.csv"
+    >>> parse_missing_inputs(printed)
     {'x.csv': 'z.csv is missing', 'y.csv': 'z.csv is missing'}
     """
     return {
@@ -75,7 +76,7 @@ def parse_missing_inputs(printed: str) -> dict[str, str]:
 def missing_rows(files: Mapping[str, str]) -> list[dict[str, Any]]:
     """What a page and a terminal say of these files, a row each of what is missing for the same reason.
 
-    >>> told({"results/figures/steps.svg": "no room", "results/figures/steps.png": "no room"})
+    >>> missing_rows({"results/figures/steps.svg": "no room", "results/figures/steps.png": "no room"})
     [{'part': 'figure steps', 'why': 'no room'}]
     """
     rows = {(_named(Path(path)), why) for path, why in files.items()}

@@ -38,7 +38,8 @@ def note_refusals(dag: Any) -> None:
 def explain_refusal(message: str) -> str:
     """Snakemake's message on a job's files, in one line that says what to do.
 
-    >>> why("Output a.csv has older modification time (7:00) than input m.py (8:00). This could").split(": ")[0]
+    >>> printed = "Output a.csv has older modification time (7:00) than input m.py (8:00). This could"
+    >>> explain_refusal(printed).split(": ")[0]
     'a.csv, made at 7:00, would be older than m.py of 8:00'
     """
     lines = [line.strip() for line in message.splitlines() if line.strip()]

@@ -21,9 +21,9 @@ PREFIX, PROCESS = "profzoo-rank-", "process"
 def rank_words(which: str, arguments: Sequence[str], rank: int) -> list[str]:
     """What the process of that rank runs; which: `first` or `all`.
 
-    >>> words("first", ["ncu", "--set", "full", "--", "python", "x.py"], 0)
+    >>> rank_words("first", ["ncu", "--set", "full", "--", "python", "x.py"], 0)
     ['ncu', '--set', 'full', 'python', 'x.py']
-    >>> words("first", ["ncu", "--set", "full", "--", "python", "x.py"], 1)
+    >>> rank_words("first", ["ncu", "--set", "full", "--", "python", "x.py"], 1)
     ['python', 'x.py']
     """
     at = arguments.index("--")

@@ -67,7 +67,7 @@ def find_known_failure(job: Job, sidecar: Path) -> str | None:
 def failure_cause(line: str) -> str:
     """The cause of a failure, of a line that may tell it of a job which was not run for it.
 
-    >>> cause("not run under time, as it failed under torch: a cat"), cause("a cat")
+    >>> failure_cause("not run under time, as it failed under torch: a cat"), failure_cause("a cat")
     ('a cat', 'a cat')
     """
     return re.sub(rf"^{NOT_RUN} \w+, as it failed [^:]*: ", "", line)

@@ -54,7 +54,7 @@ def current_digests(job: Job) -> dict[str, str]:
 def changed_sources(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
     """The keys of files that came, went, or changed meanwhile.
 
-    >>> changed({"a.py": "1", "b.py": "2"}, {"a.py": "1", "b.py": "3", "c.py": "4"})
+    >>> changed_sources({"a.py": "1", "b.py": "2"}, {"a.py": "1", "b.py": "3", "c.py": "4"})
     ('b.py', 'c.py')
     """
     return tuple(sorted(key for key in {*before, *after} if before.get(key) != after.get(key)))

@@ -108,7 +108,7 @@ class Work:
 def private_home(sidecar: Path) -> Path:
     """The hidden folder of the jobs that make this sidecar and what it is of.
 
-    >>> home(Path("results/lstm/train.time.csv.json"))
+    >>> private_home(Path("results/lstm/train.time.csv.json"))
     PosixPath('results/lstm/.train.time.csv.making')
     """
     return sidecar.with_name(f".{sidecar.stem}.making")

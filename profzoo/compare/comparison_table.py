@@ -136,7 +136,7 @@ def _row(
         [steps / (side.items if per == SAMPLE else 1) for steps in side.processes] for side in (baseline, candidate)
     ]
     one, other = (
-        process_repeats.summarise_processes(times, process_repeats.settled_times(side.facts))
+        process_repeats.summarise_processes(times, process_repeats.cpu_taken_shares(side.facts))
         for times, side in zip(each, (baseline, candidate), strict=True)
     )
     medians = [[float(np.median(times)) for times in side] for side in each]

@@ -26,7 +26,8 @@ DERIVED = ("model", "module", "steps", "samples", "window", "fit")
 def describe_sidecar_differences(baseline: Mapping[str, Any], candidate: Mapping[str, Any]) -> list[str]:
     """Each difference of two sidecars in words, such as `torch 2.10 -> 2.11`; both of one cell.
 
-    >>> of({"torch": "2.10", "cell": {"precision": "fp32"}}, {"torch": "2.11", "cell": {"precision": "bf16"}})
+    >>> before = {"torch": "2.10", "cell": {"precision": "fp32"}}
+    >>> describe_sidecar_differences(before, {"torch": "2.11", "cell": {"precision": "bf16"}})
     ['torch 2.10 -> 2.11', 'precision fp32 -> bf16']
     """
     said = [

@@ -74,7 +74,7 @@ def interleave(sides: Sequence[str], repeats: int, seed: str) -> list[str]:
     of the first round is drawn by `seed`: what is special about the process that runs first, such as cold caches, would
     else fall on the baseline in each comparison.
 
-    >>> interleaved(["a", "b"], 3, "unet train")
+    >>> interleave(["a", "b"], 3, "unet train")
     ['b', 'a', 'a', 'b', 'b', 'a']
     """
     first = random.Random(seed).sample(list(sides), len(sides))

@@ -30,7 +30,7 @@ LINE = 300
 def change_words(words: Sequence[str], changes: Sequence[Sequence[str]]) -> list[str]:
     """The words of a cell with settings changed, the last change of a setting counts.
 
-    >>> changed(["lstm", "train", "batch=8", "seed=0"], [["batch=16"], ["graph=true"]])
+    >>> change_words(["lstm", "train", "batch=8", "seed=0"], [["batch=16"], ["graph=true"]])
     ['lstm', 'train', 'batch=16', 'seed=0', 'graph=true']
     """
     settings = {word.partition("=")[0]: word for word in words}

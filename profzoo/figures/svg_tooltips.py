@@ -22,9 +22,9 @@ def tell(artist: Artist, texts: Sequence[str]) -> None:
 def add_titles(svg: str) -> str:
     """The SVG with titles where identifiers of groups said what marks are, and fonts that every browser has.
 
-    >>> titled('<g id="told:a ¦ b"><use x="1"/><use x="2"/></g>')
+    >>> add_titles('<g id="told:a ¦ b"><use x="1"/><use x="2"/></g>')
     '<g><use x="1"><title>a</title></use><use x="2"><title>b</title></use></g>'
-    >>> titled('<g id="told:a: 5 %"><path d=""/></g>')
+    >>> add_titles('<g id="told:a: 5 %"><path d=""/></g>')
     '<g><title>a: 5 %</title><path d=""/></g>'
     """
     head, *rest = GROUP.split(svg)

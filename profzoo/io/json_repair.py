@@ -28,7 +28,7 @@ def escape_texts(text: str) -> str:
     text: may begin and end within objects. A quote that is followed by what JSON has behind a text ends it, so that
     one within a text is taken for its end where just this follows it there as well.
 
-    >>> escaped('{"a": "b"c", "d": ["e", "f"g"]}')
+    >>> escape_texts('{"a": "b"c", "d": ["e", "f"g"]}')
     '{"a": "b\\\\"c", "d": ["e", "f\\\\"g"]}'
     """
     found: list[str] = []

@@ -16,7 +16,7 @@ def interval_columns(names: Collection[str], declared: Mapping[str, tuple[str, s
 
     declared: as Table.ranges. All others go by their names: `X_low` and `X_high` are the range of `X`.
 
-    >>> of(["gain", "gain_low", "gain_high", "low"], {})
+    >>> interval_columns(["gain", "gain_low", "gain_high", "low"], {})
     {'gain': ('gain_low', 'gain_high')}
     """
     found = {number: ends for number, ends in declared.items() if {number, *ends} <= set(names)}

@@ -44,7 +44,7 @@ def decode(content: bytes, path: str | Path, again: str) -> str:
 def quote(cell: str) -> str:
     """A cell as a message quotes it: on one line, and short.
 
-    >>> shown("12,34"), shown("")
+    >>> quote("12,34"), quote("")
     ("'12,34'", 'nothing')
     """
     return repr(cell if len(cell) <= 40 else f"{cell[:40]}...") if cell else "nothing"

@@ -26,7 +26,7 @@ def available() -> bool:
 def demangle(name: str) -> str:
     """The name as source has it; what is no mangled name stays as it is.
 
-    >>> demangled("_ZN2at6native4copyIfEEvPT_"), demangled("sm80_xmma_gemm")
+    >>> demangle("_ZN2at6native4copyIfEEvPT_"), demangle("sm80_xmma_gemm")
     ('void at::native::copy<float>(float*)', 'sm80_xmma_gemm')
     """
     libraries = _library()

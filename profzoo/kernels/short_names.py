@@ -44,7 +44,7 @@ ENDINGS = re.compile(
 def shorten_names(kernels: Collection[str]) -> dict[str, str]:
     """The short name of each kernel, by its demangled one: distinct, and at most LONGEST characters.
 
-    >>> shortened(["void cutlass::Kernel2<cutlass_80_simt_sgemm_128x32_8x5_nn_align1>(T1::Params)"]).values()
+    >>> shorten_names(["void cutlass::Kernel2<cutlass_80_simt_sgemm_128x32_8x5_nn_align1>(T1::Params)"]).values()
     dict_values(['cutlass sgemm 128x32 nn'])
     """
     found: dict[str, list[str]] = {}

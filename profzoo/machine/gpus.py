@@ -87,7 +87,7 @@ def candidates(given: Mapping[str, str], found: Sequence[Mapping[str, str]]) -> 
 def grants_gpu(given: Mapping[str, str]) -> bool:
     """Whether CUDA_VISIBLE_DEVICES names a GPU, be it there or not; an empty one and -1 hide all.
 
-    >>> [granted({"CUDA_VISIBLE_DEVICES": word}) for word in ("0", "GPU-a", "-1", "", "NoDevFiles")]
+    >>> [grants_gpu({"CUDA_VISIBLE_DEVICES": word}) for word in ("0", "GPU-a", "-1", "", "NoDevFiles")]
     [True, True, False, False, False]
     """
     first = given.get(VISIBLE, "").partition(",")[0].strip()
@@ -115,7 +115,7 @@ def _check_order(
 def describe_gpu(word: str, found: Sequence[Mapping[str, str]]) -> dict[str, str]:
     """Name, driver, UUID and memory of a candidate; of a part of a GPU (MIG), what all GPUs here have in common.
 
-    >>> named("MIG-7", [{"gpu": "A", "gpu_uuid": "GPU-a"}, {"gpu": "A", "gpu_uuid": "GPU-b"}])
+    >>> describe_gpu("MIG-7", [{"gpu": "A", "gpu_uuid": "GPU-a"}, {"gpu": "A", "gpu_uuid": "GPU-b"}])
     {'gpu': 'A', 'gpu_uuid': 'MIG-7'}
     """
     for gpu in found:

@@ -27,7 +27,7 @@ def operator_cost(operator: str, dims: Sequence[Any], types: Sequence[str], valu
         operator: its name, as `aten::mm`; dims, types, values: of its inputs as torch.profiler's trace has them, under
             `Input Dims`, `Input type` and `Concrete Inputs`.
 
-    >>> needed("aten::mm", [[4, 5], [5, 6]], ["float", "float"], ["", ""])
+    >>> operator_cost("aten::mm", [[4, 5], [5, 6]], ["float", "float"], ["", ""])
     Needed(product_flop=240, other_flop=0, bytes=296)
     """
     formula = FORMULAS.get(operator)

@@ -27,7 +27,7 @@ IN_SHELL = "shell"
 def describe_job(rule: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """All that a job which collects nothing goes by, besides its inputs; params: by name, or by place.
 
-    >>> described("export_nsys", {"steps": 3})
+    >>> describe_job("export_nsys", {"steps": 3})
     {'rule': 'export_nsys', 'params': {'steps': '3'}}
     """
     return {"rule": rule, "params": {name: _text(value) for name, value in params.items()}}
@@ -61,7 +61,7 @@ def sources(paths: Sequence[Path], root: Path) -> dict[str, str]:
 def relative_name(path: Path, output: Path) -> str:
     """What the record of an output calls an input: the way to it from there, which a moved folder keeps.
 
-    >>> named(Path("results/lstm/train.nsys.csv"), Path("results/tables/cells.csv"))
+    >>> relative_name(Path("results/lstm/train.nsys.csv"), Path("results/tables/cells.csv"))
     '../lstm/train.nsys.csv'
     """
     return os.path.relpath(path, output.parent)

@@ -53,7 +53,7 @@ def digest(path: Path) -> str:
 def text_digest(text: str) -> str:
     """The digest of a text, and what kind of digest it is.
 
-    >>> of_text("batch")[:17]
+    >>> text_digest("batch")[:17]
     'sha256:4bb24efc96'
     """
     return f"sha256:{hashlib.sha256(text.encode(errors='surrogateescape')).hexdigest()}"

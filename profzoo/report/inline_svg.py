@@ -19,7 +19,7 @@ def inline_figure(svg: str, name: str, told: str) -> str:
     Raises:
         DataError: it holds what a browser would run or load.
 
-    >>> inlined('<!-- by --><svg width="9pt"><g id="a"><text style="fill: #262626">1</text></g></svg>', "n", "")
+    >>> inline_figure('<!-- by --><svg width="9pt"><g id="a"><text style="fill: #262626">1</text></g></svg>', "n", "")
     '<svg role="img" aria-label=""><g id="n-a"><text style="fill: var(--ink)">1</text></g></svg>'
     """
     # Several SVGs in one page share one space of ids.

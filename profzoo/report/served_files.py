@@ -23,7 +23,7 @@ def is_served(results: Path, name: str) -> bool:
 def linked_files(page: str) -> frozenset[str]:
     """The files that a page's text links to, by their paths from it.
 
-    >>> sorted(linked('<a class="x" href="a/odd%20%26.csv">1</a><a href="#b">2</a><button data-trace="a/t.gz">'))
+    >>> sorted(linked_files('<a class="x" href="a/odd%20%26.csv">1</a><a href="#b">2</a><button data-trace="a/t.gz">'))
     ['a/odd &.csv', 'a/t.gz']
     """
     return frozenset(unquote(html.unescape(found)) for found in LINK.findall(page))

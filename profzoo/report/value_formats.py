@@ -59,7 +59,7 @@ def on_cpu(device: Any) -> bool:
 def format_value(value: Any, form: Form) -> str:
     """The value in its form, a dash where there is none.
 
-    >>> shown(0.314, "{:.0%}".format), shown(None, str)
+    >>> format_value(0.314, "{:.0%}".format), format_value(None, str)
     ('31%', '–')
     """
     return MISSING if pd.isna(value) or value == "" else form(value)
@@ -68,7 +68,7 @@ def format_value(value: Any, form: Form) -> str:
 def format_interval(low: Any, high: Any, form: Form) -> str:
     """The range that a number lies in, in its form; empty where an end is not known.
 
-    >>> between(0.31, 0.4, "{:.0%}".format), between(None, 0.4, "{:.0%}".format)
+    >>> format_interval(0.31, 0.4, "{:.0%}".format), format_interval(None, 0.4, "{:.0%}".format)
     ('31% – 40%', '')
     """
     return "" if pd.isna(low) or pd.isna(high) else f"{form(low)} – {form(high)}"

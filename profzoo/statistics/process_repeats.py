@@ -55,12 +55,13 @@ def processes(steps: pd.DataFrame) -> list[np.ndarray]:
     return [drop_warmup(times.to_numpy(dtype=float)) for _, times in groups]
 
 
-def settled_times(facts: Mapping[str, Any]) -> float:
+def cpu_taken_shares(facts: Mapping[str, Any]) -> float:
     """The part of the time for which others had the CPU of a run, or of that one of its processes that they had most.
 
     facts: its sidecar; nan where it does not tell.
 
-    >>> taken({"processes": [{"cpu_taken_share": 0.1}, {"cpu_taken_share": 0.3}]}), taken({"cpu_taken_share": None})
+    >>> several = {"processes": [{"cpu_taken_share": 0.1}, {"cpu_taken_share": 0.3}]}
+    >>> cpu_taken_shares(several), cpu_taken_shares({"cpu_taken_share": None})
     (0.3, nan)
     """
     shares = (own.get("cpu_taken_share") for own in facts.get("processes", [facts]))
@@ -70,7 +71,7 @@ def settled_times(facts: Mapping[str, Any]) -> float:
 def summarise_processes(processes: Sequence[np.ndarray], taken: float = float("nan")) -> Repeats:
     """Of the times of settled steps in ns, an array a process, each of one step or more; taken: as above.
 
-    >>> found = of([np.array([100.0, 102.0, 98.0]), np.array([100.0, 101.0, 99.0])])
+    >>> found = summarise_processes([np.array([100.0, 102.0, 98.0]), np.array([100.0, 101.0, 99.0])])
     >>> found.median_ns, found.steps, found.unsteady
     (100.0, 6, None)
     """

@@ -12,7 +12,7 @@ def drop_warmup(times: np.ndarray) -> np.ndarray:
     The marginal standard error rule (MSER; White 1997) picks the cut, up to the middle. Without a trend it cuts little.
     As many as LEAST stay, as fewer may be alike by chance.
 
-    >>> settled(np.array([900.0, 300.0, 150.0, 100.0, 101.0, 99.0, 100.0, 100.0, 101.0]))
+    >>> drop_warmup(np.array([900.0, 300.0, 150.0, 100.0, 101.0, 99.0, 100.0, 100.0, 101.0]))
     array([100., 101.,  99., 100., 100., 101.])
     """
     rest = times[1:] if len(times) > 1 else times

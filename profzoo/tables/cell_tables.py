@@ -59,7 +59,7 @@ def cells(timed: Iterable[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, An
     rows = []
     for cell, steps, facts in timed:
         found = process_repeats.summarise_processes(
-            process_repeats.processes(steps), process_repeats.settled_times(facts)
+            process_repeats.processes(steps), process_repeats.cpu_taken_shares(facts)
         )
         rows.append(
             {

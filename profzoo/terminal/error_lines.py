@@ -21,7 +21,7 @@ def shorten_error(message: str, targets: Collection[str]) -> str:
 
     targets: names of rules that a user may type.
 
-    >>> told("MissingRuleException:\\nNo rule to produce figuers (if you use input functions ...", ["figures"])
+    >>> shorten_error("MissingRuleException:\\nNo rule to produce figuers (if you use input functions ...", ["figures"])
     "no rule or file 'figuers': did you mean 'figures'? `snakemake help` says what can be made"
     """
     if any(line in message for line in TOLD):

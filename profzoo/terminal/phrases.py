@@ -44,7 +44,7 @@ def count(number: int, what: str) -> str:
 def list_names(names: Sequence[str]) -> str:
     """Names as a text has them.
 
-    >>> listed(["time"]), listed(["time", "nsys", "torch"])
+    >>> list_names(["time"]), list_names(["time", "nsys", "torch"])
     ('time', 'time, nsys and torch')
     """
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

@@ -12,7 +12,7 @@ def format_rules(rules: Mapping[str, str]) -> str:
 
     rules: what each does, by name.
 
-    >>> print(told({"tabulate": "Join.", "all": "Make."}))
+    >>> print(format_rules({"tabulate": "Join.", "all": "Make."}))
     Rules to type; `snakemake help` says with what:
     all (Make.)
     <BLANKLINE>

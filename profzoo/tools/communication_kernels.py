@@ -62,7 +62,8 @@ def communicates(kernel: str) -> bool:
 def exclusion_expression(own: str | None) -> str:
     """The expression for ncu that matches names of kernels which do not communicate, and which `own` matches.
 
-    >>> bool(re.search(replayed("gemm"), "sgemm_nn")), bool(re.search(replayed(None), "ncclDevKernel_AllReduce"))
+    >>> pairs = (("gemm", "sgemm_nn"), (None, "ncclDevKernel_AllReduce"))
+    >>> tuple(bool(re.search(exclusion_expression(own), name)) for own, name in pairs)
     (True, False)
     """
     return f"{REPLAYED}{_AND}{own}{_END}" if own else REPLAYED
@@ -71,7 +72,7 @@ def exclusion_expression(own: str | None) -> str:
 def user_expression(expression: str) -> str | None:
     """The user's part of what `replayed` made, or of an expression that it did not make all of it; None without one.
 
-    >>> given(replayed("gemm")), given("gemm"), given(replayed(None))
+    >>> tuple(map(user_expression, (exclusion_expression("gemm"), "gemm", exclusion_expression(None))))
     ('gemm', 'gemm', None)
     """
     return expression.removeprefix(REPLAYED).removeprefix(_AND).removesuffix(_END) or None

@@ -20,7 +20,7 @@ def versions_of(facts: Mapping[str, Any]) -> dict[str, str]:
 
     facts: a sidecar; what it does not tell is left out.
 
-    >>> of({"tool": "nsys", "torch": "2.9.0", "tool_version": "NVIDIA Nsight Systems version 2025.3.2.4-1v0"})
+    >>> versions_of({"tool": "nsys", "torch": "2.9.0", "tool_version": "NVIDIA Nsight Systems version 2025.3.2.4-1v0"})
     {'torch': '2.9.0', 'nsys': '2025.3.2.4'}
     """
     found = {name: facts.get(name) for name in (TORCH, DRIVER)}
@@ -44,7 +44,7 @@ def merge_versions(by_tool: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
 
     by_tool: versions, as `of` has them, by tool.
 
-    >>> together({"time": {"torch": "2.9.0"}, "nsys": {"torch": "2.10.0", "nsys": "2025.3"}})
+    >>> merge_versions({"time": {"torch": "2.9.0"}, "nsys": {"torch": "2.10.0", "nsys": "2025.3"}})
     {'torch': '2.9.0 (time), 2.10.0 (nsys)', 'nsys': '2025.3'}
     """
     found: dict[str, dict[str, list[str]]] = {}

@@ -120,7 +120,7 @@ class Replayed:
 def error_interval(gain: float, error: float) -> tuple[float, float]:
     """The ends of the interval of a gain that may be off by so much, relative.
 
-    >>> tuple(round(end, 2) for end in between(2.0, 0.25))
+    >>> tuple(round(end, 2) for end in error_interval(2.0, 0.25))
     (1.6, 2.5)
     """
     return gain / (1 + error), gain * (1 + error)

@@ -74,7 +74,7 @@ def mark_causes(table: pd.DataFrame, causes: Mapping[str, Any]) -> pd.DataFrame:
     first condition is about a share: that share of the time. What is not known of a launch does not hold.
 
     >>> table = pd.DataFrame({"waves": [1.2, 8.9], "total_ns": [100.0, 100.0], "launches": [1, 1], "class": "gemm"})
-    >>> found = with_causes(table, {"tail": {"when": {"tail": {"at_least": 0.2}}}})
+    >>> found = mark_causes(table, {"tail": {"when": {"tail": {"at_least": 0.2}}}})
     >>> found[["tail_ns", "tail_saved_ns"]].to_numpy().tolist()
     [[100.0, 40.0], [0.0, 0.0]]
     """

@@ -38,7 +38,7 @@ def mark_traits(
     >>> kernels = kernels.assign(launches=10, total_ns=kernels["mean_ns"] * 10, multiprocessors=132)
     >>> kernels = kernels.assign(grid_x=[132, 33, 1320], grid_y=1, grid_z=1)
     >>> counted = pd.DataFrame({"level": "launch", "bound": ["dram", "simt", "dram"], "efficiency": [0.2, 0.1, 0.8]})
-    >>> table = with_traits(kernels, counted, rules.load()["traits"], {})
+    >>> table = mark_traits(kernels, counted, rules.load()["traits"], {})
     >>> table[["class", "short_ns", "small_grid_ns", "small_grid_saved_ns", "memory_ns"]]
              class  short_ns  small_grid_ns  small_grid_saved_ns  memory_ns
     0  elementwise   20000.0            0.0                  0.0        0.0

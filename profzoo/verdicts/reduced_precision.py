@@ -58,7 +58,7 @@ def saved_share(rows: pd.DataFrame, peaks: Mapping[str, float], to: str, now: st
     A product that takes 1 ms, 0.6 of which fp32 would at its peak, on tensor cores ten times as fast:
 
     >>> rows = pd.DataFrame({"class": ["gemm"], "mean_ns": 1e6, "bound": "simt", "efficiency": 0.6})
-    >>> saved(rows, {"fp32": 50, "tf32": 500}, "tf32", "fp32").round(2).tolist()
+    >>> saved_share(rows, {"fp32": 50, "tf32": 500}, "tf32", "fp32").round(2).tolist()
     [0.91]
     """
     before, rates = _roofs(rows, now), peaks if {"fp32", to, *({now} & {*TO})} <= set(peaks) else RATES
@@ -87,7 +87,7 @@ def added_launches(rows: pd.DataFrame, to: str, now: str, nchw: bool = True) -> 
     """How many launches come with each of the rows': by operators of their own, and within the row's own call.
 
     >>> rows = pd.DataFrame({"class": ["gemm", "convolution", "gemm"], "range": ["forward", "forward", "backward"]})
-    >>> [more.tolist() for more in added(rows, "bf16", "fp32")]
+    >>> [more.tolist() for more in added_launches(rows, "bf16", "fp32")]
     [[2.0, 2.0, 0.0], [0.0, 1.0, 0.0]]
     """
     operators, within = pd.Series(0.0, rows.index), pd.Series(0.0, rows.index)

@@ -32,22 +32,20 @@ def tabulate_verdicts(
     programs: Mapping[CellKey, Mapping[int, Program]] | None = None,
     scored: advice_scores.Scores | None = None,
 ) -> pd.DataFrame:
-    """COLUMNS: the verdicts of each cell, largest gain first, of its kernels, of its layers, then of other settings.
+    """Tabulate verdicts (COLUMNS) on each cell, then its kernels, its layers and other settings, largest gain first.
 
     Args:
-        steps, kernels, roofline: the tables of these names; without roofline, verdicts that need counters are not
-            given. peaks: rates by name, flop/s. advice: ncu's details page and the launches on it, by cell.
-        ran_with: settings of each cell, so that none is advised what it does already.
-        given: as rules.load has them. layers: kernels by owner and the tree of layers, by cell, where these are known;
-        programs: of its traced steps, by process. scored: how right advice has been; by default what is recorded.
+        steps, kernels, roofline: the tables of these names; verdicts that need counters are not given without roofline.
+        peaks: rates by name, flop/s. advice: ncu's details page and the launches on it, by cell.
+        ran_with: settings of each cell. given: rules, of rules.load. layers: kernels by owning layer and the tree of
+        layers, by cell. programs: traced steps of each cell, by process. scored: records of advice.
 
-    `share` is the part of the unprofiled step that a row is about, empty where it is about none. A cell to which no
-    rule applies has NOTHING, one whose evidence is below a floor UNDECIDED with the reason. `limit` is the gain at
-    which the CPU, which has launches to make, holds the step back. `method` says whether the expected gain is of the
-    traced steps run again, or by Amdahl's law; `score` and the numbers before it how right such advice has been on
-    models that no rule was fitted to. `settings`, in the words of models.run, follow the advice at once.
+    `share` is the part of the unprofiled step that a row is about. A cell to which no rule applies has NOTHING; a cell
+    whose evidence is below a floor has UNDECIDED. `limit` is the gain at which the CPU's launches limit the step.
+    `method` says whether the gain was simulated or follows Amdahl's law; `score` says how right such advice has been
+    on models that no rule was fitted to. `settings` are words for models.run.
     """
-    rows: list[dict[str, Any]] = []
+    rows = []
     for cell, step in steps.groupby(CELL, sort=False):
         # Of several processes the one that keeps its GPU busiest says what the cell is like.
         where = step.loc[step["busy_ns"].idxmax()]
@@ -57,22 +55,16 @@ def tabulate_verdicts(
         launches = schemas.rows_of_cell(kernels, *cell)
         mine = None if roofline is None else schemas.rows_of_cell(roofline, *cell)
         traits = mark_traits(launches, mine, given["traits"], peaks)
-        found = [*judged.of_step(), *judged.of_trace(), *judged.of_kernels(traits)]
-        found += _uncounted(traits, given["floors"]["counted"])
+        counted = _uncounted(traits, given["floors"]["counted"])
+        found = [*judged.of_step(), *judged.of_trace(), *judged.of_kernels(traits), *counted]
         # What cannot be told comes before what is worth less than it may be.
-        everything = sorted(found, key=lambda row: -(row["gain"] or row.pop("potential", 1.0)))
-        everything = everything or [_nothing(where, roofline is not None)]
-        said = (
-            ncu_advice.tabulate_ncu_advice(*advice[cell], launches, judged.shares["kernels"]) if cell in advice else []
-        )
+        found.sort(key=lambda row: -(row["gain"] or row.pop("potential", 1.0)))
+        everything = found or [_nothing(where, roofline is not None)]
+        own = judged.shares["kernels"]
+        said = ncu_advice.tabulate_ncu_advice(*advice[cell], launches, own) if cell in advice else []
         of_layers = layer_verdicts.judge_top_layers(judged, *layers[cell], peaks) if layers and cell in layers else []
-        for group in (
-            everything,
-            judged.of_each(traits),
-            of_layers,
-            other_setting_rows(judged, traits, everything),
-            said,
-        ):
+        others = other_setting_rows(judged, traits, everything)
+        for group in (everything, judged.of_each(traits), of_layers, others, said):
             rows += [
                 {"by": OURS, **dict(zip(CELL, cell, strict=True)), **row, "rank": rank}
                 for rank, row in enumerate(group, 1)

@@ -89,9 +89,9 @@ def _of_gpu(program: Program, first: int, steps: int, working: float) -> dict[st
 def best_host_change(gains: Mapping[str, float]) -> str:
     """Of the changes that spare the CPU the one that gains most; NOTHING_HELPS where none is WORTH it.
 
-    >>> helps({"host_2x": 1.4, "half_the_operators": 1.3, "short_kernels_fused": 1.1, "graph": 2.5})
+    >>> best_host_change({"host_2x": 1.4, "half_the_operators": 1.3, "short_kernels_fused": 1.1, "graph": 2.5})
     'graph'
-    >>> helps({"host_2x": 1.01, "graph": 1.02})
+    >>> best_host_change({"host_2x": 1.01, "graph": 1.02})
     'none'
     """
     known = {name: gains[name] for name in OF_HOST if name in gains}

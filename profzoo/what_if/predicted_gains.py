@@ -44,7 +44,7 @@ def predict_gain(before: Program, after: Program, error: float = 0.0, confidence
 def gain_of_steps(before: np.ndarray, after: np.ndarray, error: float = 0.0, confidence: float = 0.9) -> Gain:
     """As gain, of the steps' times in ns.
 
-    >>> found = of_walls(np.array([30.0, 32.0, 28.0]), np.array([20.0, 21.0, 19.0]))
+    >>> found = gain_of_steps(np.array([30.0, 32.0, 28.0]), np.array([20.0, 21.0, 19.0]))
     >>> found.gain, round(found.low, 2), round(found.high, 2)
     (1.5, 1.46, 1.54)
     """

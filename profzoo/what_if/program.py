@@ -140,7 +140,7 @@ def _described(host: pd.DataFrame, gpu: pd.DataFrame, events: Events) -> pd.Data
 def covered_ns(spans: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """Of each interval how many ns spans cover, in any order, overlapping or not; 0 where it ends before it starts.
 
-    >>> covered(np.array([[10, 20], [15, 30]]), np.array([0, 25]), np.array([12, 100]))
+    >>> covered_ns(np.array([[10, 20], [15, 30]]), np.array([0, 25]), np.array([12, 100]))
     array([2, 5])
     """
     merged = intervals.union(spans)

@@ -65,7 +65,7 @@ def read(path: str | Path) -> dict[int, Program]:
 def process_number(process: int) -> int:
     """A process's number by nsys's global one.
 
-    >>> number_of(1082 << 24)
+    >>> process_number(1082 << 24)
     1082
     """
     return process >> 24 & 0xFFFFFF

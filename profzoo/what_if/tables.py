@@ -119,7 +119,7 @@ def host_step_ns(steps: pd.DataFrame) -> float | None:
     Before a window the GPU has done all, so that the CPU runs ahead of it until the queue is full or something is
     waited for. The last step holds the wait for the window's end.
 
-    >>> of_host(pd.DataFrame({"wall_ns": [8, 19, 25, 60]}))
+    >>> host_step_ns(pd.DataFrame({"wall_ns": [8, 19, 25, 60]}))
     8.0
     """
     each = steps.groupby("process")["wall_ns"] if "process" in steps else [(0, steps["wall_ns"])]
@@ -130,7 +130,7 @@ def host_step_ns(steps: pd.DataFrame) -> float | None:
 def unprofiled_step_ns(timed: Mapping[str, Any]) -> float:
     """The unprofiled step of a cell in ns, of several processes the median of theirs; timed: its sidecar.
 
-    >>> step_of({"step_ns": 9.0, "processes": [{"step_ns": 9.0}, {"step_ns": 5.0}, {"step_ns": 6.0}]})
+    >>> unprofiled_step_ns({"step_ns": 9.0, "processes": [{"step_ns": 9.0}, {"step_ns": 5.0}, {"step_ns": 6.0}]})
     6.0
     """
     return float(np.median([own["step_ns"] for own in timed.get("processes", [timed])]))
@@ -139,7 +139,8 @@ def unprofiled_step_ns(timed: Mapping[str, Any]) -> float:
 def process_spread(timed: Mapping[str, Any]) -> float:
     """By how much the mean of as many other processes may differ, as Program.apart; timed: as above.
 
-    >>> round(apart({"processes": [{"step_ns": ns} for ns in (9.0, 10.0, 11.0)]}), 2), apart({"step_ns": 9.0})
+    >>> several = {"processes": [{"step_ns": ns} for ns in (9.0, 10.0, 11.0)]}
+    >>> round(process_spread(several), 2), process_spread({"step_ns": 9.0})
     (0.24, 0.0)
     """
     steps = np.log([own["step_ns"] for own in timed.get("processes", [timed])])

@@ -59,7 +59,7 @@ def test_what_the_hypervisor_took_is_held_against_what_was_wanted(
 
 def test_unsteady_times_say_that_others_had_the_cpu() -> None:
     apart = [np.array([100.0, 101, 99]), np.array([130.0, 131, 129])]
-    share = process_repeats.settled_times({"processes": [{"cpu_taken_share": 0.31}, {"cpu_taken_share": 0.02}, {}]})
+    share = process_repeats.cpu_taken_shares({"processes": [{"cpu_taken_share": 0.31}, {"cpu_taken_share": 0.02}, {}]})
     assert (
         process_repeats.summarise_processes(apart, share).unsteady
         == "processes are 30% apart; others had the CPU for up to 31% of the time"
@@ -74,8 +74,8 @@ def test_unsteady_times_say_that_others_had_the_cpu() -> None:
         process_repeats.summarise_processes([apart[0]], 0.05).unsteady is None
         and process_repeats.summarise_processes([apart[0]]).unsteady is None
     )
-    assert np.isnan(process_repeats.settled_times({"cpu_taken_share": None})) and np.isnan(
-        process_repeats.settled_times({})
+    assert np.isnan(process_repeats.cpu_taken_shares({"cpu_taken_share": None})) and np.isnan(
+        process_repeats.cpu_taken_shares({})
     )
 
 

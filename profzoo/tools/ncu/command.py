@@ -187,7 +187,7 @@ def around(options: Sequence[str], made: Mapping[str, Path], processes: int) -> 
 def run_options(options: Sequence[str]) -> list[list[str]]:
     """The words that each run of a plan has for itself, by its options.
 
-    >>> of_runs(["--launch-count", "1", "--then", "--launch-count", "2", "--in-all", "--replay-mode", "kernel"])
+    >>> run_options(["--launch-count", "1", "--then", "--launch-count", "2", "--in-all", "--replay-mode", "kernel"])
     [['--launch-count', '1'], ['--launch-count', '2']]
     """
     own = list(options)[: list(options).index(IN_ALL)] if IN_ALL in options else list(options)

@@ -30,7 +30,7 @@ class Outcome:
 def collection_key(options: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """What ncu collects by these options, in one order.
 
-    >>> collected(["--metrics", "b,a", "--cache-control", "none", "--section", "X"])
+    >>> collection_key(["--metrics", "b,a", "--cache-control", "none", "--section", "X"])
     (('--metrics', 'a'), ('--metrics', 'b'), ('--section', 'X'))
     """
     named = [(word, value) for word, value in itertools.pairwise(options) if word in COLLECTING]

@@ -82,7 +82,7 @@ def probe_options(own: Mapping[str, Any], name: str) -> list[str]:
     """Options of ncu that collect a section set of a probe's few launches, by the configuration's `ncu`.
 
     >>> from profzoo.config import configuration
-    >>> words = probing(configuration.normalise({"ncu": {"launches": "all"}})["ncu"], "traffic")
+    >>> words = probe_options(configuration.normalise({"ncu": {"launches": "all"}})["ncu"], "traffic")
     >>> words[:4], words[-2]
     (['--force-overwrite', '--profile-from-start', 'off', '--replay-mode'], '--metrics')
     """

@@ -10,7 +10,7 @@ METRICS = "--metrics"
 def translate_metrics(command: Sequence[str], capabilities: Collection[float]) -> list[str]:
     """The command with the metrics of GPUs of these compute capabilities; as it is, where none is known.
 
-    >>> of_gpus(["ncu", "--metrics", "dram__bytes_read.sum", "run"], [12.0])
+    >>> translate_metrics(["ncu", "--metrics", "dram__bytes_read.sum", "run"], [12.0])
     ['ncu', '--metrics', 'dram__bytes_op_read.sum,dram__bytes_op_write.sum', 'run']
     """
     words = list(command)

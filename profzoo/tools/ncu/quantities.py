@@ -198,7 +198,7 @@ NUMBERS = {name for quantity in QUANTITIES.values() for one in quantity.sums for
 def metrics_to_ask(names: Sequence[str], capability: float) -> list[str]:
     """The metrics to ask of ncu on a GPU of this compute capability, by these names: its own in place of others'.
 
-    >>> asked(["gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum"], 12.0)
+    >>> metrics_to_ask(["gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum"], 12.0)
     ['gpu__time_duration.sum', 'dram__bytes_op_read.sum', 'dram__bytes_op_write.sum']
     """
     found: list[str] = []
@@ -214,7 +214,7 @@ def metrics_to_ask(names: Sequence[str], capability: float) -> list[str]:
 def has_metric(name: str, columns: Collection[str]) -> bool:
     """Whether these columns have a metric, or others that tell its quantity on other GPUs.
 
-    >>> told("dram__bytes_read.sum", ["dram__bytes_op_read.sum", "dram__bytes_op_write.sum"])
+    >>> has_metric("dram__bytes_read.sum", ["dram__bytes_op_read.sum", "dram__bytes_op_write.sum"])
     True
     """
     if any(column.startswith(name) for column in columns):

@@ -108,7 +108,7 @@ def unpack_configurations(table: pd.DataFrame) -> dict[str, np.ndarray]:
     >>> packed = 0
     >>> for name, _, bits in PACKED[1]:
     ...     packed = packed << bits | grid[name]
-    >>> columns = unpacked(pd.DataFrame({"pack0": [0], "pack1": [packed], "pack2": [0]}))
+    >>> columns = unpack_configurations(pd.DataFrame({"pack0": [0], "pack1": [packed], "pack2": [0]}))
     >>> {name: int(columns[name][0]) for name in grid} == grid
     True
     """

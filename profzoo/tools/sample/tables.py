@@ -172,7 +172,7 @@ def energy_counter_power_w(rows: pd.DataFrame) -> float:
     Both ends are moves, as the counter stands still for longer than a sample takes.
 
     >>> moving = [joule // 2 * 2 for joule in range(22)]
-    >>> counted_power_w(pd.DataFrame({"t_ns": [n * 10**7 for n in range(22)], "energy_j": moving}))
+    >>> energy_counter_power_w(pd.DataFrame({"t_ns": [n * 10**7 for n in range(22)], "energy_j": moving}))
     100.0
     """
     moves = rows[rows["energy_j"].diff() > 0]

@@ -182,7 +182,7 @@ def _places(times: np.ndarray, trace: Trace) -> np.ndarray:
 def fused_name(name: str) -> str:
     """An operator's name; of what inductor fused, that of all that is in it.
 
-    >>> fused("triton_poi_fused_add_relu_3"), fused("aten::add")
+    >>> fused_name("triton_poi_fused_add_relu_3"), fused_name("aten::add")
     ('fused add_relu', 'aten::add')
     """
     found = FUSED.fullmatch(name)
