@@ -19,7 +19,7 @@ from profzoo.tools.torch import trace as torch_trace
 from profzoo.verdicts import launch_traits
 from profzoo.what_if import changes, predicted_gains, tables
 from tests import simulated, zoo
-from tests.unit import test_nsys_steps, test_replay
+from tests.unit import test_nsys_steps, test_what_if
 
 # As nsys or torch.profiler show it, mangled, and the function alone, as ncu has it.
 KERNELS = [
@@ -136,9 +136,9 @@ def test_ranks_wait_in_it(tmp_path: Path, named: str) -> None:
 @pytest.mark.parametrize("kernel", SHOWN)
 def test_the_replay_overlaps_it(tmp_path: Path, kernel: str) -> None:
     """Of 10 kernels one after the other, 200 us of communication can go on beside nine of 40."""
-    acts = [*[test_replay.replace(test_replay.LAUNCH, ns=4e4)] * 9, test_replay.replace(test_replay.LAUNCH, ns=2e5)]
-    acts[-1] = test_replay.replace(acts[-1], group=-1)
-    path = simulated.record(simulated.simulate(test_replay.steps(acts, 6)), tmp_path / "t.sqlite")
+    acts = [*[test_what_if.replace(test_what_if.LAUNCH, ns=4e4)] * 9, test_what_if.replace(test_what_if.LAUNCH, ns=2e5)]
+    acts[-1] = test_what_if.replace(acts[-1], group=-1)
+    path = simulated.record(simulated.simulate(test_what_if.steps(acts, 6)), tmp_path / "t.sqlite")
     with closing(sqlite3.connect(path)) as database:
         database.execute("UPDATE StringIds SET value = ? WHERE value = 'ncclDevKernel'", (kernel,))
         database.commit()
