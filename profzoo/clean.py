@@ -21,7 +21,7 @@ RECORD = Path(".snakemake/profzoo/made.txt")
 QUOTE = b'"'
 
 
-def note(paths: Iterable[str]) -> None:
+def record_paths(paths: Iterable[str]) -> None:
     """Add these paths to the record, which is on the disk once this returns, before any of them is made."""
     RECORD.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(RECORD, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)

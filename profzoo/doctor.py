@@ -17,8 +17,8 @@ def check_gpu() -> Finding:
     """Whether the driver shows a GPU."""
     advice = "run on a machine with an NVIDIA GPU, or profile on the CPU with tool=torch"
     try:
-        found, none = gpus.ask()
-        visible = gpus.visible(os.environ)
+        found, none = gpus.query_nvidia_smi()
+        visible = gpus.list_visible_gpus(os.environ)
     except ConfigError as error:
         return Finding("GPU", "not known", str(error))
     if visible:
@@ -32,13 +32,13 @@ def check_gpu() -> Finding:
 
 def check_driver() -> Finding:
     """The driver's version, and whether it is new enough for torch's CUDA."""
-    visible = doctor_checks.visible()
+    visible = doctor_checks.find_usable_gpus()
     if not visible:
         return Finding("driver", "none", "install the NVIDIA driver where there is a GPU")
     driver = visible[0]["driver"]
-    _, cuda, available, _ = (torch_doctor.versions().stdout.split() + [""] * 4)[:4]
+    _, cuda, available, _ = (torch_doctor.read_torch_versions().stdout.split() + [""] * 4)[:4]
     # NVIDIA's packages for forward compatibility let some GPUs do with an older one.
-    old = None if available == "True" else gpus.too_old(driver, cuda)
+    old = None if available == "True" else gpus.explain_old_driver(driver, cuda)
     return Finding("driver", driver, f"{old}: update the driver" if old else None)
 
 

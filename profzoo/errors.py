@@ -20,21 +20,21 @@ class CollectError(RuntimeError):
     """A collection that failed; the message says what and what to do."""
 
 
-def first_line(error: BaseException) -> str:
+def first_error_line(error: BaseException) -> str:
     """The first line of what an error says, or its kind where it says nothing.
 
-    >>> first_line(RuntimeError("out of memory\\nmore")), first_line(EOFError())
+    >>> first_error_line(RuntimeError("out of memory\\nmore")), first_error_line(EOFError())
     ('out of memory', 'EOFError')
     """
     return (str(error).strip() or type(error).__name__).splitlines()[0].strip()
 
 
-def suggest(value: object, choices: Iterable[str]) -> str:
+def suggest_nearest(value: object, choices: Iterable[str]) -> str:
     """A phrase that names the choice nearest to value, else all of them.
 
-    >>> suggest("mobilnetv2", ["mobilenetv2", "unet"])
+    >>> suggest_nearest("mobilnetv2", ["mobilenetv2", "unet"])
     "did you mean 'mobilenetv2'?"
-    >>> suggest("xyz", ["train", "inference"])
+    >>> suggest_nearest("xyz", ["train", "inference"])
     'valid are: inference, train'
     """
     names = sorted(map(str, choices))

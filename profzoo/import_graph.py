@@ -69,7 +69,7 @@ def files_of(*paths: str) -> tuple[Path, ...]:
     )
 
 
-def literals(path: Path) -> dict[str, Any]:
+def read_literals(path: Path) -> dict[str, Any]:
     """What a file of Python assigns to names in its first level as literals, such as numbers, texts and tuples."""
     return _literals(parse_file(path, f"'{path.stem}'"))
 

@@ -13,7 +13,7 @@ from typing import Any
 from profzoo import import_graph
 from profzoo.io import file_checks
 from profzoo.records import derived_outputs, output_status, record
-from profzoo.records.output_status import Planned, State, Verdict
+from profzoo.records.output_status import OutputState, OutputVerdict, PlannedJob
 
 # Digests of larger files, kept for the next run.
 DIGESTS = Path(".snakemake/profzoo/digests.json")
@@ -30,9 +30,9 @@ class Decision:
     """What is decided of the jobs of a run: done are those that need not run, redone those that must, and why."""
 
     done: set[Any] = field(default_factory=set)
-    redone: dict[Any, Verdict] = field(default_factory=dict)
-    damaged: dict[Any, Verdict] = field(default_factory=dict)
-    unknown: dict[Any, Verdict] = field(default_factory=dict)
+    redone: dict[Any, OutputVerdict] = field(default_factory=dict)
+    damaged: dict[Any, OutputVerdict] = field(default_factory=dict)
+    unknown: dict[Any, OutputVerdict] = field(default_factory=dict)
 
 
 def decide(dag: Any, root: Path, decided: Callable[[Any], bool] = lambda job: False) -> Decision:
@@ -46,17 +46,19 @@ def decide(dag: Any, root: Path, decided: Callable[[Any], bool] = lambda job: Fa
         for job in level:
             if dag.finished(job) or decided(job) or not leaves_record(job):
                 continue
-            verdict = output_status.judge(planned(job), root) if _there(job) else Verdict(State.ABSENT)
-            if verdict.state is State.ABSENT:
+            verdict = (
+                output_status.judge_outputs(planned(job), root) if _there(job) else OutputVerdict(OutputState.ABSENT)
+            )
+            if verdict.state is OutputState.ABSENT:
                 continue
             collects = _collects(job)
-            if verdict.state is State.SAME and not _wanted(dag, job) and _all_done(dag, job, made):
+            if verdict.state is OutputState.SAME and not _wanted(dag, job) and _all_done(dag, job, made):
                 made.done.add(job)
-            elif verdict.state is State.DAMAGED and collects:
+            elif verdict.state is OutputState.DAMAGED and collects:
                 made.damaged[job] = verdict
-            elif verdict.state is State.UNKNOWN and collects:
+            elif verdict.state is OutputState.UNKNOWN and collects:
                 made.unknown[job] = verdict
-            elif verdict.state is not State.SAME:
+            elif verdict.state is not OutputState.SAME:
                 made.redone[job] = verdict
     _keep_makers(dag, made)
     return made
@@ -83,7 +85,7 @@ def leaves_record(job: Any) -> bool:
     return own or any(word in shell for word in RECORDING)
 
 
-def planned(job: Any) -> Planned:
+def planned(job: Any) -> PlannedJob:
     """A job of Snakemake's, as records know it."""
     outputs = [Path(str(path)) for path in job.output]
     loose = frozenset(Path(str(path)) for path in job.input if path.is_ancient)
@@ -93,12 +95,14 @@ def planned(job: Any) -> Planned:
         sources = [Path(str(path)) for path in job.input if str(path) not in named]
         read = [Path(path) for name in HANDED_OVER for path in _listed(job.input.get(name, []))]
         goes_by = json.loads(job.params.job)
-        return Planned(goes_by, outputs, sources, read, loose, Path(str(job.output.sidecar)), passing)
+        return PlannedJob(goes_by, outputs, sources, read, loose, Path(str(job.output.sidecar)), passing)
     code, read = derived_outputs.split_inputs([str(path) for path in job.input], import_graph.PROJECT)
     rule, params = (
-        (job.rule.name, derived_outputs.params(job.params)) if job.rule.script else (derived_outputs.IN_SHELL, {})
+        (job.rule.name, derived_outputs.collect_params(job.params))
+        if job.rule.script
+        else (derived_outputs.IN_SHELL, {})
     )
-    return Planned(derived_outputs.describe_job(rule, params), outputs, code, read, loose, None, passing)
+    return PlannedJob(derived_outputs.describe_job(rule, params), outputs, code, read, loose, None, passing)
 
 
 def sidecar(job: Any) -> Path | None:
@@ -110,7 +114,7 @@ def hidden(job: Any) -> Iterator[Path]:
     """Where a job of Snakemake's leaves records, and what it has not finished when it is killed."""
     outputs = [Path(str(path)) for path in job.output] if leaves_record(job) else []
     for path in outputs:
-        yield record.place(path)
+        yield record.record_path(path)
         yield path.with_name(f"{path.name}{derived_outputs.PARTIAL}")
     yield from derived_outputs.private_folders(outputs).values()
 
@@ -121,22 +125,22 @@ def lines(made: Decision, read: Collection[str] = ()) -> list[str]:
     read: files that jobs of this run are about to read, and to complain of by themselves.
     """
     damaged = [
-        f"{verdict.file} is damaged ({verdict.why[0]}): {file_checks.remedy(str(verdict.file))}"
+        f"{verdict.file} is damaged ({verdict.why[0]}): {file_checks.describe_remedy(str(verdict.file))}"
         for verdict in made.damaged.values()
         if str(verdict.file) not in read
     ]
     again = [
         f"{verdict.file} is damaged ({verdict.why[0]}), and is made again"
         for verdict in made.redone.values()
-        if verdict.state is State.DAMAGED
+        if verdict.state is OutputState.DAMAGED
     ]
     return [*_some(damaged), *_some(again)]
 
 
-def why(verdict: Verdict) -> str:
+def why(verdict: OutputVerdict) -> str:
     """Why a job's outputs are made again, in a few words.
 
-    >>> why(Verdict(State.OTHER, ("cell.batch was 4 and is 7", "seed is 1, and was not given", "a", "b")))
+    >>> why(OutputVerdict(State.OTHER, ("cell.batch was 4 and is 7", "seed is 1, and was not given", "a", "b")))
     'cell.batch was 4 and is 7; seed is 1, and was not given; and 2 more'
     """
     shown = verdict.why[:2]

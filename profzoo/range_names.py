@@ -47,19 +47,19 @@ def original_name(name: str) -> str:
     return unquote(name)
 
 
-def nvtx_name(name: str) -> str:
+def make_nvtx_name(name: str) -> str:
     """The name of a range in NVTX.
 
-    >>> nvtx_name("step")
+    >>> make_nvtx_name("step")
     'profzoo_step'
     """
     return f"{PREFIX}{name}"
 
 
-def torch_name(name: str) -> str:
+def make_torch_name(name: str) -> str:
     """The name of a range of torch.profiler.
 
-    >>> torch_name("step")
+    >>> make_torch_name("step")
     'profzoo:step'
     """
     return f"{DOMAIN}:{name}"
@@ -74,10 +74,10 @@ def module_range_name(path: str, kind: str) -> str:
     return f"{MODULE}:{path}:{kind}"
 
 
-def module_of(name: str) -> tuple[str, str]:
+def parse_module_range(name: str) -> tuple[str, str]:
     """Path and type of a module by the name of its range.
 
-    >>> module_of("module:layer3.0.conv2:Conv2d")
+    >>> parse_module_range("module:layer3.0.conv2:Conv2d")
     ('layer3.0.conv2', 'Conv2d')
     """
     path, _, kind = name.removeprefix(f"{MODULE}:").rpartition(":")

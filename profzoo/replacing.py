@@ -48,7 +48,7 @@ def check(jobs: Iterable[Any], made_here: Collection[str], gpu_missing: bool) ->
 def measured_on(sidecar: Path) -> str | None:
     """The GPU that a collecting job ran on which was to take whatever there is; None where it ran on a CPU."""
     try:
-        known = sidecars.read(sidecar, sidecars.NOTHING)
+        known = sidecars.read_sidecar(sidecar, sidecars.NOTHING)
     except (DataError, OSError):
         return None
     cell = known.get("cell")

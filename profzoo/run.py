@@ -23,20 +23,22 @@ from profzoo.machine import doctor_checks, job_child
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    job_child.begin()
+    job_child.enter_job()
     options = _parser().parse_intermixed_args(arguments)
     if (options.trace is None) != (options.operators is None):
         return _fail(2, "--trace and --operators go together: torch.profiler leaves both")
     tool = "torch" if options.trace else "time"
     try:
-        cell: CellSettings = secret_values.reveal_secrets(resolve(options.model, options.phase, tool, options.settings))
+        cell: CellSettings = secret_values.reveal_secrets(
+            resolve_words(options.model, options.phase, tool, options.settings)
+        )
         if options.trace and bool(options.steps) != bool(cell["profiler"].get("baseline")):
             raise ConfigError("--steps and profiler.baseline=N go together with --trace: N steps are timed before it")
         # Here, so that a mistyped command line is answered without the seconds that importing torch takes.
         from profzoo.harness import measure
 
         cell = measure.fit_batch(cell) if cell["fit"] else cell
-        facts = measure.run(cell, options)
+        facts = measure.run_cell(cell, options)
     except (CollectError, ConfigError) as error:
         return _fail(2, str(error))
     except Exception as error:
@@ -44,12 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         name = f"{options.model} {options.phase}"
         kind = type(error).__name__
         first = _first_line(error)
-        if batch_size.out_of_memory(error):
+        if batch_size.is_out_of_memory(error):
             advice = "set a smaller batch, or batch: auto to find one"
             return _fail(1, f"{name} ran out of memory at batch {cell['batch']}: {advice}. {first}")
         if kind == "NotFiniteError":
             return _fail(3, f"{name}: {first}; try another seed, precision fp32 or a lower learning rate")
-        cure = doctor_checks.cause(first, doctor_checks.ON_GPU)
+        cure = doctor_checks.match_cause(first, doctor_checks.ON_GPU)
         return _fail(1, f"{name} failed with {kind}: {first}" + (f"; {cure}" if cure else ""))
     if facts:
         if options.facts:
@@ -58,17 +60,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def resolve(cell_model: str, phase: str, tool: str, words: Sequence[str]) -> CellSettings:
+def resolve_words(cell_model: str, phase: str, tool: str, words: Sequence[str]) -> CellSettings:
     """The cell that the command line asks for, over the schema's defaults."""
-    given = settings.parse(words)
-    config = schema.fill({}, schema.load())
+    given = settings.parse_words(words)
+    config = schema.fill_defaults({}, schema.load_schema())
     if "profiler" in given:
-        part = schema.load()["properties"]["torch"]
-        config["torch"] |= schema.coerce(given.pop("profiler"), part)
-        schema.check(config["torch"], part, "profiler")
+        part = schema.load_schema()["properties"]["torch"]
+        config["torch"] |= schema.coerce_value(given.pop("profiler"), part)
+        schema.check_value(config["torch"], part, "profiler")
     name, _ = settings.split_variant(cell_model)
     config["settings"] = {name: given}
-    return settings.resolve(cell_model, phase, tool, config)
+    return settings.resolve_cell(cell_model, phase, tool, config)
 
 
 def _parser() -> argparse.ArgumentParser:

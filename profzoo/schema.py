@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from profzoo import secret_detection
-from profzoo.errors import ConfigError, suggest
+from profzoo.errors import ConfigError, suggest_nearest
 from profzoo.io import strict_yaml
 
 # Not among the FILES of this module: what jobs go by of the schema is in their own words, so that a key more, or other
@@ -25,7 +25,7 @@ LONGEST = 120
 
 
 @functools.cache
-def load() -> dict[str, Any]:
+def load_schema() -> dict[str, Any]:
     """The configuration schema (JSON Schema 2020-12) as a mapping: the general part, and one under each tool's name."""
     schema = _inlined(_general(), _definitions())
     schema["properties"] |= tool_schemas()
@@ -73,22 +73,22 @@ def is_name(text: object, kind: str = "name") -> bool:
     return bool(fits) and not re.search(part["not"]["pattern"], str(text))
 
 
-def form(kind: str = "name") -> str:
+def describe_form(kind: str = "name") -> str:
     """What such a name looks like, in words."""
     return _definitions()[kind]["form"]
 
 
-def largest(key: str) -> int:
+def largest_value(key: str) -> int:
     """The largest value of a setting of cells that is a whole number."""
     return cell_properties()[key]["maximum"]
 
 
 def cell_properties() -> dict[str, Any]:
     """Schemas of the settings that say how one cell runs, by key."""
-    return load()["$defs"]["cell"]
+    return load_schema()["$defs"]["cell"]
 
 
-def coerce(value: Any, schema: Mapping[str, Any], told: Any = None) -> Any:
+def coerce_value(value: Any, schema: Mapping[str, Any], told: Any = None) -> Any:
     """The value with strings, as --config gives them, turned into the schema's types where they fit.
 
     A comma-separated string becomes a list, a YAML mapping an object, `true`, `8` and `null` what they mean.
@@ -107,18 +107,18 @@ def coerce(value: Any, schema: Mapping[str, Any], told: Any = None) -> Any:
             return _plain(value)
     if isinstance(value, list):
         parts = told if isinstance(told, list) and len(told) == len(value) else [None] * len(value)
-        return [coerce(item, schema.get("items", {}), part) for item, part in zip(value, parts, strict=True)]
+        return [coerce_value(item, schema.get("items", {}), part) for item, part in zip(value, parts, strict=True)]
     if isinstance(value, Mapping):
         properties, rest = schema.get("properties", {}), schema.get("additionalProperties")
         given = told if isinstance(told, Mapping) else {}
         return {
-            key: coerce(item, properties.get(key, rest if isinstance(rest, Mapping) else {}), given.get(key))
+            key: coerce_value(item, properties.get(key, rest if isinstance(rest, Mapping) else {}), given.get(key))
             for key, item in value.items()
         }
     return value
 
 
-def fill(value: Any, schema: Mapping[str, Any]) -> Any:
+def fill_defaults(value: Any, schema: Mapping[str, Any]) -> Any:
     """The value with the schema's defaults for what it leaves out; mappings of named entries are merged by name."""
     if isinstance(value, Mapping):
         properties = schema.get("properties", {})
@@ -126,16 +126,16 @@ def fill(value: Any, schema: Mapping[str, Any]) -> Any:
         filled = {**default, **value} if isinstance(default, Mapping) else dict(value)
         for key, part in properties.items():
             if key in filled:
-                filled[key] = fill(filled[key], part)
+                filled[key] = fill_defaults(filled[key], part)
             elif "default" in part:
                 filled[key] = part["default"]
             elif "properties" in part:
-                filled[key] = fill({}, part)
+                filled[key] = fill_defaults({}, part)
         return filled
     return value
 
 
-def check(value: Any, schema: Mapping[str, Any], where: str = "") -> None:
+def check_value(value: Any, schema: Mapping[str, Any], where: str = "") -> None:
     """Raise ConfigError in one line for the first place where the value does not fit the schema."""
     try:
         errors = sorted(_validator()(schema).iter_errors(value), key=lambda error: list(map(str, error.path)))
@@ -169,7 +169,7 @@ def _explain(key: str, error: Any) -> str:
     value = secret_detection.hidden(key.rpartition(".")[2], value)
     shown = f"{key} = {_shown(value)}"
     numeric = isinstance(value, str) and {"integer", "number"} & _types(error.schema)
-    if numeric and (wrong := strict_yaml.looks_otherwise(value)):
+    if numeric and (wrong := strict_yaml.explain_surprising_value(value)):
         return f"{shown}: {wrong}"
     if "propertyNames" in error.absolute_schema_path:
         key, shown = f"{key} of {_shown(value)}", f"{key} holds {_shown(value)}"
@@ -181,16 +181,16 @@ def _explain(key: str, error: Any) -> str:
             unknown = min(set(value) - set(known), key=str)
             name = f"{key}.{unknown}" if key else unknown
             told = _shown(secret_detection.hidden(unknown, value[unknown]))
-            return f"unknown key '{name}' (value {told}): {suggest(unknown, known)}"
+            return f"unknown key '{name}' (value {told}): {suggest_nearest(unknown, known)}"
         case "enum":
-            return f"{shown}: {suggest(value, map(written, limit))}"
+            return f"{shown}: {suggest_nearest(value, map(format_choice, limit))}"
         case "type":
             kinds = [limit] if isinstance(limit, str) else limit
             return f"{shown} is {_kind(value)}, not {' or '.join(kinds)}"
         case "pattern" if re.fullmatch(r"\^\(?[\w|]+\)?\$", limit):
             choices = limit.strip("^()$").split("|")
             number = " or a whole number" if "integer" in _types(error.schema) else ""
-            return f"{shown}: {suggest(value, choices)}{number}"
+            return f"{shown}: {suggest_nearest(value, choices)}{number}"
         case "minimum" | "exclusiveMinimum":
             return f"{shown} is too small: {'more than' if rule == 'exclusiveMinimum' else 'at least'} {limit}"
         case "maximum":
@@ -203,10 +203,10 @@ def _explain(key: str, error: Any) -> str:
             return f"{shown}: {error.message.replace(repr(error.instance), repr(value))}"
 
 
-def written(value: object) -> str:
+def format_choice(value: object) -> str:
     """A value of a list of choices as it is written in a file.
 
-    >>> written("graph"), written(True), written(None)
+    >>> format_choice("graph"), format_choice(True), format_choice(None)
     ('graph', 'true', 'null')
     """
     return value if isinstance(value, str) else json.dumps(value)
@@ -236,7 +236,7 @@ def _plain(text: str) -> Any:
     Raises:
         ConfigError: it is read as something else than it looks like, as a file's would be.
     """
-    if wrong := strict_yaml.looks_otherwise(text):
+    if wrong := strict_yaml.explain_surprising_value(text):
         raise ConfigError(wrong)
     try:
         parsed = yaml.safe_load(text)
@@ -246,7 +246,7 @@ def _plain(text: str) -> Any:
 
 
 def _scalar(text: str, kinds: set[str]) -> Any:
-    if strict_yaml.looks_otherwise(text):
+    if strict_yaml.explain_surprising_value(text):
         return text
     try:
         parsed = yaml.safe_load(text)

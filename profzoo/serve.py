@@ -24,7 +24,7 @@ from profzoo.errors import ConfigError
 from profzoo.machine import orphan_guard
 from profzoo.report.served_files import PAGES, is_served
 
-HERE = "127.0.0.1"
+HOST = "127.0.0.1"
 PAGE, TRACE = PAGES[0], ".trace.json.gz"
 # Of the token, which stands in the address as a folder, so that the page's own links lead on within it. A cookie would
 # be sent to whatever else listens on this machine's address too, as browsers heed no ports there.
@@ -33,28 +33,28 @@ TOKEN_BYTES = 24
 # pages could then read what is served.
 OWN_NAMES = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.IGNORECASE)
 # A trace is sent as the compressed file that it is, without a Content-Encoding: Perfetto unpacks it itself.
-TYPES = {
+CONTENT_TYPES = {
     ".html": "text/html; charset=utf-8", ".csv": "text/csv; charset=utf-8", ".txt": "text/plain; charset=utf-8",
     ".log": "text/plain; charset=utf-8", ".json": "application/json", ".svg": "image/svg+xml", ".png": "image/png",
     ".gz": "application/gzip",
 }  # fmt: skip
 UNKNOWN_TYPE = "application/octet-stream"
 # Of every answer. No Cross-Origin-Opener-Policy, with which the page could not talk to the window that it opens.
-ALWAYS = {
+COMMON_HEADERS = {
     "Cache-Control": "no-cache",
     "X-Content-Type-Options": "nosniff",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
 }
 # What a page may load and run: its own script, which it names by its hash itself, styles, traces, and no other site's.
-OF_PAGES = (
+PAGE_POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 # Of any other file, such as a figure that is opened by itself: nothing is run.
-OF_FILES = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; frame-ancestors 'none'"
+FILE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; frame-ancestors 'none'"
 LARGEST_PORT = 65535
-ENDING = (signal.SIGINT, signal.SIGTERM)
+END_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Server(ThreadingHTTPServer):
@@ -67,7 +67,7 @@ class Server(ThreadingHTTPServer):
     @property
     def address(self) -> str:
         """Where the page is."""
-        return f"http://{HERE}:{self.server_port}/{self.token}/"
+        return f"http://{HOST}:{self.server_port}/{self.token}/"
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Say nothing of a browser that went away in the middle of an answer."""
@@ -107,7 +107,7 @@ class Handler(BaseHTTPRequestHandler):
         """The file that is asked for, once its head is sent; None where the request was refused."""
         names = self.headers.get_all("Host", [])
         if len(names) != 1 or not OWN_NAMES.fullmatch(names[0].strip()):
-            self._refuse(HTTPStatus.FORBIDDEN, f"This is served to {HERE} and localhost alone.")
+            self._refuse(HTTPStatus.FORBIDDEN, f"This is served to {HOST} and localhost alone.")
             return None
         token, slash, target = re.split("[?#]", self.path, maxsplit=1)[0].removeprefix("/").partition("/")
         if not hmac.compare_digest(token.encode(), self.token.encode()):
@@ -119,26 +119,26 @@ class Handler(BaseHTTPRequestHandler):
             why = "The page links to no such file." if slash else "The page's address ends with a /."
             self._refuse(HTTPStatus.NOT_FOUND, why)
             return None
-        self._head(HTTPStatus.OK, TYPES.get(path.suffix, UNKNOWN_TYPE), os.fstat(file.fileno()).st_size)
+        self._head(HTTPStatus.OK, CONTENT_TYPES.get(path.suffix, UNKNOWN_TYPE), os.fstat(file.fileno()).st_size)
         return file
 
     def _refuse(self, status: HTTPStatus, why: str) -> None:
         content = f"{why}\n".encode()
-        self._head(status, TYPES[".txt"], len(content))
+        self._head(status, CONTENT_TYPES[".txt"], len(content))
         if self.command != "HEAD":
             self.wfile.write(content)
 
     def _head(self, status: HTTPStatus, kind: str, size: int) -> None:
         self.send_response(status)
-        policy = OF_PAGES if kind == TYPES[".html"] else OF_FILES
+        policy = PAGE_POLICY if kind == CONTENT_TYPES[".html"] else FILE_POLICY
         own = {"Content-Type": kind, "Content-Length": str(size), "Content-Security-Policy": policy}
-        for name, value in {**ALWAYS, **own}.items():
+        for name, value in {**COMMON_HEADERS, **own}.items():
             self.send_header(name, value)
         if requested_path(self.path).endswith(TRACE):
             # Perfetto's page may fetch a trace by itself, for its links that name one (#!/?url=...).
             self.send_header("Vary", "Origin")
-            if status == HTTPStatus.OK and self.headers.get("Origin") == origin(self.perfetto):
-                self.send_header("Access-Control-Allow-Origin", origin(self.perfetto))
+            if status == HTTPStatus.OK and self.headers.get("Origin") == parse_origin(self.perfetto):
+                self.send_header("Access-Control-Allow-Origin", parse_origin(self.perfetto))
         self.end_headers()
 
 
@@ -180,17 +180,17 @@ def requested_path(target: str) -> str:
     return unquote(re.split("[?#]", target, maxsplit=1)[0])
 
 
-def origin(address: str) -> str:
+def parse_origin(address: str) -> str:
     """What a browser calls the site of an address.
 
-    >>> origin("https://ui.perfetto.dev/#!/viewer")
+    >>> parse_origin("https://ui.perfetto.dev/#!/viewer")
     'https://ui.perfetto.dev'
     """
     parts = urlsplit(address)
     return f"{parts.scheme}://{parts.netloc}".lower()
 
 
-def server(results: Path, port: int, perfetto: str) -> Server:
+def make_server(results: Path, port: int, perfetto: str) -> Server:
     """A server of the results on this machine's own address, with a token of its own.
 
     port: 0 takes a free one; perfetto: the address of Perfetto's page.
@@ -202,34 +202,34 @@ def server(results: Path, port: int, perfetto: str) -> Server:
         raise ConfigError(f"{results / PAGE} is not there: `snakemake report` makes it")
     token = secrets.token_hex(TOKEN_BYTES)
     try:
-        served = Server((HERE, port), partial(Handler, results, perfetto, token))
+        served = Server((HOST, port), partial(Handler, results, perfetto, token))
     except OSError as error:
         taken = error.errno == errno.EADDRINUSE
         why = "is taken by another program" if taken else f"cannot be had ({error.strerror})"
-        near = free(port if taken else 1023)
+        near = find_free_port(port if taken else 1023)
         advice = f"snakemake serve --config serve='{{port: {near}}}'" if near else "end a program that holds one"
         told = f", and {near} is free" if near else ", and none is free"
-        raise ConfigError(f"port {port} of {HERE} {why}{told}: {advice}") from None
+        raise ConfigError(f"port {port} of {HOST} {why}{told}: {advice}") from None
     served.token = token
     return served
 
 
-def free(port: int) -> int | None:
+def find_free_port(port: int) -> int | None:
     """The nearest port above this one that is free, else the nearest below that any user may take."""
     for near in (*range(port + 1, LARGEST_PORT + 1), *range(port - 1, 1023, -1)):
         with socket.socket() as one:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                one.bind((HERE, near))
+                one.bind((HOST, near))
             except OSError:
                 continue
             return near
     return None
 
 
-def serve(served: Server, results: Path) -> None:
+def serve_results(served: Server, results: Path) -> None:
     """Say where the page is, and answer requests until a signal ends it (Ctrl-C, or SIGTERM)."""
-    for number in ENDING:
+    for number in END_SIGNALS:
         # Where one is ignored, such as in the background of a script, it stays so.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
@@ -243,14 +243,16 @@ def serve(served: Server, results: Path) -> None:
 
 def _stop(*_: object) -> None:
     # Snakemake may send another one, which must not cut the end short.
-    for number in ENDING:
+    for number in END_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    defaults = {name: part["default"] for name, part in schema.load()["properties"]["serve"]["properties"].items()}
+    defaults = {
+        name: part["default"] for name, part in schema.load_schema()["properties"]["serve"]["properties"].items()
+    }
     parser = argparse.ArgumentParser(prog="python -m profzoo.serve", description=__doc__)
     parser.add_argument("results", type=Path, help="the folder that holds report.html")
     parser.add_argument("--port", type=int, default=defaults["port"], help="0 takes a free one (default: %(default)s)")
@@ -259,7 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not 0 <= options.port <= LARGEST_PORT:
         parser.error(f"--port {options.port}: ports are 0 to {LARGEST_PORT}")
     try:
-        serve(server(options.results, options.port, options.perfetto), options.results)
+        serve_results(make_server(options.results, options.port, options.perfetto), options.results)
     except ConfigError as error:
         print(f"profzoo: {error}", file=sys.stderr)
         return 1

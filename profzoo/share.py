@@ -39,16 +39,16 @@ WITHHELD = "WITHHELD"
 FACTS = ("commit", "commit_changed", "device", "gpu", "driver", "torch", "cuda", "cudnn", "python", "started")
 
 
-def chosen(results: Path, reports: bool = False) -> list[Path]:
+def list_shareable(results: Path, reports: bool = False) -> list[Path]:
     """The files that may be given away, by their paths from the folder of results, sorted; reports: also those."""
     found = [path.relative_to(results) for path in results.rglob("*") if path.is_file() and not path.is_symlink()]
-    return sorted(path for path in found if _may(path.as_posix(), reports))
+    return sorted(path for path in found if _is_shareable(path.as_posix(), reports))
 
 
-def _may(path: str, reports: bool = False) -> bool:
+def _is_shareable(path: str, reports: bool = False) -> bool:
     """Whether a path names what may be given away.
 
-    >>> [_may(path) for path in ("tables/cells.csv", "lstm@bf16+graph/train.nsys.csv.json", "lstm/train.trace.json.gz")]
+    >>> [_is_shareable(path) for path in ("tables/cells.csv", "lstm@bf16+graph/train.nsys.csv.json", "lstm/train.trace.json.gz")]
     [True, True, False]
     """
     model, _, file = path.partition("/")
@@ -61,7 +61,7 @@ def _may(path: str, reports: bool = False) -> bool:
     )
 
 
-def contents(
+def collect_contents(
     results: Path, environment: Mapping[str, str], config: Mapping[str, Any], reports: bool = False
 ) -> tuple[dict[str, bytes | Path], list[str]]:
     """What goes into the archive, by path from the folder of results, and lines on what was withheld and why.
@@ -72,19 +72,19 @@ def contents(
     Raises:
         CollectError: a file cannot be read, or there is none.
     """
-    files = chosen(results, reports)
+    files = list_shareable(results, reports)
     if not files:
         raise CollectError(f"{results} holds nothing that may be given away: `snakemake report` makes it")
     sidecars = list(_sidecars(results, files))
     # Of cells; a host may have the name of a model.
     models = {part for path in files for part in re.split("[@+]", path.parts[0])} | set(PHASES)
     known = redaction.find_known_secrets(environment, [*sidecars, {"config": config}], models)
-    found: dict[str, bytes | Path] = {ORIGIN: redaction.redact(ORIGIN, origin(sidecars, config), known)}
+    found: dict[str, bytes | Path] = {ORIGIN: redaction.redact(ORIGIN, describe_origin(sidecars, config), known)}
     left: dict[str, str] = {}
     for path in files:
         name = path.as_posix()
         try:
-            if _as_it_is(path):
+            if _is_binary(path):
                 if what := redaction.find_secret_in_bytes(results / path, known):
                     left[name] = what
                 else:
@@ -93,16 +93,16 @@ def contents(
                 found[name] = redaction.redact(name, (results / path).read_bytes(), known)
         except (OSError, ValueError, IndexError, csv.Error, CollectError) as error:
             raise CollectError(f"{results / path} is damaged, remove it and make it again: {error}") from error
-    _leave_packed(found, left)
+    _drop_packed_traces(found, left)
     for path in files:
         if path.suffix == ".json" and path.as_posix() in found:
-            found[path.as_posix()] = _sealed(results, path, found)
+            found[path.as_posix()] = _seal_sidecar(results, path, found)
     lines = [f"{name} was left out: it holds {what}" for name, what in sorted(left.items())]
     lines += [f"{name} lost {', '.join(sorted(what))}" for name, what in sorted(known.found.items())]
     return found | ({WITHHELD: "".join(f"{line}\n" for line in lines).encode()} if lines else {}), lines
 
 
-def _sealed(results: Path, sidecar: Path, found: Mapping[str, bytes | Path]) -> bytes:
+def _seal_sidecar(results: Path, sidecar: Path, found: Mapping[str, bytes | Path]) -> bytes:
     """A sidecar that is packed, with the record of its files as these are packed, for whoever verifies them.
 
     Raises:
@@ -117,7 +117,7 @@ def _sealed(results: Path, sidecar: Path, found: Mapping[str, bytes | Path]) -> 
             path = sidecar.with_name(name)
             packed = found.get(path.as_posix())
             if isinstance(packed, bytes):
-                if why := job_differences.flaw(results / path, entry):
+                if why := job_differences.find_flaw(results / path, entry):
                     raise CollectError(f"{results / path} is damaged, remove it and make it again: {why}")
                 files[name] = record.Entry(len(packed), hashlib.sha256(packed).hexdigest())
     except (OSError, DataError) as error:
@@ -128,12 +128,12 @@ def _sealed(results: Path, sidecar: Path, found: Mapping[str, bytes | Path]) -> 
     return record.seal(json.loads(content) | told).encode()
 
 
-def _as_it_is(path: Path) -> bool:
+def _is_binary(path: Path) -> bool:
     """Whether a file is no text."""
     return bool(REPORT.fullmatch(path.name)) or path.suffix == ".png"
 
 
-def _leave_packed(found: dict[str, bytes | Path], left: dict[str, str]) -> None:
+def _drop_packed_traces(found: dict[str, bytes | Path], left: dict[str, str]) -> None:
     """Leave out traces by nsys, which are packed in a way of nsys' own, where their SQLite tells of a secret."""
     for name, what in list(left.items()):
         packed = f"{name.removesuffix('.nsys.sqlite')}.nsys-rep"
@@ -142,7 +142,7 @@ def _leave_packed(found: dict[str, bytes | Path], left: dict[str, str]) -> None:
             left[packed] = what
 
 
-def origin(sidecars: Iterable[Mapping[str, Any]], config: Mapping[str, Any]) -> bytes:
+def describe_origin(sidecars: Iterable[Mapping[str, Any]], config: Mapping[str, Any]) -> bytes:
     """JSON of what all results come from: each fact's values over the sidecars, versions of tools, configuration."""
     values: dict[str, set[str]] = {}
     for facts in sidecars:
@@ -166,24 +166,24 @@ def _sidecars(results: Path, files: Iterable[Path]) -> Iterator[Mapping[str, Any
                 yield facts
 
 
-def pack(files: Mapping[str, bytes | Path], archive: Path) -> str:
+def write_archive(files: Mapping[str, bytes | Path], archive: Path) -> str:
     """Write the archive, whose first file, MANIFEST, has a line a file: SHA-256, bytes, path. In words, what it is."""
     lines = []
     for path, content in sorted(files.items()):
-        with _opened(content) as stream:
+        with _open_content(content) as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        lines.append(f"{digest} {_size(content)} {path}\n")
+        lines.append(f"{digest} {_content_size(content)} {path}\n")
     # Of a name that nobody knows beforehand, who could have put a link there.
     partial = archive.with_name(f".{archive.name}.{os.urandom(6).hex()}.partial")
     try:
-        _write({"MANIFEST": "".join(lines).encode(), **dict(sorted(files.items()))}, partial)
+        _write_tar({"MANIFEST": "".join(lines).encode(), **dict(sorted(files.items()))}, partial)
         partial.replace(archive)
     finally:
         partial.unlink(missing_ok=True)
     return f"{archive}: {len(files)} files, {archive.stat().st_size:,} bytes; MANIFEST in it lists them"
 
 
-def _write(files: Mapping[str, bytes | Path], archive: Path) -> None:
+def _write_tar(files: Mapping[str, bytes | Path], archive: Path) -> None:
     # No times and no owners, so that the same results make the same archive.
     with (
         archive.open("xb") as raw,
@@ -192,17 +192,17 @@ def _write(files: Mapping[str, bytes | Path], archive: Path) -> None:
     ):
         for path, content in files.items():
             entry = tarfile.TarInfo(f"{ROOT}/{path}")
-            entry.size, entry.mode = _size(content), 0o644
-            with _opened(content) as stream:
+            entry.size, entry.mode = _content_size(content), 0o644
+            with _open_content(content) as stream:
                 tar.addfile(entry, stream)
 
 
-def _opened(content: bytes | Path) -> io.BufferedIOBase:
+def _open_content(content: bytes | Path) -> io.BufferedIOBase:
     """Reports may be larger than memory."""
     return content.open("rb") if isinstance(content, Path) else io.BytesIO(content)
 
 
-def _size(content: bytes | Path) -> int:
+def _content_size(content: bytes | Path) -> int:
     return content.stat().st_size if isinstance(content, Path) else len(content)
 
 
@@ -215,10 +215,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--config", type=json.loads, default={}, metavar="JSON", help="the configuration")
     options = parser.parse_args(arguments)
     try:
-        files, lines = contents(options.results, os.environ, options.config, options.reports)
+        files, lines = collect_contents(options.results, os.environ, options.config, options.reports)
         for line in lines:
             print(f"profzoo: {line}")
-        print(f"profzoo: {pack(files, options.archive)}")
+        print(f"profzoo: {write_archive(files, options.archive)}")
     except CollectError as error:
         print(f"profzoo: {error}", file=sys.stderr)
         return 1

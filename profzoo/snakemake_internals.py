@@ -26,7 +26,7 @@ from profzoo.machine import file_locks, lock_owner
 from profzoo.machine.lock_owner import Owner
 from profzoo.planning import Decision
 from profzoo.records import digests
-from profzoo.records.output_status import Verdict
+from profzoo.records.output_status import OutputVerdict
 
 # What is taken over, and what that calls.
 PERSISTENCE = (
@@ -110,7 +110,7 @@ class Persistence(FilePersistence):
     def _read_locks(self) -> Iterator[tuple[str, str]]:
         """Locks of those that live, or may."""
         for path, owner, files in self._found():
-            if owner is None or not lock_owner.gone(owner, self._owners):
+            if owner is None or not lock_owner.is_gone(owner, self._owners):
                 self._holder = owner
                 yield from ((path.name.split(".")[1], file) for file in files)
 
@@ -118,13 +118,13 @@ class Persistence(FilePersistence):
         """Remove the locks of runs that have ended."""
         removed = set[Owner]()
         for path, owner, _ in self._found():
-            if owner and lock_owner.gone(owner, self._owners):
+            if owner and lock_owner.is_gone(owner, self._owners):
                 path.unlink()
                 removed.add(owner)
         for owner in removed:
             print(f"profzoo: removed the lock of a run that was killed: {owner}", file=sys.stderr)
         # Last, as these tell whose the locks are.
-        lock_owner.forget(self._owners)
+        lock_owner.remove_dead_owners(self._owners)
 
     def _found(self) -> Iterator[tuple[Path, Owner | None, list[str]]]:
         """Each lock with its owner, as far as it names one, and the files that it is for."""
@@ -132,13 +132,13 @@ class Persistence(FilePersistence):
             with contextlib.suppress(FileNotFoundError):
                 first, *files = lines = path.read_text(errors="replace").split("\n")
                 told = first.startswith(MARK)
-                owner = lock_owner.read(first.removeprefix(MARK)) if told else None
+                owner = lock_owner.parse_owner(first.removeprefix(MARK)) if told else None
                 yield path, owner, [*map(str.strip, files if told else lines)]
 
     def _write_locks(self, lock_type: str, keys: Iterable[str]) -> None:
         if not (files := list(keys)):
             return
-        self._held = self._held or lock_owner.begin(self._owners)
+        self._held = self._held or lock_owner.start_owner(self._owners)
         # Another run that ends may have removed the folder.
         Path(self.path, "locks").mkdir(exist_ok=True)
         super()._write_locks(lock_type, [f"{MARK}{lock_owner.format_owner(self._held[0])}", *files])
@@ -169,7 +169,7 @@ class Persistence(FilePersistence):
 
 def _refused(owner: Owner) -> str:
     advice = "wait until it has ended, or stop it"
-    if not lock_owner.near(owner):
+    if not lock_owner.is_on_this_host(owner):
         advice += "; if it was killed there, start the next run there, or type `snakemake --unlock`"
     return f"another run makes the same files in this folder, {owner}: {advice}"
 
@@ -180,7 +180,7 @@ def judge_by_content(root: Path, say: Callable[[str], None]) -> None:
     root: the folder that holds the workflow. say: prints a line, once.
     """
     said: set[str] = set()
-    again: dict[Outputs, Verdict] = {}
+    again: dict[Outputs, OutputVerdict] = {}
 
     async def update_needrun(dag: Any, create_inventory: bool = False) -> None:
         # After a checkpoint all is judged once more, while jobs run whose files and records are half of the old ones.
@@ -196,7 +196,7 @@ def judge_by_content(root: Path, say: Callable[[str], None]) -> None:
                 said.add(line)
                 say(line)
         if not dag.workflow.dryrun:
-            digests.save(planning.DIGESTS)
+            digests.save_digests(planning.DIGESTS)
 
     DAG.update_needrun = update_needrun
 
@@ -252,7 +252,7 @@ async def _update(dag: Any, made: Decision, create_inventory: bool) -> None:
         _reasons[_outputs(job)] = planning.why(verdict)
 
 
-def _explain(reason: Any, verdict: Verdict) -> None:
+def _explain(reason: Any, verdict: OutputVerdict) -> None:
     """Say by Snakemake's own words why a job runs, in the place of that somebody forced it."""
     reason.forced = False
     reason.updated_input.update(map(str, verdict.others))

@@ -20,7 +20,7 @@ MOST_NAMED = 50
 
 
 @dataclass
-class Found:
+class FolderFindings:
     """What a folder holds: how many files are as their records say, and lines on those that are not."""
 
     whole: int = 0
@@ -30,14 +30,14 @@ class Found:
     unrecorded: list[str] = field(default_factory=list)
 
 
-def verify(results: Path) -> Found:
+def verify_folder(results: Path) -> FolderFindings:
     """Read all files of a results folder, and say which differ from their records.
 
     Raises:
         OSError: the folder cannot be read.
     """
-    found, digested = Found(), set[Path]()
-    digests.forget()
+    found, digested = FolderFindings(), set[Path]()
+    digests.forget_digests()
     for path in verifiable_files(results):
         digested.add(path)
         _check(path, found)
@@ -53,13 +53,13 @@ def verifiable_files(results: Path) -> Iterator[Path]:
     for path in sorted(results.iterdir()):
         if path.name.startswith(".") or path.is_symlink() or path.name in WITHOUT_RECORDS:
             continue
-        if path.is_dir() and not record.place(path).exists():
+        if path.is_dir() and not record.record_path(path).exists():
             yield from verifiable_files(path)
         else:
             yield path
 
 
-def format_findings(found: Found, results: Path) -> list[str]:
+def format_findings(found: FolderFindings, results: Path) -> list[str]:
     """What is told of it, the worst first."""
     told = [*_some(found.damaged), *_some(found.gone), *_some(found.unrecorded)]
     counts = [
@@ -71,7 +71,7 @@ def format_findings(found: Found, results: Path) -> list[str]:
     return [*told, f"{results}: {', '.join(counts)}"]
 
 
-def _check(path: Path, found: Found) -> None:
+def _check(path: Path, found: FolderFindings) -> None:
     """Count a file, or say what is wrong with it."""
     try:
         if sidecar := _own(path):
@@ -80,22 +80,24 @@ def _check(path: Path, found: Found) -> None:
         else:
             known = record.read_output_record(path)
             entry = known.files.get(path.name) if known else None
-            why = job_differences.flaw(path, entry) if entry else None
+            why = job_differences.find_flaw(path, entry) if entry else None
             known = known if entry else None
     except (DamagedRecordError, OSError) as error:
-        found.damaged.append(f"{path} is damaged ({error}): {file_checks.remedy(path)}")
+        found.damaged.append(f"{path} is damaged ({error}): {file_checks.describe_remedy(path)}")
         return
     if why:
-        found.damaged.append(f"{path} is damaged ({why}): {file_checks.remedy(path)}")
+        found.damaged.append(f"{path} is damaged ({why}): {file_checks.describe_remedy(path)}")
     elif known:
-        found.whole, found.bytes = found.whole + 1, found.bytes + digests.size(path)
+        found.whole, found.bytes = found.whole + 1, found.bytes + digests.measure_size(path)
     else:
         found.unrecorded.append(f"{path} has no record, so that nothing tells whether it is what was made")
 
 
 def _own(path: Path) -> Record | None:
     """The record that a file itself is: the sidecar of collected files."""
-    return record.read_sidecar_record(path) if path.suffix == ".json" and not record.place(path).exists() else None
+    return (
+        record.read_sidecar_record(path) if path.suffix == ".json" and not record.record_path(path).exists() else None
+    )
 
 
 def _expected(output: Path) -> bool:
@@ -121,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"profzoo: {options.results} is not there: nothing was made yet", file=sys.stderr)
         return 1
     try:
-        found = verify(options.results)
+        found = verify_folder(options.results)
     except OSError as error:
         print(
             f"profzoo: {error.filename or options.results} cannot be read: {error.strerror}",

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from profzoo.figures import all_figures, drawable, drawing
-from profzoo.figures.plots import note, save
+from profzoo.figures import all_figures, drawing, list_drawable
+from profzoo.figures.plots import make_note, save_figure
 from profzoo.report import page
 from profzoo.tables import layers as layer_tables
 from profzoo.verdicts import cpu_verdicts, rules
@@ -65,7 +65,7 @@ def tables() -> dict[str, pd.DataFrame]:
         launches_spread=np.nan, gpu_ns_spread=np.nan, torch_slowdown=1.2, flag="", cause=""
     )
     verdicts = cpu_verdicts.tabulate_cpu_verdicts(
-        cells, ranges, {("m", phase): operators() for phase in PHASES}, {}, rules.load()
+        cells, ranges, {("m", phase): operators() for phase in PHASES}, {}, rules.load_rules()
     )
     return {"cells": cells, "ranges": ranges, "activity": activity, "agreement": agreement, "verdicts": verdicts, "layers": _layers(),
             "steps": pd.DataFrame(columns=["model", "phase", "busy_share", "launches"]),
@@ -75,18 +75,18 @@ def tables() -> dict[str, pd.DataFrame]:
 def write(folder: Path) -> Path:
     """The page with all figures that torch alone has data for."""
     given, drawn = tables(), []
-    for name in drawable(["torch"]):
+    for name in list_drawable(["torch"]):
         figure = all_figures()[name]
         path = folder / f"{name}.svg"
-        save(
+        save_figure(
             drawing.draw_figure(name, [given[table] for table in figure.inputs], dict.fromkeys(figure.options, 20)),
             [str(path)],
-            note(given["cells"]),
+            make_note(given["cells"]),
         )
-        drawn.append(page.figure(str(path), on_cpu=True))
+        drawn.append(page.read_figure(str(path), on_cpu=True))
     sidecars = [{"torch": "2.9.0", "cuda": None, "device_why": "no GPU found"}] * len(given["cells"])
     html = folder / "report.html"
-    html.write_text(page.render(given, sidecars, drawn, ["torch"], folder))
+    html.write_text(page.render_page(given, sidecars, drawn, ["torch"], folder))
     return html
 
 

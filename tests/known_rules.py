@@ -16,7 +16,7 @@ SHARES = (
 
 def load() -> Mapping[str, Any]:
     """What rules.yaml holds, with these rules alone; none of them may be missing."""
-    content, known = rules.load(), SHARES.split()
+    content, known = rules.load_rules(), SHARES.split()
     kept = [rule for rule in content["rules"] if rule["share"] in known]
     assert [rule["share"] for rule in kept] == known
     return {**content, "rules": kept}

@@ -132,7 +132,7 @@ def steps(network: nn.Module, count: int = 3, accumulate: int = 2) -> Iterator[C
 
 def traced(network: nn.Module, **given: Any) -> list[dict[str, Any]]:
     """The events of two steps of a network, after one of warm-up."""
-    module_ranges.mark(network, module_ranges.for_torch)
+    module_ranges.mark_modules(network, module_ranges.torch_range)
     return of_steps(list(steps(network, **given)))
 
 
@@ -160,4 +160,4 @@ def events_of(profiler: profile) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
-        return chrome_trace.events(path)
+        return chrome_trace.read_events(path)

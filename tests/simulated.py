@@ -16,7 +16,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from profzoo.range_names import nvtx_name
+from profzoo.range_names import make_nvtx_name
 
 PROCESS = 7 << 24
 MAIN, AUTOGRAD, PINNING = PROCESS + 1, PROCESS + 2, PROCESS + 3
@@ -318,7 +318,7 @@ def _write(database, calls, kernels, copies, ranges, strings) -> None:
     rows = [(*row, *[1] * len(configuration)) for row in kernels]
     _table(database, "CUPTI_ACTIVITY_KIND_KERNEL", f"{columns}, {', '.join(configuration)}", rows)
     _table(database, "CUPTI_ACTIVITY_KIND_MEMCPY", "start, end, correlationId, globalPid, streamId, copyKind", copies)
-    events = [(start, end, thread, nvtx_name(name), None, 59, 0) for start, end, thread, name in ranges]
+    events = [(start, end, thread, make_nvtx_name(name), None, 59, 0) for start, end, thread, name in ranges]
     _table(database, "NVTX_EVENTS", "start, end, globalTid, text, textId, eventType, domainId", events)
 
 

@@ -15,12 +15,12 @@ import numpy as np
 import pandas as pd
 
 from profzoo.figures import all_figures, drawing
-from profzoo.figures.plots import note, save
+from profzoo.figures.plots import make_note, save_figure
 from profzoo.report import page
 from profzoo.tables import tabulate_roofline
 from profzoo.tools.nsys import median_step
 from profzoo.verdicts import verdicts
-from profzoo.verdicts.gain_models import REPLAY
+from profzoo.verdicts.gain_models import SIMULATED
 from tests import known_rules
 from tests.conftest import DATA
 
@@ -113,7 +113,7 @@ def _replayed(advice: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     table, mine = advice.copy(), (advice["verdict"] == "launch-bound") & (advice["level"] == "cell")
     gain = 1 / (1 - 0.8 * idle.reindex(pd.MultiIndex.from_frame(table.loc[mine, ["model", "phase"]])).to_numpy())
     table.loc[mine, ["gain", "gain_low", "gain_high"]] = np.stack([gain, 0.95 * gain, 1.05 * gain], axis=1)
-    table.loc[mine, "method"] = REPLAY
+    table.loc[mine, "method"] = SIMULATED
     return table
 
 
@@ -172,7 +172,7 @@ def timeline(folder: Path) -> dict[str, Any]:
     """A typical step of the recorded training."""
     path = folder / "train.sqlite"
     path.write_bytes(gzip.decompress((DATA / "nsys/train.sqlite.gz").read_bytes()))
-    found = median_step.read(path)
+    found = median_step.read_typical_step(path)
     assert found
     return found
 
@@ -186,7 +186,7 @@ def figures(folder: Path) -> list[str]:
                 name, [given[table] for table in figure.inputs], dict.fromkeys(figure.options, 20)
             )
             paths.append(str(folder / f"{name}.svg"))
-            save(drawn, [paths[-1], str(folder / f"{name}.png")], note(given["cells"]))
+            save_figure(drawn, [paths[-1], str(folder / f"{name}.png")], make_note(given["cells"]))
     return paths
 
 
@@ -198,7 +198,7 @@ def write(folder: Path, drawn: bool = True, perfetto: Mapping[str, str] = PERFET
     given, home = tables(), folder / "figures"
     home.mkdir(parents=True, exist_ok=True)
     sidecars = [{"torch": "2.9.0", "cuda": "12.8", "driver": "570.1"}] * len(given["cells"])
-    shown = [page.figure(path) for path in (figures(home) if drawn else [])]
+    shown = [page.read_figure(path) for path in (figures(home) if drawn else [])]
     html = folder / "report.html"
     tools = ["ncu", "nsys", "torch"]
     for row in given["cells"].itertuples():
@@ -207,7 +207,7 @@ def write(folder: Path, drawn: bool = True, perfetto: Mapping[str, str] = PERFET
         shutil.copyfile(DATA / "torch/unet.train.trace.json.gz", trace)
     cells = [(row.model, row.phase) for row in given["cells"].itertuples()]
     typical = dict.fromkeys(cells, timeline(folder))
-    html.write_text(page.render(given, sidecars, shown, tools, folder, FAILED, typical, perfetto))
+    html.write_text(page.render_page(given, sidecars, shown, tools, folder, FAILED, typical, perfetto))
     return html
 
 

@@ -67,18 +67,18 @@ OUTPUTS = {
 def cell(name: str, phase: str = "train", **more: Any) -> dict[str, Any]:
     """A resolved cell of tiny shapes on the CPU; more: further settings of the model."""
     given = {**TINY[name], "warmup": 0, "window": 1, **more}
-    checked = config.normalise({"settings": {name: given}, "device": "cpu"})
-    return settings.resolve(name, phase, "time", checked)
+    checked = config.normalise_config({"settings": {name: given}, "device": "cpu"})
+    return settings.resolve_cell(name, phase, "time", checked)
 
 
 def network(tiny: dict[str, Any]) -> nn.Module:
     """The cell's network."""
-    return step_loop.network_of(tiny, interface.load(tiny["module"]), CPU, None)
+    return step_loop.make_network(tiny, interface.load_functions(tiny["module"]), CPU, None)
 
 
 def batch(tiny: dict[str, Any]) -> Any:
     """The cell's first batch."""
-    return next(data_loading.batches(tiny, interface.load(tiny["module"])))
+    return next(data_loading.iterate_batches(tiny, interface.load_functions(tiny["module"])))
 
 
 def telling_batch(tiny: dict[str, Any]) -> Any:
@@ -89,7 +89,7 @@ def telling_batch(tiny: dict[str, Any]) -> Any:
 
 def trainer(tiny: dict[str, Any], trained: nn.Module) -> training_step.Trainer:
     """What trains the network as the cell does."""
-    return training_step.Trainer(tiny, interface.load(tiny["module"]), trained, CPU, Ranges())
+    return training_step.Trainer(tiny, interface.load_functions(tiny["module"]), trained, CPU, Ranges())
 
 
 def error(trainer: training_step.Trainer, batch: Any) -> float:

@@ -27,7 +27,7 @@ SET_UP = 2
 ORDER, MEMORY_BYTES = 1024, 1 << 28
 
 
-def measure(device: torch.device) -> list[float]:
+def time_launches(device: torch.device) -> list[float]:
     """Seconds of each of LAUNCHES, from its call until the device is done."""
     small = device.type != "cuda"
     left = torch.rand(ORDER // 8 if small else ORDER, ORDER // 8 if small else ORDER, device=device)
@@ -53,19 +53,19 @@ def measure(device: torch.device) -> list[float]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    job_child.begin()
+    job_child.enter_job()
     parser = argparse.ArgumentParser(prog="python -m profzoo.calibration.launch_costs", description=__doc__)
     parser.add_argument("--facts", type=Path, required=True, metavar="FILE", help="JSON: seconds a launch, versions")
     parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
     options = parser.parse_args(arguments)
     try:
-        device = devices.choose(options.device)
+        device = devices.choose_device(options.device)
     except ConfigError as error:
         print(f"profzoo: {error}", file=sys.stderr)
         return 2
-    times = measure(device)
+    times = time_launches(device)
     facts = {
-        **peaks.facts(options.device, device),
+        **peaks.describe_run(options.device, device),
         "launches_s": [round(time, 6) for time in times],
         "launch_s": round(statistics.median(times[SET_UP:]), 6),
     }

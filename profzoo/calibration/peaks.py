@@ -44,7 +44,7 @@ class Sizes:
     order: int
 
 
-def sizes(device: torch.device) -> Sizes:
+def choose_sizes(device: torch.device) -> Sizes:
     """Large for a GPU, small for a CPU, on which this only shows that it works."""
     if device.type != "cuda":
         return Sizes(1 << 26, 1 << 20, 512)
@@ -52,7 +52,7 @@ def sizes(device: torch.device) -> Sizes:
     return Sizes(1 << 30, torch.cuda.get_device_properties(device).L2_cache_size // 4, 8192)
 
 
-def seconds(work: Callable[[], object], device: torch.device) -> float:
+def time_call(work: Callable[[], object], device: torch.device) -> float:
     """Seconds that one call of the work takes: the best of several series, each long enough to be timed."""
     work()
     count = max(1, round(LEAST_S / max(_series(work, 1, device), 1e-6)))
@@ -74,7 +74,7 @@ def _series(work: Callable[[], object], count: int, device: torch.device) -> flo
     return begin.elapsed_time(end) / 1e3
 
 
-def measure(device: torch.device, chosen: Sizes) -> Iterator[tuple[str, float, str, str]]:
+def measure_peaks(device: torch.device, chosen: Sizes) -> Iterator[tuple[str, float, str, str]]:
     """Name, rate, unit and how it was measured, of each peak."""
     copied, again = chosen.dram_bytes, chosen.l2_bytes
     yield "dram", 2 * copied / _copy(copied, device), "byte/s", f"copy of {copied >> 20} MiB, read and written"
@@ -91,29 +91,29 @@ def measure(device: torch.device, chosen: Sizes) -> Iterator[tuple[str, float, s
 def _copy(size: int, device: torch.device) -> float:
     source = torch.zeros(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    return seconds(lambda: target.copy_(source), device)
+    return time_call(lambda: target.copy_(source), device)
 
 
 def _sums(size: int, device: torch.device) -> float:
     # Each sum reads the same elements from L2 again, as L1 is too small to hold them.
     rows = torch.zeros(size // 4, device=device).expand(ROWS, -1)
-    return seconds(lambda: rows.sum(dim=1), device)
+    return time_call(lambda: rows.sum(dim=1), device)
 
 
 def _product(order: int, dtype: torch.dtype, device: torch.device) -> float:
     # Zeros would take less power, and let clocks rise higher than numbers do.
     left, right = (torch.rand(order, order, device=device).sub_(0.5).to(dtype) for _ in range(2))
     result = torch.empty_like(left)
-    return seconds(lambda: torch.mm(left, right, out=result), device)
+    return time_call(lambda: torch.mm(left, right, out=result), device)
 
 
-def facts(asked: str, device: torch.device) -> dict[str, str | None]:
+def describe_run(asked: str, device: torch.device) -> dict[str, str | None]:
     """What a run says of itself: device, versions; asked: the device that was asked for."""
     cuda = device.type == "cuda"
     return {
         "device": torch.cuda.get_device_name(device) if cuda else f"CPU, {torch.get_num_threads()} threads",
         "device_type": device.type,
-        "device_uuid": devices.uuid(device),
+        "device_uuid": devices.read_uuid(device),
         "device_why": devices.explain_cpu(asked, device),
         "torch": torch.__version__,
         "cuda": torch.version.cuda if cuda else None,
@@ -122,23 +122,23 @@ def facts(asked: str, device: torch.device) -> dict[str, str | None]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    job_child.begin()
+    job_child.enter_job()
     parser = argparse.ArgumentParser(prog="python -m profzoo.calibration.peaks", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="CSV: peak, rate, unit, how")
     parser.add_argument("--facts", type=Path, metavar="FILE", help="JSON on the run: device, versions")
     parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
     options = parser.parse_args(arguments)
     try:
-        device = devices.choose(options.device)
+        device = devices.choose_device(options.device)
     except ConfigError as error:
         print(f"profzoo: {error}", file=sys.stderr)
         return 2
-    rows = list(measure(device, sizes(device)))
+    rows = list(measure_peaks(device, choose_sizes(device)))
     with options.out.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
         writer.writerows(rows)
-    said = facts(options.device, device)
+    said = describe_run(options.device, device)
     if options.facts:
         options.facts.write_text(json.dumps(said, indent=1) + "\n")
     print(f"on {said['device']}{f' ({why})' if (why := said['device_why']) else ''}:")

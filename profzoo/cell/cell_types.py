@@ -45,7 +45,7 @@ class ProfilerSettings(TypedDict):
 
 
 class CellSettings(TypedDict):
-    """How one cell runs, as `profzoo.cell.settings.resolve` returns it."""
+    """How one cell runs, as `profzoo.cell.settings.resolve_cell` returns it."""
 
     # Samples in one batch; null takes the model's own for the phase and workload; `auto` halves that until it fits
     # into memory, and says in the sidecar what it came to.

@@ -44,7 +44,7 @@ def summarise_model_files(cell: CellSettings) -> dict[str, Any]:
     Raises:
         UnusableError: one of them is not there.
     """
-    declared = registry.declared_files(registry.find(cell["model"], _own_module(cell)))
+    declared = registry.declared_files(registry.find_model(cell["model"], _own_module(cell)))
     return {"model_files": _digest(_facts(path) for path in declared)} if declared else {}
 
 

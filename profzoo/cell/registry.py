@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from profzoo import import_graph, schema
-from profzoo.errors import ConfigError, UnusableError, suggest
+from profzoo.errors import ConfigError, UnusableError, suggest_nearest
 from profzoo.import_graph import parse_file
 
 ZOO = import_graph.PROJECT / "models"
@@ -60,7 +60,7 @@ class Model:
     files: Sequence[str]
 
 
-def read(path: Path, name: str, module: str) -> Model:
+def read_model(path: Path, name: str, module: str) -> Model:
     """The declarations of a model's file.
 
     Raises:
@@ -117,15 +117,15 @@ def _misdeclared(found: Mapping[str, Any]) -> str:
             return f"FILES holds {name!r}, which is no path from the folder of the model's file"
     for group in found.get("GROUPS", ()):
         if not schema.is_name(group):
-            return f"GROUPS holds {group!r}, which is no name: {schema.form()}"
+            return f"GROUPS holds {group!r}, which is no name: {schema.describe_form()}"
     for workload, phases in found["WORKLOADS"].items():
         if not isinstance(phases, dict) or not phases:
             return f"WORKLOADS[{workload!r}] = {phases!r} is no mapping of phases, such as {EXAMPLE}"
         for phase, declared in phases.items():
             where = f"WORKLOADS[{workload!r}][{phase!r}]"
             if phase not in PHASES:
-                return f"{where}: unknown phase; {suggest(phase, PHASES)}"
-            batch, most = declared.get("batch") if isinstance(declared, dict) else None, schema.largest("batch")
+                return f"{where}: unknown phase; {suggest_nearest(phase, PHASES)}"
+            batch, most = declared.get("batch") if isinstance(declared, dict) else None, schema.largest_value("batch")
             if not isinstance(batch, int) or isinstance(batch, bool) or not 1 <= batch <= most:
                 return f"{where} = {declared!r} holds no batch of 1 to {most}, such as {EXAMPLE}"
             shapes.append((where, declared))
@@ -181,8 +181,10 @@ def _of_zoo(path: Path) -> Model | None:
         return None
     if not schema.is_name(name, "model"):
         shown = str(path) if str(path).isprintable() else repr(str(path))
-        raise UnusableError(f"{shown}: {name!a} is no name of a model, {schema.form('model')}: rename the file")
-    return read(path, name, f"models.{name}")
+        raise UnusableError(
+            f"{shown}: {name!a} is no name of a model, {schema.describe_form('model')}: rename the file"
+        )
+    return read_model(path, name, f"models.{name}")
 
 
 def forget_models() -> None:
@@ -191,7 +193,7 @@ def forget_models() -> None:
     _of_zoo.cache_clear()
 
 
-def find(name: str, module: str | None = None) -> Model:
+def find_model(name: str, module: str | None = None) -> Model:
     """The model of that name: of the zoo, or of an importable module of the user's own.
 
     Raises:
@@ -205,9 +207,9 @@ def find(name: str, module: str | None = None) -> Model:
             return model
         if name in unusable_models():
             raise UnusableError(unusable_models()[name])
-        raise ConfigError(f"unknown model {_quoted(name)}: {suggest(name, shipped_models())}")
+        raise ConfigError(f"unknown model {_quoted(name)}: {suggest_nearest(name, shipped_models())}")
     if not schema.is_name(name, "model"):
-        raise ConfigError(f"settings holds {name!r}, which is no name: {schema.form('model')}")
+        raise ConfigError(f"settings holds {name!r}, which is no name: {schema.describe_form('model')}")
     try:
         spec = importlib.util.find_spec(module)
     except (ImportError, AttributeError, TypeError, ValueError):
@@ -227,7 +229,7 @@ def find(name: str, module: str | None = None) -> Model:
             f"settings.{name}.module = {module!r}: {spec.origin} would take the name of the zoo's {path}, and results "
             f"of both would lie in one folder: give yours another name, such as my_{name}"
         )
-    return read(Path(spec.origin), name, module)
+    return read_model(Path(spec.origin), name, module)
 
 
 def _quoted(name: str) -> str:

@@ -21,7 +21,7 @@ def run_arguments(cell_model: str, cell: CellSettings) -> str:
     They are the name and phase of the cell, and all settings that a bare name and phase do not stand for: the module of
     a model of one's own, shapes, and what a configuration or a variant of one's own sets.
     """
-    known = schema.fill({}, schema.load())["variants"]
+    known = schema.fill_defaults({}, schema.load_schema())["variants"]
     name = cell["model"] if variant_settings.find_unknown(settings.split_variant(cell_model)[1], known) else cell_model
     implied = _implied(name, cell)
     given = [word for word in settings.setting_words({**cell, "fit": False})[2:] if word not in implied]
@@ -31,11 +31,11 @@ def run_arguments(cell_model: str, cell: CellSettings) -> str:
 
 def _implied(name: str, cell: CellSettings) -> set[str]:
     """The words of what a name and phase stand for by themselves, but for the module."""
-    config = schema.fill({}, schema.load())
+    config = schema.fill_defaults({}, schema.load_schema())
     plain, _ = settings.split_variant(name)
     config["settings"] = {plain: {"module": cell["module"]} if cell["module"] != f"models.{plain}" else {}}
     try:
-        resolved = settings.resolve(name, cell["phase"], "time", config)
+        resolved = settings.resolve_cell(name, cell["phase"], "time", config)
     except ConfigError:
         # A module that is not to be found from here, a file that has changed since, or settings that need others.
         defaults = {key: config[key] for key in schema.cell_properties()}
@@ -43,14 +43,14 @@ def _implied(name: str, cell: CellSettings) -> set[str]:
     return {word for word in settings.setting_words(resolved)[2:] if not word.startswith("module=")}
 
 
-def run(words: str, changes: str = "") -> str:
+def format_run(words: str, changes: str = "") -> str:
     """The line that runs a cell by hand, with settings changed.
 
     words: as `arguments` has them; changes: settings in words.
 
-    >>> run("lstm train batch=8", "graph=true batch=16")
+    >>> format_run("lstm train batch=8", "graph=true batch=16")
     'python -m models.run lstm train batch=16 graph=true'
-    >>> run("mine train module=mine gpus=2")
+    >>> format_run("mine train module=mine gpus=2")
     'torchrun --standalone --nproc-per-node=2 -m models.run mine train module=mine gpus=2'
     """
     name, phase, *given = shlex.split(words)
@@ -72,7 +72,7 @@ def trials_command(words: str) -> str:
     name, variant = settings.split_variant(name)
     if variant:
         # Settings of several that one word cannot stand for.
-        known = schema.load()["properties"]["variants"]["default"]
+        known = schema.load_schema()["properties"]["variants"]["default"]
         own = variant_settings.combine_changes(variant_settings.split_names(variant), known)
         given = merge_words(
             [f"{key}={settings.setting_word(value)}" for key, value in settings.flatten(own).items()], given
@@ -96,7 +96,7 @@ def can_be_typed(cell: CellSettings) -> bool:
 
 
 def _nested(given: Iterable[str]) -> dict[str, Any]:
-    return settings.parse(list(given))
+    return settings.parse_words(list(given))
 
 
 def _yaml(value: Any) -> str:

@@ -38,13 +38,13 @@ NAMED = ("settings", "variants")
 Secrets = Mapping[str, tuple[str, Any]]
 
 
-def placeholder(value: Any) -> str:
+def make_placeholder(value: Any) -> str:
     """What stands in the place of a secret; the same for the same value."""
     digest = hashlib.scrypt(json.dumps(value).encode(), salt=SALT, n=COST, r=8, p=1, dklen=8)
     return f"<secret {digest.hex()}>"
 
 
-def conceal(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[str, Any]]]:
+def conceal_secrets(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[str, Any]]]:
     """A checked configuration with placeholders for secrets in settings of cells, and what these stand for.
 
     Raises:
@@ -110,7 +110,7 @@ def _conceal(value: Any, where: str, found: dict[str, tuple[str, Any]], secret: 
 
 
 def _put(value: Any, where: str, found: dict[str, tuple[str, Any]]) -> str:
-    name = placeholder(value)
+    name = make_placeholder(value)
     found[name] = (where, value)
     return name
 
@@ -121,7 +121,7 @@ def take(config: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError: as for `conceal`; or the file for them cannot be written.
     """
-    changed, found = conceal(config)
+    changed, found = conceal_secrets(config)
     _sweep()
     # A run that was started by another has a configuration with placeholders, and their values from that.
     if found.keys() - (before := known_secrets()).keys():

@@ -8,8 +8,8 @@ from profzoo import schema
 from profzoo.cell import variant_settings
 from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.process_count import process_count
-from profzoo.cell.registry import PHASES, Model, find
-from profzoo.errors import ConfigError, suggest
+from profzoo.cell.registry import PHASES, Model, find_model
+from profzoo.errors import ConfigError, suggest_nearest
 from profzoo.secret_detection import hidden
 
 # Settings that cells have only where they are not at their defaults, so that what was collected before there were such
@@ -29,7 +29,7 @@ def split_variant(cell_model: str) -> tuple[str, str | None]:
     return name, variant or None
 
 
-def resolve(cell_model: str, phase: str, tool: str, config: Mapping[str, Any]) -> CellSettings:
+def resolve_cell(cell_model: str, phase: str, tool: str, config: Mapping[str, Any]) -> CellSettings:
     """All settings of a cell under a tool, in plain values and sorted by key.
 
     Precedence, lowest first: the schema's defaults, the model's workload, the configuration's top level, its
@@ -48,7 +48,7 @@ def resolve(cell_model: str, phase: str, tool: str, config: Mapping[str, Any]) -
     """
     name, _ = split_variant(cell_model)
     if phase not in PHASES:
-        raise ConfigError(f"unknown phase '{phase}': {suggest(phase, PHASES)}")
+        raise ConfigError(f"unknown phase '{phase}': {suggest_nearest(phase, PHASES)}")
     model, changes = _changed(cell_model, config)
     known = schema.cell_properties()
     general = {key: config[key] for key in known}
@@ -99,7 +99,7 @@ def weights_source(cell_model: str, phase: str, config: Mapping[str, Any]) -> st
         ConfigError: as resolve.
 
     >>> from profzoo.config import configuration
-    >>> config = configuration.normalise({"variants": {"wide": {"hidden": 128}}})
+    >>> config = configuration.normalise_config({"variants": {"wide": {"hidden": 128}}})
     >>> [weights_source(one, "inference", config) for one in ("lstm@fp16+graph", "lstm@wide", "lstm")]
     ['lstm', 'lstm@wide', 'lstm']
     """
@@ -108,7 +108,7 @@ def weights_source(cell_model: str, phase: str, config: Mapping[str, Any]) -> st
     name, variant = split_variant(cell_model)
     if variant is None:
         return name
-    plain, other = (resolve(one, "inference", "time", config) for one in (name, cell_model))
+    plain, other = (resolve_cell(one, "inference", "time", config) for one in (name, cell_model))
     return name if all(plain[key] == other[key] for key in ("module", "shape", "seed")) else cell_model
 
 
@@ -116,9 +116,11 @@ def _changed(cell_model: str, config: Mapping[str, Any]) -> tuple[Model, dict[st
     """The model of a cell, and what its settings and variant change."""
     name, variant = split_variant(cell_model)
     own = dict(config["settings"].get(name) or {})
-    model = find(name, own.pop("module", None))
+    model = find_model(name, own.pop("module", None))
     if (unknown := variant_settings.find_unknown(variant, config["variants"])) is not None:
-        raise ConfigError(f"unknown variant '{unknown}' of '{cell_model}': {suggest(unknown, config['variants'])}")
+        raise ConfigError(
+            f"unknown variant '{unknown}' of '{cell_model}': {suggest_nearest(unknown, config['variants'])}"
+        )
     of_model = check_settings(own, model, f"settings.{name}")
     each = {one: config["variants"][one] for one in variant_settings.split_names(variant)}
     each = {one: check_settings(changes, model, f"variants.{one}") for one, changes in each.items()}
@@ -137,10 +139,10 @@ def check_settings(changes: Mapping[str, Any], model: Model, where: str) -> dict
             part = _shape_schema(own[key])
         else:
             raise ConfigError(
-                f"unknown key '{where}.{key}' (value {hidden(key, value)!r}): {suggest(key, [*known, *own])}"
+                f"unknown key '{where}.{key}' (value {hidden(key, value)!r}): {suggest_nearest(key, [*known, *own])}"
             )
-        result[key] = schema.coerce(value, part)
-        schema.check(result[key], part, f"{where}.{key}")
+        result[key] = schema.coerce_value(value, part)
+        schema.check_value(result[key], part, f"{where}.{key}")
     return result
 
 
@@ -153,10 +155,10 @@ def shape_parameters(model: Model) -> dict[str, Any]:
     return found
 
 
-def parse(words: Sequence[str]) -> dict[str, Any]:
+def parse_words(words: Sequence[str]) -> dict[str, Any]:
     """Settings given as key=value words, a dot reaching into a mapping.
 
-    >>> parse(["batch=8", "data.source=folder"])
+    >>> parse_words(["batch=8", "data.source=folder"])
     {'batch': '8', 'data': {'source': 'folder'}}
     """
     settings: dict[str, Any] = {}
@@ -211,10 +213,14 @@ def setting_word(value: Any) -> str:
 
 def _declared(model: Model, workload: str, phase: str) -> Mapping[str, Any]:
     if workload not in model.workloads:
-        raise ConfigError(f"model '{model.name}' has no workload '{workload}': {suggest(workload, model.workloads)}")
+        raise ConfigError(
+            f"model '{model.name}' has no workload '{workload}': {suggest_nearest(workload, model.workloads)}"
+        )
     if phase not in model.workloads[workload]:
         phases = model.workloads[workload]
-        raise ConfigError(f"model '{model.name}' has no phase '{phase}' in {workload}: {suggest(phase, phases)}")
+        raise ConfigError(
+            f"model '{model.name}' has no phase '{phase}' in {workload}: {suggest_nearest(phase, phases)}"
+        )
     return model.workloads[workload][phase]
 
 
@@ -240,7 +246,7 @@ def _with_steps(cell: dict[str, Any]) -> dict[str, Any]:
     cell["steps"] = before + profiler["repeat"] * (beside + cell["window"])
     if available is None:
         cell["samples"] = at_once * -(-cell["steps"] // cell["epochs"])
-        if cell["samples"] > (most := schema.largest("samples")):
+        if cell["samples"] > (most := schema.largest_value("samples")):
             raise ConfigError(
                 f"{where}: {cell['steps']} steps in batches of {at_once} take {cell['samples']} samples, of at most "
                 f"{most}: lower batch, warmup or window, or set samples or epochs"

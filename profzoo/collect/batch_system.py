@@ -27,7 +27,7 @@ STATES: Mapping[str, str] = {
 }
 
 
-class Heard:
+class BatchMessages:
     """What a batch system has said, by Snakemake's numbers of the jobs."""
 
     def __init__(self) -> None:

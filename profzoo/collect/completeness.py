@@ -59,7 +59,7 @@ def available_tools(
     return there, missing
 
 
-def note(
+def write_failures(
     failed: Iterable[Failure],
     unmade: Iterable[str],
     config: Mapping[str, Any],

@@ -48,7 +48,7 @@ def measurement_variables() -> frozenset[str]:
     return frozenset(found)
 
 
-def environment(given: Mapping[str, str], extra: Sequence[str], nodes: int = 1) -> dict[str, str]:
+def select_environment(given: Mapping[str, str], extra: Sequence[str], nodes: int = 1) -> dict[str, str]:
     """The part of an environment that a profiled process may see; extra: more variables, by their names."""
     return {key: value for key, value in given.items() if key in allowed_names(nodes) or key in extra}
 
@@ -67,7 +67,7 @@ def measured_variables(given: Mapping[str, str], extra: Sequence[str]) -> dict[s
     return own | {name: digests.text_digest(f"{name}={given[name]}") for name in sorted(extra) if name in given}
 
 
-def pass_on(extra: Sequence[str]) -> None:
+def export_environment(extra: Sequence[str]) -> None:
     """Tell all jobs that this process starts, on any node, what the environment is that their run was planned in."""
     os.environ[PASSED] = json.dumps(measured_variables(os.environ, extra), sort_keys=True)
 

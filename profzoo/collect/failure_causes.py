@@ -45,7 +45,7 @@ def find_cause(log: str) -> str | None:
     own = re.findall(r"^profzoo: (.*)$", log, re.MULTILINE)
     if own:
         return add_advice(own[-1] if len(own[-1]) <= LONGEST else f"{own[-1][:LONGEST]} …")
-    return doctor_checks.cause(log, known_patterns())
+    return doctor_checks.match_cause(log, known_patterns())
 
 
 def add_advice(line: str) -> str:
@@ -54,7 +54,7 @@ def add_advice(line: str) -> str:
     >>> add_advice("unet train ran out of memory at batch 64: set a smaller batch. CUDA out of memory.")
     'unet train ran out of memory at batch 64: set a smaller batch. CUDA out of memory.'
     """
-    advice = doctor_checks.cause(line, CAUSES)
+    advice = doctor_checks.match_cause(line, CAUSES)
     return f"{line}; {advice}" if advice and advice.rpartition(": ")[2] not in line else line
 
 

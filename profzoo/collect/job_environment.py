@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from profzoo.collect.environment import environment, measurement_variables
+from profzoo.collect.environment import measurement_variables, select_environment
 from profzoo.errors import CollectError
 from profzoo.machine import (
     file_locks,
@@ -24,10 +24,10 @@ from profzoo.machine import (
     processes,
     scratch_folder,
 )
-from profzoo.machine.gpu_slots import Taken, Terms
-from profzoo.machine.gpu_turns import Turn
+from profzoo.machine.gpu_slots import HeldGpus, LockTerms
+from profzoo.machine.gpu_turns import GpuTurn
 from profzoo.machine.gpus import VISIBLE
-from profzoo.machine.processes import Guard
+from profzoo.machine.processes import ProcessLimits
 
 if TYPE_CHECKING:
     from profzoo.cell.job_types import Job
@@ -47,7 +47,9 @@ def thread_variables(cores: int, gpus: int, processes: int) -> dict[str, str]:
     return {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count}
 
 
-def run(command: Sequence[str], log: Path, env: Mapping[str, str], guard: Guard = processes.NOTHING) -> int:
+def run_logged(
+    command: Sequence[str], log: Path, env: Mapping[str, str], guard: ProcessLimits = processes.NOTHING
+) -> int:
     """Run the command with its output in the log; its exit code. Nothing that it started outlives this.
 
     Raises:
@@ -57,16 +59,18 @@ def run(command: Sequence[str], log: Path, env: Mapping[str, str], guard: Guard 
     with suppress(FileNotFoundError):
         found = log.lstat()
         if not stat.S_ISREG(found.st_mode) and not stat.S_ISLNK(found.st_mode):
-            raise CollectError(f"{log} is {file_locks.kind(found)}, where the log of a job is to be: remove it")
+            raise CollectError(
+                f"{log} is {file_locks.describe_file_kind(found)}, where the log of a job is to be: remove it"
+            )
         log.unlink()
     # What a link leads to is not written.
     with log.open("xb") as file:
         file.write(f"$ {shlex.join(command)}\n".encode())
         file.flush()
-        return processes.run(command, file, env, guard)
+        return processes.run_command(command, file, env, guard)
 
 
-def hold_gpus(count: int, words: Sequence[str], what: str = "") -> AbstractContextManager[Taken]:
+def hold_gpus(count: int, words: Sequence[str], what: str = "") -> AbstractContextManager[HeldGpus]:
     """So many of the GPUs, held while the body runs; none where there is none. Says so where it has to wait for one.
 
     what: is done with them, for those who wait.
@@ -75,15 +79,15 @@ def hold_gpus(count: int, words: Sequence[str], what: str = "") -> AbstractConte
         CollectError: there are fewer, or they are not free in time.
     """
     if not words:
-        return nullcontext(Taken([], []))
+        return nullcontext(HeldGpus([], []))
     if count > len(words):
         raise CollectError(f"gpus = {count}, and {len(words)} visible here: lower gpus, or run where there are more")
-    return gpu_slots.taken(count, words, _say, _terms(what))
+    return gpu_slots.hold_gpus(count, words, _say, _terms(what))
 
 
-def _terms(what: str) -> Terms:
+def _terms(what: str) -> LockTerms:
     told = job_limits.read_limits()
-    return Terms(told.locks, told.wait_s, what)
+    return LockTerms(told.locks, told.wait_s, what)
 
 
 def overlaps_start(job: "Job", words: Sequence[str]) -> bool:
@@ -117,7 +121,7 @@ def _say(line: str) -> None:
 @contextmanager
 def prepare_job(
     job: "Job", candidates: Sequence[str], planned_s: float | None = None, apart: bool = False
-) -> Iterator[tuple[dict[str, str], Taken | Turn, Guard]]:
+) -> Iterator[tuple[dict[str, str], HeldGpus | GpuTurn, ProcessLimits]]:
     """The environment of a job's command, the GPUs held for it, and what its processes hold, while the body runs.
 
     candidates: GPUs that are here; planned_s: the time that a plan estimates, if there is one; apart: whether they see
@@ -130,7 +134,7 @@ def prepare_job(
     count, nodes = cell.get("gpus", 1), cell.get("nodes", 1)
     # Slurm starts processes on other nodes, where it says which GPUs are theirs, and where the scratch is not.
     several = nodes > 1
-    seen = environment(os.environ, job["environment"], nodes)
+    seen = select_environment(os.environ, job["environment"], nodes)
     # As where the run was planned, whatever a node has; of the user's own there are digests, and nothing to set.
     asked = job.get("variables", {})
     seen = {name: value for name, value in seen.items() if name in asked or name not in measurement_variables()}
@@ -139,24 +143,24 @@ def prepare_job(
     what = f"{job['tool']} of {cell.get('model', 'the GPU')} {cell.get('phase', '')}".strip()
     seconds = job_limits.read_limits().seconds(job["tool"], planned_s)
     with orphan_guard.watch_parent():
-        if found := scratch_folder.sweep():
+        if found := scratch_folder.sweep_abandoned():
             _say(f"ended {len(found)} process(es) of a job that was killed")
         what, late = f"{what} in {Path.cwd()}", overlaps_start(job, candidates)
         with hold_gpus(count, [] if several or late else candidates, what) as mine:
-            folder, kept = scratch_folder.make()
+            folder, kept = scratch_folder.make_scratch()
             try:
                 # ncu waits for others at a lock in TMPDIR, which jobs on different GPUs need not do.
-                own = {} if several else {"TMPDIR": str(folder), **job_child.variables(folder)}
+                own = {} if several else {"TMPDIR": str(folder), **job_child.job_variables(folder)}
                 # Compiling takes most of a short job's time, and jobs that tune anew do not profile the same kernels.
                 seen = (scratch_folder.shared_compile_cache() if own and uses_compile(job) else {}) | seen | own
                 words = candidates if late else mine.words
                 seen |= {VISIBLE: ",".join(words)} if words else {}
                 seen |= {gpu_turns.TURN: str(folder)} if late else {}
-                over = "" if seconds is None else job_limits.over(job["tool"], seconds)
+                over = "" if seconds is None else job_limits.format_timeout(job["tool"], seconds)
                 turn = gpu_turns.offer_gpu(candidates[0], folder, _say, _terms(what)) if late else nullcontext(mine)
                 with turn as held:
-                    yield seen, held, Guard(held.descriptors, kept, str(folder), seconds, over, apart)
+                    yield seen, held, ProcessLimits(held.descriptors, kept, str(folder), seconds, over, apart)
             finally:
-                scratch_folder.remove(folder)
+                scratch_folder.remove_scratch(folder)
                 for descriptor in kept:
                     os.close(descriptor)

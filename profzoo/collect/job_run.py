@@ -31,14 +31,14 @@ from profzoo.collect import (
     transaction,
 )
 from profzoo.collect.command_line import Command, Made
-from profzoo.collect.transaction import Work
+from profzoo.collect.transaction import Transaction
 from profzoo.errors import CollectError, ConfigError, DataError
 from profzoo.import_graph import PROJECT
 from profzoo.io import file_checks
 from profzoo.io import sidecars as fact
 from profzoo.machine import external_programs, gpus, namespace, oom_kills, processes, supervisor
-from profzoo.machine.gpu_turns import Turn
-from profzoo.machine.processes import Guard
+from profzoo.machine.gpu_turns import GpuTurn
+from profzoo.machine.processes import ProcessLimits
 from profzoo.records import derived_outputs, record
 from profzoo.records.record import Record
 
@@ -90,8 +90,8 @@ def collect_files(job: Job, made: Made, log: Path, load: Path | None, plan: Path
         DataError: the weights or the plan are damaged.
     """
     weights = map(Path, job.get("weights", {}).values())
-    started_with = file_checks.require([*(path for path in (load, plan) if path), *weights])
-    planned = fact.read(plan, PLAN) if plan else {}
+    started_with = file_checks.require_whole([*(path for path in (load, plan) if path), *weights])
+    planned = fact.read_sidecar(plan, PLAN) if plan else {}
     nodes = job["cell"].get("nodes", 1)
     with transaction.begin(made, nodes == 1) as work:
         asked = build(job, work.private, planned.get("options", []), load)
@@ -99,13 +99,13 @@ def collect_files(job: Job, made: Made, log: Path, load: Path | None, plan: Path
         before = source_files.current_digests(job)
         sidecar = _measured(job, asked, log, planned)
         changed = source_files.changed_sources(before, source_files.current_digests(job))
-        secret_leaks.check(asked.made.values(), log, os.environ, job["environment"], nodes)
+        secret_leaks.check_for_secrets(asked.made.values(), log, os.environ, job["environment"], nodes)
         sidecar |= {"command": [work.final(word) for word in sidecar["command"]], "run": work.run}
         # Weights of sides are files that it is handed, and known by their content.
         goes_by = {key: value for key, value in job.items() if key != "weights"}
         made_of = Record(goes_by, _named(started_with, made["sidecar"]), before, changed)
         _leave(asked, work, sidecar, made_of)
-        output_checks.check(job, work.private, work.run)
+        output_checks.check_outputs(job, work.private, work.run)
         work.commit()
     _say(made["sidecar"], sidecar)
     if changed:
@@ -118,44 +118,46 @@ def _named(inputs: Mapping[Path, str], sidecar: Path) -> dict[str, str]:
     return {derived_outputs.relative_name(path, sidecar): digest for path, digest in inputs.items()}
 
 
-def _leave(asked: Command, work: Work, sidecar: dict[str, Any], made_of: Record) -> None:
+def _leave(asked: Command, work: Transaction, sidecar: dict[str, Any], made_of: Record) -> None:
     """Write the sidecar of what is in the private folder, and that of a baseline that was timed in the same process."""
     timed = asked.made.get(inprocess_baseline.TIMED)
     files = [path for name, path in work.private.items() if path not in (asked.sidecar, timed)]
     if timed:
         sidecar, beside = inprocess_baseline.split_sidecar(sidecar, work.made["sidecar"].name)
-        timed.write_text(record.seal(beside | record.sidecar_part(replace(made_of, files=record.entries(files)))))
+        timed.write_text(record.seal(beside | record.sidecar_part(replace(made_of, files=record.make_entries(files)))))
         files.append(timed)
-    asked.sidecar.write_text(record.seal(sidecar | record.sidecar_part(replace(made_of, files=record.entries(files)))))
+    asked.sidecar.write_text(
+        record.seal(sidecar | record.sidecar_part(replace(made_of, files=record.make_entries(files))))
+    )
 
 
 def _measured(job: Job, asked: Command, log: Path, planned: Mapping[str, Any]) -> dict[str, Any]:
     """Run a command that leaves its files where it is told to; what its sidecar holds."""
     cell, own = job["cell"], tools.commands().get(asked.tool)
-    found = gpus.present() if cell["device"] != "cpu" else []
-    candidates = gpus.candidates(os.environ, found)
+    found = gpus.list_gpus() if cell["device"] != "cpu" else []
+    candidates = gpus.choose_candidates(os.environ, found)
     program = command_words(asked, bool(candidates))
     # An empty folder for what each of several processes leaves.
     if ranks := asked.made.get("ranks"):
         ranks.mkdir()
     # Asked before the command runs: what goes wrong here must not cost a measurement, and code may change meanwhile.
-    tool_version = external_programs.version(own.PROGRAM) if own and own.PROGRAM else None
+    tool_version = external_programs.read_version(own.PROGRAM) if own and own.PROGRAM else None
     code_version = provenance.git_commit(PROJECT, cell.get("module", "models"))
     sees = bool(own and own.SEES_OTHERS)
     exposed = _exposed(cell) if sees else None
     around = job_environment.prepare_job(job, candidates, planned.get("estimate_s"), sees and not exposed)
     with around as (environment, held, guard):
         # None of them is of this workflow, whose jobs hold their GPUs.
-        beside = gpus.others(held.words)
+        beside = gpus.describe_gpu_processes(held.words)
         # The scratch is on the first of several nodes alone.
         environment |= secret_values.hand_over_secrets(
             job, asked.sidecar.parent if cell.get("nodes", 1) > 1 else Path(guard.scratch)
         )
         started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
-        printed, lost = retries.run(asked, lambda: _once(asked, program, log, environment, guard))
-        waited = held.waited_s if isinstance(held, Turn) else 0.0
+        printed, lost = retries.run_with_retry(asked, lambda: _once(asked, program, log, environment, guard))
+        waited = held.waited_s if isinstance(held, GpuTurn) else 0.0
         wall, mine = time.monotonic() - clock - waited, held.words
-        beside = list(dict.fromkeys([*beside, *gpus.others(mine)]))
+        beside = list(dict.fromkeys([*beside, *gpus.describe_gpu_processes(mine)]))
     facts = output_checks.read_program_facts(asked.sidecar)
     if wrong := unheld_gpus(facts, mine, found):
         raise CollectError(f"ran on {', '.join(wrong)}, and {', '.join(mine)} was held for it (log: {log})")
@@ -169,7 +171,7 @@ def _measured(job: Job, asked: Command, log: Path, planned: Mapping[str, Any]) -
         "host": socket.gethostname(),
         "started": started.isoformat(timespec="seconds"),
         "wall_s": round(wall, 3),
-        **({"waited_s": round(waited, 3)} if isinstance(held, Turn) else {}),
+        **({"waited_s": round(waited, 3)} if isinstance(held, GpuTurn) else {}),
         "warnings": failure_causes.find_warnings(printed)
         + [f"{SHARED}: {other}" for other in beside]
         + ([exposed] if exposed else []),
@@ -178,15 +180,17 @@ def _measured(job: Job, asked: Command, log: Path, planned: Mapping[str, Any]) -
     }
 
 
-def _once(asked: Command, program: Sequence[str], log: Path, environment: Mapping[str, str], guard: Guard) -> str:
+def _once(
+    asked: Command, program: Sequence[str], log: Path, environment: Mapping[str, str], guard: ProcessLimits
+) -> str:
     """Run a command, which must end well and leave its files; what it printed."""
-    kills = oom_kills.kills()
+    kills = oom_kills.count_oom_kills()
     try:
-        code = job_environment.run(program, log, environment, guard)
+        code = job_environment.run_logged(program, log, environment, guard)
     finally:
-        secret_leaks.mask(log)
+        secret_leaks.mask_settings(log)
     printed = logs.read_excerpt(log)
-    _check(asked, program, code, printed, log, oom_kills.kills() > kills)
+    _check(asked, program, code, printed, log, oom_kills.count_oom_kills() > kills)
     if own := tools.commands().get(asked.tool):
         own.settle(asked.made)
     return printed

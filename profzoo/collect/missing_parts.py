@@ -55,7 +55,7 @@ def is_dispensable(path: str) -> bool:
 
 
 def read_missing(noted: str | None) -> dict[str, str]:
-    """Return why files are missing, by path, from the file that `completeness.note` wrote; empty without one."""
+    """Return why files are missing, by path, from the file that `completeness.write_failures` wrote; empty without one."""
     return json.loads(Path(noted).read_text())["lost"] if noted else {}
 
 

@@ -50,7 +50,7 @@ def _field(name: str, text: str) -> str:
 
 
 def _asked(*command: str) -> str:
-    answer = external_programs.answer(command)
+    answer = external_programs.ask_program(command)
     if answer.returncode:
         raise LaunchError(f"{' '.join(command)}: {answer.stderr.strip()}")
     return answer.stdout

@@ -23,7 +23,7 @@ def read_program_facts(path: Path) -> dict[str, Any]:
     return said
 
 
-def check(job: Job, made: Mapping[str, Path], run: str) -> None:
+def check_outputs(job: Job, made: Mapping[str, Path], run: str) -> None:
     """That the files are there and whole, the sidecar is this job's and run's, and has as many steps as the table.
 
     Raises:
@@ -34,7 +34,7 @@ def check(job: Job, made: Mapping[str, Path], run: str) -> None:
         if sidecar.get(key) != value:
             raise CollectError(f"the sidecar says {key} = {sidecar.get(key)!r}, and the job {value!r}")
     for path in made.values():
-        why = file_checks.flaw(path) if path.exists() else "it is not there"
+        why = file_checks.find_flaw(path) if path.exists() else "it is not there"
         if why:
             raise CollectError(f"what was collected is not whole: {path.name}: {why}")
     if steps := made.get("steps"):

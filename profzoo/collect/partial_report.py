@@ -29,7 +29,7 @@ def report_command(page: str, snakefile: str, cores: int) -> list[str]:
     return [sys.executable, "-m", "snakemake", *words, "--configfile", str(NOTED / "config.json")]
 
 
-def report(
+def make_partial_report(
     page: str,
     failed: Sequence[Failure],
     unmade: Sequence[str],
@@ -50,7 +50,7 @@ def report(
     log.parent.mkdir(parents=True, exist_ok=True)
     for _ in range(ATTEMPTS):
         again.unlink(missing_ok=True)
-        completeness.note(known, unmade, config, noted, results, unfound)
+        completeness.write_failures(known, unmade, config, noted, results, unfound)
         try:
             code = _ran(report_command(page, *run), noted, log)
         except KeyboardInterrupt:
@@ -71,7 +71,7 @@ def report(
     return f"report  none could be made of what succeeded{stands}: see {log}{why}"
 
 
-def note(failed: Sequence[Failure]) -> None:
+def note_failures(failed: Sequence[Failure]) -> None:
     """Leave word of what failed of the report, for the run that has it made."""
     (NOTED / AGAIN).write_text(json.dumps([asdict(one) for one in failed]))
 

@@ -38,4 +38,4 @@ def _git(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     By GIT_DIR and the like, as in a hook of git's, it would tell of another one, or of other files.
     """
     seen = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    return external_programs.answer(["git", "-C", str(folder), *words], env=seen)
+    return external_programs.ask_program(["git", "-C", str(folder), *words], env=seen)

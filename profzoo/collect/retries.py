@@ -10,7 +10,7 @@ from profzoo.collect.command_line import Command
 FILES = ("../tools/*/losses.py",)
 
 
-def run(asked: Command, once: Callable[[], str]) -> tuple[str, dict[str, Any]]:
+def run_with_retry(asked: Command, once: Callable[[], str]) -> tuple[str, dict[str, Any]]:
     """What the command printed in the end, and what the sidecar is to say: why it ran twice, and what is lost even so.
 
     once: runs it, and raises where that fails. Twice at most: what is lost in each of two processes is lost in a third.

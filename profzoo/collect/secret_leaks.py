@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from profzoo.cell import secret_values
-from profzoo.collect.environment import environment
+from profzoo.collect.environment import select_environment
 from profzoo.errors import CollectError
 
 SHORTEST = 8
@@ -62,7 +62,7 @@ def _candidates(given: Mapping[str, str], seen: Mapping[str, str]) -> Iterator[t
 
 def secrets_of_variable(name: str, value: str, given: Mapping[str, str]) -> list[str]:
     """The secrets in a variable, whoever may see it: what is told of a machine anyway, and paths, are none."""
-    kept = environment(given, [])
+    kept = select_environment(given, [])
     told = "\0".join([*kept.values(), str(Path.cwd()), socket.gethostname(), str(Path.home())])
     found = () if name in kept else _secrets(name, value)
     return [one for one in found if len(one) >= SHORTEST and one not in told and not _is_path(one)]
@@ -133,13 +133,15 @@ def _first(stream: BinaryIO, secrets: Mapping[str, Sequence[bytes]]) -> str | No
     return None
 
 
-def check(left: Iterable[Path], log: Path, given: Mapping[str, str], extra: Sequence[str], nodes: int = 1) -> None:
+def check_for_secrets(
+    left: Iterable[Path], log: Path, given: Mapping[str, str], extra: Sequence[str], nodes: int = 1
+) -> None:
     """That neither the files that a job left nor its log hold the value of a variable that was withheld from it.
 
     Raises:
         CollectError: one does; the line names the variable and the file, and never the value. The log loses it.
     """
-    secrets = withheld_secrets(given, environment(given, extra, nodes))
+    secrets = withheld_secrets(given, select_environment(given, extra, nodes))
     for path in dict.fromkeys((log, *left)):
         if name := find_secret_in_file(path, secrets) if path.exists() else None:
             _blank(log, secrets)
@@ -153,7 +155,7 @@ def check(left: Iterable[Path], log: Path, given: Mapping[str, str], extra: Sequ
             )
 
 
-def mask(log: Path) -> None:
+def mask_settings(log: Path) -> None:
     """Take the secrets of settings out of a log, which a program had to use and may have printed."""
     forms = {
         name: (str(value).encode(),)

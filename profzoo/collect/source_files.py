@@ -27,7 +27,7 @@ def job_sources(job: Job) -> list[Path]:
     if own := OF_GPU.get(job["tool"]):
         return list(import_graph.files_of(own, SURROUNDINGS))
     cell = job["cell"]
-    found = {*registry.source_files(registry.find(cell["model"], cell.get("module")))}
+    found = {*registry.source_files(registry.find_model(cell["model"], cell.get("module")))}
     if {"order", "repeats"} & set(job):
         found |= {*import_graph.files_of(IN_TURN)}
     if job["tool"] == "sample":
@@ -48,7 +48,7 @@ def current_digests(job: Job) -> dict[str, str]:
     except (ConfigError, KeyError):
         # What runs here need not be a model; a model's rule has looked at its files before.
         return {}
-    return {record.key(path, import_graph.PROJECT): digests.digest(path) for path in files}
+    return {record.source_key(path, import_graph.PROJECT): digests.compute_digest(path) for path in files}
 
 
 def changed_sources(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ class SupersededError(CollectError):
 
 
 @dataclass(frozen=True)
-class Work:
+class Transaction:
     """A job's files while it makes them.
 
     run: its own name. made: where they are to be. private: where they are now, both by the names of the rule's outputs,
@@ -66,10 +66,10 @@ class Work:
             for path in self.made.values():
                 # Their sidecar is found by their own name, else by word of it.
                 if path.with_name(f"{path.name}.json") != sidecar and path != sidecar:
-                    record.refer(path, sidecar, sidecar=True)
+                    record.refer_to_record(path, sidecar, sidecar=True)
             sidecar.unlink(missing_ok=True)
             names = sorted(self.made, key=lambda name: name == "sidecar")
-            atomic_writes.place((self.folder / self.made[name].name, self.made[name]) for name in names)
+            atomic_writes.move_into_place((self.folder / self.made[name].name, self.made[name]) for name in names)
 
     def check(self) -> None:
         """That no other job has begun to make the files since.
@@ -115,7 +115,7 @@ def private_home(sidecar: Path) -> Path:
 
 
 @contextmanager
-def begin(made: Mapping[str, Path], one_node: bool = True) -> Iterator[Work]:
+def begin(made: Mapping[str, Path], one_node: bool = True) -> Iterator[Transaction]:
     """A private folder for these files while the body runs; earlier jobs that make the same lose theirs.
 
     made: files of one folder, by name. one_node: whether all processes of the job run on this one.
@@ -130,7 +130,7 @@ def begin(made: Mapping[str, Path], one_node: bool = True) -> Iterator[Work]:
             # As of a full disk.
             _leave(place, {})
             raise
-    work = Work(run, made, {name: way / path.name for name, path in made.items()}, folder)
+    work = Transaction(run, made, {name: way / path.name for name, path in made.items()}, folder)
     try:
         yield work
     except Exception:
@@ -148,7 +148,7 @@ def _claim(descriptor: int, folder: Path, one_node: bool) -> Path:
     since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     said = {"run": folder.name, "host": socket.gethostname(), "pid": os.getpid(), "since": since, "link": link}
     try:
-        file_locks.write(descriptor, json.dumps(said))
+        file_locks.replace_text(descriptor, json.dumps(said))
     except OSError:
         _unlink(place=folder.parent, claim=said)
         raise
@@ -218,7 +218,9 @@ def _check(place: Path) -> None:
     """
     if not _is_folder(place):
         found = place.lstat()
-        raise CollectError(f"{place} is {file_locks.kind(found)}, where a job needs a folder of its own: remove it")
+        raise CollectError(
+            f"{place} is {file_locks.describe_file_kind(found)}, where a job needs a folder of its own: remove it"
+        )
 
 
 @contextmanager
@@ -241,7 +243,7 @@ def _locked(place: Path) -> Iterator[int]:
 def _claimed(descriptor: int) -> Mapping[str, Any]:
     """Who claims the files; nobody by a claim that was not written to its end."""
     try:
-        claim = json.loads(file_locks.read(descriptor))
+        claim = json.loads(file_locks.read_text(descriptor))
     except (ValueError, RecursionError):
         return {}
     return claim if isinstance(claim, dict) else {}

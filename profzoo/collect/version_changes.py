@@ -47,7 +47,7 @@ KEPT = "kept as they are, with both versions in one table (columns torch_version
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredFile:
     """A collected file: its sidecar, cell (model's folder and phase), tool, and versions by what they are of."""
 
     sidecar: Path
@@ -62,7 +62,7 @@ class Measured:
         return f"{self.model} {self.phase}"
 
 
-def find_measured(results: Path, models: Collection[str] | None = None) -> list[Measured]:
+def find_measured(results: Path, models: Collection[str] | None = None) -> list[MeasuredFile]:
     """What was collected under results/, of these models' folders or all, in the order of names."""
     found = []
     for path in sorted(results.glob("*/*.json")):
@@ -76,7 +76,7 @@ def find_measured(results: Path, models: Collection[str] | None = None) -> list[
                 phase = path.name.partition(".")[0]
                 if not _exported(path, facts):
                     found.append(
-                        Measured(path, path.parent.name, phase, facts["tool"], tool_versions.versions_of(facts))
+                        MeasuredFile(path, path.parent.name, phase, facts["tool"], tool_versions.versions_of(facts))
                     )
     return found
 
@@ -97,7 +97,7 @@ def installed_versions(wanted: Collection[str], local: bool = True) -> dict[str,
     for name in tool_versions.profilers() if local else ():
         program = tools.commands()[name].PROGRAM
         if name in wanted and program and shutil.which(program):
-            printed = external_programs.answer([program, "--version"], ANSWER_S).stdout.strip().splitlines()
+            printed = external_programs.ask_program([program, "--version"], ANSWER_S).stdout.strip().splitlines()
             found[name] = tool_versions.short(printed[-1]) if printed else ""
     return {name: version for name, version in found.items() if version}
 
@@ -120,16 +120,16 @@ def _driver() -> str:
     return ""
 
 
-def find_differing(found: Iterable[Measured], now: Mapping[str, str]) -> list[Measured]:
+def find_differing(found: Iterable[MeasuredFile], now: Mapping[str, str]) -> list[MeasuredFile]:
     """Those of them that other versions measured."""
     return [one for one in found if _others(one, now)]
 
 
-def _others(one: Measured, now: Mapping[str, str]) -> list[str]:
+def _others(one: MeasuredFile, now: Mapping[str, str]) -> list[str]:
     return [name for name, version in one.versions.items() if now.get(name, version) != version]
 
 
-def version_lines(found: Sequence[Measured], now: Mapping[str, str], results: str) -> list[str]:
+def version_lines(found: Sequence[MeasuredFile], now: Mapping[str, str], results: str) -> list[str]:
     """A line a version that is no longer installed, with its cells, and one on what to type; none where all agree."""
     of_version: dict[tuple[str, str], dict[str, None]] = {}
     for one in found:

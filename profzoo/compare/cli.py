@@ -18,7 +18,7 @@ from profzoo.statistics import speedup
 from profzoo.tables.schemas import CELL
 
 # Of what is slower, for continuous integration.
-SLOWER = 3
+EXIT_SLOWER = 3
 # How many parts, and kernels, are named.
 SHOWN = 3
 
@@ -36,7 +36,7 @@ def format_comparison(table: pd.DataFrame, seen: pd.DataFrame | None = None) -> 
         names = [f"{row.model} {row.phase}" for row in rows.itertuples()]
         width = max(map(len, names))
         for name, row in zip(names, rows.to_dict("records"), strict=True):
-            said += [_line(name.ljust(width), row), *_mostly(row, seen)]
+            said += [_format_cell(name.ljust(width), row), *_format_largest_parts(row, seen)]
         said.append("  " + count_outcomes(rows))
     return said
 
@@ -48,7 +48,7 @@ def describe_method(rows: pd.DataFrame) -> str:
     """
     turn = "in turn" if rows["in_turn"].all() else "not side by side in time: what drifts counts as a difference"
     per = " or ".join(f"per {one}" for one in dict.fromkeys(rows["per"]))
-    return f"{_range(rows['processes'])} processes each, {per}, {turn}"
+    return f"{_format_counts(rows['processes'])} processes each, {per}, {turn}"
 
 
 def note_times_per_sample(rows: pd.DataFrame) -> list[str]:
@@ -56,14 +56,16 @@ def note_times_per_sample(rows: pd.DataFrame) -> list[str]:
     cells = rows[rows["per"] == comparison_table.SAMPLE]
     return [
         f"times are per sample, as a step has {one:g} of them in the baseline and {other:g} in the candidate"
-        + _where(mine, rows)
+        + _name_cells(mine, rows)
         for (one, other), mine in cells.groupby(["baseline_items", "candidate_items"], sort=False)
     ]
 
 
 def describe_differences(rows: pd.DataFrame) -> list[str]:
     """What differs between two sides besides their times, and of which cells where not of all."""
-    return [f"{text or 'nothing known'}{_where(cells, rows)}" for text, cells in rows.groupby("differs", sort=False)]
+    return [
+        f"{text or 'nothing known'}{_name_cells(cells, rows)}" for text, cells in rows.groupby("differs", sort=False)
+    ]
 
 
 def count_outcomes(rows: pd.DataFrame) -> str:
@@ -71,12 +73,12 @@ def count_outcomes(rows: pd.DataFrame) -> str:
     return ", ".join(f"{count} {verdict}" for verdict, count in rows["verdict"].value_counts().items())
 
 
-def _range(counts: pd.Series) -> str:
+def _format_counts(counts: pd.Series) -> str:
     low, high = counts.min(), counts.max()
     return str(low) if low == high else f"{low} to {high}"
 
 
-def _where(cells: pd.DataFrame, rows: pd.DataFrame) -> str:
+def _name_cells(cells: pd.DataFrame, rows: pd.DataFrame) -> str:
     """Of which cells that is so, where it is not of all."""
     if len(cells) == len(rows):
         return ""
@@ -84,7 +86,7 @@ def _where(cells: pd.DataFrame, rows: pd.DataFrame) -> str:
     return f" ({', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''})"
 
 
-def _line(name: str, row: dict) -> str:
+def _format_cell(name: str, row: dict) -> str:
     times = f"{duration(row['baseline_ns']):>9} -> {duration(row['candidate_ns']):>9}"
     times += " per sample" if row["per"] == comparison_table.SAMPLE else ""
     off, interval = ratio(row["ratio"], row["ratio_low"], row["ratio_high"])
@@ -97,7 +99,7 @@ def _line(name: str, row: dict) -> str:
     return f"  {name}  {times}  x {off} {interval}  {row['verdict']}{times_as_fast}{energy}{unsteady}"
 
 
-def _mostly(row: dict, seen: pd.DataFrame | None) -> list[str]:
+def _format_largest_parts(row: dict, seen: pd.DataFrame | None) -> list[str]:
     """Where most of a difference lies: the largest parts of the step, layers, and kernels, as far as they were seen."""
     if seen is None or row["verdict"] not in (speedup.FASTER, speedup.SLOWER):
         return []
@@ -105,20 +107,20 @@ def _mostly(row: dict, seen: pd.DataFrame | None) -> list[str]:
         (seen[[*CELL, *contributions.SIDES]] == [row[key] for key in (*CELL, *contributions.SIDES)]).all(axis=1)
     ]
     said = []
-    for level in (contributions.PART, contributions.LAYER, contributions.KERNEL):
+    for level in (contributions.PART_LEVEL, contributions.LAYER_LEVEL, contributions.KERNEL_LEVEL):
         if most := mine[mine["level"] == level].head(SHOWN).to_dict("records"):
-            said.append("      " + ", ".join(_moved(one, part_names(mine)) for one in most))
+            said.append("      " + ", ".join(_format_part(one, part_names(mine)) for one in most))
     return said
 
 
 def part_names(rows: pd.DataFrame) -> dict[str, str]:
     """What to call what is in a table of parts, by its name there, where that is not it: short, and in words."""
-    kernels = rows.loc[rows["level"] == contributions.KERNEL, "name"]
-    own = rows.loc[rows["level"] == contributions.PART, "name"]
+    kernels = rows.loc[rows["level"] == contributions.KERNEL_LEVEL, "name"]
+    own = rows.loc[rows["level"] == contributions.PART_LEVEL, "name"]
     return {name: name.replace("_", " ") for name in own} | short_names.shorten_names(kernels)
 
 
-def _moved(row: dict, names: dict[str, str]) -> str:
+def _format_part(row: dict, names: dict[str, str]) -> str:
     sign = "-" if row["delta_ns"] < 0 else "+"
     name = f"{row['range']} {names.get(row['name'], row['name'])}".strip()
     return f"{name} {sign}{duration(abs(row['delta_ns']))}" + (f" ({row['change']})" if row["change"] else "")
@@ -133,14 +135,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--fail-on", choices=[speedup.SLOWER], help="fail where any cell is so")
     options = parser.parse_args(arguments)
     try:
-        table = reading.read(options.table, comparison_table.TABLE)
-        seen = reading.read(options.parts, contributions.TABLE) if options.parts else None
+        table = reading.read(options.table, comparison_table.COMPARISON_TABLE)
+        seen = reading.read(options.parts, contributions.PARTS_TABLE) if options.parts else None
     except DataError as error:
         print(f"profzoo: {error}", file=sys.stderr)
         return 1
     print("\n".join([*format_comparison(table, seen), *([f"more: {options.page}"] if options.page else [])]))
     failing = table["verdict"] == options.fail_on
-    return SLOWER if failing.any() else 0
+    return EXIT_SLOWER if failing.any() else 0
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from profzoo.tables import baseline_steps
 from profzoo.tables.cell_tables import cell_of
 from profzoo.tools.time.tables import REPEATED
 
-NUMBER = column_types.maybe(column_types.NUMBER)
+NUMBER = column_types.or_missing(column_types.NUMBER)
 COLUMNS = {
     **dict.fromkeys(["model", "phase", "baseline", "candidate"], column_types.TEXT),
     **dict.fromkeys(["baseline_ns", "candidate_ns"], column_types.AMOUNT),
@@ -41,20 +41,20 @@ COLUMNS = {
     **dict.fromkeys(energy.COLUMNS, NUMBER),
     **dict.fromkeys(["device", "date"], column_types.TEXT),
 }
-TABLE = reading.Table(
+COMPARISON_TABLE = reading.Table(
     columns=COLUMNS,
     key=["model", "phase", "baseline", "candidate"],
     ranges={"energy_ratio": ("energy_low", "energy_high")},
 )
 STEP, SAMPLE = "step", "sample"
 # Of a sidecar of processes that ran in turn, what is of all of them.
-SHARED = ("host", "commit", "driver", "started")
+SHARED_FACTS = ("host", "commit", "driver", "started")
 # Of the sidecar of processes that ran in turn.
-IN_TURN: fact.Needs = {"sides": {}, "processes": fact.PROCESSES, "steps": fact.SEVERAL}
+ALTERNATING_FACTS: fact.Needs = {"sides": {}, "processes": fact.PROCESSES, "steps": fact.SEVERAL}
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredSide:
     """A cell on one side: settled steps in ns, an array a process, what its sidecar says, and energies, if known.
 
     items: samples of the data in a step, of all its GPUs. places: of the processes among all that ran in turn; rounds:
@@ -70,44 +70,46 @@ class Measured:
 
 
 # Model and phase; name of the side; what was measured.
-Sides = Mapping[str, Measured]
-Compared = tuple[Mapping[str, str], Sides, bool]
+MeasuredSides = Mapping[str, MeasuredSide]
+ComparedCell = tuple[Mapping[str, str], MeasuredSides, bool]
 
 
-def read_interleaved(path: str | Path, sidecar: str | Path, sides: Sequence[str]) -> Sides:
+def read_interleaved(path: str | Path, sidecar: str | Path, sides: Sequence[str]) -> MeasuredSides:
     """What processes that ran in turn showed, by side; sides: their names, the baseline first.
 
     Any of them may have been the first to run.
     """
-    steps, facts = reading.read(path, REPEATED), read_json(sidecar, IN_TURN)
+    steps, facts = reading.read(path, REPEATED), read_json(sidecar, ALTERNATING_FACTS)
     if len(steps) != facts["steps"]:
         raise DataError(f"{path} has {len(steps)} steps, and its sidecar says {facts['steps']}: {reading.AGAIN}")
     found = {}
     for side in sides:
         rows = steps[steps["side"] == side]
         mine = [process for process in facts["processes"] if process["side"] == side]
-        shared: dict[str, Any] = {key: facts[key] for key in SHARED if key in facts}
+        shared: dict[str, Any] = {key: facts[key] for key in SHARED_FACTS if key in facts}
         known = {**shared, **mine[0], "cell": facts["sides"][side], "processes": mine}
         places = sorted(rows["process"].unique())
         turns = [process["round"] for process in mine if process.get("shifts", 1) > 1]
         shifted = turns if len(turns) == len(mine) else []
-        found[side] = Measured(process_repeats.processes(rows), known, {}, _items(rows, known), places, shifted)
+        found[side] = MeasuredSide(
+            process_repeats.processes(rows), known, {}, _items_per_step(rows, known), places, shifted
+        )
     return found
 
 
-def _items(steps: pd.DataFrame, facts: Mapping[str, Any]) -> float:
+def _items_per_step(steps: pd.DataFrame, facts: Mapping[str, Any]) -> float:
     """Samples of the data in a step: each of a cell's GPUs has a batch of its own."""
     cell = cast(CellSettings, {"gpus": 1, "nodes": 1, **facts.get("cell", {})})
     return float(steps["items"].median()) * process_count.process_count(cell)
 
 
-def read_baseline(path: str | Path, sidecar: str | Path) -> Measured:
+def read_baseline(path: str | Path, sidecar: str | Path) -> MeasuredSide:
     """What the baseline of a cell showed, in however many processes it ran."""
     ((_, steps, facts),) = baseline_steps.read([str(path)], [str(sidecar)])
-    return Measured(process_repeats.processes(steps), facts, {}, _items(steps, facts))
+    return MeasuredSide(process_repeats.processes(steps), facts, {}, _items_per_step(steps, facts))
 
 
-def tabulate_comparison(compared: Iterable[Compared], margin: float, confidence: float = 0.95) -> pd.DataFrame:
+def tabulate_comparison(compared: Iterable[ComparedCell], margin: float, confidence: float = 0.95) -> pd.DataFrame:
     """A row a cell and candidate, columns as declared.
 
     compared: cell, its sides with the baseline first, whether they ran in turn. margin: what counts as no difference.
@@ -118,17 +120,17 @@ def tabulate_comparison(compared: Iterable[Compared], margin: float, confidence:
     for cell, sides, turn in compared:
         (one, baseline), *candidates = sides.items()
         for other, candidate in candidates:
-            row, ratio = _row(baseline, candidate, turn, margin, confidence)
+            row, ratio = _compare_sides(baseline, candidate, turn, margin, confidence)
             rows.append({**cell, "baseline": one, "candidate": other, **row})
             tested.append(ratio)
-    verdicts = iter(speedup.verdicts([ratio for ratio in tested if ratio]))
+    verdicts = iter(speedup.decide_outcomes([ratio for ratio in tested if ratio]))
     said = [next(verdicts) if ratio else speedup.UNDECIDED for ratio in tested]
     frame = pd.DataFrame(rows, columns=[name for name in COLUMNS if name != "verdict"])
     return frame.assign(verdict=pd.Series(said, dtype="str"))[list(COLUMNS)]
 
 
-def _row(
-    baseline: Measured, candidate: Measured, turn: bool, margin: float, confidence: float
+def _compare_sides(
+    baseline: MeasuredSide, candidate: MeasuredSide, turn: bool, margin: float, confidence: float
 ) -> tuple[dict[str, Any], speedup.Ratio | None]:
     per = STEP if baseline.items == candidate.items else SAMPLE
     # Of as much work on both sides.
@@ -143,7 +145,7 @@ def _row(
     fewest = min(one.processes, other.processes)
     places = (baseline.places, candidate.places) if turn else None
     paired = bool(baseline.rounds) and baseline.rounds == candidate.rounds
-    found = speedup.ratio(medians[0], medians[1], places, confidence, margin, paired) if fewest > 1 else None
+    found = speedup.estimate_ratio(medians[0], medians[1], places, confidence, margin, paired) if fewest > 1 else None
     middle = found.ratio if found else other.median_ns / one.median_ns
     said = [f"{name}: {why}" for name, why in (("baseline", one.unsteady), ("candidate", other.unsteady)) if why]
     return {
@@ -164,13 +166,13 @@ def _row(
         "unsteady": "; ".join(said),
         "differs": "; ".join(differences.describe_sidecar_differences(baseline.facts, candidate.facts)),
         "margin": margin,
-        **energy.columns(baseline.energies, candidate.energies),
-        "device": _both(baseline, candidate, "device"),
-        "date": _both(baseline, candidate, "started", 10),
+        **energy.compare_energies(baseline.energies, candidate.energies),
+        "device": _join_facts(baseline, candidate, "device"),
+        "date": _join_facts(baseline, candidate, "started", 10),
     }, found
 
 
-def _both(baseline: Measured, candidate: Measured, key: str, length: int | None = None) -> str:
+def _join_facts(baseline: MeasuredSide, candidate: MeasuredSide, key: str, length: int | None = None) -> str:
     """A fact of both sides, in so many characters: once where it is the same."""
     return " -> ".join(dict.fromkeys(str(side.facts.get(key, ""))[:length] for side in (baseline, candidate)))
 
@@ -188,14 +190,16 @@ def main(
     sampled: by side, the CSV of NVML's samples of each cell, as far as there are any.
     """
     energies = {
-        (side, *_plain(path).values()): energy.energy_per_sample(path, f"{path}.json")
+        (side, *_cell_without_variant(path).values()): energy.energy_per_sample(path, f"{path}.json")
         for side in sampled
         for path in sampled[side]
     }
-    compared: list[Compared] = [(cell_of(path), read_interleaved(path, f"{path}.json", sides), True) for path in turns]
+    compared: list[ComparedCell] = [
+        (cell_of(path), read_interleaved(path, f"{path}.json", sides), True) for path in turns
+    ]
     for paths in zip(*(alone[side] for side in sides if side in alone), strict=True):
         found = {side: read_baseline(path, f"{path}.json") for side, path in zip(sides, paths, strict=True)}
-        compared.append((_plain(paths[0]), found, False))
+        compared.append((_cell_without_variant(paths[0]), found, False))
     known = [
         (
             cell,
@@ -207,7 +211,7 @@ def main(
     write_csv(tabulate_comparison(known, margin), csv)
 
 
-def _plain(path: str) -> dict[str, str]:
+def _cell_without_variant(path: str) -> dict[str, str]:
     """The cell that a file belongs to, without the variant."""
     cell = cell_of(path)
     return {**cell, "model": cell["model"].partition("@")[0]}

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from profzoo.compare import comparison_table, contributions
-from profzoo.compare.contributions import Traced
+from profzoo.compare.contributions import TracedCell
 from profzoo.io import csv_tables as reading
 from profzoo.io.scripts import read_json, write_csv
 from profzoo.kernels import kernel_classes
@@ -23,19 +23,19 @@ Cell = tuple[str, str]
 FILES_OF = ("kernels", "steps", "layers")
 
 
-def read_side(files: Mapping[str, str], time_ns: float, items: float = 1.0) -> Traced:
+def read_side(files: Mapping[str, str], time_ns: float, items: float = 1.0) -> TracedCell:
     """A cell on one side.
 
     files: nsys' CSV of `kernels` and `steps`, and that of `layers`, as far as there are any.
     time_ns: what it took unprofiled, which its parts are scaled to: a step, or one of its `items`.
     """
     step_ns = time_ns * items
-    kernels, step = _by_nsys(files["kernels"], files["steps"], step_ns) if "kernels" in files else (None, {})
+    kernels, step = _read_nsys(files["kernels"], files["steps"], step_ns) if "kernels" in files else (None, {})
     found = contributions.layer_times(reading.read(files["layers"], layers.TABLE)) if "layers" in files else None
-    return Traced(kernels, {"step_ns": step_ns, **step}, found, items)
+    return TracedCell(kernels, {"step_ns": step_ns, **step}, found, items)
 
 
-def _by_nsys(kernels: str, steps: str, step_ns: float) -> tuple[pd.DataFrame, dict[str, Any]]:
+def _read_nsys(kernels: str, steps: str, step_ns: float) -> tuple[pd.DataFrame, dict[str, Any]]:
     cell, launches = cell_tables.cell_of(kernels), reading.read(kernels, nsys_tables.TABLE)
     classes = kernel_classes.classify_all(launches["kernel"].unique())
     table = kernel_table.join(launches, count_profiled_steps(read_json(f"{kernels}.json", NEEDS)), [], classes)
@@ -67,7 +67,7 @@ def tabulate_contributions(
                 **{name: row[name] for name in (*CELL, *contributions.SIDES)}
             )
         )
-    whole = pd.concat(frames, ignore_index=True) if frames else contributions.TABLE.empty()
+    whole = pd.concat(frames, ignore_index=True) if frames else contributions.PARTS_TABLE.empty()
     return whole[list(contributions.COLUMNS)]
 
 
@@ -79,4 +79,4 @@ def main(compared: str, files: Mapping[str, Mapping[str, Sequence[str]]], csv: s
             for path in paths:
                 model, phase = cell_tables.cell_of(path).values()
                 seen.setdefault(side, {}).setdefault((model.partition("@")[0], phase), {})[what] = path
-    write_csv(tabulate_contributions(reading.read(compared, comparison_table.TABLE), seen), csv)
+    write_csv(tabulate_contributions(reading.read(compared, comparison_table.COMPARISON_TABLE), seen), csv)

@@ -16,20 +16,20 @@ COLUMNS = {
     **dict.fromkeys(["model", "phase", "baseline", "candidate", "level", "range", "name"], column_types.TEXT),
     **dict.fromkeys(["baseline_ns", "candidate_ns"], column_types.AMOUNT),
     **dict.fromkeys(["delta_ns", "delta_share"], column_types.NUMBER),
-    **dict.fromkeys(["baseline_launches", "candidate_launches"], column_types.maybe(column_types.AMOUNT)),
+    **dict.fromkeys(["baseline_launches", "candidate_launches"], column_types.or_missing(column_types.AMOUNT)),
     "change": column_types.TEXT,
 }
-PART, RANGE, CLASS, LAYER, KERNEL = LEVELS = ("part", "range", "class", "layer", "kernel")
+PART_LEVEL, RANGE_LEVEL, CLASS_LEVEL, LAYER_LEVEL, KERNEL_LEVEL = LEVELS = ("part", "range", "class", "layer", "kernel")
 APPEARED, VANISHED = "appeared", "vanished"
 # Of a kernel: grids, blocks, shared memory or code; else how often. Of a layer: what kind of module.
 CHANGED, LAUNCHED, RETYPED = "other configuration", "other number of launches", "other type"
 # Of a step, less are rounding of sums.
 LEAST_LAUNCHES = 1e-6
-TABLE = Table(columns=COLUMNS, key=["model", "phase", "baseline", "candidate", "level", "range", "name"])
+PARTS_TABLE = Table(columns=COLUMNS, key=["model", "phase", "baseline", "candidate", "level", "range", "name"])
 
 
 @dataclass(frozen=True)
-class Traced:
+class TracedCell:
     """A cell on one side.
 
     kernels: its table of kernels under nsys, None where that did not trace it. step: with the unprofiled `step_ns`, and
@@ -84,7 +84,7 @@ def layer_times(table: pd.DataFrame) -> pd.DataFrame:
     return found[(found["ns"] > 0) | (found["launches"] > 0)].reset_index(drop=True)
 
 
-def contribution_rows(baseline: Traced, candidate: Traced) -> pd.DataFrame:
+def contribution_rows(baseline: TracedCell, candidate: TracedCell) -> pd.DataFrame:
     """Rows of COLUMNS without the names of cell and sides, each level from the largest change on.
 
     At level `part` the deltas add up to the difference of the steps; at each other level to that of the time with
@@ -96,10 +96,12 @@ def contribution_rows(baseline: Traced, candidate: Traced) -> pd.DataFrame:
     frames = []
     if all(side.kernels is not None for side in sides.values()):
         rows = {name: side.timed() for name, side in sides.items()}
-        by_level = ((RANGE, ["range"]), (CLASS, ["class"]), (KERNEL, ["range", "kernel"]))
-        frames = [_of_parts(sides), *(_grouped(rows, level, by) for level, by in by_level)]
+        by_level = ((RANGE_LEVEL, ["range"]), (CLASS_LEVEL, ["class"]), (KERNEL_LEVEL, ["range", "kernel"]))
+        frames = [_compare_parts(sides), *(_compare_groups(rows, level, by) for level, by in by_level)]
     if all(side.layers is not None for side in sides.values()):
-        frames.append(_grouped({name: side.by_layer() for name, side in sides.items()}, LAYER, ["range", "name"]))
+        frames.append(
+            _compare_groups({name: side.by_layer() for name, side in sides.items()}, LAYER_LEVEL, ["range", "name"])
+        )
     if not frames:
         return pd.DataFrame(columns=list(COLUMNS)[4:])
     found = pd.concat(frames, ignore_index=True)
@@ -110,29 +112,29 @@ def contribution_rows(baseline: Traced, candidate: Traced) -> pd.DataFrame:
     return order[[name for name in COLUMNS if name in order]].reset_index(drop=True)
 
 
-def _of_parts(sides: Mapping[str, Traced]) -> pd.DataFrame:
+def _compare_parts(sides: Mapping[str, TracedCell]) -> pd.DataFrame:
     found = pd.DataFrame({f"{name}_ns": pd.Series(side.parts()) for name, side in sides.items()})
     found = found[(found > 0).any(axis=1)].rename_axis("name").reset_index()
-    return found.assign(level=PART, range="", change="")
+    return found.assign(level=PART_LEVEL, range="", change="")
 
 
-def _grouped(rows: Mapping[str, pd.DataFrame], level: str, by: list[str]) -> pd.DataFrame:
+def _compare_groups(rows: Mapping[str, pd.DataFrame], level: str, by: list[str]) -> pd.DataFrame:
     columns: dict[str, pd.Series] = {}
     for side, frame in rows.items():
         groups = frame.fillna({"range": "", "class": ""}).groupby(by, sort=False)
         columns |= {f"{side}_ns": groups["ns"].sum(), f"{side}_launches": groups["launches"].sum()}
     found = pd.DataFrame(columns)
-    told = {KERNEL: _configured, LAYER: _typed}.get(level)
-    found["change"] = _changes({side: told(frame, by) for side, frame in rows.items()}) if told else ""
+    told = {KERNEL_LEVEL: _compare_kernels, LAYER_LEVEL: _find_retyped}.get(level)
+    found["change"] = _describe_changes({side: told(frame, by) for side, frame in rows.items()}) if told else ""
     found = found.reset_index()
     # Launches outside every part of the step have no range.
-    names = found[by[-1]].replace("", REST) if level == RANGE else found[by[-1]]
+    names = found[by[-1]].replace("", REST) if level == RANGE_LEVEL else found[by[-1]]
     found = found.assign(level=level, name=names, range=found.get("range", ""))
     numbers = list(columns)
     return found.drop(columns=[name for name in by if name not in COLUMNS]).fillna(dict.fromkeys(numbers, 0.0))
 
 
-def _configured(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+def _compare_kernels(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """Of each kernel, the configurations that it is launched by, and how often a step."""
     rows = rows.fillna({"range": ""})
     # Of no rows, as of a CPU, groups would have no sets.
@@ -141,12 +143,12 @@ def _configured(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     return pd.DataFrame({CHANGED: keys.groupby(names).agg(frozenset), LAUNCHED: rows["launches"].groupby(names).sum()})
 
 
-def _typed(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+def _find_retyped(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """Of each layer, its type."""
     return rows.groupby(by)[["type"]].first().set_axis([RETYPED], axis=1)
 
 
-def _changes(told: Mapping[str, pd.DataFrame]) -> pd.Series:
+def _describe_changes(told: Mapping[str, pd.DataFrame]) -> pd.Series:
     """What is different of each kernel or layer, the first column that differs; numbers do from half a launch on."""
     one, other = told["baseline"].align(told["candidate"], join="outer")
     said = pd.Series("", index=one.index)

@@ -31,18 +31,18 @@ def describe_sidecar_differences(baseline: Mapping[str, Any], candidate: Mapping
     ['torch 2.10 -> 2.11', 'precision fp32 -> bf16']
     """
     said = [
-        f"{word} {_shown(baseline.get(key))} -> {_shown(candidate.get(key))}"
+        f"{word} {_format_difference(baseline.get(key))} -> {_format_difference(candidate.get(key))}"
         for key, word in FACTS.items()
         if baseline.get(key) != candidate.get(key)
     ]
     one, other = (settings.flatten(side.get("cell", {})) for side in (baseline, candidate))
     # The batch that ran is among the facts.
     keys = [key for key in sorted({*one, *other}) if key not in DERIVED and key != "batch"]
-    return said + [f"{key} {_shown(one.get(key))} -> {_shown(other.get(key))}" for key in keys
+    return said + [f"{key} {_format_difference(one.get(key))} -> {_format_difference(other.get(key))}" for key in keys
                    if one.get(key) != other.get(key)]  # fmt: skip
 
 
-def _shown(value: Any) -> str:
+def _format_difference(value: Any) -> str:
     if value is None:
         return "none"
     # Commits in the length that git shows.

@@ -10,7 +10,7 @@ from profzoo.statistics import speedup
 from profzoo.tools.sample import activity, tables
 
 # The ways in which energy is known, the one to go by first.
-WAYS = ("item_energy_counter_j", "item_energy_power_j")
+ENERGY_METHODS = ("item_energy_counter_j", "item_energy_power_j")
 Energies = Mapping[str, Sequence[float]]
 COLUMNS = ("baseline_item_j", "candidate_item_j", "energy_ratio", "energy_low", "energy_high")
 
@@ -19,22 +19,22 @@ def energy_per_sample(csv: str, sidecar: str) -> Energies:
     """Joules a sample of the data by way, of each process; of a way that is not known in all of them nothing."""
     table, facts = reading.read(csv, activity.TABLE), read_json(sidecar, activity.FACTS)
     each = [] if facts["gaps"] else tables.summarise_processes(table, facts)
-    return {way: [one[way] for one in each] for way in WAYS if each and all(way in one for one in each)}
+    return {way: [one[way] for one in each] for way in ENERGY_METHODS if each and all(way in one for one in each)}
 
 
-def columns(baseline: Energies, candidate: Energies) -> dict[str, float]:
+def compare_energies(baseline: Energies, candidate: Energies) -> dict[str, float]:
     """COLUMNS of the table, medians over processes; not a number where both sides do not know it in one way.
 
     The interval is over processes, which ran apart, and there from two a side on.
     """
     found = dict.fromkeys(COLUMNS, float("nan"))
-    way = next((way for way in WAYS if way in baseline and way in candidate), None)
+    way = next((way for way in ENERGY_METHODS if way in baseline and way in candidate), None)
     if way is None:
         return found
     one, other = baseline[way], candidate[way]
     found |= {"baseline_item_j": float(np.median(one)), "candidate_item_j": float(np.median(other))}
     found["energy_ratio"] = found["candidate_item_j"] / found["baseline_item_j"]
     if min(len(one), len(other)) > 1:
-        ratio = speedup.ratio(one, other, None)
+        ratio = speedup.estimate_ratio(one, other, None)
         found |= {"energy_ratio": ratio.ratio, "energy_low": ratio.low, "energy_high": ratio.high}
     return found

@@ -9,14 +9,14 @@ from typing import Any
 
 from profzoo import schema
 from profzoo.cell import settings, variant_settings
-from profzoo.errors import ConfigError, suggest
+from profzoo.errors import ConfigError, suggest_nearest
 
 # The model as it is configured, without a variant.
 PLAIN = "plain"
 # Where the results of a named run lie, beside those without a name.
 RUNS = "runs"
 # Between the names of sides in names of files.
-BETWEEN = "-vs-"
+SIDE_SEPARATOR = "-vs-"
 # Processes of each side where the configuration does not say: fewer do not tell three per cent from chance.
 REPEATS = 5
 
@@ -64,7 +64,7 @@ def _side(name: str, key: str, config: Mapping[str, Any]) -> Side:
             raise ConfigError(f"{key} = '{name}' is no folder: give one of results, or a variant")
         return Side(name, Path(name))
     known = [PLAIN, *config["variants"], *(path.name for path in Path(RUNS).glob("*"))]
-    raise ConfigError(f"{key} = '{name}' is no variant, run or folder: {suggest(name, known)}")
+    raise ConfigError(f"{key} = '{name}' is no variant, run or folder: {suggest_nearest(name, known)}")
 
 
 def interleave(sides: Sequence[str], repeats: int, seed: str) -> list[str]:
@@ -81,7 +81,7 @@ def interleave(sides: Sequence[str], repeats: int, seed: str) -> list[str]:
     return [side for turn in range(repeats) for side in (first if turn % 2 == 0 else first[::-1])]
 
 
-def check(sides: Sequence[Side], cells: Sequence[tuple[str, str]], config: Mapping[str, Any]) -> None:
+def check_comparable(sides: Sequence[Side], cells: Sequence[tuple[str, str]], config: Mapping[str, Any]) -> None:
     """That every selected cell can be compared; cells: model and phase.
 
     Raises:
@@ -95,11 +95,13 @@ def check(sides: Sequence[Side], cells: Sequence[tuple[str, str]], config: Mappi
             raise ConfigError(f"models = '{model}' is a side itself: name the model, and its variant as candidate")
         for side in sides:
             if not side.folder:
-                settings.resolve(side.of(model), phase, "time", config)
+                settings.resolve_cell(side.of(model), phase, "time", config)
             elif not (side.folder / model / f"{phase}.time.csv").exists():
                 files = side.folder.glob("*/*.time.csv")
                 there = [f"{path.parent.name} {path.name.partition('.')[0]}" for path in files]
-                raise ConfigError(f"{side.name} has no times of {model} {phase}: {suggest(f'{model} {phase}', there)}")
+                raise ConfigError(
+                    f"{side.name} has no times of {model} {phase}: {suggest_nearest(f'{model} {phase}', there)}"
+                )
 
 
 def runs_in_turn(sides: Sequence[Side]) -> bool:
@@ -107,10 +109,10 @@ def runs_in_turn(sides: Sequence[Side]) -> bool:
     return bool(sides) and not any(side.folder for side in sides)
 
 
-def word(sides: Sequence[Side]) -> str:
+def name_sides(sides: Sequence[Side]) -> str:
     """What names the files of sides that ran in turn.
 
-    >>> word([Side("plain"), Side("bf16")])
+    >>> name_sides([Side("plain"), Side("bf16")])
     'plain-vs-bf16'
     """
-    return BETWEEN.join(side.name for side in sides)
+    return SIDE_SEPARATOR.join(side.name for side in sides)

@@ -7,11 +7,13 @@ from profzoo import schema, secret_detection, tools
 from profzoo.cell import registry, settings, variant_settings
 from profzoo.cell.process_count import process_count
 from profzoo.config import name_collisions
-from profzoo.errors import ConfigError, suggest
+from profzoo.errors import ConfigError, suggest_nearest
 from profzoo.tools.ncu import census
 
 
-def normalise(given: Mapping[str, Any], told: Mapping[str, Any] | None = None, planned: bool = False) -> dict[str, Any]:
+def normalise_config(
+    given: Mapping[str, Any], told: Mapping[str, Any] | None = None, planned: bool = False
+) -> dict[str, Any]:
     """The configuration with strings coerced, shorthands resolved, defaults filled, and everything checked.
 
     Idempotent, so that a remote job which gets the result as its configuration arrives at the same.
@@ -25,17 +27,17 @@ def normalise(given: Mapping[str, Any], told: Mapping[str, Any] | None = None, p
     Raises:
         ConfigError: in one line, the first thing that is wrong.
     """
-    rules = schema.load()
-    config = schema.coerce(given, rules, told)
+    rules = schema.load_schema()
+    config = schema.coerce_value(given, rules, told)
     if isinstance(config.get("models"), Mapping):
         own = config["models"]
         config |= {"models": list(own), "settings": {**config.get("settings", {}), **own}}
-    config = schema.fill(config, rules)
-    schema.check(config, rules)
+    config = schema.fill_defaults(config, rules)
+    schema.check_value(config, rules)
     config["settings"] = {name: value or {} for name, value in config["settings"].items()}
     for name, changes in config["settings"].items():
         try:
-            model = registry.find(name, changes.get("module"))
+            model = registry.find_model(name, changes.get("module"))
         except registry.UnusableError:
             continue  # Said where the model is asked for.
         except ConfigError:
@@ -47,32 +49,36 @@ def normalise(given: Mapping[str, Any], told: Mapping[str, Any] | None = None, p
         )
     _check_variants(config)
     if not planned:
-        name_collisions.check(config)
+        name_collisions.check_collisions(config)
     config |= {name: command.checked(config[name]) for name, command in tools.commands().items()}
-    return config | {"ncu": {**config["ncu"], "census": census.source(config)}}
+    return config | {"ncu": {**config["ncu"], "census": census.census_source(config)}}
 
 
 def _check_variants(config: Mapping[str, Any]) -> None:
     """A variant may be of any model, so its keys are held against the shapes of all; values are checked in use."""
-    known = {*schema.cell_properties()}.union(*(settings.shape_parameters(model) for model in models(config).values()))
+    known = {*schema.cell_properties()}.union(
+        *(settings.shape_parameters(model) for model in list_models(config).values())
+    )
     for variant, changes in config["variants"].items():
         for key, value in changes.items():
             if key not in known:
                 shown = secret_detection.hidden(key, value)
-                raise ConfigError(f"unknown key 'variants.{variant}.{key}' (value {shown!r}): {suggest(key, known)}")
+                raise ConfigError(
+                    f"unknown key 'variants.{variant}.{key}' (value {shown!r}): {suggest_nearest(key, known)}"
+                )
 
 
-def models(config: Mapping[str, Any]) -> dict[str, registry.Model]:
+def list_models(config: Mapping[str, Any]) -> dict[str, registry.Model]:
     """All models that the configuration knows and that can be used, by name: the zoo's and the user's own."""
-    return _known(config)[0]
+    return _find_models(config)[0]
 
 
-def unusable(config: Mapping[str, Any]) -> dict[str, str]:
+def explain_unusable_models(config: Mapping[str, Any]) -> dict[str, str]:
     """What is wrong with models whose files cannot be used, in a line each, by name."""
-    return _known(config)[1]
+    return _find_models(config)[1]
 
 
-def _known(config: Mapping[str, Any]) -> tuple[dict[str, registry.Model], dict[str, str]]:
+def _find_models(config: Mapping[str, Any]) -> tuple[dict[str, registry.Model], dict[str, str]]:
     usable, wrong = dict(registry.shipped_models()), dict(registry.unusable_models())
     for name, changes in config["settings"].items():
         if "module" not in changes:
@@ -80,7 +86,7 @@ def _known(config: Mapping[str, Any]) -> tuple[dict[str, registry.Model], dict[s
         for found in (usable, wrong):
             found.pop(name, None)
         try:
-            usable[name] = registry.find(name, changes["module"])
+            usable[name] = registry.find_model(name, changes["module"])
         except ConfigError as error:
             wrong[name] = str(error)
     for name, model in list(usable.items()):
@@ -93,7 +99,7 @@ def _known(config: Mapping[str, Any]) -> tuple[dict[str, registry.Model], dict[s
     return usable, wrong
 
 
-def spread(config: Mapping[str, Any], words: Iterable[str] = ()) -> list[str]:
+def list_multi_gpu_cells(config: Mapping[str, Any], words: Iterable[str] = ()) -> list[str]:
     """Names (model or model@variant) of the cells that train on several GPUs.
 
     words: of the command line; the combinations of variants that are known are those in them, `models` and sides of
@@ -102,25 +108,25 @@ def spread(config: Mapping[str, Any], words: Iterable[str] = ()) -> list[str]:
     asked = [*words, *config["models"], config["baseline"], *config["candidate"]]
     combinations = variant_settings.find_combinations(asked)
     variants = [*config["variants"], *combinations]
-    names = [name for model in models(config) for name in (model, *(f"{model}@{one}" for one in variants))]
-    return [name for name in names if _trains_on_several(name, config)]
+    names = [name for model in list_models(config) for name in (model, *(f"{model}@{one}" for one in variants))]
+    return [name for name in names if _uses_several_gpus(name, config)]
 
 
-def _trains_on_several(name: str, config: Mapping[str, Any]) -> bool:
+def _uses_several_gpus(name: str, config: Mapping[str, Any]) -> bool:
     try:
-        return process_count(settings.resolve(name, "train", "time", config)) > 1
+        return process_count(settings.resolve_cell(name, "train", "time", config)) > 1
     except ConfigError:
         # Said where the cell is asked for: not every variant fits every model.
         return False
 
 
-def select(config: Mapping[str, Any]) -> list[str]:
+def select_models(config: Mapping[str, Any]) -> list[str]:
     """Names (model or model@variant) that the key `models` selects, in order and without repeats.
 
     Raises:
         ConfigError: there is no such model, group or variant, or the file of a model that is named cannot be used.
     """
-    known, wrong = _known(config)
+    known, wrong = _find_models(config)
     groups: dict[str, list[str]] = {"all": list(known)}
     for name, model in known.items():
         for group in model.groups:
@@ -131,14 +137,18 @@ def select(config: Mapping[str, Any]) -> list[str]:
         if name in wrong:
             raise ConfigError(f"models = '{word}': {wrong[name]}")
         if name not in known and name not in groups:
-            raise ConfigError(f"models = '{word}': no model or group of that name; {suggest(name, [*known, *groups])}")
+            raise ConfigError(
+                f"models = '{word}': no model or group of that name; {suggest_nearest(name, [*known, *groups])}"
+            )
         if (unknown := variant_settings.find_unknown(variant, config["variants"])) is not None:
-            raise ConfigError(f"models = '{word}': no variant '{unknown}'; {suggest(unknown, config['variants'])}")
+            raise ConfigError(
+                f"models = '{word}': no variant '{unknown}'; {suggest_nearest(unknown, config['variants'])}"
+            )
         chosen += [f"{one}@{variant}" if variant else one for one in groups.get(name, [name])]
     return list(dict.fromkeys(chosen))
 
 
-def cells(config: Mapping[str, Any], planned: bool = False) -> list[tuple[str, str]]:
+def select_cells(config: Mapping[str, Any], planned: bool = False) -> list[tuple[str, str]]:
     """The cells that the configuration selects: model (or model@variant) and phase, of those that the models declare.
 
     planned: as for `normalise`; a model that is named and cannot be used any more keeps its cells, which were looked
@@ -148,13 +158,13 @@ def cells(config: Mapping[str, Any], planned: bool = False) -> list[tuple[str, s
         ConfigError: there is none, or none of a model that is named by itself.
     """
     chosen: list[tuple[str, str]] = []
-    lost = _lost(config) if planned else []
+    lost = _unknown_selections(config) if planned else []
     chosen += [(name, phase) for name in lost for phase in config["phases"]]
     kept = [name for name in config["models"] if name not in lost]
-    for name in select({**config, "models": kept}):
+    for name in select_models({**config, "models": kept}):
         found = _cells_of(name, config)
         if not found and name in config["models"]:
-            settings.resolve(name, config["phases"][0], "time", config)
+            settings.resolve_cell(name, config["phases"][0], "time", config)
         chosen += found
     if not chosen:
         raise ConfigError(
@@ -163,9 +173,9 @@ def cells(config: Mapping[str, Any], planned: bool = False) -> list[tuple[str, s
     return chosen
 
 
-def _lost(config: Mapping[str, Any]) -> list[str]:
+def _unknown_selections(config: Mapping[str, Any]) -> list[str]:
     """What is selected by a name of which there is no model that can be used, nor a group."""
-    known, wrong = _known(config)
+    known, wrong = _find_models(config)
     groups = {"all"}.union(*(model.groups for model in known.values()))
     names = {word: settings.split_variant(word)[0] for word in config["models"]}
     return [word for word, name in names.items() if name in wrong or name not in groups | set(known)]
@@ -174,8 +184,10 @@ def _lost(config: Mapping[str, Any]) -> list[str]:
 def describe_left_out(config: Mapping[str, Any]) -> list[str]:
     """What `models` would select by `all` or a group, and does not: in a line each, which model and why."""
     every = any(settings.split_variant(word)[0] == "all" for word in config["models"])
-    lines = [f"models = all leaves out {name}: {wrong}" for name, wrong in unusable(config).items() if every]
-    for name in select(config):
+    lines = [
+        f"models = all leaves out {name}: {wrong}" for name, wrong in explain_unusable_models(config).items() if every
+    ]
+    for name in select_models(config):
         if not _cells_of(name, config):
             lines.append(f"{name} is left out: it declares no {' or '.join(config['phases'])} for its workload")
     return lines
@@ -184,7 +196,7 @@ def describe_left_out(config: Mapping[str, Any]) -> list[str]:
 def unusable_cells(config: Mapping[str, Any]) -> list[dict[str, str]]:
     """Model, phase and why of the cells that `models` would select if their model's file could be used."""
     every = any(settings.split_variant(word)[0] == "all" for word in config["models"])
-    broken = unusable(config).items() if every else ()
+    broken = explain_unusable_models(config).items() if every else ()
     return [{"model": name, "phase": phase, "why": wrong} for name, wrong in broken for phase in config["phases"]]
 
 

@@ -8,28 +8,28 @@ from profzoo import schema
 from profzoo.io import strict_yaml
 
 # Settings by model or variant, each of which may have the keys of cells.
-BY_NAME = ("models", "settings", "variants")
+KEYS_BY_NAME = ("models", "settings", "variants")
 # By this key a file is a template, of which YAML is made.
 TEMPLATE = "__use_yte__"
 
 
-def check(files: Iterable[Path]) -> None:
+def check_files(files: Iterable[Path]) -> None:
     """That these files mean what they look like.
 
     Raises:
         ConfigError: which file, line and key does not, and what to write.
     """
-    rules = schema.load()
+    rules = schema.load_schema()
     of_cells = {"additionalProperties": {"properties": schema.cell_properties()}}
-    named = {key: {**rules["properties"][key], **of_cells} for key in BY_NAME}
+    named = {key: {**rules["properties"][key], **of_cells} for key in KEYS_BY_NAME}
     meant = strict_yaml.allows_boolean({**rules, "properties": {**rules["properties"], **named}})
     for path in files:
-        text = strict_yaml.read(path, _shown(path))
+        text = strict_yaml.read_yaml_text(path, _format_path(path))
         if TEMPLATE not in text:
-            strict_yaml.check(text, _shown(path), meant)
+            strict_yaml.check_yaml(text, _format_path(path), meant)
 
 
-def _shown(path: Path) -> str:
+def _format_path(path: Path) -> str:
     """A file as its user may have named it: from here, where it lies here."""
     near = os.path.relpath(path)
     return str(path) if near.startswith("..") else near

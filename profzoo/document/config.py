@@ -63,7 +63,7 @@ settings:
 """
 
 
-def rows(part: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str, str, str]]:
+def list_keys(part: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str, str, str]]:
     """Key, type, default and description of each key, nested ones after a dot.
 
     Raises:
@@ -75,28 +75,32 @@ def rows(part: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str, 
         for needed in ("description", *(() if nested else ("default",))):
             if needed not in value:
                 raise ConfigError(f"the schema's key {name} has no {needed}: add one where the key is")
-        kind = " or ".join(f"`{schema.written(item)}`" for item in value["enum"]) if "enum" in value else _kind(value)
-        yield f"`{name}`", kind, "" if nested else _default(value["default"]), value["description"]
+        kind = (
+            " or ".join(f"`{schema.format_choice(item)}`" for item in value["enum"])
+            if "enum" in value
+            else _format_type(value)
+        )
+        yield f"`{name}`", kind, "" if nested else _format_default(value["default"]), value["description"]
         if nested:
-            yield from rows(value, f"{name}.")
+            yield from list_keys(value, f"{name}.")
 
 
-def page(rules: Mapping[str, Any]) -> str:
+def write_config_page(rules: Mapping[str, Any]) -> str:
     """The whole page in Markdown."""
     table = ["| key | type | default | what it does |", "|---|---|---|---|"]
-    table += [f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in rows(rules)]
+    table += [f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in list_keys(rules)]
     sets = ["", "## Section sets of ncu", "", "| set | collects |", "|---|---|"]
     for name, chosen in rules["properties"]["ncu"]["properties"]["sets"]["default"].items():
-        what = [f"{key} {', '.join(f'`{item}`' for item in _listed(value))}" for key, value in chosen.items()]
+        what = [f"{key} {', '.join(f'`{item}`' for item in _list_values(value))}" for key, value in chosen.items()]
         sets.append(f"| `{name}` | {'; '.join(what)} |")
-    return "\n".join([INTRODUCTION.format(name=schema.form()), *table, *sets, MODELS])
+    return "\n".join([INTRODUCTION.format(name=schema.describe_form()), *table, *sets, MODELS])
 
 
-def _listed(value: Any) -> list[str]:
+def _list_values(value: Any) -> list[str]:
     return [str(item) for item in value] if isinstance(value, list) else [str(value)]
 
 
-def _default(value: Any) -> str:
+def _format_default(value: Any) -> str:
     """The default as the table shows it; of a mapping of named entries, the names."""
     if isinstance(value, dict) and value:
         return ", ".join(f"`{name}`" for name in value)
@@ -105,7 +109,7 @@ def _default(value: Any) -> str:
     return f"`{json.dumps(value)}`"
 
 
-def _kind(value: Mapping[str, Any]) -> str:
+def _format_type(value: Mapping[str, Any]) -> str:
     kinds = value["type"] if isinstance(value["type"], list) else [value["type"]]
     if "array" in kinds and "enum" in value.get("items", {}):
         return "list of " + ", ".join(f"`{item}`" for item in value["items"]["enum"])
@@ -117,7 +121,7 @@ def _kind(value: Mapping[str, Any]) -> str:
 def main(path: Path) -> None:
     """Write the page of the schema; what is missing in it ends in one line."""
     try:
-        path.write_text(page(schema.load()), encoding="utf-8")
+        path.write_text(write_config_page(schema.load_schema()), encoding="utf-8")
     except ConfigError as error:
         sys.exit(f"profzoo: error: {error}")
 

@@ -65,7 +65,7 @@ def module_text() -> str:
     classes = [
         class_text("DataSettings", "Where the samples of a cell come from.", _fields(data)),
         class_text("ProfilerSettings", "Options of torch.profiler.", _fields(profiler, ["baseline"])),
-        class_text("CellSettings", "How one cell runs, as `profzoo.cell.settings.resolve` returns it.", cell),
+        class_text("CellSettings", "How one cell runs, as `profzoo.cell.settings.resolve_cell` returns it.", cell),
     ]
     return "\n\n".join([HEAD, *classes])
 

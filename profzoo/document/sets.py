@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from profzoo import schema
-from profzoo.errors import ConfigError, suggest
+from profzoo.errors import ConfigError, suggest_nearest
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import costs as ncu_costs
 
@@ -86,7 +86,7 @@ a set as `ncu.set`, tables of kernels have the times of `launch` alone, and ther
 """
 
 
-def page(sets: Mapping[str, Any], costs: Mapping[str, Any]) -> str:
+def write_sets_page(sets: Mapping[str, Any], costs: Mapping[str, Any]) -> str:
     """The page, in Markdown.
 
     Raises:
@@ -100,10 +100,12 @@ def page(sets: Mapping[str, Any], costs: Mapping[str, Any]) -> str:
             "answers"
         )
     if unknown := [name for name in described if name not in sets]:
-        raise ConfigError(f"{where}: `answers` has {unknown[0]}, which is no section set: {suggest(unknown[0], sets)}")
+        raise ConfigError(
+            f"{where}: `answers` has {unknown[0]}, which is no section set: {suggest_nearest(unknown[0], sets)}"
+        )
     lines = [INTRODUCTION, "| set | answers | passes | seconds a launch |", "|---|---|---|---|"]
     for name, chosen in sets.items():
-        price = ncu_costs.cost(chosen, costs)
+        price = ncu_costs.estimate_cost(chosen, costs)
         limit = "" if price.basis == ncu_costs.MEASURED else "at most "
         cells = f"{limit}{price.passes} | {limit}{price.seconds:.3g}"
         if chosen.get("replay") in ncu.RANGE_REPLAY:
@@ -114,9 +116,9 @@ def page(sets: Mapping[str, Any], costs: Mapping[str, Any]) -> str:
 
 def main(path: Path) -> None:
     """Write the page of the shipped sets; what is missing ends it in one line."""
-    shipped = schema.load()["properties"]["ncu"]["properties"]["sets"]["default"]
+    shipped = schema.load_schema()["properties"]["ncu"]["properties"]["sets"]["default"]
     try:
-        path.write_text(page(shipped, ncu_costs.table()), encoding="utf-8")
+        path.write_text(write_sets_page(shipped, ncu_costs.load_costs()), encoding="utf-8")
     except ConfigError as error:
         sys.exit(f"profzoo: error: {error}")
 

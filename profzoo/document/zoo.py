@@ -29,11 +29,11 @@ def count_parameters(model: registry.Model) -> int:
     workload = model.workloads.get("trimmed") or next(iter(model.workloads.values()))
     declared = workload.get("train") or next(iter(workload.values()))
     with torch.device("meta"):
-        network = interface.load(model.module).build(SimpleNamespace(**{**model.shape, **declared}))
+        network = interface.load_functions(model.module).build(SimpleNamespace(**{**model.shape, **declared}))
     return sum(parameter.numel() for parameter in network.parameters())
 
 
-def page(models: Mapping[str, registry.Model], parameters: Mapping[str, int]) -> str:
+def write_zoo_page(models: Mapping[str, registry.Model], parameters: Mapping[str, int]) -> str:
     """The page, in Markdown: the models, where published counts differ, the groups.
 
     parameters: of the networks, by model; one that is not there could not be counted.
@@ -41,12 +41,12 @@ def page(models: Mapping[str, registry.Model], parameters: Mapping[str, int]) ->
     lines = [INTRODUCTION, "| model | parameters | trimmed | reference | source |", "|---|---|---|---|---|"]
     for name, model in models.items():
         shown = (
-            _number(parameters.get(name)),
-            *(_workload(model.workloads.get(workload, {})) for workload in ("trimmed", "reference")),
+            _format_number(parameters.get(name)),
+            *(_format_workload(model.workloads.get(workload, {})) for workload in ("trimmed", "reference")),
             model.source or MISSING,
         )
         lines.append(f"| `{name}` | {' | '.join(shown)} |")
-    lines += ["", *_differences(models, parameters)]
+    lines += ["", *_list_differences(models, parameters)]
     groups: dict[str, list[str]] = {}
     for name, model in models.items():
         for group in model.groups:
@@ -56,26 +56,26 @@ def page(models: Mapping[str, registry.Model], parameters: Mapping[str, int]) ->
     return "\n".join(lines) + "\n"
 
 
-def _differences(models: Mapping[str, registry.Model], parameters: Mapping[str, int]) -> list[str]:
+def _list_differences(models: Mapping[str, registry.Model], parameters: Mapping[str, int]) -> list[str]:
     """A table of the published counts that are not those of the networks; no lines where there is none."""
     rows = [
-        f"| `{name}` | {_number(model.parameters)} | {model.difference or 'not said'} |"
+        f"| `{name}` | {_format_number(model.parameters)} | {model.difference or 'not said'} |"
         for name, model in models.items()
         if model.parameters is not None and parameters.get(name) not in (None, model.parameters)
     ]
     return ["| model | published | why the network has another count |", "|---|---|---|", *rows, ""] if rows else []
 
 
-def _number(count: int | None) -> str:
+def _format_number(count: int | None) -> str:
     return MISSING if count is None else f"{count:,}"
 
 
-def _workload(phases: Mapping[str, Mapping[str, Any]]) -> str:
-    shown = dict.fromkeys(_shape(declared) for phase in registry.PHASES if (declared := phases.get(phase)))
+def _format_workload(phases: Mapping[str, Mapping[str, Any]]) -> str:
+    shown = dict.fromkeys(_format_shape(declared) for phase in registry.PHASES if (declared := phases.get(phase)))
     return " \\| ".join(shown) or MISSING
 
 
-def _shape(declared: Mapping[str, Any]) -> str:
+def _format_shape(declared: Mapping[str, Any]) -> str:
     rest = {key: value for key, value in declared.items() if key != "batch"}
     return " × ".join(
         filter(None, [str(declared["batch"]), ", ".join(f"{key} {value}" for key, value in rest.items())])
@@ -93,7 +93,7 @@ def main(path: Path) -> None:
         except Exception as error:
             reason = (str(error).strip() or "no message").splitlines()[0]
             print(f"profzoo: warning: {name} cannot be built: {type(error).__name__}: {reason}", file=sys.stderr)
-    path.write_text(page(models, parameters), encoding="utf-8")
+    path.write_text(write_zoo_page(models, parameters), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -31,15 +31,15 @@ SIGNALLED = 128
 
 
 @dataclass
-class Begun:
+class WaitingProcess:
     """A process that has started: it waits at the gate for its turn, and works by shifts if it can.
 
     going: whether it works by shifts, and goes on to another.
     """
 
     process: subprocess.Popen[bytes]
-    gate: gpu_turns.Gate
-    foreman: time_slicing.Foreman
+    gate: gpu_turns.TurnGate
+    foreman: time_slicing.ShiftGiver
     going: bool = False
 
 
@@ -72,7 +72,7 @@ def run_in_turn(
                     yield one.process.wait()
 
 
-def _work(begun: Sequence[Begun]) -> None:
+def _work(begun: Sequence[WaitingProcess]) -> None:
     """Give the processes of a round shifts, one after the other, until each has ended.
 
     Always in the same order: one that worked twice in a row would begin the second time with its data in the caches.
@@ -90,18 +90,18 @@ def _work(begun: Sequence[Begun]) -> None:
 
 
 @contextmanager
-def _begun(words: Sequence[str], waiting: bool, by_shifts: bool, to: BinaryIO | None) -> Iterator[Begun]:
+def _begun(words: Sequence[str], waiting: bool, by_shifts: bool, to: BinaryIO | None) -> Iterator[WaitingProcess]:
     """A process, which waits for its turn, and works by shifts, if it is to; to: where goes what it prints."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        closing(gpu_turns.Gate(Path(folder))) as gate,
-        closing(time_slicing.Foreman()) as foreman,
+        closing(gpu_turns.TurnGate(Path(folder))) as gate,
+        closing(time_slicing.ShiftGiver()) as foreman,
     ):
         seen = {**os.environ, **(gate.variables if waiting else {}), **(foreman.variables if by_shifts else {})}
         inherited = foreman.descriptors if by_shifts else []
         with subprocess.Popen(words, env=seen, stdout=to, stderr=to, pass_fds=inherited) as process:
             try:
-                yield Begun(process, gate, foreman)
+                yield WaitingProcess(process, gate, foreman)
             finally:
                 process.kill()
 
@@ -121,7 +121,7 @@ def join_steps(given: Sequence[tuple[str, Path]], to: Path) -> int:
     return count
 
 
-def summary(
+def summarize_processes(
     sides: Sequence[str], facts: Sequence[Mapping[str, Any]], steps: int, baseline: str | None = None
 ) -> dict[str, Any]:
     """What the sidecar says of all processes: facts of one, `steps` of all, `processes`: those of each.
@@ -137,7 +137,7 @@ def summary(
     }
 
 
-def unlike(sides: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> str | None:
+def find_difference(sides: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> str | None:
     """What differs between processes of one side, of which all were told the same; None where nothing does."""
     first: dict[str, Mapping[str, Any]] = {}
     for side, own in zip(sides, facts, strict=True):
@@ -150,7 +150,7 @@ def unlike(sides: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> str | No
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code, that of the first process that fails."""
-    job_child.begin()
+    job_child.enter_job()
     parser = argparse.ArgumentParser(prog="python -m profzoo.experiments.interleaved_runs", description=__doc__)
     parser.add_argument(
         "--rounds", type=json.loads, required=True, help="JSON: pairs of a side and its command's words"
@@ -179,12 +179,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     print(f"process {number + 1} of {len(sides)}, of {whose}, failed", file=sys.stderr)
                     return code if code > 0 else SIGNALLED - code
         facts = [json.loads(own.with_suffix(".json").read_text()) for _, own in steps]
-        if why := unlike(sides, facts):
+        if why := find_difference(sides, facts):
             print(f"profzoo: {why}", file=sys.stderr)
             return 2
         if options.by_shifts:
             facts = [{**own, "round": number // options.by_shifts} for number, own in enumerate(facts)]
-        found = summary(sides, facts, join_steps(steps, options.steps), options.baseline)
+        found = summarize_processes(sides, facts, join_steps(steps, options.steps), options.baseline)
     options.facts.write_text(json.dumps(found) + "\n")
     return 0
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from profzoo.experiments import interleaved_runs
-from profzoo.experiments.trial_search import BASE, Names, Took, course, fastest, ratio
+from profzoo.experiments.trial_search import BASE, Names, Took, find_fastest, plan_rounds, time_ratio
 from profzoo.machine import job_child
 
 TOGETHER = "+"
@@ -38,7 +38,7 @@ def change_words(words: Sequence[str], changes: Sequence[Sequence[str]]) -> list
     return list(settings.values())
 
 
-class Runner:
+class TrialRunner:
     """Runs rounds of trials, and keeps what they leave."""
 
     def __init__(self, given: Mapping[str, Any], folder: Path, at_once: int = 1) -> None:
@@ -81,7 +81,7 @@ class Runner:
         """What there is time for of a round: the cell as it is, and the fastest so far; nothing where it were alone."""
         left = until - time.monotonic() - self.expected_s(BASE)
         kept = {BASE} if left >= 0 else set()
-        for names in sorted(filter(None, order), key=lambda names: ratio(self.done, names)):
+        for names in sorted(filter(None, order), key=lambda names: time_ratio(self.done, names)):
             if self.expected_s(names) <= left:
                 kept.add(names)
                 left -= self.expected_s(names)
@@ -111,7 +111,7 @@ class Runner:
 
 
 def run_trials(
-    runner: Runner, candidates: Mapping[str, Sequence[str]], repeats: int, budget_s: float
+    runner: TrialRunner, candidates: Mapping[str, Sequence[str]], repeats: int, budget_s: float
 ) -> dict[str, str]:
     """Run the course until it ends, the next trials would go beyond the budget, or the cell as it is fails.
 
@@ -120,16 +120,16 @@ def run_trials(
     Raises:
         RuntimeError: the cell as it is fails at once, so that nothing was measured.
     """
-    until, going = time.monotonic() + budget_s, course(candidates, repeats)
+    until, going = time.monotonic() + budget_s, plan_rounds(candidates, repeats)
     order = next(going)
     while True:
         took = runner.run(order, until)
         if took.get(BASE, 0.0) is None:
             if not runner.facts:
                 raise RuntimeError(runner.failed[""])
-            return {"ended": FAILED, "chosen": TOGETHER.join(fastest(runner.done))}
+            return {"ended": FAILED, "chosen": TOGETHER.join(find_fastest(runner.done))}
         if len(took) < len(order):
-            return {"ended": BUDGET, "chosen": TOGETHER.join(fastest(runner.done))}
+            return {"ended": BUDGET, "chosen": TOGETHER.join(find_fastest(runner.done))}
         try:
             order = going.send(took)
         except StopIteration as end:
@@ -138,7 +138,7 @@ def run_trials(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    job_child.begin()
+    job_child.enter_job()
     parser = argparse.ArgumentParser(prog="python -m profzoo.experiments.trial_runner", description=__doc__)
     parser.add_argument("--cell", type=json.loads, required=True, help="JSON: words, program, load, candidates, names")
     parser.add_argument("--expected", type=Path, help="JSON: expected gain by cell and name of settings")
@@ -154,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # What nobody expects anything of comes after what is expected to help, in its own order.
     order = sorted(options.cell["candidates"], key=lambda name: -own.get(name, 1.0))[: options.most]
     with tempfile.TemporaryDirectory() as folder:
-        runner = Runner(options.cell, Path(folder), options.at_once)
+        runner = TrialRunner(options.cell, Path(folder), options.at_once)
         try:
             words = {name: options.cell["candidates"][name] for name in order}
             outcome = run_trials(runner, words, options.repeats, options.budget)
@@ -163,7 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 2
         if outcome["ended"] == FAILED:
             print(f"profzoo: no more was tried, as the cell as it is failed: {runner.failed['']}", file=sys.stderr)
-        found = interleaved_runs.summary(
+        found = interleaved_runs.summarize_processes(
             runner.sides, runner.facts, interleaved_runs.join_steps(runner.steps, options.steps)
         )
     options.facts.write_text(json.dumps(found | outcome | {"failed": runner.failed, "tried": order}) + "\n")

@@ -19,7 +19,7 @@ WORTH, ROUNDS = 0.02, 2
 Took = Mapping[Names, float | None]
 
 
-def course(candidates: Mapping[str, Sequence[str]], repeats: int) -> Generator[list[Names], Took, Names]:
+def plan_rounds(candidates: Mapping[str, Sequence[str]], repeats: int) -> Generator[list[Names], Took, Names]:
     """What is tried in the next round, in order, given what a sample took in the one before.
 
     Args:
@@ -32,15 +32,15 @@ def course(candidates: Mapping[str, Sequence[str]], repeats: int) -> Generator[l
     while len(done) < repeats:
         yield from _round(done, [BASE, *going])
         dropped = 1 + WORTH if len(done) >= ROUNDS else math.inf
-        going = [names for names in going if not any_failed(done, names) and ratio(done, names) <= dropped]
-    helping = sorted((names for names in going if helps(done, names)), key=lambda names: ratio(done, names))
+        going = [names for names in going if not any_failed(done, names) and time_ratio(done, names) <= dropped]
+    helping = sorted((names for names in going if is_faster(done, names)), key=lambda names: time_ratio(done, names))
     standing = yield from _together(done, candidates, helping)
     for before, best in reversed(list(pairwise(standing))):
         while not any_failed(done, best) and count_common_rounds(done, best) < repeats:
             yield from _round(done, [BASE, before, best])
-        if helps(done, best, before):
+        if is_faster(done, best, before):
             return best
-    return next((names for names in helping if helps(done, names)), BASE)
+    return next((names for names in helping if is_faster(done, names)), BASE)
 
 
 def _together(
@@ -59,7 +59,7 @@ def _together(
             continue
         if best:
             yield from _round(done, [BASE, best, both])
-        if helps(done, both, best):
+        if is_faster(done, both, best):
             standing.append(both)
     return standing
 
@@ -90,7 +90,7 @@ def count_common_rounds(done: Sequence[Took], names: Names, beside: Names = BASE
     return sum(bool(took.get(names) and took.get(beside)) for took in done)
 
 
-def ratio(done: Sequence[Took], names: Names, beside: Names = BASE) -> float:
+def time_ratio(done: Sequence[Took], names: Names, beside: Names = BASE) -> float:
     """The time with these settings over that of others, by rounds in which both ran; infinite where there is none.
 
     Its median in rounds there and that in rounds back count alike: a drift adds to one what it takes from the other.
@@ -103,13 +103,13 @@ def ratio(done: Sequence[Took], names: Names, beside: Names = BASE) -> float:
     return geometric_mean(medians) if medians else math.inf
 
 
-def helps(done: Sequence[Took], names: Names, beside: Names = BASE) -> bool:
+def is_faster(done: Sequence[Took], names: Names, beside: Names = BASE) -> bool:
     """Whether these settings never failed, and are faster than others by what is worth anything."""
-    return not any_failed(done, names) and ratio(done, names, beside) < 1 - WORTH
+    return not any_failed(done, names) and time_ratio(done, names, beside) < 1 - WORTH
 
 
-def fastest(done: Sequence[Took]) -> Names:
+def find_fastest(done: Sequence[Took]) -> Names:
     """What is fastest of all that helps and ran in as many rounds as it takes to say so, else the cell as it is."""
     tried = dict.fromkeys(names for took in done for names in took if names)
-    sure = [names for names in tried if helps(done, names) and count_common_rounds(done, names) >= ROUNDS]
-    return min(sure, key=lambda names: ratio(done, names), default=BASE)
+    sure = [names for names in tried if is_faster(done, names) and count_common_rounds(done, names) >= ROUNDS]
+    return min(sure, key=lambda names: time_ratio(done, names), default=BASE)

@@ -56,12 +56,12 @@ class Figure:
 @functools.cache
 def all_figures() -> dict[str, Figure]:
     """All figures by name, in their order: the modules here that declare an order."""
-    declared = {path.stem: import_graph.literals(path) for path in HERE.glob("*.py")}
-    found = [_figure(name, values) for name, values in declared.items() if "ORDER" in values]
+    declared = {path.stem: import_graph.read_literals(path) for path in HERE.glob("*.py")}
+    found = [_make_figure(name, values) for name, values in declared.items() if "ORDER" in values]
     return {figure.name: figure for figure in sorted(found, key=lambda figure: (figure.order, figure.name))}
 
 
-def drawable(have: Collection[str]) -> list[str]:
+def list_drawable(have: Collection[str]) -> list[str]:
     """Names of the figures that there is data for.
 
     have: chosen tools, what is made of several, and tables of a comparison where there is one.
@@ -69,7 +69,7 @@ def drawable(have: Collection[str]) -> list[str]:
     return [name for name, figure in all_figures().items() if not figure.needs or set(figure.needs) & set(have)]
 
 
-def _figure(name: str, values: dict[str, Any]) -> Figure:
+def _make_figure(name: str, values: dict[str, Any]) -> Figure:
     given = {key.lower(): values[key] for key in ("ORDER", "TITLE", "INPUTS", "NEEDS", "CAPTION")}
     own = {f"cpu_{key}": values.get(f"CPU_{key.upper()}", given[key]) for key in ("title", "caption")}
     return Figure(name, options=values.get("OPTIONS", ()), **given, **own)

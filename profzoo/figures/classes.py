@@ -19,13 +19,17 @@ CAPTION = (
 
 def draw(kernels: pd.DataFrame) -> Figure:
     """From the kernel table: a bar a cell, training left of inference, of models with the most time first."""
-    plots.style()
+    plots.set_style()
     if kernels["total_ns"].sum() == 0:
         return plots.draw_nothing("No kernel was traced: nsys sees them on a GPU")
     phases = [phase for phase in palette.PHASE_COLOURS if (kernels["phase"] == phase).any()]
     models = kernels.groupby("model")["total_ns"].sum().sort_values(ascending=False, kind="stable").index.tolist()
     figure, axes = plt.subplots(
-        1, len(phases), figsize=(1.5 + 6.5 * len(phases), plots.height(len(models)) + 0.3), sharey=True, squeeze=False
+        1,
+        len(phases),
+        figsize=(1.5 + 6.5 * len(phases), plots.figure_height(len(models)) + 0.3),
+        sharey=True,
+        squeeze=False,
     )
     for axis, phase in zip(axes[0], phases, strict=True):
         times = kernels[kernels["phase"] == phase].pivot_table(

@@ -68,19 +68,19 @@ WIDEST = 2.0
 
 def draw(compare: pd.DataFrame) -> Figure:
     """From the table of a comparison: a panel a candidate, a row a cell, those that the first makes fastest on top."""
-    plots.style()
+    plots.set_style()
     if compare.empty:
         return plots.draw_nothing("No cell was compared")
-    table = compare.assign(cell=plots.label(compare))
+    table = compare.assign(cell=plots.label_cells(compare))
     candidates = list(dict.fromkeys(table["candidate"]))
     order = table.groupby("cell")["ratio"].first().sort_values(kind="stable").index.to_list()
     across = min(len(candidates), ACROSS)
     down = -(-len(candidates) // across)
-    size = (3.2 + 5.4 * across, down * (plots.height(len(order)) + 0.3))
+    size = (3.2 + 5.4 * across, down * (plots.figure_height(len(order)) + 0.3))
     figure, axes = plt.subplots(down, across, figsize=size, sharey=True, sharex=True, squeeze=False)
     for axis, candidate in zip(axes.flat, candidates, strict=False):
         rows = table[table["candidate"] == candidate]
-        _panel(axis, rows, [order.index(cell) for cell in rows["cell"]])
+        _draw_panel(axis, rows, [order.index(cell) for cell in rows["cell"]])
         axis.set_title(f"{candidate} against {rows['baseline'].iloc[0]}", fontsize=11)
     for axis in axes.flat[len(candidates) :]:
         axis.set_axis_off()
@@ -90,11 +90,11 @@ def draw(compare: pd.DataFrame) -> Figure:
         lowest.set_xlabel(f"Time of a {' or '.join(dict.fromkeys(table['per']))}, candidate / baseline")
         lowest.xaxis.set_tick_params(labelbottom=True)
     axes[0][0].set_yticks(range(len(order)), order)
-    plots.rows(axes[0][0], len(order))
-    _scale(axes[0][0], table)
+    plots.set_row_limits(axes[0][0], len(order))
+    _set_scale(axes[0][0], table)
     counts = table["verdict"].value_counts()
     handles = [plt.Line2D([], [], color=colour, marker=marker, linestyle="", label=f"{verdict} ({counts[verdict]})",
-                          markerfacecolor=_face(verdict, colour))
+                          markerfacecolor=_marker_face(verdict, colour))
                for verdict, (colour, marker) in LOOKS.items() if verdict in counts]  # fmt: skip
     figure.legend(handles=handles, loc="upper left", ncols=len(handles), frameon=False, handletextpad=0.2)
     # Room for the legend, which belongs to all panels.
@@ -102,7 +102,7 @@ def draw(compare: pd.DataFrame) -> Figure:
     return figure
 
 
-def _panel(axis: Axes, rows: pd.DataFrame, places: list[int]) -> None:
+def _draw_panel(axis: Axes, rows: pd.DataFrame, places: list[int]) -> None:
     margin = float(rows["margin"].iloc[0])
     axis.axvspan(1 / (1 + margin), 1 + margin, color=palette.SAME, alpha=0.13, linewidth=0, zorder=0)
     axis.axvline(1, color="#444444", linewidth=0.8, zorder=1)
@@ -111,22 +111,22 @@ def _panel(axis: Axes, rows: pd.DataFrame, places: list[int]) -> None:
         if pd.notna(row["ratio_low"]):
             axis.plot([row["ratio_low"], row["ratio_high"]], [place, place], color=colour, linewidth=2, zorder=2)
         axis.plot(row["ratio"], place, marker=marker, markersize=6.5, color=colour, zorder=3,
-                  markerfacecolor=_face(row["verdict"], colour))  # fmt: skip
-        said = f"{_shown(row['ratio'])}   {duration(row['baseline_ns'])} → {duration(row['candidate_ns'])}"
+                  markerfacecolor=_marker_face(row["verdict"], colour))  # fmt: skip
+        said = f"{_format_ratio(row['ratio'])}   {duration(row['baseline_ns'])} → {duration(row['candidate_ns'])}"
         said += " per sample" if row["per"] == "sample" else ""
         axis.text(1.01, place, said + ("   unsteady" if row["unsteady"] else ""), va="center", fontsize=8,
                   color="#333333", transform=axis.get_yaxis_transform())  # fmt: skip
 
 
-def _face(verdict: str, colour: str) -> str:
+def _marker_face(verdict: str, colour: str) -> str:
     return "white" if verdict == speedup.UNDECIDED else colour
 
 
-def _shown(ratio: float) -> str:
+def _format_ratio(ratio: float) -> str:
     return f"× {ratio:.3f}"
 
 
-def _scale(axis: Axes, table: pd.DataFrame) -> None:
+def _set_scale(axis: Axes, table: pd.DataFrame) -> None:
     """A logarithmic axis over ratios and intervals, up to WIDEST beyond ratios, in round numbers that stand apart."""
     margin = float(table["margin"].max())
     least, most = table["ratio"].min() / WIDEST, table["ratio"].max() * WIDEST
@@ -135,15 +135,15 @@ def _scale(axis: Axes, table: pd.DataFrame) -> None:
     room = (high / low) ** 0.04
     axis.set_xscale("log")
     axis.set_xlim(low / room, high * room)
-    axis.xaxis.set_major_locator(FixedLocator(ticks(low / room, high * room)))
+    axis.xaxis.set_major_locator(FixedLocator(choose_ticks(low / room, high * room)))
     axis.xaxis.set_minor_locator(NullLocator())
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-def ticks(low: float, high: float) -> list[float]:
+def choose_ticks(low: float, high: float) -> list[float]:
     """The TICKS between two ratios that stand apart, 1 among them.
 
-    >>> ticks(0.45, 1.3)
+    >>> choose_ticks(0.45, 1.3)
     [0.5, 0.67, 0.8, 1, 1.25]
     """
     apart = np.log(high / low) / MOST_TICKS

@@ -13,9 +13,9 @@ from profzoo.figures import all_figures, plots, table_inputs
 def main(name: str, tables: Mapping[str, str], options: Mapping[str, Any], outputs: Sequence[str]) -> None:
     """Read the tables (by name, their paths; that which it is dated by among them), draw, and write each file."""
     figure = all_figures()[name]
-    given = [table_inputs.read(table, tables[table]) for table in figure.inputs]
-    dated_by = table_inputs.read(figure.dated_by, tables[figure.dated_by])
-    plots.save(draw_figure(name, given, options), outputs, plots.note(dated_by))
+    given = [table_inputs.read_table(table, tables[table]) for table in figure.inputs]
+    dated_by = table_inputs.read_table(figure.dated_by, tables[figure.dated_by])
+    plots.save_figure(draw_figure(name, given, options), outputs, plots.make_note(dated_by))
 
 
 def draw_figure(name: str, tables: Sequence[pd.DataFrame], options: Mapping[str, Any]) -> Figure:

@@ -22,7 +22,7 @@ NAMED = 12
 
 def draw(steps: pd.DataFrame) -> Figure:
     """From the table of steps: a point a cell, launches against the share of the step that launching idles the GPU."""
-    plots.style()
+    plots.set_style()
     if steps.empty or steps["launches"].sum() == 0:
         return plots.draw_nothing("No kernel was traced: nsys sees them on a GPU")
     waiting = step_shares.launch_wait_share(step_shares.step_shares(steps)) * 100

@@ -9,7 +9,7 @@ from matplotlib.patches import Patch, Rectangle
 from profzoo import formatting
 from profzoo.figures import plots
 from profzoo.figures.palette import BOUND_COLOURS
-from profzoo.figures.svg_tooltips import tell
+from profzoo.figures.svg_tooltips import attach_titles
 
 ORDER = 95
 TITLE = "layers of the step"
@@ -39,7 +39,7 @@ FRAMED, CHARACTER = 0.002, 0.0085
 
 def draw(layers: pd.DataFrame) -> Figure:
     """From the table of layers: a tree a cell, the step's parts on top."""
-    plots.style()
+    plots.set_style()
     totals = layers[layers["module"] == STEP].groupby(["model", "phase"], sort=False)["total_ns"].sum()
     if not totals.sum() > 0:
         return plots.draw_nothing("No launch had an owner: collect tool torch")
@@ -49,8 +49,8 @@ def draw(layers: pd.DataFrame) -> Figure:
     rows = []
     for axis, cell in zip(axes[:, 0], shown, strict=True):
         mine = layers[(layers["model"] == cell[0]) & (layers["phase"] == cell[1])]
-        rows.append(_tree(axis, mine, totals[cell]))
-        axis.set_title(f"{plots.label(mine).iloc[0]}: {formatting.duration(totals[cell])} a step", fontsize=10)
+        rows.append(_draw_tree(axis, mine, totals[cell]))
+        axis.set_title(f"{plots.label_cells(mine).iloc[0]}: {formatting.duration(totals[cell])} a step", fontsize=10)
     axes[0, 0].get_gridspec().set_height_ratios(rows)
     figure.set_size_inches(11, 0.4 + sum(ROW * count + BETWEEN for count in rows))
     found = [name for name in BOUND_COLOURS if name in set(layers["bound"])]
@@ -61,14 +61,14 @@ def draw(layers: pd.DataFrame) -> Figure:
     return figure
 
 
-def _tree(axis: Axes, layers: pd.DataFrame, total: float) -> int:
+def _draw_tree(axis: Axes, layers: pd.DataFrame, total: float) -> int:
     """Draw the boxes of one cell, and return how many rows these are."""
     children = dict(list(layers.groupby("parent", sort=False)))
     place = 0.0
     deepest = 1
     for number, (_, part) in enumerate(layers[layers["module"] == STEP].iterrows()):
-        _box(axis, part["direction"], PART_COLOURS[number % 2], place, part["total_ns"] / total, 0)
-        deepest = max(deepest, _below(axis, children, STEP, part["direction"], place, total, 1))
+        _draw_box(axis, part["direction"], PART_COLOURS[number % 2], place, part["total_ns"] / total, 0)
+        deepest = max(deepest, _draw_children(axis, children, STEP, part["direction"], place, total, 1))
         place += part["total_ns"] / total
     axis.set(xlim=(0, 1), ylim=(deepest, 0), yticks=[])
     axis.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"], fontsize=7)
@@ -78,7 +78,7 @@ def _tree(axis: Axes, layers: pd.DataFrame, total: float) -> int:
     return deepest
 
 
-def _below(
+def _draw_children(
     axis: Axes, children: dict[str, pd.DataFrame], parent: str, direction: str, place: float, total: float, depth: int
 ) -> int:
     """Draw what a module holds in one direction, and return how many rows deep that goes."""
@@ -92,23 +92,25 @@ def _below(
         own = row["module"] not in (ROOT, f"({direction})")
         if own:
             name = row["module"] if row["module"].startswith("(") else row["module"].rpartition(".")[2]
-            _box(axis, name, BOUND_COLOURS.get(row["bound"], BOUND_COLOURS[""]), place, width, depth)
+            _draw_box(axis, name, BOUND_COLOURS.get(row["bound"], BOUND_COLOURS[""]), place, width, depth)
             deepest = max(deepest, depth + 1)
-        found = _below(axis, children, row["module"], direction, place, total, depth + own)
+        found = _draw_children(axis, children, row["module"], direction, place, total, depth + own)
         deepest, place = max(deepest, found), place + width
     return deepest
 
 
-def _box(axis: Axes, name: str, colour: str, place: float, width: float, row: int) -> None:
+def _draw_box(axis: Axes, name: str, colour: str, place: float, width: float, row: int) -> None:
     line = 0.6 if width > FRAMED else 0
     box = Rectangle((place, row), width, 0.94, facecolor=colour, edgecolor="white", linewidth=line)
-    tell(axis.add_patch(box), [f"{name}: {width:.1%}"])
-    shown = _fitting(name, width)
+    attach_titles(axis.add_patch(box), [f"{name}: {width:.1%}"])
+    shown = _shorten_name(name, width)
     if shown:
-        axis.text(place + width / 2, row + 0.48, shown, ha="center", va="center", fontsize=7, color=plots.ink(colour))
+        axis.text(
+            place + width / 2, row + 0.48, shown, ha="center", va="center", fontsize=7, color=plots.text_colour(colour)
+        )
 
 
-def _fitting(name: str, width: float) -> str:
+def _shorten_name(name: str, width: float) -> str:
     """The name, or as much of it as a box of that width holds."""
     room = int(width / CHARACTER)
     return name if len(name) <= room else f"{name[: room - 1]}…" if room >= 4 else ""

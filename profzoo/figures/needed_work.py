@@ -27,7 +27,7 @@ DIRECTION_COLOURS = {"forward": palette.PART_COLOURS["forward"], "backward": pal
 
 def draw(layers: pd.DataFrame) -> Figure:
     """From the table of layers: a row a type, a point a layer and direction."""
-    plots.style()
+    plots.set_style()
     known = (layers["needed_share"] > 0.95) & (layers["counted_share"] > 0.95) & (layers["needed_flop"] > 0)
     own = layers[known & (layers["self_ns"] >= 0.99 * layers["total_ns"]) & (layers["type"] != "")]
     own = own.assign(ratio=(own["simt_flop"] + own["tensor_flop"]) / own["needed_flop"])
@@ -37,7 +37,7 @@ def draw(layers: pd.DataFrame) -> Figure:
             "No layer's operations were both counted and known: take ncu.set roofline and tool torch"
         )
     order = own.groupby("type")["total_ns"].sum().nlargest(TYPES).index.tolist()
-    figure, axis = plt.subplots(figsize=(9, plots.height(len(order))))
+    figure, axis = plt.subplots(figsize=(9, plots.figure_height(len(order))))
     largest = own["total_ns"].max()
     for offset, (direction, colour) in zip((-0.2, 0.2, 0.0), DIRECTION_COLOURS.items(), strict=True):
         mine = own[(own["direction"] == direction) & own["type"].isin(order)]
@@ -54,6 +54,6 @@ def draw(layers: pd.DataFrame) -> Figure:
     axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axis.minorticks_off()
     axis.set_yticks(np.arange(len(order)), order)
-    plots.rows(axis, len(order))
+    plots.set_row_limits(axis, len(order))
     axis.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=3, frameon=False)
     return figure

@@ -20,7 +20,7 @@ LEAST_SHARE = 0.05
 
 def draw(kernels: pd.DataFrame) -> Figure:
     """From the kernel table: a point a cell and class, as large as its share of the time, from LEAST_SHARE on."""
-    plots.style()
+    plots.set_style()
     wanted = ["occupancy_pct", "occupancy_limit_pct"]
     known = kernels.reindex(columns=[*kernels.columns, *(name for name in wanted if name not in kernels)])
     known = known[known[wanted].notna().all(axis=1)]

@@ -23,14 +23,14 @@ MARKERS = tuple(zip("oD^s", TOOL_COLOURS, strict=True))
 
 def draw(agreement: pd.DataFrame) -> Figure:
     """From the table of agreement: a point a cell and tool, step time under the tool over that without."""
-    plots.style()
-    cells = plots.label(agreement)
-    figure, axis = plt.subplots(figsize=(8, plots.height(len(cells))))
+    plots.set_style()
+    cells = plots.label_cells(agreement)
+    figure, axis = plt.subplots(figsize=(8, plots.figure_height(len(cells))))
     for tool, (marker, colour) in zip(tools.activities(), cycle(MARKERS), strict=False):
         if (column := f"{tool}_slowdown") in agreement:
             axis.scatter(agreement[column], cells, marker=marker, s=50, color=colour, label=tool, zorder=3)
     axis.axvline(1, color="#444444", linewidth=1, linestyle="--")
-    plots.rows(axis, len(cells))
+    plots.set_row_limits(axis, len(cells))
     axis.set_xscale("log", base=2)
     axis.xaxis.set_major_formatter("{x:g}")
     axis.set_xlim(min(0.5, axis.get_xlim()[0]), max(4, axis.get_xlim()[1]))

@@ -17,13 +17,13 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
 from profzoo.figures import palette, svg_tooltips
-from profzoo.figures.svg_tooltips import tell
+from profzoo.figures.svg_tooltips import attach_titles
 
 PHASE_MARKERS = {"train": "o", "inference": "^"}
 ROW_HEIGHT = 0.32
 
 
-def style() -> None:
+def set_style() -> None:
     """Set seaborn's theme and what SVG needs to be the same from run to run."""
     sns.set_theme(context="paper", style="whitegrid", font_scale=1.1)
     # Text of an SVG stays text, which can be found.
@@ -32,12 +32,12 @@ def style() -> None:
     plt.rcParams.update({"axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left"})
 
 
-def label(cell: pd.DataFrame) -> pd.Series:
+def label_cells(cell: pd.DataFrame) -> pd.Series:
     """The cells' names as figures show them."""
     return cell["model"] + " · " + cell["phase"].replace("inference", "infer")
 
 
-def height(rows: int, least: float = 2.6) -> float:
+def figure_height(rows: int, least: float = 2.6) -> float:
     """Inches that a figure of that many rows needs."""
     return max(least, 1.5 + ROW_HEIGHT * rows)
 
@@ -61,8 +61,8 @@ def draw_stacked_bars(axis: Axes, shares: pd.DataFrame, colours: Mapping[str, st
             height=0.7,
         )
         for bar, name, share in zip(bars, order, shares[part], strict=True):
-            tell(bar, [f"{name}: {part} {share:.1f} %"])
-        colour = ink(colours[part])
+            attach_titles(bar, [f"{name}: {part} {share:.1f} %"])
+        colour = text_colour(colours[part])
         for row, (start, width) in enumerate(zip(left, shares[part], strict=True)):
             if width >= 7:
                 axis.text(start + width / 2, row, f"{width:.0f} %", ha="center", va="center", fontsize=8, color=colour)
@@ -71,7 +71,7 @@ def draw_stacked_bars(axis: Axes, shares: pd.DataFrame, colours: Mapping[str, st
         axis.text(101, row, total, va="center", fontsize=8)
     axis.set_xlim(0, 112)
     axis.set_xticks(range(0, 101, 20))
-    rows(axis, len(order))
+    set_row_limits(axis, len(order))
     axis.grid(visible=False, axis="y")
     handles, labels = axis.get_legend_handles_labels()
     columns = len(labels) if len(labels) <= 7 else -(-len(labels) // 2)
@@ -79,18 +79,18 @@ def draw_stacked_bars(axis: Axes, shares: pd.DataFrame, colours: Mapping[str, st
                 handlelength=1, columnspacing=1.2)  # fmt: skip
 
 
-def ink(colour: str) -> str:
+def text_colour(colour: str) -> str:
     """The colour of text on a colour."""
     red, green, blue = to_rgb(colour)
     return "white" if 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.45 else "black"
 
 
-def rows(axis: Axes, count: int) -> None:
+def set_row_limits(axis: Axes, count: int) -> None:
     """Show so many rows from the top down, without the empty ones that matplotlib leaves above and below many."""
     axis.set_ylim(count - 0.4, -0.6)
 
 
-def save(figure: Figure, outputs: Sequence[str], note: str) -> None:
+def save_figure(figure: Figure, outputs: Sequence[str], note: str) -> None:
     """Write the figure to each file, with the note on devices and date below it."""
     inch = 1 / figure.get_size_inches()[1]
     figure.text(0.01, 0.05 * inch, note, fontsize=7, color="#666666", va="bottom")
@@ -103,7 +103,7 @@ def save(figure: Figure, outputs: Sequence[str], note: str) -> None:
     plt.close(figure)
 
 
-def note(table: pd.DataFrame) -> str:
+def make_note(table: pd.DataFrame) -> str:
     """What a figure says of where and when its numbers come from; table: of cells."""
     devices, days = (", ".join(sorted(set(table[column]))) for column in ("device", "date"))
     return f"{devices}; measured {days}; profzoo"
@@ -116,7 +116,7 @@ def draw_points_by_phase(axis: Axes, cells: pd.DataFrame, x: pd.Series, y: pd.Se
         points = axis.scatter(
             x[mine], y[mine], color=colour, marker=PHASE_MARKERS[phase], s=size, label=phase, zorder=3
         )
-        tell(points, (cells["model"] + " " + cells["phase"])[mine].to_list())
+        attach_titles(points, (cells["model"] + " " + cells["phase"])[mine].to_list())
 
 
 def weighted_means(table: pd.DataFrame, column: str, by: str | list[str]) -> pd.Series:

@@ -22,15 +22,15 @@ CPU_CAPTION = "Time by part of the step."
 
 def draw(ranges: pd.DataFrame) -> Figure:
     """From the table of ranges: a bar a cell, each part's share of its time."""
-    plots.style()
+    plots.set_style()
     chosen = prefer_tool(ranges)
-    chosen = chosen.assign(cell=plots.label(chosen), range=chosen["range"].replace("", REST))
+    chosen = chosen.assign(cell=plots.label_cells(chosen), range=chosen["range"].replace("", REST))
     order = list(dict.fromkeys(chosen["cell"]))
     wide = (
         chosen.pivot_table(index="cell", columns="range", values="ns_per_step", aggfunc="sum").reindex(order).fillna(0)
     )
     share = wide.div(wide.sum(axis=1), axis=0) * 100
-    figure, axis = plt.subplots(figsize=(9, plots.height(len(order))))
+    figure, axis = plt.subplots(figsize=(9, plots.figure_height(len(order))))
     plots.draw_stacked_bars(
         axis, share, palette.PART_COLOURS, [formatting.duration(total) for total in wide.sum(axis=1)]
     )

@@ -26,7 +26,7 @@ FARTHEST, NEAREST = 12, 6
 
 def draw(roofline: pd.DataFrame, peaks: pd.DataFrame) -> Figure:
     """From the table of the roofline: a point a cell, with all of its operations; peaks: as measured."""
-    plots.style()
+    plots.set_style()
     rates = peaks.set_index("peak")["rate"]
     cells = roofline[(roofline["level"] == "cell") & (roofline["intensity"] > 0)].reset_index(drop=True)
     if cells.empty:
@@ -39,7 +39,7 @@ def draw(roofline: pd.DataFrame, peaks: pd.DataFrame) -> Figure:
             axis.plot(
                 intensity, roof, color="#444444", linestyle=line, linewidth=1.2, label=f"{name} and DRAM, measured"
             )
-    _intervals(axis, cells)
+    _draw_intervals(axis, cells)
     plots.draw_points_by_phase(axis, cells, cells["intensity"], cells["flop_per_s"] / 1e12, size=40)
     axis.set(xscale="log", yscale="log", xlabel="Operations a byte of DRAM traffic (flop/byte)",
              ylabel="Rate while the GPU is busy (Tflop/s)")  # fmt: skip
@@ -53,7 +53,7 @@ def draw(roofline: pd.DataFrame, peaks: pd.DataFrame) -> Figure:
     return figure
 
 
-def _intervals(axis: Axes, cells: pd.DataFrame) -> None:
+def _draw_intervals(axis: Axes, cells: pd.DataFrame) -> None:
     """A cross behind the point of each cell whose counts are estimated."""
     sides = {
         name: [(cells[name] - cells[f"{name}_low"]).to_numpy(), (cells[f"{name}_high"] - cells[name]).to_numpy()]

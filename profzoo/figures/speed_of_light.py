@@ -29,14 +29,14 @@ METRICS = {
 
 def draw(kernels: pd.DataFrame) -> Figure:
     """From the kernel table: means over a cell's launches, weighted by time; metrics without data are left out."""
-    plots.style()
+    plots.set_style()
     known = {name: label for name, label in METRICS.items() if name in kernels and kernels[name].notna().any()}
     if not known:
         return plots.draw_nothing("No speed-of-light metrics were collected: take ncu.set survey")
-    cells = kernels.assign(cell=plots.label(kernels))
+    cells = kernels.assign(cell=plots.label_cells(kernels))
     means = pd.DataFrame({label: plots.weighted_means(cells, name, "cell") for name, label in known.items()})
     means = means.reindex(list(dict.fromkeys(cells["cell"])))
-    figure, axis = plt.subplots(figsize=(8, plots.height(len(means))))
+    figure, axis = plt.subplots(figsize=(8, plots.figure_height(len(means))))
     sns.heatmap(means, ax=axis, cmap="Blues", vmin=0, vmax=100, annot=True, fmt=".0f", annot_kws={"fontsize": 8},
                 linewidths=0.5, cbar_kws={"label": "%", "shrink": 0.5}, yticklabels=True)  # fmt: skip
     for number in axis.texts:

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from profzoo.figures import palette, plots
-from profzoo.figures.svg_tooltips import tell
+from profzoo.figures.svg_tooltips import attach_titles
 
 ORDER = 10
 TITLE = "step time"
@@ -18,10 +18,10 @@ CAPTION = "Unprofiled time of a step and throughput of each cell, train beside i
 
 def draw(cells: pd.DataFrame) -> Figure:
     """From the table of cells: a row a model, that of the longest step first, a dot a phase, on a logarithmic axis."""
-    plots.style()
+    plots.set_style()
     longest = cells.groupby("model")["step_ns"].max().sort_values(ascending=False, kind="stable")
     models = longest.index.tolist()
-    figure, axes = plt.subplots(1, 2, figsize=(9, plots.height(len(models))), sharey=True)
+    figure, axes = plt.subplots(1, 2, figsize=(9, plots.figure_height(len(models))), sharey=True)
     wide = cells.assign(step_ms=cells["step_ns"] / 1e6)
     titles = {"step_ms": "Time a step (ms)", "items_per_s": "Throughput (samples/s)"}
     for axis, (column, title) in zip(axes, titles.items(), strict=True):
@@ -31,25 +31,25 @@ def draw(cells: pd.DataFrame) -> Figure:
             place = models.index(str(model))
             axis.plot(ends[column], [place] * len(ends), color="#cccccc", linewidth=1.5, zorder=1)
             for end, (_, row) in enumerate(ends.iterrows()):
-                _dot(axis, row, column, place, left=end == 0 and len(ends) > 1)
+                _draw_dot(axis, row, column, place, left=end == 0 and len(ends) > 1)
         axis.set_xscale("log")
         axis.set_title(title, fontsize=11)
         axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.margins(x=0.25)
         axis.grid(visible=False, axis="y")
     axes[0].set_yticks(range(len(models)), models)
-    plots.rows(axes[0], len(models))
+    plots.set_row_limits(axes[0], len(models))
     handles = [plt.Line2D([], [], marker=plots.PHASE_MARKERS[phase], linestyle="", color=colour, label=phase)
                for phase, colour in palette.PHASE_COLOURS.items() if cells["phase"].eq(phase).any()]  # fmt: skip
     figure.legend(handles=handles, loc="lower right", ncols=2, frameon=False)
     return figure
 
 
-def _dot(axis: Axes, row: pd.Series, column: str, place: int, left: bool) -> None:
+def _draw_dot(axis: Axes, row: pd.Series, column: str, place: int, left: bool) -> None:
     """A dot with its value beside it; left: on its left."""
     phase, value = row["phase"], row[column]
     marker = plots.PHASE_MARKERS[phase]
     dot = axis.scatter([value], [place], color=palette.PHASE_COLOURS[phase], marker=marker, s=34, zorder=3)
-    tell(dot, [f"{row['model']} {phase}: {value:,.4g}"])
+    attach_titles(dot, [f"{row['model']} {phase}: {value:,.4g}"])
     axis.annotate(f"{value:,.3g}" if value < 1000 else f"{value:,.0f}", (value, place), xytext=(-6 if left else 6, 0),
                   textcoords="offset points", ha="right" if left else "left", va="center", fontsize=7.5)  # fmt: skip

@@ -22,19 +22,19 @@ CAPTION = (
 
 def draw(steps: pd.DataFrame) -> Figure:
     """From the table of steps: a bar a cell, the idlest first. Where it ran in several processes, the mean of them."""
-    plots.style()
+    plots.set_style()
     if steps.empty:
         return plots.draw_nothing("No step was traced by nsys")
     shares = (
         step_shares.step_shares(steps).groupby(steps[["model", "phase"]].apply(tuple, axis=1), sort=False).mean() * 100
     )
     cells = steps.drop_duplicates(["model", "phase"])
-    shares.index = plots.label(cells).to_list()
+    shares.index = plots.label_cells(cells).to_list()
     took = pd.Series(cells["step_ns"].to_numpy(), shares.index)
     shares = shares.rename(columns=lambda name: name.replace("idle_", "idle: "))
     idle = shares[[name for name in shares if name.startswith("idle")]].sum(axis=1)
     shares = shares.loc[idle.sort_values(ascending=False, kind="stable").index]
-    figure, axis = plt.subplots(figsize=(10, plots.height(len(shares))))
+    figure, axis = plt.subplots(figsize=(10, plots.figure_height(len(shares))))
     plots.draw_stacked_bars(
         axis, shares, palette.STEP_COLOURS, [formatting.duration(ns) for ns in took.reindex(shares.index)]
     )

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from matplotlib.artist import Artist
 
 # How the identifier of a group begins that says what its marks are, and what stands between what is said of each.
-TOLD, BETWEEN = "told:", " ¦ "
-GROUP = re.compile(rf'<g id="{TOLD}([^"]*)">')
+TITLE_PREFIX, TITLE_SEPARATOR = "told:", " ¦ "
+GROUP = re.compile(rf'<g id="{TITLE_PREFIX}([^"]*)">')
 POINT = re.compile(r"<use ([^>]*)/>")
 # Places are made by the first; a browser without it has another that is as wide.
 FONT, FONTS = "'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif"
 
 
-def tell(artist: Artist, texts: Sequence[str]) -> None:
+def attach_titles(artist: Artist, texts: Sequence[str]) -> None:
     """Have an artist's marks say these, in their order; of a single one, the whole artist."""
     if texts:
-        artist.set_gid(TOLD + BETWEEN.join(text.replace(BETWEEN, " ") for text in texts))
+        artist.set_gid(TITLE_PREFIX + TITLE_SEPARATOR.join(text.replace(TITLE_SEPARATOR, " ") for text in texts))
 
 
 def add_titles(svg: str) -> str:
@@ -30,12 +30,12 @@ def add_titles(svg: str) -> str:
     head, *rest = GROUP.split(svg)
     parts = [head]
     for told, body in zip(rest[::2], rest[1::2], strict=True):
-        texts = told.split(BETWEEN)
-        parts.append(f"<g><title>{told}</title>{body}" if len(texts) == 1 else f"<g>{_each(texts, body)}")
+        texts = told.split(TITLE_SEPARATOR)
+        parts.append(f"<g><title>{told}</title>{body}" if len(texts) == 1 else f"<g>{_title_points(texts, body)}")
     return re.sub(rf"{FONT}(?!,)", FONTS, "".join(parts))
 
 
-def _each(texts: Sequence[str], body: str) -> str:
+def _title_points(texts: Sequence[str], body: str) -> str:
     """The body, its first points with these titles."""
     left = iter(texts)
 

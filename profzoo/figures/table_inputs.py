@@ -12,13 +12,13 @@ from profzoo.verdicts import table_columns as verdicts
 
 TABLES = {
     **schemas.TABLES,
-    "verdicts": verdicts.TABLE,
-    "trials": trials.TABLE,
-    "compare": comparison_table.TABLE,
-    "compare_parts": contributions.TABLE,
+    "verdicts": verdicts.VERDICTS_TABLE,
+    "trials": trials.TRIALS_TABLE,
+    "compare": comparison_table.COMPARISON_TABLE,
+    "compare_parts": contributions.PARTS_TABLE,
 }
 
 
-def read(name: str, path: str | Path) -> pd.DataFrame:
+def read_table(name: str, path: str | Path) -> pd.DataFrame:
     """A table by its name; DataError where the file is not what is declared of it."""
     return reading.read(path, TABLES[name])

@@ -20,7 +20,7 @@ CPU_CAPTION = "Operators by their mean share of a cell's time, each by its own t
 
 def draw(activity: pd.DataFrame, top: int) -> Figure:
     """From the table of activity: the largest by mean share of a cell's time, so that no large model outweighs all."""
-    plots.style()
+    plots.set_style()
     chosen = prefer_tool(activity)
     # Matplotlib takes what stands between two of them for a formula.
     names = chosen["name"].map(short_names.shorten_names(chosen["name"])).str.replace("$", r"\$", regex=False)
@@ -29,13 +29,13 @@ def draw(activity: pd.DataFrame, top: int) -> Figure:
     order = [phase for phase in palette.PHASE_COLOURS if chosen["phase"].eq(phase).any()]
     wide = chosen.pivot_table(index="name", columns="phase", values="share", aggfunc="sum").fillna(0) / count * 100
     wide = wide.loc[wide.sum(axis=1).nlargest(top).index, order]
-    figure, axis = plt.subplots(figsize=(10, plots.height(len(wide))))
+    figure, axis = plt.subplots(figsize=(10, plots.figure_height(len(wide))))
     left = pd.Series(0.0, index=wide.index)
     for part in order:
         colour = palette.PHASE_COLOURS[part]
         axis.barh(wide.index, wide[part], left=left, color=colour, label=part, edgecolor="white", linewidth=0.5)
         left += wide[part]
-    plots.rows(axis, len(wide))
+    plots.set_row_limits(axis, len(wide))
     axis.set_xlabel("Share of a cell's time, mean over the cells (%)")
     axis.tick_params(axis="y", labelsize=8)
     axis.grid(visible=False, axis="y")

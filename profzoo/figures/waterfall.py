@@ -36,9 +36,13 @@ IDENTITY = [*CELL, *contributions.SIDES]
 
 def draw(compare: pd.DataFrame, compare_parts: pd.DataFrame) -> Figure:
     """From the tables of a comparison: a waterfall and the largest kernels of each of the cells that differ most."""
-    plots.style()
+    plots.set_style()
     differing = compare[compare["verdict"].isin([speedup.FASTER, speedup.SLOWER])]
-    shown = [(row, steps(seen), _kernels(seen)) for row in _most(differing) if len(seen := _of(compare_parts, row))]
+    shown = [
+        (row, sum_changes(seen), _choose_kernels(seen))
+        for row in _choose_comparisons(differing)
+        if len(seen := _select_rows(compare_parts, row))
+    ]
     if not shown:
         return plots.draw_nothing("No cell was found faster or slower")
     # A kernel takes a line for its name and one for its bar.
@@ -46,12 +50,12 @@ def draw(compare: pd.DataFrame, compare_parts: pd.DataFrame) -> Figure:
     figure, axes = plt.subplots(len(shown), 2, figsize=(12, 0.5 + 0.29 * sum(heights)), squeeze=False,
                                 height_ratios=heights, width_ratios=(3, 2))  # fmt: skip
     for (row, rows, kernels), (left, right) in zip(shown, axes, strict=True):
-        _waterfall(left, row, rows)
-        _largest(right, kernels)
+        _draw_waterfall(left, row, rows)
+        _draw_kernels(right, kernels)
     return figure
 
 
-def _most(differing: pd.DataFrame) -> list[dict]:
+def _choose_comparisons(differing: pd.DataFrame) -> list[dict]:
     """The comparisons of which the ratio is farthest from 1, as many slower as faster ones, slowest first."""
     far = np.log(differing["ratio"]).abs()
     place = far.groupby(differing["verdict"]).rank(method="first", ascending=False)
@@ -59,17 +63,17 @@ def _most(differing: pd.DataFrame) -> list[dict]:
     return chosen.sort_values("ratio", ascending=False, kind="stable").to_dict("records")
 
 
-def _of(table: pd.DataFrame, row: dict) -> pd.DataFrame:
+def _select_rows(table: pd.DataFrame, row: dict) -> pd.DataFrame:
     return table[(table[IDENTITY] == [row[key] for key in IDENTITY]).all(axis=1)]
 
 
-def steps(seen: pd.DataFrame) -> pd.Series:
+def sum_changes(seen: pd.DataFrame) -> pd.Series:
     """What leads from one time to the other, in ns by name, largest first: classes of kernels, other parts of the step.
 
     seen: the parts of one comparison. Those beyond MOST_STEPS, and what is less than LEAST of all changes, are one.
     """
-    classes = seen[seen["level"] == contributions.CLASS].set_index("name")["delta_ns"]
-    others = seen[seen["level"] == contributions.PART].set_index("name")["delta_ns"]
+    classes = seen[seen["level"] == contributions.CLASS_LEVEL].set_index("name")["delta_ns"]
+    others = seen[seen["level"] == contributions.PART_LEVEL].set_index("name")["delta_ns"]
     if len(classes):
         others = others.drop(["kernels", "communication"], errors="ignore")
     classes.index = [f"kernels: {name}" for name in classes.index]
@@ -81,7 +85,7 @@ def steps(seen: pd.DataFrame) -> pd.Series:
     return pd.concat([found[~small], rest]) if abs(rest.iloc[0]) > LEAST / 10 * found.abs().sum() else found[~small]
 
 
-def _waterfall(axis: Axes, row: dict, rows: pd.Series) -> None:
+def _draw_waterfall(axis: Axes, row: dict, rows: pd.Series) -> None:
     """Ends as bars, changes between them, on an axis that may begin beyond 0 where they are small."""
     start, end = row["baseline_ns"], row["candidate_ns"]
     ends = start + rows.cumsum()
@@ -89,19 +93,19 @@ def _waterfall(axis: Axes, row: dict, rows: pd.Series) -> None:
     reached = [start, *ends.iloc[:-1], end]
     low, high = min(reached), max(reached)
     left = 0.0 if low < 0.75 * high else low - 0.35 * (high - low)
-    unit, size = _unit(high)
+    unit, size = _choose_unit(high)
     for place, total in ((0, start), (len(names) - 1, end)):
         axis.barh(place, (total - left) / size, left=left / size, color=REST, height=0.66)
-        _say(axis, total / size, place, duration(total), fontweight="bold")
+        _draw_label(axis, total / size, place, duration(total), fontweight="bold")
     for place, (before, after) in enumerate(pairwise([start, *ends]), start=1):
-        axis.barh(place, (after - before) / size, left=before / size, color=_colour(after - before), height=0.66)
+        axis.barh(place, (after - before) / size, left=before / size, color=_choose_colour(after - before), height=0.66)
         sign = "+" if after > before else "−"
-        _say(axis, max(before, after) / size, place, f"{sign}{duration(abs(after - before))}")
+        _draw_label(axis, max(before, after) / size, place, f"{sign}{duration(abs(after - before))}")
     for place, total in enumerate(reached[:-1]):
         axis.plot([total / size] * 2, [place - 0.33, place + 1.33], color="#444444", linewidth=0.7, zorder=3)
     axis.set_yticks(range(len(names)), names)
     axis.tick_params(axis="y", labelsize=8.5)
-    plots.rows(axis, len(names))
+    plots.set_row_limits(axis, len(names))
     axis.set_xlim(left / size, (high + 0.16 * (high - left)) / size)
     axis.grid(visible=False, axis="y")
     axis.set_xlabel(
@@ -112,37 +116,37 @@ def _waterfall(axis: Axes, row: dict, rows: pd.Series) -> None:
     axis.set_title(f"{label}: × {row['ratio']:.3f}, {row['verdict']}", fontsize=10.5)
 
 
-def _say(axis: Axes, x: float, place: int, said: str, **more: Any) -> None:
+def _draw_label(axis: Axes, x: float, place: int, said: str, **more: Any) -> None:
     """Beside the end of a bar, on white, as lines of the grid run behind it."""
     axis.annotate(said, (x, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8,
                   bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6}, **more)  # fmt: skip
 
 
-def _unit(ns: float) -> tuple[str, float]:
+def _choose_unit(ns: float) -> tuple[str, float]:
     """The unit that suits a time, and its length in ns."""
     return next(((unit, size) for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)) if ns >= size), ("ns", 1.0))
 
 
-def _colour(change: float) -> str:
+def _choose_colour(change: float) -> str:
     return MORE if change > 0 else LESS
 
 
-def _kernels(seen: pd.DataFrame) -> pd.DataFrame:
+def _choose_kernels(seen: pd.DataFrame) -> pd.DataFrame:
     """The kernels that changed most, but for those that hardly did."""
-    rows = seen[seen["level"] == contributions.KERNEL]
+    rows = seen[seen["level"] == contributions.KERNEL_LEVEL]
     size = rows["delta_ns"].abs()
     return rows.loc[size[size > LEAST * size.sum()].nlargest(MOST_KERNELS).index]
 
 
-def _largest(axis: Axes, kernels: pd.DataFrame) -> None:
+def _draw_kernels(axis: Axes, kernels: pd.DataFrame) -> None:
     """A bar a kernel, its name above."""
     if kernels.empty:
         axis.set_axis_off()
         return
-    unit, size = _unit(kernels["delta_ns"].abs().max())
+    unit, size = _choose_unit(kernels["delta_ns"].abs().max())
     values = kernels["delta_ns"] / size
     places = np.arange(len(kernels))
-    axis.barh(places, values, color=[_colour(value) for value in values], height=0.34)
+    axis.barh(places, values, color=[_choose_colour(value) for value in values], height=0.34)
     # Not through the names.
     axis.vlines(np.zeros(len(places)), places - 0.2, places + 0.2, color="#444444", linewidth=0.8)
     names = short_names.shorten_names(kernels["name"])

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from profzoo.errors import ConfigError
 
 
-def insert(network: nn.Module, model: str) -> None:
+def insert_checkpoints(network: nn.Module, model: str) -> None:
     """Have the network's sequences checkpointed from now on; model: its name, for the message.
 
     Raises:
@@ -26,7 +26,7 @@ def insert(network: nn.Module, model: str) -> None:
     found = list(_sequences(network, set())) or list(_blocks(network))
     for module in found:
         if isinstance(module, nn.Sequential):
-            module.forward = functools.partial(_in_runs, runs(list(module)))  # type: ignore[method-assign]
+            module.forward = functools.partial(_in_runs, group_modules(list(module)))  # type: ignore[method-assign]
         else:
             # Not around the call, so that what is hooked to the module runs once.
             module.forward = functools.partial(_again, module.forward)
@@ -37,12 +37,12 @@ def insert(network: nn.Module, model: str) -> None:
         )
 
 
-def runs(modules: Sequence[nn.Module]) -> list[nn.Sequential]:
+def group_modules(modules: Sequence[nn.Module]) -> list[nn.Sequential]:
     """Modules that follow one another, in as many runs as the root of their number.
 
     None begins with a module that works in place: it would change what is kept of what goes in.
 
-    >>> [len(run) for run in runs([nn.Linear(1, 1), nn.Linear(1, 1), nn.ReLU(inplace=True), nn.Linear(1, 1)])]
+    >>> [len(run) for run in group_modules([nn.Linear(1, 1), nn.Linear(1, 1), nn.ReLU(inplace=True), nn.Linear(1, 1)])]
     [3, 1]
     """
     longest = math.ceil(len(modules) / math.ceil(math.sqrt(len(modules))))

@@ -15,12 +15,12 @@ KINDS = ("OutOfMemoryError", "MemoryError")
 PHRASES = ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "CUDA out of memory")
 
 
-def out_of_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Whether the error says that memory, of the GPU or the host, did not suffice."""
     return type(error).__name__ in KINDS or any(phrase in str(error) for phrase in PHRASES)
 
 
-def fit(cell: "CellSettings", rehearse: Callable[["CellSettings"], None]) -> "CellSettings":
+def fit_batch(cell: "CellSettings", rehearse: Callable[["CellSettings"], None]) -> "CellSettings":
     """The cell with the first batch of batch, batch / 2, batch / 4, ... 1 whose rehearsal does not run out of memory.
 
     rehearse: runs some steps of the cell that it is given, and raises what goes wrong.
@@ -40,7 +40,7 @@ def _fits(cell: "CellSettings", rehearse: Callable[["CellSettings"], None]) -> b
     try:
         rehearse(cell)
     except (RuntimeError, MemoryError) as error:
-        if not out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         fits = False
     else:

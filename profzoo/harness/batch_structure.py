@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from profzoo.errors import ConfigError
-from profzoo.harness.interface import Functions
+from profzoo.harness.interface import ModelFunctions
 
 if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 FORMS = "a pair (input, target), or a mapping of the network's arguments"
 
 
-def parts(batch: Any, cell: "CellSettings", model: Functions) -> tuple[Any, Any]:
+def split_batch(batch: Any, cell: "CellSettings", model: ModelFunctions) -> tuple[Any, Any]:
     """Input and target of a batch; of a mapping, all of it is both.
 
     Raises:
@@ -26,12 +26,12 @@ def parts(batch: Any, cell: "CellSettings", model: Functions) -> tuple[Any, Any]
     if isinstance(batch, tuple | list) and len(batch) == 2:
         return batch[0], batch[1]
     raise ConfigError(
-        f"{cell['model']}: a batch is {_described(batch)}, where {FORMS} is needed: have {maker(cell, model)} of "
+        f"{cell['model']}: a batch is {_described(batch)}, where {FORMS} is needed: have {name_batch_maker(cell, model)} of "
         f"{cell['module']} {'return that' if model.collate else 'give one'}"
     )
 
 
-def maker(cell: "CellSettings", model: Functions) -> str:
+def name_batch_maker(cell: "CellSettings", model: ModelFunctions) -> str:
     """The function of the model's file that gives batches or samples their form."""
     if model.collate:
         return "collate(samples)"

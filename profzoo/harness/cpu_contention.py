@@ -11,7 +11,7 @@ COUNTED = Path("/proc/stat")
 WORKING, STOLEN = (0, 1, 2, 5, 6), 7
 
 
-class Taken:
+class CpuContention:
     """From when it is made, in the thread that makes it."""
 
     def __init__(self) -> None:

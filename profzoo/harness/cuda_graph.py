@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from profzoo.errors import ConfigError, first_line
+from profzoo.errors import ConfigError, first_error_line
 from profzoo.harness import batch_size, devices, tensor_trees
 from profzoo.harness.ranges import Ranges
 from profzoo.range_names import GRAPH
@@ -21,7 +21,7 @@ Step = Callable[[Any], Any]
 PLAIN = (bool, int, float, str, bytes)
 
 
-class Graphs(Protocol):
+class GraphBackend(Protocol):
     """Where work is captured."""
 
     def aside(self, step: Step, batch: Any) -> Any:
@@ -59,7 +59,7 @@ class CudaGraphs:
         return graph.replay, made
 
 
-class Inputs:
+class StaticInputs:
     """Inputs that stay where they are, into which each batch is copied."""
 
     def __init__(self, device: torch.device) -> None:
@@ -80,7 +80,7 @@ class Inputs:
         if self._held is None:
             self._held = tensor_trees.map_leaves(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, batch)
             return self._held
-        before, now = list(tensor_trees.tensors(self._held)), list(tensor_trees.tensors(batch))
+        before, now = list(tensor_trees.find_tensors(self._held)), list(tensor_trees.find_tensors(batch))
         forms = [[(tuple(one.shape), one.dtype, one.device) for one in tensors] for tensors in (before, now)]
         if forms[0] != forms[1]:
             shown = [", ".join("x".join(map(str, shape)) or "1" for shape, _, _ in form) for form in forms]
@@ -112,7 +112,7 @@ def _differing(what: str) -> ConfigError:
     )
 
 
-class Captured:
+class CapturedStep:
     """A step that runs some times as it is, beside the current stream, and is captured then and replayed."""
 
     def __init__(
@@ -123,7 +123,7 @@ class Captured:
         device: torch.device,
         ranges: Ranges,
         uncaptured: int,
-        graphs: Graphs | None = None,
+        graphs: GraphBackend | None = None,
     ) -> None:
         """uncaptured: how many times it runs before; graphs: the device's, unless given.
 
@@ -136,7 +136,7 @@ class Captured:
         self.step, self._left, self._network, self._ranges = step, uncaptured, network, ranges
         self._name, self._training = f"{cell['model']} {cell['phase']}", cell["phase"] == "train"
         self._graphs = graphs or CudaGraphs(device, cell["pin_memory"])
-        self._inputs = Inputs(device)
+        self._inputs = StaticInputs(device)
         self._replay: Callable[[], None] | None = None
         self._made: Any = None
 
@@ -180,10 +180,10 @@ class Captured:
             # What ends a capture is told by an error of its own.
             while first.__context__:
                 first = first.__context__
-            if batch_size.out_of_memory(first):
+            if batch_size.is_out_of_memory(first):
                 raise
             raise ConfigError(
-                f"{self._name} cannot be captured in a CUDA graph: {first_line(first)}; leave graph out, or "
+                f"{self._name} cannot be captured in a CUDA graph: {first_error_line(first)}; leave graph out, or "
                 "have the step neither wait for the GPU (.item(), copies to the host) nor depend on its results"
             ) from error
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch.profiler import ProfilerActivity, profile
 
-from profzoo.errors import first_line
+from profzoo.errors import first_error_line
 from profzoo.io import chrome_trace
 
 Event = Mapping[str, Any]
@@ -26,7 +26,7 @@ ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 APART = 1000
 
 
-def attach(trace: Path, capture: Callable[[], None], shapes: bool) -> None:
+def attach_capture(trace: Path, capture: Callable[[], None], shapes: bool) -> None:
     """Capture a step again, and write what did it into a trace of its replays.
 
     trace: a Chrome trace, gzipped or not. Where it cannot be captured twice, for its memory say, the trace stays as it
@@ -37,13 +37,13 @@ def attach(trace: Path, capture: Callable[[], None], shapes: bool) -> None:
         with profile(activities=activities, record_shapes=shapes, acc_events=True) as profiler:
             capture()
     except RuntimeError as error:
-        print(f"profzoo: launches of the graph have no layers: {first_line(error)}", file=sys.stderr)
+        print(f"profzoo: launches of the graph have no layers: {first_error_line(error)}", file=sys.stderr)
         return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "capture.json"
         profiler.export_chrome_trace(str(path))
-        captured = chrome_trace.events(path)
-    chrome_trace.rewrite(trace, lambda events: join_capture(events, captured))
+        captured = chrome_trace.read_events(path)
+    chrome_trace.rewrite_events(trace, lambda events: join_capture(events, captured))
 
 
 def join_capture(window: Sequence[Event], capture: Sequence[Event]) -> list[Event]:

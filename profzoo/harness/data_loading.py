@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
-from profzoo.errors import ConfigError, suggest
+from profzoo.errors import ConfigError, suggest_nearest
 from profzoo.harness import batch_structure, distributed, own_dataset, tensor_trees
-from profzoo.harness.interface import Functions
+from profzoo.harness.interface import ModelFunctions
 
 if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
@@ -23,7 +23,7 @@ Sample = tuple[Any, Any]
 DISTINCT_BATCHES = 2
 
 
-class Synthetic(Dataset[Sample]):
+class SyntheticDataset(Dataset[Sample]):
     """Random samples, the same for the same seed and index.
 
     A few are made beforehand and come again and again: drawing random numbers in every step would take longer than
@@ -52,7 +52,7 @@ class Synthetic(Dataset[Sample]):
         return self._pool[index % len(self._pool)]
 
 
-class Adapted(Dataset[Sample]):
+class AdaptedDataset(Dataset[Sample]):
     """A torchvision dataset's samples in the form that the model's task takes."""
 
     def __init__(self, dataset: Any, adapt: Callable[..., Sample], shape: SimpleNamespace) -> None:
@@ -68,7 +68,7 @@ class Adapted(Dataset[Sample]):
         return self._adapt(self._dataset[index], self._shape)
 
 
-def batches(cell: "CellSettings", model: Functions) -> Iterator[Any]:
+def iterate_batches(cell: "CellSettings", model: ModelFunctions) -> Iterator[Any]:
     """The cell's batches, epoch after epoch, from one DataLoader; of a data set of the model's own, without an end.
 
     Raises:
@@ -77,7 +77,7 @@ def batches(cell: "CellSettings", model: Functions) -> Iterator[Any]:
     own = own_dataset.make_dataset(cell, model) if own_dataset.uses_own_dataset(cell, model) else None
     dataset = _dataset(cell, model) if own is None else own
     streamed = isinstance(dataset, IterableDataset)
-    share = None if streamed else distributed.sampler(dataset, cell)
+    share = None if streamed else distributed.make_sampler(dataset, cell)
     loader: DataLoader[Sample] = DataLoader(
         dataset,
         batch_size=cell["batch"],
@@ -95,7 +95,7 @@ def batches(cell: "CellSettings", model: Functions) -> Iterator[Any]:
     return itertools.chain.from_iterable(itertools.repeat(loader, cell["epochs"]))
 
 
-def describe_source(cell: "CellSettings", model: Functions) -> dict[str, Any]:
+def describe_source(cell: "CellSettings", model: ModelFunctions) -> dict[str, Any]:
     """Where samples come `from`, and of how many that were made beforehand: `pool`, None where each is read anew."""
     if own_dataset.uses_own_dataset(cell, model):
         return {"from": "dataset", "pool": None}
@@ -116,10 +116,10 @@ def move_to_device(batch: Any, device: torch.device, memory_format: torch.memory
             if part.layout is torch.strided and part.dim() == 4 and part.is_floating_point():
                 return part.to(device, non_blocking=True, memory_format=memory_format)
             return part.to(device, non_blocking=True)
-        if tensor_trees.moves_itself(part):
+        if tensor_trees.has_to_method(part):
             moved = part.to(device, **_without_waiting(part.to))
             return part if moved is None else moved
-        for tensor in tensor_trees.tensors(part):
+        for tensor in tensor_trees.find_tensors(part):
             if tensor.device.type != device.type:
                 raise ConfigError(
                     f"the batch holds tensors on {tensor.device} in an object of type {type(part).__name__}: give it a "
@@ -137,12 +137,12 @@ def _without_waiting(to: Callable[..., Any]) -> dict[str, bool]:
     return {"non_blocking": True} if known else {}
 
 
-def _dataset(cell: "CellSettings", model: Functions) -> Dataset[Sample]:
+def _dataset(cell: "CellSettings", model: ModelFunctions) -> Dataset[Sample]:
     data: Mapping[str, Any] = cell["data"]
     source, name, root, arguments = (data[key] for key in ("source", "name", "root", "arguments"))
     shape = SimpleNamespace(**cell["shape"])
     if source == "synthetic":
-        return Synthetic(model.sample, shape, cell["samples"], DISTINCT_BATCHES * cell["batch"], cell["seed"])
+        return SyntheticDataset(model.sample, shape, cell["samples"], DISTINCT_BATCHES * cell["batch"], cell["seed"])
 
     if model.adapt is None:
         raise ConfigError(f"{cell['model']} takes no image data set: set data.source to synthetic")
@@ -158,7 +158,7 @@ def _dataset(cell: "CellSettings", model: Functions) -> Dataset[Sample]:
     else:
         known = [key for key in datasets.__all__ if isinstance(getattr(datasets, key), type)]
         if name not in known:
-            raise ConfigError(f"data.name = {name!r} is no dataset of torchvision: {suggest(name, known)}")
+            raise ConfigError(f"data.name = {name!r} is no dataset of torchvision: {suggest_nearest(name, known)}")
         if arguments.get("download"):
             raise ConfigError(f"data.arguments.download: profzoo downloads nothing; put {name} under {root!r} yourself")
         place = {} if name == "FakeData" else {"root": root}
@@ -173,4 +173,4 @@ def _dataset(cell: "CellSettings", model: Functions) -> Dataset[Sample]:
         )
     # From all over the data set: folders are read class by class, so that the first samples are all of one.
     order = torch.randperm(len(raw), generator=torch.Generator().manual_seed(cell["seed"]))
-    return Subset(Adapted(raw, model.adapt, shape), order[: cell["samples"]].tolist())
+    return Subset(AdaptedDataset(raw, model.adapt, shape), order[: cell["samples"]].tolist())

@@ -9,7 +9,7 @@ from profzoo.errors import ConfigError
 from profzoo.machine import gpus
 
 
-def choose(asked: str, number: int = 0) -> torch.device:
+def choose_device(asked: str, number: int = 0) -> torch.device:
     """The device to run on; asked: `auto`, `cuda` or `cpu`; number: of the GPU among those that torch sees.
 
     Raises:
@@ -19,22 +19,22 @@ def choose(asked: str, number: int = 0) -> torch.device:
         return torch.device("cpu")
     if torch.cuda.is_available():
         return torch.device("cuda", number)
-    found, _ = gpus.ask()
-    seen = [gpus.describe_gpu(word, found) for word in gpus.candidates(os.environ, found)]
+    found, _ = gpus.query_nvidia_smi()
+    seen = [gpus.describe_gpu(word, found) for word in gpus.choose_candidates(os.environ, found)]
     if asked == "auto" and not seen and not gpus.grants_gpu(os.environ):
         return torch.device("cpu")
-    drivers = [reason for gpu in seen if (reason := gpus.too_old(gpu["driver"], torch.version.cuda))]
+    drivers = [reason for gpu in seen if (reason := gpus.explain_old_driver(gpu["driver"], torch.version.cuda))]
     there = "nvidia-smi shows " + _names(seen) if seen else ""
     if not seen and gpus.grants_gpu(os.environ):
         there = f"{gpus.VISIBLE} = '{os.environ[gpus.VISIBLE]}' names one"
     raise ConfigError(
         f"device = '{asked}'{f', and {there}' if there else ''}, but torch {torch.__version__} (CUDA "
-        f"{torch.version.cuda or 'none'}) sees no GPU: {drivers[0] if drivers else reason_of_torch()}; "
+        f"{torch.version.cuda or 'none'}) sees no GPU: {drivers[0] if drivers else read_torch_reason()}; "
         "`snakemake doctor` says what is missing, and device cpu runs on the CPU"
     )
 
 
-def reason_of_torch() -> str:
+def read_torch_reason() -> str:
     """What torch says where it can use no GPU, without its addresses of drivers to install."""
     try:
         torch.cuda.init()
@@ -44,7 +44,7 @@ def reason_of_torch() -> str:
     return "it says no reason"
 
 
-def uuid(device: torch.device) -> str | None:
+def read_uuid(device: torch.device) -> str | None:
     """The UUID of a GPU as nvidia-smi writes it; None for a CPU."""
     if device.type != "cuda":
         return None
@@ -56,7 +56,7 @@ def explain_cpu(asked: str, device: torch.device) -> str | None:
     if device.type == "cuda":
         return None
     try:
-        found, none = gpus.ask()
+        found, none = gpus.query_nvidia_smi()
     except ConfigError as error:
         found, none = [], str(error)
     if not found:

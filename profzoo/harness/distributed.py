@@ -13,13 +13,13 @@ from torch.utils.data import Dataset, DistributedSampler
 
 from profzoo.cell.process_count import process_count
 from profzoo.errors import ConfigError
-from profzoo.harness.interface import Functions, no_others
+from profzoo.harness.interface import ModelFunctions, no_others
 
 if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
 
 
-def rank(cell: "CellSettings") -> int:
+def read_rank(cell: "CellSettings") -> int:
     """The number of this process among those of the cell; 0 where there is one.
 
     Raises:
@@ -35,14 +35,14 @@ def rank(cell: "CellSettings") -> int:
     return int(os.environ.get("RANK", "0"))
 
 
-def number_on_node(cell: "CellSettings") -> int:
+def read_local_rank(cell: "CellSettings") -> int:
     """The number of this process among those of the cell on this node, which is that of its GPU."""
-    rank(cell)
+    read_rank(cell)
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 
 @contextlib.contextmanager
-def group(cell: "CellSettings", device: torch.device) -> Iterator[None]:
+def join_group(cell: "CellSettings", device: torch.device) -> Iterator[None]:
     """Around what the processes do together; they part when it ends well, else torchrun ends them all."""
     if process_count(cell) == 1:
         yield
@@ -55,13 +55,13 @@ def group(cell: "CellSettings", device: torch.device) -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def meet(cell: "CellSettings") -> None:
+def wait_for_all(cell: "CellSettings") -> None:
     """Wait until all processes are here."""
     if process_count(cell) > 1:
         dist.barrier()
 
 
-def spread(network: nn.Module, cell: "CellSettings", model: Functions, device: torch.device) -> nn.Module:
+def wrap_network(network: nn.Module, cell: "CellSettings", model: ModelFunctions, device: torch.device) -> nn.Module:
     """The network with gradients that are averaged over the processes; as it is where there is one.
 
     Raises:
@@ -76,11 +76,13 @@ def spread(network: nn.Module, cell: "CellSettings", model: Functions, device: t
     return DistributedDataParallel(network, device_ids=[device] if device.type == "cuda" else None)
 
 
-def sampler(dataset: Dataset[Any], cell: "CellSettings") -> DistributedSampler[Any] | None:
+def make_sampler(dataset: Dataset[Any], cell: "CellSettings") -> DistributedSampler[Any] | None:
     """This process's share of the samples; None where there is one process."""
     if process_count(cell) == 1:
         return None
-    return DistributedSampler(dataset, process_count(cell), rank(cell), shuffle=True, seed=cell["seed"], drop_last=True)
+    return DistributedSampler(
+        dataset, process_count(cell), read_rank(cell), shuffle=True, seed=cell["seed"], drop_last=True
+    )
 
 
 def gather_facts(cell: "CellSettings", facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -16,12 +16,12 @@ Shape = SimpleNamespace
 RATE = 1e-3
 
 
-def adam(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+def make_adam(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     """Adam with its usual rate of 1e-3."""
     return torch.optim.Adam(parameters, lr=RATE)
 
 
-def own_loss(outputs: Any, target: Any) -> Tensor:
+def default_loss(outputs: Any, target: Any) -> Tensor:
     """The loss that outputs hold themselves, as those of transformers do, else cross-entropy of class scores.
 
     Raises:
@@ -48,18 +48,18 @@ def no_others(shape: Shape) -> nn.Module:
     return nn.ModuleDict()
 
 
-def infer(network: nn.Module, inputs: Any) -> Any:
+def run_forward(network: nn.Module, inputs: Any) -> Any:
     """One forward pass."""
     return network(inputs)
 
 
-def whole(network: nn.Module) -> Sequence[nn.Module]:
+def whole_network(network: nn.Module) -> Sequence[nn.Module]:
     """The network itself."""
     return (network,)
 
 
 @dataclass(frozen=True)
-class Functions:
+class ModelFunctions:
     """What a model's file defines; all but `build`, and `sample` or `dataset`, have a default.
 
     build: (shape) -> the network, with random weights.
@@ -82,21 +82,21 @@ class Functions:
 
     build: Callable[[Shape], nn.Module]
     sample: Callable[[Shape, torch.Generator], Any] = no_sample
-    loss: Callable[[Any, Any], Tensor] = own_loss
-    optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer] = adam
+    loss: Callable[[Any, Any], Tensor] = default_loss
+    optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer] = make_adam
     dataset: Callable[[Shape], Any] | None = None
     adapt: Callable[[tuple[Any, Any], Shape], tuple[Any, Any]] | None = None
     collate: Callable[[Sequence[Any]], Any] | None = None
     transfer: Callable[[Any, torch.device], Any] | None = None
-    infer: Callable[[nn.Module, Any], Any] = infer
-    compiled: Callable[[nn.Module], Sequence[nn.Module]] = whole
+    infer: Callable[[nn.Module, Any], Any] = run_forward
+    compiled: Callable[[nn.Module], Sequence[nn.Module]] = whole_network
     others: Callable[[Shape], nn.Module] = no_others
     optimizers: Callable[[nn.Module, nn.Module], Sequence[torch.optim.Optimizer]] | None = None
     training_step: Callable[[Any, Any], Tensor] | None = None
 
 
-def load(module: str) -> Functions:
+def load_functions(module: str) -> ModelFunctions:
     """The functions of an importable module; those that it does not define have their defaults."""
     source = importlib.import_module(module)
-    names = Functions.__dataclass_fields__
-    return Functions(**{name: getattr(source, name) for name in names if hasattr(source, name)})
+    names = ModelFunctions.__dataclass_fields__
+    return ModelFunctions(**{name: getattr(source, name) for name in names if hasattr(source, name)})

@@ -31,32 +31,32 @@ if TYPE_CHECKING:
 
 def fit_batch(cell: "CellSettings") -> "CellSettings":
     """The cell with the largest batch that fits into memory, by halving; ConfigError where not even one sample does."""
-    gpu_turns.take()
-    device, model = step_loop.device_of(cell), interface.load(cell["module"])
-    return batch_size.fit(cell, lambda smaller: step_loop.rehearse(smaller, model, device))
+    gpu_turns.wait_for_turn()
+    device, model = step_loop.choose_cell_device(cell), interface.load_functions(cell["module"])
+    return batch_size.fit_batch(cell, lambda smaller: step_loop.rehearse(smaller, model, device))
 
 
-def run(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any]:
+def run_cell(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any]:
     """Run the cell and return what a reader of its numbers wants to know; only the first rank says it, and writes."""
     # Here, so that a mistyped command line is answered without the seconds that importing torch takes.
     if cell["threads"]:
         torch.set_num_threads(cell["threads"])
-    model = interface.load(cell["module"])
-    network = step_loop.built(cell, model, options.load)
+    model = interface.load_functions(cell["module"])
+    network = step_loop.build_network(cell, model, options.load)
     if cell["phase"] == "train":
         # A second's work that an optimizer would do. What can be done without a GPU is, while another job may have it.
         importlib.import_module("torch._dynamo")
-    gpu_turns.take()
-    rank, device = distributed.rank(cell), step_loop.device_of(cell)
-    with distributed.group(cell, device):
-        network = step_loop.ready(network, cell, device)
+    gpu_turns.wait_for_turn()
+    rank, device = distributed.read_rank(cell), step_loop.choose_cell_device(cell)
+    with distributed.join_group(cell, device):
+        network = step_loop.place_network(network, cell, device)
         timer, recorder = _watching(cell, options, rank, device)
         recorder.least_s = options.at_least_s
-        outcome = step_loop.run(cell, network, device, recorder, timer)
+        outcome = step_loop.run_steps(cell, network, device, recorder, timer)
         peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
         resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         own = {"rank": rank, "host": platform.node(), "step_ns": recorder.step_ns, "peak_memory_bytes": peak}
-        own["device_uuid"] = devices.uuid(device)
+        own["device_uuid"] = devices.read_uuid(device)
         ranks = distributed.gather_facts(cell, own)
         timed = distributed.gather_facts(cell, own | {"step_ns": timer.step_ns}) if timer else []
         if options.save and not rank:
@@ -93,7 +93,7 @@ def _machine(cell: "CellSettings", device: torch.device) -> dict[str, Any]:
     return {
         "device": torch.cuda.get_device_name(device) if cuda else f"CPU, {torch.get_num_threads()} threads",
         "device_type": device.type,
-        "device_uuid": devices.uuid(device),
+        "device_uuid": devices.read_uuid(device),
         "device_why": devices.explain_cpu(cell["device"], device),
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
@@ -108,7 +108,7 @@ def _stock(
     options: argparse.Namespace,
     network: torch.nn.Module,
     device: torch.device,
-    repeated: step_loop.Repeated,
+    repeated: step_loop.StepParts,
     rank: int,
 ) -> dict[str, Any]:
     """Take stock of memory in a step more, which the first rank writes.
@@ -118,15 +118,17 @@ def _stock(
     began, cuda = time.perf_counter_ns(), device.type == "cuda"
 
     def look() -> list[dict[str, Any]]:
-        batch = next(iter(data_loading.batches({**cell, "workers": 0}, interface.load(cell["module"]))))
+        batch = next(
+            iter(data_loading.iterate_batches({**cell, "workers": 0}, interface.load_functions(cell["module"])))
+        )
         if cuda:
             torch.cuda.reset_peak_memory_stats(device)
-        return peak_memory.take(batch, repeated, network, device)
+        return peak_memory.measure_memory(batch, repeated, network, device)
 
     found: list[dict[str, Any]] = safe_inspection.attempt("memory was not taken stock of", look, [])
     peak = torch.cuda.max_memory_allocated(device) if cuda else None
     if not rank:
-        peak_memory.write(found, options.memory)
+        peak_memory.write_rows(found, options.memory)
     return {"wall_ns": time.perf_counter_ns() - began, "allocator_peak_bytes": peak}
 
 
@@ -154,7 +156,7 @@ def _window(recorder: recorders.Recorder) -> dict[str, Any]:
 
 
 def _baseline(
-    cell: "CellSettings", timer: recorders.StepTimer, outcome: step_loop.Outcome, ranks: Sequence[Mapping[str, Any]]
+    cell: "CellSettings", timer: recorders.StepTimer, outcome: step_loop.RunOutcome, ranks: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """What differs for the baseline that was timed before the window; ranks: of each process, likewise."""
     return {

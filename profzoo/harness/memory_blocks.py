@@ -15,7 +15,7 @@ ALLOCATING = ("aten::empty", "aten::new_empty", "aten::resize_")
 
 
 @dataclass
-class Block:
+class MemoryBlock:
     """Memory that was allocated at an address in the step, from one event on to another; None where it stays."""
 
     address: int
@@ -26,7 +26,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownAddresses:
     """Addresses of what is known, at the moments at which it was: after which range of that name, counted from 0."""
 
     held: str
@@ -38,7 +38,9 @@ class Known:
 Event = Mapping[str, Any]
 
 
-def rows(events: Sequence[Event], device_type: int, before: Mapping[str, int], known: Sequence[Known]) -> list[dict]:
+def memory_rows(
+    events: Sequence[Event], device_type: int, before: Mapping[str, int], known: Sequence[KnownAddresses]
+) -> list[dict]:
     """A row a range of the step, in their order: what is held as it begins and ends, at most, and for what then.
 
     Args:
@@ -63,15 +65,15 @@ def _ranges(events: Sequence[Event]) -> list[Event]:
     return sorted(found, key=lambda one: (one["ts"], -one["dur"]))
 
 
-def _blocks(moves: Sequence[Event]) -> tuple[list[Block], dict[int, int]]:
+def _blocks(moves: Sequence[Event]) -> tuple[list[MemoryBlock], dict[int, int]]:
     """What was allocated, and by event the size of what was given back that had been there before."""
-    alive: dict[int, Block] = {}
-    found: list[Block] = []
+    alive: dict[int, MemoryBlock] = {}
+    found: list[MemoryBlock] = []
     earlier: dict[int, int] = {}
     for index, move in enumerate(moves):
         address, size = move["args"]["Addr"], move["args"]["Bytes"]
         if size > 0:
-            alive[address] = Block(address, size, index)
+            alive[address] = MemoryBlock(address, size, index)
             found.append(alive[address])
         elif address in alive:
             alive.pop(address).end = index
@@ -81,11 +83,11 @@ def _blocks(moves: Sequence[Event]) -> tuple[list[Block], dict[int, int]]:
 
 
 def _classify(
-    blocks: Sequence[Block],
+    blocks: Sequence[MemoryBlock],
     moves: Sequence[Event],
     spans: Sequence[Event],
     events: Sequence[Event],
-    known: Sequence[Known],
+    known: Sequence[KnownAddresses],
 ) -> None:
     """Say of each block what it is held for."""
     until = _ends_of_operators(moves, events)
@@ -133,7 +135,7 @@ def _within(moment: float, span: Event) -> bool:
 def _followed(
     moves: Sequence[Event],
     spans: Sequence[Event],
-    blocks: Sequence[Block],
+    blocks: Sequence[MemoryBlock],
     freed: Mapping[int, int],
     before: Mapping[str, int],
 ) -> list[dict]:

@@ -25,7 +25,7 @@ REPLICATED = (DataParallel, DistributedDataParallel)
 WRAPPED = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 
 
-def for_torch(name: str, inputs: tuple[Any, ...]) -> Callable[[], Any]:
+def torch_range(name: str, inputs: tuple[Any, ...]) -> Callable[[], Any]:
     """A range of torch.profiler, with the shapes of the inputs where the profiler records shapes."""
     tensors = [value for value in inputs if isinstance(value, Tensor)]
     # Costs a third of what torch.profiler.record_function does, of which there may be thousands in a step.
@@ -39,7 +39,7 @@ def _kept(name: str) -> str:
     return sanitised_name(f"{DOMAIN}:{name}")
 
 
-def for_nvtx(name: str, inputs: tuple[Any, ...]) -> Callable[[], Any]:
+def nvtx_range(name: str, inputs: tuple[Any, ...]) -> Callable[[], Any]:
     """A range of the project's NVTX domain."""
     domain = nvtx.get_domain(DOMAIN)
     domain.push_range(_attributes(name))
@@ -51,7 +51,7 @@ def _attributes(name: str) -> Any:
     return nvtx.get_domain(DOMAIN).get_event_attributes(message=name)
 
 
-def mark(network: nn.Module, opener: Opener, prefix: str = "") -> None:
+def mark_modules(network: nn.Module, opener: Opener, prefix: str = "") -> None:
     """Have a range opened around each call of each module of a network, which is as it is to be run, compiled or not.
 
     A module that the network holds under several names goes by the first. One whose forward is called past

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from profzoo.errors import ConfigError, first_line
+from profzoo.errors import ConfigError, first_error_line
 from profzoo.harness import interface
 
 if TYPE_CHECKING:
@@ -32,14 +32,14 @@ def make_optimizers(
     """
     parts = (part for part in network.modules() if isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.sparse)
     sparse = list(dict.fromkeys(part.weight for part in parts))
-    if optimizer is not interface.adam or not sparse:
+    if optimizer is not interface.make_adam or not sparse:
         return [optimizer(network.parameters())]
     known = set(sparse)
     dense = [parameter for parameter in network.parameters() if parameter not in known]
     return [*([optimizer(dense)] if dense else []), torch.optim.SparseAdam(sparse, lr=interface.RATE)]
 
 
-def chosen(optimizer: torch.optim.Optimizer, cell: "CellSettings") -> torch.optim.Optimizer:
+def choose_implementation(optimizer: torch.optim.Optimizer, cell: "CellSettings") -> torch.optim.Optimizer:
     """An optimizer that has made no step yet, by the cell's implementation; capturable where its step is captured.
 
     Raises:
@@ -61,4 +61,4 @@ def chosen(optimizer: torch.optim.Optimizer, cell: "CellSettings") -> torch.opti
     try:
         return kind([{**group, **options} for group in optimizer.param_groups], **{**given, **options})
     except (RuntimeError, TypeError, ValueError) as error:
-        raise ConfigError(f"{refused} cannot be made so: {first_line(error)}; set optimizer to auto") from error
+        raise ConfigError(f"{refused} cannot be made so: {first_error_line(error)}; set optimizer to auto") from error

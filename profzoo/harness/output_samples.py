@@ -23,7 +23,7 @@ def sample_outputs(outputs: Any) -> list[float]:
     return found
 
 
-def finite(outputs: Any) -> bool:
+def is_finite(outputs: Any) -> bool:
     """Whether no number in a structure is NaN or infinite, of those that can be read."""
     return all(
         safe_inspection.attempt(
@@ -43,7 +43,7 @@ def _numbers(outputs: Any) -> list[Tensor]:
     found: list[Tensor] = []
     none: list[Tensor] = []
     for tensor in safe_inspection.attempt(
-        "outputs were not looked at", lambda: list(tensor_trees.tensors(outputs)), none
+        "outputs were not looked at", lambda: list(tensor_trees.find_tensors(outputs)), none
     ):
         what = f"an output of type {type(tensor).__name__} was not looked at"
         found += safe_inspection.attempt(what, functools.partial(_readable, tensor), [])

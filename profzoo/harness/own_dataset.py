@@ -9,18 +9,18 @@ from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from profzoo.cell.process_count import process_count
 from profzoo.errors import ConfigError
-from profzoo.harness.interface import Functions
+from profzoo.harness.interface import ModelFunctions
 
 if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
 
 
-def uses_own_dataset(cell: "CellSettings", model: Functions) -> bool:
+def uses_own_dataset(cell: "CellSettings", model: ModelFunctions) -> bool:
     """Whether the cell's samples are those of the model's own data set; not where the configuration names another."""
     return model.dataset is not None and cell["data"]["source"] == "synthetic"
 
 
-def make_dataset(cell: "CellSettings", model: Functions) -> Any:
+def make_dataset(cell: "CellSettings", model: ModelFunctions) -> Any:
     """The data set of a cell for which `used` is true.
 
     Raises:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 from profzoo.harness import memory_blocks, safe_inspection, tensor_trees
-from profzoo.harness.step_loop import Repeated
+from profzoo.harness.step_loop import StepParts
 from profzoo.io import chrome_trace
 from profzoo.range_names import STEP
 
@@ -28,7 +28,7 @@ COLUMNS = (
 DEVICE_TYPES = {"cpu": 0, "cuda": 1}
 
 
-def take(batch: Any, repeated: Repeated, network: nn.Module, device: torch.device) -> list[dict[str, Any]]:
+def measure_memory(batch: Any, repeated: StepParts, network: nn.Module, device: torch.device) -> list[dict[str, Any]]:
     """The rows of COLUMNS of a step, not captured, on a batch of the host.
 
     Blocks are those of the device's allocator. What was there before is on a CPU that of which it is known.
@@ -42,7 +42,7 @@ def take(batch: Any, repeated: Repeated, network: nn.Module, device: torch.devic
         nonlocal backward
         if name == "backward":
             gradients = [one.grad for part in networks for one in part.parameters() if one.grad is not None]
-            known.append(memory_blocks.Known("gradients", name, backward, set(_sizes(gradients, device))))
+            known.append(memory_blocks.KnownAddresses("gradients", name, backward, set(_sizes(gradients, device))))
             backward += 1
 
     ranges.watch(torch_ranges=True, torch_modules=False)
@@ -50,15 +50,19 @@ def take(batch: Any, repeated: Repeated, network: nn.Module, device: torch.devic
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler, ranges(STEP):
         with ranges("transfer"):
             placed = repeated.transfer(batch, device)
-        known.append(memory_blocks.Known("inputs", "transfer", 0, set(_sizes(tensor_trees.tensors(placed), device))))
+        known.append(
+            memory_blocks.KnownAddresses(
+                "inputs", "transfer", 0, set(_sizes(tensor_trees.find_tensors(placed), device))
+            )
+        )
         ranges.closed = closed
         repeated.plain(placed)
         ranges.closed = None
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(trace))
-        events = chrome_trace.events(trace)
-    return memory_blocks.rows(events, DEVICE_TYPES[device.type], before, known)
+        events = chrome_trace.read_events(trace)
+    return memory_blocks.memory_rows(events, DEVICE_TYPES[device.type], before, known)
 
 
 def _before(
@@ -69,9 +73,9 @@ def _before(
     states = [state for one in optimizers for state in one.state.values()]
     held = {
         "weights": weights,
-        "optimizer": tensor_trees.tensors(states),
+        "optimizer": tensor_trees.find_tensors(states),
         # Of a CPU's step, which takes them where they are.
-        "inputs": tensor_trees.tensors(batch),
+        "inputs": tensor_trees.find_tensors(batch),
     }
     found = {name: sum(_sizes(tensors, device).values()) for name, tensors in held.items()}
     if device.type == "cuda":
@@ -96,7 +100,7 @@ def _stored(tensor: Tensor, device: torch.device) -> dict[int, int]:
     return {one.data_ptr(): one.nbytes() for one in storages if one.device.type == device.type}
 
 
-def write(found: Iterable[Mapping[str, Any]], path: Path) -> None:
+def write_rows(found: Iterable[Mapping[str, Any]], path: Path) -> None:
     """The rows as a CSV."""
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")

@@ -9,7 +9,7 @@ from torch import nn
 from torch.profiler import record_function
 
 from profzoo.harness import module_ranges
-from profzoo.range_names import DOMAIN, LAUNCHING, STEP, WINDOW, nvtx_name, torch_name
+from profzoo.range_names import DOMAIN, LAUNCHING, STEP, WINDOW, make_nvtx_name, make_torch_name
 
 # Set by profilers that take ranges of modules from NVTX.
 MODULES = "PROFZOO_MODULES"
@@ -21,9 +21,9 @@ class Ranges:
     def __init__(self) -> None:
         self._domain = nvtx.get_domain(DOMAIN)
         self._attributes = {
-            name: self._domain.get_event_attributes(message=nvtx_name(name)) for name in (WINDOW, STEP, *LAUNCHING)
+            name: self._domain.get_event_attributes(message=make_nvtx_name(name)) for name in (WINDOW, STEP, *LAUNCHING)
         }
-        self._openers = [module_ranges.for_nvtx] * (os.environ.get(MODULES) == "1")
+        self._openers = [module_ranges.nvtx_range] * (os.environ.get(MODULES) == "1")
         self._networks: list[tuple[nn.Module, str]] = []
         self._torch_ranges = False
         # Told the name of each range that ends.
@@ -40,16 +40,16 @@ class Ranges:
     def watch(self, torch_ranges: bool, torch_modules: bool) -> None:
         """Have torch.profiler see ranges from here on, which cost microseconds, and those of modules, which stay."""
         self._torch_ranges = torch_ranges
-        if torch_modules and module_ranges.for_torch not in self._openers:
-            self._openers.append(module_ranges.for_torch)
+        if torch_modules and module_ranges.torch_range not in self._openers:
+            self._openers.append(module_ranges.torch_range)
             for network, prefix in self._networks:
-                module_ranges.mark(network, module_ranges.for_torch, prefix)
+                module_ranges.mark_modules(network, module_ranges.torch_range, prefix)
 
     def mark(self, network: nn.Module, prefix: str = "") -> None:
         """Have a range opened around each call of each of a network's modules, where such are wanted."""
         self._networks.append((network, prefix))
         for opener in self._openers:
-            module_ranges.mark(network, opener, prefix)
+            module_ranges.mark_modules(network, opener, prefix)
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
@@ -57,7 +57,7 @@ class Ranges:
         self.open(name)
         try:
             if self._torch_ranges:
-                with record_function(torch_name(name)):
+                with record_function(make_torch_name(name)):
                     yield
             else:
                 yield

@@ -13,8 +13,8 @@ import torch
 from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
 
 from profzoo.harness import cuda_graph_trace, timers
-from profzoo.harness.cpu_contention import Taken
-from profzoo.harness.cuda_graph import Captured
+from profzoo.harness.cpu_contention import CpuContention
+from profzoo.harness.cuda_graph import CapturedStep
 from profzoo.machine import time_slicing
 from profzoo.statistics.steady_state import drop_warmup
 
@@ -110,7 +110,7 @@ class StepTimer(Recorder):
         """path: the CSV to write."""
         super().__init__(device)
         # On a GPU the others would need its memory at the same time.
-        self._worker = time_slicing.worker() if device.type == "cpu" else None
+        self._worker = time_slicing.find_worker() if device.type == "cpu" else None
         # Rows that are no step's end, but the beginning of a shift's first.
         self._begun = [0]
         # Of the window, the part that others had its CPU for.
@@ -126,7 +126,7 @@ class StepTimer(Recorder):
     def start(self) -> None:
         """Open the window."""
         self.clock.wait()
-        self._taken = Taken()
+        self._taken = CpuContention()
         self._note(0)
         self.window_began_ns = self._rows[0][0]
 
@@ -228,8 +228,8 @@ class TorchProfiler(Recorder):
 
     def explain(self, step: Callable[[Any], Any]) -> None:
         """Have the trace tell what launched the replays of a captured step."""
-        if isinstance(step, Captured):
-            cuda_graph_trace.attach(self._trace, step.again, self._options["shapes"])
+        if isinstance(step, CapturedStep):
+            cuda_graph_trace.attach_capture(self._trace, step.again, self._options["shapes"])
 
     def _scheduled(self) -> profile:
         options = self._options

@@ -29,11 +29,11 @@ def attempt(what: str, look: Callable[[], T], otherwise: T) -> T:
     try:
         return look()
     except Exception as error:
-        warn(f"{what}: {type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}")
+        print_warning(f"{what}: {type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}")
         return otherwise
 
 
-def warn(line: str) -> None:
+def print_warning(line: str) -> None:
     """Print a warning, which the sidecar of a job keeps."""
     print(f"Warning: {line}", file=sys.stderr, flush=True)
 

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from profzoo.cell.process_count import process_count
-from profzoo.errors import ConfigError, first_line
+from profzoo.errors import ConfigError, first_error_line
 from profzoo.harness import (
     activation_checkpointing,
     batch_structure,
@@ -27,7 +27,7 @@ from profzoo.harness import (
     training_step,
     window_length,
 )
-from profzoo.harness.data_loading import batches, move_to_device
+from profzoo.harness.data_loading import iterate_batches, move_to_device
 from profzoo.harness.ranges import Ranges
 from profzoo.harness.recorders import Recorder
 from profzoo.range_names import STEP, WINDOW
@@ -41,7 +41,7 @@ class NotFiniteError(ArithmeticError):
 
 
 @dataclass(frozen=True)
-class Repeated:
+class StepParts:
     """What a cell repeats.
 
     transfer: from a batch, and the device, to the batch there. step: from that to a loss or outputs; plain: the same,
@@ -56,7 +56,7 @@ class Repeated:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """What a run showed: parameters of the network, last loss (None in inference), and the last before the window.
 
     outputs: some values of the last output, of inference alone. repeated: what made each step, and could make more,
@@ -67,26 +67,26 @@ class Outcome:
     loss: float | None
     baseline_loss: float | None
     outputs: Sequence[float]
-    repeated: Repeated | None
+    repeated: StepParts | None
 
 
-def device_of(cell: "CellSettings") -> torch.device:
+def choose_cell_device(cell: "CellSettings") -> torch.device:
     """The device that the cell runs on; ConfigError where it is to be a GPU and torch sees none, or too few."""
-    number = distributed.number_on_node(cell)
-    device = devices.choose(cell["device"], number)
+    number = distributed.read_local_rank(cell)
+    device = devices.choose_device(cell["device"], number)
     if device.type == "cuda" and number >= torch.cuda.device_count():
         raise ConfigError(f"gpus = {cell['gpus']}, but torch sees {torch.cuda.device_count()}: lower gpus")
     return device
 
 
-def network_of(
-    cell: "CellSettings", model: interface.Functions, device: torch.device, weights: Path | None
+def make_network(
+    cell: "CellSettings", model: interface.ModelFunctions, device: torch.device, weights: Path | None
 ) -> nn.Module:
     """The cell's network on the device, with weights loaded if given, in the cell's memory format."""
-    return ready(built(cell, model, weights), cell, device)
+    return place_network(build_network(cell, model, weights), cell, device)
 
 
-def built(cell: "CellSettings", model: interface.Functions, weights: Path | None) -> nn.Module:
+def build_network(cell: "CellSettings", model: interface.ModelFunctions, weights: Path | None) -> nn.Module:
     """The cell's network on the CPU, with weights loaded if given."""
     torch.manual_seed(cell["seed"])
     network = model.build(SimpleNamespace(**cell["shape"]))
@@ -94,7 +94,7 @@ def built(cell: "CellSettings", model: interface.Functions, weights: Path | None
         try:
             network.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
         except (OSError, pickle.UnpicklingError, EOFError) as error:
-            raise ConfigError(f"--load {weights}: no weights that torch can read: {first_line(error)}") from error
+            raise ConfigError(f"--load {weights}: no weights that torch can read: {first_error_line(error)}") from error
         except RuntimeError as error:
             first = str(error).splitlines()[-1].strip()
             raise ConfigError(
@@ -103,53 +103,53 @@ def built(cell: "CellSettings", model: interface.Functions, weights: Path | None
     return network
 
 
-def ready(network: nn.Module, cell: "CellSettings", device: torch.device) -> nn.Module:
+def place_network(network: nn.Module, cell: "CellSettings", device: torch.device) -> nn.Module:
     """A network that was built, on the device, in the cell's memory format."""
     network = training_step.place_network(network, cell, device)
     network.train(cell["phase"] == "train")
-    prepare(network)
+    prepare_network(network)
     return network
 
 
-def prepare(network: nn.Module) -> None:
+def prepare_network(network: nn.Module) -> None:
     """Call what the model's file wants done after its weights were moved, cast or loaded."""
     for module in network.modules():
         if callable(hook := getattr(module, "prepare", None)):
             hook()
 
 
-def run(
+def run_steps(
     cell: "CellSettings",
     network: nn.Module,
     device: torch.device,
     recorder: Recorder,
     timer: Recorder | None = None,
-) -> Outcome:
+) -> RunOutcome:
     """All steps of the cell; the recorder sees those of the window, and a timer those of the baseline before it.
 
     Raises:
         NotFiniteError: a loss or the last output was not finite.
         ConfigError: the data ended before the steps did.
     """
-    model = interface.load(cell["module"])
+    model = interface.load_functions(cell["module"])
     ranges, watching = Ranges(), None
     before = cell["warmup"] + (cell["profiler"]["baseline"] if timer else 0)
     begins = {cell["warmup"]: timer or recorder} | {before: recorder}
     if not timer:
         # From the first step on; a baseline is timed without.
         ranges.watch(recorder.torch_ranges, recorder.torch_modules)
-    source = iter(batches(window_length.extend_epochs(cell, recorder), model))
-    repeated = repeat(cell, model, network, device, ranges)
+    source = iter(iterate_batches(window_length.extend_epochs(cell, recorder), model))
+    repeated = make_step(cell, model, network, device, ranges)
     # Of inference only the last output is looked at: more of them would be counted as the model's memory.
     results: deque[Any] = deque(maxlen=None if cell["phase"] == "train" else 1)
-    for index in window_length.indices(cell, recorder):
+    for index in window_length.step_indices(cell, recorder):
         if index in begins:
             if watching:
                 watching.stop()
                 ranges.close()
             watching = begins[index]
             ranges.watch(watching.torch_ranges, watching.torch_modules)
-            distributed.meet(cell)
+            distributed.wait_for_all(cell)
             watching.start()
             ranges.open(WINDOW)
         with ranges(STEP):
@@ -167,29 +167,29 @@ def run(
     parameters = sum(parameter.numel() for parameter in network.parameters() if not is_lazy(parameter))
     losses = _finite(results, cell)
     sample = [] if cell["phase"] == "train" else output_samples.sample_outputs(results[-1])
-    return Outcome(parameters, losses[-1], (losses[:before] or losses)[-1], sample, repeated)
+    return RunOutcome(parameters, losses[-1], (losses[:before] or losses)[-1], sample, repeated)
 
 
-def rehearse(cell: "CellSettings", model: interface.Functions, device: torch.device) -> None:
+def rehearse(cell: "CellSettings", model: interface.ModelFunctions, device: torch.device) -> None:
     """Some steps outside any window: the second needs the optimizer's state as well, and a later one may be captured.
 
     Raises what goes wrong.
     """
-    network = network_of(cell, model, device, None)
-    repeated = repeat(cell, model, network, device, Ranges())
-    batch = repeated.transfer(next(iter(batches(cell, model))), device)
+    network = make_network(cell, model, device, None)
+    repeated = make_step(cell, model, network, device, Ranges())
+    batch = repeated.transfer(next(iter(iterate_batches(cell, model))), device)
     for _ in range(cell["warmup"] if cell.get("graph") else 2):
         repeated.step(batch)
     timers.timer_of(device).wait()
 
 
-def repeat(
-    cell: "CellSettings", model: interface.Functions, network: nn.Module, device: torch.device, ranges: Ranges
-) -> Repeated:
+def make_step(
+    cell: "CellSettings", model: interface.ModelFunctions, network: nn.Module, device: torch.device, ranges: Ranges
+) -> StepParts:
     """What the cell repeats with a network on the device; ranges: that its parts open."""
-    training_step.arithmetic(cell)
+    training_step.set_arithmetic(cell)
     if cell.get("checkpoint"):
-        activation_checkpointing.insert(network, cell["model"])
+        activation_checkpointing.insert_checkpoints(network, cell["model"])
     if cell["compile"]:
         for part in model.compiled(network):
             part.compile(mode=None if cell["compile"] is True else cell["compile"])
@@ -198,13 +198,13 @@ def repeat(
     plain = _begun(cell, _training(model, trainer) if trainer else _inference(cell, model, network, device, ranges))
     transfer = model.transfer or _transfer(cell)
     if not cell.get("graph"):
-        return Repeated(transfer, plain, plain, trainer, ranges)
+        return StepParts(transfer, plain, plain, trainer, ranges)
     # The first replay is part of the warm-up.
-    whole = cuda_graph.Captured(plain, cell, network, device, ranges, cell["warmup"] - 1)
-    return Repeated(whole.placing(transfer), whole, plain, trainer, ranges)
+    whole = cuda_graph.CapturedStep(plain, cell, network, device, ranges, cell["warmup"] - 1)
+    return StepParts(whole.placing(transfer), whole, plain, trainer, ranges)
 
 
-def _training(model: interface.Functions, trainer: training_step.Trainer) -> Callable[[Any], Any]:
+def _training(model: interface.ModelFunctions, trainer: training_step.Trainer) -> Callable[[Any], Any]:
     """From a batch to the loss of a step on it."""
     step = model.training_step or training_step.run_training_step
 
@@ -217,14 +217,14 @@ def _training(model: interface.Functions, trainer: training_step.Trainer) -> Cal
 
 
 def _inference(
-    cell: "CellSettings", model: interface.Functions, network: nn.Module, device: torch.device, ranges: Ranges
+    cell: "CellSettings", model: interface.ModelFunctions, network: nn.Module, device: torch.device, ranges: Ranges
 ) -> Callable[[Any], Any]:
     """From a batch to the outputs."""
-    autocast = training_step.autocast(cell, device)
-    plain = model.infer is interface.infer
+    autocast = training_step.make_autocast(cell, device)
+    plain = model.infer is interface.run_forward
 
     def inference(batch: Any) -> Any:
-        inputs, _ = batch_structure.parts(batch, cell, model)
+        inputs, _ = batch_structure.split_batch(batch, cell, model)
         with torch.inference_mode(), autocast(), ranges("forward"):
             return batch_structure.call_network(network, batch, inputs) if plain else model.infer(network, inputs)
 
@@ -252,11 +252,11 @@ def _finite(results: deque[Any], cell: "CellSettings") -> Sequence[float | None]
             if not math.isfinite(loss):
                 raise NotFiniteError(f"the loss is {loss} at step {index} of {len(losses)}")
         return losses
-    if not output_samples.finite(results[-1]):
+    if not output_samples.is_finite(results[-1]):
         raise NotFiniteError("the output of the last step holds NaN or infinity")
     return [None]
 
 
 def _transfer(cell: "CellSettings") -> Any:
-    memory_format = training_step.memory_format(cell)
+    memory_format = training_step.choose_memory_format(cell)
     return lambda batch, device: move_to_device(batch, device, memory_format)

@@ -18,13 +18,13 @@ def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
     Sequences, named tuples, sets, mappings and dataclasses are taken apart and keep their types. Everything else is a
     leaf: tensors, and also what has a method `to` (such as torch's PackedSequence), which knows best how it is moved.
     """
-    parts = None if moves_itself(value) else _parts(value)
+    parts = None if has_to_method(value) else _parts(value)
     if parts is None:
         return function(value)
     return _rebuilt(value, {key: map_leaves(function, part) for key, part in parts.items()})
 
 
-def tensors(value: Any) -> Iterator[Tensor]:
+def find_tensors(value: Any) -> Iterator[Tensor]:
     """Every tensor in a structure, once each, those that are attributes of objects of any kind as well."""
     waiting, seen = [value], {}
     while waiting:
@@ -41,7 +41,7 @@ def tensors(value: Any) -> Iterator[Tensor]:
             waiting += reversed(held)
 
 
-def moves_itself(value: Any) -> bool:
+def has_to_method(value: Any) -> bool:
     """Whether an object has a method `to`, as tensors do and what is made of them may."""
     return not isinstance(value, type) and callable(getattr(value, "to", None))
 

@@ -28,16 +28,21 @@ class Trainer:
     """
 
     def __init__(
-        self, cell: "CellSettings", model: interface.Functions, network: nn.Module, device: torch.device, ranges: Any
+        self,
+        cell: "CellSettings",
+        model: interface.ModelFunctions,
+        network: nn.Module,
+        device: torch.device,
+        ranges: Any,
     ) -> None:
         """network: on the device already."""
         self.model, self.cell, self._ranges = model, cell, ranges
         self.others = place_network(model.others(SimpleNamespace(**cell["shape"])), cell, device)
         ranges.mark(self.others, OTHERS)
         several = model.optimizers or (lambda network, others: optimizers.make_optimizers(network, model.optimizer))
-        self.optimizers = [optimizers.chosen(one, cell) for one in several(network, self.others)]
-        self.network = distributed.spread(network, cell, model, device)
-        self._autocast = autocast(cell, device)
+        self.optimizers = [optimizers.choose_implementation(one, cell) for one in several(network, self.others)]
+        self.network = distributed.wrap_network(network, cell, model, device)
+        self._autocast = make_autocast(cell, device)
         self._scaler = torch.amp.GradScaler(device.type, enabled=cell["precision"] == "fp16")
         # What a step of the model's own has gone through so far.
         self._forward = self._updated = False
@@ -98,7 +103,7 @@ class Trainer:
 
 def run_training_step(trainer: Trainer, batch: Any) -> torch.Tensor:
     """Forward, loss, backward and optimizer, once each; the loss."""
-    inputs, target = batch_structure.parts(batch, trainer.cell, trainer.model)
+    inputs, target = batch_structure.split_batch(batch, trainer.cell, trainer.model)
     with trainer.forward():
         outputs = batch_structure.call_network(trainer.network, batch, inputs)
     with trainer.loss():
@@ -107,7 +112,7 @@ def run_training_step(trainer: Trainer, batch: Any) -> torch.Tensor:
     return loss
 
 
-def memory_format(cell: "CellSettings") -> torch.memory_format:
+def choose_memory_format(cell: "CellSettings") -> torch.memory_format:
     """How images and the weights of convolutions lie in memory."""
     return torch.channels_last if cell["channels_last"] else torch.contiguous_format
 
@@ -119,7 +124,7 @@ def place_network(network: Any, cell: "CellSettings", device: torch.device) -> n
         ConfigError: weights that get their shapes in the first step cannot be in another format than torch's own.
     """
     if not any(map(is_lazy, network.parameters())):
-        return network.to(device, memory_format=memory_format(cell))
+        return network.to(device, memory_format=choose_memory_format(cell))
     if cell["channels_last"]:
         raise ConfigError(
             f"channels_last: true: {cell['model']} has lazy modules, whose weights have no shape yet: give them their "
@@ -128,13 +133,13 @@ def place_network(network: Any, cell: "CellSettings", device: torch.device) -> n
     return network.to(device)
 
 
-def autocast(cell: "CellSettings", device: torch.device) -> Any:
+def make_autocast(cell: "CellSettings", device: torch.device) -> Any:
     """A function that makes the context in which the cell's operators choose their precision."""
     dtype = AUTOCAST.get(cell["precision"])
     return lambda: torch.autocast(device.type, dtype) if dtype else contextlib.nullcontext()
 
 
-def arithmetic(cell: "CellSettings") -> None:
+def set_arithmetic(cell: "CellSettings") -> None:
     """Set what torch keeps globally: TensorFloat-32, which it would otherwise allow cuDNN, and choice of algorithms."""
     tf32 = cell["precision"] == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = tf32

@@ -20,7 +20,7 @@ def extend_epochs(cell: "CellSettings", recorder: Recorder) -> "CellSettings":
     return {**cell, "epochs": ENDLESS} if recorder.least_s else cell
 
 
-def indices(cell: "CellSettings", recorder: Recorder) -> Iterator[int]:
+def step_indices(cell: "CellSettings", recorder: Recorder) -> Iterator[int]:
     """The numbers of the cell's steps, and of those by which its window, which comes last, grows."""
     index = cell["steps"]
     yield from range(index)

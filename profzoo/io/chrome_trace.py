@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from profzoo.io.json_repair import escape_texts, text_of
+from profzoo.io.json_repair import decode_text, escape_texts
 
 GZIP = b"\x1f\x8b"
 CHUNK = 1 << 20
@@ -114,13 +114,13 @@ class Events:
         return found, None
 
 
-def events(path: str | Path) -> list[Any]:
+def read_events(path: str | Path) -> list[Any]:
     """All events of a trace; errors as of opened and Events."""
     with open_trace(path) as file:
         return list(Events(file))
 
 
-def rewrite(path: Path, change: Callable[[Sequence[Any]], Sequence[Any]]) -> None:
+def rewrite_events(path: Path, change: Callable[[Sequence[Any]], Sequence[Any]]) -> None:
     """Write a trace's events as changed, in JSON that every reader takes; gzipped where its name says so.
 
     Raises as opened and Events.
@@ -162,7 +162,7 @@ def _mended(text: str) -> Any:
     if not head:
         return json.loads(escape_texts(text), strict=False)
     category, name, process, thread = head.groups()
-    named = f'"cat": "{category}", "name": {json.dumps(text_of(name))}'
+    named = f'"cat": "{category}", "name": {json.dumps(decode_text(name))}'
     begin = f'{{"ph": "X", {named}, "pid": {process}, "tid": {thread}, '
     rest = text[head.end() :]
     try:

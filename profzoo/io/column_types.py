@@ -41,16 +41,16 @@ AMOUNT = Kind("number from 0 on", r"[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?|inf")
 FLAG = Kind("True or False", "True|False")
 
 
-def maybe(kind: Kind) -> Kind:
+def or_missing(kind: Kind) -> Kind:
     """The same, or nothing, which is then a missing value."""
     return replace(kind, name=f"{kind.name} or nothing", pattern=f"({kind.pattern})?")
 
 
 # What a program of others' counted or named.
-MEASURED = replace(maybe(NUMBER), mixed=True)
+MEASURED = replace(or_missing(NUMBER), mixed=True)
 
 
-def read(cells: Sequence[str], kind: Kind) -> Column:
+def parse_column(cells: Sequence[str], kind: Kind) -> Column:
     """A column: text as it is, flags as bool, numbers as int64 where all are whole and there, else as float64.
 
     Raises:

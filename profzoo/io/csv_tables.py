@@ -45,7 +45,7 @@ class Table:
 
     def empty(self) -> pd.DataFrame:
         """The table without rows."""
-        return pd.DataFrame({name: column_types.read([], kind) for name, kind in self.columns.items()})
+        return pd.DataFrame({name: column_types.parse_column([], kind) for name, kind in self.columns.items()})
 
 
 def read(path: str | Path, table: Table) -> pd.DataFrame:
@@ -100,7 +100,7 @@ def _frame(cells: list[list[str]], path: str | Path, table: Table) -> pd.DataFra
         if kind is None:
             raise DataError(f"{path} has a column {text_files.quote(name)}, of which nothing is known: {table.again}")
         try:
-            columns[name] = column_types.read(column, kind)
+            columns[name] = column_types.parse_column(column, kind)
         except column_types.CellError as error:
             raise DataError(f"{path}: column {name}, {error}: {table.again}{SAME}") from None
     return pd.DataFrame(columns)
@@ -114,7 +114,7 @@ def rows(path: str | Path, again: str = AGAIN, widths: Collection[int] = ()) -> 
     Raises:
         DataError: it cannot be read, is no UTF-8, is cut off, names a column twice, or has rows of another length.
     """
-    return rows_of_text(text_files.read(path, again), path, again, widths)
+    return rows_of_text(text_files.read_text(path, again), path, again, widths)
 
 
 def rows_of_text(content: str, path: str | Path, again: str = AGAIN, widths: Collection[int] = ()) -> list[list[str]]:

@@ -27,21 +27,21 @@ NCU_MAGIC = b"NVR\0"
 SQLITE_MAGIC = b"SQLite format 3\0"
 
 
-def flaw(path: Path) -> str | None:
+def find_flaw(path: Path) -> str | None:
     """What is wrong with a file, or with one of a folder, as far as its kind lets one tell; None for nothing.
 
     Raises:
         OSError: it cannot be read, which says nothing about it.
     """
     if path.is_dir():
-        found = ((file, flaw(file)) for file in sorted(path.iterdir()) if not file.name.startswith("."))
+        found = ((file, find_flaw(file)) for file in sorted(path.iterdir()) if not file.name.startswith("."))
         return next((f"{file.name}: {why}" for file, why in found if why), None)
     if not path.stat().st_size:
         return "it is empty"
     return next((check(path) for ending, check in CHECKS.items() if path.name.endswith(ending)), None)
 
 
-def require(paths: Sequence[str | Path]) -> dict[Path, str]:
+def require_whole(paths: Sequence[str | Path]) -> dict[Path, str]:
     """The digests of inputs that jobs made, all of which are as their records say and whole by their kind.
 
     What is not there is left out: the reader has more to say of it.
@@ -52,22 +52,22 @@ def require(paths: Sequence[str | Path]) -> dict[Path, str]:
     """
     found = {}
     for path in (one for one in map(Path, paths) if one.exists()):
-        if why := damage(path):
-            raise DataError(f"{path} is damaged ({why}): {remedy(path)}")
-        found[path] = digests.digest(path)
+        if why := find_damage(path):
+            raise DataError(f"{path} is damaged ({why}): {describe_remedy(path)}")
+        found[path] = digests.compute_digest(path)
     return found
 
 
-def remedy(path: str | Path) -> str:
+def describe_remedy(path: str | Path) -> str:
     """What to do about a damaged file.
 
-    >>> remedy("results/lstm/train.time.csv")
+    >>> describe_remedy("results/lstm/train.time.csv")
     '`snakemake --force results/lstm/train.time.csv` makes it again'
     """
     return f"`snakemake --force {shlex.quote(str(path))}` makes it again"
 
 
-def damage(path: Path) -> str | None:
+def find_damage(path: Path) -> str | None:
     """How a file or folder differs from its record, or what is wrong with one that has none; None for nothing.
 
     Raises:
@@ -78,7 +78,7 @@ def damage(path: Path) -> str | None:
     except record.DamagedRecordError as error:
         return str(error)
     entry = known.files.get(path.name) if known else None
-    return job_differences.flaw(path, entry) if entry else flaw(path)
+    return job_differences.find_flaw(path, entry) if entry else find_flaw(path)
 
 
 def _object(path: Path) -> Mapping[str, Any]:
@@ -182,7 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("inputs", nargs="+", type=Path)
     options = parser.parse_args(arguments)
     try:
-        require(options.inputs)
+        require_whole(options.inputs)
     except (DataError, OSError) as error:
         options.log.write_text(f"profzoo: {error}\n")
         print(f"profzoo: {error}", file=sys.stderr)

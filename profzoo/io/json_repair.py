@@ -10,10 +10,10 @@ IN_OBJECT = re.compile(r'\s*(?:\}|,\s*"[^"]*"\s*:|$)')
 IN_LIST = re.compile(r'\s*(?:\]|,\s*(?:["\[{]|-?\d|true|false|null))')
 
 
-def text_of(raw: str) -> str:
+def decode_text(raw: str) -> str:
     """What a text between its quotes stands for: as JSON where it is escaped, else as it is.
 
-    >>> text_of('a"b'), text_of('a\\\\"b'), text_of('a\\\\d')
+    >>> decode_text('a"b'), decode_text('a\\\\"b'), decode_text('a\\\\d')
     ('a"b', 'a"b', 'a\\\\d')
     """
     try:
@@ -44,7 +44,7 @@ def escape_texts(text: str) -> str:
             del opened[-1:]
         else:
             end = _end(text, place, in_list=opened[-1:] == ["["])
-            found.append(json.dumps(text_of(text[place:end]), ensure_ascii=False)[1:])
+            found.append(json.dumps(decode_text(text[place:end]), ensure_ascii=False)[1:])
             place = end + 1
     return "".join([*found, text[place:]])
 

@@ -28,7 +28,7 @@ def interval_columns(names: Collection[str], declared: Mapping[str, tuple[str, s
     return found
 
 
-def outside(frame: pd.DataFrame, table: Table) -> str | None:
+def find_outside_interval(frame: pd.DataFrame, table: Table) -> str | None:
     """The first number that lies outside of its range, in words; None where there is none. What is missing is not."""
     for number, (low, high) in interval_columns(list(frame.columns), table.ranges).items():
         value, least, most = (frame[name].astype("float64") for name in (number, low, high))

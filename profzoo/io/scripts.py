@@ -22,7 +22,7 @@ from profzoo.io import file_checks, sidecars
 from profzoo.records import derived_outputs
 
 
-class Outputs(list[str]):
+class PrivateOutputs(list[str]):
     """Where a job makes its files, by the rule's order and names; as Snakemake's own, but of private places."""
 
     def __init__(self, given: Any, made: Sequence[Path]) -> None:
@@ -42,14 +42,14 @@ class Outputs(list[str]):
 
 
 @dataclass(frozen=True)
-class Job:
+class ScriptJob:
     """What a script is to do: Snakemake's inputs, parameters and wildcards, and private places for its outputs.
 
     say: prints a line into the log and onto the console. folder: where the outputs will be.
     """
 
     input: Any
-    output: Outputs
+    output: PrivateOutputs
     params: Any
     wildcards: Any
     say: Callable[[object], None]
@@ -57,7 +57,7 @@ class Job:
 
 
 @contextmanager
-def begin_script(snakemake: Any) -> Iterator[Job]:
+def begin_script(snakemake: Any) -> Iterator[ScriptJob]:
     """What one of the workflow's scripts is to do; its outputs come to their places, with a record, once it has ended.
 
     snakemake: the object that Snakemake hands to a script. What is wrong with the data is one line, as by `reported`.
@@ -65,13 +65,13 @@ def begin_script(snakemake: Any) -> Iterator[Job]:
     outputs, root = [Path(str(path)) for path in snakemake.output], import_graph.PROJECT
     code, read = derived_outputs.split_inputs([str(path) for path in snakemake.input], root)
     with report_errors(snakemake.log[0]) as say:
-        sources, inputs = derived_outputs.sources(code, root), file_checks.require(read)
-        with derived_outputs.private(outputs) as made:
-            places = Outputs(snakemake.output, made)
+        sources, inputs = derived_outputs.source_digests(code, root), file_checks.require_whole(read)
+        with derived_outputs.make_privately(outputs) as made:
+            places = PrivateOutputs(snakemake.output, made)
             tell = partial(_say_of, say, dict(zip(map(str, made), map(str, outputs), strict=True)))
-            yield Job(snakemake.input, places, snakemake.params, snakemake.wildcards, tell, outputs[0].parent)
-        job = derived_outputs.describe_job(snakemake.rule, derived_outputs.params(snakemake.params))
-        derived_outputs.keep(outputs, job, inputs, sources)
+            yield ScriptJob(snakemake.input, places, snakemake.params, snakemake.wildcards, tell, outputs[0].parent)
+        job = derived_outputs.describe_job(snakemake.rule, derived_outputs.collect_params(snakemake.params))
+        derived_outputs.keep_record(outputs, job, inputs, sources)
 
 
 @contextmanager
@@ -135,8 +135,8 @@ def _distinct(column: pd.Series) -> pd.Series:
 
 
 def read_json(path: str | Path, needs: sidecars.Needs = sidecars.NOTHING) -> dict[str, Any]:
-    """A sidecar, as sidecars.read; needs: keys that it must have, with what they hold."""
-    return sidecars.read(path, needs)
+    """A sidecar, as sidecars.read_sidecar; needs: keys that it must have, with what they hold."""
+    return sidecars.read_sidecar(path, needs)
 
 
 def write_json(content: Mapping[str, Any], path: str | Path) -> None:

@@ -44,7 +44,7 @@ PROCESSES = Fact(
 )
 
 
-def maybe(fact: Fact) -> Fact:
+def or_null(fact: Fact) -> Fact:
     """The same, or null."""
     return Fact(f"{fact.name} or null", lambda value: value is None or fact.holds(value))
 
@@ -54,14 +54,14 @@ Needs = Mapping[str, "Fact | Needs"]
 NOTHING: Needs = {}
 
 
-def read(path: str | Path, needs: Needs) -> dict[str, Any]:
+def read_sidecar(path: str | Path, needs: Needs) -> dict[str, Any]:
     """A sidecar.
 
     Raises:
         DataError: it cannot be read, is no object of JSON, or lacks what is needed.
     """
     try:
-        content = json.loads(text_files.read(path, AGAIN), object_pairs_hook=_once)
+        content = json.loads(text_files.read_text(path, AGAIN), object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         if isinstance(error, DataError):
             raise

@@ -26,18 +26,18 @@ RESOLVER = yaml.resolver.Resolver()
 Flags = Callable[[tuple[str, ...]], bool]
 
 
-def load(path: Path) -> Any:
+def load_yaml(path: Path) -> Any:
     """What a file holds.
 
     Raises:
         ConfigError: it cannot be read, or holds what looks like something else.
     """
-    text = read(path, str(path))
-    check(text, str(path))
+    text = read_yaml_text(path, str(path))
+    check_yaml(text, str(path))
     return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
-def read(path: Path, where: str) -> str:
+def read_yaml_text(path: Path, where: str) -> str:
     """The text of a file; where: that, for the message.
 
     Raises:
@@ -52,7 +52,7 @@ def read(path: Path, where: str) -> str:
         raise ConfigError(f"{where}: {error.strerror}") from None
 
 
-def check(text: str, where: str, flags: Flags = lambda _: True) -> None:
+def check_yaml(text: str, where: str, flags: Flags = lambda _: True) -> None:
     """That YAML, or JSON, means what it looks like.
 
     Args:
@@ -81,14 +81,14 @@ def check(text: str, where: str, flags: Flags = lambda _: True) -> None:
         raise ConfigError(f"{where}, line {node.start_mark.line + 1}:{key} {wrong}")
 
 
-def looks_otherwise(text: str, boolean: bool = True) -> str:
+def explain_surprising_value(text: str, boolean: bool = True) -> str:
     """What a plain value means in YAML that it does not look like, and what to write; empty where it does.
 
     boolean: whether one is meant.
 
-    >>> looks_otherwise("010"), looks_otherwise("10")
+    >>> explain_surprising_value("010"), explain_surprising_value("10")
     ("010 is read as 8, in octal: write 8 or 10, or '010' in quotes", '')
-    >>> looks_otherwise("no"), looks_otherwise("no", boolean=False)
+    >>> explain_surprising_value("no"), explain_surprising_value("no", boolean=False)
     ('', "no is read as false: write false, or 'no' in quotes")
     """
     return _odd(RESOLVER.resolve(yaml.ScalarNode, text, (True, False)), text, boolean)

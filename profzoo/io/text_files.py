@@ -13,7 +13,7 @@ BEYOND = 2**62
 SAME = "; if the new one is refused as well, report it"
 
 
-def read(path: str | Path, again: str) -> str:
+def read_text(path: str | Path, again: str) -> str:
     """A file's text; again: what to do about one that is damaged.
 
     Raises:

@@ -15,7 +15,7 @@ import pandas as pd
 
 from profzoo.tools.ncu import derived_metrics
 from profzoo.tools.ncu.derived_metrics import GPU_TIME
-from profzoo.tools.ncu.estimates import Estimates, half_width
+from profzoo.tools.ncu.estimates import Estimates, interval_half_width
 from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
 from profzoo.tools.ncu.strata import Window
 
@@ -68,9 +68,9 @@ def _means(table: pd.DataFrame, window: Window | None, by: list[str]) -> pd.Data
 
 def _counted(table: pd.DataFrame, keys: list[pd.Series], otherwise: pd.Series | None) -> pd.DataFrame:
     """The same of the rows themselves, by these keys; otherwise: their times where the set has none."""
-    values = derived_metrics.derive(table)
+    values = derived_metrics.derive_quantities(table)
     summed = values[[name for name in values if name in derived_metrics.ADDITIVE]]
-    parts, weights = derived_metrics.shares(table, values, _times(table, otherwise))
+    parts, weights = derived_metrics.split_into_sums(table, values, _times(table, otherwise))
     means = summed.groupby(keys, sort=False).mean()
     ratios = _ratios(*(part.groupby(keys, sort=False).sum() for part in (parts, weights)))
     found = pd.concat([means, ratios], axis=1)[list(values)]
@@ -89,7 +89,7 @@ def _ratios(parts: pd.DataFrame, weights: pd.DataFrame) -> pd.DataFrame:
 
 def _estimated(table: pd.DataFrame, window: Window, by: list[str]) -> pd.DataFrame:
     """The same of all launches of the window, by those that were profiled, and columns of the census."""
-    values, places = derived_metrics.derive(table), table["launch"].to_numpy(dtype=int)
+    values, places = derived_metrics.derive_quantities(table), table["launch"].to_numpy(dtype=int)
     summed = values[[name for name in values if name in derived_metrics.ADDITIVE]]
     estimates = Estimates(window, places, summed)
     census = window.launches.assign(range=window.launches["range"].fillna(""))
@@ -100,10 +100,10 @@ def _estimated(table: pd.DataFrame, window: Window, by: list[str]) -> pd.DataFra
     held = [name for name in summed if name in ESTIMATED]
     found[FREEDOM] = totals[[f"{name}_freedom" for name in held]].min(axis=1) if held else np.nan
     for name in held:
-        wide = half_width((totals[f"{name}_se"] / launches).to_numpy(), found[FREEDOM].to_numpy())
+        wide = interval_half_width((totals[f"{name}_se"] / launches).to_numpy(), found[FREEDOM].to_numpy())
         found[f"{name}{LOW}"], found[f"{name}{HIGH}"] = (found[name] - wide).clip(lower=0), found[name] + wide
     of_census = pd.Series(window.launches[GPU_TIME].to_numpy()[places], table.index)
-    parts, weights = derived_metrics.shares(table, values, _times(table, of_census))
+    parts, weights = derived_metrics.split_into_sums(table, values, _times(table, of_census))
     found = found.join(_ratios(*(estimates.sums(part, groups) for part in (parts, weights))))
     # Groups are numbered in the order of their first launches.
     found.index = pd.MultiIndex.from_frame(census.drop_duplicates(by)[by])
@@ -113,7 +113,7 @@ def _estimated(table: pd.DataFrame, window: Window, by: list[str]) -> pd.DataFra
 def errors(table: pd.DataFrame, name: str) -> pd.Series:
     """The standard errors that the intervals of a quantity follow from, one column of a table; empty without any."""
     known = table.reindex(columns=[name, f"{name}{HIGH}", FREEDOM]).astype("float64")
-    one = half_width(np.ones(len(known)), known[FREEDOM].to_numpy())
+    one = interval_half_width(np.ones(len(known)), known[FREEDOM].to_numpy())
     return (known[f"{name}{HIGH}"] - known[name]) / one
 
 

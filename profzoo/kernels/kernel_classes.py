@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profzoo.errors import ConfigError, suggest
+from profzoo.errors import ConfigError, suggest_nearest
 from profzoo.io import strict_yaml
 from profzoo.kernels.demangle import demangle
 from profzoo.tools.communication_kernels import communicates
@@ -49,12 +49,12 @@ def _parsed(rules: Sequence[Mapping[str, Any]], classes: Mapping[str, str]) -> t
     for rule in rules:
         name, match = rule["class"], rule["match"]
         if name not in classes:
-            raise ConfigError(f"kernel class '{name}' of rule {match!r}: {suggest(name, classes)}")
+            raise ConfigError(f"kernel class '{name}' of rule {match!r}: {suggest_nearest(name, classes)}")
         if not rule.get("why"):
             raise ConfigError(f"the rule {match!r} of kernel class '{name}' does not say why")
         if unknown := sorted(set(rule) - KEYS):
             raise ConfigError(
-                f"the rule {match!r} of kernel class '{name}' holds {unknown[0]}: {suggest(unknown[0], KEYS)}"
+                f"the rule {match!r} of kernel class '{name}' holds {unknown[0]}: {suggest_nearest(unknown[0], KEYS)}"
             )
         try:
             expression = re.compile(match)
@@ -69,7 +69,7 @@ def _parsed(rules: Sequence[Mapping[str, Any]], classes: Mapping[str, str]) -> t
 @functools.cache
 def content() -> dict[str, Any]:
     """The file of the rules: `classes`, each with what it holds, and `rules`."""
-    return strict_yaml.load(RULES_FILE)
+    return strict_yaml.load_yaml(RULES_FILE)
 
 
 @functools.cache

@@ -39,26 +39,26 @@ class Finding:
 Check = Callable[[], Finding]
 
 
-def python(code: str) -> subprocess.CompletedProcess[str]:
+def ask_job_python(code: str) -> subprocess.CompletedProcess[str]:
     """The answer of the Python that jobs use."""
-    return external_programs.answer([sys.executable, "-c", code], PATIENCE_S)
+    return external_programs.ask_program([sys.executable, "-c", code], PATIENCE_S)
 
 
-def visible() -> list[dict[str, str]]:
+def find_usable_gpus() -> list[dict[str, str]]:
     """The GPUs that a job may take; none where that cannot be told, which the check of GPUs says."""
     try:
-        return gpus.visible(os.environ)
+        return gpus.list_visible_gpus(os.environ)
     except ConfigError:
         return []
 
 
-def on_path(program: str, install: str) -> Finding:
+def check_on_path(program: str, install: str) -> Finding:
     """Whether a program is on PATH, and its version; install: what to do where it is not."""
     if shutil.which(program):
-        return Finding(program, external_programs.version(program) or "no version")
+        return Finding(program, external_programs.read_version(program) or "no version")
     return Finding(program, "not on PATH", install)
 
 
-def cause(printed: str, causes: Sequence[tuple[str, str]]) -> str | None:
+def match_cause(printed: str, causes: Sequence[tuple[str, str]]) -> str | None:
     """What the first pattern that is found in a text stands for."""
     return next((advice for pattern, advice in causes if re.search(pattern, printed)), None)

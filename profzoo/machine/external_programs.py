@@ -10,7 +10,7 @@ MISSING, TIMED_OUT = 127, 124
 KILLED_S = 1.0
 
 
-def answer(
+def ask_program(
     command: Sequence[str], seconds: float = 60, cwd: str | None = None, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """What the command printed, and its exit code; MISSING or TIMED_OUT, with the reason as its stderr.
@@ -48,6 +48,6 @@ def _end(process: subprocess.Popen[str]) -> None:
         process.wait(KILLED_S)
 
 
-def version(program: str) -> str:
+def read_version(program: str) -> str:
     """The last line that `program --version` prints."""
-    return (answer([program, "--version"]).stdout.strip().splitlines() or [""])[-1]
+    return (ask_program([program, "--version"]).stdout.strip().splitlines() or [""])[-1]

@@ -62,10 +62,10 @@ def acquire_lock(path: Path, wait: bool, create: bool = True) -> int:
         except PermissionError as error:
             raise _barred(path, error) from error
         try:
-            lock(descriptor, wait)
-            if same(descriptor, path):
+            lock_descriptor(descriptor, wait)
+            if is_same_file(descriptor, path):
                 # Only now, as its holder may have been writing.
-                if not MARK.fullmatch(read(descriptor)):
+                if not MARK.fullmatch(read_text(descriptor)):
                     raise ForeignError(f"{path} holds something else than profzoo writes there: move it away")
                 return descriptor
         except BaseException:
@@ -121,10 +121,10 @@ def _open(path: Path, how: int) -> int:
 def _check(path: Path, found: os.stat_result) -> None:
     """That it is a file, which has no other name by which it may be somebody's."""
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-        raise ForeignError(_foreign(path, kind(found)))
+        raise ForeignError(_foreign(path, describe_file_kind(found)))
 
 
-def kind(found: os.stat_result) -> str:
+def describe_file_kind(found: os.stat_result) -> str:
     """What there is, in words."""
     of_file = "a file with another name, too" if found.st_nlink > 1 else "a file"
     return next((words for test, words in KINDS if test(found.st_mode)), of_file)
@@ -142,7 +142,7 @@ def _barred(path: Path, error: OSError) -> OSError:
         descriptor = None
     if descriptor is not None:
         try:
-            lock(descriptor, wait=False)
+            lock_descriptor(descriptor, wait=False)
         except BlockingIOError as held:
             return held
         except OSError:
@@ -169,7 +169,7 @@ def user_name(user: int) -> str:
         return f"the user {user}"
 
 
-def lock(descriptor: int, wait: bool) -> None:
+def lock_descriptor(descriptor: int, wait: bool) -> None:
     """Lock an open file, where its file system has locks.
 
     Raises:
@@ -182,7 +182,7 @@ def lock(descriptor: int, wait: bool) -> None:
             raise
 
 
-def lockless(descriptor: int) -> str | None:
+def explain_missing_locks(descriptor: int) -> str | None:
     """What the file system of a file that this process holds says of locks where it has none; None where it has."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -191,7 +191,7 @@ def lockless(descriptor: int) -> str | None:
     return None
 
 
-def free(descriptor: int) -> bool | None:
+def is_unlocked(descriptor: int) -> bool | None:
     """Whether nobody else holds the lock of a file that is open; None where the file system has no locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -205,7 +205,7 @@ def free(descriptor: int) -> bool | None:
     return True
 
 
-def same(descriptor: int, path: Path) -> bool:
+def is_same_file(descriptor: int, path: Path) -> bool:
     """Whether the open file is the one that has this name."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.lstat())
@@ -221,17 +221,17 @@ def read_lock(path: Path) -> str:
     """
     descriptor = _open(path, os.O_RDONLY)
     try:
-        return read(descriptor)
+        return read_text(descriptor)
     finally:
         os.close(descriptor)
 
 
-def read(descriptor: int) -> str:
+def read_text(descriptor: int) -> str:
     """What a file holds, as text, as far as anything of profzoo's goes."""
     return os.pread(descriptor, LONGEST_BYTES, 0).decode(errors="replace")
 
 
-def write(descriptor: int, text: str) -> None:
+def replace_text(descriptor: int, text: str) -> None:
     """Have a file hold this text alone."""
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, text.encode(), 0)

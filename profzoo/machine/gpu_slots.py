@@ -27,7 +27,7 @@ LONGEST = 1000
 
 
 @dataclass(frozen=True)
-class Taken:
+class HeldGpus:
     """words: the GPUs that are held. descriptors: those of their locks, which processes that use them keep open."""
 
     words: list[str]
@@ -35,7 +35,7 @@ class Taken:
 
 
 @dataclass(frozen=True)
-class Terms:
+class LockTerms:
     """folder: of the lock files. wait_s: the longest to wait, None for ever. what: that a lock file says is done."""
 
     folder: Path = Path(FOLDER)
@@ -43,11 +43,13 @@ class Terms:
     what: str = ""
 
 
-DEFAULT = Terms()
+DEFAULT = LockTerms()
 
 
 @contextmanager
-def taken(count: int, words: Sequence[str], waiting: Callable[[str], None], terms: Terms = DEFAULT) -> Iterator[Taken]:
+def hold_gpus(
+    count: int, words: Sequence[str], waiting: Callable[[str], None], terms: LockTerms = DEFAULT
+) -> Iterator[HeldGpus]:
     """Hold so many of the GPUs while the body runs, waiting until they are free.
 
     Args:
@@ -64,7 +66,7 @@ def taken(count: int, words: Sequence[str], waiting: Callable[[str], None], term
     told, began = False, time.monotonic()
     while True:
         with ExitStack() as held:
-            mine = Taken([], [])
+            mine = HeldGpus([], [])
             for word in words:
                 if len(mine.words) == count:
                     break
@@ -88,13 +90,13 @@ def taken(count: int, words: Sequence[str], waiting: Callable[[str], None], term
 
 
 @dataclass(frozen=True)
-class File:
+class GpuLockFile:
     """A GPU's lock file, open, and locked once `hold` says so; descriptor: for processes to keep open."""
 
     word: str
     path: Path
     descriptor: int
-    terms: Terms
+    terms: LockTerms
 
     def hold(self, waiting: Callable[[str], None], over: threading.Event, pause_s: float, quiet_s: float = 0.0) -> bool:
         """Lock it as soon as nobody else does; whether that came before it was over.
@@ -114,14 +116,14 @@ class File:
                 told = True
             if over.wait(pause_s):
                 return False
-        if not file_locks.same(self.descriptor, self.path):
+        if not file_locks.is_same_file(self.descriptor, self.path):
             raise CollectError(f"{self.path} was removed while this job waited for the GPU: run snakemake again")
         _sign(self.descriptor, self.terms.what)
         return True
 
 
 @contextmanager
-def open_slot(word: str, terms: Terms) -> Iterator[File]:
+def open_slot(word: str, terms: LockTerms) -> Iterator[GpuLockFile]:
     """The lock file of a GPU, which is free again once the body has ended, and all who have its descriptor.
 
     Raises:
@@ -130,12 +132,12 @@ def open_slot(word: str, terms: Terms) -> Iterator[File]:
     path = _file(terms.folder, word)
     descriptor = _opened(path)
     try:
-        yield File(word, path, descriptor, terms)
+        yield GpuLockFile(word, path, descriptor, terms)
     finally:
         os.close(descriptor)
 
 
-def _late(line: str, terms: Terms, words: Sequence[str]) -> CollectError:
+def _late(line: str, terms: LockTerms, words: Sequence[str]) -> CollectError:
     return CollectError(
         f"{line}{_holders(terms.folder, words)}: not free within {terms.wait_s:g} s (locks.wait); see to those "
         "jobs, or set locks.folder to one that only your jobs use"
@@ -152,7 +154,7 @@ def _locked(path: Path) -> Iterator[int | None]:
     descriptor = _opened(path)
     try:
         # A file that was replaced meanwhile is not the one that others lock.
-        yield descriptor if _held(descriptor, path) and file_locks.same(descriptor, path) else None
+        yield descriptor if _held(descriptor, path) and file_locks.is_same_file(descriptor, path) else None
     finally:
         os.close(descriptor)
 
@@ -248,7 +250,7 @@ def _holders(folder: Path, words: Sequence[str]) -> str:
 
 def _signed(descriptor: int) -> str:
     try:
-        holder = json.loads(file_locks.read(descriptor)[:LONGEST])
+        holder = json.loads(file_locks.read_text(descriptor)[:LONGEST])
         words = f"process {int(holder['pid'])} of {holder['user']}, {holder['what']}"
     except (OSError, ValueError, KeyError, TypeError):
         return ""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from profzoo.errors import CollectError
 from profzoo.machine import file_locks, gpu_slots
-from profzoo.machine.gpu_slots import Terms
+from profzoo.machine.gpu_slots import LockTerms
 
 # Tells a program that it is to wait for its turn, and in which folder; what it leaves there then, and the answer.
 TURN = "PROFZOO_TURN"
@@ -28,15 +28,15 @@ PAUSE_S, HELD_PAUSE_S = 0.005, 0.02
 QUIET_S = 60.0
 
 
-class Gate:
+class TurnGate:
     """Where one program waits for its turn: at a lock in a folder, so that it takes no time from those at work."""
 
     def __init__(self, folder: Path) -> None:
         """folder: of this program alone."""
         self._folder = folder
         self._file = (folder / HELD).open("w")
-        file_locks.lock(self._file.fileno(), wait=True)
-        self._lockless = file_locks.lockless(self._file.fileno())
+        file_locks.lock_descriptor(self._file.fileno(), wait=True)
+        self._lockless = file_locks.explain_missing_locks(self._file.fileno())
 
     @property
     def variables(self) -> dict[str, str]:
@@ -75,7 +75,7 @@ class Gate:
 
 
 @dataclass
-class Turn:
+class GpuTurn:
     """words: the GPUs that are held, from when they are. descriptors: those of their locks, held or not. waited_s: how
     long the program has waited."""
 
@@ -85,7 +85,7 @@ class Turn:
 
 
 @contextmanager
-def offer_gpu(word: str, folder: Path, waiting: Callable[[str], None], terms: Terms) -> Iterator[Turn]:
+def offer_gpu(word: str, folder: Path, waiting: Callable[[str], None], terms: LockTerms) -> Iterator[GpuTurn]:
     """Hold a GPU as soon as the job's program wants it, until the body ends; folder: of the job.
 
     A program that cannot have it is told why, and ends.
@@ -93,9 +93,9 @@ def offer_gpu(word: str, folder: Path, waiting: Callable[[str], None], terms: Te
     Raises:
         CollectError: the lock's file cannot be used, or the folder has no locks.
     """
-    with gpu_slots.open_slot(word, terms) as file, closing(Gate(folder)) as gate:
+    with gpu_slots.open_slot(word, terms) as file, closing(TurnGate(folder)) as gate:
         gate.check()
-        turn, over = Turn(descriptors=[file.descriptor]), threading.Event()
+        turn, over = GpuTurn(descriptors=[file.descriptor]), threading.Event()
 
         def give() -> None:
             while not gate.wanted():
@@ -120,7 +120,7 @@ def offer_gpu(word: str, folder: Path, waiting: Callable[[str], None], terms: Te
             giver.join()
 
 
-def take(given: MutableMapping[str, str] = os.environ) -> None:
+def wait_for_turn(given: MutableMapping[str, str] = os.environ) -> None:
     """In a program: return once it is its turn; at once where it was from the start.
 
     Raises:

@@ -19,7 +19,7 @@ VISIBLE, ORDER, BY_BUS = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PCI_BUS_I
 OLDEST_DRIVER = {"11": 450, "12": 525, "13": 580}
 
 
-def ask() -> tuple[list[dict[str, str]], str]:
+def query_nvidia_smi() -> tuple[list[dict[str, str]], str]:
     """Name, driver, UUID and memory of each GPU by nvidia-smi, in the order of the PCI bus; if none, why.
 
     Raises:
@@ -28,7 +28,7 @@ def ask() -> tuple[list[dict[str, str]], str]:
     if not shutil.which("nvidia-smi"):
         return [], "nvidia-smi is not on PATH"
     command = ["nvidia-smi", f"--query-gpu={','.join(FIELDS.values())}", "--format=csv,noheader"]
-    answer = external_programs.answer(command)
+    answer = external_programs.ask_program(command)
     if answer.returncode == external_programs.TIMED_OUT:
         raise ConfigError(f"{answer.stderr}: the GPU's driver hangs; restart it, or set device to cpu")
     if answer.returncode:
@@ -38,19 +38,19 @@ def ask() -> tuple[list[dict[str, str]], str]:
     return complete, "" if complete else "nvidia-smi shows none"
 
 
-def present() -> list[dict[str, str]]:
+def list_gpus() -> list[dict[str, str]]:
     """Name, driver, UUID and memory of each GPU in nvidia-smi's order; empty without one."""
-    return ask()[0]
+    return query_nvidia_smi()[0]
 
 
-def capabilities() -> set[float]:
+def read_compute_capabilities() -> set[float]:
     """The compute capabilities of the GPUs here, such as 9.0; empty where nvidia-smi does not tell them."""
-    answer = external_programs.answer(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"])
+    answer = external_programs.ask_program(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"])
     lines = answer.stdout.split() if answer.returncode == 0 else []
     return {float(line) for line in lines if re.fullmatch(r"\d+\.\d+", line)}
 
 
-def candidates(given: Mapping[str, str], found: Sequence[Mapping[str, str]]) -> list[str]:
+def choose_candidates(given: Mapping[str, str], found: Sequence[Mapping[str, str]]) -> list[str]:
     """The UUIDs of the GPUs that a job may take: those that CUDA_VISIBLE_DEVICES lets CUDA see if it is set, else all.
 
     Unlike numbers, UUIDs mean the same to CUDA, nvidia-smi and locks. Parts of GPUs (MIG), which nvidia-smi does not
@@ -62,9 +62,9 @@ def candidates(given: Mapping[str, str], found: Sequence[Mapping[str, str]]) -> 
     Raises:
         ConfigError: numbers of some of several kinds of GPUs, which CUDA may count in another order.
 
-    >>> candidates({}, [{"gpu_uuid": "GPU-a"}, {"gpu_uuid": "GPU-b"}])
+    >>> choose_candidates({}, [{"gpu_uuid": "GPU-a"}, {"gpu_uuid": "GPU-b"}])
     ['GPU-a', 'GPU-b']
-    >>> candidates({"CUDA_VISIBLE_DEVICES": "-1"}, [{"gpu_uuid": "GPU-a"}])
+    >>> choose_candidates({"CUDA_VISIBLE_DEVICES": "-1"}, [{"gpu_uuid": "GPU-a"}])
     []
     """
     uuids = [gpu["gpu_uuid"] for gpu in found]
@@ -125,11 +125,13 @@ def describe_gpu(word: str, found: Sequence[Mapping[str, str]]) -> dict[str, str
     return shared | {"gpu_uuid": word}
 
 
-def others(words: Sequence[str]) -> list[str]:
+def describe_gpu_processes(words: Sequence[str]) -> list[str]:
     """The processes that are at work on these GPUs, in words; none where nvidia-smi does not tell."""
     if not words:
         return []
-    answer = external_programs.answer(["nvidia-smi", f"--query-compute-apps={','.join(APPS)}", "--format=csv,noheader"])
+    answer = external_programs.ask_program(
+        ["nvidia-smi", f"--query-compute-apps={','.join(APPS)}", "--format=csv,noheader"]
+    )
     # The last field, a name, may hold commas.
     apps = _complete(answer.stdout, APPS, most=len(APPS) - 1)
     return [f"{app['process_name']} (process {app['pid']})" for app in apps if app["gpu_uuid"] in words]
@@ -142,18 +144,18 @@ def _complete(printed: str, fields: Collection[str], most: int = -1) -> list[dic
     return [one for one in found if UUID.fullmatch(one["gpu_uuid"])]
 
 
-def visible(given: Mapping[str, str]) -> list[dict[str, str]]:
+def list_visible_gpus(given: Mapping[str, str]) -> list[dict[str, str]]:
     """The GPUs that a job may take."""
-    found = present()
-    return [describe_gpu(word, found) for word in candidates(given, found)]
+    found = list_gpus()
+    return [describe_gpu(word, found) for word in choose_candidates(given, found)]
 
 
-def too_old(driver: str, cuda: str | None) -> str | None:
+def explain_old_driver(driver: str, cuda: str | None) -> str | None:
     """Why a driver cannot run programs of a version of CUDA; None where it can, or where that is not known.
 
-    >>> too_old("535.183.01", "13.0")
+    >>> explain_old_driver("535.183.01", "13.0")
     'driver 535.183.01 is too old for CUDA 13.0, which needs 580 or later'
-    >>> too_old("580.65.06", "13.0")
+    >>> explain_old_driver("580.65.06", "13.0")
     """
     needed = OLDEST_DRIVER.get((cuda or "").partition(".")[0])
     major = driver.partition(".")[0]

@@ -12,14 +12,14 @@ from profzoo.machine import scratch_folder
 UMASK, NO_BYTECODE = "PROFZOO_UMASK", "PYTHONDONTWRITEBYTECODE"
 
 
-def variables(folder: Path) -> dict[str, str]:
+def job_variables(folder: Path) -> dict[str, str]:
     """What tells a program of a job that has this folder for its temporary files."""
     mask = os.umask(0o077)
     os.umask(mask)
     return {scratch_folder.JOB: str(folder), UMASK: f"{mask:04o}", NO_BYTECODE: "1"}
 
 
-def begin(given: MutableMapping[str, str] = os.environ) -> None:
+def enter_job(given: MutableMapping[str, str] = os.environ) -> None:
     """Do what these variables say, if they are there; given: the environment of this process.
 
     Raises:
@@ -31,6 +31,6 @@ def begin(given: MutableMapping[str, str] = os.environ) -> None:
         given.pop(NO_BYTECODE, None)
         sys.dont_write_bytecode = False
     folder = given.get(scratch_folder.JOB)
-    if folder and not scratch_folder.depend(Path(folder)):
+    if folder and not scratch_folder.die_with_folder(Path(folder)):
         print(f"the job of this program has ended: {folder} is nobody's", file=sys.stderr)
         sys.exit(1)

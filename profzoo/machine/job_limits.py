@@ -42,7 +42,7 @@ class Limits:
         return None if given is None else float(given)
 
 
-def pass_on(config: Mapping[str, Any], tools: list[str]) -> None:
+def export_limits(config: Mapping[str, Any], tools: list[str]) -> None:
     """Tell all jobs that this process starts.
 
     Raises:
@@ -54,7 +54,7 @@ def pass_on(config: Mapping[str, Any], tools: list[str]) -> None:
     times = {tool: _seconds(config[tool]["time_limit"], f"{tool}.time_limit") for tool in tools}
     overlap = config["locks"]["overlap"]
     # Not passed on, but as good a time as others from the beginning.
-    seconds(config["trials"]["budget"], "trials.budget")
+    parse_seconds(config["trials"]["budget"], "trials.budget")
     told = {"locks": folder, "wait_s": _seconds(wait, "locks.wait"), "overlap": overlap, "time_s": times}
     os.environ[LIMITS] = json.dumps(told, sort_keys=True)
 
@@ -65,7 +65,7 @@ def read_limits() -> Limits:
     return Limits(**given | {"locks": Path(given.get("locks", FOLDER))})
 
 
-def over(tool: str, seconds: float) -> str:
+def format_timeout(tool: str, seconds: float) -> str:
     """What is said where the time is over."""
     key = LIKE.get(tool, tool)
     return (
@@ -74,16 +74,16 @@ def over(tool: str, seconds: float) -> str:
 
 
 def _seconds(given: str | float | None, key: str) -> float | str | None:
-    return given if given is None or given == BY_PLAN else seconds(given, key)
+    return given if given is None or given == BY_PLAN else parse_seconds(given, key)
 
 
-def seconds(given: str | float, key: str) -> float:
+def parse_seconds(given: str | float, key: str) -> float:
     """A time in seconds; key: of the configuration.
 
     Raises:
         ConfigError: it is none.
 
-    >>> seconds("2m", "locks.wait"), seconds("90s", "locks.wait"), seconds(30, "locks.wait")
+    >>> parse_seconds("2m", "locks.wait"), parse_seconds("90s", "locks.wait"), parse_seconds(30, "locks.wait")
     (120.0, 90.0, 30.0)
     """
     found = re.fullmatch(r"(\d{1,9}(?:\.\d{,9})?|\.\d{1,9})\s*([smh]?)", str(given).strip(), re.ASCII)

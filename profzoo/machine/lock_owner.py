@@ -45,7 +45,7 @@ class Owner:
         return f"process {self.process.partition(':')[0]} on {self.host} since {self.since}"
 
 
-def begin(folder: Path) -> tuple[Owner, int]:
+def start_owner(folder: Path) -> tuple[Owner, int]:
     """This process as an owner, and the descriptor of its file in the folder, which is locked until that is closed."""
     folder.mkdir(parents=True, exist_ok=True)
     name = f"{os.getpid()}-{secrets.token_hex(8)}"
@@ -54,7 +54,7 @@ def begin(folder: Path) -> tuple[Owner, int]:
         process_tree.process_identity(os.getpid()), socket.gethostname(), _text(MACHINE), _text(BOOT), name, since
     )
     descriptor = file_locks.acquire_lock(folder / name, wait=False)
-    file_locks.write(descriptor, format_owner(owner))
+    file_locks.replace_text(descriptor, format_owner(owner))
     return owner, descriptor
 
 
@@ -63,7 +63,7 @@ def format_owner(owner: Owner) -> str:
     return json.dumps(asdict(owner))
 
 
-def read(text: str) -> Owner | None:
+def parse_owner(text: str) -> Owner | None:
     """The owner of whom a line tells; None where it tells of none that could be asked after."""
     try:
         given: Any = json.loads(text)
@@ -74,28 +74,28 @@ def read(text: str) -> Owner | None:
     return owner if good and re.fullmatch(r"[0-9]+:[0-9]+:[0-9]+", owner.process) else None
 
 
-def gone(owner: Owner, folder: Path) -> bool:
+def is_gone(owner: Owner, folder: Path) -> bool:
     """Whether an owner that had its file in this folder certainly holds nothing there any longer."""
     free = _free(folder / owner.file)
     if free is False:
         return False
-    if near(owner):
+    if is_on_this_host(owner):
         # The same kernel knows its own locks, and processes where they are not hidden from this one.
         return not _works_here(owner) if free else _ended(owner)
     # That machine has begun anew, or this is a copy of its folder; elsewhere, file systems may keep locks to a host.
     return (bool(owner.machine) and _here(owner)) or _kind(folder) in LOCAL
 
 
-def forget(folder: Path) -> None:
+def remove_dead_owners(folder: Path) -> None:
     """Remove from this folder the files of owners that are gone."""
     for path in folder.glob("*"):
         with contextlib.suppress(OSError):
-            owner = read(path.read_text(errors="replace")) if FILE.fullmatch(path.name) else None
-            if owner and owner.file == path.name and gone(owner, folder):
+            owner = parse_owner(path.read_text(errors="replace")) if FILE.fullmatch(path.name) else None
+            if owner and owner.file == path.name and is_gone(owner, folder):
                 path.unlink()
 
 
-def near(owner: Owner) -> bool:
+def is_on_this_host(owner: Owner) -> bool:
     """Whether the same kernel runs it and this process, as far as kernels tell their boot; else, the same host."""
     boot = _text(BOOT)
     return owner.boot == boot if owner.boot and boot else _here(owner)
@@ -112,7 +112,7 @@ def _free(path: Path) -> bool | None:
     except OSError:
         return None
     try:
-        return file_locks.free(descriptor)
+        return file_locks.is_unlocked(descriptor)
     finally:
         os.close(descriptor)
 

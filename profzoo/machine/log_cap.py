@@ -16,7 +16,7 @@ PIPE_BYTES = 1 << 20
 LINE_BYTES = 4096
 
 
-class Capped:
+class CappedLog:
     """A pipe whose content goes to a file; given: the end of it that programs print to, source: the other.
 
     Args:

@@ -45,7 +45,7 @@ def _tried() -> int:
     os._exit(0)
 
 
-def enter() -> None:
+def enter_namespace() -> None:
     """Go on as a process of a namespace of its own, about to become another program; for a process without threads.
 
     The one that called this stays behind and ends as the program does, with 128 and the signal's number if by one.

@@ -5,7 +5,7 @@ from pathlib import Path
 COUNTS = Path("/proc/vmstat")
 
 
-def kills() -> int:
+def count_oom_kills() -> int:
     """How many it has killed so far on the whole machine, for lack of memory there or in one job's share; 0 if unknown.
 
     The count is of all jobs, so that a rise tells little about one of which no process was killed.

@@ -13,7 +13,7 @@ OWNER = "PROFZOO_OWNER"
 PAUSE_S = 0.5
 
 
-def declare() -> None:
+def export_owner() -> None:
     """Have all jobs that this process starts end with it."""
     os.environ[OWNER] = process_tree.process_identity(os.getpid())
 

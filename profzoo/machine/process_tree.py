@@ -18,7 +18,7 @@ ENDED = "ZX"
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def adopt(orphans: bool) -> None:
+def adopt_orphans(orphans: bool) -> None:
     """Whether processes below this one whose parents end become its children, so that it finds them."""
     _libc.prctl(CHILD_SUBREAPER, int(orphans))
 
@@ -35,7 +35,7 @@ def die_with(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def end(
+def end_processes(
     before: Collection[int],
     stages: Collection[tuple[float, int]],
     wait: Callable[[float], None] = time.sleep,
@@ -45,7 +45,7 @@ def end(
     stages: one after the other, a signal for each of them, and the seconds that they get to end after it; 0 for none.
     wait: lets so many seconds pass meanwhile.
     """
-    left: list[int] = alive(before)
+    left: list[int] = list_alive(before)
     for seconds, number in stages:
         deadline, told = time.monotonic() + seconds, set[int]()
         while left:
@@ -56,11 +56,11 @@ def end(
             if time.monotonic() >= deadline:
                 break
             wait(PAUSE_S)
-            left = alive(before)
+            left = list_alive(before)
     return left
 
 
-def alive(before: Collection[int]) -> list[int]:
+def list_alive(before: Collection[int]) -> list[int]:
     """Processes below this one that are alive, but for those of before; those that ended are forgotten."""
     for _ in range(LOOKS):
         found = _seen(before)
@@ -81,7 +81,7 @@ def _has_children() -> bool:
 
 def _seen(before: Collection[int]) -> list[int]:
     found = []
-    for process, state in below().items():
+    for process, state in list_descendants().items():
         if process in before:
             continue
         if state not in ENDED:
@@ -92,12 +92,12 @@ def _seen(before: Collection[int]) -> list[int]:
     return sorted(found)
 
 
-def below() -> dict[int, str]:
+def list_descendants() -> dict[int, str]:
     """Processes below this one, each with its state as in /proc."""
     children: dict[int, list[int]] = {}
     states = {}
     for process in running_processes():
-        if fields := stat(process):
+        if fields := read_stat(process):
             states[process] = fields[0]
             children.setdefault(int(fields[1]), []).append(process)
     # Those that were adopted meanwhile.
@@ -126,7 +126,7 @@ def running_processes() -> list[int]:
     return [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit()]
 
 
-def stat(process: int) -> list[str]:
+def read_stat(process: int) -> list[str]:
     """What /proc says of a process behind its name: state, parent, and so on; empty where there is none."""
     try:
         # A program's name, in brackets, may hold anything.
@@ -135,9 +135,9 @@ def stat(process: int) -> list[str]:
         return []
 
 
-def lives(process: int) -> bool:
+def is_alive(process: int) -> bool:
     """Whether there is such a process, and it has not ended."""
-    fields = stat(process)
+    fields = read_stat(process)
     return bool(fields) and fields[0] not in ENDED
 
 
@@ -146,5 +146,5 @@ def process_identity(process: int) -> str:
 
     Only processes that see each other by the same numbers can compare it, so it names these, too.
     """
-    fields, numbers = stat(process), Path("/proc/self/ns/pid").stat().st_ino
+    fields, numbers = read_stat(process), Path("/proc/self/ns/pid").stat().st_ino
     return f"{process}:{fields[19]}:{numbers}" if fields and fields[0] not in ENDED else ""

@@ -24,7 +24,7 @@ NEEDED = ("PATH", "LD_LIBRARY_PATH", "PYTHONDONTWRITEBYTECODE", "PYTHONHOME")
 
 
 @dataclass(frozen=True)
-class Guard:
+class ProcessLimits:
     """What a job's processes hold, and when they end.
 
     held: descriptors that all of them keep open if they can, the locks of GPUs. kept: those that the supervisor alone
@@ -40,10 +40,12 @@ class Guard:
     apart: bool = False
 
 
-NOTHING = Guard()
+NOTHING = ProcessLimits()
 
 
-def run(command: Sequence[str], output: BinaryIO, env: Mapping[str, str] | None, guard: Guard = NOTHING) -> int:
+def run_command(
+    command: Sequence[str], output: BinaryIO, env: Mapping[str, str] | None, guard: ProcessLimits = NOTHING
+) -> int:
     """Run the command with what it prints in the file; its exit code, once no process that it started is left.
 
     A SIGTERM, SIGHUP or SIGINT ends them all too, and then this process with 128 and the signal's number; what does
@@ -52,7 +54,7 @@ def run(command: Sequence[str], output: BinaryIO, env: Mapping[str, str] | None,
     Raises:
         SystemExit: a signal came.
     """
-    before = set(process_tree.below())
+    before = set(process_tree.list_descendants())
     request = {
         "command": list(command),
         "environment": dict(os.environ if env is None else env),
@@ -107,7 +109,7 @@ def _left(said: bytes, before: set[int]) -> list[int]:
     """The processes that do not end; without a supervisor they are ended here."""
     if said:
         return list(json.loads(said)["left"])
-    return process_tree.end(before, supervisor.STAGES["abandoned"])
+    return process_tree.end_processes(before, supervisor.STAGES["abandoned"])
 
 
 def _close(process: subprocess.Popen[bytes], busy: bool) -> None:
@@ -122,11 +124,11 @@ def _close(process: subprocess.Popen[bytes], busy: bool) -> None:
 @contextmanager
 def _adopting() -> Iterator[None]:
     """Processes whose parents ended are children of this one, so that it can find them whatever their session."""
-    process_tree.adopt(True)
+    process_tree.adopt_orphans(True)
     try:
         yield
     finally:
-        process_tree.adopt(False)
+        process_tree.adopt_orphans(False)
 
 
 @contextmanager

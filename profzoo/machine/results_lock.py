@@ -23,27 +23,27 @@ ADVICE = "wait until it has ended or stop it, or give this run other results (pa
 
 
 @dataclass(frozen=True)
-class Seen:
+class FolderState:
     """A results folder when a run was planned: who held it, in words, and when files last came or went there."""
 
     holder: str | None
     changed_ns: int | None
 
 
-def seen(results: Path) -> Seen:
+def inspect_folder(results: Path) -> FolderState:
     """The folder now; what was planned while another run changed it is of no use."""
     path = results / NAME
     try:
         os.close(file_locks.acquire_lock(path, wait=False, create=False))
     except BlockingIOError:
-        return Seen(_holder(path), None)
+        return FolderState(_holder(path), None)
     except OSError:
         # There is none, or nothing that can be locked; whoever takes it will know.
         pass
-    return Seen(None, _changed_ns(results))
+    return FolderState(None, _changed_ns(results))
 
 
-def take(results: Path, planned: Seen) -> str | None:
+def lock_results(results: Path, planned: FolderState) -> str | None:
     """Hold the folder until this process ends; what is to be said of that, if anything.
 
     planned: the folder as this run was planned for.
@@ -61,14 +61,14 @@ def take(results: Path, planned: Seen) -> str | None:
         descriptor = file_locks.acquire_lock(path, wait=False)
         since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         said = {"host": socket.gethostname(), "pid": os.getpid(), "since": since, "folder": str(Path.cwd())}
-        file_locks.write(descriptor, json.dumps(said))
+        file_locks.replace_text(descriptor, json.dumps(said))
     except BlockingIOError:
         raise ConfigError(f"{results} is in use by another run, {_holder(path)}: {ADVICE}") from None
     except OSError as error:
         refused = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
         raise ConfigError(f"{results} cannot be locked for this run: {refused}") from error
     atexit.register(_release, results.absolute(), descriptor, os.getpid())
-    if why := file_locks.lockless(descriptor):
+    if why := file_locks.explain_missing_locks(descriptor):
         return f"{results} is on a file system without locks ({why}), so that {UNPROTECTED}"
     return None
 
@@ -80,7 +80,7 @@ def _release(results: Path, descriptor: int, process: int) -> None:
         return
     with suppress(OSError):
         # Another run may hold one that came after this was removed.
-        if file_locks.same(descriptor, results / NAME):
+        if file_locks.is_same_file(descriptor, results / NAME):
             (results / NAME).unlink()
             results.rmdir()
     os.close(descriptor)

@@ -33,12 +33,12 @@ TRACED, SEMAPHORE = "NSys-termination_status_", "sem.NSys-process_waiter-"
 SHARED_MEMORY = Path("/dev/shm")
 
 
-def make() -> tuple[Path, list[int]]:
+def make_scratch() -> tuple[Path, list[int]]:
     """A new folder, and the descriptors that hold it: as long as any process has them, the job is alive."""
     new = Path(tempfile.mkdtemp(prefix=NEW, dir=_places()[0]))
     lock = os.open(new, os.O_RDONLY | os.O_DIRECTORY)
     # Where there are no locks, the job runs all the same, and what it leaves if it is killed stays.
-    file_locks.lock(lock, wait=True)
+    file_locks.lock_descriptor(lock, wait=True)
     os.mkfifo(new / PIPE, 0o600)
     # For reading too, as it could not be opened otherwise before anybody reads it.
     pipe = os.open(new / PIPE, os.O_RDWR | os.O_NONBLOCK)
@@ -63,7 +63,7 @@ def shared_compile_cache() -> dict[str, str]:
     return {}
 
 
-def remove(folder: Path) -> None:
+def remove_scratch(folder: Path) -> None:
     """Remove a folder and what belongs to it elsewhere, if they are there."""
     for status in folder.glob(f"nvidia/nsight_systems/{TRACED}*"):
         with suppress(OSError):
@@ -87,7 +87,7 @@ def claim_abandoned(folder: Path) -> int | None:
     return None
 
 
-def sweep() -> list[int]:
+def sweep_abandoned() -> list[int]:
     """End the processes of this user's jobs that nobody looks after any more, and remove what they left; the former."""
     stale = {}
     for folder in [folder for place in _places() for folder in Path(place).glob(f"{PREFIX}*")]:
@@ -103,7 +103,7 @@ def sweep() -> list[int]:
         left = _marked(list(stale))
     for folder, lock in stale.items():
         if not left:
-            remove(folder)
+            remove_scratch(folder)
         os.close(lock)
     return found
 
@@ -115,13 +115,13 @@ def _marked(folders: Sequence[Path]) -> list[int]:
     for process in process_tree.running_processes() if words else ():
         # It may have ended, or be another user's.
         with suppress(OSError):
-            own = Path(f"/proc/{process}").stat().st_uid == os.getuid() and process_tree.lives(process)
+            own = Path(f"/proc/{process}").stat().st_uid == os.getuid() and process_tree.is_alive(process)
             if own and words & set(Path(f"/proc/{process}/environ").read_bytes().split(b"\0")):
                 found.append(process)
     return found
 
 
-def depend(folder: Path) -> bool:
+def die_with_folder(folder: Path) -> bool:
     """Have this process, and those of its group, killed once nobody holds the folder; whether anybody does."""
     try:
         pipe = os.open(folder / PIPE, os.O_RDONLY | os.O_NONBLOCK)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from profzoo.machine import namespace, process_tree, scratch_folder
-from profzoo.machine.log_cap import Capped
+from profzoo.machine.log_cap import CappedLog
 
 ASKED, ANSWERED, LOG = 0, 1, 2
 HEEDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
@@ -35,7 +35,7 @@ STAGES: Mapping[str, tuple[tuple[float, int], ...]] = {
 
 def main() -> int:
     """Do what standard input says; returns 0."""
-    process_tree.adopt(True)
+    process_tree.adopt_orphans(True)
     wake, waker = os.pipe()
     os.set_blocking(waker, False)
     # First, as a signal that is caught before would be told to nobody.
@@ -47,24 +47,24 @@ def main() -> int:
     request = _request()
     if not request:
         return 0
-    printed = Capped(LOG)
+    printed = CappedLog(LOG)
     child = _started(request, printed)
     why, code = _watched(child, request["seconds"], wake, printed) if child else ("ended", 127)
     for number in HEEDED:
         signal.signal(number, signal.SIG_IGN)
     if why in ("signal", "abandoned"):
         _say(TOLD_TO_END)
-    left = process_tree.end((), STAGES[why], printed.wait)
+    left = process_tree.end_processes((), STAGES[why], printed.wait)
     printed.close()
     if request["scratch"]:
-        scratch_folder.remove(Path(request["scratch"]))
+        scratch_folder.remove_scratch(Path(request["scratch"]))
     if why == "late":
         _say(request["over"])
         code = LATE
     with suppress(BrokenPipeError):
         os.write(ANSWERED, json.dumps({"code": code, "left": left}).encode())
     os.close(ANSWERED)
-    while process_tree.alive(()):
+    while process_tree.list_alive(()):
         # The GPU's lock is held by this process as well, and the GPU is not free.
         time.sleep(1)
     return 0
@@ -81,7 +81,7 @@ def _request() -> dict[str, Any]:
     return dict(json.loads(said))
 
 
-def _started(request: Mapping[str, Any], printed: Capped) -> subprocess.Popen[bytes] | None:
+def _started(request: Mapping[str, Any], printed: CappedLog) -> subprocess.Popen[bytes] | None:
     """The command, which dies with this process; None, with a line in the log, where it cannot be started."""
     own = os.getpid()
     try:
@@ -101,7 +101,7 @@ def _prepare(supervisor: int, apart: bool) -> None:
     """What a process does before it becomes the command."""
     process_tree.die_with(supervisor)
     if apart:
-        namespace.enter()
+        namespace.enter_namespace()
 
 
 def _say(line: str) -> None:
@@ -110,7 +110,7 @@ def _say(line: str) -> None:
         os.write(LOG, f"profzoo: {line}\n".encode())
 
 
-def _watched(child: subprocess.Popen[bytes], seconds: float | None, wake: int, printed: Capped) -> tuple[str, int]:
+def _watched(child: subprocess.Popen[bytes], seconds: float | None, wake: int, printed: CappedLog) -> tuple[str, int]:
     """How the command came to its end, and its exit code where it ended by itself."""
     deadline = time.monotonic() + seconds if seconds is not None else None
     waiting = select.poll()

@@ -15,7 +15,7 @@ OVER, GO = b".", b">"
 PAUSE_S = 0.05
 
 
-class Foreman:
+class ShiftGiver:
     """Gives one program its shifts. The first is the program's from the start, or once it has its turn."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Foreman:
         self._theirs.close()
 
 
-class Worker:
+class ShiftWorker:
     """A program that works by shifts."""
 
     def __init__(self, own: socket.socket) -> None:
@@ -73,11 +73,11 @@ class Worker:
             raise CollectError("the job of this program has ended before its next shift")
 
 
-def worker(given: MutableMapping[str, str] = os.environ) -> Worker | None:
+def find_worker(given: MutableMapping[str, str] = os.environ) -> ShiftWorker | None:
     """In a program: how it works by shifts; None where it works through."""
     if not (number := given.get(SHIFT)):
         return None
     own = socket.socket(fileno=os.dup(int(number)))
     # Programs that it starts have no part in it.
     os.set_inheritable(int(number), False)
-    return Worker(own)
+    return ShiftWorker(own)

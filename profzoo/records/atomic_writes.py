@@ -15,7 +15,7 @@ from pathlib import Path
 NO_SYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF)
 
 
-def write(path: Path, text: str) -> None:
+def write_synced(path: Path, text: str) -> None:
     """Have a file hold this text, or be as it was.
 
     Raises:
@@ -36,7 +36,7 @@ def write(path: Path, text: str) -> None:
     _sync_one(path.parent)
 
 
-def place(pairs: Iterable[tuple[Path, Path]]) -> None:
+def move_into_place(pairs: Iterable[tuple[Path, Path]]) -> None:
     """Move files and folders to their places, in this order; a folder takes the place of one.
 
     pairs: where each is now, and where it is to be, on the same file system. All are on the disk before the first is
@@ -47,7 +47,7 @@ def place(pairs: Iterable[tuple[Path, Path]]) -> None:
     """
     moves = list(pairs)
     for source, _ in moves:
-        sync(source)
+        sync_to_disk(source)
     for source, target in moves:
         if source.is_dir() and target.is_dir() and not target.is_symlink():
             shutil.rmtree(target)
@@ -56,7 +56,7 @@ def place(pairs: Iterable[tuple[Path, Path]]) -> None:
         _sync_one(folder)
 
 
-def sync(path: Path) -> None:
+def sync_to_disk(path: Path) -> None:
     """Have what a file or a folder holds reach the disk; a folder's files as well, but for those of its folders.
 
     Raises:

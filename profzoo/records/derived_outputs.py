@@ -33,7 +33,7 @@ def describe_job(rule: str, params: Mapping[str, Any]) -> dict[str, Any]:
     return {"rule": rule, "params": {name: _text(value) for name, value in params.items()}}
 
 
-def params(given: Any) -> dict[str, Any]:
+def collect_params(given: Any) -> dict[str, Any]:
     """Parameters of a rule by name, and by place where they have none; given: Snakemake's list of them."""
     named = dict(given.items())
     return {**{str(place): value for place, value in enumerate(given)}, **named} if len(named) < len(given) else named
@@ -49,13 +49,13 @@ def split_inputs(inputs: Sequence[str], root: Path) -> tuple[list[Path], list[Pa
     return code, [path for path in map(Path, inputs) if path not in set(code)]
 
 
-def sources(paths: Sequence[Path], root: Path) -> dict[str, str]:
+def source_digests(paths: Sequence[Path], root: Path) -> dict[str, str]:
     """The digests of sources, by what records call them.
 
     Raises:
         OSError: one cannot be read.
     """
-    return {record.key(path, root): digests.digest(path) for path in paths}
+    return {record.source_key(path, root): digests.compute_digest(path) for path in paths}
 
 
 def relative_name(path: Path, output: Path) -> str:
@@ -73,7 +73,7 @@ def private_folders(outputs: Sequence[Path]) -> dict[Path, Path]:
 
 
 @contextmanager
-def private(outputs: Sequence[Path]) -> Iterator[list[Path]]:
+def make_privately(outputs: Sequence[Path]) -> Iterator[list[Path]]:
     """Places for files to be made in while the body runs; they move to those of the outputs if it ends well.
 
     Raises:
@@ -82,20 +82,20 @@ def private(outputs: Sequence[Path]) -> Iterator[list[Path]]:
     """
     folders = private_folders(outputs)
     for folder in folders.values():
-        clear(folder)
+        clear_private_folder(folder)
         folder.mkdir(parents=True)
     made = [folders[path.parent] / path.name for path in outputs]
     try:
         yield made
         if lost := [path.name for path in made if not path.exists()]:
             raise DataError(f"{lost[0]} was not made")
-        atomic_writes.place(zip(made, outputs, strict=True))
+        atomic_writes.move_into_place(zip(made, outputs, strict=True))
     finally:
         for folder in folders.values():
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def keep(
+def keep_record(
     outputs: Sequence[Path],
     job: Mapping[str, Any],
     inputs: Mapping[Path, str],
@@ -111,11 +111,11 @@ def keep(
         OSError: of the disk.
     """
     read = {relative_name(path, outputs[0]): digest for path, digest in inputs.items()}
-    files = record.entries(outputs)
-    record.write(outputs, Record(job_differences.normal(job), read, code, files=files, passing=passing))
+    files = record.make_entries(outputs)
+    record.write_record(outputs, Record(job_differences.normalize_json(job), read, code, files=files, passing=passing))
 
 
-def clear(folder: Path) -> None:
+def clear_private_folder(folder: Path) -> None:
     """Remove a private folder that a job which was killed has left.
 
     Raises:

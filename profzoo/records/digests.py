@@ -27,7 +27,7 @@ _asked: set[Key] = set()
 _kept: set[Key] = set()
 
 
-def digest(path: Path) -> str:
+def compute_digest(path: Path) -> str:
     """The digest of a file's bytes; of a folder, that of the names and digests of what is not hidden in it.
 
     Raises:
@@ -35,7 +35,7 @@ def digest(path: Path) -> str:
     """
     status = path.stat()
     if stat.S_ISDIR(status.st_mode):
-        lines = [f"{file.name}\0{digest(file)}\n" for file in members(path)]
+        lines = [f"{file.name}\0{compute_digest(file)}\n" for file in list_members(path)]
         return hashlib.sha256("".join(lines).encode(errors="surrogateescape")).hexdigest()
     if not stat.S_ISREG(status.st_mode):
         raise OSError(f"{path} is neither a file nor a folder")
@@ -59,21 +59,21 @@ def text_digest(text: str) -> str:
     return f"sha256:{hashlib.sha256(text.encode(errors='surrogateescape')).hexdigest()}"
 
 
-def size(path: Path) -> int:
+def measure_size(path: Path) -> int:
     """Bytes of a file, or of the files that are not hidden in a folder.
 
     Raises:
         OSError: it is not there.
     """
-    return sum(map(size, members(path))) if path.is_dir() else path.stat().st_size
+    return sum(map(measure_size, list_members(path))) if path.is_dir() else path.stat().st_size
 
 
-def members(folder: Path) -> list[Path]:
+def list_members(folder: Path) -> list[Path]:
     """What is not hidden in a folder, by name."""
     return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 
-def load(path: Path) -> None:
+def load_digests(path: Path) -> None:
     """Take over the digests that an earlier process of this boot has kept; damaged ones are computed anew."""
     with suppress(OSError, ValueError, TypeError, KeyError):
         kept = json.loads(path.read_text(encoding="utf-8"))
@@ -83,7 +83,7 @@ def load(path: Path) -> None:
             _kept.update(found)
 
 
-def save(path: Path) -> None:
+def save_digests(path: Path) -> None:
     """Keep the digests of larger files that were asked for, for later processes of this boot."""
     worth = {key: value for key, value in _known.items() if key in _asked and key[2] >= WORTH_KEEPING_BYTES}
     if worth.keys() <= _kept:
@@ -93,10 +93,10 @@ def save(path: Path) -> None:
     # What cannot be kept is computed anew.
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        atomic_writes.write(path, content)
+        atomic_writes.write_synced(path, content)
 
 
-def forget() -> None:
+def forget_digests() -> None:
     """Read every file again when it is next asked for."""
     _known.clear()
 

@@ -21,12 +21,12 @@ class Difference:
     key: str = ""
 
 
-def differences(record: Record, job: Mapping[str, Any], sources: Mapping[str, str]) -> Iterator[Difference]:
+def find_differences(record: Record, job: Mapping[str, Any], sources: Mapping[str, str]) -> Iterator[Difference]:
     """How a job that is to run differs from that of the record.
 
     job: all that it goes by, as JSON has it. sources: digests of its sources now, by their keys.
     """
-    yield from map(Difference, settings(record.job, job))
+    yield from map(Difference, compare_settings(record.job, job))
     yield from (Difference(f"{name} changed while it was measured", name) for name in record.changed)
     for name in sorted({*record.sources, *sources}):
         if name not in sources:
@@ -37,12 +37,12 @@ def differences(record: Record, job: Mapping[str, Any], sources: Mapping[str, st
             yield Difference(f"{name} has changed", name)
 
 
-def settings(old: Any, new: Any, where: str = "") -> Iterator[str]:
+def compare_settings(old: Any, new: Any, where: str = "") -> Iterator[str]:
     """Where two values of JSON differ, by key.
 
-    >>> list(settings({"cell": {"batch": 4, "seed": 0}}, {"cell": {"batch": 7, "seed": 0}}))
+    >>> list(compare_settings({"cell": {"batch": 4, "seed": 0}}, {"cell": {"batch": 7, "seed": 0}}))
     ['cell.batch was 4 and is 7']
-    >>> list(settings({"set": "launch"}, {"repeats": 3}))
+    >>> list(compare_settings({"set": "launch"}, {"repeats": 3}))
     ['repeats is 3, and was not given', "set was 'launch', and is not given"]
     """
     if isinstance(old, Mapping) and isinstance(new, Mapping):
@@ -53,24 +53,24 @@ def settings(old: Any, new: Any, where: str = "") -> Iterator[str]:
             elif name not in old:
                 yield f"{place} is {_shown(new[name])}, and was not given"
             else:
-                yield from settings(old[name], new[name], place)
+                yield from compare_settings(old[name], new[name], place)
     elif old != new:
         yield f"{where} was {_shown(old)} and is {_shown(new)}"
 
 
-def flaw(path: Path, entry: Entry) -> str | None:
+def find_flaw(path: Path, entry: Entry) -> str | None:
     """How a file or folder differs from what its job made; None where it does not.
 
     Raises:
         OSError: it cannot be read.
     """
-    found = digests.size(path)
+    found = digests.measure_size(path)
     if found != entry.bytes:
         return f"it has {found} bytes, and had {entry.bytes} when it was made"
-    return None if digests.digest(path) == entry.sha256 else "its content is not what was written"
+    return None if digests.compute_digest(path) == entry.sha256 else "its content is not what was written"
 
 
-def normal(value: Any) -> Any:
+def normalize_json(value: Any) -> Any:
     """A value as JSON has it once it was written and read."""
     return json.loads(json.dumps(value, sort_keys=True, default=repr))
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from profzoo.errors import DataError, first_line
+from profzoo.errors import DataError, first_error_line
 from profzoo.records import atomic_writes, derived_outputs, digests
 from profzoo.records.derived_outputs import PARTIAL
 
@@ -28,13 +28,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     code, read = derived_outputs.split_inputs(options.input, ROOT)
     try:
-        atomic_writes.place((path.with_name(f"{path.name}{PARTIAL}"), path) for path in options.output)
-        sources = derived_outputs.sources(code, ROOT)
+        atomic_writes.move_into_place((path.with_name(f"{path.name}{PARTIAL}"), path) for path in options.output)
+        sources = derived_outputs.source_digests(code, ROOT)
         job = derived_outputs.describe_job(derived_outputs.IN_SHELL, {})
-        inputs = {path: digests.digest(path) for path in read}
-        derived_outputs.keep(options.output, job, inputs, sources, options.passing)
+        inputs = {path: digests.compute_digest(path) for path in read}
+        derived_outputs.keep_record(options.output, job, inputs, sources, options.passing)
     except (DataError, OSError) as error:
-        line = f"profzoo: {first_line(error)}"
+        line = f"profzoo: {first_error_line(error)}"
         with options.log.open("a") as log:
             print(line, file=log)
         print(line, file=sys.stderr)

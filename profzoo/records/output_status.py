@@ -14,7 +14,7 @@ from profzoo.records.record import DamagedRecordError, Record
 NO_RECORD = "it has no record"
 
 
-class State(Enum):
+class OutputState(Enum):
     """What is there of a job's outputs.
 
     ABSENT: nothing, or not all. SAME: what this job would make. OTHER: another job's, or this one's by other sources or
@@ -29,7 +29,7 @@ class State(Enum):
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedJob:
     """A job as a run plans it.
 
     job: all that it goes by. sidecar: where a job that collects leaves its record; None of any other job. read: inputs
@@ -47,21 +47,21 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class OutputVerdict:
     """The state of a job's outputs, and why, in a few words each.
 
     file: the one that is damaged or unknown. others: inputs and sources that are not those of the record. settings:
     whether the job itself is another.
     """
 
-    state: State
+    state: OutputState
     why: tuple[str, ...] = ()
     file: Path | None = None
     others: tuple[Path, ...] = ()
     settings: bool = False
 
 
-def judge(planned: Planned, root: Path) -> Verdict:
+def judge_outputs(planned: PlannedJob, root: Path) -> OutputVerdict:
     """What is there of a job's outputs; root: the folder that holds the workflow."""
     there = [path for path in planned.outputs if os.path.lexists(path)]
     try:
@@ -71,36 +71,42 @@ def judge(planned: Planned, root: Path) -> Verdict:
             else record.read_output_record(planned.outputs[0])
         )
         if known is None:
-            return Verdict(State.UNKNOWN, (NO_RECORD,), there[0]) if there else Verdict(State.ABSENT)
+            return (
+                OutputVerdict(OutputState.UNKNOWN, (NO_RECORD,), there[0])
+                if there
+                else OutputVerdict(OutputState.ABSENT)
+            )
         if any(path not in there and path not in planned.passing for path in planned.outputs):
-            return Verdict(State.ABSENT)
-        if found := differences(planned, known, root):
-            files = {record.key(path, root): path for path in planned.sources} | {
+            return OutputVerdict(OutputState.ABSENT)
+        if found := find_differences(planned, known, root):
+            files = {record.source_key(path, root): path for path in planned.sources} | {
                 str(path): path for path in planned.read
             }
             others = tuple(files[one.key] for one in found if one.key in files)
             why = tuple(one.words for one in found)
-            return Verdict(State.OTHER, why, others=others, settings=any(not one.key for one in found))
+            return OutputVerdict(OutputState.OTHER, why, others=others, settings=any(not one.key for one in found))
         return _whole(planned, known, there)
     except DamagedRecordError as error:
-        return Verdict(State.DAMAGED, (str(error),), there[0] if there else planned.outputs[0])
+        return OutputVerdict(OutputState.DAMAGED, (str(error),), there[0] if there else planned.outputs[0])
     except OSError as error:
-        return Verdict(State.DAMAGED, (f"it cannot be read: {error.strerror or error}",), planned.outputs[0])
+        return OutputVerdict(
+            OutputState.DAMAGED, (f"it cannot be read: {error.strerror or error}",), planned.outputs[0]
+        )
 
 
-def differences(planned: Planned, known: Record, root: Path) -> list[Difference]:
+def find_differences(planned: PlannedJob, known: Record, root: Path) -> list[Difference]:
     """How the job that a run plans differs from the one that left the record.
 
     Raises:
         DamagedRecordError, OSError: what an input was cannot be known.
     """
-    loose = {record.key(path, root) for path in planned.loose}
-    sources = {record.key(path, root): path for path in planned.sources}
-    now = {key: digests.digest(path) for key, path in sources.items() if key not in loose and path.exists()}
+    loose = {record.source_key(path, root) for path in planned.loose}
+    sources = {record.source_key(path, root): path for path in planned.sources}
+    now = {key: digests.compute_digest(path) for key, path in sources.items() if key not in loose and path.exists()}
     then = Record(
         known.job, sources={key: sha for key, sha in known.sources.items() if key not in loose}, changed=known.changed
     )
-    found = list(job_differences.differences(then, job_differences.normal(planned.job), now))
+    found = list(job_differences.find_differences(then, job_differences.normalize_json(planned.job), now))
     for path in planned.read:
         name = derived_outputs.relative_name(path, planned.sidecar or planned.outputs[0])
         if path in planned.loose:
@@ -126,16 +132,16 @@ def recorded_digest(path: Path) -> str | None:
     known = record.read_output_record(path)
     if known and path.name in known.files:
         return known.files[path.name].sha256
-    return digests.digest(path) if path.exists() else None
+    return digests.compute_digest(path) if path.exists() else None
 
 
-def _whole(planned: Planned, known: Record, there: Sequence[Path]) -> Verdict:
+def _whole(planned: PlannedJob, known: Record, there: Sequence[Path]) -> OutputVerdict:
     """Whether the files are what the job made."""
     for path in there:
         if path == planned.sidecar:
             continue
         entry = known.files.get(path.name)
-        why = job_differences.flaw(path, entry) if entry else "its record does not know it"
+        why = job_differences.find_flaw(path, entry) if entry else "its record does not know it"
         if why:
-            return Verdict(State.DAMAGED, (why,), path)
-    return Verdict(State.SAME)
+            return OutputVerdict(OutputState.DAMAGED, (why,), path)
+    return OutputVerdict(OutputState.SAME)

@@ -51,22 +51,22 @@ class Record:
     passing: bool = False
 
 
-def place(output: Path) -> Path:
+def record_path(output: Path) -> Path:
     """Where the record of an output is, or a file that names it.
 
-    >>> place(Path("results/tables/cells.csv")).as_posix()
+    >>> record_path(Path("results/tables/cells.csv")).as_posix()
     'results/tables/.records/cells.csv.json'
     """
     return output.parent / FOLDER / f"{output.name}.json"
 
 
-def entries(paths: Iterable[Path]) -> dict[str, Entry]:
+def make_entries(paths: Iterable[Path]) -> dict[str, Entry]:
     """Size and digest of files and folders, by name.
 
     Raises:
         OSError: one of them cannot be read.
     """
-    return {path.name: Entry(digests.size(path), digests.digest(path)) for path in paths}
+    return {path.name: Entry(digests.measure_size(path), digests.compute_digest(path)) for path in paths}
 
 
 def read_output_record(output: Path) -> Record | None:
@@ -76,7 +76,7 @@ def read_output_record(output: Path) -> Record | None:
         DamagedRecordError: it is not as it was written.
         OSError: it cannot be read.
     """
-    home = place(output)
+    home = record_path(output)
     if not home.is_file():
         return read_sidecar_record(output.with_name(f"{output.name}.json"))
     content = _object(home)
@@ -85,7 +85,7 @@ def read_output_record(output: Path) -> Record | None:
     if not isinstance(named, str) or "/" in named:
         raise DamagedRecordError(f"{home} names no record: {named!r}")
     first = output.with_name(named)
-    return read_sidecar_record(first) if content.get("sidecar") else _whole(place(first))
+    return read_sidecar_record(first) if content.get("sidecar") else _whole(record_path(first))
 
 
 def read_sidecar_record(sidecar: Path) -> Record | None:
@@ -103,7 +103,7 @@ def read_sidecar_record(sidecar: Path) -> Record | None:
     return _record(sidecar, content | {"job": {key: content[key] for key in content.get("job_keys", ())}})
 
 
-def write(outputs: Iterable[Path], record: Record) -> None:
+def write_record(outputs: Iterable[Path], record: Record) -> None:
     """Leave the record of a job that collects nothing, for all of its outputs; outputs: the first has the record.
 
     Raises:
@@ -114,18 +114,18 @@ def write(outputs: Iterable[Path], record: Record) -> None:
         "version": VERSION, "job": record.job, INPUTS: record.inputs, SOURCES: record.sources, CHANGED: record.changed,
         FILES: {name: [entry.bytes, entry.sha256] for name, entry in record.files.items()}, "passing": record.passing,
     }  # fmt: skip
-    place(first).parent.mkdir(exist_ok=True)
-    atomic_writes.write(place(first), seal(content))
+    record_path(first).parent.mkdir(exist_ok=True)
+    atomic_writes.write_synced(record_path(first), seal(content))
     for other in others:
-        refer(other, first)
+        refer_to_record(other, first)
 
 
-def refer(output: Path, first: Path, sidecar: bool = False) -> None:
+def refer_to_record(output: Path, first: Path, sidecar: bool = False) -> None:
     """Leave word with an output which file beside it has the record; sidecar: whether that is in a sidecar."""
     # Each in its own folder: the outputs of a job lie in one.
-    home = place(output)
+    home = record_path(output)
     home.parent.mkdir(exist_ok=True)
-    atomic_writes.write(home, json.dumps({"record": first.name, "sidecar": sidecar}) + "\n")
+    atomic_writes.write_synced(home, json.dumps({"record": first.name, "sidecar": sidecar}) + "\n")
 
 
 def seal(content: Mapping[str, Any]) -> str:
@@ -145,7 +145,7 @@ def sidecar_part(record: Record) -> dict[str, Any]:
     }
 
 
-def key(path: Path, root: Path) -> str:
+def source_key(path: Path, root: Path) -> str:
     """What a source is called in records, wherever the checkout and the working folder are.
 
     root: the folder that holds the workflow.

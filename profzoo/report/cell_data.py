@@ -15,13 +15,25 @@ from profzoo.tools.nsys.steps import CAUSES
 # Digits that are kept of a number.
 DIGITS = 4
 # Rows of a cell's tables that go into the page, those that take longest first.
-MOST = 10_000
-FLOP = ("fp64_flop", "fp32_flop", "fp16_flop", "tensor_bf16_flop", "tensor_fp16_flop", "tensor_tf32_flop",
+MAX_ROWS = 10_000
+FLOP_COLUMNS = ("fp64_flop", "fp32_flop", "fp16_flop", "tensor_bf16_flop", "tensor_fp16_flop", "tensor_tf32_flop",
         "tensor_fp64_flop")  # fmt: skip
-KERNEL = ("name", "range", "class", "grid", "block", "launches", "ns", "share", "bound", "efficiency", "occupancy",
+KERNEL_COLUMNS = ("name", "range", "class", "grid", "block", "launches", "ns", "share", "bound", "efficiency", "occupancy",
           "occupancy_limit", "bytes", "flop", "l2_hit", "registers")  # fmt: skip
-LAYER = ("name", "type", "direction", "class", "launches", "ns", "share", "bound", "efficiency", "bytes", "flop")
-TREE = ("name", "parent", "type", "direction", "ns", "own", "share", "bound", "efficiency")
+LAYER_COLUMNS = (
+    "name",
+    "type",
+    "direction",
+    "class",
+    "launches",
+    "ns",
+    "share",
+    "bound",
+    "efficiency",
+    "bytes",
+    "flop",
+)
+TREE_COLUMNS = ("name", "parent", "type", "direction", "ns", "own", "share", "bound", "efficiency")
 CLASS, LEVEL = "class", "level"
 
 
@@ -30,7 +42,7 @@ def page_data(peaks: pd.DataFrame | None, perfetto: Mapping[str, str]) -> Markup
     rates = {} if peaks is None else dict(zip(peaks["peak"], peaks["rate"], strict=True))
     causes = [f"idle: {cause}" for cause in CAUSES]
     return pack_json({"classes": CLASS_COLOURS, "parts": PART_COLOURS, "step": STEP_COLOURS, "causes": causes,
-                   "peaks": {name: _short(rate) for name, rate in rates.items()},
+                   "peaks": {name: _round_number(rate) for name, rate in rates.items()},
                    "perfetto": perfetto.get("address")})  # fmt: skip
 
 
@@ -45,13 +57,15 @@ def cell_block(
     kernels, layers = tables.get("kernels"), tables.get("layers")
     full: list[str] = [] if kernels is None else list(kernels["kernel"].unique())
     in_step = list(timeline["names"]) if timeline else []
-    traced = _kernels_of(timeline) if timeline else []
+    traced = _gpu_names(timeline) if timeline else []
     short = short_names.shorten_names([*full, *traced])
     if kernels is not None and len(kernels):
-        block["kernels"] = _kernels(kernels, tables.get("roofline"), short)
+        block["kernels"] = _kernel_columns(kernels, tables.get("roofline"), short)
     if layers is not None and len(layers):
-        block["layers"] = _layers(layers)
-        block["tree"] = _table(TREE, layers.assign(name=layers["module"], ns=layers["total_ns"], own=layers["self_ns"]))
+        block["layers"] = _layer_columns(layers)
+        block["tree"] = _table(
+            TREE_COLUMNS, layers.assign(name=layers["module"], ns=layers["total_ns"], own=layers["self_ns"])
+        )
     if timeline:
         classes = {name: kernel_classes.classify(name) for name in traced}
         shown = [short.get(name, name) for name in in_step]
@@ -65,28 +79,28 @@ def pack_json(block: Mapping[str, Any]) -> Markup:
     return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
 
 
-def _kernels_of(timeline: Mapping[str, Any]) -> list[str]:
+def _gpu_names(timeline: Mapping[str, Any]) -> list[str]:
     """The names of what ran on the GPU."""
     places = {row[2] for rows in timeline["streams"].values() for row in rows}
     return [timeline["names"][place] for place in sorted(places)]
 
 
-def _kernels(kernels: pd.DataFrame, roofline: pd.DataFrame | None, short: Mapping[str, str]) -> dict[str, Any]:
+def _kernel_columns(kernels: pd.DataFrame, roofline: pd.DataFrame | None, short: Mapping[str, str]) -> dict[str, Any]:
     """A row a launch configuration and range, longest first."""
-    table = kernels.sort_values("total_ns", ascending=False, kind="stable").head(MOST)
-    given = table.reindex(columns=[*table.columns, *(name for name in FLOP if name not in table)])
-    counted = given[list(FLOP)].notna().any(axis=1)
+    table = kernels.sort_values("total_ns", ascending=False, kind="stable").head(MAX_ROWS)
+    given = table.reindex(columns=[*table.columns, *(name for name in FLOP_COLUMNS if name not in table)])
+    counted = given[list(FLOP_COLUMNS)].notna().any(axis=1)
     made = pd.DataFrame(
         {
             "name": given["kernel"].map(short),
             "range": given["range"],
             "class": given["class"],
-            "grid": _by(given, "grid"),
-            "block": _by(given, "block"),
+            "grid": _format_dimensions(given, "grid"),
+            "block": _format_dimensions(given, "block"),
             "launches": given["launches"],
             "ns": given["total_ns"],
             "share": given["share"],
-            "flop": given[list(FLOP)].sum(axis=1).where(counted) * given["launches"],
+            "flop": given[list(FLOP_COLUMNS)].sum(axis=1).where(counted) * given["launches"],
             "bytes": _column(given, "dram_bytes") * given["launches"],
             "occupancy": _column(given, "occupancy_pct") / 100,
             "occupancy_limit": _column(given, "occupancy_limit_pct") / 100,
@@ -94,11 +108,11 @@ def _kernels(kernels: pd.DataFrame, roofline: pd.DataFrame | None, short: Mappin
             "registers": _column(given, "registers"),
         }
     )
-    made[["bound", "efficiency"]] = _held(given, roofline)
-    return _table(KERNEL, made)
+    made[["bound", "efficiency"]] = _bounds_and_efficiencies(given, roofline)
+    return _table(KERNEL_COLUMNS, made)
 
 
-def _held(kernels: pd.DataFrame, roofline: pd.DataFrame | None) -> np.ndarray:
+def _bounds_and_efficiencies(kernels: pd.DataFrame, roofline: pd.DataFrame | None) -> np.ndarray:
     """Bound and efficiency of each row, by the table of the roofline."""
     keys = ["mangled", "range", "grid_x", "grid_y", "grid_z"]
     none = np.full((len(kernels), 2), None, dtype=object)
@@ -112,24 +126,24 @@ def _held(kernels: pd.DataFrame, roofline: pd.DataFrame | None) -> np.ndarray:
     return np.asarray(found[["bound", "efficiency"]].to_numpy(dtype=object))
 
 
-def _layers(layers: pd.DataFrame) -> dict[str, Any]:
+def _layer_columns(layers: pd.DataFrame) -> dict[str, Any]:
     """A row a module that launches kernels itself and direction, by that time."""
-    own = layers[layers["self_ns"] > 0].sort_values("self_ns", ascending=False, kind="stable").head(MOST)
+    own = layers[layers["self_ns"] > 0].sort_values("self_ns", ascending=False, kind="stable").head(MAX_ROWS)
     made = own.assign(name=own["module"], ns=own["self_ns"], share=own["share"] * own["self_ns"] / own["total_ns"])
     whole = made["self_ns"] >= 0.99 * made["total_ns"]
     made["bytes"] = _column(made, "dram_bytes").where(whole)
     made["flop"] = (_column(made, "simt_flop") + _column(made, "tensor_flop")).where(whole)
-    return _table(LAYER, made.assign(**{CLASS: ""}))
+    return _table(LAYER_COLUMNS, made.assign(**{CLASS: ""}))
 
 
 def _column(table: pd.DataFrame, name: str) -> pd.Series:
     return table[name] if name in table else pd.Series(np.nan, index=table.index)
 
 
-def _by(table: pd.DataFrame, what: str) -> pd.Series:
+def _format_dimensions(table: pd.DataFrame, what: str) -> pd.Series:
     """Three dimensions as a text, without the last that are 1.
 
-    >>> _by(pd.DataFrame({"grid_x": [8, 8], "grid_y": [1, 1], "grid_z": [1, 4]}), "grid").to_list()
+    >>> _format_dimensions(pd.DataFrame({"grid_x": [8, 8], "grid_y": [1, 1], "grid_z": [1, 4]}), "grid").to_list()
     ['8', '8×1×4']
     """
     sizes = [_column(table, f"{what}_{axis}") for axis in "xyz"]
@@ -144,7 +158,7 @@ def _table(columns: Sequence[str], table: pd.DataFrame) -> dict[str, Any]:
     for name in columns:
         values = table[name] if name in table else pd.Series(None, index=table.index, dtype=object)
         if pd.api.types.is_numeric_dtype(values) or name == "efficiency":
-            found[name] = [None if pd.isna(value) else _short(value) for value in values]
+            found[name] = [None if pd.isna(value) else _round_number(value) for value in values]
         else:
             texts = values.fillna("").astype("str")
             codes, words = pd.factorize(texts)
@@ -152,10 +166,10 @@ def _table(columns: Sequence[str], table: pd.DataFrame) -> dict[str, Any]:
     return found
 
 
-def _short(value: float) -> float:
+def _round_number(value: float) -> float:
     """The number with DIGITS digits, whole where that loses none.
 
-    >>> _short(123456.7), _short(0.0123456)
+    >>> _round_number(123456.7), _round_number(0.0123456)
     (123500, 0.01235)
     """
     if not np.isfinite(value):

@@ -9,25 +9,25 @@ import pandas as pd
 from profzoo.formatting import duration
 from profzoo.kernels import short_names
 from profzoo.report import cell_data, step_bars
-from profzoo.report.value_formats import PROCESS_COLUMNS, format_interval, format_value, on_cpu
+from profzoo.report.value_formats import PROCESS_COLUMNS, format_interval, format_value, is_cpu_device
 from profzoo.tables import schemas
 from profzoo.tables.tool_preference import prefer_tool
-from profzoo.verdicts.other_settings import SETTING
-from profzoo.verdicts.rule_evaluation import CELL as CELL_LEVEL
-from profzoo.verdicts.verdicts import OURS
+from profzoo.verdicts.other_settings import SETTING_LEVEL
+from profzoo.verdicts.rule_evaluation import CELL_LEVEL
+from profzoo.verdicts.verdicts import BY_PROFZOO
 
 # So many kernels are shown of a cell.
 TOP = 10
 # What the roofline, the tables and the tree of a cell are made of.
-DRAWN = ("kernels", "roofline", "layers")
+DRAWN_TABLES = ("kernels", "roofline", "layers")
 
 
-def anchor(row: pd.Series) -> str:
+def make_anchor(row: pd.Series) -> str:
     """The cell's place in the page."""
     return f"{row['model']}-{row['phase']}"
 
 
-def detail(
+def describe_cell(
     row: pd.Series,
     tables: Mapping[str, pd.DataFrame],
     timelines: Mapping[tuple[str, ...], Mapping[str, Any]],
@@ -39,26 +39,32 @@ def detail(
     timelines: of typical steps, by cell; results: where its files are.
     """
     cell = row["model"], row["phase"]
-    drawn = {name: schemas.rows_of_cell(tables[name], *cell) for name in DRAWN if name in tables}
-    files = _files(row, results)
+    drawn = {name: schemas.rows_of_cell(tables[name], *cell) for name in DRAWN_TABLES if name in tables}
+    files = _list_files(row, results)
     return {
-        "anchor": anchor(row),
+        "anchor": make_anchor(row),
         "model": row["model"],
         "phase": row["phase"],
         "step": duration(row["step_ns"]),
         "strip": step_bars.step_parts(tables, *cell),
-        "advice": _advice(schemas.rows_of_cell(tables["verdicts"], *cell), row["step_ns"], on_cpu(row["device"])),
-        "processes": _processes(schemas.rows_of_cell(tables["ranks"], *cell)),
-        **_largest(schemas.rows_of_cell(tables["activity"], *cell)),
-        "block": cell_data.cell_block(drawn, timelines.get(cell), on_cpu(row["device"])),
+        "advice": _group_advice(
+            schemas.rows_of_cell(tables["verdicts"], *cell), row["step_ns"], is_cpu_device(row["device"])
+        ),
+        "processes": _format_processes(schemas.rows_of_cell(tables["ranks"], *cell)),
+        **_largest_kernels(schemas.rows_of_cell(tables["activity"], *cell)),
+        "block": cell_data.cell_block(drawn, timelines.get(cell), is_cpu_device(row["device"])),
         "files": files,
         "trace": next((name for name in files if name.endswith(".trace.json.gz")), None),
     }
 
 
-def _advice(verdicts: pd.DataFrame, step_ns: float, cpu: bool) -> list[dict[str, Any]]:
+def _group_advice(verdicts: pd.DataFrame, step_ns: float, cpu: bool) -> list[dict[str, Any]]:
     """The verdicts of a cell, its kernels and its layers as the page shows them, those of each source apart."""
-    ours, of_cell, untold = verdicts["by"] == OURS, verdicts["level"] == CELL_LEVEL, verdicts["level"] == SETTING
+    ours, of_cell, untold = (
+        verdicts["by"] == BY_PROFZOO,
+        verdicts["level"] == CELL_LEVEL,
+        verdicts["level"] == SETTING_LEVEL,
+    )
     groups = {
         "What holds it back": verdicts[ours & of_cell],
         f"Of its {'operators' if cpu else 'kernels'} and layers": verdicts[ours & ~of_cell & ~untold],
@@ -67,40 +73,40 @@ def _advice(verdicts: pd.DataFrame, step_ns: float, cpu: bool) -> list[dict[str,
     others = verdicts[~ours].groupby("by", sort=False)
     groups |= {f"Advice of {source}, verbatim": rows for source, rows in others}
     return [
-        {"title": title, "rows": [_said(row, step_ns) for row in rows.itertuples()], "folded": place > 0}
+        {"title": title, "rows": [_format_verdict(row, step_ns) for row in rows.itertuples()], "folded": place > 0}
         for place, (title, rows) in enumerate(groups.items())
         if len(rows)
     ]
 
 
-def _said(row: Any, step_ns: float) -> dict[str, str]:
+def _format_verdict(row: Any, step_ns: float) -> dict[str, str]:
     return {
         "verdict": row.verdict,
-        "about": _about(row),
+        "about": _name_subject(row),
         "time": format_value(row.share * step_ns if pd.notna(row.share) else None, duration),
         "share": format_value(row.share, "{:.1%}".format),
         "between": format_interval(getattr(row, "share_low", None), getattr(row, "share_high", None), "{:.1%}".format),
         "gain": format_value(row.gain, "{:.2f}×".format),
         "next": row.next_step,
         "settings": row.settings if row.level == CELL_LEVEL and isinstance(row.settings, str) else "",
-        "untold": row.settings if row.level == SETTING else "",
+        "untold": row.settings if row.level == SETTING_LEVEL else "",
         "score": score if isinstance(score := getattr(row, "score", None), str) else "",
         "source": format_value(row.source, str),
     }
 
 
-def _about(row: Any) -> str:
+def _name_subject(row: Any) -> str:
     """What of the cell a verdict is on."""
     names = {"kernel": format_value(row.function, str), "layer": f"{row.module} {row.direction}"}
     return names.get(row.level, "the step")
 
 
-def _processes(ranks: pd.DataFrame) -> list[list[str]]:
+def _format_processes(ranks: pd.DataFrame) -> list[list[str]]:
     """The processes of a cell on several GPUs, each as the fields of PROCESS_COLUMNS."""
     return [[format_value(row[name], form) for name, form in PROCESS_COLUMNS.values()] for _, row in ranks.iterrows()]
 
 
-def _largest(activity: pd.DataFrame) -> dict[str, Any]:
+def _largest_kernels(activity: pd.DataFrame) -> dict[str, Any]:
     """The cell's TOP kernels (or operators) by one tool."""
     chosen = prefer_tool(activity).head(TOP)
     names = short_names.shorten_names(chosen["name"])
@@ -121,7 +127,7 @@ def _largest(activity: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _files(row: pd.Series, results: Path) -> list[str]:
+def _list_files(row: pd.Series, results: Path) -> list[str]:
     """What the cell's folder holds of its phase, but for sidecars, relative to the page."""
     found = (results / row["model"]).glob(f"{row['phase']}.*")
     return sorted(f"{row['model']}/{path.name}" for path in found if path.suffix != ".json" and path.is_file())

@@ -7,40 +7,40 @@ import pandas as pd
 
 from profzoo.compare import cli, comparison_table, contributions
 from profzoo.formatting import duration, ratio
-from profzoo.report.value_formats import Form, field
+from profzoo.report.value_formats import Formatter, make_field
 from profzoo.statistics import speedup
 from profzoo.tables.schemas import CELL
 
 # So many are shown of a cell at each of these levels, but for those that are less of the baseline's step.
-LEAST = 0.001
-TOP, LEVELS = 3, (contributions.PART, contributions.LAYER, contributions.KERNEL)
+LEAST_SHOWN_SHARE = 0.001
+TOP, LEVELS = 3, (contributions.PART_LEVEL, contributions.LAYER_LEVEL, contributions.KERNEL_LEVEL)
 # As in the figure.
 MARKS = {speedup.FASTER: "◀", speedup.EQUIVALENT: "■", speedup.SLOWER: "▶", speedup.UNDECIDED: "○"}
 
 
-def _interval(row: Mapping[str, Any], off: str, of: str) -> str:
+def _format_interval(row: Mapping[str, Any], off: str, of: str) -> str:
     return ratio(row[off], row[f"{of}_low"], row[f"{of}_high"])[1]
 
 
 # What the page calls a column, how its value follows from a row, and the form of that.
-COLUMNS: dict[str, tuple[Callable[[Mapping[str, Any]], Any], Form]] = {
+COLUMNS: dict[str, tuple[Callable[[Mapping[str, Any]], Any], Formatter]] = {
     "model": (lambda row: row["model"], str),
     "phase": (lambda row: row["phase"], str),
     "candidate": (lambda row: row["candidate"], str),
     "verdict": (lambda row: row["verdict"], lambda verdict: f"{MARKS[verdict]} {verdict}"),
     "ratio": (lambda row: row["ratio"], "× {:.3f}".format),
-    "95 % interval": (lambda row: _interval(row, "ratio", "ratio"), str),
+    "95 % interval": (lambda row: _format_interval(row, "ratio", "ratio"), str),
     "time, baseline": (lambda row: row["baseline_ns"], duration),
     "time, candidate": (lambda row: row["candidate_ns"], duration),
     "times of": (lambda row: f"a {comparison_table.SAMPLE}" if row["per"] == comparison_table.SAMPLE else "", str),
     "processes": (lambda row: row["processes"], "{:.0f}".format),
     "energy ratio": (lambda row: row["energy_ratio"], "× {:.3f}".format),
-    "its interval": (lambda row: _interval(row, "energy_ratio", "energy"), str),
+    "its interval": (lambda row: _format_interval(row, "energy_ratio", "energy"), str),
     "J a sample, baseline": (lambda row: row["baseline_item_j"], "{:.3g}".format),
     "J a sample, candidate": (lambda row: row["candidate_item_j"], "{:.3g}".format),
     "unsteady": (lambda row: row["unsteady"], str),
 }
-PART_COLUMNS: dict[str, tuple[str, Form]] = {
+PART_COLUMNS: dict[str, tuple[str, Formatter]] = {
     "model": ("model", str),
     "phase": ("phase", str),
     "candidate": ("candidate", str),
@@ -52,8 +52,8 @@ PART_COLUMNS: dict[str, tuple[str, Form]] = {
     "launches": ("change", str),
 }
 # Left, and such as may take several lines.
-TEXTS = ("model", "phase", "candidate", "verdict", "unsteady", "level", "range", "name", "launches")
-LONG = ("unsteady", "name")
+TEXT_COLUMNS = ("model", "phase", "candidate", "verdict", "unsteady", "level", "range", "name", "launches")
+LONG_TEXT_COLUMNS = ("unsteady", "name")
 
 
 def comparison_context(tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
@@ -64,18 +64,22 @@ def comparison_context(tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
     if "compare" not in tables:
         return {"comparison": None}
     table = tables["compare"]
-    rows = [[field(value(row), form) for value, form in COLUMNS.values()] for row in table.to_dict("records")]
+    rows = [[make_field(value(row), form) for value, form in COLUMNS.values()] for row in table.to_dict("records")]
     return {
         "comparison": {
-            "sides": [_sides(pair, rows) for pair, rows in table.groupby(list(contributions.SIDES), sort=False)],
+            "sides": [
+                _describe_sides(pair, rows) for pair, rows in table.groupby(list(contributions.SIDES), sort=False)
+            ],
             "margin": f"{table['margin'].max():.0%}" if len(table) else "",
-            **_kept(list(COLUMNS), rows, "columns", "rows"),
-            **_kept(list(PART_COLUMNS), _largest(table, tables.get("compare_parts")), "part_columns", "parts"),
+            **_drop_empty_columns(list(COLUMNS), rows, "columns", "rows"),
+            **_drop_empty_columns(
+                list(PART_COLUMNS), _largest_changes(table, tables.get("compare_parts")), "part_columns", "parts"
+            ),
         }
     }
 
 
-def _sides(pair: tuple[str, str], rows: pd.DataFrame) -> dict[str, Any]:
+def _describe_sides(pair: tuple[str, str], rows: pd.DataFrame) -> dict[str, Any]:
     baseline, candidate = pair
     return {
         "baseline": baseline,
@@ -86,27 +90,27 @@ def _sides(pair: tuple[str, str], rows: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _kept(names: list[str], rows: list[list[dict[str, Any]]], heading: str, body: str) -> dict[str, Any]:
+def _drop_empty_columns(names: list[str], rows: list[list[dict[str, Any]]], heading: str, body: str) -> dict[str, Any]:
     """A table's columns that hold anything, without that of a single candidate, and which of them are texts."""
     values = [{row[index]["value"] for row in rows} for index in range(len(names))]
     kept = [index for index, name in enumerate(names) if values[index] - {""} and
             not (name == "candidate" and len(values[index]) == 1)]  # fmt: skip
     return {
         heading: [names[index] for index in kept],
-        f"{heading}_texts": [place for place, index in enumerate(kept) if names[index] in TEXTS],
-        f"{heading}_names": [place for place, index in enumerate(kept) if names[index] in LONG],
+        f"{heading}_texts": [place for place, index in enumerate(kept) if names[index] in TEXT_COLUMNS],
+        f"{heading}_names": [place for place, index in enumerate(kept) if names[index] in LONG_TEXT_COLUMNS],
         body: [[row[index] for index in kept] for row in rows],
     }
 
 
-def _largest(table: pd.DataFrame, seen: pd.DataFrame | None) -> list[list[dict[str, Any]]]:
+def _largest_changes(table: pd.DataFrame, seen: pd.DataFrame | None) -> list[list[dict[str, Any]]]:
     """The TOP changes at each level of all that is faster or slower, in the order of the table."""
     if seen is None:
         return []
     identity = [*CELL, *contributions.SIDES]
     differing = table.loc[table["verdict"].isin([speedup.FASTER, speedup.SLOWER]), identity]
-    most = seen[seen["level"].isin(LEVELS) & (seen["delta_share"].abs() >= LEAST)]
+    most = seen[seen["level"].isin(LEVELS) & (seen["delta_share"].abs() >= LEAST_SHOWN_SHARE)]
     most = most[most.groupby([*identity, "level"], sort=False).cumcount() < TOP]
     found = differing.merge(most, on=identity, how="inner")
     found = found.assign(name=found["name"].replace(cli.part_names(found)))
-    return [[field(row[name], form) for name, form in PART_COLUMNS.values()] for row in found.to_dict("records")]
+    return [[make_field(row[name], form) for name, form in PART_COLUMNS.values()] for row in found.to_dict("records")]

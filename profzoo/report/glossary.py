@@ -12,35 +12,35 @@ HERE = Path(__file__).parent
 
 
 @functools.cache
-def groups(on_cpu: bool = False) -> dict[str, list[dict[str, Any]]]:
+def load_groups(on_cpu: bool = False) -> dict[str, list[dict[str, Any]]]:
     """The words by group, each with `word`, `means`, `also`, and `anchor`, its place in the page.
 
     on_cpu: whether all cells of the page ran on a CPU: words that are of GPUs alone are then left out.
     """
     content = yaml.safe_load((HERE / FILES[0]).read_text(encoding="utf-8"))
-    found = {group: [_entry(entry, on_cpu) for entry in entries] for group, entries in content.items()}
+    found = {group: [_make_entry(entry, on_cpu) for entry in entries] for group, entries in content.items()}
     return {group: [entry for entry in entries if entry["means"]] for group, entries in found.items()}
 
 
-def _entry(entry: dict[str, Any], on_cpu: bool) -> dict[str, Any]:
+def _make_entry(entry: dict[str, Any], on_cpu: bool) -> dict[str, Any]:
     means = entry.get("cpu", entry["means"]) if on_cpu else entry["means"]
-    return {"also": [], **entry, "means": means, "anchor": _anchor(entry["word"])}
+    return {"also": [], **entry, "means": means, "anchor": _make_anchor(entry["word"])}
 
 
 @functools.cache
-def meanings(on_cpu: bool = False) -> dict[str, dict[str, str]]:
+def load_meanings(on_cpu: bool = False) -> dict[str, dict[str, str]]:
     """Of each word in every form: `means`, and the `anchor` of its entry; on_cpu: as above.
 
-    >>> meanings()["launch-bound"]["anchor"], meanings()["compute-bound (SIMT)"]["anchor"]
+    >>> load_meanings()["launch-bound"]["anchor"], load_meanings()["compute-bound (SIMT)"]["anchor"]
     ('word-launch-bound', 'word-compute-bound')
     """
     return {
         form: {"means": entry["means"], "anchor": entry["anchor"]}
-        for entries in groups(on_cpu).values()
+        for entries in load_groups(on_cpu).values()
         for entry in entries
         for form in (entry["word"], *entry["also"])
     }
 
 
-def _anchor(word: str) -> str:
+def _make_anchor(word: str) -> str:
     return "word-" + re.sub(r"\W+", "-", word).strip("-").lower()

@@ -3,12 +3,12 @@
 import html
 import re
 
-from profzoo.report.svg_sanitizer import harmless
+from profzoo.report.svg_sanitizer import sanitise_svg
 
 # What matplotlib and seaborn draw text, lines and paper in, and the page's name for that.
-THEMED = {"#262626": "--ink", "#333333": "--ink", "#444444": "--ink", "#666666": "--soft", "#cccccc": "--line"}
+THEME_COLOURS = {"#262626": "--ink", "#333333": "--ink", "#444444": "--ink", "#666666": "--soft", "#cccccc": "--line"}
 PAPER = re.compile(r"(<(?:path|g)\b[^>]*?style=\"[^\"]*?\b(?:fill|stroke): )#ffffff")
-INK = re.compile(rf"(\b(?:fill|stroke): )({'|'.join(THEMED)})\b")
+INK = re.compile(rf"(\b(?:fill|stroke): )({'|'.join(THEME_COLOURS)})\b")
 # Marks have the palette's colours; of these elements it is the theme's.
 ELEMENTS = re.compile(r"<(?:text|g|use)\b[^>]*>|<path\b[^>]*fill: none[^>]*>")
 
@@ -23,10 +23,10 @@ def inline_figure(svg: str, name: str, told: str) -> str:
     '<svg role="img" aria-label=""><g id="n-a"><text style="fill: var(--ink)">1</text></g></svg>'
     """
     # Several SVGs in one page share one space of ids.
-    svg = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{name}-", harmless(svg))
+    svg = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{name}-", sanitise_svg(svg))
     for _ in range(2):
         # A style may hold both a fill and a stroke.
         svg = PAPER.sub(r"\g<1>var(--paper)", svg)
-    svg = ELEMENTS.sub(lambda tag: INK.sub(lambda style: f"{style[1]}var({THEMED[style[2]]})", tag[0]), svg)
+    svg = ELEMENTS.sub(lambda tag: INK.sub(lambda style: f"{style[1]}var({THEME_COLOURS[style[2]]})", tag[0]), svg)
     svg = re.sub(r'\s(?:width|height)="[\d.]+pt"', "", svg, count=2)
     return re.sub(r"<svg\b", f'<svg role="img" aria-label="{html.escape(told)}"', svg, count=1)

@@ -11,21 +11,21 @@ from profzoo.tables.schemas import VERSION, VERSIONS
 SHOWN = 4
 
 
-def usual(cells: pd.DataFrame) -> dict[str, str]:
+def most_common_versions(cells: pd.DataFrame) -> dict[str, str]:
     """The version that most cells have, by column of the table of cells, of columns in which there are several."""
     found = {}
     for name in (name for name in VERSIONS if name in cells):
-        counts = cells.loc[_known(cells[name]), name].value_counts()
+        counts = cells.loc[_is_known(cells[name]), name].value_counts()
         if len(counts) > 1 or any(" (" in version for version in counts.index):
             found[name] = str(counts.index[0])
     return found
 
 
-def lines(cells: pd.DataFrame) -> list[str]:
+def format_versions(cells: pd.DataFrame) -> list[str]:
     """A line a version of each thing of which there are several, with its cells."""
     said = []
-    for name in usual(cells):
-        known = cells[_known(cells[name])]
+    for name in most_common_versions(cells):
+        known = cells[_is_known(cells[name])]
         for version, rows in known.groupby(name, sort=False):
             names = [f"{row.model} {row.phase}" for row in rows.itertuples()]
             more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
@@ -33,10 +33,10 @@ def lines(cells: pd.DataFrame) -> list[str]:
     return said
 
 
-def mark(row: Mapping[str, Any], usual: Mapping[str, str]) -> str:
+def name_unusual_versions(row: Mapping[str, Any], usual: Mapping[str, str]) -> str:
     """What of a cell was measured with other versions than most; empty where nothing was.
 
-    >>> mark({"torch_version": "2.8.0", "nsys_version": ""}, {"torch_version": "2.9.0", "nsys_version": "2025.3"})
+    >>> name_unusual_versions({"torch_version": "2.8.0", "nsys_version": ""}, {"torch_version": "2.9.0", "nsys_version": "2025.3"})
     'torch 2.8.0'
     """
     others = [
@@ -45,5 +45,5 @@ def mark(row: Mapping[str, Any], usual: Mapping[str, str]) -> str:
     return ", ".join(f"{name.removesuffix(VERSION)} {version}" for name, version in others)
 
 
-def _known(column: pd.Series) -> pd.Series:
+def _is_known(column: pd.Series) -> pd.Series:
     return column.notna() & column.ne("")

@@ -9,59 +9,68 @@ import pandas as pd
 from profzoo import tools as registry
 from profzoo.formatting import duration
 from profzoo.report import mixed_versions, savings_section, step_bars, value_formats
-from profzoo.report.cell_section import anchor
-from profzoo.report.savings import Promise, unsteady_reason
-from profzoo.report.value_formats import CELL_COLUMNS, CHOSEN, agreement_form, field, format_interval, format_value
+from profzoo.report.cell_section import make_anchor
+from profzoo.report.savings import Saving, unsteady_reason
+from profzoo.report.value_formats import (
+    CELL_COLUMNS,
+    DEFAULT_COLUMNS,
+    choose_agreement_format,
+    format_interval,
+    format_value,
+    make_field,
+)
 from profzoo.tables.schemas import CELL, TABLES
-from profzoo.verdicts.verdicts import OURS
+from profzoo.verdicts.verdicts import BY_PROFZOO
 
 FILES = ("../tools/*/activity.py",)
 AGREEMENT_TEXTS = (*CELL, "flag", "cause")
 # Columns that take more than a value, in their place before those of CELL_COLUMNS.
-LEADING = ("model", "phase", "step by part", "held back by", "could save", "next step", "step")
-FAILED = "not measured"
+LEADING_COLUMNS = ("model", "phase", "step by part", "held back by", "could save", "next step", "step")
+NOT_MEASURED = "not measured"
 
 
 def cells_context(
-    tables: Mapping[str, pd.DataFrame], promises: Sequence[Promise], missing: Sequence[Mapping[str, str]]
+    tables: Mapping[str, pd.DataFrame], promises: Sequence[Saving], missing: Sequence[Mapping[str, str]]
 ) -> dict[str, Any]:
     """The table of cells, for the template: its columns that hold anything, and a row a cell, most to be won first.
 
     missing: model, phase and why of the cells that failed, or were not made, and `tool` where that of one did; `part`
     and why of what is missing across them.
     """
-    table = _overview(tables)
+    table = _join_cells(tables)
     offered = dict(CELL_COLUMNS)
     for activity in registry.activities().values():
         offered |= activity.COLUMNS
-    columns = {name: form for name, form in offered.items() if form[0] in table and _tells(table[form[0]])}
-    best: dict[tuple[str, str], Promise] = {}
+    columns = {name: form for name, form in offered.items() if form[0] in table and _has_values(table[form[0]])}
+    best: dict[tuple[str, str], Saving] = {}
     for promise in promises:
         if not promise.about:
             best.setdefault(promise.cell, promise)
-    usual = mixed_versions.usual(tables["cells"])
+    usual = mixed_versions.most_common_versions(tables["cells"])
     rows = [
-        _row(row, tables, best.get((row["model"], row["phase"])), columns)
-        | {"versions": mixed_versions.mark(row, usual)}
+        _make_row(row, tables, best.get((row["model"], row["phase"])), columns)
+        | {"versions": mixed_versions.name_unusual_versions(row, usual)}
         for _, row in table.iterrows()
     ]
     rows.sort(key=lambda row: -row["saved"])
-    names = [*LEADING, *columns]
+    names = [*LEADING_COLUMNS, *columns]
     of_cells = [one for one in missing if "part" not in one]
     lacking, partial = ([one for one in of_cells if bool(one.get("tool")) == of_tool] for of_tool in (False, True))
     return {
         "cells": rows,
         "cell_columns": names,
-        "hidden_columns": [index for index, name in enumerate(names) if name not in (*LEADING, *CHOSEN)],
-        "lacking": [{"verdict": FAILED, **one} for one in lacking],
-        "lacking_why": _by_reason(lacking),
+        "hidden_columns": [
+            index for index, name in enumerate(names) if name not in (*LEADING_COLUMNS, *DEFAULT_COLUMNS)
+        ],
+        "lacking": [{"verdict": NOT_MEASURED, **one} for one in lacking],
+        "lacking_why": _group_by_reason(lacking),
         "partial": partial,
-        "partial_why": _by_reason(partial),
+        "partial_why": _group_by_reason(partial),
         "parts": [one for one in missing if "part" in one],
     }
 
 
-def _by_reason(missing: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
+def _group_by_reason(missing: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
     """What is missing for the same reason, the most first: tool (empty for the whole cell), why, cells in words."""
     together: dict[tuple[str, str], list[str]] = {}
     for one in missing:
@@ -70,16 +79,16 @@ def _by_reason(missing: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
     return sorted(found, key=lambda one: -len(one["cells"]))
 
 
-def _row(
+def _make_row(
     row: pd.Series,
     tables: Mapping[str, pd.DataFrame],
-    promise: Promise | None,
+    promise: Saving | None,
     columns: Mapping[str, tuple[str, Any]],
 ) -> dict[str, Any]:
     """What the template shows of a cell."""
     strip = step_bars.step_parts(tables, row["model"], row["phase"])
     return {
-        "anchor": anchor(row),
+        "anchor": make_anchor(row),
         "model": row["model"],
         "phase": row["phase"],
         "strip": strip,
@@ -91,16 +100,16 @@ def _row(
         "next": promise.next_step if promise else format_value(row["next_step"], str),
         "step": duration(row["step_ns"]),
         "step_ns": row["step_ns"],
-        "spread": _spread(row),
+        "spread": _format_interval(row),
         "unsteady": unsteady_reason(row),
         "fields": [
-            field(row[name], form, [row.get(end) for end in TABLES["cells"].ranges.get(name, ())])
+            make_field(row[name], form, [row.get(end) for end in TABLES["cells"].ranges.get(name, ())])
             for name, form in columns.values()
         ],
     }
 
 
-def _spread(row: pd.Series) -> str:
+def _format_interval(row: pd.Series) -> str:
     """The interval of the mean step, and the number of the steps that it is of."""
     ends = format_interval(row.get("step_low_ns"), row.get("step_high_ns"), duration)
     processes = row.get("processes")
@@ -108,14 +117,14 @@ def _spread(row: pd.Series) -> str:
     return ", ".join(filter(None, [ends, f"n {row['steps']:.0f}{runs}"]))
 
 
-def _tells(column: pd.Series) -> bool:
+def _has_values(column: pd.Series) -> bool:
     return bool((column.notna() & column.ne("")).any())
 
 
-def _overview(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+def _join_cells(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """The cells with what holds each back most, how busy they keep the GPU, and their launches."""
     steps, verdicts = tables["steps"], tables["verdicts"]
-    first = verdicts[(verdicts["level"] == "cell") & (verdicts["rank"] == 1) & (verdicts["by"] == OURS)]
+    first = verdicts[(verdicts["level"] == "cell") & (verdicts["rank"] == 1) & (verdicts["by"] == BY_PROFZOO)]
     busiest = steps.sort_values("busy_share", ascending=False).drop_duplicates(CELL) if len(steps) else steps
     table = tables["cells"].merge(first[[*CELL, "verdict", "gain", "next_step"]], on=CELL, how="left")
     return table.merge(busiest.reindex(columns=[*CELL, "busy_share", "launches"]), on=CELL, how="left")
@@ -125,7 +134,9 @@ def agreement_context(agreement: pd.DataFrame, tools: Sequence[str]) -> dict[str
     """The table of agreement, for the template; no rows where there is no tool to agree."""
     # A column of nothing but gaps is of a tool that was not asked for.
     known = agreement.loc[:, (agreement.notna() & agreement.ne("")).any()]
-    rows = [[field(row[column], agreement_form(column)) for column in known] for _, row in known.iterrows()]
+    rows = [
+        [make_field(row[column], choose_agreement_format(column)) for column in known] for _, row in known.iterrows()
+    ]
     return {
         "agreement": rows if tools else [],
         "agreement_texts": [index for index, name in enumerate(known) if name in AGREEMENT_TEXTS],
@@ -140,14 +151,14 @@ def measurement_context(
     return {
         "tools": tools,
         # What profiles GPUs is missed by none that has no GPU.
-        "missing": [] if on_cpu(cells) else sorted(set(registry.compared_activities()) - set(tools)),
+        "missing": [] if all_on_cpu(cells) else sorted(set(registry.compared_activities()) - set(tools)),
         "models": cells["model"].nunique(),
         "devices": sorted(set(cells["device"])),
         "dates": sorted(set(cells["date"])),
-        "software": ", ".join(sorted({_software(sidecar) for sidecar in sidecars})),
-        "on_cpu": _why_cpu(sidecars),
+        "software": ", ".join(sorted({_format_versions(sidecar) for sidecar in sidecars})),
+        "on_cpu": _cpu_reasons(sidecars),
         "clocks": _unsteady_clocks(cells),
-        "versions": mixed_versions.lines(cells),
+        "versions": mixed_versions.format_versions(cells),
     }
 
 
@@ -157,18 +168,18 @@ def _unsteady_clocks(cells: pd.DataFrame) -> list[str]:
     return [f"{row.model} {row.phase}: {row.clocks}" for row in known.itertuples()]
 
 
-def _software(sidecar: Mapping[str, Any]) -> str:
+def _format_versions(sidecar: Mapping[str, Any]) -> str:
     """Versions that a cell was measured with."""
     gpu = f", CUDA {sidecar['cuda']}, driver {sidecar['driver']}" if sidecar["cuda"] and "driver" in sidecar else ""
     return f"torch {sidecar['torch']}{gpu}"
 
 
-def on_cpu(cells: pd.DataFrame) -> bool:
+def all_on_cpu(cells: pd.DataFrame) -> bool:
     """Whether all cells ran on a CPU."""
-    return bool(len(cells)) and all(map(value_formats.on_cpu, cells["device"]))
+    return bool(len(cells)) and all(map(value_formats.is_cpu_device, cells["device"]))
 
 
-def _why_cpu(sidecars: Sequence[Mapping[str, Any]]) -> list[str]:
+def _cpu_reasons(sidecars: Sequence[Mapping[str, Any]]) -> list[str]:
     """Why cells were measured on the CPU, each reason with how many of them it is of."""
     reasons = Counter(why for sidecar in sidecars if (why := sidecar.get("device_why")))
     return [f"{count} of {len(sidecars)} cells: {why}" for why, count in reasons.most_common()]

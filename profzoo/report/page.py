@@ -17,7 +17,7 @@ from profzoo.figures import table_inputs
 from profzoo.io import sidecars as fact
 from profzoo.io.scripts import read_json
 from profzoo.report import cell_data, comparison_section, glossary, inline_svg, overview, savings, savings_section
-from profzoo.report.cell_section import detail
+from profzoo.report.cell_section import describe_cell
 from profzoo.report.value_formats import PROCESS_COLUMNS
 from profzoo.tables.cell_tables import cell_of
 from profzoo.tables.rank_imbalance import read as read_ranks
@@ -28,15 +28,15 @@ FILES = ("*.html.j2", "assets/*.css", "assets/*.js")
 HERE = Path(__file__).parent
 TABLES = ("cells", "agreement", "activity", "steps")
 # What there may be of a comparison, and beside that: what changes would be worth, and what cells are drawn from.
-COMPARED = ("compare", "compare_parts")
-OPTIONAL = (*COMPARED, "verdicts", "kernels", "ranges", "roofline", "layers", "peaks")
+COMPARISON_TABLES = ("compare", "compare_parts")
+OPTIONAL_TABLES = (*COMPARISON_TABLES, "verdicts", "kernels", "ranges", "roofline", "layers", "peaks")
 # What a page may do, whatever gets into it: run its own script, which is known by its hash, and load its styles, the
 # pictures in its figures and traces beside it; nothing of any other site.
 POLICY = (
     "default-src 'none'; script-src 'sha256-{}'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'"
 )
-OF_RUN: fact.Needs = {"torch": fact.TEXT, "cuda": fact.maybe(fact.TEXT), "device_why?": fact.maybe(fact.TEXT)}
+RUN_FACTS: fact.Needs = {"torch": fact.TEXT, "cuda": fact.or_null(fact.TEXT), "device_why?": fact.or_null(fact.TEXT)}
 
 
 def main(
@@ -55,17 +55,17 @@ def main(
     asked: `tools`; `timelines`, paths of those of typical steps; `lacking`, the cells that were selected and cannot be
     made; and `perfetto`, as the page takes it.
     """
-    read = {name: table_inputs.read(name, path) for name, path in tables.items()} | {"ranks": read_ranks(ranks)}
+    read = {name: table_inputs.read_table(name, path) for name, path in tables.items()} | {"ranks": read_ranks(ranks)}
     runs = {tuple(cell_of(path).values()): path for path in sidecars}
-    told = [read_json(runs[row.model, row.phase], OF_RUN) for row in read["cells"].itertuples()]
-    drawn = [figure(path, overview.on_cpu(read["cells"])) for path in figures]
+    told = [read_json(runs[row.model, row.phase], RUN_FACTS) for row in read["cells"].itertuples()]
+    drawn = [read_figure(path, overview.all_on_cpu(read["cells"])) for path in figures]
     typical = {tuple(cell_of(path).values()): step for path in asked["timelines"] if (step := read_json(path))}
     more = (asked["lacking"], typical, asked["perfetto"])
-    page = render(read, told, drawn, asked["tools"], results, *more)
+    page = render_page(read, told, drawn, asked["tools"], results, *more)
     Path(html).write_text(page, encoding="utf-8")
 
 
-def render(
+def render_page(
     tables: Mapping[str, pd.DataFrame],
     sidecars: Sequence[Mapping[str, Any]],
     figures: Sequence[Mapping[str, Any]],
@@ -85,32 +85,32 @@ def render(
             cell; perfetto: `address` of its page, and what to `type` so that it can be handed traces.
     """
     tables = {"verdicts": pd.DataFrame(columns=verdicts.COLUMNS), **tables}
-    cells, promised = tables["cells"], savings.all_of(tables)
-    return _rendered(
-        overview.on_cpu(cells),
+    cells, promised = tables["cells"], savings.list_savings(tables)
+    return _render_template(
+        overview.all_on_cpu(cells),
         title="profzoo report",
         **comparison_section.comparison_context(tables),
         **overview.measurement_context(cells, sidecars, tools),
         **overview.cells_context(tables, promised, missing),
-        **savings_section.section(promised, tables),
+        **savings_section.make_first_section(promised, tables),
         **overview.agreement_context(tables["agreement"], tools),
         figures=[one for one in figures if not one["compares"]],
         compared_figures=[one for one in figures if one["compares"]],
         process_columns=list(PROCESS_COLUMNS),
         page_data=cell_data.page_data(tables.get("peaks"), perfetto),
         perfetto=perfetto,
-        details=[detail(row, tables, timelines, results) for _, row in cells.iterrows()],
+        details=[describe_cell(row, tables, timelines, results) for _, row in cells.iterrows()],
     )
 
 
 def write_comparison_page(tables: Mapping[str, str], figures: Sequence[str], html: str) -> None:
     """Read the tables of a comparison (by name, their paths) and its figures; write a page of nothing else."""
     read, drawn = (
-        {name: table_inputs.read(name, path) for name, path in tables.items()},
-        [figure(path) for path in figures],
+        {name: table_inputs.read_table(name, path) for name, path in tables.items()},
+        [read_figure(path) for path in figures],
     )
     nothing: dict[str, list[Any]] = {"cells": [], "lacking": [], "partial": [], "parts": []}
-    page = _rendered(
+    page = _render_template(
         False,
         title="profzoo comparison",
         **comparison_section.comparison_context(read),
@@ -120,23 +120,26 @@ def write_comparison_page(tables: Mapping[str, str], figures: Sequence[str], htm
     Path(html).write_text(page, encoding="utf-8")
 
 
-def _rendered(all_on_cpu: bool, **given: Any) -> str:
+def _render_template(all_on_cpu: bool, **given: Any) -> str:
     here = jinja2.FileSystemLoader(HERE, encoding="utf-8")
     environment = jinja2.Environment(loader=here, autoescape=True, undefined=jinja2.StrictUndefined)
-    words: dict[str, Any] = {"meanings": glossary.meanings(all_on_cpu), "glossary": glossary.groups(all_on_cpu)}
+    words: dict[str, Any] = {
+        "meanings": glossary.load_meanings(all_on_cpu),
+        "glossary": glossary.load_groups(all_on_cpu),
+    }
     words["all_on_cpu"] = all_on_cpu
-    files = {"style": _inlined("css"), "script": _inlined("js")}
+    files = {"style": _read_assets("css"), "script": _read_assets("js")}
     words["policy"] = POLICY.format(base64.b64encode(hashlib.sha256(files["script"].encode()).digest()).decode())
     return environment.get_template(TEMPLATE).render(given | words | files)
 
 
-def _inlined(ending: str) -> Markup:
+def _read_assets(ending: str) -> Markup:
     """The files of a kind in assets/, in the order of their names, as they are."""
     paths = sorted((HERE / "assets").glob(f"*.{ending}"))
     return Markup("\n".join(path.read_text(encoding="utf-8") for path in paths))
 
 
-def figure(path: str, on_cpu: bool = False) -> dict[str, Any]:
+def read_figure(path: str, on_cpu: bool = False) -> dict[str, Any]:
     """A figure's markup as a page holds it, its name, and its caption; on_cpu: whether all cells ran on a CPU.
 
     Raises:

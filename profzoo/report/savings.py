@@ -10,16 +10,16 @@ import pandas as pd
 from profzoo.cell import rerun_commands as command
 from profzoo.statistics import speedup
 from profzoo.verdicts import verdicts as verdict_words
-from profzoo.verdicts.gain_models import REPLAY
+from profzoo.verdicts.gain_models import SIMULATED
 
 MEASURED, REPLAYED, AT_MOST = "measured", "replayed", "at most"
 LEVELS = ("cell", "layer")
 # So many are shown first.
-FIRST = 5
+FIRST_COUNT = 5
 
 
 @dataclass(frozen=True)
-class Promise:
+class Saving:
     """Advice on a cell, or on one of its layers (about, empty for the cell): times in ns a step.
 
     saved_ns: of the step, with low_ns and high_ns; how: MEASURED, REPLAYED or AT_MOST. typed: the line to type;
@@ -46,25 +46,25 @@ class Promise:
         return self.model, self.phase
 
 
-def all_of(tables: Mapping[str, pd.DataFrame]) -> list[Promise]:
+def list_savings(tables: Mapping[str, pd.DataFrame]) -> list[Saving]:
     """What every piece of advice on cells and layers would save, most first, but for cells whose times are unsteady.
 
     These come after all others, as times that others disturbed are the longest. tables: cells and verdicts, and trials
     where there are any.
     """
     step_ns = {(row.model, row.phase): row.step_ns for row in tables["cells"].itertuples()}
-    arguments = arguments_of(tables["cells"])
-    trials = _measured(tables.get("trials"))
+    arguments = list_run_arguments(tables["cells"])
+    trials = _measured_trials(tables.get("trials"))
     advice = tables["verdicts"]
-    ours = advice[(advice["by"] == verdict_words.OURS) & advice["level"].isin(LEVELS) & (advice["gain"] > 1)]
+    ours = advice[(advice["by"] == verdict_words.BY_PROFZOO) & advice["level"].isin(LEVELS) & (advice["gain"] > 1)]
     found = []
     for row in ours.to_dict("records"):
         cell = (row["model"], row["phase"])
         if cell in step_ns:
             words = row["settings"] if row["level"] == "cell" and isinstance(row["settings"], str) else ""
-            typed = _typed(arguments[cell], words)
-            found.append(_promise(row, step_ns[cell], trials.get((*cell, words)) if words else None, typed))
-    found += _only_measured(trials, step_ns, arguments, {(*one.cell, one.typed) for one in found})
+            typed = _make_command(arguments[cell], words)
+            found.append(_make_saving(row, step_ns[cell], trials.get((*cell, words)) if words else None, typed))
+    found += _savings_by_trials_only(trials, step_ns, arguments, {(*one.cell, one.typed) for one in found})
     unsteady = {(row["model"], row["phase"]): unsteady_reason(row) for row in tables["cells"].to_dict("records")}
     found = [replace(one, unsteady=unsteady[one.cell]) for one in found]
     return sorted(found, key=lambda one: (bool(one.unsteady), -one.saved_ns))
@@ -75,7 +75,7 @@ def unsteady_reason(cell: Mapping[str, Any]) -> str:
     return said if isinstance(said := cell.get("unsteady"), str) else ""
 
 
-def arguments_of(cells: pd.DataFrame) -> dict[tuple[str, str], str]:
+def list_run_arguments(cells: pd.DataFrame) -> dict[tuple[str, str], str]:
     """The words behind `python -m models.run` that run each cell again, by cell; cells: the table of that name."""
     told = cells["arguments"] if "arguments" in cells else pd.Series("", cells.index)
     # Of a table that an earlier version made there are none.
@@ -85,47 +85,47 @@ def arguments_of(cells: pd.DataFrame) -> dict[tuple[str, str], str]:
     }
 
 
-def largest_savings(promises: list[Promise], count: int = FIRST) -> list[Promise]:
+def largest_savings(promises: list[Saving], count: int = FIRST_COUNT) -> list[Saving]:
     """The largest, of each cell one, before more of the same cells."""
-    best: dict[tuple[str, str], Promise] = {}
+    best: dict[tuple[str, str], Saving] = {}
     for one in promises:
         best.setdefault(one.cell, one)
     chosen = list(best.values())
     return (chosen + [one for one in promises if one not in chosen])[:count]
 
 
-def _promise(
+def _make_saving(
     row: Mapping[str, Any],
     step_ns: float,
     trial: Mapping[str, Any] | None,
     typed: str,
-) -> Promise:
+) -> Saving:
     gain, low, high = row["gain"], row["gain_low"], row["gain_high"]
-    how = REPLAYED if row["method"] == REPLAY else AT_MOST
+    how = REPLAYED if row["method"] == SIMULATED else AT_MOST
     if trial:
         gain, low, high, how = trial["gain"], trial["gain_low"], trial["gain_high"], MEASURED
-    saved, least, most = (_saved(step_ns, value) for value in (gain, low, high))
+    saved, least, most = (_saved_ns(step_ns, value) for value in (gain, low, high))
     about = f"{row['module']} {row['direction']}" if row["level"] == "layer" else ""
     score = row.get("score")
     told = (row["model"], row["phase"], about, row["verdict"], row["next_step"])
-    return Promise(*told, saved, least, most, how, typed, score if isinstance(score, str) else "")
+    return Saving(*told, saved, least, most, how, typed, score if isinstance(score, str) else "")
 
 
-def _typed(arguments: str, words: str) -> str:
+def _make_command(arguments: str, words: str) -> str:
     """The line that shows what the advice is worth: with its settings, or all that may help."""
-    return command.run(arguments, words) if words else command.trials_command(arguments)
+    return command.format_run(arguments, words) if words else command.trials_command(arguments)
 
 
-def _saved(step_ns: float, gain: float) -> float:
+def _saved_ns(step_ns: float, gain: float) -> float:
     """Ns of a step that goes; nan where the gain is not known.
 
-    >>> _saved(10.0, 2.0)
+    >>> _saved_ns(10.0, 2.0)
     5.0
     """
     return step_ns * (1 - 1 / gain) if gain > 0 else np.nan
 
 
-def _measured(table: pd.DataFrame | None) -> dict[tuple[str, str, str], dict[str, Any]]:
+def _measured_trials(table: pd.DataFrame | None) -> dict[tuple[str, str, str], dict[str, Any]]:
     """Trials that ran, by cell and the words of their settings."""
     if table is None:
         return {}
@@ -133,19 +133,19 @@ def _measured(table: pd.DataFrame | None) -> dict[tuple[str, str, str], dict[str
     return {(row["model"], row["phase"], row["words"]): row for row in ran.to_dict("records")}
 
 
-def _only_measured(
+def _savings_by_trials_only(
     trials: Mapping[tuple[str, str, str], dict[str, Any]],
     step_ns: Mapping[tuple[str, str], float],
     arguments: Mapping[tuple[str, str], str],
     known: set[tuple[str, str, str]],
-) -> Iterator[Promise]:
+) -> Iterator[Saving]:
     """Settings that no advice names, and that were measured to be faster."""
     for (model, phase, words), row in trials.items():
         if row["verdict"] != speedup.FASTER or (model, phase) not in step_ns:
             continue
-        typed = _typed(arguments[model, phase], words)
+        typed = _make_command(arguments[model, phase], words)
         if (model, phase, typed) in known:
             continue
-        saved, low, high = (_saved(step_ns[model, phase], row[name]) for name in ("gain", "gain_low", "gain_high"))
+        saved, low, high = (_saved_ns(step_ns[model, phase], row[name]) for name in ("gain", "gain_low", "gain_high"))
         said = f"{row['settings']} was tried, and is faster"
-        yield Promise(model, phase, "", "faster with a setting", said, saved, low, high, MEASURED, typed)
+        yield Saving(model, phase, "", "faster with a setting", said, saved, low, high, MEASURED, typed)

@@ -8,19 +8,19 @@ import pandas as pd
 from profzoo.cell import rerun_commands as command
 from profzoo.formatting import duration
 from profzoo.report import step_bars
-from profzoo.report.savings import AT_MOST, Promise, arguments_of, largest_savings
+from profzoo.report.savings import AT_MOST, Saving, largest_savings, list_run_arguments
 from profzoo.report.value_formats import format_value
 from profzoo.tables.schemas import CELL
 from profzoo.trials.best_setting import best_row
 
 
-def saving_context(promise: Promise) -> dict[str, str]:
+def saving_context(promise: Saving) -> dict[str, str]:
     """What the template shows of a promise: what is saved, between what, and how that is known."""
     ends = (promise.low_ns, promise.high_ns)
-    between = "" if any(map(pd.isna, ends)) else f"{_time(ends[0])} – {_time(ends[1])}"
+    between = "" if any(map(pd.isna, ends)) else f"{_format_time(ends[0])} – {_format_time(ends[1])}"
     return {
-        "saved": _time(promise.saved_ns),
-        "between": f"0 – {_time(promise.high_ns)}" if promise.how == AT_MOST and not promise.low_ns else between,
+        "saved": _format_time(promise.saved_ns),
+        "between": f"0 – {_format_time(promise.high_ns)}" if promise.how == AT_MOST and not promise.low_ns else between,
         "how": promise.how,
         "verdict": promise.verdict,
         "about": promise.about,
@@ -31,22 +31,22 @@ def saving_context(promise: Promise) -> dict[str, str]:
     }
 
 
-def section(promises: Sequence[Promise], tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
+def make_first_section(promises: Sequence[Saving], tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
     """For the template: the promises to begin with, and trials, each best setting that is surely faster first."""
     cards = [
         {**saving_context(one), "model": one.model, "phase": one.phase, "anchor": f"{one.model}-{one.phase}",
          "strip": step_bars.step_parts(tables, one.model, one.phase)}
         for one in largest_savings(list(promises))
     ]  # fmt: skip
-    arguments = arguments_of(tables["cells"]) if "cells" in tables else {}
-    return {"first": cards, "trials": _trials(tables.get("trials"), arguments)}
+    arguments = list_run_arguments(tables["cells"]) if "cells" in tables else {}
+    return {"first": cards, "trials": _format_trials(tables.get("trials"), arguments)}
 
 
-def _time(ns: float) -> str:
+def _format_time(ns: float) -> str:
     return f"−{duration(-ns)}" if ns < 0 else duration(ns)
 
 
-def _trials(table: pd.DataFrame | None, arguments: Mapping[tuple[str, str], str]) -> list[dict[str, Any]]:
+def _format_trials(table: pd.DataFrame | None, arguments: Mapping[tuple[str, str], str]) -> list[dict[str, Any]]:
     """Of each cell what was tried: the best in words, and every setting with what came of it.
 
     arguments: the words that run each cell again, by cell.
@@ -61,24 +61,24 @@ def _trials(table: pd.DataFrame | None, arguments: Mapping[tuple[str, str], str]
                 "model": model,
                 "phase": phase,
                 "anchor": f"{model}-{phase}",
-                "best": _best(typed, arguments.get((model, phase), f"{model} {phase}")) if typed else None,
-                "rows": [_trial(row) for row in rows.to_dict("records")],
+                "best": _format_best(typed, arguments.get((model, phase), f"{model} {phase}")) if typed else None,
+                "rows": [_format_trial(row) for row in rows.to_dict("records")],
             }
         )
     return sorted(found, key=lambda one: -one["best"]["gain"] if one["best"] else 0.0)
 
 
-def _best(row: Mapping[str, Any], arguments: str) -> dict[str, Any]:
+def _format_best(row: Mapping[str, Any], arguments: str) -> dict[str, Any]:
     return {
         "gain": row["gain"],
         "times": f"{row['gain']:.2f} ×",
         "times_say": f"{duration(row['base_ns'])} → {duration(row['ns'])} a step",
         "words": row["words"],
-        "typed": command.run(arguments, row["words"]),
+        "typed": command.format_run(arguments, row["words"]),
     }
 
 
-def _trial(row: Mapping[str, Any]) -> dict[str, str]:
+def _format_trial(row: Mapping[str, Any]) -> dict[str, str]:
     known = pd.notna(row["gain_low"])
     return {
         "words": row["words"],

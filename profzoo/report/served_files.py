@@ -17,7 +17,11 @@ LINK = re.compile(r'<(?:a|button)\b[^<>]*?\s(?:href|data-trace)="([^"#]+)"')
 
 def is_served(results: Path, name: str) -> bool:
     """Whether the pages show the file of that name, relative to the folder; logs, weights and sidecars they do not."""
-    return name in PAGES or bool(NAMED.fullmatch(name)) or any(name in _linked_now(results / page) for page in PAGES)
+    return (
+        name in PAGES
+        or bool(NAMED.fullmatch(name))
+        or any(name in _list_current_links(results / page) for page in PAGES)
+    )
 
 
 def linked_files(page: str) -> frozenset[str]:
@@ -29,7 +33,7 @@ def linked_files(page: str) -> frozenset[str]:
     return frozenset(unquote(html.unescape(found)) for found in LINK.findall(page))
 
 
-def _linked_now(page: Path) -> frozenset[str]:
+def _list_current_links(page: Path) -> frozenset[str]:
     try:
         state = page.stat()
     except OSError:
@@ -37,11 +41,11 @@ def _linked_now(page: Path) -> frozenset[str]:
     if not stat.S_ISREG(state.st_mode):
         # To read a pipe would take until somebody writes to it.
         return frozenset()
-    return _read(page, (state.st_ino, state.st_size, state.st_mtime_ns))
+    return _read_links(page, (state.st_ino, state.st_size, state.st_mtime_ns))
 
 
 @functools.lru_cache(maxsize=2 * len(PAGES))
-def _read(page: Path, state: tuple[int, ...]) -> frozenset[str]:
+def _read_links(page: Path, state: tuple[int, ...]) -> frozenset[str]:
     # A page may be made anew while it is served; state: what then differs.
     try:
         return linked_files(page.read_text(encoding="utf-8", errors="replace"))

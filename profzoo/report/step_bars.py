@@ -9,8 +9,8 @@ from profzoo.figures.palette import PART_COLOURS, STEP_COLOURS
 from profzoo.tables import schemas, step_shares
 
 # Parts that take less are not shown, in %.
-LEAST = 0.5
-NOTHING = pd.DataFrame(columns=schemas.CELL)
+LEAST_PERCENT = 0.5
+NO_ROWS = pd.DataFrame(columns=schemas.CELL)
 
 
 def step_parts(tables: Mapping[str, pd.DataFrame], model: str, phase: str) -> list[dict[str, Any]]:
@@ -18,7 +18,7 @@ def step_parts(tables: Mapping[str, pd.DataFrame], model: str, phase: str) -> li
 
     Empty where there is neither. tables: steps, and ranges where there are any, of all cells.
     """
-    given = (tables.get(name, NOTHING) for name in ("steps", "ranges"))
+    given = (tables.get(name, NO_ROWS) for name in ("steps", "ranges"))
     steps, ranges = (schemas.rows_of_cell(table, model, phase) for table in given)
     if len(steps) and "busy_ns" in steps:
         shares = step_shares.step_shares(steps).mean().rename(lambda name: name.replace("idle_", "idle: "))
@@ -29,7 +29,11 @@ def step_parts(tables: Mapping[str, pd.DataFrame], model: str, phase: str) -> li
     else:
         return []
     parts = ((part, shares.get(part, 0.0) * 100, colour) for part, colour in colours.items())
-    return [{"part": part, "percent": percent, "colour": colour} for part, percent, colour in parts if percent >= LEAST]
+    return [
+        {"part": part, "percent": percent, "colour": colour}
+        for part, percent, colour in parts
+        if percent >= LEAST_PERCENT
+    ]
 
 
 def describe_parts(strip: list[dict[str, Any]]) -> str:

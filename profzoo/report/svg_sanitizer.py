@@ -29,15 +29,15 @@ STYLE = re.compile(r"\s*(\*\s*\{[\w\s:;.-]*\}\s*)*")
 UNSAYABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
-def harmless(svg: str) -> str:
+def sanitise_svg(svg: str) -> str:
     """The markup, written anew from what it was read as, so that a browser reads the same; without metadata.
 
     Raises:
         DataError: it is no SVG, or holds what no figure does; the message says which of these.
 
-    >>> harmless('<?xml version="1.0"?><svg><!-- a --><metadata/><g id="b"><title>1 &lt; 2</title></g></svg>')
+    >>> sanitise_svg('<?xml version="1.0"?><svg><!-- a --><metadata/><g id="b"><title>1 &lt; 2</title></g></svg>')
     '<svg><g id="b"><title>1 &lt; 2</title></g></svg>'
-    >>> harmless('<svg onload="alert(1)"/>')
+    >>> sanitise_svg('<svg onload="alert(1)"/>')
     Traceback (most recent call last):
     profzoo.errors.DataError: holds onload="alert(1)"
     """
@@ -47,27 +47,27 @@ def harmless(svg: str) -> str:
         root = ElementTree.fromstring(UNSAYABLE.sub("", svg))
     except ElementTree.ParseError as error:
         raise DataError(f"is no SVG ({error})") from None
-    if _name(root.tag) != "svg":
-        raise DataError(f"is no SVG (it is <{_name(root.tag)}>)")
+    if _local_name(root.tag) != "svg":
+        raise DataError(f"is no SVG (it is <{_local_name(root.tag)}>)")
     for element in root.iter():
-        for child in [one for one in element if _name(one.tag) == "metadata"]:
+        for child in [one for one in element if _local_name(one.tag) == "metadata"]:
             element.remove(child)
     for element in root.iter():
-        _check(element)
+        _check_element(element)
     try:
         return ElementTree.tostring(root, encoding="unicode").strip()
     except RecursionError:
         raise DataError("holds elements within elements, hundreds deep") from None
 
 
-def _check(element: ElementTree.Element) -> None:
+def _check_element(element: ElementTree.Element) -> None:
     """Have an element and its attributes go by their names alone, or refuse it."""
-    element.tag = name = _name(element.tag)
+    element.tag = name = _local_name(element.tag)
     if name not in ELEMENTS or (name in TEXTS and len(element)):
         raise DataError(f"holds <{name}>")
     if name == "style" and not STYLE.fullmatch(element.text or ""):
         raise DataError("holds a <style> of more than how lines meet and end")
-    attributes = {_name(key): value for key, value in element.attrib.items()}
+    attributes = {_local_name(key): value for key, value in element.attrib.items()}
     for key, value in attributes.items():
         # In a page names mean the same in letters of either case, in an SVG they do not.
         runs = key.lower().startswith("on") or (key.lower() in ("href", "src") and key != "href")
@@ -79,10 +79,10 @@ def _check(element: ElementTree.Element) -> None:
     element.attrib.update(attributes)
 
 
-def _name(name: str) -> str:
+def _local_name(name: str) -> str:
     """What an element or attribute is called without its namespace, where that is one of figures.
 
-    >>> _name("{http://www.w3.org/1999/xlink}href"), _name("{http://www.w3.org/1999/xhtml}script")
+    >>> _local_name("{http://www.w3.org/1999/xlink}href"), _local_name("{http://www.w3.org/1999/xhtml}script")
     ('href', '{http://www.w3.org/1999/xhtml}script')
     """
     space, _, local = name.removeprefix("{").rpartition("}")

@@ -7,10 +7,10 @@ import pandas as pd
 
 from profzoo.formatting import duration
 
-MISSING = "–"
-Form = Callable[[Any], str]
+MISSING_TEXT = "–"
+Formatter = Callable[[Any], str]
 # What the page calls a column of plain values, its name in the table, and its form.
-CELL_COLUMNS: dict[str, tuple[str, Form]] = {
+CELL_COLUMNS: dict[str, tuple[str, Formatter]] = {
     "samples/s": ("items_per_s", "{:,.1f}".format),
     "GPU busy": ("busy_share", "{:.0%}".format),
     "gain": ("gain", "{:.2f}×".format),
@@ -22,9 +22,9 @@ CELL_COLUMNS: dict[str, tuple[str, Form]] = {
     "loss": ("loss", "{:.4f}".format),
 }
 # Those that are shown before a reader chooses.
-CHOSEN = ("samples/s", "GPU busy")
+DEFAULT_COLUMNS = ("samples/s", "GPU busy")
 # Of a cell on several GPUs, a row a process.
-PROCESS_COLUMNS: dict[str, tuple[str, Form]] = {
+PROCESS_COLUMNS: dict[str, tuple[str, Formatter]] = {
     "host": ("host", str),
     "rank": ("rank", "{:.0f}".format),
     "step under nsys": ("wall_ns", duration),
@@ -36,7 +36,7 @@ PROCESS_COLUMNS: dict[str, tuple[str, Form]] = {
 }
 
 
-def agreement_form(column: str) -> Form:
+def choose_agreement_format(column: str) -> Formatter:
     """The form of a column of the table of agreement, by how its name ends."""
     if column.endswith("_ns"):
         return duration
@@ -47,25 +47,25 @@ def agreement_form(column: str) -> Form:
     return "{:,.1f}".format if column.endswith("_launches") else str
 
 
-def on_cpu(device: Any) -> bool:
+def is_cpu_device(device: Any) -> bool:
     """Whether a cell's device is no GPU.
 
-    >>> on_cpu("CPU, 2 threads"), on_cpu("NVIDIA H200")
+    >>> is_cpu_device("CPU, 2 threads"), is_cpu_device("NVIDIA H200")
     (True, False)
     """
     return isinstance(device, str) and device.startswith("CPU")
 
 
-def format_value(value: Any, form: Form) -> str:
+def format_value(value: Any, form: Formatter) -> str:
     """The value in its form, a dash where there is none.
 
     >>> format_value(0.314, "{:.0%}".format), format_value(None, str)
     ('31%', '–')
     """
-    return MISSING if pd.isna(value) or value == "" else form(value)
+    return MISSING_TEXT if pd.isna(value) or value == "" else form(value)
 
 
-def format_interval(low: Any, high: Any, form: Form) -> str:
+def format_interval(low: Any, high: Any, form: Formatter) -> str:
     """The range that a number lies in, in its form; empty where an end is not known.
 
     >>> format_interval(0.31, 0.4, "{:.0%}".format), format_interval(None, 0.4, "{:.0%}".format)
@@ -74,7 +74,7 @@ def format_interval(low: Any, high: Any, form: Form) -> str:
     return "" if pd.isna(low) or pd.isna(high) else f"{form(low)} – {form(high)}"
 
 
-def field(value: Any, form: Form, ends: Sequence[Any] = ()) -> dict[str, Any]:
+def make_field(value: Any, form: Formatter, ends: Sequence[Any] = ()) -> dict[str, Any]:
     """A field of a table: what is shown, in which range, and what it is sorted by; ends: of that, where it has one."""
     low, high = ends or (None, None)
     told = format_interval(low, high, form)

@@ -31,7 +31,7 @@ class Test:
     p: Callable[[float, int], float]
 
 
-def level(
+def confidence_level(
     one: np.ndarray, other: np.ndarray, places: Sequence[int], others: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Both sides without the drift of the machine, the median slope between processes of one side (Theil 1950).
@@ -58,12 +58,12 @@ def two_sample_shift(one: np.ndarray, other: np.ndarray, confidence: float, leve
     ends = (float(apart[outside - 1]), float(apart[-outside])) if outside else None
 
     def p(shift: float, sign: int) -> float:
-        return p_of_two(sign * one, sign * other, sign * shift, levelled)
+        return two_sample_p(sign * one, sign * other, sign * shift, levelled)
 
     return Test(float(np.median(apart)), float(apart[0]), float(apart[-1]), ends, p)
 
 
-def p_of_two(one: np.ndarray, other: np.ndarray, shift: float, levelled: bool = False) -> float:
+def two_sample_p(one: np.ndarray, other: np.ndarray, shift: float, levelled: bool = False) -> float:
     """Probability of ranks of the candidate as low as these, or lower, if it took as much longer as `shift`.
 
     The U test of Mann and Whitney (1947); processes that are equal count as half.
@@ -105,7 +105,7 @@ def paired_shift(between: np.ndarray, confidence: float) -> Test:
         ends = min(_end(between, means, limit), middle), max(-_end(-between, -means[::-1], limit), middle)
 
     def p(shift: float, sign: int) -> float:
-        return p_of_pairs(sign * between, sign * shift)
+        return paired_p(sign * between, sign * shift)
 
     return Test(middle, float(between.min()), float(between.max()), ends, p)
 
@@ -116,14 +116,14 @@ def _end(between: np.ndarray, means: np.ndarray, limit: float) -> float:
     first, last = 0, len(means) - 1
     while first < last:
         place = (first + last) // 2
-        if p_of_pairs(-between, -(means[place] + means[place + 1]) / 2) > limit + ROUNDING:
+        if paired_p(-between, -(means[place] + means[place + 1]) / 2) > limit + ROUNDING:
             last = place
         else:
             first = place + 1
     return float(means[first])
 
 
-def p_of_pairs(between: np.ndarray, shift: float) -> float:
+def paired_p(between: np.ndarray, shift: float) -> float:
     """Probability of differences as low as these, or lower, if the candidate took as much longer as `shift`.
 
     The signed ranks of Wilcoxon (1945), of which those beyond the middle one count as much as that: by ranks as they

@@ -31,7 +31,7 @@ class Ratio:
     p_equivalent: float
 
 
-def ratio(
+def estimate_ratio(
     baseline: Sequence[float],
     candidate: Sequence[float],
     places: tuple[Sequence[int], Sequence[int]] | None,
@@ -62,10 +62,10 @@ def ratio(
         by_size, by_ranks = compare_welch(one, other), ranks.two_sample_shift(one, other, confidence)
     else:
         by_size = [compare_neighbours(one, other, *places)]
-        by_ranks = ranks.two_sample_shift(*ranks.level(one, other, *places), confidence, levelled=True)
-    low, high = _interval(by_size, by_ranks, confidence)
+        by_ranks = ranks.two_sample_shift(*ranks.confidence_level(one, other, *places), confidence, levelled=True)
+    low, high = _confidence_interval(by_size, by_ranks, confidence)
     bound = float(np.log1p(margin))
-    chances = {(shift, sign): _chance(by_size, by_ranks, shift, sign)
+    chances = {(shift, sign): _probability(by_size, by_ranks, shift, sign)
                for shift, sign in ((0.0, 1), (0.0, -1), (bound, 1), (-bound, -1))}  # fmt: skip
     return Ratio(
         ratio=float(np.exp(by_ranks.middle)),
@@ -76,7 +76,7 @@ def ratio(
     )
 
 
-def _chance(by_size: Sequence["Size"], by_ranks: ranks.Test, shift: float, sign: int) -> float:
+def _probability(by_size: Sequence["Size"], by_ranks: ranks.Test, shift: float, sign: int) -> float:
     """One-sided probability of so little (sign 1) or so much (-1), if the candidate took as much longer as `shift`.
 
     By ranks, which hold whatever processes are distributed like. Where all of them agree, and they can say no more, the
@@ -89,7 +89,7 @@ def _chance(by_size: Sequence["Size"], by_ranks: ranks.Test, shift: float, sign:
     return min(ranked, sized) if agree else ranked
 
 
-def _interval(by_size: Sequence["Size"], by_ranks: ranks.Test, confidence: float) -> tuple[float, float]:
+def _confidence_interval(by_size: Sequence["Size"], by_ranks: ranks.Test, confidence: float) -> tuple[float, float]:
     """The shifts of which neither `_chance` is too small."""
     if by_ranks.ends is not None:
         return by_ranks.ends
@@ -171,7 +171,7 @@ def compare_welch(one: np.ndarray, other: np.ndarray) -> list[Size]:
     return [Size(float(other.mean() - one.mean()), float(np.sqrt(parts.sum())), freedom)]
 
 
-def verdicts(found: Sequence[Ratio], rate: float = 0.05) -> list[str]:
+def decide_outcomes(found: Sequence[Ratio], rate: float = 0.05) -> list[str]:
     """What to say of each comparison of a zoo: faster, slower, equivalent or undecided.
 
     Of all that are called equivalent, and of all that are called different, at most this share is wrong in the mean

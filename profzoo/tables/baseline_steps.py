@@ -21,8 +21,8 @@ OF_RUN: fact.Needs = {
     "cell": {"workload": fact.TEXT, "precision": fact.TEXT},
     "steps": fact.SEVERAL,
     "step_ns": fact.POSITIVE,
-    "peak_memory_bytes": fact.maybe(fact.COUNT),
-    "loss": fact.maybe(fact.NUMBER),
+    "peak_memory_bytes": fact.or_null(fact.COUNT),
+    "loss": fact.or_null(fact.NUMBER),
 }
 
 

@@ -23,13 +23,13 @@ TEXTS = ("range", "class", "kernel", "function", "mangled", "source")
 # What one tool alone saw of, and the other did not, is empty.
 TABLE = reading.Table(
     columns={
-        name: column_types.TEXT if name in TEXTS else column_types.maybe(column_types.NUMBER)
+        name: column_types.TEXT if name in TEXTS else column_types.or_missing(column_types.NUMBER)
         for name in COLUMNS
         if name not in derived_metrics.LATER
     }
     | dict.fromkeys([key for key in KEYS if key not in TEXTS], column_types.COUNT)
-    | dict.fromkeys(SHARED_MEMORY, column_types.maybe(column_types.COUNT)),
-    optional=dict.fromkeys(derived_metrics.LATER, column_types.maybe(column_types.NUMBER)),
+    | dict.fromkeys(SHARED_MEMORY, column_types.or_missing(column_types.COUNT)),
+    optional=dict.fromkeys(derived_metrics.LATER, column_types.or_missing(column_types.NUMBER)),
     key=["range", *KEYS],
     holds=shares_whole,
 )

@@ -19,13 +19,13 @@ COLUMNS = [*OWNER, "class", "kernel", "function", *CONFIGURATION, *MEASURED, *HE
 TEXTS = (*OWNER, "class", "kernel", "function", "mangled", "bound")
 TABLE = Table(
     columns={
-        name: column_types.TEXT if name in TEXTS else column_types.maybe(column_types.NUMBER)
+        name: column_types.TEXT if name in TEXTS else column_types.or_missing(column_types.NUMBER)
         for name in COLUMNS
         if name not in derived_metrics.LATER
     }
-    | dict.fromkeys([name for name in CONFIGURATION if name != "mangled"], column_types.maybe(column_types.COUNT))
+    | dict.fromkeys([name for name in CONFIGURATION if name != "mangled"], column_types.or_missing(column_types.COUNT))
     | dict.fromkeys(MEASURED, column_types.AMOUNT),
-    optional=dict.fromkeys(derived_metrics.LATER, column_types.maybe(column_types.NUMBER)),
+    optional=dict.fromkeys(derived_metrics.LATER, column_types.or_missing(column_types.NUMBER)),
     key=GROUPS,
 )
 

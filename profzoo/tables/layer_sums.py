@@ -69,7 +69,7 @@ def _traced(others: Others) -> pd.DataFrame | None:
     if not others.nsys:
         return None
     facts = read_json(others.sidecar, OF_SIDECAR)
-    traced = launches_by_step.read(others.nsys, facts.get("capture") == "run")
+    traced = launches_by_step.read_step_launches(others.nsys, facts.get("capture") == "run")
     return traced if len(traced) else None
 
 

@@ -43,13 +43,13 @@ def _adds_up(table: pd.DataFrame) -> str | None:
     return None
 
 
-_AMOUNTS = {name: column_types.maybe(column_types.AMOUNT) for name in MEASURED} | {
+_AMOUNTS = {name: column_types.or_missing(column_types.AMOUNT) for name in MEASURED} | {
     "share": column_types.AMOUNT,
     "bound": column_types.TEXT,
 }
 TABLE = Table(
     columns=dict.fromkeys(["module", "parent", "type", "inputs", "direction"], column_types.TEXT)
-    | {"calls": column_types.maybe(column_types.AMOUNT)}
+    | {"calls": column_types.or_missing(column_types.AMOUNT)}
     | dict.fromkeys(["launches", "self_ns", "total_ns"], column_types.AMOUNT)
     | _AMOUNTS,
     key=NODE,

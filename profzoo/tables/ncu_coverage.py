@@ -37,8 +37,8 @@ def shares_whole(table: pd.DataFrame) -> str | None:
 TEXTS = ("status", "cause", "kernel", "function", "mangled")
 TABLE = reading.Table(
     columns={name: column_types.TEXT if name in TEXTS else column_types.COUNT for name in COLUMNS}
-    | dict.fromkeys([*SHARED_MEMORY, "launches", "other_launches"], column_types.maybe(column_types.COUNT))
-    | dict.fromkeys(["total_ns", "share", "time_spread"], column_types.maybe(column_types.AMOUNT)),
+    | dict.fromkeys([*SHARED_MEMORY, "launches", "other_launches"], column_types.or_missing(column_types.COUNT))
+    | dict.fromkeys(["total_ns", "share", "time_spread"], column_types.or_missing(column_types.AMOUNT)),
     key=KEYS,
     holds=shares_whole,
 )

@@ -14,7 +14,7 @@ SHARES = ["operator_share", "module_share", "aligned_launches", "aligned_share",
 COLUMNS = ["launches", "total_ns", *SHARES, "unowned"]
 TABLE = Table(
     columns=dict.fromkeys(["launches", "total_ns"], column_types.AMOUNT)
-    | dict.fromkeys(SHARES, column_types.maybe(column_types.AMOUNT))
+    | dict.fromkeys(SHARES, column_types.or_missing(column_types.AMOUNT))
     | {"unowned": column_types.TEXT}
 )
 

@@ -18,7 +18,7 @@ from profzoo.io import column_types
 from profzoo.io import csv_tables as reading
 from profzoo.kernels import counters
 from profzoo.kernels.counters import FREEDOM, HIGH, LOW
-from profzoo.tools.ncu.estimates import half_width
+from profzoo.tools.ncu.estimates import interval_half_width
 
 # The measured peak that each counted arithmetic is held against. Half precision on SIMT units has none of its own among
 # matrix products, which use tensor cores for it: fp32's, which it at least reaches, makes its times upper bounds.
@@ -151,7 +151,7 @@ def _ends(table: pd.DataFrame, errors: Mapping[str, pd.Series], freedom: pd.Seri
     """Both ends of the intervals of these columns, by their standard errors and degrees of freedom."""
     ends = {}
     for name, error in errors.items():
-        wide = half_width(error.to_numpy(dtype=float), freedom.to_numpy(dtype=float))
+        wide = interval_half_width(error.to_numpy(dtype=float), freedom.to_numpy(dtype=float))
         ends[f"{name}{LOW}"], ends[f"{name}{HIGH}"] = (table[name] - wide).clip(lower=0), table[name] + wide
     return ends
 

@@ -17,7 +17,7 @@ from profzoo.what_if import tables as replay
 
 CELL = ["model", "phase"]
 QUARTILES = ("step_lower_quartile_ns", "step_upper_quartile_ns")
-NUMBER = column_types.maybe(column_types.NUMBER)
+NUMBER = column_types.or_missing(column_types.NUMBER)
 # What a cell was measured with.
 VERSION = "_version"
 VERSIONS = ("torch_version", "driver_version", "nsys_version", "ncu_version")
@@ -68,7 +68,7 @@ TABLES: Mapping[str, Table] = {
         | _numbers(["parameters", "batch", "steps"], column_types.COUNT)
         | _numbers(["step_ns", "step_median_ns", "items_per_s"], column_types.AMOUNT)
         | {
-            "peak_memory_bytes": column_types.maybe(column_types.COUNT),
+            "peak_memory_bytes": column_types.or_missing(column_types.COUNT),
             "peak_rss_bytes": column_types.COUNT,
             "loss": NUMBER,
         },
@@ -118,7 +118,7 @@ TABLES: Mapping[str, Table] = {
     "host": Table(columns=_texts() | dict(replay.TAX.columns), key=[*CELL, *replay.TAX.key], holds=replay.TAX.holds),
     "roofline": Table(
         columns=_texts("level", *LAUNCH[:4], "bound")
-        | _numbers(LAUNCH[4:], column_types.maybe(column_types.COUNT))
+        | _numbers(LAUNCH[4:], column_types.or_missing(column_types.COUNT))
         | _numbers([name for name in ("counted_share", *roofline.COLUMNS) if name != "bound"], NUMBER),
     ),
     "peaks": roofline.PEAKS,

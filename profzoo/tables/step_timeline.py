@@ -12,7 +12,7 @@ from profzoo.tools.nsys.trace import explain_no_steps
 def main(sqlite: str, report_sidecar: str, output: str) -> None:
     """Read the export and the sidecar of its report, write the timeline; an empty object of a trace without steps."""
     whole_run = read_json(report_sidecar, {"capture": fact.TEXT})["capture"] == "run"
-    found = median_step.read(sqlite, whole_run)
+    found = median_step.read_typical_step(sqlite, whole_run)
     if found is None:
         # Into the log: the export of the same trace says it to the user.
         print(f"{output} is empty, as {sqlite} {explain_no_steps(sqlite, whole_run)}")

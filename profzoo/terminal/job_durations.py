@@ -18,7 +18,7 @@ UNKNOWN_S, UNKNOWN_LIGHT_S = 10.0, 2.0
 
 
 @dataclass(frozen=True)
-class Known:
+class EarlierTimes:
     """What earlier runs took: seconds by kinds of benchmarks; gpu: whether shipped figures are those of a GPU."""
 
     by_kind: Mapping[str, list[float]]
@@ -28,10 +28,10 @@ class Known:
 @cache
 def shipped_durations() -> dict[str, dict[str, float]]:
     """The figures of other machines: seconds by `gpu`, `cpu` and `light`."""
-    return strict_yaml.load(SHIPPED)
+    return strict_yaml.load_yaml(SHIPPED)
 
 
-def seconds(benchmark: Path) -> float | None:
+def read_benchmark(benchmark: Path) -> float | None:
     """What a job took by the file that Snakemake has left of it; None where there is none."""
     try:
         return float(benchmark.read_text().splitlines()[1].split("\t")[0])
@@ -39,25 +39,25 @@ def seconds(benchmark: Path) -> float | None:
         return None
 
 
-def kind(benchmark: str) -> str:
+def benchmark_kind(benchmark: str) -> str:
     """What benchmarks of one kind have in common.
 
-    >>> kind("results/benchmarks/unet/train.deep.ncu.tsv"), kind("results/benchmarks/unet/weights.tsv")
+    >>> benchmark_kind("results/benchmarks/unet/train.deep.ncu.tsv"), benchmark_kind("results/benchmarks/unet/weights.tsv")
     ('train.deep.ncu', 'weights')
     """
     return Path(benchmark).stem
 
 
-def read_benchmarks(folder: Path, gpu: bool) -> Known:
+def read_benchmarks(folder: Path, gpu: bool) -> EarlierTimes:
     """What earlier runs left in a folder of benchmarks."""
     by_kind: dict[str, list[float]] = {}
     for path in folder.glob("*/*.tsv"):
-        if (took := seconds(path)) is not None:
-            by_kind.setdefault(kind(path.name), []).append(took)
-    return Known(by_kind, gpu)
+        if (took := read_benchmark(path)) is not None:
+            by_kind.setdefault(benchmark_kind(path.name), []).append(took)
+    return EarlierTimes(by_kind, gpu)
 
 
-def expect_duration(task: Task, earlier: Known) -> tuple[float, bool]:
+def expect_duration(task: Task, earlier: EarlierTimes) -> tuple[float, bool]:
     """Seconds that a job should take, and whether that is known of this machine."""
     if not task.measures:
         return (
@@ -69,13 +69,13 @@ def expect_duration(task: Task, earlier: Known) -> tuple[float, bool]:
         return own, True
     figures = shipped_durations()["gpu" if earlier.gpu else "cpu"]
     elsewhere = figures.get(task.what, figures.get(task.what.split()[0], UNKNOWN_S))
-    took = earlier.by_kind.get(kind(task.benchmark), []) if task.benchmark else []
+    took = earlier.by_kind.get(benchmark_kind(task.benchmark), []) if task.benchmark else []
     return (sum(took) + ELSEWHERE * elsewhere) / (len(took) + ELSEWHERE), bool(took)
 
 
 def _own(task: Task) -> float | None:
     """What the same job took before, by its benchmark or, of results without one, by its sidecar."""
-    took = seconds(Path(task.benchmark)) if task.benchmark else None
+    took = read_benchmark(Path(task.benchmark)) if task.benchmark else None
     if took is None and task.sidecar:
         try:
             return float(json.loads(Path(task.sidecar).read_text())["wall_s"])

@@ -45,10 +45,10 @@ class Task:
         return f"{self.cell}  {self.what}" if self.cell else self.what
 
 
-def kind(rule: str) -> tuple[str, str, bool]:
+def rule_kind(rule: str) -> tuple[str, str, bool]:
     """What a rule is called, its phase where no wildcard has that, and whether it measures.
 
-    >>> kind("profile_ncu_sampled"), kind("time_training"), kind("draw_figure")
+    >>> rule_kind("profile_ncu_sampled"), rule_kind("time_training"), rule_kind("draw_figure")
     (('ncu', '', True), ('time', 'train', True), ('figures', '', False))
     """
     if rule in MEASURING:
@@ -60,7 +60,7 @@ def kind(rule: str) -> tuple[str, str, bool]:
 def describe_job(job: Any) -> Task:
     """What one of Snakemake's jobs is. Its params are left alone, which take a while to work out for a whole zoo."""
     rule, wildcards = job.rule.name, dict(job.wildcards_dict)
-    what, phase, measures = kind(rule)
+    what, phase, measures = rule_kind(rule)
     named = [wildcards.get("model", wildcards.get("gpu", "")), wildcards.get("phase", phase)]
     files: dict[str, tuple[str, ...]] = {name: tuple(map(str, getattr(job, name))) for name in ("output", "log")}
     return Task(
@@ -75,6 +75,6 @@ def describe_job(job: Any) -> Task:
     )
 
 
-def home(task: Task) -> Path:
+def cell_folder(task: Task) -> Path:
     """The folder of a measured cell's files."""
     return Path(task.sidecar).parent

@@ -139,12 +139,12 @@ class LogHandler(LogHandlerBase):
         if self.progress is not None:
             return
         self.progress, self.place, guessed, reasons = self.planned()
-        if line := run_plan.headline(self.progress, self.place, guessed):
+        if line := run_plan.plan_headline(self.progress, self.place, guessed):
             self.say(line, "bold")
-        for line in unavailable_tools.lines(self.place.unable):
+        for line in unavailable_tools.list_unable_tools(self.place.unable):
             self.say(line, "warning")
         if self.common_settings.dryrun:
-            for line in run_plan.screen(self.progress, reasons, self.width):
+            for line in run_plan.dry_run_screen(self.progress, reasons, self.width):
                 self.say(line)
 
     def _finished(self, number: int, now: float) -> None:
@@ -156,7 +156,7 @@ class LogHandler(LogHandlerBase):
             self._line(number, measurement_summary.summarise_measurement(task, took), now)
         elif now - self.spoke > SILENCE_S:
             over, all_of_them = progress.counted(False)
-            self._parts([task.what, f"{over} of {phrases.count(all_of_them, 'job')}", *self._left(now)])
+            self._parts([task.what, f"{over} of {phrases.format_count(all_of_them, 'job')}", *self._left(now)])
 
     def _failed(self, number: int) -> None:
         progress, now = self._progress(), time.monotonic()
@@ -186,11 +186,13 @@ class LogHandler(LogHandlerBase):
         if over == all_of_them:
             _, others = progress.counted(False)
             if others > run_plan.FEW:
-                self._parts([f"then {phrases.count(others, 'job')} that measure nothing", *self._left(now)], "dim")
+                self._parts(
+                    [f"then {phrases.format_count(others, 'job')} that measure nothing", *self._left(now)], "dim"
+                )
 
     def _left(self, now: float) -> list[str]:
         left = self._progress().left_s(now)
-        return [f"~{phrases.span(left)} left"] if left >= 1 and not self.place.remote else []
+        return [f"~{phrases.format_estimate(left)} left"] if left >= 1 and not self.place.remote else []
 
     def _parts(self, parts: Sequence[str], colour: str = "") -> None:
         """Parts of a line, of which the last go where there is no room."""

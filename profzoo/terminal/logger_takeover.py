@@ -55,7 +55,7 @@ def list_rules(workflow: Any, only_targets: bool = False) -> None:
 
 def plan_jobs(workflow: Any) -> tuple[Progress, Place, float, Mapping[int, Sequence[str]]]:
     """The jobs of a run with what they should take, where they run, how much is a guess, and why each does."""
-    dag, place = workflow.dag, where(workflow)
+    dag, place = workflow.dag, find_place(workflow)
     jobs = {job.jobid: job for job in dag.needrun_jobs()}
     mine = {number: job_titles.describe_job(job) for number, job in jobs.items()}
     if not place.remote:
@@ -78,11 +78,11 @@ def plan_jobs(workflow: Any) -> tuple[Progress, Place, float, Mapping[int, Seque
         for number, job in jobs.items()
     }
     progress.measured_at_once, progress.at_once = min(cores, max(1, place.gpus)) if place.gpus else 1, cores
-    reasons = {number: because(dag, job) for number, job in jobs.items()} if workflow.dryrun else {}
+    reasons = {number: job_reason(dag, job) for number, job in jobs.items()} if workflow.dryrun else {}
     return progress, place, guessed, reasons
 
 
-def because(dag: Any, job: Any) -> list[str]:
+def job_reason(dag: Any, job: Any) -> list[str]:
     """Why a job would run: by its content, else by Snakemake's own reasons."""
     known = snakemake_internals.reason(job)
     return [known] if known else describe_reason(dag.reason(job))
@@ -93,11 +93,11 @@ def describe_reason(reason: Any) -> list[str]:
     return [said for name, said in REASONS.items() if getattr(reason, name)]
 
 
-def where(workflow: Any) -> Place:
+def find_place(workflow: Any) -> Place:
     """On how many GPUs at a time jobs run."""
     if not workflow.local_exec:
         return Place(0, True)
-    here = unavailable_tools.gpus()
+    here = unavailable_tools.count_gpus()
     if workflow.config.get("device") == "cpu" or not here:
         return Place(0, False)
     return Place(min(here, _limit(workflow, "gpu") or here), False)

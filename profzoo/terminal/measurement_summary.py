@@ -7,7 +7,7 @@ from typing import Any
 
 from profzoo import formatting
 from profzoo.terminal import phrases
-from profzoo.terminal.job_titles import Task, home
+from profzoo.terminal.job_titles import Task, cell_folder
 
 # Under these a step takes as long as without.
 UNDISTURBED = ("time", "torch", "nsys", "sample")
@@ -24,14 +24,14 @@ def summarise_measurement(task: Task, took_s: float) -> list[str]:
     step = sidecar.get("step_ns")
     if tool in UNDISTURBED and isinstance(step, int | float) and step > 0:
         found.append(f"{formatting.duration(step)}/step")
-        if tool == "nsys" and (busy := _busy(home(task) / f"{task.cell.split()[-1]}.nsys.sqlite")) is not None:
+        if tool == "nsys" and (busy := _busy(cell_folder(task) / f"{task.cell.split()[-1]}.nsys.sqlite")) is not None:
             found.append(f"{busy:.0%} busy".replace("%", " %"))
         elif tool == "time" and sidecar.get("steps") and sidecar.get("items"):
             rate = sidecar["items"] / sidecar["steps"] / step * 1e9
             found.append(f"{rate:,.0f} samples/s" if rate >= 100 else f"{rate:.3g} samples/s")
     elif tool == "ncu" and isinstance(launches := (sidecar.get("plan") or {}).get("launches"), int):
         found.append(f"{launches:,} launches")
-    return found or [f"in {phrases.exactly(took_s)}"]
+    return found or [f"in {phrases.format_duration(took_s)}"]
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from profzoo.terminal import phrases
 SHOWN = 3
 
 
-def lines(missing: Iterable[Mapping[str, str]]) -> list[str]:
+def list_missing(missing: Iterable[Mapping[str, str]]) -> list[str]:
     """A line a tool and reason; missing: model, phase, tool and why, as collect.left has them.
 
-    >>> lines([{"model": "lstm", "phase": "train", "tool": "ncu", "why": "not measured yet"}])
+    >>> list_missing([{"model": "lstm", "phase": "train", "tool": "ncu", "why": "not measured yet"}])
     ['nothing of ncu in 1 cell (lstm train): not measured yet']
     """
     found: dict[tuple[str, str], list[str]] = {}
@@ -19,6 +19,6 @@ def lines(missing: Iterable[Mapping[str, str]]) -> list[str]:
         of_tool = f"nothing of {one['tool']}" if one["tool"] else "nothing"
         found.setdefault((of_tool, one["why"]), []).append(f"{one['model']} {one['phase']}")
     return [
-        f"{nothing} in {phrases.count(len(cells), 'cell')} ({phrases.several(cells, SHOWN)}): {why}"
+        f"{nothing} in {phrases.format_count(len(cells), 'cell')} ({phrases.join_first_names(cells, SHOWN)}): {why}"
         for (nothing, why), cells in found.items()
     ]

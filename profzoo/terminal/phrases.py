@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 
-def span(seconds: float) -> str:
+def format_estimate(seconds: float) -> str:
     """A span of time, as exactly as an estimate deserves.
 
-    >>> span(7.2), span(43), span(260), span(5000), span(9000)
+    >>> format_estimate(7.2), format_estimate(43), format_estimate(260), format_estimate(5000), format_estimate(9000)
     ('7 s', '45 s', '4 min', '1 h 25 min', '2 h 30 min')
     """
     if seconds < 20:
@@ -20,10 +20,10 @@ def span(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min" if minutes % 60 else f"{minutes // 60} h"
 
 
-def exactly(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A span of time that was measured.
 
-    >>> exactly(7.24), exactly(224.09)
+    >>> format_duration(7.24), format_duration(224.09)
     ('7.2 s', '3 min 44 s')
     """
     if seconds < 60:
@@ -32,10 +32,10 @@ def exactly(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def count(number: int, what: str) -> str:
+def format_count(number: int, what: str) -> str:
     """A number of things.
 
-    >>> count(1, "cell"), count(42, "cell")
+    >>> format_count(1, "cell"), format_count(42, "cell")
     ('1 cell', '42 cells')
     """
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
@@ -50,10 +50,10 @@ def list_names(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
-def several(names: Sequence[str], most: int) -> str:
+def join_first_names(names: Sequence[str], most: int) -> str:
     """Names, so many of them at most.
 
-    >>> several(["a", "b", "c"], 2)
+    >>> join_first_names(["a", "b", "c"], 2)
     'a, b and 1 more'
     """
     more = len(names) - most

@@ -24,7 +24,7 @@ def format_run_end(progress: Progress, seconds: float, width: int, ended: bool =
     done = [progress.tasks[number] for number in progress.took]
     lines = [_row("first", _first(progress))] if len(progress.failed) > 1 else []
     if new := _new(done):
-        lines.append(_row("new", f"{new}; in {phrases.exactly(seconds)}"))
+        lines.append(_row("new", f"{new}; in {phrases.format_duration(seconds)}"))
     pages = [path for task in done if task.what == "pages" for path in task.outputs]
     for task in done:
         if task.rule == "tabulate_verdicts":
@@ -60,13 +60,13 @@ def _new(done: Sequence[Task]) -> str:
     for what, names in cells.items():
         tools.setdefault(tuple(sorted(names)), []).append(what)
     measured = [
-        f"{names[0] if len(names) == 1 else phrases.count(len(names), 'cell')} under {phrases.list_names(under)}"
+        f"{names[0] if len(names) == 1 else phrases.format_count(len(names), 'cell')} under {phrases.list_names(under)}"
         for names, under in tools.items()
     ]
     parts = [", ".join(measured)] if measured else []
     for kind, thing in (("tables", "table"), ("figures", "figure")):
         number = sum(len(task.outputs) if kind == "tables" else 1 for task in done if task.what == kind)
-        parts += [phrases.count(number, thing)] if number else []
+        parts += [phrases.format_count(number, thing)] if number else []
     return "; ".join(parts)
 
 

@@ -33,10 +33,10 @@ class Place:
         >>> str(Place(2, False))
         'on 2 GPUs'
         """
-        return f"on {phrases.count(self.gpus, 'GPU')}" if self.gpus else "on this CPU"
+        return f"on {phrases.format_count(self.gpus, 'GPU')}" if self.gpus else "on this CPU"
 
 
-def headline(progress: Progress, place: Place, guessed: float) -> str:
+def plan_headline(progress: Progress, place: Place, guessed: float) -> str:
     """The plan in one line; empty where it is not worth one.
 
     guessed: the share of the time that goes by what other machines took.
@@ -45,17 +45,19 @@ def headline(progress: Progress, place: Place, guessed: float) -> str:
     others = sum(not task.measures and bool(task.outputs) for task in progress.tasks.values())
     if not measuring and others <= FEW:
         return ""
-    time = phrases.span(progress.left_s(0.0))
+    time = phrases.format_estimate(progress.left_s(0.0))
     if not measuring:
-        return f"{phrases.count(others, 'job')}, none of which measures: about {time}"
-    cells = phrases.count(len(cells_to_measure(measuring)), "cell")
+        return f"{phrases.format_count(others, 'job')}, none of which measures: about {time}"
+    cells = phrases.format_count(len(cells_to_measure(measuring)), "cell")
     asked = list(dict.fromkeys(_tool(task) for task in measuring if task.what not in BESIDES))
-    tools = phrases.count(len(asked), "tool") if len(asked) > 1 else (asked or [measuring[0].what])[0]
+    tools = phrases.format_count(len(asked), "tool") if len(asked) > 1 else (asked or [measuring[0].what])[0]
     if asked and {name.split()[0] for name in asked} <= set(place.unable):
         return f"{cells}, {tools}: cannot run here"
     basis = ", by what other machines took" if guessed > 0.5 else ""
     if place.remote:
-        total = phrases.span(sum(progress.expected[number] for number, task in progress.tasks.items() if task.measures))
+        total = phrases.format_estimate(
+            sum(progress.expected[number] for number, task in progress.tasks.items() if task.measures)
+        )
         return f"{cells}, {tools}: about {total} of GPU time, in jobs of the batch system{basis}"
     return f"{cells}, {tools}: about {time} {place}{basis}"
 
@@ -71,7 +73,7 @@ def cells_to_measure(measuring: Collection[Task]) -> list[str]:
     return list(cells or dict.fromkeys(task.cell for task in measuring))
 
 
-def screen(progress: Progress, reasons: Mapping[int, Sequence[str]], width: int) -> list[str]:
+def dry_run_screen(progress: Progress, reasons: Mapping[int, Sequence[str]], width: int) -> list[str]:
     """What would be made, a row a tool and a row a kind of what follows, with the time each takes and why.
 
     reasons: why each job would run; width: characters that a line may have.
@@ -91,8 +93,8 @@ def screen(progress: Progress, reasons: Mapping[int, Sequence[str]], width: int)
         mine = numbers[key]
         told = Counter(reason for number in mine for reason in set(reasons.get(number, ())))
         why = ", ".join(reason for reason, _ in told.most_common(REASONS_SHOWN))
-        time = phrases.span(sum(progress.expected[number] for number in mine))
-        rows.append((key[1], phrases.count(len(mine), "job"), f"~{time}", why))
+        time = phrases.format_estimate(sum(progress.expected[number] for number in mine))
+        rows.append((key[1], phrases.format_count(len(mine), "job"), f"~{time}", why))
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
     lines = [
         f"  {what:<{widths[0]}}  {count:>{widths[1]}}  {time:>{widths[2]}}  {why}".rstrip()[:width]
@@ -106,7 +108,7 @@ def _about(progress: Progress, width: int) -> list[str]:
     done = progress.tasks.values()
     models = sorted({cell.split()[0] for cell in cells_to_measure([task for task in done if task.measures]) if cell})
     pages = [path for task in done if task.what == "pages" for path in task.outputs]
-    lines = [f"  models: {phrases.several(models, MODELS_SHOWN)}"] if models else []
+    lines = [f"  models: {phrases.join_first_names(models, MODELS_SHOWN)}"] if models else []
     lines += [f"  ends in {path}" for path in pages]
     return [part for line in lines for part in _folded(line, width)]
 

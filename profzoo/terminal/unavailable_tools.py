@@ -12,7 +12,7 @@ NO_GPU = frozenset({"GPU"})
 DEVICES = Path("/dev")
 
 
-def gpus() -> int:
+def count_gpus() -> int:
     """How many GPUs the kernel shows."""
     return len(list(DEVICES.glob("nvidia[0-9]*")))
 
@@ -20,7 +20,7 @@ def gpus() -> int:
 def find_unavailable(chosen: Iterable[str], device: str) -> dict[str, str]:
     """By tool why it cannot run here, of those that surely cannot; device: of the configuration."""
     # Some virtual machines have a GPU under another name; where nvidia-smi is, there may be one.
-    none = not gpus() and not shutil.which("nvidia-smi")
+    none = not count_gpus() and not shutil.which("nvidia-smi")
     found = {}
     for tool in chosen:
         if why := _why(tool, "device is cpu" if device == "cpu" else "there is no GPU" if none else ""):
@@ -38,10 +38,10 @@ def _why(tool: str, no_gpu: str) -> str:
     return ""
 
 
-def lines(unable: Mapping[str, str]) -> list[str]:
+def list_unable_tools(unable: Mapping[str, str]) -> list[str]:
     """A line a tool.
 
-    >>> lines({"ncu": "it profiles GPUs only, and there is no GPU"})
+    >>> list_unable_tools({"ncu": "it profiles GPUs only, and there is no GPU"})
     ['ncu cannot run here, as it profiles GPUs only, and there is no GPU (snakemake doctor says what can)']
     """
     return [f"{tool} cannot run here, as {why} (snakemake doctor says what can)" for tool, why in unable.items()]

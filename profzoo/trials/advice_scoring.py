@@ -16,7 +16,7 @@ from profzoo.verdicts import advice_scores
 HALVES_FILE = Path(advice_scores.__file__).with_name("halves.yaml")
 FITTED, HELD_OUT, OTHERS = "fitted", "held_out", "others"
 # Measures of what was advised alone.
-OF_ADVICE = ("advised", "helped", "slowed_down", "undecided")
+ADVICE_MEASURES = ("advised", "helped", "slowed_down", "undecided")
 COLUMNS = ["half", "verdict", *advice_scores.MEASURES, "tells", "hits"]
 # So many errors are below what is recorded of them; of errors that may make advice a slow-down, more.
 NINE_OF_TEN, NINETEEN_OF_TWENTY = 0.9, 0.95
@@ -28,17 +28,17 @@ def model_halves() -> Mapping[str, list[str]]:
     return found
 
 
-def half_of(model: str) -> str:
+def find_half(model: str) -> str:
     """Which half a model, with or without a variant, belongs to; OTHERS for one that is not of the zoo.
 
-    >>> half_of("bert@bf16"), half_of("gpt"), half_of("mine")
+    >>> find_half("bert@bf16"), find_half("gpt"), find_half("mine")
     ('fitted', 'held_out', 'others')
     """
     name = model.partition("@")[0]
     return next((half for half, models in model_halves().items() if name in models), OTHERS)
 
 
-def score(trials: pd.DataFrame) -> pd.DataFrame:
+def score_verdicts(trials: pd.DataFrame) -> pd.DataFrame:
     """A row a half and verdict, and one of all verdicts: of gains that were expected and measured.
 
     trials: the table of that name. `error` is what nine of ten gains are off by at most, either way: of one that was
@@ -53,7 +53,9 @@ def score(trials: pd.DataFrame) -> pd.DataFrame:
     """
     known = trials[trials["outcome"] != ""]
     ratio = known["expected"] / known["gain"]
-    known = known.assign(half=known["model"].map(half_of), off=(ratio - 1).abs(), either=np.expm1(np.log(ratio).abs()))
+    known = known.assign(
+        half=known["model"].map(find_half), off=(ratio - 1).abs(), either=np.expm1(np.log(ratio).abs())
+    )
     known["over"] = (ratio - 1).clip(lower=0)
     known["width"], known["tells"], known["open"] = (
         forecast_skill.interval_widths(known),
@@ -66,21 +68,21 @@ def score(trials: pd.DataFrame) -> pd.DataFrame:
     )
     known["constant_off"] = (constant / known["gain"] - 1).abs()
     known["within"] = known["gain"].between(known["expected_low"], known["expected_high"])
-    parts = [known, known.assign(advised_by=advice_scores.ALL)]
+    parts = [known, known.assign(advised_by=advice_scores.ALL_VERDICTS)]
     rows = []
     for (half, verdict), own in pd.concat(parts).groupby(["half", "advised_by"], sort=True):
         one = {
             "trials": len(own),
             "median_error": own["off"].median(),
-            "error": _at_most(own["either"].to_numpy(), NINE_OF_TEN),
-            "over": _at_most(own["over"].to_numpy(), NINETEEN_OF_TWENTY),
+            "error": _error_bound(own["either"].to_numpy(), NINE_OF_TEN),
+            "over": _error_bound(own["over"].to_numpy(), NINETEEN_OF_TWENTY),
             "covered": own["within"].mean(),
             "advised": int(own["advised"].sum()),
-            "helped": _share(own.loc[own["advised"], "gain"].gt(1)),
-            "slowed_down": _share(own.loc[own["advised"], "outcome"].eq(SLOWED)),
+            "helped": _mean_or_zero(own.loc[own["advised"], "gain"].gt(1)),
+            "slowed_down": _mean_or_zero(own.loc[own["advised"], "outcome"].eq(SLOWED)),
             "width": own["width"].median(),
             "constant_error": 0.0 if own["constant_off"].isna().all() else own["constant_off"].median(),
-            "undecided": _share(own.loc[own["advised"], "open"]),
+            "undecided": _mean_or_zero(own.loc[own["advised"], "open"]),
             "tells": own["tells"].mean(),
             "hits": own["outcome"].eq(HIT).mean(),
         }
@@ -88,19 +90,19 @@ def score(trials: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _at_most(errors: np.ndarray, share: float) -> float:
+def _error_bound(errors: np.ndarray, share: float) -> float:
     """What such a share of errors like these is at most (split conformal prediction, Vovk et al. 2005).
 
     The quantile of the errors themselves holds fewer of the next ones: 72 % in place of 90 where there are three.
 
-    >>> [round(_at_most(np.arange(1, count + 1) / 10, 0.9), 1) for count in (1, 9, 19, 20)]
+    >>> [round(_error_bound(np.arange(1, count + 1) / 10, 0.9), 1) for count in (1, 9, 19, 20)]
     [0.1, 0.9, 1.8, 1.9]
     """
     place = int(np.ceil(share * (len(errors) + 1)))
     return float(np.sort(errors)[min(place, len(errors)) - 1])
 
 
-def _share(those: pd.Series) -> float:
+def _mean_or_zero(those: pd.Series) -> float:
     """Of none, 0."""
     return float(those.mean()) if len(those) else 0.0
 
@@ -112,18 +114,18 @@ def update_scores_text(scored: pd.DataFrame, text: str) -> str:
     """
     known = advice_scores.check_scores(yaml.safe_load(text))
     halves = {
-        half: {row["verdict"]: _plain(row) for row in scored[scored["half"] == half].to_dict("records")}
+        half: {row["verdict"]: _row_measures(row) for row in scored[scored["half"] == half].to_dict("records")}
         for half in advice_scores.HALVES
     }
     for verdict, own in halves[HELD_OUT].items():
         if known.abstains(verdict) and own["advised"] < known.enough:
             before = known.held_out[verdict]
-            own |= {name: getattr(before, name) for name in OF_ADVICE}
+            own |= {name: getattr(before, name) for name in ADVICE_MEASURES}
     kept, _, _ = text.partition(f"\n{advice_scores.HALVES[0]}:")
     return f"{kept}\n{yaml.safe_dump(halves, sort_keys=False)}"
 
 
-def _plain(row: Mapping[Hashable, Any]) -> dict[str, float]:
+def _row_measures(row: Mapping[Hashable, Any]) -> dict[str, float]:
     return {
         name: int(row[name]) if name in advice_scores.COUNTS else round(float(row[name]), 4)
         for name in advice_scores.MEASURES

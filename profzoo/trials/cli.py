@@ -26,7 +26,7 @@ def format_trials(table: pd.DataFrame) -> list[str]:
             )
         else:
             said.append(f"{model} {phase}: nothing that was tried is surely faster")
-        said += [f"  {_line(row)}" for row in rows.to_dict("records")]
+        said += [f"  {_format_trial(row)}" for row in rows.to_dict("records")]
     known = table[table["outcome"] != ""]
     if len(known):
         counts = known["outcome"].value_counts()
@@ -36,7 +36,7 @@ def format_trials(table: pd.DataFrame) -> list[str]:
     return said
 
 
-def _line(row: dict) -> str:
+def _format_trial(row: dict) -> str:
     lead = f"{row['settings']:<24} "
     if pd.isna(row["gain"]):
         # What ran may have had nothing beside it.
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("table", metavar="CSV", help="the table of trials")
     options = parser.parse_args(arguments)
     try:
-        table = reading.read(options.table, trial_table.TABLE)
+        table = reading.read(options.table, trial_table.TRIALS_TABLE)
     except DataError as error:
         print(f"profzoo: {error}", file=sys.stderr)
         return 1

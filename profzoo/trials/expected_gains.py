@@ -12,6 +12,10 @@ from profzoo.verdicts import table_columns
 def main(verdicts: str, config: Mapping[str, Any], batches: Mapping[str, int], output: str) -> None:
     """Read the verdicts and write expected gains by cell and candidate."""
     write_json(
-        {"cells": candidate_settings.expected_gains(reading.read(verdicts, table_columns.TABLE), config, batches)},
+        {
+            "cells": candidate_settings.expected_gains(
+                reading.read(verdicts, table_columns.VERDICTS_TABLE), config, batches
+            )
+        },
         output,
     )

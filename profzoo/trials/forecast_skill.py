@@ -14,12 +14,12 @@ def constant_forecasts(trials: pd.DataFrame, half: pd.Series, fitted_to: str) ->
     What expects that of every cell knows nothing of the cell, and is what an expectation has to be better than.
     half: of each row, which it belongs to.
     """
-    alike = _alike(trials)
+    alike = _order_free_names(trials)
     known = trials["gain"].where(half == fitted_to).groupby(alike).median()
     return alike.map(known).where(half != fitted_to)
 
 
-def _alike(trials: pd.DataFrame) -> pd.Series:
+def _order_free_names(trials: pd.DataFrame) -> pd.Series:
     """The settings, in whichever order they were put together."""
     return trials["settings"].map(lambda name: TOGETHER.join(sorted(name.split(TOGETHER))))
 
@@ -45,7 +45,7 @@ def policy_gains(trials: pd.DataFrame) -> pd.DataFrame:
     By the largest of what was expected, by the same settings in all cells, and by the best of what was measured; of the
     settings that all cells tried.
     """
-    each = trials.assign(alike=_alike(trials)).drop_duplicates([*CELL, "alike"]).set_index([*CELL, "alike"])
+    each = trials.assign(alike=_order_free_names(trials)).drop_duplicates([*CELL, "alike"]).set_index([*CELL, "alike"])
     gains, expected = each["gain"].unstack().dropna(axis=1), each["expected"].unstack()
     own = gains.to_numpy()[np.arange(len(gains)), expected[gains.columns].to_numpy().argmax(axis=1)]
     always = {f"always {name}": gains[name] for name in gains}

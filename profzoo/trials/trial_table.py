@@ -16,7 +16,7 @@ from profzoo.statistics import process_repeats, speedup
 from profzoo.tables.cell_tables import cell_of
 from profzoo.tools.time.tables import REPEATED
 
-NUMBER = column_types.maybe(column_types.NUMBER)
+NUMBER = column_types.or_missing(column_types.NUMBER)
 COLUMNS = {
     **dict.fromkeys(["model", "phase", "settings", "words", "advised_by"], column_types.TEXT),
     **dict.fromkeys(["expected", "expected_low", "expected_high"], NUMBER),
@@ -27,7 +27,7 @@ COLUMNS = {
     **dict.fromkeys(["loss_difference", "output_difference"], NUMBER),
     "why": column_types.TEXT,
 }
-TABLE = reading.Table(columns=COLUMNS, key=["model", "phase", "settings"])
+TRIALS_TABLE = reading.Table(columns=COLUMNS, key=["model", "phase", "settings"])
 FAILED, REFUSED, LEFT_OUT = "failed", "refused", "not tried"
 HIT, MISS, SLOWED = "hit", "miss", "slowed down"
 # An expectation is a hit this far from what was measured, or within the interval of that.
@@ -59,14 +59,14 @@ def tabulate_trials(
     """
     rows: list[dict[str, Any]] = []
     for cell, steps, facts in cells:
-        own = _measured(steps, facts, margin)
+        own = _measured_rows(steps, facts, margin)
         known = expected.get(f"{cell['model']} {cell['phase']}", {})
-        for row in [*own, *_others(facts, own)]:
+        for row in [*own, *_unmeasured_rows(facts, own)]:
             nothing: dict[str, Any] = {"gain": None, "low": None, "high": None, "verdict": "", "advised": False}
             one = {**nothing, **_expected_of(row, known)}
             sides = {"expected_low": one["low"], "expected_high": one["high"], "advised": one["advised"]}
             rows.append({**cell, "expected": one["gain"], **sides, "advised_by": one["verdict"], **row})
-    said = iter(speedup.verdicts([row["_ratio"] for row in rows if row.get("_ratio")]))
+    said = iter(speedup.decide_outcomes([row["_ratio"] for row in rows if row.get("_ratio")]))
     for row in rows:
         row["verdict"] = next(said) if row.get("_ratio") else row.get("verdict", speedup.UNDECIDED)
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
@@ -76,7 +76,7 @@ def tabulate_trials(
     return frame
 
 
-def _measured(steps: pd.DataFrame, facts: Mapping[str, Any], margin: float) -> list[dict[str, Any]]:
+def _measured_rows(steps: pd.DataFrame, facts: Mapping[str, Any], margin: float) -> list[dict[str, Any]]:
     processes = facts["processes"]
     medians = [float(np.median(times)) for times in process_repeats.processes(steps)]
     batches = [own["batch"] for own in processes]
@@ -91,7 +91,7 @@ def _measured(steps: pd.DataFrame, facts: Mapping[str, Any], margin: float) -> l
         pairs = [(base[processes[place]["round"]], place) for place in mine if processes[place]["round"] in base]
         before, after = [medians[first] for first, _ in pairs], [medians[place] * factor for _, place in pairs]
         places = ([first for first, _ in pairs], [place for _, place in pairs])
-        ratio = speedup.ratio(before, after, places, margin=margin) if len(pairs) > 1 else None
+        ratio = speedup.estimate_ratio(before, after, places, margin=margin) if len(pairs) > 1 else None
         gain = 1 / ratio.ratio if ratio else float(np.median(before) / np.median(after)) if pairs else np.nan
         found.append(
             {
@@ -104,8 +104,8 @@ def _measured(steps: pd.DataFrame, facts: Mapping[str, Any], margin: float) -> l
                 "gain_high": 1 / ratio.low if ratio else np.nan,
                 "processes": len(mine),
                 "chosen": side == facts["chosen"],
-                "loss_difference": _apart(_losses(plain), _losses(processes[mine[0]])),
-                "output_difference": _apart(plain.get("outputs"), processes[mine[0]].get("outputs")),
+                "loss_difference": _output_distance(_compare_losses(plain), _compare_losses(processes[mine[0]])),
+                "output_difference": _output_distance(plain.get("outputs"), processes[mine[0]].get("outputs")),
                 "why": f"failed in a later round: {facts['failed'][side]}" if side in facts["failed"] else "",
                 "_ratio": ratio,
             }
@@ -113,7 +113,7 @@ def _measured(steps: pd.DataFrame, facts: Mapping[str, Any], margin: float) -> l
     return sorted(found, key=lambda row: -row["gain"])
 
 
-def _others(facts: Mapping[str, Any], measured: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _unmeasured_rows(facts: Mapping[str, Any], measured: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """What failed at once, cannot be tried, or was left out as trials ended before."""
     ran = {row["settings"] for row in measured}
     done = ran | set(facts["failed"])
@@ -139,11 +139,11 @@ def _words(side: str, facts: Mapping[str, Any]) -> str:
     return " ".join(change_words([], [known.get(name, []) for name in side.split(TOGETHER)]))
 
 
-def _losses(facts: Mapping[str, Any]) -> list[float]:
+def _compare_losses(facts: Mapping[str, Any]) -> list[float]:
     return [] if facts.get("loss") is None else [facts["loss"]]
 
 
-def _apart(given: Sequence[float] | None, others: Sequence[float] | None) -> float:
+def _output_distance(given: Sequence[float] | None, others: Sequence[float] | None) -> float:
     """The largest difference of values, relative to the largest of them; empty where there are none, or other ones."""
     one, other = np.array(given or [], dtype=float), np.array(others or [], dtype=float)
     if not len(one) or one.shape != other.shape or not np.abs(one).max():

@@ -6,15 +6,23 @@ from typing import Any
 import pandas as pd
 
 from profzoo.verdicts import advice_scores, reduced_precision
-from profzoo.verdicts.gain_models import AMDAHL, FUSED, OF_STEP, REPLAY, Asked, Replayed, error_interval
+from profzoo.verdicts.gain_models import (
+    AMDAHL,
+    FUSED,
+    SIMULATED,
+    STEP_CHANGES,
+    CellSimulation,
+    RequestedChange,
+    error_interval,
+)
 from profzoo.what_if.predicted_gains import Gain
 
 # Of a verdict that waits for its gain: what to ask, and what its next step begins with.
-ASKED, LEAD = "asked", "lead"
+CHANGE_KEY, LEAD_KEY = "asked", "lead"
 LAUNCH_LESS = "launch less first, as the CPU would hold the step back: a larger batch, CUDA graphs; then "
 NO_GAIN = "the traced steps, run again so, gain nothing by it: "
 # Shorter kernels that gain less than this part of what Amdahl's law promises are held back by the CPU.
-HELD_BACK = 0.5
+CPU_LIMITED_PART = 0.5
 SLOWER = "not advised: expected to be slower"
 DOUBTED = "not advised: such gains were less than expected by more than this one is"
 TOGETHER = "together: snakemake trials measures it"
@@ -29,40 +37,40 @@ def ask_simulation(
     whole: bool,
     peaks: Mapping[str, float],
     ran_with: Mapping[str, Any],
-) -> Asked | None:
+) -> RequestedChange | None:
     """What to ask of a cell's replay for a rule that holds; None where it has no such change.
 
     traits: the launches that the rule is about, None for a rule about the step; cured: the part of their time that
     would go; whole: whether they are all of the cell's; ran_with: its settings.
     """
     change = advice["replay"]
-    if change is None or change in OF_STEP:
-        return Asked(change) if change else None
+    if change is None or change in STEP_CHANGES:
+        return RequestedChange(change) if change else None
     if traits is None:
         return None
-    if change in reduced_precision.TO:
+    if change in reduced_precision.TARGET_PRECISIONS:
         now, nchw = str(ran_with.get("precision", "fp32")), not ran_with.get("channels_last", False)
         added = reduced_precision.added_launches(traits, change, now, nchw) if whole else None
-        return Asked(change, traits, reduced_precision.saved_share(traits, peaks, change, now, nchw), added)
+        return RequestedChange(change, traits, reduced_precision.saved_share(traits, peaks, change, now, nchw), added)
     name = rule["share"]
     time, saved = f"{name}_ns", f"{name}_saved_ns"
     rows = traits[traits[time] > 0] if time in traits else traits
     part = pd.Series(cured, rows.index, dtype="float64")
     if change != FUSED and isinstance(advice["cured"], str) and saved in rows:
         part = rows[saved] / rows[time]
-    return Asked(change, rows, part)
+    return RequestedChange(change, rows, part)
 
 
 def add_expected_gain(
-    row: dict[str, Any], replayed: Replayed | None, step: Mapping[str, Any], scored: advice_scores.Scores
+    row: dict[str, Any], replayed: CellSimulation | None, step: Mapping[str, Any], scored: advice_scores.Scores
 ) -> dict[str, Any]:
     """The verdict with its gain by the replay, where that has an answer, else by Amdahl's law as it is.
 
     With its interval, and the score of its advice. What gains nothing loses its settings, and what may as well lose, by
     how far off such gains were in trials; what helped no more often than a coin would, its gain.
     """
-    known: Asked | None = row.pop(ASKED, None)
-    lead = row.pop(LEAD, "")
+    known: RequestedChange | None = row.pop(CHANGE_KEY, None)
+    lead = row.pop(LEAD_KEY, "")
     error = scored.error(row["verdict"])
     found = replayed.gain(known, step, error) if replayed and known else None
     if found is None:
@@ -71,8 +79,8 @@ def add_expected_gain(
         low, high = error_interval(row["gain"], error)
         row |= {"gain_low": low, "gain_high": high, "method": AMDAHL}
     else:
-        row |= _told(row, found.gain, known)
-        row |= {"gain": found.gain, "gain_low": found.low, "gain_high": found.high, "method": REPLAY}
+        row |= _adjust_texts(row, found.gain, known)
+        row |= {"gain": found.gain, "gain_low": found.low, "gain_high": found.high, "method": SIMULATED}
     if row.get("settings") and scored.doubts(row["verdict"], row["gain"]):
         row |= {"settings": None, "next_step": UNSURE + row["next_step"]}
     row |= scored.columns(row["verdict"])
@@ -81,11 +89,15 @@ def add_expected_gain(
     return row | {"next_step": lead + row["next_step"]}
 
 
-def _told(row: Mapping[str, Any], gain: float, known: Asked | None) -> dict[str, Any]:
+def _adjust_texts(row: Mapping[str, Any], gain: float, known: RequestedChange | None) -> dict[str, Any]:
     """What the replay changes of a verdict's words: by its gain, where Amdahl's law has another."""
     told: dict[str, Any] = {"limit": None}
-    of_launches = known is not None and known.change not in OF_STEP
-    if of_launches and row["cured"] and gain - 1 < HELD_BACK * (1 / (1 - min(row["share"] * row["cured"], 0.999)) - 1):
+    of_launches = known is not None and known.change not in STEP_CHANGES
+    if (
+        of_launches
+        and row["cured"]
+        and gain - 1 < CPU_LIMITED_PART * (1 / (1 - min(row["share"] * row["cured"], 0.999)) - 1)
+    ):
         told = {"limit": gain, "next_step": LAUNCH_LESS + row["next_step"]}
     if gain < 1:
         told |= {"settings": None, "next_step": NO_GAIN + row["next_step"]}

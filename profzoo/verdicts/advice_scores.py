@@ -8,17 +8,17 @@ from typing import Any
 
 import yaml
 
-from profzoo.errors import ConfigError, suggest
+from profzoo.errors import ConfigError, suggest_nearest
 
 FILES = ("scores.yaml",)
 FILE = Path(__file__).with_name(FILES[0])
 # The row of all verdicts together.
-ALL = "all"
+ALL_VERDICTS = "all"
 HALVES = ("fitted", "held_out")
 NUMBERS = ("enough", "coin", "unscored_error", "unrepeated")
 UNSCORED = "not scored"
 # Of fewer errors, what nine of ten are below is not known.
-FEWEST = 9
+FEWEST_TRIALS = 9
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,12 @@ class Scores:
         [True, False]
         """
         known = self.fitted.get(verdict)
-        return bool(known and known.trials >= FEWEST and gain is not None and gain <= 1 + known.over)
+        return bool(known and known.trials >= FEWEST_TRIALS and gain is not None and gain <= 1 + known.over)
 
     def _fitted(self, verdict: str) -> Score | None:
         """The score of a verdict on the models that rules are fitted to, else of all together, where that is enough."""
-        known = (self.fitted.get(name) for name in (verdict, ALL))
-        return next((score for score in known if score and score.trials >= FEWEST), None)
+        known = (self.fitted.get(name) for name in (verdict, ALL_VERDICTS))
+        return next((score for score in known if score and score.trials >= FEWEST_TRIALS), None)
 
     def abstains(self, verdict: str) -> bool:
         """Whether the advice of a verdict did no better than a coin, on models that no rule was fitted to."""
@@ -110,7 +110,7 @@ class Scores:
 
 
 @functools.cache
-def load() -> Scores:
+def load_scores() -> Scores:
     """The checked scores."""
     return check_scores(yaml.safe_load(FILE.read_text(encoding="utf-8")))
 
@@ -121,29 +121,29 @@ def check_scores(content: Mapping[str, Any]) -> Scores:
     Raises:
         ConfigError: a key that there is not, one that is missing, or a value that is no number.
     """
-    _keys("scores.yaml", content, (*NUMBERS, *HALVES))
+    _check_keys("scores.yaml", content, (*NUMBERS, *HALVES))
     for name in NUMBERS:
-        _number(name, content[name])
+        _check_number(name, content[name])
     for half in HALVES:
         if not isinstance(content[half], Mapping):
             raise ConfigError(f"scores.yaml: {half} is no mapping of verdicts")
         for verdict, known in content[half].items():
-            _keys(f"{half}.{verdict}", known, MEASURES)
+            _check_keys(f"{half}.{verdict}", known, MEASURES)
             for name, value in known.items():
-                _number(f"{half}.{verdict}.{name}", value)
+                _check_number(f"{half}.{verdict}.{name}", value)
     fitted, held_out = ({verdict: Score(**known) for verdict, known in content[half].items()} for half in HALVES)
     return Scores(**{name: content[name] for name in NUMBERS}, fitted=fitted, held_out=held_out)
 
 
-def _keys(where: str, given: Any, known: tuple[str, ...]) -> None:
+def _check_keys(where: str, given: Any, known: tuple[str, ...]) -> None:
     if not isinstance(given, Mapping):
         raise ConfigError(f"{where} is no mapping: it takes {', '.join(known)}")
     if unknown := [key for key in given if key not in known]:
-        raise ConfigError(f"{where}: unknown key '{unknown[0]}'; {suggest(unknown[0], known)}")
+        raise ConfigError(f"{where}: unknown key '{unknown[0]}'; {suggest_nearest(unknown[0], known)}")
     if missing := [key for key in known if key not in given]:
         raise ConfigError(f"{where}: '{missing[0]}' is missing")
 
 
-def _number(where: str, value: Any) -> None:
+def _check_number(where: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
         raise ConfigError(f"scores.yaml: {where} = {value!r} is no number from 0 on")

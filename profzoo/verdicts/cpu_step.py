@@ -14,11 +14,11 @@ from profzoo.tables.schemas import QUARTILES
 DATA = PARTS[0]
 OUTSIDE = "(outside)"
 # Of operators; `needed_ns` is the time of those of which it is known how many operations they need.
-SUMS = ("total_ns", "launches", "needed_flop", "needed_ns")
+SUM_COLUMNS = ("total_ns", "launches", "needed_flop", "needed_ns")
 
 
 @dataclass(frozen=True)
-class Part:
+class StepPart:
     """What there is of a traced step: its time in ns, and the calls of operators in it."""
 
     ns: float
@@ -26,7 +26,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Share:
+class ShareInterval:
     """A share of the unprofiled step, with the least and the most that it may be."""
 
     value: float
@@ -63,7 +63,7 @@ class CpuStep:
         self.spread, self.stretch = max(times) / min(times), stretch
         taken = float(cell.get("cpu_taken_share", np.nan))
         self.taken = 0.0 if np.isnan(taken) else taken
-        self.input = Part(ranges.get(DATA, 0.0), float(inside.loc[loading, "launches"].sum()))
+        self.input = StepPart(ranges.get(DATA, 0.0), float(inside.loc[loading, "launches"].sum()))
         mean = inside["total_ns"] / inside["launches"]
         self.floor_ns = _median(inside[inside["operator"].isin(floor["operators"])])
         self.brief_ns = floor["times_below"] * self.floor_ns
@@ -71,7 +71,7 @@ class CpuStep:
         self.working = inside[~loading & ~brief]
         self.overhead = self._overhead(inside[~loading], brief[~loading])
 
-    def _overhead(self, own: pd.DataFrame, brief: pd.Series) -> Part:
+    def _overhead(self, own: pd.DataFrame, brief: pd.Series) -> StepPart:
         """Calls that take hardly longer than one that does nothing, and the time between calls where it is as short.
 
         What is between calls is Python, dispatch and autograd, a little before each; where it is more than that, it is
@@ -80,7 +80,7 @@ class CpuStep:
         chosen, calls = own[brief], float(own["launches"].sum())
         between = max(self.ns - self.input.ns - float(own["total_ns"].sum()), 0.0)
         between *= bool(calls and between / calls < self.brief_ns)
-        return Part(float(chosen["total_ns"].sum()) + between, float(chosen["launches"].sum()))
+        return StepPart(float(chosen["total_ns"].sum()) + between, float(chosen["launches"].sum()))
 
     def longest(self) -> pd.DataFrame:
         """A row an operator that works longer than a call costs, longest first: SUMS a step."""
@@ -106,7 +106,7 @@ class CpuStep:
         """The same, or the other way: how many times as long without as under the profiler."""
         return max(self.longer, 1 / self.longer)
 
-    def share(self, part: Part) -> Share:
+    def share(self, part: StepPart) -> ShareInterval:
         """What a part has of the unprofiled step.
 
         A profiler takes time at each call, no more than a call that does nothing takes under it: by what it slows the
@@ -120,16 +120,16 @@ class CpuStep:
         >>> step = object.__new__(CpuStep)
         >>> step.ns, step.step_ns, step.calls, step.spread, step.floor_ns = 4e6, 3e6, 500.0, 1.0, 1e3
         >>> step.taken, step.stretch = 0.0, 2.0
-        >>> found = step.share(Part(3e6, 1.0))
+        >>> found = step.share(StepPart(3e6, 1.0))
         >>> round(found.value, 2), round(found.least, 2), round(found.most, 2)
         (0.86, 0.75, 0.86)
         """
-        rest = Part(max(self.ns - part.ns, 0.0), max(self.calls - part.calls, 0.0))
+        rest = StepPart(max(self.ns - part.ns, 0.0), max(self.calls - part.calls, 0.0))
         kept, others = (max(one.ns - one.calls * self.a_call_ns, 0.0) for one in (part, rest))
         ends = []
         for ns, more in ((kept, others), (part.ns, rest.ns)):
             ends += [_part(ns, more * self.spread), _part(ns * self.spread, more)]
-        return Share(_part(kept, others), *self._disturbed(min(ends), max(ends)))
+        return ShareInterval(_part(kept, others), *self._disturbed(min(ends), max(ends)))
 
     def _disturbed(self, least: float, most: float) -> tuple[float, float]:
         """The ends of a share, with what else than the program may be in the steps.
@@ -152,7 +152,7 @@ class CpuStep:
 
 
 def _longest(rows: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    sums = rows.groupby(list(by), sort=False)[list(SUMS)].sum()
+    sums = rows.groupby(list(by), sort=False)[list(SUM_COLUMNS)].sum()
     return sums.sort_values("total_ns", ascending=False, kind="stable").reset_index()
 
 

@@ -12,15 +12,15 @@ from profzoo.tables.schemas import CELL
 from profzoo.tables.step_shares import amdahl
 from profzoo.verdicts import advice_scores
 from profzoo.verdicts import rules as verdict_rules
-from profzoo.verdicts.cpu_step import CpuStep, Part, Share
+from profzoo.verdicts.cpu_step import CpuStep, ShareInterval, StepPart
 from profzoo.verdicts.gain_models import AMDAHL
-from profzoo.verdicts.rule_evaluation import LAYER, UNDECIDED
+from profzoo.verdicts.rule_evaluation import LAYER_LEVEL, UNDECIDED
 from profzoo.verdicts.table_columns import COLUMNS
-from profzoo.verdicts.verdicts import NOTHING, OURS, CellKey
+from profzoo.verdicts.verdicts import BY_PROFZOO, NOTHING, CellKey
 
 TOOL, CLOCK = "torch", "cpu"
 CPU, INPUT, OPERATOR, OVERHEAD = "cpu", "data", "operator", "overhead"
-AGAIN = "quiet the machine and measure again, with more steps: time.window, torch.window"
+MEASURE_AGAIN = "quiet the machine and measure again, with more steps: time.window, torch.window"
 
 
 def cpu_cells(ranges: pd.DataFrame) -> list[CellKey]:
@@ -40,7 +40,7 @@ def tabulate_cpu_verdicts(
 
     Args:
         timed, ranges: the tables of cells and ranges; operators: rows of operators.csv, by cell; ran_with: settings of
-            each cell; given: rules as rules.load has them.
+            each cell; given: rules as rules.load_rules has them.
 
     Gains are by Amdahl's law, and of no score, as scores are of trials on GPUs. A rule holds where it does at both ends
     of the interval of its share, which is wider where steps are not steady; what that leaves open is UNDECIDED.
@@ -53,16 +53,16 @@ def tabulate_cpu_verdicts(
             continue
         row = mine.to_dict("records")[0]
         step = CpuStep(row, times, operators[cell], given["traits"]["at_the_floor"], given["floors"]["stretch"])
-        judged = JudgedCpu(row, step, ran_with.get(cell, {}), given)
+        judged = CpuCellJudge(row, step, ran_with.get(cell, {}), given)
         for group in (judged.of_cell(), judged.of_layers()):
             rows += [
-                {"by": OURS, **dict(zip(CELL, cell, strict=True)), **one, "rank": rank}
+                {"by": BY_PROFZOO, **dict(zip(CELL, cell, strict=True)), **one, "rank": rank}
                 for rank, one in enumerate(group, 1)
             ]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-class JudgedCpu:
+class CpuCellJudge:
     """One cell on a CPU, held against the rules."""
 
     def __init__(
@@ -90,7 +90,7 @@ class JudgedCpu:
                 rows.append(self._row(rule, share, told))
             elif share.most >= rule["at_least"]:
                 left_open.setdefault(
-                    "" if said else rule["share"], self._undecided(rule, share, told, f"{why}: {AGAIN}")
+                    "" if said else rule["share"], self._undecided(rule, share, told, f"{why}: {MEASURE_AGAIN}")
                 )
         rows = sorted(rows, key=lambda row: -row["gain"])
         # What holds comes first, as that can be acted on.
@@ -104,38 +104,42 @@ class JudgedCpu:
             if rule["share"] != OPERATOR or share.least < rule["at_least"]:
                 continue
             for place in self.step.places(told["function"]).to_dict("records"):
-                own = self.step.share(Part(place["total_ns"], place["launches"]))
+                own = self.step.share(StepPart(place["total_ns"], place["launches"]))
                 if own.least >= floor:
-                    where = {"level": LAYER, "threshold": floor, **{name: place[name] for name in NODE}}
-                    lead = f"{_told(told['function'], place)}: "
+                    where = {"level": LAYER_LEVEL, "threshold": floor, **{name: place[name] for name in NODE}}
+                    lead = f"{_describe_operator(told['function'], place)}: "
                     rows.append(self._row(rule, own, {**told, **where, "lead": lead}))
         return sorted(rows, key=lambda row: -row["gain"])
 
-    def _found(self) -> Iterator[tuple[Mapping[str, Any], Share, dict[str, Any]]]:
+    def _found(self) -> Iterator[tuple[Mapping[str, Any], ShareInterval, dict[str, Any]]]:
         """Each rule with a share that it is about, and what is to be said of that."""
         about = {INPUT: self._input, OVERHEAD: self._overhead, OPERATOR: self._operators}
         for rule in self.rules:
             for part, said in about[rule["share"]]():
                 yield rule, self.step.share(part), said
 
-    def _input(self) -> Iterator[tuple[Part, dict[str, Any]]]:
+    def _input(self) -> Iterator[tuple[StepPart, dict[str, Any]]]:
         lead = f"making a batch takes {duration(self.step.input.ns)}: "
         yield self.step.input, {"evidence": "ranges.csv: data", "lead": lead}
 
-    def _overhead(self) -> Iterator[tuple[Part, dict[str, Any]]]:
+    def _overhead(self) -> Iterator[tuple[StepPart, dict[str, Any]]]:
         if self.step.overhead.ns:
             least = duration(self.step.floor_ns)
             lead = f"{self.step.calls:,.0f} calls of operators, of which one that does nothing takes {least}: "
             evidence = f"{self.file}: calls below {duration(self.step.brief_ns)}"
             yield self.step.overhead, {"evidence": evidence, "lead": lead}
 
-    def _operators(self) -> Iterator[tuple[Part, dict[str, Any]]]:
+    def _operators(self) -> Iterator[tuple[StepPart, dict[str, Any]]]:
         one: dict[str, Any]
         for one in self.step.longest().to_dict("records"):
             name, first = one["operator"], self.step.places(one["operator"]).iloc[0]
             most = f"{first['total_ns'] / one['total_ns']:.0%} of it in {first['module']} {first['direction']}"
-            said = {"function": name, "evidence": f"{self.file}: {name}", "lead": f"{_told(name, one)}, {most}: "}
-            yield Part(one["total_ns"], one["launches"]), said
+            said = {
+                "function": name,
+                "evidence": f"{self.file}: {name}",
+                "lead": f"{_describe_operator(name, one)}, {most}: ",
+            }
+            yield StepPart(one["total_ns"], one["launches"]), said
 
     def _unsteady(self) -> str:
         """Why the steps are not to be relied on; empty where they are."""
@@ -148,7 +152,7 @@ class JudgedCpu:
         off = self.step.apart > self.floors["stretch"]
         return f"steps with and without the profiler are {times}, more than its calls take" if off else ""
 
-    def _row(self, rule: Mapping[str, Any], share: Share, told: Mapping[str, Any]) -> dict[str, Any]:
+    def _row(self, rule: Mapping[str, Any], share: ShareInterval, told: Mapping[str, Any]) -> dict[str, Any]:
         """A rule that holds, with its gain by Amdahl's law, from none to that of the most that the share may be."""
         advice = verdict_rules.choose_advice(rule, {"cpu_data_ns": self.step.input.ns}, self.ran_with)
         cured = advice["cured"]
@@ -162,7 +166,9 @@ class JudgedCpu:
             "settings": advice["settings"], "source": rule["source"], **own,
         }  # fmt: skip
 
-    def _undecided(self, rule: Mapping[str, Any], share: Share, told: Mapping[str, Any], why: str) -> dict[str, Any]:
+    def _undecided(
+        self, rule: Mapping[str, Any], share: ShareInterval, told: Mapping[str, Any], why: str
+    ) -> dict[str, Any]:
         """That a rule may hold or not, and what would tell."""
         return {
             "level": "cell", "verdict": UNDECIDED, "metric": f"share of the step: {rule['share']}",
@@ -176,7 +182,7 @@ class JudgedCpu:
         """That no rule holds, with the operator that takes longest."""
         longest = self.step.longest().head(1).to_dict("records")
         one: dict[str, Any] = longest[0] if longest else {"operator": "none", "total_ns": 0.0, "launches": 0.0}
-        share = self.step.share(Part(one["total_ns"], one["launches"]))
+        share = self.step.share(StepPart(one["total_ns"], one["launches"]))
         return {
             "level": "cell", "verdict": NOTHING, "metric": f"share of the step: {OPERATOR}", "value": share.value,
             "share": share.value, "share_low": share.least, "share_high": share.most,
@@ -185,10 +191,10 @@ class JudgedCpu:
         }  # fmt: skip
 
 
-def _told(operator: str, sums: Mapping[str, Any]) -> str:
+def _describe_operator(operator: str, sums: Mapping[str, Any]) -> str:
     """An operator with its calls of a step, and how fast it computes where that is known.
 
-    >>> _told("aten::mm", {"launches": 2.0, "needed_ns": 1e6, "needed_flop": 5e7})
+    >>> _describe_operator("aten::mm", {"launches": 2.0, "needed_ns": 1e6, "needed_flop": 5e7})
     'aten::mm, 2 calls, 50 Gflop/s'
     """
     calls = "1 call" if sums["launches"] == 1 else f"{sums['launches']:,.4g} calls"

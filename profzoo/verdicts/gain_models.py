@@ -13,13 +13,13 @@ from profzoo.what_if.kernel_matching import Operations
 from profzoo.what_if.program import Program
 from profzoo.what_if.trace_events import COPY, SET
 
-REPLAY, AMDAHL, GRAPH = "replay", "Amdahl", "graph"
+SIMULATED, AMDAHL, GRAPH = "replay", "Amdahl", "graph"
 # A trace in which less of the launches' time is found than this says nothing of them.
-FOUND = 0.8
+LEAST_FOUND_SHARE = 0.8
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestedChange:
     """A change to ask for: its name, the launches that it is about, and the part of each one's time that goes.
 
     saved: nan where nothing is known of it; of narrower operands, 1 of launches that go. added: launches that come with
@@ -32,38 +32,38 @@ class Asked:
     added: tuple[pd.Series, pd.Series] | None = None
 
 
-def _copies(program: Program, crossing: bool) -> Program:
+def _remove_copies(program: Program, crossing: bool) -> Program:
     gpu = program.gpu
     mine = gpu["crossing"].to_numpy(dtype=bool)
     chosen = mine if crossing else gpu["kind"].isin([COPY, SET]).to_numpy() & ~mine
     return changes.fuse(program, chosen)
 
 
-def _waited_less(program: Program, step: Mapping[str, Any]) -> Program:
+def _remove_waiting(program: Program, step: Mapping[str, Any]) -> Program:
     """With communication that takes what it does beside waiting for other processes."""
     rest = 1 - min(step["waiting_ns"] / max(step["communication_ns"], 1.0), 1.0)
     return changes.speed_up_kernels(program, program.gpu["talking"].to_numpy(dtype=bool), 1 / max(rest, 1e-3))
 
 
 # What rules about the step ask for, by name, of a program and the cell's row of the table of steps.
-OF_STEP: Mapping[str, Callable[[Program, Mapping[str, Any]], Program]] = {
+STEP_CHANGES: Mapping[str, Callable[[Program, Mapping[str, Any]], Program]] = {
     "input_ready": lambda program, _: changes.prefetch_input(program),
     "waits_removed": lambda program, _: changes.remove_waits(program),
     GRAPH: lambda program, _: changes.capture_as_graph(program),
     "half_the_operators": lambda program, _: predicted_gains.PANEL["half_the_operators"](program),
-    "transfers_removed": lambda program, _: _copies(program, crossing=True),
-    "copies_removed": lambda program, _: _copies(program, crossing=False),
+    "transfers_removed": lambda program, _: _remove_copies(program, crossing=True),
+    "copies_removed": lambda program, _: _remove_copies(program, crossing=False),
     "communication_overlapped": lambda program, _: changes.overlap_communication(program),
-    "waiting_removed": _waited_less,
+    "waiting_removed": _remove_waiting,
     "allocations_removed": lambda program, _: changes.remove_allocations(program),
     "unrepeated_removed": lambda program, _: changes.fuse(program, changes.find_unrepeated(program)),
 }
 # And rules about launches: these faster, these gone with their calls, or operands narrower.
 FASTER, FUSED = "faster", "fused"
-OF_LAUNCHES = (FASTER, FUSED, *reduced_precision.TO)
+LAUNCH_CHANGES = (FASTER, FUSED, *reduced_precision.TARGET_PRECISIONS)
 
 
-class Replayed:
+class CellSimulation:
     """A cell's steps, to be run again with what a verdict advises."""
 
     def __init__(self, program: Program, unrepeated: float = 0.0) -> None:
@@ -73,7 +73,7 @@ class Replayed:
         self.before = simulator.step_times(program, simulator.run(program))
 
     def gain(
-        self, asked: Asked, step: Mapping[str, Any], error: float, graph: bool = False
+        self, asked: RequestedChange, step: Mapping[str, Any], error: float, graph: bool = False
     ) -> predicted_gains.Gain | None:
         """What a change is worth; None where the trace lacks the launches that it is about.
 
@@ -91,9 +91,9 @@ class Replayed:
         low, high = error_interval(found.gain, error) if np.isnan(found.low) else (found.low, found.high)
         return predicted_gains.Gain(found.step_ns, found.predicted_ns, found.gain, low, high)
 
-    def _changed(self, asked: Asked, step: Mapping[str, Any]) -> Program | None:
-        if asked.change in OF_STEP:
-            return OF_STEP[asked.change](self.program, step)
+    def _changed(self, asked: RequestedChange, step: Mapping[str, Any]) -> Program | None:
+        if asked.change in STEP_CHANGES:
+            return STEP_CHANGES[asked.change](self.program, step)
         assert asked.rows is not None and asked.saved is not None
         known = asked.rows["launches"].gt(0) & asked.rows["total_ns"].notna()
         rows, saved = asked.rows[known], asked.saved[known].to_numpy(dtype=float)
@@ -102,7 +102,7 @@ class Replayed:
         places = self.operations.of(rows)
         chosen = places >= 0
         ns = self.program.gpu["ns"].to_numpy(dtype=float)
-        if ns[chosen].sum() < FOUND * rows["total_ns"].sum() * self.program.steps:
+        if ns[chosen].sum() < LEAST_FOUND_SHARE * rows["total_ns"].sum() * self.program.steps:
             return None
         saved = np.where(chosen, saved[places], 0.0)
         if asked.change == FUSED:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from profzoo.tools.ncu.derived_metrics import QUANTITIES, SECTOR
 
-WAYS = ("load", "store")
+MEMORY_WAYS = ("load", "store")
 
 
 def _column(table: pd.DataFrame, name: str) -> pd.Series:
@@ -35,9 +35,9 @@ def _unused(table: pd.DataFrame) -> pd.Series:
     without = [
         _column(table, f"{way}_sectors")
         - np.maximum(_column(table, f"{way}_requests"), _column(table, f"{way}_needed_sectors"))
-        for way in WAYS
+        for way in MEMORY_WAYS
     ]
-    own = sum(_column(table, f"{way}_sectors").fillna(0) for way in WAYS)
+    own = sum(_column(table, f"{way}_sectors").fillna(0) for way in MEMORY_WAYS)
     # Whole tiles that come to shared memory by themselves are seen by L2 alone; what L1 holds, by L1.
     moved = np.fmax(own, _column(table, "l2_sectors"))
     return pd.concat(without, axis=1).sum(axis=1, min_count=1) / moved.where(moved > 0)
@@ -52,7 +52,7 @@ def _off_tensor_cores(table: pd.DataFrame) -> pd.Series:
 
 
 # Shares that conditions may be about beside quantities.
-SHARES: Mapping[str, Callable[[pd.DataFrame], pd.Series]] = {
+SHARE_FORMULAS: Mapping[str, Callable[[pd.DataFrame], pd.Series]] = {
     "unused_sectors": _unused,
     "conflicts": lambda table: _share(table, "bank_conflicts", "shared_wavefronts"),
     "spilled": lambda table: _share(table, "local_sectors", "l1_bytes", SECTOR),
@@ -63,8 +63,8 @@ SHARES: Mapping[str, Callable[[pd.DataFrame], pd.Series]] = {
         for reason in ("memory", "shared", "barrier", "math")
     },
 }
-CONDITIONS = (*SHARES, *QUANTITIES)
-KEYS = ("when", "classes", "match")
+CONDITIONS = (*SHARE_FORMULAS, *QUANTITIES)
+CAUSE_KEYS = ("when", "classes", "match")
 
 
 def mark_causes(table: pd.DataFrame, causes: Mapping[str, Any]) -> pd.DataFrame:
@@ -85,9 +85,9 @@ def mark_causes(table: pd.DataFrame, causes: Mapping[str, Any]) -> pd.DataFrame:
     for cause, wanted in causes.items():
         holds, saved = pd.Series(True, table.index), None
         for place, (name, bounds) in enumerate(wanted.get("when", {}).items()):
-            values = SHARES[name](table) if name in SHARES else _column(table, name)
+            values = SHARE_FORMULAS[name](table) if name in SHARE_FORMULAS else _column(table, name)
             holds &= values.ge(bounds["at_least"]) if "at_least" in bounds else values.lt(bounds["below"])
-            if not place and name in SHARES:
+            if not place and name in SHARE_FORMULAS:
                 saved = values
         if "classes" in wanted:
             holds &= table["class"].isin(wanted["classes"])

@@ -11,7 +11,7 @@ COMMUNICATION = "communication"
 ENDS = ("efficiency_low", "efficiency_high")
 # Of the traits of rules.yaml, those that its rules define by themselves.
 CAUSES = "causes"
-HELD = ("bound", "efficiency", *reduced_precision.ROOFS)
+ROOFLINE_COLUMNS = ("bound", "efficiency", *reduced_precision.ROOFS)
 
 
 def mark_traits(
@@ -38,20 +38,20 @@ def mark_traits(
     >>> kernels = kernels.assign(launches=10, total_ns=kernels["mean_ns"] * 10, multiprocessors=132)
     >>> kernels = kernels.assign(grid_x=[132, 33, 1320], grid_y=1, grid_z=1)
     >>> counted = pd.DataFrame({"level": "launch", "bound": ["dram", "simt", "dram"], "efficiency": [0.2, 0.1, 0.8]})
-    >>> table = mark_traits(kernels, counted, rules.load()["traits"], {})
+    >>> table = mark_traits(kernels, counted, rules.load_rules()["traits"], {})
     >>> table[["class", "short_ns", "small_grid_ns", "small_grid_saved_ns", "memory_ns"]]
              class  short_ns  small_grid_ns  small_grid_saved_ns  memory_ns
     0  elementwise   20000.0            0.0                  0.0        0.0
     1         gemm       0.0       500000.0             375000.0        0.0
     2         copy       0.0            0.0                  0.0   500000.0
     """
-    held = _held(kernels, roofline)
+    held = _add_roofline_traits(kernels, roofline)
     chosen = kernels["class"] != COMMUNICATION
     table, bound, efficiency = kernels[chosen].copy(), held["bound"][chosen], held["efficiency"][chosen]
-    table[list(HELD)] = held.loc[chosen, list(HELD)]
-    total, blocks = table["total_ns"].fillna(0.0), _blocks(table)
-    ends = [_when(table, blocks, bound, held[side][chosen].fillna(efficiency), traits) for side in ENDS]
-    for name, holds in _when(table, blocks, bound, efficiency, traits).items():
+    table[list(ROOFLINE_COLUMNS)] = held.loc[chosen, list(ROOFLINE_COLUMNS)]
+    total, blocks = table["total_ns"].fillna(0.0), _blocks_per_multiprocessor(table)
+    ends = [_add_interval_traits(table, blocks, bound, held[side][chosen].fillna(efficiency), traits) for side in ENDS]
+    for name, holds in _add_interval_traits(table, blocks, bound, efficiency, traits).items():
         table[f"{name}_ns"] = total.where(holds, 0.0)
         table[f"{name}_least_ns"] = total.where(ends[0][name] & ends[1][name], 0.0)
         table[f"{name}_most_ns"] = total.where(ends[0][name] | ends[1][name] | holds, 0.0)
@@ -66,13 +66,13 @@ def mark_traits(
     return launch_causes.mark_causes(table, traits.get(CAUSES, {}))
 
 
-def _blocks(table: pd.DataFrame) -> pd.Series:
+def _blocks_per_multiprocessor(table: pd.DataFrame) -> pd.Series:
     """Blocks that each multiprocessor gets; not known without ncu."""
     multiprocessors = table.reindex(columns=["multiprocessors"])["multiprocessors"]
     return table["grid_x"] * table["grid_y"] * table["grid_z"] / multiprocessors
 
 
-def _when(
+def _add_interval_traits(
     table: pd.DataFrame, blocks: pd.Series, bound: pd.Series, efficiency: pd.Series, traits: Mapping[str, Any]
 ) -> dict[str, pd.Series]:
     """Which launches have each trait; none has two.
@@ -94,11 +94,11 @@ def _when(
     }
 
 
-def _held(kernels: pd.DataFrame, roofline: pd.DataFrame | None) -> pd.DataFrame:
+def _add_roofline_traits(kernels: pd.DataFrame, roofline: pd.DataFrame | None) -> pd.DataFrame:
     """Bound, efficiency and its interval of each row of the kernel table; that of the roofline has a row for each."""
     if roofline is None or not len(roofline):
         nothing = dict.fromkeys(("efficiency", *ENDS, *reduced_precision.ROOFS), float("nan"))
         return pd.DataFrame({"bound": "", **nothing}, kernels.index)
     rows = roofline[roofline["level"] == "launch"]
     rows = rows.rename(columns={roof.removeprefix(reduced_precision.ROOF): roof for roof in reduced_precision.ROOFS})
-    return rows.reindex(columns=[*HELD, *ENDS]).fillna({"bound": ""}).set_axis(kernels.index)
+    return rows.reindex(columns=[*ROOFLINE_COLUMNS, *ENDS]).fillna({"bound": ""}).set_axis(kernels.index)

@@ -8,7 +8,7 @@ import pandas as pd
 from profzoo.tables.layers import NODE
 from profzoo.verdicts import advice_gain
 from profzoo.verdicts.launch_traits import mark_traits
-from profzoo.verdicts.rule_evaluation import LAYER, CellRules
+from profzoo.verdicts.rule_evaluation import LAYER_LEVEL, CellRules
 
 # So many layers are named, those first from which most is to be had.
 TOP = 10
@@ -39,13 +39,16 @@ def judge_top_layers(
         if len(found) >= TOP and gain <= sorted(_gain(row) for _, row, _ in found)[-TOP]:
             break
         own = layers.get_group(node)
-        rows = [*judged.of_some(own, total, LAYER, sums[node]), *_padded(judged, own, total, work.get(node, 1.0))]
+        rows = [
+            *judged.of_some(own, total, LAYER_LEVEL, sums[node]),
+            *_padded_share(judged, own, total, work.get(node, 1.0)),
+        ]
         if rows:
             rule, best = max(rows, key=lambda one: _gain(one[1]))
             found.append((node, best, rule))
     # Running a step again takes longer than Amdahl's law, by which the layers are chosen.
     chosen = sorted(found, key=lambda one: -_gain(one[1]))[:TOP]
-    told = [_told(rule, row, node, layers.get_group(node)) for node, row, rule in chosen]
+    told = [_describe_layer(rule, row, node, layers.get_group(node)) for node, row, rule in chosen]
     return sorted(map(judged.expect, told), key=lambda row: -_gain(row))
 
 
@@ -60,32 +63,36 @@ def _work(tree: pd.DataFrame) -> dict[tuple[str, str], float]:
     return ((own["simt_flop"] + own["tensor_flop"]) / own["needed_flop"]).to_dict()
 
 
-def _padded(
+def _padded_share(
     judged: CellRules, own: pd.DataFrame, total: float, ratio: float
 ) -> list[tuple[Mapping[str, Any], dict[str, Any]]]:
     """That a layer computes more than it needs, where that is what its time goes into."""
     least = judged.given["traits"][PADDED]["flop_at_least"]
-    if ratio < least or (tiled := _tiled(own)).empty:
+    if ratio < least or (tiled := _is_tiled(own)).empty:
         return []
     (rule,) = (one for one in judged.given["rules"] if one["of"] == "layers" and one["share"] == PADDED)
-    row = judged.row({**rule, "cured": 1 - 1 / ratio}, judged.share_of(tiled, total), tiled, LAYER, "layers.csv: flop")
+    row = judged.row(
+        {**rule, "cured": 1 - 1 / ratio}, judged.share_of(tiled, total), tiled, LAYER_LEVEL, "layers.csv: flop"
+    )
     return [(rule, row | {"value": ratio, "threshold": least, "metric": "operations counted / needed"})]
 
 
-def _tiled(own: pd.DataFrame) -> pd.DataFrame:
+def _is_tiled(own: pd.DataFrame) -> pd.DataFrame:
     return own[own["class"].isin(TILED) & own["bound"].isin(("simt", "tensor"))]
 
 
-def _told(rule: Mapping[str, Any], row: dict[str, Any], node: tuple[str, str], own: pd.DataFrame) -> dict[str, Any]:
+def _describe_layer(
+    rule: Mapping[str, Any], row: dict[str, Any], node: tuple[str, str], own: pd.DataFrame
+) -> dict[str, Any]:
     """The verdict with where it is and what is to be seen of the layer."""
     largest = own.iloc[own["total_ns"].argmax()]
     where = {"module": node[0], "direction": node[1], "class": largest["class"], "function": largest["function"]}
-    return where | row | {advice_gain.LEAD: f"{_seen(rule, row, own)}: "}
+    return where | row | {advice_gain.LEAD_KEY: f"{_counted_rows(rule, row, own)}: "}
 
 
-def _seen(rule: Mapping[str, Any], row: Mapping[str, Any], own: pd.DataFrame) -> str:
+def _counted_rows(rule: Mapping[str, Any], row: Mapping[str, Any], own: pd.DataFrame) -> str:
     if rule["of"] == "layers":
-        return f"{row['value']:.1f} times the operations that it needs, with inputs {_shapes(_tiled(own))}"
+        return f"{row['value']:.1f} times the operations that it needs, with inputs {_shapes(_is_tiled(own))}"
     chosen = own[own[f"{rule['share']}_ns"] > 0]
     first = chosen.iloc[chosen["total_ns"].argmax()]
     efficiency = f"{(chosen['efficiency'] * chosen['total_ns']).sum() / chosen['total_ns'].sum():.0%}"

@@ -11,7 +11,7 @@ from profzoo.tools.ncu.details_page import SPEEDUP
 from profzoo.tools.ncu.raw_page import function_name
 
 # So many rows a cell.
-MOST = 5
+MAX_ROWS = 5
 NCU = "ncu"
 # ncu's word for a speed-up of the whole launch; a `local` one is of the unit that the rule looks at.
 WHOLE = "global"
@@ -49,5 +49,5 @@ def tabulate_ncu_advice(
             "gain": amdahl(min(row["saved"], 0.99), 1) if row["Estimated Speedup Type"] == WHOLE else None,
             "next_step": row["Rule Description"], "by": NCU, "source": f"ncu, section {row['Section Name']}",
         }
-        for _, row in said.drop_duplicates(["function", "Rule Name"]).head(MOST).iterrows()
+        for _, row in said.drop_duplicates(["function", "Rule Name"]).head(MAX_ROWS).iterrows()
     ]  # fmt: skip

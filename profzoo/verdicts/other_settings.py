@@ -8,21 +8,21 @@ import pandas as pd
 
 from profzoo.verdicts import advice_gain, reduced_precision
 from profzoo.verdicts import rules as verdict_rules
-from profzoo.verdicts.gain_models import GRAPH, REPLAY, Asked
+from profzoo.verdicts.gain_models import GRAPH, SIMULATED, RequestedChange
 from profzoo.verdicts.rule_evaluation import CellRules
 from profzoo.what_if.predicted_gains import Gain
 
-SETTING, UNCOUNTED, AND = "setting", ", without counters", " + "
+SETTING_LEVEL, UNCOUNTED, AND = "setting", ", without counters", " + "
 
 
 @dataclass(frozen=True)
-class Setting:
+class AdvisableSetting:
     """Settings that a rule advises: their words, the change that they are replayed by, and what to ask of it."""
 
     verdict: str
     words: str
     change: str
-    asked: Asked
+    asked: RequestedChange
     source: str
 
 
@@ -43,7 +43,7 @@ def other_setting_rows(
     abstaining = {row["verdict"] for row in here if row.get("settings") and not row["gain"]}
     total = traits["total_ns"].sum()
     counted = bool(total) and traits["counted_ns"].sum() >= judged.floors["counted"] * total
-    known = list(_known(judged, traits))
+    known = list(_list_settings(judged, traits))
     found = []
     for one in known:
         if one.words in advised:
@@ -54,16 +54,18 @@ def other_setting_rows(
             found.append(_row(judged, one, gain, why, counted))
     graph = next((one for one in known if one.change == GRAPH), None)
     for one in known:
-        if graph and one.change in reduced_precision.TO:
+        if graph and one.change in reduced_precision.TARGET_PRECISIONS:
             both = f"{graph.verdict}{AND}{one.verdict}"
             gain = judged.replayed.gain(one.asked, judged.step, judged.scored.error(both), graph=True)
             if gain:
-                joined = Setting(both, f"{graph.words} {one.words}", f"{GRAPH}{AND}{one.change}", one.asked, one.source)
+                joined = AdvisableSetting(
+                    both, f"{graph.words} {one.words}", f"{GRAPH}{AND}{one.change}", one.asked, one.source
+                )
                 found.append(_row(judged, joined, gain, advice_gain.TOGETHER, counted))
     return sorted(found, key=lambda row: -row["gain"])
 
 
-def _known(judged: CellRules, traits: pd.DataFrame) -> Iterator[Setting]:
+def _list_settings(judged: CellRules, traits: pd.DataFrame) -> Iterator[AdvisableSetting]:
     """The settings that rules would advise to the cell, each once."""
     seen = set[str]()
     for rule in judged.given["rules"]:
@@ -78,16 +80,16 @@ def _known(judged: CellRules, traits: pd.DataFrame) -> Iterator[Setting]:
         asked = advice_gain.ask_simulation(rule, advice, launches, cured, True, judged.peaks, judged.ran_with)
         if asked:
             seen.add(words)
-            yield Setting(rule["verdict"], words, advice["replay"], asked, rule["source"])
+            yield AdvisableSetting(rule["verdict"], words, advice["replay"], asked, rule["source"])
 
 
-def _row(judged: CellRules, one: Setting, gain: Gain, why: str, counted: bool) -> dict[str, Any]:
+def _row(judged: CellRules, one: AdvisableSetting, gain: Gain, why: str, counted: bool) -> dict[str, Any]:
     """why: it is not advised, if not for its gain."""
-    guessed = not counted and any(to in one.change.split(AND) for to in reduced_precision.TO)
+    guessed = not counted and any(to in one.change.split(AND) for to in reduced_precision.TARGET_PRECISIONS)
     return {
-        "level": SETTING, "verdict": one.verdict, "metric": f"replay: {one.change}{UNCOUNTED if guessed else ''}",
+        "level": SETTING_LEVEL, "verdict": one.verdict, "metric": f"replay: {one.change}{UNCOUNTED if guessed else ''}",
         "value": gain.gain, "evidence": "program.npz: run again", "gain": gain.gain, "gain_low": gain.low,
-        "gain_high": gain.high, "method": REPLAY, "settings": one.words, "source": one.source,
+        "gain_high": gain.high, "method": SIMULATED, "settings": one.words, "source": one.source,
         "next_step": advice_gain.why_not_advised(one.verdict, gain, judged.scored, why),
         **judged.scored.columns(one.verdict),
     }  # fmt: skip

@@ -35,13 +35,13 @@ CASTS, CASTS_CAPTURED = 2.0, 2 / 3
 # have a roof at all, that of memory. Of bert, mobilenetv2 and unet with every launch counted on an H100, DRAM or L2
 # takes 0.82 of it in these classes, and instructions of any kind, at the rate of multiply-adds, 0.71 in products.
 UNCOUNTED = 0.7
-MOVING = ("elementwise", "copy", "softmax", "pooling")
+COPY_CLASSES = ("elementwise", "copy", "softmax", "pooling")
 # Without measured peaks: rates of the data sheets of A100 and H100, relative to fp32 (8.0 and 7.4; 16.0 and 14.8).
 RATES = {"fp32": 1.0, "tf32": 8.0, "bf16": 16.0}
 # Columns with the ns that a launch takes at least by each roof; of the table of the roofline without the first word.
 ROOF = "roof_"
 ROOFS = tuple(f"{ROOF}{name}_ns" for name in ("dram", "l2", "simt", "tensor"))
-TO = ("tf32", "bf16")
+TARGET_PRECISIONS = ("tf32", "bf16")
 
 
 def saved_share(rows: pd.DataFrame, peaks: Mapping[str, float], to: str, now: str, nchw: bool = True) -> pd.Series:
@@ -61,12 +61,12 @@ def saved_share(rows: pd.DataFrame, peaks: Mapping[str, float], to: str, now: st
     >>> saved_share(rows, {"fp32": 50, "tf32": 500}, "tf32", "fp32").round(2).tolist()
     [0.91]
     """
-    before, rates = _roofs(rows, now), peaks if {"fp32", to, *({now} & {*TO})} <= set(peaks) else RATES
+    before, rates = _roofs(rows, now), peaks if {"fp32", to, *({now} & {*TARGET_PRECISIONS})} <= set(peaks) else RATES
     products = rows["class"].isin(PRODUCTS) & _in_passes(rows)
     after = before.copy()
     after.loc[products, "roof_simt_ns"] *= min(rates["fp32"] / rates[to], 1.0)
     if to == "bf16":
-        others = ~rows["class"].isin((*PRODUCTS, *UNTOUCHED)) & _in_passes(rows) & ~_named(rows, BATCH_NORM)
+        others = ~rows["class"].isin((*PRODUCTS, *UNTOUCHED)) & _in_passes(rows) & ~_name_matches(rows, BATCH_NORM)
         narrower = products | others
         after.loc[narrower, ["roof_dram_ns", "roof_l2_ns"]] /= 2
         if now == "tf32":
@@ -74,12 +74,12 @@ def saved_share(rows: pd.DataFrame, peaks: Mapping[str, float], to: str, now: st
     sooner = (before.max(axis=1) - after.max(axis=1)).clip(lower=0)
     operations = ["roof_simt_ns", "roof_tensor_ns"]
     faster = products & (before[operations].max(axis=1) > after[operations].max(axis=1))
-    moved = after["roof_dram_ns"].mask(_named(rows, COMPLEX), 0.0)
+    moved = after["roof_dram_ns"].mask(_name_matches(rows, COMPLEX), 0.0)
     takes = BEGINNING_NS[to] + np.maximum(after[operations].max(axis=1) / REACHED_OPERATIONS, moved)
-    takes = takes.mask(_relaid(rows, now, nchw), takes * (1 + LAYOUT[to]))
+    takes = takes.mask(_relayout_counts(rows, now, nchw), takes * (1 + LAYOUT[to]))
     sooner = sooner.where(~faster, (rows["mean_ns"] - takes).clip(lower=0)).fillna(0.0)
     most = (rows["mean_ns"] - SHORTEST_NS).clip(lower=0)
-    gone = products & _named(rows, PIECES) & (now == "fp32")
+    gone = products & _name_matches(rows, PIECES) & (now == "fp32")
     return (sooner.clip(upper=most) / rows["mean_ns"]).fillna(0.0).mask(gone, 1.0)
 
 
@@ -91,13 +91,13 @@ def added_launches(rows: pd.DataFrame, to: str, now: str, nchw: bool = True) -> 
     [[2.0, 2.0, 0.0], [0.0, 1.0, 0.0]]
     """
     operators, within = pd.Series(0.0, rows.index), pd.Series(0.0, rows.index)
-    weighted = rows["class"].isin(PRODUCTS) & rows["class"].ne("attention") & ~_named(rows, PIECES)
+    weighted = rows["class"].isin(PRODUCTS) & rows["class"].ne("attention") & ~_name_matches(rows, PIECES)
     if to == "bf16" and now != to:
         parts = rows["range"] if "range" in rows else pd.Series("graph", rows.index)
         operators = operators.mask(weighted & parts.eq("forward"), CASTS)
         operators = operators.mask(weighted & parts.eq("graph"), CASTS_CAPTURED)
-        within = within.mask(_named(rows, FORWARD_NORM), NORM_MORE)
-    return operators, within.mask(weighted & _relaid(rows, now, nchw), 1.0)
+        within = within.mask(_name_matches(rows, FORWARD_NORM), NORM_MORE)
+    return operators, within.mask(weighted & _relayout_counts(rows, now, nchw), 1.0)
 
 
 def _in_passes(rows: pd.DataFrame) -> pd.Series:
@@ -105,12 +105,12 @@ def _in_passes(rows: pd.DataFrame) -> pd.Series:
     return rows["range"].isin((*PASSES, "graph")) if "range" in rows else pd.Series(True, rows.index)
 
 
-def _relaid(rows: pd.DataFrame, now: str, nchw: bool) -> pd.Series:
+def _relayout_counts(rows: pd.DataFrame, now: str, nchw: bool) -> pd.Series:
     """Whether each row's operands are laid out otherwise for tensor cores, and were not."""
     return rows["class"].eq("convolution") & nchw & (now == "fp32")
 
 
-def _named(rows: pd.DataFrame, pattern: str) -> pd.Series:
+def _name_matches(rows: pd.DataFrame, pattern: str) -> pd.Series:
     """Whether the name of each row's kernel has that in it; none where names are not known."""
     names = next((rows[name] for name in ("kernel", "function") if name in rows), pd.Series("", rows.index))
     return names.fillna("").str.contains(pattern)
@@ -122,7 +122,7 @@ def _roofs(rows: pd.DataFrame, now: str) -> pd.DataFrame:
     known = rows.reindex(columns=list(ROOFS)).astype("float64")
     lacking = known.isna().all(axis=1)
     uncounted = lacking & rows["efficiency"].isna()
-    bound = rows["bound"].mask(uncounted, "").mask(uncounted & rows["class"].isin(MOVING), "dram")
+    bound = rows["bound"].mask(uncounted, "").mask(uncounted & rows["class"].isin(COPY_CLASSES), "dram")
     bound = bound.mask(uncounted & rows["class"].isin(PRODUCTS), "simt" if now == "fp32" else "tensor")
     beyond = UNCOUNTED * (rows["mean_ns"] - SHORTEST_NS).clip(lower=0)
     takes = (rows["efficiency"].astype("float64") * rows["mean_ns"]).mask(uncounted, beyond)

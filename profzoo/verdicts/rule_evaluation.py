@@ -9,19 +9,19 @@ from profzoo.statistics.process_repeats import TAKEN
 from profzoo.tables import step_shares
 from profzoo.verdicts import advice_gain, advice_scores
 from profzoo.verdicts import rules as verdict_rules
-from profzoo.verdicts.gain_models import FASTER, FUSED, Asked, Replayed
+from profzoo.verdicts.gain_models import FASTER, FUSED, CellSimulation, RequestedChange
 
 UNDECIDED = "undecided"
 STRETCH = "step under nsys / unprofiled"
-KERNEL = ["class", "function"]
+KERNEL_KEYS = ["class", "function"]
 # A kernel has the trait that so much of its time has.
-HALF = 0.5
-CELL, LAYER = "cell", "layer"
+KERNEL_TRAIT_SHARE = 0.5
+CELL_LEVEL, LAYER_LEVEL = "cell", "layer"
 # What has a trait by the intervals of counters, at both of their ends and at one of them.
-ENDS = ("_least", "_most")
+INTERVAL_SUFFIXES = ("_least", "_most")
 
 
-def host_limit(step: Mapping[str, Any], most: float, removed: float = 0.0) -> float:
+def cpu_limited_gain(step: Mapping[str, Any], most: float, removed: float = 0.0) -> float:
     """How many times as fast a step gets by shorter kernels, before it waits for the CPU all the time; at least 1.
 
     removed: the part of its launches that the CPU no longer makes, each of which takes it as long as any other.
@@ -48,7 +48,7 @@ class CellRules:
         ran_with: Mapping[str, Any],
         given: Mapping[str, Any],
         peaks: Mapping[str, float] | None = None,
-        replayed: Replayed | None = None,
+        replayed: CellSimulation | None = None,
         scored: advice_scores.Scores | None = None,
     ) -> None:
         """One cell.
@@ -58,11 +58,14 @@ class CellRules:
                 by name, flop/s; replayed: its steps, where there is a trace; scored: how right advice has been.
         """
         self.step, self.ran_with, self.given = step, ran_with, given
-        self.peaks, self.replayed, self.scored = peaks or {}, replayed, scored or advice_scores.load()
+        self.peaks, self.replayed, self.scored = peaks or {}, replayed, scored or advice_scores.load_scores()
         self.floors = given["floors"]
-        self.doubt, self.disturbed = _doubt(step, self.floors), _disturbed(step, self.floors)
+        self.doubt, self.disturbed = _find_doubt(step, self.floors), _disturbed_share(step, self.floors)
         table = step_shares.step_shares(step.to_frame().T.infer_objects())
-        self.shares = {**table.iloc[0], verdict_rules.LAUNCHING: float(step_shares.launch_wait_share(table).iloc[0])}
+        self.shares = {
+            **table.iloc[0],
+            verdict_rules.LAUNCH_IDLE_SHARE: float(step_shares.launch_wait_share(table).iloc[0]),
+        }
 
     def of_step(self) -> Iterator[dict[str, Any]]:
         """Verdicts on what the GPU does besides kernels, and what it waits for."""
@@ -72,13 +75,13 @@ class CellRules:
         for rule in here:
             share, sure = self._told(rule["share"])
             if share >= rule["at_least"]:
-                row = self.row(rule, share, None, CELL, evidence)
+                row = self.row(rule, share, None, CELL_LEVEL, evidence)
                 yield row if sure else row | {"metric": f"{row['metric']}, at least"}
                 untold -= share
         if self.doubt and untold >= min(rule["at_least"] for rule in here):
             measured, why, advice = self.doubt
             yield {
-                "level": CELL, "verdict": UNDECIDED, **measured, "evidence": evidence, "gain": None,
+                "level": CELL_LEVEL, "verdict": UNDECIDED, **measured, "evidence": evidence, "gain": None,
                 "potential": step_shares.amdahl(untold, 1),
                 "next_step": f"the GPU idles {untold:.0%} of the step, but {why}, so what it waits for is not told: "
                 f"{advice}",
@@ -90,9 +93,9 @@ class CellRules:
             return
         for rule in self.given["rules"]:
             if rule["of"] == "trace":
-                found = self.replayed.gain(Asked(rule["share"]), self.step, 0.0)
+                found = self.replayed.gain(RequestedChange(rule["share"]), self.step, 0.0)
                 if found and (share := 1 - 1 / found.gain) >= rule["at_least"]:
-                    yield self.row({**rule, "replay": rule["share"]}, share, None, CELL, "program.npz: run again")
+                    yield self.row({**rule, "replay": rule["share"]}, share, None, CELL_LEVEL, "program.npz: run again")
 
     def _told(self, name: str) -> tuple[float, bool]:
         """A share of the step and whether it is exact; in doubt what it is at least.
@@ -103,7 +106,7 @@ class CellRules:
             return self.shares[name], True
         share = self.shares[name]
         if self.doubt[0]["metric"] == STRETCH:
-            names = step_shares.LAUNCHING if name == verdict_rules.LAUNCHING else (name,)
+            names = step_shares.LAUNCHING if name == verdict_rules.LAUNCH_IDLE_SHARE else (name,)
             share = step_shares.least(self.step, self.shares, names)
         if self.disturbed:
             share = max(1 - (1 - share) / (1 - self.disturbed), 0.0) if self.disturbed < 1 else 0.0
@@ -117,9 +120,9 @@ class CellRules:
         """
         for rule, share, least, most in self._shared(self.summed(traits), traits["total_ns"].sum()):
             if least >= rule["at_least"]:
-                yield self.row(rule, share, traits, CELL, _evidence(rule))
+                yield self.row(rule, share, traits, CELL_LEVEL, _name_evidence(rule))
             elif most >= rule["at_least"]:
-                yield _straddled(rule, share, least, most) | {"potential": self._potential(rule, most, traits)}
+                yield _undecided_row(rule, share, least, most) | {"potential": self._potential(rule, most, traits)}
 
     def of_each(self, traits: pd.DataFrame) -> list[dict[str, Any]]:
         """Verdicts on each kernel that takes long enough, by the traits that half of its time has; largest gain first.
@@ -128,7 +131,7 @@ class CellRules:
         """
         total = traits["total_ns"].sum()
         found: list[dict[str, Any]] = []
-        for (kind, function), own in traits.groupby(KERNEL, sort=False):
+        for (kind, function), own in traits.groupby(KERNEL_KEYS, sort=False):
             if total and self.share_of(own, total) >= self.floors["kernel"]:
                 rows = self.of_some(own, total, "kernel")
                 found += [{"class": kind, "function": function, **row} for _, row in rows]
@@ -141,17 +144,17 @@ class CellRules:
 
         own: their rows, with traits; total: GPU time of the cell's kernels, in ns; summed: of them, where it is known.
         """
-        half = HALF * self.share_of(own, total)
+        half = KERNEL_TRAIT_SHARE * self.share_of(own, total)
         for rule, share, least, _ in self._shared(self.summed(own) if summed is None else summed, total):
             if least >= half:
-                yield rule, self.row(rule, share, own, level, _evidence(rule)) | {"threshold": half}
+                yield rule, self.row(rule, share, own, level, _name_evidence(rule)) | {"threshold": half}
 
     def most(self, launches: pd.DataFrame, total: float) -> pd.Series:
         """What is gained at most by Amdahl's law if launches take no time and nothing waits for their being launched.
 
         launches: `total_ns` and `launches` of some, a row each; total: GPU time of the cell's kernels, in ns.
         """
-        waits, _ = self._told(verdict_rules.LAUNCHING)
+        waits, _ = self._told(verdict_rules.LAUNCH_IDLE_SHARE)
         gone = launches["total_ns"] * self._step_per_ns(total)
         gone += waits * (launches["launches"] / max(self.step["launches"], 1)).clip(upper=1)
         return 1 / (1 - gone.clip(upper=1)).clip(lower=1e-9)
@@ -166,7 +169,9 @@ class CellRules:
         traits: launches, or groups of them, each of which then has a row.
         """
         names = dict.fromkeys(rule["share"] for rule in self.given["rules"] if rule["of"] == "kernels")
-        return traits[["total_ns", "launches", *(f"{name}{of}_ns" for name in names for of in ("", *ENDS))]].sum()
+        return traits[
+            ["total_ns", "launches", *(f"{name}{of}_ns" for name in names for of in ("", *INTERVAL_SUFFIXES))]
+        ].sum()
 
     def _shared(
         self, summed: Mapping[str, float], total: float
@@ -178,7 +183,7 @@ class CellRules:
         """
         for rule in self.given["rules"]:
             if rule["of"] == "kernels":
-                taken = [summed[f"{rule['share']}{of}_ns"] for of in ("", *ENDS)]
+                taken = [summed[f"{rule['share']}{of}_ns"] for of in ("", *INTERVAL_SUFFIXES)]
                 share, least, most = (ns * self._step_per_ns(total) for ns in taken)
                 if most:
                     yield rule, share, least, most
@@ -191,10 +196,10 @@ class CellRules:
         cured = verdict_rules.choose_advice(rule, self.step, self.ran_with)["cured"]
         part = 1.0 if isinstance(cured, str) else float(cured)
         may = traits[traits[f"{rule['share']}_most_ns"] > 0]
-        gone = Asked(FUSED if rule["launches"] == "removed" else FASTER, may, pd.Series(part, may.index))
+        gone = RequestedChange(FUSED if rule["launches"] == "removed" else FASTER, may, pd.Series(part, may.index))
         found = self.replayed.gain(gone, self.step, 0.0) if self.replayed else None
         kept = rule["launches"] == "kept"
-        limit = found.gain if found else host_limit(self.step, self.floors["stretch"]) if kept else float("inf")
+        limit = found.gain if found else cpu_limited_gain(self.step, self.floors["stretch"]) if kept else float("inf")
         return min(step_shares.amdahl(most, part), limit)
 
     def _step_per_ns(self, total: float) -> float:
@@ -219,8 +224,12 @@ class CellRules:
         }  # fmt: skip
         if traits is not None and rule["launches"] != "changed":
             row |= self._limited(rule, row, traits)
-        asked = advice_gain.ask_simulation(rule, advice, traits, cured, level == CELL, self.peaks, self.ran_with)
-        return row | {advice_gain.ASKED: asked} if level == LAYER else self.expect(row | {advice_gain.ASKED: asked})
+        asked = advice_gain.ask_simulation(rule, advice, traits, cured, level == CELL_LEVEL, self.peaks, self.ran_with)
+        return (
+            row | {advice_gain.CHANGE_KEY: asked}
+            if level == LAYER_LEVEL
+            else self.expect(row | {advice_gain.CHANGE_KEY: asked})
+        )
 
     def expect(self, row: dict[str, Any]) -> dict[str, Any]:
         """A verdict with what its advice is expected to gain, how that is known, and how right such advice has been."""
@@ -233,34 +242,34 @@ class CellRules:
         if rule["launches"] == "removed":
             removed = cured * min(traits[f"{rule['share']}_launches"].sum() / max(self.step["launches"], 1), 1.0)
             # The GPU no longer waits for them either, as far as that is told.
-            waits, _ = self._told(verdict_rules.LAUNCHING)
+            waits, _ = self._told(verdict_rules.LAUNCH_IDLE_SHARE)
             found["gain"] = step_shares.amdahl(share * cured + waits * removed, 1)
-        limit = host_limit(self.step, self.floors["stretch"], removed)
+        limit = cpu_limited_gain(self.step, self.floors["stretch"], removed)
         if limit < found.get("gain", row["gain"]):
             found |= {"gain": limit, "limit": limit}
         return found
 
 
-def _taken(step: Mapping[str, Any]) -> float:
+def _cpu_taken_share(step: Mapping[str, Any]) -> float:
     """The part of the unprofiled time for which others had the CPU; 0 where the system does not tell."""
     taken = step.get("cpu_taken_share")
     return float(taken) if taken is not None and taken > 0 else 0.0
 
 
-def _disturbed(step: Mapping[str, Any], floors: Mapping[str, float]) -> float:
+def _disturbed_share(step: Mapping[str, Any], floors: Mapping[str, float]) -> float:
     """What of the mean unprofiled step may be others' doing: what they took, or what few steps are longer by.
 
-    >>> round(_disturbed({"cpu_taken_share": 0.2, "step_ns": 2.0, "step_median_ns": 1.0}, {"steady": 1.3}), 3)
+    >>> round(_disturbed_share({"cpu_taken_share": 0.2, "step_ns": 2.0, "step_median_ns": 1.0}, {"steady": 1.3}), 3)
     0.6
     """
-    taken, unsteady = _taken(step), step["step_ns"] / step["step_median_ns"]
+    taken, unsteady = _cpu_taken_share(step), step["step_ns"] / step["step_median_ns"]
     left = (1 - taken if taken > TAKEN else 1.0) / (unsteady if unsteady > floors["steady"] else 1.0)
     return float(1 - left)
 
 
-def _doubt(step: pd.Series, floors: Mapping[str, float]) -> tuple[dict[str, Any], str, str] | None:
+def _find_doubt(step: pd.Series, floors: Mapping[str, float]) -> tuple[dict[str, Any], str, str] | None:
     """Why a step's idle time may be another's doing: metric, value and threshold; in words; and what to do."""
-    stretch, unsteady, taken = _stretch(step), step["step_ns"] / step["step_median_ns"], _taken(step)
+    stretch, unsteady, taken = _stretch(step), step["step_ns"] / step["step_median_ns"], _cpu_taken_share(step)
     if stretch > floors["stretch"]:
         measured = {"metric": STRETCH, "value": stretch, "threshold": floors["stretch"]}
         return measured, f"nsys stretches it {stretch:.1f} times", "raise nsys.window, or quiet the machine"
@@ -275,17 +284,17 @@ def _doubt(step: pd.Series, floors: Mapping[str, float]) -> tuple[dict[str, Any]
     return None
 
 
-def _straddled(rule: Mapping[str, Any], share: float, least: float, most: float) -> dict[str, Any]:
+def _undecided_row(rule: Mapping[str, Any], share: float, least: float, most: float) -> dict[str, Any]:
     """That a rule may hold or not, by the intervals of counters."""
     return {
-        "level": CELL, "verdict": UNDECIDED, "metric": f"share of the step: {rule['share']}", "value": share,
-        "threshold": rule["at_least"], "evidence": _evidence(rule), "gain": None,
+        "level": CELL_LEVEL, "verdict": UNDECIDED, "metric": f"share of the step: {rule['share']}", "value": share,
+        "threshold": rule["at_least"], "evidence": _name_evidence(rule), "gain": None,
         "next_step": f"{rule['verdict']}: {least:.0%} to {most:.0%} of the step, as counters are estimated: lower "
         "ncu.error, or set ncu.launches to all",
     }  # fmt: skip
 
 
-def _evidence(rule: Mapping[str, Any]) -> str:
+def _name_evidence(rule: Mapping[str, Any]) -> str:
     """The table and columns that a rule about kernels goes by."""
     columns = {"short": "kernels.csv: mean_ns, class", "small_grid": "kernels.csv: grid, multiprocessors"}
     ours = rule["share"] in verdict_rules.SHARES["kernels"]

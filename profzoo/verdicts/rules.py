@@ -8,7 +8,7 @@ from typing import Any
 
 from profzoo import schema
 from profzoo.cell import settings
-from profzoo.errors import ConfigError, suggest
+from profzoo.errors import ConfigError, suggest_nearest
 from profzoo.io import strict_yaml
 from profzoo.kernels import kernel_classes
 from profzoo.tables.step_shares import PARTS
@@ -19,9 +19,9 @@ from profzoo.verdicts.launch_traits import CAUSES
 FILES = ("rules.yaml",)
 RULES_FILE = Path(__file__).with_name(FILES[0])
 # What rules are about: shares of the step, those of launches with a trait, and which parts of these a cure saves.
-LAUNCHING = "idle_launching"
+LAUNCH_IDLE_SHARE = "idle_launching"
 SHARES = {
-    "step": (LAUNCHING, *PARTS),
+    "step": (LAUNCH_IDLE_SHARE, *PARTS),
     "kernels": ("short", "small_grid", "memory", "simt", "tensor", "underused"),
     "layers": ("padded",),
     "trace": ("allocations_removed", "unrepeated_removed"),
@@ -30,7 +30,7 @@ SHARES = {
 # The last: the share that a cause's first condition is about.
 CURES = ("small_grid", "to_tensor_cores", "underused", "share")
 # Changes by which steps are run again, of profzoo/verdicts/gain_models.py.
-REPLAYED = {
+SIMULATED_CHANGES = {
     "step": (
         "input_ready", "waits_removed", "graph", "half_the_operators", "transfers_removed", "copies_removed",
         "communication_overlapped", "waiting_removed",
@@ -40,9 +40,9 @@ REPLAYED = {
     "trace": (),
     "cpu": (),
 }  # fmt: skip
-LAUNCHES = ("kept", "changed", "removed")
-FLOORS = ("stretch", "steady", "counted", "kernel", "layer")
-TRAITS = {
+LAUNCH_EFFECTS = ("kept", "changed", "removed")
+FLOOR_KEYS = ("stretch", "steady", "counted", "kernel", "layer")
+TRAIT_KEYS = {
     "short": ("mean_ns_below", "classes"),
     "small_grid": ("blocks_below",),
     "at_the_roof": ("efficiency_at_least",),
@@ -50,17 +50,17 @@ TRAITS = {
     "padded": ("flop_at_least",),
     "at_the_floor": ("times_below", "operators"),
 }
-BOUNDS = ("below", "at_least")
-RULE = ("verdict", "of", "share", "at_least", "cured", "replay", "launches", "advice", "source")
-ADVICE = ("when", "next", "settings", "doubled", "cured", "replay")
+BOUND_KEYS = ("below", "at_least")
+RULE_KEYS = ("verdict", "of", "share", "at_least", "cured", "replay", "launches", "advice", "source")
+ADVICE_KEYS = ("when", "next", "settings", "doubled", "cured", "replay")
 # Keys that a rule may lack.
-OPTIONAL = ("replay", "launches")
+OPTIONAL_RULE_KEYS = ("replay", "launches")
 
 
 @functools.cache
-def load() -> Mapping[str, Any]:
+def load_rules() -> Mapping[str, Any]:
     """The checked rules with their floors and traits."""
-    return check_rules(strict_yaml.load(RULES_FILE))
+    return check_rules(strict_yaml.load_yaml(RULES_FILE))
 
 
 def check_rules(content: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -70,17 +70,17 @@ def check_rules(content: Mapping[str, Any]) -> Mapping[str, Any]:
         ConfigError: a key, share, cure, class, setting or column that there is not, a value of another kind, a rule
             that lacks something or whose advice fits no cell that the advice before it leaves.
     """
-    _keys("rules.yaml", content, ("floors", "traits", "rules"))
-    _keys("floors", content["floors"], FLOORS)
-    _keys("traits", content["traits"], (*TRAITS, CAUSES))
-    for name, keys in TRAITS.items():
-        _keys(f"traits.{name}", content["traits"][name], keys)
+    _check_keys("rules.yaml", content, ("floors", "traits", "rules"))
+    _check_keys("floors", content["floors"], FLOOR_KEYS)
+    _check_keys("traits", content["traits"], (*TRAIT_KEYS, CAUSES))
+    for name, keys in TRAIT_KEYS.items():
+        _check_keys(f"traits.{name}", content["traits"][name], keys)
     for name, cause in content["traits"][CAUSES].items():
         _check_cause(f"causes.{name}", cause)
     for name in content["traits"]["short"]["classes"]:
-        _one_of("traits.short.classes", name, kernel_classes.content()["classes"])
+        _check_choice("traits.short.classes", name, kernel_classes.content()["classes"])
     for name, value in content["floors"].items():
-        _number(f"floors.{name}", value)
+        _check_number(f"floors.{name}", value)
     for rule in content["rules"]:
         _check_rule(rule, tuple(content["traits"][CAUSES]))
     return content
@@ -95,7 +95,7 @@ def choose_advice(rule: Mapping[str, Any], step: Mapping[str, Any], cell: Mappin
     """
     given = {"settings": None, "cured": rule["cured"], "replay": rule.get("replay")}
     for one in rule["advice"]:
-        if _fits(one.get("when", {}), step, cell) and not _followed(one.get("settings"), cell):
+        if _fits(one.get("when", {}), step, cell) and not _is_followed(one.get("settings"), cell):
             own = (
                 {"settings": f"{name}={2 * cell[name]}"}
                 if isinstance(cell.get(name := one.get("doubled")), int)
@@ -117,53 +117,53 @@ def _fits(when: Mapping[str, Any], step: Mapping[str, Any], cell: Mapping[str, A
     return True
 
 
-def _followed(words: str | None, cell: Mapping[str, Any]) -> bool:
-    return bool(words) and all(cell.get(key) == value for key, value in _settings(words or "").items())
+def _is_followed(words: str | None, cell: Mapping[str, Any]) -> bool:
+    return bool(words) and all(cell.get(key) == value for key, value in _parse_settings(words or "").items())
 
 
-def _settings(words: str) -> dict[str, Any]:
+def _parse_settings(words: str) -> dict[str, Any]:
     """Settings of a cell in words, as values of their types."""
-    known, given = schema.cell_properties(), settings.parse(words.split())
-    return {key: schema.coerce(value, known.get(key, {})) for key, value in given.items()}
+    known, given = schema.cell_properties(), settings.parse_words(words.split())
+    return {key: schema.coerce_value(value, known.get(key, {})) for key, value in given.items()}
 
 
 def _check_cause(where: str, cause: Mapping[str, Any]) -> None:
-    _keys(where, cause, launch_causes.KEYS, needed=())
+    _check_keys(where, cause, launch_causes.CAUSE_KEYS, needed=())
     if not set(cause) & {"when", "match"}:
         raise ConfigError(f"{where} would hold of every launch: give it a `when` or a `match`")
     for name, bounds in cause.get("when", {}).items():
-        _one_of(f"{where}.when", name, launch_causes.CONDITIONS)
-        _bounds(f"{where}.when.{name}", bounds)
+        _check_choice(f"{where}.when", name, launch_causes.CONDITIONS)
+        _check_bounds(f"{where}.when.{name}", bounds)
     for name in cause.get("classes", ()):
-        _one_of(f"{where}.classes", name, kernel_classes.content()["classes"])
+        _check_choice(f"{where}.classes", name, kernel_classes.content()["classes"])
     try:
         re.compile(cause.get("match", ""))
     except re.error as error:
         raise ConfigError(f"{where}.match = '{cause['match']}' is no regular expression: {error}") from None
 
 
-def _bounds(where: str, given: Any) -> None:
-    _keys(where, given, BOUNDS, needed=())
+def _check_bounds(where: str, given: Any) -> None:
+    _check_keys(where, given, BOUND_KEYS, needed=())
     for value in given.values():
-        _number(where, value)
+        _check_number(where, value)
     if len(given) != 1:
-        raise ConfigError(f"{where}: give one of {' and '.join(BOUNDS)}")
+        raise ConfigError(f"{where}: give one of {' and '.join(BOUND_KEYS)}")
 
 
 def _check_rule(rule: Mapping[str, Any], own: Sequence[str] = ()) -> None:
     where = f"rule '{rule.get('verdict', '?')}'"
-    _keys(where, rule, RULE, needed=[key for key in RULE if key not in OPTIONAL])
-    _one_of(f"{where}.of", rule["of"], SHARES)
-    known = [key for key in RULE if key != "launches" or rule["of"] in ("kernels", "layers")]
-    _keys(where, rule, known, needed=[key for key in known if key != "replay"])
-    _one_of(f"{where}.share", rule["share"], (*SHARES[rule["of"]], *(own if rule["of"] == "kernels" else ())))
-    _number(f"{where}.at_least", rule["at_least"])
-    _cure(f"{where}.cured", rule["cured"])
+    _check_keys(where, rule, RULE_KEYS, needed=[key for key in RULE_KEYS if key not in OPTIONAL_RULE_KEYS])
+    _check_choice(f"{where}.of", rule["of"], SHARES)
+    known = [key for key in RULE_KEYS if key != "launches" or rule["of"] in ("kernels", "layers")]
+    _check_keys(where, rule, known, needed=[key for key in known if key != "replay"])
+    _check_choice(f"{where}.share", rule["share"], (*SHARES[rule["of"]], *(own if rule["of"] == "kernels" else ())))
+    _check_number(f"{where}.at_least", rule["at_least"])
+    _check_cure(f"{where}.cured", rule["cured"])
     if rule["of"] in ("kernels", "layers"):
-        _one_of(f"{where}.launches", rule["launches"], LAUNCHES)
+        _check_choice(f"{where}.launches", rule["launches"], LAUNCH_EFFECTS)
     for one in (rule, *rule["advice"]):
         if "replay" in one:
-            _one_of(f"{where}.replay", one["replay"], REPLAYED[rule["of"]])
+            _check_choice(f"{where}.replay", one["replay"], SIMULATED_CHANGES[rule["of"]])
     if not isinstance(rule["advice"], Sequence) or not rule["advice"]:
         raise ConfigError(f"{where}.advice is empty: say what to do")
     for index, one in enumerate(rule["advice"]):
@@ -175,54 +175,54 @@ def _check_rule(rule: Mapping[str, Any], own: Sequence[str] = ()) -> None:
 
 
 def _check_advice(where: str, one: Mapping[str, Any]) -> None:
-    _keys(where, one, ADVICE, needed=("next",))
+    _check_keys(where, one, ADVICE_KEYS, needed=("next",))
     if "cured" in one:
-        _cure(f"{where}.cured", one["cured"])
+        _check_cure(f"{where}.cured", one["cured"])
     known = schema.cell_properties()
     for name, wanted in one.get("when", {}).items():
         if isinstance(wanted, Mapping):
-            _one_of(f"{where}.when", name, COLUMNS)
-            _bounds(f"{where}.when.{name}", wanted)
+            _check_choice(f"{where}.when", name, COLUMNS)
+            _check_bounds(f"{where}.when.{name}", wanted)
         else:
-            _one_of(f"{where}.when", name, known)
+            _check_choice(f"{where}.when", name, known)
             for value in wanted if isinstance(wanted, list) else [wanted]:
-                schema.check(value, known[name], f"{where}.when.{name}")
+                schema.check_value(value, known[name], f"{where}.when.{name}")
             if not isinstance(wanted, list):
                 raise ConfigError(f"{where}.when.{name} = {wanted!r} is no list of values")
     if "doubled" in one:
-        _one_of(
+        _check_choice(
             f"{where}.doubled", one["doubled"], [name for name in known if "integer" in known[name].get("type", "")]
         )
-    for name, value in _settings(one.get("settings") or "").items():
-        _one_of(f"{where}.settings", name, known)
-        schema.check(value, known[name], f"{where}.settings: {name}")
+    for name, value in _parse_settings(one.get("settings") or "").items():
+        _check_choice(f"{where}.settings", name, known)
+        schema.check_value(value, known[name], f"{where}.settings: {name}")
 
 
-def _keys(where: str, given: Any, known: Sequence[str], needed: Sequence[str] | None = None) -> None:
+def _check_keys(where: str, given: Any, known: Sequence[str], needed: Sequence[str] | None = None) -> None:
     if not isinstance(given, Mapping):
         raise ConfigError(f"{where} is no mapping: it takes {', '.join(known)}")
     for key in given:
         if key not in known:
-            raise ConfigError(f"{where}: unknown key '{key}'; {suggest(key, known)}")
+            raise ConfigError(f"{where}: unknown key '{key}'; {suggest_nearest(key, known)}")
     for key in known if needed is None else needed:
         if key not in given:
             raise ConfigError(f"{where}: '{key}' is missing")
 
 
-def _one_of(where: str, value: Any, choices: Any) -> None:
+def _check_choice(where: str, value: Any, choices: Any) -> None:
     if value not in choices:
-        raise ConfigError(f"{where} = '{value}': {suggest(value, choices)}")
+        raise ConfigError(f"{where} = '{value}': {suggest_nearest(value, choices)}")
 
 
-def _number(where: str, value: Any) -> None:
+def _check_number(where: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigError(f"{where} = {value!r} is no number")
 
 
-def _cure(where: str, value: Any) -> None:
+def _check_cure(where: str, value: Any) -> None:
     if isinstance(value, str):
-        _one_of(where, value, CURES)
+        _check_choice(where, value, CURES)
     else:
-        _number(where, value)
+        _check_number(where, value)
         if not 0 <= value <= 1:
             raise ConfigError(f"{where} = {value} is no part of a share: give 0 to 1")

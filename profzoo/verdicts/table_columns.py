@@ -13,9 +13,9 @@ NUMBERS = (
     "value", "threshold", "share", "share_low", "share_high", "cured", "gain", "gain_low", "gain_high", "limit",
     "trials", "median_error", "slowed_down", "covered",
 )  # fmt: skip
-TABLE = Table(
+VERDICTS_TABLE = Table(
     columns={
-        name: column_types.maybe(column_types.NUMBER) if name in NUMBERS else column_types.TEXT for name in COLUMNS
+        name: column_types.or_missing(column_types.NUMBER) if name in NUMBERS else column_types.TEXT for name in COLUMNS
     }
     | {"rank": column_types.COUNT},
 )

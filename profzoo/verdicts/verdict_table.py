@@ -40,32 +40,36 @@ def main(
     rates = read_peaks(peaks) if peaks else {}
     held = schemas.read_table("roofline", roofline) if roofline else None
     advice = {
-        _cell(page): (ncu_details.read(page), reading.read(rows, export_schema.TABLE))
+        _cell_of_path(page): (ncu_details.read_details(page), reading.read(rows, export_schema.TABLE))
         for page, rows in zip(details, launches, strict=True)
     }
-    ran_with = {_cell(path): read_json(path, {"cell": {}})["cell"] for path in sidecars}
+    ran_with = {_cell_of_path(path): read_json(path, {"cell": {}})["cell"] for path in sidecars}
     kernel_table = schemas.read_table("kernels", kernels)
     trees = {
-        _cell(path): (reading.read(path, layer_kernels.TABLE), reading.read(tree, layer_tables.TABLE))
+        _cell_of_path(path): (reading.read(path, layer_kernels.TABLE), reading.read(tree, layer_tables.TABLE))
         for path, tree in zip(*layers, strict=True)
     }
-    rules, timed = verdict_rules.load(), schemas.read_table("steps", steps)
-    known = {_cell(path): storage.read(path) for path in programs}
+    rules, timed = verdict_rules.load_rules(), schemas.read_table("steps", steps)
+    known = {_cell_of_path(path): storage.read(path) for path in programs}
     found = [verdicts.tabulate_verdicts(timed, kernel_table, held, rates, advice, ran_with, rules, trees, known)]
-    found.append(_on_cpus(*on_cpus, ran_with))
+    found.append(_judge_cpu_cells(*on_cpus, ran_with))
     write_csv(pd.concat([table for table in found if len(table)] or found[:1], ignore_index=True), csv)
 
 
-def _on_cpus(
+def _judge_cpu_cells(
     cells: str, ranges: str, operators: Sequence[str], ran_with: Mapping[verdicts.CellKey, Mapping[str, Any]]
 ) -> pd.DataFrame:
     """The verdicts on cells that ran on a CPU, whose operators alone are read."""
     timed, parts = schemas.read_table("cells", cells), schemas.read_table("ranges", ranges)
     chosen = cpu_verdicts.cpu_cells(parts)
-    own = {_cell(path): reading.read(path, layer_tables.OPERATORS_TABLE) for path in operators if _cell(path) in chosen}
-    return cpu_verdicts.tabulate_cpu_verdicts(timed, parts, own, ran_with, verdict_rules.load())
+    own = {
+        _cell_of_path(path): reading.read(path, layer_tables.OPERATORS_TABLE)
+        for path in operators
+        if _cell_of_path(path) in chosen
+    }
+    return cpu_verdicts.tabulate_cpu_verdicts(timed, parts, own, ran_with, verdict_rules.load_rules())
 
 
-def _cell(path: str) -> tuple[str, str]:
+def _cell_of_path(path: str) -> tuple[str, str]:
     cell = cell_of(path)
     return cell["model"], cell["phase"]

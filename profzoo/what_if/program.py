@@ -131,7 +131,7 @@ def _described(host: pd.DataFrame, gpu: pd.DataFrame, events: Events) -> pd.Data
         input=covered_ns(inputs, free, starts),
         library=covered_ns(events.library, free, starts),
         own=ends - starts,
-        part=nsys_launches.ranges(launched, events.parts),
+        part=nsys_launches.find_ranges(launched, events.parts),
         step=np.cumsum(host["kind"] == BEGIN) - 1,
         launches=np.bincount(gpu["host"], minlength=len(host)) > 0,
     )

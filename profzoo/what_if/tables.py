@@ -18,7 +18,7 @@ from profzoo.tools.time.tables import REPEATED
 from profzoo.tools.time.tables import TABLE as STEPS
 from profzoo.what_if import host_time, predicted_gains, program, simulator, storage, trace_events
 
-MAYBE = column_types.maybe(column_types.AMOUNT)
+MAYBE = column_types.or_missing(column_types.AMOUNT)
 CHANGES = ["process", "change", "step_ns", "predicted_ns", "gain", "low", "high"]
 REPLAYED = ["traced_ns", "replayed_ns", "step_ns", "slowdown"]
 PARTS = [f"{name}_ns" for name in host_time.PARTS]

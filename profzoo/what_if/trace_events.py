@@ -15,7 +15,7 @@ from profzoo.tools.nsys import intervals
 from profzoo.tools.nsys import launches as nsys_launches
 from profzoo.tools.nsys.launches import PACKS
 from profzoo.tools.nsys.timeline import CROSSING
-from profzoo.tools.nsys.trace import CALL_TABLE, PROCESS, open_export, ranges_of, whole_numbers, window_steps
+from profzoo.tools.nsys.trace import CALL_TABLE, PROCESS, open_export, read_integers, read_ranges, read_window_steps
 
 KERNEL, COPY, SET, GRAPH = range(4)
 # CUPTI's numbers of kinds of synchronisation, and what stands for none in a column of them.
@@ -57,10 +57,10 @@ def read(path: str | Path, whole_run: bool = False) -> list[Events]:
         DataError: the file is no export of nsys.
     """
     with open_export(path) as (database, tables):
-        steps = window_steps(database, tables, whole_run)
+        steps = read_window_steps(database, tables, whole_run)
         if CALL_TABLE not in tables or steps.empty:
             return []
-        parts = ranges_of(database, tables, PARTS)
+        parts = read_ranges(database, tables, PARTS)
         names = dict(database.execute("SELECT id, value FROM StringIds").fetchall())
         calls = _calls(database, names)
         operations = _operations(database, tables, names)
@@ -97,15 +97,15 @@ _NAMES = {"correlationId": "correlation", "streamId": "stream", "eventId": "even
 
 def _calls(database: sqlite3.Connection, names: dict[int, str]) -> pd.DataFrame:
     columns = ["start", "end", "correlation", "thread", "name"]
-    read = nsys_columns.numbers(database, CALL_TABLE, ["start", "end", "correlationId", "globalTid", "nameId"])
+    read = nsys_columns.sql_for_numbers(database, CALL_TABLE, ["start", "end", "correlationId", "globalTid", "nameId"])
     query = f"SELECT {', '.join(read.values())} FROM {CALL_TABLE} ORDER BY start, end DESC, correlationId"
-    frame = pd.DataFrame(whole_numbers(database.execute(query)).reshape(-1, 5), columns=columns)
+    frame = pd.DataFrame(read_integers(database.execute(query)).reshape(-1, 5), columns=columns)
     frame["process"] = frame["thread"] & PROCESS
     return frame.assign(name=pd.Categorical(frame["name"].map(names).fillna("")))
 
 
 def _operations(database: sqlite3.Connection, tables: set[str], names: dict[int, str]) -> pd.DataFrame:
-    launched = nsys_launches.read(database, tables, placed=True)
+    launched = nsys_launches.read_launches(database, tables, placed=True)
     mangled = launched[PACKS].assign(kernel=nsys_launches.unpack_configurations(launched)["mangled"])["kernel"]
     shown = nsys_launches.kernel_names(database, tables)
     talking = [number for number, known in shown.items() if communicates(known[1])]
@@ -136,6 +136,6 @@ def _rows(database: sqlite3.Connection, tables: set[str], table: str, columns: S
     """Whole numbers of a table, as its columns are declared; none where there is no table."""
     rows: Sequence[tuple] | sqlite3.Cursor = ()
     if table in tables:
-        taken = nsys_columns.numbers(database, table, columns)
+        taken = nsys_columns.sql_for_numbers(database, table, columns)
         rows = database.execute(f"SELECT {', '.join(taken.values())} FROM {table}")
-    return pd.DataFrame(whole_numbers(rows).reshape(-1, len(columns)), columns=list(columns))
+    return pd.DataFrame(read_integers(rows).reshape(-1, len(columns)), columns=list(columns))

@@ -79,7 +79,7 @@ def of_zoo(kind: str, count: int, zoos: int, compare: Compare) -> tuple[float, f
     found = wrong = 0
     for zoo in range(zoos):
         cells = [simulated(kind, count, 0.0 if cell else FOUND, zoo * CELLS + cell, compare) for cell in range(CELLS)]
-        first, *others = speedup.verdicts(cells)
+        first, *others = speedup.decide_outcomes(cells)
         found += first == speedup.SLOWER
         wrong += any(said in (speedup.SLOWER, speedup.FASTER) for said in others)
     return found / zoos, wrong / zoos
@@ -96,7 +96,7 @@ def called(
         first = int(random.integers(len(cell) - 2 * count + 1))
         drawn = cell[first : first + 2 * count]
         one, other = drawn[places[0]], drawn[places[1]] * (1 + slower)
-        (verdict,) = speedup.verdicts([speedup.ratio(one, other, places)])
+        (verdict,) = speedup.decide_outcomes([speedup.estimate_ratio(one, other, places)])
         said[verdict] = said.get(verdict, 0) + 1
     return {verdict: number / draws for verdict, number in said.items()}
 
@@ -126,7 +126,7 @@ def main() -> int:
     parser.add_argument("--sides", type=lambda text: text.split(","), default=[])
     options = parser.parse_args()
     if not options.rounds:
-        show(options.draws, before if options.before else speedup.ratio, options.counts, options.zoos)
+        show(options.draws, before if options.before else speedup.estimate_ratio, options.counts, options.zoos)
         return 0
     given, random = [medians(path, options.sides) for path in options.rounds], np.random.default_rng(0)
     apart = [float(np.log(cell).std(ddof=1)) for cell in given]

@@ -28,7 +28,7 @@ from profzoo.tools.ncu import census as ncu_census
 from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import costs, export_schema, launch_sampling, launch_selection, run_planning
 from profzoo.tools.ncu.derived_metrics import GPU_TIME
-from profzoo.tools.ncu.estimates import Estimates, half_width
+from profzoo.tools.ncu.estimates import Estimates, interval_half_width
 from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
 from profzoo.tools.ncu.strata import Window
 
@@ -89,7 +89,7 @@ def read(cells: Sequence[str], results: Path, census_of: str) -> Iterator[Counte
     """What the workflow left of cells; one of which something is missing is said and left out."""
     for cell in cells:
         paths = {name: results / f"{cell}.ncu.{name}.csv" for name in (EVERY, CHOSEN)}
-        paths[ncu.CENSUS] = results / f"{cell}{ncu_census.csv(census_of == ncu_census.NCU)}"
+        paths[ncu.CENSUS] = results / f"{cell}{ncu_census.census_csv_name(census_of == ncu_census.NCU)}"
         if lost := [str(path) for path in paths.values() if not path.exists()]:
             print(f"{cell}: no {', '.join(lost)}")
             continue
@@ -123,15 +123,15 @@ def traced(path: Path, census: pd.DataFrame) -> pd.DataFrame:
 
 def recorded(cells: Sequence[str], folder: Path, error: str, times: str) -> Iterator[Counted]:
     """Cells of which every launch was counted, as if what is chosen now had been profiled; times: of `ncu` or `torch`."""
-    options = config.normalise({"ncu": {"error": error, "sets": {CHOSEN: COLLECTED}}})["ncu"]
-    price = costs.cost(options["sets"]["survey"], costs.table())
+    options = config.normalise_config({"ncu": {"error": error, "sets": {CHOSEN: COLLECTED}}})["ncu"]
+    price = costs.estimate_cost(options["sets"]["survey"], costs.load_costs())
     for cell in cells:
         every, census = _every(folder, cell)
         if times == "torch":
             census = traced(folder / f"{cell.replace('/', '.')}.trace.json.xz", census)
-        most = run_planning.most(len(census[KEYS].drop_duplicates()), ncu.part(error))
-        prices = launch_sampling.Prices(START_S, price.seconds, most)
-        sample = launch_selection.sample(options, CHOSEN, census, census, prices, one_run=False)
+        most = run_planning.most_launches(len(census[KEYS].drop_duplicates()), ncu.parse_percent(error))
+        prices = launch_sampling.RunPrices(START_S, price.seconds, most)
+        sample = launch_selection.select_sample(options, CHOSEN, census, census, prices, one_run=False)
         runs = [sample.options, *sample.further]
         launches = np.concatenate(
             [launch_selection.profiled_launches(census, words).index.to_numpy() for words in runs]
@@ -165,7 +165,7 @@ def held(counted: Counted) -> pd.DataFrame:
         own = ("kernel " + counted.every["function"]) if groups is functions else own
         for name, metric in metrics.items():
             truth = counted.every[metric].groupby(own.to_numpy()[: len(counted.every)]).sum().reindex(names).to_numpy()
-            wide = half_width(totals[f"{metric}_se"].to_numpy(), totals[f"{metric}_freedom"].to_numpy())
+            wide = interval_half_width(totals[f"{metric}_se"].to_numpy(), totals[f"{metric}_freedom"].to_numpy())
             table = pd.DataFrame({"of": names, "truth": truth, "total": totals[metric], "wide": wide})
             table = table[table["truth"] > PART * counted.every[metric].sum()]
             rows.append(

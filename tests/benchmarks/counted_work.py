@@ -30,11 +30,11 @@ CPU = torch.device("cpu")
 
 def needed(model: str, phase: str) -> pd.Series:
     """What the operators of one step need together, by the columns of profzoo/op_costs/operators.py."""
-    once = config.normalise({"settings": {model: {"warmup": 0, "window": 1}}, "device": "cpu"})
-    cell = settings.resolve(model, phase, "time", once)
-    network = step_loop.network_of(cell, interface.load(cell["module"]), CPU, None)
+    once = config.normalise_config({"settings": {model: {"warmup": 0, "window": 1}}, "device": "cpu"})
+    cell = settings.resolve_cell(model, phase, "time", once)
+    network = step_loop.make_network(cell, interface.load_functions(cell["module"]), CPU, None)
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
-        step_loop.run(cell, network, CPU, Recorder(CPU))
+        step_loop.run_steps(cell, network, CPU, Recorder(CPU))
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(trace))

@@ -81,7 +81,7 @@ def measure(network: nn.Module, shape: SimpleNamespace) -> Measured:
     """Time a training step, and profile one more."""
     samples = [lstm.sample(shape, torch.Generator().manual_seed(index)) for index in range(shape.batch)]
     batch = lstm.transfer(lstm.collate(samples), DEVICE)
-    optimizer = interface.adam(network.parameters())
+    optimizer = interface.make_adam(network.parameters())
     times = []
     for _ in range(WARMUP + ROUNDS):
         start = time.perf_counter()

@@ -70,7 +70,7 @@ def measure(name: str, words: list[str], model: str, phase: str, launches: int, 
     report = f"{folder}/costs.ncu-rep"
     command = ["ncu", "--force-overwrite", "--profile-from-start", "off", "--clock-control", "none", "--import-sass",
                "no", "--launch-count", str(launches), *words, "--export", report, "python", "-m", "models.run",
-               *settings.setting_words(settings.resolve(model, phase, "ncu", config.normalise({})))]  # fmt: skip
+               *settings.setting_words(settings.resolve_cell(model, phase, "ncu", config.normalise_config({})))]  # fmt: skip
     start, ended, passes = time.monotonic(), [], []
     for now, line in lines(command):
         if found := PROFILED.search(line):
@@ -88,7 +88,7 @@ def measure(name: str, words: list[str], model: str, phase: str, launches: int, 
 def main() -> None:
     """Measure and print the rows."""
     model, phase, launches, *names = [*sys.argv[1:], *["mobilenetv2", "train", "16"][len(sys.argv) - 1 :]]
-    options = config.normalise({})["ncu"]
+    options = config.normalise_config({})["ncu"]
     print(",".join(COLUMNS), flush=True)
     with tempfile.TemporaryDirectory() as folder:
         for name in names or [*sections(), *options["sets"]]:

@@ -21,11 +21,11 @@ SET = "survey"
 
 def planned(folders: Sequence[Path]) -> Iterator[tuple]:
     """Of each cell its launches, configurations, launches that a sample takes, those of the plan, and its seconds."""
-    options, known = config.normalise({})["ncu"], costs.table()
-    price = costs.cost(options["sets"][SET], known)
+    options, known = config.normalise_config({})["ncu"], costs.load_costs()
+    price = costs.estimate_cost(options["sets"][SET], known)
     for path in sorted(path for folder in folders for path in folder.glob(f"*/*{export_schema.OF_NSYS}")):
         census = export_schema.read_census(path)
-        plan = run_planning.plan(options, SET, census, START_S, price, known)
+        plan = run_planning.plan_collection(options, SET, census, START_S, price, known)
         sample = plan.get("instead_of", plan)["launches"]
         cell = f"{path.parent.name}/{path.name.partition('.')[0]}"
         yield cell, len(census), plan["configurations_of_window"], sample, plan["launches"], plan["estimate_s"]

@@ -21,8 +21,8 @@ from profzoo.tools.nsys import command as nsys
 
 def commands(model: str, phase: str, folder: str) -> dict[str, tuple[list[str], list[str]]]:
     """By tool, the unprofiled command and the profiled one."""
-    filled = config.normalise({})
-    words = {tool: ["python", "-m", "models.run", *settings.setting_words(settings.resolve(model, phase, tool, filled))]
+    filled = config.normalise_config({})
+    words = {tool: ["python", "-m", "models.run", *settings.setting_words(settings.resolve_cell(model, phase, tool, filled))]
              for tool in ("ncu", "nsys")}  # fmt: skip
     ncu_words = ["ncu", *ncu.options(filled["ncu"], ncu.CENSUS), "--export", f"{folder}/a.ncu-rep"]
     nsys_words = ["nsys", "profile", *nsys.options(filled["nsys"]), "--output", f"{folder}/a.nsys-rep"]

@@ -31,19 +31,19 @@ from profzoo.harness import interface
 from profzoo.harness import step_loop
 from profzoo.harness import ranges
 lap("import the harness")
-cell = run.resolve(MODEL, PHASE, "time", ["window=1"])
-model = interface.load(cell["module"])
+cell = run.resolve_words(MODEL, PHASE, "time", ["window=1"])
+model = interface.load_functions(cell["module"])
 lap("import the model's libraries")
-device = step_loop.device_of(cell)
+device = step_loop.choose_cell_device(cell)
 clock = timers.timer_of(device)
 torch.zeros(1, device=device)
 clock.wait()
 lap("start CUDA")
-network = step_loop.network_of(cell, model, device, None)
+network = step_loop.make_network(cell, model, device, None)
 clock.wait()
 lap("build the network and move it")
-step = step_loop.repeat(cell, model, network, device, ranges.Ranges()).step
-batch = data_loading.move_to_device(next(iter(data_loading.batches(cell, model))), device, torch.contiguous_format)
+step = step_loop.make_step(cell, model, network, device, ranges.Ranges()).step
+batch = data_loading.move_to_device(next(iter(data_loading.iterate_batches(cell, model))), device, torch.contiguous_format)
 lap("first batch, optimizer")
 for what in ("first step", "second step"):
     step(batch)

@@ -58,12 +58,12 @@ def main() -> None:
             print(f"{what:24} {time.perf_counter() - start:7.1f} s {most:6.0f} MiB", flush=True)
 
         say(f"{events:,} events")
-        trace = torch_trace.read(folder / "trace.json.gz")
+        trace = torch_trace.read_trace(folder / "trace.json.gz")
         say("read")
         table = owners.tabulate_launches(trace)
         say(f"{len(table):,} owners")
         write_csv(table, folder / "launches.csv")
-        write_csv(owners.modules(trace), folder / "modules.csv")
+        write_csv(owners.tabulate_modules(trace), folder / "modules.csv")
         say("written")
         del table, trace
         made = {name: str(folder / f"{name}.csv") for name in ("layers", "operators", "kernels", "coverage")}

@@ -28,7 +28,7 @@ def by_cell(trials: pd.DataFrame) -> list[str]:
     known = trials[trials["outcome"] != ""]
     told = known["expected"].map("{:.2f}".format) + " / " + known["gain"].map("{:.2f}".format)
     told = told.mask(known["advised"], "**" + told + "**")
-    half = known["model"].map(advice_scoring.half_of)
+    half = known["model"].map(advice_scoring.find_half)
     table = known.assign(told=told, half=half).pivot_table("told", ["half", *CELL], "settings", aggfunc="first")
     table = table.fillna("").sort_index(level=[0, 1, 2], ascending=[False, True, True])
     lines = [f"| cell | {' | '.join(table)} |", "|---|" + "---|" * len(table.columns)]
@@ -43,9 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("tables", nargs="*", default=["results/tables/trials.csv"], metavar="CSV")
     parser.add_argument("--write", action="store_true", help="record the score in profzoo/verdicts/scores.yaml")
     options = parser.parse_args(arguments)
-    each = [reading.read(path, trial_table.TABLE) for path in options.tables]
+    each = [reading.read(path, trial_table.TRIALS_TABLE) for path in options.tables]
     trials = pd.concat(each, ignore_index=True)
-    scored = advice_scoring.score(trials)
+    scored = advice_scoring.score_verdicts(trials)
     print(f"{(trials['processes'] > 0).sum()} trials on {len(trials.groupby(['model', 'phase']))} cells")
     names = ["half", "verdict", "trials", "median error", "one gain for all", "nine of ten", "in the interval"]
     names += ["its width", "without 1", "hits", "advised", "helped", "slower", "undecided"]
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("\n| held out, settings of each cell chosen by | gain, geometric mean | cells |\n|---|---|---|")
     # Tables by themselves, as each has settings of its own.
     for one in each:
-        held_out = one[one["model"].map(advice_scoring.half_of).eq(advice_scoring.HELD_OUT) & (one["outcome"] != "")]
+        held_out = one[one["model"].map(advice_scoring.find_half).eq(advice_scoring.HELD_OUT) & (one["outcome"] != "")]
         for choice, gain, cells in forecast_skill.policy_gains(held_out).itertuples(index=False):
             print(f"| {choice} | {gain:.2f} | {cells} |")
     print("\nexpected / measured, bold where advised\n", *by_cell(trials), sep="\n")

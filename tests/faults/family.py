@@ -27,7 +27,7 @@ PROGRAM = """
 import os, signal, sys, time
 from pathlib import Path
 from profzoo.machine import job_child
-job_child.begin()
+job_child.enter_job()
 folder, stay = Path(sys.argv[1]), float(sys.argv[2])
 def live(name):
     (folder / f"{name}.new").write_text(str(os.getpid()))
@@ -53,14 +53,14 @@ from profzoo.collect import job_environment
 folder, command = Path(sys.argv[1]), sys.argv[3:]
 with job_environment.prepare_job(json.loads(sys.argv[2]), ["GPU-a"]) as (environment, mine, guard):
     (folder / "scratch").write_text(environment["TMPDIR"])
-    code = job_environment.run(command, folder / "log", environment, guard)
+    code = job_environment.run_logged(command, folder / "log", environment, guard)
 sys.exit(code % 256)
 """
 # What snakemake does around that.
 OWNER = """
 import subprocess, sys
 from profzoo.machine import orphan_guard
-orphan_guard.declare()
+orphan_guard.export_owner()
 sys.exit(subprocess.run(["bash", "-c", '"$@"; code=$?; exit $code', "bash", *sys.argv[1:]]).returncode)
 """
 # What the processes of a run are, by their command lines.
@@ -83,9 +83,9 @@ class Family:
         """The processes, by what they are."""
         names = ("program", "worker", "agent")
         found = {name: int((self.folder / name).read_text()) for name in names}
-        supervisor = int(process_tree.stat(found["program"])[1])
-        wrapper = int(process_tree.stat(supervisor)[1])
-        shell = int(process_tree.stat(wrapper)[1])
+        supervisor = int(process_tree.read_stat(found["program"])[1])
+        wrapper = int(process_tree.read_stat(supervisor)[1])
+        shell = int(process_tree.read_stat(wrapper)[1])
         outer = {"shell": shell, "owner": self.outer.pid} if wrapper != self.outer.pid else {}
         return {**found, "supervisor": supervisor, "wrapper": wrapper, **outer}
 
@@ -137,7 +137,7 @@ def heed() -> None:
 
 
 def alive(process: int) -> bool:
-    return process_tree.lives(process)
+    return process_tree.is_alive(process)
 
 
 def until(true: Callable[[], bool], seconds: float) -> float:
@@ -161,7 +161,7 @@ def free(folder: Path) -> bool:
         raise BlockingIOError(line)
 
     try:
-        with gpu_slots.taken(1, [GPU], refuse, gpu_slots.Terms(folder / "locks")):
+        with gpu_slots.hold_gpus(1, [GPU], refuse, gpu_slots.LockTerms(folder / "locks")):
             return True
     except BlockingIOError:
         return False
@@ -194,7 +194,7 @@ def marked(word: str) -> dict[int, str]:
         with suppress(OSError):
             if word.encode() in Path(f"/proc/{process}/environ").read_bytes().split(b"\0") and alive(process):
                 found[process] = line(process)
-                above = int(process_tree.stat(process)[1])
+                above = int(process_tree.read_stat(process)[1])
                 found |= {above: line(above)} if re.search(KINDS["supervisor"], line(above)) else {}
     return found
 

@@ -19,8 +19,8 @@ STARTED: list[subprocess.Popen[str]] = []
 
 def begun(folder: Path, window: int, gate: str = "", **variables: str) -> subprocess.Popen[str]:
     """A job that times so many steps into the folder; gate: where its cell waits, and for which file."""
-    config = configuration.normalise({"device": "cpu", "time": {"window": window}})
-    cell = settings.resolve("lstm", "train", "time", config)
+    config = configuration.normalise_config({"device": "cpu", "time": {"window": window}})
+    cell = settings.resolve_cell("lstm", "train", "time", config)
     described = {"tool": "time", "cell": cell, "environment": ["PYTHON_GATE"]}
     words = [f"steps={folder / 'train.time.csv'}", f"sidecar={folder / 'train.time.csv.json'}"]
     log = folder / f"{window}.log"

@@ -85,7 +85,7 @@ def of_sqlite(path: Path) -> otherwise.Totals:
 
 
 def of_trace(path: Path) -> otherwise.Totals:
-    events = torch_tables.device_events(torch_trace.read(path))
+    events = torch_tables.device_events(torch_trace.read_trace(path))
     return otherwise.by_name(events[["kind", "name", "device_ns"]].to_numpy().tolist())
 
 
@@ -106,7 +106,7 @@ def of_page(path: Path) -> otherwise.Launches:
 
 
 def of_json(path: Path, needs: fact.Needs) -> str:
-    return json.dumps(fact.read(path, needs), sort_keys=True)
+    return json.dumps(fact.read_sidecar(path, needs), sort_keys=True)
 
 
 @functools.cache
@@ -133,7 +133,7 @@ def readers() -> Mapping[str, Reader]:
         (folder / "again").mkdir()
         small, trace = recorded.database(folder / "again"), gzip.compress(recorded.trace(), mtime=0)
     others = [
-        Reader("details.csv", recorded.details_page(), lambda path: rows_of(details_page.read(path)), otherwise.of_details,
+        Reader("details.csv", recorded.details_page(), lambda path: rows_of(details_page.read_details(path)), otherwise.of_details,
                (mutations.named, mutations.no_number, mutations.column_lost)),
         Reader("x.sqlite", small, of_sqlite, otherwise.of_sqlite, (mutations.value_of_row,), weight=3),
         Reader("x.json.gz", trace, of_trace, otherwise.of_trace, (mutations.packed, mutations.event_other)),

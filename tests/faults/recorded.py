@@ -124,11 +124,11 @@ def frames(folder: Path) -> dict[str, tuple[pd.DataFrame, Table]]:
     nsys = nsys_tables.summarise(folder / "t.sqlite")
     steps = nsys_steps.where_time_goes(folder / "train.sqlite")
     both = [str(folder / f"{kind}.csv") for kind in ("mangled", "demangled")]
-    every = ncu_export.tabulate({1: both}, FACTS, None, "all").table
+    every = ncu_export.tabulate_report({1: both}, FACTS, None, "all").table
     (folder / "torch.csv").write_bytes(unpacked("torch/train.torch-operators.csv"))
     operators = reading.read(folder / "torch.csv", torch_tables.OPERATORS).iloc[:15]
     events = torch_trace.make_trace(json.loads(trace())["traceEvents"])
-    torch = torch_tables.tidy(operators, events, {"memory": True}, gpu=True)
+    torch = torch_tables.tidy_operators(operators, events, {"memory": True}, gpu=True)
     names = pd.concat([nsys["kernel"], every["kernel"]]).unique()
     joined = kernel_table.join(nsys, 10, [every], kernel_classes.classify_all(names))
     compared = ncu_coverage.compare(nsys, every, every)
@@ -165,7 +165,7 @@ def frames(folder: Path) -> dict[str, tuple[pd.DataFrame, Table]]:
         "cell-kernels": (joined, kernel_table.TABLE),
         "cell-coverage": (compared, ncu_coverage.TABLE),
         "sample-raw": (raw, sample_tables.SAMPLES),
-        "sample": (sample_tables.within(raw, 5 * 10**9, 10**9), sample_tables.TABLE),
+        "sample": (sample_tables.select_window(raw, 5 * 10**9, 10**9), sample_tables.TABLE),
         "time": (timed, TIME),
         **of_owners(),
         **of_replays(folder / "train.sqlite"),
@@ -187,7 +187,7 @@ def of_replays(trace: Path) -> dict[str, tuple[pd.DataFrame, Table]]:
 
 def of_owners() -> dict[str, tuple[pd.DataFrame, Table]]:
     """The tables of launches and modules by owner, and what is made of them, by name."""
-    trained = torch_trace.read(DATA / "torch/unet.train.trace.json.gz")
+    trained = torch_trace.read_trace(DATA / "torch/unet.train.trace.json.gz")
     launches = owners.tabulate_launches(trained).iloc[:15].assign(module="down.0", type="Conv2d")
     modules = pd.DataFrame({"module": ["down.0"], "type": "Conv2d", "inputs": "[[1, 2]]", "calls": 3, "repeated": 0})
     called, none = layers.sum_by_owner([launches], 1), joined_step.Joined(launches, 1)
@@ -221,7 +221,7 @@ def pages(path: Path) -> pd.DataFrame:
     """The launches on a page, held against the undamaged page by other names beside it."""
     other = path.with_name("demangled" if path.name == "mangled.csv" else "mangled").with_suffix(".csv")
     both = [str(path), str(other)] if path.name == "mangled.csv" else [str(other), str(path)]
-    return ncu_export.tabulate({1: both}, FACTS, None, "all").table
+    return ncu_export.tabulate_report({1: both}, FACTS, None, "all").table
 
 
 def details_page() -> bytes:

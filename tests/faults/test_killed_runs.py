@@ -73,7 +73,7 @@ def victim(folder: Path, kind: str) -> int:
     if kind != "worker":
         return family.member(word(folder), kind)
     models = [process for process, line in marked(folder).items() if re.search(family.KINDS["model"], line)]
-    return next(process for process in models if int(process_tree.stat(process)[1]) in models)
+    return next(process for process in models if int(process_tree.read_stat(process)[1]) in models)
 
 
 def marked(folder: Path) -> dict[int, str]:
@@ -146,7 +146,7 @@ def whole(project: Project) -> dict[str, int]:
         path = project.root / "results" / name
         if hidden(name):
             continue
-        assert file_checks.flaw(path) is None, name
+        assert file_checks.find_flaw(path) is None, name
         found[name] = path.stat().st_mtime_ns
     return found
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from profzoo.machine import namespace, processes
-from profzoo.machine.processes import Guard
+from profzoo.machine.processes import ProcessLimits
 from tests.faults import family
 from tests.workflow.test_nsys import NSYS
 from tests.workflow.test_nsys import pytestmark as needs_nsys
@@ -37,7 +37,7 @@ time.sleep(100)
 def ran(folder: Path, *command: str, apart: bool = True) -> tuple[int, str]:
     """Exit code and what was printed."""
     with (folder / "log").open("wb") as log:
-        code = processes.run(command, log, None, Guard(apart=apart))
+        code = processes.run_command(command, log, None, ProcessLimits(apart=apart))
     return code, (folder / "log").read_text()
 
 
@@ -80,17 +80,17 @@ def test_all_end_with_any_of_those_around(tmp_path: Path, kind: str) -> None:
     code = (
         "import sys; from pathlib import Path; from profzoo.machine import processes\n"
         "log = open(sys.argv[1] + '/log', 'wb')\n"
-        "sys.exit(processes.run([sys.executable, '-c', sys.argv[2], sys.argv[1]], log, None, "
-        "processes.Guard(apart=True)) % 256)"
+        "sys.exit(processes.run_command([sys.executable, '-c', sys.argv[2], sys.argv[1]], log, None, "
+        "processes.ProcessLimits(apart=True)) % 256)"
     )
     wrapper = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), STAY], cwd=family.PROJECT)
     try:
         family.until(lambda: len(list(tmp_path.glob("ready*"))) == 2 and len(inside(tmp_path)) == 2, 20)
         program = min(inside(tmp_path))
-        first = int(family.process_tree.stat(program)[1])
-        outside = int(family.process_tree.stat(first)[1])
-        supervisor = int(family.process_tree.stat(outside)[1])
-        assert int(family.process_tree.stat(supervisor)[1]) == wrapper.pid
+        first = int(family.process_tree.read_stat(program)[1])
+        outside = int(family.process_tree.read_stat(first)[1])
+        supervisor = int(family.process_tree.read_stat(outside)[1])
+        assert int(family.process_tree.read_stat(supervisor)[1]) == wrapper.pid
         all_of_them = [*inside(tmp_path), first, outside, supervisor]
         victims = {"wrapper": wrapper.pid, "supervisor": supervisor, "first": first, "outside": outside}
         os.kill(victims[kind], signal.SIGKILL)
@@ -119,7 +119,9 @@ def recorded(folder: Path, apart: bool) -> tuple[bytes, set[str]]:
     words = [str(NSYS / "nsys"), "profile", "--sample=none", "--cpuctxsw=none", "-t", "osrt", "-o", str(report)]
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "TMPDIR": str(folder)}
     with (folder / "log").open("wb") as log:
-        assert processes.run([*words, *traced], log, environment, Guard(apart=apart)) == 0, (folder / "log").read_text()
+        assert processes.run_command([*words, *traced], log, environment, ProcessLimits(apart=apart)) == 0, (
+            folder / "log"
+        ).read_text()
     export = [str(NSYS / "nsys"), "export", "--type=sqlite", f"--output={report}.sqlite", f"{report}.nsys-rep"]
     subprocess.run(export, check=True, capture_output=True, env=environment)
     with closing(sqlite3.connect(f"{report}.sqlite")) as database:

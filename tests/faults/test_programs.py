@@ -185,10 +185,10 @@ def share() -> Iterator[Path]:
 
 
 def test_a_program_that_the_kernel_kills_for_its_memory(harm: Harm, share: Path) -> None:
-    before = oom_kills.kills()
+    before = oom_kills.count_oom_kills()
     code = f"open('{share}/cgroup.procs', 'w').write('0'); x = b'x' * (200 << 20)"
     harm.fails(python(code), r"was killed \(SIGKILL\): by the kernel, which had no memory left: .*mem_mb")
-    assert oom_kills.kills() == before + 1
+    assert oom_kills.count_oom_kills() == before + 1
     harm.goes_on()
 
 
@@ -247,7 +247,7 @@ def test_a_supervisor_that_is_stopped_ends_with_its_job(harm: Harm) -> None:
     began = time.monotonic()
     job.kill()
     job.wait()
-    family.until(lambda: process_tree.stat(supervisor)[:1] in ([], ["T"], ["Z"]), 1)
+    family.until(lambda: process_tree.read_stat(supervisor)[:1] in ([], ["T"], ["Z"]), 1)
     os.kill(supervisor, signal.SIGCONT)
     family.until(lambda: not harm.processes(), family.SECONDS)
     assert time.monotonic() - began < family.SECONDS + 1

@@ -147,7 +147,7 @@ def test_damaged_weights_are_named_with_the_command_that_makes_them_again(preten
     assert weights.exists() and line in pretending.read("results/logs/lstm/inference.time.log")
     pretending.snakemake("--force", "results/lstm/weights.pt")
     pretending.snakemake(timed)
-    assert file_checks.flaw(weights) is None and (pretending.root / timed).exists()
+    assert file_checks.find_flaw(weights) is None and (pretending.root / timed).exists()
 
 
 OWN = ("mystuff/run1.nsys/precious.csv", "archive/2024.old.ncu-ranks/notes.txt", "peaks/mygpu.csv", "lstm/train.sqlite")

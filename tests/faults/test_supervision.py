@@ -90,7 +90,7 @@ def test_a_kill_of_both_ends_the_program_and_the_next_job_ends_the_rest(tmp_path
 def test_a_job_beside_is_no_dead_one(tmp_path: Path, begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     job = begin()
     monkeypatch.setattr("tempfile.tempdir", str((tmp_path / "tmp").resolve()))
-    assert scratch_folder.sweep() == []
+    assert scratch_folder.sweep_abandoned() == []
     assert all(map(family.alive, job.ids().values())) and job.scratch().is_dir()
 
 
@@ -99,7 +99,7 @@ def test_a_program_that_outlives_its_job_from_the_start_ends(tmp_path: Path) -> 
     folder = tmp_path / "profzoo-job-x"
     folder.mkdir()
     os.mkfifo(folder / scratch_folder.PIPE)
-    code = "from profzoo.machine import job_child; job_child.begin(); print('went on')"
+    code = "from profzoo.machine import job_child; job_child.enter_job(); print('went on')"
     given = {**os.environ, scratch_folder.JOB: str(folder)}
     for _ in range(2):
         words = [sys.executable, "-c", code]
@@ -130,7 +130,7 @@ def test_the_lock_names_who_holds_it(tmp_path: Path, begin: Begin) -> None:
 
     with (
         pytest.raises(BlockingIOError),
-        gpu_slots.taken(1, [family.GPU], told, gpu_slots.Terms(tmp_path / "locks")),
+        gpu_slots.hold_gpus(1, [family.GPU], told, gpu_slots.LockTerms(tmp_path / "locks")),
     ):
         pass
     user = subprocess.check_output(["id", "-un"], text=True).strip()
@@ -140,7 +140,7 @@ def test_the_lock_names_who_holds_it(tmp_path: Path, begin: Begin) -> None:
 def test_the_umask_that_a_profiler_loses_is_the_programs_again(tmp_path: Path) -> None:
     (tmp_path / "early.py").write_text("")
     (tmp_path / "late.py").write_text("")
-    code = "import early; from profzoo.machine import job_child; job_child.begin(); import late"
+    code = "import early; from profzoo.machine import job_child; job_child.enter_job(); import late"
     lost = ["sh", "-c", f"umask 0; exec {shlex.quote(sys.executable)} -c {shlex.quote(code)}"]
     words = [sys.executable, "-c", family.WRAPPER, str(tmp_path), json.dumps(family.JOB), *lost]
     given = family.environment(tmp_path) | {"PYTHONPATH": f"{family.PROJECT}:{tmp_path}"}
@@ -159,7 +159,7 @@ def test_temporary_files_are_where_sockets_can_be(tmp_path: Path, monkeypatch: p
     longest = tmp_path / ("x" * 100)
     longest.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(longest))
-    folder, kept = scratch_folder.make()
+    folder, kept = scratch_folder.make_scratch()
     try:
         with socket.socket(socket.AF_UNIX) as bound:
             (folder / "pymp-12345678").mkdir()
@@ -167,7 +167,7 @@ def test_temporary_files_are_where_sockets_can_be(tmp_path: Path, monkeypatch: p
     finally:
         for descriptor in kept:
             os.close(descriptor)
-    assert scratch_folder.sweep() == [] and not folder.exists()
+    assert scratch_folder.sweep_abandoned() == [] and not folder.exists()
 
 
 def test_a_process_is_told_from_later_ones_of_its_number() -> None:

@@ -14,7 +14,7 @@ import pytest
 from profzoo.collect import profile_ranks, transaction
 from profzoo.errors import CollectError, ConfigError
 from profzoo.machine import file_locks, gpu_slots, results_lock, scratch_folder
-from profzoo.machine.gpu_slots import Terms
+from profzoo.machine.gpu_slots import LockTerms
 
 ALICE, BOB = 65533, 65534
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="takes root, to be somebody else")
@@ -66,14 +66,14 @@ def place() -> Iterator[Path]:
 
 def taken(results: Path) -> str:
     try:
-        results_lock.take(results, results_lock.seen(results))
+        results_lock.lock_results(results, results_lock.inspect_folder(results))
     except ConfigError as error:
         return str(error)
     return "taken"
 
 
 def held(results: Path) -> object:
-    return results_lock.seen(results).holder
+    return results_lock.inspect_folder(results).holder
 
 
 def test_another_users_run_on_the_same_results_is_named(place: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_link_of_another_user_is_no_way_into_a_file(place: Path, link: str, vi
 
     def locked() -> str:
         try:
-            with gpu_slots.taken(1, ["GPU-a"], print, Terms(place)):
+            with gpu_slots.hold_gpus(1, ["GPU-a"], print, LockTerms(place)):
                 return "taken"
         except CollectError as error:
             return str(error)
@@ -136,19 +136,19 @@ def test_a_link_of_another_user_is_no_way_into_a_file(place: Path, link: str, vi
 
 def test_a_gpu_is_shared_by_two_users(place: Path) -> None:
     """Whoever made the folder and the file."""
-    terms = Terms(place / "locks", wait_s=0.0, what="time of lstm")
+    terms = LockTerms(place / "locks", wait_s=0.0, what="time of lstm")
 
     def hold() -> str:
         with gpu_slots.open_slot("GPU-a", terms) as file:
             # Kept open until the process ends.
             kept = os.dup(file.descriptor)
-            file_locks.lock(kept, wait=False)
+            file_locks.lock_descriptor(kept, wait=False)
             gpu_slots._sign(kept, terms.what)
         return "held"
 
     def take() -> str:
         try:
-            with gpu_slots.taken(1, ["GPU-a"], lambda line: None, terms) as mine:
+            with gpu_slots.hold_gpus(1, ["GPU-a"], lambda line: None, terms) as mine:
                 return mine.words[0]
         except CollectError as error:
             return str(error)
@@ -168,7 +168,7 @@ def test_a_folder_of_locks_that_is_another_users_link_is_refused(place: Path) ->
 
     def take() -> str:
         try:
-            with gpu_slots.taken(1, ["GPU-a"], print, Terms(place / "locks")):
+            with gpu_slots.hold_gpus(1, ["GPU-a"], print, LockTerms(place / "locks")):
                 return "taken"
         except CollectError as error:
             return str(error)
@@ -185,7 +185,7 @@ def test_a_folder_of_locks_that_is_another_users_link_is_refused(place: Path) ->
 def scratched(place: Path) -> list[str]:
     """The folders of a job, of a rank and of what is compiled, which stay."""
     tempfile.tempdir = str(place)
-    folder, _ = scratch_folder.make()
+    folder, _ = scratch_folder.make_scratch()
     compiled = scratch_folder.shared_compile_cache()
     (folder / "mine.txt").write_text(PRECIOUS)
     return [str(folder), profile_ranks.rank_folder(0), *compiled.values()]
@@ -193,7 +193,7 @@ def scratched(place: Path) -> list[str]:
 
 def swept(place: Path) -> list[int]:
     tempfile.tempdir = str(place)
-    found = scratch_folder.sweep()
+    found = scratch_folder.sweep_abandoned()
     profile_ranks.rank_folder(1)
     return found
 

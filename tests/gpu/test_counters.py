@@ -27,7 +27,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     answer = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     table = pd.read_csv(target)
-    return pd.concat([table[["function", "kernel"]], derived_metrics.derive(table)], axis=1)
+    return pd.concat([table[["function", "kernel"]], derived_metrics.derive_quantities(table)], axis=1)
 
 
 @pytest.mark.parametrize("quantity", ["fp32_flop", "tensor_tf32_flop", "tensor_bf16_flop", "tensor_fp16_flop"])

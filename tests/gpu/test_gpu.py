@@ -53,7 +53,7 @@ def operators(network: torch.nn.Module, sequence_length: int, train: bool) -> Co
 def fused(**shape: object) -> torch.nn.Module:
     """The zoo's LSTM as the harness prepares it."""
     network = lstm.build(SimpleNamespace(**lstm.SHAPE | shape)).to(CUDA)
-    step_loop.prepare(network)
+    step_loop.prepare_network(network)
     return network.eval()
 
 

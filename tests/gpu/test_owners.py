@@ -61,7 +61,7 @@ def test_marks_change_no_launch() -> None:
     for marked in (False, True):
         network = owned.Known(checkpoints=False).to(CUDA)
         if marked:
-            module_ranges.mark(network, module_ranges.for_torch)
+            module_ranges.mark_modules(network, module_ranges.torch_range)
         names.append(launches(owned.of_steps(list(owned.steps(network))))["name"].tolist())
     assert names[0] == names[1] and len(names[0]) > 100
 
@@ -115,7 +115,7 @@ def captured(network: nn.Module) -> list[Callable[[], None]]:
 
 def test_replayed_launches_belong_to_what_was_captured() -> None:
     network = owned.Known(checkpoints=False).to(CUDA)
-    module_ranges.mark(network, module_ranges.for_torch)
+    module_ranges.mark_modules(network, module_ranges.torch_range)
     table = launches(owned.of_steps(captured(network)))
     replays = table[table["step"].notna()]
     assert set(replays["step"]) == {0, 1} and len(replays) > 80

@@ -55,7 +55,7 @@ NCU = [*planted.PROGRAMS, "strides@mended"]
 # Of this one only the time counts.
 UNTRACED = "channels@mended"
 # What roofline has, and what loads and stores move and need.
-SETS = configuration.normalise({})["ncu"]["sets"]
+SETS = configuration.normalise_config({})["ncu"]["sets"]
 METRICS = [
     *SETS["roofline"]["metrics"],
     *(name for name in SETS["memory"]["metrics"] if "mem_global" in name or name.startswith("lts__")),
@@ -82,7 +82,7 @@ def given() -> dict[str, Any]:
 
 def collected(results: Path) -> list[str]:
     """The files that take a GPU, and what is exported of them."""
-    config = configuration.normalise(given())
+    config = configuration.normalise_config(given())
     parts = {"time": config["models"], "torch": TORCH, "ncu": NCU}
     parts["nsys"] = [name for name in config["models"] if name != UNTRACED]
     patterns = {tool: tools.files()[tool].kept(config[tool]) for tool in parts}

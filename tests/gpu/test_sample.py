@@ -27,7 +27,7 @@ STEPS = 600
 def idle_w() -> float:
     """The least power of the first GPU over two seconds in which nothing is asked of it."""
     with nvml.open_library() as library:
-        device = library.device(gpus.candidates({}, library.present())[0])
+        device = library.device(gpus.choose_candidates({}, library.present())[0])
         powers = []
         for _ in range(20):
             powers.append(device.reading()["power_mw"])

@@ -51,16 +51,16 @@ class Steps:
 
     def __init__(self, phase: str, **given: Any) -> None:
         own = {"batch": 8, "deterministic": True, **given}
-        cell = settings.resolve(
-            "mobilenetv2", phase, "time", config.normalise({"settings": {"mobilenetv2": own}, "window": 50})
+        cell = settings.resolve_cell(
+            "mobilenetv2", phase, "time", config.normalise_config({"settings": {"mobilenetv2": own}, "window": 50})
         )
-        model = interface.load(cell["module"])
-        network = step_loop.network_of(cell, model, CUDA, None)
+        model = interface.load_functions(cell["module"])
+        network = step_loop.make_network(cell, model, CUDA, None)
         for module in network.modules():
             if isinstance(module, nn.Dropout):
                 module.p = 0.0
-        self._repeated = step_loop.repeat(cell, model, network, CUDA, Ranges())
-        self._source = iter(data_loading.batches(cell, model))
+        self._repeated = step_loop.make_step(cell, model, network, CUDA, Ranges())
+        self._source = iter(data_loading.iterate_batches(cell, model))
 
     def __call__(self) -> torch.Tensor:
         return self._repeated.step(self._repeated.transfer(next(self._source), CUDA)).clone()

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from profzoo.compare import comparison_table, contributions
-from profzoo.compare.comparison_table import Measured
-from profzoo.compare.contributions import Traced
+from profzoo.compare.comparison_table import MeasuredSide
+from profzoo.compare.contributions import TracedCell
 from profzoo.compare.sides import interleave
 from profzoo.tables.ncu_coverage import KEYS
 from tests.conftest import DATA
@@ -23,14 +23,14 @@ CELLS = list(STEPS[["model", "phase"]].itertuples(index=False, name=None))
 FACTORS = {"convolution": 0.55, "gemm": 0.45, "attention": 0.5, "recurrent": 0.8, "copy": 1.6, "elementwise": 0.75}
 
 
-def traced(model: str, phase: str) -> Traced:
+def traced(model: str, phase: str) -> TracedCell:
     """A cell of the recorded zoo."""
     step = STEPS[(STEPS["model"] == model) & (STEPS["phase"] == phase)].iloc[0]
     kernels = KERNELS[(KERNELS["model"] == model) & (KERNELS["phase"] == phase)]
-    return Traced(kernels.reset_index(drop=True), step.to_dict())
+    return TracedCell(kernels.reset_index(drop=True), step.to_dict())
 
 
-def scaled(given: Traced, factors: pd.Series) -> Traced:
+def scaled(given: TracedCell, factors: pd.Series) -> TracedCell:
     """The cell with kernels that take so many times as long (factors: by row); the step is longer by that."""
     scale = given.timed()["ns"].sum() / given.kernels["total_ns"].sum()
     more = given.kernels["total_ns"] * (factors - 1)
@@ -38,7 +38,7 @@ def scaled(given: Traced, factors: pd.Series) -> Traced:
     step = given.step["step_ns"] + more.sum() * scale
     longer = {name: given.step[name] + more.sum() for name in ("busy_ns", "kernel_ns", "wall_ns")} | {"step_ns": step}
     working = given.step["busy_share"] * given.step["step_ns"] + more.sum() * scale
-    return Traced(kernels, {**given.step, **longer, "busy_share": working / step})
+    return TracedCell(kernels, {**given.step, **longer, "busy_share": working / step})
 
 
 def compared(cells: list[tuple[str, str]] = CELLS, spread: float = 0.004) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -56,12 +56,14 @@ def compared(cells: list[tuple[str, str]] = CELLS, spread: float = 0.004) -> tup
             medians = side.step["step_ns"] * np.exp(random.normal(0, spread * (1 + 5 * (number % 7 == 3)), 5))
             steps = [median * np.exp(random.normal(0, 0.01, 20)) for median in medians]
             places = [place for place, one_of in enumerate(order) if one_of == name]
-            sides[name] = Measured(steps, {"device": "NVIDIA H200", "started": "2026-11-22T10:00:00"}, places=places)
+            sides[name] = MeasuredSide(
+                steps, {"device": "NVIDIA H200", "started": "2026-11-22T10:00:00"}, places=places
+            )
         rows.append(({"model": model, "phase": phase}, sides, True))
         pairs.append((one, other))
     table, frames = comparison_table.tabulate_comparison(rows, 0.02), []
     for row, (one, other) in zip(table.to_dict("records"), pairs, strict=True):
-        timed = [Traced(side.kernels, {**side.step, "step_ns": row[f"{name}_ns"]})
+        timed = [TracedCell(side.kernels, {**side.step, "step_ns": row[f"{name}_ns"]})
                  for name, side in zip(contributions.SIDES, (one, other), strict=True)]  # fmt: skip
         frames.append(
             contributions.contribution_rows(*timed).assign(

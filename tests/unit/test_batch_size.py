@@ -25,7 +25,7 @@ def test_the_batch_is_halved_until_it_fits(limit: int, batch: int) -> None:
         if cell["batch"] > limit:
             raise torch.OutOfMemoryError("CUDA out of memory")
 
-    assert batch_size.fit(CELL, rehearse) == {**CELL, "batch": batch}
+    assert batch_size.fit_batch(CELL, rehearse) == {**CELL, "batch": batch}
     assert tried == [size for size in (20, 10, 5, 2, 1) if size >= batch]
 
 
@@ -34,7 +34,7 @@ def test_not_even_one_sample_fits() -> None:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
 
     with pytest.raises(ConfigError, match="mine train runs out of memory at batch 1"):
-        batch_size.fit(CELL, rehearse)
+        batch_size.fit_batch(CELL, rehearse)
 
 
 def test_other_errors_are_not_taken_for_it() -> None:
@@ -42,7 +42,7 @@ def test_other_errors_are_not_taken_for_it() -> None:
         raise RuntimeError("shapes cannot be multiplied")
 
     with pytest.raises(RuntimeError, match="multiplied"):
-        batch_size.fit(CELL, rehearse)
+        batch_size.fit_batch(CELL, rehearse)
 
 
 def test_memory_of_a_failed_rehearsal_is_free_before_the_next() -> None:
@@ -61,7 +61,7 @@ def test_memory_of_a_failed_rehearsal_is_free_before_the_next() -> None:
         if cell["batch"] > 3:
             raise MemoryError(held)
 
-    assert batch_size.fit(CELL, rehearse)["batch"] == 2
+    assert batch_size.fit_batch(CELL, rehearse)["batch"] == 2
 
 
 @pytest.mark.parametrize("phase", settings.PHASES)
@@ -85,9 +85,9 @@ def test_a_run_records_what_it_used(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_auto_goes_through_the_command_line() -> None:
-    checked = config.normalise({"batch": "auto", "settings": {"unet": {"batch": "3"}}})
-    cell = settings.resolve("lstm", "train", "nsys", checked)
+    checked = config.normalise_config({"batch": "auto", "settings": {"unet": {"batch": "3"}}})
+    cell = settings.resolve_cell("lstm", "train", "nsys", checked)
     assert cell["fit"] and cell["batch"] == 10 and "batch=auto" in settings.setting_words(cell)
-    assert run.resolve("lstm", "train", "nsys", settings.setting_words(cell)[2:]) == cell
-    fixed = settings.resolve("unet", "train", "nsys", checked)
+    assert run.resolve_words("lstm", "train", "nsys", settings.setting_words(cell)[2:]) == cell
+    fixed = settings.resolve_cell("unet", "train", "nsys", checked)
     assert not fixed["fit"] and fixed["batch"] == 3

@@ -79,7 +79,7 @@ def test_every_job_of_a_group_is_told_and_the_executor_tells_on() -> None:
     """Snakemake itself drops the words on a group."""
     members = [job(3, "export_nsys"), job(4, "join_kernels")]
     group = SimpleNamespace(is_group=lambda: True, jobs=members, resources=ASKED)
-    executor, heard = Executor(), batch_system.Heard()
+    executor, heard = Executor(), batch_system.BatchMessages()
     heard.heed(executor)
     message = STATUS.format("TIMEOUT")
     for one, words in ((group, message), (job(5, "time_training"), None)):

@@ -10,12 +10,12 @@ from profzoo.config import configuration as config
 from profzoo.errors import ConfigError
 
 TOOLS = ("ncu", "nsys", "torch", "time")
-VARIANTS = sorted(config.normalise({})["variants"])
+VARIANTS = sorted(config.normalise_config({})["variants"])
 
 
 def cell(name: str = "lstm", phase: str = "train", tool: str = "time", **given: object) -> dict:
     """A resolved cell."""
-    return settings.resolve(name, phase, tool, config.normalise(given))
+    return settings.resolve_cell(name, phase, tool, config.normalise_config(given))
 
 
 @pytest.mark.parametrize(
@@ -111,13 +111,13 @@ def test_words_lead_back_to_every_cell(name: str) -> None:
         resolved = cell(name, phase, tool, **given)
         model, same_phase, *words = settings.setting_words(resolved)
         assert (model, same_phase) == (name.partition("@")[0], phase)
-        assert run.resolve(model, phase, tool, words) == resolved
+        assert run.resolve_words(model, phase, tool, words) == resolved
 
 
 def test_words_of_the_profiler() -> None:
     resolved = cell(tool="torch", torch={"stacks": True, "repeat": 2, "wait": 1})
     words = settings.setting_words(resolved)
-    assert "profiler.stacks=true" in words and run.resolve("lstm", "train", "torch", words[2:]) == resolved
+    assert "profiler.stacks=true" in words and run.resolve_words("lstm", "train", "torch", words[2:]) == resolved
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_words_of_the_profiler() -> None:
     ],
 )
 def test_parse(words: list[str], parsed: dict) -> None:
-    assert settings.parse(words) == parsed
+    assert settings.parse_words(words) == parsed
 
 
 @pytest.mark.parametrize(

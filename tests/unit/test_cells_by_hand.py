@@ -6,7 +6,7 @@ import pytest
 
 from profzoo.tools.ncu.derived_metrics import GPU_TIME
 from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
-from profzoo.tools.ncu.strata import Window, history, like_times
+from profzoo.tools.ncu.strata import Window, group_like_times, number_histories
 
 
 def census(kernels: str, times: list[float] | float, ranges: list[str] | str = "") -> pd.DataFrame:
@@ -74,13 +74,13 @@ def test_long_and_short_launches_stay_apart_where_histories_do_not_tell() -> Non
 
 def test_sequences_of_two_launches_before() -> None:
     """Before the first came the last two: 3 then 9, 9 then 5, 5 then 7, 7 then 5, 5 then 7, 7 then 3."""
-    found = history(np.array([5, 7, 5, 7, 3, 9]), 2).tolist()
+    found = number_histories(np.array([5, 7, 5, 7, 3, 9]), 2).tolist()
     assert found[2] == found[4] and len(set(found)) == 5
 
 
 def test_times_are_alike_within_a_group_alone() -> None:
     times, groups = np.array([100.0, 100.0, 111.0, 130.0, 100.0]), np.array([1, 0, 1, 1, 0])
-    found = like_times(times, groups, 1.1, 1.0).tolist()
+    found = group_like_times(times, groups, 1.1, 1.0).tolist()
     assert found == [1, 0, 1, 2, 0]
 
 

@@ -80,6 +80,6 @@ def test_totals_are_those_of_the_window(census: pd.DataFrame) -> None:
     runs = profiled(census.assign(**{"x__y.sum": census[GPU_TIME] / 100, "x__y.avg": 1.0}), FIRST, SECOND_OF_A)
     window = Window(census)
     table, _ = census_matching.match_runs(runs, [FIRST, SECOND_OF_A], window)
-    total, low, high = census_matching.totals(table, window, ["x__y.sum", "x__y.avg"])["x__y.sum"]
+    total, low, high = census_matching.estimate_totals(table, window, ["x__y.sum", "x__y.avg"])["x__y.sum"]
     assert total == pytest.approx(census[GPU_TIME].sum() / 100) and 0.95 * total < low < total < high < 1.05 * total
-    assert list(census_matching.totals(table, window, ["x__y.avg"])) == []
+    assert list(census_matching.estimate_totals(table, window, ["x__y.avg"])) == []

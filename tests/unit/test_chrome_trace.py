@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from profzoo.errors import DataError
 from profzoo.harness import cuda_graph_trace, peak_memory
 from profzoo.harness.ranges import Ranges
-from profzoo.harness.step_loop import Repeated
+from profzoo.harness.step_loop import StepParts
 from profzoo.io import chrome_trace, json_repair
 from profzoo.tools.torch import trace as torch_trace
 
@@ -153,7 +153,9 @@ def test_the_profilers_own_trace_of_such_ranges(tmp_path: Path) -> None:
             with record_function(name):
                 torch.ones(2)
     profiler.export_chrome_trace(str(tmp_path / "t.json.gz"))
-    ranges = [one["name"] for one in chrome_trace.events(tmp_path / "t.json.gz") if one.get("cat") == "user_annotation"]
+    ranges = [
+        one["name"] for one in chrome_trace.read_events(tmp_path / "t.json.gz") if one.get("cat") == "user_annotation"
+    ]
     kept = [name.partition("\x00")[0].replace("\\", "/").replace("\n", "") for name in NAMES]
     assert len(ranges) == len(NAMES)
     other = [pair for pair in zip(ranges, kept, strict=True) if pair[0] not in (pair[1], "unknown")]
@@ -164,14 +166,14 @@ def test_the_profilers_own_trace_of_such_ranges(tmp_path: Path) -> None:
 def said(path: Path) -> str:
     """What the reader of the tool refuses a trace with."""
     with pytest.raises(DataError) as refused:
-        torch_trace.read(path)
+        torch_trace.read_trace(path)
     return str(refused.value)
 
 
 def test_the_tools_reader_says_that_it_mended(tmp_path: Path) -> None:
     path, lines = tmp_path / "t.json", []
     path.write_text(trace_of([written('profzoo:"step"', 1), written("profzoo:step", 4)]))
-    trace = torch_trace.read(path, lines.append)
+    trace = torch_trace.read_trace(path, lines.append)
     assert [trace.texts[name] for name in trace.ranges["name"]] == ['profzoo:"step"', "profzoo:step"]
     assert lines == [f"{path}: torch.profiler left texts of 1 events unescaped, which are read by its layout"]
 
@@ -185,7 +187,7 @@ def test_a_plain_trace_is_read_whatever_it_is_called(tmp_path: Path) -> None:
         ("with-mark.json", text.encode("utf-8-sig")),
     ):
         (tmp_path / name).write_bytes(content)
-        assert len(torch_trace.read(tmp_path / name).ranges["start"]) == 1
+        assert len(torch_trace.read_trace(tmp_path / name).ranges["start"]) == 1
 
 
 def test_only_what_a_new_trace_would_not_hold_again_is_to_be_deleted(tmp_path: Path) -> None:
@@ -211,19 +213,19 @@ def test_what_is_no_trace_is_escaped_no_further() -> None:
 
 
 @pytest.fixture
-def named() -> Repeated:
+def named() -> StepParts:
     """A step whose own range has a quote in its name."""
 
     def step(batch: torch.Tensor) -> torch.Tensor:
         with record_function('layer "1"'):
             return batch * 2
 
-    return Repeated(lambda batch, device: batch, step, step, None, Ranges())
+    return StepParts(lambda batch, device: batch, step, step, None, Ranges())
 
 
-def test_memory_is_taken_stock_of_whatever_ranges_are_called(named: Repeated) -> None:
+def test_memory_is_taken_stock_of_whatever_ranges_are_called(named: StepParts) -> None:
     """Which the plain timing does."""
-    rows = peak_memory.take(torch.ones(1000), named, torch.nn.Identity(), torch.device("cpu"))
+    rows = peak_memory.measure_memory(torch.ones(1000), named, torch.nn.Identity(), torch.device("cpu"))
     assert [row["range"] for row in rows] == ["step", "transfer"]
     assert max(row["peak_bytes"] for row in rows) >= 4000
 
@@ -237,7 +239,7 @@ def test_a_capture_is_put_beside_an_unescaped_trace(tmp_path: Path) -> None:
         with record_function('c"d'):
             torch.ones(2)
 
-    cuda_graph_trace.attach(path, capture, shapes=False)
+    cuda_graph_trace.attach_capture(path, capture, shapes=False)
     with gzip.open(path, "rt") as file:
         whole = json.load(file)
     names = [one["name"] for one in whole["traceEvents"]]

@@ -35,14 +35,14 @@ def test_profiled_processes_see_what_they_need_and_no_more() -> None:
         "AWS_KEY": "a",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    assert environment.environment(given, ["KEPT"]) == {"PATH": "p", "CUDA_VISIBLE_DEVICES": "0", "KEPT": "k"}
+    assert environment.select_environment(given, ["KEPT"]) == {"PATH": "p", "CUDA_VISIBLE_DEVICES": "0", "KEPT": "k"}
 
 
 def test_ncu_leaves_home_alone(monkeypatch) -> None:
     monkeypatch.setenv(inherited_paths.NO_DEPLOYMENT, "")
     monkeypatch.delenv(inherited_paths.NO_DEPLOYMENT)
     inherited_paths.leave_home_alone()
-    assert environment.environment(os.environ, [])[inherited_paths.NO_DEPLOYMENT] == "1"
+    assert environment.select_environment(os.environ, [])[inherited_paths.NO_DEPLOYMENT] == "1"
 
 
 def test_temporary_files_lie_in_the_nodes_folder_under_a_name_of_the_jobs_own(tmp_path: Path, monkeypatch) -> None:

@@ -46,7 +46,7 @@ def test_a_damaged_plan_is_no_plan_without_options(tmp_path: Path, capsys: pytes
 
 def test_environment_of_the_job_passes() -> None:
     given = {"SECRET_TOKEN": "s", "MY_FLAG": "m", "LC_ALL": "C", "PYTHONPATH": "p", "PATHOLOGY": "x", "NCCL_DEBUG": "i"}
-    assert environment.environment(given, ["MY_FLAG", "ABSENT"]) == {
+    assert environment.select_environment(given, ["MY_FLAG", "ABSENT"]) == {
         "MY_FLAG": "m", "LC_ALL": "C", "PYTHONPATH": "p", "NCCL_DEBUG": "i",
     }  # fmt: skip
 
@@ -109,7 +109,7 @@ def test_gpu_facts_are_of_a_visible_gpu(monkeypatch: pytest.MonkeyPatch, visible
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert [gpu["gpu"] for gpu in gpus.visible(os.environ)] == [name] * (name is not None)
+    assert [gpu["gpu"] for gpu in gpus.list_visible_gpus(os.environ)] == [name] * (name is not None)
 
 
 @pytest.mark.parametrize("body", ["echo 'No devices were found'", "exit 9", "true"])
@@ -117,7 +117,7 @@ def test_no_gpu_facts_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{body}\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    assert gpus.visible(os.environ) == []
+    assert gpus.list_visible_gpus(os.environ) == []
 
 
 def test_commit_is_that_of_the_checkout_and_empty_elsewhere(tmp_path: Path) -> None:
@@ -210,8 +210,10 @@ def test_a_git_that_does_not_answer_costs_no_measurement(
         (tools / "git").write_text(f"#!/bin/sh\n{'exec sleep 60' if program == 'hangs' else 'exit 1'}\n")
         (tools / "git").chmod(0o644 if program == "not executable" else 0o755)
     monkeypatch.setenv("PATH", str(tools))
-    answer = external_programs.answer
-    monkeypatch.setattr(external_programs, "answer", lambda command, seconds=60, **more: answer(command, 0.5, **more))
+    answer = external_programs.ask_program
+    monkeypatch.setattr(
+        external_programs, "ask_program", lambda command, seconds=60, **more: answer(command, 0.5, **more)
+    )
     assert collected(out, "sh", "-c", GOOD.format(out)) == 0
     sidecar = json.loads((out / "s.json").read_text())
     assert sidecar["torch"] == "2" and "commit" not in sidecar
@@ -229,8 +231,10 @@ def test_a_profiler_that_does_not_say_its_version_costs_no_measurement(
     )
     (tmp_path / "nsys").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    answer = external_programs.answer
-    monkeypatch.setattr(external_programs, "answer", lambda command, seconds=60, **more: answer(command, 0.5, **more))
+    answer = external_programs.ask_program
+    monkeypatch.setattr(
+        external_programs, "ask_program", lambda command, seconds=60, **more: answer(command, 0.5, **more)
+    )
     made = {"report": tmp_path / "report.nsys-rep", "sqlite": tmp_path / "report.nsys.sqlite"}
     profiler = ["nsys", "profile", "--output", str(made["report"]), "--"]
     assert collected(tmp_path, "sh", "-c", GOOD.format(tmp_path), profiler=profiler, tool="nsys", made=made) == 0
@@ -271,9 +275,9 @@ def test_a_job_that_is_told_to_end_as_it_waits_for_a_gpu_says_so(
     monkeypatch.setenv("PATH", f"{STANDINS}:{os.environ['PATH']}")
     monkeypatch.delenv(gpus.VISIBLE, raising=False)
     given = family.environment(tmp_path)
-    (present,) = gpus.present()
-    terms = gpu_slots.Terms(tmp_path / "locks")
-    with gpu_slots.taken(1, [present["gpu_uuid"]], print, terms):
+    (present,) = gpus.list_gpus()
+    terms = gpu_slots.LockTerms(tmp_path / "locks")
+    with gpu_slots.hold_gpus(1, [present["gpu_uuid"]], print, terms):
         words = [sys.executable, "-c", WAITING, str(tmp_path)]
         with subprocess.Popen(words, env=given, stderr=subprocess.PIPE, text=True, preexec_fn=family.heed) as job:
             assert job.stderr and "waiting for 1 of 1 GPU" in job.stderr.readline()

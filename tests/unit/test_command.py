@@ -16,8 +16,8 @@ RANKS = ["python", "-m", "profzoo.collect.profile_ranks"]
 
 
 def job(tool: str, **changes: Any) -> dict[str, Any]:
-    config = configuration.normalise({"settings": {"lstm": changes}})
-    resolved = settings.resolve("lstm", "train", "time" if tool == "train" else tool, config)
+    config = configuration.normalise_config({"settings": {"lstm": changes}})
+    resolved = settings.resolve_cell("lstm", "train", "time" if tool == "train" else tool, config)
     return {"tool": tool, "cell": resolved, "environment": [], "options": ["--option"]}
 
 

@@ -79,8 +79,8 @@ def test_kernels_that_compute_are_not(kernel: str) -> None:
 
 
 def test_ncu_replays_none_of_them_whatever_it_knows_of_the_name() -> None:
-    config = zoo.config.normalise({})["ncu"]
-    words = command.selection(command.for_cell(config, SET, CELL), SET)
+    config = zoo.config.normalise_config({})["ncu"]
+    words = command.selection_options(command.adapt_to_cell(config, SET, CELL), SET)
     expression = re.compile(words[words.index("--kernel-name") + 1].removeprefix("regex:"))
     for shown, mangled, function in KERNELS:
         assert not expression.search(mangled) and not expression.search(function), shown
@@ -89,11 +89,11 @@ def test_ncu_replays_none_of_them_whatever_it_knows_of_the_name() -> None:
 
 
 def test_of_the_users_own_choice_ncu_replays_none_of_them() -> None:
-    given = {**zoo.config.normalise({})["ncu"], "kernel_name": "^all_reduce|gemm|two_shot"}
-    chosen = command.for_cell(given, SET, CELL)
+    given = {**zoo.config.normalise_config({})["ncu"], "kernel_name": "^all_reduce|gemm|two_shot"}
+    chosen = command.adapt_to_cell(given, SET, CELL)
     names = ["two_shot_all_reduce_kernel", "sgemm_nn", "all_reduce_kernel", "add"]
     assert [bool(re.search(chosen["kernel_name"], name)) for name in names] == [False, True, False, False]
-    assert command.for_cell(given, SET, {**CELL, "gpus": 1})["kernel_name"] == given["kernel_name"]
+    assert command.adapt_to_cell(given, SET, {**CELL, "gpus": 1})["kernel_name"] == given["kernel_name"]
     census = pd.DataFrame({"mangled": names})
     assert launch_selection.select_candidates(chosen, SET, census)["mangled"].tolist() == ["sgemm_nn"]
 
@@ -172,4 +172,4 @@ def zoo_traits() -> Any:
     """The traits that the rules define."""
     from profzoo.verdicts import rules
 
-    return rules.load()["traits"]
+    return rules.load_rules()["traits"]

@@ -50,7 +50,9 @@ def measured(folder: Path, speeds: dict[str, float], batches: dict[str, int] | N
         given.append((side, own))
     path = folder / "train.plain-vs-bf16.rounds.csv"
     each = [facts(batch=batches[side]) for side in order]
-    found = interleaved_runs.summary(order, each, interleaved_runs.join_steps(given, path), next(iter(speeds)))
+    found = interleaved_runs.summarize_processes(
+        order, each, interleaved_runs.join_steps(given, path), next(iter(speeds))
+    )
     cells = {side: {"model": "unet", "precision": "fp32" if side == "plain" else side} for side in speeds}
     Path(f"{path}.json").write_text(json.dumps(found | {"sides": cells}))
     return path
@@ -59,7 +61,7 @@ def measured(folder: Path, speeds: dict[str, float], batches: dict[str, int] | N
 def test_processes_in_turn_become_a_row_with_its_interval(tmp_path: Path) -> None:
     path = measured(tmp_path / "results/unet", {"plain": 1e6, "bf16": 0.8e6, "tf32": 1e6})
     comparison_table.main(["plain", "bf16", "tf32"], [str(path)], {}, {}, 0.02, str(tmp_path / "compare.csv"))
-    found = reading.read(tmp_path / "compare.csv", comparison_table.TABLE).set_index("candidate")
+    found = reading.read(tmp_path / "compare.csv", comparison_table.COMPARISON_TABLE).set_index("candidate")
     assert list(found["verdict"]) == ["faster", "equivalent"] and set(found["model"]) == {"unet"}
     row = found.loc["bf16"]
     assert row["ratio_low"] < 0.8 < row["ratio_high"] and row["ratio_high"] - row["ratio_low"] < 0.02
@@ -71,7 +73,7 @@ def test_sides_of_other_batches_are_compared_per_sample(tmp_path: Path) -> None:
     """4 samples in 1 ms and 8 in 1.6 ms: 250 and 200 us a sample, 0.8 of the time, and not 1.6."""
     path = measured(tmp_path / "results/unet", {"plain": 1e6, "wide": 1.6e6, "bf16": 1e6}, {"wide": 8})
     comparison_table.main(["plain", "wide", "bf16"], [str(path)], {}, {}, 0.02, str(tmp_path / "compare.csv"))
-    table = reading.read(tmp_path / "compare.csv", comparison_table.TABLE)
+    table = reading.read(tmp_path / "compare.csv", comparison_table.COMPARISON_TABLE)
     row, same = table.to_dict("records")
     assert (row["per"], row["baseline_items"], row["candidate_items"], row["verdict"]) == ("sample", 4, 8, "faster")
     assert row["ratio_low"] < 0.8 < row["ratio_high"] and row["differs"] == "batch 4 -> 8; precision fp32 -> wide"
@@ -101,7 +103,7 @@ def test_gpus_of_a_cell_have_a_batch_each(tmp_path: Path) -> None:
     known["sides"]["two"] |= {"gpus": 2, "nodes": 1}
     Path(f"{path}.json").write_text(json.dumps(known))
     comparison_table.main(["plain", "two"], [str(path)], {}, {}, 0.02, str(tmp_path / "compare.csv"))
-    (row,) = reading.read(tmp_path / "compare.csv", comparison_table.TABLE).to_dict("records")
+    (row,) = reading.read(tmp_path / "compare.csv", comparison_table.COMPARISON_TABLE).to_dict("records")
     assert (row["per"], row["candidate_items"]) == ("sample", 8) and row["ratio"] == pytest.approx(0.5, rel=0.01)
 
 
@@ -131,7 +133,7 @@ def test_folders_of_results_are_compared_as_they_are(tmp_path: Path) -> None:
     names = [str(tmp_path / name) for name in ("before", "after")]
     alone = {name: [f"{name}/unet/train.time.csv"] for name in names}
     comparison_table.main(names, [], alone, {}, 0.02, str(tmp_path / "compare.csv"))
-    (row,) = reading.read(tmp_path / "compare.csv", comparison_table.TABLE).to_dict("records")
+    (row,) = reading.read(tmp_path / "compare.csv", comparison_table.COMPARISON_TABLE).to_dict("records")
     assert row["verdict"] == "slower" and not row["in_turn"] and row["differs"] == "torch 2.10 -> 2.11"
     assert row["ratio_low"] < 1.2 < row["ratio_high"]
 
@@ -158,14 +160,14 @@ def test_energy_is_compared_where_both_sides_were_sampled(tmp_path: Path) -> Non
     for name, watts in (("unet@bf16", [100.0, 101.0, 99.0]), ("unet@bf16", [100.0])):
         files = {"plain": [one], "bf16": [sampled(tmp_path, name, watts)]}
         comparison_table.main(["plain", "bf16"], [str(path)], {}, files, 0.02, str(tmp_path / "compare.csv"))
-        table = reading.read(tmp_path / "compare.csv", comparison_table.TABLE)
+        table = reading.read(tmp_path / "compare.csv", comparison_table.COMPARISON_TABLE)
         (row,) = table.to_dict("records")
         assert (row["baseline_item_j"], row["candidate_item_j"]) == (pytest.approx(10), pytest.approx(5))
         assert row["energy_ratio"] == pytest.approx(0.5, rel=1e-3)
         assert (row["energy_low"] < 0.5 < row["energy_high"]) == (len(watts) > 1) == pd.notna(row["energy_low"])
         assert "energy x 0.500" in "\n".join(cli.format_comparison(table))
     comparison_table.main(["plain", "bf16"], [str(path)], {}, {"plain": [one]}, 0.02, str(tmp_path / "compare.csv"))
-    table = reading.read(tmp_path / "compare.csv", comparison_table.TABLE)
+    table = reading.read(tmp_path / "compare.csv", comparison_table.COMPARISON_TABLE)
     assert table["energy_ratio"].isna().all() and "energy" not in "\n".join(cli.format_comparison(table))
 
 
@@ -188,7 +190,7 @@ def test_processes_of_a_round_are_a_pair_where_all_worked_by_shifts(tmp_path: Pa
 
 
 def test_one_process_a_side_is_undecided(tmp_path: Path) -> None:
-    one, other = (comparison_table.Measured([np.full(9, time)], facts()) for time in (1e6, 2e6))
+    one, other = (comparison_table.MeasuredSide([np.full(9, time)], facts()) for time in (1e6, 2e6))
     (row,) = comparison_table.tabulate_comparison(
         [({"model": "a", "phase": "train"}, {"x": one, "y": other}, False)], 0.02
     ).to_dict("records")
@@ -203,8 +205,8 @@ def test_steps_that_are_lost_are_told(tmp_path: Path) -> None:
 
 
 def test_processes_of_a_side_that_differ_are_refused() -> None:
-    assert interleaved_runs.unlike(["a", "b", "a"], [facts(), facts(batch=8), facts()]) is None
-    assert interleaved_runs.unlike(["a", "b", "a"], [facts(), facts(), facts(batch=2)]) == (
+    assert interleaved_runs.find_difference(["a", "b", "a"], [facts(), facts(batch=8), facts()]) is None
+    assert interleaved_runs.find_difference(["a", "b", "a"], [facts(), facts(), facts(batch=2)]) == (
         "processes of one side differ in batch: 4 and 2"
     )
 
@@ -218,24 +220,24 @@ def test_processes_of_a_side_that_differ_are_refused() -> None:
     ],
 )
 def test_sides_that_are_none_are_refused_in_one_line(given: dict[str, Any], line: str) -> None:
-    config = configuration.normalise(given)
+    config = configuration.normalise_config(given)
     with pytest.raises(ConfigError) as caught:
         sides.sides_of(config)
     assert str(caught.value).startswith(line)
 
 
 def test_sides_of_cells_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    config = configuration.normalise({"candidate": "bf16"})
+    config = configuration.normalise_config({"candidate": "bf16"})
     both = sides.sides_of(config)
-    assert sides.word(both) == "plain-vs-bf16" and sides.runs_in_turn(both)
+    assert sides.name_sides(both) == "plain-vs-bf16" and sides.runs_in_turn(both)
     with pytest.raises(ConfigError, match="'lstm@fp16' is a side itself"):
-        sides.check(both, [("lstm@fp16", "train")], config)
+        sides.check_comparable(both, [("lstm@fp16", "train")], config)
     (tmp_path / "unet").mkdir()
     (tmp_path / "unet/train.time.csv").touch()
     with pytest.raises(ConfigError, match="has no times of lstm train: did you mean 'unet train'"):
-        sides.check([Side("x", tmp_path)], [("lstm", "train")], config)
+        sides.check_comparable([Side("x", tmp_path)], [("lstm", "train")], config)
     with pytest.raises(ConfigError, match="compare: name a candidate"):
-        sides.check([], [("lstm", "train")], config)
+        sides.check_comparable([], [("lstm", "train")], config)
 
 
 def test_what_differs_is_said_in_words() -> None:
@@ -259,7 +261,7 @@ def test_a_terminal_shows_each_cell_and_where_most_of_it_lies(tmp_path: Path, ca
     ).reindex(columns=list(contributions.COLUMNS))
     write_csv(seen, tmp_path / "parts.csv")
     words = [str(tmp_path / "compare.csv"), "--parts", str(tmp_path / "parts.csv")]
-    assert cli.main([*words, "--fail-on", "slower"]) == cli.SLOWER
+    assert cli.main([*words, "--fail-on", "slower"]) == cli.EXIT_SLOWER
     printed = capsys.readouterr().out.splitlines()
     assert printed[:2] == [
         f"bf16 against plain, {PROCESSES} processes each, per step, in turn",

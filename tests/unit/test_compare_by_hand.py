@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from profzoo.compare import cli, comparison_table, contribution_table, contributions, differences, energy, sides
-from profzoo.compare.contributions import CHANGED, LAUNCHED, RETYPED, Traced
+from profzoo.compare.contributions import CHANGED, LAUNCHED, RETYPED, TracedCell
 from profzoo.config import configuration
 from profzoo.range_names import REST
 from profzoo.statistics import rank_tests as ranks
@@ -96,15 +96,15 @@ def test_whether_ranks_or_size_tell(
     p: float, ends: tuple[float, float] | None, shift: float, sign: int, right: float
 ) -> None:
     sizes = [Size(shift - sign * 2.0, 2.0, 1.0), Size(shift, 2.0, 1.0)]
-    assert speedup._chance(sizes, ranked(p, ends), shift, sign) == pytest.approx(right)
+    assert speedup._probability(sizes, ranked(p, ends), shift, sign) == pytest.approx(right)
 
 
 def test_intervals_of_few_processes_hold_all_differences() -> None:
     """Middle halves of 3 to 7 and 1.5 to 2.5: from 3 to 2.5, and out to 1 and 3, where differences are."""
     sizes = [Size(5.0, 2.0, 1.0), Size(2.0, 0.5, 1.0)]
-    assert speedup._interval(sizes, ranked(0.1), 0.5) == (1, 3)
-    assert speedup._interval([Size(2.0, 4.0, 1.0)], ranked(0.1), 0.5) == pytest.approx((-2, 6))
-    assert speedup._interval(sizes, ranked(0.1, (1.5, 2.25)), 0.5) == (1.5, 2.25)
+    assert speedup._confidence_interval(sizes, ranked(0.1), 0.5) == (1, 3)
+    assert speedup._confidence_interval([Size(2.0, 4.0, 1.0)], ranked(0.1), 0.5) == pytest.approx((-2, 6))
+    assert speedup._confidence_interval(sizes, ranked(0.1, (1.5, 2.25)), 0.5) == (1.5, 2.25)
 
 
 def test_a_ratio_of_four_processes_of_each_side() -> None:
@@ -112,7 +112,7 @@ def test_a_ratio_of_four_processes_of_each_side() -> None:
 
     One of 70 orders is as extreme, which is a deviate beyond; by size 2.5 and an error of sqrt(5/3/4), of 3 degrees.
     """
-    found = speedup.ratio([1.0] * 4, np.exp([1.0, 2, 3, 4]), None)
+    found = speedup.estimate_ratio([1.0] * 4, np.exp([1.0, 2, 3, 4]), None)
     assert (found.ratio, found.low, found.high) == pytest.approx((math.exp(2.5), math.e, math.exp(4)))
     # Of three degrees the chance beyond t is 1/2 - (t/sqrt(3) / (1 + t*t/3) + atan(t/sqrt(3))) / pi; t is 3.873.
     x = 2.5 / math.sqrt(5 / 12) / math.sqrt(3)
@@ -120,21 +120,21 @@ def test_a_ratio_of_four_processes_of_each_side() -> None:
     assert found.p_different == pytest.approx(min(2 * one_sided, 2 / 70))
     # Far above the margin: no chance of being as close.
     assert found.p_equivalent > 0.98
-    assert speedup.ratio([1.0, 1.0], [1.0, 1.0], None).p_different == 1
+    assert speedup.estimate_ratio([1.0, 1.0], [1.0, 1.0], None).p_different == 1
 
 
 def test_verdicts_hold_up_to_the_rate_and_by_the_margin() -> None:
     """Of one comparison each probability is held against 5 % itself; of two the larger one is as it is."""
 
     def said(ratio: float, different: float, equivalent: float) -> list[str]:
-        return speedup.verdicts([Ratio(ratio, 0, 9, different, equivalent)])
+        return speedup.decide_outcomes([Ratio(ratio, 0, 9, different, equivalent)])
 
     assert said(1.1, 0.05, 1.0) == [SLOWER] and said(0.9, 0.05, 1.0) == [FASTER]
     assert said(0.9, 0.051, 1.0) == [UNDECIDED] and said(0.99, 0.01, 0.05) == [EQUIVALENT]
-    assert said(0.99, 1.0, 0.051) == [UNDECIDED] and speedup.verdicts([]) == []
+    assert said(0.99, 1.0, 0.051) == [UNDECIDED] and speedup.decide_outcomes([]) == []
     # Of two chances of 3 and 60 % the smaller counts twice.
     pair = [Ratio(1.1, 0, 9, 0.03, 1.0), Ratio(1.1, 0, 9, 0.6, 1.0)]
-    assert speedup.verdicts(pair) == [UNDECIDED, UNDECIDED] and speedup.verdicts(pair[:1]) == [SLOWER]
+    assert speedup.decide_outcomes(pair) == [UNDECIDED, UNDECIDED] and speedup.decide_outcomes(pair[:1]) == [SLOWER]
 
 
 def test_ends_of_the_interval_of_pairs() -> None:
@@ -148,13 +148,13 @@ def test_ends_of_the_interval_of_pairs() -> None:
 def test_few_samples_levelled_keep_what_is_no_rare_thing() -> None:
     """Of 2 and 2, one order of six has no larger one, two at most one, four at most two: beyond a half none changes."""
     one, other = np.array([0.0, 1.0]), np.array([2.0, 3.0])
-    assert ranks.p_of_two(one, other, 2, levelled=True) == pytest.approx(4 / 6)
+    assert ranks.two_sample_p(one, other, 2, levelled=True) == pytest.approx(4 / 6)
     # A sixth is a deviate of -0.96742, times the root of 2 in 3 -0.78990, which is 21.48 %.
-    assert ranks.p_of_two(one, other, 4, levelled=True) == pytest.approx(0.21480, abs=2e-5)
+    assert ranks.two_sample_p(one, other, 4, levelled=True) == pytest.approx(0.21480, abs=2e-5)
 
 
 def test_no_candidate_makes_no_sides() -> None:
-    config = configuration.normalise({"models": "lstm"})
+    config = configuration.normalise_config({"models": "lstm"})
     assert sides.sides_of(config) == []
     found = sides.sides_of({**config, "candidate": ["bf16", "tf32"]})
     assert [side.name for side in found] == ["plain", "bf16", "tf32"]
@@ -178,7 +178,7 @@ def test_commits_are_shortened_and_what_is_not_known_is_none() -> None:
     ) == ["gpus none -> 2"]
 
 
-COUNTER, POWER = energy.WAYS
+COUNTER, POWER = energy.ENERGY_METHODS
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ COUNTER, POWER = energy.WAYS
 def test_energy_of_one_process_has_no_interval(
     baseline: dict, candidate: dict, right: tuple[float, float, float]
 ) -> None:
-    found = energy.columns(baseline, candidate)
+    found = energy.compare_energies(baseline, candidate)
     assert (found["baseline_item_j"], found["candidate_item_j"], found["energy_ratio"]) == pytest.approx(
         right, nan_ok=True
     )
@@ -202,7 +202,7 @@ def test_energy_of_one_process_has_no_interval(
 
 def test_energy_of_two_processes_a_side_has_an_interval() -> None:
     """Quotients of 2, 4 and 4, 8: the middle of their logarithms is that of 4."""
-    found = energy.columns({POWER: [1.0, 2.0]}, {POWER: [4.0, 8.0]})
+    found = energy.compare_energies({POWER: [1.0, 2.0]}, {POWER: [4.0, 8.0]})
     assert (found["baseline_item_j"], found["candidate_item_j"]) == (1.5, 6)
     assert found["energy_ratio"] == pytest.approx(4) and found["energy_low"] < 2 and found["energy_high"] > 8
 
@@ -220,27 +220,27 @@ def launches(*rows: tuple[Any, str, Any, float, float, int]) -> pd.DataFrame:
 
 def test_the_parts_of_half_as_much_work_a_step() -> None:
     """A step of 100 ns that is busy for 80: of 160 traced, 80 by kernels, 40 by communication, 20 by either copy."""
-    one = Traced(None, STEP)
+    one = TracedCell(None, STEP)
     names = ("kernels", "communication", "copy", "transfer", "idle_input")
     assert [one.parts()[name] for name in names] == pytest.approx([40, 20, 10, 10, 20])
-    assert [Traced(None, STEP, None, 4.0).parts()[name] for name in names] == pytest.approx([10, 5, 2.5, 2.5, 5])
+    assert [TracedCell(None, STEP, None, 4.0).parts()[name] for name in names] == pytest.approx([10, 5, 2.5, 2.5, 5])
 
 
 def test_kernels_share_the_time_of_kernels_and_communication() -> None:
     """60 ns of each step: by 30 and 90 of 120 traced, 15 and 45; what was not timed has none."""
-    one = Traced(launches(("forward", "a", "gemm", 1, 30, 1), ("forward", "b", "gemm", 1, 90, 1),
+    one = TracedCell(launches(("forward", "a", "gemm", 1, 30, 1), ("forward", "b", "gemm", 1, 90, 1),
                           ("forward", "c", "gemm", 1, np.nan, 1)), STEP)  # fmt: skip
     assert one.timed()["ns"].tolist() == pytest.approx([15, 45])
     layers = pd.DataFrame({"range": "forward", "name": ["x", "y"], "type": "Conv", "launches": 1.0, "ns": [2.0, 4.0]})
-    assert Traced(one.kernels, STEP, layers).by_layer()["ns"].tolist() == pytest.approx([20, 40])
-    assert Traced(None, STEP, layers, 4.0).by_layer()["ns"].tolist() == pytest.approx([0.5, 1])
-    assert Traced(one.kernels, STEP, layers.assign(ns=0.0)).by_layer()["ns"].tolist() == [0, 0]
+    assert TracedCell(one.kernels, STEP, layers).by_layer()["ns"].tolist() == pytest.approx([20, 40])
+    assert TracedCell(None, STEP, layers, 4.0).by_layer()["ns"].tolist() == pytest.approx([0.5, 1])
+    assert TracedCell(one.kernels, STEP, layers.assign(ns=0.0)).by_layer()["ns"].tolist() == [0, 0]
 
 
 def test_where_a_difference_lies() -> None:
     """Both take 60 ns in kernels. Of the baseline a takes 15 and b 45; of the candidate a 20 and b, twice as often, 40."""
-    one = Traced(launches(("forward", "a", "gemm", 1, 30, 1), (None, "b", None, 1, 90, 1)), STEP)
-    other = Traced(
+    one = TracedCell(launches(("forward", "a", "gemm", 1, 30, 1), (None, "b", None, 1, 90, 1)), STEP)
+    other = TracedCell(
         launches(("forward", "a", "gemm", 1, 60, 2), (None, "b", None, 2, 120, 2)), STEP | {"step_ns": 200.0}
     )
     found = contributions.contribution_rows(one, other).set_index(["level", "range", "name"])
@@ -260,7 +260,7 @@ def test_where_a_difference_lies() -> None:
 
 @pytest.mark.parametrize(("more", "change"), [(0.4, ""), (0.5, LAUNCHED), (-0.5, LAUNCHED), (-0.4, "")])
 def test_launches_differ_from_half_a_launch_on(more: float, change: str) -> None:
-    one, other = (Traced(launches(("forward", "a", "gemm", 3 + off, 30, 1)), STEP) for off in (0, more))
+    one, other = (TracedCell(launches(("forward", "a", "gemm", 3 + off, 30, 1)), STEP) for off in (0, more))
     found = contributions.contribution_rows(one, other)
     assert found.loc[found["level"] == "kernel", "change"].tolist() == [change]
 
@@ -282,8 +282,8 @@ def test_layers_without_those_below_them() -> None:
 
 def test_layers_are_told_by_their_type() -> None:
     layers = pd.DataFrame({"range": "forward", "name": ["x", "y"], "type": ["Conv", "Linear"], "launches": 1.0})
-    one = Traced(None, STEP, layers.assign(ns=[10.0, 20.0]))
-    other = Traced(None, STEP, layers.assign(ns=[10.0, 50.0], type=["Conv", "LoRA"]))
+    one = TracedCell(None, STEP, layers.assign(ns=[10.0, 20.0]))
+    other = TracedCell(None, STEP, layers.assign(ns=[10.0, 50.0], type=["Conv", "LoRA"]))
     found = contributions.contribution_rows(one, other)
     assert found[["name", "delta_ns", "change"]].to_numpy().tolist() == [["y", 30.0, RETYPED], ["x", 0.0, ""]]
 
@@ -355,9 +355,9 @@ def test_the_three_largest_parts_are_named_where_there_is_a_difference() -> None
     assert len(cli.format_comparison(compared({"verdict": EQUIVALENT}), seen)) == 4
 
 
-def measured(medians: list[float], items: float = 1.0, **given: Any) -> comparison_table.Measured:
+def measured(medians: list[float], items: float = 1.0, **given: Any) -> comparison_table.MeasuredSide:
     """Processes of three steps each, in ms, that differ by nothing."""
-    return comparison_table.Measured(
+    return comparison_table.MeasuredSide(
         [np.full(3, 1e6 * median) for median in medians], {"device": "H100"}, items=items, **given
     )
 
@@ -393,8 +393,8 @@ def test_rows_of_one_process_and_of_other_batches() -> None:
 def test_facts_of_both_sides_are_told_once_where_they_are_the_same() -> None:
     one, other = ({"device": name, "started": day} for name, day in (("A", "2026-01-02T10"), ("B", "2026-01-02T11")))
     both = {
-        "plain": comparison_table.Measured([np.ones(3)], one),
-        "bf16": comparison_table.Measured([np.ones(3)], other),
+        "plain": comparison_table.MeasuredSide([np.ones(3)], one),
+        "bf16": comparison_table.MeasuredSide([np.ones(3)], other),
     }
     (row,) = comparison_table.tabulate_comparison([({"model": "m", "phase": "train"}, both, True)], 0.02).to_dict(
         "records"
@@ -427,8 +427,8 @@ def test_candidates_are_told_in_the_order_of_the_table() -> None:
 def test_a_cell_that_no_tool_saw_has_its_time_alone() -> None:
     """4 samples of 25 ns are a step of 100."""
     found = contribution_table.read_side({}, 25.0, 4.0)
-    assert found == Traced(None, {"step_ns": 100.0}, None, 4.0) and found.time_ns == 25
-    assert contribution_table.read_side({}, 25.0) == Traced(None, {"step_ns": 25.0}, None, 1.0)
+    assert found == TracedCell(None, {"step_ns": 100.0}, None, 4.0) and found.time_ns == 25
+    assert contribution_table.read_side({}, 25.0) == TracedCell(None, {"step_ns": 25.0}, None, 1.0)
     for rows in (compared(), compared({}), compared({"per": "sample"})):
         table = contribution_table.tabulate_contributions(rows, {})
         assert table.empty and list(table.columns) == list(contributions.COLUMNS)
@@ -440,12 +440,12 @@ def test_each_process_that_is_equal_counts_as_half() -> None:
     Of the 20 orders 1, 1, 2, 3, 3 and 3 have from none to five larger ones.
     """
     three = np.arange(3.0)
-    assert ranks.p_of_two(three, three, 0) == pytest.approx(13 / 20)
+    assert ranks.two_sample_p(three, three, 0) == pytest.approx(13 / 20)
 
 
 def test_a_run_is_a_side_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("runs/monday").mkdir(parents=True)
-    config = configuration.normalise({"models": "lstm"})
+    config = configuration.normalise_config({"models": "lstm"})
     found = sides.sides_of({**config, "candidate": ["monday"]})
     assert found[1] == sides.Side("monday", Path("runs/monday")) and found[1].of("lstm") == "lstm"

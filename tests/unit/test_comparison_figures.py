@@ -96,8 +96,8 @@ def test_a_waterfall_leads_from_one_time_to_the_other(tables: Tables) -> None:
     table, seen = tables
     for row in table.to_dict("records")[::6]:
         mine = seen[(seen["model"] == row["model"]) & (seen["phase"] == row["phase"])]
-        found = waterfall.steps(mine)
-        moved = mine.loc[mine["level"] == contributions.PART, "delta_ns"]
+        found = waterfall.sum_changes(mine)
+        moved = mine.loc[mine["level"] == contributions.PART_LEVEL, "delta_ns"]
         assert found.sum() == pytest.approx(moved.sum(), abs=max(0.002 * moved.abs().sum(), 1))
         assert len(found) <= waterfall.MOST_STEPS + 1 and found.index.is_unique
         assert moved.sum() == pytest.approx(row["candidate_ns"] - row["baseline_ns"], rel=0.02, abs=1)
@@ -117,7 +117,9 @@ def test_slower_and_faster_cells_are_shown_and_nothing_covers_anything(tables: T
 def test_a_kernel_that_appeared_is_said_to(tables: Tables) -> None:
     table, seen = tables
     few = table[table["model"] == "vgg16"]
-    renamed = seen.assign(change=seen["change"].where(seen["level"] != contributions.KERNEL, contributions.APPEARED))
+    renamed = seen.assign(
+        change=seen["change"].where(seen["level"] != contributions.KERNEL_LEVEL, contributions.APPEARED)
+    )
     figure = waterfall.draw(few, renamed)
     assert len(figure.axes) == 4
     assert all(text.get_text().endswith("(appeared)") for text in figure.axes[1].texts)

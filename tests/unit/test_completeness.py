@@ -20,7 +20,7 @@ KEPT = {
 
 @pytest.fixture(scope="module")
 def config() -> dict:
-    return configuration.normalise({"tool": ["nsys", "ncu"]})
+    return configuration.normalise_config({"tool": ["nsys", "ncu"]})
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_what_a_run_failed_to_make_is_missing_even_where_an_older_one_left_it(re
     noted = results / "noted" / "without.json"
     nsys = failure(results, "train.nsys-rep", "nsys gave up", job='{"tool": "nsys", "cell": {"phase": "train"}}')
     unmade = [f"{results}/lstm/train.{name}" for name in ("nsys-rep", "nsys.csv", "ncu.csv", "ncu.survey.csv")]
-    completeness.note([nsys], unmade, config, noted, str(results))
+    completeness.write_failures([nsys], unmade, config, noted, str(results))
     there, missing = found(results, config, str(noted))
     assert there["lstm", "train"] == {"time"}
     assert [(one["tool"], one["why"]) for one in missing] == [
@@ -106,7 +106,7 @@ def test_whose_part_of_a_cell_a_failed_job_was(
     results: Path, config: dict, output: str, more: dict, lost: set[tuple[str, str]]
 ) -> None:
     noted = results / "without.json"
-    completeness.note([failure(results, output, "no", **more)], [], config, noted, str(results))
+    completeness.write_failures([failure(results, output, "no", **more)], [], config, noted, str(results))
     kept = {**KEPT, "torch": ["{phase}.time.csv"]}
     there, missing = completeness.available_tools(CELLS, kept, results, results / "logs", config, str(noted))
     gone = {(phase, tool) for (model, phase), have in there.items() for tool in set(kept) - have if model == "lstm"}
@@ -118,7 +118,7 @@ def test_whose_part_of_a_cell_a_failed_job_was(
 @pytest.mark.parametrize("name", ["train.kernels.csv", "train.layers.csv", "train.ncu.survey.coverage.csv"])
 def test_a_file_that_a_report_can_do_without_costs_no_tool(results: Path, config: dict, name: str) -> None:
     noted = results / "without.json"
-    completeness.note([failure(results, name, "no")], [], config, noted, str(results))
+    completeness.write_failures([failure(results, name, "no")], [], config, noted, str(results))
     there, missing = found(results, config, str(noted))
     assert there["lstm", "train"] == frozenset(KEPT) and missing == []
     assert missing_parts.read_missing(str(noted)) == {f"{results}/lstm/{name}": "no"}
@@ -127,7 +127,7 @@ def test_a_file_that_a_report_can_do_without_costs_no_tool(results: Path, config
 def test_a_job_of_all_cells_fails_for_the_file_that_its_reason_names(results: Path, config: dict) -> None:
     noted, across = results / "without.json", {"wildcards": {}, "rule": "tabulate"}
     table = failure(results, "../tables/cells.csv", f"{results}/unet/train.nsys.csv: line 3 is cut", **across)
-    completeness.note([table], [], config, noted, str(results))
+    completeness.write_failures([table], [], config, noted, str(results))
     there, (missing,) = found(results, config, str(noted))
     assert there["unet", "train"] == {"time", "ncu"} and there["lstm", "train"] == frozenset(KEPT)
     assert (missing["model"], missing["tool"]) == ("unet", "nsys") and "line 3 is cut" in missing["why"]
@@ -135,7 +135,7 @@ def test_a_job_of_all_cells_fails_for_the_file_that_its_reason_names(results: Pa
     # One that names none costs what it was to make; peaks, which are measured, as well.
     peaks = Failure("measure_peaks", {"gpu": "h"}, '{"tool": "peaks", "cell": {}}', [f"{results}/peaks/h.csv"], [])
     figure = Failure("draw_figure", {"figure": "a"}, None, [f"{results}/figures/a.svg"], table.logs[:0])
-    completeness.note([peaks, figure], [], config, noted, str(results))
+    completeness.write_failures([peaks, figure], [], config, noted, str(results))
     assert [one["part"] for one in missing_parts.missing_rows(missing_parts.read_missing(str(noted)))] == [
         "figure a",
         "peaks of h",
@@ -148,7 +148,7 @@ def test_a_variant_is_missing_for_the_weights_that_it_shares(results: Path, conf
     words = {"job": '{"tool": "train", "cell": {"phase": "train"}}'} if noted else {}
     weights = failure(results, "weights.pt", "no room", **words)
     if noted:
-        completeness.note([weights], [], config, results / "without.json", str(results))
+        completeness.write_failures([weights], [], config, results / "without.json", str(results))
     else:
         Path(weights.logs[0]).rename(results / "logs/lstm/weights.log")
     path = str(results / "without.json") if noted else None
@@ -162,6 +162,6 @@ def test_a_cell_is_missing_for_what_its_model_said_first(results: Path, config: 
     cause = "lstm train failed with RuntimeError: a cat"
     time = failure(results, "train.time.csv", f"not run under time, as it failed under nsys: {cause}")
     nsys = failure(results, "train.nsys.csv", cause)
-    completeness.note([time, nsys], [], config, noted, str(results))
+    completeness.write_failures([time, nsys], [], config, noted, str(results))
     _, missing = found(results, config, str(noted))
     assert [one["why"] for one in missing] == [f"not run, as nsys failed: {cause}"]

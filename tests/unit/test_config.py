@@ -59,9 +59,9 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict:
 )
 def test_a_mistake_is_one_line(given: dict, line: str) -> None:
     with pytest.raises(ConfigError) as error:
-        checked = config.normalise(given)
-        for model in config.select(checked):
-            settings.resolve(model, "train", "time", checked)
+        checked = config.normalise_config(given)
+        for model in config.select_models(checked):
+            settings.resolve_cell(model, "train", "time", checked)
     assert str(error.value).startswith(line) and "\n" not in str(error.value)
 
 
@@ -76,8 +76,8 @@ def test_a_mistake_is_one_line(given: dict, line: str) -> None:
 )
 def test_normalise_is_idempotent_and_leaves_its_input_alone(given: dict) -> None:
     before = str(given)
-    once = config.normalise(given)
-    assert config.normalise(once) == once and str(given) == before
+    once = config.normalise_config(given)
+    assert config.normalise_config(once) == once and str(given) == before
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_normalise_is_idempotent_and_leaves_its_input_alone(given: dict) -> None
     ],
 )
 def test_select(models: object, chosen: list[str]) -> None:
-    assert config.select(config.normalise({"models": models})) == chosen
+    assert config.select_models(config.normalise_config({"models": models})) == chosen
 
 
 @pytest.mark.parametrize(
@@ -104,18 +104,18 @@ def test_select(models: object, chosen: list[str]) -> None:
 )
 def test_select_names_what_is_unknown(models: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        config.select(config.normalise({"models": models}))
+        config.select_models(config.normalise_config({"models": models}))
 
 
 def test_a_mapping_of_models_goes_over_settings() -> None:
     given = {"models": {"lstm": {"batch": 3}}, "settings": {"lstm": {"batch": 4}, "unet": {"batch": 5}}}
-    assert config.normalise(given)["settings"] == {"lstm": {"batch": 3}, "unet": {"batch": 5}}
+    assert config.normalise_config(given)["settings"] == {"lstm": {"batch": 3}, "unet": {"batch": 5}}
 
 
 def test_own_module(own: dict) -> None:
-    checked = config.normalise({**own, "models": "mine,segmentation"})
-    assert config.select(checked) == ["mine", "deeplab", "icnet", "pspnet", "unet"]
-    cell = settings.resolve("mine", "inference", "nsys", checked)
+    checked = config.normalise_config({**own, "models": "mine,segmentation"})
+    assert config.select_models(checked) == ["mine", "deeplab", "icnet", "pspnet", "unet"]
+    cell = settings.resolve_cell("mine", "inference", "nsys", checked)
     assert (cell["module"], cell["shape"]["size"], cell["batch"]) == ("own_unet", 32, 2)
     assert "module=own_unet" in settings.setting_words(cell)
 
@@ -127,7 +127,7 @@ def test_own_module(own: dict) -> None:
      "results/unet/train.trace.json.gz"],
 )  # fmt: skip
 def test_targets_that_can_be(target: str) -> None:
-    assert unknown_targets.check_targets([target], "results", config.normalise({})) is None
+    assert unknown_targets.check_targets([target], "results", config.normalise_config({})) is None
 
 
 @pytest.mark.parametrize(
@@ -141,4 +141,4 @@ def test_targets_that_can_be(target: str) -> None:
 )
 def test_targets_that_cannot_be(target: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        unknown_targets.check_targets(["-n", target], "results", config.normalise({}))
+        unknown_targets.check_targets(["-n", target], "results", config.normalise_config({}))

@@ -16,7 +16,7 @@ from profzoo.tools.ncu.derived_metrics import GPU_TIME
 from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
 
 OWN = {"metrics": ["gpu__time_duration.sum", "smsp__inst_executed.sum"]}
-OPTIONS = config.normalise({"ncu": {"sets": {"own": OWN}, "launches": "all"}})["ncu"]
+OPTIONS = config.normalise_config({"ncu": {"sets": {"own": OWN}, "launches": "all"}})["ncu"]
 WINDOW, START = 400, 6.0
 
 
@@ -27,7 +27,7 @@ def collect(results: Path, cell: str, name: str, each_s: float, gpu: str = "H100
     census = pd.DataFrame({"id": range(WINDOW), "mangled": "k", "range": "", GPU_TIME: 1e4, "launches": WINDOW})
     census = census.assign(kernel="k", function="k", stream=7, **dict.fromkeys(KEYS[1:], 1))
     census.to_csv(folder / "train.ncu.launch.csv", index=False)
-    wall = START + WINDOW * costs.table()["sets"][ncu.CENSUS]["seconds"]
+    wall = START + WINDOW * costs.load_costs()["sets"][ncu.CENSUS]["seconds"]
     (folder / "train.launch.ncu-rep.json").write_text(json.dumps({"wall_s": wall, "gpu": gpu}))
     paths = [str(folder / f"train.{end}") for end in ("ncu.launch.csv", "launch.ncu-rep.json", f"{name}.plan.json")]
     run_planning.main(OPTIONS, name, *paths, print, probe)
@@ -52,8 +52,8 @@ def test_a_set_is_planned_by_what_it_took(tmp_path: Path) -> None:
 
 def test_a_set_that_never_ran_is_planned_by_what_others_took(tmp_path: Path) -> None:
     """On a GPU on which launches take a third of what they took where the shipped costs were measured."""
-    shipped = costs.table()["sets"]["survey"]["seconds"]
-    collect(tmp_path, "a", "roofline", costs.table()["sets"]["roofline"]["seconds"] / 3)
+    shipped = costs.load_costs()["sets"]["survey"]["seconds"]
+    collect(tmp_path, "a", "roofline", costs.load_costs()["sets"]["roofline"]["seconds"] / 3)
     plan = collect(tmp_path, "b", "survey", shipped / 3)
     assert off(plan, shipped / 3) < 0.01 and plan["basis"] == costs.MEASURED
 
@@ -79,7 +79,7 @@ def test_a_set_that_nobody_knows_is_planned_by_a_probe(tmp_path: Path, recording
     probe = probed(tmp_path / "peaks", recording)
     first, second = (collect(tmp_path, cell, "own", 0.05, probe=probe) for cell in ("a", "b"))
     assert (first["basis"], first["passes"], first["launch_s"]) == (costs.PROBED, 3, 0.04)
-    assert off(first, 0.05) < 0.25 and run_planning.sentence(first).partition("replay: ")[2].startswith("about")
+    assert off(first, 0.05) < 0.25 and run_planning.describe_plan(first).partition("replay: ")[2].startswith("about")
     # What it took then says more, but for the passes.
     assert second["basis"] == cost_history.HERE and second["passes"] == 3 and off(second, 0.05) < 0.01
 
@@ -93,15 +93,15 @@ def test_a_probe_that_does_not_say_its_passes_is_refused(tmp_path: Path, recordi
     page, sidecar = probed(tmp_path / "peaks", recording)
     Path(page).write_text(Path(page).read_text().replace(f'"{cost_probe.PASSES}"', '"profiler__other"'))
     with pytest.raises(DataError, match="does not say in how many passes launches were profiled"):
-        cost_probe.cost(page, sidecar, "H100")
+        cost_probe.read_probe_cost(page, sidecar, "H100")
 
 
 def test_which_sets_nobody_knows() -> None:
-    known, shipped = costs.table(), config.normalise({})["ncu"]["sets"]
-    assert not any(costs.unknown(chosen, known) for chosen in shipped.values())
-    assert costs.unknown(OWN, known) and costs.unknown({"sections": ["NewSection"]}, known)
-    assert costs.unknown({"set": "of another version"}, known)
-    assert not costs.unknown({"sections": ["SpeedOfLight"], "metrics": ["dram__bytes_read.sum"]}, known)
+    known, shipped = costs.load_costs(), config.normalise_config({})["ncu"]["sets"]
+    assert not any(costs.lacks_cost(chosen, known) for chosen in shipped.values())
+    assert costs.lacks_cost(OWN, known) and costs.lacks_cost({"sections": ["NewSection"]}, known)
+    assert costs.lacks_cost({"set": "of another version"}, known)
+    assert not costs.lacks_cost({"sections": ["SpeedOfLight"], "metrics": ["dram__bytes_read.sum"]}, known)
 
 
 @pytest.mark.parametrize("broken", ["", "{}", '{"gpu": "H100", "plan": {"replay": "kernel", "launches": 3}}', "[1]"])

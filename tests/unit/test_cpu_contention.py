@@ -18,7 +18,7 @@ from tests.unit.test_ranges import facts
 # Works for so many seconds on one CPU, and prints what others had of that time.
 WORKING = """
 import os, sys, time
-from profzoo.harness.cpu_contention import Taken
+from profzoo.harness.cpu_contention import CpuContention
 os.sched_setaffinity(0, {int(sys.argv[1])})
 seen, until = Taken(), time.monotonic() + float(sys.argv[2])
 while time.monotonic() < until:
@@ -49,12 +49,12 @@ def test_what_the_hypervisor_took_is_held_against_what_was_wanted(
     monkeypatch.setattr(cpu_contention, "COUNTED", counted)
     monkeypatch.setattr(cpu_contention, "SCHEDULED", tmp_path / "none")
     counted.write_text("cpu  100 0 50 9000 0 0 0 10 0 0\ncpu0 1 2 3\n")
-    seen = cpu_contention.Taken()
+    seen = cpu_contention.CpuContention()
     # Of 100 ticks that were wanted a quarter went elsewhere; a thousand nobody wanted.
     counted.write_text("cpu  160 0 60 10000 0 0 5 35 0 0\n")
     assert seen.share() == pytest.approx(0.25)
     counted.unlink()
-    assert cpu_contention.Taken().share() is None
+    assert cpu_contention.CpuContention().share() is None
 
 
 def test_unsteady_times_say_that_others_had_the_cpu() -> None:

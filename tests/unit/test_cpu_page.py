@@ -19,15 +19,15 @@ def test_a_page_of_cells_on_a_cpu_has_no_words_of_gpus(tmp_path: Path) -> None:
     assert cpu_page.of_gpus(html) == []
     assert "Largest operators" in html and "operator-bound" in html and "Top operators" in html
     # And all that it links is there.
-    for entry in (entry for entries in glossary.groups(on_cpu=True).values() for entry in entries):
+    for entry in (entry for entries in glossary.load_groups(on_cpu=True).values() for entry in entries):
         assert f'id="{entry["anchor"]}"' in html
 
 
 def test_one_cell_on_a_gpu_makes_a_page_of_gpus() -> None:
     cells = cpu_page.tables()["cells"]
-    assert overview.on_cpu(cells)
+    assert overview.all_on_cpu(cells)
     cells.loc[0, "device"] = "NVIDIA H200"
-    assert not overview.on_cpu(cells) and not overview.on_cpu(cells.head(0))
+    assert not overview.all_on_cpu(cells) and not overview.all_on_cpu(cells.head(0))
 
 
 OPENED = """
@@ -55,7 +55,7 @@ def test_numbers_of_a_page_by_hand(tmp_path: Path) -> None:
     # The mean with its interval, the median with its quartiles.
     assert (rows["train"]["step"], rows["train"]["spread"]) == ("2.02 s", "1.5 s – 2.54 s, n 10 × 3")
     assert rows["inference"]["spread"] == "9.9 ms – 10.1 ms, n 10"
-    median = rows["train"]["fields"][shown["cell_columns"].index("median") - len(overview.LEADING)]
+    median = rows["train"]["fields"][shown["cell_columns"].index("median") - len(overview.LEADING_COLUMNS)]
     assert (median["text"], median["between"]) == ("1.6 s", "1.32 s – 1.95 s")
     # Data for 1 of 10 ms, forward for 9.
     strip = step_bars.step_parts(given, "m", "train")

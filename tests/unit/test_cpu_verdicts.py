@@ -14,7 +14,7 @@ from profzoo.report import savings, savings_section
 from profzoo.tables import layers, schemas
 from profzoo.trials import candidate_settings
 from profzoo.verdicts import cpu_verdicts, rules, table_columns, verdict_table, verdicts
-from profzoo.verdicts.cpu_step import CpuStep, Part
+from profzoo.verdicts.cpu_step import CpuStep, StepPart
 from profzoo.verdicts.rule_evaluation import UNDECIDED
 from tests import known_rules, whole_zoo
 
@@ -81,7 +81,9 @@ def test_a_gain_is_between_none_and_that_of_the_most_that_the_spread_of_steps_al
     (spread,) = judged(cells(step_lower_quartile_ns=8 * MS), ranges(), BIG).query("level == 'cell'").to_dict("records")
     most = 8.5 * 1.25 / (8.5 * 1.25 + 1.5)
     assert spread["gain"] == steady["gain"] and spread["gain_high"] == pytest.approx(1 / (1 - most / 2))
-    (promise,) = savings.all_of({"cells": cells(step_lower_quartile_ns=8 * MS), "verdicts": pd.DataFrame([spread])})
+    (promise,) = savings.list_savings(
+        {"cells": cells(step_lower_quartile_ns=8 * MS), "verdicts": pd.DataFrame([spread])}
+    )
     assert promise.how == savings.AT_MOST and savings_section.saving_context(promise)["between"] == "0 – 4.38 ms"
 
 
@@ -123,8 +125,8 @@ def test_time_between_few_calls_is_no_overhead_of_theirs() -> None:
 def test_without_a_call_that_does_nothing_no_call_is_told_to_be_short() -> None:
     own = operators(("aten::add", "a", "forward", 1000, 4e6))
     step = CpuStep(cells().iloc[0].to_dict(), {"forward": 10 * MS}, own, FLOOR)
-    assert step.overhead == Part(0.0, 0.0) and np.isnan(step.floor_ns)
-    assert step.share(Part(4e6, 1000)).value == pytest.approx(0.4)
+    assert step.overhead == StepPart(0.0, 0.0) and np.isnan(step.floor_ns)
+    assert step.share(StepPart(4e6, 1000)).value == pytest.approx(0.4)
 
 
 def test_what_is_outside_of_steps_is_no_part_of_them() -> None:
@@ -159,10 +161,10 @@ def test_of_what_a_profiler_adds_to_calls_a_long_one_has_little() -> None:
     """A step of 10 ms, 6 of which one product takes; under the profiler 5,000 calls take 0.8 us longer each."""
     own = operators(VIEW, ("aten::mm", "a", "forward", 1, 6 * MS), ("aten::add", "a", "forward", 4995, 8 * MS))
     step = CpuStep(cells().iloc[0].to_dict(), {"forward": 14 * MS}, own, FLOOR)
-    found = step.share(Part(6 * MS, 1))
+    found = step.share(StepPart(6 * MS, 1))
     assert found.value == pytest.approx(0.6, abs=0.001) and found.least == pytest.approx(6 / 14)
     # No more than a call that does nothing takes.
-    slow = CpuStep(cells(5 * MS).iloc[0].to_dict(), {"forward": 14 * MS}, own, FLOOR).share(Part(6 * MS, 1))
+    slow = CpuStep(cells(5 * MS).iloc[0].to_dict(), {"forward": 14 * MS}, own, FLOOR).share(StepPart(6 * MS, 1))
     assert slow.value == pytest.approx(6 / 9, abs=0.001)
 
 
@@ -271,14 +273,14 @@ def test_cells_of_a_gpu_are_not_judged_so() -> None:
 
 def test_advice_on_a_cpu_is_tried_and_expected_under_one_name() -> None:
     """After all others where there may be a GPU, not at all on one."""
-    config = configuration.normalise({"models": "lstm"})
-    batch = settings.resolve("lstm", "train", "time", config)["batch"]
+    config = configuration.normalise_config({"models": "lstm"})
+    batch = settings.resolve_cell("lstm", "train", "time", config)["batch"]
     advice = [("input-bound", "workers=2"), ("overhead-bound", f"batch={2 * batch}")]
     row = {**dict.fromkeys(table_columns.COLUMNS, ""), "model": "lstm", "phase": "train", "level": "cell", "rank": 1,
            "gain": 1.5, "gain_low": 1.2, "gain_high": 2.0}  # fmt: skip
     table = pd.DataFrame([row | {"verdict": verdict, "settings": words} for verdict, words in advice])
-    for own, name in ((["bf16", "double_batch"], candidate_settings.DOUBLE), (["bf16"], f"batch={2 * batch}")):
-        config = configuration.normalise({"models": "lstm", "trials": {"panel": own}})
+    for own, name in ((["bf16", "double_batch"], candidate_settings.DOUBLE_BATCH), (["bf16"], f"batch={2 * batch}")):
+        config = configuration.normalise_config({"models": "lstm", "trials": {"panel": own}})
         found, _ = candidate_settings.candidate_words("lstm", "train", config)
         known = candidate_settings.expected_gains(table, config, {"lstm train": batch})["lstm train"]
         assert {key: one["verdict"] for key, one in known.items()} == {
@@ -287,12 +289,12 @@ def test_advice_on_a_cpu_is_tried_and_expected_under_one_name() -> None:
         }
         assert known.keys() <= found.keys() and f"batch={2 * batch}" in found[name]
         assert len({tuple(words) for words in found.values()}) == len(found)
-        of_cpus = ["workers=2"] if name == candidate_settings.DOUBLE else ["workers=2", name]
+        of_cpus = ["workers=2"] if name == candidate_settings.DOUBLE_BATCH else ["workers=2", name]
         assert list(found)[-len(of_cpus) :] == of_cpus
-    on_gpu = configuration.normalise({"models": "lstm", "device": "cuda"})
+    on_gpu = configuration.normalise_config({"models": "lstm", "device": "cuda"})
     assert "workers=2" not in candidate_settings.candidate_words("lstm", "train", on_gpu)[0]
     # Twice of what another cell has is not twice of this one's.
-    assert candidate_settings.name_of("batch=6", config, 4) == "batch=6"
+    assert candidate_settings.name_candidate("batch=6", config, 4) == "batch=6"
 
 
 def test_a_zoo_on_a_gpu_is_judged_as_before(tmp_path: Path) -> None:
@@ -312,7 +314,7 @@ def test_a_zoo_on_a_gpu_is_judged_as_before(tmp_path: Path) -> None:
     verdict_table.main(paths["steps"], paths["kernels"], None, None, [], [], [], ([], []), [], cpus, paths["written"])
     steps, kernels = (schemas.read_table(name, paths[name]) for name in ("steps", "kernels"))
     # By all rules there are, as the tables are.
-    write_csv(verdicts.tabulate_verdicts(steps, kernels, None, {}, {}, {}, rules.load()), paths["before"])
+    write_csv(verdicts.tabulate_verdicts(steps, kernels, None, {}, {}, {}, rules.load_rules()), paths["before"])
     assert Path(paths["written"]).read_bytes() == Path(paths["before"]).read_bytes()
     assert len(pd.read_csv(paths["written"])) > 42
 

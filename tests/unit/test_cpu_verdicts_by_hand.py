@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from profzoo.verdicts import cpu_step, cpu_verdicts, rules, verdicts
-from profzoo.verdicts.cpu_step import CpuStep, Part, Share
+from profzoo.verdicts.cpu_step import CpuStep, ShareInterval, StepPart
 from profzoo.verdicts.rule_evaluation import UNDECIDED
 from tests.unit.test_cpu_verdicts import BIG, CELL, FLOOR, MS, RULES, VIEW, cells, judged, operators, ranges
 
@@ -44,14 +44,14 @@ def test_a_step_taken_apart() -> None:
                     ("aten::no", "a", "forward", 0, 7e9))  # fmt: skip
     step = apart(own, MS, 11 * MS, step_ns=12 * MS)
     assert (step.ns, step.calls, step.floor_ns, step.brief_ns) == (12 * MS, 116, 1e3, 6e3)
-    assert step.input == Part(MS, 2) and step.overhead == Part(5.04e5, 104)
+    assert step.input == StepPart(MS, 2) and step.overhead == StepPart(5.04e5, 104)
     assert step.longest()["operator"].tolist() == ["aten::mul"]
     # In 1.22 ms there are 0.656 between 114 calls, 5.75 us each: as short as calls, and their overhead.
-    assert apart(own, MS, 1.22 * MS, step_ns=2.22 * MS).overhead == Part(pytest.approx(5.04e5 + 6.56e5), 104)
+    assert apart(own, MS, 1.22 * MS, step_ns=2.22 * MS).overhead == StepPart(pytest.approx(5.04e5 + 6.56e5), 104)
     # Exactly 6 us each are not below.
     assert apart(own, MS, 0.564 * MS + 114 * 6e3, step_ns=2 * MS).overhead.ns == pytest.approx(5.04e5)
     # Operators that take longer than the step leave nothing between them.
-    assert apart(own, MS, 0.4 * MS, step_ns=2 * MS).overhead == Part(5.04e5, 104)
+    assert apart(own, MS, 0.4 * MS, step_ns=2 * MS).overhead == StepPart(5.04e5, 104)
 
 
 def test_what_needs_are_known_of() -> None:
@@ -108,7 +108,7 @@ def test_what_the_profiler_takes_of_a_call(traced: float, step_ns: float, a_call
 def test_the_ends_of_a_share(given: dict[str, float], least: float, most: float) -> None:
     # Without a call that does nothing, the profiler takes nothing of calls.
     step = apart(operators(("aten::add", "a", "forward", 1, 1e3)), **given)
-    found = step.share(Part(2.5 * MS, 0.0))
+    found = step.share(StepPart(2.5 * MS, 0.0))
     assert (found.value, found.least, found.most) == pytest.approx((0.25, least, most))
 
 
@@ -116,7 +116,7 @@ def test_the_ends_of_a_share(given: dict[str, float], least: float, most: float)
 def test_what_steps_are_longer_by_under_the_profiler(traced: float, least: float, most: float) -> None:
     """A quarter of steps of 10 ms: twice as long is the machine, beyond it may be of the part alone or of all else."""
     step = apart(operators(("aten::add", "a", "forward", 1, 1e3)), 0.0, traced * MS)
-    found = step.share(Part(traced * MS / 4, 0.0))
+    found = step.share(StepPart(traced * MS / 4, 0.0))
     assert (found.least, found.most) == pytest.approx((least, most))
 
 
@@ -127,8 +127,8 @@ def test_a_part_of_nothing_has_no_share() -> None:
 def test_a_part_is_no_more_than_the_step() -> None:
     """Calls and time beyond the step's are all of it."""
     step = apart(operators(VIEW))
-    found = step.share(Part(20 * MS, 9.0))
-    assert found == Share(1.0, 1.0, 1.0)
+    found = step.share(StepPart(20 * MS, 9.0))
+    assert found == ShareInterval(1.0, 1.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_part_is_no_more_than_the_step() -> None:
     ],
 )
 def test_an_operator_in_words(sums: dict[str, float], said: str) -> None:
-    assert cpu_verdicts._told("op", sums) == said
+    assert cpu_verdicts._describe_operator("op", sums) == said
 
 
 @pytest.mark.parametrize(("share", "verdict"), [(0.25, "operator-bound"), (0.2499, verdicts.NOTHING)])
@@ -201,14 +201,14 @@ def test_what_is_left_open_comes_last_and_once_a_rule() -> None:
 def test_why_steps_are_not_relied_on(given: dict[str, Any], said: str) -> None:
     cell = cells(**given).iloc[0].to_dict()
     step = CpuStep(cell, {"forward": 10 * MS}, BIG, FLOOR, 2.0)
-    assert cpu_verdicts.JudgedCpu(cell, step, {}, RULES)._unsteady() == said
+    assert cpu_verdicts.CpuCellJudge(cell, step, {}, RULES)._unsteady() == said
 
 
 @pytest.mark.parametrize(("traced", "doubted"), [(20.0, False), (20.1, True), (5.0, False), (4.9, True)])
 def test_steps_that_the_profiler_changes_by_more_than_twice(traced: float, doubted: bool) -> None:
     cell = cells().iloc[0].to_dict()
     step = CpuStep(cell, {"forward": traced * MS}, operators(("aten::mm", "a", "forward", 1, MS)), FLOOR, 2.0)
-    said = cpu_verdicts.JudgedCpu(cell, step, {}, RULES)._unsteady()
+    said = cpu_verdicts.CpuCellJudge(cell, step, {}, RULES)._unsteady()
     assert said == (
         "steps with and without the profiler are 2.0 times apart, more than its calls take" if doubted else ""
     )
@@ -222,10 +222,10 @@ def test_only_cells_that_torch_saw_on_a_cpu_are_judged() -> None:
         and cpu_verdicts.cpu_cells(ranges(clock="gpu")) == []
     )
     assert cpu_verdicts.cpu_cells(parts.assign(tool="nsys")) == []
-    known = rules.load()
+    known = rules.load_rules()
     assert cpu_verdicts.tabulate_cpu_verdicts(cells().iloc[:0], parts, {CELL: BIG}, {}, known).empty
     assert cpu_verdicts.tabulate_cpu_verdicts(cells(), parts, {}, {}, known).empty
     assert cpu_verdicts.tabulate_cpu_verdicts(cells(), ranges(0.0, 0.0), {CELL: BIG}, {}, known).empty
     other = parts.assign(tool="nsys", ns_per_step=9e9)
     found = cpu_verdicts.tabulate_cpu_verdicts(cells(), pd.concat([parts, other]), {CELL: BIG}, {}, known)
-    assert found["share"].iloc[0] == pytest.approx(0.85) and found["by"].eq(verdicts.OURS).all()
+    assert found["share"].iloc[0] == pytest.approx(0.85) and found["by"].eq(verdicts.BY_PROFZOO).all()

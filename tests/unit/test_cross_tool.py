@@ -123,14 +123,16 @@ def test_no_launch_is_aligned_to_nothing(ncu: pd.DataFrame) -> None:
 def traced(recording) -> pd.DataFrame:
     """Ten steps of MobileNetV2's training under nsys: 475 launches each, whose convolutions run in tf32."""
     path: Path = recording("nsys/train.sqlite")
-    return launches_by_step.read(path)
+    return launches_by_step.read_step_launches(path)
 
 
 @pytest.fixture(scope="module")
 def census(recording) -> pd.DataFrame:
     """A step of the same under ncu, of another version: 468 launches, whose convolutions run in fp32."""
     raw, units = ncu_tables.read_raw(recording("ncu/launch.raw.mangled.csv"))
-    return ncu_tables.tidy(raw, units, ncu_tables.read_raw(recording("ncu/launch.raw.demangled.csv"))[0], None)[0]
+    return ncu_tables.tidy_launches(
+        raw, units, ncu_tables.read_raw(recording("ncu/launch.raw.demangled.csv"))[0], None
+    )[0]
 
 
 def test_steps_of_nsys_are_the_same_and_in_order(traced: pd.DataFrame) -> None:

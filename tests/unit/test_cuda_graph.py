@@ -43,11 +43,13 @@ def losses(cell: dict, monkeypatch: pytest.MonkeyPatch, graphs: Recorded | None)
     """Of all steps of a cell on the CPU, captured or not."""
     seen: list[Tensor] = []
     if graphs:
-        monkeypatch.setattr(step_loop.cuda_graph, "Captured", functools.partial(cuda_graph.Captured, graphs=graphs))
+        monkeypatch.setattr(
+            step_loop.cuda_graph, "CapturedStep", functools.partial(cuda_graph.CapturedStep, graphs=graphs)
+        )
     plain = step_loop._finite
     monkeypatch.setattr(step_loop, "_finite", lambda results, one: seen.extend(results) or plain(results, one))
-    model = interface.load(cell["module"])
-    step_loop.run(cell, step_loop.network_of(cell, model, CPU, None), CPU, recorders.Recorder(CPU))
+    model = interface.load_functions(cell["module"])
+    step_loop.run_steps(cell, step_loop.make_network(cell, model, CPU, None), CPU, recorders.Recorder(CPU))
     monkeypatch.undo()
     return [float(loss) for loss in seen]
 
@@ -61,10 +63,10 @@ def test_losses_are_those_of_the_plain_step(monkeypatch: pytest.MonkeyPatch) -> 
     assert graphs.said == ["aside", "aside", "capture", "replay", "replay", "replay", "replay"]
 
 
-def made(step: Callable[[Any], Any], network: torch.nn.Module, phase: str = "train") -> cuda_graph.Captured:
+def made(step: Callable[[Any], Any], network: torch.nn.Module, phase: str = "train") -> cuda_graph.CapturedStep:
     """A captured step of an own network."""
     cell = {"model": "mine", "phase": phase, "pin_memory": False, "device": "cuda"}
-    return cuda_graph.Captured(step, cell, network, CPU, Ranges(), 2, graphs=Recorded())
+    return cuda_graph.CapturedStep(step, cell, network, CPU, Ranges(), 2, graphs=Recorded())
 
 
 def test_what_was_made_is_not_overwritten_by_the_next_replay() -> None:
@@ -77,7 +79,7 @@ def test_what_was_made_is_not_overwritten_by_the_next_replay() -> None:
 def test_a_cpu_has_no_graphs() -> None:
     cell = {"model": "mine", "phase": "train", "pin_memory": False, "device": "auto"}
     with pytest.raises(ConfigError, match=r"graph: true captures CUDA graphs, and this is a CPU \(no GPU found"):
-        cuda_graph.Captured(len, cell, torch.nn.Linear(1, 1), CPU, Ranges(), 2)
+        cuda_graph.CapturedStep(len, cell, torch.nn.Linear(1, 1), CPU, Ranges(), 2)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +92,7 @@ def test_a_cpu_has_no_graphs() -> None:
     ],
 )
 def test_batches_of_another_form_are_refused(first: Any, other: Any, line: str) -> None:
-    inputs = cuda_graph.Inputs(CPU)
+    inputs = cuda_graph.StaticInputs(CPU)
     held = inputs.take(first)
     assert inputs.take((torch.zeros_like(first[0]), 1)) is held and not held[0].any() and first[0].all()
     with pytest.raises(ConfigError) as error:
@@ -99,7 +101,7 @@ def test_batches_of_another_form_are_refused(first: Any, other: Any, line: str) 
 
 
 def test_lengths_that_stay_on_the_host_may_not_change() -> None:
-    inputs = cuda_graph.Inputs(torch.device("cuda"))
+    inputs = cuda_graph.StaticInputs(torch.device("cuda"))
     inputs.take({"lengths": torch.tensor([3, 2])})
     inputs.take({"lengths": torch.tensor([3, 2])})
     with pytest.raises(ConfigError, match="sees a tensor on the CPU of a batch once"):
@@ -128,16 +130,16 @@ def test_what_cannot_be_captured_is_said_in_one_line() -> None:
 
 @pytest.mark.parametrize("name", ["lstm@graph", "lstm@reduce-overhead"])
 def test_ncu_profiles_the_kernels_of_graphs(name: str) -> None:
-    config = zoo.config.normalise({})["ncu"]
-    words = ncu.options(ncu.for_cell(config, "launch", resolved(name)), "launch")
+    config = zoo.config.normalise_config({})["ncu"]
+    words = ncu.options(ncu.adapt_to_cell(config, "launch", resolved(name)), "launch")
     assert words[-2:] == ["--graph-profiling", "node"]
-    assert ncu.for_cell(config, "launch", resolved("lstm")) is config
+    assert ncu.adapt_to_cell(config, "launch", resolved("lstm")) is config
     own = {**config, "extra": ["--graph-profiling=graph"]}
-    assert ncu.for_cell(own, "launch", resolved(name))["extra"] == own["extra"]
+    assert ncu.adapt_to_cell(own, "launch", resolved(name))["extra"] == own["extra"]
 
 
 def test_ranges_that_a_captured_step_has_not_are_refused() -> None:
-    config = zoo.config.normalise({})["ncu"]
+    config = zoo.config.normalise_config({})["ncu"]
     with pytest.raises(ConfigError, match=r"ncu.sets.ranges.ranges holds backward, and lstm replays its step in one"):
-        ncu.for_cell(config, "ranges", resolved("lstm@graph"))
-    assert ncu.for_cell(config, "step", resolved("lstm@graph"))
+        ncu.adapt_to_cell(config, "ranges", resolved("lstm@graph"))
+    assert ncu.adapt_to_cell(config, "step", resolved("lstm@graph"))

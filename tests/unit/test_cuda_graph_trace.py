@@ -82,11 +82,11 @@ class Running(Recorded):
 
 def explained(graphs: Recorded, trace: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[dict], list[dict]]:
     """The events of a captured cell under torch.profiler, before and after its replays are explained."""
-    monkeypatch.setattr(step_loop.cuda_graph, "Captured", functools.partial(cuda_graph.Captured, graphs=graphs))
+    monkeypatch.setattr(step_loop.cuda_graph, "CapturedStep", functools.partial(cuda_graph.CapturedStep, graphs=graphs))
     cell = {**zoo.cell("unet", warmup=3, window=2), "graph": True}
     recorder = recorders.TorchProfiler(CPU, OPTIONS, 1, trace.with_name("operators.csv"), trace)
-    network = step_loop.network_of(cell, interface.load(cell["module"]), CPU, None)
-    outcome = step_loop.run(cell, network, CPU, recorder)
+    network = step_loop.make_network(cell, interface.load_functions(cell["module"]), CPU, None)
+    outcome = step_loop.run_steps(cell, network, CPU, recorder)
     before = events(trace)
     recorder.explain(outcome.repeated.step)
     return before, events(trace)

@@ -23,9 +23,9 @@ SHAPE = SimpleNamespace(size=8, classes=10)
 def batches(name: str, phase: str = "train", **given: object) -> list:
     """All batches of a small cell."""
     small = {"size": 32, "batch": 2} if name != "lstm" else {"sequence_length": 4, "batch": 2}
-    checked = config.normalise({"warmup": 0, "window": 2, "settings": {name: {**small, **given}}})
-    cell = settings.resolve(name, phase, "time", checked)
-    return list(data_loading.batches(cell, interface.load(cell["module"])))
+    checked = config.normalise_config({"warmup": 0, "window": 2, "settings": {name: {**small, **given}}})
+    cell = settings.resolve_cell(name, phase, "time", checked)
+    return list(data_loading.iterate_batches(cell, interface.load_functions(cell["module"])))
 
 
 def images(folder: Path, **labels: int) -> str:
@@ -37,9 +37,9 @@ def images(folder: Path, **labels: int) -> str:
     return str(folder)
 
 
-def synthetic(count: int, distinct: int, seed: int = 0) -> data_loading.Synthetic:
+def synthetic(count: int, distinct: int, seed: int = 0) -> data_loading.SyntheticDataset:
     """Synthetic images."""
-    return data_loading.Synthetic(mobilenetv2.sample, SHAPE, count, distinct, seed)
+    return data_loading.SyntheticDataset(mobilenetv2.sample, SHAPE, count, distinct, seed)
 
 
 def test_a_few_synthetic_samples_come_again_and_again() -> None:
@@ -118,9 +118,9 @@ MADE = {"srcnn": (0, 1), "srgan": (-1, 1), "dped": (0, 1), "spade": (-1, 1)}
 
 def adapted(name: str, grey: int) -> tuple[torch.Tensor, torch.Tensor]:
     """An image of one colour, and a mask of class 0, through the adapter of a model."""
-    cell = settings.resolve(name, "train", "time", config.normalise({}))
+    cell = settings.resolve_cell(name, "train", "time", config.normalise_config({}))
     picture, mask = Image.new("RGB", (40, 40), (grey,) * 3), Image.new("L", (40, 40), 0)
-    model, masked = interface.load(cell["module"]), {"unet", "deeplab", "pspnet", "icnet", "spade"}
+    model, masked = interface.load_functions(cell["module"]), {"unet", "deeplab", "pspnet", "icnet", "spade"}
     return model.adapt((picture, mask if name in masked else 0), SimpleNamespace(**cell["shape"]))
 
 
@@ -135,8 +135,10 @@ def test_pixels_have_the_range_of_the_models_authors(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(RANGES | MADE))
 def test_random_images_have_the_range_of_real_ones(name: str) -> None:
-    cell = settings.resolve(name, "train", "time", config.normalise({}))
-    drawn = interface.load(cell["module"]).sample(SimpleNamespace(**cell["shape"]), torch.Generator().manual_seed(0))
+    cell = settings.resolve_cell(name, "train", "time", config.normalise_config({}))
+    drawn = interface.load_functions(cell["module"]).sample(
+        SimpleNamespace(**cell["shape"]), torch.Generator().manual_seed(0)
+    )
     for part, known in zip(drawn, (RANGES, MADE), strict=True):
         if name in known:
             low, high = known[name]
@@ -147,7 +149,9 @@ def test_random_images_have_the_range_of_real_ones(name: str) -> None:
 
 
 def test_every_adapter_of_the_zoo_is_looked_at() -> None:
-    adapting = {name for name, model in registry.shipped_models().items() if interface.load(model.module).adapt}
+    adapting = {
+        name for name, model in registry.shipped_models().items() if interface.load_functions(model.module).adapt
+    }
     assert adapting == set(RANGES | MADE)
 
 
@@ -185,7 +189,7 @@ def test_losses_leave_pixels_without_a_class_out(name: str) -> None:
         outputs = trainer.network(inputs)
     before = trainer.model.loss(outputs, target)
     poisoned = tensor_trees.map_leaves(lambda scores: scores.clone(), outputs)
-    for scores in tensor_trees.tensors(poisoned):
+    for scores in tensor_trees.find_tensors(poisoned):
         ratio = target.shape[1] // scores.shape[2]
         scores[:, 0, : 16 // ratio, : 16 // ratio] += 100
     torch.testing.assert_close(trainer.model.loss(poisoned, target), before)

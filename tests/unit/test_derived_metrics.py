@@ -48,7 +48,7 @@ OP_READ, OP_WRITE = "dram__bytes_op_read.sum", "dram__bytes_op_write.sum"
     ],
 )  # fmt: skip
 def test_a_quantity_is_told_by_any_of_its_names(quantity: str, counted: dict[str, float], expected: float) -> None:
-    assert derived_metrics.derive(pd.DataFrame({name: [value] for name, value in counted.items()}))[
+    assert derived_metrics.derive_quantities(pd.DataFrame({name: [value] for name, value in counted.items()}))[
         quantity
     ].tolist() == [pytest.approx(expected)]
 

@@ -55,21 +55,21 @@ def test_a_gpu_that_torch_does_not_see_is_an_error(
 def test_a_granted_gpu_without_nvidia_smi_is_an_error(monkeypatch: pytest.MonkeyPatch, visible: str) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     with pytest.raises(ConfigError, match=f"CUDA_VISIBLE_DEVICES = '{visible}' names one, but torch"):
-        devices.choose("auto")
+        devices.choose_device("auto")
 
 
 @pytest.mark.usefixtures("pretended")
 def test_a_granted_gpu_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-11111111")
     with pytest.raises(ConfigError, match="CUDA_VISIBLE_DEVICES = 'GPU-11111111' names one, but torch"):
-        devices.choose("auto")
+        devices.choose_device("auto")
 
 
 def test_an_old_driver_is_the_reason(tmp_path: Path) -> None:
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'NVIDIA A100, 535.183.01, GPU-a, 40960 MiB'\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     with pytest.raises(ConfigError, match=r"driver 535\.183\.01 is too old for CUDA 13\.0, which needs 580 or later; "):
-        devices.choose("auto")
+        devices.choose_device("auto")
 
 
 @pytest.mark.usefixtures("pretended")

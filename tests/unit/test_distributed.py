@@ -62,7 +62,7 @@ def test_what_averages_gradients_ends_before_the_group(
         assert made and not any(one() for one in made)
 
     monkeypatch.setattr(training_step.Trainer, "__init__", noted)
-    monkeypatch.setattr(distributed, "group", group)
+    monkeypatch.setattr(distributed, "join_group", group)
     more = ["--memory", str(tmp_path / "m.csv")] if memory else []
     assert run.main(["lstm", *WORDS[:2], *WORDS[3:], "sequence_length=8", "batch=3", *more]) == 0
 
@@ -130,10 +130,10 @@ def test_several_networks_or_optimizers_in_turn_are_refused(
     (tmp_path / "in_turn.py").write_text(f"{OWN_STEP}\n\n{body}")
     monkeypatch.syspath_prepend(str(tmp_path))
     cell = {"gpus": 2, "nodes": 1, "model": "mine"}
-    model = interface.load("in_turn")
+    model = interface.load_functions("in_turn")
     monkeypatch.delitem(sys.modules, "in_turn")
     with pytest.raises(ConfigError, match="gpus = 2: mine trains several networks in turn, on one GPU only"):
-        distributed.spread(model.build(None), cell, model, torch.device("cpu"))
+        distributed.wrap_network(model.build(None), cell, model, torch.device("cpu"))
 
 
 def test_processes_have_to_be_started(capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,18 +142,18 @@ def test_processes_have_to_be_started(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_batch_and_samples_count_for_each() -> None:
-    given = config.normalise({"gpus": "2", "models": ["lstm"]})
-    cell = settings.resolve("lstm", "train", "time", given)
+    given = config.normalise_config({"gpus": "2", "models": ["lstm"]})
+    cell = settings.resolve_cell("lstm", "train", "time", given)
     assert cell["gpus"] == 2 and cell["samples"] == 2 * cell["batch"] * cell["steps"]
-    assert settings.resolve("lstm", "inference", "time", given)["gpus"] == 1
+    assert settings.resolve_cell("lstm", "inference", "time", given)["gpus"] == 1
     with pytest.raises(ConfigError, match="batch = 'auto' is for one GPU, not 2"):
-        settings.resolve("lstm", "train", "time", given | {"batch": "auto"})
+        settings.resolve_cell("lstm", "train", "time", given | {"batch": "auto"})
 
 
 def test_cells_of_several_gpus_are_found() -> None:
-    assert config.spread(config.normalise({})) == []
+    assert config.list_multi_gpu_cells(config.normalise_config({})) == []
     given = {"settings": {"unet": {"gpus": 2}}, "variants": {"one": {"gpus": 1}, "four": {"nodes": 4}}}
-    found = config.spread(config.normalise(given))
+    found = config.list_multi_gpu_cells(config.normalise_config(given))
     assert {"unet", "unet@four", "lstm@four"} <= set(found) and not {"unet@one", "lstm", "lstm@one"} & set(found)
 
 

@@ -14,13 +14,13 @@ from profzoo.document import sets as document_sets
 from profzoo.errors import ConfigError
 from profzoo.tools.ncu import costs as ncu_costs
 
-SHIPPED = schema.load()["properties"]["ncu"]["properties"]["sets"]["default"]
+SHIPPED = schema.load_schema()["properties"]["ncu"]["properties"]["sets"]["default"]
 
 
 def test_a_section_set_without_a_description_is_named() -> None:
     sets = {**SHIPPED, "trafic": {"metrics": ["dram__bytes.sum"]}}
     with pytest.raises(ConfigError) as error:
-        document_sets.page(sets, ncu_costs.table())
+        document_sets.write_sets_page(sets, ncu_costs.load_costs())
     assert str(error.value) == (
         "profzoo/tools/ncu/costs.yaml says under `answers` nothing of the section set trafic: add a line there that says "
         "what it answers"
@@ -28,18 +28,18 @@ def test_a_section_set_without_a_description_is_named() -> None:
 
 
 def test_a_description_of_no_section_set_is_named() -> None:
-    costs = copy.deepcopy(dict(ncu_costs.table()))
+    costs = copy.deepcopy(dict(ncu_costs.load_costs()))
     costs["answers"]["trafic"] = "nothing"
     with pytest.raises(ConfigError, match=r"`answers` has trafic, which is no section set: did you mean 'traffic'\?"):
-        document_sets.page(SHIPPED, costs)
+        document_sets.write_sets_page(SHIPPED, costs)
 
 
 @pytest.mark.parametrize("lacking", ["description", "default"])
 def test_a_key_without_a_description_is_named(lacking: str) -> None:
-    rules = copy.deepcopy(dict(schema.load()))
+    rules = copy.deepcopy(dict(schema.load_schema()))
     del rules["properties"]["ncu"]["properties"]["window"][lacking]
     with pytest.raises(ConfigError, match=f"^the schema's key ncu.window has no {lacking}: add one"):
-        document_config.page(rules)
+        document_config.write_config_page(rules)
 
 
 @pytest.mark.parametrize("document", [document_config, document_sets])
@@ -48,10 +48,10 @@ def test_the_page_is_written_or_one_line_says_why_not(
 ) -> None:
     document.main(tmp_path / "page.md")
     assert (tmp_path / "page.md").read_text().startswith("# ")
-    rules = copy.deepcopy(dict(schema.load()))
+    rules = copy.deepcopy(dict(schema.load_schema()))
     rules["properties"]["ncu"]["properties"]["sets"]["default"]["mine"] = {"set": "full"}
     del rules["properties"]["window"]["description"]
-    monkeypatch.setattr(schema, "load", lambda: rules)
+    monkeypatch.setattr(schema, "load_schema", lambda: rules)
     with pytest.raises(SystemExit, match=r"^profzoo: error: .*(mine|window).*: add "):
         document.main(tmp_path / "page.md")
 
@@ -63,7 +63,7 @@ def test_the_types_of_settings_are_those_of_the_schema() -> None:
 
 @pytest.mark.parametrize("tool", ["time", "torch"])
 def test_a_resolved_cell_has_the_keys_of_its_type(tool: str) -> None:
-    cell = settings.resolve("lstm@graph", "train", tool, configuration.normalise({}))
+    cell = settings.resolve_cell("lstm@graph", "train", tool, configuration.normalise_config({}))
     declared = cell_types.CellSettings
     assert set(cell) <= declared.__required_keys__ | declared.__optional_keys__ and "graph" in cell
     assert declared.__required_keys__ <= set(cell) and ("profiler" in cell) == (tool == "torch")

@@ -30,14 +30,18 @@ def row(page: str, name: str) -> list[str]:
 def test_counts_are_those_of_the_networks() -> None:
     zoo = registry.shipped_models()
     chosen = {name: zoo[name] for name in ("srcnn", "lstm")}
-    page = document_zoo.page(chosen, {name: document_zoo.count_parameters(model) for name, model in chosen.items()})
+    page = document_zoo.write_zoo_page(
+        chosen, {name: document_zoo.count_parameters(model) for name, model in chosen.items()}
+    )
     assert row(page, "srcnn")[1] == "57,281" and "| `srcnn` | 57,184 | the paper leaves 97 biases out |" in page
     assert row(page, "lstm")[1] == "93,826" and "| `lstm` | 93,826 | " not in page.partition("published")[2]
 
 
 def test_the_page_in_the_checkout_is_current() -> None:
     counts = {name: document_zoo.count_parameters(model) for name, model in registry.shipped_models().items()}
-    assert (registry.ZOO.parent / "docs" / "zoo.md").read_text() == document_zoo.page(registry.shipped_models(), counts)
+    assert (registry.ZOO.parent / "docs" / "zoo.md").read_text() == document_zoo.write_zoo_page(
+        registry.shipped_models(), counts
+    )
 
 
 @pytest.fixture
@@ -66,6 +70,6 @@ def test_models_that_declare_little_have_a_row(folder: Path, capsys: pytest.Capt
 def test_a_model_without_published_parameters_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bare_model.py").write_text(BARE)
     monkeypatch.syspath_prepend(str(tmp_path))
-    model = registry.find("mine", "bare_model")
-    page = document_zoo.page({"mine": model}, {"mine": document_zoo.count_parameters(model)})
+    model = registry.find_model("mine", "bare_model")
+    page = document_zoo.write_zoo_page({"mine": model}, {"mine": document_zoo.count_parameters(model)})
     assert row(page, "mine")[1] == "16" and "published" not in page

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from profzoo.tools.ncu.derived_metrics import GPU_TIME
-from profzoo.tools.ncu.estimates import Estimates, half_width
-from profzoo.tools.ncu.launch_sampling import Prices, choose
+from profzoo.tools.ncu.estimates import Estimates, interval_half_width
+from profzoo.tools.ncu.launch_sampling import RunPrices, choose_launches
 from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
 from profzoo.tools.ncu.strata import Window
 
@@ -33,7 +33,7 @@ def step(seed: int, layers: int = 10) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def estimated(census: pd.DataFrame, counts: pd.DataFrame, wanted: float) -> Estimates:
     """What the launches chosen for an error say."""
-    taken = choose(census, wanted, Prices(5.0, 0.2, 10_000)).taken
+    taken = choose_launches(census, wanted, RunPrices(5.0, 0.2, 10_000)).taken
     return Estimates(Window(census), np.flatnonzero(taken), counts[taken])
 
 
@@ -65,7 +65,7 @@ def test_intervals_hold_the_truth_about_nine_times_in_ten() -> None:
         found = estimated(census, counts, 0.05).totals(np.zeros(len(census), dtype=int))
         for name in counts:
             error = found[name][0] - counts[name].sum()
-            wide = half_width(found[f"{name}_se"].to_numpy(), found[f"{name}_freedom"].to_numpy())[0]
+            wide = interval_half_width(found[f"{name}_se"].to_numpy(), found[f"{name}_freedom"].to_numpy())[0]
             held.append(abs(error) <= wide)
             errors.append(abs(error) / counts[name].sum())
     assert 0.85 <= np.mean(held) <= 0.99 and np.mean(errors) < 0.03

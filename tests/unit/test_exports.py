@@ -90,7 +90,7 @@ def test_ncu_census_counts_itself(tmp_path: Path, recording: Callable) -> None:
 
 def test_ncu_counts_come_from_the_census(tmp_path: Path, recording: Callable) -> None:
     table, _ = ncu(tmp_path, recording, None, "all", [])
-    census = tmp_path / "census.csv"
+    census = tmp_path / "census.census_csv_name"
     kept = table.iloc[:100]
     counts = kept.groupby(ncu_tables.CONFIGURATION)["id"].transform("size")
     kept.assign(launches=counts).to_csv(census, index=False)
@@ -103,7 +103,7 @@ def test_ncu_counts_come_from_the_census(tmp_path: Path, recording: Callable) ->
 def test_kernels_that_the_census_lacks_are_named(tmp_path: Path, recording: Callable) -> None:
     table, facts = ncu(tmp_path, recording, None, "all", [])
     assert facts["other_choices"] == []
-    census = tmp_path / "census.csv"
+    census = tmp_path / "census.census_csv_name"
     function = table["function"].value_counts().index[-1]
     kept = table[table["function"] != function]
     kept.assign(id=range(len(kept))).to_csv(census, index=False)
@@ -141,7 +141,7 @@ def test_processes_whose_reports_differ_in_units_are_refused(tmp_path: Path, rec
 
 def test_the_first_launch_of_each_configuration(tmp_path: Path, recording: Callable) -> None:
     every, _ = ncu(tmp_path, recording, None, "all", [])
-    census = tmp_path / "census.csv"
+    census = tmp_path / "census.census_csv_name"
     every.to_csv(census, index=False)
     firsts = every.drop_duplicates(ncu_tables.CONFIGURATION)
     said: list[str] = []
@@ -163,12 +163,12 @@ def test_the_first_launch_of_each_configuration(tmp_path: Path, recording: Calla
 def of_a_budget(recording: Callable, tmp_path: Path) -> tuple[pd.DataFrame, str, list[str], set[int]]:
     """The census, its file, the words of a budgeted run, and the launches that they choose: the third of each kernel."""
     every, _ = ncu(tmp_path, recording, None, "all", [])
-    every.to_csv(tmp_path / "census.csv", index=False)
+    every.to_csv(tmp_path / "census.census_csv_name", index=False)
     number = every.groupby("mangled").cumcount() + 1
     names = "|".join(map(re.escape, every.loc[number == 3, "mangled"]))
     words = ["ncu", "--kernel-name-base", "mangled", "--kernel-id", f"::regex:^({names})$:^(3|4)$"]
     chosen = every[every["mangled"].isin(every.loc[number == 3, "mangled"]) & number.isin([3, 4])]
-    return every, str(tmp_path / "census.csv"), words, set(chosen["id"])
+    return every, str(tmp_path / "census.census_csv_name"), words, set(chosen["id"])
 
 
 def test_rows_of_a_budget_are_the_launches_that_were_profiled(tmp_path: Path, recording: Callable) -> None:

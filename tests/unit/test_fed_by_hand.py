@@ -34,15 +34,15 @@ from profzoo.harness import (
     training_step,
     window_length,
 )  # fmt: skip
-from profzoo.harness.memory_blocks import Known
+from profzoo.harness.memory_blocks import KnownAddresses
 from profzoo.harness.tasks import adversarial, classification, images, restoration, segmentation, weights
 from tests.unit.test_harness_by_hand import move, span
 
 CPU = torch.device("cpu")
 
 
-def functions(**given: Any) -> interface.Functions:
-    return interface.Functions(**{"build": lambda shape: nn.Linear(1, 1), **given})
+def functions(**given: Any) -> interface.ModelFunctions:
+    return interface.ModelFunctions(**{"build": lambda shape: nn.Linear(1, 1), **given})
 
 
 def cell(**given: Any) -> dict[str, Any]:
@@ -61,13 +61,13 @@ def drawn(shape: SimpleNamespace, generator: torch.Generator) -> tuple[int, int]
 
 
 def test_two_batches_of_samples_are_made_and_come_in_turn() -> None:
-    made = data_loading.Synthetic(drawn, SimpleNamespace(), 7, 4, 5)
+    made = data_loading.SyntheticDataset(drawn, SimpleNamespace(), 7, 4, 5)
     seeds = [
         int(torch.randint(10**9, (), generator=torch.Generator().manual_seed(5 * 1_000_003 + n))) for n in range(4)
     ]
     assert [made[n][0] for n in range(7)] == [*seeds, *seeds[:3]] and len(made) == 7
     # No more than there are.
-    assert len(data_loading.Synthetic(drawn, SimpleNamespace(), 2, 4, 5)._pool) == 2
+    assert len(data_loading.SyntheticDataset(drawn, SimpleNamespace(), 2, 4, 5)._pool) == 2
     for index in (-1, 7):
         with pytest.raises(IndexError):
             made[index]
@@ -92,7 +92,7 @@ def test_memory_is_pinned_where_a_gpu_is_and_the_cell_wants_it(monkeypatch: pyte
     monkeypatch.setattr(data_loading, "DataLoader", lambda dataset, **given: asked.append(given) or [len(dataset)])
     model = functions(sample=drawn)
     for one in (cell(pin_memory=True), cell(workers=1, phase="inference")):
-        assert list(data_loading.batches(one, model)) == [7, 7]
+        assert list(data_loading.iterate_batches(one, model)) == [7, 7]
     assert [one["pin_memory"] for one in asked] == [there, False]
     assert [one["shuffle"] for one in asked] == [True, False]
     assert [(one["num_workers"], one["persistent_workers"]) for one in asked] == [(0, False), (1, True)]
@@ -169,14 +169,14 @@ def test_a_data_set_comes_again_shuffled_by_its_epoch() -> None:
 
 def test_a_batch_is_a_pair_or_a_mapping() -> None:
     one, model = cell(), functions(sample=drawn)
-    assert batch_structure.parts((1, 2), one, model) == batch_structure.parts([1, 2], one, model) == (1, 2)
+    assert batch_structure.split_batch((1, 2), one, model) == batch_structure.split_batch([1, 2], one, model) == (1, 2)
     named = {"x": 1}
-    assert batch_structure.parts(named, one, model) == (named, named)
+    assert batch_structure.split_batch(named, one, model) == (named, named)
     said = [(torch.ones(2, 3), "one tensor of 2 x 3"), (torch.ones(()), "one tensor of one number"),
             ((1, 2, 3), "a tuple of 3"), ("ab", "of type str")]  # fmt: skip
     for batch, words in said:
         with pytest.raises(ConfigError, match=f"a batch is {words}, where .* sample.* give one$"):
-            batch_structure.parts(batch, one, model)
+            batch_structure.split_batch(batch, one, model)
     network = lambda *given, **named: (given, named)  # noqa: E731
     assert batch_structure.call_network(network, named, 5) == ((), {"x": 1}) and batch_structure.call_network(
         network, (1, 2), 5
@@ -185,8 +185,8 @@ def test_a_batch_is_a_pair_or_a_mapping() -> None:
         {},
     )  # type: ignore[arg-type]
     makers = [
-        batch_structure.maker(one, functions(collate=list)), batch_structure.maker(cell(data={"source": "folder"}), model),
-        batch_structure.maker(one, functions(dataset=list)), batch_structure.maker(one, model),
+        batch_structure.name_batch_maker(one, functions(collate=list)), batch_structure.name_batch_maker(cell(data={"source": "folder"}), model),
+        batch_structure.name_batch_maker(one, functions(dataset=list)), batch_structure.name_batch_maker(one, model),
     ]  # fmt: skip
     assert makers == ["collate(samples)", "adapt(sample, shape)", "dataset(shape)", "sample(shape, generator)"]
 
@@ -201,11 +201,11 @@ def test_a_batch_is_halved_until_it_fits(monkeypatch: pytest.MonkeyPatch) -> Non
             if one["batch"] > most:  # noqa: B023
                 raise RuntimeError("CUDA out of memory. Tried")
 
-        assert batch_size.fit(cell(batch=10), rehearse)["batch"] == fits == tried[-1]
+        assert batch_size.fit_batch(cell(batch=10), rehearse)["batch"] == fits == tried[-1]
         assert tried == [10, 5, 2, 1][: len(tried)]
     with pytest.raises(ConfigError, match="runs out of memory at batch 1"):
-        batch_size.fit(cell(batch=1), lambda one: (_ for _ in ()).throw(MemoryError()))
-    told = [batch_size.out_of_memory(error) for error in (
+        batch_size.fit_batch(cell(batch=1), lambda one: (_ for _ in ()).throw(MemoryError()))
+    told = [batch_size.is_out_of_memory(error) for error in (
         RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when"), RuntimeError("CUDNN_STATUS_ALLOC_FAILED"),
         RuntimeError("can't allocate memory: you"), torch.OutOfMemoryError("x"), MemoryError(), RuntimeError("memory"),
     )]  # fmt: skip
@@ -229,10 +229,10 @@ def test_a_sample_of_outputs_is_64_numbers_shared_by_tensors() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64, torch.complex64, torch.float8_e5m2])
 def test_one_number_that_is_not_finite_is_found(dtype: torch.dtype) -> None:
     fine, bad = torch.ones(4).to(dtype), torch.tensor([1.0, math.inf, 1.0]).to(dtype)
-    assert output_samples.finite([fine, torch.ones(0), torch.ones(2, dtype=torch.int64)]) and not output_samples.finite(
-        [bad, fine]
-    )
-    assert not output_samples.finite([fine, torch.tensor([math.nan, 1.0]).to(dtype)])
+    assert output_samples.is_finite(
+        [fine, torch.ones(0), torch.ones(2, dtype=torch.int64)]
+    ) and not output_samples.is_finite([bad, fine])
+    assert not output_samples.is_finite([fine, torch.tensor([math.nan, 1.0]).to(dtype)])
 
 
 class Slots:
@@ -265,7 +265,9 @@ class Frozen:
 
 def test_tensors_are_found_in_slots_and_attributes_in_order_each_once() -> None:
     first, second, third = torch.ones(1), torch.ones(2), torch.ones(3)
-    found = list(tensor_trees.tensors([Both(first, second), One(third), first, torch.Tensor, "text", {"x": (second,)}]))
+    found = list(
+        tensor_trees.find_tensors([Both(first, second), One(third), first, torch.Tensor, "text", {"x": (second,)}])
+    )
     assert [id(one) for one in found] == [id(first), id(second), id(third)]
 
 
@@ -275,8 +277,8 @@ def test_structures_keep_their_types_and_order() -> None:
     assert found == {"a": (2, [4, {6}]), "b": Frozen(8, 10), "c": frozenset([12]), "d": b"xx"}
     assert (
         given["b"] == Frozen(4, 5)
-        and tensor_trees.moves_itself(first := torch.ones(1))
-        and not tensor_trees.moves_itself(type(first))
+        and tensor_trees.has_to_method(first := torch.ones(1))
+        and not tensor_trees.has_to_method(type(first))
     )
 
 
@@ -313,9 +315,9 @@ def test_optimizers_are_made_by_the_implementation_asked_for(
     one = cell(optimizer=asked, graph=graph)
     if held is None:
         with pytest.raises(ConfigError, match="RMSprop of m has no such implementation"):
-            optimizers.chosen(before, one)
+            optimizers.choose_implementation(before, one)
         return
-    found = optimizers.chosen(before, one)
+    found = optimizers.choose_implementation(before, one)
     assert type(found) is kind and (found is before) == (asked == "auto" and not graph)
     (group,) = found.param_groups
     assert {name: group[name] for name in held} == held and group["lr"] == 0.25 and len(group["params"]) == 2
@@ -323,14 +325,14 @@ def test_optimizers_are_made_by_the_implementation_asked_for(
 
 def test_sparse_embeddings_have_an_optimizer_of_their_own() -> None:
     network = nn.ModuleDict({"a": nn.Embedding(3, 2, sparse=True), "b": nn.Linear(2, 2), "c": nn.Embedding(3, 2)})
-    dense, sparse = optimizers.make_optimizers(network, interface.adam)
+    dense, sparse = optimizers.make_optimizers(network, interface.make_adam)
     assert type(sparse) is torch.optim.SparseAdam and sparse.param_groups[0]["lr"] == 1e-3
     assert [one.shape for one in sparse.param_groups[0]["params"]] == [(3, 2)]
     assert len(dense.param_groups[0]["params"]) == 3 and dense.param_groups[0]["lr"] == 1e-3
     assert (
-        len(optimizers.make_optimizers(network["a"], interface.adam))
+        len(optimizers.make_optimizers(network["a"], interface.make_adam))
         == 1
-        == len(optimizers.make_optimizers(network["b"], interface.adam))
+        == len(optimizers.make_optimizers(network["b"], interface.make_adam))
     )
     (own,) = optimizers.make_optimizers(network, lambda parameters: torch.optim.SGD(parameters, lr=1.0))
     assert type(own) is torch.optim.SGD and len(own.param_groups[0]["params"]) == 4
@@ -342,10 +344,10 @@ class InPlace(nn.Module):
 
 def test_what_is_checkpointed_is_in_runs_that_begin_with_nothing_in_place() -> None:
     lines = [nn.Linear(1, 1) for _ in range(9)]
-    assert [len(run) for run in activation_checkpointing.runs(lines)] == [3, 3, 3]
-    assert [len(run) for run in activation_checkpointing.runs(lines[:2])] == [1, 1]
+    assert [len(run) for run in activation_checkpointing.group_modules(lines)] == [3, 3, 3]
+    assert [len(run) for run in activation_checkpointing.group_modules(lines[:2])] == [1, 1]
     mixed = [nn.Linear(1, 1), nn.Linear(1, 1), nn.Sequential(nn.ReLU(inplace=True), nn.Linear(1, 1)), nn.Linear(1, 1)]
-    assert [len(run) for run in activation_checkpointing.runs(mixed)] == [3, 1]
+    assert [len(run) for run in activation_checkpointing.group_modules(mixed)] == [3, 1]
     relu = nn.ReLU(inplace=True)
     listed = nn.ModuleList([nn.Linear(1, 1), relu, nn.Linear(1, 1)])
     network = nn.ModuleDict({"a": listed, "b": nn.ModuleList([nn.Linear(1, 1)]), "c": nn.Sequential(nn.Linear(1, 1))})
@@ -377,7 +379,7 @@ def test_checkpointed_networks_have_the_same_gradients() -> None:
     inputs.grad = None
     calls: list[int] = []
     network[0].register_forward_hook(lambda *_: calls.append(1))
-    activation_checkpointing.insert(network, "m")
+    activation_checkpointing.insert_checkpoints(network, "m")
     network(inputs).sum().backward()
     assert len(calls) == 2
     found = [inputs.grad, *(one.grad for one in network.parameters())]
@@ -500,14 +502,14 @@ def test_a_capture_lies_a_millisecond_before_its_window_under_numbers_of_its_own
 
 
 def test_inputs_of_a_graph_are_copied_where_they_were() -> None:
-    inputs = cuda_graph.Inputs(CPU)
+    inputs = cuda_graph.StaticInputs(CPU)
     held = inputs.take({"x": torch.ones(2), "n": 3})
     assert inputs.take({"x": torch.full((2,), 5.0), "n": 3}) is held and held["x"].tolist() == [5, 5]
     with pytest.raises(ConfigError, match="sees plain values of a batch once"):
         inputs.take({"x": torch.ones(2), "n": 4})
     with pytest.raises(ConfigError, match="after batches of 2 comes one of 1:"):
         inputs.take({"x": torch.ones(()), "n": 3})
-    other = cuda_graph.Inputs(torch.device("cuda"))
+    other = cuda_graph.StaticInputs(torch.device("cuda"))
     other.take(torch.ones(2))
     other.take(torch.ones(2))
     with pytest.raises(ConfigError, match="sees a tensor on the CPU of a batch once"):
@@ -539,8 +541,10 @@ def user(name: str, at: float, long: float) -> dict[str, Any]:
     return span(f"profzoo:{name}", at, long, "user_annotation")
 
 
-def held(events: list[dict], known: list[Known] | None = None, before: dict[str, int] | None = None) -> list[dict]:
-    found = memory_blocks.rows(events, 0, before or {}, known or [])
+def held(
+    events: list[dict], known: list[KnownAddresses] | None = None, before: dict[str, int] | None = None
+) -> list[dict]:
+    found = memory_blocks.memory_rows(events, 0, before or {}, known or [])
     return [{key.removesuffix("_bytes"): value for key, value in row.items() if value} for row in found]
 
 
@@ -567,9 +571,9 @@ def test_of_what_is_known_counts_who_is_there_at_that_moment() -> None:
         (2, 5.5, 0, "gradients"), (2, 15, 1, "activations"), (2, 16, 1, "gradients"),
     ):  # fmt: skip
         moves = [move(begin, 1, 4), *([move(end, 1, -4)] if end else [])]
-        row, *_ = held([*events, *moves], [Known("gradients", "backward", number, {1})])
+        row, *_ = held([*events, *moves], [KnownAddresses("gradients", "backward", number, {1})])
         assert row[kind] == 4 == row["peak"]
-    row, *_ = held([*events, move(2, 2, 4)], [Known("gradients", "backward", 0, {1})])
+    row, *_ = held([*events, move(2, 2, 4)], [KnownAddresses("gradients", "backward", 0, {1})])
     assert row["activations"] == 4
 
 
@@ -581,7 +585,7 @@ def test_ranges_that_begin_together_are_told_the_longer_first_and_the_first_peak
         span("profzoo:other", 0, 9, "gpu_user_annotation"),
     ]
     events += [move(1, 1, 4), move(2, 1, -4), move(3, 2, 4), move(4, 9, -3)]
-    found = held(events, [Known("inputs", "data", 0, {2})], {"other": 10})
+    found = held(events, [KnownAddresses("inputs", "data", 0, {2})], {"other": 10})
     # 14 with either block; at the first, of activations, though inputs come up to it.
     assert [(row["range"], row.get("order", 0)) for row in found] == [("step", 0), ("data", 1), ("later", 2)]
     assert found[0] == {"range": "step", "begin": 10, "peak": 14, "end": 11, "other": 10, "activations": 4}
@@ -599,7 +603,7 @@ def test_of_operators_within_each_other_the_innermost_that_does_more_than_alloca
 
 
 def test_a_byte_is_a_block() -> None:
-    (row,) = held([user("step", 0, 9), move(5, 1, 1)], [Known("inputs", "step", 0, {1})])
+    (row,) = held([user("step", 0, 9), move(5, 1, 1)], [KnownAddresses("inputs", "step", 0, {1})])
     assert row == {"range": "step", "peak": 1, "end": 1, "inputs": 1}
 
 
@@ -631,15 +635,15 @@ def test_a_window_has_a_step_more_for_each_that_it_lacks() -> None:
 def test_numbers_of_processes_are_torchruns(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK"):
         monkeypatch.delenv(name, raising=False)
-    assert distributed.rank(cell()) == distributed.number_on_node(cell()) == 0
+    assert distributed.read_rank(cell()) == distributed.read_local_rank(cell()) == 0
     monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("LOCAL_RANK", "1")
     two = cell(gpus=2, nodes=2)
-    assert (distributed.rank(two), distributed.number_on_node(two)) == (3, 1)
+    assert (distributed.read_rank(two), distributed.read_local_rank(two)) == (3, 1)
     with pytest.raises(ConfigError, match="take 1 processes, and 4 started"):
-        distributed.rank(cell())
-    share = distributed.sampler([0] * 10, two)  # type: ignore[arg-type]
+        distributed.read_rank(cell())
+    share = distributed.make_sampler([0] * 10, two)  # type: ignore[arg-type]
     assert share and (share.rank, share.num_replicas, share.shuffle, share.drop_last, share.seed) == (
         3,
         4,
@@ -647,14 +651,14 @@ def test_numbers_of_processes_are_torchruns(monkeypatch: pytest.MonkeyPatch) -> 
         True,
         1,
     )
-    assert distributed.sampler([0] * 10, cell(gpus=1)) is None  # type: ignore[arg-type]
+    assert distributed.make_sampler([0] * 10, cell(gpus=1)) is None  # type: ignore[arg-type]
     assert distributed.gather_facts(cell(), {"a": 1}) == [{"a": 1}]
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(step_loop.devices, "choose", lambda asked, number: torch.device("cuda", number))
+    monkeypatch.setattr(step_loop.devices, "choose_device", lambda asked, number: torch.device("cuda", number))
     with pytest.raises(ConfigError, match="torch sees 1: lower gpus"):
-        step_loop.device_of({**two, "device": "cuda"})
+        step_loop.choose_cell_device({**two, "device": "cuda"})
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert step_loop.device_of({**two, "device": "cuda"}) == torch.device("cuda", 1)
+    assert step_loop.choose_cell_device({**two, "device": "cuda"}) == torch.device("cuda", 1)
 
 
 def test_ticks_of_all_kinds_of_work_are_what_was_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -664,17 +668,17 @@ def test_ticks_of_all_kinds_of_work_are_what_was_wanted(tmp_path: Path, monkeypa
     monkeypatch.setattr(cpu_contention.time, "perf_counter_ns", lambda: next(clock))
     (tmp_path / "stat").write_text("cpu 0 0 0 0 0 0 0 0\n")
     (tmp_path / "schedstat").write_text("7 100 3\n")
-    taken = cpu_contention.Taken()
+    taken = cpu_contention.CpuContention()
     # user, nice, system, irq, softirq and steal of 1 + 2 + 3 + 6 + 7 + 1 ticks; idle and iowait are no work.
     (tmp_path / "stat").write_text("cpu 1 2 3 400 500 6 7 1 90 90\n")
     (tmp_path / "schedstat").write_text("7 300 3\n")
     # 200 of the 1000 - 600 ns that were not rested.
     assert taken.share(600) == pytest.approx(200 / 400 + 1 / 20)
-    taken = cpu_contention.Taken()
+    taken = cpu_contention.CpuContention()
     (tmp_path / "schedstat").write_text("7 9300 3\n")
     assert taken.share() == 1.0
     # Nobody wanted anything; and in no time at all there are ticks alone to go by.
-    assert cpu_contention.Taken().share() == 0.0 == cpu_contention.Taken().share()
+    assert cpu_contention.CpuContention().share() == 0.0 == cpu_contention.CpuContention().share()
     (tmp_path / "stat").write_text("cpu 1 2 3 400 500 6 7\n")
     assert cpu_contention._ticks() == []
     (tmp_path / "stat").write_text("cpu 1 2 3 4 5 6 7 8\n")

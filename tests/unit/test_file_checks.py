@@ -47,7 +47,7 @@ def written(folder: Path, name: str) -> Path:
 
 def recorded(path: Path) -> Path:
     """The same file with the sidecar that its job leaves."""
-    made_of = Record({"tool": "time"}, files=record.entries([path]))
+    made_of = Record({"tool": "time"}, files=record.make_entries([path]))
     path.with_name(f"{path.name}.json").write_text(record.seal({"tool": "time"} | record.sidecar_part(made_of)))
     return path
 
@@ -57,7 +57,7 @@ def test_a_whole_file_is_left_as_it_is(tmp_path: Path, name: str) -> None:
     path = written(tmp_path, name)
     before = path.read_bytes()
     digest = hashlib.sha256(before).hexdigest()
-    assert file_checks.require([path]) == file_checks.require([recorded(path)]) == {path: digest}
+    assert file_checks.require_whole([path]) == file_checks.require_whole([recorded(path)]) == {path: digest}
     assert path.read_bytes() == before
 
 
@@ -78,7 +78,7 @@ def test_a_file_that_is_cut_off_is_named_with_the_command_that_makes_it_again(
     cut = whole[: -1 - (name == "train.plan.json")] if left == 3 else whole[: len(whole) * left // 4]
     path.write_bytes(cut)
     with pytest.raises(DataError, match=rf"{name} is damaged \(.+\): `snakemake --force .+{name}` makes it") as said:
-        file_checks.require([path])
+        file_checks.require_whole([path])
     assert path.read_bytes() == cut and "\n" not in str(said.value)
 
 
@@ -90,7 +90,7 @@ def test_a_changed_byte_is_seen(tmp_path: Path, name: str) -> None:
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     with pytest.raises(DataError, match="its content is not what was written"):
-        file_checks.require([path])
+        file_checks.require_whole([path])
 
 
 @pytest.mark.parametrize("name", ["weights.pt", "train.trace.json.gz"])
@@ -101,7 +101,7 @@ def test_a_changed_byte_of_an_archive_is_seen_without_a_record(tmp_path: Path, n
     content[-5 if name.endswith(".gz") else 500] ^= 1
     path.write_bytes(content)
     with pytest.raises(DataError):
-        file_checks.require([path])
+        file_checks.require_whole([path])
 
 
 def test_pages_of_zeros_in_a_database_are_seen(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_pages_of_zeros_in_a_database_are_seen(tmp_path: Path) -> None:
     content[8192:12288] = bytes(4096)
     path.write_bytes(content)
     with pytest.raises(DataError, match="SQLite"):
-        file_checks.require([path])
+        file_checks.require_whole([path])
 
 
 def test_weights_of_ones_own_are_taken_once_the_record_of_others_is_gone(tmp_path: Path) -> None:
@@ -118,9 +118,9 @@ def test_weights_of_ones_own_are_taken_once_the_record_of_others_is_gone(tmp_pat
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("mine/data.pkl", b"y" * 100)
     with pytest.raises(DataError):
-        file_checks.require([path])
+        file_checks.require_whole([path])
     path.with_name("weights.pt.json").unlink()
-    file_checks.require([path])
+    file_checks.require_whole([path])
 
 
 def test_a_folder_goes_by_each_of_its_files(tmp_path: Path) -> None:
@@ -130,10 +130,10 @@ def test_a_folder_goes_by_each_of_its_files(tmp_path: Path) -> None:
         KINDS["train.full.ncu-rep"](folder / f"host.{rank}.ncu-rep")
     recorded(folder)
     (folder / ".snakemake_timestamp").touch()
-    file_checks.require([folder])
+    file_checks.require_whole([folder])
     (folder / "host.1.ncu-rep").unlink()
     with pytest.raises(DataError, match="it has 1004 bytes, and had 2008 when it was made"):
-        file_checks.require([folder])
+        file_checks.require_whole([folder])
     assert folder.exists()
 
 
@@ -145,12 +145,12 @@ def test_a_disk_that_fails_says_nothing_about_the_file(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(sqlite3, "connect", refuse)
     with pytest.raises(OSError, match="disk I/O error"):
-        file_checks.require([path])
+        file_checks.require_whole([path])
     assert path.exists()
 
 
 def test_what_is_not_there_is_left_to_its_reader(tmp_path: Path) -> None:
-    file_checks.require([tmp_path / "weights.pt"])
+    file_checks.require_whole([tmp_path / "weights.pt"])
 
 
 def test_the_command_line_says_it_in_the_log_and_on_the_console(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -166,9 +166,9 @@ def test_a_trace_that_is_not_packed_is_left_as_it_is(tmp_path: Path) -> None:
     """Which is read as well; one that is cut off is damaged, packed or not."""
     path = tmp_path / "train.trace.json.gz"
     path.write_text('\n{"traceEvents": [{"ph": "X"}\n]}\n')
-    file_checks.require([path])
+    file_checks.require_whole([path])
     assert path.exists()
     path.write_text('\n{"traceEvents": [{"ph": "X"')
     with pytest.raises(DataError, match=r"damaged \(no whole JSON: its end is missing\): `snakemake --force"):
-        file_checks.require([path])
+        file_checks.require_whole([path])
     assert path.exists()

@@ -20,7 +20,7 @@ import pytest
 from profzoo.collect import profile_ranks, transaction
 from profzoo.errors import CollectError, ConfigError
 from profzoo.machine import file_locks, gpu_slots, gpu_turns, process_tree, results_lock, scratch_folder
-from profzoo.machine.gpu_slots import Terms
+from profzoo.machine.gpu_slots import LockTerms
 
 PROJECT = Path(__file__).parents[2]
 PRECIOUS = "precious"
@@ -78,9 +78,9 @@ def test_what_is_in_the_place_of_the_lock_of_results_stays_and_is_named(tmp_path
     path = results / results_lock.NAME
     made(path, mine)
     before = known(path)
-    planned = results_lock.seen(results)
+    planned = results_lock.inspect_folder(results)
     with pytest.raises(ConfigError, match=f"cannot be locked for this run: .*{re.escape(str(path))} {said}") as refused:
-        results_lock.take(results, planned)
+        results_lock.lock_results(results, planned)
     assert "\n" not in str(refused.value) and "Errno" not in str(refused.value)
     assert known(path) == before
 
@@ -176,20 +176,20 @@ def test_a_run_that_ends_leaves_the_lock_of_another(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["[]", '"x"', '{"pid": 1}', "\0", ""])
 def test_a_lock_that_says_nothing_of_its_holder_is_held_all_the_same(tmp_path: Path, text: str) -> None:
     with file_locks.hold_lock(tmp_path / results_lock.NAME) as descriptor:
-        file_locks.write(descriptor, text)
-        assert results_lock.seen(tmp_path).holder == "which has only begun"
+        file_locks.replace_text(descriptor, text)
+        assert results_lock.inspect_folder(tmp_path).holder == "which has only begun"
 
 
 def test_what_a_lock_says_is_shown_without_controls(tmp_path: Path) -> None:
     with file_locks.hold_lock(tmp_path / results_lock.NAME) as descriptor:
         said = {"host": "h\x1b[2J\n", "pid": 7, "folder": "/f", "since": "x" * 9999}
-        file_locks.write(descriptor, json.dumps(said))
-        holder = results_lock.seen(tmp_path).holder
+        file_locks.replace_text(descriptor, json.dumps(said))
+        holder = results_lock.inspect_folder(tmp_path).holder
     assert holder and holder.startswith("process 7 on h[2J in /f, since xxx") and len(holder) < 1100
 
 
 def test_to_plan_a_run_makes_no_lock(tmp_path: Path) -> None:
-    results_lock.seen(tmp_path)
+    results_lock.inspect_folder(tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -208,7 +208,7 @@ def lockless(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_results_without_locks_are_used_and_said_to_be_unprotected(tmp_path: Path, lockless: str) -> None:
-    said = results_lock.take(tmp_path, results_lock.seen(tmp_path))
+    said = results_lock.lock_results(tmp_path, results_lock.inspect_folder(tmp_path))
     assert said == (
         f"{tmp_path} is on a file system without locks ({lockless}), so that nothing keeps two runs from using it at "
         "once: start one at a time there"
@@ -220,14 +220,14 @@ def test_results_without_locks_are_used_and_said_to_be_unprotected(tmp_path: Pat
 
 
 def test_a_results_folder_with_locks_is_nothing_to_tell_of(tmp_path: Path) -> None:
-    assert results_lock.take(tmp_path, results_lock.seen(tmp_path)) is None
+    assert results_lock.lock_results(tmp_path, results_lock.inspect_folder(tmp_path)) is None
 
 
 def test_a_gpu_without_locks_is_refused_in_a_line(tmp_path: Path, lockless: str) -> None:
     """Two jobs on it would spoil each other's numbers."""
     said = re.escape(f"its file system has no locks ({lockless}); set locks.folder to a local one")
     said = rf"GPU-a\.lock: the GPU cannot be locked: {said}"
-    with pytest.raises(CollectError, match=said), gpu_slots.taken(1, ["GPU-a"], print, Terms(tmp_path)):
+    with pytest.raises(CollectError, match=said), gpu_slots.hold_gpus(1, ["GPU-a"], print, LockTerms(tmp_path)):
         pytest.fail("it was taken")
 
 
@@ -235,16 +235,16 @@ def test_temporary_files_without_locks_do_for_a_job_that_waits_for_nobody(
     tmp_path: Path, lockless: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scratch_folder, "_places", lambda: [str(tmp_path)])
-    folder, held = scratch_folder.make()
+    folder, held = scratch_folder.make_scratch()
     assert (
         folder.is_dir()
         and scratch_folder.claim_abandoned(folder) is None
-        and scratch_folder.sweep() == []
+        and scratch_folder.sweep_abandoned() == []
         and folder.is_dir()
     )
     for descriptor in held:
         os.close(descriptor)
-    gate = gpu_turns.Gate(folder)
+    gate = gpu_turns.TurnGate(folder)
     with pytest.raises(
         CollectError, match=rf"a file system without locks \({lockless}\), .* or locks\.overlap to false"
     ):
@@ -252,7 +252,7 @@ def test_temporary_files_without_locks_do_for_a_job_that_waits_for_nobody(
     gate.close()
     with (
         pytest.raises(CollectError, match="without locks"),
-        gpu_turns.offer_gpu("GPU-a", folder, print, Terms(tmp_path)),
+        gpu_turns.offer_gpu("GPU-a", folder, print, LockTerms(tmp_path)),
     ):
         pytest.fail("it waits for nothing")
 

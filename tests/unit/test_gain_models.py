@@ -63,8 +63,8 @@ def judged(program: Program, step: pd.DataFrame, efficiency: Sequence[float] = (
 
 
 def test_every_change_that_rules_name_can_be_made() -> None:
-    assert verdict_rules.REPLAYED["step"] + verdict_rules.SHARES["trace"] == tuple(gain_models.OF_STEP)
-    assert verdict_rules.REPLAYED["kernels"] == gain_models.OF_LAUNCHES
+    assert verdict_rules.SIMULATED_CHANGES["step"] + verdict_rules.SHARES["trace"] == tuple(gain_models.STEP_CHANGES)
+    assert verdict_rules.SIMULATED_CHANGES["kernels"] == gain_models.LAUNCH_CHANGES
     assert all("replay" in rule for rule in RULES["rules"] if rule["cured"] and rule["of"] not in ("trace", "cpu"))
 
 
@@ -116,15 +116,17 @@ def test_gains_are_no_surer_than_processes_are_alike(tmp_path: Path) -> None:
 def test_bf16_costs_casts(tmp_path: Path) -> None:
     """Where the CPU is the limit, the launches that autocast adds make a step slower, and it is not advised."""
     program, step_ns = simulation(steps([replace(LAUNCH, ns=5e3)] * 50), tmp_path)
-    replayed = gain_models.Replayed(program)
+    replayed = gain_models.CellSimulation(program)
     rows = kernels(program)
     once, never = pd.Series(1.0, rows.index), pd.Series(0.0, rows.index)
     for added, slower in (((once, never), 2.0), ((never, once), 1.6), (None, 1.0)):
-        asked = gain_models.Asked("bf16", rows, pd.Series(0.5, rows.index), added)
+        asked = gain_models.RequestedChange("bf16", rows, pd.Series(0.5, rows.index), added)
         found = replayed.gain(asked, {}, 0.0)
         assert found and found.predicted_ns == pytest.approx(step_ns * slower, rel=0.05)
     row = {"verdict": "memory-bound", "gain": 1.3, "share": 0.5, "cured": 0.5, "next_step": "halve", "settings": "x=1"}
-    row |= {advice_gain.ASKED: gain_models.Asked("bf16", rows, pd.Series(0.5, rows.index), (once, never))}
+    row |= {
+        advice_gain.CHANGE_KEY: gain_models.RequestedChange("bf16", rows, pd.Series(0.5, rows.index), (once, never))
+    }
     told = advice_gain.add_expected_gain(row, replayed, {}, UNTRIED)
     assert told["settings"] is None and told["next_step"].startswith(advice_gain.NO_GAIN) and told["gain"] < 1
 
@@ -132,10 +134,10 @@ def test_bf16_costs_casts(tmp_path: Path) -> None:
 def test_a_trace_without_the_launches_leaves_amdahls_law(tmp_path: Path) -> None:
     program, _ = simulation(steps([LAUNCH] * 20), tmp_path)
     rows = kernels(program).assign(mangled="another")
-    asked = gain_models.Asked("faster", rows, pd.Series(0.5, rows.index))
-    assert gain_models.Replayed(program).gain(asked, {}, 0.0) is None
-    nothing_known = gain_models.Asked("faster", kernels(program), pd.Series(np.nan, rows.index))
-    assert gain_models.Replayed(program).gain(nothing_known, {}, 0.0) is None
+    asked = gain_models.RequestedChange("faster", rows, pd.Series(0.5, rows.index))
+    assert gain_models.CellSimulation(program).gain(asked, {}, 0.0) is None
+    nothing_known = gain_models.RequestedChange("faster", kernels(program), pd.Series(np.nan, rows.index))
+    assert gain_models.CellSimulation(program).gain(nothing_known, {}, 0.0) is None
 
 
 def test_a_part_of_a_configurations_launches_is_a_part_of_its_time(tmp_path: Path) -> None:
@@ -143,7 +145,7 @@ def test_a_part_of_a_configurations_launches_is_a_part_of_its_time(tmp_path: Pat
     program, _ = simulation(steps([LAUNCH] * 20), tmp_path)
     rows = kernels(program).drop(columns="range")
     quarter = rows.assign(launches=5.0, total_ns=rows["total_ns"] / 4)
-    found = [gain_models.Replayed(program).gain(gain_models.Asked("faster", one, pd.Series(1.0, rows.index)), {}, 0.0)
+    found = [gain_models.CellSimulation(program).gain(gain_models.RequestedChange("faster", one, pd.Series(1.0, rows.index)), {}, 0.0)
              for one in (rows.assign(launches=10.0, total_ns=rows["total_ns"] / 2), quarter)]  # fmt: skip
     assert [gain.gain for gain in found if gain] == pytest.approx([2, 4 / 3], rel=0.05)
 
@@ -151,9 +153,12 @@ def test_a_part_of_a_configurations_launches_is_a_part_of_its_time(tmp_path: Pat
 def test_copies_to_the_host_and_waits_are_removed(tmp_path: Path) -> None:
     copy = Act("pageable", 0, "forward", 3e3, 5e3, ns=4e5)
     program, step_ns = simulation(steps([LAUNCH, LAUNCH, copy] * 5), tmp_path)
-    replayed = gain_models.Replayed(program)
+    replayed = gain_models.CellSimulation(program)
     without = simulated.simulate(steps([LAUNCH, LAUNCH] * 5)).step_ns()
-    found = {name: replayed.gain(gain_models.Asked(name), {}, 0.0) for name in ("transfers_removed", "copies_removed")}
+    found = {
+        name: replayed.gain(gain_models.RequestedChange(name), {}, 0.0)
+        for name in ("transfers_removed", "copies_removed")
+    }
     assert found["transfers_removed"].gain == pytest.approx(step_ns / without, rel=0.1)
     assert found["copies_removed"].gain == pytest.approx(1)
 
@@ -162,7 +167,7 @@ def test_waiting_for_other_processes_goes_by_its_share_of_communication(tmp_path
     acts = [*[LAUNCH] * 4, replace(LAUNCH, ns=4e5, group=-1)]
     program, _ = simulation(steps(acts), tmp_path)
     step = {"communication_ns": 4e5, "waiting_ns": 3e5}
-    found = gain_models.Replayed(program).gain(gain_models.Asked("waiting_removed"), step, 0.0)
+    found = gain_models.CellSimulation(program).gain(gain_models.RequestedChange("waiting_removed"), step, 0.0)
     assert found and found.step_ns - found.predicted_ns == pytest.approx(3e5, rel=0.02)
 
 
@@ -249,7 +254,9 @@ def test_settings_that_no_verdict_advises_have_their_gain_too(tmp_path: Path) ->
     """Of kernels that keep the GPU busy: a graph gains nothing much, and casts cost the CPU what they do not save."""
     program, step_ns = simulation(steps([replace(LAUNCH, ns=5e4)] * 20), tmp_path)
     table = judged(program, a_step({}), [0.5])
-    here, untold = (table[table["level"] == level].set_index("settings") for level in ("cell", other_settings.SETTING))
+    here, untold = (
+        table[table["level"] == level].set_index("settings") for level in ("cell", other_settings.SETTING_LEVEL)
+    )
     assert "precision=tf32" in here.index and "precision=tf32" not in untold.index
     assert {"graph=true", "precision=bf16"} <= set(untold.index) and untold["method"].eq("replay").all()
     graph = untold.loc["graph=true"]
@@ -281,7 +288,7 @@ def test_narrower_operands_are_worth_more_in_a_graph(tmp_path: Path) -> None:
     assert both["next_step"] == advice_gain.TOGETHER
     # A cell that is a graph already is not told to become one.
     step = a_step({}).iloc[0]
-    ran = judging.CellRules(step, {"graph": True}, RULES, ROOFS, gain_models.Replayed(program), UNTRIED)
+    ran = judging.CellRules(step, {"graph": True}, RULES, ROOFS, gain_models.CellSimulation(program), UNTRIED)
     words = {
         row["settings"]
         for row in other_settings.other_setting_rows(ran, mark_traits(kernels(program), None, RULES["traits"], {}), [])

@@ -14,7 +14,7 @@ import yaml
 from profzoo.errors import ConfigError
 from profzoo.verdicts import advice_gain, advice_scores, gain_models, other_settings
 from profzoo.verdicts import rules as verdict_rules
-from profzoo.verdicts.gain_models import Asked, Replayed
+from profzoo.verdicts.gain_models import CellSimulation, RequestedChange
 from profzoo.verdicts.launch_traits import mark_traits
 from profzoo.verdicts.rule_evaluation import CellRules
 from profzoo.what_if.program import Program
@@ -32,12 +32,12 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
     return simulation(steps([LAUNCH] * 10), tmp_path_factory.mktemp("replayed"))[0]
 
 
-def faster(rows: pd.DataFrame, part: Any, change: str = "faster") -> Asked:
-    return Asked(change, rows, pd.Series(part, rows.index, dtype="float64"))
+def faster(rows: pd.DataFrame, part: Any, change: str = "faster") -> RequestedChange:
+    return RequestedChange(change, rows, pd.Series(part, rows.index, dtype="float64"))
 
 
 def test_launches_are_found_where_four_fifths_of_their_time_are(program: Program) -> None:
-    rows, replayed = kernels(program), Replayed(program)
+    rows, replayed = kernels(program), CellSimulation(program)
     for more, found in ((1.249, True), (1.251, False)):
         gain = replayed.gain(faster(rows.assign(total_ns=rows["total_ns"] * more), 0.5), {}, 0.0)
         assert (gain is not None) == found
@@ -45,7 +45,7 @@ def test_launches_are_found_where_four_fifths_of_their_time_are(program: Program
 
 def test_half_of_the_time_of_launches_that_are_the_limit(program: Program) -> None:
     """Of ten launches of 50 us 25 us each are left; what is not known, or of launches that there are none of, has no gain."""
-    rows, replayed = kernels(program), Replayed(program)
+    rows, replayed = kernels(program), CellSimulation(program)
     gain = replayed.gain(faster(rows, 0.5), {}, 0.0)
     assert gain and gain.step_ns - gain.predicted_ns == pytest.approx(250e3, rel=0.02)
     gone = replayed.gain(faster(rows, 1.0), {}, 0.0)
@@ -62,11 +62,11 @@ def test_intervals_are_as_wide_as_errors_and_processes_apart(program: Program) -
     """Steps that are alike have no spread: an error of a quarter is all there is, or with 0.3 apart exp(hypot(ln 1.25, 0.3))."""
     rows = kernels(program)
     for apart, wide in ((0.0, 1.25), (0.3, np.exp(np.hypot(np.log(1.25), 0.3)))):
-        gain = Replayed(program, apart).gain(faster(rows, 0.5), {}, 0.25)
+        gain = CellSimulation(program, apart).gain(faster(rows, 0.5), {}, 0.25)
         assert gain and gain.high / gain.gain == pytest.approx(wide, rel=0.02)
         assert gain.gain / gain.low == pytest.approx(wide, rel=0.02)
     # What the program knows by itself counts before what is supposed of others.
-    assert Replayed(replace(program, apart=0.1), 0.3).apart == 0.1 and Replayed(program, 0.3).apart == 0.3
+    assert CellSimulation(replace(program, apart=0.1), 0.3).apart == 0.1 and CellSimulation(program, 0.3).apart == 0.3
     assert gain_models.error_interval(3.0, 0.5) == (2, 4.5)
 
 
@@ -78,7 +78,7 @@ def test_communication_without_its_waits(tmp_path: Path, waiting: float, talking
     """A launch of 400 us that communicates takes the part that it does not wait."""
     own, _ = simulation(steps([LAUNCH, replace(LAUNCH, ns=4e5, group=-1)], 2), tmp_path)
     step = {"waiting_ns": waiting * 1e5, "communication_ns": talking * 1e5}
-    found = gain_models._waited_less(own, step).gpu
+    found = gain_models._remove_waiting(own, step).gpu
     talks = own.gpu["talking"].to_numpy(dtype=bool)
     assert talks.sum() == 2 and found.loc[talks, "ns"].tolist() == pytest.approx([left * 4e5] * 2, rel=1e-3)
     assert found.loc[~talks, "ns"].tolist() == own.gpu.loc[~talks, "ns"].tolist()
@@ -87,7 +87,7 @@ def test_communication_without_its_waits(tmp_path: Path, waiting: float, talking
 def test_settings_that_a_verdict_advises_are_not_told_again(program: Program) -> None:
     """Of what a rule advises with a gain nothing is said; of what abstains that it does, of the rest that it does not hold."""
     rows = mark_traits(kernels(program), None, RULES["traits"], {})
-    judged = CellRules(a_step({}).iloc[0], {}, RULES, ROOFS, Replayed(program), UNTRIED)
+    judged = CellRules(a_step({}).iloc[0], {}, RULES, ROOFS, CellSimulation(program), UNTRIED)
 
     def said(*verdicts: dict[str, Any]) -> dict[str, str]:
         return {row["settings"]: row["next_step"] for row in other_settings.other_setting_rows(judged, rows, verdicts)}
@@ -112,7 +112,7 @@ def test_settings_that_a_verdict_advises_are_not_told_again(program: Program) ->
 def test_settings_go_by_counters_where_four_fifths_have_them(program: Program, counted: float, guessed: bool) -> None:
     rows = mark_traits(kernels(program), None, RULES["traits"], {})
     rows = rows.assign(counted_ns=rows["total_ns"] * counted)
-    judged = CellRules(a_step({}).iloc[0], {}, RULES, ROOFS, Replayed(program), UNTRIED)
+    judged = CellRules(a_step({}).iloc[0], {}, RULES, ROOFS, CellSimulation(program), UNTRIED)
     found = {row["settings"]: row["metric"] for row in other_settings.other_setting_rows(judged, rows, [])}
     assert found["precision=tf32"].endswith(other_settings.UNCOUNTED) == guessed
     assert not found["graph=true"].endswith(other_settings.UNCOUNTED)
@@ -173,12 +173,12 @@ def test_what_a_file_of_scores_allows(value: Any, fits: bool) -> None:
 
 def test_a_verdict_has_the_gain_of_its_replay_where_that_answers(program: Program) -> None:
     """Launches that take half as long gain what the replay says; of what it does not find Amdahl's law says 1.2."""
-    rows, replayed = kernels(program), Replayed(program)
+    rows, replayed = kernels(program), CellSimulation(program)
     row = {"verdict": "v", "gain": 1.2, "next_step": "do", "settings": "a=1", "limit": None, "share": 0.5, "cured": 0.5}
     gain = replayed.gain(faster(rows, 0.5), {}, UNTRIED.unscored_error)
-    found = advice_gain.add_expected_gain(row | {advice_gain.ASKED: faster(rows, 0.5)}, replayed, {}, UNTRIED)
+    found = advice_gain.add_expected_gain(row | {advice_gain.CHANGE_KEY: faster(rows, 0.5)}, replayed, {}, UNTRIED)
     assert gain and (found["gain"], found["gain_low"], found["gain_high"]) == (gain.gain, gain.low, gain.high)
-    assert found["method"] == "replay" and gain.gain > 1.5 and advice_gain.ASKED not in found
+    assert found["method"] == "replay" and gain.gain > 1.5 and advice_gain.CHANGE_KEY not in found
     for asked, own in ((faster(rows, np.nan), replayed), (None, replayed), (faster(rows, 0.5), None)):
-        plain = advice_gain.add_expected_gain(row | {advice_gain.ASKED: asked}, own, {}, UNTRIED)
+        plain = advice_gain.add_expected_gain(row | {advice_gain.CHANGE_KEY: asked}, own, {}, UNTRIED)
         assert (plain["gain"], plain["method"]) == (1.2, "Amdahl")

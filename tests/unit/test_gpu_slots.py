@@ -14,7 +14,7 @@ import pytest
 
 from profzoo.errors import CollectError
 from profzoo.machine import gpu_slots
-from profzoo.machine.gpu_slots import Terms
+from profzoo.machine.gpu_slots import LockTerms
 
 PROJECT = Path(__file__).parents[2]
 FOUND = ["GPU-a", "GPU-b", "GPU-c"]
@@ -24,8 +24,8 @@ import sys, time
 from pathlib import Path
 from profzoo.machine import gpu_slots
 folder, count, seconds, words = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), sys.argv[4].split(",")
-terms = gpu_slots.Terms(folder, what="the test's")
-with gpu_slots.taken(count, words, lambda line: print(line, flush=True), terms) as mine:
+terms = gpu_slots.LockTerms(folder, what="the test's")
+with gpu_slots.hold_gpus(count, words, lambda line: print(line, flush=True), terms) as mine:
     began = time.monotonic()
     print("has", *mine.words, flush=True)
     time.sleep(seconds)
@@ -55,7 +55,7 @@ def take(folder: Path, count: int = 1, words: list[str] = FOUND) -> list[str]:
     def refuse(line: str) -> None:
         raise TimeoutError(line)
 
-    with gpu_slots.taken(count, words, refuse, Terms(folder)) as mine:
+    with gpu_slots.hold_gpus(count, words, refuse, LockTerms(folder)) as mine:
         return mine.words
 
 
@@ -74,7 +74,7 @@ def test_a_crashed_jobs_gpu_is_free(held: subprocess.Popen, tmp_path: Path) -> N
 
 def test_one_process_never_gets_a_gpu_twice(tmp_path: Path) -> None:
     with ExitStack() as stack:
-        got = [stack.enter_context(gpu_slots.taken(1, FOUND, print, Terms(tmp_path))) for _ in FOUND]
+        got = [stack.enter_context(gpu_slots.hold_gpus(1, FOUND, print, LockTerms(tmp_path))) for _ in FOUND]
         assert sorted(word for one in got for word in one.words) == FOUND
         with pytest.raises(TimeoutError):
             take(tmp_path)
@@ -113,7 +113,7 @@ def test_waiting_ends_when_the_gpu_is_free(tmp_path: Path) -> None:
     process = job(tmp_path, seconds=0.5)
     assert process.stdout.readline() == "has GPU-a\n"
     began, lines = time.monotonic(), []
-    with gpu_slots.taken(1, ["GPU-a"], lines.append, Terms(tmp_path)) as mine:
+    with gpu_slots.hold_gpus(1, ["GPU-a"], lines.append, LockTerms(tmp_path)) as mine:
         assert mine.words == ["GPU-a"] and time.monotonic() - began > 0.2 and len(lines) == 1
     process.communicate()
 
@@ -130,7 +130,7 @@ def test_a_file_that_somebody_else_reads_is_not_written_into(tmp_path: Path, kin
 
 def test_a_lock_that_was_replaced_is_not_the_one_that_others_hold(tmp_path: Path) -> None:
     path = tmp_path / "GPU-a.lock"
-    with gpu_slots.open_slot("GPU-a", Terms(tmp_path)) as file:
+    with gpu_slots.open_slot("GPU-a", LockTerms(tmp_path)) as file:
         path.unlink()
         path.touch()
         with pytest.raises(CollectError, match="was removed while this job waited"):

@@ -26,8 +26,8 @@ from pathlib import Path
 from profzoo.machine import gpu_turns
 folder = Path(sys.argv[1])
 (folder / "started").touch()
-gpu_turns.take()
-gpu_turns.take()
+gpu_turns.wait_for_turn()
+gpu_turns.wait_for_turn()
 (folder / "program").write_text(str(os.getpid()))
 (folder / "at work").touch()
 while not (folder / "end").exists():
@@ -43,7 +43,7 @@ from profzoo.harness import step_loop, measure
 folder = Path(sys.argv[1])
 with job_environment.prepare_job(json.loads(sys.argv[2]), ["GPU-a"]) as (environment, held, guard):
     environment["PYTHONPATH"] = sys.argv[3]
-    code = job_environment.run([sys.executable, "-c", sys.argv[4], str(folder)], folder / "log", environment, guard)
+    code = job_environment.run_logged([sys.executable, "-c", sys.argv[4], str(folder)], folder / "log", environment, guard)
     (folder / "told").write_text(json.dumps([held.words, getattr(held, "waited_s", None)]))
 sys.exit(code % 256)
 """
@@ -97,7 +97,7 @@ def test_who_holds_the_gpu_is_told_where_that_takes_long(tmp_path: Path) -> None
     holder = job(tmp_path)
     assert holder.stdout.readline() == "has GPU-a\n"
     over, lines = threading.Event(), list[str]()
-    with gpu_slots.open_slot("GPU-a", gpu_slots.Terms(tmp_path)) as file:
+    with gpu_slots.open_slot("GPU-a", gpu_slots.LockTerms(tmp_path)) as file:
         threading.Timer(0.3, over.set).start()
         assert not file.hold(lines.append, over, 0.01, quiet_s=0.1)
         (line,) = lines
@@ -108,7 +108,7 @@ def test_who_holds_the_gpu_is_told_where_that_takes_long(tmp_path: Path) -> None
 
 
 def test_a_lock_that_was_removed_while_waiting_is_none(tmp_path: Path) -> None:
-    with gpu_slots.open_slot("GPU-a", gpu_slots.Terms(tmp_path)) as file:
+    with gpu_slots.open_slot("GPU-a", gpu_slots.LockTerms(tmp_path)) as file:
         (tmp_path / "GPU-a.lock").unlink()
         with pytest.raises(CollectError, match="was removed while this job waited for the GPU: run snakemake again"):
             file.hold(print, threading.Event(), 0.01)
@@ -192,10 +192,12 @@ def test_which_programs_wait_by_themselves(monkeypatch: pytest.MonkeyPatch) -> N
     assert not any([asked(words=2), asked(words=0), asked(gpus=2), asked(nodes=2), asked("sample"), asked("peaks")])
 
 
-WAITING = "import sys; sys.path.insert(0, sys.argv[1]); from profzoo.machine import gpu_turns; gpu_turns.take()"
+WAITING = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from profzoo.machine import gpu_turns; gpu_turns.wait_for_turn()"
+)
 
 
-def waiting(gate: gpu_turns.Gate) -> subprocess.Popen[str]:
+def waiting(gate: gpu_turns.TurnGate) -> subprocess.Popen[str]:
     """A program that waits for its turn."""
     command = [sys.executable, "-c", WAITING, str(PROJECT)]
     process = subprocess.Popen(command, env={**os.environ, **gate.variables}, text=True, stderr=subprocess.PIPE)
@@ -204,7 +206,7 @@ def waiting(gate: gpu_turns.Gate) -> subprocess.Popen[str]:
 
 
 def test_a_program_that_waits_is_asleep(tmp_path: Path) -> None:
-    gate = gpu_turns.Gate(tmp_path)
+    gate = gpu_turns.TurnGate(tmp_path)
     process = waiting(gate)
 
     def woken() -> str:
@@ -220,7 +222,7 @@ def test_a_program_that_waits_is_asleep(tmp_path: Path) -> None:
 
 
 def test_a_program_whose_turn_never_comes_is_told(tmp_path: Path) -> None:
-    gate = gpu_turns.Gate(tmp_path)
+    gate = gpu_turns.TurnGate(tmp_path)
     process = waiting(gate)
     gate.close()
     _, said = process.communicate(timeout=60)
@@ -228,7 +230,7 @@ def test_a_program_whose_turn_never_comes_is_told(tmp_path: Path) -> None:
 
 
 def test_a_program_run_by_hand_waits_for_nothing(tmp_path: Path) -> None:
-    gpu_turns.take({})
+    gpu_turns.wait_for_turn({})
     assert not list(tmp_path.iterdir())
 
 
@@ -243,7 +245,7 @@ from profzoo.cell import registry
 from profzoo.harness import interface, measure
 import torch._dynamo
 for model in registry.shipped_models().values():
-    interface.load(model.module)
+    interface.load_functions(model.module)
 before = list(asked)
 torch.cuda.is_available()
 print(before, asked)
@@ -265,9 +267,9 @@ def test_a_cell_takes_its_turn_before_it_looks_for_a_gpu(
         real = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *given: order.append(name) or real(*given))
 
-    noted(step_loop, "built")
-    noted(step_loop, "device_of")
-    noted(measure.gpu_turns, "take")
+    noted(step_loop, "build_network")
+    noted(step_loop, "choose_cell_device")
+    noted(measure.gpu_turns, "wait_for_turn")
     words = ["lstm", "train", "sequence_length=4", f"batch={batch}", "warmup=0", "window=1", "device=cpu"]
     assert run.main(words) == 0
     assert order.index("take") < order.index("device_of")

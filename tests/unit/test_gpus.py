@@ -72,13 +72,13 @@ def test_candidates_are_what_cuda_sees(monkeypatch: pytest.MonkeyPatch, listed: 
         seen = torch.cuda._transform_uuid_to_ordinals(seen, uuids)
     # Numbers of GPUs that are not there end the list as well.
     numbers = seen[: next((at for at, number in enumerate(seen) if number >= len(uuids)), None)]
-    found = gpus.candidates({"CUDA_VISIBLE_DEVICES": listed, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, FOUND)
+    found = gpus.choose_candidates({"CUDA_VISIBLE_DEVICES": listed, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, FOUND)
     assert found == [uuids[number] for number in numbers]
 
 
 def test_parts_of_gpus_keep_their_words() -> None:
     given = {"CUDA_VISIBLE_DEVICES": "MIG-1, MIG-GPU-a-1/2/0"}
-    assert gpus.candidates(given, FOUND) == ["MIG-1", "MIG-GPU-a-1/2/0"]
+    assert gpus.choose_candidates(given, FOUND) == ["MIG-1", "MIG-GPU-a-1/2/0"]
     # Of which GPU they are is not known: what differs between these is not said.
     assert gpus.describe_gpu("MIG-1", FOUND) == {"gpu_uuid": "MIG-1"}
     assert gpus.describe_gpu("MIG-1", FOUND[:1]) == {"gpu": "GPU a", "gpu_uuid": "MIG-1"}
@@ -93,14 +93,14 @@ def test_numbers_of_gpus_of_several_kinds_are_refused(listed: str, order: str | 
     given = {"CUDA_VISIBLE_DEVICES": listed} | ({"CUDA_DEVICE_ORDER": order} if order else {})
     if refused:
         with pytest.raises(ConfigError, match=r"give UUIDs .* or set CUDA_DEVICE_ORDER=PCI_BUS_ID"):
-            gpus.candidates(given, FOUND)
+            gpus.choose_candidates(given, FOUND)
     else:
-        gpus.candidates(given, FOUND)
+        gpus.choose_candidates(given, FOUND)
 
 
 def test_numbers_of_gpus_of_one_kind_are_nvidia_smis() -> None:
     alike = [gpu | {"gpu": "the same"} for gpu in FOUND]
-    assert gpus.candidates({"CUDA_VISIBLE_DEVICES": "2,1"}, alike) == ["GPU-c-1", "GPU-b-1"]
+    assert gpus.choose_candidates({"CUDA_VISIBLE_DEVICES": "2,1"}, alike) == ["GPU-c-1", "GPU-b-1"]
 
 
 @pytest.mark.parametrize(("driver", "cuda", "old"), [
@@ -108,7 +108,7 @@ def test_numbers_of_gpus_of_one_kind_are_nvidia_smis() -> None:
     ("[N/A]", "13.0", False), ("535.1", None, False), ("535.1", "99.0", False),
 ])  # fmt: skip
 def test_drivers_that_are_too_old(driver: str, cuda: str | None, old: bool) -> None:
-    assert bool(gpus.too_old(driver, cuda)) == old
+    assert bool(gpus.explain_old_driver(driver, cuda)) == old
 
 
 def test_the_readme_names_the_oldest_driver_of_the_locked_cuda() -> None:
@@ -122,8 +122,10 @@ def test_the_readme_names_the_oldest_driver_of_the_locked_cuda() -> None:
 
 def test_a_hanging_nvidia_smi_is_said(machine: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     (machine / "nvidia-smi").write_text("#!/bin/sh\nexec sleep 60\n")
-    answer = external_programs.answer
-    monkeypatch.setattr(external_programs, "answer", lambda command, seconds=60, **more: answer(command, 0.5, **more))
+    answer = external_programs.ask_program
+    monkeypatch.setattr(
+        external_programs, "ask_program", lambda command, seconds=60, **more: answer(command, 0.5, **more)
+    )
     assert job(machine, code=1) == {}
     assert "nvidia-smi did not answer within 0.5 s: the GPU's driver hangs" in capsys.readouterr().err
 
@@ -136,8 +138,8 @@ def test_a_job_takes_a_free_gpu_and_a_temporary_folder_of_its_own(machine: Path)
 
 
 def test_a_job_leaves_a_gpu_that_is_taken(machine: Path) -> None:
-    uuids = [gpu["gpu_uuid"] for gpu in gpus.present()]
-    with gpu_slots.taken(1, uuids, print, gpu_slots.Terms(machine / "locks")):
+    uuids = [gpu["gpu_uuid"] for gpu in gpus.list_gpus()]
+    with gpu_slots.hold_gpus(1, uuids, print, gpu_slots.LockTerms(machine / "locks")):
         assert job(machine)["gpu"] == "NVIDIA b"
 
 
@@ -200,5 +202,5 @@ def test_a_row_that_names_no_gpu_is_none(monkeypatch: pytest.MonkeyPatch, uuid: 
     printed = f"NVIDIA H200, 580.1, {uuid}, 1 MiB\nNVIDIA H200, 580.1, GPU-a-1, 1 MiB\n"
     said = subprocess.CompletedProcess([], 0, printed, "")
     monkeypatch.setattr(gpus.shutil, "which", lambda program: program)
-    monkeypatch.setattr(gpus.external_programs, "answer", lambda command: said)
-    assert [gpu["gpu_uuid"] for gpu in gpus.present()] == ["GPU-a-1"]
+    monkeypatch.setattr(gpus.external_programs, "ask_program", lambda command: said)
+    assert [gpu["gpu_uuid"] for gpu in gpus.list_gpus()] == ["GPU-a-1"]

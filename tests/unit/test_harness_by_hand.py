@@ -10,7 +10,7 @@ import torch
 from profzoo.calibration import peaks
 from profzoo.experiments import interleaved_runs
 from profzoo.harness import memory_blocks, recorders
-from profzoo.harness.memory_blocks import Known
+from profzoo.harness.memory_blocks import KnownAddresses
 from tests.unit.test_recorders import CPU, cell, run
 
 
@@ -41,8 +41,8 @@ BEFORE = {"weights": 1000, "other": 600}
 
 
 def test_what_a_step_holds_is_followed_block_by_block() -> None:
-    known = [Known("gradients", "backward", 0, {3, 2})]
-    found = {row["range"]: row for row in memory_blocks.rows(STEP, 0, BEFORE, known)}
+    known = [KnownAddresses("gradients", "backward", 0, {3, 2})]
+    found = {row["range"]: row for row in memory_blocks.memory_rows(STEP, 0, BEFORE, known)}
     assert [row["order"] for row in found.values()] == [0, 1, 2, 3] and list(found) == [
         "step",
         "forward",
@@ -68,7 +68,7 @@ def test_what_a_step_holds_is_followed_block_by_block() -> None:
 
 
 def test_only_allocations_of_the_device_count() -> None:
-    (step, *_) = memory_blocks.rows(STEP, 1, {}, [])
+    (step, *_) = memory_blocks.memory_rows(STEP, 1, {}, [])
     assert [step[f"{part}_bytes"] for part in ("begin", "peak", "end")] == [0, 10_000, 10_000]
 
 
@@ -93,12 +93,12 @@ def test_work_is_timed_for_as_long_as_takes_a_clock(takes_s: float, fewest: int,
         assert calls < 200
         time.sleep(takes_s)
 
-    took = peaks.seconds(work, torch.device("cpu"))
+    took = peaks.time_call(work, torch.device("cpu"))
     assert 2 + 5 * fewest <= calls <= 2 + 5 * most and takes_s <= took < 4 * takes_s
 
 
 def test_items_of_all_processes_are_added_up() -> None:
-    found = interleaved_runs.summary(["a", "b"], [{"items": 30, "batch": 3}, {"items": 12, "batch": 4}], 7)
+    found = interleaved_runs.summarize_processes(["a", "b"], [{"items": 30, "batch": 3}, {"items": 12, "batch": 4}], 7)
     assert found == {
         "items": 42, "batch": 3, "steps": 7,
         "processes": [{"side": "a", "items": 30, "batch": 3}, {"side": "b", "items": 12, "batch": 4}],

@@ -30,7 +30,7 @@ from profzoo.harness import (
     training_step,
 )
 from profzoo.machine import file_locks, gpu_slots, gpu_turns, gpus, results_lock, time_slicing
-from profzoo.machine.gpu_slots import Terms
+from profzoo.machine.gpu_slots import LockTerms
 from tests.unit.test_fed_by_hand import cell
 from tests.unit.test_harness_numbers import counted
 
@@ -103,7 +103,7 @@ def test_only_the_first_process_writes(tmp_path: Path) -> None:
 
 def test_facts_of_several_processes_name_each(monkeypatch: pytest.MonkeyPatch) -> None:
     timer = SimpleNamespace(steps=4, peak_memory_bytes=5, peak_rss_bytes=6, step_ns=7, shifts=1)
-    outcome = step_loop.Outcome(1, 2.0, 3.0, [], None)
+    outcome = step_loop.RunOutcome(1, 2.0, 3.0, [], None)
     for ranks, told in (([{"rank": 0}], False), ([{"rank": 0}, {"rank": 1}], True)):
         found = measure._baseline(cell(gpus=2), timer, outcome, ranks)  # type: ignore[arg-type]
         # Batches of three of two processes.
@@ -112,7 +112,7 @@ def test_facts_of_several_processes_name_each(monkeypatch: pytest.MonkeyPatch) -
     on_gpu = {"get_device_name": lambda device: "H100"}
     for name, value in on_gpu.items():
         monkeypatch.setattr(torch.cuda, name, value)
-    monkeypatch.setattr(devices, "uuid", lambda device: "GPU-1")
+    monkeypatch.setattr(devices, "read_uuid", lambda device: "GPU-1")
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 9)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     told_gpu = measure._machine({"device": "auto"}, GPU)
@@ -142,27 +142,27 @@ def test_a_gpu_that_torch_cannot_use_is_told(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
-    monkeypatch.setattr(gpus, "ask", lambda: (found, "" if found else "none is there"))
-    monkeypatch.setattr(devices, "reason_of_torch", lambda: "why not")
+    monkeypatch.setattr(gpus, "query_nvidia_smi", lambda: (found, "" if found else "none is there"))
+    monkeypatch.setattr(devices, "read_torch_reason", lambda: "why not")
     monkeypatch.delenv(gpus.VISIBLE, raising=False)
     if visible is not None:
         monkeypatch.setenv(gpus.VISIBLE, visible)
     if said:
         with pytest.raises(ConfigError, match=said):
-            devices.choose(asked)
+            devices.choose_device(asked)
         return
-    assert devices.choose(asked) == CPU
+    assert devices.choose_device(asked) == CPU
     why = {"auto": f"CUDA_VISIBLE_DEVICES = '{visible}' hides A", "cpu": "device = cpu, though A is here"}
     assert devices.explain_cpu(asked, CPU) == (why[asked] if found else "no GPU found: none is there")
-    assert devices.explain_cpu(asked, GPU) is None and devices.uuid(CPU) is None
+    assert devices.explain_cpu(asked, GPU) is None and devices.read_uuid(CPU) is None
 
 
 def test_a_gpu_is_taken_by_its_number_and_named_by_its_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert devices.choose("auto", 3) == torch.device("cuda", 3) and devices.choose("cuda") == GPU
+    assert devices.choose_device("auto", 3) == torch.device("cuda", 3) and devices.choose_device("cuda") == GPU
     for given in ("GPU-1a", "1a"):
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid=given))  # noqa: B023
-        assert devices.uuid(GPU) == "GPU-1a"
+        assert devices.read_uuid(GPU) == "GPU-1a"
     for error, said in ((RuntimeError("No driver. Get one at x"), "No driver"), (AssertionError(""), "AssertionError"),
                         (RuntimeError("a\nb"), "a")):  # fmt: skip
 
@@ -170,7 +170,7 @@ def test_a_gpu_is_taken_by_its_number_and_named_by_its_uuid(monkeypatch: pytest.
             raise error
 
         monkeypatch.setattr(torch.cuda, "init", init)
-        assert devices.reason_of_torch() == said
+        assert devices.read_torch_reason() == said
 
 
 # What is read without failing.
@@ -200,18 +200,20 @@ def test_what_cannot_be_read_is_a_warning_of_one_line(capsys: pytest.CaptureFixt
 
 
 def test_functions_that_a_model_leaves_out_have_defaults() -> None:
-    (optimizer,) = [interface.adam(nn.Linear(1, 1).parameters())]
+    (optimizer,) = [interface.make_adam(nn.Linear(1, 1).parameters())]
     assert type(optimizer) is torch.optim.Adam and optimizer.defaults["lr"] == 0.001
     scores, target = torch.zeros(2, 4), torch.tensor([0, 1])
-    assert float(interface.own_loss(scores, target)) == pytest.approx(torch.log(torch.tensor(4.0)).item())
+    assert float(interface.default_loss(scores, target)) == pytest.approx(torch.log(torch.tensor(4.0)).item())
     own = torch.tensor(7.0)
     for outputs in ({"loss": own}, SimpleNamespace(loss=own)):
-        assert interface.own_loss(outputs, None) is own
+        assert interface.default_loss(outputs, None) is own
     for outputs in ({"loss": None}, SimpleNamespace(), 5):
         with pytest.raises(ConfigError):
-            interface.own_loss(outputs, target)
+            interface.default_loss(outputs, target)
     line = nn.Linear(1, 1)
-    assert interface.whole(line) == (line,) and len(list(interface.no_others(SimpleNamespace()).parameters())) == 0
+    assert (
+        interface.whole_network(line) == (line,) and len(list(interface.no_others(SimpleNamespace()).parameters())) == 0
+    )
 
 
 # Ranges of modules.
@@ -235,7 +237,7 @@ def test_each_call_of_a_module_has_a_range_within_that_of_its_caller() -> None:
         return lambda: said.append(f"-{name}")
 
     network = Nested()
-    module_ranges.mark(network, opener)
+    module_ranges.mark_modules(network, opener)
     network(torch.ones(1, 2))
     by = [word.rpartition(":") for word in said]
     paths = [f"{first[0]}{first.split(':')[1]}" for first, _, _ in by]
@@ -261,7 +263,7 @@ def test_each_call_of_a_module_has_a_range_within_that_of_its_caller() -> None:
 
 def test_only_encoder_layers_in_inference_are_marked_within_their_forward() -> None:
     def marked(network: nn.Module) -> list[bool]:
-        module_ranges.mark(network, lambda name, inputs: lambda: None)
+        module_ranges.mark_modules(network, lambda name, inputs: lambda: None)
         return ["forward" in vars(one) for one in (network, *network.children())][:2]
 
     def layer() -> nn.Module:
@@ -290,12 +292,12 @@ def test_processes_meet_by_what_their_device_takes(
     monkeypatch.setattr(own, "init_process_group", lambda kind, device_id: said.append((kind, device_id)))
     monkeypatch.setattr(own, "destroy_process_group", lambda: said.append("over"))
     monkeypatch.setattr(own, "barrier", lambda: said.append("met"))
-    with distributed.group(cell(gpus=2), device):
-        distributed.meet(cell(gpus=2))
+    with distributed.join_group(cell(gpus=2), device):
+        distributed.wait_for_all(cell(gpus=2))
     assert said == [*[device] * (device is GPU), asked, "met", "over"]
     said.clear()
-    with distributed.group(cell(), device):
-        distributed.meet(cell())
+    with distributed.join_group(cell(), device):
+        distributed.wait_for_all(cell())
     assert said == []
 
 
@@ -303,11 +305,11 @@ def test_the_allocators_peak_is_that_of_the_step_alone(monkeypatch: pytest.Monke
     most = [900]
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: most.__setitem__(0, 100))
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: most[0])
-    monkeypatch.setattr(measure.data_loading, "batches", lambda one, model: [one["workers"]])
-    monkeypatch.setattr(measure.interface, "load", lambda module: None)
+    monkeypatch.setattr(measure.data_loading, "iterate_batches", lambda one, model: [one["workers"]])
+    monkeypatch.setattr(measure.interface, "load_functions", lambda module: None)
     taken: list[Any] = []
     row = dict.fromkeys(measure.peak_memory.COLUMNS, 1)
-    monkeypatch.setattr(measure.peak_memory, "take", lambda batch, *more: taken.append(batch) or [row])
+    monkeypatch.setattr(measure.peak_memory, "measure_memory", lambda batch, *more: taken.append(batch) or [row])
     for rank, device, peak in ((0, GPU, 100), (1, GPU, 100), (0, CPU, None)):
         most[0] = 900
         options = argparse.Namespace(memory=tmp_path / f"{rank}{device.type}.csv")
@@ -330,11 +332,13 @@ def test_steps_of_processes_are_joined_with_sides_and_numbers(tmp_path: Path) ->
 
 def test_processes_of_one_side_are_alike() -> None:
     facts = [{"batch": 1, "torch": "2"}, {"batch": 2, "torch": "2"}, {"batch": 1, "torch": "2", "device": "b"}]
-    assert interleaved_runs.unlike(["a", "b", "a"], facts) == "processes of one side differ in device: None and b"
-    assert interleaved_runs.unlike(["a", "b", "c"], facts) is None
     assert (
-        interleaved_runs.summary(["a", "b", "b"], facts, 5, "b")["batch"] == 2
-        and interleaved_runs.summary(["a"], facts[:1], 5)["items"] == 0
+        interleaved_runs.find_difference(["a", "b", "a"], facts) == "processes of one side differ in device: None and b"
+    )
+    assert interleaved_runs.find_difference(["a", "b", "c"], facts) is None
+    assert (
+        interleaved_runs.summarize_processes(["a", "b", "b"], facts, 5, "b")["batch"] == 2
+        and interleaved_runs.summarize_processes(["a"], facts[:1], 5)["items"] == 0
     )
 
 
@@ -349,7 +353,9 @@ def test_so_many_start_at_a_time_as_there_are_cpus_and_rounds(tmp_path: Path, mo
         wait = lambda: alive.__setitem__(0, alive[0] - 1) or 0  # noqa: E731
         gate = SimpleNamespace(wanted=lambda: True, open=lambda: None)
         foreman = SimpleNamespace(over=lambda process: False)
-        return nullcontext(interleaved_runs.Begun(SimpleNamespace(poll=lambda: None, wait=wait), gate, foreman))  # type: ignore[arg-type]
+        return nullcontext(
+            interleaved_runs.WaitingProcess(SimpleNamespace(poll=lambda: None, wait=wait), gate, foreman)
+        )  # type: ignore[arg-type]
 
     monkeypatch.setattr(interleaved_runs, "_begun", begun)
     for count, at_once, by_shifts, expected in ((12, 9, 3, 3), (12, 9, 2, 4), (5, 9, 0, 4), (5, 2, 0, 2), (3, 0, 0, 1)):
@@ -375,7 +381,7 @@ def test_processes_wait_for_the_turn_and_shift_that_they_are_told_of(tmp_path: P
 
 def test_gpus_are_taken_in_their_order_as_many_as_are_wanted(tmp_path: Path) -> None:
     words = ["GPU-a", "MIG-b/1", "GPU-c"]
-    with gpu_slots.taken(2, words, pytest.fail, Terms(tmp_path / "new" / "locks")) as mine:
+    with gpu_slots.hold_gpus(2, words, pytest.fail, LockTerms(tmp_path / "new" / "locks")) as mine:
         assert mine.words == words[:2] and len(set(mine.descriptors)) == 2
         folder = tmp_path / "new" / "locks"
         assert sorted(path.name for path in folder.iterdir()) == ["GPU-a.lock", "MIG-b-1.lock"]
@@ -385,45 +391,48 @@ def test_gpus_are_taken_in_their_order_as_many_as_are_wanted(tmp_path: Path) -> 
         ]
         # None is left of two of these, and the third is given back while waiting.
         said = r"waiting for 2 of 3 GPU.* \(GPU-a: process .*; MIG-b/1: process "
-        late = gpu_slots.taken(2, words, lambda line: None, Terms(folder, wait_s=0.0))
+        late = gpu_slots.hold_gpus(2, words, lambda line: None, LockTerms(folder, wait_s=0.0))
         with pytest.raises(CollectError, match=said), late:
             pass
-        with gpu_slots.taken(1, words, pytest.fail, Terms(folder)) as other:
+        with gpu_slots.hold_gpus(1, words, pytest.fail, LockTerms(folder)) as other:
             assert other.words == ["GPU-c"]
-    with gpu_slots.taken(3, words, pytest.fail, Terms(folder)) as mine:
+    with gpu_slots.hold_gpus(3, words, pytest.fail, LockTerms(folder)) as mine:
         assert mine.words == words
-    with pytest.raises(ValueError, match="4 GPUs wanted, 3 there"), gpu_slots.taken(4, words, print, Terms(folder)):
+    with (
+        pytest.raises(ValueError, match="4 GPUs wanted, 3 there"),
+        gpu_slots.hold_gpus(4, words, print, LockTerms(folder)),
+    ):
         pass
 
 
 def test_a_turn_is_had_once_the_program_wants_it(tmp_path: Path) -> None:
     (own := tmp_path / "own").mkdir()
-    with gpu_turns.offer_gpu("GPU-a", own, pytest.fail, Terms(tmp_path)) as turn:
+    with gpu_turns.offer_gpu("GPU-a", own, pytest.fail, LockTerms(tmp_path)) as turn:
         assert turn.words == [] and len(turn.descriptors) == 1
-        asking = threading.Thread(target=gpu_turns.take, args=({gpu_turns.TURN: str(own)},))
+        asking = threading.Thread(target=gpu_turns.wait_for_turn, args=({gpu_turns.TURN: str(own)},))
         asking.start()
         asking.join(10)
         assert turn.words == ["GPU-a"] and 0 <= turn.waited_s < 5
-    gate = gpu_turns.Gate(own)
+    gate = gpu_turns.TurnGate(own)
     assert gate.variables == {"PROFZOO_TURN": str(own)} and gate.wanted()
     gate.open("no GPU")
     with pytest.raises(CollectError, match="no GPU"):
-        gpu_turns.take(gate.variables)
-    gpu_turns.Gate(own).close()
+        gpu_turns.wait_for_turn(gate.variables)
+    gpu_turns.TurnGate(own).close()
     with pytest.raises(CollectError, match="has ended before its turn"):
-        gpu_turns.take(gate.variables)
-    gpu_turns.take({})
+        gpu_turns.wait_for_turn(gate.variables)
+    gpu_turns.wait_for_turn({})
 
 
 def test_a_shift_is_over_as_its_worker_says_so_or_ends() -> None:
-    foreman = time_slicing.Foreman()
+    foreman = time_slicing.ShiftGiver()
     process = subprocess.Popen(["sleep", "30"])
     try:
-        worker = time_slicing.worker(foreman.variables)
+        worker = time_slicing.find_worker(foreman.variables)
         assert (
             worker
             and foreman.variables == {"PROFZOO_SHIFT": str(foreman.descriptors[0])}
-            and time_slicing.worker({}) is None
+            and time_slicing.find_worker({}) is None
         )
         foreman.go()
         worker.rest()
@@ -445,22 +454,22 @@ def test_a_shift_is_over_as_its_worker_says_so_or_ends() -> None:
 
 def test_results_in_use_or_changed_since_are_refused(tmp_path: Path) -> None:
     results = tmp_path / "results"
-    assert results_lock.seen(results) == results_lock.Seen(None, None)
+    assert results_lock.inspect_folder(results) == results_lock.FolderState(None, None)
     results.mkdir()
-    fresh = results_lock.seen(results)
-    assert fresh == results_lock.Seen(None, results.stat().st_mtime_ns)
-    for planned, said in ((results_lock.Seen("process 7", None), "in use by another run, process 7"),
-                          (results_lock.Seen(None, 1), "has used .* while this one was planned")):  # fmt: skip
+    fresh = results_lock.inspect_folder(results)
+    assert fresh == results_lock.FolderState(None, results.stat().st_mtime_ns)
+    for planned, said in ((results_lock.FolderState("process 7", None), "in use by another run, process 7"),
+                          (results_lock.FolderState(None, 1), "has used .* while this one was planned")):  # fmt: skip
         with pytest.raises(ConfigError, match=said):
-            results_lock.take(results, planned)
+            results_lock.lock_results(results, planned)
     path = results / results_lock.NAME
     with file_locks.hold_lock(path) as descriptor:
-        assert results_lock.seen(results) == results_lock.Seen("which has only begun", None)
-        file_locks.write(descriptor, json.dumps({"pid": 7, "host": "h", "folder": "/f", "since": "now"}))
-        assert results_lock.seen(results).holder == "process 7 on h in /f, since now"
+        assert results_lock.inspect_folder(results) == results_lock.FolderState("which has only begun", None)
+        file_locks.replace_text(descriptor, json.dumps({"pid": 7, "host": "h", "folder": "/f", "since": "now"}))
+        assert results_lock.inspect_folder(results).holder == "process 7 on h in /f, since now"
         with pytest.raises(ConfigError, match="in use by another run, process 7 on h in /f"):
-            results_lock.take(results, results_lock.Seen(None, results.stat().st_mtime_ns))
-    assert results_lock.seen(results).holder is None
+            results_lock.lock_results(results, results_lock.FolderState(None, results.stat().st_mtime_ns))
+    assert results_lock.inspect_folder(results).holder is None
     held = file_locks.acquire_lock(path, wait=False)
     results_lock._release(results, held, os.getpid() + 1)
     assert path.exists()
@@ -477,7 +486,7 @@ def test_a_step_updates_and_forgets_gradients_and_is_checked() -> None:
     network = nn.Linear(1, 1, bias=False)
     network.weight.data.fill_(2.0)
     one = cell(optimizer="auto")
-    model = interface.Functions(
+    model = interface.ModelFunctions(
         lambda shape: network, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.5),
         loss=lambda outputs, target: (outputs * target).sum(),
     )  # fmt: skip
@@ -512,10 +521,10 @@ def test_arithmetic_is_set_as_the_cell_says(monkeypatch: pytest.MonkeyPatch) -> 
                 backends.cudnn.deterministic, torch.are_deterministic_algorithms_enabled())  # fmt: skip
 
     try:
-        training_step.arithmetic(cell(precision="tf32", cudnn_benchmark=True, deterministic=True))
+        training_step.set_arithmetic(cell(precision="tf32", cudnn_benchmark=True, deterministic=True))
         assert now() == (True,) * 5 and os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
         assert torch.is_deterministic_algorithms_warn_only_enabled()
         assert not torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     finally:
-        training_step.arithmetic(cell(precision="fp32", cudnn_benchmark=False, deterministic=False))
+        training_step.set_arithmetic(cell(precision="fp32", cudnn_benchmark=False, deterministic=False))
     assert now() == (False,) * 5

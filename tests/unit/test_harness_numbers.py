@@ -75,17 +75,17 @@ def test_a_series_is_as_many_calls_as_last_long_enough(monkeypatch: pytest.Monke
         return count * 0.001 * (3 if len(counts) == 2 else 1)
 
     monkeypatch.setattr(peaks, "_series", series)
-    assert peaks.seconds(lambda: None, torch.device("cpu")) == pytest.approx(0.001)
+    assert peaks.time_call(lambda: None, torch.device("cpu")) == pytest.approx(0.001)
     assert counts == [1, *[round(peaks.LEAST_S / 0.001)] * peaks.REPEATS]
     monkeypatch.setattr(peaks, "_series", lambda work, count, device: (counts.append(count), count * 10.0)[1])
     counts.clear()
-    assert peaks.seconds(lambda: None, torch.device("cpu")) == 10
+    assert peaks.time_call(lambda: None, torch.device("cpu")) == 10
     assert counts == [1] * (1 + peaks.REPEATS)
 
 
 def test_rounds_add_up_the_samples_of_all_processes() -> None:
     facts = [{"items": 3, "loss": 1.0}, {"items": 5, "loss": 2.0}, {"loss": 3.0}]
-    found = interleaved_runs.summary(["a", "b", "a"], facts, 9)
+    found = interleaved_runs.summarize_processes(["a", "b", "a"], facts, 9)
     assert (found["items"], found["steps"], found["loss"]) == (8, 9, 1.0)
     assert [(one["side"], one.get("items")) for one in found["processes"]] == [("a", 3), ("b", 5), ("a", None)]
 
@@ -106,7 +106,7 @@ def test_a_block_that_its_operator_gives_back_is_workspace() -> None:
         # The operator has ended by then: what it made is an activation until it is given back.
         move(9, 1, -16),
     ]  # fmt: skip
-    (row,) = memory_blocks.rows(events, 0, {}, [])
+    (row,) = memory_blocks.memory_rows(events, 0, {}, [])
     assert (row["peak_bytes"], row["workspace_bytes"], row["activations_bytes"], row["end_bytes"]) == (80, 64, 16, 0)
 
 
@@ -123,8 +123,12 @@ def test_what_programs_and_a_hypervisor_take_adds_up(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(cpu_contention, "_waited", lambda: next(waited))
     monkeypatch.setattr(cpu_contention, "_ticks", lambda: next(ticks))
     # 300 of 1000 ns waited, and 5 of the 25 ticks that all wanted.
-    assert cpu_contention.Taken().share() == pytest.approx(0.3 + 0.2)
+    assert cpu_contention.CpuContention().share() == pytest.approx(0.3 + 0.2)
 
 
 def test_runs_of_checkpoints_are_as_many_as_the_root() -> None:
-    assert [len(run) for run in activation_checkpointing.runs([nn.Linear(1, 1) for _ in range(5)])] == [2, 2, 1]
+    assert [len(run) for run in activation_checkpointing.group_modules([nn.Linear(1, 1) for _ in range(5)])] == [
+        2,
+        2,
+        1,
+    ]

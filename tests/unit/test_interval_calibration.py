@@ -8,7 +8,7 @@ import pytest
 
 from profzoo.tools.ncu import census_matching, interval_calibration, run_planning
 from profzoo.tools.ncu.derived_metrics import GPU_TIME
-from profzoo.tools.ncu.launch_sampling import Prices, choose
+from profzoo.tools.ncu.launch_sampling import RunPrices, choose_launches
 from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
 from profzoo.tools.ncu.strata import Window
 
@@ -37,13 +37,15 @@ def told(unlike: float, windows: int = 30) -> pd.DataFrame:
     rows = []
     for seed in range(windows):
         census, bytes_ = world(seed, unlike)
-        sample = choose(census, 0.02, Prices(5.0, 0.2, 50))
+        sample = choose_launches(census, 0.02, RunPrices(5.0, 0.2, 50))
         places = np.flatnonzero(sample.taken)
         table = census.iloc[places].assign(launch=places, **{BYTES: bytes_.iloc[places]})
-        totals = census_matching.totals(table, Window(census), [BYTES])
-        (wide,) = interval_calibration.half_widths(totals).values()
+        totals = census_matching.estimate_totals(table, Window(census), [BYTES])
+        (wide,) = interval_calibration.relative_half_widths(totals).values()
         off = abs(totals[BYTES][0] / bytes_.sum() - 1)
-        rows.append((sample.error, off, wide, interval_calibration.note(totals, sample.error) is not None))
+        rows.append(
+            (sample.error, off, wide, interval_calibration.describe_wider_intervals(totals, sample.error) is not None)
+        )
     return pd.DataFrame(rows, columns=["planned", "off", "wide", "noted"])
 
 
@@ -65,9 +67,9 @@ def test_the_line_before_a_run_says_when_it_holds() -> None:
         "set": "roofline", "replay": "kernel", "launches": 50, "runs": 1, "configurations": 8, "share": 1.0,
         "configurations_of_window": 8, "passes": 1, "basis": "measured", "estimate_s": 12.0, "error": 0.0424,
     }  # fmt: skip
-    assert ", totals within 4.2% if like times mean like work, 1 pass" in run_planning.sentence(plan)
-    assert "totals" not in run_planning.sentence({**plan, "error": 0.0})
-    assert "totals" not in run_planning.sentence({**plan, "error": None})
+    assert ", totals within 4.2% if like times mean like work, 1 pass" in run_planning.describe_plan(plan)
+    assert "totals" not in run_planning.describe_plan({**plan, "error": 0.0})
+    assert "totals" not in run_planning.describe_plan({**plan, "error": None})
 
 
 def interval(total: float, wide: float) -> Sequence[float]:
@@ -83,15 +85,16 @@ def test_half_widths_are_of_quantities() -> None:
         sass.format("mul"): interval(10, 0),
         sass.format("fma"): interval(40, 5),
     }
-    found = interval_calibration.half_widths(totals)
+    found = interval_calibration.relative_half_widths(totals)
     assert found == {
         "dram_bytes": pytest.approx(0.1), "l2_bytes": pytest.approx(0.02), "operations": pytest.approx(10 / 100)
     }  # fmt: skip
     # Next to none of one kind does not count by itself.
     rare = {"sm__ops_path_tensor_src_bf16_dst_fp32.sum": interval(1, 1)}
-    assert interval_calibration.half_widths(totals | rare)["operations"] == pytest.approx(11 / 101)
+    assert interval_calibration.relative_half_widths(totals | rare)["operations"] == pytest.approx(11 / 101)
     assert (
-        interval_calibration.half_widths({BYTES: interval(0, 0)}) == {} and interval_calibration.half_widths({}) == {}
+        interval_calibration.relative_half_widths({BYTES: interval(0, 0)}) == {}
+        and interval_calibration.relative_half_widths({}) == {}
     )
 
 
@@ -100,16 +103,16 @@ def test_half_widths_are_of_quantities() -> None:
 )
 def test_a_note_is_made_of_what_is_clearly_less_sure(expected: float | None, noted: bool) -> None:
     """By more than half as much again."""
-    assert (interval_calibration.note({BYTES: interval(100, 10)}, expected) is not None) == noted
+    assert (interval_calibration.describe_wider_intervals({BYTES: interval(100, 10)}, expected) is not None) == noted
 
 
 @pytest.mark.parametrize("expected", [0.0, 0.001, 0.029])
 def test_what_a_launch_differs_by_from_itself_needs_no_note(expected: float) -> None:
     """All launches of a small cell were counted on an H100, and their DRAM bytes hold to 2.4 %: nothing is left to count."""
-    assert interval_calibration.note({BYTES: interval(100, 2.4)}, expected) is None
-    assert interval_calibration.note({BYTES: interval(100, 4.4)}, expected) is None
+    assert interval_calibration.describe_wider_intervals({BYTES: interval(100, 2.4)}, expected) is None
+    assert interval_calibration.describe_wider_intervals({BYTES: interval(100, 4.4)}, expected) is None
 
 
 def test_nothing_is_left_to_count_where_all_launches_were() -> None:
-    assert interval_calibration.note({BYTES: interval(100, 30)}, 0.0) is None
-    assert interval_calibration.note({BYTES: interval(100, 4.6)}, 0.001) is not None
+    assert interval_calibration.describe_wider_intervals({BYTES: interval(100, 30)}, 0.0) is None
+    assert interval_calibration.describe_wider_intervals({BYTES: interval(100, 4.6)}, 0.001) is not None

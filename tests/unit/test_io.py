@@ -32,7 +32,7 @@ TABLE = reading.Table(
         "name": column_types.TEXT,
         "count": column_types.COUNT,
         "ns": column_types.AMOUNT,
-        "share": column_types.maybe(column_types.NUMBER),
+        "share": column_types.or_missing(column_types.NUMBER),
     },
     key=["name"],
 )
@@ -114,7 +114,7 @@ def test_of_a_whole_table_is_said_what_to_do_if_a_new_one_is_the_same(tmp_path: 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     refused(read, tmp_path / "gone.csv", "cannot be read: No such file", cure="")
-    refused(lambda path: sidecars.read(path, {}), tmp_path, "cannot be read: Is a directory", cure="")
+    refused(lambda path: sidecars.read_sidecar(path, {}), tmp_path, "cannot be read: Is a directory", cure="")
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_damaged_sidecars_are_refused(tmp_path: Path, content: str, said: str) -> None:
     (tmp_path / "s.json").write_text(content)
     needs = {"steps": sidecars.SEVERAL, "cell": {"window": sidecars.SEVERAL}, "loss?": sidecars.NUMBER}
-    refused(lambda path: sidecars.read(path, needs), tmp_path / "s.json", said)
+    refused(lambda path: sidecars.read_sidecar(path, needs), tmp_path / "s.json", said)
 
 
 @pytest.fixture
@@ -173,9 +173,9 @@ def test_a_kernel_of_any_name_keeps_its_time(tmp_path: Path, trace: Path, name: 
     cell = {"model": "m", "phase": "train"}
     activity = cell_tables.activity([("nsys", cell, reading.read(csv, nsys_tables.TABLE), FACTS)])
     write_csv(activity, tmp_path / "a.csv")
-    again = table_inputs.read("activity", tmp_path / "a.csv")
+    again = table_inputs.read_table("activity", tmp_path / "a.csv")
     assert again["name"].tolist() == activity["name"].tolist() and again["share"].sum() == pytest.approx(1)
-    plots.save(top_kernels.draw(again, top=20), [str(tmp_path / "f.svg")], "note")
+    plots.save_figure(top_kernels.draw(again, top=20), [str(tmp_path / "f.svg")], "note")
     plt.close("all")
     assert (tmp_path / "f.svg").stat().st_size
 
@@ -234,7 +234,7 @@ def test_a_damaged_trace_is_refused(trace: Path) -> None:
 def test_events_without_what_they_are_read_for_are_refused(tmp_path: Path, event: object) -> None:
     path = tmp_path / "t.json.gz"
     path.write_bytes(gzip.compress(json.dumps({"traceEvents": [event]}).encode()))
-    refused(torch_trace.read, path, "event 0 is .* would be in another trace as well", "report it")
+    refused(torch_trace.read_trace, path, "event 0 is .* would be in another trace as well", "report it")
 
 
 def test_a_damaged_trace_of_torch_is_refused(tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_a_damaged_trace_of_torch_is_refused(tmp_path: Path) -> None:
         gzip.compress(b"\xff"),
     ):
         path.write_bytes(content)
-        refused(torch_trace.read, path, "is (no trace of torch.profiler|damaged)")
+        refused(torch_trace.read_trace, path, "is (no trace of torch.profiler|damaged)")
 
 
 def changed_page(tmp_path: Path, recording: Callable, old: str, new: str) -> Path:
@@ -282,8 +282,8 @@ def test_a_page_without_its_row_of_units_is_refused(tmp_path: Path, recording: C
 @pytest.mark.parametrize("line", [1, 60, 300])
 def test_tables_of_which_a_row_is_missing_are_refused(tmp_path: Path, recording: Callable, line: int) -> None:
     pages = [str(recording(f"ncu/launch.raw.{kind}.csv")) for kind in ("mangled", "demangled")]
-    census, traced = tmp_path / "census.csv", tmp_path / "nsys.csv"
-    write_csv(ncu_export.tabulate({1: pages}, {"command": []}, None, "all").table, census)
+    census, traced = tmp_path / "census.census_csv_name", tmp_path / "nsys.csv"
+    write_csv(ncu_export.tabulate_report({1: pages}, {"command": []}, None, "all").table, census)
     write_csv(nsys_tables.summarise(recording("nsys/train.sqlite")), traced)
     tables = [(census, export_schema.read_census), (traced, lambda path: reading.read(path, nsys_tables.TABLE))]
     for path, reader in tables:
@@ -300,7 +300,7 @@ def test_pages_of_other_launches_are_refused(tmp_path: Path, recording: Callable
     other.write_text("".join(lines[:-1]))
     pages = [str(recording("ncu/launch.raw.mangled.csv")), str(other)]
     with pytest.raises(DataError, match=r"p\.csv does not hold the launches of .*mangled\.csv"):
-        ncu_export.tabulate({1: pages}, {"command": []}, None, "all")
+        ncu_export.tabulate_report({1: pages}, {"command": []}, None, "all")
 
 
 def test_a_damaged_page_of_details_is_refused(tmp_path: Path, recording: Callable) -> None:
@@ -313,10 +313,13 @@ def test_a_damaged_page_of_details_is_refused(tmp_path: Path, recording: Callabl
         path.write_text(text.replace(old, new, 1))
         # What a page says is what ncu prints of the report each time.
         refused(
-            details_page.read, path, said, "delete it" if "cells" in said else "ncu would print it so again: report it"
+            details_page.read_details,
+            path,
+            said,
+            "delete it" if "cells" in said else "ncu would print it so again: report it",
         )
     path.write_text(text[: len(text) // 2])
-    refused(details_page.read, path, "damaged|cut off|cells")
+    refused(details_page.read_details, path, "damaged|cut off|cells")
 
 
 SMALL = reading.Table(columns={"name": column_types.TEXT, "ns": column_types.COUNT})

@@ -60,7 +60,7 @@ def by_ncu() -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def by_nsys(recording) -> pd.DataFrame:
     """Ten steps of the same under nsys."""
-    return launches_by_step.read(recording("nsys/train.sqlite"))
+    return launches_by_step.read_step_launches(recording("nsys/train.sqlite"))
 
 
 def tree(called: pd.DataFrame, joined: joined_step.Joined, steps: int = 2) -> pd.DataFrame:

@@ -137,15 +137,15 @@ def test_without_launches_the_table_is_empty() -> None:
 
 def test_fused_operations_count_twice() -> None:
     table = pd.DataFrame({FADD: [1, 1], FMUL: [10, 10], FFMA: [100, None]})
-    derived = derived_metrics.derive(table)["fp32_flop"]
+    derived = derived_metrics.derive_quantities(table)["fp32_flop"]
     assert derived[0] == 211 and pd.isna(derived[1])
 
 
 def test_a_sum_is_derived_only_where_all_its_metrics_are_there() -> None:
-    assert "fp32_flop" not in derived_metrics.derive(pd.DataFrame({FADD: [1], FMUL: [1]}))
+    assert "fp32_flop" not in derived_metrics.derive_quantities(pd.DataFrame({FADD: [1], FMUL: [1]}))
     both = {"sm__ops_path_tensor_src_fp16_dst_fp16.sum": [3], "sm__ops_path_tensor_src_fp16_dst_fp32.sum": [4]}
-    assert derived_metrics.derive(pd.DataFrame(both))["tensor_fp16_flop"].tolist() == [7]
-    assert derived_metrics.derive(pd.DataFrame({**both, "sm__ops_path_tensor_src_fp16.sum": [9]}))[
+    assert derived_metrics.derive_quantities(pd.DataFrame(both))["tensor_fp16_flop"].tolist() == [7]
+    assert derived_metrics.derive_quantities(pd.DataFrame({**both, "sm__ops_path_tensor_src_fp16.sum": [9]}))[
         "tensor_fp16_flop"
     ].tolist() == [9]
 
@@ -153,7 +153,7 @@ def test_a_sum_is_derived_only_where_all_its_metrics_are_there() -> None:
 def test_recordings(recording: Callable) -> None:
     raw, units = ncu_tables.read_raw(recording("ncu/launch.raw.mangled.csv"))
     names, _ = ncu_tables.read_raw(recording("ncu/launch.raw.demangled.csv"))
-    ncu, _ = ncu_tables.tidy(raw, units, names, None)
+    ncu, _ = ncu_tables.tidy_launches(raw, units, names, None)
     nsys = nsys_tables.summarise(recording("nsys/train.sqlite"))
     table = kernel_table.join(nsys, 10, [ncu], {})
     assert table["launches"].sum() == pytest.approx(475) and table["share"].sum() == pytest.approx(1)

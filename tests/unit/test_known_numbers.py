@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from profzoo.compare import comparison_table, contributions, energy
-from profzoo.compare.contributions import KERNEL, Traced
+from profzoo.compare.contributions import KERNEL_LEVEL, TracedCell
 from profzoo.statistics import process_repeats
 from profzoo.tables.ncu_coverage import KEYS
 from profzoo.trials import trial_table as trials
@@ -22,25 +22,29 @@ def test_energy_is_of_the_counter_where_both_sides_have_one() -> None:
     """Of a counter 4 and 2 J, by power 9 and 9; where one side has no counter, by power."""
     both = {"item_energy_counter_j": [4.0, 4.0], "item_energy_power_j": [9.0, 9.0]}
     other = {"item_energy_counter_j": [2.0, 2.0], "item_energy_power_j": [9.0, 9.0]}
-    found = energy.columns(both, other)
+    found = energy.compare_energies(both, other)
     assert (found["baseline_item_j"], found["candidate_item_j"]) == (4, 2) and found["energy_ratio"] == pytest.approx(
         0.5
     )
-    assert energy.columns(both, {"item_energy_power_j": [3.0]})["energy_ratio"] == pytest.approx(1 / 3)
-    assert np.isnan(energy.columns({"item_energy_counter_j": [4.0]}, {"item_energy_power_j": [3.0]})["energy_ratio"])
+    assert energy.compare_energies(both, {"item_energy_power_j": [3.0]})["energy_ratio"] == pytest.approx(1 / 3)
+    assert np.isnan(
+        energy.compare_energies({"item_energy_counter_j": [4.0]}, {"item_energy_power_j": [3.0]})["energy_ratio"]
+    )
 
 
-def launched(*launches: float) -> Traced:
+def launched(*launches: float) -> TracedCell:
     """A cell with one kernel in as many configurations, which are launched so often each."""
     rows = pd.DataFrame({"kernel": "k", "range": "forward", "class": "gemm", "launches": launches, "total_ns": 500.0})
     rows = rows.assign(**{key: "k" if key == "mangled" else 1 for key in KEYS if key not in rows})
-    return Traced(rows.assign(grid_x=range(len(launches))), STEPS.iloc[0].to_dict())
+    return TracedCell(rows.assign(grid_x=range(len(launches))), STEPS.iloc[0].to_dict())
 
 
 def test_a_kernel_is_launched_as_often_as_all_of_its_configurations_are() -> None:
     """1 and 3 launches are 4, as 2 and 2 are, though the most of one configuration are 3 and 2; 2 and 3 are 5."""
     for others, change in (((2.0, 2.0), ""), ((2.0, 3.0), contributions.LAUNCHED)):
-        found = contributions.contribution_rows(launched(1.0, 3.0), launched(*others)).set_index("level").loc[KERNEL]
+        found = (
+            contributions.contribution_rows(launched(1.0, 3.0), launched(*others)).set_index("level").loc[KERNEL_LEVEL]
+        )
         assert (found["change"], found["baseline_launches"], found["candidate_launches"]) == (change, 4, sum(others))
 
 
@@ -199,8 +203,8 @@ def test_sectors_are_unused_beyond_what_is_needed_or_asked_for() -> None:
 def test_times_per_sample_are_of_all_gpus() -> None:
     """Steps of 4 samples on each of 2 times 3 GPUs."""
     steps_of = pd.DataFrame({"items": [4, 4, 4]})
-    assert comparison_table._items(steps_of, {"cell": {"gpus": 2, "nodes": 3}}) == 24
-    assert comparison_table._items(steps_of, {"cell": {}}) == 4
+    assert comparison_table._items_per_step(steps_of, {"cell": {"gpus": 2, "nodes": 3}}) == 24
+    assert comparison_table._items_per_step(steps_of, {"cell": {}}) == 4
 
 
 def test_a_gain_is_that_of_a_sample_without_the_drift() -> None:
@@ -215,10 +219,10 @@ def test_a_gain_is_that_of_a_sample_without_the_drift() -> None:
                       for place in range(6)],
         "failed": {}, "chosen": "wide", "trials": {"candidates": {"wide": ["batch=8"]}},
     }  # fmt: skip
-    (found,) = trials._measured(pd.DataFrame(rows), facts, 0.02)
+    (found,) = trials._measured_rows(pd.DataFrame(rows), facts, 0.02)
     assert found["gain"] == pytest.approx(2.5) and found["processes"] == 3
     assert found["gain_low"] == pytest.approx(2.5) and found["gain_high"] == pytest.approx(2.5)
     assert (found["base_ns"], found["ns"]) == (pytest.approx(1e7 * 1.1**2), pytest.approx(0.8e7 * 1.1**3))
     # Of one round there is no interval: 10 ms over 8.8 ms / 2.
-    (one,) = trials._measured(pd.DataFrame(rows[:10]), facts | {"processes": facts["processes"][:2]}, 0.02)
+    (one,) = trials._measured_rows(pd.DataFrame(rows[:10]), facts | {"processes": facts["processes"][:2]}, 0.02)
     assert one["gain"] == pytest.approx(2 / 0.88) and np.isnan(one["gain_low"])

@@ -9,7 +9,7 @@ from profzoo.op_costs.operators import COLUMNS, call_costs
 from profzoo.op_costs.trace_calls import calls
 from profzoo.tools.torch import launch_costs, owners
 from profzoo.tools.torch import trace as torch_trace
-from profzoo.tools.torch.nesting import nest
+from profzoo.tools.torch.nesting import nest_operators
 from tests import owned
 from tests.conftest import DATA
 
@@ -31,8 +31,11 @@ def test_operators_need_what_a_count_of_their_calls_says() -> None:
 
 def test_launches_need_what_their_operators_do() -> None:
     """Of a step on an H200."""
-    trace = torch_trace.read(DATA / "torch/train.trace.json.gz")
-    table, own = owners.tabulate_launches(trace), launch_costs.known_operator_costs(trace, nest(trace).parent)[1]
+    trace = torch_trace.read_trace(DATA / "torch/train.trace.json.gz")
+    table, own = (
+        owners.tabulate_launches(trace),
+        launch_costs.known_operator_costs(trace, nest_operators(trace).parent)[1],
+    )
     kernels = table[table["kind"] == "kernel"]
     assert kernels["needed_bytes"].notna().all()
     assert table["needed_product_flop"].sum() == own[:, 0].sum() > 0

@@ -26,7 +26,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("layers")
     trace = torch_trace.make_trace(owned.traced(owned.Known()))
     write_csv(owners.tabulate_operators(trace), folder / "launches.csv")
-    write_csv(owners.modules(trace), folder / "modules.csv")
+    write_csv(owners.tabulate_modules(trace), folder / "modules.csv")
     write_json({"cell": {"window": STEPS}}, folder / "s.json")
     given = [str(folder / name) for name in ("launches.csv", "modules.csv", "s.json")]
     layer_sums.main(*given, layer_sums.Others(), made_in(folder))
@@ -93,7 +93,7 @@ def test_a_run_without_modules_has_its_parts(tmp_path: Path) -> None:
     events = [event for event in owned.traced(owned.Known()) if "profzoo:module:" not in event["name"]]
     trace = torch_trace.make_trace(events)
     called = layers.sum_by_owner([owners.tabulate_operators(trace)], STEPS)
-    table = layers.layers(called, owners.modules(trace), STEPS, Joined(pd.DataFrame(), STEPS), {})
+    table = layers.layers(called, owners.tabulate_modules(trace), STEPS, Joined(pd.DataFrame(), STEPS), {})
     assert set(table["module"]) == {"(step)", "(forward)", "(backward)", "(loss)", "(data)", "(optimizer)"}
     assert table.loc[table["module"] == "(step)", "share"].sum() == pytest.approx(1)
 

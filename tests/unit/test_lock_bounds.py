@@ -14,7 +14,7 @@ import pytest
 
 from profzoo.errors import CollectError
 from profzoo.machine import file_locks, gpu_slots, gpu_turns, results_lock
-from profzoo.machine.gpu_slots import Terms
+from profzoo.machine.gpu_slots import LockTerms
 from tests.unit.test_gpu_slots import PROJECT, job
 
 NOW_S = 1000.0
@@ -43,7 +43,7 @@ def test_a_job_waits_as_long_as_it_may_and_no_longer(
     taken: Path, monkeypatch: pytest.MonkeyPatch, waited_s: float, late: bool
 ) -> None:
     """Of a wait of 5 s, the fifth second is part."""
-    terms, over = Terms(taken, wait_s=5.0), threading.Event()
+    terms, over = LockTerms(taken, wait_s=5.0), threading.Event()
     over.set()
     with gpu_slots.open_slot("GPU-a", terms) as file:
         clock(monkeypatch, 0.0, waited_s)
@@ -55,7 +55,10 @@ def test_a_job_waits_as_long_as_it_may_and_no_longer(
     # The same where several GPUs are chosen from.
     clock(monkeypatch, 0.0, waited_s, 6.0)
     lines: list[str] = []
-    with pytest.raises(CollectError, match="not free within 5 s"), gpu_slots.taken(1, ["GPU-a"], lines.append, terms):
+    with (
+        pytest.raises(CollectError, match="not free within 5 s"),
+        gpu_slots.hold_gpus(1, ["GPU-a"], lines.append, terms),
+    ):
         pass
     assert len(lines) == (not late)
 
@@ -64,14 +67,14 @@ def test_without_a_limit_it_waits_for_ever(taken: Path, monkeypatch: pytest.Monk
     clock(monkeypatch, 0.0, 1e9)
     over = threading.Event()
     over.set()
-    with gpu_slots.open_slot("GPU-a", Terms(taken)) as file:
+    with gpu_slots.open_slot("GPU-a", LockTerms(taken)) as file:
         assert not file.hold(lambda line: None, over, 0.0)
 
 
 def test_jobs_that_wait_for_each_other_look_at_different_moments(taken: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From half to one and a half of a fifth of a second; alike, two jobs of several GPUs would meet for ever."""
     slept, lines = clock(monkeypatch, *(0.0 for _ in range(60)), 6.0), list[str]()
-    with pytest.raises(CollectError), gpu_slots.taken(1, ["GPU-a"], lines.append, Terms(taken, wait_s=5.0)):
+    with pytest.raises(CollectError), gpu_slots.hold_gpus(1, ["GPU-a"], lines.append, LockTerms(taken, wait_s=5.0)):
         pass
     # However often it looks, it says once that it waits.
     assert len(lines) == 1 and len(slept) == 59 and len(set(slept)) > 50
@@ -93,7 +96,7 @@ def test_who_waits_for_a_minute_is_told_for_whom(
 
     readings = itertools.count()
     monkeypatch.setattr(gpu_slots, "time", SimpleNamespace(monotonic=monotonic))
-    with gpu_turns.offer_gpu("GPU-a", own, lines.append, Terms(taken)) as turn:
+    with gpu_turns.offer_gpu("GPU-a", own, lines.append, LockTerms(taken)) as turn:
         assert looked.wait(30)
         # It looks fifty times a second.
         threading.Event().wait(0.3)
@@ -119,7 +122,7 @@ def test_a_file_that_was_replaced_locks_nothing(tmp_path: Path, monkeypatch: pyt
     path.touch()
     replaced_as_it_is_locked(monkeypatch, path)
     lines: list[str] = []
-    with gpu_slots.taken(1, ["GPU-a"], lines.append, Terms(tmp_path)) as mine, path.open() as other:
+    with gpu_slots.hold_gpus(1, ["GPU-a"], lines.append, LockTerms(tmp_path)) as mine, path.open() as other:
         # It was held back, and holds what others will lock.
         assert len(lines) == 1 and mine.words == ["GPU-a"]
         with pytest.raises(BlockingIOError):
@@ -146,7 +149,7 @@ def test_a_lock_is_no_way_into_another_file(tmp_path: Path, made: Callable[[Path
     (other := tmp_path / "somebody's").write_text("precious")
     made(tmp_path / "GPU-a.lock", other)
     said = rf"the GPU cannot be locked: .*GPU-a\.lock is {why}, which .*: remove it, or set locks.folder"
-    with pytest.raises(CollectError, match=said), gpu_slots.taken(1, ["GPU-a"], print, Terms(tmp_path)):
+    with pytest.raises(CollectError, match=said), gpu_slots.hold_gpus(1, ["GPU-a"], print, LockTerms(tmp_path)):
         pass
     assert other.read_text() == "precious"
 
@@ -158,7 +161,7 @@ def test_of_what_a_lock_says_a_line_is_read_and_shown_without_controls(taken: Pa
     def said(text: str) -> str:
         path.write_text(text)
         lines: list[str] = []
-        with gpu_slots.open_slot("GPU-a", Terms(taken)) as file:
+        with gpu_slots.open_slot("GPU-a", LockTerms(taken)) as file:
             assert not file.hold(lines.append, over, 0.0)
         return lines[0].removeprefix("waiting for the GPU, which another job on this machine holds")
 
@@ -172,7 +175,7 @@ def test_of_what_a_lock_says_a_line_is_read_and_shown_without_controls(taken: Pa
 
 def test_who_holds_a_lock_now_is_all_that_its_file_says(tmp_path: Path) -> None:
     (tmp_path / "GPU-a.lock").write_text("x" * 500)
-    with gpu_slots.taken(1, ["GPU-a"], print, Terms(tmp_path, what="time of lstm")):
+    with gpu_slots.hold_gpus(1, ["GPU-a"], print, LockTerms(tmp_path, what="time of lstm")):
         text = (tmp_path / "GPU-a.lock").read_text()
     assert text.startswith(f'{{"pid": {os.getpid()}, "user": ') and text.endswith('"what": "time of lstm"}\n')
     assert "x" * 5 not in text
@@ -183,13 +186,13 @@ import os, sys
 from pathlib import Path
 from profzoo.machine import results_lock
 results = Path(sys.argv[1])
-results_lock.take(results, results_lock.seen(results))
+results_lock.lock_results(results, results_lock.inspect_folder(results))
 child = os.fork()
 if not child:
     # Ends as Python ends, with all that is registered for that.
     sys.exit()
 os.waitpid(child, 0)
-print(results_lock.seen(results).holder, flush=True)
+print(results_lock.inspect_folder(results).holder, flush=True)
 sys.stdin.read()
 """
 
@@ -208,18 +211,18 @@ def test_a_process_that_the_holder_forked_does_not_let_go_of_the_results(tmp_pat
 def test_a_lock_whose_file_was_removed_while_it_was_waited_for_is_taken_of_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, real, left = tmp_path / "lock", file_locks.lock, [True]
+    path, real, left = tmp_path / "lock", file_locks.lock_descriptor, [True]
 
     def lock(descriptor: int, wait: bool) -> None:
         real(descriptor, wait)
         if left and left.pop():
             path.unlink()
 
-    monkeypatch.setattr(file_locks, "lock", lock)
+    monkeypatch.setattr(file_locks, "lock_descriptor", lock)
     with file_locks.hold_lock(path) as descriptor:
         assert os.path.samestat(os.fstat(descriptor), path.stat())
         with pytest.raises(BlockingIOError):
             file_locks.acquire_lock(path, wait=False)
-        file_locks.write(descriptor, "longer than this")
-        file_locks.write(descriptor, "short")
-        assert file_locks.read(descriptor) == path.read_text() == "short"
+        file_locks.replace_text(descriptor, "longer than this")
+        file_locks.replace_text(descriptor, "short")
+        assert file_locks.read_text(descriptor) == path.read_text() == "short"

@@ -12,7 +12,7 @@ import pytest
 
 from profzoo.collect import job_environment
 from profzoo.machine import log_cap, processes
-from profzoo.machine.log_cap import Capped
+from profzoo.machine.log_cap import CappedLog
 
 SEED = 0
 PROJECT = Path(__file__).parents[2]
@@ -22,7 +22,7 @@ def kept(folder: Path, printed: bytes, limit: int, piece: int = 1000) -> bytes:
     """What the file holds once all of that was printed, in pieces."""
     path = folder / "log"
     with path.open("wb") as file:
-        pipe = Capped(file.fileno(), limit)
+        pipe = CappedLog(file.fileno(), limit)
         for begin in range(0, len(printed), piece):
             os.write(pipe.given, printed[begin : begin + piece])
             assert pipe.read()
@@ -56,7 +56,7 @@ def test_the_end_begins_with_a_whole_line(tmp_path: Path) -> None:
 
 
 def run(log: Path, code: str, *words: str) -> int:
-    return job_environment.run([sys.executable, "-c", code, *words], log, dict(os.environ))
+    return job_environment.run_logged([sys.executable, "-c", code, *words], log, dict(os.environ))
 
 
 # Prints so many pieces of a MB under a job's supervisor; tells the most memory, in KB, of itself and of the others.
@@ -65,7 +65,7 @@ import os, resource, sys
 from pathlib import Path
 from profzoo.collect import job_environment
 piece = "import os, sys\\nfor _ in range(int(sys.argv[1])): os.write(1, (b'x' * 63 + b'\\\\n') * (1 << 14))\\nprint('the end')"
-assert not job_environment.run([sys.executable, "-c", piece, sys.argv[2]], Path(sys.argv[1]), dict(os.environ))
+assert not job_environment.run_logged([sys.executable, "-c", piece, sys.argv[2]], Path(sys.argv[1]), dict(os.environ))
 own = next(line for line in open("/proc/self/status") if line.startswith("VmHWM:")).split()[1]
 print(own, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 """
@@ -118,8 +118,8 @@ def test_a_program_that_closes_its_output_costs_no_time(tmp_path: Path) -> None:
 def test_a_log_on_a_full_disk_costs_nothing_else() -> None:
     with Path("/dev/full").open("wb", buffering=0) as full:
         words = [sys.executable, "-c", "print('x' * 20_000_000); raise SystemExit(7)"]
-        assert processes.run(words, full, dict(os.environ)) == 7
-        assert processes.run(["no such program"], full, dict(os.environ)) == 127
+        assert processes.run_command(words, full, dict(os.environ)) == 7
+        assert processes.run_command(["no such program"], full, dict(os.environ)) == 127
 
 
 def test_what_an_earlier_job_still_prints_does_not_reach_the_next_ones_log(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_carried_state_continues_the_text(packed: bool) -> None:
 
 def test_training_with_carried_state_goes_on() -> None:
     module = network(stateful=True).train()
-    optimizer = interface.adam(module.parameters())
+    optimizer = interface.make_adam(module.parameters())
     for _ in range(3):
         torch.nn.functional.cross_entropy(module(text(5)), torch.tensor([0, 1])).backward()
         optimizer.step()
@@ -123,7 +123,7 @@ def test_prepare_reaches_modules_at_any_depth(monkeypatch: pytest.MonkeyPatch) -
     calls: list[nn.Module] = []
     modules = nn.Sequential(nn.Linear(2, 2), nn.Sequential(network(), network()))
     monkeypatch.setattr(nn.LSTM, "flatten_parameters", lambda self: calls.append(self))
-    step_loop.prepare(modules)
+    step_loop.prepare_network(modules)
     assert calls == [module.lstm for module in modules[1]]
 
 
@@ -133,8 +133,8 @@ def test_network_is_prepared_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nn.Module, "to", lambda self, *a, **k: order.append("to") or to(self, *a, **k))
     monkeypatch.setattr(nn.Module, "train", lambda self, mode=True: order.append("train") or train(self, mode))
     monkeypatch.setattr(nn.LSTM, "flatten_parameters", lambda self: order.append("flatten"))
-    cell = settings.resolve("lstm", "train", "time", config.normalise({}))
-    step_loop.network_of(cell, lstm, torch.device("cpu"), None)
+    cell = settings.resolve_cell("lstm", "train", "time", config.normalise_config({}))
+    step_loop.make_network(cell, lstm, torch.device("cpu"), None)
     assert order[-1] == "flatten" and "to" in order
 
 
@@ -144,12 +144,12 @@ def test_parameters_are_as_derived() -> None:
 
 @pytest.mark.parametrize("phase", settings.PHASES)
 def test_the_reference_is_as_wide_as_ai_benchmarks(phase: str) -> None:
-    cell = settings.resolve("lstm", phase, "time", config.normalise({"workload": "reference"}))
+    cell = settings.resolve_cell("lstm", phase, "time", config.normalise_config({"workload": "reference"}))
     assert cell["shape"]["hidden"] == 1024 and cell["shape"]["sequence_length"] == 1024
     module = lstm.build(SimpleNamespace(**cell["shape"]))
     # AI Benchmark's count, and a second bias for each of 1024 units in four gates.
     assert sum(p.numel() for p in module.parameters()) == 5_429_250 + 4 * 1024
-    assert settings.resolve("lstm", phase, "time", config.normalise({}))["shape"]["hidden"] == 64
+    assert settings.resolve_cell("lstm", phase, "time", config.normalise_config({}))["shape"]["hidden"] == 64
 
 
 def test_the_reference_computes_what_ai_benchmark_does() -> None:

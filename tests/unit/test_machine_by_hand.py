@@ -48,9 +48,9 @@ def test_a_job_may_take_ten_times_its_plan_and_an_hour_or_a_day_without_one() ->
     assert [told.seconds(job, 60.0) for job in ("time", "train", "peaks", "probe")] == [90.0] * 4
     assert told.seconds("nsys", 60.0) is None and told.seconds("torch", 60.0) is None
     assert Limits().seconds("time", 60.0) is None
-    assert job_limits.over("probe", 90.0).startswith(
+    assert job_limits.format_timeout("probe", 90.0).startswith(
         "probe took longer than 90 s"
-    ) and "raise time.time_limit" in job_limits.over("probe", 90.0)
+    ) and "raise time.time_limit" in job_limits.format_timeout("probe", 90.0)
 
 
 @pytest.mark.parametrize(
@@ -58,13 +58,13 @@ def test_a_job_may_take_ten_times_its_plan_and_an_hour_or_a_day_without_one() ->
     [("2m", 120), ("1.5h", 5400), (".5m", 30), ("720h", 2_592_000), (2_592_000, 2_592_000), (" 7 s ", 7), (0.25, 0.25)],
 )
 def test_times_are_seconds(given: str | float, seconds: float) -> None:
-    assert job_limits.seconds(given, "a.b") == seconds
+    assert job_limits.parse_seconds(given, "a.b") == seconds
 
 
 @pytest.mark.parametrize("given", ["0", "0h", "720.1h", 2_592_001, "-1", "1d", "", "1e3", "1234567890", "1:30", True])
 def test_what_is_no_time_is_refused(given: Any) -> None:
     with pytest.raises(ConfigError, match=r"^a\.b = "):
-        job_limits.seconds(given, "a.b")
+        job_limits.parse_seconds(given, "a.b")
 
 
 def configured(folder: str = "/locks", wait: Any = None, limit: Any = "plan", budget: Any = "1h") -> dict:
@@ -79,11 +79,11 @@ def test_jobs_are_told_what_the_configuration_says(monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv(job_limits.LIMITS, raising=False)
     assert job_limits.read_limits() == Limits(Path("/tmp/profzoo-gpus"), None, False, None)
     monkeypatch.setenv(job_limits.LIMITS, "{}")
-    job_limits.pass_on(configured(wait="2m", limit="3m"), ["ncu"])
+    job_limits.export_limits(configured(wait="2m", limit="3m"), ["ncu"])
     assert job_limits.read_limits() == Limits(Path("/locks"), 120.0, True, {"ncu": 180.0})
-    job_limits.pass_on(configured(), ["ncu"])
+    job_limits.export_limits(configured(), ["ncu"])
     assert job_limits.read_limits() == Limits(Path("/locks"), None, True, {"ncu": "plan"})
-    job_limits.pass_on(configured(limit=None), ["ncu"])
+    job_limits.export_limits(configured(limit=None), ["ncu"])
     assert job_limits.read_limits().time_s == {"ncu": None}
 
 
@@ -94,7 +94,7 @@ def test_jobs_are_told_what_the_configuration_says(monkeypatch: pytest.MonkeyPat
 )  # fmt: skip
 def test_what_jobs_cannot_be_told_is_refused(given: dict, key: str) -> None:
     with pytest.raises(ConfigError, match=f"^{key} = "):
-        job_limits.pass_on(configured(**given), ["ncu"])
+        job_limits.export_limits(configured(**given), ["ncu"])
 
 
 # What nvidia-smi says.
@@ -116,26 +116,29 @@ def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
 
 def test_gpus_are_lines_with_all_fields(nvidia_smi: Callable[..., None]) -> None:
     nvidia_smi("A 100, 580.1, GPU-1, 80 MiB\nN/A\nB, 580.1, none, 1 MiB\nC, 580.1, GPU-2, 1 MiB, more")
-    assert gpus.ask() == ([{"gpu": "A 100", "driver": "580.1", "gpu_uuid": "GPU-1", "gpu_memory": "80 MiB"}], "")
+    assert gpus.query_nvidia_smi() == (
+        [{"gpu": "A 100", "driver": "580.1", "gpu_uuid": "GPU-1", "gpu_memory": "80 MiB"}],
+        "",
+    )
     nvidia_smi("")
-    assert gpus.ask() == ([], "nvidia-smi shows none")
+    assert gpus.query_nvidia_smi() == ([], "nvidia-smi shows none")
     nvidia_smi("  no driver \nmore", 9)
-    assert gpus.ask() == ([], "nvidia-smi fails: no driver")
+    assert gpus.query_nvidia_smi() == ([], "nvidia-smi fails: no driver")
     nvidia_smi("", 9)
-    assert gpus.ask() == ([], "nvidia-smi fails: exit code 9")
+    assert gpus.query_nvidia_smi() == ([], "nvidia-smi fails: exit code 9")
 
 
 def test_compute_capabilities_are_numbers(nvidia_smi: Callable[..., None]) -> None:
     nvidia_smi("9.0\n8.6\n9.0\n[N/A]\n10\n12.0x")
-    assert gpus.capabilities() == {9.0, 8.6}
+    assert gpus.read_compute_capabilities() == {9.0, 8.6}
     nvidia_smi("9.0", 1)
-    assert gpus.capabilities() == set()
+    assert gpus.read_compute_capabilities() == set()
 
 
 def test_others_on_a_gpu_are_those_of_its_uuid_whatever_their_names_hold(nvidia_smi: Callable[..., None]) -> None:
     nvidia_smi("GPU-1, 12, python, -m x\nGPU-2, 13, b\nGPU-1, 14\nGPU-3, 15, c")
-    assert gpus.others(["GPU-1", "GPU-3"]) == ["python, -m x (process 12)", "c (process 15)"]
-    assert gpus.others([]) == [] and gpus.others(["GPU-9"]) == []
+    assert gpus.describe_gpu_processes(["GPU-1", "GPU-3"]) == ["python, -m x (process 12)", "c (process 15)"]
+    assert gpus.describe_gpu_processes([]) == [] and gpus.describe_gpu_processes(["GPU-9"]) == []
 
 
 def test_a_part_of_a_gpu_has_what_all_gpus_share() -> None:
@@ -147,7 +150,7 @@ def test_a_part_of_a_gpu_has_what_all_gpus_share() -> None:
 
 
 def test_a_driver_as_old_as_the_oldest_is_not_too_old() -> None:
-    told = [gpus.too_old(driver, cuda) is not None for driver, cuda in
+    told = [gpus.explain_old_driver(driver, cuda) is not None for driver, cuda in
             (("580.1", "13.0"), ("579.9", "13.0"), ("525.1", "12.8"), ("524.9", "12.8"), ("450.1", "11.0"),
              ("449.9", "11.0"), ("1.0", "14.0"), ("1.0", None), ("N/A", "13.0"))]  # fmt: skip
     assert told == [False, True, False, True, False, True, False, False, False]
@@ -158,9 +161,14 @@ def test_a_driver_as_old_as_the_oldest_is_not_too_old() -> None:
 
 def test_the_first_pattern_that_is_found_is_the_cause() -> None:
     causes = (("b.d", "one"), ("a", "two"), ("b", "three"))
-    assert [doctor_checks.cause(text, causes) for text in ("abcd", "cab", "b", "x")] == ["one", "two", "three", None]
+    assert [doctor_checks.match_cause(text, causes) for text in ("abcd", "cab", "b", "x")] == [
+        "one",
+        "two",
+        "three",
+        None,
+    ]
     told = [
-        doctor_checks.cause(text, doctor_checks.ON_GPU)
+        doctor_checks.match_cause(text, doctor_checks.ON_GPU)
         for text in ("CUDA error: misaligned address", "device-side assert")
     ]
     assert told[0] and "compute-sanitizer" in told[0] and told[1] and "out of range" in told[1]
@@ -168,26 +176,28 @@ def test_the_first_pattern_that_is_found_is_the_cause() -> None:
 
 def test_a_program_is_told_by_the_last_line_of_its_version(nvidia_smi: Callable[..., None]) -> None:
     nvidia_smi("NVIDIA (R)\nVersion 7\n")
-    assert external_programs.version("nvidia-smi") == "Version 7"
-    assert doctor_checks.on_path("nvidia-smi", "get it") == doctor_checks.Finding("nvidia-smi", "Version 7")
+    assert external_programs.read_version("nvidia-smi") == "Version 7"
+    assert doctor_checks.check_on_path("nvidia-smi", "get it") == doctor_checks.Finding("nvidia-smi", "Version 7")
     nvidia_smi("")
     assert (
-        external_programs.version("nvidia-smi") == ""
-        and doctor_checks.on_path("nvidia-smi", "get it").found == "no version"
+        external_programs.read_version("nvidia-smi") == ""
+        and doctor_checks.check_on_path("nvidia-smi", "get it").found == "no version"
     )
-    assert doctor_checks.on_path("none-such", "get it") == doctor_checks.Finding("none-such", "not on PATH", "get it")
+    assert doctor_checks.check_on_path("none-such", "get it") == doctor_checks.Finding(
+        "none-such", "not on PATH", "get it"
+    )
 
 
 def test_a_program_that_hangs_is_killed_with_what_it_started(tmp_path: Path) -> None:
     began = time.monotonic()
-    answer = external_programs.answer(["sh", "-c", f"sleep 60 & echo $! > {tmp_path}/pid; wait"], seconds=0.3)
+    answer = external_programs.ask_program(["sh", "-c", f"sleep 60 & echo $! > {tmp_path}/pid; wait"], seconds=0.3)
     assert (answer.returncode, answer.stdout, answer.stderr) == (124, "", "sh did not answer within 0.3 s")
     assert 0.3 <= time.monotonic() - began < 5
     process, until = int((tmp_path / "pid").read_text()), time.monotonic() + 5
-    while process_tree.lives(process) and time.monotonic() < until:
+    while process_tree.is_alive(process) and time.monotonic() < until:
         time.sleep(0.01)
-    assert not process_tree.lives(process)
-    assert external_programs.answer(["none-such"]).returncode == 127
+    assert not process_tree.is_alive(process)
+    assert external_programs.ask_program(["none-such"]).returncode == 127
 
 
 @pytest.mark.parametrize(
@@ -197,10 +207,10 @@ def test_kills_for_lack_of_memory_are_the_kernels_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, count: int | None
 ) -> None:
     monkeypatch.setattr(oom_kills, "COUNTS", tmp_path / "vmstat")
-    assert oom_kills.kills() == 0
+    assert oom_kills.count_oom_kills() == 0
     (tmp_path / "vmstat").write_text(text)
     if count is not None:
-        assert oom_kills.kills() == count
+        assert oom_kills.count_oom_kills() == count
 
 
 # Ends of logs.
@@ -215,7 +225,7 @@ def test_the_end_begins_behind_a_line_that_ends_within_4096_bytes(tmp_path: Path
 
 def test_a_log_holds_eight_mib_at_most_by_halves(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as file:
-        pipe = log_cap.Capped(file.fileno())
+        pipe = log_cap.CappedLog(file.fileno())
         assert (pipe._first, len(pipe._ring)) == (4 * 2**20, 4 * 2**20)
         os.close(pipe.given)
         pipe.close()
@@ -223,7 +233,7 @@ def test_a_log_holds_eight_mib_at_most_by_halves(tmp_path: Path) -> None:
 
 def test_what_comes_meanwhile_is_taken_until_the_time_is_over(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w+b") as file:
-        pipe = log_cap.Capped(file.fileno(), 100)
+        pipe = log_cap.CappedLog(file.fileno(), 100)
         os.write(pipe.given, b"said")
         began = time.monotonic()
         pipe.wait(0.15)
@@ -266,21 +276,21 @@ def test_a_process_is_known_by_when_it_began_until_it_ends(child: Callable[[str]
         process_tree.process_identity(process.pid)
         == f"{process.pid}:{fields[21]}:{Path('/proc/self/ns/pid').stat().st_ino}"
     )
-    assert process_tree.lives(process.pid) and process_tree.stat(process.pid)[1] == str(os.getpid())
-    assert process_tree.below()[process.pid] in "RSD" and process.pid in process_tree.alive(set())
+    assert process_tree.is_alive(process.pid) and process_tree.read_stat(process.pid)[1] == str(os.getpid())
+    assert process_tree.list_descendants()[process.pid] in "RSD" and process.pid in process_tree.list_alive(set())
     os.kill(process.pid, signal.SIGKILL)
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     # It has ended, and waits for this process to ask.
     assert (
-        not process_tree.lives(process.pid)
+        not process_tree.is_alive(process.pid)
         and process_tree.process_identity(process.pid) == ""
-        and process_tree.stat(process.pid)[0] == "Z"
+        and process_tree.read_stat(process.pid)[0] == "Z"
     )
-    assert process_tree.stat(2**22 + 1) == [] and not process_tree.lives(2**22 + 1)
+    assert process_tree.read_stat(2**22 + 1) == [] and not process_tree.is_alive(2**22 + 1)
 
 
 def test_stages_end_what_is_left_one_after_the_other(child: Callable[[str], subprocess.Popen]) -> None:
-    before = set(process_tree.below())
+    before = set(process_tree.list_descendants())
     deaf = child("trap '' TERM; echo; while :; do sleep 0.05; done")
     waits: list[float] = []
 
@@ -289,16 +299,18 @@ def test_stages_end_what_is_left_one_after_the_other(child: Callable[[str], subp
         time.sleep(seconds)
 
     began = time.monotonic()
-    left = process_tree.end(before, [(0.2, 0), (0.2, signal.SIGTERM)], wait)
+    left = process_tree.end_processes(before, [(0.2, 0), (0.2, signal.SIGTERM)], wait)
     assert deaf.pid in left and 0.4 <= time.monotonic() - began < 3 and set(waits) == {0.05} and len(waits) >= 6
-    assert process_tree.end({*before, *left}, [(5, signal.SIGKILL)]) == [] and process_tree.lives(deaf.pid)
-    assert process_tree.end(before, [(0.2, 0), (5, signal.SIGKILL)]) == [] and not process_tree.lives(deaf.pid)
+    assert process_tree.end_processes({*before, *left}, [(5, signal.SIGKILL)]) == [] and process_tree.is_alive(deaf.pid)
+    assert process_tree.end_processes(before, [(0.2, 0), (5, signal.SIGKILL)]) == [] and not process_tree.is_alive(
+        deaf.pid
+    )
 
 
 def test_each_process_is_told_once_in_a_stage(child: Callable[[str], subprocess.Popen], tmp_path: Path) -> None:
-    before = set(process_tree.below())
+    before = set(process_tree.list_descendants())
     child(f"trap 'echo told >> {tmp_path}/said' TERM; echo; while :; do read -t 0.02 <> <(:); done")
-    process_tree.end(before, [(0.3, signal.SIGTERM), (5, signal.SIGKILL)])
+    process_tree.end_processes(before, [(0.3, signal.SIGTERM), (5, signal.SIGKILL)])
     assert (tmp_path / "said").read_text() == "told\n"
 
 
@@ -382,7 +394,7 @@ from profzoo.machine import namespace
 os.pipe()
 process = os.fork()
 if not process:
-    namespace.enter()
+    namespace.enter_namespace()
     os.execvp("bash", ["bash", "-c", sys.argv[1]])
 print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
 """
@@ -448,9 +460,9 @@ def test_compiled_code_is_taken_from_a_folder_that_nobody_else_can_write_to(
 
 def test_a_folder_is_abandoned_once_nobody_holds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scratch_folder, "_places", lambda: [str(tmp_path)])
-    folder, held = scratch_folder.make()
+    folder, held = scratch_folder.make_scratch()
     assert folder.name.startswith("profzoo-job-") and folder.parent == tmp_path and len(held) == 2
-    assert scratch_folder.claim_abandoned(folder) is None and scratch_folder.sweep() == [] and folder.exists()
+    assert scratch_folder.claim_abandoned(folder) is None and scratch_folder.sweep_abandoned() == [] and folder.exists()
     for descriptor in held:
         os.close(descriptor)
     lock = scratch_folder.claim_abandoned(folder)
@@ -458,12 +470,16 @@ def test_a_folder_is_abandoned_once_nobody_holds_it(tmp_path: Path, monkeypatch:
     # Now this holds it.
     assert scratch_folder.claim_abandoned(folder) is None
     os.close(lock)
-    assert scratch_folder.sweep() == [] and not folder.exists() and scratch_folder.claim_abandoned(folder) is None
+    assert (
+        scratch_folder.sweep_abandoned() == []
+        and not folder.exists()
+        and scratch_folder.claim_abandoned(folder) is None
+    )
     # A file where the pipe should be tells nothing.
     folder.mkdir()
-    assert not scratch_folder.depend(folder)
+    assert not scratch_folder.die_with_folder(folder)
     (folder / scratch_folder.PIPE).touch()
-    assert not scratch_folder.depend(folder)
+    assert not scratch_folder.die_with_folder(folder)
 
 
 DEPENDING = """
@@ -473,7 +489,7 @@ from profzoo.machine import scratch_folder
 child = os.fork()
 if not child:
     time.sleep(60)
-print(child, scratch_folder.depend(Path(sys.argv[1])), flush=True)
+print(child, scratch_folder.die_with_folder(Path(sys.argv[1])), flush=True)
 time.sleep(60)
 """
 
@@ -482,26 +498,26 @@ def test_who_depends_on_a_folder_ends_with_it_and_so_does_its_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scratch_folder, "_places", lambda: [str(tmp_path)])
-    assert not scratch_folder.depend(tmp_path)
-    folder, held = scratch_folder.make()
+    assert not scratch_folder.die_with_folder(tmp_path)
+    folder, held = scratch_folder.make_scratch()
     words = [sys.executable, "-c", DEPENDING, str(folder)]
     with subprocess.Popen(words, cwd=PROJECT, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stdout
         child, depends = process.stdout.readline().split()
-        assert depends == "True" and process_tree.lives(int(child))
+        assert depends == "True" and process_tree.is_alive(int(child))
         for descriptor in held:
             os.close(descriptor)
         assert process.wait(10) == -signal.SIGKILL
     until = time.monotonic() + 5
-    while process_tree.lives(int(child)) and time.monotonic() < until:
+    while process_tree.is_alive(int(child)) and time.monotonic() < until:
         time.sleep(0.01)
-    assert not process_tree.lives(int(child))
+    assert not process_tree.is_alive(int(child))
 
 
 def test_a_pipe_that_nobody_holds_is_not_waited_for(tmp_path: Path) -> None:
-    assert not scratch_folder.depend(tmp_path)
+    assert not scratch_folder.die_with_folder(tmp_path)
     os.mkfifo(tmp_path / scratch_folder.PIPE)
-    code = "import sys; from pathlib import Path; from profzoo.machine import scratch_folder; print(scratch_folder.depend(Path(sys.argv[1])))"
+    code = "import sys; from pathlib import Path; from profzoo.machine import scratch_folder; print(scratch_folder.die_with_folder(Path(sys.argv[1])))"
     words = [sys.executable, "-c", code, str(tmp_path)]
     said = subprocess.run(words, cwd=PROJECT, stdout=subprocess.PIPE, text=True, timeout=20, start_new_session=True)
     assert said.stdout == "False\n"
@@ -519,22 +535,22 @@ def test_a_job_that_nobody_looks_after_is_ended_and_its_folder_removed(
     # Of all processes these alone are looked at, whatever mistake is planted.
     monkeypatch.setattr(scratch_folder.process_tree, "running_processes", lambda: [marked.pid, other.pid, 2**22 + 1])
     assert scratch_folder._marked([folder]) == [marked.pid] and scratch_folder._marked([]) == []
-    assert scratch_folder.sweep() == [marked.pid] and not folder.exists()
-    assert not process_tree.lives(marked.pid) and process_tree.lives(other.pid)
+    assert scratch_folder.sweep_abandoned() == [marked.pid] and not folder.exists()
+    assert not process_tree.is_alive(marked.pid) and process_tree.is_alive(other.pid)
 
 
 def test_the_umask_of_a_job_is_told_and_set(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
-        told = job_child.variables(tmp_path)
+        told = job_child.job_variables(tmp_path)
         assert told == {"PROFZOO_JOB": str(tmp_path), "PROFZOO_UMASK": "0027", "PYTHONDONTWRITEBYTECODE": "1"}
         assert os.umask(0) == 0o027
         given = {"PROFZOO_UMASK": "0027", "PYTHONDONTWRITEBYTECODE": "1", "OTHER": "x"}
-        job_child.begin(given)
+        job_child.enter_job(given)
         assert given == {"OTHER": "x"} and os.umask(0o027) == 0o027 and not sys.dont_write_bytecode
         # A folder that is nobody's ends it.
         with pytest.raises(SystemExit) as end:
-            job_child.begin({"PROFZOO_JOB": str(tmp_path)})
+            job_child.enter_job({"PROFZOO_JOB": str(tmp_path)})
         assert end.value.code == 1
     finally:
         os.umask(before)
@@ -603,7 +619,7 @@ def test_a_run_of_nobodys_is_not_watched(monkeypatch: pytest.MonkeyPatch, given:
         names = [thread.name for thread in orphan_guard.threading.enumerate()]
     assert ("owner" in names) == own
     monkeypatch.setenv(orphan_guard.OWNER, "")
-    orphan_guard.declare()
+    orphan_guard.export_owner()
     assert os.environ[orphan_guard.OWNER] == process_tree.process_identity(os.getpid())
 
 
@@ -613,8 +629,8 @@ def test_a_supervisor_that_was_killed_leaves_nothing_and_says_so(tmp_path: Path)
         stays = f"setsid bash -c 'echo $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; exec sleep 60' &"
         waits = f"until [ -e {tmp_path}/pid ]; do sleep 0.01; done"
         command = ["bash", "-c", f"{stays} {waits}; kill -9 $PPID; sleep 60"]
-        assert processes.run(command, file, None) == -9
+        assert processes.run_command(command, file, None) == -9
         # What has left its session ends as well, though its parents went first.
-        assert not process_tree.lives(int((tmp_path / "pid").read_text()))
-        assert processes.run(["bash", "-c", "exit 4"], file, None) == 4
+        assert not process_tree.is_alive(int((tmp_path / "pid").read_text()))
+        assert processes.run_command(["bash", "-c", "exit 4"], file, None) == 4
     assert log.read_text() == "profzoo: the job's supervisor was killed, and its processes with it\n"

@@ -7,7 +7,7 @@ import pytest
 
 from profzoo import clean, doctor, schema
 from profzoo.cell import settings
-from profzoo.cell.registry import find
+from profzoo.cell.registry import find_model
 from profzoo.config import configuration as config
 from profzoo.document import config as document_config
 from profzoo.machine import external_programs
@@ -92,8 +92,10 @@ def test_a_gpu_that_cannot_be_used_is_said(
     standin(tmp_path, monkeypatch, body)
     if visible:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    answer = external_programs.answer
-    monkeypatch.setattr(external_programs, "answer", lambda command, seconds=60, **more: answer(command, 0.5, **more))
+    answer = external_programs.ask_program
+    monkeypatch.setattr(
+        external_programs, "ask_program", lambda command, seconds=60, **more: answer(command, 0.5, **more)
+    )
     finding = doctor.check_gpu()
     assert finding.found == found and finding.advice
     assert doctor.check_driver().found == "none" and ncu_doctor.check_counters().found.startswith("not checked")
@@ -142,7 +144,7 @@ def files(under: str) -> list[str]:
 @pytest.mark.usefixtures("folder")
 def test_clean_removes_the_folder_itself_when_nothing_is_left() -> None:
     write("results/a/b/c.csv", "results/d.csv")
-    clean.note(["results/a/b/c.csv", "results/d.csv", "results/never_made.csv"])
+    clean.record_paths(["results/a/b/c.csv", "results/d.csv", "results/never_made.csv"])
     assert clean.main("results") == "removed 2 files"
     assert not Path("results").exists() and clean.read_recorded_paths() == []
 
@@ -153,8 +155,8 @@ def test_clean_keeps_what_is_not_recorded() -> None:
     own = ["archive/2024.old.ncu-ranks/notes.txt", "mystuff/run1.nsys/precious.csv", "peaks/mygpu.csv", "unet/notes.md"]
     write(*(f"results/{name}" for name in own), "results/unet/train.time.csv", "results/lstm@mine/weights.pt")
     Path("results/empty/deep").mkdir(parents=True)
-    clean.note(["results/unet/train.time.csv"])
-    clean.note(["results/lstm@mine/weights.pt", "results/unet/train.time.csv"])
+    clean.record_paths(["results/unet/train.time.csv"])
+    clean.record_paths(["results/lstm@mine/weights.pt", "results/unet/train.time.csv"])
     assert clean.main("results") == "removed 2 files; left 4 that the workflow did not make"
     assert files("results") == [f"results/{name}" for name in own]
     assert not Path("results/empty").exists() and not Path("results/lstm@mine").exists()
@@ -163,14 +165,14 @@ def test_clean_keeps_what_is_not_recorded() -> None:
 @pytest.mark.usefixtures("folder")
 def test_clean_removes_recorded_folders_with_all_that_is_in_them() -> None:
     write("results/bert@two/train.nsys-ranks/host.0.nsys-rep", "results/bert@two/train.nsys-ranks/.snakemake_timestamp")
-    clean.note(["results/bert@two/train.nsys-ranks"])
+    clean.record_paths(["results/bert@two/train.nsys-ranks"])
     assert clean.main("results") == "removed 2 files" and not Path("results").exists()
 
 
 @pytest.mark.usefixtures("folder")
 def test_clean_leaves_other_folders_of_results_and_their_record() -> None:
     write("results/a.csv", "results2/a.csv")
-    clean.note(["results/a.csv", "results2/a.csv"])
+    clean.record_paths(["results/a.csv", "results2/a.csv"])
     assert clean.main("results") == "removed 1 files" and files("results2") == ["results2/a.csv"]
     assert clean.main("results2") == "removed 1 files" and not Path("results2").exists()
 
@@ -192,7 +194,7 @@ def test_clean_leaves_the_users_links_alone(folder: Path) -> None:
     write("results/a.csv", "elsewhere/b.csv", "elsewhere/c.csv")
     Path("results/link").symlink_to(folder / "elsewhere")
     Path("results/d.csv").symlink_to(folder / "elsewhere/c.csv")
-    clean.note(["results/a.csv", "results/link/b.csv", "results/d.csv"])
+    clean.record_paths(["results/a.csv", "results/link/b.csv", "results/d.csv"])
     clean.main("results")
     assert Path("results/link").is_symlink() and files("elsewhere") == ["elsewhere/b.csv", "elsewhere/c.csv"]
     assert not Path("results/d.csv").is_symlink()
@@ -201,7 +203,7 @@ def test_clean_leaves_the_users_links_alone(folder: Path) -> None:
 def test_results_may_be_a_link_themselves(folder: Path) -> None:
     write("scratch/lstm/a.csv")
     Path("results").symlink_to(folder / "scratch")
-    clean.note(["results/lstm/a.csv"])
+    clean.record_paths(["results/lstm/a.csv"])
     assert clean.main("results").startswith("removed 1 files") and files("scratch") == []
 
 
@@ -223,7 +225,7 @@ def test_results_are_known_by_any_path_that_leads_to_them(folder: Path, tmp_path
     ):
         Path("runs").mkdir(exist_ok=True)
         write(f"{made}/lstm/a.csv", f"{made}/lstm/own.txt")
-        clean.note([f"{made}/lstm/a.csv"])
+        clean.record_paths([f"{made}/lstm/a.csv"])
         assert clean.main(cleaned) == "removed 1 files; left 1 that the workflow did not make", (made, cleaned)
         assert not Path(made, "lstm/a.csv").exists() and clean.read_recorded_paths() == []
         Path(made, "lstm/own.txt").unlink()
@@ -236,7 +238,7 @@ def test_a_folder_that_only_looks_like_the_results_is_no_part_of_them(tmp_path_f
     elsewhere.mkdir()
     Path("link").symlink_to(elsewhere)
     write("results/lstm/a.csv", "link/../results/lstm/a.csv")
-    clean.note(["link/../results/lstm/a.csv"])
+    clean.record_paths(["link/../results/lstm/a.csv"])
     assert clean.main("results").startswith("removed 0 files; left 1 ")
     assert clean.main("link/../results") == "removed 1 files" and files("results") == ["results/lstm/a.csv"]
 
@@ -248,18 +250,18 @@ def test_a_folder_that_only_looks_like_the_results_is_no_part_of_them(tmp_path_f
 def test_clean_knows_files_of_any_name(name: str) -> None:
     write(f"results/{name}", "results/b.csv")
     for _ in range(2):
-        clean.note([f"results/{name}", "results/b.csv"])
+        clean.record_paths([f"results/{name}", "results/b.csv"])
     assert clean.read_recorded_paths() == [f"results/{name}", "results/b.csv"]
-    clean.note(["other.csv"])
+    clean.record_paths(["other.csv"])
     assert clean.main("results") == "removed 2 files" and clean.read_recorded_paths() == ["other.csv"]
 
 
 @pytest.mark.usefixtures("folder")
 def test_a_record_that_is_no_text_is_read() -> None:
     write("results/a.csv", "results/b.csv")
-    clean.note(["results/a.csv"])
+    clean.record_paths(["results/a.csv"])
     clean.RECORD.write_bytes(b"\xc3\x28\xff\n" + clean.RECORD.read_bytes())
-    clean.note(["results/b.csv"])
+    clean.record_paths(["results/b.csv"])
     assert clean.main("results") == "removed 2 files"
 
 
@@ -269,11 +271,11 @@ def test_a_run_killed_as_it_adds_to_the_record_costs_nothing(cut: int) -> None:
     """Neither what later runs make, nor a folder of the user's that the line reads like where it is cut off."""
     own = ["results/lstm/mine/own.txt", "results/lstm/own.txt", "results/own.txt"]
     write("results/a.csv", "results/c.csv", *own)
-    clean.note(["results/a.csv"])
+    clean.record_paths(["results/a.csv"])
     with clean.RECORD.open("ab") as file:
         file.write(b"results/lstm/mine/b.csv\n"[:cut])
     assert clean.read_recorded_paths() == ["results/a.csv"]
-    clean.note(["results/c.csv"])
+    clean.record_paths(["results/c.csv"])
     assert clean.read_recorded_paths() == ["results/a.csv", "results/c.csv"]
     clean.main("results")
     assert files("results") == sorted(own)
@@ -283,7 +285,7 @@ def test_a_run_killed_as_it_adds_to_the_record_costs_nothing(cut: int) -> None:
 @pytest.mark.parametrize("damage", [b"\0" * 30, b'"results/a', b'"\xff"', b'"a\\u0000b"', b"results/a\0\0.csv"])
 def test_lines_that_a_disk_has_lost_are_counted(damage: bytes) -> None:
     write("results/a.csv", "results/b.csv")
-    clean.note(["results/a.csv"])
+    clean.record_paths(["results/a.csv"])
     with clean.RECORD.open("ab") as file:
         file.write(damage + b"\n")
     said = "removed 1 files; left 1 that the workflow did not make; 1 lines of .snakemake/profzoo/made.txt were damaged"
@@ -302,7 +304,7 @@ def test_clean_never_removes_the_results_folder_itself_nor_what_is_beside_it() -
 
 @pytest.mark.usefixtures("folder")
 def test_a_record_that_has_no_room_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    clean.note(["results/a.csv"])
+    clean.record_paths(["results/a.csv"])
     written = iter([5])
     real = os.write
 
@@ -313,7 +315,7 @@ def test_a_record_that_has_no_room_is_as_it_was(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(clean.os, "write", full)
     with pytest.raises(OSError, match="No space left"):
-        clean.note(["results/b.csv"])
+        clean.record_paths(["results/b.csv"])
     assert clean.RECORD.read_bytes() == b"results/a.csv\n"
 
 
@@ -326,9 +328,11 @@ def keys(part: dict, prefix: str = "") -> list[str]:
 
 
 def test_the_page_has_one_row_a_key() -> None:
-    rows = list(document_config.rows(schema.load()))
-    assert [row[0] for row in rows] == keys(schema.load()) and all(row[1] and row[3] for row in rows)
-    lines = [line for line in document_config.page(schema.load()).splitlines() if line.startswith("| `")]
+    rows = list(document_config.list_keys(schema.load_schema()))
+    assert [row[0] for row in rows] == keys(schema.load_schema()) and all(row[1] and row[3] for row in rows)
+    lines = [
+        line for line in document_config.write_config_page(schema.load_schema()).splitlines() if line.startswith("| `")
+    ]
     columns = {line.count("|") for line in lines[: len(rows)]}
     assert columns == {5} and len(lines) > len(rows)
 
@@ -345,15 +349,17 @@ LEVELS = {
 
 def batch(given: dict) -> int:
     """The batch of a cell with a variant `mine`."""
-    return settings.resolve("lstm@mine", "train", "time", config.normalise({"variants": {"mine": {}}} | given))["batch"]
+    return settings.resolve_cell(
+        "lstm@mine", "train", "time", config.normalise_config({"variants": {"mine": {}}} | given)
+    )["batch"]
 
 
 def test_the_page_says_in_which_order_settings_count() -> None:
-    text = " ".join(document_config.page(schema.load()).split())
+    text = " ".join(document_config.write_config_page(schema.load_schema()).split())
     sentence = text.partition("the later over the earlier, from: ")[2].partition(".")[0]
     assert all(level in sentence for level in LEVELS), sentence
     order = sorted(LEVELS, key=sentence.index)
-    own = find("lstm").workloads["trimmed"]["train"]["batch"]
+    own = find_model("lstm").workloads["trimmed"]["train"]["batch"]
     # The schema's default is null, over which the file's own counts.
     assert batch({}) == own and order.index("the defaults below") < order.index("the model's file")
     settable = {level: give for level, give in LEVELS.items() if give}

@@ -90,7 +90,7 @@ def test_intervals_of_totals() -> None:
     )
     window = Window(table)
     found, _ = census_matching.match_runs({1: row}, [FIRST], window)
-    said = census_matching.totals(found, window, ["x__y.sum", "x__y.avg", "x__word.sum", "x__none.sum"])
+    said = census_matching.estimate_totals(found, window, ["x__y.sum", "x__y.avg", "x__word.sum", "x__none.sum"])
     assert list(said) == ["x__y.sum"]
     total, low, high = said["x__y.sum"]
     half = 2.9105 * 1000 * sqrt((0.0025**2 + 0.0005**2) * 1.1)
@@ -105,5 +105,5 @@ def test_totals_are_not_below_nothing() -> None:
     row = taken(table.assign(**{"dram__bytes_read.sum": 100.0}), 0)
     window = Window(table)
     found, _ = census_matching.match_runs({1: row}, [FIRST], window)
-    total, low, high = census_matching.totals(found, window, ["dram__bytes_read.sum"])["dram__bytes_read.sum"]
+    total, low, high = census_matching.estimate_totals(found, window, ["dram__bytes_read.sum"])["dram__bytes_read.sum"]
     assert (total, low) == (300, 0) and high > 2 * total

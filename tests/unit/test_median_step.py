@@ -19,7 +19,7 @@ from tests.unit.test_nsys_steps import COPY, LAUNCH, trace
 
 def test_the_recorded_step_is_busy_or_idle_by_a_cause(recording: Callable) -> None:
     path = recording("nsys/train.sqlite")
-    found = median_step.read(path)
+    found = median_step.read_typical_step(path)
     assert found and found["steps"] == 10 and 1 < found["step"] <= 10
     (stream,) = found["streams"].values()
     busy = intervals.union(np.array([[at, at + ns] for at, ns, *_ in stream]))
@@ -44,7 +44,7 @@ def test_causes_are_those_of_the_table_of_steps(tmp_path: Path) -> None:
         for kind in ("KERNEL", "MEMCPY"):
             database.execute(f"ALTER TABLE CUPTI_ACTIVITY_KIND_{kind} ADD COLUMN streamId DEFAULT 7")
         database.commit()
-    found = median_step.read(tmp_path / "t.sqlite")
+    found = median_step.read_typical_step(tmp_path / "t.sqlite")
     assert found and (found["step"], found["ns"]) == (2, 100)
     by_cause = {
         cause: [gap[:2] for gap in found["gaps"] if gap[2] == code] for code, cause in enumerate(nsys_steps.CAUSES)

@@ -57,7 +57,7 @@ def test_parameter_count_is_the_published_one(name: str) -> None:
     model = registry.shipped_models()[name]
     shape = SimpleNamespace(**model.shape | model.workloads["trimmed"]["train"])
     with torch.device("meta"):
-        network = interface.load(model.module).build(shape)
+        network = interface.load_functions(model.module).build(shape)
     counted = sum(p.numel() for p in network.parameters())
     assert counted == model.parameters + EXTRA.get(name, 0)
     assert bool(model.difference) == (name in EXTRA)
@@ -66,7 +66,7 @@ def test_parameter_count_is_the_published_one(name: str) -> None:
 @pytest.mark.parametrize("name", ZOO)
 def test_inference_gives_the_same_output_of_the_right_shape_and_learns_nothing(name: str) -> None:
     tiny = zoo.cell(name, "inference")
-    network, (inputs, _), model = zoo.network(tiny), zoo.batch(tiny), interface.load(tiny["module"])
+    network, (inputs, _), model = zoo.network(tiny), zoo.batch(tiny), interface.load_functions(tiny["module"])
     before = {key: value.clone() for key, value in network.state_dict().items()}
     with torch.inference_mode():
         first, second = model.infer(network, inputs), model.infer(network, inputs)
@@ -158,8 +158,8 @@ def test_every_workload_has_shapes_that_the_model_takes(name: str, workload: str
     """On torch's meta device, which computes shapes and no numbers."""
     meta = torch.device("meta")
     for phase in settings.PHASES:
-        cell = settings.resolve(name, phase, "time", config.normalise({"workload": workload}))
-        model, shape = interface.load(cell["module"]), SimpleNamespace(**cell["shape"])
+        cell = settings.resolve_cell(name, phase, "time", config.normalise_config({"workload": workload}))
+        model, shape = interface.load_functions(cell["module"]), SimpleNamespace(**cell["shape"])
         collate = model.collate or torch.utils.data.default_collate
         sample = model.sample(shape, torch.Generator().manual_seed(0))
         inputs, target = data_loading.move_to_device(collate([sample] * cell["batch"]), meta, torch.contiguous_format)
@@ -258,7 +258,7 @@ def test_exit_codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
 def test_weights_of_other_shapes_are_refused(tmp_path: Path) -> None:
     torch.save(lstm.build(SimpleNamespace(**lstm.SHAPE | {"hidden": 8})).state_dict(), tmp_path / "w.pt")
     with pytest.raises(ConfigError, match="does not fit lstm"):
-        step_loop.network_of(zoo.cell("lstm", "inference"), lstm, torch.device("cpu"), tmp_path / "w.pt")
+        step_loop.make_network(zoo.cell("lstm", "inference"), lstm, torch.device("cpu"), tmp_path / "w.pt")
 
 
 def test_synthetic_data_is_the_same_for_the_same_seed() -> None:

@@ -21,7 +21,7 @@ X = torch.ones(1, 4)
 
 def owned_by(network: nn.Module, *inputs: Any, prefix: str = "") -> dict[str, set[str]]:
     """Of each module, once it is marked, the operators of a call."""
-    module_ranges.mark(network, module_ranges.for_torch, prefix)
+    module_ranges.mark_modules(network, module_ranges.torch_range, prefix)
     return called(network, *inputs)
 
 
@@ -46,7 +46,7 @@ def test_paths_of_a_network_and_of_others() -> None:
     network = nn.Sequential(nn.Linear(4, 4), nn.ModuleDict({"a": nn.ReLU()})["a"])
     assert {"0", "1"} <= set(owned_by(network, X))
     others = nn.ModuleDict({"judge": nn.Sequential(nn.Linear(4, 4))})
-    module_ranges.mark(others, module_ranges.for_torch, "(others)")
+    module_ranges.mark_modules(others, module_ranges.torch_range, "(others)")
     assert set(called(others["judge"], X)) == {"(others).judge.0"}
 
 
@@ -55,7 +55,7 @@ def test_modules_in_replicas_go_by_their_own_names(wrapped: str) -> None:
     parallel = nn.DataParallel(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
     network = parallel if wrapped == "network" else nn.Sequential(parallel)
     opened = Opened()
-    module_ranges.mark(network, opened)
+    module_ranges.mark_modules(network, opened)
     # As on several GPUs: a copy for each, which shares what it does not replicate.
     replica = parallel.module._replicate_for_data_parallel()
     for one in (parallel.module, replica):
@@ -70,7 +70,7 @@ def test_modules_in_replicas_go_by_their_own_names(wrapped: str) -> None:
 
 def test_a_wrapper_that_checkpoints_is_what_it_wraps() -> None:
     network = nn.Sequential(checkpoint_wrapper(nn.Linear(4, 4)), nn.ReLU())
-    module_ranges.mark(network, module_ranges.for_torch)
+    module_ranges.mark_modules(network, module_ranges.torch_range)
 
     def train(flow: Tensor) -> None:
         network(flow).sum().backward()
@@ -83,7 +83,7 @@ def test_a_wrapper_that_checkpoints_is_what_it_wraps() -> None:
 
 def test_a_launch_of_no_operator_is_of_the_module_that_it_was_made_in() -> None:
     network = nn.Sequential(nn.Linear(4, 4))
-    module_ranges.mark(network, module_ranges.for_torch)
+    module_ranges.mark_modules(network, module_ranges.torch_range)
     events = owned.of_forward(network, X)
     (mark,) = [event for event in events if event["name"].endswith(":0:Linear")]
     ids = {"External id": mark["args"]["External id"], "correlation": 9}
@@ -112,7 +112,7 @@ def test_ranges_close_where_a_forward_raises() -> None:
 
     opened = Opened()
     network = Catches()
-    module_ranges.mark(network, opened)
+    module_ranges.mark_modules(network, opened)
     network(X)
     names = ["module:(root):Catches", "module:inner:Raises", "module:after:Identity"]
     assert opened.said == [names[0], names[1], f"/{names[1]}", names[2], f"/{names[2]}", f"/{names[0]}"]
@@ -141,7 +141,7 @@ def test_encoder_layers_in_training_are_told_apart() -> None:
 
 def test_a_copy_of_a_marked_network_computes_with_its_own_weights() -> None:
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
-    module_ranges.mark(layer, module_ranges.for_torch)
+    module_ranges.mark_modules(layer, module_ranges.torch_range)
     twin = copy.deepcopy(layer)
     with torch.inference_mode():
         for parameter in twin.parameters():
@@ -193,7 +193,7 @@ def test_backward_of_what_is_compiled_is_its_own() -> None:
     torch._dynamo.reset()
     network = Compiled()
     network.part.compile(backend="aot_eager")
-    module_ranges.mark(network, module_ranges.for_torch)
+    module_ranges.mark_modules(network, module_ranges.torch_range)
 
     def train(flow: Tensor) -> None:
         network(flow).sum().backward()
@@ -209,7 +209,7 @@ def test_a_model_that_compiles_a_part_of_itself() -> None:
     torch._dynamo.reset()
     counters.clear()
     network = Compiled()
-    module_ranges.mark(network, module_ranges.for_torch)
+    module_ranges.mark_modules(network, module_ranges.torch_range)
     fast = torch.compile(network.part, backend="aot_eager", fullgraph=True)
     called(fast, X)
     assert not counters["graph_break"] and counters["stats"]["unique_graphs"] == 1
@@ -233,7 +233,7 @@ def test_other_ranges_go_to_nvtx(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(nvtx, "get_domain", lambda name: Domain())
     network = nn.Sequential(nn.ReLU())
-    module_ranges.mark(network, module_ranges.for_nvtx)
+    module_ranges.mark_modules(network, module_ranges.nvtx_range)
     network(X)
     assert said == ["module:(root):Sequential", "module:0:ReLU", "pop", "pop"]
 
@@ -245,6 +245,6 @@ def test_modules_of_any_name_own_what_runs_in_them(name: str) -> None:
     """As torch.profiler itself writes them: it makes slashes of backslashes, and `unknown` of what is no ASCII."""
     network = nn.Sequential(nn.ModuleDict({name: nn.Linear(3, 4)}))
     network.forward = lambda flow: network[0][name](flow)
-    module_ranges.mark(network, module_ranges.for_torch)
+    module_ranges.mark_modules(network, module_ranges.torch_range)
     table = owners.tabulate_operators(torch_trace.make_trace(owned.of_forward(network, torch.ones(2, 3))))
     assert set(table.loc[table["operator"] == "aten::addmm", "module"]) == {f"0.{name}"}

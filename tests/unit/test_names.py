@@ -47,8 +47,8 @@ FOLDERS = ["tables", "figures", "logs", "peaks", "benchmarks", "all"]
 def refused(given: Mapping[Any, Any]) -> str:
     """The one line that a configuration ends in."""
     with pytest.raises(ConfigError) as error:
-        checked = config.normalise(given)
-        config.cells(checked)
+        checked = config.normalise_config(given)
+        config.select_cells(checked)
     line = str(error.value)
     assert "\n" not in line and len(line) < 500
     return line
@@ -81,7 +81,7 @@ def test_what_is_no_name_is_refused_wherever_one_enters(own: str, place: str, na
 def test_no_model_is_named_like_a_folder_of_the_workflow(own: str, name: str) -> None:
     assert refused({"settings": {name: {"module": own}}}).startswith(f"settings holds '{name}', which is no name: ")
     with pytest.raises(ConfigError, match="which is no name"):
-        registry.find(name, own)
+        registry.find_model(name, own)
     assert set(FOLDERS) == unknown_targets.SHARED | {"all"}
 
 
@@ -91,17 +91,19 @@ def test_names(own: str, name: str) -> None:
         "gpu": name, "variants": {name: {"batch": 2}}, "ncu": {"sets": {name: {"set": "full"}}, "set": name},
         "settings": {name: {"module": own}}, "models": [f"{name}@{name}"], "phases": ["inference"],
     }  # fmt: skip
-    assert config.cells(config.normalise(given)) == [(f"{name}@{name}", "inference")]
+    assert config.select_cells(config.normalise_config(given)) == [(f"{name}@{name}", "inference")]
     assert re.fullmatch(schema.PATTERN, name)
 
 
-@pytest.mark.parametrize("name", [*registry.shipped_models(), *schema.load()["properties"]["variants"]["default"]])
+@pytest.mark.parametrize(
+    "name", [*registry.shipped_models(), *schema.load_schema()["properties"]["variants"]["default"]]
+)
 def test_what_is_shipped_bears_names(name: str) -> None:
     assert schema.is_name(name, "model") and re.fullmatch(schema.PATTERN, name)
 
 
 def test_the_pattern_is_that_of_the_definition() -> None:
-    part = schema.load()["$defs"]
+    part = schema.load_schema()["$defs"]
     short = schema.PATTERN.removesuffix("{0,63}")
     assert part["name"]["pattern"] == part["model"]["pattern"] == f"^{short}*\\Z"
     assert part["models"]["pattern"] == f"^{schema.PATTERN}(@{schema.PATTERN}(\\+{schema.PATTERN})*)?\\Z"
@@ -125,14 +127,14 @@ def test_the_pattern_is_that_of_the_definition() -> None:
 )
 def test_targets_by_path(target: str, words: str) -> None:
     with pytest.raises(ConfigError) as error:
-        unknown_targets.check_targets([target], "results", config.normalise({}))
+        unknown_targets.check_targets([target], "results", config.normalise_config({}))
     assert str(error.value).startswith(f"target '{target}': {words}") and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("name", [*NO_NAMES, *WORDS])
 def test_a_cell_by_hand(own: str, name: str) -> None:
     with pytest.raises(ConfigError) as error:
-        run.resolve(name, "inference", "time", [f"module={own}"])
+        run.resolve_words(name, "inference", "time", [f"module={own}"])
     assert "\n" not in str(error.value)
 
 
@@ -146,7 +148,7 @@ def integers(part: Any, where: str = "") -> Iterator[tuple[str, Mapping[str, Any
             yield from integers(value, f"{where}.{key}")
 
 
-@pytest.mark.parametrize(("where", "part"), list(integers(schema.load())))
+@pytest.mark.parametrize(("where", "part"), list(integers(schema.load_schema())))
 def test_every_number_has_bounds(where: str, part: Mapping[str, Any]) -> None:
     if "exclusiveMinimum" in part and "string" in part["type"]:
         *_, section, _, key = where.split(".")
@@ -155,7 +157,7 @@ def test_every_number_has_bounds(where: str, part: Mapping[str, Any]) -> None:
             "1.2.3s": f"{section}.{key} = '1.2.3s' is no time",
         }.items():
             with pytest.raises(ConfigError, match=re.escape(line)):
-                job_limits.pass_on(config.normalise({section: {key: given}}), tools.names())
+                job_limits.export_limits(config.normalise_config({section: {key: given}}), tools.names())
     else:
         assert part["maximum"] > (part["minimum"] if "minimum" in part else part["exclusiveMinimum"])
 
@@ -184,9 +186,9 @@ def test_sizes_have_bounds(given: dict[str, Any], line: str) -> None:
 
 
 def test_steps_times_batch_have_a_bound() -> None:
-    checked = config.normalise({"batch": 10**6, "window": 10**6})
+    checked = config.normalise_config({"batch": 10**6, "window": 10**6})
     with pytest.raises(ConfigError, match="take 1000003000000 samples, of at most 100000000: lower batch, warmup or"):
-        settings.resolve("lstm", "train", "time", checked)
+        settings.resolve_cell("lstm", "train", "time", checked)
 
 
 @pytest.mark.parametrize(
@@ -203,17 +205,17 @@ def test_the_command_line_has_the_types_of_a_file(place: str, told: str, value: 
             "variants": f"variants={{x: {{data: {data}}}}}"}[place]  # fmt: skip
     asked = parse_config([word.replace("'2012'", "\"'2012'\"")])
     of_file = yaml.safe_load(word.replace("=", ": ", 1))
-    assert config.normalise(of_file)[place] == config.normalise(asked, asked)[place]
-    checked = config.normalise(asked, asked)
-    cell = settings.resolve("unet@x" if place == "variants" else "unet", "train", "time", checked)
+    assert config.normalise_config(of_file)[place] == config.normalise_config(asked, asked)[place]
+    checked = config.normalise_config(asked, asked)
+    cell = settings.resolve_cell("unet@x" if place == "variants" else "unet", "train", "time", checked)
     assert cell["data"]["arguments"]["train"] == value
     assert type(cell["data"]["arguments"]["train"]) is type(value)
 
 
 def test_what_a_file_quotes_stays_text() -> None:
     given = {"data": {"arguments": {"year": "2012", "mode": "null"}}}
-    assert config.normalise(given)["data"]["arguments"] == {"year": "2012", "mode": "null"}
-    assert config.normalise(given, {"data": {"arguments": {"mode": "null"}}})["data"]["arguments"] == {
+    assert config.normalise_config(given)["data"]["arguments"] == {"year": "2012", "mode": "null"}
+    assert config.normalise_config(given, {"data": {"arguments": {"mode": "null"}}})["data"]["arguments"] == {
         "year": "2012", "mode": None,
     }  # fmt: skip
 
@@ -221,7 +223,7 @@ def test_what_a_file_quotes_stays_text() -> None:
 def test_a_mapping_where_a_number_belongs_is_no_true_string() -> None:
     asked = parse_config(["batch={train: false}"])
     with pytest.raises(ConfigError, match=r"batch = \{'train': False\} is a mapping, not integer"):
-        config.normalise(asked, asked)
+        config.normalise_config(asked, asked)
 
 
 @pytest.fixture
@@ -263,8 +265,8 @@ def test_whatever_lies_beside_a_model_costs_its_own_cells_alone(folder: Path) ->
     names = litter(folder)
     registry.forget_models()
     assert list(registry.shipped_models()) == ["good"] and set(registry.unusable_models()) == names
-    checked = config.normalise({})
-    assert config.cells(checked) == [("good", "inference")]
+    checked = config.normalise_config({})
+    assert config.select_cells(checked) == [("good", "inference")]
     lines = config.describe_left_out(checked)
     assert len(lines) == len(names) and all(line.isprintable() and len(line) < 500 for line in lines)
     json.dumps(lines)
@@ -283,8 +285,8 @@ def test_a_helper_costs_the_cells_of_those_who_import_it(
     (package / "bad_helper.py").write_text(f"{text}\n")
     registry.forget_models()
     registry._sources.cache_clear()
-    checked = config.normalise({})
-    assert config.cells(checked) == [("good", "inference")]
+    checked = config.normalise_config({})
+    assert config.select_cells(checked) == [("good", "inference")]
     assert any(line.startswith("models = all leaves out user: ") for line in config.describe_left_out(checked))
     assert "models = 'user': " in refused({"models": ["user"]})
 
@@ -294,21 +296,21 @@ def test_a_running_job_looks_at_its_own_file_alone(folder: Path, monkeypatch: py
     registry.forget_models()
     with monkeypatch.context() as without:
         without.setattr(registry, "_scanned", None)
-        assert run.resolve("good", "inference", "time", [])["batch"] == 2
+        assert run.resolve_words("good", "inference", "time", [])["batch"] == 2
 
 
 def test_what_breaks_after_planning_leaves_the_jobs_of_others(folder: Path) -> None:
     (folder / "other.py").write_text(MODEL)
     (folder / "third.py").write_text(MODEL)
     given = {"models": ["good", "other", "third"], "phases": ["inference"], "settings": {"third": {"batch": 3}}}
-    planned = config.cells(config.normalise(given))
+    planned = config.select_cells(config.normalise_config(given))
     (folder / "other.py").write_text(MODEL[:-40])
     (folder / "third.py").unlink()
     registry.forget_models()
     for attempt in (given, given | {"models": ["other"]}):
         with pytest.raises(ConfigError):
-            config.cells(config.normalise(attempt))
-    assert set(config.cells(config.normalise(given, planned=True), planned=True)) == set(planned)
+            config.select_cells(config.normalise_config(attempt))
+    assert set(config.select_cells(config.normalise_config(given, planned=True), planned=True)) == set(planned)
 
 
 @pytest.mark.parametrize(
@@ -334,8 +336,8 @@ def test_files_of_models_that_are_one_on_some_disks_are_refused(folder: Path) ->
         "would be taken for the other's: rename one of them, in models/ or settings"
     )
     # A job that was planned is not ended by a file that came since.
-    planned = config.normalise({"models": ["good"], "phases": ["inference"]}, planned=True)
-    assert config.cells(planned, planned=True) == [("good", "inference")]
+    planned = config.normalise_config({"models": ["good"], "phases": ["inference"]}, planned=True)
+    assert config.select_cells(planned, planned=True) == [("good", "inference")]
 
 
 @pytest.mark.parametrize("name", ["Tables", "LOGS", "All", "Peaks", "fIgures", "tables"])

@@ -31,13 +31,13 @@ KNOWN = {f"--{line.split()[0]}" for line in (DATA / "ncu/options.txt").read_text
 
 def words(name: str = "roofline", **given: object) -> str:
     """The command line's options of a section set, with those that its plan starts from."""
-    filled = config.normalise({"ncu": given})["ncu"]
-    planned = ["--replay-mode", ncu.replay(filled, name), *ncu.selection(filled, name)]
+    filled = config.normalise_config({"ncu": given})["ncu"]
+    planned = ["--replay-mode", ncu.replay_mode(filled, name), *ncu.selection_options(filled, name)]
     return " ".join([*ncu.options(filled, name), *(planned if ncu.needs_plan(filled, name) else [])])
 
 
 def test_no_key_is_left_untested() -> None:
-    assert set(CHANGES) | NOT_OPTIONS == set(schema.load()["properties"]["ncu"]["properties"])
+    assert set(CHANGES) | NOT_OPTIONS == set(schema.load_schema()["properties"]["ncu"]["properties"])
 
 
 @pytest.mark.parametrize(("key", "value", "expected"), [(key, *change) for key, change in CHANGES.items()])
@@ -47,7 +47,7 @@ def test_every_key_changes_the_command_line(key: str, value: object, expected: s
         assert expected in words(**{key: value}) and expected not in words()
 
 
-@pytest.mark.parametrize("name", sorted(config.normalise({})["ncu"]["sets"]))
+@pytest.mark.parametrize("name", sorted(config.normalise_config({})["ncu"]["sets"]))
 def test_ncu_knows_every_option(name: str) -> None:
     given = {key: value for key, (value, _) in CHANGES.items() if key not in ("target_processes", "launches")}
     used = {word for word in words(name, **given).split() if word.startswith("--")}
@@ -87,7 +87,7 @@ def test_range_replay_takes_what_ncu_allows_it(replay: str) -> None:
 
 @pytest.mark.parametrize("replay", ["range", "app-range"])
 def test_the_census_is_of_launches_whatever_the_replay(replay: str) -> None:
-    filled = config.normalise({"ncu": {"replay": replay, "launches": "all"}})["ncu"]
+    filled = config.normalise_config({"ncu": {"replay": replay, "launches": "all"}})["ncu"]
     assert not ncu.measures_ranges(filled, ncu.CENSUS) and "--replay-mode kernel" in " ".join(
         ncu.options(filled, ncu.CENSUS)
     )
@@ -98,7 +98,7 @@ def test_the_census_is_of_launches_whatever_the_replay(replay: str) -> None:
     ("name", "sets"), [("launch", ["launch"]), ("roofline", ["roofline", "launch"]), ("ranges", ["launch"])]
 )
 def test_sets_that_tables_of_kernels_are_made_of(name: str, sets: list[str]) -> None:
-    assert ncu.launch_sets(config.normalise({"tool": "ncu", "ncu": {"set": name}})["ncu"]) == sets
+    assert ncu.launch_sets(config.normalise_config({"tool": "ncu", "ncu": {"set": name}})["ncu"]) == sets
 
 
 def test_a_set_measures_ranges_by_its_own_replay() -> None:
@@ -111,7 +111,7 @@ def test_a_set_measures_ranges_by_its_own_replay() -> None:
 
 @pytest.mark.parametrize(("budget", "expected"), [("120s", 120), ("2m", 120), ("1.5h", 5400), (30, 30), ("30", 30)])
 def test_budgets_are_times(budget: object, expected: float) -> None:
-    assert ncu.seconds(config.normalise({"ncu": {"budget": budget}})["ncu"]["budget"]) == expected
+    assert ncu.parse_budget(config.normalise_config({"ncu": {"budget": budget}})["ncu"]["budget"]) == expected
 
 
 @pytest.mark.parametrize(
@@ -154,14 +154,14 @@ def test_budgets_are_times(budget: object, expected: float) -> None:
 )
 def test_what_cannot_be_combined_is_refused(given: dict, line: str) -> None:
     with pytest.raises(ConfigError) as error:
-        config.normalise({"ncu": given})
+        config.normalise_config({"ncu": given})
     assert str(error.value).startswith(line)
 
 
 @pytest.mark.parametrize("option", sorted(ncu.OWN_OPTIONS))
 def test_options_that_the_workflow_gives_itself(option: str) -> None:
     with pytest.raises(ConfigError, match="which the workflow gives itself"):
-        config.normalise({"ncu": {"extra": [f"{option}=x"]}})
+        config.normalise_config({"ncu": {"extra": [f"{option}=x"]}})
 
 
 def test_no_option_of_the_command_line_can_be_given_twice() -> None:
@@ -196,22 +196,22 @@ def test_every_option_of_ncu_is_allowed_or_refused_on_purpose(option: str) -> No
     words = [f"--{option}", f"--{option}=1", *([] if short == "-" else [f"-{short}", f"-{short}3"])]
     for word in words:
         if option in HARMLESS:
-            assert config.normalise({"ncu": {"extra": [word]}})["ncu"]["extra"] == [word]
+            assert config.normalise_config({"ncu": {"extra": [word]}})["ncu"]["extra"] == [word]
         else:
             with pytest.raises(ConfigError, match=r"^ncu\.extra holds --?[a-z]") as error:
-                config.normalise({"ncu": {"extra": [word]}})
+                config.normalise_config({"ncu": {"extra": [word]}})
             assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("word", ["--launch-skip", "--launch-skip-b=3", "-s", "-s5", "--range-filt", "--nvtx-ex"])
 def test_options_that_shift_launches_are_refused_however_they_are_written(word: str) -> None:
     with pytest.raises(ConfigError, match="profiles other launches than the workflow takes it to"):
-        config.normalise({"ncu": {"extra": [word, "1"]}})
+        config.normalise_config({"ncu": {"extra": [word, "1"]}})
 
 
 def test_the_line_says_what_to_do() -> None:
     with pytest.raises(ConfigError) as error:
-        config.normalise({"ncu": {"extra": ["--launch-skip", "10"]}})
+        config.normalise_config({"ncu": {"extra": ["--launch-skip", "10"]}})
     assert str(error.value) == (
         "ncu.extra holds --launch-skip, which profiles other launches than the workflow takes it to, so that they are "
         "matched with the wrong ones; warmup says which steps come first, ncu.kernel_name which kernels count: remove it"

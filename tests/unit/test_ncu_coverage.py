@@ -108,7 +108,7 @@ def test_recordings_of_two_precisions(recording: Callable) -> None:
     """nsys's is of TensorFloat-32, ncu's is not: cuDNN and cuBLAS choose other kernels for a quarter of the time."""
     raw, units = ncu_tables.read_raw(recording("ncu/launch.raw.mangled.csv"))
     names, _ = ncu_tables.read_raw(recording("ncu/launch.raw.demangled.csv"))
-    ncu, _ = ncu_tables.tidy(raw, units, names, None)
+    ncu, _ = ncu_tables.tidy_launches(raw, units, names, None)
     found = ncu_coverage.compare(nsys_tables.summarise(recording("nsys/train.sqlite")), ncu)
     said = ncu_coverage.summary(found)
     assert (said["configurations"], said["covered"], said["extra"], said["other_choice"]) == (189, 113, 73, True)

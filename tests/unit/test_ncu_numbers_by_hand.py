@@ -88,7 +88,7 @@ def test_units_that_may_be_multiples_are_refused(unit: str) -> None:
     ],
 )
 def test_numbers_of_other_locales(printed: list[str], found: str | None) -> None:
-    assert number_parsing.other_locale(printed) == found
+    assert number_parsing.find_foreign_number(printed) == found
 
 
 def column(*cells: str) -> pd.Series:
@@ -96,14 +96,14 @@ def column(*cells: str) -> pd.Series:
 
 
 def test_values_in_base_units() -> None:
-    found, unit = number_parsing.plain("a", column("1,234.5", "n/a", "2", "(!) nan", "-inf", ""), "Kbyte")
+    found, unit = number_parsing.normalize_column("a", column("1,234.5", "n/a", "2", "(!) nan", "-inf", ""), "Kbyte")
     assert (found.tolist(), unit) == (["1234500.0", "", "2000", "", "", ""], "byte")
-    found, unit = number_parsing.plain("a", column("1,234.50", "7"), "byte")
+    found, unit = number_parsing.normalize_column("a", column("1,234.50", "7"), "byte")
     assert (found.tolist(), unit) == (["1234.50", "7"], "byte")
-    found, unit = number_parsing.plain("a", column("yes", "7", "n/a"), "")
+    found, unit = number_parsing.normalize_column("a", column("yes", "7", "n/a"), "")
     assert (found.tolist(), unit) == (["yes", "7", "n/a"], "")
     # A list of numbers is text, whatever it looks like.
-    found, _ = number_parsing.plain("launch__tpc_enabled", column("1, 2", "3"), "")
+    found, _ = number_parsing.normalize_column("launch__tpc_enabled", column("1, 2", "3"), "")
     assert found.tolist() == ["1, 2", "3"]
 
 
@@ -118,7 +118,7 @@ def test_values_in_base_units() -> None:
 )
 def test_values_that_cannot_be_read(cells: list[str], unit: str, said: str) -> None:
     with pytest.raises(ValueFormatError, match=f"^{said}"):
-        number_parsing.plain("a", column(*cells), unit)
+        number_parsing.normalize_column("a", column(*cells), unit)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_values_that_cannot_be_read(cells: list[str], unit: str, said: str) -> N
     ],
 )
 def test_columns_as_numbers(cells: list[str], kind: str, found: list) -> None:
-    numbers = number_parsing.numbers(column(*cells))
+    numbers = number_parsing.parse_numbers(column(*cells))
     assert str(numbers.dtype) == kind and numbers.astype(object).where(numbers.notna(), None).tolist() == found
 
 
@@ -225,11 +225,13 @@ def test_shares_by_what_values_are_relative_to() -> None:
         "lts__t_sectors.avg.pct_of_peak_sustained_elapsed": [20.0, 40.0],
     })  # fmt: skip
     times = pd.Series([100.0, 300.0])
-    parts, weights = derived_metrics.shares(table, derived_metrics.derive(table), times)
+    parts, weights = derived_metrics.split_into_sums(table, derived_metrics.derive_quantities(table), times)
     assert weights.to_dict("list") == {"l2_pct": [100, 300], "l2_hit_pct": [10, 0], "waves": [1, 1]}
     assert parts.to_dict("list") == {"l2_pct": [2000, 12000], "l2_hit_pct": [500, 0], "waves": [2, 4]}
     fewer = table.drop(columns="lts__t_sectors.sum")
-    assert derived_metrics.shares(fewer, derived_metrics.derive(fewer), times)[1]["l2_hit_pct"].tolist() == [100, 0]
+    assert derived_metrics.split_into_sums(fewer, derived_metrics.derive_quantities(fewer), times)[1][
+        "l2_hit_pct"
+    ].tolist() == [100, 0]
 
 
 def test_shares_by_a_product_of_metrics() -> None:
@@ -238,12 +240,12 @@ def test_shares_by_a_product_of_metrics() -> None:
         "smsp__average_warp_latency_per_inst_issued.ratio": [6.0, 8.0, 9.0],
         "smsp__issue_active.avg.per_cycle_active": [0.5, 0.25, None],
     })  # fmt: skip
-    weights = derived_metrics.shares(table, derived_metrics.derive(table), pd.Series([100.0, 300.0, 7.0]))[1][
-        "warp_cycles"
-    ]
+    weights = derived_metrics.split_into_sums(
+        table, derived_metrics.derive_quantities(table), pd.Series([100.0, 300.0, 7.0])
+    )[1]["warp_cycles"]
     assert weights[:2].tolist() == [50, 75] and not weights[2] > 0
     more = table.assign(**{"sm__cycles_active.avg": [10.0, 20.0, 30.0]})
-    assert derived_metrics.shares(more, derived_metrics.derive(more), pd.Series([100.0, 300.0, 7.0]))[1]["warp_cycles"][:2].tolist() == [
+    assert derived_metrics.split_into_sums(more, derived_metrics.derive_quantities(more), pd.Series([100.0, 300.0, 7.0]))[1]["warp_cycles"][:2].tolist() == [
         5, 5
     ]  # fmt: skip
 
@@ -295,17 +297,19 @@ SMALL = {
     ],
 )
 def test_costs_of_sets(chosen: dict, passes: int, seconds: float, basis: str) -> None:
-    assert costs.cost(chosen, SMALL) == Cost(passes, seconds, basis)
+    assert costs.estimate_cost(chosen, SMALL) == Cost(passes, seconds, basis)
 
 
 def test_parts_cost_no_more_than_all() -> None:
     """Three parts of 8 passes and 4.5 s, of 6 and 3 s in all."""
     few = SMALL | {"ncu_sets": {"full": {"passes": 6, "seconds": 2.25, "without": ["Beyond"]}}}
-    assert costs.cost({"sections": ["Some", "Many", "Odd"]}, few) == Cost(6, 2.25, PARTS)
+    assert costs.estimate_cost({"sections": ["Some", "Many", "Odd"]}, few) == Cost(6, 2.25, PARTS)
     # But for what is beyond it.
-    assert costs.cost({"sections": ["Some", "Many", "Beyond"]}, few) == Cost(10, 5.0, PARTS)
-    assert costs.cost({"sections": ["Some", "Many"], "metrics": ["dear.a"]}, few) == Cost(8, 2.75, PARTS)
-    assert costs.cost({"sections": ["Some", "Many", "Odd"], "metrics": ["cheap.a"]}, few) == Cost(6, 2.25, PARTS)
+    assert costs.estimate_cost({"sections": ["Some", "Many", "Beyond"]}, few) == Cost(10, 5.0, PARTS)
+    assert costs.estimate_cost({"sections": ["Some", "Many"], "metrics": ["dear.a"]}, few) == Cost(8, 2.75, PARTS)
+    assert costs.estimate_cost({"sections": ["Some", "Many", "Odd"], "metrics": ["cheap.a"]}, few) == Cost(
+        6, 2.25, PARTS
+    )
 
 
 @pytest.mark.parametrize(
@@ -322,7 +326,7 @@ def test_parts_cost_no_more_than_all() -> None:
     ],
 )
 def test_sets_that_nobody_measured(chosen: dict, unknown: bool) -> None:
-    assert costs.unknown(chosen, SMALL) == unknown
+    assert costs.lacks_cost(chosen, SMALL) == unknown
 
 
 ASKED = {"metrics": ["x.sum"]}
@@ -346,7 +350,7 @@ SHIPPED, PROBE = Cost(6, 0.5), Cost(3, 0.25, PROBED)
     ],
 )
 def test_prices_by_what_is_known(known: list[Outcome], probed: Cost | None, price: Cost) -> None:
-    assert cost_history.price(ASKED, SHIPPED, known, probed) == price
+    assert cost_history.estimate_price(ASKED, SHIPPED, known, probed) == price
 
 
 PLAN = {"replay": "kernel", "launches": 10, "launch_s": 0.5, "shipped_s": 0.25, "estimate_s": 9.0}
@@ -385,7 +389,7 @@ def test_half_widths_of_totals() -> None:
         SASS.format("dfma"): [5.0, 2.0, 8.0],
         "lts__t_sectors.sum": [0.0, 0.0, 4.0],
     }
-    found = interval_calibration.half_widths(totals)
+    found = interval_calibration.relative_half_widths(totals)
     assert found == {
         "dram_bytes": 0.16,
         "operations": pytest.approx((4 * 1 + 2 * 5 + 2 * 3) / (4 * 10 + 2 * 30 + 2 * 5)),
@@ -396,9 +400,9 @@ def test_half_widths_of_totals() -> None:
 def test_totals_that_came_out_clearly_less_sure(expected: float | None, said: bool) -> None:
     """Within 18.75 %, one and a half times of 12.5 %."""
     totals = {"lts__t_bytes.sum": [64.0, 52.0, 76.0], "dram__bytes.sum": [64.0, 60.0, 68.0]}
-    note = interval_calibration.note(totals, expected)
+    note = interval_calibration.describe_wider_intervals(totals, expected)
     assert (note is not None) == said and (note or "totals of l2_bytes").startswith("totals of l2_bytes")
-    assert interval_calibration.note({}, 0.1) is None
+    assert interval_calibration.describe_wider_intervals({}, 0.1) is None
 
 
 CENSUS = pd.DataFrame({"id": [1, 0, 2], "kernel": "k", "mangled": "k", "function": "k", "range": "", "stream": 7})

@@ -22,7 +22,7 @@ def census(recording) -> tuple[pd.DataFrame, dict[str, str]]:
     """The 468 launches of one training step."""
     raw, units = ncu_tables.read_raw(recording("ncu/launch.raw.mangled.csv"))
     names, _ = ncu_tables.read_raw(recording("ncu/launch.raw.demangled.csv"))
-    return ncu_tables.tidy(raw, units, names, None)
+    return ncu_tables.tidy_launches(raw, units, names, None)
 
 
 def test_units_row_is_taken_off_and_kept(census) -> None:
@@ -52,7 +52,7 @@ def test_every_launch_has_its_range_and_backward_is_among_them(census) -> None:
 
 def test_ranges_of_another_domain_are_not_ours(recording) -> None:
     raw, _ = ncu_tables.read_raw(recording("ncu/defaultdomain.raw.csv"))
-    assert set(ncu_tables.ranges(raw)) == {""}
+    assert set(ncu_tables.read_ranges(raw)) == {""}
 
 
 def test_launches_count_each_configuration(census) -> None:
@@ -66,7 +66,7 @@ def test_launches_of_a_distinct_set_come_from_the_census(census, recording) -> N
     table, _ = census
     raw, units = ncu_tables.read_raw(recording("ncu/launch.raw.mangled.csv"))
     some = raw.iloc[[0, 300, 5]].reset_index(drop=True)
-    tidy, _ = ncu_tables.tidy(some, units, raw, ncu_tables.configuration_counts(table))
+    tidy, _ = ncu_tables.tidy_launches(some, units, raw, ncu_tables.count_configurations(table))
     assert tidy["launches"].tolist() == table.loc[[0, 300, 5], "launches"].tolist()
 
 
@@ -89,7 +89,7 @@ def page(path: Path, columns: Mapping[str, tuple[str, Sequence[str]]]) -> Path:
 def exported(path: Path, columns: Mapping[str, tuple[str, Sequence[str]]]) -> tuple[pd.DataFrame, dict[str, str]]:
     """The page as it is exported, to a CSV and read again."""
     raw, units = ncu_tables.read_raw(page(path, columns))
-    table, kept = ncu_tables.tidy(raw, units, raw, None)
+    table, kept = ncu_tables.tidy_launches(raw, units, raw, None)
     write_csv(table, path)
     return pd.read_csv(path, keep_default_na=False, na_values=[""]), kept
 
@@ -110,13 +110,13 @@ def test_a_value_that_is_none_is_missing_and_spares_the_column(tmp_path: Path, m
 def test_quantities_are_derived_beside_missing_values(tmp_path: Path) -> None:
     metrics_of = {"dram__bytes_read.sum": ("Kbyte", ["1,234.5", "n/a"]), "dram__bytes_write.sum": ("byte", ["2", "3"])}
     table, _ = exported(tmp_path / "p.csv", metrics_of)
-    derived = derived_metrics.derive(table)["dram_bytes"]
+    derived = derived_metrics.derive_quantities(table)["dram_bytes"]
     assert derived[0] == 1_234_502 and pd.isna(derived[1])
 
 
 def test_text_is_no_quantity() -> None:
     with pytest.raises(DataError, match=r"lts__t_bytes\.sum holds '1,234', which is no number"):
-        derived_metrics.derive(pd.DataFrame({"lts__t_bytes.sum": ["1,234", "5"]}))
+        derived_metrics.derive_quantities(pd.DataFrame({"lts__t_bytes.sum": ["1,234", "5"]}))
 
 
 def test_text_stays_text(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_launches_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     path.write_text("".join([heading, units, *reversed(rows)]))
     raw, kept = ncu_tables.read_raw(path)
     assert raw["ID"].tolist() == [str(number) for number in range(12)] and raw.index.tolist() == [*range(12)]
-    table, _ = ncu_tables.tidy(raw, kept, raw.iloc[::-1], None)
+    table, _ = ncu_tables.tidy_launches(raw, kept, raw.iloc[::-1], None)
     assert table["a__b.sum"].tolist() == table["id"].tolist() == [*range(12)]
 
 

@@ -19,7 +19,7 @@ SHARED = "launch__shared_mem_per_block_static,launch__shared_mem_per_block_dynam
 
 
 def options(**given: Any) -> dict:
-    return config.normalise({"ncu": {"sets": SETS} | given})["ncu"]
+    return config.normalise_config({"ncu": {"sets": SETS} | given})["ncu"]
 
 
 def test_all_words_of_a_set_of_launches() -> None:
@@ -57,11 +57,11 @@ def test_words_of_the_census_that_no_plan_decides(replay: str, mode: str) -> Non
     ],
 )
 def test_words_that_select_launches(launches: str | int, words: str) -> None:
-    assert " ".join(ncu.selection(options(launches=launches), "pattern")) == words
-    named = ncu.selection(options(launches=launches, kernel_name="gemm"), "pattern")
+    assert " ".join(ncu.selection_options(options(launches=launches), "pattern")) == words
+    named = ncu.selection_options(options(launches=launches, kernel_name="gemm"), "pattern")
     assert " ".join(named) == f"{words} --kernel-name regex:gemm".strip()
     # A set's own selection goes before that of all.
-    assert ncu.selection(options(launches=launches), "own") == ["--launch-count", "3"]
+    assert ncu.selection_options(options(launches=launches), "own") == ["--launch-count", "3"]
 
 
 def test_what_is_collected() -> None:
@@ -96,7 +96,7 @@ def test_which_sets_are_planned(name: str, launches: str, planned: bool, sampled
 )
 def test_the_census_is_never_of_ranges(replay: str, census: str, other: str) -> None:
     given = options() | {"replay": replay}
-    assert (ncu.replay(given, "launch"), ncu.replay(given, "pattern"), ncu.replay(given, "parts")) == (
+    assert (ncu.replay_mode(given, "launch"), ncu.replay_mode(given, "pattern"), ncu.replay_mode(given, "parts")) == (
         census, other, "range"
     )  # fmt: skip
 
@@ -114,15 +114,15 @@ CELL = {"model": "bert", "phase": "train", "compile": "none", "gpus": 1, "nodes"
 
 def test_a_cell_of_one_process_is_profiled_as_it_is_asked_for() -> None:
     given = options(kernel_name="gemm")
-    assert ncu.for_cell(given, "own", CELL) == given
-    assert ncu.for_cell(given, "own", CELL | {"graph": False}) == given
+    assert ncu.adapt_to_cell(given, "own", CELL) == given
+    assert ncu.adapt_to_cell(given, "own", CELL | {"graph": False}) == given
 
 
 @pytest.mark.parametrize("other", [{"gpus": 2}, {"nodes": 2}])
 def test_of_several_processes_what_communicates_is_not_replayed(other: dict) -> None:
     given = options(kernel_name="gemm")
-    assert ncu.for_cell(given, "own", CELL | other) == given | {"kernel_name": exclusion_expression("gemm")}
-    assert ncu.for_cell(given, "launch", CELL | other) == given
+    assert ncu.adapt_to_cell(given, "own", CELL | other) == given | {"kernel_name": exclusion_expression("gemm")}
+    assert ncu.adapt_to_cell(given, "launch", CELL | other) == given
 
 
 @pytest.mark.parametrize(
@@ -140,18 +140,18 @@ def test_of_several_processes_what_communicates_is_not_replayed(other: dict) -> 
     ],
 )
 def test_kernels_of_graphs_are_launches(extra: list[str], other: dict, words: list[str]) -> None:
-    assert ncu.for_cell(options() | {"extra": extra}, "own", CELL | other)["extra"] == words
+    assert ncu.adapt_to_cell(options() | {"extra": extra}, "own", CELL | other)["extra"] == words
 
 
 def test_ranges_that_a_captured_step_has_not() -> None:
     given = options()
     with pytest.raises(ConfigError, match=r"ncu\.sets\.parts\.ranges holds forward, and bert replays its step"):
-        ncu.for_cell(given, "parts", CELL | {"graph": True})
+        ncu.adapt_to_cell(given, "parts", CELL | {"graph": True})
     # Inference has them, and so has a step that is not captured; a set of other ranges asks for none of them.
-    assert ncu.for_cell(given, "parts", CELL | {"graph": True, "phase": "inference"})["sets"] == given["sets"]
-    assert ncu.for_cell(given, "parts", CELL) == given
+    assert ncu.adapt_to_cell(given, "parts", CELL | {"graph": True, "phase": "inference"})["sets"] == given["sets"]
+    assert ncu.adapt_to_cell(given, "parts", CELL) == given
     step = options(sets={"parts": {"metrics": ["x.sum"], "replay": "range", "ranges": ["step"]}})
-    assert ncu.for_cell(step, "parts", CELL | {"graph": True})["sets"] == step["sets"]
+    assert ncu.adapt_to_cell(step, "parts", CELL | {"graph": True})["sets"] == step["sets"]
 
 
 MADE = {"report": Path("r/x.ncu-rep"), "more": Path("r/more")}

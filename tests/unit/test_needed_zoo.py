@@ -26,7 +26,7 @@ SMALLER = {"mobilenetv2": {"size": 32, "batch": 2}}
 def step(name: str, phase: str) -> None:
     """One step of the tiny cell on the CPU."""
     tiny = zoo.cell(name, phase, **SMALLER.get(name, {}))
-    step_loop.run(tiny, zoo.network(tiny), zoo.CPU, Recorder(zoo.CPU))
+    step_loop.run_steps(tiny, zoo.network(tiny), zoo.CPU, Recorder(zoo.CPU))
 
 
 def traced(name: str, phase: str, path: Path) -> pd.DataFrame:

@@ -29,12 +29,12 @@ BEFORE_2021 = "\t-t, --trace=\n"
 
 def words(**given: object) -> str:
     """The command line's options."""
-    return " ".join(nsys.options(config.normalise({"nsys": given})["nsys"]))
+    return " ".join(nsys.options(config.normalise_config({"nsys": given})["nsys"]))
 
 
 def test_no_key_is_left_untested() -> None:
     assert set(CHANGES) | {"envmodules", "window", "reports", "time_limit"} == set(
-        schema.load()["properties"]["nsys"]["properties"]
+        schema.load_schema()["properties"]["nsys"]["properties"]
     )
 
 
@@ -65,7 +65,7 @@ def test_the_window_does_not_end_the_program() -> None:
 )
 def test_what_cannot_be_combined_is_refused(given: dict, line: str) -> None:
     with pytest.raises(ConfigError) as error:
-        config.normalise({"nsys": given})
+        config.normalise_config({"nsys": given})
     assert str(error.value).startswith(line)
 
 
@@ -81,7 +81,7 @@ def test_what_cannot_be_combined_is_refused(given: dict, line: str) -> None:
     ],
 )
 def test_adapt_on_a_gpu(word: str, help_text: str, adapted: list[str]) -> None:
-    assert nsys.adapt([word], help_text, gpu=True) == adapted
+    assert nsys.adapt_options([word], help_text, gpu=True) == adapted
 
 
 @pytest.mark.parametrize(
@@ -93,13 +93,13 @@ def test_adapt_on_a_gpu(word: str, help_text: str, adapted: list[str]) -> None:
 )
 def test_adapt_names_what_the_tool_does_not_offer(word: str, help_text: str, key: str) -> None:
     with pytest.raises(ConfigError, match=key):
-        nsys.adapt([word], help_text, gpu=True)
+        nsys.adapt_options([word], help_text, gpu=True)
 
 
 def test_adapt_without_a_gpu_finds_the_window_by_its_range() -> None:
     given = [nsys.GPU_CAPTURE, "--capture-range-end=stop"]
     adapted = ["--capture-range=nvtx", "--nvtx-capture=profzoo_window@profzoo", "--capture-range-end=stop"]
-    assert nsys.adapt(given, NEW, gpu=False) == adapted
+    assert nsys.adapt_options(given, NEW, gpu=False) == adapted
 
 
 @pytest.mark.parametrize(("new", "old"), [(new, old) for new, old in nsys.REPORTS.items() if old])
@@ -181,12 +181,12 @@ REFUSED = [
 @pytest.mark.parametrize("option", HARMLESS)
 def test_options_that_change_nothing_of_the_steps_may_be_added(option: str) -> None:
     given = [f"{option}=x"]
-    assert config.normalise({"nsys": {"extra": given}})["nsys"]["extra"] == given
+    assert config.normalise_config({"nsys": {"extra": given}})["nsys"]["extra"] == given
 
 
 @pytest.mark.parametrize("option", REFUSED)
 def test_options_that_change_what_is_recorded_are_refused_in_one_line(option: str) -> None:
     for word in [f"{option}x", option] if len(option) == 2 else [f"{option}=x", option, option[:-1]]:
         with pytest.raises(ConfigError, match=r"^nsys\.extra holds --?[a-zA-Z]") as error:
-            config.normalise({"nsys": {"extra": [word]}})
+            config.normalise_config({"nsys": {"extra": [word]}})
         assert "\n" not in str(error.value)

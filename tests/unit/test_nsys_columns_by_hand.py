@@ -119,12 +119,14 @@ def test_what_is_read_where_there_is_nothing(table: str) -> None:
             for name, (_, _, null) in KINDS[table].items():
                 nothing = instead.get(name, "0")
                 read = f"coalesce({name}, {nothing})" if null else name
-                assert export_columns.numbers(database, table, [name]) == {name: read if name in there else nothing}
+                assert export_columns.sql_for_numbers(database, table, [name]) == {
+                    name: read if name in there else nothing
+                }
                 aliased = read.replace(f"({name}", f"(k.{name}") if null else f"k.{name}"
-                assert export_columns.numbers(database, table, [name], "k")[name] == (
+                assert export_columns.sql_for_numbers(database, table, [name], "k")[name] == (
                     aliased if name in there else nothing
                 )
             database.execute(f"DROP TABLE {table}")
         # What has to be there is asked for, so that SQLite says that it is not.
         for name in sorted(set(KINDS[table]) - absent):
-            assert name in export_columns.numbers(database, table, [name])[name]
+            assert name in export_columns.sql_for_numbers(database, table, [name])[name]

@@ -172,9 +172,9 @@ def test_launches_are_read_with_where_they_were_placed_and_when_they_began(tmp_p
         database.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD COLUMN streamId DEFAULT 7")
         database.commit()
     with nsys_trace.open_export(path) as (database, tables):
-        placed = nsys_launches.read(database, tables, placed=True)
-        began = nsys_launches.read(database, tables, began=True)
-        plain = nsys_launches.read(database, tables)
+        placed = nsys_launches.read_launches(database, tables, placed=True)
+        began = nsys_launches.read_launches(database, tables, began=True)
+        plain = nsys_launches.read_launches(database, tables)
     known = ["launched", "process", "ns", "graph"]
     rows = [[10, ONE, 5, -1], [-1 - 40, ONE, 8, -1], [50, ONE, 30, 6]]
     for found, more in ((placed, ["start", "stream", "correlation"]), (began, ["start", "node"]), (plain, [])):
@@ -189,7 +189,7 @@ def test_a_graph_is_launched_by_the_first_of_its_calls_and_without_one_before_th
     calls = [(52, 8, ONE + 1), (50, 8, ONE + 1), (45, 8, TWO + 1)]
     path = export(tmp_path / "a.sqlite", [], calls, [], graphs)
     with nsys_trace.open_export(path) as (database, tables):
-        found = nsys_launches.read(database, tables)
+        found = nsys_launches.read_launches(database, tables)
     assert found["launched"].tolist() == [50, -1 - 100, 45]
 
 
@@ -226,14 +226,14 @@ def test_of_a_process_nothing_of_which_ran_all_launches_are_lost(tmp_path: Path)
     calls = [(250, 1, ONE + 1), (250, 1, TWO + 1)]
     path = export(tmp_path / "a.sqlite", [kernel(260, 270, 1, ONE)], calls, [*STEPS, *other])
     with nsys_trace.open_export(path) as (database, tables):
-        steps = nsys_trace.window_steps(database, tables, whole_run=True)
+        steps = nsys_trace.read_window_steps(database, tables, whole_run=True)
     assert steps.groupby("process").size().to_dict() == {ONE: 3, TWO: 1}
     assert nsys_trace.count_traced_steps(path, whole_run=True) == (3, False)
     with closing(sqlite3.connect(path)) as database:
         database.execute("DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME")
         database.commit()
     with nsys_trace.open_export(path) as (database, tables):
-        steps = nsys_trace.window_steps(database, tables, whole_run=True)
+        steps = nsys_trace.read_window_steps(database, tables, whole_run=True)
     assert steps.groupby("process").size().to_dict() == {ONE: 3, TWO: 3}
 
 
@@ -258,7 +258,7 @@ def test_shares_fit_to_a_millionth(off: float, fits: bool) -> None:
 def test_a_typical_step_that_is_alone_and_a_kernel_without_a_call(tmp_path: Path) -> None:
     """Busy from 30 to 40 and from 60 to 130, which is as long as the step takes; the latter kernel's call is not known."""
     path = with_streams(tmp_path, [("step", 0, 100)], [(LAUNCH, 20, 25, 1)], [(30, 40, 1), (60, 130, 2)])
-    found = median_step.read(path)
+    found = median_step.read_typical_step(path)
     assert found is not None
     assert (found["step"], found["steps"], found["ns"]) == (1, 1, 130)
     assert [row[:2] for row in found["streams"]["7"]] == [[30, 10], [60, 70]]
@@ -276,7 +276,7 @@ def test_a_typical_step_that_is_alone_and_a_kernel_without_a_call(tmp_path: Path
 )  # fmt: skip
 def test_copies_are_named_by_where_they_go(tmp_path: Path, kind: int, name: str) -> None:
     path = with_streams(tmp_path, [("step", 0, 100)], [(COPY, 20, 25, 1)], [], [(30, 40, 1, kind)])
-    found = median_step.read(path)
+    found = median_step.read_typical_step(path)
     assert found is not None and [found["names"][row[2]] for row in found["streams"]["7"]] == [name]
 
 

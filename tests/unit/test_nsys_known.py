@@ -34,16 +34,16 @@ def test_a_launch_is_in_the_step_in_which_it_was_made_or_began(launched: int, st
     launches = pd.DataFrame({"process": [ONE, TWO], "launched": [launched, launched]})
     # Another process has steps of its own.
     assert nsys_launches.step_positions(launches, steps).tolist() == [step, -1]
-    assert nsys_launches.outside(launches, steps).tolist() == [step < 0, True]
+    assert nsys_launches.is_outside_steps(launches, steps).tolist() == [step < 0, True]
     moment = launched if launched >= 0 else -1 - launched
-    assert nsys_launches.moments(launches).tolist() == [moment, moment]
+    assert nsys_launches.launch_times(launches).tolist() == [moment, moment]
 
 
 def test_a_launch_is_in_the_range_in_which_it_was_made() -> None:
     """A kernel without a call has none, although it began in one."""
     parts = pd.DataFrame({"name": ["data", "graph"], "process": ONE, "start": [100, 200], "end": [150, 300]})
     launches = pd.DataFrame({"process": ONE, "launched": [100, 149, 150, 200, 299, 300, -1 - 120]})
-    names = np.array(["", *nsys_tables.LAUNCHING])[nsys_launches.ranges(launches, parts)]
+    names = np.array(["", *nsys_tables.LAUNCHING])[nsys_launches.find_ranges(launches, parts)]
     assert names.tolist() == ["data", "data", "", "graph", "graph", "", ""]
 
 
@@ -119,7 +119,7 @@ def test_a_typical_step_by_hand_and_nothing_of_other_processes(tmp_path: Path) -
     """Times from the step's start, or from the end of what the GPU was still at: it was busy until 105."""
     path = with_streams(tmp_path, RANGES, CALLS, [(30, 105, 1), (150, 170, 2)], [(172, 190, 3, TO_DEVICE)])
     add_process(path, TWO - ONE)
-    found = median_step.read(path)
+    found = median_step.read_typical_step(path)
     assert found is not None
     assert json.loads(json.dumps(found)) == found
     named = {
@@ -193,7 +193,7 @@ def test_launches_by_step_by_hand(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as database:
         database.execute(f"ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD COLUMN streamId DEFAULT {STREAM}")
         database.commit()
-    table = launches_by_step.read(path)
+    table = launches_by_step.read_step_launches(path)
     assert table[
         ["step", "start_ns", "ns", "range", "stream", "grid_x", "kernel", "mangled", "function"]
     ].to_numpy().tolist() == [
@@ -234,13 +234,17 @@ def test_declared_columns_say_what_stands_for_nothing(tmp_path: Path) -> None:
     )
     path = export(tmp_path / "a.sqlite", [kernel(0, 5, 1, ONE)], [], [])
     with nsys_trace.open_export(path) as (database, _):
-        read = export_columns.numbers(database, "CUPTI_ACTIVITY_KIND_KERNEL", ["start", "correlationId", "gridX"], "k")
+        read = export_columns.sql_for_numbers(
+            database, "CUPTI_ACTIVITY_KIND_KERNEL", ["start", "correlationId", "gridX"], "k"
+        )
         assert read == {
             "start": "k.start",
             "correlationId": "coalesce(k.correlationId, -1)",
             "gridX": "coalesce(k.gridX, 0)",
         }
-        absent = export_columns.numbers(database, "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", ["syncType", "eventId"])
+        absent = export_columns.sql_for_numbers(
+            database, "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", ["syncType", "eventId"]
+        )
         assert absent == {"syncType": "0", "eventId": "0"}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from profzoo.range_names import nvtx_name
+from profzoo.range_names import make_nvtx_name
 from profzoo.tools.nsys import steps as nsys_steps
 
 NAMES = {1: "k", 2: "ncclDevKernel_AllReduce", 10: "cudaLaunchKernel_v7000", 11: "cudaDeviceSynchronize_v3020",
@@ -47,7 +47,7 @@ def trace(
         rows = [(start, end, correlation, PROCESS + 1, name) for name, start, end, correlation in calls]
         database.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?, ?, ?)", rows)
         database.execute("CREATE TABLE NVTX_EVENTS (start, end, globalTid, text, textId, eventType, domainId)")
-        rows = [(start, end, PROCESS + 1, nvtx_name(name)) for name, start, end in ranges]
+        rows = [(start, end, PROCESS + 1, make_nvtx_name(name)) for name, start, end in ranges]
         database.executemany("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, NULL, 59, 0)", rows)
         database.commit()
     (_, row), = nsys_steps.where_time_goes(path / name).iterrows()  # fmt: skip

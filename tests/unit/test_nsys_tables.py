@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from profzoo.errors import DataError
-from profzoo.range_names import PARTS, nvtx_name
+from profzoo.range_names import PARTS, make_nvtx_name
 from profzoo.tools.nsys import launches as nsys_launches
 from profzoo.tools.nsys import ranks as nsys_ranks
 from profzoo.tools.nsys import steps as nsys_steps
@@ -52,7 +52,7 @@ def export(
         rows = [(start, start + 1, *more, 4) for start, *more in calls]
         database.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?, ?, ?)", rows)
         database.execute("CREATE TABLE NVTX_EVENTS (start, end, globalTid, text, textId, eventType, domainId)")
-        rows = [(start, end, thread, nvtx_name(name)) for start, end, thread, name in ranges]
+        rows = [(start, end, thread, make_nvtx_name(name)) for start, end, thread, name in ranges]
         database.executemany("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, NULL, 59, 0)", rows)
         if graphs:
             database.execute(GRAPH_TRACE)
@@ -249,7 +249,7 @@ def test_the_largest_configuration_survives_packing(tmp_path: Path) -> None:
 
 def test_ranges_of_the_window(recording) -> None:
     with nsys_trace.open_export(recording("nsys/train.sqlite")) as (database, tables):
-        found = nsys_trace.ranges_of(database, tables, ("step", *PARTS))
+        found = nsys_trace.read_ranges(database, tables, ("step", *PARTS))
     assert found["name"].value_counts().to_dict() == {"step": 10, "forward": 10, "backward": 10, "optimizer": 10}
 
 

@@ -48,10 +48,10 @@ def read_by_all(path: Path) -> dict[str, Any]:
         "launches": nsys_tables.summarise(path),
         "steps": nsys_steps.where_time_goes(path),
         "sequence": step_sequence.read_step_launches(path, 1),
-        "by_step": launches_by_step.read(path),
+        "by_step": launches_by_step.read_step_launches(path),
         "host": program.host,
         "gpu": program.gpu,
-        "typical": median_step.read(path),
+        "typical": median_step.read_typical_step(path),
     }
 
 

@@ -24,5 +24,5 @@ def test_outputs_without_numbers_have_none() -> None:
 
 
 def test_numbers_too_large_for_others_are_finite_where_they_are_doubles() -> None:
-    assert output_samples.finite([torch.tensor([1e300], dtype=torch.float64), torch.tensor([1, 2])])
-    assert not output_samples.finite({"a": torch.ones(2), "b": torch.tensor([1.0, float("inf")])})
+    assert output_samples.is_finite([torch.tensor([1e300], dtype=torch.float64), torch.tensor([1, 2])])
+    assert not output_samples.is_finite({"a": torch.ones(2), "b": torch.tensor([1.0, float("inf")])})

@@ -142,7 +142,7 @@ def test_a_model_needs_samples_or_a_data_set(tmp_path: Path) -> None:
     path = tmp_path / "neither.py"
     path.write_text(FAST.partition("def dataset")[0])
     with pytest.raises(UnusableError, match="model 'neither' does not define sample or dataset"):
-        registry.read(path, "neither", "neither")
+        registry.read_model(path, "neither", "neither")
 
 
 def test_ranks_share_the_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

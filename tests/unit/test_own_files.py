@@ -29,12 +29,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def declared(folder: Path, name: str, files: str) -> registry.Model:
     (folder / f"{name}.py").write_text(MODEL.format(files=files))
-    return registry.find("mine", name)
+    return registry.find_model("mine", name)
 
 
 def summary(name: str) -> dict[str, Any]:
-    checked = configuration.normalise({"settings": {"mine": {"module": name}}})
-    return data_files.summarise_model_files(settings.resolve("mine", "train", "time", checked))
+    checked = configuration.normalise_config({"settings": {"mine": {"module": name}}})
+    return data_files.summarise_model_files(settings.resolve_cell("mine", "train", "time", checked))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_files_of_another_form_are_one_line(folder: Path, files: str, says: str)
 def test_a_name_of_the_zoo_is_refused_with_both_files(folder: Path) -> None:
     declared(folder, "mylstm", "")
     with pytest.raises(ConfigError) as error:
-        registry.find("lstm", "mylstm")
+        registry.find_model("lstm", "mylstm")
     assert f"{folder}/mylstm.py would take the name of the zoo's {registry.ZOO}/lstm.py" in str(error.value)
     assert "\n" not in str(error.value) and "such as my_lstm" in str(error.value)
-    assert registry.find("lstm", "models.lstm").path == registry.ZOO / "lstm.py"
+    assert registry.find_model("lstm", "models.lstm").path == registry.ZOO / "lstm.py"

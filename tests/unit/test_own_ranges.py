@@ -133,7 +133,7 @@ def test_a_real_nsys_tells_a_programs_ranges_from_ours(tmp_path: Path, capture: 
     assert {name: written.count(name) for name in ("step", "backward", "data")} == {"step": 3, "backward": 3, "data": 3}
     assert nsys_trace.count_traced_steps(path, whole_run=True) == (3, True)
     with nsys_trace.open_export(path) as (database, tables):
-        found = nsys_trace.ranges_of(database, tables, (STEP, WINDOW, *LAUNCHING))
+        found = nsys_trace.read_ranges(database, tables, (STEP, WINDOW, *LAUNCHING))
     assert found["name"].value_counts().to_dict() == {"step": 3, "backward": 3, "window": 1}
     (row,) = nsys_steps.where_time_goes(path).to_dict("records")
     assert row["steps"] == 2 and 0 < row["cpu_backward_ns"] <= row["wall_ns"] and row["cpu_data_ns"] == 0
@@ -175,9 +175,9 @@ def test_a_real_torch_profiler_tells_a_programs_ranges_from_ours() -> None:
         opened = trace.ranges["start"][[trace.texts[name] in THEIRS for name in trace.ranges["name"]]]
         # Where theirs begin, one of ours is open: forward, or backward.
         if names:
-            parts = [LAUNCHING[code - 1] for code in host_calls.parts_at(opened, trace)]
+            parts = [LAUNCHING[code - 1] for code in host_calls.find_ranges(opened, trace)]
             assert sorted(set(parts)) == ["backward", "forward"] and len(parts) == 3 * 2 * len(THEIRS)
-            assert sorted(set(host_calls.steps_at(opened, trace))) == [0, 1, 2]
+            assert sorted(set(host_calls.find_steps(opened, trace))) == [0, 1, 2]
     pd.testing.assert_series_equal(found[True], found[False])
 
 
@@ -214,7 +214,7 @@ def test_ncu_tells_a_programs_ranges_from_ours(stack: list[str], part: str, name
         ours = domain == "ours"
         printed.append(RANGE.format("profzoo" if ours else domain, named.format(name) if ours else name))
     raw = pd.DataFrame({"thread Domain:Push/Pop_Range:PL_Type": ["882  " + "  ".join(printed) + " "]})
-    assert ncu_tables.ranges(raw).tolist() == [part]
+    assert ncu_tables.read_ranges(raw).tolist() == [part]
 
 
 def test_ncus_recorded_pages_are_the_same_with_a_programs_ranges(tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_ncus_recorded_pages_are_the_same_with_a_programs_ranges(tmp_path: Path)
             first, second = (ncu_tables.tidy_ranges(*page)[0] for page in pages)
             assert list(first["range"]) == ["forward", "loss", "backward", "optimizer"]
         else:
-            first, second = (ncu_tables.tidy(*page, page[0], None)[0] for page in pages)
+            first, second = (ncu_tables.tidy_launches(*page, page[0], None)[0] for page in pages)
             assert first["range"].value_counts().to_dict() == {
                 "backward": 242,
                 "forward": 204,

@@ -72,7 +72,7 @@ def test_gradients_are_summed_up_in_the_module_of_the_parameter(events: list[dic
 
 
 def test_modules_are_counted_with_their_inputs(events: list[dict[str, Any]]) -> None:
-    table = owners.modules(torch_trace.make_trace(events)).set_index("module")
+    table = owners.tabulate_modules(torch_trace.make_trace(events)).set_index("module")
     assert table["calls"].to_dict()["shared"] == 8 and "again" not in table.index
     assert table.loc["second.0", ["calls", "repeated"]].tolist() == [4, 4]
     assert table.loc["stem.0", ["type", "inputs"]].tolist() == ["Linear", "[[11, 19]]"]
@@ -165,7 +165,7 @@ def test_kernels_of_a_graph_are_those_that_were_captured(ids: int, events: list[
 @pytest.fixture(scope="module", params=RECORDED)
 def recorded(request: pytest.FixtureRequest) -> torch_trace.Trace:
     """One of three steps of a training on an H100, without ranges of modules."""
-    return torch_trace.read(DATA / f"torch/{request.param}.train.trace.json.gz")
+    return torch_trace.read_trace(DATA / f"torch/{request.param}.train.trace.json.gz")
 
 
 def test_every_launch_of_a_recording_has_its_operator(recorded: torch_trace.Trace) -> None:
@@ -180,7 +180,7 @@ def test_every_launch_of_a_recording_has_its_operator(recorded: torch_trace.Trac
 
 
 def test_backward_nodes_of_a_recording_find_their_forward_operators(recorded: torch_trace.Trace) -> None:
-    forward, operators = autograd_links.forward_of(recorded), recorded.operators
+    forward, operators = autograd_links.find_forward_operators(recorded), recorded.operators
     nodes = np.flatnonzero(operators["forward_thread"] > 0)
     assert len(nodes) > 90 and (forward[nodes] >= 0).all()
     for node in nodes:
@@ -193,14 +193,16 @@ def test_backward_nodes_of_a_recording_find_their_forward_operators(recorded: to
 def test_without_links_backward_is_of_the_thread_that_runs_most(recorded: torch_trace.Trace) -> None:
     none = {name: column[:0] for name, column in recorded.links.items()}
     unlinked = torch_trace.Trace(**{**vars(recorded), "links": none})
-    assert np.array_equal(autograd_links.forward_of(unlinked), autograd_links.forward_of(recorded))
+    assert np.array_equal(
+        autograd_links.find_forward_operators(unlinked), autograd_links.find_forward_operators(recorded)
+    )
 
 
 def test_an_empty_trace_has_no_owners() -> None:
     trace = torch_trace.make_trace([])
     for table in (owners.tabulate_launches(trace), owners.tabulate_operators(trace)):
         assert table.empty and tuple(table.columns) == owners.COLUMNS
-    assert owners.modules(trace).empty
+    assert owners.tabulate_modules(trace).empty
 
 
 def test_collectives_are_communication(events: list[dict[str, Any]]) -> None:
@@ -226,17 +228,17 @@ def test_an_operator_with_numbers_that_are_none_is_refused(tmp_path: Path, argum
     event = {"ph": "X", "cat": "cpu_op", "name": "aten::add", "ts": 1, "dur": 1, "tid": 3, "args": arguments}
     (tmp_path / "t.json.gz").write_bytes(gzip.compress(json.dumps({"traceEvents": [event]}).encode()))
     with pytest.raises(DataError, match=r"t\.json\.gz: event 0 is .* would be in another trace as well"):
-        torch_trace.read(tmp_path / "t.json.gz")
+        torch_trace.read_trace(tmp_path / "t.json.gz")
 
 
 def test_a_trace_is_read_alike_in_chunks_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = DATA / "torch/train.trace.json.gz"
-    whole = torch_trace.read(path)
+    whole = torch_trace.read_trace(path)
     with gzip.open(path, "rt") as file:
         direct = torch_trace.make_trace(json.load(file)["traceEvents"])
     for size in (97, 10_007):
         monkeypatch.setattr(chrome_trace, "CHUNK", size)
-        for found in (torch_trace.read(path), direct):
+        for found in (torch_trace.read_trace(path), direct):
             assert found.texts == whole.texts
             for kind in torch_trace.COLUMNS:
                 for name, column in getattr(whole, kind).items():

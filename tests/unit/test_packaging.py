@@ -92,8 +92,10 @@ def test_one_version_is_told_everywhere() -> None:
 
 
 def test_the_test_folder_is_configured_for_one_model_on_the_cpu() -> None:
-    config = configuration.normalise(yaml.safe_load((PROJECT / ".test/config/config.yaml").read_text()))
-    assert configuration.cells(config) == [("lstm", "train"), ("lstm", "inference")] and config["device"] == "cpu"
+    config = configuration.normalise_config(yaml.safe_load((PROJECT / ".test/config/config.yaml").read_text()))
+    assert (
+        configuration.select_cells(config) == [("lstm", "train"), ("lstm", "inference")] and config["device"] == "cpu"
+    )
 
 
 def test_the_catalog_has_what_it_asks_for() -> None:

@@ -61,7 +61,7 @@ def rendered(results: Path, names: list[str], **more: pd.DataFrame) -> str:
         "ranks": pd.DataFrame(columns=["model", "phase"]),
         **more,
     }
-    return page.render(tables, [{"torch": "2", "cuda": None}], [], ["nsys"], results)
+    return page.render_page(tables, [{"torch": "2", "cuda": None}], [], ["nsys"], results)
 
 
 def test_names_of_kernels_are_text(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     cells = table.assign(items_per_s=8e9 / table["step_ns"])
     found = {}
     for name, figure in {"steps": steps.draw(table), "step_time": step_time.draw(cells)}.items():
-        plots.save(figure, [str(home / f"{name}.svg")], "a GPU")
+        plots.save_figure(figure, [str(home / f"{name}.svg")], "a GPU")
         found[name] = (home / f"{name}.svg").read_text()
     plt.close("all")
     return found

@@ -39,11 +39,11 @@ LAMBDA = "at::native::f(at::T &)::[lambda() (instance 3)]::operator ()() const::
     ],
 )
 def test_numbers(text: list[str], numbers: list) -> None:
-    assert ncu_tables.numbers(pd.Series(text, dtype="str")).dropna().tolist() == numbers
+    assert ncu_tables.parse_numbers(pd.Series(text, dtype="str")).dropna().tolist() == numbers
 
 
 def test_empty_numbers_stay_empty() -> None:
-    column = ncu_tables.numbers(pd.Series(["1,234", ""], dtype="str"))
+    column = ncu_tables.parse_numbers(pd.Series(["1,234", ""], dtype="str"))
     assert str(column.dtype) == "Int64" and column[0] == 1234 and column.isna()[1]
 
 
@@ -75,13 +75,13 @@ def test_function_names_are_nsyss_own(recording: Callable) -> None:
 
 def test_shared_memory_that_was_not_collected_is_empty(recording: Callable) -> None:
     raw, units = ncu_tables.read_raw(recording("ncu/launch.raw.mangled.csv"))
-    table, _ = ncu_tables.tidy(raw.drop(columns=[*ncu_tables.SHARED_MEMORY.values()]), units, raw, None)
+    table, _ = ncu_tables.tidy_launches(raw.drop(columns=[*ncu_tables.SHARED_MEMORY.values()]), units, raw, None)
     assert table[[*ncu_tables.SHARED_MEMORY]].isna().all(axis=None) and table["launches"].notna().all()
 
 
 def test_constants_are_dropped_with_their_units(recording: Callable) -> None:
     raw, units = ncu_tables.read_raw(recording("ncu/launch.raw.mangled.csv"))
-    table, kept = ncu_tables.tidy(raw, units, raw, None)
+    table, kept = ncu_tables.tidy_launches(raw, units, raw, None)
     constants = [name for name in raw if ncu_tables.CONSTANT.match(name)]
     assert len(constants) > 100 and not set(constants) & (set(table) | set(kept))
     assert list(table.columns[: len(ncu_tables.LEADING)]) == ncu_tables.LEADING and set(kept) <= set(table)
@@ -99,7 +99,7 @@ def test_constants_are_dropped_with_their_units(recording: Callable) -> None:
 )
 def test_the_innermost_range_counts(stack: str, name: str) -> None:
     raw = pd.DataFrame({"thread Domain:Push/Pop_Range:PL_Type": [stack]})
-    assert ncu_tables.ranges(raw).tolist() == [name] == ncu_tables.ranges(raw.assign(more=1)).tolist()
+    assert ncu_tables.read_ranges(raw).tolist() == [name] == ncu_tables.read_ranges(raw.assign(more=1)).tolist()
 
 
 def test_kernels_agree_with_nsys_one_by_one(recording: Callable) -> None:
@@ -160,7 +160,7 @@ def test_damaged_traces_are_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "t.json.gz"
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"t\.json\.gz is (no trace|damaged).*: delete it"):
-        torch_trace.read(path)
+        torch_trace.read_trace(path)
 
 
 def event(category: str, name: str, start: float, duration: float, correlation: int | None = None) -> dict:

@@ -95,10 +95,10 @@ def stock(name: str, **more: Any) -> pd.DataFrame:
     """The rows of a tiny cell of the zoo after a step."""
     cell = zoo.cell(name, **more)
     network = zoo.network(cell)
-    repeated = step_loop.repeat(cell, interface.load(cell["module"]), network, CPU, ranges.Ranges())
+    repeated = step_loop.make_step(cell, interface.load_functions(cell["module"]), network, CPU, ranges.Ranges())
     batch = zoo.batch(cell)
     repeated.step(repeated.transfer(batch, CPU))
-    return pd.DataFrame(peak_memory.take(batch, repeated, network, CPU))
+    return pd.DataFrame(peak_memory.measure_memory(batch, repeated, network, CPU))
 
 
 def test_networks_that_train_in_turn_have_their_gradients_each() -> None:
@@ -138,8 +138,8 @@ def test_blocks_are_followed_through_ranges() -> None:
         # What was there before the step.
         change(62, 8, -10), change(63, 3, -30), change(64, 1, -40),
     ]  # fmt: skip
-    known = [memory_blocks.Known("gradients", "backward", 0, {1, 2})]
-    step, forward, backward = memory_blocks.rows(events, 1, {"weights": 200, "other": 20}, known)
+    known = [memory_blocks.KnownAddresses("gradients", "backward", 0, {1, 2})]
+    step, forward, backward = memory_blocks.memory_rows(events, 1, {"weights": 200, "other": 20}, known)
     assert (step["begin_bytes"], step["peak_bytes"], step["end_bytes"]) == (220, 370, 210)
     assert (forward["activations_bytes"], forward["workspace_bytes"], forward["peak_bytes"]) == (100, 50, 370)
     assert (backward["begin_bytes"], backward["peak_bytes"], backward["end_bytes"]) == (320, 350, 290)
@@ -148,7 +148,7 @@ def test_blocks_are_followed_through_ranges() -> None:
 
 def test_a_table_whose_parts_do_not_add_up_is_refused(tmp_path: Path) -> None:
     row = dict.fromkeys(peak_memory.COLUMNS, 0) | {"range": "step", "peak_bytes": 3, "weights_bytes": 2}
-    peak_memory.write([row], tmp_path / "m.csv")
+    peak_memory.write_rows([row], tmp_path / "m.csv")
     with pytest.raises(DataError, match="row 1: what is held adds up to another peak"):
         reading.read(tmp_path / "m.csv", tables.MEMORY)
     assert tables.HELD == memory_blocks.HELD and set(tables.MEMORY.columns) == set(peak_memory.COLUMNS)

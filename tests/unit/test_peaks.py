@@ -14,13 +14,13 @@ CPU = torch.device("cpu")
 
 
 def test_seconds_are_those_of_one_call() -> None:
-    took = peaks.seconds(lambda: time.sleep(0.02), CPU)
+    took = peaks.time_call(lambda: time.sleep(0.02), CPU)
     assert 0.02 <= took < 0.03
 
 
 def test_rates_are_work_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peaks, "seconds", lambda work, device: (work(), 0.5)[1])
-    found = {name: (rate, unit) for name, rate, unit, _ in peaks.measure(CPU, peaks.Sizes(1 << 20, 1 << 12, 8))}
+    monkeypatch.setattr(peaks, "time_call", lambda work, device: (work(), 0.5)[1])
+    found = {name: (rate, unit) for name, rate, unit, _ in peaks.measure_peaks(CPU, peaks.Sizes(1 << 20, 1 << 12, 8))}
     assert found == {
         "dram": (2 * (1 << 20) / 0.5, "byte/s"),
         "l2": (peaks.ROWS * (1 << 12) / 0.5, "byte/s"),

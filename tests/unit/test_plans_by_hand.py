@@ -10,7 +10,7 @@ from profzoo.errors import DataError
 from profzoo.tools.ncu import run_planning
 from profzoo.tools.ncu.costs import MEASURED, PARTS, Cost
 from profzoo.tools.ncu.derived_metrics import GPU_TIME
-from profzoo.tools.ncu.launch_sampling import Prices
+from profzoo.tools.ncu.launch_sampling import RunPrices
 from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
 
 # Launches that are passed over, and passes of a whole process, cost nothing but where a test says so.
@@ -24,8 +24,8 @@ def census(kernels: str, times: list[float] | float) -> pd.DataFrame:
 
 
 def plan(table: pd.DataFrame, start_s: float, price: Cost, costs: dict = FREE, **given: Any) -> dict:
-    options = config.normalise({"ncu": {"replay": "kernel"} | given})["ncu"]
-    return run_planning.plan(options, "roofline", table, start_s, price, costs)
+    options = config.normalise_config({"ncu": {"replay": "kernel"} | given})["ncu"]
+    return run_planning.plan_collection(options, "roofline", table, start_s, price, costs)
 
 
 def estimate(passes: int = 1, seconds: float = 2.0, start: float = 2.0, over: float = 0.0, each: float = 1.0) -> Any:
@@ -39,7 +39,7 @@ def test_seconds_of_one_run_and_of_three() -> None:
     assert found.seconds("kernel", 2, 3) == 3 * 9 - 1 + 4
     assert found.seconds("application", 2) == 3 * (9 - 1 + 2 * 1.0)
     assert found.each("kernel") == 1.5 and found.each("application") == 1.5
-    assert found.prices("kernel", 7, 50.0) == Prices(9.0, 1.5, 7, 50.0)
+    assert found.prices("kernel", 7, 50.0) == RunPrices(9.0, 1.5, 7, 50.0)
     assert found.affordable("kernel", 9 + 3 * 1.5) == 3 and found.affordable("kernel", 9 + 3 * 1.5 - 0.1) == 2
 
 
@@ -124,7 +124,7 @@ def test_one_launch_is_no_sample() -> None:
 )
 def test_the_most_launches_for_an_error(configurations: int, error: float, most: int) -> None:
     """Half as many again, or forty more; times as many as the error is smaller than 2 %, and no less for a larger."""
-    assert run_planning.most(configurations, error) == most
+    assert run_planning.most_launches(configurations, error) == most
 
 
 PLANNED = {
@@ -155,7 +155,7 @@ PLANNED = {
     ],
 )
 def test_a_plan_in_one_line(other: dict, words: str) -> None:
-    assert run_planning.sentence(PLANNED | other) == f"ncu own: 7 launches, 5 of 6 configurations, {words}"
+    assert run_planning.describe_plan(PLANNED | other) == f"ncu own: 7 launches, 5 of 6 configurations, {words}"
 
 
 def test_what_starting_takes_by_the_census() -> None:

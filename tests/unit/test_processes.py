@@ -40,10 +40,10 @@ from pathlib import Path
 from profzoo.machine import gpu_slots
 from profzoo.machine import processes
 folder = Path(sys.argv[1])
-terms = gpu_slots.Terms(folder)
-with gpu_slots.taken(1, ["GPU-a"], print, terms) as mine, (folder / "log").open("wb") as log:
-    guard = processes.Guard(held=mine.descriptors)
-    code = processes.run([sys.executable, "-c", *sys.argv[2:]], log, None, guard)
+terms = gpu_slots.LockTerms(folder)
+with gpu_slots.hold_gpus(1, ["GPU-a"], print, terms) as mine, (folder / "log").open("wb") as log:
+    guard = processes.ProcessLimits(held=mine.descriptors)
+    code = processes.run_command([sys.executable, "-c", *sys.argv[2:]], log, None, guard)
 sys.exit(code)
 """
 
@@ -91,9 +91,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 def free(folder: Path) -> bool:
     """Whether another job could take the GPU."""
     code = "import sys; from profzoo.machine import gpu_slots; from pathlib import Path\n"
-    code += (
-        "def no(line): sys.exit(1)\nwith gpu_slots.taken(1, ['GPU-a'], no, gpu_slots.Terms(Path(sys.argv[1]))): pass"
-    )
+    code += "def no(line): sys.exit(1)\nwith gpu_slots.hold_gpus(1, ['GPU-a'], no, gpu_slots.LockTerms(Path(sys.argv[1]))): pass"
     return subprocess.run([sys.executable, "-c", code, str(folder)], cwd=PROJECT, check=False).returncode == 0
 
 
@@ -136,7 +134,7 @@ def test_other_children_of_this_process_are_left_alone(tmp_path: Path) -> None:
     other = subprocess.Popen(["sleep", "60"])
     try:
         with (tmp_path / "log").open("wb") as log:
-            assert processes.run(["sh", "-c", "echo said; exit 3"], log, os.environ) == 3
+            assert processes.run_command(["sh", "-c", "echo said; exit 3"], log, os.environ) == 3
         assert (tmp_path / "log").read_text() == "said\n" and other.poll() is None
     finally:
         other.kill()

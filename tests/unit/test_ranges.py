@@ -36,15 +36,15 @@ BELONGS = {
     "profzoo.tools.nsys.tables.TABLE": {"mean_ns": ("min_ns", "max_ns"), "median_ns": ("min_ns", "max_ns")},
     "profzoo.what_if.tables.GAINS": {"gain": ("low", "high")},
     "profzoo.tables.schemas.replay": {"gain": ("low", "high")},
-    "profzoo.compare.comparison_table.TABLE": {
+    "profzoo.compare.comparison_table.COMPARISON_TABLE": {
         "ratio": ("ratio_low", "ratio_high"),
         "energy_ratio": ("energy_low", "energy_high"),
     },
-    "profzoo.trials.trial_table.TABLE": {
+    "profzoo.trials.trial_table.TRIALS_TABLE": {
         "expected": ("expected_low", "expected_high"),
         "gain": ("gain_low", "gain_high"),
     },
-    "profzoo.verdicts.table_columns.TABLE": {
+    "profzoo.verdicts.table_columns.VERDICTS_TABLE": {
         "gain": ("gain_low", "gain_high"),
         "share": ("share_low", "share_high"),
     },
@@ -82,10 +82,13 @@ def _known(table: Table, belongs: Mapping[str, tuple[str, str]]) -> dict[str, tu
 
 def test_a_number_outside_of_its_range_is_named() -> None:
     table = pd.DataFrame({"gain": [2.0, np.nan, 3.0], "low": [1.0, 1.0, 3.1], "high": [2.0, 2.0, 3.2]})
-    assert number_intervals.outside(table.head(2), replay.GAINS) is None
-    assert number_intervals.outside(table, replay.GAINS) == "row 3: gain 3 is outside low to high, 3.1 to 3.2"
-    assert number_intervals.outside(table.head(1).assign(high=1.9), replay.GAINS) is not None
-    assert number_intervals.outside(table.assign(low=np.nan), replay.GAINS) is None
+    assert number_intervals.find_outside_interval(table.head(2), replay.GAINS) is None
+    assert (
+        number_intervals.find_outside_interval(table, replay.GAINS)
+        == "row 3: gain 3 is outside low to high, 3.1 to 3.2"
+    )
+    assert number_intervals.find_outside_interval(table.head(1).assign(high=1.9), replay.GAINS) is not None
+    assert number_intervals.find_outside_interval(table.assign(low=np.nan), replay.GAINS) is None
 
 
 def facts(steps: int) -> dict:
@@ -106,7 +109,7 @@ def test_a_mean_beyond_the_quartiles_lies_in_an_interval_of_its_own() -> None:
     # Parts of 2.25, 2.25, 2.25, 2.25 and 1 ms: their deviation is 0.559 ms, the error 0.25 ms, t of 4 degrees 2.776.
     assert row["step_low_ns"] == pytest.approx(2e6 - 2.776 * 0.25e6, rel=1e-3)
     assert row["step_high_ns"] == pytest.approx(2e6 + 2.776 * 0.25e6, rel=1e-3)
-    assert number_intervals.outside(table, schemas.TABLES["cells"]) is None
+    assert number_intervals.find_outside_interval(table, schemas.TABLES["cells"]) is None
 
 
 def test_no_steps_put_a_number_outside_of_its_range() -> None:
@@ -132,15 +135,17 @@ def traced(folder: Path) -> pd.DataFrame:
 def test_the_numbers_of_every_table_lie_in_their_ranges(tmp_path: Path) -> None:
     zoo = whole_zoo.tables()
     given = {name: (zoo[name], schemas.TABLES[name]) for name in ("cells", "kernels", "roofline", "steps", "layers")}
-    given["verdicts"] = zoo["verdicts"], table_columns.TABLE
-    given["trials"] = zoo["trials"], trial_tables.TABLE
-    given["compare"] = compared()[0], compared_tables.TABLE
+    given["verdicts"] = zoo["verdicts"], table_columns.VERDICTS_TABLE
+    given["trials"] = zoo["trials"], trial_tables.TRIALS_TABLE
+    given["compare"] = compared()[0], compared_tables.COMPARISON_TABLE
     given["replay"] = replayed(tmp_path), replay.GAINS
     given["on_cpu"] = (
-        cpu_verdicts.tabulate_cpu_verdicts(cells(), parts(), {CELL: BIG}, {}, rules.load()),
-        table_columns.TABLE,
+        cpu_verdicts.tabulate_cpu_verdicts(cells(), parts(), {CELL: BIG}, {}, rules.load_rules()),
+        table_columns.VERDICTS_TABLE,
     )
     given["nsys"] = traced(tmp_path), nsys_tables.TABLE
     for name, (frame, table) in given.items():
         assert len(frame), name
-        assert number_intervals.outside(frame, table) is None, f"{name}: {number_intervals.outside(frame, table)}"
+        assert number_intervals.find_outside_interval(frame, table) is None, (
+            f"{name}: {number_intervals.find_outside_interval(frame, table)}"
+        )

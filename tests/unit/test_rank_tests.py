@@ -9,13 +9,13 @@ from profzoo.statistics import rank_tests as ranks
 def test_orders_of_two_samples_are_counted() -> None:
     """Of 2 and 2: U is 0, 1, 2, 2, 3, 4 in the six orders. Of 5 and 5: 1, 2 and 4 of 252 have U of at most 0, 1, 2."""
     one, other = np.array([0.0, 1.0]), np.array([2.0, 3.0])
-    assert [ranks.p_of_two(one, other, shift) for shift in (0, 1.5, 2, 2.5, 4)] == pytest.approx(
+    assert [ranks.two_sample_p(one, other, shift) for shift in (0, 1.5, 2, 2.5, 4)] == pytest.approx(
         [1, 5 / 6, 4 / 6, 2 / 6, 1 / 6]
     )
     # Of four differences one is none, then two are: three and a half are larger, which is no fewer than four; and two.
-    assert ranks.p_of_two(one, one + 1, 0) == 1 and ranks.p_of_two(one, one, 0) == pytest.approx(4 / 6)
+    assert ranks.two_sample_p(one, one + 1, 0) == 1 and ranks.two_sample_p(one, one, 0) == pytest.approx(4 / 6)
     five = np.arange(5.0)
-    assert [ranks.p_of_two(five, five - off, 0) for off in (4.5, 3.5, 2.5)] == pytest.approx(
+    assert [ranks.two_sample_p(five, five - off, 0) for off in (4.5, 3.5, 2.5)] == pytest.approx(
         [1 / 252, 2 / 252, 7 / 252]
     )
 
@@ -37,8 +37,8 @@ def test_the_interval_of_two_samples_is_of_their_differences() -> None:
 def test_a_drift_that_was_taken_off_makes_probabilities_larger() -> None:
     """Of 4 and 4, 1 of 70 is a deviate of -2.189; times the root of 6 in 7 it is -2.027, which is 2.13 %."""
     four = np.arange(4.0)
-    assert ranks.p_of_two(four, four - 10, 0, levelled=True) == pytest.approx(0.02133, abs=2e-5)
-    assert ranks.p_of_two(four, four + 10, 0, levelled=True) == 1
+    assert ranks.two_sample_p(four, four - 10, 0, levelled=True) == pytest.approx(0.02133, abs=2e-5)
+    assert ranks.two_sample_p(four, four + 10, 0, levelled=True) == 1
     # Of 8 and 8 U is 13 in 2.49 % of orders, and 12 in 1.90 %: the one is more than 2.5 % then, the other is not.
     found = [
         (ranks.two_sample_shift(np.arange(8.0), 100 * np.arange(8.0), 0.95, only).ends or (0,))[0]
@@ -51,10 +51,10 @@ def test_a_drift_that_was_taken_off_makes_probabilities_larger() -> None:
 def test_a_drift_is_the_median_slope_within_sides() -> None:
     places, others = np.array([0.0, 3, 4]), np.array([1.0, 2, 5])
     one, other = 0.1 * places + [0, 0, 0], 0.1 * others + 7
-    flat, level = ranks.level(one, other, places, others)
+    flat, level = ranks.confidence_level(one, other, places, others)
     assert flat == pytest.approx([0, 0, 0]) and level == pytest.approx([7, 7, 7])
     # Slopes of 3 and 3: two of six hold the one that is far off, so that four decide.
-    flat, level = ranks.level(one, other + np.array([0, 0, 50]), places, others)
+    flat, level = ranks.confidence_level(one, other + np.array([0, 0, 50]), places, others)
     assert np.median(level - flat) == pytest.approx(7, abs=0.2)
 
 
@@ -63,11 +63,11 @@ def test_signs_of_pairs_are_counted() -> None:
     ten = np.arange(1.0, 11)
 
     def p(*negative: int) -> float:
-        return ranks.p_of_pairs(-np.where(np.isin(ten, negative), -ten, ten), 0)
+        return ranks.paired_p(-np.where(np.isin(ten, negative), -ten, ten), 0)
 
     assert [p(), p(1), p(5), p(10), p(1, 10)] == pytest.approx([number / 1024 for number in (1, 2, 15, 15, 23)])
     # A pair that does not differ speaks against: of three, each counts 1.
-    assert ranks.p_of_pairs(np.array([0.0, -1, -2]), 0) == pytest.approx(4 / 8)
+    assert ranks.paired_p(np.array([0.0, -1, -2]), 0) == pytest.approx(4 / 8)
 
 
 def test_the_interval_of_pairs_is_of_means_of_two() -> None:
@@ -81,5 +81,5 @@ def test_the_interval_of_pairs_is_of_means_of_two() -> None:
     ten = ranks.paired_shift(np.arange(10.0), 0.95)
     assert ten.ends and ten.middle == 4.5 and ten.ends[0] == pytest.approx(9 - ten.ends[1])
     shifts = np.array([ten.ends[0] - 1e-6, ten.ends[0] + 1e-6])
-    above = [ranks.p_of_pairs(-np.arange(10.0), -shift) for shift in shifts]
+    above = [ranks.paired_p(-np.arange(10.0), -shift) for shift in shifts]
     assert above[0] <= 0.025 < above[1]

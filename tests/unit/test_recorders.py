@@ -27,7 +27,9 @@ def cell(name: str = "lstm", phase: str = "train", tool: str = "time", **given: 
     """A small cell."""
     small = {"sequence_length": 4, "batch": 2} if name == "lstm" else {"size": 32, "batch": 2, "classes": 10}
     general = {key: given.pop(key) for key in ("torch",) if key in given}
-    return settings.resolve(name, phase, tool, config.normalise({**general, "settings": {name: {**small, **given}}}))
+    return settings.resolve_cell(
+        name, phase, tool, config.normalise_config({**general, "settings": {name: {**small, **given}}})
+    )
 
 
 def run(
@@ -35,10 +37,10 @@ def run(
     recorder: recorders.Recorder,
     network: torch.nn.Module | None = None,
     timer: recorders.Recorder | None = None,
-) -> step_loop.Outcome:
+) -> step_loop.RunOutcome:
     """All steps of a cell on the CPU."""
-    model = interface.load(one["module"])
-    return step_loop.run(one, network or step_loop.network_of(one, model, CPU, None), CPU, recorder, timer)
+    model = interface.load_functions(one["module"])
+    return step_loop.run_steps(one, network or step_loop.make_network(one, model, CPU, None), CPU, recorder, timer)
 
 
 class Counting(torch.nn.Module):
@@ -89,7 +91,7 @@ def test_a_window_grows_by_the_time_of_its_steps(least_s: float, steps: int) -> 
     """Behind a step of warm-up, of steps that take 50 ms each."""
     clock = SimpleNamespace(wait=lambda: None, now=lambda: max(recorder.steps, 0) * 50_000_000)
     recorder = SimpleNamespace(least_s=least_s, steps=-1, window_began_ns=0, clock=clock)
-    for index in window_length.indices(cell(warmup=1, window=2), recorder):
+    for index in window_length.step_indices(cell(warmup=1, window=2), recorder):
         recorder.steps += 1
         assert index == recorder.steps
     assert recorder.steps == steps
@@ -201,7 +203,7 @@ def test_prepare_is_called_after_weights_were_loaded_and_moved(tmp_path: Path) -
     torch.save(Counting().state_dict(), tmp_path / "w.pt")
     model = SimpleNamespace(build=lambda shape: Counting())
     for weights in (None, tmp_path / "w.pt"):
-        assert step_loop.network_of(cell(), model, CPU, weights).prepared == 1
+        assert step_loop.make_network(cell(), model, CPU, weights).prepared == 1
 
 
 @pytest.mark.parametrize("stateful", [False, True])
@@ -216,7 +218,7 @@ def test_lstm_runs_several_steps_in_every_mode(phase: str, packed: bool, statefu
 def test_precision_is_what_the_network_computes_in(precision: str) -> None:
     seen = []
     given = cell("mobilenetv2", precision=precision, warmup=0, window=1)
-    network = step_loop.network_of(given, interface.load(given["module"]), CPU, None)
+    network = step_loop.make_network(given, interface.load_functions(given["module"]), CPU, None)
     network.features[0][0].register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
     run(given, recorders.Recorder(CPU), network)
     assert seen == [training_step.AUTOCAST.get(precision, torch.float32)]
@@ -227,7 +229,7 @@ def test_precision_is_what_the_network_computes_in(precision: str) -> None:
 def test_channels_last_reaches_weights_and_images(channels_last: bool) -> None:
     seen = []
     given = cell("mobilenetv2", phase="inference", channels_last=channels_last, warmup=0, window=1)
-    network = step_loop.network_of(given, interface.load(given["module"]), CPU, None)
+    network = step_loop.make_network(given, interface.load_functions(given["module"]), CPU, None)
     first = network.features[0][0]
     first.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
     run(given, recorders.Recorder(CPU), network)
@@ -238,7 +240,7 @@ def test_channels_last_reaches_weights_and_images(channels_last: bool) -> None:
 @pytest.mark.parametrize("phase", ["train", "inference"])
 def test_eval_mode_and_gradients(phase: str) -> None:
     given = cell("mobilenetv2", phase=phase, warmup=0, window=1)
-    network = step_loop.network_of(given, interface.load(given["module"]), CPU, None)
+    network = step_loop.make_network(given, interface.load_functions(given["module"]), CPU, None)
     before = {key: value.clone() for key, value in network.state_dict().items()}
     run(given, recorders.Recorder(CPU), network)
     changed = {key for key, value in network.state_dict().items() if not torch.equal(value, before[key])}
@@ -264,7 +266,7 @@ def test_outputs_that_are_not_finite_are_refused(output: object) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 @pytest.mark.parametrize("device", ["auto", "cpu"])
 def test_device_without_a_gpu(device: str) -> None:
-    assert step_loop.device_of(cell(device=device)) == CPU
+    assert step_loop.choose_cell_device(cell(device=device)) == CPU
 
 
 def test_of_inference_only_the_last_output_is_kept() -> None:

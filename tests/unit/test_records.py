@@ -10,17 +10,17 @@ import pytest
 
 from profzoo import verify
 from profzoo.records import atomic_writes, derived_outputs, digests, job_differences, output_status, record
-from profzoo.records.output_status import Planned, State
+from profzoo.records.output_status import OutputState, PlannedJob
 from profzoo.records.record import DamagedRecordError, Record
 
 
 @pytest.fixture(autouse=True)
 def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    digests.forget()
+    digests.forget_digests()
 
 
-def derived(results: Path, text: str = "a,b\n1,2\n") -> Planned:
+def derived(results: Path, text: str = "a,b\n1,2\n") -> PlannedJob:
     """A table with its record, made from two files of a cell by code of this folder, and its plan."""
     cell, table = results / "lstm", results / "tables" / "cells.csv"
     for folder in (cell, table.parent):
@@ -33,22 +33,25 @@ def derived(results: Path, text: str = "a,b\n1,2\n") -> Planned:
     code.write_text("x = 1\n")
     table.write_text(text)
     job = derived_outputs.describe_job("tabulate", {"margin": 0.03})
-    derived_outputs.keep(
-        [table], job, {path: digests.digest(path) for path in inputs}, derived_outputs.sources([code], Path.cwd())
+    derived_outputs.keep_record(
+        [table],
+        job,
+        {path: digests.compute_digest(path) for path in inputs},
+        derived_outputs.source_digests([code], Path.cwd()),
     )
-    return Planned(job, [table], [code], inputs)
+    return PlannedJob(job, [table], [code], inputs)
 
 
-def state(planned: Planned) -> State:
-    return output_status.judge(planned, Path.cwd()).state
+def state(planned: PlannedJob) -> OutputState:
+    return output_status.judge_outputs(planned, Path.cwd()).state
 
 
 def test_what_was_made_is_the_same_whatever_the_times_of_files(tmp_path: Path) -> None:
     planned = derived(Path("results"))
-    assert state(planned) is State.SAME
+    assert state(planned) is OutputState.SAME
     for place, path in enumerate([*planned.outputs, *planned.sources, *planned.read]):
         os.utime(path, (when := 1.7e9 - place * 1000, when))
-    assert state(planned) is State.SAME
+    assert state(planned) is OutputState.SAME
 
 
 @pytest.mark.parametrize("what", ["sources", "read"])
@@ -59,41 +62,41 @@ def test_another_content_of_a_source_or_an_input_is_another_job(what: str) -> No
     # Of the same size, and of the same time.
     path.write_text(path.read_text().replace("1", "7").replace("0", "7"))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    verdict = output_status.judge(planned, Path.cwd())
-    assert verdict.state is State.OTHER and verdict.others == (path,) and not verdict.settings
+    verdict = output_status.judge_outputs(planned, Path.cwd())
+    assert verdict.state is OutputState.OTHER and verdict.others == (path,) and not verdict.settings
     # What may be another is not compared.
-    assert state(replace(planned, loose=frozenset([path]))) is State.SAME
+    assert state(replace(planned, loose=frozenset([path]))) is OutputState.SAME
 
 
 def test_another_setting_source_or_input_is_another_job() -> None:
     planned = derived(Path("results"))
-    other = output_status.judge(
+    other = output_status.judge_outputs(
         replace(planned, job=derived_outputs.describe_job("tabulate", {"margin": 0.05})), Path.cwd()
     )
-    assert other.state is State.OTHER and other.settings
+    assert other.state is OutputState.OTHER and other.settings
     assert other.why == ("params.margin was '0.03' and is '0.05'",)
     new = Path("profzoo/more.py")
     new.write_text("")
-    assert output_status.judge(replace(planned, sources=[*planned.sources, new]), Path.cwd()).why == (
+    assert output_status.judge_outputs(replace(planned, sources=[*planned.sources, new]), Path.cwd()).why == (
         "profzoo/more.py is new",
     )
-    assert output_status.judge(replace(planned, sources=[]), Path.cwd()).why == (
+    assert output_status.judge_outputs(replace(planned, sources=[]), Path.cwd()).why == (
         "profzoo/tables.py is no longer part of it",
     )
-    assert state(replace(planned, read=planned.read[:1])) is State.OTHER
+    assert state(replace(planned, read=planned.read[:1])) is OutputState.OTHER
 
 
 def test_an_input_counts_as_what_its_job_made_even_when_it_was_damaged_since() -> None:
     """The table was made of the whole file: the damage is said of that alone."""
     planned = derived(Path("results"))
     path = planned.read[0]
-    record.write([path], Record({"rule": "time"}, files=record.entries([path])))
+    record.write_record([path], Record({"rule": "time"}, files=record.make_entries([path])))
     path.write_text("step\n")
     assert (
-        state(planned) is State.SAME and output_status.recorded_digest(path) == digests.digest(path)
+        state(planned) is OutputState.SAME and output_status.recorded_digest(path) == digests.compute_digest(path)
     ) or output_status.recorded_digest(path)
-    record.write([path], Record({"rule": "time"}, files=record.entries([path])))
-    assert state(planned) is State.OTHER
+    record.write_record([path], Record({"rule": "time"}, files=record.make_entries([path])))
+    assert state(planned) is OutputState.OTHER
 
 
 DAMAGE = {
@@ -112,26 +115,26 @@ def test_damage_to_an_output_is_seen(kind: str) -> None:
     before = table.stat()
     table.write_bytes(DAMAGE[kind](table.read_bytes()))
     os.utime(table, ns=(before.st_atime_ns, before.st_mtime_ns))
-    verdict = output_status.judge(planned, Path.cwd())
-    assert verdict.state is State.DAMAGED and verdict.file == table
+    verdict = output_status.judge_outputs(planned, Path.cwd())
+    assert verdict.state is OutputState.DAMAGED and verdict.file == table
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_damage_to_a_record_is_seen(kind: str) -> None:
     planned = derived(Path("results"))
-    home = record.place(planned.outputs[0])
+    home = record.record_path(planned.outputs[0])
     home.write_bytes(DAMAGE[kind](home.read_bytes()))
-    assert state(planned) is State.DAMAGED
+    assert state(planned) is OutputState.DAMAGED
     with pytest.raises(DamagedRecordError, match=rf"^{home}"):
         record.read_output_record(planned.outputs[0])
 
 
 def test_without_a_record_nothing_is_known() -> None:
     planned = derived(Path("results"))
-    record.place(planned.outputs[0]).unlink()
-    assert state(planned) is State.UNKNOWN
+    record.record_path(planned.outputs[0]).unlink()
+    assert state(planned) is OutputState.UNKNOWN
     planned.outputs[0].unlink()
-    assert state(planned) is State.ABSENT
+    assert state(planned) is OutputState.ABSENT
 
 
 def test_a_moved_folder_keeps_its_records() -> None:
@@ -142,12 +145,12 @@ def test_a_moved_folder_keeps_its_records() -> None:
         outputs=[Path("elsewhere/tables/cells.csv")],
         read=[Path("elsewhere") / path.relative_to("results") for path in planned.read],
     )
-    assert state(moved) is State.SAME
+    assert state(moved) is OutputState.SAME
 
 
 def test_a_source_that_changed_while_its_job_ran_makes_what_is_there_another_jobs() -> None:
     known = Record({"tool": "time"}, sources={"models/lstm.py": "1"}, changed=("models/lstm.py",))
-    (one,) = job_differences.differences(known, {"tool": "time"}, {"models/lstm.py": "1"})
+    (one,) = job_differences.find_differences(known, {"tool": "time"}, {"models/lstm.py": "1"})
     assert one.words == "models/lstm.py changed while it was measured"
 
 
@@ -159,9 +162,9 @@ def test_the_record_of_collected_files_is_in_their_sidecar_and_found_from_each()
         path.write_text("x\n1\n")
     sidecar = folder / "train.time.csv.json"
     job = {"tool": "time", "cell": {"batch": 4}}
-    made_of = Record(job, {"weights.pt": "w"}, {"models/lstm.py": "s"}, (), record.entries([steps, memory]))
+    made_of = Record(job, {"weights.pt": "w"}, {"models/lstm.py": "s"}, (), record.make_entries([steps, memory]))
     sidecar.write_text(record.seal({**job, "loss": 1.5} | record.sidecar_part(made_of)))
-    record.refer(memory, sidecar, sidecar=True)
+    record.refer_to_record(memory, sidecar, sidecar=True)
     assert (
         record.read_output_record(steps)
         == record.read_output_record(memory)
@@ -177,14 +180,14 @@ def test_the_record_of_collected_files_is_in_their_sidecar_and_found_from_each()
 
 def test_a_file_is_as_it_was_or_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     path = Path("made.txt")
-    atomic_writes.write(path, "old")
+    atomic_writes.write_synced(path, "old")
 
     def refuse(number: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", refuse)
     with pytest.raises(OSError, match="No space"):
-        atomic_writes.write(path, "new")
+        atomic_writes.write_synced(path, "new")
     assert path.read_text() == "old" and [one.name for one in Path().iterdir()] == ["made.txt"]
 
 
@@ -205,7 +208,7 @@ def test_files_are_on_the_disk_before_the_first_of_them_has_its_name(monkeypatch
 
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(Path, "replace", replaced)
-    atomic_writes.place([(Path("a"), Path("made-a")), (Path("b"), Path("made-b"))])
+    atomic_writes.move_into_place([(Path("a"), Path("made-a")), (Path("b"), Path("made-b"))])
     assert order == ["a", "b", "a -> made-a", "b -> made-b", "folder"]
 
 
@@ -216,8 +219,8 @@ def test_a_digest_is_computed_anew_after_any_change_and_after_a_start_of_the_mac
     path.write_bytes(b"x" * digests.WORTH_KEEPING_BYTES)
     os.utime(path, (1, 1))
     monkeypatch.setattr(digests, "SETTLED_NS", 0)
-    first = digests.digest(path)
-    digests.save(kept)
+    first = digests.compute_digest(path)
+    digests.save_digests(kept)
     reads: list[Path] = []
     opened = Path.open
 
@@ -226,19 +229,19 @@ def test_a_digest_is_computed_anew_after_any_change_and_after_a_start_of_the_mac
         return opened(file, *words, **more)  # type: ignore[call-overload]
 
     monkeypatch.setattr(Path, "open", counted)
-    digests.forget()
-    digests.load(kept)
-    assert digests.digest(path) == first and path not in reads
+    digests.forget_digests()
+    digests.load_digests(kept)
+    assert digests.compute_digest(path) == first and path not in reads
     with opened(path, "r+b") as file:
         file.write(b"y")
     os.utime(path, (1, 1))
-    assert digests.digest(path) != first and path in reads
+    assert digests.compute_digest(path) != first and path in reads
     # The same times and size, as after a power loss that left other bytes.
     boot = tmp_path / "boot_id"
     boot.write_text("another")
     monkeypatch.setattr(digests, "BOOT", boot)
-    digests.forget()
-    digests.load(kept)
+    digests.forget_digests()
+    digests.load_digests(kept)
     assert not digests._known
 
 
@@ -265,7 +268,7 @@ def test_the_private_folder_of_a_killed_job_is_made_anew_and_a_link_there_is_lef
     for folder in derived_outputs.private_folders([output]).values():
         folder.mkdir(parents=True)
         (folder / "cells.csv").write_text("half")
-    with derived_outputs.private([output]) as (made,):
+    with derived_outputs.make_privately([output]) as (made,):
         assert not made.exists()
         made.write_text("whole")
     assert output.read_text() == "whole" and [path.name for path in output.parent.iterdir()] == ["cells.csv"]
@@ -274,6 +277,6 @@ def test_the_private_folder_of_a_killed_job_is_made_anew_and_a_link_there_is_lef
     (mine / "kept").write_text("kept")
     (folder,) = derived_outputs.private_folders([output]).values()
     folder.symlink_to(mine.absolute())
-    with pytest.raises(ValueError, match="is no folder of this user's jobs"), derived_outputs.private([output]):
+    with pytest.raises(ValueError, match="is no folder of this user's jobs"), derived_outputs.make_privately([output]):
         pass
     assert (mine / "kept").read_text() == "kept"

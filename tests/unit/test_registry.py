@@ -41,7 +41,7 @@ def test_the_zoo_declares_both_workloads_and_its_source(name: str) -> None:
 def test_annotated_declarations_count(tmp_path: Path) -> None:
     path = write(tmp_path / "m.py", PARAMETERS=None)
     path.write_text(path.read_text() + "\nPARAMETERS: int = 7\nimport does_not_exist\n")
-    assert registry.read(path, "m", "m").parameters == 7
+    assert registry.read_model(path, "m", "m").parameters == 7
 
 
 @pytest.mark.parametrize(
@@ -53,16 +53,16 @@ def test_annotated_declarations_count(tmp_path: Path) -> None:
 )
 def test_declarations_that_are_missing(tmp_path: Path, changes: dict, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        registry.read(write(tmp_path / "m.py", **changes), "m", "m")
+        registry.read_model(write(tmp_path / "m.py", **changes), "m", "m")
 
 
 def test_only_workloads_and_two_functions_are_needed(tmp_path: Path) -> None:
     path = write(tmp_path / "m.py", **dict.fromkeys(set(GOOD) - {"WORKLOADS"}))
-    model = registry.read(path, "m", "m")
+    model = registry.read_model(path, "m", "m")
     assert (model.groups, model.source, model.parameters, model.shape) == (("own",), "", None, {})
     path.write_text(path.read_text().replace(DEFINED, "def build(): ..."))
     with pytest.raises(ConfigError, match="'m' does not define sample or dataset; the README"):
-        registry.read(path, "m", "m")
+        registry.read_model(path, "m", "m")
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_file_that_is_no_python(tmp_path: Path, content: bytes | None, words: 
     path = tmp_path / "m.py"
     path.mkdir() if content is None else path.write_bytes(content)
     with pytest.raises(registry.UnusableError) as error:
-        registry.read(path, "m", "m")
+        registry.read_model(path, "m", "m")
     assert str(error.value).startswith(f"{path}: {words}") and "\n" not in str(error.value)
 
 
@@ -101,7 +101,7 @@ def test_a_file_that_is_no_python(tmp_path: Path, content: bytes | None, words: 
 )
 def test_declarations_of_another_form(tmp_path: Path, changes: dict, words: str) -> None:
     with pytest.raises(registry.UnusableError) as error:
-        registry.read(write(tmp_path / "m.py", **changes), "m", "m")
+        registry.read_model(write(tmp_path / "m.py", **changes), "m", "m")
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
@@ -124,7 +124,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_a_file_that_cannot_be_used_leaves_the_others(folder: Path) -> None:
-    assert list(registry.shipped_models()) == ["good"] and registry.find("good").name == "good"
+    assert list(registry.shipped_models()) == ["good"] and registry.find_model("good").name == "good"
     assert set(registry.unusable_models()) == {"broken", "gone", "latin", "no@name", "unfinished"}
     for name, line in registry.unusable_models().items():
         assert line.startswith(f"{folder / name}.py: ") and "\n" not in line
@@ -134,23 +134,23 @@ def test_a_file_that_cannot_be_used_leaves_the_others(folder: Path) -> None:
         "unfinished": "WORKLOADS",
     }.items():
         with pytest.raises(registry.UnusableError, match=words):
-            registry.find(name)
+            registry.find_model(name)
     for name in ("helper", ".#good"):
         with pytest.raises(ConfigError, match="unknown model"):
-            registry.find(name)
+            registry.find_model(name)
 
 
 def test_it_is_said_where_it_is_asked_for(folder: Path) -> None:
-    checked = config.normalise({"settings": {"broken": {"batch": 2}}, "phases": ["inference"]})
-    assert config.cells(checked) == [("good", "inference")]
+    checked = config.normalise_config({"settings": {"broken": {"batch": 2}}, "phases": ["inference"]})
+    assert config.select_cells(checked) == [("good", "inference")]
     assert [line.split(":")[0] for line in config.describe_left_out(checked)] == [
         f"models = all leaves out {name}" for name in ("broken", "gone", "latin", "no@name", "unfinished")
     ]
-    good = config.normalise({"models": ["good"]})
-    assert config.cells(good) == [("good", "inference")] and config.describe_left_out(good) == []
+    good = config.normalise_config({"models": ["good"]})
+    assert config.select_cells(good) == [("good", "inference")] and config.describe_left_out(good) == []
     unknown_targets.check_targets(["results/good/inference.time.csv"], "results", good)
     with pytest.raises(ConfigError, match=r"models = 'broken': .*broken.py: model 'broken' is no Python"):
-        config.cells(config.normalise({"models": ["good", "broken"]}))
+        config.select_cells(config.normalise_config({"models": ["good", "broken"]}))
     with pytest.raises(ConfigError, match=r"target 'results/broken/train.time.csv': .*broken.py: model 'broken' is no"):
         unknown_targets.check_targets(["results/broken/train.time.csv"], "results", good)
     with pytest.raises(ConfigError, match="model 'good' has no phase 'train' in trimmed"):
@@ -160,14 +160,18 @@ def test_it_is_said_where_it_is_asked_for(folder: Path) -> None:
 def test_a_workload_or_phase_that_a_model_lacks(folder: Path) -> None:
     write(folder / "other.py", WORKLOADS="{'trimmed': {'train': {'batch': 2}, 'inference': {'batch': 2}}}")
     registry.forget_models()
-    assert config.cells(config.normalise({})) == [("good", "inference"), ("other", "train"), ("other", "inference")]
-    training = config.normalise({"phases": ["train"]})
-    assert config.cells(training) == [("other", "train")]
+    assert config.select_cells(config.normalise_config({})) == [
+        ("good", "inference"),
+        ("other", "train"),
+        ("other", "inference"),
+    ]
+    training = config.normalise_config({"phases": ["train"]})
+    assert config.select_cells(training) == [("other", "train")]
     assert config.describe_left_out(training)[-1] == "good is left out: it declares no train for its workload"
     with pytest.raises(ConfigError, match="model 'good' has no phase 'train' in trimmed"):
-        config.cells(config.normalise({"phases": ["train"], "models": ["good"]}))
+        config.select_cells(config.normalise_config({"phases": ["train"], "models": ["good"]}))
     with pytest.raises(ConfigError, match="is no cell"):
-        config.cells(config.normalise({"workload": "reference"}))
+        config.select_cells(config.normalise_config({"workload": "reference"}))
 
 
 def test_a_module_of_ones_own_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,10 +180,10 @@ def test_a_module_of_ones_own_that_cannot_be_used(tmp_path: Path, monkeypatch: p
     (tmp_path / "own_broken.py").write_text("def (")
     monkeypatch.syspath_prepend(str(tmp_path))
     for module, words in (("own_broken", "is no Python"), ("own_pieces.net", "SyntaxError: ")):
-        checked = config.normalise({"settings": {"mine": {"module": module, "batch": 2}}, "models": ["lstm"]})
-        assert {model for model, _ in config.cells(checked)} == {"lstm"}
+        checked = config.normalise_config({"settings": {"mine": {"module": module, "batch": 2}}, "models": ["lstm"]})
+        assert {model for model, _ in config.select_cells(checked)} == {"lstm"}
         with pytest.raises(ConfigError, match=f"models = 'mine': .*{words}"):
-            config.cells(checked | {"models": ["mine"]})
+            config.select_cells(checked | {"models": ["mine"]})
 
 
 def test_a_helper_that_cannot_be_used_concerns_the_models_that_import_it(
@@ -192,13 +196,13 @@ def test_a_helper_that_cannot_be_used_concerns_the_models_that_import_it(
     model.write_text("from own_zoo import helper\n" + model.read_text())
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(registry.UnusableError, match=r"helper.py: module 'own_zoo.helper' is no Python: "):
-        registry.source_files(registry.find("mine", "own_zoo.net"))
+        registry.source_files(registry.find_model("mine", "own_zoo.net"))
 
 
 @pytest.mark.parametrize("module", ["no_such_module", "no_such.module", "models.no_such"])
 def test_modules_that_are_not_there(module: str) -> None:
     with pytest.raises(ConfigError, match="cannot be found"):
-        registry.find("mine", module)
+        registry.find_model("mine", module)
 
 
 @pytest.mark.parametrize(
@@ -214,12 +218,12 @@ def test_a_model_of_one_phase_or_workload_says_so(
 ) -> None:
     write(tmp_path / "one_phase.py")
     monkeypatch.syspath_prepend(str(tmp_path))
-    checked = config.normalise({**given, "settings": {"mine": {"module": "one_phase"}}})
+    checked = config.normalise_config({**given, "settings": {"mine": {"module": "one_phase"}}})
     if phase == "inference" and not given:
-        assert settings.resolve("mine", phase, "time", checked)["batch"] == 2
+        assert settings.resolve_cell("mine", phase, "time", checked)["batch"] == 2
     else:
         with pytest.raises(ConfigError, match="mine"):
-            settings.resolve("mine", phase, "time", checked)
+            settings.resolve_cell("mine", phase, "time", checked)
 
 
 def test_sources_are_what_the_cell_is_measured_with() -> None:
@@ -251,6 +255,6 @@ def test_sources_of_a_package_of_ones_own(tmp_path: Path, monkeypatch: pytest.Mo
     model = tmp_path / "zoo_of_mine" / "net.py"
     model.write_text(files["net.py"] + write(tmp_path / "declared.py").read_text())
     monkeypatch.syspath_prepend(str(tmp_path))
-    found = registry.source_files(registry.find("mine", "zoo_of_mine.net"))
+    found = registry.source_files(registry.find_model("mine", "zoo_of_mine.net"))
     own = {str(path.relative_to(tmp_path / "zoo_of_mine")) for path in found if path.is_relative_to(tmp_path)}
     assert own == set(files) - {"unused.py"}

@@ -24,7 +24,7 @@ LENGTH = {"window", "warmup", "samples", "epochs", "steps"}
 
 
 def resolved(config: dict[str, Any], cell: str, phase: str) -> dict[str, Any]:
-    return settings.resolve(cell, phase, "time", configuration.normalise(config))
+    return settings.resolve_cell(cell, phase, "time", configuration.normalise_config(config))
 
 
 def again(line: str, phase: str) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def again(line: str, phase: str) -> dict[str, Any]:
     words = shlex.split(line)
     place = words.index("models.run") + 1
     options = run._parser().parse_intermixed_args(words[place:])
-    return run.resolve(options.model, options.phase, "time", options.settings)
+    return run.resolve_words(options.model, options.phase, "time", options.settings)
 
 
 @pytest.fixture
@@ -64,9 +64,9 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_line_runs_the_cell_again(config: dict, cell: str, phase: str, words: str) -> None:
     ran = resolved(config, cell, phase)
     assert rerun_commands.run_arguments(cell, ran) == words
-    found = again(rerun_commands.run(words), phase)
+    found = again(rerun_commands.format_run(words), phase)
     assert {key: found[key] for key in ran if key not in LENGTH} == {key: ran[key] for key in ran if key not in LENGTH}
-    changed = again(rerun_commands.run(words, "cudnn_benchmark=true batch=3"), phase)
+    changed = again(rerun_commands.format_run(words, "cudnn_benchmark=true batch=3"), phase)
     assert (changed["cudnn_benchmark"], changed["batch"]) == (True, 3)
 
 
@@ -86,9 +86,9 @@ def test_trials_are_of_the_cell_too(config: dict, cell: str) -> None:
     program, target, option, given = shlex.split(rerun_commands.trials_command(rerun_commands.run_arguments(cell, ran)))
     assert (program, target, option) == ("snakemake", "trials", "--config")
     key, _, value = given.partition("=")
-    asked = configuration.normalise({key: yaml.safe_load(value)})
-    (name,) = configuration.select(asked)
-    found = settings.resolve(name, "train", "time", asked)
+    asked = configuration.normalise_config({key: yaml.safe_load(value)})
+    (name,) = configuration.select_models(asked)
+    found = settings.resolve_cell(name, "train", "time", asked)
     assert {key: found[key] for key in ran if key not in LENGTH} == {key: ran[key] for key in ran if key not in LENGTH}
 
 

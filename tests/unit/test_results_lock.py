@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from profzoo.machine import results_lock
 results = Path(sys.argv[1])
-results_lock.take(results, results_lock.seen(results))
+results_lock.lock_results(results, results_lock.inspect_folder(results))
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -38,26 +38,26 @@ def holder(results: Path) -> subprocess.Popen[str]:
 
 def test_the_second_is_told_who_holds_it(tmp_path: Path) -> None:
     results = tmp_path / "results"
-    planned = results_lock.seen(results)
+    planned = results_lock.inspect_folder(results)
     first = holder(results)
     said = f"process {first.pid} on {os.uname().nodename} in {PROJECT}, since "
     # Whether it was there when this was planned, or came then.
-    for seen in (results_lock.seen(results), results_lock.Seen(None, results.stat().st_mtime_ns)):
+    for seen in (results_lock.inspect_folder(results), results_lock.FolderState(None, results.stat().st_mtime_ns)):
         with pytest.raises(ConfigError, match=f"is in use by another run, {said}.*wait until it has ended") as refused:
-            results_lock.take(results, seen)
+            results_lock.lock_results(results, seen)
         assert "\n" not in str(refused.value)
     first.communicate()
     assert first.returncode == 0 and not results.exists()
-    assert planned == results_lock.seen(results) == results_lock.Seen(None, None)
+    assert planned == results_lock.inspect_folder(results) == results_lock.FolderState(None, None)
 
 
 def test_what_was_planned_while_another_ran_is_planned_again(tmp_path: Path) -> None:
     (tmp_path / "own.csv").touch()
-    planned = results_lock.seen(tmp_path)
+    planned = results_lock.inspect_folder(tmp_path)
     holder(tmp_path).communicate()
     assert [path.name for path in tmp_path.iterdir()] == ["own.csv"]
     with pytest.raises(ConfigError, match=r"another run has used .* while this one was planned: run it again"):
-        results_lock.take(tmp_path, planned)
+        results_lock.lock_results(tmp_path, planned)
 
 
 def test_a_holder_that_is_killed_holds_nothing(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_programs_that_the_holder_starts_do_not_hold_it_on(tmp_path: Path) -> No
 def test_a_folder_that_cannot_be_locked_is_named(tmp_path: Path) -> None:
     (tmp_path / "results").write_text("a file")
     with pytest.raises(ConfigError, match="results cannot be locked for this run: "):
-        results_lock.take(tmp_path / "results", results_lock.seen(tmp_path / "results"))
+        results_lock.lock_results(tmp_path / "results", results_lock.inspect_folder(tmp_path / "results"))
 
 
 def test_a_fork_of_the_holder_that_ends_leaves_the_lock(tmp_path: Path) -> None:
@@ -101,6 +101,6 @@ def test_a_fork_of_the_holder_that_ends_leaves_the_lock(tmp_path: Path) -> None:
     ) as process:
         assert process.stdout is not None and process.stdin is not None
         assert [process.stdout.readline() for _ in range(2)] == ["held\n", "waited\n"]
-        assert (results / results_lock.NAME).exists() and results_lock.seen(results).holder
+        assert (results / results_lock.NAME).exists() and results_lock.inspect_folder(results).holder
         process.stdin.close()
     assert not results.exists()

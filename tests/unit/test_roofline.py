@@ -11,7 +11,7 @@ from profzoo.errors import DataError
 from profzoo.kernels.counters import ESTIMATED
 from profzoo.tables import kernel_table, roofline, schemas, tabulate_roofline
 from profzoo.tables.ncu_coverage import KEYS
-from profzoo.tools.ncu.estimates import half_width
+from profzoo.tools.ncu.estimates import interval_half_width
 
 # A thousand bytes, or operations, a nanosecond, and so on.
 PEAKS = {"dram": 1e12, "l2": 4e12, "fp64": 1e12, "fp32": 2e12, "tf32": 20e12, "bf16": 40e12, "fp16": 40e12}
@@ -113,7 +113,7 @@ def test_the_table_has_cells_classes_ranges_and_launches() -> None:
 def estimated(freedom: float, off: float, *rows: dict) -> pd.DataFrame:
     """A kernel table whose counts are estimated, each to a part of it as standard error."""
     table = kernels(*rows).assign(freedom=freedom)
-    wide = half_width(np.array([off]), np.array([freedom]))[0]
+    wide = interval_half_width(np.array([off]), np.array([freedom]))[0]
     for name in ESTIMATED:
         table[f"{name}_low"], table[f"{name}_high"] = table[name] * (1 - wide), table[name] * (1 + wide)
     return table

@@ -134,9 +134,9 @@ def test_columns_of_coverage_hold_what_they_are_called() -> None:
     columns = ncu_coverage.TABLE.columns
     assert all(columns[name] is column_types.TEXT for name in ("status", "cause", "kernel", "function", "mangled"))
     assert columns["grid_x"] is column_types.COUNT and columns["block_z"] is column_types.COUNT
-    assert columns["total_ns"] == column_types.maybe(column_types.AMOUNT) and columns["launches"] == column_types.maybe(
-        column_types.COUNT
-    )
+    assert columns["total_ns"] == column_types.or_missing(column_types.AMOUNT) and columns[
+        "launches"
+    ] == column_types.or_missing(column_types.COUNT)
 
 
 def test_rows_of_coverage_are_in_order() -> None:

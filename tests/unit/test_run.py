@@ -177,8 +177,8 @@ def test_a_size_may_be_what_the_model_itself_says(tmp_path: Path, monkeypatch: p
     monkeypatch.syspath_prepend(str(tmp_path))
     words = ["module=own_zero", "extra=0", "shift=-2"]
     assert (
-        run.resolve("mine", "train", "time", words)["shape"] | {"extra": 0, "shift": -2}
-        == run.resolve("mine", "train", "time", words[:1])["shape"]
+        run.resolve_words("mine", "train", "time", words)["shape"] | {"extra": 0, "shift": -2}
+        == run.resolve_words("mine", "train", "time", words[:1])["shape"]
     )
     with pytest.raises(ConfigError, match="extra = -1 is too small: at least 0"):
-        run.resolve("mine", "train", "time", ["module=own_zero", "extra=-1"])
+        run.resolve_words("mine", "train", "time", ["module=own_zero", "extra=-1"])

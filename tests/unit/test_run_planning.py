@@ -16,7 +16,7 @@ from profzoo.tools.ncu import launch_selection, multi_run, run_planning
 from profzoo.tools.ncu import raw_page as ncu_tables
 from profzoo.tools.ncu.derived_metrics import GPU_TIME
 
-COSTS = ncu_costs.table()
+COSTS = ncu_costs.load_costs()
 START = 4.0
 
 
@@ -25,15 +25,15 @@ def census(recording: Callable) -> pd.DataFrame:
     """Every launch of a step of MobileNetV2's training."""
     raw, units = ncu_tables.read_raw(recording("ncu/launch.raw.mangled.csv"))
     names, _ = ncu_tables.read_raw(recording("ncu/launch.raw.demangled.csv"))
-    return ncu_tables.tidy(raw, units, names, None)[0]
+    return ncu_tables.tidy_launches(raw, units, names, None)[0]
 
 
 def plan(census: pd.DataFrame, name: str = "roofline", **given: object) -> dict:
     """The plan of a set, of one launch of each configuration unless other are asked for, for a process that takes START
     without a launch."""
-    options = config.normalise({"ncu": {"launches": "distinct"} | given})["ncu"]
-    price = ncu_costs.cost(options["sets"][name], COSTS)
-    return run_planning.plan(options, name, census, START, price, COSTS)
+    options = config.normalise_config({"ncu": {"launches": "distinct"} | given})["ncu"]
+    price = ncu_costs.estimate_cost(options["sets"][name], COSTS)
+    return run_planning.plan_collection(options, name, census, START, price, COSTS)
 
 
 def profiled(census: pd.DataFrame, planned: dict) -> pd.DataFrame:
@@ -50,9 +50,13 @@ def test_everything_is_profiled_without_a_budget(census: pd.DataFrame) -> None:
     assert planned["estimate_s"] == pytest.approx(
         START + 186 * COSTS["sets"]["roofline"]["seconds"] + (len(census) - 186) * COSTS["passed_over_s"], abs=1e-3
     )
-    assert planned["options"] == ["--replay-mode", "kernel", *ncu.selection(config.normalise({})["ncu"], "roofline")]
+    assert planned["options"] == [
+        "--replay-mode",
+        "kernel",
+        *ncu.selection_options(config.normalise_config({})["ncu"], "roofline"),
+    ]
     assert planned["error"] is None and planned["runs"] == 1
-    assert run_planning.sentence(planned) == (
+    assert run_planning.describe_plan(planned) == (
         "ncu roofline: 186 launches, 186 of 186 configurations, 100.0% of GPU time, 6 passes, kernel replay: about 39 s"
     )
 
@@ -65,11 +69,11 @@ def test_without_a_budget_the_first_of_each_configuration_is_profiled(census: pd
 
 def test_configurations_that_were_not_profiled_as_planned(census: pd.DataFrame) -> None:
     planned = launch_selection.profiled_launches(census, plan(census, budget="20s")["options"])
-    assert not len(launch_selection.unlike(planned, planned))
+    assert not len(launch_selection.differing_configurations(planned, planned))
     # One launch that was profiled in another's place: neither is known.
     missed, other = planned.index[3], census.index.difference(planned.index)[-1]
     taken = census.loc[[*planned.index.drop(missed), other]]
-    found = launch_selection.unlike(taken, planned)
+    found = launch_selection.differing_configurations(taken, planned)
     assert set(found) == {tuple(census.loc[at, KEYS]) for at in (missed, other)}
 
 
@@ -80,7 +84,7 @@ def test_a_budget_that_suffices_changes_nothing(census: pd.DataFrame) -> None:
 @pytest.mark.parametrize("budget", [6, "10s", "20s", "30s"])
 def test_a_budget_is_kept_and_spent_on_what_takes_longest(census: pd.DataFrame, budget: str | int) -> None:
     planned = plan(census, budget=budget)
-    limit = ncu.seconds(budget)
+    limit = ncu.parse_budget(budget)
     assert planned["estimate_s"] <= limit and planned["configurations"] < 186
     # Each launch that is left out would have cost more than what is left.
     assert limit - planned["estimate_s"] < 8 * planned["launch_s"]
@@ -120,12 +124,16 @@ def test_launches_are_chosen_for_an_error(census: pd.DataFrame) -> None:
     planned = plan(census, launches="sampled")
     assert 186 < planned["launches"] <= 1.5 * 186 and planned["error"] <= 0.02 and planned["configurations"] == 186
     assert f"{planned['launches']} launches, 186 of 186 configurations, 100.0% of GPU time, totals within" in (
-        run_planning.sentence(planned)
+        run_planning.describe_plan(planned)
     )
     smaller, larger = (plan(census, launches="sampled", error=error) for error in ("0.5%", "50%"))
     assert smaller["launches"] > planned["launches"] and smaller["error"] < planned["error"]
     assert (larger["launches"], larger["runs"]) == (186, 1)
-    assert larger["options"] == ["--replay-mode", "kernel", *ncu.selection(config.normalise({})["ncu"], "roofline")]
+    assert larger["options"] == [
+        "--replay-mode",
+        "kernel",
+        *ncu.selection_options(config.normalise_config({})["ncu"], "roofline"),
+    ]
 
 
 @pytest.mark.parametrize("error", ["0.5%", "2%", "5%"])
@@ -146,7 +154,7 @@ def test_several_runs_are_one_command(census: pd.DataFrame, tmp_path: Path) -> N
     assert planned["runs"] > 1
     made = {"report": tmp_path / "x.ncu-rep", "more": tmp_path / "x.ncu-more"}
     words = [*ncu.around([*planned["options"], "--set", "full"], made, 1), "python", "run.py"]
-    commands = multi_run.commands(words[len(ncu.SEVERAL) :])
+    commands = multi_run.split_commands(words[len(ncu.SEVERAL) :])
     assert len(commands) == planned["runs"]
     for number, (command, own) in enumerate(zip(commands, ncu.run_options(planned["options"]), strict=True), 1):
         report = made["report"] if number == 1 else made["more"] / f"{number}.ncu-rep"
@@ -156,9 +164,9 @@ def test_several_runs_are_one_command(census: pd.DataFrame, tmp_path: Path) -> N
 
 
 def test_processes_that_are_started_together_run_once(census: pd.DataFrame) -> None:
-    options = config.normalise({"ncu": {"error": "0.5%"}})["ncu"] | {"one_run": True}
-    price = ncu_costs.cost(options["sets"]["roofline"], COSTS)
-    planned = run_planning.plan(options, "roofline", census, START, price, COSTS)
+    options = config.normalise_config({"ncu": {"error": "0.5%"}})["ncu"] | {"one_run": True}
+    price = ncu_costs.estimate_cost(options["sets"]["roofline"], COSTS)
+    planned = run_planning.plan_collection(options, "roofline", census, START, price, COSTS)
     assert planned["runs"] == 1 and planned["launches"] > 186
 
 
@@ -171,7 +179,7 @@ def test_all_launches_in_one_run_where_that_takes_no_longer(census: pd.DataFrame
     sample = cheap["instead_of"]
     assert sample["runs"] > 1 and sample["estimate_s"] >= cheap["estimate_s"]
     assert launch_selection.profiled_launches(few, cheap["options"]).equals(few)
-    assert run_planning.sentence(cheap).endswith(
+    assert run_planning.describe_plan(cheap).endswith(
         f"about {cheap['estimate_s']:.0f} s, all launches in one run, as {sample['launches']} in {sample['runs']} "
         f"runs would take {sample['estimate_s']:.0f} s"
     )
@@ -223,42 +231,44 @@ def test_launches_that_are_counted_off(census: pd.DataFrame) -> None:
 def test_application_replay_where_it_is_clearly_cheaper(census: pd.DataFrame) -> None:
     assert plan(census, "full")["replay"] == "kernel"
     dear = ncu_costs.Cost(9, 2.0)
-    options = config.normalise({"ncu": {"launches": "distinct"}})["ncu"]
-    planned = run_planning.plan(options, "roofline", census, START, dear, COSTS)
+    options = config.normalise_config({"ncu": {"launches": "distinct"}})["ncu"]
+    planned = run_planning.plan_collection(options, "roofline", census, START, dear, COSTS)
     assert planned["replay"] == "application"
     start = planned["start_s"]
     assert planned["estimate_s"] == pytest.approx(
         9 * (start + 186 * COSTS["application_pass_s"] + (len(census) - 186) * COSTS["passed_over_s"]), abs=1e-2
     )
-    asked = config.normalise({"ncu": {"replay": "kernel"}})["ncu"]
-    assert run_planning.plan(asked, "roofline", census, START, dear, COSTS)["replay"] == "kernel"
+    asked = config.normalise_config({"ncu": {"replay": "kernel"}})["ncu"]
+    assert run_planning.plan_collection(asked, "roofline", census, START, dear, COSTS)["replay"] == "kernel"
 
 
 def test_sets_are_found_by_what_they_collect() -> None:
-    sets = config.normalise({})["ncu"]["sets"]
-    assert ncu_costs.cost(sets["full"], COSTS) == ncu_costs.Cost(38, 1.72)
-    assert ncu_costs.cost(sets["roofline"] | {"launches": "all"}, COSTS).basis == ncu_costs.MEASURED
+    sets = config.normalise_config({})["ncu"]["sets"]
+    assert ncu_costs.estimate_cost(sets["full"], COSTS) == ncu_costs.Cost(38, 1.72)
+    assert ncu_costs.estimate_cost(sets["roofline"] | {"launches": "all"}, COSTS).basis == ncu_costs.MEASURED
 
 
 def test_other_sets_cost_what_their_parts_do() -> None:
     parts = COSTS["sections"]
-    two = ncu_costs.cost({"sections": ["SpeedOfLight", "Occupancy"]}, COSTS)
+    two = ncu_costs.estimate_cost({"sections": ["SpeedOfLight", "Occupancy"]}, COSTS)
     assert two == ncu_costs.Cost(10, pytest.approx(parts["SpeedOfLight"]["seconds"]), ncu_costs.PARTS)
-    one = ncu_costs.cost({"metrics": ["gpu__time_duration.sum", "dram__bytes_read.sum"]}, COSTS)
+    one = ncu_costs.estimate_cost({"metrics": ["gpu__time_duration.sum", "dram__bytes_read.sum"]}, COSTS)
     assert one.passes == 1 and one.seconds < 0.1
-    more = ncu_costs.cost({"sections": "regex:^SpeedOfLight$", "metrics": ["sm__inst_executed.sum"]}, COSTS)
+    more = ncu_costs.estimate_cost({"sections": "regex:^SpeedOfLight$", "metrics": ["sm__inst_executed.sum"]}, COSTS)
     assert more.passes == 12 and two.seconds < more.seconds < 0.5
     full = COSTS["ncu_sets"]["full"]
-    assert ncu_costs.cost({"set": "full", "sections": ["PmSampling"]}, COSTS).seconds == full["seconds"]
-    assert ncu_costs.cost({"set": "full", "sections": ["PmSampling_WarpStates"]}, COSTS).seconds > full["seconds"]
-    most = ncu_costs.cost({"sections": "regex:^(?!C2C|Nvlink$|PmSampling_)"}, COSTS)
+    assert ncu_costs.estimate_cost({"set": "full", "sections": ["PmSampling"]}, COSTS).seconds == full["seconds"]
+    assert (
+        ncu_costs.estimate_cost({"set": "full", "sections": ["PmSampling_WarpStates"]}, COSTS).seconds > full["seconds"]
+    )
+    most = ncu_costs.estimate_cost({"sections": "regex:^(?!C2C|Nvlink$|PmSampling_)"}, COSTS)
     assert (most.passes, most.seconds) == (full["passes"], full["seconds"])
     # Sections of other versions of ncu, which nobody measured, are no reason to fail.
-    assert ncu_costs.cost({"sections": ["NewSection"]}, COSTS).passes == 1
+    assert ncu_costs.estimate_cost({"sections": ["NewSection"]}, COSTS).passes == 1
 
 
 def test_the_measured_costs_are_of_what_there_is() -> None:
-    shipped = config.normalise({})["ncu"]["sets"]
+    shipped = config.normalise_config({})["ncu"]["sets"]
     assert set(COSTS["sets"]) <= set(shipped)
     named = {section for chosen in shipped.values() for section in chosen.get("sections", [])}
     listed = {section for of in COSTS["ncu_sets"].values() if isinstance(of, list) for section in of}

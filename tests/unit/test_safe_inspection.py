@@ -187,7 +187,7 @@ def test_a_warning_is_one_line_and_said_once(capsys: pytest.CaptureFixture) -> N
 
 def test_sparse_and_dense_weights_have_one_rate() -> None:
     network = nn.Sequential(nn.Embedding(5, 2, sparse=True), nn.Linear(2, 1))
-    found = optimizers.make_optimizers(network, interface.adam)
+    found = optimizers.make_optimizers(network, interface.make_adam)
     assert [(type(one).__name__, one.param_groups[0]["lr"]) for one in found] == [("Adam", 1e-3), ("SparseAdam", 1e-3)]
     assert [len(one.param_groups[0]["params"]) for one in found] == [2, 1]
-    assert len(optimizers.make_optimizers(network[1:], interface.adam)) == 1
+    assert len(optimizers.make_optimizers(network[1:], interface.make_adam)) == 1

@@ -84,9 +84,9 @@ def test_planted_power_and_energy_come_out(tmp_path: Path, library: Path) -> Non
     found = pd.read_csv(tmp_path / "raw.csv")
     # A window within the program's life, as a run has one.
     began, wall = int(found["time_ns"].iloc[0]) + 150_000_000, 1_900_000_000
-    table = tables.within(found, began, wall)
+    table = tables.select_window(found, began, wall)
     assert (
-        tables.gaps(table, [{"window_wall_ns": wall}], [standin.UUIDS[0]]) == []
+        tables.find_gaps(table, [{"window_wall_ns": wall}], [standin.UUIDS[0]]) == []
         and table["t_ns"].between(0, wall).all()
     )
     planted = standin.energy_j(began + wall) - standin.energy_j(began)
@@ -149,7 +149,7 @@ SLOW = """
 import sys, time
 from profzoo.tools.sample import sampler
 program = [sys.executable, "-c", "import time; print('here', flush=True); time.sleep(60)"]
-sys.exit(sampler.run(program, lambda: time.sleep(0.05), 1))
+sys.exit(sampler.run_and_sample(program, lambda: time.sleep(0.05), 1))
 """
 
 
@@ -163,7 +163,7 @@ def test_what_nvml_refuses_is_said_before_the_program_runs(
     env = standin.environment(library, STANDIN_NVML=mode, CUDA_VISIBLE_DEVICES=visible)
     answer = sampled(tmp_path / "raw.csv", f"open({str(tmp_path / 'ran')!r}, 'w')", env)
     assert answer.returncode == 1 and answer.stderr.count("\n") == 1 and not (tmp_path / "ran").exists()
-    assert advice in str(doctor_checks.cause(answer.stderr, failures.CAUSES))
+    assert advice in str(doctor_checks.match_cause(answer.stderr, failures.CAUSES))
 
 
 def test_a_machine_without_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +208,7 @@ def test_the_window_lies_on_the_samplers_clock() -> None:
 
 
 def test_samples_of_the_window_are_kept_in_base_units() -> None:
-    table = tables.within(raw([5, 10, 15, 20], power_mw=1500, sm_clock_mhz=2, energy_mj=[1, 2, 4, 7]), 10, 5)
+    table = tables.select_window(raw([5, 10, 15, 20], power_mw=1500, sm_clock_mhz=2, energy_mj=[1, 2, 4, 7]), 10, 5)
     assert tuple(table.columns) == tuple(tables.COLUMNS)
     assert table["t_ns"].tolist() == [0, 5] and table["energy_j"].tolist() == [0, 0.002]
     assert (table["power_w"].tolist(), table["sm_clock_hz"].tolist()) == ([1.5, 1.5], [2e6, 2e6])
@@ -217,7 +217,7 @@ def test_samples_of_the_window_are_kept_in_base_units() -> None:
 def test_gpus_add_up() -> None:
     at = [index * 10**8 for index in range(20)]
     both = [raw(at, uuid, power_mw=watts * 1000, energy_mj=[index * watts * 100 for index in range(20)]) for uuid, watts in (("a", 100), ("b", 300))]  # fmt: skip
-    told = tables.summarise_cell(tables.within(pd.concat(both), 0, 2 * 10**9), facts(window_began_ns=0))
+    told = tables.summarise_cell(tables.select_window(pd.concat(both), 0, 2 * 10**9), facts(window_began_ns=0))
     assert told["power_w"] == pytest.approx(400)
     assert told["step_energy_power_j"] == pytest.approx(200) == told["step_energy_counter_j"]
     assert told["item_energy_power_j"] == pytest.approx(100) == told["item_energy_counter_j"]
@@ -226,7 +226,7 @@ def test_gpus_add_up() -> None:
 def test_what_one_gpu_does_not_tell_is_left_out() -> None:
     at = [index * 10**8 for index in range(20)]
     silent = raw(at, "b", power_mw=np.nan, energy_mj=np.nan)
-    table = tables.within(pd.concat([raw(at, energy_mj=range(20)), silent]), 0, 2 * 10**9)
+    table = tables.select_window(pd.concat([raw(at, energy_mj=range(20)), silent]), 0, 2 * 10**9)
     assert set(tables.summarise_cell(table, facts(window_began_ns=0))) == {
         "sm_clock_hz", "temperature_max_c", "throttled_share",
     }  # fmt: skip
@@ -315,8 +315,8 @@ def test_a_window_lasts_until_the_counter_of_energy_is_good_enough() -> None:
     # A move every 100 ms, the first and last of them somewhere within.
     moving = [int(at * 10) for at in np.arange(0.07, seconds - 0.03, 0.02)]
     rows = pd.DataFrame({"process": 0, "gpu_uuid": "a", "energy_j": moving})
-    assert tables.energy_error(rows) <= 0.02 and tables.coarse(rows) == []
-    (said,) = tables.coarse(rows.iloc[: len(rows) // 2])
+    assert tables.energy_resolution(rows) <= 0.02 and tables.describe_coarse_energy(rows) == []
+    (said,) = tables.describe_coarse_energy(rows.iloc[: len(rows) // 2])
     assert "good to 4" in said and "not 2%" in said
 
 
@@ -324,14 +324,14 @@ def test_clocks_that_moved_and_what_held_them_back_are_named(tmp_path: Path, lib
     env = standin.environment(library, STANDIN_NVML="throttled")
     assert sampled(tmp_path / "raw.csv", SLEEP.format(1.2), env).returncode == 0
     found = reading.read(tmp_path / "raw.csv", tables.SAMPLES)
-    table = tables.within(found, int(found["time_ns"].iloc[0]), 10**9)
+    table = tables.select_window(found, int(found["time_ns"].iloc[0]), 10**9)
     told = tables.summarise_cell(table, facts(window_wall_ns=10**9))
     assert told["clocks"].startswith("SM clock from 1,485 to 1,980 MHz; power cap in ")
     assert 0.3 < told["throttled_share"] < 0.7
     steady = table.assign(sm_clock_hz=1.98e9, throttle_reasons=1)
     assert (
         "clocks" not in tables.summarise_cell(steady, facts())
-        and tables.clocks(steady.assign(sm_clock_hz=np.nan)) == ""
+        and tables.describe_clocks(steady.assign(sm_clock_hz=np.nan)) == ""
     )
 
 

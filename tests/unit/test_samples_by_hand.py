@@ -67,11 +67,11 @@ def test_gpus_are_told_apart(loaded: pytest.MonkeyPatch) -> None:
             opened.device("GPU-none")
         loaded.setenv("CUDA_VISIBLE_DEVICES", standin.UUIDS[1])
         rows: list = []
-        sampler.make_writer(sampler.visible(opened), rows.append)()
+        sampler.make_writer(sampler.visible_gpus(opened), rows.append)()
         assert rows[0] == [*sampler.HEADING, *nvml.READ] and rows[1][1:4] == [standin.UUIDS[1], nvml.INSTANT, 700_000]
         loaded.setenv("CUDA_VISIBLE_DEVICES", "-1")
         with pytest.raises(nvml.NvmlError, match="no GPU is visible"):
-            sampler.visible(opened)
+            sampler.visible_gpus(opened)
 
 
 @pytest.mark.parametrize(
@@ -93,12 +93,12 @@ def test_a_program_is_sampled_at_the_interval() -> None:
     before, times = signal.pthread_sigmask(signal.SIG_BLOCK, ()), []
     sleep = [sys.executable, "-S", "-c", "import time; time.sleep(0.25); raise SystemExit(7)"]
     began = time.perf_counter()
-    assert sampler.run(sleep, lambda: times.append(time.perf_counter() - began), 100_000_000) == 7
+    assert sampler.run_and_sample(sleep, lambda: times.append(time.perf_counter() - began), 100_000_000) == 7
     assert 2 <= len(times) <= (time.perf_counter() - began) / 0.1 + 1
     count: list[int] = []
     killed = [sys.executable, "-S", "-c", "import os; os.kill(os.getpid(), 9)"]
     began = time.perf_counter()
-    assert sampler.run(killed, lambda: count.append(1), 60_000_000_000) == 128 + 9
+    assert sampler.run_and_sample(killed, lambda: count.append(1), 60_000_000_000) == 128 + 9
     assert count == [1] and time.perf_counter() - began < 30
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
 
@@ -115,7 +115,7 @@ def test_a_window_lasts_until_a_move_of_the_counter_is_a_fiftieth() -> None:
 def test_every_column_is_in_its_base_unit() -> None:
     columns = {"power_mw": 1_500, "sm_clock_mhz": 2, "memory_clock_mhz": 3, "temperature_c": 61, "gpu_utilisation_pct": 87,
                "memory_utilisation_pct": 42, "memory_used_bytes": 2**36, "throttle_reasons": 4, "energy_mj": [2_000, 5_000]}  # fmt: skip
-    row = tables.within(raw([10, 20], **columns), 10, 10, 3).iloc[-1]
+    row = tables.select_window(raw([10, 20], **columns), 10, 10, 3).iloc[-1]
     assert row.to_dict() == {
         "process": 3, "t_ns": 10, "gpu_uuid": "a", "power_w": 1.5, "sm_clock_hz": 2e6, "memory_clock_hz": 3e6,
         "temperature_c": 61, "gpu_utilisation_pct": 87, "memory_utilisation_pct": 42, "memory_used_bytes": 2**36,
@@ -133,13 +133,13 @@ def test_the_gpu_with_the_fewest_samples_decides() -> None:
     ten, nine = list(range(10)), list(range(9))
     windows = [{"window_wall_ns": 3_000_000}, {"window_wall_ns": 2_000_000}]
     whole = {(process, uuid): ten for process in (0, 1) for uuid in "ab"}
-    assert tables.gaps(sampled(whole), windows, ["a", "b", "b"]) == []
-    (said,) = tables.gaps(sampled(whole | {(1, "a"): nine}), windows, ["a", "b"])
+    assert tables.find_gaps(sampled(whole), windows, ["a", "b", "b"]) == []
+    (said,) = tables.find_gaps(sampled(whole | {(1, "a"): nine}), windows, ["a", "b"])
     assert said.startswith("the window of 2 ms holds 9 sample(s), and it takes 10 to say anything")
     # One that is lacking in a process, a process without any, and no sample at all.
     for lacking in ({(0, "a"): ten, (1, "b"): ten}, {(0, "a"): ten}, {}):
-        assert "holds 0 sample(s)" in tables.gaps(sampled(lacking), windows, [])[0]
-    assert tables.gaps(sampled(whole), windows, ["a", "b", "c"]) == [
+        assert "holds 0 sample(s)" in tables.find_gaps(sampled(lacking), windows, [])[0]
+    assert tables.find_gaps(sampled(whole), windows, ["a", "b", "c"]) == [
         "of 3 GPUs 2 were sampled, those of the first node"
     ]
 
@@ -147,8 +147,8 @@ def test_the_gpu_with_the_fewest_samples_decides() -> None:
 def test_the_interval_is_of_each_gpus_samples() -> None:
     """2, 4 and 9 ms, not what lies between one GPU's and another's."""
     times = {(0, "a"): [0, 2_000_000, 6_000_000], (0, "b"): [1, 9_000_001], (1, "a"): [50_000_000]}
-    assert tables.interval_ms(sampled(times)) == 5
-    assert tables.interval_ms(sampled({(0, "a"): [1], (1, "a"): [7]})) is None
+    assert tables.mean_interval_ms(sampled(times)) == 5
+    assert tables.mean_interval_ms(sampled({(0, "a"): [1], (1, "a"): [7]})) is None
 
 
 def test_power_between_samples_is_the_mean_of_both() -> None:
@@ -173,7 +173,7 @@ def test_a_counters_power_is_from_move_to_move() -> None:
 @pytest.mark.parametrize(("moves", "error"), [(0, np.nan), (1, np.nan), (2, 1), (51, 0.02)])
 def test_a_move_is_a_part_of_the_counted_energy(moves: int, error: float) -> None:
     rows = pd.DataFrame({"energy_j": [*range(moves + 1), moves]})
-    assert tables.energy_error(rows) == pytest.approx(error, nan_ok=True)
+    assert tables.energy_resolution(rows) == pytest.approx(error, nan_ok=True)
 
 
 def test_a_counter_that_leaves_more_than_a_fiftieth_open_is_told() -> None:
@@ -181,8 +181,8 @@ def test_a_counter_that_leaves_more_than_a_fiftieth_open_is_told() -> None:
         frames = [pd.DataFrame({"process": 0, "gpu_uuid": uuid, "energy_j": range(n + 1)}) for uuid, n in moves.items()]
         return pd.concat(frames)
 
-    assert tables.coarse(of(a=51, b=0)) == [] == tables.coarse(of(a=0))
-    (said,) = tables.coarse(of(a=60, b=50))
+    assert tables.describe_coarse_energy(of(a=51, b=0)) == [] == tables.describe_coarse_energy(of(a=0))
+    (said,) = tables.describe_coarse_energy(of(a=60, b=50))
     assert said == "the counter of energy is good to 2.0%, not 2%: it moved too seldom"
 
 
@@ -193,7 +193,9 @@ def test_a_cell_is_told_of_all_its_gpus() -> None:
                 sm_clock_mhz=1_000, throttle_reasons=0x101)  # fmt: skip
     second = raw(list(at), "b", power_mw=300_000, energy_mj=[n * 30_000 for n in range(21)], temperature_c=70,
                  sm_clock_mhz=2_000, throttle_reasons=0x80)  # fmt: skip
-    told = tables.summarise_cell(tables.within(pd.concat([first, second]), 0, 2 * 10**9), facts(window_began_ns=0))
+    told = tables.summarise_cell(
+        tables.select_window(pd.concat([first, second]), 0, 2 * 10**9), facts(window_began_ns=0)
+    )
     assert told == pytest.approx(
         {
             "power_w": 400, "step_energy_power_j": 200, "step_energy_counter_j": 200, "item_energy_power_j": 100,
@@ -206,7 +208,7 @@ def test_a_cell_is_told_of_all_its_gpus() -> None:
 def test_means_of_the_last_second_are_told_from_momentary_power() -> None:
     """900 W in the first second and 100 after it: of means of a second only the latter are of the window."""
     rows = raw([n * 10**8 for n in range(21)], power_mw=[900_000] * 10 + [100_000] * 11)
-    table = tables.within(rows, 0, 2 * 10**9)
+    table = tables.select_window(rows, 0, 2 * 10**9)
     assert tables.summarise_cell(table, facts(power_is=nvml.MEAN))["power_w"] == pytest.approx(100)
     assert tables.summarise_cell(table, facts())["power_w"] == pytest.approx((9 * 90 + 50 + 10 * 10) / 2)
 
@@ -223,12 +225,12 @@ def spread(low: float) -> list[float]:
 
 
 def test_a_clock_has_moved_by_more_than_a_fiftieth_of_its_middle_nine_tenths() -> None:
-    assert tables.clocks(clocked(a=spread(0.981e9))) == ""
-    assert tables.clocks(clocked(a=spread(0.979e9))) == "SM clock from 979 to 1,000 MHz"
+    assert tables.describe_clocks(clocked(a=spread(0.981e9))) == ""
+    assert tables.describe_clocks(clocked(a=spread(0.979e9))) == "SM clock from 979 to 1,000 MHz"
     # The one that moved most.
     moved = clocked(a=spread(0.9e9), b=spread(0.5e9), c=spread(0.7e9))
-    assert tables.clocks(moved) == "SM clock from 500 to 1,000 MHz"
-    assert tables.clocks(moved.iloc[:0]) == ""
+    assert tables.describe_clocks(moved) == "SM clock from 500 to 1,000 MHz"
+    assert tables.describe_clocks(moved.iloc[:0]) == ""
 
 
 # SwPowerCap, SyncBoost and so on of nvml.h.
@@ -241,10 +243,10 @@ def test_a_reason_is_named_from_a_hundredth_of_the_samples_on(bit: int, name: st
     steady = pd.DataFrame(
         {"process": 0, "gpu_uuid": "a", "sm_clock_hz": [1e9] * 100, "throttle_reasons": [bit, *[1] * 99]}
     )
-    assert tables.clocks(steady) == f"{name} in 1% of samples"
-    assert tables.clocks(pd.concat([steady, steady.iloc[-1:]])) == ""
+    assert tables.describe_clocks(steady) == f"{name} in 1% of samples"
+    assert tables.describe_clocks(pd.concat([steady, steady.iloc[-1:]])) == ""
     # What does not tell of reasons is no sample of them.
-    assert tables.clocks(steady.assign(throttle_reasons=[bit, *[np.nan] * 99])) == f"{name} in 100% of samples"
+    assert tables.describe_clocks(steady.assign(throttle_reasons=[bit, *[np.nan] * 99])) == f"{name} in 100% of samples"
 
 
 def test_what_is_shown_of_a_cell_has_units() -> None:

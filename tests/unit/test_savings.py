@@ -23,8 +23,8 @@ def advice(**given: object) -> dict[str, object]:
     return row | given
 
 
-def told(rows: list[dict[str, object]], **more: pd.DataFrame) -> list[savings.Promise]:
-    return savings.all_of({"cells": CELLS, "verdicts": pd.DataFrame(rows), **more})
+def told(rows: list[dict[str, object]], **more: pd.DataFrame) -> list[savings.Saving]:
+    return savings.list_savings({"cells": CELLS, "verdicts": pd.DataFrame(rows), **more})
 
 
 def trial(**given: object) -> pd.DataFrame:
@@ -80,11 +80,13 @@ def test_cells_whose_times_are_unsteady_come_last_and_say_so(tmp_path: Path) -> 
     why = "others had the CPU for up to 87% of the time"
     cells = CELLS.assign(step_ns=[60e6, 4e6], unsteady=[why, ""])
     rows = pd.DataFrame([advice(gain=2.0), advice(model="b", gain=1.5)])
-    found = savings.all_of({"cells": cells, "verdicts": rows})
+    found = savings.list_savings({"cells": cells, "verdicts": rows})
     assert [(one.model, one.unsteady) for one in found] == [("b", ""), ("a", why)]
     assert [
         one["unsteady"]
-        for one in savings_section.section(found, {"steps": pd.DataFrame(columns=["model", "phase"])})["first"]
+        for one in savings_section.make_first_section(found, {"steps": pd.DataFrame(columns=["model", "phase"])})[
+            "first"
+        ]
     ] == ["", why]
     # As the run ends too.
     write_csv(cells, tmp_path / "cells.csv")
@@ -103,9 +105,9 @@ def test_a_setting_that_no_advice_names_is_promised_where_it_was_measured() -> N
 
 
 def test_every_word_of_verdicts_and_strips_is_explained() -> None:
-    given = {rule["verdict"] for rule in rules.load()["rules"]} | {rule_evaluation.UNDECIDED, verdicts.NOTHING}
+    given = {rule["verdict"] for rule in rules.load_rules()["rules"]} | {rule_evaluation.UNDECIDED, verdicts.NOTHING}
     given |= set(palette.STEP_COLOURS) | {savings.MEASURED, savings.REPLAYED, savings.AT_MOST}
-    assert given - set(glossary.meanings()) == set()
+    assert given - set(glossary.load_meanings()) == set()
 
 
 def test_the_glossary_says_each_word_once() -> None:
@@ -114,11 +116,12 @@ def test_the_glossary_says_each_word_once() -> None:
         form for entries in content.values() for entry in entries for form in (entry["word"], *entry.get("also", []))
     ]
     assert (
-        len(words) == len(set(words)) and len({glossary.meanings()[word]["anchor"] for word in words}) >= len(words) - 5
+        len(words) == len(set(words))
+        and len({glossary.load_meanings()[word]["anchor"] for word in words}) >= len(words) - 5
     )
 
 
 def test_the_made_up_zoo_has_all_that_the_page_shows() -> None:
-    found = savings.all_of(whole_zoo.tables())
+    found = savings.list_savings(whole_zoo.tables())
     assert {one.how for one in found} == {savings.MEASURED, savings.REPLAYED, savings.AT_MOST}
-    assert len(savings.largest_savings(found)) == savings.FIRST
+    assert len(savings.largest_savings(found)) == savings.FIRST_COUNT

@@ -41,15 +41,15 @@ MAPPING = {
     ],
 )
 def test_coerce(given: object, part: dict, value: object) -> None:
-    coerced = schema.coerce(given, part)
+    coerced = schema.coerce_value(given, part)
     assert coerced == value and type(coerced) is type(value)
 
 
 def test_fill_reaches_nested_keys_and_merges_named_entries() -> None:
-    assert schema.fill({}, MAPPING) == {"batch": 8, "data": {"root": None}, "named": {"a": {"x": 1}}}
-    filled = schema.fill({"batch": 2, "data": {"root": "r"}, "named": {"b": {}}}, MAPPING)
+    assert schema.fill_defaults({}, MAPPING) == {"batch": 8, "data": {"root": None}, "named": {"a": {"x": 1}}}
+    filled = schema.fill_defaults({"batch": 2, "data": {"root": "r"}, "named": {"b": {}}}, MAPPING)
     assert filled == {"batch": 2, "data": {"root": "r"}, "named": {"a": {"x": 1}, "b": {}}}
-    assert schema.fill({"named": {"a": {"x": 2}}}, MAPPING)["named"] == {"a": {"x": 2}}
+    assert schema.fill_defaults({"named": {"a": {"x": 2}}}, MAPPING)["named"] == {"a": {"x": 2}}
 
 
 @pytest.mark.parametrize(
@@ -65,12 +65,12 @@ def test_fill_reaches_nested_keys_and_merges_named_entries() -> None:
 )
 def test_check_names_key_value_and_what_is_valid(value: object, line: str) -> None:
     with pytest.raises(ConfigError) as error:
-        schema.check(value, MAPPING, "here")
+        schema.check_value(value, MAPPING, "here")
     assert str(error.value) == line
 
 
 def test_check_takes_what_fits() -> None:
-    assert schema.check({"batch": 1, "named": {"z": {}}}, MAPPING) is None
+    assert schema.check_value({"batch": 1, "named": {"z": {}}}, MAPPING) is None
 
 
 @pytest.mark.parametrize(
@@ -78,4 +78,4 @@ def test_check_takes_what_fits() -> None:
     [("MOBILENETv2", "did you mean 'mobilenetv2'?"), ("xyz", "valid are: mobilenetv2, unet"), (3, "valid are")],
 )
 def test_suggest(value: object, words: str) -> None:
-    assert schema.suggest(value, ["unet", "mobilenetv2"]).startswith(words)
+    assert schema.suggest_nearest(value, ["unet", "mobilenetv2"]).startswith(words)

@@ -8,7 +8,7 @@ import pytest
 
 from profzoo.tools.ncu import launch_sampling
 from profzoo.tools.ncu.derived_metrics import GPU_TIME
-from profzoo.tools.ncu.launch_sampling import Prices, Run, Sampling, choose
+from profzoo.tools.ncu.launch_sampling import LaunchSampling, Run, RunPrices, choose_launches
 from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
 
 
@@ -30,28 +30,28 @@ BEFORE = 0.17**2 + 0.05**2 + 0.05**2 + 0.15**2
 WORK, TRAFFIC = 669e3, 705e3
 
 
-def samples(known: Sampling) -> np.ndarray:
+def samples(known: LaunchSampling) -> np.ndarray:
     """Twice the first short launch of a, once the first long one, both of b but the last, and d; nothing of c."""
     return known.samples(np.isin(np.arange(27), [0, 9, 2, 4, 5, 7]))
 
 
 def test_variances_of_all_configurations() -> None:
     """By chance, 6 * 6 * (1/2 - 1/6) of the short launches of a, 6 * 6 * (1 - 1/6) of the long ones, and so on."""
-    known = Sampling(STEPS)
+    known = LaunchSampling(STEPS)
     apart = 2 * sqrt(1e4**2 - 2 * 350.0**2 - 2 * 100.0**2)
     work = 12 * 200.0**2 + 30 * 600.0**2 + 6 * 400.0**2 + 30 * 1200.0**2 + (3 * apart) ** 2 + 6 * 1000.0**2 + 45e3**2
     history = (3 * 1e4) ** 2 * BEFORE + (3 * 3e4) ** 2 * BEFORE + (3 * 4e4) ** 2 * BEFORE
     traffic = 12 * 300.0**2 + 30 * 900.0**2 + 6 * 600.0**2 + 30 * 1200.0**2 + 6 * 1200.0**2 + history + 45e3**2
     expected = [work / WORK**2, traffic / TRAFFIC**2]
     assert known.variance(samples(known)).tolist() == pytest.approx(expected, rel=1e-9)
-    assert launch_sampling.error(known.variance(samples(known))) == pytest.approx(
+    assert launch_sampling.relative_half_width(known.variance(samples(known))) == pytest.approx(
         1.6449 * sqrt(max(expected)), rel=1e-9
     )
 
 
 def test_what_more_launches_take_from_variances() -> None:
     """One of c, of which two stay open, and the second short launch of a, which then stands for itself."""
-    known = Sampling(STEPS)
+    known = LaunchSampling(STEPS)
     of_c = (45e3**2 - 6 * 300.0**2) / WORK**2 + (45e3**2 - 6 * 450.0**2) / TRAFFIC**2
     of_a = (12 - 1.5 - 6) * (200.0**2 / WORK**2 + 300.0**2 / TRAFFIC**2) + (3 * 1e4) ** 2 * BEFORE / TRAFFIC**2
     assert known.gain(samples(known), np.array([8])) == pytest.approx(of_c, rel=1e-9)
@@ -61,7 +61,7 @@ def test_what_more_launches_take_from_variances() -> None:
 
 def test_a_cell_has_no_more_samples_than_launches() -> None:
     """Of the first short launch there are three, two of which are counted: 6 * 6 * (1/3 - 1/6) is left for two more."""
-    known = Sampling(STEPS)
+    known = LaunchSampling(STEPS)
     found = known.gain(samples(known), np.array([0, 18]))
     assert found == pytest.approx((12 - 6) * (200.0**2 / WORK**2 + 300.0**2 / TRAFFIC**2), rel=1e-9)
 
@@ -69,22 +69,22 @@ def test_a_cell_has_no_more_samples_than_launches() -> None:
 def test_what_runs_take() -> None:
     """Of kernels by their invocations, whatever the grid; of configurations by their own numbers, empty keys or not."""
     table = census("abaaba", [1e4] * 6, grids=[1, 1, 2, 1, 1, 2])
-    known = Sampling(table.assign(smem_static_bytes=pd.array([pd.NA] * 6, dtype="Int64")))
+    known = LaunchSampling(table.assign(smem_static_bytes=pd.array([pd.NA] * 6, dtype="Int64")))
     assert np.flatnonzero(known.takes(Run(frozenset({2})))).tolist() == [3, 4, 5]
     assert np.flatnonzero(known.takes(Run(frozenset({1, 2})))).tolist() == [0, 1, 2, 3, 4, 5]
     assert np.flatnonzero(known.takes(Run(frozenset({2, 4}), frozenset("a")))).tolist() == [2, 5]
     assert np.flatnonzero(known.takes(Run(frozenset({2}), frozenset("ab")))).tolist() == [2, 4]
 
 
-def search(table: pd.DataFrame, prices: Prices, wanted: float = 0.0) -> launch_sampling._Search:
-    return launch_sampling._Search(Sampling(table), wanted, prices, several=True, wider=True)
+def search(table: pd.DataFrame, prices: RunPrices, wanted: float = 0.0) -> launch_sampling._Search:
+    return launch_sampling._Search(LaunchSampling(table), wanted, prices, several=True, wider=True)
 
 
 def test_what_launches_of_the_first_run_cost_at_least() -> None:
     """A fifth of the first run's launches is worth a start: of ten launches, two of 3 s for one of 6 s."""
     kernels = "abcdefghij"
-    assert search(census(kernels, [1e4] * 10), Prices(6.0, 0.5, 100)).launch_s == pytest.approx(3.0)
-    assert search(census(kernels, [1e4] * 10), Prices(6.0, 4.0, 100)).launch_s == 4.0
+    assert search(census(kernels, [1e4] * 10), RunPrices(6.0, 0.5, 100)).launch_s == pytest.approx(3.0)
+    assert search(census(kernels, [1e4] * 10), RunPrices(6.0, 4.0, 100)).launch_s == 4.0
 
 
 @pytest.mark.parametrize(
@@ -93,16 +93,16 @@ def test_what_launches_of_the_first_run_cost_at_least() -> None:
 )
 def test_what_fits_into_prices(launches: int, runs: int, fits: bool) -> None:
     """Two starts of 1.5 s and eight launches of 0.25 s are 5 s, and three starts with seven 6.25 s."""
-    found = search(census("ab", [1e4, 2e4]), Prices(1.5, 0.25, 8, 5.0))
+    found = search(census("ab", [1e4, 2e4]), RunPrices(1.5, 0.25, 8, 5.0))
     assert found._fits(launches, runs) == fits
 
 
 def test_three_launches_of_a_cell_are_tried() -> None:
     """Of two, the other; of seven of which the first is taken, the second, fourth and sixth of those left."""
     table = census("ab" * 2, [1e4, 2e4] * 2)
-    found = search(table, Prices(5.0, 0.2, 100))
+    found = search(table, RunPrices(5.0, 0.2, 100))
     assert sorted(found._seeds(found.sampling.samples(found.taken))) == [2, 3]
-    many = search(census("a" * 7, [1e4] * 7), Prices(5.0, 0.2, 100))
+    many = search(census("a" * 7, [1e4] * 7), RunPrices(5.0, 0.2, 100))
     assert sorted(many._seeds(many.sampling.samples(many.taken))) == [2, 4, 6]
     many.taken = np.ones(7, dtype=bool)
     assert many._seeds(many.sampling.samples(many.taken)).tolist() == []
@@ -110,20 +110,20 @@ def test_three_launches_of_a_cell_are_tried() -> None:
 
 def test_what_gains_most_is_tried_first() -> None:
     """Beside the first of each, the second of b is five times as long as that of a."""
-    found = search(census("aabbcc", [1e4, 2e4, 1e4, 1e5, 1e4, 1.02e4]), Prices(5.0, 0.2, 100))
+    found = search(census("aabbcc", [1e4, 2e4, 1e4, 1e5, 1e4, 1.02e4]), RunPrices(5.0, 0.2, 100))
     assert found._seeds(found.sampling.samples(found.taken)).tolist() == [3, 1, 5]
 
 
 def test_eighty_launches_are_tried_at_most() -> None:
     letters = "".join(chr(0x4E00 + number) for number in range(100))
-    found = search(census(letters * 2, [1e4] * 200), Prices(5.0, 0.2, 1000))
+    found = search(census(letters * 2, [1e4] * 200), RunPrices(5.0, 0.2, 1000))
     assert len(found._seeds(found.sampling.samples(found.taken))) == 80
 
 
 def test_a_wider_first_run_counts_what_others_do_not_take() -> None:
     """The second of each configuration are four launches, of which another run takes that of b; the third is one."""
     table = census("abcd" * 2 + "a", [1e4, 2e4, 3e4, 4e4, 4e4, 9e4, 5e4, 7e4, 8e4])
-    found = search(table, Prices(2.0, 0.5, 12))
+    found = search(table, RunPrices(2.0, 0.5, 12))
     found.runs = [*found.runs, Run(frozenset({2}), frozenset("b"))]
     found.taken = np.arange(9) < 4
     found.taken[5] = True
@@ -142,7 +142,7 @@ def test_a_wider_first_run_counts_what_others_do_not_take() -> None:
     ]
     assert [rate for rate, _ in options] == pytest.approx(rates, rel=1e-12)
     # Four launches more are nine, which eight do not pay for.
-    found.prices = Prices(2.0, 0.5, 8)
+    found.prices = RunPrices(2.0, 0.5, 8)
     assert [runs[0].numbers for _, runs in found._wider(before, np.array([4, 6, 8]))] == [{1, 3}]
 
 
@@ -166,7 +166,7 @@ def of(kernels: str, *numbers: int) -> Run:
 def test_a_product_grows_by_what_gains_most_for_each_launch() -> None:
     """The third launch of a, then that of b; then the fourth of both, two launches that gain more each than that of c."""
     table = product({"a": [10, 10, 300, 80], "b": [10, 10, 280, 78], "c": [10, 10, 40, 10]})
-    found = search(table, Prices(50.0, 1.0, 100))
+    found = search(table, RunPrices(50.0, 1.0, 100))
     options = grown(found)
     assert [run for _, run in options[:3]] == [of("a", 3), of("ab", 3), of("ab", 3, 4)]
     before = found.sampling.samples(found.taken)
@@ -179,7 +179,7 @@ def test_a_product_grows_by_what_gains_most_for_each_launch() -> None:
 def test_one_launch_more_goes_before_two_that_gain_less_each() -> None:
     """The fourth of a and b together gain more than the third of c, but not by launch."""
     table = product({"a": [10, 10, 300, 80], "b": [10, 10, 280, 75], "c": [10, 10, 95, 10]})
-    assert [run for _, run in grown(search(table, Prices(50.0, 1.0, 100)))[:3]] == [
+    assert [run for _, run in grown(search(table, RunPrices(50.0, 1.0, 100)))[:3]] == [
         of("a", 3),
         of("ab", 3),
         of("abc", 3),
@@ -194,32 +194,32 @@ def test_a_product_stops_where_it_pays_less() -> None:
     """
     others = {kernel: [10, 10, 40, 10] for kernel in "cdefghij"}
     table = product({"a": [10, 10, 300, 10], "b": [10, 10, 155, 10], **others})
-    rates = [rate for rate, _ in grown(search(table, Prices(2.0, 0.5, 100)))]
+    rates = [rate for rate, _ in grown(search(table, RunPrices(2.0, 0.5, 100)))]
     assert [rate / rates[0] for rate in rates] == pytest.approx([1, 0.94, 0.76, 0.63], abs=0.02)
 
 
 def test_a_product_stops_where_the_error_is_as_wanted() -> None:
     """With what the first run has taken."""
     table = product({"a": [10, 10, 300, 80], "b": [10, 10, 280, 78], "c": [10, 10, 40, 10]})
-    found = search(table, Prices(50.0, 1.0, 100))
+    found = search(table, RunPrices(50.0, 1.0, 100))
     both = found.taken | found.sampling.takes(of("ab", 3))
-    found.wanted = launch_sampling.error(found.sampling.variance(found.sampling.samples(both)))
+    found.wanted = launch_sampling.relative_half_width(found.sampling.variance(found.sampling.samples(both)))
     assert [run for _, run in grown(found)] == [of("a", 3), of("ab", 3)]
 
 
 def test_a_product_stays_within_what_is_paid_for() -> None:
     """Three first launches and two more, in two runs; one s less does not pay for the second."""
     table = product({"a": [10, 10, 300, 80], "b": [10, 10, 280, 78], "c": [10, 10, 40, 10]})
-    assert [run for _, run in grown(search(table, Prices(50.0, 1.0, 5)))] == [of("a", 3), of("ab", 3)]
-    assert [run for _, run in grown(search(table, Prices(50.0, 1.0, 100, 105.0)))] == [of("a", 3), of("ab", 3)]
-    assert [run for _, run in grown(search(table, Prices(50.0, 1.0, 100, 104.0)))] == [of("a", 3)]
-    assert grown(search(table, Prices(50.0, 1.0, 3))) == []
+    assert [run for _, run in grown(search(table, RunPrices(50.0, 1.0, 5)))] == [of("a", 3), of("ab", 3)]
+    assert [run for _, run in grown(search(table, RunPrices(50.0, 1.0, 100, 105.0)))] == [of("a", 3), of("ab", 3)]
+    assert [run for _, run in grown(search(table, RunPrices(50.0, 1.0, 100, 104.0)))] == [of("a", 3)]
+    assert grown(search(table, RunPrices(50.0, 1.0, 3))) == []
 
 
 def test_what_the_first_run_took_gains_nothing_more() -> None:
     """The second invocation of k is the first with another grid: a run that takes it pays for it again."""
     table = census("kmkmkmkm", [1e4, 1e4, 5e4, 2e5, 5e4, 1e4, 5e4, 1e4], grids=[1, 1, 2, 1, 2, 1, 2, 1])
-    found = search(table, Prices(4.0, 1.0, 100))
+    found = search(table, RunPrices(4.0, 1.0, 100))
     assert np.flatnonzero(found.taken).tolist() == [0, 1, 2]
     before = found.sampling.samples(found.taken)
     options = [(rate, runs[-1]) for rate, runs in found._further(before, np.array([3, 4]))]
@@ -233,29 +233,29 @@ def test_what_the_first_run_took_gains_nothing_more() -> None:
 
 def test_of_products_that_gain_alike_the_first_by_name_is_taken() -> None:
     table = census("ba" * 4, [1e4, 1e4, 1e4, 1e4, 1e5, 1e5, 1e4, 1e4])
-    assert grown(search(table, Prices(50.0, 1.0, 100)))[0][1] == of("a", 3)
+    assert grown(search(table, RunPrices(50.0, 1.0, 100)))[0][1] == of("a", 3)
 
 
 def test_there_are_six_runs_at_most() -> None:
     """Each of ten kernels has one long launch at a number of its own, and starting ncu costs next to nothing."""
     rows = [(chr(97 + kernel), 1e6 if turn == kernel + 1 else 1e4) for turn in range(12) for kernel in range(10)]
     table = census("".join(kernel for kernel, _ in rows), [time for _, time in rows])
-    assert len(choose(table, 1e-6, Prices(0.001, 1.0, 10_000), wider=False).runs) == 6
+    assert len(choose_launches(table, 1e-6, RunPrices(0.001, 1.0, 10_000), wider=False).runs) == 6
 
 
 def test_nothing_is_added_at_the_error_that_is_wanted() -> None:
     """One of ten launches of 50 us leaves 1.6449 * sqrt(0.009) open; less than that takes more."""
     table = census("a" * 10, [5e4] * 10)
-    left = choose(table, 1.0, Prices(5.0, 0.2, 100)).error
+    left = choose_launches(table, 1.0, RunPrices(5.0, 0.2, 100)).error
     assert left == pytest.approx(1.6449 * sqrt(0.009), rel=1e-9)
-    assert choose(table, left, Prices(5.0, 0.2, 100)).launches == 1
-    assert choose(table, 0.99 * left, Prices(5.0, 0.2, 100)).launches == 2
-    assert choose(table, 0.99 * left, Prices(5.0, 0.2, 1)).launches == 1
+    assert choose_launches(table, left, RunPrices(5.0, 0.2, 100)).launches == 1
+    assert choose_launches(table, 0.99 * left, RunPrices(5.0, 0.2, 100)).launches == 2
+    assert choose_launches(table, 0.99 * left, RunPrices(5.0, 0.2, 1)).launches == 1
 
 
 def test_a_choice_may_be_wider_and_of_several_runs() -> None:
     """One long launch among many: a run of its own where starting is cheap, else the first run is wider."""
     table = census("abcdefghij" * 3, [1e4] * 25 + [9e5] + [1e4] * 4)
-    assert choose(table, 0.1, Prices(0.1, 1.0, 100)).runs == [Run(frozenset({1})), of("f", 3)]
-    assert choose(table, 0.1, Prices(0.1, 1.0, 100), several=False).runs == [Run(frozenset({1, 3}))]
-    assert choose(table, 0.1, Prices(50.0, 1.0, 100), wider=False).runs == [Run(frozenset({1})), of("f", 3)]
+    assert choose_launches(table, 0.1, RunPrices(0.1, 1.0, 100)).runs == [Run(frozenset({1})), of("f", 3)]
+    assert choose_launches(table, 0.1, RunPrices(0.1, 1.0, 100), several=False).runs == [Run(frozenset({1, 3}))]
+    assert choose_launches(table, 0.1, RunPrices(50.0, 1.0, 100), wider=False).runs == [Run(frozenset({1})), of("f", 3)]

@@ -35,8 +35,8 @@ def test_the_list_is_exact_and_each_group_is_described() -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_nothing_passes_by_how_its_name_begins(name: str, nodes: int) -> None:
-    assert environment.environment({name: "x", "PATH": "p"}, [], nodes) == {"PATH": "p"}
-    assert environment.environment({name: "x"}, [name], nodes) == {name: "x"}
+    assert environment.select_environment({name: "x", "PATH": "p"}, [], nodes) == {"PATH": "p"}
+    assert environment.select_environment({name: "x"}, [name], nodes) == {name: "x"}
 
 
 @pytest.mark.parametrize(
@@ -45,8 +45,8 @@ def test_nothing_passes_by_how_its_name_begins(name: str, nodes: int) -> None:
      ("SLURM_CONF", 2), ("NV_COMPUTE_PROFILER_DISABLE_STOCK_FILE_DEPLOYMENT", 1)],
 )  # fmt: skip
 def test_what_is_needed_passes(name: str, nodes: int) -> None:
-    assert environment.environment({name: "x"}, [], nodes) == {name: "x"}
-    assert (name in environment.environment({name: "x"}, [], 1)) == (nodes == 1)
+    assert environment.select_environment({name: "x"}, [], nodes) == {name: "x"}
+    assert (name in environment.select_environment({name: "x"}, [], 1)) == (nodes == 1)
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,12 @@ def test_what_is_needed_passes(name: str, nodes: int) -> None:
 )  # fmt: skip
 def test_what_counts_as_a_secret(name: str, value: str, counts: bool) -> None:
     given = {"PATH": "/bin", "NCCL_DEBUG_FILE": "/x/in-a-kept-one/y", name: value}
-    assert (name in secret_leaks.withheld_secrets(given, environment.environment(given, []))) == counts
+    assert (name in secret_leaks.withheld_secrets(given, environment.select_environment(given, []))) == counts
 
 
 def test_names_of_host_and_user_do_not_count() -> None:
     given = {"DB_PASSWORD": "operator-7", "USER": "operator-7", "MY_KEY": socket.gethostname().ljust(8)}
-    assert secret_leaks.withheld_secrets(given, environment.environment(given, [])) == {}
+    assert secret_leaks.withheld_secrets(given, environment.select_environment(given, [])) == {}
 
 
 @pytest.mark.parametrize("where", ["out", "s.json", "log", "out.gz", "folder"])

@@ -31,7 +31,7 @@ def own(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactor
 
 def taken(**given: Any) -> dict[str, Any]:
     """A configuration as the workflow has it."""
-    return secret_values.take(configuration.normalise(given))
+    return secret_values.take(configuration.normalise_config(given))
 
 
 def test_a_digest_stands_in_the_place_of_each_secret() -> None:
@@ -53,7 +53,7 @@ def test_a_digest_stands_in_the_place_of_each_secret() -> None:
 
 def test_what_holds_digests_is_taken_as_it_is() -> None:
     config = taken(data={"arguments": {"token": TOKEN}})
-    assert secret_values.take(configuration.normalise(config)) == config
+    assert secret_values.take(configuration.normalise_config(config)) == config
     assert secret_values.reveal_secrets(config["data"]["arguments"]) == {"token": TOKEN}
     other = taken(data={"arguments": {"token": f"{TOKEN}x"}})
     assert other["data"]["arguments"] != config["data"]["arguments"]
@@ -61,10 +61,10 @@ def test_what_holds_digests_is_taken_as_it_is() -> None:
 
 def test_words_of_a_cell_resolve_to_it_and_its_secrets() -> None:
     config = taken(settings={"lstm": {"data": {"arguments": {"token": TOKEN}}}})
-    cell = settings.resolve("lstm", "train", "time", config)
+    cell = settings.resolve_cell("lstm", "train", "time", config)
     model, phase, *words = settings.setting_words(cell)
     assert TOKEN not in " ".join(words)
-    again = run.resolve(model, phase, "time", words)
+    again = run.resolve_words(model, phase, "time", words)
     assert again == cell and secret_values.reveal_secrets(again)["data"]["arguments"] == {"token": TOKEN}
 
 
@@ -83,7 +83,7 @@ def test_lines_on_what_is_wrong_tell_no_secret() -> None:
     ]  # fmt: skip
     for given in wrong:
         with pytest.raises(ConfigError) as error:
-            configuration.normalise(given)
+            configuration.normalise_config(given)
         assert TOKEN not in str(error.value)
     config = taken(data={"source": "folder", "root": f"https://me:{TOKEN}@host/data"})
     with pytest.raises(ConfigError, match=r"data\.root = 'https://<secret [0-9a-f]{16}>@host/data' is no folder"):

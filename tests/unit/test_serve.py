@@ -92,7 +92,7 @@ def running(server: ThreadingHTTPServer) -> Iterator[int]:
 
 @pytest.fixture
 def served(results: Path) -> Iterator[serve.Server]:
-    with running(one := serve.server(results, 0, PERFETTO)):
+    with running(one := serve.make_server(results, 0, PERFETTO)):
         yield one
 
 
@@ -228,7 +228,7 @@ def test_whoever_has_no_token_gets_one_line(served: serve.Server, before: str, t
 def test_a_token_is_of_one_server_and_cannot_be_guessed(results: Path) -> None:
     tokens = set()
     for _ in range(5):
-        with running(served := serve.server(results, 0, PERFETTO)):
+        with running(served := serve.make_server(results, 0, PERFETTO)):
             tokens.add(served.token)
             assert served.address == f"http://127.0.0.1:{served.server_port}/{served.token}/"
     assert len(tokens) == 5 and all(re.fullmatch("[0-9a-f]{48}", one) for one in tokens)
@@ -306,7 +306,7 @@ def test_another_user_of_the_machine_gets_nothing(results: Path) -> None:
 
 
 def test_it_listens_on_this_machine_alone(results: Path) -> None:
-    with running(served := serve.server(results, 0, PERFETTO)):
+    with running(served := serve.make_server(results, 0, PERFETTO)):
         assert served.server_address[0] == "127.0.0.1"
 
 
@@ -318,7 +318,7 @@ def test_a_port_that_is_taken_is_said_in_one_line_with_the_nearest_free_one(
     assert line.startswith(f"profzoo: port {port} of 127.0.0.1 is taken by another program, and ")
     near = re.search(r"--config serve='\{port: (\d+)\}'", line)
     assert near and f"{near[1]} is free" in line
-    with running(other := serve.server(results, int(near[1]), PERFETTO)):
+    with running(other := serve.make_server(results, int(near[1]), PERFETTO)):
         assert asked(other.server_port, f"/{other.token}/")[0] == 200
 
 
@@ -412,7 +412,7 @@ def received(page: devtools.Page, got: list[tuple[str, bytes]]) -> None:
 def shown(folder: Path, address: str) -> Iterator[tuple[devtools.Driver, devtools.Page, serve.Server]]:
     """The whole zoo's page as it is served, in a browser; address: of Perfetto's page."""
     whole_zoo.write(folder, drawn=False, perfetto={"address": address, "type": "snakemake serve"})
-    with running(served := serve.server(folder, 0, address)), devtools.driven(folder / "profile") as driver:
+    with running(served := serve.make_server(folder, 0, address)), devtools.driven(folder / "profile") as driver:
         yield driver, driver.opened(f"{served.address}#unet-train"), served
 
 

@@ -28,7 +28,7 @@ def leaves(part: dict, prefix: str = "") -> Iterator[tuple[str, dict]]:
             yield from leaves(value, f"{prefix}{key}.")
 
 
-@pytest.mark.parametrize(("key", "part"), list(leaves(schema.load())))
+@pytest.mark.parametrize(("key", "part"), list(leaves(schema.load_schema())))
 def test_every_key_says_what_it_does_and_has_a_default_that_fits(key: str, part: dict) -> None:
     assert part["description"].endswith(".")
     if "properties" not in part:
@@ -36,17 +36,17 @@ def test_every_key_says_what_it_does_and_has_a_default_that_fits(key: str, part:
 
 
 def test_the_page_of_the_configuration_is_the_schema() -> None:
-    assert (PROJECT / "config/README.md").read_text() == document_config.page(schema.load())
+    assert (PROJECT / "config/README.md").read_text() == document_config.write_config_page(schema.load_schema())
 
 
 def test_the_page_of_the_section_sets_is_what_is_shipped_and_measured() -> None:
-    page = document_sets.page(config.normalise({})["ncu"]["sets"], ncu_costs.table())
+    page = document_sets.write_sets_page(config.normalise_config({})["ncu"]["sets"], ncu_costs.load_costs())
     assert (PROJECT / "docs/sections.md").read_text() == page
 
 
 def test_normalising_twice_is_normalising_once() -> None:
-    once = config.normalise({"tool": "nsys", "batch": "4", "nsys": {"reports": ["gpukernsum"]}})
-    assert config.normalise(once) == once
+    once = config.normalise_config({"tool": "nsys", "batch": "4", "nsys": {"reports": ["gpukernsum"]}})
+    assert config.normalise_config(once) == once
     assert once["tool"] == ["nsys"] and once["batch"] == 4 and once["nsys"]["reports"] == ["cuda_gpu_kern_sum"]
 
 
@@ -62,7 +62,7 @@ def test_normalising_twice_is_normalising_once() -> None:
     ],
 )
 def test_strings_of_the_command_line_become_what_they_mean(given: dict, key: str, value: object) -> None:
-    assert config.normalise(given)[key] == value
+    assert config.normalise_config(given)[key] == value
 
 
 @pytest.mark.parametrize(
@@ -92,21 +92,25 @@ def test_strings_of_the_command_line_become_what_they_mean(given: dict, key: str
 )
 def test_a_mistake_is_one_line(given: dict, line: str) -> None:
     with pytest.raises(ConfigError) as error:
-        config.normalise(given)
+        config.normalise_config(given)
     assert str(error.value).startswith(line) and "\n" not in str(error.value)
 
 
 def test_models_by_name_group_variant_and_mapping() -> None:
-    assert config.select(config.normalise({"models": "super-resolution,lstm@bf16"})) == ["srcnn", "srgan", "lstm@bf16"]
-    mapped = config.normalise({"models": {"lstm": {"batch": 3}}})
-    assert config.select(mapped) == ["lstm"] and mapped["settings"] == {"lstm": {"batch": 3}}
+    assert config.select_models(config.normalise_config({"models": "super-resolution,lstm@bf16"})) == [
+        "srcnn",
+        "srgan",
+        "lstm@bf16",
+    ]
+    mapped = config.normalise_config({"models": {"lstm": {"batch": 3}}})
+    assert config.select_models(mapped) == ["lstm"] and mapped["settings"] == {"lstm": {"batch": 3}}
     with pytest.raises(ConfigError, match="did you mean 'unet'"):
-        config.select(config.normalise({"models": "unt"}))
+        config.select_models(config.normalise_config({"models": "unt"}))
 
 
 def test_precedence_of_settings() -> None:
     def batch(given: dict, model: str = "lstm") -> int:
-        return settings.resolve(model, "train", "time", config.normalise(given))["batch"]
+        return settings.resolve_cell(model, "train", "time", config.normalise_config(given))["batch"]
 
     assert batch({}) == 10
     assert batch({"batch": 3}) == 3
@@ -116,38 +120,38 @@ def test_precedence_of_settings() -> None:
 
 def test_the_window_is_the_tools_unless_set() -> None:
     def window(tool: str, given: dict) -> int:
-        return settings.resolve("lstm", "train", tool, config.normalise(given))["window"]
+        return settings.resolve_cell("lstm", "train", tool, config.normalise_config(given))["window"]
 
     assert [window(tool, {}) for tool in ("ncu", "nsys", "torch", "time")] == [1, 10, 3, 20]
     assert window("ncu", {"window": 4}) == 4
 
 
 def test_rest_is_what_samples_and_epochs_leave() -> None:
-    given = config.normalise({"samples": 1000, "epochs": 3, "batch": 8, "warmup": 5, "window": "rest"})
-    cell = settings.resolve("mobilenetv2", "train", "nsys", given)
+    given = config.normalise_config({"samples": 1000, "epochs": 3, "batch": 8, "warmup": 5, "window": "rest"})
+    cell = settings.resolve_cell("mobilenetv2", "train", "nsys", given)
     assert (cell["window"], cell["steps"]) == (370, 375)
 
 
 def test_too_few_samples_say_how_many_are_needed() -> None:
-    given = config.normalise({"samples": 16, "batch": 8, "window": 1})
+    given = config.normalise_config({"samples": 16, "batch": 8, "window": 1})
     with pytest.raises(ConfigError, match="make 2 steps, warm-up and window need 4: set samples to 32 or more"):
-        settings.resolve("mobilenetv2", "train", "ncu", given)
+        settings.resolve_cell("mobilenetv2", "train", "ncu", given)
 
 
 @pytest.mark.parametrize("tool", ["ncu", "nsys", "torch", "time"])
 def test_words_lead_back_to_the_cell(tool: str) -> None:
     from profzoo import run
 
-    given = config.normalise({"settings": {"lstm": {"hidden": 32, "packed": True}}, "seed": 3})
-    cell = settings.resolve("lstm@bf16", "inference", tool, given)
+    given = config.normalise_config({"settings": {"lstm": {"hidden": 32, "packed": True}}, "seed": 3})
+    cell = settings.resolve_cell("lstm@bf16", "inference", tool, given)
     model, phase, *words = settings.setting_words(cell)
-    assert run.resolve(model, phase, tool, words) == cell
+    assert run.resolve_words(model, phase, tool, words) == cell
 
 
 def test_distinct_selection_keys_on_mangled_names() -> None:
-    words = " ".join(ncu.selection(config.normalise({})["ncu"], "roofline"))
+    words = " ".join(ncu.selection_options(config.normalise_config({})["ncu"], "roofline"))
     assert "--filter-mode per-launch-config --launch-count 1 --kernel-name-base mangled" in words
-    assert "--launch-count" not in " ".join(ncu.options(config.normalise({})["ncu"], "launch"))
+    assert "--launch-count" not in " ".join(ncu.options(config.normalise_config({})["ncu"], "launch"))
 
 
 def test_every_key_of_ncu_reaches_its_command_line() -> None:
@@ -156,8 +160,8 @@ def test_every_key_of_ncu_reaches_its_command_line() -> None:
         "devices": [0, 2], "cache_control": "none", "clock_control": "base", "sass": True, "extra": ["--verbose"],
         "sets": {"mine": {"set": "basic", "sections": ["Occupancy", "LaunchStats"], "metrics": ["a.sum"]}},
     }  # fmt: skip
-    filled = config.normalise({"ncu": given})["ncu"]
-    words = " ".join([*ncu.options(filled, "mine"), *ncu.selection(filled, "mine")])
+    filled = config.normalise_config({"ncu": given})["ncu"]
+    words = " ".join([*ncu.options(filled, "mine"), *ncu.selection_options(filled, "mine")])
     for part in ("--launch-count 5", "--target-processes-filter regex:py", "--devices 0,2",
                  "--kernel-name regex:gemm", "--cache-control none", "--clock-control base", "--import-sass yes",
                  "--set basic", "--section Occupancy --section LaunchStats", "--metrics a.sum,", "--verbose"):  # fmt: skip
@@ -169,7 +173,7 @@ def test_every_key_of_nsys_reaches_its_command_line() -> None:
         "capture": "run", "delay": 2, "duration": 5, "cuda_memory_usage": True, "gpu_metrics": True, "cuda_graph": "graph",
         "sample": "process-tree", "cpuctxsw": "process-tree", "backtrace": "fp", "pytorch": "autograd-nvtx", "extra": ["--stats=true"],
     }  # fmt: skip
-    words = nsys.options(config.normalise({"nsys": given})["nsys"])
+    words = nsys.options(config.normalise_config({"nsys": given})["nsys"])
     for part in ("--delay=2", "--duration=5", "--cuda-memory-usage=true", "--gpu-metrics-devices=cuda-visible",
                  "--cuda-graph-trace=graph", "--sample=process-tree", "--backtrace=fp", "--pytorch=autograd-nvtx", "--stats=true"):  # fmt: skip
         assert part in words
@@ -178,10 +182,10 @@ def test_every_key_of_nsys_reaches_its_command_line() -> None:
 
 def test_nsys_options_in_the_words_of_the_tool_that_is_there() -> None:
     old = "--gpu-metrics-device=\n--capture-range="
-    assert nsys.adapt(["--gpu-metrics-devices=cuda-visible"], old, gpu=True) == ["--gpu-metrics-device=all"]
+    assert nsys.adapt_options(["--gpu-metrics-devices=cuda-visible"], old, gpu=True) == ["--gpu-metrics-device=all"]
     with pytest.raises(ConfigError, match="offers no --pytorch"):
-        nsys.adapt(["--pytorch=autograd-nvtx"], old, gpu=True)
-    assert nsys.adapt([nsys.GPU_CAPTURE], old, gpu=False) == [
+        nsys.adapt_options(["--pytorch=autograd-nvtx"], old, gpu=True)
+    assert nsys.adapt_options([nsys.GPU_CAPTURE], old, gpu=False) == [
         "--capture-range=nvtx",
         "--nvtx-capture=profzoo_window@profzoo",
     ]
@@ -193,7 +197,7 @@ def test_report_names_of_old_tools() -> None:
 
 
 def test_targets_that_cannot_be_are_named() -> None:
-    given = config.normalise({})
+    given = config.normalise_config({})
     unknown_targets.check_targets(
         ["-n", "results/lstm/train.ncu.roofline.csv", "--report", "results/x/y.html"], "results", given
     )

@@ -215,7 +215,7 @@ def test_no_text_names_host_user_or_folders(results: Path, tmp_path: Path, monke
 def test_sidecars_tell_of_files_as_they_are_packed(results: Path, tmp_path: Path) -> None:
     table, sidecar = results / "lstm/train.time.csv", results / "lstm/train.time.csv.json"
     table.write_text(f"step,note\n0,{Path.home()}/x\n")
-    made = record.Record({"tool": "time"}, files=record.entries([table]))
+    made = record.Record({"tool": "time"}, files=record.make_entries([table]))
     sidecar.write_text(record.seal({"tool": "time", "host": "node7", **record.sidecar_part(made)}))
     assert share.main([str(results), str(tmp_path / "a.tar.gz")]) == 0
     with tarfile.open(tmp_path / "a.tar.gz") as tar:
@@ -223,7 +223,7 @@ def test_sidecars_tell_of_files_as_they_are_packed(results: Path, tmp_path: Path
     there = tmp_path / "profzoo-results/lstm"
     known = record.read_sidecar_record(there / "train.time.csv.json")
     assert known and known.files != made.files
-    assert job_differences.flaw(there / "train.time.csv", known.files["train.time.csv"]) is None
+    assert job_differences.find_flaw(there / "train.time.csv", known.files["train.time.csv"]) is None
 
 
 @pytest.mark.parametrize("damaged", ["train.time.csv", "train.time.csv.json"])
@@ -231,7 +231,7 @@ def test_what_was_damaged_before_is_not_packed(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], damaged: str
 ) -> None:
     table, sidecar = results / "lstm/train.time.csv", results / "lstm/train.time.csv.json"
-    made = record.Record({"tool": "time"}, files=record.entries([table]))
+    made = record.Record({"tool": "time"}, files=record.make_entries([table]))
     sidecar.write_text(record.seal({"tool": "time", **record.sidecar_part(made)}))
     path = results / "lstm" / damaged
     path.write_text(path.read_text().replace("0", "1").replace("step", "stop"))
@@ -271,7 +271,7 @@ def test_nobody_can_put_a_link_where_the_archive_is_written(tmp_path: Path, monk
     archive = tmp_path / "share.tar.gz"
     for name in ("share.tar.gz", "share.tar.gz.partial"):
         (tmp_path / name).symlink_to(mine)
-    share.pack({"a.csv": b"a\n"}, archive)
+    share.write_archive({"a.csv": b"a\n"}, archive)
     assert (
         mine.read_text() == "precious"
         and not archive.is_symlink()
@@ -284,13 +284,13 @@ def test_nobody_can_put_a_link_where_the_archive_is_written(tmp_path: Path, monk
 
     monkeypatch.setattr(tarfile.TarFile, "addfile", full)
     with pytest.raises(OSError, match="no space"):
-        share.pack({"a.csv": b"b\n"}, archive)
+        share.write_archive({"a.csv": b"b\n"}, archive)
     assert archive.read_bytes() == before and len(list(tmp_path.iterdir())) == 3
 
 
 def told(results: Path, environment: dict[str, str] | None = None) -> dict[str, str]:
     """The texts of what is packed of results, by name."""
-    found, _ = share.contents(results, environment or {}, {})
+    found, _ = share.collect_contents(results, environment or {}, {})
     return {name: content.decode() for name, content in found.items() if isinstance(content, bytes)}
 
 

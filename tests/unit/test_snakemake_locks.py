@@ -118,7 +118,7 @@ def test_a_run_that_lives_keeps_its_lock_whoever_else_ends(folder: Path) -> None
 def test_a_lock_of_another_host_stays_until_a_user_removes_it(folder: Path) -> None:
     kill(working(folder))
     (folder / "one.go").touch()
-    owner = lock_owner.read(locks(folder)[0].read_text().split("\n")[0].removeprefix(snakemake_internals.MARK))
+    owner = lock_owner.parse_owner(locks(folder)[0].read_text().split("\n")[0].removeprefix(snakemake_internals.MARK))
     assert owner
     # As where /proc says so of a shared file system; the line of what is mounted cannot be changed for another process.
     code = f"from profzoo.machine import lock_owner; lock_owner.LOCAL.clear()\n{SNAKEFILE}"

@@ -30,7 +30,7 @@ def ncu() -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def nsys(recording) -> pd.DataFrame:
     """Ten steps of the same under nsys."""
-    return launches_by_step.read(recording("nsys/train.sqlite"))
+    return launches_by_step.read_step_launches(recording("nsys/train.sqlite"))
 
 
 @pytest.fixture

@@ -33,9 +33,9 @@ class Compiling(nn.Linear):
         self.said.append("prepared")
 
 
-def repeated(network: nn.Module, **given: Any) -> step_loop.Repeated:
+def repeated(network: nn.Module, **given: Any) -> step_loop.StepParts:
     one = cell(phase="inference", compile=False, cudnn_benchmark=False, deterministic=False, **given)
-    return step_loop.repeat(one, interface.Functions(lambda shape: network), network, CPU, Ranges())
+    return step_loop.make_step(one, interface.ModelFunctions(lambda shape: network), network, CPU, Ranges())
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def repeated(network: nn.Module, **given: Any) -> step_loop.Repeated:
 def test_what_is_compiled_is_so_in_the_mode_asked_for(asked: Any, mode: list) -> None:
     network = Compiling()
     one = cell(phase="inference", compile=asked, cudnn_benchmark=False, deterministic=False)
-    found = step_loop.repeat(one, interface.Functions(lambda shape: network), network, CPU, Ranges())
+    found = step_loop.make_step(one, interface.ModelFunctions(lambda shape: network), network, CPU, Ranges())
     assert network.said == mode and found.trainer is None and found.step is found.plain
 
 
@@ -58,7 +58,7 @@ def test_only_reduce_overhead_is_told_where_steps_begin(monkeypatch: pytest.Monk
 
 def test_a_network_of_its_phase_is_prepared_once_placed() -> None:
     for phase in ("train", "inference"):
-        network = step_loop.ready(Compiling(), cell(phase=phase), CPU)
+        network = step_loop.place_network(Compiling(), cell(phase=phase), CPU)
         assert network.training == (phase == "train") and network.said == ["prepared"]
 
 
@@ -67,7 +67,7 @@ def test_inference_makes_no_gradients_and_is_the_models_own_where_it_has_one() -
     made = repeated(network).step((torch.ones(3, 2), None))
     assert made.is_inference() and torch.equal(made, network(torch.ones(3, 2)))
     one = cell(phase="inference")
-    own = interface.Functions(lambda shape: network, infer=lambda network, inputs: inputs * 2)
+    own = interface.ModelFunctions(lambda shape: network, infer=lambda network, inputs: inputs * 2)
     assert step_loop._inference(one, own, network, CPU, Ranges())((torch.ones(2), None)).tolist() == [2, 2]
 
 
@@ -75,28 +75,30 @@ def test_a_rehearsal_has_two_steps_or_those_up_to_the_capture(monkeypatch: pytes
     for graph, steps in ((False, 2), (True, 5)):
         ran: list[Any] = []
         own = SimpleNamespace(transfer=lambda batch, device: batch, step=ran.append)
-        monkeypatch.setattr(step_loop, "repeat", lambda *given: own)  # noqa: B023
-        monkeypatch.setattr(step_loop, "batches", lambda one, model: iter(["first", "second"]))
-        step_loop.rehearse(cell(graph=graph, warmup=5), interface.Functions(lambda shape: nn.Linear(1, 1)), CPU)
+        monkeypatch.setattr(step_loop, "make_step", lambda *given: own)  # noqa: B023
+        monkeypatch.setattr(step_loop, "iterate_batches", lambda one, model: iter(["first", "second"]))
+        step_loop.rehearse(cell(graph=graph, warmup=5), interface.ModelFunctions(lambda shape: nn.Linear(1, 1)), CPU)
         assert ran == ["first"] * steps
 
 
 def test_weights_that_do_not_fit_or_are_none_are_told(tmp_path: Path) -> None:
-    model = interface.Functions(lambda shape: nn.Linear(2, 1))
+    model = interface.ModelFunctions(lambda shape: nn.Linear(2, 1))
     torch.save(nn.Linear(3, 1).state_dict(), tmp_path / "other.pt")
     with pytest.raises(ConfigError, match=r"other.pt does not fit m in train: size mismatch"):
-        step_loop.built(cell(), model, tmp_path / "other.pt")
+        step_loop.build_network(cell(), model, tmp_path / "other.pt")
     (tmp_path / "none.pt").write_text("")
     for name, why in (("none.pt", "EOFError|Ran out of input"), ("missing.pt", "No such file")):
         with pytest.raises(ConfigError, match=f"--load .*{name}: no weights that torch can read: .*({why})"):
-            step_loop.built(cell(), model, tmp_path / name)
+            step_loop.build_network(cell(), model, tmp_path / name)
     torch.save(nn.Linear(2, 1).state_dict(), tmp_path / "right.pt")
-    found = step_loop.built(cell(), model, tmp_path / "right.pt")
+    found = step_loop.build_network(cell(), model, tmp_path / "right.pt")
     assert torch.equal(found.weight, torch.load(tmp_path / "right.pt")["weight"])
     # Without weights they are those of the seed.
-    assert torch.equal(step_loop.built(cell(), model, None).weight, step_loop.built(cell(), model, None).weight)
+    assert torch.equal(
+        step_loop.build_network(cell(), model, None).weight, step_loop.build_network(cell(), model, None).weight
+    )
     assert not torch.equal(
-        step_loop.built(cell(), model, None).weight, step_loop.built(cell(seed=2), model, None).weight
+        step_loop.build_network(cell(), model, None).weight, step_loop.build_network(cell(seed=2), model, None).weight
     )
 
 
@@ -141,9 +143,9 @@ def test_a_window_comes_behind_warm_up_and_baseline(tmp_path: Path, monkeypatch:
     step = [f"+{STEP}", "+data", "-", "+transfer", "-", "+forward", "-", "-"]
     noted = Noted(monkeypatch)
     one = cell(steps=4, **given)
-    outcome = step_loop.run(
+    outcome = step_loop.run_steps(
         one,
-        step_loop.network_of(one, interface.load("plain_of_loop"), CPU, None),
+        step_loop.make_network(one, interface.load_functions("plain_of_loop"), CPU, None),
         CPU,
         noted.recorder("w"),
         noted.recorder("b"),
@@ -154,18 +156,18 @@ def test_a_window_comes_behind_warm_up_and_baseline(tmp_path: Path, monkeypatch:
     ]  # fmt: skip
     assert outcome.parameters == 3 and outcome.loss is None and len(outcome.outputs) == 3
     noted.said.clear()
-    step_loop.run(cell(steps=2, **given), nn.Linear(2, 1), CPU, noted.recorder("w"))
+    step_loop.run_steps(cell(steps=2, **given), nn.Linear(2, 1), CPU, noted.recorder("w"))
     assert noted.said == [*step, "w starts", f"+{WINDOW}", *step, "w 3", "w stops", "-"]
     with pytest.raises(ConfigError, match="the data ended after 4 of 5 steps"):
-        step_loop.run(cell(steps=5, **given), nn.Linear(2, 1), CPU, noted.recorder("w"))
+        step_loop.run_steps(cell(steps=5, **given), nn.Linear(2, 1), CPU, noted.recorder("w"))
 
 
 # Captured steps.
 
 
-def made(step: Any, network: nn.Module, uncaptured: int, **given: Any) -> tuple[cuda_graph.Captured, Recorded]:
+def made(step: Any, network: nn.Module, uncaptured: int, **given: Any) -> tuple[cuda_graph.CapturedStep, Recorded]:
     graphs, one = Recorded(), cell(device="cuda", **given)
-    return cuda_graph.Captured(step, one, network, CPU, Ranges(), uncaptured, graphs=graphs), graphs
+    return cuda_graph.CapturedStep(step, one, network, CPU, Ranges(), uncaptured, graphs=graphs), graphs
 
 
 def test_a_step_is_captured_once_after_it_ran_as_it_is() -> None:
@@ -240,8 +242,8 @@ def test_the_first_error_says_why_there_is_no_capture() -> None:
 
 def test_a_cpu_refuses_a_graph_unless_its_graphs_are_given() -> None:
     with pytest.raises(ConfigError, match="captures CUDA graphs, and this is a CPU"):
-        cuda_graph.Captured(print, cell(device="cpu"), nn.Linear(1, 1), CPU, Ranges(), 1)
-    assert training_step.autocast(cell(precision="bf16"), CPU)().__class__ is torch.autocast
+        cuda_graph.CapturedStep(print, cell(device="cpu"), nn.Linear(1, 1), CPU, Ranges(), 1)
+    assert training_step.make_autocast(cell(precision="bf16"), CPU)().__class__ is torch.autocast
 
 
 class Refusing(torch.optim.SGD):
@@ -261,4 +263,4 @@ class Refusing(torch.optim.SGD):
 def test_an_optimizer_that_cannot_be_made_again_is_told_though_it_says_nothing() -> None:
     own = Refusing(nn.Linear(1, 1).parameters())
     with pytest.raises(ConfigError, match="Refusing of m cannot be made so: ValueError; set optimizer to auto"):
-        optimizers.chosen(own, cell(optimizer="foreach"))
+        optimizers.choose_implementation(own, cell(optimizer="foreach"))

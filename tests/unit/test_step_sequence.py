@@ -17,9 +17,9 @@ from profzoo.tools.ncu import command as ncu
 from profzoo.tools.ncu import files as ncu_files
 from profzoo.tools.ncu import raw_page as ncu_tables
 from profzoo.tools.ncu.derived_metrics import GPU_TIME
-from profzoo.tools.ncu.estimates import Estimates, half_width
+from profzoo.tools.ncu.estimates import Estimates, interval_half_width
 from profzoo.tools.ncu.export import Exported
-from profzoo.tools.ncu.launch_sampling import Prices, choose
+from profzoo.tools.ncu.launch_sampling import RunPrices, choose_launches
 from profzoo.tools.ncu.strata import Window
 from profzoo.tools.nsys import step_sequence
 from tests.unit.test_estimates import step
@@ -44,7 +44,7 @@ def trace(path: Path, *steps: Sequence[tuple[int, int]], process: int = ONE, **g
 def test_launches_are_those_that_ncu_counted_in_the_same_program(recording: Callable) -> None:
     traced = step_sequence.read_step_launches(recording("nsys/train.sqlite"), 1)
     page, units = ncu_tables.read_raw(recording("ncu/defaultdomain.raw.csv"))
-    counted, _ = ncu_tables.tidy(page, units, page, None)
+    counted, _ = ncu_tables.tidy_launches(page, units, page, None)
     # The page is by demangled names.
     same = ["function", *KEYS[1:]]
     assert len(traced) == 475 and (traced["steps"] == 10).all()
@@ -182,7 +182,7 @@ def test_a_plan_is_made_of_what_nsys_traced(recording: Callable, tmp_path: Path)
         ncu_census.read_untold_reason(f"{csv}.json") is None
         and json.loads(Path(f"{csv}.json").read_text())["steps"] == 10
     )
-    options = config.normalise({"tool": "ncu,nsys", "ncu": {"set": "roofline"}})["ncu"]
+    options = config.normalise_config({"tool": "ncu,nsys", "ncu": {"set": "roofline"}})["ncu"]
     run_planning.main(options, "roofline", str(csv), str(sidecar), str(plan), lambda line: None)
     planned = json.loads(plan.read_text())
     # nsys takes 4.4 s longer to start than ncu.
@@ -230,11 +230,11 @@ def test_totals_by_the_times_of_another_tool_stay_within_their_intervals() -> No
         chance = np.random.default_rng(1000 + seed)
         seen = 0.93 * (census[GPU_TIME].to_numpy() - 1200)[:, None] * chance.normal(1, 0.02, (len(census), 10))
         traced = census.assign(**{GPU_TIME: np.median(np.maximum(seen, 500), axis=1)})
-        taken = np.flatnonzero(choose(traced, 0.05, Prices(5.0, 0.2, 10_000)).taken)
+        taken = np.flatnonzero(choose_launches(traced, 0.05, RunPrices(5.0, 0.2, 10_000)).taken)
         found = Estimates(Window(traced), taken, counts.iloc[taken]).totals(np.zeros(len(census), dtype=int))
         for name in counts:
             error = abs(found[name][0] - counts[name].sum())
-            wide = half_width(found[f"{name}_se"].to_numpy(), found[f"{name}_freedom"].to_numpy())[0]
+            wide = interval_half_width(found[f"{name}_se"].to_numpy(), found[f"{name}_freedom"].to_numpy())[0]
             held.append(error <= wide)
             errors.append(error / counts[name].sum())
     assert 0.85 <= np.mean(held) <= 1 and np.mean(errors) < 0.03
@@ -255,9 +255,9 @@ def test_totals_by_the_times_of_another_tool_stay_within_their_intervals() -> No
     ],
 )
 def test_where_the_census_comes_from(given: dict, source: str) -> None:
-    checked = config.normalise(given)
+    checked = config.normalise_config(given)
     own = checked["ncu"]
-    assert own["census"] == source == config.normalise(checked)["ncu"]["census"]
+    assert own["census"] == source == config.normalise_config(checked)["ncu"]["census"]
     assert (ncu.CENSUS in ncu.launch_sets(own)) == (source == "ncu" or own["set"] == ncu.CENSUS)
     found = ncu_files.tabulated(own)
     assert ("ncu" in found) == (source == "ncu")
@@ -275,7 +275,7 @@ def test_where_the_census_comes_from(given: dict, source: str) -> None:
 )
 def test_a_census_that_nsys_cannot_take_is_refused(given: dict, line: str) -> None:
     with pytest.raises(ConfigError) as error:
-        config.normalise(given)
+        config.normalise_config(given)
     assert str(error.value).startswith(f"ncu.census = 'nsys', but {line}")
 
 

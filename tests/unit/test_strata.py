@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 
 from profzoo.tools.ncu.derived_metrics import GPU_TIME
-from profzoo.tools.ncu.estimates import Estimates, spread_of
-from profzoo.tools.ncu.launch_sampling import Prices, Run, Sampling, choose, error
+from profzoo.tools.ncu.estimates import Estimates, guess_spread
+from profzoo.tools.ncu.launch_sampling import LaunchSampling, Run, RunPrices, choose_launches, relative_half_width
 from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
-from profzoo.tools.ncu.strata import Window, like_times
+from profzoo.tools.ncu.strata import Window, group_like_times
 
 
 def census(kernels: str, times: list[float] | float, ranges: list[str] | str = "") -> pd.DataFrame:
@@ -33,7 +33,7 @@ def test_histories_are_told_apart_from_three_tenths_and_1000_ns_on(longer: float
 
 def test_a_set_of_like_times_begins_with_its_shortest() -> None:
     times = np.array([10_000.0, 11_000.0, 12_000.0, 30_000.0])
-    assert like_times(times, np.zeros(4, dtype=int), 1.1, 300).tolist() == [0, 0, 1, 2]
+    assert group_like_times(times, np.zeros(4, dtype=int), 1.1, 300).tolist() == [0, 0, 1, 2]
 
 
 def test_totals_leave_out_what_a_launch_itself_takes() -> None:
@@ -74,15 +74,15 @@ def test_unlike_traffic_is_by_range_and_what_came_before(kernels: str, ranges: l
 def test_the_planned_error_of_one_launch_of_ten_alike() -> None:
     """Work: 10 times 50 us less 40 us. One of ten leaves 10^2 * (1 - 1/10) squares of 2 % of 50 us open, and of traffic
     of 3 % of 40 us, of ten times 40 us."""
-    sampling = Sampling(census("a" * 10, 5e4))
+    sampling = LaunchSampling(census("a" * 10, 5e4))
     found = sampling.variance(sampling.samples(np.arange(10) == 0))
     assert found.tolist() == pytest.approx([90 * 1000.0**2 / 1e5**2, 90 * 1200.0**2 / 4e5**2])
-    assert error(found) == pytest.approx(1.6449 * np.sqrt(0.009), rel=1e-4)
+    assert relative_half_width(found) == pytest.approx(1.6449 * np.sqrt(0.009), rel=1e-4)
 
 
 def test_what_is_added_is_what_gains_most_by_second() -> None:
     """Beside the first launches, the second of a: in the first run 0.25 s more, in one of its own 0.1 s more than that."""
-    sample = choose(census("aab", [1e4, 9e4, 1e4]), 0.001, Prices(start_s=0.1, launch_s=0.2, launches=3))
+    sample = choose_launches(census("aab", [1e4, 9e4, 1e4]), 0.001, RunPrices(start_s=0.1, launch_s=0.2, launches=3))
     assert sample.runs == [Run(frozenset({1, 2}))] and sample.launches == 3
 
 
@@ -153,4 +153,4 @@ def test_a_run_learns_how_far_its_guess_is_off() -> None:
 
 @pytest.mark.parametrize(("name", "dram"), [("dram_bytes", True), (DRAM, True), ("l2_bytes", False), ("waves", False)])
 def test_traffic_of_dram_has_a_spread_of_its_own(name: str, dram: bool) -> None:
-    assert (spread_of(name).before > 0) == dram
+    assert (guess_spread(name).before > 0) == dram

@@ -23,7 +23,7 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         """The line that a configuration file of this text is refused in."""
         Path("mine.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
         with pytest.raises(ConfigError) as error:
-            yaml_checks.check([tmp_path / "mine.yaml"])
+            yaml_checks.check_files([tmp_path / "mine.yaml"])
         line = str(error.value)
         assert line.isprintable() and len(line) < 400
         return line
@@ -82,21 +82,21 @@ def test_what_looks_like_something_else_is_refused(refused, text: str | bytes, l
 )  # fmt: skip
 def test_what_means_what_it_looks_like_is_left_alone(tmp_path: Path, text: str) -> None:
     (tmp_path / "mine.yaml").write_text(text)
-    yaml_checks.check([tmp_path / "mine.yaml"])
+    yaml_checks.check_files([tmp_path / "mine.yaml"])
 
 
 def test_all_files_of_the_checkout_mean_what_they_look_like() -> None:
     files = [path for folder in ("config", ".test/config") for path in (CHECKOUT / folder).glob("*.yaml")]
-    yaml_checks.check(files)
+    yaml_checks.check_files(files)
     own = list((CHECKOUT / "profzoo").rglob("*.yaml"))
-    assert len(files) > 2 and len(own) > 9 and all(strict_yaml.load(path) for path in own)
+    assert len(files) > 2 and len(own) > 9 and all(strict_yaml.load_yaml(path) for path in own)
 
 
 def test_rules_that_are_given_twice_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "rules.yaml"
     path.write_text("a:\n  floor: 0.5\n  why: x\n  floor: 0.7\n")
     with pytest.raises(ConfigError, match=r"rules\.yaml, line 4: a\.floor: 'floor' was given in line 2 already"):
-        strict_yaml.load(path)
+        strict_yaml.load_yaml(path)
 
 
 @pytest.mark.parametrize(
@@ -110,10 +110,10 @@ def test_rules_that_are_given_twice_are_refused(tmp_path: Path) -> None:
 def test_the_command_line_means_what_it_looks_like(word: str, line: str) -> None:
     asked = parse_config([word])
     with pytest.raises(ConfigError) as error:
-        configuration.normalise(asked, asked)
+        configuration.normalise_config(asked, asked)
     assert str(error.value) == line
 
 
 def test_texts_that_read_like_numbers_stay_texts() -> None:
     asked = parse_config(["data={root: 1:30, name: '010'}"])
-    assert schema.coerce(asked, schema.load())["data"]["root"] == "1:30"
+    assert schema.coerce_value(asked, schema.load_schema())["data"]["root"] == "1:30"

@@ -8,7 +8,7 @@ import pytest
 from profzoo import serve
 from profzoo.errors import DataError
 from profzoo.report import page
-from profzoo.report.svg_sanitizer import harmless
+from profzoo.report.svg_sanitizer import sanitise_svg
 from tests import browser, devtools, whole_zoo
 from tests.unit.test_serve import running
 
@@ -43,7 +43,7 @@ HTML = 'xmlns="http://www.w3.org/1999/xhtml"'
 )  # fmt: skip
 def test_what_a_browser_would_run_or_load_is_refused(inside: str, named: str) -> None:
     with pytest.raises(DataError, match=r"^(holds|is no SVG)") as refused:
-        harmless(SVG.format(inside))
+        sanitise_svg(SVG.format(inside))
     assert named in str(refused.value) and "\n" not in str(refused.value)
 
 
@@ -54,22 +54,22 @@ def test_what_a_browser_would_run_or_load_is_refused(inside: str, named: str) ->
 )  # fmt: skip
 def test_what_is_no_svg_is_refused(svg: str) -> None:
     with pytest.raises(DataError, match=r"^(holds|is no SVG)"):
-        harmless(svg)
+        sanitise_svg(svg)
 
 
 def test_what_only_html_would_read_as_a_script_is_gone_or_text() -> None:
     svg = SVG.format("<!--><script>1</script>--><?a ><script>2</script>?><text><![CDATA[<script>3</script>]]></text>")
-    assert harmless(svg) == "<svg><text>&lt;script&gt;3&lt;/script&gt;</text></svg>"
+    assert sanitise_svg(svg) == "<svg><text>&lt;script&gt;3&lt;/script&gt;</text></svg>"
 
 
 def test_what_figures_hold_stays() -> None:
     inside = ('<defs><style type="text/css">*{stroke-linejoin: round; stroke-linecap: butt}</style><clipPath id="p"><rect x="1" /></clipPath></defs>'
               '<g clip-path="url(#p)"><use href="#m" style="fill: #ffffff; font-family: \'DejaVu Sans\', Verdana"><title>a: 5 &lt; 6</title></use></g>'
               '<image href="data:image/png;base64,iVBORw0K+/=" style="image-rendering:pixelated" />')  # fmt: skip
-    assert harmless(SVG.format(inside)) == f"<svg>{inside}</svg>"
-    assert harmless(SVG.format('<use xlink:href="#m"/>')) == '<svg><use href="#m" /></svg>'
+    assert sanitise_svg(SVG.format(inside)) == f"<svg>{inside}</svg>"
+    assert sanitise_svg(SVG.format('<use xlink:href="#m"/>')) == '<svg><use href="#m" /></svg>'
     # As a kernel may be called.
-    assert harmless(SVG.format("<text>a\x01\x1bb</text>")) == "<svg><text>ab</text></svg>"
+    assert sanitise_svg(SVG.format("<text>a\x01\x1bb</text>")) == "<svg><text>ab</text></svg>"
 
 
 def test_a_figure_that_somebody_changed_is_said_in_one_line(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_figure_that_somebody_changed_is_said_in_one_line(tmp_path: Path) -> N
     ):
         path.write_bytes(content)
         with pytest.raises(DataError) as refused:
-            page.figure(str(path))
+            page.read_figure(str(path))
         assert str(refused.value) == f"{path} {why}, as no figure of profzoo does: remove it, and it is drawn again"
 
 
@@ -98,7 +98,10 @@ def test_nothing_runs_and_nothing_leaves_whatever_got_into_the_page(tmp_path: Pa
     html = whole_zoo.write(tmp_path, drawn=False)
     html.write_text(html.read_text().replace("<main>", f"<main>{HOSTILE}", 1))
     (tmp_path / "figures/steps.svg").write_text(SVG.format('<script>document.documentElement.id = "ran"</script>'))
-    with running(served := serve.server(tmp_path, 0, "http://127.0.0.1:1")), devtools.driven(tmp_path / "of") as driver:
+    with (
+        running(served := serve.make_server(tmp_path, 0, "http://127.0.0.1:1")),
+        devtools.driven(tmp_path / "of") as driver,
+    ):
         shown = driver.opened(html.as_uri() if by == "file" else served.address)
         shown.value("document.getElementById('hostile').click()")
         shown.value("document.getElementById('form').submit()")

@@ -99,7 +99,7 @@ def nested(seed: int) -> Any:
 def test_every_tensor_is_moved_and_structures_stay_what_they_are(seed: int) -> None:
     value = nested(seed)
     moved = data_loading.move_to_device(value, META, torch.contiguous_format)
-    before, after = list(tensor_trees.tensors(value)), list(tensor_trees.tensors(moved))
+    before, after = list(tensor_trees.find_tensors(value)), list(tensor_trees.find_tensors(moved))
     assert len(after) == len(before) > 0
     assert all(tensor.device == META for tensor in after) and all(tensor.device.type == "cpu" for tensor in before)
     shown = [str(tensor_trees.map_leaves(lambda leaf: type(leaf).__name__, one)) for one in (value, moved)]
@@ -156,12 +156,12 @@ def test_a_tensor_that_would_stay_behind_is_named() -> None:
 def test_walking_ends_where_objects_hold_each_other() -> None:
     first, second = Opaque(torch.ones(1)), Opaque(torch.ones(2))
     first.other, second.other = second, first
-    assert sorted(len(tensor) for tensor in tensor_trees.tensors([first, second, first])) == [1, 2]
+    assert sorted(len(tensor) for tensor in tensor_trees.find_tensors([first, second, first])) == [1, 2]
 
 
 @pytest.mark.parametrize("value", [None, 3, "text", b"bytes", bytearray(8), range(4), float, torch.float32])
 def test_plain_values_pass(value: Any) -> None:
     assert (
         data_loading.move_to_device(value, META, torch.contiguous_format) is value
-        and list(tensor_trees.tensors(value)) == []
+        and list(tensor_trees.find_tensors(value)) == []
     )

@@ -86,8 +86,8 @@ def test_every_rule_that_measures_is_known() -> None:
                 found.add(name)
             elif derived and base.startswith("profile_"):
                 found.add(derived)
-    assert found > set(job_titles.MEASURING) and all(job_titles.kind(rule)[2] for rule in found)
-    assert {job_titles.kind(rule)[0] for rule in found} <= set(job_durations.shipped_durations()["gpu"]) & set(
+    assert found > set(job_titles.MEASURING) and all(job_titles.rule_kind(rule)[2] for rule in found)
+    assert {job_titles.rule_kind(rule)[0] for rule in found} <= set(job_durations.shipped_durations()["gpu"]) & set(
         job_durations.shipped_durations()["cpu"]
     )
 
@@ -307,14 +307,14 @@ def test_a_headline_says_where_and_by_what() -> None:
     cells = [task(what, f"{model} {phase}") for model in ("a", "b") for phase in ("train", "inference") for what in
              ("time", "nsys", "torch")]  # fmt: skip
     progress = run_of(*cells, task("weights"), seconds=100)
-    assert run_plan.headline(progress, Place(1, False), 0) == "4 cells, 2 tools: about 22 min on 1 GPU"
-    assert run_plan.headline(progress, Place(0, False), 0.9).endswith("on this CPU, by what other machines took")
+    assert run_plan.plan_headline(progress, Place(1, False), 0) == "4 cells, 2 tools: about 22 min on 1 GPU"
+    assert run_plan.plan_headline(progress, Place(0, False), 0.9).endswith("on this CPU, by what other machines took")
     turns = run_of(*(task("in turn", cell, rule="time_in_turn") for cell in ("unet train", "lstm train")), seconds=60)
-    assert run_plan.headline(turns, Place(1, False), 0) == "2 cells, in turn: about 2 min on 1 GPU"
-    remote = run_plan.headline(progress, Place(0, True), 0)
+    assert run_plan.plan_headline(turns, Place(1, False), 0) == "2 cells, in turn: about 2 min on 1 GPU"
+    remote = run_plan.plan_headline(progress, Place(0, True), 0)
     assert remote == "4 cells, 2 tools: about 22 min of GPU time, in jobs of the batch system"
-    assert run_plan.headline(run_of(other(), other()), Place(1, False), 0) == ""
-    assert run_plan.headline(run_of(*[other()] * 30, seconds=4), Place(0, False), 0) == (
+    assert run_plan.plan_headline(run_of(other(), other()), Place(1, False), 0) == ""
+    assert run_plan.plan_headline(run_of(*[other()] * 30, seconds=4), Place(0, False), 0) == (
         "30 jobs, none of which measures: about 2 min"
     )
 
@@ -340,10 +340,10 @@ def test_what_cannot_run_here_promises_no_time(tmp_path: Path, monkeypatch: pyte
     # As the run says it.
     cells = [task(what, "a train") for what in ("time", "ncu")]
     place = Place(0, False, {"ncu": no_gpu})
-    assert run_plan.headline(run_of(*cells), place, 0.0) == "1 cell, ncu: cannot run here"
+    assert run_plan.plan_headline(run_of(*cells), place, 0.0) == "1 cell, ncu: cannot run here"
     both = run_of(*cells, task("torch", "a train"), seconds=100)
-    assert run_plan.headline(both, place, 0.0) == "1 cell, 2 tools: about 5 min on this CPU"
-    assert unavailable_tools.lines(place.unable) == [
+    assert run_plan.plan_headline(both, place, 0.0) == "1 cell, 2 tools: about 5 min on this CPU"
+    assert unavailable_tools.list_unable_tools(place.unable) == [
         f"ncu cannot run here, as {no_gpu} (snakemake doctor says what can)"
     ]
 
@@ -360,7 +360,7 @@ def test_a_dry_run_of_the_zoo_is_a_screen() -> None:
     assert printed[0] == "42 cells, 3 tools: about 3 h on 1 GPU"
     assert "  nsys        42 jobs  ~42 min  not there yet" in printed
     assert printed[-1] == "  ends in results/report.html" and len(printed) < 24
-    narrow = run_plan.screen(run_of(*mine), reasons, 60)
+    narrow = run_plan.dry_run_screen(run_of(*mine), reasons, 60)
     assert all(len(line) <= 60 for line in narrow) and "model20" in "".join(narrow)
 
 

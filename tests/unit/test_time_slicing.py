@@ -19,7 +19,7 @@ from tests.unit.test_gpu_slots import PROJECT
 PROGRAM = """
 import subprocess, sys
 from profzoo.machine import time_slicing
-worker = time_slicing.worker()
+worker = time_slicing.find_worker()
 subprocess.Popen(["sleep", "5"])
 for _ in range(int(sys.argv[1])):
     worker.rest()
@@ -27,7 +27,7 @@ sys.exit(3)
 """
 
 
-def begun(foreman: time_slicing.Foreman, count: int) -> subprocess.Popen[bytes]:
+def begun(foreman: time_slicing.ShiftGiver, count: int) -> subprocess.Popen[bytes]:
     """A program that rests so many times."""
     environment = {**os.environ, **foreman.variables, "PYTHONPATH": str(PROJECT)}
     words = [sys.executable, "-c", PROGRAM, str(count)]
@@ -35,7 +35,7 @@ def begun(foreman: time_slicing.Foreman, count: int) -> subprocess.Popen[bytes]:
 
 
 def test_a_program_rests_until_its_next_shift_and_its_end_is_seen() -> None:
-    with closing(time_slicing.Foreman()) as foreman, begun(foreman, 2) as process:
+    with closing(time_slicing.ShiftGiver()) as foreman, begun(foreman, 2) as process:
         for _ in range(2):
             assert foreman.over(process) and process.poll() is None
             foreman.go()
@@ -43,7 +43,7 @@ def test_a_program_rests_until_its_next_shift_and_its_end_is_seen() -> None:
 
 
 def test_the_end_of_a_killed_program_is_seen() -> None:
-    with closing(time_slicing.Foreman()) as foreman, begun(foreman, 2) as process:
+    with closing(time_slicing.ShiftGiver()) as foreman, begun(foreman, 2) as process:
         assert foreman.over(process)
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -52,13 +52,13 @@ def test_the_end_of_a_killed_program_is_seen() -> None:
 
 
 def test_a_program_that_nobody_gives_a_shift_ends(tmp_path: Path) -> None:
-    foreman = time_slicing.Foreman()
-    worker = time_slicing.worker(foreman.variables)
+    foreman = time_slicing.ShiftGiver()
+    worker = time_slicing.find_worker(foreman.variables)
     foreman.close()
     assert worker
     with pytest.raises(CollectError, match="ended before its next shift"):
         worker.rest()
-    assert time_slicing.worker({}) is None
+    assert time_slicing.find_worker({}) is None
 
 
 class Watched:

@@ -83,7 +83,7 @@ def test_a_step_is_from_the_end_of_the_one_before_to_its_own(tmp_path: Path) -> 
 
 def test_rests_between_shifts_of_thirty_ms_are_in_no_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rested: list[int] = []
-    monkeypatch.setattr(recorders, "Taken", lambda: SimpleNamespace(share=lambda ns: rested.append(ns) or 0.25))
+    monkeypatch.setattr(recorders, "CpuContention", lambda: SimpleNamespace(share=lambda ns: rested.append(ns) or 0.25))
     timer = recorders.StepTimer(CPU, tmp_path / "s.csv")
     timer.clock = clock = Set(5 * MS)
     timer._worker = worker = Resting(clock)
@@ -103,7 +103,7 @@ def test_rests_between_shifts_of_thirty_ms_are_in_no_step(tmp_path: Path, monkey
 def test_a_step_on_a_gpu_is_timed_by_its_own_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = iter((100, 300, 700))
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: next(memory))
-    monkeypatch.setattr(recorders.time_slicing, "worker", lambda: pytest.fail("a GPU has no shifts"))
+    monkeypatch.setattr(recorders.time_slicing, "find_worker", lambda: pytest.fail("a GPU has no shifts"))
     timer = recorders.StepTimer(GPU, tmp_path / "s.csv")
     clock = Set(0)
     # The device is done 50 ns after the host, then 90; of the last step before the host is.
@@ -193,7 +193,7 @@ def once(work: Callable[[], object], device: torch.device) -> float:
 
 def test_peaks_are_of_work_of_the_sizes_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = dict[str, Any]()
-    monkeypatch.setattr(peaks, "seconds", once)
+    monkeypatch.setattr(peaks, "time_call", once)
     real = torch.mm
     monkeypatch.setattr(
         torch, "mm", lambda left, right, out: seen.update(left=left, right=right) or real(left, right, out=out)
@@ -204,7 +204,7 @@ def test_peaks_are_of_work_of_the_sizes_asked_for(monkeypatch: pytest.MonkeyPatc
         assert matrix.shape == (128, 128) and matrix.dtype == torch.float64 and abs(matrix.mean()) < 0.02
         assert -0.5 <= matrix.min() < -0.49 and 0.49 < matrix.max() <= 0.5
     works = list[Callable[[], torch.Tensor]]()
-    monkeypatch.setattr(peaks, "seconds", lambda work, device: works.append(work) or 1.0)
+    monkeypatch.setattr(peaks, "time_call", lambda work, device: works.append(work) or 1.0)
     peaks._copy(1 << 20, CPU)
     peaks._sums(1 << 12, CPU)
     copied, sums = (work() for work in works)
@@ -215,8 +215,8 @@ def test_peaks_are_of_work_of_the_sizes_asked_for(monkeypatch: pytest.MonkeyPatc
 
 def test_sizes_of_a_gpu_go_by_its_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(L2_cache_size=48 << 20))
-    assert peaks.sizes(GPU) == peaks.Sizes(2**30, 12 * 2**20, 8192)
-    assert peaks.sizes(CPU) == peaks.Sizes(64 * 2**20, 2**20, 512)
+    assert peaks.choose_sizes(GPU) == peaks.Sizes(2**30, 12 * 2**20, 8192)
+    assert peaks.choose_sizes(CPU) == peaks.Sizes(64 * 2**20, 2**20, 512)
 
 
 def test_each_arithmetic_is_timed_with_matrices_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,8 +231,8 @@ def test_each_arithmetic_is_timed_with_matrices_of_its_own(monkeypatch: pytest.M
     monkeypatch.setattr(peaks, "_copy", lambda size, device: 4.0)
     monkeypatch.setattr(peaks, "_sums", lambda size, device: 8.0)
     before = torch.backends.cuda.matmul.allow_tf32
-    found = {name: (rate, unit) for name, rate, unit, _ in peaks.measure(GPU, peaks.Sizes(1 << 20, 1 << 10, 100))}
-    of_cpu = [name for name, *_ in peaks.measure(CPU, peaks.Sizes(1 << 20, 1 << 10, 100))]
+    found = {name: (rate, unit) for name, rate, unit, _ in peaks.measure_peaks(GPU, peaks.Sizes(1 << 20, 1 << 10, 100))}
+    of_cpu = [name for name, *_ in peaks.measure_peaks(CPU, peaks.Sizes(1 << 20, 1 << 10, 100))]
     torch.backends.cuda.matmul.allow_tf32 = before
     flops = dict.fromkeys(("fp32", "tf32", "bf16", "fp16"), (2 * 100**3 / 2, "flop/s"))
     assert found == {

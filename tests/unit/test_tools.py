@@ -43,21 +43,21 @@ def test_every_tool_says_what_it_leaves() -> None:
 
 
 def test_the_configuration_takes_every_tool_and_no_other() -> None:
-    config = configuration.normalise({"tool": ",".join(tools.names())})
+    config = configuration.normalise_config({"tool": ",".join(tools.names())})
     assert config["tool"] == tools.names() and set(tools.names()) <= set(config)
     with pytest.raises(ConfigError, match="did you mean 'nsys'"):
-        configuration.normalise({"tool": "nsyss"})
+        configuration.normalise_config({"tool": "nsyss"})
 
 
 @pytest.mark.parametrize("tool", tools.names())
 def test_a_cell_resolves_under_every_tool(tool: str) -> None:
-    config = configuration.normalise({})
-    assert settings.resolve("lstm", "train", tool, config)["window"] == config[tool]["window"]
+    config = configuration.normalise_config({})
+    assert settings.resolve_cell("lstm", "train", tool, config)["window"] == config[tool]["window"]
 
 
 @pytest.mark.parametrize("tool", tools.names())
 def test_names_of_its_files_are_known_as_targets(tool: str) -> None:
-    config = configuration.normalise({})
+    config = configuration.normalise_config({})
     patterns = [*tools.files()[tool].exported(config[tool]), *tools.files()[tool].tabulated(config[tool]).values()]
     for pattern in patterns:
         target = f"results/lstm/{pattern.format(phase='train')}"

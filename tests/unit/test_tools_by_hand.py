@@ -177,8 +177,8 @@ def test_options_are_put_in_the_words_of_the_nsys_that_is_here(tmp_path: Path) -
 
 def test_an_option_may_be_listed_without_its_value() -> None:
     word = "--gpu-metrics-devices=cuda-visible"
-    assert command.adapt([word], "  --gpu-metrics-devices  which GPUs", gpu=True) == [word]
-    assert command.adapt(["--pytorch=a=b"], "--pytorch", gpu=True) == ["--pytorch=a=b"]
+    assert command.adapt_options([word], "  --gpu-metrics-devices  which GPUs", gpu=True) == [word]
+    assert command.adapt_options(["--pytorch=a=b"], "--pytorch", gpu=True) == ["--pytorch=a=b"]
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_an_option_may_be_listed_without_its_value() -> None:
 def test_what_nsys_can_do_together_is_taken(given: dict) -> None:
     if given.get("traces") == "none":
         given = {**given, "backtrace": "none", "sample": "none"}
-    assert config.normalise({"nsys": given})["nsys"]["capture"] == given.get("capture", "window")
+    assert config.normalise_config({"nsys": given})["nsys"]["capture"] == given.get("capture", "window")
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_what_nsys_can_do_together_is_taken(given: dict) -> None:
 )
 def test_what_nsys_cannot_do_together_is_refused(given: dict, line: str) -> None:
     with pytest.raises(ConfigError, match=line):
-        config.normalise({"nsys": given})
+        config.normalise_config({"nsys": given})
 
 
 def test_of_several_processes_the_first_stands_for_the_cell(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ NESTED = (
 
 def test_an_operator_runs_in_the_one_that_has_not_ended() -> None:
     trace = of(*NESTED)
-    found = nesting.nest(trace)
+    found = nesting.nest_operators(trace)
     names = [trace.texts[name] for name in trace.operators["name"]]
     assert names == ["outer", "first", "within", "second", "next", "apart"]
     assert found.parent.tolist() == [-1, 0, 1, 0, -1, -1] and found.top.tolist() == [0, 0, 0, 0, 4, 5]
@@ -110,13 +110,20 @@ def test_an_operator_runs_in_the_one_that_has_not_ended() -> None:
 def test_an_operators_own_time_is_without_what_it_calls() -> None:
     """10 us less 3 and 3; 3 less 1.5; what is called by what is called does not count again."""
     trace = of(*NESTED)
-    assert nesting.exclusive_ns(trace, nesting.nest(trace).parent).tolist() == [4000, 1500, 1500, 3000, 2000, 1000]
+    assert nesting.exclusive_ns(trace, nesting.nest_operators(trace).parent).tolist() == [
+        4000,
+        1500,
+        1500,
+        3000,
+        2000,
+        1000,
+    ]
     table = owners.tabulate_operators(trace).set_index("name")["ns"].to_dict()
     assert table == {"outer": 4000, "first": 1500, "within": 1500, "second": 3000, "next": 2000, "apart": 1000}
     assert sum(table.values()) == 10_000 + 2000 + 1000
     # Ends that are rounded may lie behind that of what called.
     longer = of(span("outer", 0, 2), span("a", 0, 1), span("b", 1, 1.001))
-    assert nesting.exclusive_ns(longer, nesting.nest(longer).parent).tolist() == [0, 1000, 1001]
+    assert nesting.exclusive_ns(longer, nesting.nest_operators(longer).parent).tolist() == [0, 1000, 1001]
 
 
 STEPS = (part("step", 100, 50), part("forward", 110, 10), part("backward", 120, 20), part("step", 150, 50))
@@ -133,7 +140,7 @@ STEPS = (part("step", 100, 50), part("forward", 110, 10), part("backward", 120, 
 def test_a_launch_is_in_what_is_open_when_it_is_made(at: float, step: int, name: str) -> None:
     """From its beginning on, and until just before its end."""
     trace = of(*STEPS, called(at, 3), ran("k", 500, 1, 3))
-    assert host_calls.steps_at(host_calls.launch_times(trace), trace).tolist() == [step]
+    assert host_calls.find_steps(host_calls.launch_times(trace), trace).tolist() == [step]
     assert tables.device_events(trace)["range"].tolist() == [name]
     table = owners.tabulate_launches(trace)
     assert table["step"].fillna(-1).tolist() == [step] and table["range"].tolist() == [name]
@@ -146,12 +153,12 @@ def test_a_launch_belongs_to_its_first_call() -> None:
         called(5, 3, category="cuda_driver", name="cuLaunchKernel"), called(4, 3), called(1, -1), called(2, 8),
         ran("k", 50, 1, 3), ran("none", 60, 1, 99), ran("k", 70, 1, 8),
     )  # fmt: skip
-    assert host_calls.call_of(trace).tolist() == [1, -1, 3] and host_calls.launch_times(trace).tolist() == [
+    assert host_calls.launching_calls(trace).tolist() == [1, -1, 3] and host_calls.launch_times(trace).tolist() == [
         4000,
         -1,
         2000,
     ]
-    assert host_calls.call_of(of(ran("k", 1, 1, 3))).tolist() == [-1]
+    assert host_calls.launching_calls(of(ran("k", 1, 1, 3))).tolist() == [-1]
 
 
 def node(name: str, at: float, sequence: int, forward: int, thread: int = 2) -> Event:
@@ -173,7 +180,7 @@ def test_a_node_is_the_backward_of_the_last_operator_with_its_number() -> None:
         span("aten::add", 10, 1, **{"Sequence number": 6}), span("aten::view", 12, 1),
     )  # fmt: skip
     names = [trace.texts[name].rpartition(" ")[2] for name in trace.operators["name"]]
-    found = autograd_links.forward_of(trace).tolist()
+    found = autograd_links.find_forward_operators(trace).tolist()
     assert [names[one] if one >= 0 else "" for one in found] == ["aten::mm", "aten::add", "", "", "", "", ""]
 
 
@@ -195,7 +202,9 @@ def test_links_tell_which_thread_a_forward_pass_ran_on() -> None:
     trace = of(*forward, *nodes, *linked)
     names = [trace.texts[name].rpartition(" ")[2] for name in trace.operators["name"]]
     found = {
-        names[place]: names[one] for place, one in enumerate(autograd_links.forward_of(trace).tolist()) if one >= 0
+        names[place]: names[one]
+        for place, one in enumerate(autograd_links.find_forward_operators(trace).tolist())
+        if one >= 0
     }
     assert found == {"B11": "f221", "B12": "f222", "B13": "f223", "B21": "f111", "B22": "f112", "B23": "f113"}
 
@@ -251,7 +260,9 @@ def test_the_first_operator_of_a_trace_is_as_good_as_others() -> None:
         module("layer", "Linear", 3, 8), span("aten::mm", 5, 3, **{"Sequence number": 5, "External id": 12}),
         called(60.3, 1, operator=21), ran("k", 100, 1, 1, 21),
     )  # fmt: skip
-    assert trace.operators["sequence"].tolist()[0] == 5 and autograd_links.forward_of(trace).tolist()[0] == 3
+    assert (
+        trace.operators["sequence"].tolist()[0] == 5 and autograd_links.find_forward_operators(trace).tolist()[0] == 3
+    )
     table = owners.tabulate_launches(trace)
     assert table[["module", "type", "direction"]].to_numpy().tolist() == [["layer", "Linear", "backward"]]
 
@@ -302,7 +313,7 @@ def test_modules_are_counted_by_call_and_step() -> None:
     assert table["module"].tolist() == ["a.b"] * 4 and table["type"].tolist() == ["Conv2d"] * 4
     assert table["call"].tolist() == [0, 1, 0, 0] and table["step"].tolist() == [0, 0, 0, 1]
     assert table["direction"].tolist() == ["forward", "forward", "recompute", "forward"]
-    counted = owners.modules(trace)
+    counted = owners.tabulate_modules(trace)
     assert counted.to_dict("records") == [{"module": "a.b", "type": "Conv2d", "inputs": "", "calls": 3, "repeated": 1}]
 
 
@@ -311,15 +322,15 @@ def test_the_shapes_of_a_modules_inputs_are_listed_up_to_four() -> None:
     marks = [
         span(f"{nesting.OF_MODULE}a:Linear", 10 * place, 5, **{"Input Dims": [one]}) for place, one in enumerate(dims)
     ]
-    assert owners.modules(of(*marks))["inputs"].tolist() == ["[[2]]; [[3]]; [[4]]; [[5]]"]
+    assert owners.tabulate_modules(of(*marks))["inputs"].tolist() == ["[[2]]; [[3]]; [[4]]; [[5]]"]
 
 
 def test_an_operator_that_repeats_a_forward_pass_within_a_node() -> None:
     """Without a module, by its number alone; what has none is a part of the node's own work."""
     events = [node("CheckpointBackward", 10, 4, 1), span("aten::mm", 10.1, 0.2, 2, **{"Sequence number": 7}),
               span("aten::fill_", 10.4, 0.2, 2)]  # fmt: skip
-    assert nesting.nest(of(*events)).again.tolist() == [0, 1, 0]
-    assert nesting.kinds(of(*events, module("a", "B", 1, 1))).tolist() == [
+    assert nesting.nest_operators(of(*events)).again.tolist() == [0, 1, 0]
+    assert nesting.classify_operators(of(*events, module("a", "B", 1, 1))).tolist() == [
         nesting.NODE,
         nesting.PLAIN,
         nesting.PLAIN,
@@ -356,16 +367,30 @@ def replay(at: float, number: int, names: Sequence[str]) -> list[Event]:
 )  # fmt: skip
 def test_replays_have_the_operators_of_their_capture(events: list[Event], ids: list[int]) -> None:
     trace = of(*events)
-    assert graph_replays.external_ids(trace).tolist() == ids and graph_replays.find_replayed(trace).tolist() == [
-        True
-    ] * len(ids)
+    assert graph_replays.find_capturing_operators(trace).tolist() == ids and graph_replays.find_replayed(
+        trace
+    ).tolist() == [True] * len(ids)
 
 
 def test_replays_of_what_was_launched_one_by_one_have_its_operators() -> None:
     eager = [one for place, name in enumerate("xabcab")
              for one in (called(place, place + 1, operator=30 + place), ran(name, 10 + place, 1, place + 1, 30 + place))]  # fmt: skip
     trace = of(*eager, *replay(50, 70, "abc"), *replay(60, 71, "ab"), *replay(70, 72, "ba"))
-    assert graph_replays.external_ids(trace).tolist() == [30, 31, 32, 33, 34, 35, 31, 32, 33, 31, 32, -1, -1]
+    assert graph_replays.find_capturing_operators(trace).tolist() == [
+        30,
+        31,
+        32,
+        33,
+        34,
+        35,
+        31,
+        32,
+        33,
+        31,
+        32,
+        -1,
+        -1,
+    ]
     assert graph_replays.find_replayed(trace).tolist() == [False] * 6 + [True] * 7
 
 
@@ -389,7 +414,7 @@ def tidied(gpu: bool = True, memory: bool = False, lacking: bool = False) -> pd.
     """The table of those operators and of three launches, two of them alike in the forward pass."""
     trace = of(part("forward", 0, 10), called(1, 1), called(2, 2), called(20, 3),
                ran("k", 50, 2, 1), ran("k", 60, 3, 2), ran("k", 70, 4, 3))  # fmt: skip
-    return tables.tidy(OPERATORS, trace, {"memory": memory}, gpu, lacking)
+    return tables.tidy_operators(OPERATORS, trace, {"memory": memory}, gpu, lacking)
 
 
 def test_the_table_of_a_gpu_by_hand() -> None:
@@ -436,6 +461,6 @@ def test_many_events_are_read_as_few(tmp_path: Path) -> None:
     events = [span("a", 2.0 * place, 1.0) for place in range(count)]
     path = tmp_path / "t.json.gz"
     path.write_bytes(gzip.compress(json.dumps({"traceEvents": events}).encode()))
-    operators = torch_trace.read(path).operators
+    operators = torch_trace.read_trace(path).operators
     assert operators["start"].tolist() == [2000 * place for place in range(count)]
     assert set(operators["ns"].tolist()) == {1000} and operators["ns"].dtype.itemsize == 2

@@ -118,31 +118,38 @@ def test_which_event_of_a_file_is_no_json(tmp_path: Path) -> None:
     for before, number in (("", 0), ('{"name": "a"}, ', 1)):
         path.write_text(f'{{"traceEvents": [{before}{{"name" 3}}]}}')
         with pytest.raises(DataError, match=f"event {number} is no JSON"):
-            torch_trace.read(path)
+            torch_trace.read_trace(path)
     path.write_text(json.dumps({"traceEvents": [span("a", 0, 1), span("b", 2**52, 2**52)]}))
     with pytest.raises(DataError, match="event 1 lasts"):
-        torch_trace.read(path)
+        torch_trace.read_trace(path)
     path.write_text(json.dumps({"traceEvents": [span("a", 0, 1), 7]}))
     with pytest.raises(DataError, match="event 1 is 7, which is not read here"):
-        torch_trace.read(path)
+        torch_trace.read_trace(path)
 
 
 def test_nothing_of_an_empty_trace() -> None:
     trace = of()
-    assert len(nesting.kinds(trace)) == len(nesting.nest(trace).parent) == len(autograd_links.forward_of(trace)) == 0
     assert (
-        len(host_calls.call_of(trace))
-        == len(graph_replays.find_replayed(trace))
-        == len(graph_replays.external_ids(trace))
+        len(nesting.classify_operators(trace))
+        == len(nesting.nest_operators(trace).parent)
+        == len(autograd_links.find_forward_operators(trace))
         == 0
     )
     assert (
-        host_calls.steps_of(trace) == 0
+        len(host_calls.launching_calls(trace))
+        == len(graph_replays.find_replayed(trace))
+        == len(graph_replays.find_capturing_operators(trace))
+        == 0
+    )
+    assert (
+        host_calls.count_steps(trace) == 0
         and losses.find_impossible(trace) is None
         and losses.find_losses(trace).told() == []
     )
     assert (
-        owners.tabulate_launches(trace).empty and owners.tabulate_operators(trace).empty and owners.modules(trace).empty
+        owners.tabulate_launches(trace).empty
+        and owners.tabulate_operators(trace).empty
+        and owners.tabulate_modules(trace).empty
     )
 
 
@@ -168,7 +175,11 @@ def forward_by_name(*events: dict[str, Any]) -> dict[str, str]:
     """Of each node, by the last word of its name, the operator that it is the backward of."""
     trace = of(*events)
     names = [trace.texts[name].rpartition(" ")[2] for name in trace.operators["name"]]
-    return {names[place]: names[one] for place, one in enumerate(autograd_links.forward_of(trace).tolist()) if one >= 0}
+    return {
+        names[place]: names[one]
+        for place, one in enumerate(autograd_links.find_forward_operators(trace).tolist())
+        if one >= 0
+    }
 
 
 def test_sequences_begin_at_0() -> None:
@@ -178,7 +189,7 @@ def test_sequences_begin_at_0() -> None:
         "B": "b",
     }
     trace = of(numbered("a", 1, 0), span("plain", 3, 1))
-    assert nesting.nest(trace).numbered.tolist() == [0, -1]
+    assert nesting.nest_operators(trace).numbered.tolist() == [0, -1]
 
 
 def test_without_links_the_forward_pass_is_of_the_thread_that_runs_most_of_what_has_numbers() -> None:
@@ -251,6 +262,6 @@ def test_a_capture_holds_what_is_launched_between_its_calls_and_not_with_them() 
 def test_the_sum_of_a_gradient_without_a_node_before_it_is_of_none() -> None:
     name = f"{nesting.ENGINE}{nesting.ACCUMULATE}"
     trace = of(span(name, 0, 1, 2), node("A", 2, 5, 1), span(name, 4, 1, 2), span(nesting.ACCUMULATE, 4.2, 0.5, 2))
-    nested = nesting.nest(trace)
-    assert nesting.kinds(trace).tolist() == [nesting.SUM, nesting.NODE, nesting.SUM, nesting.SUM]
+    nested = nesting.nest_operators(trace)
+    assert nesting.classify_operators(trace).tolist() == [nesting.SUM, nesting.NODE, nesting.SUM, nesting.SUM]
     assert nested.node.tolist() == [-1, 1, 1, 1] and nested.numbered.tolist() == [-1, 1, 1, 1]

@@ -21,7 +21,7 @@ OPTIONS = {"memory": False}
 def inputs(recording) -> tuple[pd.DataFrame, torch_trace.Trace]:
     """The recorder's table and the trace."""
     operators = pd.read_csv(recording("torch/train.torch-operators.csv"), keep_default_na=False)
-    return operators, torch_trace.read(DATA / "torch/train.trace.json.gz")
+    return operators, torch_trace.read_trace(DATA / "torch/train.trace.json.gz")
 
 
 @pytest.fixture(scope="module")
@@ -32,13 +32,13 @@ def events() -> list[dict]:
 
 
 def test_kernels_of_three_steps_with_their_ranges(inputs) -> None:
-    table = torch_tables.tidy(*inputs, OPTIONS, gpu=True)
+    table = torch_tables.tidy_operators(*inputs, OPTIONS, gpu=True)
     kernels = table[table["kind"] == "kernel"].groupby("range")["count"].sum().to_dict()
     assert kernels == {"backward": 63, "forward": 18, "loss": 6, "optimizer": 21}
 
 
 def test_device_time_of_a_range_is_that_of_its_launches(inputs) -> None:
-    table = torch_tables.tidy(*inputs, OPTIONS, gpu=True)
+    table = torch_tables.tidy_operators(*inputs, OPTIONS, gpu=True)
     launched = table[table["kind"].isin(["kernel", "memcpy", "memset"])].groupby("range")["device_ns"].sum()
     ranges = table[table["kind"] == "range"].set_index("name")["device_ns"]
     for name in ("forward", "backward", "optimizer"):
@@ -47,7 +47,7 @@ def test_device_time_of_a_range_is_that_of_its_launches(inputs) -> None:
 
 def test_times_are_in_ns(inputs, events) -> None:
     operators, trace = inputs
-    table = torch_tables.tidy(operators, trace, OPTIONS, gpu=True)
+    table = torch_tables.tidy_operators(operators, trace, OPTIONS, gpu=True)
     # On the CPU, the trace has the same ranges in µs, each time that they were open.
     opened = [e["dur"] for e in events if e.get("cat") == "user_annotation" and e["name"] == "profzoo:forward"]
     found = table.loc[(table["kind"] == "range") & (table["name"] == "forward"), "cpu_ns"].item()
@@ -59,15 +59,15 @@ def test_times_are_in_ns(inputs, events) -> None:
 
 
 def test_what_was_not_measured_is_empty(inputs) -> None:
-    table = torch_tables.tidy(*inputs, OPTIONS, gpu=True)
+    table = torch_tables.tidy_operators(*inputs, OPTIONS, gpu=True)
     assert table[list(torch_tables.MEMORY)].isna().all(axis=None)
     assert not (table["flops"] == 0).any()
-    on_cpu = torch_tables.tidy(*inputs, OPTIONS, gpu=False)
+    on_cpu = torch_tables.tidy_operators(*inputs, OPTIONS, gpu=False)
     assert on_cpu[["self_device_ns", "device_ns"]].isna().all(axis=None)
 
 
 def test_memory_is_kept_where_it_was_measured(inputs) -> None:
-    assert torch_tables.tidy(*inputs, {"memory": True}, gpu=True)["cpu_memory_bytes"].notna().any()
+    assert torch_tables.tidy_operators(*inputs, {"memory": True}, gpu=True)["cpu_memory_bytes"].notna().any()
 
 
 def test_operators_of_another_version_are_refused(inputs, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_other_files_are_refused(tmp_path) -> None:
     path = tmp_path / "trace.json.gz"
     path.write_text(json.dumps({}))
     with pytest.raises(DataError, match=r"trace\.json\.gz is no trace"):
-        torch_trace.read(path)
+        torch_trace.read_trace(path)
 
 
 def test_copies_that_a_graph_makes_by_kernels_are_copies() -> None:

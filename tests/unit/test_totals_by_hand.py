@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from profzoo.tools.ncu.derived_metrics import GPU_TIME
-from profzoo.tools.ncu.estimates import Estimates, half_width
+from profzoo.tools.ncu.estimates import Estimates, interval_half_width
 from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
 from profzoo.tools.ncu.strata import Window
 
@@ -153,11 +153,11 @@ def test_intervals_are_those_of_students_t(freedom: int) -> None:
     expected = x
     for power, value in enumerate(polynomials, 1):
         expected += value / freedom**power
-    (found,) = half_width(np.array([7.0]), np.array([float(freedom)]))
+    (found,) = interval_half_width(np.array([7.0]), np.array([float(freedom)]))
     assert found == pytest.approx(7 * expected, rel=1e-12)
     assert found == pytest.approx(7 * stats.t.ppf(0.95, freedom), rel=5e-3)
 
 
 def test_intervals_of_less_than_two_degrees_are_of_two() -> None:
-    one, two = half_width(np.array([1.0, 1.0]), np.array([0.5, 2.0]))
+    one, two = interval_half_width(np.array([1.0, 1.0]), np.array([0.5, 2.0]))
     assert one == two

@@ -18,7 +18,7 @@ def files(folder: Path) -> dict[str, Path]:
     return {"steps": folder / "train.time.csv", "sidecar": folder / "train.time.csv.json"}
 
 
-def write(work: transaction.Work, text: str = "new") -> None:
+def write(work: transaction.Transaction, text: str = "new") -> None:
     for path in work.private.values():
         path.write_text(text)
 
@@ -142,7 +142,7 @@ def checked(folder: Path, table: str = STEPS + "0,1,,1,\n1,1,,1,\n", **changes: 
     made = files(folder)
     made["steps"].write_text(table)
     made["sidecar"].write_text(json.dumps({**JOB, "run": "a", "steps": 2, **changes}))
-    output_checks.check(JOB, made, "a")
+    output_checks.check_outputs(JOB, made, "a")
 
 
 def test_a_whole_result_of_the_job_passes(tmp_path: Path) -> None:
@@ -175,12 +175,12 @@ def test_each_process_leaves_as_many_files(tmp_path: Path) -> None:
     job = {**JOB, "cell": {"gpus": 2, "nodes": 1}}
     made["sidecar"].write_text(json.dumps({**job, "run": "a"}))
     with pytest.raises(CollectError, match="2 processes left no file in ranks"):
-        output_checks.check(job, made, "a")
+        output_checks.check_outputs(job, made, "a")
     (made["ranks"] / "host.0.nsys-rep").write_text("x")
     with pytest.raises(CollectError, match=r"2 processes left 1 \.nsys-rep in ranks"):
-        output_checks.check(job, made, "a")
+        output_checks.check_outputs(job, made, "a")
     (made["ranks"] / "host.1.nsys-rep").write_text("x")
-    output_checks.check(job, made, "a")
+    output_checks.check_outputs(job, made, "a")
 
 
 @pytest.mark.parametrize("text", ["", '{"torch": ', "[1]", "\0"])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from profzoo.experiments import trial_runner
-from profzoo.experiments.trial_search import BASE, Names, Took, course, fastest
+from profzoo.experiments.trial_search import BASE, Names, Took, find_fastest, plan_rounds
 from profzoo.io import csv_tables as reading
 from profzoo.tools.time.tables import REPEATED
 
@@ -35,7 +35,7 @@ def played(
         return None if None in alone else math.prod(one for one in alone if one is not None)
 
     order, chance = list[Names](), random.Random(seed)
-    going = course({name: (words or {}).get(name, [f"{name}=true"]) for name in candidates}, repeats)
+    going = plan_rounds({name: (words or {}).get(name, [f"{name}=true"]) for name in candidates}, repeats)
     these = next(going)
     while True:
         took: Speeds = {}
@@ -179,18 +179,18 @@ def test_so_many_are_tried_as_are_asked_for(tmp_path: Path) -> None:
 def test_what_was_fastest_when_the_budget_ended_is_chosen() -> None:
     a, b, both = ("a",), ("b",), ("b", "a")
     done: list[Took] = [{BASE: 2e6, a: 1.9e6, b: 1.6e6}, {b: 1.6e6, a: 1.9e6, BASE: 2e6}]
-    assert fastest(done) == b
+    assert find_fastest(done) == b
     # What ran in one round with the cell as it is may be so by chance.
-    assert fastest([*done, {BASE: 2e6, both: 1e6}]) == b
-    assert fastest([{BASE: 2e6, a: 1e6}, {a: 1e6}]) == BASE
+    assert find_fastest([*done, {BASE: 2e6, both: 1e6}]) == b
+    assert find_fastest([{BASE: 2e6, a: 1e6}, {a: 1e6}]) == BASE
     # What failed at last is none, and what is hardly faster is not worth it.
-    assert fastest([*done, {BASE: 2e6, b: None}]) == a
-    assert fastest([{BASE: 2e6, a: 1.99e6}] * 2) == BASE and fastest([]) == BASE
+    assert find_fastest([*done, {BASE: 2e6, b: None}]) == a
+    assert find_fastest([{BASE: 2e6, a: 1.99e6}] * 2) == BASE and find_fastest([]) == BASE
 
 
 def test_a_round_that_the_budget_does_not_suffice_for_has_the_fastest_and_the_cell(tmp_path: Path) -> None:
     a, b = ("a",), ("b",)
-    runner = trial_runner.Runner({}, tmp_path)
+    runner = trial_runner.TrialRunner({}, tmp_path)
     runner.done = [{BASE: 2e6, a: 1.9e6, b: 1.6e6}]
     runner.seconds = {BASE: 10, a: 10, b: 10}
     now = time.monotonic()

@@ -19,13 +19,13 @@ def test_a_ratio_is_the_mean_of_the_medians_there_and_back() -> None:
     took = [{BASE: 100.0, A: 90.0}, {BASE: 100.0, A: 40.0}, {BASE: 100.0, A: 100.0}, {A: 1.0}, {BASE: 10.0, A: 16.0}]
     # 0.9, 1 and 1.6 there, 0.4 back; the fourth round has nothing beside it.
     assert (
-        trial_search.ratio(took, A) == pytest.approx(math.sqrt(1.0 * 0.4))
+        trial_search.time_ratio(took, A) == pytest.approx(math.sqrt(1.0 * 0.4))
         and trial_search.count_common_rounds(took, A) == 4
     )
-    assert trial_search.ratio(took[:1], A) == pytest.approx(0.9) and trial_search.ratio(took, BASE, A) == pytest.approx(
-        math.sqrt(2.5)
-    )
-    assert trial_search.ratio(took, B) == math.inf and trial_search.count_common_rounds(took, B) == 0
+    assert trial_search.time_ratio(took[:1], A) == pytest.approx(0.9) and trial_search.time_ratio(
+        took, BASE, A
+    ) == pytest.approx(math.sqrt(2.5))
+    assert trial_search.time_ratio(took, B) == math.inf and trial_search.count_common_rounds(took, B) == 0
 
 
 def test_what_failed_once_has_failed() -> None:
@@ -35,29 +35,31 @@ def test_what_failed_once_has_failed() -> None:
         and not trial_search.any_failed(took, BASE)
         and not trial_search.any_failed(took, B)
     )
-    assert not trial_search.helps(took, A) and trial_search.helps(took[:1], A)
+    assert not trial_search.is_faster(took, A) and trial_search.is_faster(took[:1], A)
     # Its ratio is of the round in which it ran.
-    assert (trial_search.ratio(took, A), trial_search.count_common_rounds(took, A)) == (pytest.approx(0.5), 1)
+    assert (trial_search.time_ratio(took, A), trial_search.count_common_rounds(took, A)) == (pytest.approx(0.5), 1)
 
 
 def test_less_than_two_percent_faster_helps_nothing() -> None:
-    assert not trial_search.helps([{BASE: 100.0, A: 98.5}], A) and trial_search.helps([{BASE: 100.0, A: 97.5}], A)
+    assert not trial_search.is_faster([{BASE: 100.0, A: 98.5}], A) and trial_search.is_faster(
+        [{BASE: 100.0, A: 97.5}], A
+    )
     # Two percent themselves are not worth it: there and back they are 0.98 in all.
-    assert trial_search.ratio([{BASE: 100.0, A: 98.0}], A) == 0.98 and not trial_search.helps(
+    assert trial_search.time_ratio([{BASE: 100.0, A: 98.0}], A) == 0.98 and not trial_search.is_faster(
         [{BASE: 100.0, A: 98.0}], A
     )
 
 
 def test_the_fastest_ran_in_two_rounds() -> None:
     took = [{BASE: 100.0, A: 90.0, B: 80.0, C: 50.0}, {BASE: 100.0, A: 90.0, B: 80.0}, {BASE: 100.0, D: 99.0}]
-    assert trial_search.fastest(took) == B and trial_search.fastest([{**one, B: None} for one in took]) == A
-    assert trial_search.fastest([*took, {BASE: 100.0, C: 50.0}]) == C
-    assert trial_search.fastest([{BASE: 100.0, A: 99.0}] * 2) == trial_search.fastest([]) == BASE
+    assert trial_search.find_fastest(took) == B and trial_search.find_fastest([{**one, B: None} for one in took]) == A
+    assert trial_search.find_fastest([*took, {BASE: 100.0, C: 50.0}]) == C
+    assert trial_search.find_fastest([{BASE: 100.0, A: 99.0}] * 2) == trial_search.find_fastest([]) == BASE
 
 
 def played(times: dict[Names, float | None], repeats: int, words: dict[str, list[str]]) -> tuple[list, Names]:
     """The rounds of a course, and what it chose, where each takes so long."""
-    going, rounds = trial_search.course(words, repeats), []
+    going, rounds = trial_search.plan_rounds(words, repeats), []
     order = next(going)
     while len(rounds) < 50:
         rounds.append(order)
@@ -101,7 +103,7 @@ def test_what_sets_the_same_key_or_was_tried_is_not_put_together() -> None:
 
 
 def test_together_slower_when_it_is_repeated_leaves_the_one_before() -> None:
-    going = trial_search.course({"a": ["x=1"], "b": ["y=1"]}, 2)
+    going = trial_search.plan_rounds({"a": ["x=1"], "b": ["y=1"]}, 2)
     both = (*A, *B)
     next(going)
     going.send({BASE: 100.0, A: 80.0, B: 85.0})
@@ -131,7 +133,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def test_there_is_time_for_what_ends_as_the_time_is_over(tmp_path: Path, clock: SimpleNamespace) -> None:
-    runner = trial_runner.Runner({}, tmp_path)
+    runner = trial_runner.TrialRunner({}, tmp_path)
     runner.done = [{BASE: 100.0, A: 90.0, B: 50.0}]
     runner.seconds = {BASE: 10.0, A: 20.0, B: 30.0}
     found = {left: runner.within([A, BASE, B], NOW_S + left) for left in (60, 59, 40, 39, 10, 9)}
@@ -139,7 +141,7 @@ def test_there_is_time_for_what_ends_as_the_time_is_over(tmp_path: Path, clock: 
     assert found == {60: [A, BASE, B], 59: [BASE, B], 40: [BASE, B], 39: [A, BASE], 10: [], 9: []}
     assert runner.within([BASE], NOW_S + 10) == [BASE] and runner.within([BASE], NOW_S + 9) == []
     # What never ran takes as long as the longest.
-    assert (runner.expected_s(C), runner.expected_s(A), trial_runner.Runner({}, tmp_path).expected_s(A)) == (
+    assert (runner.expected_s(C), runner.expected_s(A), trial_runner.TrialRunner({}, tmp_path).expected_s(A)) == (
         30.0,
         20.0,
         0.0,
@@ -159,13 +161,13 @@ def left_by(folder: Path, path: str, **facts: float) -> None:
 
 
 def test_a_process_gets_the_words_of_its_settings_and_files_of_its_own(tmp_path: Path) -> None:
-    command = trial_runner.Runner(GIVEN, tmp_path)._command((*A, *B), tmp_path / "0-1.csv")
+    command = trial_runner.TrialRunner(GIVEN, tmp_path)._command((*A, *B), tmp_path / "0-1.csv")
     files = ["--steps", str(tmp_path / "0-1.csv"), "--facts", str(tmp_path / "0-1.json")]
     assert command == ["run", "m", "train", "a=1", "b=1", "--load", "w.pt", *files]
 
 
 def test_what_a_process_leaves_is_kept_by_sample(tmp_path: Path) -> None:
-    runner = trial_runner.Runner(GIVEN, tmp_path)
+    runner = trial_runner.TrialRunner(GIVEN, tmp_path)
     left_by(tmp_path, "2-0.csv", step_ns=600, batch=4)
     assert runner._keep(2, (*A, *B), tmp_path / "2-0.csv", "said", 0) == 150.0
     assert runner.facts == [{"step_ns": 600, "batch": 4, "round": 2}] and runner.sides == ["a+b"]
@@ -173,7 +175,7 @@ def test_what_a_process_leaves_is_kept_by_sample(tmp_path: Path) -> None:
 
 
 def test_the_last_line_says_why_a_process_failed(tmp_path: Path) -> None:
-    runner = trial_runner.Runner(GIVEN, tmp_path)
+    runner = trial_runner.TrialRunner(GIVEN, tmp_path)
     assert runner._keep(0, A, tmp_path / "x.csv", "first\n last  \n\n", 1) is None
     assert runner._keep(0, B, tmp_path / "x.csv", " \n", 7) is None
     assert runner._keep(0, BASE, tmp_path / "x.csv", "y" * 301, 1) is None
@@ -204,7 +206,7 @@ def turns(tmp_path: Path, clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatc
 def test_the_first_round_goes_on_while_the_next_would_end_in_time(
     tmp_path: Path, turns: list, until_s: float, ran: list[Names]
 ) -> None:
-    runner = trial_runner.Runner(GIVEN, tmp_path)
+    runner = trial_runner.TrialRunner(GIVEN, tmp_path)
     turns += [(10.0, 0), (15.0, 1), (5.0, 0)]
     # After 10 s, a is expected to take 10 more; after 25 s b, as long as a did, 15 more.
     took = runner.run([BASE, A, B], NOW_S + until_s)
@@ -214,7 +216,7 @@ def test_the_first_round_goes_on_while_the_next_would_end_in_time(
 
 
 def test_a_round_ends_as_the_cell_as_it_is_fails(tmp_path: Path, turns: list) -> None:
-    runner = trial_runner.Runner(GIVEN, tmp_path)
+    runner = trial_runner.TrialRunner(GIVEN, tmp_path)
     turns += [(1.0, 0), (1.0, 1)]
     assert runner.run([A, BASE, B], math.inf) == {A: 100.0, BASE: None} and runner.failed == {"": "why"}
 
@@ -233,7 +235,7 @@ def test_trials_say_why_they_ended(
     tmp_path: Path, turns: list, codes: list[int], budget_s: float, outcome: dict[str, str]
 ) -> None:
     turns += [(1.0, code) for code in codes] + [(1.0, 0)] * 9
-    runner = trial_runner.Runner(GIVEN, tmp_path)
+    runner = trial_runner.TrialRunner(GIVEN, tmp_path)
     assert trial_runner.run_trials(runner, GIVEN["candidates"], 1 if budget_s > 4 else 2, budget_s) == outcome
     assert len(runner.done[0]) == len(codes)
 
@@ -241,8 +243,8 @@ def test_trials_say_why_they_ended(
 def test_a_cell_that_fails_at_once_has_no_trials(tmp_path: Path, turns: list) -> None:
     turns += [(1.0, 1)]
     with pytest.raises(RuntimeError, match="why"):
-        trial_runner.run_trials(trial_runner.Runner(GIVEN, tmp_path), GIVEN["candidates"], 2, 1e9)
+        trial_runner.run_trials(trial_runner.TrialRunner(GIVEN, tmp_path), GIVEN["candidates"], 2, 1e9)
     turns += [(1.0, 0), (1.0, 0), (1.0, 0), (1.0, 0), (1.0, 0), (1.0, 1)]
-    runner = trial_runner.Runner(GIVEN, tmp_path)
+    runner = trial_runner.TrialRunner(GIVEN, tmp_path)
     assert trial_runner.run_trials(runner, GIVEN["candidates"], 2, 1e9) == {"ended": "failed", "chosen": ""}
     assert [len(took) for took in runner.done] == [3, 3]

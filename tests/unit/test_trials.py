@@ -26,19 +26,21 @@ from tests.benchmarks import verdict_score
 
 STEPS = 10
 DATA = Path(__file__).parents[1] / "data/trials"
-CONFIG = configuration.normalise({"models": "lstm"})
+CONFIG = configuration.normalise_config({"models": "lstm"})
 
 
 def test_a_cell_has_the_panel_and_what_is_advised_to_try() -> None:
-    config = configuration.normalise({"models": "lstm", "trials": {"panel": ["bf16", "double_batch", "workers"]}})
+    config = configuration.normalise_config(
+        {"models": "lstm", "trials": {"panel": ["bf16", "double_batch", "workers"]}}
+    )
     found, refused = candidate_settings.candidate_words("lstm", "train", config)
     assert found["bf16"] == ["precision=bf16"] and not refused
-    batch = next(word for word in candidate_settings.settings.setting_words(candidate_settings.settings.resolve("lstm", "train", "time", config))
+    batch = next(word for word in candidate_settings.settings.setting_words(candidate_settings.settings.resolve_cell("lstm", "train", "time", config))
                  if word.startswith("batch="))  # fmt: skip
     assert f"batch={2 * int(batch.removeprefix('batch='))}" in found["double_batch"]
     # Advice has the name of the variant that follows it, else its own words.
     assert sorted(found["workers"]) == ["pin_memory=true", "workers=4"] and "precision=tf32" in found
-    assert candidate_settings.name_of("pin_memory=true workers=4", config) == "workers"
+    assert candidate_settings.name_candidate("pin_memory=true workers=4", config) == "workers"
 
 
 def test_what_a_cell_has_is_not_tried_again() -> None:
@@ -47,10 +49,10 @@ def test_what_a_cell_has_is_not_tried_again() -> None:
 
 
 def test_a_panel_may_name_joined_variants() -> None:
-    config = configuration.normalise({"models": "lstm", "trials": {"panel": ["graph+bf16", "graph"]}})
+    config = configuration.normalise_config({"models": "lstm", "trials": {"panel": ["graph+bf16", "graph"]}})
     found, _ = candidate_settings.candidate_words("lstm", "train", config)
     assert list(found)[:2] == ["graph+bf16", "graph"] and set(found["graph+bf16"]) == {"graph=true", "precision=bf16"}
-    assert candidate_settings.name_of("precision=bf16 graph=true", config) == "graph+bf16"
+    assert candidate_settings.name_candidate("precision=bf16 graph=true", config) == "graph+bf16"
     own, _ = candidate_settings.candidate_words("lstm@fused", "train", config)
     assert own["graph+bf16"] == found["graph+bf16"]
     config["trials"]["panel"] = ["graph+bf61"]
@@ -70,7 +72,7 @@ def test_what_was_put_together_is_held_against_what_was_expected_of_it(tmp_path:
 
 
 def test_a_panel_of_what_is_no_variant_is_refused() -> None:
-    config = configuration.normalise({"models": "lstm", "trials": {"panel": ["bf61"]}})
+    config = configuration.normalise_config({"models": "lstm", "trials": {"panel": ["bf61"]}})
     with pytest.raises(ConfigError, match=r"trials\.panel: 'bf61' is no variant: .*bf16"):
         candidate_settings.candidate_words("lstm", "train", config)
 
@@ -104,7 +106,9 @@ def tried(folder: Path, speeds: dict[str, float], batches: dict[str, int] | None
                           "loss": 0.5 if side != "bf16" else 0.505,
                           "outputs": [2.0, -4.0] if side != "bf16" else [2.1, -4.2]})  # fmt: skip
     path = folder / "train.trials.csv"
-    found = interleaved_runs.summary([side for side, _ in order], facts, interleaved_runs.join_steps(order, path))
+    found = interleaved_runs.summarize_processes(
+        [side for side, _ in order], facts, interleaved_runs.join_steps(order, path)
+    )
     known = {"bf16": ["precision=bf16"], "graph": ["graph=true"], "double": ["batch=8"], "slow": ["compile=true"]}
     trials = {"candidates": known, "refused": {"fused": "optimizer: this model has none"}}
     outcome = {"chosen": "bf16", "failed": {}, "tried": [*known], "ended": "all", "trials": trials}
@@ -120,7 +124,7 @@ def test_trials_become_a_table_of_gains(tmp_path: Path) -> None:
                 for name, gain in gains.items()}  # fmt: skip
     (tmp_path / "e.json").write_text(json.dumps({"cells": {"lstm train": expected}}))
     trial_table.main([str(path)], str(tmp_path / "e.json"), 0.02, str(tmp_path / "trials.csv"))
-    table = reading.read(tmp_path / "trials.csv", trial_table.TABLE).set_index("settings")
+    table = reading.read(tmp_path / "trials.csv", trial_table.TRIALS_TABLE).set_index("settings")
     assert table.index.tolist() == ["bf16", "double", "slow", "graph", "fused"]
     assert table["gain"].iloc[:3].tolist() == pytest.approx([2, 4 / 3, 0.8], rel=0.01)
     assert table["verdict"].tolist() == ["faster", "faster", "slower", "failed", "refused"]
@@ -133,7 +137,7 @@ def test_trials_become_a_table_of_gains(tmp_path: Path) -> None:
     assert table["advised_by"].tolist()[:2] == ["because of bf16", "because of double"]
     assert table.loc["graph", "why"] == "it cannot be captured"
     assert (one["expected_low"], one["expected_high"]) == (1.15, 4.6) and np.isnan(table.loc["graph", "expected_low"])
-    said = cli.format_trials(reading.read(tmp_path / "trials.csv", trial_table.TABLE))
+    said = cli.format_trials(reading.read(tmp_path / "trials.csv", trial_table.TRIALS_TABLE))
     assert said[0].startswith("lstm train runs 2.0") and "with `precision=bf16`: 10 ms -> 5 ms a step" in said[0]
     assert said[-1] == "of 3 expected gains: 1 hit, 1 miss, 1 slowed down"
     # What nobody advised has not misled anybody.
@@ -147,13 +151,13 @@ def test_trials_become_a_table_of_gains(tmp_path: Path) -> None:
 def test_settings_together_and_what_the_budget_left_out(tmp_path: Path) -> None:
     path = tried(tmp_path / "lstm", {"": 10.0, "bf16": 5.0, "bf16+double": 4.0}, chosen="bf16+double", ended="budget")
     trial_table.main([str(path)], None, 0.02, str(tmp_path / "trials.csv"))
-    table = reading.read(tmp_path / "trials.csv", trial_table.TABLE).set_index("settings")
+    table = reading.read(tmp_path / "trials.csv", trial_table.TRIALS_TABLE).set_index("settings")
     assert table.loc["bf16+double", "words"] == "precision=bf16 batch=8" and table.loc["bf16+double", "chosen"]
     assert set(table.index[table["verdict"] == "not tried"]) == {"graph", "double", "slow"}
     assert "raise trials.budget" in table.loc["graph", "why"] and table["expected"].isna().all()
     path = tried(tmp_path / "few", {"": 10.0, "bf16": 5.0}, tried=["bf16", "graph"])
     trial_table.main([str(path)], None, 0.02, str(tmp_path / "few.csv"))
-    why = reading.read(tmp_path / "few.csv", trial_table.TABLE).set_index("settings")["why"]
+    why = reading.read(tmp_path / "few.csv", trial_table.TRIALS_TABLE).set_index("settings")["why"]
     assert "raise trials.most" in why["slow"] and "raise trials.budget" in why["graph"] and why["bf16"] == ""
 
 
@@ -172,7 +176,7 @@ def test_one_process_a_side_has_no_interval(tmp_path: Path) -> None:
 def test_what_failed_in_a_later_round_has_one_row(tmp_path: Path) -> None:
     path = tried(tmp_path / "lstm", {"": 10.0, "bf16": 5.0, "double": 8.0}, failed={"bf16": "no memory", "graph": "no"})
     trial_table.main([str(path)], None, 0.02, str(tmp_path / "trials.csv"))
-    table = reading.read(tmp_path / "trials.csv", trial_table.TABLE)
+    table = reading.read(tmp_path / "trials.csv", trial_table.TRIALS_TABLE)
     assert table["settings"].tolist()[:3] == ["bf16", "double", "graph"]
     assert table["why"].tolist()[:3] == ["failed in a later round: no memory", "", "no"]
     # Its gain is told, but nobody is told to take it.
@@ -181,13 +185,13 @@ def test_what_failed_in_a_later_round_has_one_row(tmp_path: Path) -> None:
         "with `batch=8`" in said[0] and "x 1.99" in said[1] and said[1].endswith("failed in a later round: no memory")
     )
     assert (cli.best_row(table) or {})["settings"] == "double"
-    assert savings_section.section([], {"trials": table})["trials"][0]["best"]["words"] == "batch=8"
+    assert savings_section.make_first_section([], {"trials": table})["trials"][0]["best"]["words"] == "batch=8"
 
 
 def test_a_cell_that_failed_later_says_why_others_were_not_tried(tmp_path: Path) -> None:
     path = tried(tmp_path / "lstm", {"": 10.0, "bf16": 5.0}, failed={"": "no memory"}, ended="failed")
     trial_table.main([str(path)], None, 0.02, str(tmp_path / "trials.csv"))
-    why = reading.read(tmp_path / "trials.csv", trial_table.TABLE).set_index("settings")["why"]
+    why = reading.read(tmp_path / "trials.csv", trial_table.TRIALS_TABLE).set_index("settings")["why"]
     assert why["graph"] == "the cell as it is failed before: no memory" and "" not in why.index
 
 
@@ -205,7 +209,7 @@ def test_the_fastest_that_is_sure_is_told_where_what_was_chosen_is_not(tmp_path:
     assert not any("nan" in line for line in said)
     (line,) = [line for line in said if "bf16+double" in line]
     assert line.endswith("undecided: no gain, as the cell as it is ran in none of its rounds")
-    assert savings_section.section([], {"trials": table})["trials"][0]["best"]["words"] == "precision=bf16"
+    assert savings_section.make_first_section([], {"trials": table})["trials"][0]["best"]["words"] == "precision=bf16"
 
 
 def test_scores_tell_the_halves_of_the_zoo_apart() -> None:
@@ -215,7 +219,7 @@ def test_scores_tell_the_halves_of_the_zoo_apart() -> None:
     table = table.assign(phase="train", settings="x", gain_low=table["gain"], gain_high=table["gain"], advised=True)
     table = table.assign(verdict="undecided")
     table = table.assign(expected_low=table["expected"] - 0.3, expected_high=table["expected"] + 0.3)
-    found = advice_scoring.score(table).set_index(["half", "verdict"])
+    found = advice_scoring.score_verdicts(table).set_index(["half", "verdict"])
     one, other = found.loc[("fitted", "all")], found.loc[("held_out", "all")]
     assert one[["trials", "median_error", "hits", "slowed_down"]].tolist() == [2, 0.25, 0.5, 0]
     # Of errors of none and of a half the next may be as large as the largest.
@@ -224,7 +228,9 @@ def test_scores_tell_the_halves_of_the_zoo_apart() -> None:
     assert other["median_error"] == pytest.approx(0.6) and other["helped"] == 0 and other["covered"] == 0.5
     assert advice_scoring.largest_misses(table)["model"].tolist() == ["gpt", "lstm"]
     # Of what nobody advised the errors count alone.
-    some = advice_scoring.score(table.assign(advised=table["advised_by"] == "b")).set_index(["half", "verdict"])
+    some = advice_scoring.score_verdicts(table.assign(advised=table["advised_by"] == "b")).set_index(
+        ["half", "verdict"]
+    )
     assert some.loc[("held_out", "a"), ["trials", "advised", "error", "slowed_down"]].tolist() == [1, 0, 1, 0]
     assert some.loc[("held_out", "all"), ["trials", "advised", "slowed_down"]].tolist() == [2, 1, 0]
 
@@ -243,15 +249,17 @@ def test_scores_say_what_they_leave_out() -> None:
     ]  # fmt: skip
     names = ["model", "settings", "gain", "expected", "expected_low", "expected_high", "verdict"]
     table = pd.DataFrame(rows, columns=names).assign(phase="train", advised=True, advised_by="a", outcome="hit")
-    found = advice_scoring.score(table).set_index(["half", "verdict"]).loc[("held_out", "all")]
+    found = advice_scoring.score_verdicts(table).set_index(["half", "verdict"]).loc[("held_out", "all")]
     assert found[["width", "tells", "constant_error", "undecided"]].tolist() == pytest.approx([2, 2 / 3, 0.5, 1 / 3])
-    fitted = advice_scoring.score(table).set_index(["half", "verdict"]).loc[("fitted", "all")]
+    fitted = advice_scoring.score_verdicts(table).set_index(["half", "verdict"]).loc[("fitted", "all")]
     # By the held-out half's 2.5 and 2: 1.5, 0.25, 0.375 and a third.
     assert fitted["constant_error"] == pytest.approx((0.375 + 1 / 3) / 2) and fitted["undecided"] == 0
     # An interval that ends at 1 does not tell: the first of four.
     assert fitted["tells"] == 0.75
     known = advice_scores.check_scores(
-        yaml.safe_load(advice_scoring.update_scores_text(advice_scoring.score(table), advice_scores.FILE.read_text()))
+        yaml.safe_load(
+            advice_scoring.update_scores_text(advice_scoring.score_verdicts(table), advice_scores.FILE.read_text())
+        )
     )
     said = known.columns("a")["score"]
     assert said == "3 trials: median error 10% (50% by one gain for all cells), 0% of 3 slower, 33% undecided"
@@ -271,9 +279,9 @@ def test_settings_are_chosen_by_what_is_expected_or_always_the_same() -> None:
 
 def test_what_is_claimed_of_the_trials_is_what_their_tables_say() -> None:
     """The numbers of docs/measured/trials.md that say what the others are worth."""
-    each = [reading.read(DATA / name, trial_table.TABLE) for name in ("h200.csv", "h200-2.csv")]
+    each = [reading.read(DATA / name, trial_table.TRIALS_TABLE) for name in ("h200.csv", "h200-2.csv")]
     table = pd.concat(each, ignore_index=True).query("outcome != ''")
-    held_out = table[table["model"].map(advice_scoring.half_of) == advice_scoring.HELD_OUT]
+    held_out = table[table["model"].map(advice_scoring.find_half) == advice_scoring.HELD_OUT]
     assert (
         forecast_skill.interval_widths(held_out).median() == pytest.approx(2.45, abs=0.01)
         and forecast_skill.excludes_no_gain(held_out).sum() == 28
@@ -284,7 +292,7 @@ def test_what_is_claimed_of_the_trials_is_what_their_tables_say() -> None:
         12,
         12,
     )
-    known = advice_scoring.score(table).set_index(["half", "verdict"]).loc["held_out"]
+    known = advice_scoring.score_verdicts(table).set_index(["half", "verdict"]).loc["held_out"]
     assert known.loc["all", ["median_error", "constant_error"]].tolist() == pytest.approx([0.125, 0.216], abs=5e-4)
     both = known.loc[[name for name in known.index if "+" in name]]
     assert len(both) == 2 and (both["constant_error"] < both["median_error"]).all()
@@ -301,9 +309,9 @@ def test_scores_are_recorded_in_their_file(tmp_path: Path) -> None:
         [("gpt", 1.2, 0.9, "slowed down", "a")] * 3 + [("bert", 2.0, 1.0, "miss", "b")] * 9, columns=columns_
     )
     table = table.assign(expected_low=1.0, expected_high=1.5, advised=True, settings="x", verdict="slower")
-    text = advice_scoring.update_scores_text(advice_scoring.score(table), advice_scores.FILE.read_text())
+    text = advice_scoring.update_scores_text(advice_scoring.score_verdicts(table), advice_scores.FILE.read_text())
     found = advice_scores.check_scores(yaml.safe_load(text))
-    known = advice_scores.load()
+    known = advice_scores.load_scores()
     assert text.startswith(advice_scores.FILE.read_text().partition("\nfitted:")[0])
     assert (found.enough, found.coin, found.unscored_error) == (known.enough, known.coin, known.unscored_error)
     assert found.held_out["a"].trials == 3 and found.held_out["a"].median_error == pytest.approx(0.3333)
@@ -313,29 +321,33 @@ def test_scores_are_recorded_in_their_file(tmp_path: Path) -> None:
     assert found.columns("a")["score"] == "abstains: helped in 0% of 3 trials, no more than a coin would"
     assert found.columns("b") == {"trials": 0, "score": advice_scores.UNSCORED}
     # As it abstains, it is advised no more, and abstains still.
-    text = advice_scoring.update_scores_text(advice_scoring.score(table.assign(advised=False, gain=1.2)), text)
+    text = advice_scoring.update_scores_text(advice_scoring.score_verdicts(table.assign(advised=False, gain=1.2)), text)
     silent = advice_scores.check_scores(yaml.safe_load(text))
     assert silent.abstains("a") and silent.held_out["a"].median_error == 0 and silent.held_out["a"].trials == 3
-    again = advice_scoring.update_scores_text(advice_scoring.score(table[:0]), text)
+    again = advice_scoring.update_scores_text(advice_scoring.score_verdicts(table[:0]), text)
     assert advice_scores.check_scores(yaml.safe_load(again)).held_out == {}
 
 
 def test_the_scores_are_those_of_the_trials() -> None:
-    table = pd.concat([reading.read(path, trial_table.TABLE) for path in sorted(DATA.glob("*.csv"))], ignore_index=True)
+    table = pd.concat(
+        [reading.read(path, trial_table.TRIALS_TABLE) for path in sorted(DATA.glob("*.csv"))], ignore_index=True
+    )
     text = advice_scores.FILE.read_text()
-    assert advice_scoring.update_scores_text(advice_scoring.score(table), text) == text
-    halves = table.assign(half=table["model"].map(advice_scoring.half_of)).query("outcome != ''").groupby("half")
+    assert advice_scoring.update_scores_text(advice_scoring.score_verdicts(table), text) == text
+    halves = table.assign(half=table["model"].map(advice_scoring.find_half)).query("outcome != ''").groupby("half")
     assert halves.size().to_dict() == {"fitted": 38, "held_out": 80}
 
 
 def test_one_process_may_be_as_far_from_others_as_those_were_whose_settings_changed_nothing() -> None:
-    table = reading.read(DATA / "h200.csv", trial_table.TABLE)
-    fitted = table["model"].map(advice_scoring.half_of).eq("fitted") & table["settings"].eq("tf32")
+    table = reading.read(DATA / "h200.csv", trial_table.TRIALS_TABLE)
+    fitted = table["model"].map(advice_scoring.find_half).eq("fitted") & table["settings"].eq("tf32")
     same = table[fitted & (table["expected"] - 1).abs().lt(0.05)]
     # Of the mean difference of so many pairs of processes, that of one of a pair is told.
     one = np.sqrt((np.log(same["gain"] / same["expected"]) ** 2 * same["processes"] / 2).mean())
     assert len(same) == 6
-    assert advice_scores.load().unrepeated == pytest.approx(stats.t.ppf(0.95, len(same)) * one * np.sqrt(2), abs=0.005)
+    assert advice_scores.load_scores().unrepeated == pytest.approx(
+        stats.t.ppf(0.95, len(same)) * one * np.sqrt(2), abs=0.005
+    )
 
 
 def test_few_trials_are_no_score() -> None:

@@ -59,7 +59,7 @@ def test_what_is_a_hit(row: dict[str, Any], right: str) -> None:
     ],
 )
 def test_how_far_outputs_are_apart(one: Any, other: Any, right: float) -> None:
-    assert trial_table._apart(one, other) == pytest.approx(right, nan_ok=True)
+    assert trial_table._output_distance(one, other) == pytest.approx(right, nan_ok=True)
 
 
 def tried(*processes: tuple[int, str, int, float], **more: Any) -> pd.DataFrame:
@@ -191,7 +191,7 @@ def test_whether_an_interval_tells() -> None:
 def test_what_a_share_of_errors_is_at_most(share: float, count: int, place: int) -> None:
     """The share of one more than there are, rounded up: of 20 the nine tenths of 21 are the 19th."""
     errors = np.arange(1.0, count + 1)[::-1]
-    assert advice_scoring._at_most(errors, share) == place
+    assert advice_scoring._error_bound(errors, share) == place
 
 
 def trial(model: str, expected: float, gain: float, outcome: str = HIT, **more: Any) -> dict[str, Any]:
@@ -206,7 +206,7 @@ def test_a_score_of_three_trials() -> None:
     Within the interval that is from a half to twice what was expected: all. Gains of 1, 2 and 0.8: one helped.
     """
     table = pd.DataFrame([trial("gpt", 2.0, 1.0), trial("gpt", 1.0, 2.0, MISS), trial("gnmt", 1.0, 0.8, SLOWED)])
-    found = advice_scoring.score(table).set_index(["half", "verdict"])
+    found = advice_scoring.score_verdicts(table).set_index(["half", "verdict"])
     for name in ("all", "v"):
         one = found.loc[("held_out", name)]
         assert one[["trials", "median_error", "error", "over", "covered", "advised"]].tolist() == [3, 0.5, 1, 1, 1, 3]
@@ -214,13 +214,13 @@ def test_a_score_of_three_trials() -> None:
         # Half of the first is 1: that interval does not tell, as little as 0.5 to 2 does.
         assert one["tells"] == 0 and one["undecided"] == 0 and one["constant_error"] == 0
     assert found.loc[("held_out", "v")].name in found.index and len(found) == 2
-    none = advice_scoring.score(table.assign(advised=False)).iloc[0]
+    none = advice_scoring.score_verdicts(table.assign(advised=False)).iloc[0]
     assert none[["advised", "helped", "slowed_down", "undecided"]].tolist() == [0, 0, 0, 0]
 
 
 def test_what_does_not_help_by_more_than_none_has_not_helped() -> None:
     table = pd.DataFrame([trial("gpt", 1.0, 1.0), trial("gpt", 1.0, 1.01)])
-    assert advice_scoring.score(table).iloc[0]["helped"] == 0.5
+    assert advice_scoring.score_verdicts(table).iloc[0]["helped"] == 0.5
 
 
 def test_misses_are_named_farthest_off_first() -> None:
@@ -247,7 +247,7 @@ def verdict(**given: Any) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_what_verdicts_expect(more: list[dict[str, Any]], right: tuple) -> None:
-    config = configuration.normalise({"models": "lstm"})
+    config = configuration.normalise_config({"models": "lstm"})
     table = pd.DataFrame([verdict(), *(verdict(**one) for one in more)])
     found = candidate_settings.expected_gains(table, config, {})
     assert list(found) == ["lstm train"] and list(found["lstm train"]) == ["bf16"]
@@ -260,14 +260,14 @@ def test_what_verdicts_expect(more: list[dict[str, Any]], right: tuple) -> None:
 
 
 def test_twice_the_batch_has_a_name_where_the_batch_is_known() -> None:
-    config = configuration.normalise({"models": "lstm", "trials": {"panel": ["bf16", "double_batch"]}})
+    config = configuration.normalise_config({"models": "lstm", "trials": {"panel": ["bf16", "double_batch"]}})
     assert (
-        candidate_settings.name_of("batch=8", config, 4) == "double_batch"
-        and candidate_settings.name_of("batch=8", config) == "batch=8"
+        candidate_settings.name_candidate("batch=8", config, 4) == "double_batch"
+        and candidate_settings.name_candidate("batch=8", config) == "batch=8"
     )
     assert (
-        candidate_settings.name_of("batch=8", config, 8) == "batch=8"
-        and candidate_settings.name_of("precision=bf16", config) == "bf16"
+        candidate_settings.name_candidate("batch=8", config, 8) == "batch=8"
+        and candidate_settings.name_candidate("precision=bf16", config) == "bf16"
     )
 
 
@@ -275,7 +275,7 @@ def test_what_is_advised_of_cpus_alone_is_tried_where_there_may_be_one() -> None
     """Two workers and twice the batch are what rules about CPUs advise: last on a CPU, and of no cell on a GPU."""
     names = {}
     for device in ("cuda", "cpu"):
-        config = configuration.normalise({"models": "lstm", "device": device, "trials": {"panel": []}})
+        config = configuration.normalise_config({"models": "lstm", "device": device, "trials": {"panel": []}})
         names[device] = list(candidate_settings.candidate_words("lstm", "train", config)[0])
     assert names["cpu"][-2:] == ["workers=2", "batch=20"] and not {"workers=2", "batch=20"} & {*names["cuda"]}
     assert [name for name in names["cuda"] if name != "graph=true"] == names["cpu"][:-2]

@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 
 def resolved(name: str, phase: str = "train", **given: Any) -> dict[str, Any]:
     """A cell of the zoo."""
-    return settings.resolve(name, phase, "time", config.normalise(given))
+    return settings.resolve_cell(name, phase, "time", config.normalise_config(given))
 
 
 def test_variants_that_are_joined_set_what_each_sets() -> None:
@@ -32,21 +32,21 @@ def test_variants_that_are_joined_set_what_each_sets() -> None:
 
 
 def test_they_are_taken_wherever_one_is() -> None:
-    checked = config.normalise({"models": "lstm@bf16+compile", "candidate": "bf16+compile,tf32"})
-    assert config.select(checked) == ["lstm@bf16+compile"]
+    checked = config.normalise_config({"models": "lstm@bf16+compile", "candidate": "bf16+compile,tf32"})
+    assert config.select_models(checked) == ["lstm@bf16+compile"]
     assert [side.of("lstm") for side in sides.sides_of(checked)] == ["lstm", "lstm@bf16+compile", "lstm@tf32"]
     unknown_targets.check_targets(["results/lstm@bf16+graph/train.nsys.csv"], "results", checked)
 
 
 def test_trials_go_on_from_them() -> None:
-    found, _ = candidate_settings.candidate_words("lstm@bf16+fused", "train", config.normalise({}))
+    found, _ = candidate_settings.candidate_words("lstm@bf16+fused", "train", config.normalise_config({}))
     assert found["compile"] == ["compile=true"] and "bf16" not in found
 
 
 def test_a_combination_that_takes_several_gpus_is_known_as_such() -> None:
-    own = config.normalise({"variants": {"two": {"gpus": 2}}, "models": "unet@bf16+two"})
+    own = config.normalise_config({"variants": {"two": {"gpus": 2}}, "models": "unet@bf16+two"})
     words = ["results/lstm@two+tf32/train.nsys.csv", "results/lstm@bf16+tf32/train.nsys.csv"]
-    spread = config.spread(own, words)
+    spread = config.list_multi_gpu_cells(own, words)
     assert {"lstm@two", "unet@bf16+two", "lstm@two+tf32"} <= set(spread) and "lstm@bf16+tf32" not in spread
 
 
@@ -89,7 +89,9 @@ def test_what_can_be_combined_is() -> None:
 def losses(cell: dict[str, Any], steps: int = 3) -> tuple[list[float], nn.Module]:
     """Losses of steps on one batch, and the network that was trained."""
     network = zoo.network(cell)
-    step = step_loop.repeat(cell, step_loop.interface.load(cell["module"]), network, CPU, ranges.Ranges()).step
+    step = step_loop.make_step(
+        cell, step_loop.interface.load_functions(cell["module"]), network, CPU, ranges.Ranges()
+    ).step
     batch = zoo.batch(cell)
     torch.manual_seed(1)
     return [float(step(batch)) for _ in range(steps)], network
@@ -108,25 +110,25 @@ def test_an_optimizer_keeps_its_options_and_groups(kind: type) -> None:
     one, other = nn.Linear(1, 1), nn.Linear(1, 1)
     groups = [{"params": one.parameters(), "lr": 0.5}, {"params": other.parameters(), "weight_decay": 0.25}]
     made = kind(groups, lr=0.125)
-    found = optimizers.chosen(made, {"optimizer": "fused", "graph": True, "model": "mine"})
+    found = optimizers.choose_implementation(made, {"optimizer": "fused", "graph": True, "model": "mine"})
     assert type(found) is kind and [group["lr"] for group in found.param_groups] == [0.5, 0.125]
     assert found.param_groups[1]["weight_decay"] == 0.25 and found.param_groups[1]["params"][0] is other.weight
     for group in found.param_groups:
         assert group["fused"] is True and group["foreach"] is False and group.get("capturable", True) is True
-    assert optimizers.chosen(made, {"model": "mine"}) is made
+    assert optimizers.choose_implementation(made, {"model": "mine"}) is made
 
 
 def test_an_implementation_that_there_is_not_is_refused() -> None:
     made = torch.optim.RMSprop(nn.Linear(1, 1).parameters())
     with pytest.raises(ConfigError, match="optimizer = 'fused': RMSprop of mine has no such implementation"):
-        optimizers.chosen(made, {"optimizer": "fused", "model": "mine"})
+        optimizers.choose_implementation(made, {"optimizer": "fused", "model": "mine"})
 
 
 def gradients(cell: dict[str, Any]) -> tuple[torch.Tensor, dict[str, torch.Tensor], int]:
     """Loss, gradients of the network by parameter, and how many modules were called."""
     network = zoo.network(cell)
     if cell.get("checkpoint"):
-        activation_checkpointing.insert(network, cell["model"])
+        activation_checkpointing.insert_checkpoints(network, cell["model"])
     calls: list[nn.Module] = []
     for module in network.modules():
         module.register_forward_hook(lambda module, *_: calls.append(module))

@@ -78,9 +78,9 @@ def test_a_rule_that_would_never_hold_is_refused(spoil: Callable, said: str) -> 
 def test_settings_that_follow_advice_are_settings_of_a_cell() -> None:
     tried = [one["settings"].split() for each in RULES["rules"] for one in each["advice"] if "settings" in one]
     assert len(tried) == 9
-    untouched = run.resolve("vgg16", "train", "time", [])
+    untouched = run.resolve_words("vgg16", "train", "time", [])
     for words in tried:
-        assert run.resolve("vgg16", "train", "time", words) != untouched
+        assert run.resolve_words("vgg16", "train", "time", words) != untouched
 
 
 def test_every_advice_is_some_cells() -> None:
@@ -92,7 +92,7 @@ def test_every_advice_is_some_cells() -> None:
             cell = {name: wanted[0] for name, wanted in conditions.items() if isinstance(wanted, list)}
             if not conditions:  # The last resort: of a cell that follows all the others.
                 for other in each["advice"][:-1]:
-                    cell |= verdict_rules._settings(other.get("settings", ""))
+                    cell |= verdict_rules._parse_settings(other.get("settings", ""))
                     cell |= {"compile": True} if "compile" in other.get("when", {}) else {}
             found = verdict_rules.choose_advice(each, {"cpu_data_ns": 1e9, "cpu_transfer_ns": 1e9} | step, cell)
             assert found["next"] == one["next"]

@@ -21,7 +21,7 @@ from tests import known_rules
 from tests.conftest import DATA
 
 # Rules without a trial.
-UNTRIED = replace(advice_scores.load(), fitted={}, held_out={})
+UNTRIED = replace(advice_scores.load_scores(), fitted={}, held_out={})
 RULES = known_rules.load()
 STEPS = pd.read_csv(DATA / "zoo/steps.csv")
 ROOFS = {"fp32": 50.0, "tf32": 500.0}
@@ -393,7 +393,7 @@ def test_kernels_of_little_time_are_not_judged_one_by_one() -> None:
 
 def advised(recording: Callable, times: list[float]) -> pd.DataFrame:
     """ncu's advice on the recorded launches, whose configurations take these times of the step, one after another."""
-    details = ncu_details.read(recording("ncu/launch.details.csv"))
+    details = ncu_details.read_details(recording("ncu/launch.details.csv"))
     ids = details["ID"].drop_duplicates().to_list()
     launches = pd.DataFrame({"id": ids}).assign(**dict.fromkeys(KEYS, 1))
     launches["mangled"] = [f"k{number}" for number in ids]
@@ -404,13 +404,13 @@ def advised(recording: Callable, times: list[float]) -> pd.DataFrame:
 
 
 def test_advice_of_ncu_counts_by_what_it_is_worth_to_the_step(recording: Callable) -> None:
-    details = ncu_details.read(recording("ncu/launch.details.csv"))
+    details = ncu_details.read_details(recording("ncu/launch.details.csv"))
     said = details[details["Rule Type"].eq("OPT") & details["Estimated Speedup"].gt(0)]
     assert said["ID"].nunique() > 1
     for number, one in said.groupby("ID"):
         ids = details["ID"].drop_duplicates().to_list()
         found = advised(recording, [90.0 if other == number else 10.0 / (len(ids) - 1) for other in ids])
-        assert 0 < len(found) <= ncu_advice.MOST and (found["level"] == "kernel").all()
+        assert 0 < len(found) <= ncu_advice.MAX_ROWS and (found["level"] == "kernel").all()
         saved = found["share"] * found["value"]
         assert saved.is_monotonic_decreasing
         first = found.iloc[0]
@@ -422,7 +422,7 @@ def test_advice_of_ncu_counts_by_what_it_is_worth_to_the_step(recording: Callabl
 
 
 def test_ncu_that_estimates_no_speed_up_has_no_verdicts(recording: Callable) -> None:
-    details = ncu_details.read(recording("ncu/launch.details.csv"))
+    details = ncu_details.read_details(recording("ncu/launch.details.csv"))
     none = details.assign(**{"Estimated Speedup": np.nan})
     launches = pd.DataFrame({"id": details["ID"].drop_duplicates()}).assign(**dict.fromkeys(KEYS, 1))
     rows = kernel_rows(total_ns=[100.0]).assign(**dict.fromkeys(KEYS, 1))
@@ -438,11 +438,11 @@ def test_speed_ups_of_ncu_are_read_whatever_their_size(tmp_path: Path, printed: 
                             "Estimated Speedup": [printed, None]})  # fmt: skip
     write_csv(details, page)
     rows = kernel_rows(total_ns=[100.0]).assign(**dict.fromkeys(KEYS, 1))
-    (found,) = ncu_advice.tabulate_ncu_advice(ncu_details.read(page), launches, rows, 0.5)
+    (found,) = ncu_advice.tabulate_ncu_advice(ncu_details.read_details(page), launches, rows, 0.5)
     assert (found["value"], found["share"], found["gain"]) == (value, 0.5, None)
     write_csv(details.assign(**{"Estimated Speedup": ["12,5", None]}), page)
     with pytest.raises(DataError, match=r"d\.csv: column Estimated Speedup holds '12,5'"):
-        ncu_details.read(page)
+        ncu_details.read_details(page)
 
 
 def test_without_a_trace_there_is_nothing_to_judge() -> None:

@@ -56,7 +56,7 @@ def table(step: pd.DataFrame, rows: pd.DataFrame, roofs: pd.DataFrame | None = N
 )
 def test_what_the_cpu_lets_through(wall: float, host: float, step: float, removed: float, right: float) -> None:
     row = {"wall_ns": wall, "host_ns": host, "step_ns": step}
-    assert rule_evaluation.host_limit(row, 2.0, removed) == pytest.approx(right)
+    assert rule_evaluation.cpu_limited_gain(row, 2.0, removed) == pytest.approx(right)
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,8 @@ def test_what_the_cpu_lets_through(wall: float, host: float, step: float, remove
 )
 def test_what_puts_a_step_in_doubt(row: dict[str, Any], right: float, metric: str | None) -> None:
     step = pd.Series({"wall_ns": 10.0, "step_ns": 10.0, "step_median_ns": 10.0} | row, dtype="object")
-    assert rule_evaluation._disturbed(step, FLOORS) == pytest.approx(right)
-    doubt = rule_evaluation._doubt(step, FLOORS)
+    assert rule_evaluation._disturbed_share(step, FLOORS) == pytest.approx(right)
+    doubt = rule_evaluation._find_doubt(step, FLOORS)
     assert (doubt[0]["metric"] if doubt else None) == metric
 
 
@@ -214,7 +214,7 @@ def caused(causes_of: dict[str, Any], **columns: Any) -> pd.DataFrame:
     ],
 )  # fmt: skip
 def test_shares_of_a_launch(name: str, columns: dict[str, float], share: float) -> None:
-    found = launch_causes.SHARES[name](pd.DataFrame(columns, index=[0]))
+    found = launch_causes.SHARE_FORMULAS[name](pd.DataFrame(columns, index=[0]))
     assert found.tolist() == pytest.approx([share], nan_ok=True)
 
 
@@ -312,12 +312,12 @@ def test_what_a_replay_changes_of_a_verdict(
     gain: float, cured: float, share: float, limit: float | None, settings: str | None
 ) -> None:
     row = {"cured": cured, "share": share, "next_step": "do it", "settings": "x=1"}
-    told = row | advice_gain._told(row, gain, gain_models.Asked("faster"))
+    told = row | advice_gain._adjust_texts(row, gain, gain_models.RequestedChange("faster"))
     assert told["limit"] == (limit if limit is None else pytest.approx(limit)) and told["settings"] == settings
     lead = (advice_gain.NO_GAIN if gain < 1 else "") + (advice_gain.LAUNCH_LESS if limit and gain >= 1 else "")
     assert told["next_step"] == f"{lead}do it"
     # What is about the step is not held back by its own launches.
-    assert advice_gain._told(row, gain, gain_models.Asked("graph"))["limit"] is None
+    assert advice_gain._adjust_texts(row, gain, gain_models.RequestedChange("graph"))["limit"] is None
 
 
 def test_what_is_asked_of_a_replay() -> None:
@@ -510,7 +510,7 @@ def test_a_gain_that_waits_has_its_method_and_interval() -> None:
     """By Amdahl's law with an error of a half: from 1.2 / 1.5 to 1.2 * 1.5; what the CPU limits is to launch less."""
     row = {"verdict": "v", "gain": 1.2, "next_step": "do", "settings": None, "limit": None}
     found = advice_gain.add_expected_gain(
-        {**row, advice_gain.LEAD: "there: "}, None, {}, scored({"v": score(error=0.5, over=0.3)})
+        {**row, advice_gain.LEAD_KEY: "there: "}, None, {}, scored({"v": score(error=0.5, over=0.3)})
     )
     assert (found["gain_low"], found["gain_high"]) == pytest.approx((0.8, 1.8)) and found["method"] == "Amdahl"
     assert found["next_step"] == "there: do"

@@ -167,18 +167,18 @@ def test_the_table_of_cells_says_what_each_was_measured_with() -> None:
 def test_a_page_of_several_versions_says_which_and_marks_their_cells(tmp_path: Path) -> None:
     given = whole_zoo.tables()
     cells = given["cells"].assign(torch_version="2.9.0", driver_version="580.1", nsys_version="", ncu_version="")
-    assert mixed_versions.lines(cells) == [] and mixed_versions.usual(cells) == {}
+    assert mixed_versions.format_versions(cells) == [] and mixed_versions.most_common_versions(cells) == {}
     cells.loc[:5, "torch_version"] = "2.8.0"
     first = [f"{row.model} {row.phase}" for row in cells.head(4).itertuples()]
     assert (
-        mixed_versions.lines(cells)[0] == f"torch 2.8.0: {', '.join(first)} and 2 more"
-        and len(mixed_versions.lines(cells)) == 2
+        mixed_versions.format_versions(cells)[0] == f"torch 2.8.0: {', '.join(first)} and 2 more"
+        and len(mixed_versions.format_versions(cells)) == 2
     )
     sidecars = [{"torch": "2.9.0", "cuda": None}] * len(cells)
-    html = page.render({**given, "cells": cells}, sidecars, [], ["nsys"], tmp_path)
+    html = page.render_page({**given, "cells": cells}, sidecars, [], ["nsys"], tmp_path)
     assert "Measured with different versions" in html and html.count('<small class="warn">torch 2.8.0</small>') == 6
-    plain = page.render({**given, "cells": cells.assign(torch_version="2.9.0")}, sidecars, [], ["nsys"], tmp_path)
+    plain = page.render_page({**given, "cells": cells.assign(torch_version="2.9.0")}, sidecars, [], ["nsys"], tmp_path)
     assert "Measured with different versions" not in plain
     # One cell of which tools were run with several.
     one = cells.head(1).assign(torch_version="2.8.0 (time), 2.9.0 (nsys)")
-    assert mixed_versions.lines(one) == [f"torch 2.8.0 (time), 2.9.0 (nsys): {first[0]}"]
+    assert mixed_versions.format_versions(one) == [f"torch 2.8.0 (time), 2.9.0 (nsys): {first[0]}"]

@@ -44,7 +44,7 @@ def test_what_is_missing_for_one_reason_is_said_once() -> None:
 
 def test_a_row_says_one_verdict_with_its_own_next_step() -> None:
     given = whole_zoo.tables()
-    promised = savings.all_of(given)
+    promised = savings.list_savings(given)
     rows = overview.cells_context(given, promised, [])["cells"]
     advised = {(one.model, one.phase, one.verdict, one.next_step) for one in promised}
     assert len(rows) == 42

@@ -40,9 +40,9 @@ UNKNOWN_TARGETS = [
 def test_a_mistake_is_one_line(given: str, line: str) -> None:
     """As the workflow goes through what the command line gives, before any job."""
     with pytest.raises(ConfigError) as error:
-        checked = configuration.normalise(yaml.safe_load(TINY) | parse_config([given]))
-        for model, phase in configuration.cells(checked):
-            settings.resolve(model, phase, "time", checked)
+        checked = configuration.normalise_config(yaml.safe_load(TINY) | parse_config([given]))
+        for model, phase in configuration.select_cells(checked):
+            settings.resolve_cell(model, phase, "time", checked)
     assert str(error.value) == line
 
 
@@ -50,7 +50,7 @@ def test_a_mistake_is_one_line(given: str, line: str) -> None:
 def test_an_unknown_target_names_the_nearest(target: str, words: str) -> None:
     with pytest.raises(ConfigError) as error:
         unknown_targets.check_targets(
-            [target, "--cores", "1"], "results", configuration.normalise(yaml.safe_load(TINY))
+            [target, "--cores", "1"], "results", configuration.normalise_config(yaml.safe_load(TINY))
         )
     assert str(error.value) == f"target '{target}': {words}"
 

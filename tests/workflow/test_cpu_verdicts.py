@@ -51,7 +51,9 @@ def found(ran: tuple[Project, str]) -> pd.DataFrame:
     cells = [(name, "train") for name in planted.PROGRAMS]
     operators = {cell: reading.read(_file(results, *cell, "operators.csv"), layers.OPERATORS_TABLE) for cell in cells}
     ran_with = {cell: read_json(_file(results, *cell, "time.csv.json"), {"cell": {}})["cell"] for cell in cells}
-    return cpu_verdicts.tabulate_cpu_verdicts(timed.assign(unsteady=""), ranges, operators, ran_with, rules.load())
+    return cpu_verdicts.tabulate_cpu_verdicts(
+        timed.assign(unsteady=""), ranges, operators, ran_with, rules.load_rules()
+    )
 
 
 def _file(results: Path, model: str, phase: str, ending: str) -> Path:
@@ -97,7 +99,7 @@ def test_page_and_run_say_what_is_to_be_won(ran: tuple[Project, str]) -> None:
     project, said = ran
     html, written = project.read("results/report.html"), pd.read_csv(project.root / "results/tables/verdicts.csv")
     for row in written[written["rank"].eq(1) & written["level"].eq("cell")].to_dict("records"):
-        place = glossary.meanings()[row["verdict"]]["anchor"]
+        place = glossary.load_meanings()[row["verdict"]]["anchor"]
         assert f'data-value="{row["verdict"]}"><a class="word" href="#{place}"' in html
     won = written[(written["level"] == "cell") & (written["gain"] > 1)]
     assert ("Optimise these" in html) == ("to win" in said) == bool(len(won))

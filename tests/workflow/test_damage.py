@@ -60,7 +60,7 @@ def test_two_hundred_damaged_files_are_noticed_or_harmless(built: Project, monke
     monkeypatch.chdir(built.root)
     chance, results = random.Random(SEED), Path("results")
     made = [path for path in verify.verifiable_files(results) if path.is_file()]
-    assert verify.verify(results).damaged == [] and len(KINDS) == 12 and len(made) > 60
+    assert verify.verify_folder(results).damaged == [] and len(KINDS) == 12 and len(made) > 60
     tried: Counter[str] = Counter()
     noticed: Counter[str] = Counter()
     missed = []
@@ -72,8 +72,8 @@ def test_two_hundred_damaged_files_are_noticed_or_harmless(built: Project, monke
         path.write_bytes(KINDS[kind](whole, chance))
         # As after a power loss, which leaves the times that the file had.
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-        digests.forget()
-        found = file_checks.damage(path) or sidecar_damage(path)
+        digests.forget_digests()
+        found = file_checks.find_damage(path) or sidecar_damage(path)
         tried[kind] += 1
         noticed[kind] += bool(found)
         if not found and not harmless(path, whole):
@@ -82,8 +82,8 @@ def test_two_hundred_damaged_files_are_noticed_or_harmless(built: Project, monke
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert not missed, missed
     assert sum(tried.values()) == DRAWN and sum(noticed.values()) >= DRAWN * 0.9, (tried, noticed)
-    digests.forget()
-    assert verify.verify(results).damaged == []
+    digests.forget_digests()
+    assert verify.verify_folder(results).damaged == []
 
 
 def harmless(path: Path, whole: bytes) -> bool:
@@ -94,6 +94,6 @@ def harmless(path: Path, whole: bytes) -> bool:
 
 def sidecar_damage(path: Path) -> str | None:
     """What is wrong with a sidecar, which is the record of others and of itself."""
-    found = verify.Found()
+    found = verify.FolderFindings()
     verify._check(path, found)
     return found.damaged[0] if found.damaged else None

@@ -154,7 +154,7 @@ def test_the_figure_is_drawn(extended: Project) -> None:
 
 
 def test_the_section_set_is_what_ncu_is_asked_for(extended: Project) -> None:
-    chosen = configuration.normalise(yaml.safe_load(extended.read("mine.yaml")))["ncu"]
+    chosen = configuration.normalise_config(yaml.safe_load(extended.read("mine.yaml")))["ncu"]
     words = " ".join(command.options(chosen, "pipes"))
     assert "--section ComputeWorkloadAnalysis --metrics gpu__time_duration.sum" in words
 

@@ -16,7 +16,7 @@ import pytest
 
 from profzoo.io import csv_tables as reading
 from profzoo.machine import namespace
-from profzoo.range_names import DOMAIN, MODULE, PARTS, STEP, WINDOW, nvtx_name
+from profzoo.range_names import DOMAIN, MODULE, PARTS, STEP, WINDOW, make_nvtx_name
 from profzoo.tools.nsys import stats
 from profzoo.what_if import storage
 from profzoo.what_if import tables as replay
@@ -93,7 +93,7 @@ def test_a_whole_run_counts_the_steps_of_its_window(nsys_built: Project) -> None
     assert rules(nsys_built.dry(target, *chosen)) == {"profile_nsys", "export_nsys"}
     nsys_built.snakemake(target, *chosen)
     # Warm-up is in the trace, and does not count.
-    assert [name for name, *_ in ranges(nsys_built)].count(nvtx_name(STEP)) == STEPS + 1
+    assert [name for name, *_ in ranges(nsys_built)].count(make_nvtx_name(STEP)) == STEPS + 1
     assert json.loads(nsys_built.read(f"{target}.json"))["traced_steps"] == STEPS
     (row,) = csv.DictReader(io.StringIO(nsys_built.read("results/lstm/train.nsys-steps.csv")))
     assert float(row["steps"]) == STEPS - 1
@@ -105,13 +105,13 @@ def test_modules_are_ranges_where_they_are_wanted(nsys_built: Project) -> None:
     assert rules(nsys_built.dry(target, *chosen)) == {"profile_nsys", "export_nsys"}
     nsys_built.snakemake(target, *chosen)
     found = ranges(nsys_built)
-    (forward, *_) = [(start, end) for name, start, end, _ in found if name == nvtx_name("forward")]
+    (forward, *_) = [(start, end) for name, start, end, _ in found if name == make_nvtx_name("forward")]
     modules = [
         name for name, start, end, _ in found if name.startswith("module:") and forward[0] <= start <= forward[1]
     ]
     assert modules == ["module:(root):SentimentLSTM", "module:lstm:LSTM", "module:head:Linear"]
     # The parts of the step are what they were.
-    assert [name for name, *_ in found if not name.startswith("module:")].count(nvtx_name("backward")) == STEPS
+    assert [name for name, *_ in found if not name.startswith("module:")].count(make_nvtx_name("backward")) == STEPS
     (row,) = csv.DictReader(io.StringIO(nsys_built.read("results/lstm/train.nsys-steps.csv")))
     assert 0 < float(row["cpu_forward_ns"]) < float(row["wall_ns"])
 
@@ -150,13 +150,13 @@ def test_reports_have_data_or_say_why_not(nsys_built: Project) -> None:
 def test_window_is_what_was_traced(nsys_built: Project) -> None:
     found = ranges(nsys_built)
     names = [name for name, *_ in found]
-    assert names.count(nvtx_name(STEP)) == STEPS
-    assert {part: names.count(nvtx_name(part)) for part in PARTS} == dict.fromkeys(PARTS, STEPS)
-    steps = [(start, end) for name, start, end, _ in found if name == nvtx_name(STEP)]
+    assert names.count(make_nvtx_name(STEP)) == STEPS
+    assert {part: names.count(make_nvtx_name(part)) for part in PARTS} == dict.fromkeys(PARTS, STEPS)
+    steps = [(start, end) for name, start, end, _ in found if name == make_nvtx_name(STEP)]
     for name, start, end, _ in found:
-        if name in map(nvtx_name, PARTS):
+        if name in map(make_nvtx_name, PARTS):
             assert any(first <= start <= end <= last for first, last in steps)
-    assert set(names) <= set(map(nvtx_name, (WINDOW, STEP, *PARTS)))
+    assert set(names) <= set(map(make_nvtx_name, (WINDOW, STEP, *PARTS)))
 
 
 def test_ranges_are_in_our_domain(nsys_built: Project) -> None:
@@ -198,7 +198,7 @@ def test_reports_by_their_old_names(nsys_built: Project) -> None:
     nsys_built.snakemake(target, *chosen)
     assert nsys_built.read(f"{CELL}.nsys/cuda_gpu_kern_sum.csv").startswith("skipped\n")
     rows = list(csv.DictReader(io.StringIO(nsys_built.read(f"{CELL}.nsys/nvtx_pushpop_sum.csv"))))
-    assert {row["Range"]: int(row["Instances"]) for row in rows}[f"{DOMAIN}:{nvtx_name(STEP)}"] == STEPS
+    assert {row["Range"]: int(row["Instances"]) for row in rows}[f"{DOMAIN}:{make_nvtx_name(STEP)}"] == STEPS
 
 
 def test_tables_and_report_without_kernels(nsys_built: Project) -> None:

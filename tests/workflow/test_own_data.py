@@ -83,7 +83,9 @@ def test_the_first_verdict_is_input_bound(results: Path) -> None:
     for name in ("step_ns", "step_median_ns", "step_low_ns", "step_high_ns"):
         timed[name] = ranges["ns_per_step"].sum()
     operators = {cell: reading.read(results / "mine/train.operators.csv", layers.OPERATORS_TABLE)}
-    first = cpu_verdicts.tabulate_cpu_verdicts(timed, ranges, operators, {cell: {"workers": 0}}, rules.load()).iloc[0]
+    first = cpu_verdicts.tabulate_cpu_verdicts(
+        timed, ranges, operators, {cell: {"workers": 0}}, rules.load_rules()
+    ).iloc[0]
     assert (first["verdict"], first["settings"], first["evidence"]) == ("input-bound", "workers=2", "ranges.csv: data")
     assert first["share"] > 0.5
     written = pd.read_csv(results / "tables/verdicts.csv").iloc[0]

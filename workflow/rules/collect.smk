@@ -87,10 +87,10 @@ rule time_in_turn:
         code("profzoo/experiments/interleaved_runs.py"),
         weights=weights_of_sides,
     output:
-        steps=f"<results>/{{model}}/{{phase}}.{sides.word(SIDES)}.rounds.csv",
-        sidecar=f"<results>/{{model}}/{{phase}}.{sides.word(SIDES)}.rounds.csv.json",
+        steps=f"<results>/{{model}}/{{phase}}.{sides.name_sides(SIDES)}.rounds.csv",
+        sidecar=f"<results>/{{model}}/{{phase}}.{sides.name_sides(SIDES)}.rounds.csv.json",
     log:
-        f"<logs>/{{model}}/{{phase}}.{sides.word(SIDES)}.rounds.log",
+        f"<logs>/{{model}}/{{phase}}.{sides.name_sides(SIDES)}.rounds.log",
     retries: 0
     threads: cores()
     resources:

@@ -38,7 +38,7 @@ def say(line):
 inherited_paths.make_importable(str(ROOT))
 inherited_paths.leave_home_alone()
 checked(inherited_paths.use_own_python)
-orphan_guard.declare()
+orphan_guard.export_owner()
 
 if shutil.which("sbatch"):
     # What the Slurm plugin asks for its jobs' states; profiles/slurm says why.
@@ -46,22 +46,22 @@ if shutil.which("sbatch"):
 
 # Not in place: a module's is part of the configuration of the workflow that uses it.
 PLANNED = not workflow.is_main_process
-config = checked(configuration.normalise, config, workflow.config_settings.config, PLANNED)
+config = checked(configuration.normalise_config, config, workflow.config_settings.config, PLANNED)
 # From here on placeholders stand for secrets, so that no job's words, files or records hold one.
 config = checked(secret_values.take, config)
 if workflow.is_main_process:
     checked(snakemake_internals.conceal, workflow, secret_values.known_secrets(), say)
-MODELS = checked(configuration.models, config)
-UNUSABLE = checked(configuration.unusable, config)
-CELLS = checked(configuration.cells, config, PLANNED)
+MODELS = checked(configuration.list_models, config)
+UNUSABLE = checked(configuration.explain_unusable_models, config)
+CELLS = checked(configuration.select_cells, config, PLANNED)
 SELECTED = list(dict.fromkeys(model for model, _ in CELLS))
 RESULTS = workflow.pathvars.get("results")
 LOGS = workflow.pathvars.apply("<logs>")
-checked(job_limits.pass_on, config, tools.names())
+checked(job_limits.export_limits, config, tools.names())
 if workflow.is_main_process or environment.PASSED not in os.environ:
-    environment.pass_on(config["environment"])
+    environment.export_environment(config["environment"])
 if workflow.is_main_process:
-    digests.load(planning.DIGESTS)
+    digests.load_digests(planning.DIGESTS)
     snakemake_internals.judge_by_content(import_graph.PROJECT, say)
 TOOLS = [tool for tool in config["tool"] if tool != tools.BASELINE]
 
@@ -72,7 +72,7 @@ if MAIN:
 # become of a model's file concerns that model's jobs alone.
 for model, phase in [] if PLANNED else CELLS:
     for tool in (tools.BASELINE, *TOOLS):
-        checked(data_files.data_set_folder, checked(settings.resolve, model, phase, tool, config))
+        checked(data_files.data_set_folder, checked(settings.resolve_cell, model, phase, tool, config))
 if workflow.is_main_process:
     for line in configuration.describe_left_out(config):
         print(f"profzoo: warning: {line}", file=sys.stderr)
@@ -84,13 +84,13 @@ def any_of(names):
 
 
 # Cells of several GPUs, which nsys traces into a report for each.
-SPREAD = checked(configuration.spread, config, sys.argv[1:])
+SPREAD = checked(configuration.list_multi_gpu_cells, config, sys.argv[1:])
 # What `compare` holds against each other.
 SIDES = checked(sides.sides_of, config)
 # A model that bears a variant is a side itself.
 COMPARED = [cell for cell in CELLS if "@" not in cell[0]] if SIDES else []
 if MAIN and (SIDES or "compare" in sys.argv[1:]):
-    checked(sides.check, SIDES, CELLS if "compare" in sys.argv[1:] else COMPARED, config)
+    checked(sides.check_comparable, SIDES, CELLS if "compare" in sys.argv[1:] else COMPARED, config)
 
 
 one_of_variants = f"({any_of(config['variants'])})"

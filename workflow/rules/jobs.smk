@@ -36,11 +36,11 @@ REPEATED = {"repeats": config["repeats"]} if (config["repeats"] or 1) > 1 else {
 def in_turn(wildcards):
     """That text of a cell of which all sides of a comparison run in turn."""
     cells = {
-        side.name: checked(settings.resolve, side.of(wildcards.model), wildcards.phase, "time", config)
+        side.name: checked(settings.resolve_cell, side.of(wildcards.model), wildcards.phase, "time", config)
         for side in SIDES
     }
     baseline = cells[SIDES[0].name]
-    seed = f"{baseline['seed']} {wildcards.model} {wildcards.phase} {sides.word(SIDES)}"
+    seed = f"{baseline['seed']} {wildcards.model} {wildcards.phase} {sides.name_sides(SIDES)}"
     order = sides.interleave(list(cells), config["repeats"] or sides.REPEATS, seed)
     return described("time", baseline, sides=cells, order=order, order_seed=seed)
 
@@ -57,14 +57,14 @@ def tried(wildcards):
     expected = expected_gains().replace("<results>", RESULTS) if expected_gains() else ""
     # By sorted keys the panel's order would be lost.
     job = {"candidates": known, "order": list(known), "refused": refused, "expected": expected}
-    job["budget_s"] = checked(job_limits.seconds, config["trials"]["budget"], "trials.budget")
+    job["budget_s"] = checked(job_limits.parse_seconds, config["trials"]["budget"], "trials.budget")
     job |= {key: config["trials"][key] for key in ("repeats", "most")}
     return described("time", resolved(wildcards, "time", None), trials=job)
 
 
 def batches(wildcards):
     """Samples in a batch of each cell: advice names twice of them."""
-    known = {cell: checked(settings.resolve, *cell, "time", config) for cell in CELLS}
+    known = {cell: checked(settings.resolve_cell, *cell, "time", config) for cell in CELLS}
     return {f"{model} {phase}": own["batch"] for (model, phase), own in known.items()}
 
 
@@ -87,7 +87,7 @@ def trained(wildcards):
         for part in ("settings", "variants")
     }
     shortest = config | alone | one | {"time": config["time"] | {"window": 1}}
-    return checked(settings.resolve, wildcards.model, "train", "time", shortest)
+    return checked(settings.resolve_cell, wildcards.model, "train", "time", shortest)
 
 
 def of_several_gpus():
@@ -102,18 +102,18 @@ def of_timed():
 
 def ncu_settings(wildcards):
     """The configuration's `ncu` for one section set of a cell."""
-    return checked(ncu.for_cell, config["ncu"], wildcards.set, resolved(wildcards, "ncu", None))
+    return checked(ncu.adapt_to_cell, config["ncu"], wildcards.set, resolved(wildcards, "ncu", None))
 
 
 def resolved(wildcards, tool, phase):
     """The settings of the cell; the phase comes from the wildcards unless given."""
-    return checked(settings.resolve, wildcards.model, phase or wildcards.phase, tool, config)
+    return checked(settings.resolve_cell, wildcards.model, phase or wildcards.phase, tool, config)
 
 
 def sources(wildcards):
     """The files whose change means that a cell has to be collected again."""
     name, _ = settings.split_variant(wildcards.model)
-    model = checked(registry.find, name, config["settings"].get(name, {}).get("module"))
+    model = checked(registry.find_model, name, config["settings"].get(name, {}).get("module"))
     return inputs(checked(registry.source_files, model))
 
 
@@ -163,7 +163,7 @@ def profiled(wildcards):
     """What a section set, or else the default one, profiles: `sampled` launches, `distinct` ones, `all`, the first N, or
     `ranges`."""
     name = wildcards.get("set", config["ncu"]["set"])
-    return "ranges" if ncu.measures_ranges(config["ncu"], name) else ncu.launches(config["ncu"], name)
+    return "ranges" if ncu.measures_ranges(config["ncu"], name) else ncu.launch_selection(config["ncu"], name)
 
 
 def plan(wildcards):
@@ -212,7 +212,7 @@ def ncu_job(wildcards):
 
 def probe(wildcards):
     """What a probe says of a section set's cost, where its metrics are such as nobody measured: page and sidecar."""
-    if not ncu_costs.unknown(config["ncu"]["sets"][wildcards.set], ncu_costs.table()):
+    if not ncu_costs.lacks_cost(config["ncu"]["sets"][wildcards.set], ncu_costs.load_costs()):
         return []
     name = f"<results>/peaks/{config['gpu']}.{wildcards.set}"
     return [f"{name}.probe.csv", f"{name}.ncu-rep.json"]
@@ -232,7 +232,7 @@ def planned_options(wildcards):
     keys = ("kernel_name", "launches", "replay", "budget")
     given = ncu_settings(wildcards)
     # The words as well, so that another choice of launches by the same settings is collected again.
-    words = checked(ncu.selection, given, wildcards.set)
+    words = checked(ncu.selection_options, given, wildcards.set)
     sets = {wildcards.set: config["ncu"]["sets"][wildcards.set]}
     found = {**{key: given[key] for key in keys}, "sets": sets, "selection": words}
     if ncu.samples_launches(config["ncu"], wildcards.set):

@@ -16,7 +16,7 @@ from profzoo.terminal import unavailable_tools
 if workflow.is_main_process:
     snakemake_internals.take_over(MAIN)
 # Snakemake's own lock is on the folder that it runs in, and several may share their results.
-FOUND = results_lock.seen(Path(RESULTS)) if workflow.is_main_process else None
+FOUND = results_lock.inspect_folder(Path(RESULTS)) if workflow.is_main_process else None
 PAGE = f"{RESULTS}/report.html"
 
 shutdown.end_at_once()
@@ -26,12 +26,12 @@ SALVAGED = Path(LOGS, "report.rest.log")
 GPU_MISSING = (
     workflow.local_exec
     and config["device"] == "auto"
-    and not unavailable_tools.gpus()
+    and not unavailable_tools.count_gpus()
     and not shutil.which("nvidia-smi")
 )
 
 # What a batch system says of jobs.
-HEARD = batch_system.Heard()
+HEARD = batch_system.BatchMessages()
 
 # In the processes of single jobs, too.
 if MAIN:
@@ -51,13 +51,13 @@ onstart:
         "help",
         *ENDLESS,
     }:
-        if warned := checked(results_lock.take, Path(RESULTS), FOUND):
+        if warned := checked(results_lock.lock_results, Path(RESULTS), FOUND):
             print(f"profzoo: warning: {warned}", file=sys.stderr)
         # Of runs that were killed.
         run_state.forget_run(others=True)
     checked(replacing.check, workflow.dag.needrun_jobs(), clean.read_recorded_paths(), GPU_MISSING)
     # Before the first job, so that a run that is killed has said what it was making.
-    clean.note(making(workflow.dag.needrun_jobs()))
+    clean.record_paths(making(workflow.dag.needrun_jobs()))
     shutdown.heed_sigterm(workflow, RUNNING & ENDLESS)
     HEARD.heed(workflow.scheduler._executor)
 
@@ -74,15 +74,15 @@ onerror:
         TERMINAL.close_run()
     if completeness.WITHOUT in os.environ:
         # Of a report of what another run has left, that run is told.
-        partial_report.note(lost)
+        partial_report.note_failures(lost)
     elif MAIN and salvageable(dag, lost):
         # Before, as whoever is killed meanwhile has made some of it.
-        clean.note([str(SALVAGED)])
+        clean.record_paths([str(SALVAGED)])
         if TERMINAL and TERMINAL.ended:
             TERMINAL.say("report  is being made of what there is, unless you end that as well")
         run = str(workflow.main_snakefile), workflow.cores or 1
         print(
-            partial_report.report(PAGE, reported(dag, lost), unfinished(dag), config, run, SALVAGED),
+            partial_report.make_partial_report(PAGE, reported(dag, lost), unfinished(dag), config, run, SALVAGED),
             file=sys.stderr,
         )
     run_state.forget_run()

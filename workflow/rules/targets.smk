@@ -136,7 +136,7 @@ def drawn():
     have |= {"layer_counters"} if have >= {"torch", "roofline"} else set()
     # Parts of the step, which a waterfall is made of, are nsys' to tell.
     have -= set() if "nsys" in TOOLS else {"compare_parts"}
-    names = [name for name in figures.drawable(have) if made_of(*tables_of(name))]
+    names = [name for name in figures.list_drawable(have) if made_of(*tables_of(name))]
     return whole(collect("<results>/figures/{name}.svg", name=names))
 
 
@@ -201,7 +201,7 @@ def of_side(side, ending):
 def compared_times():
     """The steps of all compared cells, by the names of a script's inputs: of sides in turn, or of each apart."""
     if sides.runs_in_turn(SIDES):
-        pattern = f"<results>/{{}}/{{}}.{sides.word(SIDES)}.rounds.csv"
+        pattern = f"<results>/{{}}/{{}}.{sides.name_sides(SIDES)}.rounds.csv"
         return {"turns": [pattern.format(model, phase) for model, phase in COMPARED]}
     return {f"side_{place}": of_side(side, "time.csv") for place, side in enumerate(SIDES)}
 
@@ -343,7 +343,7 @@ if not config["collect"]:
     )
     # A run that makes the report of what another left says what failed by itself.
     for line in (
-        missing_cells.lines(LACKING) if workflow.is_main_process and completeness.WITHOUT not in os.environ else []
+        missing_cells.list_missing(LACKING) if workflow.is_main_process and completeness.WITHOUT not in os.environ else []
     ):
         print(f"profzoo: warning: {line}", file=sys.stderr)
     # Where there is nothing at all, Snakemake names what it takes.

@@ -21,7 +21,7 @@ def checked(function, *arguments):
 # Those of a workflow that this is a module of hold what is its own matter.
 if MAIN and workflow.is_main_process:
     checked(
-        yaml_checks.check,
+        yaml_checks.check_files,
         [
             *([CONFIGURED] if CONFIGURED.exists() else []),
             *map(Path, workflow.overwrite_configfiles),

@@ -6,5 +6,5 @@ from profzoo.report import page
 snakemake = globals()["snakemake"]
 with begin_script(snakemake) as job:
     given = job.input
-    tables = {name: path for name in page.COMPARED if (path := given.get(name))}
+    tables = {name: path for name in page.COMPARISON_TABLES if (path := given.get(name))}
     page.write_comparison_page(tables, as_list(given["figures"]), job.output[0])

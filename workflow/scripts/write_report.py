@@ -6,7 +6,7 @@ from profzoo.report import page
 snakemake = globals()["snakemake"]
 with begin_script(snakemake) as job:
     given = job.input
-    tables = {name: path for name in (*page.TABLES, *page.OPTIONAL) if (path := given.get(name))}
+    tables = {name: path for name in (*page.TABLES, *page.OPTIONAL_TABLES) if (path := given.get(name))}
     if known := as_list(job.params.trials):
         tables["trials"] = known[0]
     ranks, sidecars, figures = (as_list(given[name]) for name in ("ranks", "sidecars", "figures"))

@@ -16,7 +16,7 @@ AUTO, NCU, NSYS = "auto", "ncu", "nsys"
 NEEDS: fact.Needs = {"told": fact.FLAG, "why?": fact.TEXT}
 
 
-def source(config: Mapping[str, Any]) -> str:
+def census_source(config: Mapping[str, Any]) -> str:
     """`ncu`, `nsys`, or `auto`, by the whole configuration: of each cell nsys where its trace tells the launches, else
     ncu.
 
@@ -55,15 +55,15 @@ def read_untold_reason(sidecar: str | Path) -> str | None:
     """
     if not Path(sidecar).exists():
         return None
-    said = fact.read(sidecar, NEEDS)
+    said = fact.read_sidecar(sidecar, NEEDS)
     return None if said["told"] else said.get("why", "its trace does not tell them")
 
 
-def csv(by_ncu: bool) -> str:
+def census_csv_name(by_ncu: bool) -> str:
     """The file of a cell's launches, after the phase; by_ncu: whether ncu counts them itself."""
     return f".ncu.{ncu.CENSUS}.csv" if by_ncu else OF_NSYS
 
 
-def report_sidecar(by_ncu: bool) -> str:
+def census_sidecar_name(by_ncu: bool) -> str:
     """The sidecar of the report that they come from, likewise."""
     return f".{ncu.CENSUS}.ncu-rep.json" if by_ncu else ".nsys-rep.json"

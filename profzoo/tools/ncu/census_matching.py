@@ -7,7 +7,7 @@ import pandas as pd
 
 from profzoo.tools.ncu import launch_selection
 from profzoo.tools.ncu.derived_metrics import GPU_TIME
-from profzoo.tools.ncu.estimates import Estimates, half_width
+from profzoo.tools.ncu.estimates import Estimates, interval_half_width
 from profzoo.tools.ncu.raw_page import CONFIGURATION as KEYS
 from profzoo.tools.ncu.strata import Window
 
@@ -36,7 +36,7 @@ def match_runs(
     for number, own in enumerate(words, 1):
         expected = launch_selection.profiled_launches(window.launches, own)
         taken = runs.get(number, expected.iloc[:0])
-        unlike = launch_selection.unlike(taken, expected)
+        unlike = launch_selection.differing_configurations(taken, expected)
         functions += _functions(taken, expected, unlike, window.launches)
         if number not in runs:
             continue
@@ -92,7 +92,7 @@ def _places(taken: pd.DataFrame, launches: pd.DataFrame) -> pd.Series:
     return pd.Series(merged["place"].to_numpy(), taken.index)
 
 
-def totals(table: pd.DataFrame, window: Window, metrics: Sequence[str]) -> dict[str, list[float]]:
+def estimate_totals(table: pd.DataFrame, window: Window, metrics: Sequence[str]) -> dict[str, list[float]]:
     """Of each metric that adds up over launches, its total over the window, and the interval that holds it nine times
     in ten; table: as `matched` has it."""
     known = table["launch"].notna()
@@ -102,6 +102,6 @@ def totals(table: pd.DataFrame, window: Window, metrics: Sequence[str]) -> dict[
     whole = found.totals(np.zeros(len(window.launches), dtype=int)).iloc[0]
     said = {}
     for name in values:
-        wide = float(half_width(np.array([whole[f"{name}_se"]]), np.array([whole[f"{name}_freedom"]]))[0])
+        wide = float(interval_half_width(np.array([whole[f"{name}_se"]]), np.array([whole[f"{name}_freedom"]]))[0])
         said[name] = [float(whole[name]), max(float(whole[name]) - wide, 0.0), float(whole[name]) + wide]
     return said

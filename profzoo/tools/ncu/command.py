@@ -6,9 +6,9 @@ from typing import Any
 
 from profzoo.cell.cell_types import CellSettings
 from profzoo.cell.process_count import process_count
-from profzoo.errors import CollectError, ConfigError, suggest
+from profzoo.errors import CollectError, ConfigError, suggest_nearest
 from profzoo.machine import gpus, job_limits
-from profzoo.range_names import DOMAIN, GRAPH, nvtx_name
+from profzoo.range_names import DOMAIN, GRAPH, make_nvtx_name
 from profzoo.tools import extra_options
 from profzoo.tools.communication_kernels import exclusion_expression
 from profzoo.tools.ncu import metric_names
@@ -39,7 +39,7 @@ RANGE_REPLAY = ("range", "app-range")
 LEAST_ERROR = 0.001
 
 
-def for_cell(ncu: Mapping[str, Any], name: str, cell: CellSettings) -> Mapping[str, Any]:
+def adapt_to_cell(ncu: Mapping[str, Any], name: str, cell: CellSettings) -> Mapping[str, Any]:
     """The configuration for a section set of a cell.
 
     Of several processes, kernels that communicate are counted, not replayed. Of a step in CUDA graphs,
@@ -62,12 +62,12 @@ def for_cell(ncu: Mapping[str, Any], name: str, cell: CellSettings) -> Mapping[s
     return {**ncu, "kernel_name": exclusion_expression(ncu["kernel_name"])}
 
 
-def launches(ncu: Mapping[str, Any], name: str) -> str | int:
+def launch_selection(ncu: Mapping[str, Any], name: str) -> str | int:
     """The launch selection of a section set: its own, else ncu.launches."""
     return ncu["sets"][name].get("launches", ncu["launches"])
 
 
-def replay(ncu: Mapping[str, Any], name: str) -> str:
+def replay_mode(ncu: Mapping[str, Any], name: str) -> str:
     """The replay mode of a section set: its own, else ncu.replay.
 
     The census is of launches, whatever the other sets measure.
@@ -78,7 +78,7 @@ def replay(ncu: Mapping[str, Any], name: str) -> str:
 
 def measures_ranges(ncu: Mapping[str, Any], name: str) -> bool:
     """Whether a section set measures whole ranges instead of launches."""
-    return replay(ncu, name) in RANGE_REPLAY
+    return replay_mode(ncu, name) in RANGE_REPLAY
 
 
 def launch_sets(ncu: Mapping[str, Any]) -> list[str]:
@@ -98,30 +98,30 @@ def needs_plan(ncu: Mapping[str, Any], name: str) -> bool:
 
 def samples_launches(ncu: Mapping[str, Any], name: str) -> bool:
     """Whether a plan chooses launches of a section set for an error, which may take several runs."""
-    return needs_plan(ncu, name) and launches(ncu, name) == SAMPLED
+    return needs_plan(ncu, name) and launch_selection(ncu, name) == SAMPLED
 
 
-def part(percent: str) -> float:
+def parse_percent(percent: str) -> float:
     """A part that is given in percent.
 
-    >>> part("2%"), part("0.5%")
+    >>> parse_percent("2%"), parse_percent("0.5%")
     (0.02, 0.005)
     """
     return float(percent.removesuffix("%")) / 100
 
 
-def seconds(budget: str | float) -> float:
+def parse_budget(budget: str | float) -> float:
     """A budget in seconds.
 
-    >>> seconds("2m"), seconds("90s"), seconds(30)
+    >>> parse_budget("2m"), parse_budget("90s"), parse_budget(30)
     (120.0, 90.0, 30.0)
     """
-    return job_limits.seconds(budget, "ncu.budget")
+    return job_limits.parse_seconds(budget, "ncu.budget")
 
 
-def selection(ncu: Mapping[str, Any], name: str) -> list[str]:
+def selection_options(ncu: Mapping[str, Any], name: str) -> list[str]:
     """Options of ncu that select the launches that a section set's configuration asks for."""
-    chosen, words = launches(ncu, name), []
+    chosen, words = launch_selection(ncu, name), []
     if chosen in (SAMPLED, DISTINCT):
         # Without mangled names, instances of one template count as one configuration and all but one are lost.
         words = ["--filter-mode", "per-launch-config", "--launch-count", "1", "--kernel-name-base", "mangled"]
@@ -137,15 +137,15 @@ def options(ncu: Mapping[str, Any], name: str) -> list[str]:
     chosen = ncu["sets"][name]
     words = ["--force-overwrite", "--target-processes", ncu["target_processes"]]
     if measures_ranges(ncu, name):
-        words += ["--replay-mode", replay(ncu, name)]
+        words += ["--replay-mode", replay_mode(ncu, name)]
         for part in chosen.get("ranges", []):
-            words += ["--nvtx-include", f"{DOMAIN}@{nvtx_name(part)}/"]
+            words += ["--nvtx-include", f"{DOMAIN}@{make_nvtx_name(part)}/"]
     else:
         # Range replay takes the window between profiler start and stop as its range, and refuses this option.
         words += ["--profile-from-start", "off"]
         if not needs_plan(ncu, name):
-            mode = "application" if replay(ncu, name) == "application" else "kernel"
-            words += ["--replay-mode", mode, *selection(ncu, name)]
+            mode = "application" if replay_mode(ncu, name) == "application" else "kernel"
+            words += ["--replay-mode", mode, *selection_options(ncu, name)]
     # Ranges belong to the thread that opened them; autograd launches the backward pass from another one.
     words += ["--nvtx", "--nvtx-push-pop-scope", "process"]
     words += ["--cache-control", chosen.get("cache_control", ncu["cache_control"])]
@@ -219,7 +219,7 @@ def prepared(command: Sequence[str], gpu: bool) -> list[str]:
     """
     if not gpu:
         raise CollectError("ncu profiles GPUs only, and this cell has none: run where one is visible, device not cpu")
-    return metric_names.translate_metrics(command, gpus.capabilities())
+    return metric_names.translate_metrics(command, gpus.read_compute_capabilities())
 
 
 def checked(ncu: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -229,10 +229,10 @@ def checked(ncu: Mapping[str, Any]) -> Mapping[str, Any]:
         ConfigError: an unknown default set, a combination that ncu does not support, an option given twice.
     """
     if ncu["set"] not in ncu["sets"]:
-        raise ConfigError(f"ncu.set = '{ncu['set']}': {suggest(ncu['set'], ncu['sets'])}")
+        raise ConfigError(f"ncu.set = '{ncu['set']}': {suggest_nearest(ncu['set'], ncu['sets'])}")
     if ncu["budget"] is not None:
-        seconds(ncu["budget"])
-    if not LEAST_ERROR <= part(ncu["error"]) <= 1:
+        parse_budget(ncu["budget"])
+    if not LEAST_ERROR <= parse_percent(ncu["error"]) <= 1:
         raise ConfigError(f"ncu.error = '{ncu['error']}': give {LEAST_ERROR:.1%} to 100%, or set ncu.launches to all")
     for name, chosen in ncu["sets"].items():
         where = f"ncu.sets.{name}"
@@ -240,14 +240,16 @@ def checked(ncu: Mapping[str, Any]) -> Mapping[str, Any]:
             raise ConfigError(f"{where} collects nothing: give it set, sections or metrics")
         if measures_ranges(ncu, name):
             if name == CENSUS:
-                raise ConfigError(f"{where}.replay = '{replay(ncu, name)}': all launches are counted in it, not ranges")
+                raise ConfigError(
+                    f"{where}.replay = '{replay_mode(ncu, name)}': all launches are counted in it, not ranges"
+                )
             _check_ranges(ncu, name)
         elif "ranges" in chosen:
             raise ConfigError(f"{where}.ranges needs range replay: set {where}.replay to app-range")
-        elif ncu["budget"] is not None and name != CENSUS and launches(ncu, name) not in (SAMPLED, DISTINCT):
+        elif ncu["budget"] is not None and name != CENSUS and launch_selection(ncu, name) not in (SAMPLED, DISTINCT):
             raise ConfigError(
                 f"ncu.budget chooses among launches: set the launches of {where} to sampled or distinct, not "
-                f"{launches(ncu, name)!r}"
+                f"{launch_selection(ncu, name)!r}"
             )
     if ncu["target_processes"] == "application-only" and ncu["target_processes_filter"]:
         raise ConfigError("ncu.target_processes_filter chooses among child processes: set ncu.target_processes to all")
@@ -256,7 +258,7 @@ def checked(ncu: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _check_ranges(ncu: Mapping[str, Any], name: str) -> None:
-    chosen, mode = ncu["sets"][name], replay(ncu, name)
+    chosen, mode = ncu["sets"][name], replay_mode(ncu, name)
     own = "replay" in chosen
     what = f"{f'ncu.sets.{name}.replay' if own else 'ncu.replay'} = '{mode}' measures whole ranges"
     # What is said of launches in general does not concern a set with a replay of its own.

@@ -64,7 +64,9 @@ def _of(facts: Mapping[str, Any]) -> Outcome | None:
     return Outcome(collection_key(facts["options"]), plan["launches"], plan["launches"] * shipped, took)
 
 
-def price(chosen: Mapping[str, Any], shipped: Cost, known: Sequence[Outcome], probed: Cost | None = None) -> Cost:
+def estimate_price(
+    chosen: Mapping[str, Any], shipped: Cost, known: Sequence[Outcome], probed: Cost | None = None
+) -> Cost:
     """What a launch of a section set costs: what it did; else what a probe says; else as shipped, times what other sets
     took by their own costs as shipped."""
     asked = collection_key(ncu.section_options(chosen, ncu.SHARED_MEMORY))

@@ -11,7 +11,7 @@ from profzoo.tools.ncu.costs import PROBED, Cost
 PASSES = "profiler__replayer_passes"
 
 
-def cost(page: str | Path, sidecar: str | Path, gpu: str | None) -> Cost | None:
+def read_probe_cost(page: str | Path, sidecar: str | Path, gpu: str | None) -> Cost | None:
     """The cost by a probe's raw page and sidecar; None where it was of another GPU than this one.
 
     Raises:

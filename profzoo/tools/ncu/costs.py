@@ -27,18 +27,18 @@ class Cost:
 
 
 @functools.cache
-def table() -> Mapping[str, Any]:
+def load_costs() -> Mapping[str, Any]:
     """The measured costs."""
-    return strict_yaml.load(COSTS_FILE)
+    return strict_yaml.load_yaml(COSTS_FILE)
 
 
-def cost(chosen: Mapping[str, Any], costs: Mapping[str, Any]) -> Cost:
+def estimate_cost(chosen: Mapping[str, Any], costs: Mapping[str, Any]) -> Cost:
     """The cost of a launch under a section set.
 
     Args:
         costs: as `table` has them. A set that is defined as shipped, or one of ncu's own, is looked up as a whole.
     """
-    shipped = schema.load()["properties"]["ncu"]["properties"]["sets"]["default"]
+    shipped = schema.load_schema()["properties"]["ncu"]["properties"]["sets"]["default"]
     own = {"set", "sections", "metrics"}
     for known, definition in shipped.items():
         same = {key: chosen[key] for key in own & set(chosen)} == {
@@ -62,14 +62,14 @@ def cost(chosen: Mapping[str, Any], costs: Mapping[str, Any]) -> Cost:
     return price
 
 
-def unknown(chosen: Mapping[str, Any], costs: Mapping[str, Any]) -> bool:
+def lacks_cost(chosen: Mapping[str, Any], costs: Mapping[str, Any]) -> bool:
     """Whether a section set holds metrics or sections of which nobody measured what they cost.
 
-    >>> costs = table()
-    >>> unknown({"metrics": ["gpu__time_duration.sum"]}, costs), unknown({"metrics": ["smsp__inst_issued.sum"]}, costs)
+    >>> costs = load_costs()
+    >>> lacks_cost({"metrics": ["gpu__time_duration.sum"]}, costs), lacks_cost({"metrics": ["smsp__inst_issued.sum"]}, costs)
     (False, True)
     """
-    if cost(chosen, costs).basis == MEASURED:
+    if estimate_cost(chosen, costs).basis == MEASURED:
         return False
     *measured, _ = costs["metrics"]
     metrics = [name for name in chosen.get("metrics", []) if not any(re.search(one["match"], name) for one in measured)]
@@ -82,7 +82,7 @@ def probe_options(own: Mapping[str, Any], name: str) -> list[str]:
     """Options of ncu that collect a section set of a probe's few launches, by the configuration's `ncu`.
 
     >>> from profzoo.config import configuration
-    >>> words = probe_options(configuration.normalise({"ncu": {"launches": "all"}})["ncu"], "traffic")
+    >>> words = probe_options(configuration.normalise_config({"ncu": {"launches": "all"}})["ncu"], "traffic")
     >>> words[:4], words[-2]
     (['--force-overwrite', '--profile-from-start', 'off', '--replay-mode'], '--metrics')
     """

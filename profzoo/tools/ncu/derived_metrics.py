@@ -18,12 +18,12 @@ from profzoo.tools.ncu.quantity import Kind, Quantity
 
 # Whoever takes quantities from tables finds all that is declared of them here.
 __all__ = [
-    "ADDITIVE", "GPU_TIME", "LATER", "NUMBERS", "OF_LAUNCH", "QUANTITIES", "SECTOR", "derive", "has_metric",
-    "metrics_to_ask", "shares",
+    "ADDITIVE", "GPU_TIME", "LATER", "NUMBERS", "OF_LAUNCH", "QUANTITIES", "SECTOR", "derive_quantities", "has_metric",
+    "metrics_to_ask", "split_into_sums",
 ]  # fmt: skip
 
 
-def derive(table: pd.DataFrame) -> pd.DataFrame:
+def derive_quantities(table: pd.DataFrame) -> pd.DataFrame:
     """The quantities that a table of ncu's metrics holds, a column each, empty where a metric of a sum is.
 
     Raises:
@@ -40,7 +40,7 @@ def derive(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(columns, index=table.index)
 
 
-def shares(table: pd.DataFrame, values: pd.DataFrame, times: pd.Series) -> tuple[pd.DataFrame, pd.DataFrame]:
+def split_into_sums(table: pd.DataFrame, values: pd.DataFrame, times: pd.Series) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Of each quantity that does not add up, two parts that do, by whose ratio it is: value times weight, and weight.
 
     values: as derive has them of the table; times: of each row, in ns. Both parts are 0 where there is no value.

@@ -17,7 +17,7 @@ ADVICE = ["Rule Name", "Rule Type", "Rule Description", "Estimated Speedup Type"
 METRIC = "Metric Value"
 
 
-def read(path: str | Path) -> pd.DataFrame:
+def read_details(path: str | Path) -> pd.DataFrame:
     """A row a metric or piece of advice, all columns as text but ID, a whole number, and SPEEDUP, in %.
 
     A page of a report without rules has no column of advice.
@@ -25,7 +25,7 @@ def read(path: str | Path) -> pd.DataFrame:
     Raises:
         DataError: it is damaged, or a speed-up is no number.
     """
-    content = text_files.read(path, reading.AGAIN)
+    content = text_files.read_text(path, reading.AGAIN)
     # ncu mixes lines such as ==WARNING== into its output.
     printed = "".join(line for line in reading.lines(content) if not NOISE.match(line))
     found = reading.rows_of_text(printed, path, widths=[_short(printed)])
@@ -37,7 +37,7 @@ def read(path: str | Path) -> pd.DataFrame:
     full = [row + [""] * (len(heading) - len(row)) for row in body]
     frame = pd.DataFrame({name: [row[at] for row in full] for at, name in enumerate(heading)}, dtype="str")
     try:
-        frame["ID"] = column_types.read(list(frame["ID"]), column_types.COUNT)
+        frame["ID"] = column_types.parse_column(list(frame["ID"]), column_types.COUNT)
         if advised:
             frame[SPEEDUP] = _percent(frame[SPEEDUP])
     except (column_types.CellError, ncu_values.ValueFormatError) as error:
@@ -54,5 +54,5 @@ def _short(printed: str) -> int:
 
 def _percent(column: pd.Series) -> pd.Series:
     """Estimates as numbers; those from 1,000 up are printed with separators."""
-    text, _ = ncu_values.plain(SPEEDUP, column, "%")
-    return ncu_values.numbers(text).astype("float64")
+    text, _ = ncu_values.normalize_column(SPEEDUP, column, "%")
+    return ncu_values.parse_numbers(text).astype("float64")

@@ -27,22 +27,24 @@ def able(lacking: frozenset[str]) -> str | None:
 
 def check_program() -> Finding:
     """Whether it is on PATH."""
-    return doctor_checks.on_path(PROGRAM, INSTALL)
+    return doctor_checks.check_on_path(PROGRAM, INSTALL)
 
 
 def check_counters() -> Finding:
     """Whether ncu may read performance counters, by profiling one small kernel."""
     name = "counters"
-    if not shutil.which("ncu") or not doctor_checks.visible():
+    if not shutil.which("ncu") or not doctor_checks.find_usable_gpus():
         return Finding(name, "not checked, which takes ncu and a GPU", "see ncu and GPU above")
     with tempfile.TemporaryDirectory() as folder:
         words = ["ncu", "--clock-control", "none", "--metrics", "gpu__time_duration.sum", "--launch-count", "1"]
         words += ["--export", f"{folder}/probe", sys.executable, "-c", KERNEL]
-        answer = external_programs.answer(words, doctor_checks.PATIENCE_S)
+        answer = external_programs.ask_program(words, doctor_checks.PATIENCE_S)
         if (Path(folder) / "probe.ncu-rep").exists():
             return Finding(name, "readable (profiled one kernel)")
     if answer.returncode == external_programs.TIMED_OUT:
         return Finding(name, "not known", f"{answer.stderr}: look for other jobs under ncu, or a profiler that hangs")
-    reason = doctor_checks.cause(answer.stdout + answer.stderr, CAUSES) or "ncu left no report of one small kernel"
+    reason = (
+        doctor_checks.match_cause(answer.stdout + answer.stderr, CAUSES) or "ncu left no report of one small kernel"
+    )
     restricted = RESTRICTED.exists() and "RmProfilingAdminOnly: 1" in RESTRICTED.read_text()
     return Finding(name, "not readable" + (" (the driver restricts them to root)" if restricted else ""), reason)

@@ -43,7 +43,7 @@ WORK = Spread(1.2, 0.0, 0.015, 0.0025, 0.0005)
 DRAM = Spread(0.9, 0.9, 0.55, 0.009, 0.018)
 
 
-def spread_of(quantity: str) -> Spread:
+def guess_spread(quantity: str) -> Spread:
     """The guess for a metric or a quantity, by its name."""
     return DRAM if quantity.startswith("dram") else WORK
 
@@ -100,7 +100,7 @@ class Estimates:
         )
         chance = 1 / self.samples[self.strata][stratum] + 1 / launches
         for place, name in enumerate(self.quantities):
-            guess, means = spread_of(name), self.means[:, place]
+            guess, means = guess_spread(name), self.means[:, place]
             typical = self._typical(means)
             ratio, freedom = self._learned(means, typical, guess)
             off = _off(guess, means[stratum], typical[stratum], unlike, before, chance)
@@ -184,12 +184,12 @@ def _off(
     )
 
 
-def half_width(error: np.ndarray, freedom: np.ndarray) -> np.ndarray:
+def interval_half_width(error: np.ndarray, freedom: np.ndarray) -> np.ndarray:
     """Half of the interval that holds the truth nine times in ten, of standard errors and their degrees of freedom.
 
     The quantile of Student's t by its expansion (Abramowitz and Stegun 1964, 26.7.5), for 2 degrees and more.
 
-    >>> half_width(np.array([1.0, 1.0, 1.0]), np.array([2.0, 10.0, np.inf])).round(2).tolist()
+    >>> interval_half_width(np.array([1.0, 1.0, 1.0]), np.array([2.0, 10.0, np.inf])).round(2).tolist()
     [2.91, 1.81, 1.64]
     """
     x, more = NINE_IN_TEN, 1 / np.maximum(freedom, 2.0)

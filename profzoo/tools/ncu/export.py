@@ -59,11 +59,11 @@ class Exported:
         found = ((OTHER_CHOICES, self.other_choices), (NOT_AS_PLANNED, self.not_as_planned))
         cure = OWN_CENSUS if self.by_nsys else ""
         told = [f"{what}{cure}: {'; '.join(functions)}" for what, functions in found if functions]
-        unsure = interval_calibration.note(self.totals, self.expected)
+        unsure = interval_calibration.describe_wider_intervals(self.totals, self.expected)
         return [*([] if self.in_steps else [NO_STEP]), *told, *([unsure] if unsure else [])]
 
 
-def tabulate(
+def tabulate_report(
     pages: Mapping[int, Sequence[str]], facts: Mapping[str, Any], census: str | None, launches: str | int
 ) -> Exported:
     """Make the table of what was profiled.
@@ -75,7 +75,7 @@ def tabulate(
     if launches == "ranges":
         return Exported(*ncu_tables.tidy_ranges(*ncu_tables.read_raw(pages[1][0], True)))
     every = read_census(census) if census else None
-    counts = None if every is None else ncu_tables.configuration_counts(every)
+    counts = None if every is None else ncu_tables.count_configurations(every)
     runs, kept, in_steps = dict[int, pd.DataFrame](), dict[str, str](), False
     for number, own in pages.items():
         runs[number], units, stepped = _launches(own, counts)
@@ -84,7 +84,7 @@ def tabulate(
     if every is None:
         return Exported(runs[1] if launches == "all" else runs[1].assign(launches=pd.NA), kept, in_steps=in_steps)
     by_nsys = bool(census and is_nsys_census(census))
-    other = list(dict.fromkeys(name for taken in runs.values() for name in ncu_tables.other_choices(taken, every)))
+    other = list(dict.fromkeys(name for taken in runs.values() for name in ncu_tables.find_other_kernels(taken, every)))
     if launches not in (ncu.SAMPLED, ncu.DISTINCT):
         return Exported(runs[1], kept, other, by_nsys=by_nsys, in_steps=in_steps)
     plan = facts.get("plan", {})
@@ -92,7 +92,7 @@ def tabulate(
     words = ncu.run_options(planned) if ncu.THEN in planned else [facts["command"]]
     window = Window(every)
     table, not_as_planned = census_matching.match_runs(runs, words, window)
-    totals = census_matching.totals(table, window, list(kept))
+    totals = census_matching.estimate_totals(table, window, list(kept))
     return Exported(table, kept, other, not_as_planned, totals, by_nsys, in_steps, plan.get("error"))
 
 
@@ -107,7 +107,7 @@ def _launches(pages: Sequence[str], counts: pd.Series | None) -> tuple[pd.DataFr
     same = ["ID", "Stream", "Grid Size", "Block Size"]
     if not raw[same].equals(names[same]):
         raise DataError(f"{pages[1]} does not hold the launches of {pages[0]}, {len(raw)}: {ncu_tables.AGAIN}")
-    return *ncu_tables.tidy(raw, units, names, counts), ncu_tables.any_in_step(raw)
+    return *ncu_tables.tidy_launches(raw, units, names, counts), ncu_tables.any_in_step(raw)
 
 
 def count_missing_values(table: pd.DataFrame, asked: Collection[str]) -> dict[str, int]:
@@ -129,7 +129,7 @@ def join_processes(
     """
     frames, notes, units = [], [], dict[str, tuple[int, str]]()
     for host, rank, page in files_by_rank(Path(pages).glob(f"*{ENDING}"), ENDING, len(facts["ranks"]), "report"):
-        exported = tabulate({1: pages_of(page)}, facts, census, launches)
+        exported = tabulate_report({1: page_pair(page)}, facts, census, launches)
         notes.append(exported)
         for note in exported.notes():
             say(f"rank {rank}: {note}")
@@ -157,7 +157,7 @@ def read_runs(pages: str) -> dict[int, Path]:
     return dict(sorted((int(name) if name.isdecimal() else 1, path) for name, path in named.items()))
 
 
-def pages_of(page: Path) -> list[str]:
+def page_pair(page: Path) -> list[str]:
     """The page by mangled names and that by demangled ones, which lies beside it."""
     return [str(page), str(page).removesuffix(ENDING) + ".demangled.csv"]
 
@@ -184,7 +184,9 @@ def main(
     if each:
         exported = join_processes(pages, facts, census, launches, lambda note: say(f"{csv}, {note}"))
     else:
-        exported = tabulate({run: pages_of(page) for run, page in read_runs(pages).items()}, facts, census, launches)
+        exported = tabulate_report(
+            {run: page_pair(page) for run, page in read_runs(pages).items()}, facts, census, launches
+        )
         for note in exported.notes():
             say(f"{csv}: {note}")
     table = exported.table
@@ -199,7 +201,7 @@ def main(
         "not_as_planned": exported.not_as_planned,
         **({"census": Path(census).name} if census else {}),
         **(
-            {"totals": exported.totals, "totals_within": interval_calibration.half_widths(exported.totals)}
+            {"totals": exported.totals, "totals_within": interval_calibration.relative_half_widths(exported.totals)}
             if exported.totals
             else {}
         ),

@@ -11,23 +11,23 @@ from profzoo.io.column_types import Kind
 from profzoo.io.csv_tables import Table
 from profzoo.tools.ncu.census import OF_NSYS
 from profzoo.tools.ncu.derived_metrics import GPU_TIME, NUMBERS
-from profzoo.tools.ncu.raw_page import CONFIGURATION, LEADING, SHARED_MEMORY, configuration_counts
+from profzoo.tools.ncu.raw_page import CONFIGURATION, LEADING, SHARED_MEMORY, count_configurations
 from profzoo.tools.nsys import step_schema
 
 TEXTS = ("kernel", "mangled", "function", "range")
 
 
 def _metric(name: str) -> Kind:
-    return column_types.maybe(column_types.NUMBER) if name in NUMBERS else column_types.MEASURED
+    return column_types.or_missing(column_types.NUMBER) if name in NUMBERS else column_types.MEASURED
 
 
 TABLE = Table(
     columns={name: column_types.TEXT if name in TEXTS else column_types.COUNT for name in LEADING}
     # Shared memory is a metric; launches of what the census lacks are not known.
-    | dict.fromkeys([*SHARED_MEMORY, "launches"], column_types.maybe(column_types.COUNT)),
+    | dict.fromkeys([*SHARED_MEMORY, "launches"], column_types.or_missing(column_types.COUNT)),
     # What the launches of a set stand for; time_ratio was of tables without weights.
-    optional=dict.fromkeys(["weight", "time_spread", "time_ratio"], column_types.maybe(column_types.NUMBER))
-    | dict.fromkeys(["run", "launch", "stratum"], column_types.maybe(column_types.COUNT))
+    optional=dict.fromkeys(["weight", "time_spread", "time_ratio"], column_types.or_missing(column_types.NUMBER))
+    | dict.fromkeys(["run", "launch", "stratum"], column_types.or_missing(column_types.COUNT))
     | {"as_planned": column_types.FLAG},
     others=_metric,
     key=["id"],
@@ -39,7 +39,7 @@ def _every(table: pd.DataFrame) -> str | None:
     # ncu counts launches from 0 on.
     if sorted(table["id"]) != list(range(len(table))):
         return f"launches are not those from 0 to {len(table) - 1}: rows are missing"
-    counts = configuration_counts(table).reindex(pd.MultiIndex.from_frame(table[CONFIGURATION])).to_numpy()
+    counts = count_configurations(table).reindex(pd.MultiIndex.from_frame(table[CONFIGURATION])).to_numpy()
     lacking = table["launches"].to_numpy() != counts
     if lacking.any():
         row = table.iloc[int(lacking.argmax())]
@@ -61,7 +61,7 @@ def read_census(path: str | Path) -> pd.DataFrame:
     if not is_nsys_census(path):
         return reading.read(path, CENSUS).sort_values("id", kind="stable", ignore_index=True)
     table = reading.read(path, step_schema.TABLE).rename(columns={"ns": GPU_TIME})
-    counts = configuration_counts(table).reindex(pd.MultiIndex.from_frame(table[CONFIGURATION]))
+    counts = count_configurations(table).reindex(pd.MultiIndex.from_frame(table[CONFIGURATION]))
     return table.assign(launches=counts.to_numpy())
 
 

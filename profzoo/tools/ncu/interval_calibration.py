@@ -12,12 +12,12 @@ FLOP = [name for name, quantity in QUANTITIES.items() if quantity.unit == "flop"
 CLEARLY = 1.5
 
 
-def half_widths(totals: Mapping[str, Sequence[float]]) -> dict[str, float]:
+def relative_half_widths(totals: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """Half of the interval of each total, relative, by quantity.
 
     totals: of each metric its total, and both ends of the interval.
 
-    >>> half_widths({"dram__bytes_read.sum": [90, 81, 99], "dram__bytes_write.sum": [10, 9, 11]})
+    >>> relative_half_widths({"dram__bytes_read.sum": [90, 81, 99], "dram__bytes_write.sum": [10, 9, 11]})
     {'dram_bytes': 0.1}
     """
     found = {}
@@ -37,16 +37,16 @@ def _of_quantity(name: str, totals: Mapping[str, Sequence[float]]) -> tuple[floa
     return total, sum(factor * (totals[metric][2] - totals[metric][0]) for metric, factor in factors.items())
 
 
-def note(totals: Mapping[str, Sequence[float]], expected: float | None) -> str | None:
+def describe_wider_intervals(totals: Mapping[str, Sequence[float]], expected: float | None) -> str | None:
     """What there is to say where totals came out clearly less sure than expected; None for nothing.
 
     expected: the error that was planned, 0 where every launch was to be counted. Nothing is said of what one and the
     same launch differs by when it is counted again.
 
-    >>> note({"lts__t_bytes.sum": [100, 80, 120]}, 0.042)[:62]
+    >>> describe_wider_intervals({"lts__t_bytes.sum": [100, 80, 120]}, 0.042)[:62]
     'totals of l2_bytes came out within 20.0%, and not within 4.2% '
     """
-    widths = half_widths(totals)
+    widths = relative_half_widths(totals)
     if not expected or not widths:
         return None
     name = max(widths, key=lambda one: widths[one])

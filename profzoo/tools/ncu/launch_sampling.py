@@ -38,7 +38,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Prices:
+class RunPrices:
     """Seconds that a run takes to start, and that a launch takes; launches to take at most, seconds to take at most."""
 
     start_s: float
@@ -52,7 +52,7 @@ class Prices:
 
 
 @dataclass(frozen=True)
-class Sample:
+class LaunchSample:
     """runs: of ncu. taken: which launches of the window they profile; launches: how many in all runs together.
 
     error: the relative error of totals that is expected not to be exceeded in nine of ten cases.
@@ -64,7 +64,7 @@ class Sample:
     error: float
 
 
-class Sampling:
+class LaunchSampling:
     """A window's launches with what is known before any is counted: how much a choice of them leaves open."""
 
     def __init__(self, census: pd.DataFrame) -> None:
@@ -127,12 +127,14 @@ class Sampling:
         return np.array(found) / window.totals**2
 
 
-def error(variance: np.ndarray) -> float:
+def relative_half_width(variance: np.ndarray) -> float:
     """Half the width of an interval of nine in ten, for the worse of two totals."""
     return float(NINE_IN_TEN * np.sqrt(variance.max()))
 
 
-def choose(census: pd.DataFrame, wanted: float, prices: Prices, several: bool = True, wider: bool = True) -> Sample:
+def choose_launches(
+    census: pd.DataFrame, wanted: float, prices: RunPrices, several: bool = True, wider: bool = True
+) -> LaunchSample:
     """Launches to profile, and runs of ncu that do so.
 
     Args:
@@ -145,23 +147,23 @@ def choose(census: pd.DataFrame, wanted: float, prices: Prices, several: bool = 
     >>> from profzoo.tools.ncu.derived_metrics import GPU_TIME
     >>> census = pd.DataFrame({"mangled": ["a"] * 4, "range": "forward", GPU_TIME: [1e4, 1e4, 1e5, 1e4]})
     >>> census[KEYS[1:]] = 1
-    >>> sample = choose(census, 0.2, Prices(start_s=5.0, launch_s=0.2, launches=4))
+    >>> sample = choose_launches(census, 0.2, RunPrices(start_s=5.0, launch_s=0.2, launches=4))
     >>> sample.runs, sample.taken.tolist()
     ([Run(numbers=frozenset({1, 3}), kernels=None)], [True, False, True, False])
     """
-    search = _Search(Sampling(census), wanted, prices, several, wider)
+    search = _Search(LaunchSampling(census), wanted, prices, several, wider)
     while search.add():
         pass
-    return Sample(search.runs, search.taken, search.launches, error(search.variance()))
+    return LaunchSample(search.runs, search.taken, search.launches, relative_half_width(search.variance()))
 
 
 @dataclass
 class _Search:
     """Adds to a choice what takes most from its variance by second."""
 
-    sampling: Sampling
+    sampling: LaunchSampling
     wanted: float
-    prices: Prices
+    prices: RunPrices
     several: bool
     wider: bool
     runs: list[Run] = field(default_factory=lambda: [Run(frozenset({1}))])
@@ -176,7 +178,7 @@ class _Search:
 
     def add(self) -> bool:
         """Add what pays most, if anything is to be added."""
-        if error(self.variance()) <= self.wanted:
+        if relative_half_width(self.variance()) <= self.wanted:
             return False
         samples = self.sampling.samples(self.taken)
         seeds = self._seeds(samples)
@@ -242,5 +244,5 @@ class _Search:
             yield rate, [*self.runs, run]
             best = max(best, rate)
             left = sampling.variance(sampling.samples(self.taken | sampling.takes(run)))
-            if error(left) <= self.wanted or rate < 0.7 * best or before <= gain:
+            if relative_half_width(left) <= self.wanted or rate < 0.7 * best or before <= gain:
                 return

@@ -32,12 +32,12 @@ class Selection:
 
 def select_candidates(options: Mapping[str, Any], name: str, census: pd.DataFrame) -> pd.DataFrame:
     """The launches of the window that a section set may take: of the kernels asked for, where names are mangled."""
-    if not options["kernel_name"] or ncu.launches(options, name) not in (ncu.SAMPLED, ncu.DISTINCT):
+    if not options["kernel_name"] or ncu.launch_selection(options, name) not in (ncu.SAMPLED, ncu.DISTINCT):
         return census
     return _named(census, options["kernel_name"])
 
 
-def whole(options: Mapping[str, Any], name: str, launches: pd.DataFrame, census: pd.DataFrame) -> Selection:
+def select_configured(options: Mapping[str, Any], name: str, launches: pd.DataFrame, census: pd.DataFrame) -> Selection:
     """What the configuration asks for, without regard to a budget.
 
     options: the configuration's `ncu`; name: of the section set; launches: those that it may take, of the census.
@@ -45,7 +45,7 @@ def whole(options: Mapping[str, Any], name: str, launches: pd.DataFrame, census:
     Raises:
         DataError: that is no launch.
     """
-    chosen = ncu.launches(options, name)
+    chosen = ncu.launch_selection(options, name)
     one_each = chosen in (ncu.SAMPLED, ncu.DISTINCT)
     rows = launches if one_each or chosen == "all" else launches.iloc[: int(chosen)]
     if rows.empty:
@@ -57,11 +57,11 @@ def whole(options: Mapping[str, Any], name: str, launches: pd.DataFrame, census:
         configurations if one_each else len(rows),
         configurations,
         rows[GPU_TIME].sum() / census[GPU_TIME].sum(),
-        ncu.selection(options, name),
+        ncu.selection_options(options, name),
     )
 
 
-def within(launches: pd.DataFrame, census: pd.DataFrame, affordable: int) -> Selection:
+def select_within_budget(launches: pd.DataFrame, census: pd.DataFrame, affordable: int) -> Selection:
     """The configurations with the largest share of GPU time whose profiling takes at most so many launches.
 
     ncu takes one `--kernel-id`, a pattern of names and one of invocations: it profiles every chosen kernel at every
@@ -76,10 +76,10 @@ def within(launches: pd.DataFrame, census: pd.DataFrame, affordable: int) -> Sel
     >>> census = pd.DataFrame({"mangled": ["a", "b", "b", "a"], GPU_TIME: [50, 30, 15, 5]})
     >>> census[KEYS[1:]] = 1
     >>> census.loc[2, "grid_x"] = 2
-    >>> chosen = within(census, census, 3)
+    >>> chosen = select_within_budget(census, census, 3)
     >>> chosen.launches, chosen.configurations, float(chosen.share), chosen.options[-1]
     (2, 2, 0.85, '::regex:^(a|b)$:^(1)$')
-    >>> chosen = within(census, census, 4)
+    >>> chosen = select_within_budget(census, census, 4)
     >>> chosen.launches, chosen.configurations, float(chosen.share), chosen.options[-1]
     (4, 3, 1.0, '::regex:^(a|b)$:^(1|2)$')
     """
@@ -101,12 +101,12 @@ def within(launches: pd.DataFrame, census: pd.DataFrame, affordable: int) -> Sel
     return Selection(len(profiled), len(covered), share, _kernel_id(names, numbers))
 
 
-def sample(
+def select_sample(
     options: Mapping[str, Any],
     name: str,
     launches: pd.DataFrame,
     census: pd.DataFrame,
-    prices: launch_sampling.Prices,
+    prices: launch_sampling.RunPrices,
     one_run: bool,
 ) -> Selection:
     """One launch of each configuration, and those besides that bring the expected error of totals to what is wanted.
@@ -115,9 +115,9 @@ def sample(
     whether there may be no more than one.
     """
     wider = not options["kernel_name"]
-    found = launch_sampling.choose(launches, ncu.part(options["error"]), prices, not one_run, wider)
+    found = launch_sampling.choose_launches(launches, ncu.parse_percent(options["error"]), prices, not one_run, wider)
     first, *further = found.runs
-    words = ncu.selection(options, name) if first.numbers == {1} else _of_each_configuration(first.numbers)
+    words = ncu.selection_options(options, name) if first.numbers == {1} else _of_each_configuration(first.numbers)
     rows = launches[found.taken]
     return Selection(
         found.launches,
@@ -129,7 +129,7 @@ def sample(
     )
 
 
-def every(options: Mapping[str, Any], launches: pd.DataFrame, census: pd.DataFrame) -> Selection:
+def select_all(options: Mapping[str, Any], launches: pd.DataFrame, census: pd.DataFrame) -> Selection:
     """All launches of the window, or those of the kernels asked for, in one run; arguments as of sample."""
     named = [] if not options["kernel_name"] else ["--kernel-name", f"regex:{options['kernel_name']}"]
     share = launches[GPU_TIME].sum() / census[GPU_TIME].sum()
@@ -182,7 +182,7 @@ def _named(census: pd.DataFrame, expression: str) -> pd.DataFrame:
     return census[[names.search(name) is not None for name in census["mangled"]]]
 
 
-def unlike(taken: pd.DataFrame, expected: pd.DataFrame) -> pd.MultiIndex:
+def differing_configurations(taken: pd.DataFrame, expected: pd.DataFrame) -> pd.MultiIndex:
     """The launch configurations, as KEYS, that are not as often among the launches taken as among those expected."""
     counts = [frame.groupby(KEYS, dropna=False).size() for frame in (taken, expected)]
     both = pd.concat(counts, axis=1, keys=["taken", "expected"]).fillna(0)

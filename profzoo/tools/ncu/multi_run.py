@@ -14,11 +14,11 @@ from pathlib import Path
 from profzoo.tools.ncu.command import IN_ALL, run_options
 
 
-def commands(arguments: Sequence[str]) -> list[list[str]]:
+def split_commands(arguments: Sequence[str]) -> list[list[str]]:
     """The command of each run.
 
     >>> words = "more -c 1 --then -c 2 --in-all ncu --set full --export x -- run"
-    >>> for command in commands(words.split()):
+    >>> for command in split_commands(words.split()):
     ...     print(*command)
     ncu -c 1 --set full --export x run
     ncu -c 2 --set full --export more/2.ncu-rep run
@@ -35,7 +35,7 @@ def commands(arguments: Sequence[str]) -> list[list[str]]:
 def main(arguments: Sequence[str]) -> int:
     """Run the command line; returns the exit code."""
     Path(arguments[0]).mkdir(exist_ok=True)
-    for command in commands(arguments):
+    for command in split_commands(arguments):
         if code := subprocess.run(command, check=False).returncode:
             return code
     return 0

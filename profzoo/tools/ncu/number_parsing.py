@@ -97,12 +97,12 @@ def _unknown(unit: str) -> ValueFormatError:
     )
 
 
-def other_locale(printed: Iterable[str]) -> str | None:
+def find_foreign_number(printed: Iterable[str]) -> str | None:
     """A number among what a page prints that shows another locale, or may; None where all are as ncu prints in English.
 
     Of 1.234 alone nobody can say what it is. Where other numbers of the page are English, it is.
 
-    >>> other_locale(["7", "1.234"]), other_locale(["1,980,000", "1.234"]), other_locale(["1.980.000", "7"])
+    >>> find_foreign_number(["7", "1.234"]), find_foreign_number(["1,980,000", "1.234"]), find_foreign_number(["1.980.000", "7"])
     ('1.234', None, '1.980.000')
     """
     values = set(printed)
@@ -112,7 +112,7 @@ def other_locale(printed: Iterable[str]) -> str | None:
     return min(foreign, default=None)
 
 
-def plain(name: str, column: pd.Series, unit: str) -> tuple[pd.Series, str]:
+def normalize_column(name: str, column: pd.Series, unit: str) -> tuple[pd.Series, str]:
     """A metric's column with plain numbers in base units, empty where there is none, and that unit; as text.
 
     A column of words stays what it is.
@@ -150,7 +150,7 @@ def _scaled(value: str, factor: int) -> str:
     return digits if factor == 1 else format(Decimal(digits) * factor, "f")
 
 
-def numbers(column: pd.Series) -> pd.Series:
+def parse_numbers(column: pd.Series) -> pd.Series:
     """A column of text as numbers: whole ones exactly, where all are; unchanged where it holds anything else."""
     given = column[column != ""]
     parsed: Mapping[str, int | float] | None = _parsed(list(given.unique()))

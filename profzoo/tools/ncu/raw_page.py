@@ -11,7 +11,14 @@ from profzoo.io import csv_tables as reading
 from profzoo.io import text_files
 from profzoo.range_names import DOMAIN, LAUNCHING, PREFIX, STEP, WINDOW
 from profzoo.tools.ncu import command as ncu
-from profzoo.tools.ncu.number_parsing import LISTS, ValueFormatError, base_unit, numbers, other_locale, plain
+from profzoo.tools.ncu.number_parsing import (
+    LISTS,
+    ValueFormatError,
+    base_unit,
+    find_foreign_number,
+    normalize_column,
+    parse_numbers,
+)
 
 CONFIGURATION = [
     "mangled",
@@ -49,14 +56,14 @@ def read_raw(path: str | Path, ranges: bool = False) -> tuple[pd.DataFrame, dict
     frame, units = _page(path, PAGE if ranges else LAUNCHES)
     # Lists of numbers look like numbers of other locales.
     measured = [name for name in frame.columns[frame.columns.get_loc("CC") + 1 :] if name not in LISTS]
-    if odd := other_locale(value for name in measured for value in frame[name].unique()):
+    if odd := find_foreign_number(value for name in measured for value in frame[name].unique()):
         raise DataError(
             f"{path} holds {odd!r}, which is no number as ncu prints it in English: print it under LC_ALL=C"
         )
     for name in _metrics(frame):
         try:
             printed = units.get(name, "")
-            frame[name], unit = plain(name, frame[name], printed)
+            frame[name], unit = normalize_column(name, frame[name], printed)
             if name in ncu.SHARED_MEMORY and base_unit(printed)[1] != 1:
                 # A multiple is rounded, and launch configurations are told apart and joined by it.
                 raise ValueFormatError(
@@ -76,7 +83,7 @@ def _page(path: str | Path, required: Mapping[str, str]) -> tuple[pd.DataFrame, 
     required: columns that it must have, with a pattern of their cells.
     """
     # ncu mixes lines such as ==PROF== into the output of some commands.
-    lines = [line for line in reading.lines(text_files.read(path, AGAIN)) if not NOISE.match(line)]
+    lines = [line for line in reading.lines(text_files.read_text(path, AGAIN)) if not NOISE.match(line)]
     start = next((index for index, line in enumerate(lines) if line.startswith('"ID"')), None)
     if start is None or len(lines) - start < 3:
         raise DataError(f"{path} holds no launch: ncu printed no table; see the log of the profiling job")
@@ -106,7 +113,7 @@ def _metrics(raw: pd.DataFrame) -> list[str]:
     return [name for name in raw.columns[raw.columns.get_loc("CC") + 1 :] if not CONSTANT.match(name)]
 
 
-def tidy(
+def tidy_launches(
     mangled: pd.DataFrame, units: Mapping[str, str], demangled: pd.DataFrame, counts: pd.Series | None
 ) -> tuple[pd.DataFrame, dict[str, str]]:
     """The exported table of one section set.
@@ -123,18 +130,18 @@ def tidy(
     frame = pd.DataFrame({"id": mangled["ID"].astype("int64"), "mangled": mangled["Kernel Name"]})
     frame["kernel"] = demangled.set_index("ID")["Kernel Name"].reindex(mangled["ID"]).to_numpy()
     frame["function"] = frame["kernel"].map(function_name)
-    frame["range"] = ranges(mangled)
+    frame["range"] = read_ranges(mangled)
     frame["stream"] = mangled["Stream"].astype("int64")
     for what in ("grid", "block"):
         sizes = mangled[f"{what.title()} Size"].str.extract(r"\((\d+), (\d+), (\d+)\)").astype("int64")
         frame[[f"{what}_x", f"{what}_y", f"{what}_z"]] = sizes.to_numpy()
     for column, metric in SHARED_MEMORY.items():
         if metric in mangled:
-            frame[column] = numbers(mangled[metric]).round().astype("Int64")
+            frame[column] = parse_numbers(mangled[metric]).round().astype("Int64")
         else:
             frame[column] = pd.array([pd.NA] * len(frame), dtype="Int64")
     frame["launches"] = _launches(frame, counts)
-    metrics = pd.DataFrame({name: numbers(mangled[name]) for name in _metrics(mangled)})
+    metrics = pd.DataFrame({name: parse_numbers(mangled[name]) for name in _metrics(mangled)})
     kept = {name: unit for name, unit in units.items() if name in metrics}
     return pd.concat([frame[LEADING], metrics], axis=1), kept
 
@@ -153,16 +160,16 @@ def tidy_ranges(raw: pd.DataFrame, units: Mapping[str, str]) -> tuple[pd.DataFra
     frame["step"] = frame.groupby("range").cumcount()
     # Launches are what range replay does not see, and it prints zeros for them.
     names = [name for name in _metrics(raw) if not name.startswith("launch__")]
-    metrics = pd.DataFrame({name: numbers(kept[name]) for name in names})
+    metrics = pd.DataFrame({name: parse_numbers(kept[name]) for name in names})
     return pd.concat([frame, metrics], axis=1), {name: unit for name, unit in units.items() if name in metrics}
 
 
-def configuration_counts(census: pd.DataFrame) -> pd.Series:
+def count_configurations(census: pd.DataFrame) -> pd.Series:
     """Launches of each launch configuration among the rows, indexed by CONFIGURATION."""
     return census.groupby(CONFIGURATION, dropna=False).size()
 
 
-def other_choices(table: pd.DataFrame, census: pd.DataFrame) -> list[str]:
+def find_other_kernels(table: pd.DataFrame, census: pd.DataFrame) -> list[str]:
     """Functions of kernels in one exported table of a cell that the census of its launches, another run, lacks.
 
     There are none but where a library chose another algorithm than in the census, as cuDNN may.
@@ -171,7 +178,7 @@ def other_choices(table: pd.DataFrame, census: pd.DataFrame) -> list[str]:
     return list(dict.fromkeys(new["function"]))
 
 
-def ranges(raw: pd.DataFrame) -> pd.Series:
+def read_ranges(raw: pd.DataFrame) -> pd.Series:
     """The step's part (forward, backward, ...) that each launch is in, empty where in none.
 
     ncu prints the stack of open push/pop ranges, outermost first, each as "domain:name:..." in quotes.
@@ -215,6 +222,6 @@ def function_name(kernel: str) -> str:
 
 
 def _launches(frame: pd.DataFrame, counts: pd.Series | None) -> pd.Series:
-    known = configuration_counts(frame) if counts is None else counts
+    known = count_configurations(frame) if counts is None else counts
     index = pd.MultiIndex.from_frame(frame[CONFIGURATION])
     return pd.Series(known.reindex(index).to_numpy(), index=frame.index).astype("Int64")

@@ -16,15 +16,15 @@ from profzoo.tools.ncu import costs as ncu_costs
 from profzoo.tools.ncu.census import read_untold_reason
 from profzoo.tools.ncu.costs import Cost
 from profzoo.tools.ncu.export_schema import is_nsys_census, read_census
-from profzoo.tools.ncu.launch_sampling import Prices
+from profzoo.tools.ncu.launch_sampling import RunPrices
 from profzoo.tools.ncu.launch_selection import Selection
 
 # Estimates are good to a quarter, so that less of a difference is none.
-CLEARLY = 0.75
+CLEARLY_CHEAPER = 0.75
 # A sample leaves something open, so that it has to save more than that.
-SAVED = 0.1
+LEAST_SAVED_SHARE = 0.1
 # The error for which sampling.MOST is meant.
-ERROR = 0.02
+REFERENCE_ERROR = 0.02
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class _Estimate:
     def cheaper(self, launches: int) -> str:
         """The replay mode for so many launches: kernel's, unless the application's is clearly cheaper."""
         kernel, application = self.seconds("kernel", launches), self.seconds("application", launches)
-        return "application" if application < CLEARLY * kernel else "kernel"
+        return "application" if application < CLEARLY_CHEAPER * kernel else "kernel"
 
-    def prices(self, replay: str, launches: int, budget_s: float) -> Prices:
+    def prices(self, replay: str, launches: int, budget_s: float) -> RunPrices:
         """What runs and launches take; launches, budget_s: how many, and how long, at most."""
-        return Prices(self.seconds(replay, 0), self.each(replay), launches, budget_s)
+        return RunPrices(self.seconds(replay, 0), self.each(replay), launches, budget_s)
 
     def affordable(self, replay: str, budget_s: float) -> int:
         """The launches that a budget pays for; fewer than one where it does not pay for one."""
@@ -72,7 +72,7 @@ class _Estimate:
         return max(self.seconds(replay, 1) - self.seconds(replay, 0), 1e-6)
 
 
-def plan(
+def plan_collection(
     options: Mapping[str, Any],
     name: str,
     census: pd.DataFrame,
@@ -98,7 +98,7 @@ def plan(
         DataError: the budget does not pay for a single launch, or no launch is of the kernels asked for.
     """
     launches = launch_selection.select_candidates(options, name, census)
-    whole = launch_selection.whole(options, name, launches, census)
+    whole = launch_selection.select_configured(options, name, launches, census)
     estimate = _Estimate(start_s, len(census), price, costs["passed_over_s"], costs["application_pass_s"])
     replay, chosen, instead = _chosen(options, name, estimate, launches, whole, census)
     runs = 1 + len(chosen.further)
@@ -132,28 +132,30 @@ def _chosen(
 ) -> tuple[str, Selection, Mapping[str, Any] | None]:
     """Replay mode and launches, and what of a sample all launches are taken instead of; launches, whole: those that the
     set may take, and what is asked for of them."""
-    asked, budget = ncu.replay(options, name), options["budget"]
+    asked, budget = ncu.replay_mode(options, name), options["budget"]
     replay = estimate.cheaper(whole.launches) if asked == "auto" else asked
-    limit = float("inf") if budget is None else ncu.seconds(budget)
+    limit = float("inf") if budget is None else ncu.parse_budget(budget)
     if estimate.seconds(replay, whole.launches) > limit:
         replay = "kernel" if asked == "auto" else replay
         return (
             replay,
-            launch_selection.within(launches, census, _affordable(estimate, replay, limit, options, name)),
+            launch_selection.select_within_budget(
+                launches, census, _affordable(estimate, replay, limit, options, name)
+            ),
             None,
         )
-    if ncu.launches(options, name) != ncu.SAMPLED:
+    if ncu.launch_selection(options, name) != ncu.SAMPLED:
         return replay, whole, None
-    prices = estimate.prices(replay, most(whole.launches, ncu.part(options["error"])), limit)
-    sample = launch_selection.sample(options, name, launches, census, prices, options.get("one_run", False))
+    prices = estimate.prices(replay, most_launches(whole.launches, ncu.parse_percent(options["error"])), limit)
+    sample = launch_selection.select_sample(options, name, launches, census, prices, options.get("one_run", False))
     runs = 1 + len(sample.further)
     every = estimate.cheaper(len(launches)) if asked == "auto" else asked
     took, every_s = estimate.seconds(replay, sample.launches, runs), estimate.seconds(every, len(launches))
-    if (sample.launches == len(launches) and runs == 1) or took < (1 - SAVED) * every_s or every_s > limit:
+    if (sample.launches == len(launches) and runs == 1) or took < (1 - LEAST_SAVED_SHARE) * every_s or every_s > limit:
         return replay, sample, None
     # Starting ncu again may cost as much as launches that say nothing new.
     instead = {"launches": sample.launches, "runs": runs, "error": round(sample.error or 0.0, 5)}
-    return every, launch_selection.every(options, launches, census), instead | {"estimate_s": round(took, 3)}
+    return every, launch_selection.select_all(options, launches, census), instead | {"estimate_s": round(took, 3)}
 
 
 def _words(replay: str, chosen: Selection) -> list[str]:
@@ -165,14 +167,14 @@ def _words(replay: str, chosen: Selection) -> list[str]:
     return [*chosen.options, *further, ncu.IN_ALL, *shared]
 
 
-def most(configurations: int, error: float) -> int:
+def most_launches(configurations: int, error: float) -> int:
     """The most launches to profile for an error.
 
-    >>> most(100, 0.02), most(100, 0.05), most(100, 0.01), most(10, 0.02)
+    >>> most_launches(100, 0.02), most_launches(100, 0.05), most_launches(100, 0.01), most_launches(10, 0.02)
     (150, 150, 300, 50)
     """
     wide = max(configurations * launch_sampling.MOST, configurations + launch_sampling.FEW)
-    return int(wide * max(ERROR / error, 1.0))
+    return int(wide * max(REFERENCE_ERROR / error, 1.0))
 
 
 def _affordable(estimate: _Estimate, replay: str, limit: float, options: Mapping[str, Any], name: str) -> int:
@@ -187,7 +189,7 @@ def _affordable(estimate: _Estimate, replay: str, limit: float, options: Mapping
     return launches
 
 
-def sentence(planned: Mapping[str, Any]) -> str:
+def describe_plan(planned: Mapping[str, Any]) -> str:
     """The plan in one line."""
     of = planned["configurations_of_window"]
     what = f"{planned['launches']} launches, {planned['configurations']} of {of} configurations"
@@ -236,18 +238,18 @@ def main(
     options: as of plan. probe: page and sidecar of one, of a set of which nobody knows what it costs. told: what says
     why the census is ncu's own, where the trace of nsys was to tell the launches.
     """
-    costs, facts = ncu_costs.table(), read_json(sidecar, {"wall_s": fact.POSITIVE})
-    shipped = ncu_costs.cost(options["sets"][name], costs)
+    costs, facts = ncu_costs.load_costs(), read_json(sidecar, {"wall_s": fact.POSITIVE})
+    shipped = ncu_costs.estimate_cost(options["sets"][name], costs)
     # Beside this cell's folder are those of the others.
     known = cost_history.read_history(Path(census).parents[1], facts["gpu"]) if facts.get("gpu") else []
-    probed = cost_probe.cost(probe[0], probe[1], facts.get("gpu")) if probe else None
-    price = cost_history.price(options["sets"][name], shipped, known, probed)
+    probed = cost_probe.read_probe_cost(probe[0], probe[1], facts.get("gpu")) if probe else None
+    price = cost_history.estimate_price(options["sets"][name], shipped, known, probed)
     every = read_census(census)
-    planned = plan(
+    planned = plan_collection(
         options, name, every, _start_s(facts["wall_s"], len(every), is_nsys_census(census), costs), price, costs
     )
     planned |= {"shipped_s": shipped.seconds, "outcomes": len(known), "census": Path(census).name}
     if told and (untold := read_untold_reason(told)):
         planned |= {"census_note": f"ncu counted the launches itself, as nsys did not tell them: {untold}"}
-    say(sentence(planned))
+    say(describe_plan(planned))
     write_json(planned, path)

@@ -47,10 +47,10 @@ class Window:
         keys = census[KEYS].assign(range=census["range"].fillna(""))
         of_launch = keys.groupby(KEYS, sort=False, dropna=False).ngroup().to_numpy()
         ranges = pd.factorize(keys["range"])[0]
-        alike = like_times(times, _numbered(of_launch, ranges), LIKE, MORE_NS)
-        last = like_times(times, of_launch, LIKE_BEFORE, MORE_BEFORE_NS)
-        before = {depth: history(last, depth) for depth in BEFORE}
-        self.cells = _cells(of_launch, alike, before)
+        alike = group_like_times(times, _numbered(of_launch, ranges), LIKE, MORE_NS)
+        last = group_like_times(times, of_launch, LIKE_BEFORE, MORE_BEFORE_NS)
+        before = {depth: number_histories(last, depth) for depth in BEFORE}
+        self.cells = _number_groups(of_launch, alike, before)
         self.sizes = np.bincount(self.cells)
         self.times = np.bincount(self.cells, times) / self.sizes
         first = np.unique(self.cells, return_index=True)[1]
@@ -93,10 +93,10 @@ class Window:
         return (work / self.totals[0]) ** 2 + (traffic / self.totals[1]) ** 2
 
 
-def like_times(times: np.ndarray, groups: np.ndarray, ratio: float, more_ns: float) -> np.ndarray:
+def group_like_times(times: np.ndarray, groups: np.ndarray, ratio: float, more_ns: float) -> np.ndarray:
     """A number for each set of launches of a group whose times are alike: the longest, by the shortest.
 
-    >>> like_times(np.array([1e4, 9e4, 1.05e4]), np.array([0, 0, 0]), 1.1, 300).tolist()
+    >>> group_like_times(np.array([1e4, 9e4, 1.05e4]), np.array([0, 0, 0]), 1.1, 300).tolist()
     [0, 1, 0]
     """
     order = np.lexsort((times, groups))
@@ -108,17 +108,17 @@ def like_times(times: np.ndarray, groups: np.ndarray, ratio: float, more_ns: flo
     return numbers
 
 
-def history(numbers: np.ndarray, depth: int) -> np.ndarray:
+def number_histories(numbers: np.ndarray, depth: int) -> np.ndarray:
     """A number for each sequence of so many launches before a launch; before the first were the last of a like step.
 
-    >>> history(np.array([5, 7, 5, 7]), 1).tolist()
+    >>> number_histories(np.array([5, 7, 5, 7]), 1).tolist()
     [1, 0, 1, 0]
     """
     before = np.stack([np.roll(numbers, back) for back in range(1, depth + 1)], axis=1)
     return np.unique(before, axis=0, return_inverse=True)[1].reshape(-1)
 
 
-def _cells(configurations: np.ndarray, alike: np.ndarray, before: Mapping[int, np.ndarray]) -> np.ndarray:
+def _number_groups(configurations: np.ndarray, alike: np.ndarray, before: Mapping[int, np.ndarray]) -> np.ndarray:
     """The cell of each launch: of one configuration, range and like times, after the same launches as far as told."""
     depths = sorted(BEFORE, reverse=True)
     cells = _numbered(alike, before[depths[0]])

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from profzoo.errors import CollectError, ConfigError, suggest
+from profzoo.errors import CollectError, ConfigError, suggest_nearest
 from profzoo.machine import external_programs
-from profzoo.range_names import DOMAIN, WINDOW, nvtx_name
+from profzoo.range_names import DOMAIN, WINDOW, make_nvtx_name
 from profzoo.tools import extra_options
 from profzoo.tools.nsys.refused_options import REFUSED
 
@@ -19,7 +19,7 @@ INSTALL = "install NVIDIA Nsight Systems, or load its module, so that `nsys --ve
 # Where there is no GPU nobody calls cudaProfilerStart, and an NVTX range opens the capture instead. With a GPU that
 # range is of no use: nsys 2025.3 then captures no kernels.
 GPU_CAPTURE = "--capture-range=cudaProfilerApi"
-NVTX_CAPTURE = ("--capture-range=nvtx", f"--nvtx-capture={nvtx_name(WINDOW)}@{DOMAIN}")
+NVTX_CAPTURE = ("--capture-range=nvtx", f"--nvtx-capture={make_nvtx_name(WINDOW)}@{DOMAIN}")
 # Present report names, with what they were called before nsys 2023.
 REPORTS = {
     "cuda_api_gpu_sum": "apigpusum",
@@ -149,12 +149,12 @@ def prepared(command: Sequence[str], gpu: bool) -> list[str]:
     Raises:
         ConfigError: an option that this nsys does not offer under any name.
     """
-    answer = external_programs.answer([command[0], "profile", "--help"])
+    answer = external_programs.ask_program([command[0], "profile", "--help"])
     end = next(index for index, word in enumerate(command) if word == "--output")
-    return [*command[:2], *adapt(command[2:end], answer.stdout, gpu), *command[end:]]
+    return [*command[:2], *adapt_options(command[2:end], answer.stdout, gpu), *command[end:]]
 
 
-def adapt(words: Sequence[str], help_text: str, gpu: bool) -> list[str]:
+def adapt_options(words: Sequence[str], help_text: str, gpu: bool) -> list[str]:
     """The options in the words of the nsys whose `nsys profile --help` this is, for a machine with or without a GPU.
 
     Raises:
@@ -202,7 +202,7 @@ def checked(nsys: Mapping[str, Any]) -> Mapping[str, Any]:
     nsys = {**nsys, "reports": current_names(nsys["reports"])}
     for report in nsys["reports"]:
         if report not in REPORTS:
-            raise ConfigError(f"nsys.reports holds '{report}': {suggest(report, REPORTS)}")
+            raise ConfigError(f"nsys.reports holds '{report}': {suggest_nearest(report, REPORTS)}")
     if nsys["capture"] == "window":
         for key in ("delay", "duration"):
             if nsys[key] is not None:

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from profzoo.machine import doctor_checks, external_programs
 from profzoo.machine.doctor_checks import Check, Finding
-from profzoo.range_names import DOMAIN, WINDOW, nvtx_name
+from profzoo.range_names import DOMAIN, WINDOW, make_nvtx_name
 from profzoo.tools.nsys.command import INSTALL, NVTX_CAPTURE, PROGRAM
 from profzoo.tools.nsys.failures import CAUSES
 
 # A window, as the harness opens it.
 OPENS = (
     f"import nvtx; domain = nvtx.get_domain({DOMAIN!r}); "
-    f"domain.push_range(domain.get_event_attributes(message={nvtx_name(WINDOW)!r})); domain.pop_range()"
+    f"domain.push_range(domain.get_event_attributes(message={make_nvtx_name(WINDOW)!r})); domain.pop_range()"
 )
 # Without what is said of a window that never opened, which is what a check is about.
 FAILURES = CAUSES[:-1]
@@ -35,7 +35,7 @@ def able(lacking: frozenset[str]) -> str | None:
 
 def check_program() -> Finding:
     """Whether it is on PATH."""
-    return doctor_checks.on_path(PROGRAM, INSTALL)
+    return doctor_checks.check_on_path(PROGRAM, INSTALL)
 
 
 def check_importer() -> Finding:
@@ -49,7 +49,7 @@ def check_importer() -> Finding:
     if answer.returncode == external_programs.TIMED_OUT:
         return Finding(name, "not known", answer.stderr)
     printed = answer.stdout + answer.stderr
-    return Finding(name, "leaves no report", doctor_checks.cause(printed + "\nQdstrmImporter", CAUSES))
+    return Finding(name, "leaves no report", doctor_checks.match_cause(printed + "\nQdstrmImporter", CAUSES))
 
 
 def check_nvtx() -> Finding:
@@ -61,7 +61,7 @@ def check_nvtx() -> Finding:
     if left:
         return Finding("nvtx", f"{version}, seen by nsys")
     printed = answer.stdout + answer.stderr
-    if answer.returncode or doctor_checks.cause(printed, FAILURES):
+    if answer.returncode or doctor_checks.match_cause(printed, FAILURES):
         return Finding("nvtx", f"{version}, not known whether this nsys sees its ranges", _failed(answer))
     advice = "take the present Nsight Systems, or a release of nvtx from the time of this one"
     return Finding("nvtx", f"{version}, whose ranges this nsys does not see", advice)
@@ -70,7 +70,7 @@ def check_nvtx() -> Finding:
 def _failed(answer: subprocess.CompletedProcess[str]) -> str:
     """Why nsys itself failed to trace a program, in a line."""
     printed = answer.stdout + answer.stderr
-    if known := doctor_checks.cause(printed, FAILURES):
+    if known := doctor_checks.match_cause(printed, FAILURES):
         return known
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     if answer.returncode == external_programs.TIMED_OUT and lines:
@@ -86,11 +86,11 @@ def _traced(code: str, *options: str) -> tuple[bool, subprocess.CompletedProcess
     for more in (True, False):
         with tempfile.TemporaryDirectory() as folder:
             words = [PROGRAM, "profile", *options, "--sample=none", "--cpuctxsw=none", f"--output={folder}/probe"]
-            answer = external_programs.answer(
+            answer = external_programs.ask_program(
                 [*words, sys.executable, "-c", code], doctor_checks.PATIENCE_S, cwd=folder
             )
             left = (Path(folder) / "probe.nsys-rep").exists()
-        failed = answer.returncode or doctor_checks.cause(answer.stdout + answer.stderr, FAILURES)
+        failed = answer.returncode or doctor_checks.match_cause(answer.stdout + answer.stderr, FAILURES)
         if left or not more or not failed or answer.returncode == external_programs.TIMED_OUT:
             break
     return left, answer

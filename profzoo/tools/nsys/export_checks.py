@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from profzoo.io import file_checks
-from profzoo.tools.nsys.export_columns import READ, TEXTS, there
+from profzoo.tools.nsys.export_columns import READ, TEXTS, existing_columns
 
 AGAIN = "delete it, and the next run traces the cell again"
 # Where it is not known whether the tool wrote it, or the file was changed later.
@@ -17,7 +17,7 @@ OTHER = "so that a new trace would be the same: use an nsys from 2021 to 2026, o
 
 @functools.lru_cache(maxsize=64)
 def _damage(path: Path, changed_ns: int, size: int) -> str | None:
-    if why := file_checks.flaw(path):
+    if why := file_checks.find_flaw(path):
         return f"damaged ({' '.join(why.split())}): {AGAIN}"
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
         # A damaged text is to be shown, not to stop what shows it.
@@ -25,7 +25,7 @@ def _damage(path: Path, changed_ns: int, size: int) -> str | None:
         return next(filter(None, (_wrong(database, table) for table in READ)), None)
 
 
-def damage(path: Path) -> str | None:
+def find_damage(path: Path) -> str | None:
     """What is wrong with the file and what to do, None where nothing is; looked at once as long as the file stays.
 
     Raises:
@@ -35,7 +35,7 @@ def damage(path: Path) -> str | None:
     return _damage(path, state.st_mtime_ns, state.st_size)
 
 
-def written_by(database: sqlite3.Connection) -> str:
+def exporting_version(database: sqlite3.Connection) -> str:
     """Which nsys wrote an export, as far as it says."""
     try:
         rows = database.execute("SELECT name, value FROM META_DATA_EXPORT").fetchall()
@@ -48,7 +48,7 @@ def written_by(database: sqlite3.Connection) -> str:
 
 def _wrong(database: sqlite3.Connection, table: str) -> str | None:
     """Which row of a table holds what it cannot, and what to do; None also where there is no such table."""
-    holds = list(_conditions(table, there(database, table)))
+    holds = list(_conditions(table, existing_columns(database, table)))
     together = " AND ".join(f"({condition})" for _, condition, _ in holds)
     if not holds or not database.execute(f"SELECT 1 FROM {table} WHERE NOT ({together}) LIMIT 1").fetchone():
         return None
@@ -62,7 +62,7 @@ def _wrong(database: sqlite3.Connection, table: str) -> str | None:
             said = f"{column} in row {row[0]} of {table} {value}, which is no {expected}"
             # Whatever happens to a file does not turn numbers into NULL, nor most rows of a table into others.
             if row[2] == "null" or (2 * many > of > 1):
-                return f"{said}, as in {many} of {of} rows: {written_by(database)} wrote it so, {OTHER}"
+                return f"{said}, as in {many} of {of} rows: {exporting_version(database)} wrote it so, {OTHER}"
             return f"{said}: {ONCE}"
     return None
 

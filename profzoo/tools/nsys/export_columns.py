@@ -87,17 +87,17 @@ READ: Mapping[str, Mapping[str, Column]] = {
 TEXTS: Mapping[str, Mapping[str, bool]] = {"StringIds": {"value": False}, "NVTX_EVENTS": {"text": True}}
 
 
-def there(database: sqlite3.Connection, table: str) -> set[str]:
+def existing_columns(database: sqlite3.Connection, table: str) -> set[str]:
     """The names of the columns that an export's table has; none of a table that is not there."""
     return {name for _, name, *_ in database.execute(f"PRAGMA table_info({table})")}
 
 
-def numbers(database: sqlite3.Connection, table: str, names: Sequence[str], alias: str = "") -> dict[str, str]:
+def sql_for_numbers(database: sqlite3.Connection, table: str, names: Sequence[str], alias: str = "") -> dict[str, str]:
     """How SQL reads declared columns of a table as whole numbers, by column: never NULL, also of a missing column.
 
     alias: of the table, in a query of several.
     """
-    has, declared = there(database, table), READ[table]
+    has, declared = existing_columns(database, table), READ[table]
     found = {}
     for name in names:
         column, plain = declared[name], f"{alias}.{name}" if alias else name

@@ -7,14 +7,24 @@ import pandas as pd
 
 from profzoo.range_names import LAUNCHING
 from profzoo.tools.nsys.configuration_packing import PACKED
-from profzoo.tools.nsys.export_columns import numbers
-from profzoo.tools.nsys.trace import CALL_TABLE, GRAPH_TABLE, KERNEL_TABLE, PROCESS, DamagedError, graphs, whole_numbers
+from profzoo.tools.nsys.export_columns import sql_for_numbers
+from profzoo.tools.nsys.trace import (
+    CALL_TABLE,
+    GRAPH_TABLE,
+    KERNEL_TABLE,
+    PROCESS,
+    DamagedError,
+    read_graphs,
+    read_integers,
+)
 
 CONFIGURATION = [name for group in PACKED for name, _, _ in group if name != "mangled"]
 PACKS = [f"pack{index}" for index in range(len(PACKED))]
 
 
-def read(database: sqlite3.Connection, tables: set[str], placed: bool = False, began: bool = False) -> pd.DataFrame:
+def read_launches(
+    database: sqlite3.Connection, tables: set[str], placed: bool = False, began: bool = False
+) -> pd.DataFrame:
     """A row a launch of a kernel, or of a CUDA graph that was traced whole.
 
     Returns: PACKS, the packed launch configuration; `launched`, when it was made, in ns; `process`; `ns`, its time on
@@ -40,7 +50,7 @@ def _of_kernels(database: sqlite3.Connection, tables: set[str], placed: bool, be
     wanted = {"process": "globalPid"}
     wanted |= {"node": "graphNodeId"} if began else {}
     wanted |= {"stream": "streamId", "correlation": "correlationId"} if placed else {}
-    read = numbers(database, KERNEL_TABLE, list(wanted.values()), "k")
+    read = sql_for_numbers(database, KERNEL_TABLE, list(wanted.values()), "k")
     columns |= {name: read[column] for name, column in wanted.items()} | {"ns": "k.end - k.start"}
     if placed or began:
         columns["start"] = "k.start"
@@ -64,7 +74,7 @@ def _packed(database: sqlite3.Connection) -> dict[str, str]:
     A kernel without a mangled name goes by its demangled one.
     """
     names = [column for group in PACKED for _, column, _ in group]
-    read = numbers(database, KERNEL_TABLE, names, "k") | {"mangledName": _identity(database, "k")}
+    read = sql_for_numbers(database, KERNEL_TABLE, names, "k") | {"mangledName": _identity(database, "k")}
     columns = dict.fromkeys(PACKS, "0")
     for name, group in zip(PACKS, PACKED, strict=True):
         for _, column, bits in group:
@@ -74,18 +84,18 @@ def _packed(database: sqlite3.Connection) -> dict[str, str]:
 
 def _identity(database: sqlite3.Connection, alias: str) -> str:
     """How SQL tells kernels apart: the number of the mangled name, or where there is none of the demangled one."""
-    mangled = numbers(database, KERNEL_TABLE, ["mangledName"], alias)["mangledName"]
+    mangled = sql_for_numbers(database, KERNEL_TABLE, ["mangledName"], alias)["mangledName"]
     return f"coalesce(nullif({mangled}, 0), {alias}.demangledName)"
 
 
 def _fetched(database: sqlite3.Connection, columns: dict[str, str], source: str) -> pd.DataFrame:
     """Whole numbers that SQLite computes, by column."""
     cursor = database.execute(f"SELECT {', '.join(columns.values())} {source}")
-    return pd.DataFrame(whole_numbers(cursor).reshape(-1, len(columns)), columns=list(columns))
+    return pd.DataFrame(read_integers(cursor).reshape(-1, len(columns)), columns=list(columns))
 
 
 def _of_graphs(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
-    found = graphs(database, tables)
+    found = read_graphs(database, tables)
     key = ["correlation", "process"]
     calls = pd.DataFrame(columns=[*key, "launched"], dtype="int64")
     if len(found) and CALL_TABLE in tables:
@@ -128,7 +138,7 @@ def kernel_names(database: sqlite3.Connection, tables: set[str]) -> dict[int, tu
     if KERNEL_TABLE not in tables:
         return {}
     names = dict(database.execute("SELECT id, value FROM StringIds").fetchall())
-    mangled = numbers(database, KERNEL_TABLE, ["mangledName"], "k")["mangledName"]
+    mangled = sql_for_numbers(database, KERNEL_TABLE, ["mangledName"], "k")["mangledName"]
     shown = database.execute(
         f"SELECT {_identity(database, 'k')}, max({mangled}), min(k.demangledName), min(k.shortName) "
         f"FROM {KERNEL_TABLE} k GROUP BY 1"
@@ -142,24 +152,24 @@ def kernel_names(database: sqlite3.Connection, tables: set[str]) -> dict[int, tu
         raise DamagedError(f"a kernel's name is string {error}, and there is none of that number") from None
 
 
-def ranges(launches: pd.DataFrame, parts: pd.DataFrame) -> np.ndarray:
+def find_ranges(launches: pd.DataFrame, parts: pd.DataFrame) -> np.ndarray:
     """Of each launch, 1 + the index in LAUNCHING of the range that was open when it was made, 0 where none was."""
     codes = np.append(parts["name"].map(LAUNCHING.index).to_numpy(dtype=np.int8) + 1, 0)
     # The last is what an index of -1 finds.
     return codes[_open_at(launches["launched"].to_numpy(), launches["process"].to_numpy(), parts)]
 
 
-def outside(launches: pd.DataFrame, steps: pd.DataFrame) -> np.ndarray:
+def is_outside_steps(launches: pd.DataFrame, steps: pd.DataFrame) -> np.ndarray:
     """Of each launch, whether it was made in none of these steps."""
     return step_positions(launches, steps) < 0
 
 
 def step_positions(launches: pd.DataFrame, steps: pd.DataFrame) -> np.ndarray:
     """Of each launch, the position of the step that it was made in, -1 for none of these."""
-    return _open_at(moments(launches), launches["process"].to_numpy(), steps)
+    return _open_at(launch_times(launches), launches["process"].to_numpy(), steps)
 
 
-def moments(launches: pd.DataFrame) -> np.ndarray:
+def launch_times(launches: pd.DataFrame) -> np.ndarray:
     """When each launch was made, in ns, or when it began, where its call was not traced."""
     launched = launches["launched"].to_numpy()
     return np.where(launched < 0, -1 - launched, launched)

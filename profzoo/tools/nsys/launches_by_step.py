@@ -8,12 +8,12 @@ import pandas as pd
 from profzoo.range_names import LAUNCHING
 from profzoo.tools.nsys import launches as nsys_launches
 from profzoo.tools.nsys.launches import CONFIGURATION
-from profzoo.tools.nsys.trace import open_export, ranges_of, window_steps
+from profzoo.tools.nsys.trace import open_export, read_ranges, read_window_steps
 
 COLUMNS = ["process", "step", "start_ns", "ns", "kernel", "mangled", "function", "range", "stream", *CONFIGURATION]
 
 
-def read(path: str | Path, whole_run: bool = False) -> pd.DataFrame:
+def read_step_launches(path: str | Path, whole_run: bool = False) -> pd.DataFrame:
     """A row a launch of a kernel in a step that counts, as window_steps has them, by process and then by time.
 
     Columns: `step`, from 0 in each process; `start_ns` and `ns` on the GPU; names of the kernel; the `range` that was
@@ -24,14 +24,16 @@ def read(path: str | Path, whole_run: bool = False) -> pd.DataFrame:
         DataError: the file is no export of nsys.
     """
     with open_export(path) as (database, tables):
-        launches = nsys_launches.read(database, tables, placed=True)
+        launches = nsys_launches.read_launches(database, tables, placed=True)
         launches = launches[launches["graph"] < 0]
-        steps = window_steps(database, tables, whole_run).sort_values(["process", "start"], ignore_index=True)
+        steps = read_window_steps(database, tables, whole_run).sort_values(["process", "start"], ignore_index=True)
         places = nsys_launches.step_positions(launches, steps)
-        codes = nsys_launches.ranges(launches, ranges_of(database, tables, LAUNCHING))
+        codes = nsys_launches.find_ranges(launches, read_ranges(database, tables, LAUNCHING))
         kernels = nsys_launches.kernel_names(database, tables)
     names = launches.reset_index(drop=True).rename(columns={"start": "start_ns"})
-    table = names.assign(**nsys_launches.unpack_configurations(names), place=places, made=nsys_launches.moments(names))
+    table = names.assign(
+        **nsys_launches.unpack_configurations(names), place=places, made=nsys_launches.launch_times(names)
+    )
     table["range"] = np.array(["", *LAUNCHING])[codes]
     order = ["process", "made", "start_ns", "stream", *nsys_launches.PACKS]
     table = table[table["place"] >= 0].sort_values(order, ignore_index=True)

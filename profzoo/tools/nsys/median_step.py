@@ -11,14 +11,14 @@ import pandas as pd
 from profzoo.range_names import PARTS, STEP
 from profzoo.tools.nsys import steps as where
 from profzoo.tools.nsys import timeline
-from profzoo.tools.nsys.trace import CALL_TABLE, KERNEL_TABLE, PROCESS, open_export, ranges_of, window_steps
+from profzoo.tools.nsys.trace import CALL_TABLE, KERNEL_TABLE, PROCESS, open_export, read_ranges, read_window_steps
 
 COPIES = {1: "copy host to device", 2: "copy device to host", 8: "copy on the device", 10: "copy between devices"}
 # More operations or calls than this are merged with their neighbours of the same name or class.
 MOST = 5000
 
 
-def read(path: str | Path, whole_run: bool = False) -> dict[str, Any] | None:
+def read_typical_step(path: str | Path, whole_run: bool = False) -> dict[str, Any] | None:
     """The step of the median length of the first process that ran steps, but for the window's first; None of no step.
 
     whole_run: whether more was traced than the window, of which only whole steps count.
@@ -32,12 +32,12 @@ def read(path: str | Path, whole_run: bool = False) -> dict[str, Any] | None:
         DataError: the file is no export of nsys.
     """
     with open_export(path) as (database, tables):
-        steps = window_steps(database, tables, whole_run)
+        steps = read_window_steps(database, tables, whole_run)
         if steps.empty:
             return None
         process = steps["process"].min()
         own = steps[steps["process"] == process].sort_values("start", ignore_index=True)
-        ranges = ranges_of(database, tables, PARTS)
+        ranges = read_ranges(database, tables, PARTS)
         activity, calls = timeline.activity(database, tables), timeline.calls(database, tables)
         operations, named = _operations(database, tables, int(process)), _called(database, tables, int(process))
     place = _median(own)

@@ -14,7 +14,7 @@ from profzoo.range_names import LAUNCHING
 from profzoo.tools.nsys import launches as nsys_launches
 from profzoo.tools.nsys.launches import PACKS
 from profzoo.tools.nsys.step_schema import COLUMNS
-from profzoo.tools.nsys.trace import explain_no_steps, open_export, ranges_of, window_steps
+from profzoo.tools.nsys.trace import explain_no_steps, open_export, read_ranges, read_window_steps
 
 OTHERWISE = "so that nsys does not tell what ncu will see"
 CURE = "set ncu.census to ncu"
@@ -48,16 +48,16 @@ def read_step_launches(path: str | Path, steps: int, whole_run: bool = False) ->
     if why := explain_no_steps(path, whole_run):
         raise UntoldError(f"{path} {why}", f"or {CURE}")
     with open_export(path) as (database, tables):
-        found = window_steps(database, tables, whole_run)
+        found = read_window_steps(database, tables, whole_run)
         found = found[found["process"] == found["process"].mode()[0]].reset_index(drop=True)
-        launches = nsys_launches.read(database, tables, began=True)
+        launches = nsys_launches.read_launches(database, tables, began=True)
         launches = launches[launches["process"] == found["process"][0]].reset_index(drop=True)
         launches["step"] = nsys_launches.step_positions(launches, found)
-        codes = nsys_launches.ranges(launches, ranges_of(database, tables, LAUNCHING))
+        codes = nsys_launches.find_ranges(launches, read_ranges(database, tables, LAUNCHING))
         launches["range"] = np.array(["", *LAUNCHING])[codes]
         names = nsys_launches.kernel_names(database, tables)
     _check(path, launches, whole_run)
-    inside = launches.assign(moment=nsys_launches.moments(launches))[launches["step"] >= 0]
+    inside = launches.assign(moment=nsys_launches.launch_times(launches))[launches["step"] >= 0]
     # A CUDA graph launches its kernels at one moment, and which of those side by side begins first is chance.
     inside = inside.sort_values(["step", "moment", "node", "start"], kind="stable")
     first = _same(path, inside, len(found), names)

@@ -26,7 +26,7 @@ from profzoo.io import column_types
 from profzoo.io.csv_tables import Table
 from profzoo.range_names import PARTS, STEP
 from profzoo.tools.nsys import intervals, timeline
-from profzoo.tools.nsys.trace import open_export, ranges_of, window_steps
+from profzoo.tools.nsys.trace import open_export, read_ranges, read_window_steps
 
 CAUSES = ("input", "synchronisation", "latency", "launch", "host")
 # Those that lie in how fast the CPU launches, and so go where it is ahead.
@@ -48,7 +48,8 @@ def _adds_up(table: pd.DataFrame) -> str | None:
 TABLE = Table(
     # What no launch tells, where there was none, is empty.
     columns={
-        name: column_types.maybe(column_types.NUMBER) if name in UNKNOWN else column_types.NUMBER for name in COLUMNS
+        name: column_types.or_missing(column_types.NUMBER) if name in UNKNOWN else column_types.NUMBER
+        for name in COLUMNS
     }
     | dict.fromkeys(["process", "steps"], column_types.COUNT),
     key=["process"],
@@ -77,8 +78,8 @@ def where_time_goes(path: str | Path, whole_run: bool = False) -> pd.DataFrame:
         DataError: the file is no export of nsys.
     """
     with open_export(path) as (database, tables):
-        steps = window_steps(database, tables, whole_run)
-        ranges = pd.concat([steps, ranges_of(database, tables, PARTS)], ignore_index=True)
+        steps = read_window_steps(database, tables, whole_run)
+        ranges = pd.concat([steps, read_ranges(database, tables, PARTS)], ignore_index=True)
         ranges = ranges[ranges["process"].isin(steps["process"])]
         activity = timeline.activity(database, tables)
         calls = timeline.calls(database, tables)

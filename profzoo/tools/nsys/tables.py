@@ -10,7 +10,7 @@ from profzoo.io.csv_tables import Table
 from profzoo.range_names import LAUNCHING
 from profzoo.tools.nsys import launches as nsys_launches
 from profzoo.tools.nsys.launches import CONFIGURATION, PACKS
-from profzoo.tools.nsys.trace import open_export, ranges_of, window_steps
+from profzoo.tools.nsys.trace import open_export, read_ranges, read_window_steps
 
 STATISTICS = ["launches", "total_ns", "mean_ns", "median_ns", "min_ns", "max_ns", "std_ns", "share"]
 NAMES = ["kernel", "mangled", "function", "range"]
@@ -36,7 +36,7 @@ TABLE = Table(
         **dict.fromkeys([*CONFIGURATION, "launches", "total_ns"], column_types.COUNT),
         **dict.fromkeys(["mean_ns", "median_ns", "min_ns", "max_ns", "std_ns"], column_types.AMOUNT),
         # Launches outside the window's steps have none.
-        "share": column_types.maybe(column_types.AMOUNT),
+        "share": column_types.or_missing(column_types.AMOUNT),
     },
     key=["kernel", "mangled", "range", *CONFIGURATION],
     holds=_whole,
@@ -62,13 +62,13 @@ def summarise(path: str | Path, whole_run: bool = False) -> pd.DataFrame:
         DataError: the file is no export of nsys.
     """
     with open_export(path) as (database, tables):
-        launches = nsys_launches.read(database, tables)
+        launches = nsys_launches.read_launches(database, tables)
         if launches.empty:
             return pd.DataFrame(columns=COLUMNS)
-        codes = nsys_launches.ranges(launches, ranges_of(database, tables, LAUNCHING))
-        steps = window_steps(database, tables, whole_run)
+        codes = nsys_launches.find_ranges(launches, read_ranges(database, tables, LAUNCHING))
+        steps = read_window_steps(database, tables, whole_run)
         if whole_run and len(steps):
-            codes[nsys_launches.outside(launches, steps)] = len(LAUNCHING) + 1
+            codes[nsys_launches.is_outside_steps(launches, steps)] = len(LAUNCHING) + 1
         kernels = nsys_launches.kernel_names(database, tables)
     table = _grouped(launches.assign(range=codes))
     table["range"] = np.array(["", *LAUNCHING, OUTSIDE])[table["range"]]

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from profzoo.tools.communication_kernels import communicates
-from profzoo.tools.nsys.export_columns import numbers
-from profzoo.tools.nsys.trace import CALL_TABLE, PROCESS, graphs, whole_numbers
+from profzoo.tools.nsys.export_columns import sql_for_numbers
+from profzoo.tools.nsys.trace import CALL_TABLE, PROCESS, read_graphs, read_integers
 
 # CUDA runtime and driver calls, by how their names begin; versions follow (cudaLaunchKernel_v7000).
 LAUNCHING = ("cudaLaunch", "cuLaunch", "cudaGraphLaunch", "cuGraphLaunch",
@@ -36,7 +36,7 @@ def activity(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
                 crossing=(kind == "copy") & number.isin(CROSSING),
             )
         )
-    whole = graphs(database, tables).drop(columns="graph")
+    whole = read_graphs(database, tables).drop(columns="graph")
     # What communicates or crosses in a graph that was traced whole is not known.
     none = np.full(len(whole), False)
     frames.append(whole.assign(kernel=~none, talking=none, crossing=none))
@@ -81,8 +81,8 @@ def _numbers(database: sqlite3.Connection, tables: set[str], table: str, process
 
     Without a Python object for each of a million rows at a time. process, name: columns of these; 0 for no name.
     """
-    read = numbers(database, table, ["start", "end", "correlationId", process, *([name] if name else [])])
+    read = sql_for_numbers(database, table, ["start", "end", "correlationId", process, *([name] if name else [])])
     query = f"SELECT {', '.join([*read.values(), *([] if name else ['0'])])} FROM {table}"
     rows = database.execute(query) if table in tables else ()
     columns = ["start", "end", "correlation", "process", "name"]
-    return pd.DataFrame(whole_numbers(rows).reshape(-1, len(columns)), columns=columns)
+    return pd.DataFrame(read_integers(rows).reshape(-1, len(columns)), columns=columns)

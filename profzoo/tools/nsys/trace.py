@@ -14,10 +14,10 @@ import numpy as np
 import pandas as pd
 
 from profzoo.errors import DataError
-from profzoo.range_names import PREFIX, STEP, WINDOW, nvtx_name
+from profzoo.range_names import PREFIX, STEP, WINDOW, make_nvtx_name
 from profzoo.tools.nsys import export_checks
 from profzoo.tools.nsys.export_checks import AGAIN
-from profzoo.tools.nsys.export_columns import numbers
+from profzoo.tools.nsys.export_columns import sql_for_numbers
 
 KERNEL_TABLE, GRAPH_TABLE, CALL_TABLE = (f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "GRAPH_TRACE", "RUNTIME"))
 # CUDA runtime and driver calls that have kernels run, by how their names begin.
@@ -58,7 +58,7 @@ def open_export(path: str | Path) -> Iterator[tuple[sqlite3.Connection, set[str]
     with closing(database):
         try:
             tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            wrong = export_checks.damage(Path(path))
+            wrong = export_checks.find_damage(Path(path))
         except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
             raise DataError(f"{path} is no SQLite export of nsys, or damaged: {_line(error)}: {AGAIN}") from error
         if wrong:
@@ -74,7 +74,7 @@ def open_export(path: str | Path) -> Iterator[tuple[sqlite3.Connection, set[str]
 def _unread(database: sqlite3.Connection, error: Exception) -> str:
     """Why an export that is whole could not be read, and what to do."""
     if "no such column" in str(error):
-        writer = export_checks.written_by(database)
+        writer = export_checks.exporting_version(database)
         return f"has another layout ({_line(error)}): {writer} writes it so, {export_checks.OTHER}"
     return f"is damaged, or of an nsys that this workflow does not know: {_line(error)}: {export_checks.ONCE}"
 
@@ -84,7 +84,7 @@ def _line(error: Exception) -> str:
     return " ".join(str(error).split())[:200]
 
 
-def whole_numbers(rows: Iterable[tuple]) -> np.ndarray:
+def read_integers(rows: Iterable[tuple]) -> np.ndarray:
     """All cells of these rows, one after another, without a Python object for each of a million rows at a time.
 
     Raises:
@@ -102,7 +102,7 @@ def count_traced_steps(path: str | Path, whole_run: bool) -> tuple[int, bool]:
     Of several processes, each of which runs as many, those of the first.
     """
     with open_export(path) as (database, tables):
-        steps = window_steps(database, tables, whole_run)
+        steps = read_window_steps(database, tables, whole_run)
         counts = steps.groupby("process").size()
         return int(counts.max()) if len(counts) else 0, len(_events(database, tables, (WINDOW,))) > 0
 
@@ -110,20 +110,20 @@ def count_traced_steps(path: str | Path, whole_run: bool) -> tuple[int, bool]:
 def explain_no_steps(path: str | Path, whole_run: bool) -> str | None:
     """Why a trace holds no step that counts, and what to do, to follow its name; None where it holds one."""
     with open_export(path) as (database, tables):
-        if len(window_steps(database, tables, whole_run)):
+        if len(read_window_steps(database, tables, whole_run)):
             return None
         why = NO_WHOLE_STEP if whole_run else NO_STEP
-        earlier = not _named(database, tables, (nvtx_name(STEP),)) and _named(database, tables, (STEP,))
+        earlier = not _named(database, tables, (make_nvtx_name(STEP),)) and _named(database, tables, (STEP,))
     return f"{why}; {EARLIER}" if earlier else why
 
 
-def window_steps(database: sqlite3.Connection, tables: set[str], whole_run: bool) -> pd.DataFrame:
+def read_window_steps(database: sqlite3.Connection, tables: set[str], whole_run: bool) -> pd.DataFrame:
     """The steps that count, as ranges_of has them.
 
     Of a trace of the window they are all. Of a whole run they are those after the window's beginning, or all where the
     trace does not have that, but for those that the trace's end cut off, or the work that they launched.
     """
-    steps = ranges_of(database, tables, (STEP,))
+    steps = read_ranges(database, tables, (STEP,))
     if not whole_run or steps.empty:
         return steps
     if "ANALYSIS_DETAILS" in tables:
@@ -145,7 +145,7 @@ def _first_lost(database: sqlite3.Connection, tables: set[str]) -> pd.Series:
         return pd.Series(dtype="int64")
     like = " OR ".join(f"value LIKE '{name}%'" for name in LAUNCHING_KERNELS)
     of_call, launched = ["globalTid", "correlationId"], ["globalPid", "correlationId"]
-    thread, correlation = numbers(database, CALL_TABLE, of_call).values()
+    thread, correlation = sql_for_numbers(database, CALL_TABLE, of_call).values()
     calls = database.execute(
         f"SELECT {thread} & {PROCESS}, {correlation}, start FROM {CALL_TABLE} "
         f"WHERE nameId IN (SELECT id FROM StringIds WHERE {like})"
@@ -153,7 +153,7 @@ def _first_lost(database: sqlite3.Connection, tables: set[str]) -> pd.Series:
     made = pd.DataFrame(calls, columns=["process", "correlation", "start"], dtype="int64")
     ran = [
         database.execute(
-            f"SELECT DISTINCT {', '.join(numbers(database, table, launched).values())} FROM {table}"
+            f"SELECT DISTINCT {', '.join(sql_for_numbers(database, table, launched).values())} FROM {table}"
         ).fetchall()
         for table in (KERNEL_TABLE, GRAPH_TABLE)
         if table in tables
@@ -164,7 +164,7 @@ def _first_lost(database: sqlite3.Connection, tables: set[str]) -> pd.Series:
     return made[after].groupby("process")["start"].min()
 
 
-def ranges_of(database: sqlite3.Connection, tables: set[str], names: tuple[str, ...]) -> pd.DataFrame:
+def read_ranges(database: sqlite3.Connection, tables: set[str], names: tuple[str, ...]) -> pd.DataFrame:
     """The project's ranges of these names (step, forward, ...) on the CPU: name, start, end in ns, process; by start.
 
     Those that were never closed are left out, and the program's own, whatever they are called.
@@ -177,7 +177,7 @@ def ranges_of(database: sqlite3.Connection, tables: set[str], names: tuple[str, 
 def _events(database: sqlite3.Connection, tables: set[str], names: tuple[str, ...]) -> pd.DataFrame:
     """The project's ranges of these names, closed or not, as ranges_of has them."""
     columns = ["name", "start", "end", "process"]
-    found = pd.DataFrame(_named(database, tables, tuple(map(nvtx_name, names))), columns=columns)
+    found = pd.DataFrame(_named(database, tables, tuple(map(make_nvtx_name, names))), columns=columns)
     return found.assign(name=found["name"].astype("str").str.removeprefix(PREFIX))
 
 
@@ -189,7 +189,7 @@ def _named(database: sqlite3.Connection, tables: set[str], names: tuple[str, ...
     if "NVTX_EVENTS" not in tables:
         return []
     text = "coalesce(nullif(text, ''), (SELECT value FROM StringIds WHERE id = textId))"
-    thread = numbers(database, "NVTX_EVENTS", ["globalTid"])["globalTid"]
+    thread = sql_for_numbers(database, "NVTX_EVENTS", ["globalTid"])["globalTid"]
     return database.execute(
         f"SELECT * FROM (SELECT {text} AS name, start, coalesce(end, start - 1) AS end, {thread} & {PROCESS} "
         f"FROM NVTX_EVENTS WHERE eventType = ?) WHERE name IN ({', '.join('?' * len(names))}) "
@@ -198,7 +198,7 @@ def _named(database: sqlite3.Connection, tables: set[str], names: tuple[str, ...
     ).fetchall()
 
 
-def graphs(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
+def read_graphs(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
     """CUDA graphs that were traced whole, a row a launch: start, end in ns, correlation, process, number of the graph.
 
     Without those whose kernels the trace has, and those that CUPTI could not time.
@@ -207,8 +207,8 @@ def graphs(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
     if GRAPH_TABLE not in tables:
         return pd.DataFrame(columns=columns, dtype="int64")
     launched = ["correlationId", "globalPid"]
-    own = ", ".join(numbers(database, GRAPH_TABLE, launched).values())
-    known = ", ".join(numbers(database, KERNEL_TABLE, launched).values())
+    own = ", ".join(sql_for_numbers(database, GRAPH_TABLE, launched).values())
+    known = ", ".join(sql_for_numbers(database, KERNEL_TABLE, launched).values())
     with_kernels = f"SELECT {known} FROM {KERNEL_TABLE} WHERE correlationId IS NOT NULL"
     alone = f"AND ({own}) NOT IN ({with_kernels})" if KERNEL_TABLE in tables else ""
     rows = database.execute(

@@ -29,7 +29,7 @@ def check_nvml() -> Finding:
             driver = library.driver()
     except nvml.NvmlError as error:
         said = str(error)
-        return Finding(NAME, said.removeprefix(f"{NAME}: "), doctor_checks.cause(said, CAUSES))
+        return Finding(NAME, said.removeprefix(f"{NAME}: "), doctor_checks.match_cause(said, CAUSES))
     silent = [name.rpartition("_")[0].replace("_", " ") for name, value in told.items() if value is None]
     if not found:
         return Finding(NAME, f"{driver}, no GPU", "see GPU above")

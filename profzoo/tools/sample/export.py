@@ -14,7 +14,7 @@ from profzoo.tools.sample import tables
 NEEDS: fact.Needs = {
     "window_began_ns?": fact.COUNT,
     "window_wall_ns": fact.COUNT,
-    "device_uuid?": fact.maybe(fact.TEXT),
+    "device_uuid?": fact.or_null(fact.TEXT),
     "device_type?": fact.TEXT,
     "ranks?": fact.PROCESSES,
     "processes?": fact.PROCESSES,
@@ -32,23 +32,23 @@ def main(samples: str, samples_sidecar: str, csv: str, sidecar: str, say: Callab
         DataError: the run did not say when its window began.
     """
     facts, raw = read_json(samples_sidecar, NEEDS), reading.read(samples, tables.SAMPLES)
-    windows = tables.windows(facts)
+    windows = tables.process_windows(facts)
     if not all("window_began_ns" in window for window in windows):
         raise DataError(f"{samples} holds nothing that can be told from the rest of the run: collect it again")
     parts = [
-        tables.within(raw, window["window_began_ns"], window["window_wall_ns"], process)
+        tables.select_window(raw, window["window_began_ns"], window["window_wall_ns"], process)
         for process, window in enumerate(windows)
     ]
     table = pd.concat(parts, ignore_index=True)
     ran_on = [one["device_uuid"] for one in facts.get("ranks", [facts]) if one.get("device_uuid")]
-    gaps = [why_unsampled(facts)] if raw.empty else tables.gaps(table, windows, ran_on)
-    told = [*gaps, *([] if gaps else tables.coarse(table))]
+    gaps = [why_unsampled(facts)] if raw.empty else tables.find_gaps(table, windows, ran_on)
+    told = [*gaps, *([] if gaps else tables.describe_coarse_energy(table))]
     for line in told:
         say(f"{csv}: {line}")
     limits = raw.groupby("gpu_uuid")["power_limit_mw"].first() / 1e3
     more = {
         "samples": int(table.groupby("gpu_uuid").size().min()) if len(table) else 0,
-        "interval_reached_ms": tables.interval_ms(table),
+        "interval_reached_ms": tables.mean_interval_ms(table),
         "power_is": raw["power_is"].iloc[0] if len(raw) else "nothing",
         "power_limits_w": {uuid: limit for uuid, limit in limits.items() if pd.notna(limit)},
         "gaps": gaps,

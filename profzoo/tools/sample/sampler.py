@@ -40,8 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run_unsampled(options.program, options.out, interval_ns, "the program runs on no GPU")
     try:
         with nvml.open_library() as library, options.out.open("w", newline="") as file:
-            note = make_writer(visible(library), csv.writer(file, lineterminator="\n").writerow)
-            return run(options.program, note, interval_ns)
+            note = make_writer(visible_gpus(library), csv.writer(file, lineterminator="\n").writerow)
+            return run_and_sample(options.program, note, interval_ns)
     except nvml.NoNvmlError as error:
         return run_unsampled(options.program, options.out, interval_ns, str(error))
     except (nvml.NvmlError, ConfigError) as error:
@@ -53,16 +53,16 @@ def run_unsampled(program: Sequence[str], out: Path, interval_ns: int, why: str)
     """Run the program and leave a file without rows; its exit code."""
     print(f"nothing is sampled: {why}", file=sys.stderr)
     out.write_text(",".join([*HEADING, *nvml.READ]) + "\n")
-    return run(program, lambda: None, interval_ns)
+    return run_and_sample(program, lambda: None, interval_ns)
 
 
-def visible(library: nvml.Nvml) -> list[nvml.Device]:
+def visible_gpus(library: nvml.Nvml) -> list[nvml.Device]:
     """The GPUs of the job, which are those that CUDA may see.
 
     Raises:
         NvmlError: there is none. ConfigError: nobody knows which.
     """
-    words = gpus.candidates(os.environ, library.present())
+    words = gpus.choose_candidates(os.environ, library.present())
     if not words:
         raise nvml.NvmlError("NVML: no GPU is visible to this job")
     return [library.device(word) for word in words]
@@ -80,7 +80,7 @@ def make_writer(devices: Sequence[nvml.Device], write: Callable[[Sequence[Any]],
     return note
 
 
-def run(program: Sequence[str], note: Callable[[], None], interval_ns: int) -> int:
+def run_and_sample(program: Sequence[str], note: Callable[[], None], interval_ns: int) -> int:
     """Run the program, calling `note` at the interval; its exit code."""
     # Blocked, signals wait until the sampler looks for them, between two samples.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*PASSED_ON, signal.SIGCHLD})

@@ -30,7 +30,7 @@ UNITS = {
 COLUMNS = ["process", "t_ns", "gpu_uuid", *UNITS, "energy_j"]
 # What a GPU does not tell is empty.
 TABLE = Table(
-    columns=dict.fromkeys(COLUMNS, column_types.maybe(column_types.NUMBER))
+    columns=dict.fromkeys(COLUMNS, column_types.or_missing(column_types.NUMBER))
     | {"process": column_types.COUNT, "t_ns": column_types.COUNT, "gpu_uuid": column_types.TEXT},
     key=["process", "t_ns", "gpu_uuid"],
 )
@@ -43,19 +43,20 @@ SAMPLES = Table(
         "time_ns": column_types.COUNT,
         **dict.fromkeys(["gpu_uuid", "power_is"], column_types.TEXT),
         **dict.fromkeys(
-            ["power_limit_mw", *(own for own, _ in UNITS.values()), "energy_mj"], column_types.maybe(column_types.COUNT)
+            ["power_limit_mw", *(own for own, _ in UNITS.values()), "energy_mj"],
+            column_types.or_missing(column_types.COUNT),
         ),
     },
     key=["time_ns", "gpu_uuid"],
 )
 
 
-def windows(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def process_windows(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """What a sidecar says of each window: of each process where the cell ran in several, one after the other."""
     return facts.get("processes") or [facts]
 
 
-def within(raw: pd.DataFrame, began_ns: int, wall_ns: int, process: int = 0) -> pd.DataFrame:
+def select_window(raw: pd.DataFrame, began_ns: int, wall_ns: int, process: int = 0) -> pd.DataFrame:
     """The samples of a process' window, which began at a time and took so long; empty where NVML tells nothing.
 
     `t_ns` is from its beginning. `energy_j` is by the GPU's counter, from its first sample here.
@@ -69,7 +70,7 @@ def within(raw: pd.DataFrame, began_ns: int, wall_ns: int, process: int = 0) -> 
     return table[COLUMNS].reset_index(drop=True)
 
 
-def gaps(table: pd.DataFrame, of_windows: Sequence[Mapping[str, Any]], ran_on: Sequence[str]) -> list[str]:
+def find_gaps(table: pd.DataFrame, of_windows: Sequence[Mapping[str, Any]], ran_on: Sequence[str]) -> list[str]:
     """Why the samples say nothing of the cell, a line each; none where they do. ran_on: UUIDs of GPUs that it took."""
     counts = table.groupby(["process", "gpu_uuid"]).size().unstack("process").reindex(columns=range(len(of_windows)))
     found, wall_ns = [], min(window["window_wall_ns"] for window in of_windows)
@@ -83,7 +84,7 @@ def gaps(table: pd.DataFrame, of_windows: Sequence[Mapping[str, Any]], ran_on: S
     return found
 
 
-def interval_ms(table: pd.DataFrame) -> float | None:
+def mean_interval_ms(table: pd.DataFrame) -> float | None:
     """The mean time from a GPU's sample to its next."""
     apart = table.groupby(["process", "gpu_uuid"])["t_ns"].diff().dropna()
     return round(float(apart.mean()) / 1e6, 3) if len(apart) else None
@@ -93,7 +94,7 @@ def summarise_cell(table: pd.DataFrame, facts: Mapping[str, Any]) -> dict[str, A
     """Means over processes of what `of_processes` tells, and `clocks`: why these were not steady, if they were not."""
     frame = pd.DataFrame(summarise_processes(table, facts))
     found: dict[str, Any] = {name: float(frame[name].mean()) for name in frame}
-    return found | ({"clocks": said} if (said := clocks(table)) else {})
+    return found | ({"clocks": said} if (said := describe_clocks(table)) else {})
 
 
 def summarise_processes(table: pd.DataFrame, facts: Mapping[str, Any]) -> list[dict[str, float]]:
@@ -105,7 +106,7 @@ def summarise_processes(table: pd.DataFrame, facts: Mapping[str, Any]) -> list[d
     """
     return [
         _of_window(table[table["process"] == process], window, facts["power_is"] == MEAN)
-        for process, window in enumerate(windows(facts))
+        for process, window in enumerate(process_windows(facts))
     ]
 
 
@@ -120,7 +121,7 @@ def _of_window(table: pd.DataFrame, window: Mapping[str, Any], averaged: bool) -
         "step_energy_counter_j": counted * wall_s / window["steps"],
         "item_energy_power_j": power * wall_s / window["items"],
         "item_energy_counter_j": counted * wall_s / window["items"],
-        "energy_error": max((energy_error(rows) for rows in of_gpus), default=np.nan) if counted > 0 else np.nan,
+        "energy_error": max((energy_resolution(rows) for rows in of_gpus), default=np.nan) if counted > 0 else np.nan,
         "sm_clock_hz": table["sm_clock_hz"].mean(),
         "temperature_max_c": table["temperature_c"].max(),
         "throttled_share": _slowed(table).mean(),
@@ -133,10 +134,10 @@ def _slowed(table: pd.DataFrame, bits: int = sum(REASONS)) -> pd.Series:
     return (table["throttle_reasons"].dropna().astype("int64") & bits) > 0
 
 
-def clocks(table: pd.DataFrame) -> str:
+def describe_clocks(table: pd.DataFrame) -> str:
     """In words, how far the clock moved within a window and what held it back; empty where it was steady.
 
-    >>> clocks(pd.DataFrame({"process": 0, "gpu_uuid": "a", "sm_clock_hz": [2e9, 1.5e9], "throttle_reasons": [0, 4]}))
+    >>> describe_clocks(pd.DataFrame({"process": 0, "gpu_uuid": "a", "sm_clock_hz": [2e9, 1.5e9], "throttle_reasons": [0, 4]}))
     'SM clock from 1,525 to 1,975 MHz; power cap in 50% of samples'
     """
     quantiles = table.groupby(["process", "gpu_uuid"])["sm_clock_hz"].quantile([0.05, 0.95]).unstack()
@@ -182,19 +183,19 @@ def energy_counter_power_w(rows: pd.DataFrame) -> float:
     return float((last["energy_j"] - first["energy_j"]) / (last["t_ns"] - first["t_ns"]) * 1e9)
 
 
-def energy_error(rows: pd.DataFrame) -> float:
+def energy_resolution(rows: pd.DataFrame) -> float:
     """What of the energy between the first move of a GPU's counter and its last one move is; nan where it stands still.
 
-    >>> energy_error(pd.DataFrame({"energy_j": [0, 0, 5, 5, 10, 10, 15]}))
+    >>> energy_resolution(pd.DataFrame({"energy_j": [0, 0, 5, 5, 10, 10, 15]}))
     0.5
     """
     moves = int((rows["energy_j"].diff() > 0).sum())
     return 1 / (moves - 1) if moves > 1 else float("nan")
 
 
-def coarse(table: pd.DataFrame) -> list[str]:
+def describe_coarse_energy(table: pd.DataFrame) -> list[str]:
     """That the counter of energy leaves more open than it may, a line; none where it does not, or tells nothing."""
-    errors = [energy_error(rows) for _, rows in table.groupby(["process", "gpu_uuid"])]
+    errors = [energy_resolution(rows) for _, rows in table.groupby(["process", "gpu_uuid"])]
     worst = max((error for error in errors if not np.isnan(error)), default=0.0)
     return (
         [f"the counter of energy is good to {worst:.1%}, not {ERROR:.0%}: it moved too seldom"] if worst > ERROR else []

@@ -29,10 +29,10 @@ TABLE = Table(
         "step": column_types.COUNT,
         "wall_ns": column_types.COUNT,
         # Of a GPU alone.
-        "gpu_ns": column_types.maybe(column_types.COUNT),
+        "gpu_ns": column_types.or_missing(column_types.COUNT),
         "items": column_types.COUNT,
     },
-    optional={"peak_memory_bytes": column_types.maybe(column_types.COUNT)},
+    optional={"peak_memory_bytes": column_types.or_missing(column_types.COUNT)},
     key=["step"],
     holds=_in_order,
 )

@@ -6,7 +6,7 @@ from profzoo.tools.torch.host_calls import look_up
 from profzoo.tools.torch.trace import Trace
 
 
-def forward_of(trace: Trace) -> np.ndarray:
+def find_forward_operators(trace: Trace) -> np.ndarray:
     """Of each operator that is a node of autograd, the index of the one that it is the backward of; -1 for others.
 
     A node has the number that the sequence of its forward's thread had when it was made, and operators have the number

@@ -26,14 +26,14 @@ def able(lacking: frozenset[str]) -> str | None:
     return "torch (on the CPU, where device is cpu)" if "torch CUDA" in lacking else "torch (on the GPU)"
 
 
-def versions() -> subprocess.CompletedProcess[str]:
+def read_torch_versions() -> subprocess.CompletedProcess[str]:
     """What torch says of itself: its version, CUDA's, whether it can use a GPU, and how many."""
-    return doctor_checks.python(VERSIONS)
+    return doctor_checks.ask_job_python(VERSIONS)
 
 
 def check_torch() -> Finding:
     """Whether torch can use the GPU."""
-    answer = versions()
+    answer = read_torch_versions()
     if answer.returncode:
         last = (answer.stderr.strip().splitlines() or ["no output"])[-1]
         return Finding("torch", f"does not import: {last}", "make env")

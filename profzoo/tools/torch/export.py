@@ -39,21 +39,21 @@ def main(
     if raw.empty:
         raise DataError(f"{operators} holds no operator: torch.profiler recorded nothing in the window")
     profiler, gpu = facts["cell"]["profiler"], facts["device_type"] == "cuda"
-    events = trace.read(traced, say)
+    events = trace.read_trace(traced, say)
     if gpu and not (events.launches["kind"] == KERNEL).any():
         raise DataError(
             f"{traced} holds no kernel although the cell ran on a GPU: CUPTI could not trace it, "
             "most often because another profiler holds it; see the log of the profiling job"
         )
-    if not host_calls.steps_of(events):
+    if not host_calls.count_steps(events):
         say(f"{outputs['csv']}: the trace {NO_STEP}")
     whole, lacking = _whole(events, traced, facts) if gpu else (events, False)
     for line in facts.get("left_out", []):
         say(f"{outputs['csv']}: without {line}")
-    table = torch_tables.tidy(raw, whole, profiler, gpu, lacking)
+    table = torch_tables.tidy_operators(raw, whole, profiler, gpu, lacking)
     write_csv(table, outputs["csv"])
     write_csv(owners.tabulate_launches(whole) if gpu else owners.tabulate_operators(whole), outputs["launches"])
-    write_csv(owners.modules(whole), outputs["modules"])
+    write_csv(owners.tabulate_modules(whole), outputs["modules"])
 
 
 def _whole(events: trace.Trace, traced: str, facts: Mapping[str, Any]) -> tuple[trace.Trace, bool]:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from profzoo.tools.torch.host_calls import call_of
+from profzoo.tools.torch.host_calls import launching_calls
 from profzoo.tools.torch.trace import Trace
 
 REPLAYS = ("cudaGraphLaunch", "cuGraphLaunch")
@@ -14,21 +14,21 @@ LAUNCHING = ("LaunchKernel", "LaunchCooperativeKernel", "Memcpy", "Memset")
 def find_replayed(trace: Trace) -> np.ndarray:
     """Of each launch, whether a graph made it, all of whose launches have the one call."""
     made = np.array([text.startswith(REPLAYS) for text in trace.texts] + [False])
-    return made[np.append(trace.calls["name"], -1)[call_of(trace)]]
+    return made[np.append(trace.calls["name"], -1)[launching_calls(trace)]]
 
 
-def external_ids(trace: Trace) -> np.ndarray:
+def find_capturing_operators(trace: Trace) -> np.ndarray:
     """Of each launch, the ID of the operator that made it, for a replay of that which was captured; -1 for none.
 
     The trace has to hold the capture, or else launches one by one of the same kernels in the same order.
     """
-    launches, calls = trace.launches, call_of(trace)
+    launches, calls = trace.launches, launching_calls(trace)
     found = launches["external"].astype(np.int64)
     by_graph = np.flatnonzero(find_replayed(trace))
     if not len(by_graph):
         return found
     found[by_graph] = -1
-    captured = captures(trace)
+    captured = find_captures(trace)
     eager = np.setdiff1d(np.arange(len(found)), by_graph)
     eager = eager[np.lexsort((launches["start"][eager], trace.calls["start"][calls[eager]]))]
     by_graph = by_graph[np.lexsort((launches["start"][by_graph], trace.calls["start"][calls[by_graph]]))]
@@ -43,7 +43,7 @@ def external_ids(trace: Trace) -> np.ndarray:
     return found
 
 
-def captures(trace: Trace) -> list[tuple[int, int, np.ndarray]]:
+def find_captures(trace: Trace) -> list[tuple[int, int, np.ndarray]]:
     """Of each capture, when it began and ended, and the IDs of the operators that made its nodes, in their order."""
     calls, texts = trace.calls, [text.removeprefix("cuda").removeprefix("cu") for text in trace.texts]
     order = np.argsort(calls["start"], kind="stable")

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from profzoo.range_names import LAUNCHING, STEP, torch_name
+from profzoo.range_names import LAUNCHING, STEP, make_torch_name
 from profzoo.tools.torch.trace import Trace
 
 
-def call_of(trace: Trace) -> np.ndarray:
+def launching_calls(trace: Trace) -> np.ndarray:
     """Of each launch, the index of the call that made it; -1 where the trace has none."""
     calls, launches = trace.calls, trace.launches
     # A runtime call may share its ID with the driver's that it makes.
@@ -30,30 +30,30 @@ def look_up(wanted: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndar
 
 def launch_times(trace: Trace) -> np.ndarray:
     """Of each launch, when the host made it, in ns; -1 where that is not known."""
-    return np.append(trace.calls["start"], -1)[call_of(trace)]
+    return np.append(trace.calls["start"], -1)[launching_calls(trace)]
 
 
-def parts_at(times: np.ndarray, trace: Trace) -> np.ndarray:
+def find_ranges(times: np.ndarray, trace: Trace) -> np.ndarray:
     """Of each moment, 1 + the index in LAUNCHING of the range that was open, on whatever thread; 0 where none was."""
     codes, begins = _open_at(times, trace, LAUNCHING)
     return np.where(begins >= 0, codes + 1, 0)
 
 
-def steps_at(times: np.ndarray, trace: Trace) -> np.ndarray:
+def find_steps(times: np.ndarray, trace: Trace) -> np.ndarray:
     """Of each moment, the step that it was in, counted from 0; -1 outside of all."""
     return _open_at(times, trace, (STEP,))[1]
 
 
-def steps_of(trace: Trace) -> int:
+def count_steps(trace: Trace) -> int:
     """How many of the project's steps a trace holds."""
-    return len(spans(trace, (STEP,))[0])
+    return len(range_spans(trace, (STEP,))[0])
 
 
-def spans(trace: Trace, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def range_spans(trace: Trace, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Start and end of each of the project's ranges of these names, and the index of its name, by start."""
     known = {text: code for code, text in enumerate(trace.texts)}
     # A program may have ranges of its own by the plain names.
-    code_of = {known[torch_name(one)]: index for index, one in enumerate(names) if torch_name(one) in known}
+    code_of = {known[make_torch_name(one)]: index for index, one in enumerate(names) if make_torch_name(one) in known}
     chosen = np.flatnonzero(np.isin(trace.ranges["name"], list(code_of)))
     starts = trace.ranges["start"][chosen]
     ends = starts + trace.ranges["ns"][chosen]
@@ -64,7 +64,7 @@ def spans(trace: Trace, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray, n
 
 def _open_at(times: np.ndarray, trace: Trace, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """Of each moment, the index of a name whose range was open, and which of such ranges it was; -1 where none was."""
-    starts, ends, codes = spans(trace, names)
+    starts, ends, codes = range_spans(trace, names)
     if not len(starts):
         return np.full(len(times), -1), np.full(len(times), -1)
     last = np.searchsorted(starts, times, side="right") - 1

@@ -17,7 +17,7 @@ from profzoo.io import sidecars as fact
 from profzoo.io.scripts import read_json
 from profzoo.range_names import STEP
 from profzoo.tools.torch import graph_replays, trace
-from profzoo.tools.torch.host_calls import call_of, spans, steps_at
+from profzoo.tools.torch.host_calls import find_steps, launching_calls, range_spans
 from profzoo.tools.torch.trace import Columns, Trace
 
 # Calls that have kernels run, by how their names begin.
@@ -52,8 +52,8 @@ def find_losses(found: Trace) -> Losses:
     made = _launch_calls(found)
     ran = np.isin(calls["correlation"][made], found.launches["correlation"])
     cut = np.isin(made, _cut_replays(found, made, ran))
-    steps = steps_at(calls["start"][made], found)
-    count = len(spans(found, (STEP,))[0])
+    steps = find_steps(calls["start"][made], found)
+    count = len(range_spans(found, (STEP,))[0])
     lacking = {}
     for step in np.unique(steps[~ran | cut]).tolist():
         own = steps == step
@@ -67,7 +67,7 @@ def find_losses(found: Trace) -> Losses:
 
 def _launch_calls(found: Trace) -> np.ndarray:
     """The calls that have kernels run, in their order; of a runtime call and the driver's within, the first."""
-    calls, captured = found.calls, graph_replays.captures(found)
+    calls, captured = found.calls, graph_replays.find_captures(found)
     names = np.array([text.startswith(LAUNCHING) for text in found.texts] + [False])
     made = np.flatnonzero(names[calls["name"]] & (calls["correlation"] >= 0))
     made = made[np.argsort(calls["start"][made], kind="stable")]
@@ -88,7 +88,7 @@ def _cut_replays(found: Trace, made: np.ndarray, ran: np.ndarray) -> np.ndarray:
     if not ran.any():
         return made[:0]
     first = made[int(ran.argmax())]
-    calls = call_of(found)
+    calls = launching_calls(found)
     owned = np.flatnonzero(graph_replays.find_replayed(found))
     groups: dict[int, list[int]] = {}
     for call, name in zip(calls[owned].tolist(), found.launches["name"][owned].tolist(), strict=True):
@@ -103,14 +103,14 @@ def _cut_replays(found: Trace, made: np.ndarray, ran: np.ndarray) -> np.ndarray:
 
 def drop_steps(found: Trace, steps: Sequence[int]) -> Trace:
     """The trace without these steps, counted from 0: what the host did in them, and what it launched."""
-    starts, ends, _ = spans(found, (STEP,))
+    starts, ends, _ = range_spans(found, (STEP,))
     places = [(starts[step], ends[step]) for step in steps]
 
     def kept(times: np.ndarray) -> np.ndarray:
         inside = [(times >= start) & (times < end) for start, end in places]
         return ~np.logical_or.reduce(inside) if inside else np.ones(len(times), dtype=bool)
 
-    called = np.append(found.calls["start"], -1)[call_of(found)]
+    called = np.append(found.calls["start"], -1)[launching_calls(found)]
     launched = kept(np.where(called >= 0, called, found.launches["start"]))
     calls, ranges, operators = (
         _rows(part, kept(part["start"])) for part in (found.calls, found.ranges, found.operators)
@@ -134,7 +134,7 @@ def find_impossible(found: Trace) -> str | None:
     if (wrong := ns > span + BEHIND_NS).any():
         at = int(wrong.argmax())
         return f"{_named(found, at)} lasts {ns[at] / 1e9:,.3f} s, in a trace of {span / 1e9:,.3f} s"
-    called = np.append(found.calls["start"], -1)[call_of(found)]
+    called = np.append(found.calls["start"], -1)[launching_calls(found)]
     if (wrong := (called >= 0) & (start < called - SKEW_NS)).any():
         at = int(wrong.argmax())
         return f"{_named(found, at)} begins {(called[at] - start[at]) / 1e6:,.3f} ms before it is launched"
@@ -168,7 +168,7 @@ def lost(made: Mapping[str, Path]) -> tuple[str, Mapping[str, Any]]:
     if read_json(made["sidecar"], {"device_type": fact.TEXT})["device_type"] != "cuda":
         return "", {}
     try:
-        found = trace.read(made["trace"], lambda line: None)
+        found = trace.read_trace(made["trace"], lambda line: None)
     except trace.TimesError as error:
         return str(error), {}
     except DataError:

@@ -31,7 +31,7 @@ class Nesting:
     again: np.ndarray
 
 
-def kinds(trace: Trace) -> np.ndarray:
+def classify_operators(trace: Trace) -> np.ndarray:
     """Of each operator whether it is none of special meaning, the range of a module, autograd's, or its sum."""
     found = np.array([_kind(text) for text in trace.texts], dtype=np.int8)
     return found[trace.operators["name"]] if len(found) else np.zeros(0, dtype=np.int8)
@@ -45,7 +45,7 @@ def _kind(text: str) -> int:
     return NODE if text.startswith(ENGINE) else PLAIN
 
 
-def nest(trace: Trace) -> Nesting:
+def nest_operators(trace: Trace) -> Nesting:
     """The nesting of a trace's operators, by their threads and times."""
     parents = _parents(trace)
     return Nesting(parents, **_walk(trace, parents))
@@ -81,7 +81,7 @@ def _walk(trace: Trace, parents: np.ndarray) -> dict[str, np.ndarray]:
     found = {name: np.full(len(parents), -1, dtype=np.int32) for name in ("module", "node", "top", "numbered")}
     module, node, top, numbered = (column.data for column in found.values())
     again = np.zeros(len(parents), dtype=np.int8)
-    repeated, parent, kind = again.data, parents.data, kinds(trace).data
+    repeated, parent, kind = again.data, parents.data, classify_operators(trace).data
     sequence, forward, thread = (trace.operators[name].data for name in ("sequence", "forward_thread", "thread"))
     # By thread: autograd sums a gradient right after the node that made it.
     last: dict[int, int] = {}

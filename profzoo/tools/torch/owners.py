@@ -9,13 +9,13 @@ import pandas as pd
 from profzoo.io import column_types
 from profzoo.io.csv_tables import Table
 from profzoo.op_costs.operators import COLUMNS as NEEDED
-from profzoo.range_names import DOMAIN, LAUNCHING, module_of, original_name
+from profzoo.range_names import DOMAIN, LAUNCHING, original_name, parse_module_range
 from profzoo.tools.communication_kernels import communicates
 from profzoo.tools.torch import graph_replays, launch_costs
-from profzoo.tools.torch.autograd_links import forward_of
-from profzoo.tools.torch.host_calls import call_of, launch_times, look_up, parts_at, steps_at
-from profzoo.tools.torch.nesting import MARK, Nesting, exclusive_ns, nest
-from profzoo.tools.torch.nesting import kinds as kinds_of
+from profzoo.tools.torch.autograd_links import find_forward_operators
+from profzoo.tools.torch.host_calls import find_ranges, find_steps, launch_times, launching_calls, look_up
+from profzoo.tools.torch.nesting import MARK, Nesting, exclusive_ns, nest_operators
+from profzoo.tools.torch.nesting import classify_operators as kinds_of
 from profzoo.tools.torch.trace import DEVICE_KINDS, SIZES, Trace
 
 OWNERS = ("range", "operator", "shapes", "caller", "module", "type", "direction")
@@ -26,9 +26,11 @@ BACKWARD, FORWARD, RECOMPUTE = "backward", "forward", "recompute"
 COLUMNS = ("step", "order", "kind", "name", "stream", *SIZES, "start_ns", "ns", *OWNERS, "call", "sequence", *NEEDED)
 TEXTS = ("kind", "name", *OWNERS)
 TABLE = Table(
-    columns={name: column_types.TEXT if name in TEXTS else column_types.maybe(column_types.COUNT) for name in COLUMNS}
+    columns={
+        name: column_types.TEXT if name in TEXTS else column_types.or_missing(column_types.COUNT) for name in COLUMNS
+    }
     | {"order": column_types.COUNT, "ns": column_types.COUNT, "start_ns": column_types.WHOLE}
-    | dict.fromkeys(NEEDED, column_types.maybe(column_types.AMOUNT)),
+    | dict.fromkeys(NEEDED, column_types.or_missing(column_types.AMOUNT)),
     key=("step", "order"),
 )
 MODULES = Table(
@@ -61,16 +63,18 @@ def tabulate_launches(trace: Trace) -> pd.DataFrame:
     launches, called = trace.launches, launch_times(trace)
     order = np.lexsort((launches["start"], called))
     launches, called = {name: column[order] for name, column in launches.items()}, called[order]
-    ids, replayed = graph_replays.external_ids(trace)[order], graph_replays.find_replayed(trace)[order]
+    ids, replayed = graph_replays.find_capturing_operators(trace)[order], graph_replays.find_replayed(trace)[order]
     operators = _by_id(trace, ids)
     kernels = set(np.unique(launches["name"]).tolist())
     talking = [number in kernels and communicates(text) for number, text in enumerate(trace.texts)]
     other = np.where(np.array(talking, dtype=bool)[launches["name"]], f"({COMMUNICATION})", "").astype(object)
     other[replayed & (operators < 0)] = f"({GRAPH})"
     made = np.where(replayed & (operators >= 0), _at(trace.operators["start"], operators), called)
-    nesting = nest(trace)
+    nesting = nest_operators(trace)
     frame = _owned(trace, nesting, operators, called, made, other)
-    need = launch_costs.launch_costs(trace, nesting.parent, operators, np.where(replayed, call_of(trace)[order], -1))
+    need = launch_costs.launch_costs(
+        trace, nesting.parent, operators, np.where(replayed, launching_calls(trace)[order], -1)
+    )
     columns = {
         "kind": pd.Categorical.from_codes(launches["kind"], list(DEVICE_KINDS.values())),
         "name": _texts(launches["name"], trace.texts),
@@ -84,7 +88,7 @@ def tabulate_launches(trace: Trace) -> pd.DataFrame:
 
 def tabulate_operators(trace: Trace) -> pd.DataFrame:
     """The same of a run on the CPU: a row a call of an operator, with its own time, without what it calls."""
-    nesting = nest(trace)
+    nesting = nest_operators(trace)
     operators = np.flatnonzero(kinds_of(trace) != MARK)
     operators = operators[np.argsort(trace.operators["start"][operators], kind="stable")]
     started = trace.operators["start"][operators]
@@ -117,11 +121,11 @@ def _owned(
     """
     places = _places(made, trace)
     node, again = _at(nesting.node, operators), _at(nesting.again, operators, 0) > 0
-    owner, origin = _owner(nesting, forward_of(trace), operators)
+    owner, origin = _owner(nesting, find_forward_operators(trace), operators)
     ranges, backward = np.array(PLACES, dtype=object)[places], node >= 0
     # Of what is the backward of no module: where the forward was.
     began = _at(trace.operators["start"], np.where(backward, origin, -1))
-    steps, open_then = steps_at(called, trace), parts_at(called, trace)
+    steps, open_then = find_steps(called, trace), find_ranges(called, trace)
     stands = np.array([f"({name})" for name in PLACES], dtype=object)
     where = stands[np.where(began >= 0, _places(began, trace), places)]
     where = np.where(other != "", other, where)
@@ -149,7 +153,7 @@ def _owned(
     )
 
 
-def modules(trace: Trace) -> pd.DataFrame:
+def tabulate_modules(trace: Trace) -> pd.DataFrame:
     """A row a module that was called, in order of its first call.
 
     `inputs` are the shapes of the tensors that it was called with, each once; `calls` in the forward pass, `repeated`
@@ -158,7 +162,7 @@ def modules(trace: Trace) -> pd.DataFrame:
     marks = np.flatnonzero(kinds_of(trace) == MARK)
     marks = marks[np.argsort(trace.operators["start"][marks], kind="stable")]
     path, kind = _modules(trace.operators["name"][marks], trace.texts, np.full(len(marks), "", dtype=object))
-    frame = pd.DataFrame({"module": path, "type": kind, "again": nest(trace).again[marks] > 0})
+    frame = pd.DataFrame({"module": path, "type": kind, "again": nest_operators(trace).again[marks] > 0})
     frame["inputs"] = _texts(trace.operators["shapes"][marks], trace.texts)
     grouped = frame.groupby(["module", "type"], observed=True, sort=False)
     inputs = [MANY.join(found["inputs"].unique()[:SHOWN]) for _, found in grouped]
@@ -175,8 +179,8 @@ def _by_id(trace: Trace, ids: np.ndarray) -> np.ndarray:
 
 def _places(times: np.ndarray, trace: Trace) -> np.ndarray:
     """Of each moment, the index in PLACES of where it was."""
-    parts = parts_at(times, trace)
-    return np.where((parts == 0) & (steps_at(times, trace) < 0), len(PLACES) - 1, parts)
+    parts = find_ranges(times, trace)
+    return np.where((parts == 0) & (find_steps(times, trace) < 0), len(PLACES) - 1, parts)
 
 
 def fused_name(name: str) -> str:
@@ -204,7 +208,7 @@ def _calls(trace: Trace, nesting: Nesting) -> np.ndarray:
     """Of each operator that is a module's range, which call of the module in the step it is, in forward and again."""
     marks = np.flatnonzero(kinds_of(trace) == MARK)
     marks = marks[np.argsort(trace.operators["start"][marks], kind="stable")]
-    steps = steps_at(trace.operators["start"][marks], trace)
+    steps = find_steps(trace.operators["start"][marks], trace)
     keys = [trace.operators["name"][marks], steps, nesting.again[marks]]
     found = np.full(len(trace.operators["start"]), -1, dtype=np.int64)
     found[marks] = pd.Series(0, index=range(len(marks))).groupby(keys).cumcount().to_numpy()
@@ -215,7 +219,8 @@ def _modules(codes: np.ndarray, texts: Sequence[str], where: np.ndarray) -> tupl
     """Paths and types by the names of modules' ranges; where there is none (-1) what stands in for the path."""
     chosen, places = np.unique(codes, return_inverse=True)
     pairs = [
-        module_of(original_name(texts[code].removeprefix(f"{DOMAIN}:"))) if code >= 0 else ("", "") for code in chosen
+        parse_module_range(original_name(texts[code].removeprefix(f"{DOMAIN}:"))) if code >= 0 else ("", "")
+        for code in chosen
     ]
     paths, types = (np.array([pair[index] for pair in pairs], dtype=object)[places] for index in (0, 1))
     return pd.Categorical(np.where(codes >= 0, paths, where)), pd.Categorical(types)

@@ -10,7 +10,7 @@ import pandas as pd
 from profzoo.io import column_types
 from profzoo.io.csv_tables import Table
 from profzoo.range_names import DOMAIN, LAUNCHING, MODULE
-from profzoo.tools.torch.host_calls import launch_times, parts_at
+from profzoo.tools.torch.host_calls import find_ranges, launch_times
 from profzoo.tools.torch.trace import DEVICE_KINDS, Trace
 
 TIMES = ("self_cpu_ns", "cpu_ns", "self_device_ns", "device_ns")
@@ -19,7 +19,9 @@ COLUMNS = ["kind", "name", "range", "count", *TIMES, *MEMORY, "flops", "shapes",
 TEXTS = ("kind", "name", "range", "shapes", "stack")
 # What options or the device leave unmeasured is empty; memory may be given back.
 TABLE = Table(
-    columns={name: column_types.TEXT if name in TEXTS else column_types.maybe(column_types.WHOLE) for name in COLUMNS}
+    columns={
+        name: column_types.TEXT if name in TEXTS else column_types.or_missing(column_types.WHOLE) for name in COLUMNS
+    }
     | {"count": column_types.COUNT}
 )
 # The recorder's own, which harness/recorders.py writes.
@@ -34,7 +36,7 @@ OPERATORS = Table(
 RUNTIME = re.compile(r"cuda[A-Z]|cu[A-Z]")
 
 
-def tidy(
+def tidy_operators(
     operators: pd.DataFrame, trace: Trace, profiler: Mapping[str, Any], gpu: bool, lacking: bool = False
 ) -> pd.DataFrame:
     """A row an operator, range, runtime call, kernel, memcpy or memset, by kind and then by time.
@@ -82,7 +84,7 @@ def device_events(trace: Trace) -> pd.DataFrame:
             "name": pd.Categorical.from_codes(launches["name"], trace.texts),
             "start_ns": launches["start"],
             "device_ns": launches["ns"].astype("int64"),
-            "range": pd.Categorical.from_codes(parts_at(launch_times(trace), trace), ["", *LAUNCHING]),
+            "range": pd.Categorical.from_codes(find_ranges(launch_times(trace), trace), ["", *LAUNCHING]),
         }
     )
 

@@ -72,7 +72,7 @@ class Trace:
     links: Columns
 
 
-def read(path: str | Path, say: Callable[[str], object] = print) -> Trace:
+def read_trace(path: str | Path, say: Callable[[str], object] = print) -> Trace:
     """The events of a Chrome trace, gzipped or plain; says how many were not written as they were meant.
 
     Raises:
