@@ -60,7 +60,7 @@ class BERT(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network with random weights."""
+    """Build the network with random weights."""
     return BERT(shape.vocabulary, shape.positions, shape.hidden, shape.layers, shape.heads, shape.dropout)
 
 

@@ -26,12 +26,12 @@ WORKLOADS = {
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network with random weights."""
+    """Build the network with random weights."""
     return deeplabv3_resnet50(weights=None, weights_backbone=None, num_classes=shape.classes, aux_loss=True)
 
 
 def loss(outputs: Mapping[str, Tensor], target: Tensor) -> Tensor:
-    """Cross-entropy of the pixels, the auxiliary head's counting half, as torchvision trains it."""
+    """Cross-entropy of the pixels, with weight 0.5 for the auxiliary head, as torchvision trains it."""
     return with_auxiliary(outputs["out"], outputs["aux"], target, 0.5)
 
 

@@ -41,7 +41,7 @@ BLUR_WIDTH, BLUR_AMPLITUDE, BLUR_SIGMA = 21, 0.053, 3.0
 
 
 class Block(nn.Module):
-    """Two convolutions with batch norm and ReLU, added to what went in."""
+    """Residual block: two convolutions with batch norm and ReLU, added to the input."""
 
     def __init__(self) -> None:
         """64 maps in and out."""
@@ -108,7 +108,7 @@ class Blur(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The generator with random weights."""
+    """Build the generator with random weights."""
     return Generator()
 
 
@@ -118,7 +118,7 @@ def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, 
 
 
 def adapt(raw: tuple[Any, Any], shape: SimpleNamespace) -> tuple[Tensor, Tensor]:
-    """The same of a PIL image."""
+    """Make such a sample from a PIL image."""
     return _dull(*restoration.adapt(raw, shape))
 
 

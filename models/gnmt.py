@@ -71,7 +71,7 @@ class Encoder(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, words: Tensor) -> Tensor:
-        """What the last layer says of each word."""
+        """Outputs of the last layer for each word."""
         flow = self.both_ways(self.dropout(self.embedding(words)))[0]
         for layer in self.layers:
             output = layer(self.dropout(flow))[0]
@@ -151,7 +151,7 @@ class GNMT(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network with random weights."""
+    """Build the network with random weights."""
     return GNMT(shape.vocabulary, shape.hidden, shape.layers, shape.dropout, shape.beams)
 
 

@@ -100,7 +100,7 @@ class GPT(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network with random weights; it generates as many tokens as the shape says."""
+    """Build the network with random weights; it generates as many tokens as the shape says."""
     sizes = (shape.vocabulary, shape.positions, shape.hidden, shape.layers, shape.heads)
     return GPT(*sizes, shape.dropout, shape.generated)
 

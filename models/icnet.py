@@ -130,7 +130,7 @@ class ICNet(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network with random weights."""
+    """Build the network with random weights."""
     return ICNet(shape.classes)
 
 

@@ -28,5 +28,5 @@ WORKLOADS = {
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network with random weights; it takes images from 75 pixels on."""
+    """Build the network with random weights; it takes images from 75 pixels on."""
     return InceptionResnetV2(num_classes=shape.classes)

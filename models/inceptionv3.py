@@ -29,7 +29,7 @@ AUXILIARY_WEIGHT = 0.3  # As in the paper that introduced them, arXiv:1409.4842,
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network with random weights; without the auxiliary classifier it takes images from 75 pixels on."""
+    """Build the network with random weights; without the auxiliary classifier it takes images from 75 pixels on."""
     return inception_v3(weights=None, init_weights=False, num_classes=shape.classes, aux_logits=shape.auxiliary)
 
 

@@ -66,7 +66,7 @@ class SentimentLSTM(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network with random weights."""
+    """Build the network with random weights."""
     return SentimentLSTM(shape.features, shape.hidden, shape.layers, shape.classes, shape.packed, shape.stateful)
 
 

@@ -24,5 +24,5 @@ WORKLOADS = {
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network with random weights."""
+    """Build the network with random weights."""
     return mobilenet_v2(weights=None, num_classes=shape.classes)

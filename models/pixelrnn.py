@@ -38,7 +38,7 @@ WORKLOADS = {
 
 
 class MaskedConvolution(nn.Conv2d):
-    """A convolution that does not see what comes after a pixel, nor with mask A the pixel itself."""
+    """A convolution that sees no later pixels and, with mask A, not the pixel itself either."""
 
     mask: Tensor
 
@@ -98,7 +98,7 @@ class PixelRNN(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network with random weights."""
+    """Build the network with random weights."""
     return PixelRNN(shape.channels, shape.levels, shape.hidden, shape.layers)
 
 
@@ -108,7 +108,7 @@ def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, 
 
 
 def adapt(raw: tuple[Any, Any], shape: SimpleNamespace) -> tuple[Tensor, Tensor]:
-    """The same of a PIL image; its label is passed over."""
+    """Make such a sample from a PIL image; the label is not used."""
     return _with_levels(images.pixels(raw[0], shape.channels, shape.size, shape.size), shape)
 
 

@@ -67,10 +67,10 @@ class PSPNet(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network with random weights."""
+    """Build the network with random weights."""
     return PSPNet(shape.classes)
 
 
 def loss(outputs: tuple[Tensor, Tensor], target: Tensor) -> Tensor:
-    """Cross-entropy of the pixels, the auxiliary head's weighing 0.4 (section 3.3)."""
+    """Cross-entropy of the pixels, with weight 0.4 for the auxiliary head (section 3.3)."""
     return with_auxiliary(*outputs, target, 0.4)

@@ -28,5 +28,5 @@ WORKLOADS = {
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network with random weights."""
+    """Build the network with random weights."""
     return resnetv2_50(pretrained=False, num_classes=shape.classes)

@@ -143,7 +143,7 @@ def one_hot(mask: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The generator with random weights."""
+    """Build the generator with random weights."""
     return Generator(shape.classes, shape.filters)
 
 
@@ -153,7 +153,7 @@ def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, 
 
 
 def adapt(raw: tuple[Any, Any], shape: SimpleNamespace) -> tuple[Tensor, Tensor]:
-    """The same of a PIL image and its mask; pixels without a class have the last one."""
+    """Make such a sample from a PIL image and its mask; pixels without a class get the last class."""
     return _turned(*segmentation.read(raw, shape), shape)
 
 

@@ -31,7 +31,7 @@ WORKLOADS = {
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network with random weights: (batch, channels, size, size) to the same."""
+    """Build the network with random weights: (batch, channels, size, size) to the same."""
     return nn.Sequential(
         nn.Conv2d(shape.channels, 64, 9, padding=4),
         nn.ReLU(inplace=True),
@@ -47,7 +47,7 @@ def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, 
 
 
 def adapt(raw: tuple[Any, Any], shape: SimpleNamespace) -> tuple[Tensor, Tensor]:
-    """The same of a PIL image."""
+    """Make such a sample from a PIL image."""
     return _enlarged(*restoration.adapt(raw, shape))
 
 

@@ -42,7 +42,7 @@ FEATURE_SCALE = 1 / 12.75  # Section 3.2: brings VGG losses to the scale of pixe
 
 
 class Block(nn.Module):
-    """Two convolutions with batch norm, added to what went in."""
+    """Residual block: two convolutions with batch norm, added to the input."""
 
     def __init__(self) -> None:
         """64 maps in and out."""
@@ -90,7 +90,7 @@ def discriminator() -> nn.Module:
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The generator with random weights."""
+    """Build the generator with random weights."""
     return Generator()
 
 
@@ -100,7 +100,7 @@ def sample(shape: SimpleNamespace, generator: torch.Generator) -> tuple[Tensor, 
 
 
 def adapt(raw: tuple[Any, Any], shape: SimpleNamespace) -> tuple[Tensor, Tensor]:
-    """The same of a PIL image."""
+    """Make such a sample from a PIL image."""
     return _turned(*restoration.adapt(raw, shape))
 
 

@@ -71,7 +71,7 @@ class UNet(nn.Module):
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network with random weights."""
+    """Build the network with random weights."""
     return UNet(shape.channels, shape.classes)
 
 

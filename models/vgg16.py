@@ -26,7 +26,7 @@ WORKLOADS = {
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network with random weights."""
+    """Build the network with random weights."""
     return vgg16(weights=None, num_classes=shape.classes)
 
 

@@ -28,5 +28,5 @@ WORKLOADS = {
 
 
 def build(shape: SimpleNamespace) -> nn.Module:
-    """The network with random weights."""
+    """Build the network with random weights."""
     return vgg19(weights=None, num_classes=shape.classes)

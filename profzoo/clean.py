@@ -1,4 +1,4 @@
-"""Keeps a record of what the workflow makes in the working folder, and removes that, then the folders left empty.
+"""Records the files that the workflow makes in the working folder, and removes them and empty folders.
 
 Names tell nothing: the user's own files may look like the workflow's, and a model, variant or section set that another
 command line named makes files that this one does not know.
@@ -40,12 +40,12 @@ def record_paths(paths: Iterable[str]) -> None:
 
 
 def read_recorded_paths() -> list[str]:
-    """The paths of the record; none without one."""
+    """Recorded paths; empty without a record."""
     return _read(RECORD.read_bytes())[0] if RECORD.exists() else []
 
 
 def main(results: str) -> str:
-    """Remove what is recorded under the folder, and forget it.
+    """Remove the recorded files under the folder and their record.
 
     Returns: how many files there were, and how many are left, in words.
     """
@@ -72,7 +72,7 @@ def main(results: str) -> str:
 
 
 def _from_here(path: str) -> str:
-    """A path as the record has it: from the working folder, and without `..` by which a link would lead elsewhere.
+    """Path relative to the working folder, without `..`, which links could lead elsewhere.
 
     >>> _from_here(f"{os.getcwd()}/results/a.csv"), _from_here("./results/../results/a.csv")
     ('results/a.csv', 'results/a.csv')
@@ -82,13 +82,13 @@ def _from_here(path: str) -> str:
 
 
 def _line(path: str) -> bytes:
-    """A path as a line, whatever it is made of."""
+    """Encode a path as one line, whatever characters it contains."""
     plain = os.fsencode(path)
     return (json.dumps(path).encode() if b"\n" in plain or plain.startswith(QUOTE) else plain) + b"\n"
 
 
 def _read(content: bytes) -> tuple[list[str], int]:
-    """The paths of a record, and how many lines of it are damaged.
+    """Paths in a record, and the number of its damaged lines.
 
     A last line without its end was cut off as it was written, before any of its run's files were made. It may read like
     the name of a folder that is the user's.
@@ -108,7 +108,7 @@ def _read(content: bytes) -> tuple[list[str], int]:
 
 
 def _append(descriptor: int, size: int, lines: bytes) -> None:
-    """Write these lines behind so much of a file, and to the disk; all of them, or none."""
+    """Append and sync these lines after `size` bytes of a file: all of them, or none."""
     os.ftruncate(descriptor, size)
     try:
         if (written := os.write(descriptor, lines)) < len(lines):
@@ -120,7 +120,7 @@ def _append(descriptor: int, size: int, lines: bytes) -> None:
 
 
 def _replace(paths: Iterable[str]) -> None:
-    """Have a record of these alone: the old one or the new, whatever happens meanwhile."""
+    """Replace the record by these paths atomically."""
     new = RECORD.with_name(f"{RECORD.name}.new")
     with new.open("wb") as file:
         file.write(b"".join(map(_line, paths)))
@@ -131,7 +131,7 @@ def _replace(paths: Iterable[str]) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Have the names in a folder on the disk."""
+    """Sync a folder's list of names to disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         # Not every file system can.
@@ -142,7 +142,7 @@ def _sync(folder: Path) -> None:
 
 
 def _below(root: Path) -> Callable[[str], Path | None]:
-    """What tells where below this folder a path lies, by whichever way that leads to it; None where it does not."""
+    """Make a function that returns a path relative to this folder, resolving links; None if it is outside."""
     resolved = cache(os.path.realpath)
     there = resolved(root)
 
@@ -154,7 +154,7 @@ def _below(root: Path) -> Callable[[str], Path | None]:
 
 
 def _removed(path: Path, root: Path, rest: Path) -> int:
-    """How many files were removed with a path: itself, or those of the folder that it is.
+    """Remove a path, or the files in it; returns how many files were removed.
 
     rest: where below the root it lies.
     """

@@ -1,4 +1,4 @@
-"""What can be wrong with what users give, each said in one line, and the nearest name that would be right."""
+"""Errors in users' input, each told in one line, and suggestions of valid names."""
 
 import difflib
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ class ConfigError(ValueError):
 
 
 class UnusableError(ConfigError):
-    """A file of Python that cannot be used; others can."""
+    """A Python file that cannot be used, while other files can."""
 
 
 class DataError(ValueError):
@@ -21,7 +21,7 @@ class CollectError(RuntimeError):
 
 
 def first_error_line(error: BaseException) -> str:
-    """The first line of what an error says, or its kind where it says nothing.
+    """First line of an error's message, or its type if the message is empty.
 
     >>> first_error_line(RuntimeError("out of memory\\nmore")), first_error_line(EOFError())
     ('out of memory', 'EOFError')
@@ -30,7 +30,7 @@ def first_error_line(error: BaseException) -> str:
 
 
 def suggest_nearest(value: object, choices: Iterable[str]) -> str:
-    """A phrase that names the choice nearest to value, else all of them.
+    """Phrase with the choice most similar to the value, or with all choices if none is similar.
 
     >>> suggest_nearest("mobilnetv2", ["mobilenetv2", "unet"])
     "did you mean 'mobilenetv2'?"

@@ -1,4 +1,4 @@
-"""Finds what a Python file imports of the project, and what that imports, by reading import statements alone."""
+"""Finds the project files that a Python file imports, directly or not, by parsing import statements only."""
 
 import ast
 import contextlib
@@ -17,7 +17,7 @@ PACKAGES = {"models": PROJECT, "profzoo": PROJECT}
 
 
 def parse_file(path: Path, what: str) -> ast.Module:
-    """The file's syntax tree; UnusableError, in one line, where it cannot be read or is no Python."""
+    """Parse a file's syntax tree; one-line UnusableError if it cannot be read or is no Python."""
     try:
         if path.is_fifo() or path.is_char_device():
             # Reading would never end.
@@ -32,7 +32,7 @@ def parse_file(path: Path, what: str) -> ast.Module:
 
 
 def import_closure(start: Iterable[tuple[str, Path]], roots: Mapping[str, Path]) -> list[Path]:
-    """These modules (dotted name, file), what they import of the packages, and so on: their files, sorted.
+    """Sorted files of these modules (dotted name, file) and of everything that they import of the packages.
 
     roots: of each package that counts, the folder that holds it.
 
@@ -56,7 +56,7 @@ def import_closure(start: Iterable[tuple[str, Path]], roots: Mapping[str, Path])
 
 @functools.cache
 def files_of(*paths: str) -> tuple[Path, ...]:
-    """The files of the project that scripts or modules are made of, by their paths from its root.
+    """Project files that scripts or modules depend on, by path from the project's root.
 
     Their own, all that they import of the project, and what any of these loads beside that: files next to a module,
     which it names in a literal FILES, as patterns. Of Python among those, what it imports counts too.
@@ -70,7 +70,7 @@ def files_of(*paths: str) -> tuple[Path, ...]:
 
 
 def read_literals(path: Path) -> dict[str, Any]:
-    """What a file of Python assigns to names in its first level as literals, such as numbers, texts and tuples."""
+    """Literals, such as numbers and tuples, that a Python file assigns to names at its top level."""
     return _literals(parse_file(path, f"'{path.stem}'"))
 
 
@@ -85,7 +85,7 @@ def _literals(tree: ast.Module) -> dict[str, Any]:
 
 @functools.cache
 def _modules(root: Path, name: str) -> tuple[tuple[str, Path], ...]:
-    """The file of that dotted name and those of the packages around it, as far as there are any."""
+    """Files of a dotted name and of its enclosing packages, as far as they exist."""
     parts = name.split(".")
     places = [(".".join(parts[:end]), root.joinpath(*parts[:end])) for end in range(1, len(parts) + 1)]
     files = [(one, file) for one, place in places for file in (place.with_suffix(".py"), place / "__init__.py")]
@@ -94,7 +94,7 @@ def _modules(root: Path, name: str) -> tuple[tuple[str, Path], ...]:
 
 @functools.cache
 def _imported(path: Path, module: str) -> tuple[str, ...]:
-    """Names that a file imports and that may be modules, relative ones made absolute."""
+    """Names that a file imports and that may be modules; relative names made absolute."""
     package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
     names: list[str] = []
     for node in _read(path, module)[0]:
@@ -109,7 +109,7 @@ def _imported(path: Path, module: str) -> tuple[str, ...]:
 
 @functools.cache
 def _read(path: Path, module: str) -> tuple[list[ast.Import | ast.ImportFrom], tuple[str, ...]]:
-    """A file's import statements, and its FILES."""
+    """Import statements of a file, and its FILES."""
     tree = parse_file(path, f"module '{module}'")
     found = [node for node in _executed(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     files = _literals(tree).get("FILES", ())
@@ -120,7 +120,7 @@ def _read(path: Path, module: str) -> tuple[list[ast.Import | ast.ImportFrom], t
 
 
 def _executed(tree: ast.AST) -> Iterator[ast.AST]:
-    """All statements of a tree, but for what only type checkers look at; expressions hold none, and are most of it."""
+    """Statements of a tree that run, without those for type checkers; expressions are skipped for speed."""
     for part in ("body", "handlers", "cases", "orelse", "finalbody"):
         for node in getattr(tree, part, ()):
             if not (isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
@@ -130,14 +130,14 @@ def _executed(tree: ast.AST) -> Iterator[ast.AST]:
 
 @functools.cache
 def declared_files(path: Path, module: str = "") -> tuple[Path, ...]:
-    """The files that a module names in FILES; module: its dotted name, for what is wrong with it."""
+    """Files that a module lists in FILES; module: its dotted name, for error messages."""
     return tuple(
         file.resolve() for pattern in _read(path, module or path.stem)[1] for file in sorted(path.parent.glob(pattern))
     )
 
 
 def _named(path: Path, roots: Iterable[Path]) -> str:
-    """The dotted name by which a file is imported from one of the folders; its own name where none holds it."""
+    """Dotted name by which a file is imported from one of the folders; its bare name if none contains it."""
     for root in roots:
         if path.is_relative_to(root):
             return ".".join(path.relative_to(root).with_suffix("").parts)

@@ -1,4 +1,4 @@
-"""Names of the NVTX domain, the window and the ranges, for those who open them and those who look for them.
+"""Names of the NVTX domain, the window and the ranges, shared by writers and readers of reports.
 
 A program that is profiled may open ranges `step` or `backward` of its own, and a report does not always tell domains
 apart: nsys names a domain only where it was created after the trace began. So ranges go by names of their own in what
@@ -30,7 +30,7 @@ CHANGED = re.compile(r'[^ -~]|["\\%]')
 
 
 def sanitised_name(name: str) -> str:
-    """A name as torch.profiler leaves it, which replaces backslashes, and all of a name that is no ASCII.
+    """Encode a name as torch.profiler writes it, which replaces backslashes and non-ASCII names.
 
     >>> sanitised_name("module:layer3.0:Conv2d"), sanitised_name('a"b'), sanitised_name("Größe")
     ('module:layer3.0:Conv2d', 'a%22b', 'Gr%C3%B6%C3%9Fe')
@@ -39,7 +39,7 @@ def sanitised_name(name: str) -> str:
 
 
 def original_name(name: str) -> str:
-    """What a kept name stands for.
+    """Decode a name encoded by `kept`.
 
     >>> original_name(sanitised_name("100 %: Größe"))
     '100 %: Größe'
@@ -48,7 +48,7 @@ def original_name(name: str) -> str:
 
 
 def make_nvtx_name(name: str) -> str:
-    """The name of a range in NVTX.
+    """Name of a range in NVTX.
 
     >>> make_nvtx_name("step")
     'profzoo_step'
@@ -57,7 +57,7 @@ def make_nvtx_name(name: str) -> str:
 
 
 def make_torch_name(name: str) -> str:
-    """The name of a range of torch.profiler.
+    """Name of a range in torch.profiler.
 
     >>> make_torch_name("step")
     'profzoo:step'
@@ -66,7 +66,7 @@ def make_torch_name(name: str) -> str:
 
 
 def module_range_name(path: str, kind: str) -> str:
-    """The name of a module's range.
+    """Name of a module's range.
 
     >>> module_range_name("layer3.0.conv2", "Conv2d")
     'module:layer3.0.conv2:Conv2d'
@@ -75,7 +75,7 @@ def module_range_name(path: str, kind: str) -> str:
 
 
 def parse_module_range(name: str) -> tuple[str, str]:
-    """Path and type of a module by the name of its range.
+    """Parse path and type of a module from the name of its range.
 
     >>> parse_module_range("module:layer3.0.conv2:Conv2d")
     ('layer3.0.conv2', 'Conv2d')

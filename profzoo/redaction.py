@@ -1,4 +1,4 @@
-"""Takes out of files that are given away what nobody else is to read: secrets, and names of hosts, users and folders.
+"""Removes secrets, and names of hosts, users and folders, from files that are to be shared.
 
 Secrets are told by their keys, by what they look like, and by the values that are known of settings and variables,
 however these are written. Texts lose them; any other file that holds one is left out.
@@ -63,7 +63,7 @@ class Known:
     found: dict[str, set[str]] = field(default_factory=dict)
 
     def note(self, name: str, what: str) -> None:
-        """That a file lost something."""
+        """Note what was removed from a file."""
         self.found.setdefault(name, set()).add(what)
 
 
@@ -83,8 +83,7 @@ def find_known_secrets(
 
 
 def _secrets(environment: Mapping[str, str], sidecars: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """What is secret, with what it is called: of the settings, of variables, also of those that jobs may see, and of
-    sidecars that an older version has left."""
+    """Yield secrets with their names: from settings, all variables, and sidecars of older versions."""
     yield from ((key, str(value)) for key, value in secret_values.read_secrets(environment).values())
     # Those of the fixed list hold none.
     for name, value in environment.items():
@@ -97,7 +96,7 @@ def _secrets(environment: Mapping[str, str], sidecars: Iterable[Mapping[str, Any
 
 
 def hosts(sidecars: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Other names for this host and those that sidecars tell of: host-1, host-2, ..."""
+    """Replacement names for this host and those in sidecars: host-1, host-2, ..."""
     told = {socket.gethostname()}
     for facts in sidecars:
         told |= {
@@ -107,7 +106,7 @@ def hosts(sidecars: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def users(environment: Mapping[str, str], sidecars: Iterable[Mapping[str, Any]] = ()) -> set[str]:
-    """The names of who runs this, and of whose folders sidecars tell, as far as these tell of anybody."""
+    """Names of this user and of the owners of folders in sidecars."""
     found = {environment.get(name, "") for name in ("USER", "LOGNAME", "USERNAME", "SUDO_USER")} | {Path.home().name}
     with suppress(OSError, KeyError, ImportError):
         found.add(getpass.getuser())
@@ -116,7 +115,7 @@ def users(environment: Mapping[str, str], sidecars: Iterable[Mapping[str, Any]] 
 
 
 def folders(sidecars: Iterable[Mapping[str, Any]] = ()) -> dict[str, str]:
-    """The folders of this user and machine and those that sidecars tell of, and what they are called instead."""
+    """Replacement names for folders of this user and machine, and of those in sidecars."""
     given = {str(PROJECT): "profzoo", str(Path.cwd()): ".", sys.prefix: "environment", str(Path.home()): "~"}
     given |= {str(Path(place).resolve()): name for place, name in given.items()}
     told = "\n".join(map(json.dumps, sidecars))
@@ -128,7 +127,7 @@ def folders(sidecars: Iterable[Mapping[str, Any]] = ()) -> dict[str, str]:
 
 
 def forms(secret: str) -> list[str]:
-    """How a secret may be written: as it is, in JSON, in JSON within JSON, in an address, in a page, in Base64, in hex.
+    """Encodings in which a secret may appear: plain, JSON, nested JSON, URL, HTML, Base64, hex.
 
     >>> forms("a b&c")
     ['a b&c', 'a%20b%26c', 'a+b%26c', 'a b&amp;c', '6120622663', 'YSBiJm', 'EgYiZj', 'hIGImY']
@@ -158,7 +157,7 @@ def forms(secret: str) -> list[str]:
 
 
 def text(name: str, content: str, known: Known) -> str:
-    """A text without secrets and names; what was taken out is noted under the name of its file."""
+    """Remove secrets and names from a text, and note what was removed under the file's name."""
     for what, written in known.values.items():
         for form in sorted(written, key=len, reverse=True):
             if form in content:
@@ -177,7 +176,7 @@ def text(name: str, content: str, known: Known) -> str:
 
 
 def places(content: str, known: Known) -> str:
-    """A text without names of folders, hosts and users."""
+    """Replace names of folders, hosts and users in a text."""
     for folder, other in known.folders.items():
         if folder in content:
             content = re.sub(rf"{re.escape(folder)}(?![\w-])", other, content)
@@ -189,7 +188,7 @@ def places(content: str, known: Known) -> str:
 
 
 def redact(name: str, content: bytes, known: Known) -> bytes:
-    """The content of a text file, which a path or a name of it tells, without what nobody is to read.
+    """Remove secrets and names from a text file's content; its name tells the format.
 
     Raises:
         ValueError: it is no text, or no JSON where it should be.
@@ -265,7 +264,7 @@ def _table(name: str, told: str, known: Known) -> str:
 
 
 def find_secret_in_bytes(path: Path, known: Known) -> str | None:
-    """What secret a file that is no text holds; None where there is none. What is packed by gzip is read unpacked.
+    """Name of a secret that a non-text file contains, also inside gzip; None if there is none.
 
     Raises:
         CollectError: it is damaged.

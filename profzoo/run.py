@@ -60,8 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def resolve_words(cell_model: str, phase: str, tool: str, words: Sequence[str]) -> CellSettings:
-    """The cell that the command line asks for, over the schema's defaults."""
+def resolve_words(cell_model: str, phase: str, tool: str, words: Sequence[str]) -> dict[str, Any]:
+    """Resolve the cell that the command line asks for, over the schema's defaults."""
     given = settings.parse_words(words)
     config = schema.fill_defaults({}, schema.load_schema())
     if "profiler" in given:
@@ -90,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _first_line(error: BaseException) -> str:
-    """What an error says, in one line; of a DataLoader's worker, whose traceback it tells, what went wrong there."""
+    """First line of an error; for an error in a DataLoader worker, the original error's line."""
     lines = (str(error).strip() or "no message").splitlines()
     if "in DataLoader worker process" not in lines[0]:
         return lines[0]

@@ -1,4 +1,4 @@
-"""Reads the configuration schema: coerces strings to its types, fills its defaults, explains what does not fit."""
+"""Reads the configuration schema, converts strings to its types, fills defaults, and explains invalid values."""
 
 import functools
 import json
@@ -26,7 +26,7 @@ LONGEST = 120
 
 @functools.cache
 def load_schema() -> dict[str, Any]:
-    """The configuration schema (JSON Schema 2020-12) as a mapping: the general part, and one under each tool's name."""
+    """Load the configuration schema (JSON Schema 2020-12): the general part, and one under each tool's name."""
     schema = _inlined(_general(), _definitions())
     schema["properties"] |= tool_schemas()
     schema["properties"]["tool"]["items"]["enum"] = sorted(tool_schemas())
@@ -35,7 +35,7 @@ def load_schema() -> dict[str, Any]:
 
 @functools.cache
 def tool_schemas() -> dict[str, dict[str, Any]]:
-    """Each tool's part of the schema, by the tool's name, in their order."""
+    """Load each tool's part of the schema, by tool name, in tool order."""
     found = {path.parent.name: _inlined(_read(path), _definitions()) for path in SCHEMA_FILE.parent.glob(TOOLS)}
     return dict(sorted(found.items(), key=lambda item: (item[1]["order"], item[0])))
 
@@ -55,7 +55,7 @@ def _definitions() -> dict[str, Any]:
 
 
 def _inlined(part: Any, definitions: Mapping[str, Any]) -> Any:
-    """The part of a schema with definitions in the place of references to them: parts are checked by themselves."""
+    """Replace references in a part of the schema by their definitions, as parts are validated separately."""
     if isinstance(part, Mapping):
         named = definitions[part["$ref"].rpartition("/")[2]] if "$ref" in part else {}
         return {**named, **{key: _inlined(value, definitions) for key, value in part.items() if key != "$ref"}}
@@ -63,7 +63,7 @@ def _inlined(part: Any, definitions: Mapping[str, Any]) -> Any:
 
 
 def is_name(text: object, kind: str = "name") -> bool:
-    """Whether a text is one of the names that the schema defines: a `name`, or that of a `model`.
+    """Whether a text is a valid name of this kind: `name` or `model`.
 
     >>> is_name("resnetv2_50", "model"), is_name("../escape"), is_name("tables", "model"), is_name("tables")
     (True, False, False, True)
@@ -74,22 +74,22 @@ def is_name(text: object, kind: str = "name") -> bool:
 
 
 def describe_form(kind: str = "name") -> str:
-    """What such a name looks like, in words."""
+    """Describe in words what names of this kind look like."""
     return _definitions()[kind]["form"]
 
 
 def largest_value(key: str) -> int:
-    """The largest value of a setting of cells that is a whole number."""
+    """Largest valid value of a whole-number cell setting."""
     return cell_properties()[key]["maximum"]
 
 
 def cell_properties() -> dict[str, Any]:
-    """Schemas of the settings that say how one cell runs, by key."""
+    """Schemas of all cell settings, by key."""
     return load_schema()["$defs"]["cell"]
 
 
 def coerce_value(value: Any, schema: Mapping[str, Any], told: Any = None) -> Any:
-    """The value with strings, as --config gives them, turned into the schema's types where they fit.
+    """Convert strings, as --config gives them, to the schema's types if they fit.
 
     A comma-separated string becomes a list, a YAML mapping an object, `true`, `8` and `null` what they mean.
     What does not fit is returned as it is, for `check` to name.
@@ -119,7 +119,7 @@ def coerce_value(value: Any, schema: Mapping[str, Any], told: Any = None) -> Any
 
 
 def fill_defaults(value: Any, schema: Mapping[str, Any]) -> Any:
-    """The value with the schema's defaults for what it leaves out; mappings of named entries are merged by name."""
+    """Fill in the schema's defaults for missing keys; mappings of named entries are merged by name."""
     if isinstance(value, Mapping):
         properties = schema.get("properties", {})
         default = schema.get("default", {}) if "additionalProperties" in schema or not properties else {}
@@ -136,7 +136,7 @@ def fill_defaults(value: Any, schema: Mapping[str, Any]) -> Any:
 
 
 def check_value(value: Any, schema: Mapping[str, Any], where: str = "") -> None:
-    """Raise ConfigError in one line for the first place where the value does not fit the schema."""
+    """Raise a one-line ConfigError for the first place where the value does not fit the schema."""
     try:
         errors = sorted(_validator()(schema).iter_errors(value), key=lambda error: list(map(str, error.path)))
     except ValueError as reason:
@@ -151,7 +151,7 @@ def check_value(value: Any, schema: Mapping[str, Any], where: str = "") -> None:
 
 @functools.cache
 def _validator() -> Any:
-    """The class of validators, for which 1.0 is no integer, and nan no number."""
+    """Validator class that accepts neither 1.0 as integer nor nan as number."""
     from jsonschema import Draft202012Validator, validators
 
     def number(value: object) -> bool:
@@ -204,7 +204,7 @@ def _explain(key: str, error: Any) -> str:
 
 
 def format_choice(value: object) -> str:
-    """A value of a list of choices as it is written in a file.
+    """Format a value of a list of choices as in a configuration file.
 
     >>> format_choice("graph"), format_choice(True), format_choice(None)
     ('graph', 'true', 'null')
@@ -218,7 +218,7 @@ def _types(schema: Mapping[str, Any]) -> set[str]:
 
 
 def _shown(value: object) -> str:
-    """The value for a line, shortened in its middle where it is long."""
+    """Format a value for a message, with the middle of long values left out."""
     text = repr(value)
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}...{text[-LONGEST // 4 :]}"
 
@@ -231,7 +231,7 @@ def _kind(value: object) -> str:
 
 
 def _plain(text: str) -> Any:
-    """What a text is in a file: a boolean, a number, null, or that text.
+    """Convert a text to what it means in a YAML file: boolean, number, null, or text.
 
     Raises:
         ConfigError: it is read as something else than it looks like, as a file's would be.

@@ -1,4 +1,4 @@
-"""Tells secrets by the key that they stand under, or by what they look like, such as tokens and private keys."""
+"""Recognises secrets by their key, or by their form, such as tokens and private keys."""
 
 import itertools
 import re
@@ -57,7 +57,7 @@ BYTES_HINTS = {kind: [hint.encode() for hint in hints] for kind, hints in HINTS.
 
 
 def words(key: str) -> list[str]:
-    """The words of a key, in small letters.
+    """Words of a key, in lower case.
 
     >>> words("awsSecretAccessKey"), words("API_KEY_2")
     (['aws', 'secret', 'access', 'key'], ['api', 'key'])
@@ -88,7 +88,7 @@ def is_secret_key(key: str, value: Any) -> bool:
 
 
 def secrets_in_words(words: Sequence[Any]) -> Iterator[tuple[str, str]]:
-    """The secrets in words of a command line by the names before them, each with that.
+    """Yield secrets in command line words that follow an option's name, each with the name.
 
     >>> words = ["a", "token=hunter2", "--auth-token", "hunter3", "--env-var=MY_TOKEN=hunter4", "batch=8"]
     >>> list(secrets_in_words(words))
@@ -105,7 +105,7 @@ def secrets_in_words(words: Sequence[Any]) -> Iterator[tuple[str, str]]:
 
 
 def secrets_by_pattern(text: str) -> Iterator[tuple[str, str]]:
-    """The secrets in a text that are told by what they look like: the kind of each, and it.
+    """Yield secrets recognised by their form, each with its kind.
 
     >>> list(secrets_by_pattern("https://me:hunter2@host/data"))
     [('a password in a URL', 'me:hunter2')]
@@ -117,7 +117,7 @@ def secrets_by_pattern(text: str) -> Iterator[tuple[str, str]]:
 
 
 def secret_kind_in_bytes(content: bytes) -> str | None:
-    """What kind of secret bytes hold by their look; None where there is none."""
+    """Kind of secret recognised in bytes by its form; None if there is none."""
     for kind, pattern in BYTES.items():
         if any(hint in content for hint in BYTES_HINTS.get(kind, [b""])) and pattern.search(content):
             return kind
@@ -125,7 +125,7 @@ def secret_kind_in_bytes(content: bytes) -> str | None:
 
 
 def hidden(key: str, value: Any) -> Any:
-    """A value with dots for the secrets in it, for a line that tells it.
+    """Replace secrets in a value by dots, for messages.
 
     >>> hidden("data", {"token": "hunter2", "root": "https://me:hunter2@host"})
     {'token': '...', 'root': 'https://...@host'}

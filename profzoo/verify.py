@@ -1,4 +1,4 @@
-"""Holds all files of a results folder against their records: `python -m profzoo.verify FOLDER`.
+"""Verifies all files of a results folder against their records: `python -m profzoo.verify FOLDER`.
 
 Every byte is read again. The exit code is 1 where a file is not what was made, or a record is damaged.
 """
@@ -21,7 +21,7 @@ MOST_NAMED = 50
 
 @dataclass
 class FolderFindings:
-    """What a folder holds: how many files are as their records say, and lines on those that are not."""
+    """Findings in a folder: the number of intact files, and lines on the others."""
 
     whole: int = 0
     bytes: int = 0
@@ -31,7 +31,7 @@ class FolderFindings:
 
 
 def verify_folder(results: Path) -> FolderFindings:
-    """Read all files of a results folder, and say which differ from their records.
+    """Read all files of a results folder and find those that differ from their records.
 
     Raises:
         OSError: the folder cannot be read.
@@ -49,7 +49,7 @@ def verify_folder(results: Path) -> FolderFindings:
 
 
 def verifiable_files(results: Path) -> Iterator[Path]:
-    """What jobs make in a results folder: files, and folders that are one output; without logs, hidden files, links."""
+    """Yield job outputs in a results folder: files, and folders that are one output; no logs, hidden files, links."""
     for path in sorted(results.iterdir()):
         if path.name.startswith(".") or path.is_symlink() or path.name in WITHOUT_RECORDS:
             continue
@@ -60,7 +60,7 @@ def verifiable_files(results: Path) -> Iterator[Path]:
 
 
 def format_findings(found: FolderFindings, results: Path) -> list[str]:
-    """What is told of it, the worst first."""
+    """Format the findings as lines, the worst first."""
     told = [*_some(found.damaged), *_some(found.gone), *_some(found.unrecorded)]
     counts = [
         f"{found.whole} files are what was made ({found.bytes / 1e6:,.1f} MB)",
@@ -72,7 +72,7 @@ def format_findings(found: FolderFindings, results: Path) -> list[str]:
 
 
 def _check(path: Path, found: FolderFindings) -> None:
-    """Count a file, or say what is wrong with it."""
+    """Count an intact file, or add a line on what is wrong."""
     try:
         if sidecar := _own(path):
             known: Record | None = sidecar
@@ -94,14 +94,14 @@ def _check(path: Path, found: FolderFindings) -> None:
 
 
 def _own(path: Path) -> Record | None:
-    """The record that a file itself is: the sidecar of collected files."""
+    """Record inside a file, if the file is a sidecar of collected files."""
     return (
         record.read_sidecar_record(path) if path.suffix == ".json" and not record.record_path(path).exists() else None
     )
 
 
 def _expected(output: Path) -> bool:
-    """Whether an output was to stay; what is removed once others were made of it has a record all the same."""
+    """Whether an output was to be kept; temporary outputs have a record as well."""
     try:
         known = record.read_output_record(output)
     except (DamagedRecordError, OSError):

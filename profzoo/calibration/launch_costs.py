@@ -28,7 +28,7 @@ ORDER, MEMORY_BYTES = 1024, 1 << 28
 
 
 def time_launches(device: torch.device) -> list[float]:
-    """Seconds of each of LAUNCHES, from its call until the device is done."""
+    """Seconds for each of LAUNCHES launches, from the call until the device has finished."""
     small = device.type != "cuda"
     left = torch.rand(ORDER // 8 if small else ORDER, ORDER // 8 if small else ORDER, device=device)
     held = torch.zeros(1 if small else MEMORY_BYTES, dtype=torch.uint8, device=device)

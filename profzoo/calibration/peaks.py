@@ -45,7 +45,7 @@ class Sizes:
 
 
 def choose_sizes(device: torch.device) -> Sizes:
-    """Large for a GPU, small for a CPU, on which this only shows that it works."""
+    """Choose sizes: large for a GPU, small for a CPU, where this is only a functional check."""
     if device.type != "cuda":
         return Sizes(1 << 26, 1 << 20, 512)
     # Half of L2 is left to what else is in it; each half of some GPUs holds a copy of its own.
@@ -53,7 +53,7 @@ def choose_sizes(device: torch.device) -> Sizes:
 
 
 def time_call(work: Callable[[], object], device: torch.device) -> float:
-    """Seconds that one call of the work takes: the best of several series, each long enough to be timed."""
+    """Seconds per call of the work: best of several series, each long enough to time."""
     work()
     count = max(1, round(LEAST_S / max(_series(work, 1, device), 1e-6)))
     return min(_series(work, count, device) for _ in range(REPEATS)) / count
@@ -75,7 +75,7 @@ def _series(work: Callable[[], object], count: int, device: torch.device) -> flo
 
 
 def measure_peaks(device: torch.device, chosen: Sizes) -> Iterator[tuple[str, float, str, str]]:
-    """Name, rate, unit and how it was measured, of each peak."""
+    """Yield name, rate, unit and method of each peak."""
     copied, again = chosen.dram_bytes, chosen.l2_bytes
     yield "dram", 2 * copied / _copy(copied, device), "byte/s", f"copy of {copied >> 20} MiB, read and written"
     how = f"{ROWS} sums of the same {again >> 20} MiB"
@@ -108,7 +108,7 @@ def _product(order: int, dtype: torch.dtype, device: torch.device) -> float:
 
 
 def describe_run(asked: str, device: torch.device) -> dict[str, str | None]:
-    """What a run says of itself: device, versions; asked: the device that was asked for."""
+    """Facts about the run: device and versions; asked: the requested device."""
     cuda = device.type == "cuda"
     return {
         "device": torch.cuda.get_device_name(device) if cuda else f"CPU, {torch.get_num_threads()} threads",

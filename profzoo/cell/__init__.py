@@ -1,1 +1,1 @@
-"""What a cell is: a model of the zoo, its settings, its data."""
+"""Defines a cell: a model of the zoo in one phase, with its settings and data."""

@@ -1,4 +1,4 @@
-"""Sums up files that cells read, of data sets and models, so that replaced ones run again what used them."""
+"""Summarises the files that cells read, so that jobs run again after a data set or model file was replaced."""
 
 import functools
 import hashlib
@@ -15,8 +15,8 @@ from profzoo.errors import ConfigError
 WITHOUT_FILES = "FakeData"
 
 
-def data_set_folder(cell: CellSettings) -> str | None:
-    """The folder of the cell's data set; None where its samples are made up.
+def data_set_folder(cell: Mapping[str, Any]) -> str | None:
+    """Folder of the cell's data set; None if its samples are synthetic.
 
     Raises:
         ConfigError: none is named, or it is not there.
@@ -32,14 +32,14 @@ def data_set_folder(cell: CellSettings) -> str | None:
     return found
 
 
-def summarise_data_set(cell: CellSettings) -> dict[str, Any]:
-    """What a job goes by of the cell's data set: files, bytes and a digest; empty where its samples are made up."""
+def summarise_data_set(cell: Mapping[str, Any]) -> dict[str, Any]:
+    """File count, bytes and digest of the cell's data set, for the job text; empty for synthetic samples."""
     folder = data_set_folder(cell)
     return {"data_files": _summed(folder)} if folder else {}
 
 
-def summarise_model_files(cell: CellSettings) -> dict[str, Any]:
-    """The same of the files that the cell's model declares, so that also an older file in place of one is noticed.
+def summarise_model_files(cell: Mapping[str, Any]) -> dict[str, Any]:
+    """The same summary of the files that the cell's model declares; detects an older replacement as well.
 
     Raises:
         UnusableError: one of them is not there.
@@ -48,20 +48,20 @@ def summarise_model_files(cell: CellSettings) -> dict[str, Any]:
     return {"model_files": _digest(_facts(path) for path in declared)} if declared else {}
 
 
-def _own_module(cell: CellSettings) -> str | None:
-    """The module of a model that is none of the zoo."""
+def _own_module(cell: Mapping[str, Any]) -> str | None:
+    """Module of a model from outside the zoo; None for a model of the zoo."""
     return None if cell["module"] == f"models.{cell['model']}" else cell["module"]
 
 
 def _facts(path: Path) -> tuple[str, int, int]:
-    """Name, bytes and time of a file; a link counts by what it leads to."""
+    """Name, size in bytes and modification time of a file; links are followed."""
     facts = path.stat()
     return path.name, facts.st_size, facts.st_mtime_ns
 
 
 @functools.cache
 def _summed(folder: str) -> dict[str, Any]:
-    """Number, size and digest of all files of a folder.
+    """Number, total size and digest of a folder's files.
 
     The digest is of paths, sizes and times of modification: reading all of a large data set would take longer than the
     jobs. Once a process, as even that takes seconds for a million files.
@@ -70,7 +70,7 @@ def _summed(folder: str) -> dict[str, Any]:
 
 
 def _digest(files: Iterable[tuple[str, int, int]]) -> dict[str, Any]:
-    """The same of files by path, bytes and time."""
+    """Number, total size and digest of files, given path, bytes and modification time of each."""
     count = size = 0
     digest = hashlib.blake2b(digest_size=16)
     for path, length, modified_ns in files:
@@ -80,7 +80,7 @@ def _digest(files: Iterable[tuple[str, int, int]]) -> dict[str, Any]:
 
 
 def _files(folder: str, below: str, above: frozenset[tuple[int, int]]) -> Iterator[tuple[str, int, int]]:
-    """Path from the root, bytes and time of each file, by name; links are followed, but not in circles."""
+    """Yield path, bytes and modification time of each file, sorted by name; follows links, but no cycles."""
     try:
         facts = Path(folder).stat()
         with os.scandir(folder) as entries:

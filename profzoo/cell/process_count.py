@@ -1,4 +1,4 @@
-"""Over how many processes a cell's training is spread."""
+"""Counts the processes that share a cell's training."""
 
 from typing import TYPE_CHECKING
 
@@ -6,6 +6,6 @@ if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
 
 
-def process_count(cell: "CellSettings") -> int:
-    """Processes that share the training, one for each GPU of each node."""
+def process_count(cell: Mapping[str, Any]) -> int:
+    """Number of processes that share the training, one per GPU of each node."""
     return int(cell["gpus"] * cell["nodes"])

@@ -1,4 +1,4 @@
-"""Finds the zoo's models and reads what their files declare, without importing torch."""
+"""Finds the zoo's models and reads the declarations in their files, without importing torch."""
 
 import ast
 import functools
@@ -38,7 +38,7 @@ MEASURED = ("profzoo/harness/measure.py", "profzoo/collect/job_environment.py")
 
 @dataclass(frozen=True)
 class Model:
-    """What a model's file declares in top-level literals.
+    """Declarations of a model's file, all of them top-level literals.
 
     groups: what kind of model it is, such as ("classification",), the first one naming its task.
     source: paper and table that define the architecture.
@@ -61,7 +61,7 @@ class Model:
 
 
 def read_model(path: Path, name: str, module: str) -> Model:
-    """The declarations of a model's file.
+    """Read the declarations of a model's file.
 
     Raises:
         UnusableError: it cannot be read, is no Python, lacks WORKLOADS or a function that every model needs, or
@@ -80,7 +80,7 @@ def read_model(path: Path, name: str, module: str) -> Model:
 
 
 def _declarations(path: Path, name: str) -> tuple[dict[str, Any], set[str]]:
-    """What a file declares, and the names of the functions that it defines or imports."""
+    """Literals that a file declares, and names of functions that it defines or imports."""
     found: dict[str, Any] = {}
     defined: set[str] = set()
     for node in parse_file(path, f"model '{name}'").body:
@@ -104,7 +104,7 @@ def _declarations(path: Path, name: str) -> tuple[dict[str, Any], set[str]]:
 
 
 def _misdeclared(found: Mapping[str, Any]) -> str:
-    """What is wrong with the form of declarations; empty where nothing is."""
+    """Describe what is wrong with the form of declarations; empty if nothing is."""
     for target, value in found.items():
         if not isinstance(value, KINDS[target]):
             kinds = " or ".join(kind.__name__ for kind in KINDS[target])
@@ -140,7 +140,7 @@ def _misdeclared(found: Mapping[str, Any]) -> str:
 
 
 def _plain(value: Any) -> bool:
-    """Whether a shape parameter can stand in the text of a job, and in the words of a command."""
+    """Whether a shape parameter can be part of a job text and of a command line."""
     if isinstance(value, list):
         return all(map(_plain, value))
     finite = not isinstance(value, int | float) or -LARGEST <= value <= LARGEST
@@ -148,12 +148,12 @@ def _plain(value: Any) -> bool:
 
 
 def shipped_models() -> dict[str, Model]:
-    """The models of models/, by name: the files there that declare one."""
+    """Models declared by files in models/, by name."""
     return _scanned()[0]
 
 
 def unusable_models() -> dict[str, str]:
-    """What is wrong with files of models/ that would be models, in a line each, by name."""
+    """One-line errors of unusable model files in models/, by model name."""
     return _scanned()[1]
 
 
@@ -172,7 +172,7 @@ def _scanned() -> tuple[dict[str, Model], dict[str, str]]:
 
 @functools.cache
 def _of_zoo(path: Path) -> Model | None:
-    """The model of a file in models/; None for one that is none, such as a helper of others."""
+    """Model declared by a file in models/; None for other files, such as helpers."""
     name = path.stem
     if name in NOT_MODELS:
         return None
@@ -188,13 +188,13 @@ def _of_zoo(path: Path) -> Model | None:
 
 
 def forget_models() -> None:
-    """Look anew at the files of models/ when next asked."""
+    """Clear the cache, so that models/ is read again."""
     _scanned.cache_clear()
     _of_zoo.cache_clear()
 
 
 def find_model(name: str, module: str | None = None) -> Model:
-    """The model of that name: of the zoo, or of an importable module of the user's own.
+    """Find a model by name, in the zoo or in the user's own importable module.
 
     Raises:
         UnusableError: its file cannot be used.
@@ -237,7 +237,7 @@ def _quoted(name: str) -> str:
 
 
 def source_files(model: Model) -> list[Path]:
-    """The files that a cell of the model is measured with, sorted.
+    """Source files that a measurement of the model depends on, sorted.
 
     They are its own, those of the harness that run a step, and what these import from the same packages, found by
     reading the import statements.
@@ -252,7 +252,7 @@ def source_files(model: Model) -> list[Path]:
 
 
 def declared_files(model: Model) -> list[Path]:
-    """The files that a model declares in FILES, sorted.
+    """Files that the model declares in FILES, sorted.
 
     Raises:
         UnusableError: there is none of one of the names.
@@ -271,14 +271,14 @@ def declared_files(model: Model) -> list[Path]:
 
 @functools.cache
 def _sources(module: str, path: Path) -> tuple[Path, ...]:
-    """The same of a model's module by its dotted name and file; once a process, as every job of a model asks."""
+    """Cached source files of a model's module, by dotted name and file."""
     own_package = {module.partition(".")[0]: _root(module, path)}
     of_model = import_graph.import_closure([(module, path)], {**import_graph.PACKAGES, **own_package})
     return tuple(sorted({*of_model, *import_graph.files_of(*MEASURED)}))
 
 
 def _root(module: str, path: Path) -> Path:
-    """The folder from which the module is imported by its name.
+    """Folder from which the module is imported by its dotted name.
 
     >>> _root("mine.vision.resnet", Path("/home/me/mine/vision/resnet.py")).as_posix()
     '/home/me'

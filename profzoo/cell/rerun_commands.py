@@ -1,4 +1,4 @@
-"""Says what to type to run a cell again, or to try settings on it: its name, and what that does not stand for."""
+"""Formats command lines that run a cell again, or run trials on it: its name, and settings that differ from it."""
 
 import json
 import shlex
@@ -15,8 +15,8 @@ from profzoo.errors import ConfigError
 LENGTH = ("window", "warmup", "samples", "epochs")
 
 
-def run_arguments(cell_model: str, cell: CellSettings) -> str:
-    """The words behind `python -m models.run`, quoted for a shell; cell: settings that ran, as a sidecar has them.
+def run_arguments(cell_model: str, cell: Mapping[str, Any]) -> str:
+    """Shell-quoted arguments of `python -m models.run`; cell: resolved settings, as in a sidecar.
 
     They are the name and phase of the cell, and all settings that a bare name and phase do not stand for: the module of
     a model of one's own, shapes, and what a configuration or a variant of one's own sets.
@@ -29,8 +29,8 @@ def run_arguments(cell_model: str, cell: CellSettings) -> str:
     return shlex.join([name, cell["phase"], *kept])
 
 
-def _implied(name: str, cell: CellSettings) -> set[str]:
-    """The words of what a name and phase stand for by themselves, but for the module."""
+def _implied(name: str, cell: Mapping[str, Any]) -> set[str]:
+    """Words that a bare name and phase stand for, except the module."""
     config = schema.fill_defaults({}, schema.load_schema())
     plain, _ = settings.split_variant(name)
     config["settings"] = {plain: {"module": cell["module"]} if cell["module"] != f"models.{plain}" else {}}
@@ -44,7 +44,7 @@ def _implied(name: str, cell: CellSettings) -> set[str]:
 
 
 def format_run(words: str, changes: str = "") -> str:
-    """The line that runs a cell by hand, with settings changed.
+    """Command line that runs a cell by hand, with changed settings.
 
     words: as `arguments` has them; changes: settings in words.
 
@@ -61,7 +61,7 @@ def format_run(words: str, changes: str = "") -> str:
 
 
 def trials_command(words: str) -> str:
-    """The line that tries settings on a cell.
+    """Command line that runs trials of settings on a cell.
 
     >>> trials_command("lstm train"), trials_command("mine train module=mine size=8")
     ('snakemake trials --config models=lstm', "snakemake trials --config models='{mine: {module: mine, size: 8}}'")
@@ -82,7 +82,7 @@ def trials_command(words: str) -> str:
 
 
 def merge_words(given: Iterable[str], changes: Iterable[str]) -> list[str]:
-    """Words of settings, of each key the last.
+    """Merge words of settings; the last word of each key wins.
 
     >>> merge_words(["batch=8", "seed=0"], ["batch=16"])
     ['batch=16', 'seed=0']
@@ -90,8 +90,8 @@ def merge_words(given: Iterable[str], changes: Iterable[str]) -> list[str]:
     return list({word.partition("=")[0]: word for word in (*given, *changes)}.values())
 
 
-def can_be_typed(cell: CellSettings) -> bool:
-    """Whether a sidecar says enough of a cell: those of other versions may not."""
+def can_be_typed(cell: Mapping[str, Any]) -> bool:
+    """Whether a sidecar describes the cell completely; older versions wrote less."""
     return {"model", "module", "phase", "shape", "gpus", "nodes"} <= set(cell) and process_count(cell) >= 1
 
 
@@ -100,7 +100,7 @@ def _nested(given: Iterable[str]) -> dict[str, Any]:
 
 
 def _yaml(value: Any) -> str:
-    """A value in one line of YAML; plain words as they are."""
+    """Format a value as one line of YAML; plain words stay unquoted."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {_yaml(inner)}" for key, inner in value.items()) + "}"
     plain = value and all(letter.isalnum() or letter in "_.-/" for letter in value)

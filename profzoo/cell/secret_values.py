@@ -1,4 +1,4 @@
-"""Keeps secrets out of what a job goes by: in a setting's place stands a digest, and the value travels apart from it.
+"""Keeps secrets out of job texts: a digest stands in for each secret setting, and the value travels separately.
 
 Jobs, sidecars, records, logs and command lines hold the digest alone, so that another secret runs a cell again. The
 values are in a file that its owner alone may read, as long as the process lives that took them from the configuration:
@@ -39,13 +39,13 @@ Secrets = Mapping[str, tuple[str, Any]]
 
 
 def make_placeholder(value: Any) -> str:
-    """What stands in the place of a secret; the same for the same value."""
+    """Text that replaces a secret; equal for equal values."""
     digest = hashlib.scrypt(json.dumps(value).encode(), salt=SALT, n=COST, r=8, p=1, dklen=8)
     return f"<secret {digest.hex()}>"
 
 
 def conceal_secrets(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[str, Any]]]:
-    """A checked configuration with placeholders for secrets in settings of cells, and what these stand for.
+    """Replace secrets in cell settings of a checked configuration; returns it and the secrets by placeholder.
 
     Raises:
         ConfigError: words for a profiler hold a secret, which its report would record.
@@ -67,7 +67,7 @@ def conceal_secrets(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str
 
 
 def _in_words(words: Sequence[str]) -> str | None:
-    """What kind of secret words of a command line hold, such as `--env-var=MY_TOKEN=...`; None where there is none."""
+    """Kind of secret that command line words contain, such as `--env-var=MY_TOKEN=...`; None if there is none."""
     for word in map(str, words):
         if kind := next((kind for kind, _ in secret_detection.secrets_by_pattern(word)), None):
             return kind
@@ -78,19 +78,19 @@ def _in_words(words: Sequence[str]) -> str | None:
 
 
 def replace_all_secrets(value: Any) -> Any:
-    """A value of JSON with placeholders for all secrets in it, for what is only to be told."""
+    """Replace all secrets in a JSON value by placeholders, for display only."""
     return _conceal(value, "", {})
 
 
 def find_secrets(value: Any) -> dict[str, tuple[str, Any]]:
-    """The secrets in a value of JSON."""
+    """Secrets in a JSON value, by placeholder."""
     found: dict[str, tuple[str, Any]] = {}
     _conceal(value, "", found)
     return found
 
 
 def _conceal(value: Any, where: str, found: dict[str, tuple[str, Any]], secret: bool = False) -> Any:
-    """where: the key; secret: whether one around it says that the value is one."""
+    """Replace secrets below `where` (a key); secret: whether an enclosing key says that the value is one."""
     if isinstance(value, Mapping):
         return {
             key: _conceal(one, f"{where}.{key}" if where else str(key), found,
@@ -116,7 +116,7 @@ def _put(value: Any, where: str, found: dict[str, tuple[str, Any]]) -> str:
 
 
 def take(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration with placeholders; this process and those that it starts know from now on what they stand for.
+    """Replace secrets in the configuration; this process and its children then know what the placeholders stand for.
 
     Raises:
         ConfigError: as for `conceal`; or the file for them cannot be written.
@@ -133,7 +133,7 @@ def take(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _written(secrets: Secrets) -> Path:
-    """A file of them, which is there and held as long as this process."""
+    """Write the secrets to a file that exists, locked, as long as this process."""
     FOLDER.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor, new = tempfile.mkstemp(prefix=f"{NEW}{socket.gethostname()}-", dir=FOLDER)
     with suppress(OSError):
@@ -152,7 +152,7 @@ def _end(path: Path, process: int) -> None:
 
 
 def _sweep() -> None:
-    """Remove the files of this host's processes that were killed; those of others may be held unseen."""
+    """Remove files left by killed processes of this host; those of other hosts may still be in use."""
     for path in FOLDER.glob(f"{socket.gethostname()}-*{SUFFIX}"):
         with suppress(OSError):
             descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
@@ -164,7 +164,7 @@ def _sweep() -> None:
 
 
 def read_secrets(environment: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
-    """What the placeholders stand for, by the variables of a process; nothing where the file is gone with its run.
+    """Secrets by placeholder, read from the file that the environment names; empty if the file ended with its run.
 
     Raises:
         ConfigError: it cannot be read, or is not as this version writes it.
@@ -182,7 +182,7 @@ def read_secrets(environment: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
 
 
 def known_secrets() -> dict[str, tuple[str, Any]]:
-    """What the placeholders stand for that this process knows.
+    """Secrets by placeholder, as far as this process knows them.
 
     Raises:
         ConfigError: as for `told`.
@@ -191,7 +191,7 @@ def known_secrets() -> dict[str, tuple[str, Any]]:
 
 
 def hand_over_secrets(job: Any, folder: Path) -> dict[str, str]:
-    """Write the secrets that a job's settings hold into a file that only this user reads; the variable that names it.
+    """Write a job's secrets to a file that only this user can read; returns the variable that names the file.
 
     Raises:
         ConfigError: what a placeholder stands for is not known here.
@@ -209,7 +209,7 @@ def hand_over_secrets(job: Any, folder: Path) -> dict[str, str]:
 
 
 def reveal_secrets(value: Any) -> Any:
-    """A value of JSON with secrets in their places.
+    """Replace placeholders in a JSON value by their secrets.
 
     Raises:
         ConfigError: what a placeholder stands for is not known here.
@@ -231,7 +231,7 @@ def _reveal(value: Any, secrets: Secrets) -> Any:
 
 
 def mask_secrets(text: str) -> str:
-    """A text with placeholders for the secrets that this process knows."""
+    """Replace the secrets known to this process in a text by placeholders."""
     for name, (_, value) in sorted(known_secrets().items(), key=lambda one: -len(str(one[1][1]))):
         if len(str(value)) >= SHORTEST:
             for form in (str(value), json.dumps(value)[1:-1] if isinstance(value, str) else str(value)):

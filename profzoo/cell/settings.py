@@ -1,4 +1,4 @@
-"""Resolves how one cell runs: schema defaults, the model's workload, the configuration, the variant."""
+"""Resolves a cell's settings from schema defaults, the model's workload, the configuration and the variant."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ LARGEST_SHAPE, LONGEST_TEXT = 10_000_000, 1000
 
 
 def split_variant(cell_model: str) -> tuple[str, str | None]:
-    """Model and variant of a name, or variants joined by `+`.
+    """Split a name into the model and its variant (or variants joined by `+`; None without).
 
     >>> split_variant("lstm@compile"), split_variant("lstm@bf16+graph")
     (('lstm', 'compile'), ('lstm', 'bf16+graph'))
@@ -29,8 +29,8 @@ def split_variant(cell_model: str) -> tuple[str, str | None]:
     return name, variant or None
 
 
-def resolve_cell(cell_model: str, phase: str, tool: str, config: Mapping[str, Any]) -> CellSettings:
-    """All settings of a cell under a tool, in plain values and sorted by key.
+def resolve_cell(cell_model: str, phase: str, tool: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Resolve all settings of a cell under a tool, as plain values sorted by key.
 
     Precedence, lowest first: the schema's defaults, the model's workload, the configuration's top level, its
     `settings` of the model, the variant. A `window` of null takes the tool's. A `batch` of auto becomes the model's
@@ -79,7 +79,7 @@ def resolve_cell(cell_model: str, phase: str, tool: str, config: Mapping[str, An
 
 
 def declared_phases(cell_model: str, config: Mapping[str, Any]) -> list[str]:
-    """The phases that a model (or model@variant) declares for the workload that it is to have; none without that.
+    """Phases that the model declares for its configured workload; empty if it lacks that workload.
 
     Raises:
         ConfigError: unknown model, variant or setting.
@@ -90,7 +90,7 @@ def declared_phases(cell_model: str, config: Mapping[str, Any]) -> list[str]:
 
 
 def weights_source(cell_model: str, phase: str, config: Mapping[str, Any]) -> str | None:
-    """The model or model@variant whose trained weights a cell starts with; None for training, and where nothing trains.
+    """Model (or variant) whose trained weights the cell loads; None for training, or if nothing trains.
 
     Inference starts with those of the model as it is, unless the variant is another network: both compute the same, and
     one training serves all, also variants that cannot train.
@@ -113,7 +113,7 @@ def weights_source(cell_model: str, phase: str, config: Mapping[str, Any]) -> st
 
 
 def _changed(cell_model: str, config: Mapping[str, Any]) -> tuple[Model, dict[str, Any]]:
-    """The model of a cell, and what its settings and variant change."""
+    """Model of a cell, and the changes made by its settings and variant."""
     name, variant = split_variant(cell_model)
     own = dict(config["settings"].get(name) or {})
     model = find_model(name, own.pop("module", None))
@@ -129,7 +129,7 @@ def _changed(cell_model: str, config: Mapping[str, Any]) -> tuple[Model, dict[st
 
 
 def check_settings(changes: Mapping[str, Any], model: Model, where: str) -> dict[str, Any]:
-    """Settings under `where`, coerced to their types; ConfigError for a key or value that the model does not know."""
+    """Convert the settings under `where` to their types; ConfigError for an unknown key or invalid value."""
     known, own = schema.cell_properties(), shape_parameters(model)
     result = {}
     for key, value in changes.items():
@@ -147,7 +147,7 @@ def check_settings(changes: Mapping[str, Any], model: Model, where: str) -> dict
 
 
 def shape_parameters(model: Model) -> dict[str, Any]:
-    """The model's shape parameters, of whatever workload and phase, each with a value of it."""
+    """Example values of all the model's shape parameters, from any workload and phase."""
     found = dict(model.shape)
     for workload in model.workloads.values():
         for declared in workload.values():
@@ -156,7 +156,7 @@ def shape_parameters(model: Model) -> dict[str, Any]:
 
 
 def parse_words(words: Sequence[str]) -> dict[str, Any]:
-    """Settings given as key=value words, a dot reaching into a mapping.
+    """Parse settings from key=value words; dots separate nested keys.
 
     >>> parse_words(["batch=8", "data.source=folder"])
     {'batch': '8', 'data': {'source': 'folder'}}
@@ -174,10 +174,9 @@ def parse_words(words: Sequence[str]) -> dict[str, Any]:
     return settings
 
 
-def setting_words(cell: CellSettings) -> list[str]:
-    """The command line words of `python -m models.run` that resolve to this cell again: model, phase, settings."""
-    own: Mapping[str, Any] = cell
-    settings = {key: own[key] for key in (*schema.cell_properties(), "profiler") if key in cell} | dict(cell["shape"])
+def setting_words(cell: Mapping[str, Any]) -> list[str]:
+    """Words of `python -m models.run` that resolve to this cell again: model, phase, settings."""
+    settings = {key: cell[key] for key in (*schema.cell_properties(), "profiler") if key in cell} | cell["shape"]
     if cell["fit"]:
         settings["batch"] = "auto"
     if cell["module"] != f"models.{cell['model']}":
@@ -190,7 +189,7 @@ def setting_words(cell: CellSettings) -> list[str]:
 
 
 def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by one key each, as words give them.
+    """Flatten nested settings to one key each, as in words.
 
     >>> flatten({"batch": 8, "data": {"source": "folder"}})
     {'batch': 8, 'data.source': 'folder'}
@@ -203,7 +202,7 @@ def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def setting_word(value: Any) -> str:
-    """A setting's value as words give it.
+    """Format a setting's value as in words.
 
     >>> setting_word("bf16"), setting_word(True), setting_word(None)
     ('bf16', 'true', 'null')
@@ -233,7 +232,7 @@ def _shape_schema(default: Any) -> dict[str, Any]:
 
 
 def _with_steps(cell: dict[str, Any]) -> dict[str, Any]:
-    """The cell with `samples`, `window` and `steps` as numbers; ConfigError where the samples do not suffice."""
+    """Cell with `samples`, `window` and `steps` as numbers; ConfigError if there are too few samples."""
     profiler = cell.get("profiler", {"wait": 0, "warmup": 0, "repeat": 1})
     beside, before = profiler["wait"] + profiler["warmup"], cell["warmup"] + profiler.get("baseline", 0)
     where = f"{cell['model']} {cell['phase']}"

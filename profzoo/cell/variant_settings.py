@@ -1,4 +1,4 @@
-"""Combines variants (`lstm@bf16+graph`), and refuses settings of a cell that contradict each other, with the reason."""
+"""Combines variants (`lstm@bf16+graph`), and rejects contradictory settings of a cell with the reason."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ STEPS_BEFORE_GRAPH = 3
 
 
 def split_names(variant: str | None) -> list[str]:
-    """The variants that one name stands for.
+    """Split a combined variant's name into the names of its variants.
 
     >>> split_names("bf16+graph"), split_names("bf16"), split_names(None)
     (['bf16', 'graph'], ['bf16'], [])
@@ -27,7 +27,7 @@ def split_names(variant: str | None) -> list[str]:
 
 
 def find_unknown(variant: str | None, variants: Iterable[str]) -> str | None:
-    """The first part of a variant's name of which there is none; None where there are all.
+    """First unknown variant within a combined name; None if all are known.
 
     >>> find_unknown("bf16+graf", ["bf16", "graph"]), find_unknown("bf16+graph", ["bf16", "graph"])
     ('graf', None)
@@ -37,7 +37,7 @@ def find_unknown(variant: str | None, variants: Iterable[str]) -> str | None:
 
 
 def find_combinations(words: Iterable[str]) -> list[str]:
-    """The combinations of variants that words hold, such as targets.
+    """Combinations of variants that appear in words such as targets.
 
     >>> find_combinations(["results/lstm@bf16+graph/train.time.csv", "lstm@bf16", "fused+graph", "-j4"])
     ['bf16+graph', 'fused+graph']
@@ -46,7 +46,7 @@ def find_combinations(words: Iterable[str]) -> list[str]:
 
 
 def combine_changes(names: Sequence[str], variants: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """What several variants change together.
+    """Merge the changes of several variants.
 
     >>> combine_changes(["bf16", "graph"], {"bf16": {"precision": "bf16"}, "graph": {"graph": True}})
     {'precision': 'bf16', 'graph': True}
@@ -80,7 +80,7 @@ def _at(changes: Mapping[str, Any], where: str) -> Any:
 
 
 def check_combination(cell: Mapping[str, Any]) -> None:
-    """That settings of a cell go together; what only shows as it runs is said then.
+    """Check that a cell's settings are compatible, as far as that is known before it runs.
 
     Raises:
         ConfigError: they do not, with the reason.
@@ -92,7 +92,7 @@ def check_combination(cell: Mapping[str, Any]) -> None:
 
 
 def _against_checkpoints(cell: Mapping[str, Any]) -> str | None:
-    """Why activations of a cell cannot be checkpointed; None where they can."""
+    """Why a cell's activations cannot be checkpointed; None if they can."""
     if cell["phase"] == "inference":
         return "checkpoint: true is for training, inference keeps no activations: set phases to train"
     if cell["graph"]:
@@ -104,7 +104,7 @@ def _against_checkpoints(cell: Mapping[str, Any]) -> str | None:
 
 
 def _against_graph(cell: Mapping[str, Any]) -> str | None:
-    """Why the step of a cell cannot be captured in a CUDA graph; None where it may be."""
+    """Why a cell's step cannot be captured in a CUDA graph; None if it may be."""
     if cell["device"] == "cpu":
         return "graph: true captures CUDA graphs, which a CPU has none of: set device to cuda, or graph to false"
     if (several := process_count(cast(CellSettings, cell))) > 1:

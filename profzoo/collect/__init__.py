@@ -1,1 +1,1 @@
-"""Runs a collecting command and leaves a sidecar."""
+"""Runs a collecting command and writes its sidecar."""

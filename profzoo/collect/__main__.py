@@ -19,10 +19,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--log", type=Path, required=True)
     parser.add_argument("--load", type=Path, help="weights that the cell starts with")
     parser.add_argument(
-        "--weights", action="append", default=[], metavar="SIDE=FILE", help="those of one of several sides"
+        "--weights",
+        action="append",
+        default=[],
+        metavar="SIDE=FILE",
+        help="weights that one of several sides starts with",
     )
-    parser.add_argument("--plan", type=Path, help="JSON of a plan, whose options go first")
-    parser.add_argument("made", nargs="+", metavar="NAME=FILE", help="what to make, `sidecar` among it")
+    parser.add_argument("--plan", type=Path, help="JSON file of a plan, whose options precede the others")
+    parser.add_argument("made", nargs="+", metavar="NAME=FILE", help="files to make, including `sidecar`")
     options = parser.parse_args(arguments)
     made = {name: Path(path) for name, _, path in (word.partition("=") for word in options.made)}
     weights = dict(word.split("=", 1) for word in options.weights)

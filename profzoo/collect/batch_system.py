@@ -1,4 +1,4 @@
-"""Hears what a batch system says of jobs that it refuses or ends, and says in one line why and what to do."""
+"""Records what a batch system says about jobs that it refuses or ends, and explains it in one line."""
 
 import re
 from collections.abc import Mapping
@@ -28,14 +28,14 @@ STATES: Mapping[str, str] = {
 
 
 class BatchMessages:
-    """What a batch system has said, by Snakemake's numbers of the jobs."""
+    """Messages of a batch system, by Snakemake's job numbers."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
+        """Start without messages."""
         self.said: dict[int, str] = {}
 
     def heed(self, executor: Any) -> None:
-        """Note from now on what this executor tells of jobs that fail, which Snakemake drops of those in a group."""
+        """Record this executor's messages on failing jobs from now on; Snakemake drops those of grouped jobs."""
         tell = executor.print_job_error
 
         def noted(job_info: Any, msg: str | None = None, **more: Any) -> None:
@@ -49,7 +49,7 @@ class BatchMessages:
 
 
 def explain_failure(message: str, rule: str, asked: Mapping[str, Any]) -> str:
-    """Why a batch system did not run a job to its end, in one line; empty where the job's own log is to say it.
+    """Explain in one line why a batch system did not run a job to its end; empty if the job's own log explains it.
 
     rule: of the job; asked: the resources that it asked for.
 

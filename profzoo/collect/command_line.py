@@ -1,4 +1,4 @@
-"""The command line that collects what a job describes: what starts the processes, the profiler, and the program."""
+"""Builds the command line of a collecting job: process launcher, profiler and program."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -40,8 +40,8 @@ class Command:
     leaves: Sequence[Path] = ()
 
 
-def build_command(job: Job, made: Made, planned: Sequence[str] = (), load: Path | None = None) -> Command:
-    """The command of a job.
+def build_command(job: Mapping[str, Any], made: Made, planned: Sequence[str] = (), load: Path | None = None) -> Command:
+    """Build the command of a job.
 
     Args:
         job: `tool`, `cell` (its settings), and `options`, the tool's own words. Of several processes in turn `repeats`,
@@ -84,21 +84,21 @@ def build_command(job: Job, made: Made, planned: Sequence[str] = (), load: Path 
     return Command(torchrun_words(cell), profiler, program, sidecar, tool, made, own.leaves(made))
 
 
-def cell_words(cell: CellSettings, load: str | Path | None) -> list[str]:
-    """The words that run a cell in one process."""
+def cell_words(cell: Mapping[str, Any], load: str | Path | None) -> list[str]:
+    """Words that run a cell in one process."""
     return ["python", "-m", "models.run", *settings.setting_words(cell), *(["--load", str(load)] if load else [])]
 
 
-def process_words(job: Job, load: Path | None) -> list[tuple[str, list[str]]]:
-    """Each process of a job that takes several, one after the other: its side, and its words; none of another job."""
+def process_words(job: Mapping[str, Any], load: Path | None) -> list[tuple[str, list[str]]]:
+    """Side and words of each process of a job that runs several in turn; empty for any other job."""
     sides, weights = job.get("sides", {"": job["cell"]}), job.get("weights", {"": load})
     order = job.get("order") or [""] * job.get("repeats", 0)
     words = {side: [*torchrun_words(cell), *cell_words(cell, weights.get(side))] for side, cell in sides.items()}
     return [(side, words[side]) for side in order]
 
 
-def trial_words(given: Mapping[str, Any], cell: CellSettings, load: Path | None) -> list[str]:
-    """The words that try settings on a cell.
+def trial_words(given: Mapping[str, Any], cell: Mapping[str, Any], load: Path | None) -> list[str]:
+    """Words that run trials of settings on a cell.
 
     given: `candidates`, words of settings by name, and their `order`; `expected`, a file of expected gains, if there is
     one; `repeats`; `budget_s`; `most`, how many to try, if not all.
@@ -117,8 +117,8 @@ def trial_words(given: Mapping[str, Any], cell: CellSettings, load: Path | None)
     return [*words, *expected, *limits, *parallel_words([cell])]
 
 
-def parallel_words(cells: Collection[CellSettings], compared: bool = False) -> list[str]:
-    """The words that let processes of these cells start side by side, unless those of one do so anyway.
+def parallel_words(cells: Collection[Mapping[str, Any]], compared: bool = False) -> list[str]:
+    """Words that let processes of these cells start side by side; empty if a cell already has several.
 
     compared: whether a round has one of each, which may then work by shifts, if there is memory for that many.
     """
@@ -128,8 +128,8 @@ def parallel_words(cells: Collection[CellSettings], compared: bool = False) -> l
     return ["--at-once", str(AT_ONCE), *own]
 
 
-def torchrun_words(cell: CellSettings) -> list[str]:
-    """The words that start a process for each of the cell's GPUs; none where there is one.
+def torchrun_words(cell: Mapping[str, Any]) -> list[str]:
+    """Words that start one process per GPU of the cell; empty for one GPU.
 
     >>> torchrun_words({"gpus": 2, "nodes": 1})[3:]
     ['--standalone', '--nproc-per-node=2', '--no-python']

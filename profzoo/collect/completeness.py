@@ -1,4 +1,4 @@
-"""Tells what of the selected cells is there where nothing more is collected, and why the rest is missing."""
+"""Finds which measurements of the selected cells exist when nothing more is collected, and why others are missing."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -67,7 +67,7 @@ def write_failures(
     results: str,
     unfound: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Write what a run has failed to make, for the run that makes a report of the rest.
+    """Write the failures of a run to a file, for the run that makes the partial report.
 
     results: the folder; unfound: files that nobody can make, and why.
     """
@@ -91,7 +91,7 @@ def write_failures(
 
 
 def _about(failure: Failure, config: Mapping[str, Any]) -> tuple[str, str]:
-    """Phase and tool of a failed job: weights are the baseline's of inference."""
+    """Phase and tool of a failed job; jobs for weights count as the baseline of inference."""
     job = failure.described
     if _trains(failure):
         return "inference", tools.BASELINE
@@ -105,13 +105,13 @@ def _trains(failure: Failure) -> bool:
 
 
 def _tool_of(name: str, config: Mapping[str, Any]) -> str:
-    """The tool that a file of a cell, or its log, is of; empty for none."""
+    """Tool that a cell's file or log belongs to; empty for none."""
     parts = set(name.split(".")[1:])
     return next((tool for tool, one in tools.files().items() if parts & set(one.parts(config[tool]))), "")
 
 
 def _told(told: Sequence[Told], tool: str) -> str:
-    """Why a tool's part of a cell failed, or else why another's did, which it may need."""
+    """Reason why a tool's measurement of a cell failed, or else why one that it may need failed."""
     by_itself = [one for one in told if not one["why"].startswith(run_state.NOT_RUN)] or told
     mine = [one for one in told if one["tool"] == tool and one in by_itself]
     if mine:
@@ -130,6 +130,6 @@ def _logged(folder: Path, weights: Sequence[Path], phase: str, tool: str, config
 
 
 def _gone(paths: Sequence[Path]) -> str:
-    """Which file of several is missing, as where results were copied; or that none is there."""
+    """Text that names the missing file among several, or says that all are missing."""
     gone = [path.name for path in paths if not path.exists()]
     return f"{gone[0]} is missing" if 0 < len(gone) < len(paths) else UNMADE

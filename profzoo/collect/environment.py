@@ -1,4 +1,4 @@
-"""The environment of a profiled process: an exact list of variables, as reports embed what it holds.
+"""Selects the environment variables that a profiled process sees; a fixed list, as reports embed their values.
 
 Some of them change what is measured. Their values are a part of what a job goes by, as the user's settings are.
 """
@@ -24,7 +24,7 @@ PASSED = "PROFZOO_VARIABLES"
 
 @functools.cache
 def allowed_names(nodes: int = 1) -> frozenset[str]:
-    """The variables that a process of a job on so many nodes may see.
+    """Names of the variables that a process may see, in a job on this many nodes.
 
     >>> [one in allowed_names(2) for one in ("PATH", "SLURM_JOB_ID", "SLURM_JWT")], "SLURM_JOB_ID" in allowed_names()
     ([True, True, False], False)
@@ -35,7 +35,7 @@ def allowed_names(nodes: int = 1) -> frozenset[str]:
 
 @functools.cache
 def measurement_variables() -> frozenset[str]:
-    """The variables among them that change what is measured.
+    """Names of the visible variables that change what is measured.
 
     >>> asked = ("CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE", "PATH", "CUDA_VISIBLE_DEVICES")
     >>> [one in measurement_variables() for one in asked]
@@ -49,12 +49,12 @@ def measurement_variables() -> frozenset[str]:
 
 
 def select_environment(given: Mapping[str, str], extra: Sequence[str], nodes: int = 1) -> dict[str, str]:
-    """The part of an environment that a profiled process may see; extra: more variables, by their names."""
+    """Variables that a profiled process may see; extra: names of further variables."""
     return {key: value for key, value in given.items() if key in allowed_names(nodes) or key in extra}
 
 
 def measured_variables(given: Mapping[str, str], extra: Sequence[str]) -> dict[str, str]:
-    """The variables of an environment that change what is measured, and the extra ones: of these, digests.
+    """Values of the variables that change what is measured, and digests of the extra variables.
 
     The user's own may hold what nobody is to read, and stand in sidecars and command lines.
 
@@ -68,12 +68,12 @@ def measured_variables(given: Mapping[str, str], extra: Sequence[str]) -> dict[s
 
 
 def export_environment(extra: Sequence[str]) -> None:
-    """Tell all jobs that this process starts, on any node, what the environment is that their run was planned in."""
+    """Export to all jobs of this run, on any node, the environment that the run was planned in."""
     os.environ[PASSED] = json.dumps(measured_variables(os.environ, extra), sort_keys=True)
 
 
 def planned_variables(extra: Sequence[str]) -> dict[str, str]:
-    """What `measured` was where the run was planned; where this process is none of a run's, what it is here."""
+    """`measured` as of the run's planning; outside of a run, as of this process."""
     given = os.environ.get(PASSED)
     return json.loads(given) if given else measured_variables(os.environ, extra)
 

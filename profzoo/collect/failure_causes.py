@@ -1,4 +1,4 @@
-"""Knows the failures of collecting commands and says in plain words what to do about each."""
+"""Recognises known failures of collecting commands and explains what to do about each."""
 
 import errno
 import re
@@ -31,17 +31,17 @@ CAUSES: Sequence[tuple[str, str]] = (
         r"DataLoader worker \(pid.* is killed by signal|out of shared memory",
         "a process that loads data was killed: lower workers, or give it more memory, which it takes of /dev/shm too",
     ),
-    (r"CUDA out of memory|CUDA error: out of memory", "the GPU's memory does not suffice: set a smaller batch"),
+    (r"CUDA out of memory|CUDA error: out of memory", "the GPU's memory is not enough: set a smaller batch"),
     *doctor_checks.ON_GPU,
     (
         r"(?m)^MemoryError|[Cc]annot allocate memory|can't allocate memory|std::bad_alloc",
-        f"the memory of this machine, or what of it a job may have, does not suffice: {MORE}",
+        f"the memory of this machine, or the job's limit of it, is not enough: {MORE}",
     ),
 )
 
 
 def find_cause(log: str) -> str | None:
-    """The cause of a failure, from what the job printed; a line of the model's own program goes first."""
+    """Find the cause of a failure in the job's output; lines from the model's own program take precedence."""
     own = re.findall(r"^profzoo: (.*)$", log, re.MULTILINE)
     if own:
         return add_advice(own[-1] if len(own[-1]) <= LONGEST else f"{own[-1][:LONGEST]} …")
@@ -49,7 +49,7 @@ def find_cause(log: str) -> str | None:
 
 
 def add_advice(line: str) -> str:
-    """A line on a failure, with what is known of such failures, unless it says what to do itself.
+    """Add known advice to a line about a failure, unless the line contains advice already.
 
     >>> add_advice("unet train ran out of memory at batch 64: set a smaller batch. CUDA out of memory.")
     'unet train ran out of memory at batch 64: set a smaller batch. CUDA out of memory.'
@@ -59,7 +59,7 @@ def add_advice(line: str) -> str:
 
 
 def explain_os_error(error: OSError) -> str:
-    """What the system refused, and what to do about it.
+    """Explain an error of the operating system, and what to do about it.
 
     >>> explain_os_error(PermissionError(13, "Permission denied", "results")).partition(";")[0]
     'results: Permission denied'
@@ -70,7 +70,7 @@ def explain_os_error(error: OSError) -> str:
 
 
 def explain_exit(program: str, code: int, starved: bool = False) -> str:
-    """How a program ended that did not end well.
+    """Describe how a program failed.
 
     code: its exit code, that of a shell or negative for a signal; starved: whether the kernel has killed processes
     meanwhile, for lack of memory.
@@ -92,11 +92,11 @@ def explain_exit(program: str, code: int, starved: bool = False) -> str:
 
 
 def known_patterns() -> list[tuple[str, str]]:
-    """Patterns, and what each stands for: the general ones, then those of each tool."""
+    """List pattern and explanation of known failures: general ones, then those of each tool."""
     return [*CAUSES, *(one for failures in tools.failures().values() for one in failures.CAUSES)]
 
 
 def find_warnings(log: str) -> list[str]:
-    """The tool's own warnings, each once."""
+    """Warnings of the tool in its log, each listed once."""
     found = re.findall(r"^(?:==WARNING==|WARNING:|Warning:)\s*(.+)$", log, re.MULTILINE)
     return list(dict.fromkeys(line.strip() for line in found))

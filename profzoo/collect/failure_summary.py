@@ -1,4 +1,4 @@
-"""Tells at the end of a run which jobs failed: what each was about, why, where its log is, and how to repeat it."""
+"""Reports failed jobs at the end of a run: subject, cause, log, and the command that repeats each."""
 
 import json
 import re
@@ -36,22 +36,22 @@ class Failure:
 
     @property
     def described(self) -> Mapping[str, Any]:
-        """What it was to collect; nothing where it collects nothing."""
+        """Description of the collecting job; empty for any other job."""
         return json.loads(self.job) if self.job else {}
 
     @property
     def why(self) -> str:
-        """Why it failed, in one line."""
+        """Cause of the failure, in one line."""
         return self.batch or read_cause(self.logs)
 
     @property
     def phase(self) -> str:
-        """Of its cell; the phase of a rule that times one is in its description alone."""
+        """Phase of the failed cell; for a rule that times one cell, only the job description contains it."""
         return self.described.get("cell", {}).get("phase", self.wildcards.get("phase", ""))
 
 
 def format_failures(failures: Iterable[Failure], unmade: int, words: Sequence[str], targets: Collection[str]) -> str:
-    """A block a cause, in words, for the end of a run; empty where nothing failed.
+    """Format one block of text per cause, for the end of a run; empty if nothing failed.
 
     Args:
         unmade: jobs that were not run because of them; words: the command line of the run; targets: the words of it
@@ -70,7 +70,7 @@ def format_failures(failures: Iterable[Failure], unmade: int, words: Sequence[st
 
 @dataclass(frozen=True)
 class Cause:
-    """What failed for one cause: why, the jobs that ran and failed, and those spared because their model fails."""
+    """Failures with one cause: the reason, the jobs that ran and failed, and jobs skipped for their failing model."""
 
     why: str
     failed: Sequence[Failure]
@@ -78,7 +78,7 @@ class Cause:
 
 
 def group_by_cause(failures: Sequence[Failure]) -> list[Cause]:
-    """The causes, in the order of the first failure of each; of those that are not known each is a cause of its own."""
+    """Group failures by cause, in order of first failure; a failure of unknown cause is its own group."""
     groups: dict[str, list[tuple[Failure, str]]] = {}
     for place, one in enumerate(failures):
         line = one.why
@@ -109,7 +109,7 @@ def _block(cause: Cause, words: Sequence[str], targets: Collection[str]) -> str:
 
 
 def job_title(failure: Failure) -> str:
-    """What a failed job is about.
+    """Describe what a failed job was about.
 
     >>> job_title(Failure("profile_ncu", {"model": "unet", "phase": "train", "set": "deep"}, '{"tool": "ncu"}', [], []))
     'unet train deep: ncu'
@@ -124,7 +124,7 @@ def job_title(failure: Failure) -> str:
 
 
 def read_cause(files: Sequence[str]) -> str:
-    """Why a job failed, in one line without control characters, by what it printed."""
+    """Read from its logs why a job failed: one line without control characters."""
     printed = "\n".join(logs.read_excerpt(Path(log)) for log in files)
     lines = [line for line in printed.splitlines() if line.strip() and not line.startswith("$ ")]
     last = lines[-1].strip() if lines else UNSAID
@@ -134,7 +134,7 @@ def read_cause(files: Sequence[str]) -> str:
 
 
 def rerun_command(output: str, words: Sequence[str], targets: Collection[str]) -> list[str]:
-    """The command line of a run, for one output alone.
+    """Command line that repeats a run for one output.
 
     >>> rerun_command("results/unet/train.time.csv", ["/bin/snakemake", "-j4", "all", "--config", "tool=nsys"], {"all"})
     ['snakemake', 'results/unet/train.time.csv', '-j4', '--config', 'tool=nsys']

@@ -1,4 +1,4 @@
-"""The sidecar of a baseline that was timed in another tool's process, before that tool began."""
+"""Derives the sidecar of a baseline that was timed in another tool's process, before that tool started."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ TIMED, BASELINE = "timed", "baseline"
 
 
 def split_sidecar(sidecar: Mapping[str, Any], beside: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The sidecar of a process without what differs for its baseline, and that of the baseline.
+    """Split a process's sidecar into its own, without the baseline's values, and the baseline's.
 
     beside: the name of the first. The second says by `process` whose process it was.
 

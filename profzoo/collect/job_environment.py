@@ -1,4 +1,4 @@
-"""What a collecting command runs in: its environment and threads, the GPUs held for it, and the tree of its processes.
+"""Prepares what a collecting command runs in: environment, threads, held GPUs, and supervised processes.
 
 A part of what is measured, unlike what is done before and after.
 """
@@ -50,7 +50,7 @@ def thread_variables(cores: int, gpus: int, processes: int) -> dict[str, str]:
 def run_logged(
     command: Sequence[str], log: Path, env: Mapping[str, str], guard: ProcessLimits = processes.NOTHING
 ) -> int:
-    """Run the command with its output in the log; its exit code. Nothing that it started outlives this.
+    """Run the command with its output in the log and return its exit code; ends all that it started.
 
     Raises:
         CollectError: something else than a file is in the log's place.
@@ -71,7 +71,7 @@ def run_logged(
 
 
 def hold_gpus(count: int, words: Sequence[str], what: str = "") -> AbstractContextManager[HeldGpus]:
-    """So many of the GPUs, held while the body runs; none where there is none. Says so where it has to wait for one.
+    """Hold this many GPUs while the body runs (none on a machine without), and report if it has to wait.
 
     what: is done with them, for those who wait.
 
@@ -90,8 +90,8 @@ def _terms(what: str) -> LockTerms:
     return LockTerms(told.locks, told.wait_s, what)
 
 
-def overlaps_start(job: "Job", words: Sequence[str]) -> bool:
-    """Whether the program of a job waits for the only GPU by itself, once it has started.
+def overlaps_start(job: Mapping[str, Any], words: Sequence[str]) -> bool:
+    """Whether the job's program may start first and wait for the only GPU by itself.
 
     What is sampled beside a cell is of the GPU from the start, and what runs no cell has next to nothing to start. Of
     several processes, the later ones would start within the turn of the first.
@@ -103,8 +103,8 @@ def overlaps_start(job: "Job", words: Sequence[str]) -> bool:
     )
 
 
-def uses_compile(job: "Job") -> bool:
-    """Whether any program of a job has torch.compile do its steps.
+def uses_compile(job: Mapping[str, Any]) -> bool:
+    """Whether any program of the job uses torch.compile for its steps.
 
     >>> uses_compile({"cell": {"compile": False}, "trials": {"candidates": {"fast": ["compile=default"]}}})
     True

@@ -1,4 +1,4 @@
-"""Runs one collecting command: a small environment, its output in a log, a sidecar, and plain words on failure."""
+"""Runs one collecting job: sets its environment, logs its output, writes its sidecar, and explains failures."""
 
 import datetime
 import os
@@ -42,8 +42,8 @@ from profzoo.machine.processes import ProcessLimits
 from profzoo.records import derived_outputs, record
 from profzoo.records.record import Record
 
-SHARED = "another process was at work on the GPU, so that times and counters are not the cell's alone"
-EXPOSED = "the report may hold command lines and environments of other processes: a namespace without them is refused"
+SHARED = "another process used the GPU, so that times and counters include its work"
+EXPOSED = "the report may contain command lines and environments of other processes: a PID namespace is not available"
 OURS = (SHARED, EXPOSED)
 # Of a plan.
 PLAN: fact.Needs = {"options": fact.TEXTS, "estimate_s": fact.NUMBER, "set": fact.TEXT}
@@ -55,7 +55,7 @@ SIGNALLED = 128
 
 
 def command_words(asked: Command, gpu: bool) -> list[str]:
-    """The command's words, as the program that is here takes them; gpu: whether the cell will run on one.
+    """Build the command's words for the installed program; gpu: whether the cell will run on a GPU.
 
     Raises:
         CollectError, ConfigError: the program is not there, or cannot run so.
@@ -72,7 +72,7 @@ def command_words(asked: Command, gpu: bool) -> list[str]:
 
 
 def unheld_gpus(facts: Mapping[str, Any], mine: Sequence[str], found: Sequence[Mapping[str, str]]) -> list[str]:
-    """UUIDs of GPUs here that the command says it ran on, and that were not held for it.
+    """UUIDs of this machine's GPUs that the command reports it ran on although the job did not hold them.
 
     Of a part of a GPU (MIG) it may tell a UUID that nvidia-smi does not list, which says nothing.
     """
@@ -81,8 +81,10 @@ def unheld_gpus(facts: Mapping[str, Any], mine: Sequence[str], found: Sequence[M
     return sorted({uuid for uuid in said if uuid in here and uuid not in mine}) if mine else []
 
 
-def collect_files(job: Job, made: Made, log: Path, load: Path | None, plan: Path | None, build: Build) -> None:
-    """Run a job's command in a private folder; put what it made in its place once that is whole, and leave a sidecar.
+def collect_files(
+    job: Mapping[str, Any], made: Made, log: Path, load: Path | None, plan: Path | None, build: Build
+) -> None:
+    """Run a job's command in a private folder; move complete outputs into place, and write a sidecar.
 
     Raises:
         CollectError, ConfigError: the tool is not there, failed, left nothing, or ran on another GPU than it was given;
@@ -114,12 +116,12 @@ def collect_files(job: Job, made: Made, log: Path, load: Path | None, plan: Path
 
 
 def _named(inputs: Mapping[Path, str], sidecar: Path) -> dict[str, str]:
-    """Digests of inputs by the way to them from the sidecar, which a moved folder keeps."""
+    """Digests of inputs by their paths relative to the sidecar, which stay valid if the folder is moved."""
     return {derived_outputs.relative_name(path, sidecar): digest for path, digest in inputs.items()}
 
 
 def _leave(asked: Command, work: Transaction, sidecar: dict[str, Any], made_of: Record) -> None:
-    """Write the sidecar of what is in the private folder, and that of a baseline that was timed in the same process."""
+    """Write the sidecar of the private folder's files, and that of a baseline timed in the same process."""
     timed = asked.made.get(inprocess_baseline.TIMED)
     files = [path for name, path in work.private.items() if path not in (asked.sidecar, timed)]
     if timed:
@@ -131,8 +133,8 @@ def _leave(asked: Command, work: Transaction, sidecar: dict[str, Any], made_of: 
     )
 
 
-def _measured(job: Job, asked: Command, log: Path, planned: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a command that leaves its files where it is told to; what its sidecar holds."""
+def _measured(job: Mapping[str, Any], asked: Command, log: Path, planned: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a command that writes its files where it is told to; returns the content of its sidecar."""
     cell, own = job["cell"], tools.commands().get(asked.tool)
     found = gpus.list_gpus() if cell["device"] != "cpu" else []
     candidates = gpus.choose_candidates(os.environ, found)
@@ -160,7 +162,7 @@ def _measured(job: Job, asked: Command, log: Path, planned: Mapping[str, Any]) -
         beside = list(dict.fromkeys([*beside, *gpus.describe_gpu_processes(mine)]))
     facts = output_checks.read_program_facts(asked.sidecar)
     if wrong := unheld_gpus(facts, mine, found):
-        raise CollectError(f"ran on {', '.join(wrong)}, and {', '.join(mine)} was held for it (log: {log})")
+        raise CollectError(f"ran on {', '.join(wrong)}, but the job held {', '.join(mine)} (log: {log})")
     return {
         **job,
         "command": list(program),
@@ -183,7 +185,7 @@ def _measured(job: Job, asked: Command, log: Path, planned: Mapping[str, Any]) -
 def _once(
     asked: Command, program: Sequence[str], log: Path, environment: Mapping[str, str], guard: ProcessLimits
 ) -> str:
-    """Run a command, which must end well and leave its files; what it printed."""
+    """Run a command once and check that it succeeded and left its files; returns its output."""
     kills = oom_kills.count_oom_kills()
     try:
         code = job_environment.run_logged(program, log, environment, guard)
@@ -196,15 +198,15 @@ def _once(
     return printed
 
 
-def _exposed(cell: CellSettings) -> str | None:
-    """That what is recorded of other processes cannot be kept out, and why; None where it can."""
+def _exposed(cell: Mapping[str, Any]) -> str | None:
+    """Warning that recorded data of other processes cannot be kept out, and why; None if it can."""
     # Processes of other nodes cannot be in one namespace with these.
     why = namespace.why_unavailable() if cell.get("nodes", 1) == 1 else "the cell runs on several nodes"
     return f"{EXPOSED}: {why}" if why else None
 
 
 def _check(asked: Command, words: Sequence[str], code: int, printed: str, log: Path, starved: bool) -> None:
-    """That the command ended well and left its files; CollectError, with the cause as far as that is known."""
+    """Check that the command succeeded and left its files; otherwise raise CollectError with the cause if known."""
     # What starts or profiles a program passes on how that ended.
     passed = code > SIGNALLED and (asked.launcher or asked.profiler)
     why = (
@@ -218,7 +220,7 @@ def _check(asked: Command, words: Sequence[str], code: int, printed: str, log: P
 
 
 def _say(path: Path, sidecar: Mapping[str, Any]) -> None:
-    """On the console, what a plan came to, and, once a run, what is to be known of times: that they are of a CPU."""
+    """Print a plan's summary and, once per run, a note about times that were measured on the CPU."""
     if planned := sidecar.get("plan"):
         took = f"{path.parent.name} {sidecar['cell']['phase']}: ncu {planned['set']} took {sidecar['wall_s']:.0f} s"
         print(f"profzoo: {took}, {planned['estimate_s']:.0f} s were planned", file=sys.stderr)
@@ -226,7 +228,7 @@ def _say(path: Path, sidecar: Mapping[str, Any]) -> None:
         if line.startswith(OURS) and run_state.is_first_time(line):
             print(f"profzoo: {path.with_suffix('')}: {line}", file=sys.stderr)
     if (why := sidecar.get("device_why")) and run_state.is_first_time(why):
-        print(f"profzoo: {path.with_suffix('')} is of the CPU: {why}", file=sys.stderr)
+        print(f"profzoo: {path.with_suffix('')}: measured on the CPU: {why}", file=sys.stderr)
 
 
 def run_job(
@@ -237,7 +239,7 @@ def run_job(
     plan: Path | None = None,
     build: Build = command_line.build_command,
 ) -> int:
-    """Collect, and say on the console and in the log what went wrong; exit code. What failed leaves nothing.
+    """Collect, and report failures on the console and in the log; returns the exit code. Failed jobs leave no files.
 
     job: `tool`, `cell`, `environment` and more. made: files to make, by the names of the rule's outputs. load: weights
     that the cell starts with. plan: JSON of a plan, whose options go first. build: makes the command.

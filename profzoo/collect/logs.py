@@ -1,4 +1,4 @@
-"""Reads logs, which may hold all that a model prints, within bounds and as text that a terminal or a page may show."""
+"""Reads logs of any size and content: limited in length, and safe to show on a terminal or page."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ READ_BYTES = 1 << 20
 
 
 def read_excerpt(log: Path) -> str:
-    """A log's beginning and end, at most READ_BYTES, without control characters; empty where there is none."""
+    """Beginning and end of a log, at most READ_BYTES, without control characters; empty if there is no log."""
     if not log.is_file():
         return ""
     with log.open("rb") as file:
@@ -22,7 +22,7 @@ def read_excerpt(log: Path) -> str:
 
 
 def strip_log_path(line: str) -> str:
-    """A line on a failure without the log that it names at its end.
+    """Remove the path of the log from the end of a failure's line.
 
     >>> strip_log_path("nsys was killed (SIGKILL) (log: results/logs/a.log)")
     'nsys was killed (SIGKILL)'
@@ -31,7 +31,7 @@ def strip_log_path(line: str) -> str:
 
 
 def strip_control_characters(text: str) -> str:
-    """A text without control characters, which a terminal or a page would heed, but for ends of lines and tabs.
+    """Remove control characters from a text, except line ends and tabs.
 
     >>> strip_control_characters("\\x1b[31mred\\x1b[0m\\a 1 %\\r2 %")
     'red 1 %\\n2 %'

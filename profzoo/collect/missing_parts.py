@@ -1,4 +1,4 @@
-"""Tells what a failed job costs a report: a tool's part of a cell, or a file that the report can do without."""
+"""Describes what a report lacks because of a failed job: a tool's measurement, or an optional file."""
 
 import json
 import re
@@ -22,7 +22,7 @@ UNMADE_INPUTS = re.compile(
 
 
 def named_file(why: str, results: str) -> str:
-    """The first file of a cell that a reason names; empty where it names none.
+    """First file of a cell that a reason names; empty if it names none.
 
     >>> named_file("results/lstm@bf16/train.torch.csv: line 3 has 2 fields", "results")
     'results/lstm@bf16/train.torch.csv'
@@ -37,13 +37,13 @@ def named_file(why: str, results: str) -> str:
 
 
 def blamed_files(failure: Failure, why: str, results: str) -> list[str]:
-    """The files that a failure is told of: those that its job was to make or, of all cells' jobs, the one at fault."""
+    """Files that a failure is reported for: the job's outputs or, for jobs over all cells, the faulty file."""
     at_fault = "" if "model" in failure.wildcards else named_file(why, results)
     return [at_fault] if at_fault else list(failure.outputs)
 
 
 def is_dispensable(path: str) -> bool:
-    """Whether a report can do without a file, and keep all that tools measured.
+    """Whether a report can do without the file and still show all measurements.
 
     >>> is_dispensable("results/unet/train.kernels.csv"), is_dispensable("results/unet/train.nsys.csv")
     (True, False)
@@ -55,12 +55,12 @@ def is_dispensable(path: str) -> bool:
 
 
 def read_missing(noted: str | None) -> dict[str, str]:
-    """Return why files are missing, by path, from the file that `completeness.write_failures` wrote; empty without one."""
+    """Read, by path, why files are unavailable; noted: file that `completeness.write_failures` wrote, if any."""
     return json.loads(Path(noted).read_text())["lost"] if noted else {}
 
 
 def parse_missing_inputs(printed: str) -> dict[str, str]:
-    """Files that cannot be made as an input is missing, by what Snakemake printed, and why.
+    """Parse from Snakemake's output which files lack an input, and why.
 
     >>> printed = "Missing input files for rule a:\\n    output: x.csv, y.csv\\n    affected files:\\n        z.csv"
     >>> parse_missing_inputs(printed)
@@ -74,7 +74,7 @@ def parse_missing_inputs(printed: str) -> dict[str, str]:
 
 
 def missing_rows(files: Mapping[str, str]) -> list[dict[str, Any]]:
-    """What a page and a terminal say of these files, a row each of what is missing for the same reason.
+    """Group missing files by reason: one row per reason, for a page and a terminal.
 
     >>> missing_rows({"results/figures/steps.svg": "no room", "results/figures/steps.png": "no room"})
     [{'part': 'figure steps', 'why': 'no room'}]

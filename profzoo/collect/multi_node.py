@@ -19,7 +19,7 @@ class LaunchError(RuntimeError):
 
 
 def srun_words(nodes: int, gpus: int, program: Sequence[str], job: str, address: str) -> list[str]:
-    """The command that starts all processes of a Slurm job; address: of its first node."""
+    """Build the command that starts all processes of a Slurm job; address: that of its first node."""
     srun = ["srun", "--overlap", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--kill-on-bad-exit=1"]
     meeting = f"--rdzv-endpoint={address}:{FIRST_PORT + int(job) % PORTS}"
     torchrun = ["python", "-m", "torch.distributed.run", f"--nnodes={nodes}", f"--nproc-per-node={gpus}"]
@@ -27,14 +27,14 @@ def srun_words(nodes: int, gpus: int, program: Sequence[str], job: str, address:
 
 
 def first_node_address(environment: Mapping[str, str], nodes: int) -> str:
-    """The address of the first node of the Slurm job that this is.
+    """Find the address of the first node of the surrounding Slurm job.
 
     Raises:
         LaunchError: this is no such job, or one of other size.
     """
     job = environment.get("SLURM_JOB_ID")
     if not job:
-        raise LaunchError(f"nodes = {nodes} takes a Slurm job: --workflow-profile profiles/slurm")
+        raise LaunchError(f"nodes = {nodes} requires a Slurm job: use --workflow-profile profiles/slurm")
     described = _asked("scontrol", "show", "job", job)
     names = _asked("scontrol", "show", "hostnames", _field("NodeList", described)).split()
     if len(names) != nodes:
@@ -45,7 +45,7 @@ def first_node_address(environment: Mapping[str, str], nodes: int) -> str:
 def _field(name: str, text: str) -> str:
     found = re.search(rf"(?:^|\s){name}=(\S+)", text)
     if not found:
-        raise LaunchError(f"scontrol says no {name}: {text.strip() or 'nothing'}")
+        raise LaunchError(f"scontrol does not report {name}: it says {text.strip() or 'nothing'}")
     return found[1]
 
 
@@ -57,7 +57,7 @@ def _asked(*command: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command line; returns only where that fails."""
+    """Run the command line; returns only if starting failed."""
     nodes, gpus, *program = arguments
     try:
         address = first_node_address(os.environ, int(nodes))

@@ -1,4 +1,4 @@
-"""Checks what a job made, before it goes to its place: that it is whole, and of this job."""
+"""Checks a job's outputs before they move into place: complete, and made by this job."""
 
 import json
 from collections.abc import Mapping
@@ -13,18 +13,18 @@ from profzoo.io import file_checks
 
 
 def read_program_facts(path: Path) -> dict[str, Any]:
-    """What a program wrote of its run; CollectError where that is no JSON object."""
+    """Read the facts that a program wrote about its run; CollectError if they are no JSON object."""
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise CollectError(f"the program left facts that are no JSON: {error}") from error
+        raise CollectError(f"the program left facts that are not JSON: {error}") from error
     if not isinstance(said, dict):
-        raise CollectError(f"the program left facts that are no JSON object: {str(said)[:40]!r}")
+        raise CollectError(f"the program left facts that are not a JSON object: {str(said)[:40]!r}")
     return said
 
 
-def check_outputs(job: Job, made: Mapping[str, Path], run: str) -> None:
-    """That the files are there and whole, the sidecar is this job's and run's, and has as many steps as the table.
+def check_outputs(job: Mapping[str, Any], made: Mapping[str, Path], run: str) -> None:
+    """Check that the files exist and are complete, and that sidecar and table agree with this job and run.
 
     Raises:
         CollectError: they are not.
@@ -36,7 +36,7 @@ def check_outputs(job: Job, made: Mapping[str, Path], run: str) -> None:
     for path in made.values():
         why = file_checks.find_flaw(path) if path.exists() else "it is not there"
         if why:
-            raise CollectError(f"what was collected is not whole: {path.name}: {why}")
+            raise CollectError(f"a collected file is damaged or incomplete: {path.name}: {why}")
     if steps := made.get("steps"):
         rows, said = (
             len(steps.read_text().splitlines()) - 1,
@@ -49,7 +49,7 @@ def check_outputs(job: Job, made: Mapping[str, Path], run: str) -> None:
 
 
 def _check_ranks(folder: Path, count: int) -> None:
-    """That of each kind of file there is one of each process."""
+    """Check that each process left one file of each kind."""
     kinds: dict[str, int] = {}
     for path in folder.iterdir():
         kinds[path.suffix] = kinds.get(path.suffix, 0) + 1

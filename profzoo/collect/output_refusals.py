@@ -16,7 +16,7 @@ MISSING = "some output files are missing"
 
 
 def note_refusals(dag: Any) -> None:
-    """Note from now on what DAGs of this class find wrong with what jobs have made."""
+    """Record from now on Snakemake's objections, by this DAG class, to the files that jobs made."""
     check = dag.check_and_touch_output
     if hasattr(check, "noted"):
         return
@@ -36,7 +36,7 @@ def note_refusals(dag: Any) -> None:
 
 
 def explain_refusal(message: str) -> str:
-    """Snakemake's message on a job's files, in one line that says what to do.
+    """Turn Snakemake's message about a job's files into one line that says what to do.
 
     >>> printed = "Output a.csv has older modification time (7:00) than input m.py (8:00). This could"
     >>> explain_refusal(printed).split(": ")[0]
@@ -51,5 +51,5 @@ def explain_refusal(message: str) -> str:
     if MISSING in message:
         # A line each, after one on how long it has waited for them.
         gone = [line.split(" (")[0] for line in lines[1:]]
-        return f"it ended well, and yet left no {', '.join(gone) or 'file of those that it was to make'}"
+        return f"its program succeeded but left no {', '.join(gone) or 'output file'}"
     return "; ".join(lines)

@@ -1,4 +1,4 @@
-"""Makes the report of what there is, after a run in which jobs failed or that was ended, so that no old page stands."""
+"""Makes a report of the existing measurements after a failed or ended run, so that no outdated page remains."""
 
 import json
 import os
@@ -23,7 +23,7 @@ LATER = "`snakemake report --config collect=false` makes one"
 
 
 def report_command(page: str, snakefile: str, cores: int) -> list[str]:
-    """The command line of a run that makes the report of what is there, here and while the folder is locked."""
+    """Command line of a run that makes the partial report in this folder, even while it is locked."""
     here = ["--nolock", "--executor", "local", "--workflow-profile", "none", "--rerun-incomplete", "--keep-going"]
     words = [page, "--snakefile", snakefile, "--cores", str(cores), *here]
     return [sys.executable, "-m", "snakemake", *words, "--configfile", str(NOTED / "config.json")]
@@ -66,18 +66,18 @@ def make_partial_report(
             break
         known, unfound = [*known, *found], unfound | gone
         told = next((one.why for one in found), told)
-    stands = f"; {page} is that of before" if Path(page).exists() else ""
+    stands = f"; {page} is the report of an earlier run" if Path(page).exists() else ""
     why = f": {told}" if told else ""
     return f"report  none could be made of what succeeded{stands}: see {log}{why}"
 
 
 def note_failures(failed: Sequence[Failure]) -> None:
-    """Leave word of what failed of the report, for the run that has it made."""
+    """Record what failed in the report's own jobs, for the run that started them."""
     (NOTED / AGAIN).write_text(json.dumps([asdict(one) for one in failed]))
 
 
 def _settled(failed: Sequence[Failure]) -> list[Failure]:
-    """The failures with their reasons as they are now: the next attempt writes into the same logs."""
+    """Fix the failures' reasons as they are now: the next attempt overwrites the logs."""
     return [replace(one, batch=one.why) for one in failed]
 
 
@@ -90,7 +90,7 @@ def _ran(words: Sequence[str], noted: Path, log: Path) -> int:
 
 
 def _own(failed: Sequence[Failure]) -> set[str]:
-    """What the run itself was to make, whose failures it tells."""
+    """Files that the run itself was to make, whose failures it reports by itself."""
     return {path for one in failed for path in one.outputs}
 
 

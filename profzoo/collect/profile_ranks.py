@@ -1,4 +1,4 @@
-"""Runs a profiler in the first of a cell's processes and the bare program in the others, or the profiler in all.
+"""Runs a cell's processes under a profiler: either all of them, or only the first.
 
 python -m profzoo.collect.profile_ranks {first,all} PROFILER OPTION ... -- PROGRAM ...
 """
@@ -19,7 +19,7 @@ PREFIX, PROCESS = "profzoo-rank-", "process"
 
 
 def rank_words(which: str, arguments: Sequence[str], rank: int) -> list[str]:
-    """What the process of that rank runs; which: `first` or `all`.
+    """Build the command of the process with this rank; which: `first` or `all`.
 
     >>> rank_words("first", ["ncu", "--set", "full", "--", "python", "x.py"], 0)
     ['ncu', '--set', 'full', 'python', 'x.py']
@@ -32,7 +32,7 @@ def rank_words(which: str, arguments: Sequence[str], rank: int) -> list[str]:
 
 
 def rank_folder(rank: int) -> str:
-    """A folder of its own for the temporary files of that rank, which this process is about to become.
+    """Make a private temporary folder for the rank that this process is about to become.
 
     ncu waits at a lock in TMPDIR for other processes under it, while these may wait for this one's communication. On
     nodes that Slurm starts processes on, TMPDIR is every user's: nobody can have made the folder before, and those of
@@ -54,9 +54,7 @@ def rank_folder(rank: int) -> str:
 
 
 def _over(process: str) -> bool:
-    """Return whether a process has ended; a process that cannot be seen from here counts as alive.
-
-    process: its identity, of process_tree.process_identity.
+    """Whether the process (as from process_tree.process_identity) has ended; False for one that is not visible from here.
 
     >>> _over(process_tree.process_identity(os.getpid())), _over("1:2:3"), _over("")
     (False, False, False)

@@ -1,4 +1,4 @@
-"""The commit of the code that a measurement was made with."""
+"""Records the git commit of the code that made a measurement."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ CODE = ("Snakefile", "workflow", "profzoo", "models", "config", "profiles")
 
 
 def git_commit(folder: Path, module: str = "models") -> dict[str, Any]:
-    """The git commit of the workflow, and whether code that a job may run differs from it; empty where git tells none.
+    """Git commit of the workflow, and whether the working tree differs from it; empty if git knows none.
 
     module: that of the cell's model. Files that git does not know count where code lies; results do not.
     """

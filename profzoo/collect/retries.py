@@ -1,4 +1,4 @@
-"""Runs a job's command, and once more where its tool lost a part of what it was to record."""
+"""Runs a job's command, and repeats it once if its tool lost a part of the recording."""
 
 import sys
 from collections.abc import Callable
@@ -19,7 +19,7 @@ def run_with_retry(asked: Command, once: Callable[[], str]) -> tuple[str, dict[s
     why, facts = own.lost(asked.made) if own else ("", {})
     if not own or not why:
         return printed, {}
-    print(f"profzoo: {asked.tool} lost a part of {asked.sidecar.stem}, and runs once more: {why}", file=sys.stderr)
+    print(f"profzoo: {asked.tool} lost a part of {asked.sidecar.stem} and is run again: {why}", file=sys.stderr)
     printed = once()
     left, facts = own.lost(asked.made)
     return printed, {"repeated": why, **facts, **({"lost": left} if left else {})}

@@ -1,4 +1,4 @@
-"""What jobs of one run tell each other, by files beside Snakemake's own: what has been said, and which cells failed."""
+"""Lets jobs of one run share notes, in files beside Snakemake's own: printed messages and failed cells."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ UNPROFILED = ("time", "train")
 
 
 def is_first_time(line: str) -> bool:
-    """Whether no job of this run has said this; of a job of no run, always."""
+    """Whether no job of this run has printed this line yet; always true outside of a run."""
     folder = _folder()
     if not folder:
         return True
@@ -38,8 +38,8 @@ def is_first_time(line: str) -> bool:
     return True
 
 
-def note_failure(job: Job, sidecar: Path, why: str) -> None:
-    """Note that a job has failed, where the model itself has and would again, whatever looks at it.
+def note_failure(job: Mapping[str, Any], sidecar: Path, why: str) -> None:
+    """Note that a job failed because of its model, which would fail again under any tool.
 
     sidecar: what the job was to leave, whose folder is the model's; why: in a line.
     """
@@ -51,8 +51,8 @@ def note_failure(job: Job, sidecar: Path, why: str) -> None:
             place.write_text(json.dumps({"tool": job["tool"], "why": why}))
 
 
-def find_known_failure(job: Job, sidecar: Path) -> str | None:
-    """That the model of a job has failed in this run under another tool, and why; None where it has not."""
+def find_known_failure(job: Mapping[str, Any], sidecar: Path) -> str | None:
+    """Message that the job's model already failed in this run under another tool, and why; None if not."""
     place = _place(job, sidecar)
     try:
         told = json.loads(place.read_text()) if place else {}
@@ -65,7 +65,7 @@ def find_known_failure(job: Job, sidecar: Path) -> str | None:
 
 
 def failure_cause(line: str) -> str:
-    """The cause of a failure, of a line that may tell it of a job which was not run for it.
+    """Extract the original cause from a line that may report a job skipped because of it.
 
     >>> failure_cause("not run under time, as it failed under torch: a cat"), failure_cause("a cat")
     ('a cat', 'a cat')
@@ -74,13 +74,13 @@ def failure_cause(line: str) -> str:
 
 
 def forget_run(others: bool = False) -> None:
-    """Forget what this run has left; others: what any has."""
+    """Delete this run's notes; others: those of every run."""
     if folder := FOLDER if others else _folder():
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _place(job: Job, sidecar: Path) -> Path | None:
-    """Where a failure of this job's cell is noted; None of jobs that run several cells, or none."""
+def _place(job: Mapping[str, Any], sidecar: Path) -> Path | None:
+    """Path of the failure note of this job's cell; None for jobs that run several cells, or none."""
     folder, phase = _folder(), job["cell"].get("phase")
     alone = "sides" not in job and "trials" not in job
     return folder / f"failed-{_digest(f'{sidecar.parent}/{phase}')}" if folder and phase and alone else None

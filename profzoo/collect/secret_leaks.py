@@ -1,4 +1,4 @@
-"""Searches what a job left for the values of variables that were withheld from it: no report is to hold a secret.
+"""Searches a job's outputs for the values of withheld variables, so that no report contains a secret.
 
 A variable counts if it looks like a secret, by its name (`..._TOKEN`, `..._KEY`, `PASSWORD`, ...) or by its value (20
 letters and digits or more, as random as a token's; a password in an address), and its value has eight characters or
@@ -37,7 +37,7 @@ CHUNK = 2**20
 
 
 def withheld_secrets(given: Mapping[str, str], seen: Mapping[str, str]) -> dict[str, tuple[bytes, ...]]:
-    """The variables that were withheld and look like secrets, each with the forms in which its value may be written.
+    """Withheld variables that look like secrets, each with the encodings in which its value may appear.
 
     given: the environment; seen: the part of it that a profiled process sees.
     """
@@ -53,7 +53,7 @@ def withheld_secrets(given: Mapping[str, str], seen: Mapping[str, str]) -> dict[
 
 
 def _candidates(given: Mapping[str, str], seen: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What may be a secret, with a name: of variables that were withheld, and of settings."""
+    """Possible secrets with their names: values of withheld variables, and of settings."""
     for name, value in given.items():
         if name not in (*seen, secret_values.FILE):
             yield from ((name, secret) for secret in _secrets(name, value))
@@ -61,7 +61,7 @@ def _candidates(given: Mapping[str, str], seen: Mapping[str, str]) -> Iterator[t
 
 
 def secrets_of_variable(name: str, value: str, given: Mapping[str, str]) -> list[str]:
-    """The secrets in a variable, whoever may see it: what is told of a machine anyway, and paths, are none."""
+    """Secrets in a variable's value, visible or not; paths and public facts about the machine do not count."""
     kept = select_environment(given, [])
     told = "\0".join([*kept.values(), str(Path.cwd()), socket.gethostname(), str(Path.home())])
     found = () if name in kept else _secrets(name, value)
@@ -69,7 +69,7 @@ def secrets_of_variable(name: str, value: str, given: Mapping[str, str]) -> list
 
 
 def _secrets(name: str, value: str) -> Iterator[str]:
-    """What of a variable looks like a secret."""
+    """Parts of a variable's value that look like secrets."""
     value = value.strip()
     named = NAMED.search(name)
     # That of a key is given away with it.
@@ -80,7 +80,7 @@ def _secrets(name: str, value: str) -> Iterator[str]:
 
 
 def _bits(text: str) -> float:
-    """The information in a character of a text, by how often each occurs in it.
+    """Entropy of a text in bits per character.
 
     >>> round(_bits("abababab"), 1), round(_bits("0123456789abcdef"), 1)
     (1.0, 4.0)
@@ -89,7 +89,7 @@ def _bits(text: str) -> float:
 
 
 def _is_path(value: str) -> bool:
-    """Whether a value is a path, or a list of such; what does not exist may lie in a folder that does."""
+    """Whether a value is a path, or a list of paths; a missing file in an existing folder counts."""
     parts = [part for part in value.split(os.pathsep) if part]
     return all(part.startswith("/") and _is_there(part) for part in parts)
 
@@ -103,7 +103,7 @@ def _is_there(path: str) -> bool:
 
 
 def find_secret_in_file(path: Path, secrets: Mapping[str, Sequence[bytes]]) -> str | None:
-    """The variable whose value a file holds, or one in a folder; None where there is none.
+    """Name of a variable whose value a file, or a file of a folder, contains; None if there is none.
 
     What is packed by gzip is read unpacked. Of a trace by nsys its SQLite is what tells, as the trace itself is packed
     in a way of nsys' own; it is searched as it is.
@@ -136,7 +136,7 @@ def _first(stream: BinaryIO, secrets: Mapping[str, Sequence[bytes]]) -> str | No
 def check_for_secrets(
     left: Iterable[Path], log: Path, given: Mapping[str, str], extra: Sequence[str], nodes: int = 1
 ) -> None:
-    """That neither the files that a job left nor its log hold the value of a variable that was withheld from it.
+    """Check that no output of a job, nor its log, contains the value of a variable withheld from the job.
 
     Raises:
         CollectError: one does; the line names the variable and the file, and never the value. The log loses it.
@@ -156,7 +156,7 @@ def check_for_secrets(
 
 
 def mask_settings(log: Path) -> None:
-    """Take the secrets of settings out of a log, which a program had to use and may have printed."""
+    """Replace secret settings in a log; a program had to use them and may have printed them."""
     forms = {
         name: (str(value).encode(),)
         for name, (_, value) in secret_values.known_secrets().items()
@@ -167,7 +167,7 @@ def mask_settings(log: Path) -> None:
 
 
 def _blank(log: Path, secrets: Mapping[str, Sequence[bytes]], instead: str = "({})") -> None:
-    """Take the values out of a log, which stays where a job has failed."""
+    """Replace the values in a log, which is kept when a job has failed."""
     if not find_secret_in_file(log, secrets):
         return
     text = log.read_bytes()

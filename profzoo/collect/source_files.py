@@ -1,4 +1,4 @@
-"""The files that the program of a collecting job consists of, as far as they are the workflow's or the user's own."""
+"""Finds the source files that a collecting job's program consists of: the workflow's and the user's own."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,8 +16,8 @@ IN_TURN, TRIALS = "profzoo/experiments/interleaved_runs.py", "profzoo/experiment
 SAMPLER = "profzoo/tools/sample/sampler.py"
 
 
-def job_sources(job: Job) -> list[Path]:
-    """The files, sorted; as the job's rule has them among its inputs.
+def job_sources(job: Mapping[str, Any]) -> list[Path]:
+    """Source files of a job, sorted; its rule lists the same files as inputs.
 
     job: as a collecting command takes it.
 
@@ -37,8 +37,8 @@ def job_sources(job: Job) -> list[Path]:
     return sorted(found)
 
 
-def current_digests(job: Job) -> dict[str, str]:
-    """Digests of these files, by what records call them; empty where the job's model is none of a file.
+def current_digests(job: Mapping[str, Any]) -> dict[str, str]:
+    """Current digests of these files, by their record keys; empty if the job's model has no file.
 
     Raises:
         OSError: one cannot be read.
@@ -52,7 +52,7 @@ def current_digests(job: Job) -> dict[str, str]:
 
 
 def changed_sources(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
-    """The keys of files that came, went, or changed meanwhile.
+    """Keys of files that were added, removed or changed.
 
     >>> changed_sources({"a.py": "1", "b.py": "2"}, {"a.py": "1", "b.py": "3", "c.py": "4"})
     ('b.py', 'c.py')

@@ -1,4 +1,4 @@
-"""Makes a job's files in a private folder, from which they go to their places at once, or not at all.
+"""Makes a job's files in a private folder, and then moves all of them into place or none.
 
 The folder lies in a hidden one beside them, with a claim: the job that last began to make these files. Only that one
 puts its files in place, and no other that ends later, such as one that went on when its snakemake was killed.
@@ -32,7 +32,7 @@ PREFIX, LINK = "profzoo-", "made"
 
 
 class SupersededError(CollectError):
-    """Another job has begun to make the same files, or has made them."""
+    """Another job has started to make the same files, or has made them."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,13 @@ class Transaction:
     folder: Path
 
     def final(self, word: str) -> str:
-        """A word of a command, with the places of files in the place of their private ones."""
+        """Replace private paths in a command's word by the final paths."""
         for name, path in sorted(self.private.items(), key=lambda item: -len(str(item[1]))):
             word = word.replace(str(path), str(self.made[name]))
         return word
 
     def commit(self) -> None:
-        """Put the files in their places, the sidecar last, so that without it nothing counts.
+        """Move the files into place, the sidecar last, as files without a sidecar do not count.
 
         Raises:
             SupersededError: another job has begun to make them since, or the private folder is gone; nothing is
@@ -72,7 +72,7 @@ class Transaction:
             atomic_writes.move_into_place((self.folder / self.made[name].name, self.made[name]) for name in names)
 
     def check(self) -> None:
-        """That no other job has begun to make the files since.
+        """Check that no other job has started to make the files since.
 
         Raises:
             SupersededError: one has.
@@ -82,7 +82,7 @@ class Transaction:
 
     @contextmanager
     def _claim(self) -> Iterator[None]:
-        """Hold the claim, which must be this job's."""
+        """Lock the claim while the body runs, and check that it is this job's."""
         try:
             _check(self.folder.parent)
             descriptor = file_locks.acquire_lock(self.folder.parent / CLAIM, wait=True, create=False)
@@ -106,7 +106,7 @@ class Transaction:
 
 
 def private_home(sidecar: Path) -> Path:
-    """The hidden folder of the jobs that make this sidecar and what it is of.
+    """Hidden folder shared by the jobs that make this sidecar and its files.
 
     >>> private_home(Path("results/lstm/train.time.csv.json"))
     PosixPath('results/lstm/.train.time.csv.making')
@@ -116,7 +116,7 @@ def private_home(sidecar: Path) -> Path:
 
 @contextmanager
 def begin(made: Mapping[str, Path], one_node: bool = True) -> Iterator[Transaction]:
-    """A private folder for these files while the body runs; earlier jobs that make the same lose theirs.
+    """Yield a private folder for these files; earlier jobs that make the same files lose theirs.
 
     made: files of one folder, by name. one_node: whether all processes of the job run on this one.
     """
@@ -142,7 +142,7 @@ def begin(made: Mapping[str, Path], one_node: bool = True) -> Iterator[Transacti
 
 
 def _claim(descriptor: int, folder: Path, one_node: bool) -> Path:
-    """Make a job's folder, and say in the claim that it is this one's; the way to it."""
+    """Make a job's folder and claim the files for it; returns the path to the folder."""
     folder.mkdir()
     way, link = _way(folder) if one_node else (folder, None)
     since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -156,7 +156,7 @@ def _claim(descriptor: int, folder: Path, one_node: bool) -> Path:
 
 
 def _end(place: Path, run: str) -> None:
-    """Remove what is left of a job; the claim only where no other has followed."""
+    """Remove a job's remaining files; the claim only if no other job has followed."""
     # The whole folder may have been removed, or be a link by now, which leads to nothing of this job's.
     if not _is_folder(place):
         return
@@ -169,7 +169,7 @@ def _end(place: Path, run: str) -> None:
 
 
 def _leave(place: Path, claim: Mapping[str, Any]) -> None:
-    """Remove all that jobs have there, if somebody else has nothing; the claim is held."""
+    """Remove everything below the transaction folder, unless another job uses it; the claim is locked."""
     _forget(place, claim)
     # Another may begin at this moment.
     with suppress(OSError):
@@ -178,7 +178,7 @@ def _leave(place: Path, claim: Mapping[str, Any]) -> None:
 
 
 def _forget(place: Path, claim: Mapping[str, Any]) -> None:
-    """Remove the private folders of earlier jobs, and the link of the last one where that ran here."""
+    """Remove the private folders of earlier jobs, and the last one's link if it ran on this host."""
     owners = (os.geteuid(), place.lstat().st_uid)
     for path in place.iterdir():
         with suppress(OSError):
@@ -190,7 +190,7 @@ def _forget(place: Path, claim: Mapping[str, Any]) -> None:
 
 
 def _unlink(place: Path, claim: Mapping[str, Any]) -> None:
-    """Remove a job's link, and its folder: where it leads to that job's files, as anything may stand in a claim."""
+    """Remove a job's link and its target, after checking that the target is the job's: claims may be forged."""
     link, run = claim.get("link"), claim.get("run")
     if not isinstance(link, str) or not isinstance(run, str) or not Path(link).name.startswith(PREFIX):
         return
@@ -210,7 +210,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _check(place: Path) -> None:
-    """That it is a folder, and no way into one of somebody's.
+    """Check that the path is a folder and not a link, which could lead into somebody's folder.
 
     Raises:
         FileNotFoundError: there is nothing.
@@ -225,7 +225,7 @@ def _check(place: Path) -> None:
 
 @contextmanager
 def _locked(place: Path) -> Iterator[int]:
-    """The claim's file, locked; made where there is none."""
+    """Lock the claim file while the body runs, and create it if it is missing."""
     descriptor = None
     while descriptor is None:
         with suppress(FileExistsError):
@@ -241,7 +241,7 @@ def _locked(place: Path) -> Iterator[int]:
 
 
 def _claimed(descriptor: int) -> Mapping[str, Any]:
-    """Who claims the files; nobody by a claim that was not written to its end."""
+    """Read the claim; empty if it was not written completely."""
     try:
         claim = json.loads(file_locks.read_text(descriptor))
     except (ValueError, RecursionError):
@@ -250,7 +250,7 @@ def _claimed(descriptor: int) -> Mapping[str, Any]:
 
 
 def _way(folder: Path) -> tuple[Path, str | None]:
-    """A path to the folder that every tool takes, and the folder of the link that it goes by, where it needs one."""
+    """Path to the folder that every tool accepts, and the folder of the link it uses, if it needs one."""
     if PLAIN.fullmatch(str(folder.absolute())):
         return folder, None
     there = next(place for place in (tempfile.gettempdir(), "/tmp") if PLAIN.fullmatch(place))

@@ -1,4 +1,4 @@
-"""Says which results other versions measured than those that are installed now, and which files to make again for it.
+"""Finds results measured with other software versions than those installed now, and which files to remake.
 
 python -m profzoo.collect.version_changes [RESULTS] [CELL ...]
 
@@ -58,12 +58,12 @@ class MeasuredFile:
 
     @property
     def cell(self) -> str:
-        """In words."""
+        """Name of the cell in words."""
         return f"{self.model} {self.phase}"
 
 
 def find_measured(results: Path, models: Collection[str] | None = None) -> list[MeasuredFile]:
-    """What was collected under results/, of these models' folders or all, in the order of names."""
+    """Find collected files under results/, for these models' folders or for all, sorted by name."""
     found = []
     for path in sorted(results.glob("*/*.json")):
         # A sidecar lies beside its file; plans and timelines are no sidecars.
@@ -82,7 +82,7 @@ def find_measured(results: Path, models: Collection[str] | None = None) -> list[
 
 
 def _exported(path: Path, facts: Mapping[str, object]) -> bool:
-    """Whether a sidecar is of what was made of another tool's file, which is made again with that."""
+    """Whether a sidecar belongs to an export of another tool's file, which is remade together with that file."""
     return facts.get("tool") in tool_versions.profilers() and not path.name.endswith("-rep.json")
 
 
@@ -103,7 +103,7 @@ def installed_versions(wanted: Collection[str], local: bool = True) -> dict[str,
 
 
 def _torch() -> str:
-    """By its file: the number of a package lacks what it was built for, such as +cu130, and importing it takes long."""
+    """Version read from torch's file: package metadata lacks the build, such as +cu130, and importing is slow."""
     with suppress(ImportError, OSError, ValueError, AttributeError, TypeError):
         spec = importlib.util.find_spec("torch")
         found = TORCH.search(Path(spec.origin).with_name("version.py").read_text())  # type: ignore[union-attr,arg-type]
@@ -121,7 +121,7 @@ def _driver() -> str:
 
 
 def find_differing(found: Iterable[MeasuredFile], now: Mapping[str, str]) -> list[MeasuredFile]:
-    """Those of them that other versions measured."""
+    """Measured files whose recorded versions differ from the installed ones."""
     return [one for one in found if _others(one, now)]
 
 
@@ -130,7 +130,7 @@ def _others(one: MeasuredFile, now: Mapping[str, str]) -> list[str]:
 
 
 def version_lines(found: Sequence[MeasuredFile], now: Mapping[str, str], results: str) -> list[str]:
-    """A line a version that is no longer installed, with its cells, and one on what to type; none where all agree."""
+    """Format one line per outdated version with its cells, and one with the command to run; empty if all agree."""
     of_version: dict[tuple[str, str], dict[str, None]] = {}
     for one in found:
         for name in _others(one, now):
@@ -145,7 +145,7 @@ def version_lines(found: Sequence[MeasuredFile], now: Mapping[str, str], results
 
 
 def _listed(cells: Sequence[str]) -> str:
-    """So many cells by name.
+    """Join a limited number of cell names.
 
     >>> _listed(["a train"]), _listed(["a train", "b train", "c train", "d train"])
     ('1 cell (a train) was', '4 cells (a train, b train, c train, ...) were')
@@ -158,7 +158,7 @@ def _listed(cells: Sequence[str]) -> str:
 def version_messages(
     results: str, models: Collection[str], chosen: Collection[str], local: bool, words: Sequence[str]
 ) -> list[str]:
-    """What is to be said before a run; chosen: its tools; words: its command line.
+    """Lines to print before a run; chosen: the run's tools; words: its command line.
 
     Nothing of files that it makes again, and nothing at all where it makes no results.
     """

@@ -107,7 +107,7 @@ def _begun(words: Sequence[str], waiting: bool, by_shifts: bool, to: BinaryIO | 
 
 
 def join_steps(given: Sequence[tuple[str, Path]], to: Path) -> int:
-    """Join the steps of processes, each of a side, into one CSV; how many there are."""
+    """Join the step tables of processes into one CSV with a side per row; returns the number of rows."""
     count = 0
     with to.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -138,7 +138,7 @@ def summarize_processes(
 
 
 def find_difference(sides: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> str | None:
-    """What differs between processes of one side, of which all were told the same; None where nothing does."""
+    """Describe a difference between processes of one side, which had equal settings; None if there is none."""
     first: dict[str, Mapping[str, Any]] = {}
     for side, own in zip(sides, facts, strict=True):
         before = first.setdefault(side, own)

@@ -28,7 +28,7 @@ LINE = 300
 
 
 def change_words(words: Sequence[str], changes: Sequence[Sequence[str]]) -> list[str]:
-    """The words of a cell with settings changed, the last change of a setting counts.
+    """Apply changed settings to a cell's words; the last change of a setting wins.
 
     >>> change_words(["lstm", "train", "batch=8", "seed=0"], [["batch=16"], ["graph=true"]])
     ['lstm', 'train', 'batch=16', 'seed=0', 'graph=true']
@@ -39,7 +39,7 @@ def change_words(words: Sequence[str], changes: Sequence[Sequence[str]]) -> list
 
 
 class TrialRunner:
-    """Runs rounds of trials, and keeps what they leave."""
+    """Runs rounds of trials and stores their results."""
 
     def __init__(self, given: Mapping[str, Any], folder: Path, at_once: int = 1) -> None:
         """given: `words` of the cell, `program` before them, `load` after them, and `candidates`: words by name.
@@ -106,7 +106,7 @@ class TrialRunner:
         return float(facts["step_ns"]) / facts["batch"]
 
     def expected_s(self, names: Names) -> float:
-        """What a process will take: as long as it did, else as any did at most."""
+        """Expected seconds of a process: its own last time, otherwise the longest time so far."""
         return self.seconds.get(names, max(self.seconds.values(), default=0.0))
 
 

@@ -1,4 +1,4 @@
-"""Decides what trials try next by what those before took: settings one by one, then together what helped.
+"""Plans which settings trials run next: each setting alone, then combinations of those that helped.
 
 They run in rounds that the cell as it is takes part in, every second one backwards. What ran is judged against what ran
 in the same rounds, and rounds there count as much as rounds back, so that what drifts falls on all alike.
@@ -46,7 +46,7 @@ def plan_rounds(candidates: Mapping[str, Sequence[str]], repeats: int) -> Genera
 def _together(
     done: list[Took], words: Mapping[str, Sequence[str]], helping: Sequence[Names]
 ) -> Generator[list[Names], Took, list[Names]]:
-    """What was best, each put together from the one before it and the next that helps; first the cell as it is.
+    """Best combinations, built step by step by adding the next helpful setting; the first is the cell as it is.
 
     What sets a key that the best sets already is left out: it would undo that, or change less than its name says; and
     what has been tried under a name of its own.
@@ -65,28 +65,28 @@ def _together(
 
 
 def _words(words: Mapping[str, Sequence[str]], names: Names) -> frozenset[str]:
-    """Those settings' words together."""
+    """Union of these settings' words."""
     return frozenset(word for name in names for word in words[name])
 
 
 def _keys(words: Mapping[str, Sequence[str]], names: Names) -> set[str]:
-    """What those settings set."""
+    """Keys that these settings change."""
     return {word.partition("=")[0] for word in _words(words, names)}
 
 
 def _round(done: list[Took], order: Sequence[Names]) -> Generator[list[Names], Took]:
-    """One more round of what has not failed, every second one backwards."""
+    """Run one more round without failed settings, in reverse order every second time."""
     these = [names for names in dict.fromkeys(order) if not any_failed(done, names)]
     done.append((yield these[::-1] if len(done) % 2 else these))
 
 
 def any_failed(done: Sequence[Took], names: Names) -> bool:
-    """Whether these settings failed in one of the rounds."""
+    """Whether these settings failed in any round."""
     return any(took.get(names, 0.0) is None for took in done)
 
 
 def count_common_rounds(done: Sequence[Took], names: Names, beside: Names = BASE) -> int:
-    """In how many rounds both ran to their ends."""
+    """Number of rounds in which both completed."""
     return sum(bool(took.get(names) and took.get(beside)) for took in done)
 
 
@@ -104,12 +104,12 @@ def time_ratio(done: Sequence[Took], names: Names, beside: Names = BASE) -> floa
 
 
 def is_faster(done: Sequence[Took], names: Names, beside: Names = BASE) -> bool:
-    """Whether these settings never failed, and are faster than others by what is worth anything."""
+    """Whether these settings never failed, and are faster than the others by more than the threshold."""
     return not any_failed(done, names) and time_ratio(done, names, beside) < 1 - WORTH
 
 
 def find_fastest(done: Sequence[Took]) -> Names:
-    """What is fastest of all that helps and ran in as many rounds as it takes to say so, else the cell as it is."""
+    """Fastest settings that help and ran in enough rounds; otherwise the cell as it is."""
     tried = dict.fromkeys(names for took in done for names in took if names)
     sure = [names for names in tried if is_faster(done, names) and count_common_rounds(done, names) >= ROUNDS]
     return min(sure, key=lambda names: time_ratio(done, names), default=BASE)

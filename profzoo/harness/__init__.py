@@ -1,1 +1,1 @@
-"""What runs a model: settings, data, ranges, the step loop and its recorders."""
+"""Runs a model: data, named ranges, the step loop and its recorders."""

@@ -1,4 +1,4 @@
-"""Checkpoints activations: what is within sequences of a network's modules is computed again in the backward pass.
+"""Inserts activation checkpointing: activations inside module sequences are recomputed in the backward pass.
 
 The sequences are the outermost `nn.Sequential` and `nn.ModuleList` of the network that hold several modules. Modules of
 a list are checkpointed one by one. Those of a Sequential are so in runs, as many as the root of their number, of which
@@ -18,7 +18,7 @@ from profzoo.errors import ConfigError
 
 
 def insert_checkpoints(network: nn.Module, model: str) -> None:
-    """Have the network's sequences checkpointed from now on; model: its name, for the message.
+    """Checkpoint the network's sequences from now on; model: its name, for error messages.
 
     Raises:
         ConfigError: it has none.
@@ -38,7 +38,7 @@ def insert_checkpoints(network: nn.Module, model: str) -> None:
 
 
 def group_modules(modules: Sequence[nn.Module]) -> list[nn.Sequential]:
-    """Modules that follow one another, in as many runs as the root of their number.
+    """Group consecutive modules into about sqrt(n) Sequentials.
 
     None begins with a module that works in place: it would change what is kept of what goes in.
 
@@ -55,7 +55,7 @@ def group_modules(modules: Sequence[nn.Module]) -> list[nn.Sequential]:
 
 
 def _sequences(module: nn.Module, seen: set[nn.Module]) -> Iterator[nn.Module]:
-    """What is checkpointed: Sequentials of several modules, and modules of lists; none within another, each once."""
+    """Yield what is checkpointed: Sequentials of several modules and modules of lists, outermost only, each once."""
     if module in seen:
         return
     seen.add(module)
@@ -80,7 +80,7 @@ def _blocks(network: nn.Module) -> Iterator[nn.Module]:
 
 
 def _in_place(module: nn.Module) -> bool:
-    """Whether the first that a module does is to change what goes in."""
+    """Whether the module's first operation modifies its input in place."""
     first = next((part for part in module.modules() if not any(part.children())), module)
     return bool(getattr(first, "inplace", False))
 

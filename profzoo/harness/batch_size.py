@@ -1,4 +1,4 @@
-"""Finds a batch that fits into memory: the one asked for, else half of it, and so on."""
+"""Finds the largest batch that fits into memory, by halving the requested batch size."""
 
 import gc
 from collections.abc import Callable
@@ -16,7 +16,7 @@ PHRASES = ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether the error says that memory, of the GPU or the host, did not suffice."""
+    """Whether the error says that GPU or host memory was exhausted."""
     return type(error).__name__ in KINDS or any(phrase in str(error) for phrase in PHRASES)
 
 

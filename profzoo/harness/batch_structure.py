@@ -1,4 +1,4 @@
-"""Takes a batch apart: a pair of input and target, or a mapping of the network's arguments, which is both."""
+"""Splits a batch into input and target; a mapping of the network's arguments serves as both."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 FORMS = "a pair (input, target), or a mapping of the network's arguments"
 
 
-def split_batch(batch: Any, cell: "CellSettings", model: ModelFunctions) -> tuple[Any, Any]:
-    """Input and target of a batch; of a mapping, all of it is both.
+def split_batch(batch: Any, cell: Mapping[str, Any], model: ModelFunctions) -> tuple[Any, Any]:
+    """Input and target of a batch; a mapping is returned as both.
 
     Raises:
         ConfigError: it is neither a pair nor a mapping; the message names the function that made it.
@@ -31,8 +31,8 @@ def split_batch(batch: Any, cell: "CellSettings", model: ModelFunctions) -> tupl
     )
 
 
-def name_batch_maker(cell: "CellSettings", model: ModelFunctions) -> str:
-    """The function of the model's file that gives batches or samples their form."""
+def name_batch_maker(cell: Mapping[str, Any], model: ModelFunctions) -> str:
+    """Name of the function in the model's file that determines the form of batches or samples."""
     if model.collate:
         return "collate(samples)"
     if cell["data"]["source"] != "synthetic":
@@ -41,12 +41,12 @@ def name_batch_maker(cell: "CellSettings", model: ModelFunctions) -> str:
 
 
 def call_network(network: nn.Module, batch: Any, inputs: Any) -> Any:
-    """What a network makes of a batch, which is given as arguments by name where it is a mapping."""
+    """Outputs of the network for a batch; a mapping is passed as keyword arguments."""
     return network(**batch) if isinstance(batch, Mapping) else network(inputs)
 
 
 def _described(batch: Any) -> str:
-    """A batch in a few words.
+    """Describe the form of a batch in a few words.
 
     >>> _described([1, 2, 3]), _described("text")
     ('a list of 3', 'of type str')

@@ -1,4 +1,4 @@
-"""What others take of a thread's time: programs that have its CPU, and a hypervisor that gives it to others."""
+"""Measures CPU contention: the share of a thread's time taken by other programs or by the hypervisor."""
 
 import time
 from contextlib import suppress
@@ -12,7 +12,7 @@ WORKING, STOLEN = (0, 1, 2, 5, 6), 7
 
 
 class CpuContention:
-    """From when it is made, in the thread that makes it."""
+    """Measures contention from its creation on, for the thread that creates it."""
 
     def __init__(self) -> None:
         self._ns, self._waited, self._ticks = time.perf_counter_ns(), _waited(), _ticks()

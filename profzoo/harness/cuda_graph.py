@@ -1,4 +1,4 @@
-"""Captures the step of a cell in a CUDA graph and replays it, as torch.cuda.graph documents it for whole networks."""
+"""Captures a cell's step in a CUDA graph and replays it, as torch.cuda.graph documents it for whole networks."""
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -22,26 +22,26 @@ PLAIN = (bool, int, float, str, bytes)
 
 
 class GraphBackend(Protocol):
-    """Where work is captured."""
+    """Interface of a graph backend, which captures steps."""
 
     def aside(self, step: Step, batch: Any) -> Any:
-        """What a step makes of a batch, on another stream than the current one."""
+        """Run a step on another stream than the current one, and return its result."""
 
     def capture(self, step: Step, batch: Any) -> tuple[Callable[[], None], Any]:
-        """A step captured without running: what replays it, and what then holds what it made."""
+        """Capture a step without running it; returns the replay function and the object that holds its results."""
 
 
 class CudaGraphs:
     """CUDA graphs of one GPU."""
 
     def __init__(self, device: torch.device, pins: bool) -> None:
-        """pins: whether a thread of a DataLoader pins memory all the while."""
+        """pins: whether a DataLoader thread pins memory during the capture."""
         self._side = torch.cuda.Stream(device)
         # Else what that thread asks of CUDA meanwhile would end the capture.
         self._mode = "thread_local" if pins else "global"
 
     def aside(self, step: Step, batch: Any) -> Any:
-        """What a step makes of a batch, on a side stream, which the current one waits for."""
+        """Run a step on a side stream, which the current stream waits for, and return its result."""
         current = torch.cuda.current_stream()
         self._side.wait_stream(current)
         with torch.cuda.stream(self._side), warnings.catch_warnings():
@@ -52,7 +52,7 @@ class CudaGraphs:
         return made
 
     def capture(self, step: Step, batch: Any) -> tuple[Callable[[], None], Any]:
-        """A step captured without running: what replays it, and what then holds what it made."""
+        """Capture a step without running it; returns the replay function and the object that holds its results."""
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, capture_error_mode=self._mode):
             made = step(batch)
@@ -60,19 +60,19 @@ class CudaGraphs:
 
 
 class StaticInputs:
-    """Inputs that stay where they are, into which each batch is copied."""
+    """Static input tensors, into which each batch is copied."""
 
     def __init__(self, device: torch.device) -> None:
-        """device: where tensors are that are copied; the values of others may not change."""
+        """device: holds the tensors that are copied into; all other values must stay the same."""
         self._device, self._held = device, None
 
     @property
     def held(self) -> Any:
-        """What the last batch left in them."""
+        """Inputs with the values of the last batch."""
         return self._held
 
     def take(self, batch: Any) -> Any:
-        """The inputs, with what is in a batch.
+        """Copy a batch into the static inputs and return them.
 
         Raises:
             ConfigError: the batch is of another form than those before, or differs in what is not on the device.
@@ -99,7 +99,7 @@ class StaticInputs:
 
 
 def _plain(batch: Any) -> list[Any]:
-    """The plain values in a batch, in order."""
+    """Values in a batch that are not tensors, in order."""
     found: list[Any] = []
     tensor_trees.map_leaves(lambda leaf: found.append(leaf) if isinstance(leaf, PLAIN) else None, batch)
     return found
@@ -113,7 +113,7 @@ def _differing(what: str) -> ConfigError:
 
 
 class CapturedStep:
-    """A step that runs some times as it is, beside the current stream, and is captured then and replayed."""
+    """A step that first runs uncaptured a few times on a side stream, and is then captured and replayed."""
 
     def __init__(
         self,
@@ -141,11 +141,11 @@ class CapturedStep:
         self._made: Any = None
 
     def placing(self, transfer: Callable[[Any, torch.device], Any]) -> Callable[[Any, torch.device], Any]:
-        """A transfer that leaves every batch where the graph takes it from."""
+        """Wrap a transfer function so that every batch ends up in the static inputs."""
         return lambda batch, device: self._inputs.take(transfer(batch, device))
 
     def __call__(self, batch: Any) -> Any:
-        """What the step makes of a batch that was placed.
+        """Run or replay the step on a batch in the static inputs, and return its result.
 
         Raises:
             ConfigError: it cannot be captured.
@@ -168,7 +168,7 @@ class CapturedStep:
             return self._made.clone()
 
     def again(self) -> None:
-        """Capture the step once more, which runs nothing of it, if it was captured."""
+        """Capture the step once more without running it, if it was captured."""
         if self._replay is not None:
             self._graphs.capture(self.step, self._inputs.held)
 
@@ -188,7 +188,7 @@ class CapturedStep:
             ) from error
 
     def _check_state(self, before: Mapping[str, tuple[Tensor, ...]]) -> None:
-        """That no module keeps a tensor from step to step, which a graph would take from the same step for ever."""
+        """Check that no module carries a tensor from step to step; a graph would always reuse the captured one."""
         for name, tensors in _held(self._network):
             old = before.get(name)
             # Of the first step nothing was kept.
@@ -200,7 +200,7 @@ class CapturedStep:
 
 
 def _held(network: nn.Module) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
-    """Tensors that modules keep as attributes, besides parameters and buffers, by the attributes' names."""
+    """Tensors that modules hold as attributes, besides parameters and buffers, by attribute name."""
     for path, module in network.named_modules():
         for name, value in vars(module).items():
             tensors = value if isinstance(value, tuple | list) else (value,)

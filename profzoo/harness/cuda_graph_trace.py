@@ -1,4 +1,4 @@
-"""Puts the capture of a step beside the trace of its replays, which say nothing of what launched them.
+"""Adds the capture of a step to the trace of its CUDA graph replays, which do not show what launched a kernel.
 
 Captured once more behind the window, under a profiler of its own: the first capture lies before steps that are timed,
 which nothing may watch.
@@ -37,7 +37,10 @@ def attach_capture(trace: Path, capture: Callable[[], None], shapes: bool) -> No
         with profile(activities=activities, record_shapes=shapes, acc_events=True) as profiler:
             capture()
     except RuntimeError as error:
-        print(f"profzoo: launches of the graph have no layers: {first_error_line(error)}", file=sys.stderr)
+        print(
+            f"profzoo: launches of the CUDA graph cannot be assigned to layers: {first_error_line(error)}",
+            file=sys.stderr,
+        )
         return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "capture.json"
@@ -47,7 +50,7 @@ def attach_capture(trace: Path, capture: Callable[[], None], shapes: bool) -> No
 
 
 def join_capture(window: Sequence[Event], capture: Sequence[Event]) -> list[Event]:
-    """Events of a window, behind those of a capture, whose times and links are made such that they are its own."""
+    """Events of the window and the capture, with times and correlation ids of the capture made consistent."""
     host = [event for event in capture if event.get("cat") not in ON_GPU]
     done = [event for event in host if event.get("ph") == "X" or event.get("cat") == BACKWARD]
     if not done:

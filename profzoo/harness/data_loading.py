@@ -1,4 +1,4 @@
-"""Feeds a cell through a real DataLoader: synthetic samples, the model's own data set, torchvision's, or a folder."""
+"""Provides a cell's batches through a DataLoader: synthetic samples, the model's own data set, or torchvision's."""
 
 import inspect
 import itertools
@@ -42,34 +42,34 @@ class SyntheticDataset(Dataset[Sample]):
         self._count = count
 
     def __len__(self) -> int:
-        """Samples in one epoch."""
+        """Number of samples per epoch."""
         return self._count
 
     def __getitem__(self, index: int) -> Sample:
-        """The sample of that index."""
+        """Sample with that index."""
         if not 0 <= index < self._count:
             raise IndexError(index)
         return self._pool[index % len(self._pool)]
 
 
 class AdaptedDataset(Dataset[Sample]):
-    """A torchvision dataset's samples in the form that the model's task takes."""
+    """A torchvision data set with samples converted to the form that the model's task takes."""
 
     def __init__(self, dataset: Any, adapt: Callable[..., Sample], shape: SimpleNamespace) -> None:
         """adapt: from ((PIL image, label or mask), shape) to (input, target)."""
         self._dataset, self._adapt, self._shape = dataset, adapt, shape
 
     def __len__(self) -> int:
-        """Samples on disk."""
+        """Number of samples in the data set."""
         return len(self._dataset)
 
     def __getitem__(self, index: int) -> Sample:
-        """The sample of that index."""
+        """Sample with that index, converted."""
         return self._adapt(self._dataset[index], self._shape)
 
 
-def iterate_batches(cell: "CellSettings", model: ModelFunctions) -> Iterator[Any]:
-    """The cell's batches, epoch after epoch, from one DataLoader; of a data set of the model's own, without an end.
+def iterate_batches(cell: Mapping[str, Any], model: ModelFunctions) -> Iterator[Any]:
+    """Yield the cell's batches from one DataLoader, for its number of epochs; endless for a model's own data set.
 
     Raises:
         ConfigError: the data set is not there, too small, or does not fit the model's task.
@@ -95,8 +95,8 @@ def iterate_batches(cell: "CellSettings", model: ModelFunctions) -> Iterator[Any
     return itertools.chain.from_iterable(itertools.repeat(loader, cell["epochs"]))
 
 
-def describe_source(cell: "CellSettings", model: ModelFunctions) -> dict[str, Any]:
-    """Where samples come `from`, and of how many that were made beforehand: `pool`, None where each is read anew."""
+def describe_source(cell: Mapping[str, Any], model: ModelFunctions) -> dict[str, Any]:
+    """Source of the samples (`from`) and number made beforehand (`pool`; None if each is read when needed)."""
     if own_dataset.uses_own_dataset(cell, model):
         return {"from": "dataset", "pool": None}
     if cell["data"]["source"] != "synthetic":
@@ -105,7 +105,7 @@ def describe_source(cell: "CellSettings", model: ModelFunctions) -> dict[str, An
 
 
 def move_to_device(batch: Any, device: torch.device, memory_format: torch.memory_format) -> Any:
-    """The batch with its tensors on the device, 4-dimensional floating-point ones in the memory format.
+    """Move a batch's tensors to the device; 4-d floating-point ones also get the memory format.
 
     Raises:
         ConfigError: an object of some other kind holds tensors, which would stay where they are.
@@ -131,7 +131,7 @@ def move_to_device(batch: Any, device: torch.device, memory_format: torch.memory
 
 
 def _without_waiting(to: Callable[..., Any]) -> dict[str, bool]:
-    """The word that has a method `to` copy while the host goes on, where it takes that."""
+    """Keyword that makes a `to` method copy asynchronously, if the method accepts it."""
     taken = inspect.signature(to).parameters.values()
     known = any(one.name == "non_blocking" or one.kind is one.VAR_KEYWORD for one in taken)
     return {"non_blocking": True} if known else {}

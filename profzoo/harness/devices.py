@@ -1,4 +1,4 @@
-"""Chooses the device of a run: a GPU that is there is used, or the run ends in one line that says why it is not."""
+"""Chooses the device of a run: an available GPU is used, or the run ends with one line that says why not."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from profzoo.machine import gpus
 
 
 def choose_device(asked: str, number: int = 0) -> torch.device:
-    """The device to run on; asked: `auto`, `cuda` or `cpu`; number: of the GPU among those that torch sees.
+    """Choose the device; asked: `auto`, `cuda` or `cpu`; number: index among the GPUs that torch sees.
 
     Raises:
         ConfigError: torch cannot use a GPU that is asked for, or that is there and not turned down by `cpu`.
@@ -35,7 +35,7 @@ def choose_device(asked: str, number: int = 0) -> torch.device:
 
 
 def read_torch_reason() -> str:
-    """What torch says where it can use no GPU, without its addresses of drivers to install."""
+    """Torch's reason why it can use no GPU, without its download addresses."""
     try:
         torch.cuda.init()
     except (RuntimeError, AssertionError) as error:
@@ -45,14 +45,14 @@ def read_torch_reason() -> str:
 
 
 def read_uuid(device: torch.device) -> str | None:
-    """The UUID of a GPU as nvidia-smi writes it; None for a CPU."""
+    """UUID of a GPU as nvidia-smi prints it; None for a CPU."""
     if device.type != "cuda":
         return None
     return "GPU-" + str(torch.cuda.get_device_properties(device).uuid).removeprefix("GPU-")
 
 
 def explain_cpu(asked: str, device: torch.device) -> str | None:
-    """Why a run was on the CPU, in words; None where it was on a GPU."""
+    """Reason why a run used the CPU, in words; None if it used a GPU."""
     if device.type == "cuda":
         return None
     try:

@@ -1,4 +1,4 @@
-"""Spreads a cell's training over processes, a GPU each: their group, which torchrun started, and each one's part."""
+"""Distributes a cell's training over processes with one GPU each, which torchrun started."""
 
 import contextlib
 import os
@@ -18,9 +18,8 @@ from profzoo.harness.interface import ModelFunctions, no_others
 if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
 
-
-def read_rank(cell: "CellSettings") -> int:
-    """The number of this process among those of the cell; 0 where there is one.
+def read_rank(cell: Mapping[str, Any]) -> int:
+    """Rank of this process within the cell; 0 if there is only one process.
 
     Raises:
         ConfigError: torchrun did not start as many as the cell has GPUs.
@@ -35,15 +34,15 @@ def read_rank(cell: "CellSettings") -> int:
     return int(os.environ.get("RANK", "0"))
 
 
-def read_local_rank(cell: "CellSettings") -> int:
-    """The number of this process among those of the cell on this node, which is that of its GPU."""
+def read_local_rank(cell: Mapping[str, Any]) -> int:
+    """Local rank of this process on its node, which is the index of its GPU."""
     read_rank(cell)
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 
 @contextlib.contextmanager
-def join_group(cell: "CellSettings", device: torch.device) -> Iterator[None]:
-    """Around what the processes do together; they part when it ends well, else torchrun ends them all."""
+def join_group(cell: Mapping[str, Any], device: torch.device) -> Iterator[None]:
+    """Hold the process group while the body runs; after an error torchrun ends all processes."""
     if process_count(cell) == 1:
         yield
         return
@@ -55,14 +54,14 @@ def join_group(cell: "CellSettings", device: torch.device) -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def wait_for_all(cell: "CellSettings") -> None:
-    """Wait until all processes are here."""
+def wait_for_all(cell: Mapping[str, Any]) -> None:
+    """Wait until all processes have arrived (barrier)."""
     if process_count(cell) > 1:
         dist.barrier()
 
 
-def wrap_network(network: nn.Module, cell: "CellSettings", model: ModelFunctions, device: torch.device) -> nn.Module:
-    """The network with gradients that are averaged over the processes; as it is where there is one.
+def wrap_network(network: nn.Module, cell: Mapping[str, Any], model: ModelFunctions, device: torch.device) -> nn.Module:
+    """Wrap the network so that gradients are averaged over processes; unchanged for one process.
 
     Raises:
         ConfigError: the model trains several networks in turn, which is not supported.
@@ -76,8 +75,8 @@ def wrap_network(network: nn.Module, cell: "CellSettings", model: ModelFunctions
     return DistributedDataParallel(network, device_ids=[device] if device.type == "cuda" else None)
 
 
-def make_sampler(dataset: Dataset[Any], cell: "CellSettings") -> DistributedSampler[Any] | None:
-    """This process's share of the samples; None where there is one process."""
+def make_sampler(dataset: Dataset[Any], cell: Mapping[str, Any]) -> DistributedSampler[Any] | None:
+    """Sampler for this process's share of the samples; None for one process."""
     if process_count(cell) == 1:
         return None
     return DistributedSampler(
@@ -85,8 +84,8 @@ def make_sampler(dataset: Dataset[Any], cell: "CellSettings") -> DistributedSamp
     )
 
 
-def gather_facts(cell: "CellSettings", facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What every process has to say, in the order of their ranks."""
+def gather_facts(cell: Mapping[str, Any], facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Facts of all processes, in order of rank."""
     if process_count(cell) == 1:
         return [facts]
     said: list[Any] = [None] * process_count(cell)

@@ -1,4 +1,4 @@
-"""The functions of a model's file, with what stands in for those that it leaves out."""
+"""Loads the functions of a model's file, and supplies defaults for missing ones."""
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,12 +17,12 @@ RATE = 1e-3
 
 
 def make_adam(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """Adam with its usual rate of 1e-3."""
+    """Adam with the default learning rate of 1e-3."""
     return torch.optim.Adam(parameters, lr=RATE)
 
 
 def default_loss(outputs: Any, target: Any) -> Tensor:
-    """The loss that outputs hold themselves, as those of transformers do, else cross-entropy of class scores.
+    """Loss contained in the outputs, as with transformers, otherwise cross-entropy of class scores.
 
     Raises:
         ConfigError: they hold none, and are no scores of classes.
@@ -39,22 +39,22 @@ def default_loss(outputs: Any, target: Any) -> Tensor:
 
 
 def no_sample(shape: Shape, generator: torch.Generator) -> Any:
-    """No synthetic sample, of a model that has a data set."""
+    """Stand-in for `sample` in a model that has a data set."""
     raise ConfigError("the model's file defines no sample(shape, generator)")
 
 
 def no_others(shape: Shape) -> nn.Module:
-    """No networks besides the model."""
+    """Stand-in for `others` in a model without further networks."""
     return nn.ModuleDict()
 
 
 def run_forward(network: nn.Module, inputs: Any) -> Any:
-    """One forward pass."""
+    """Run one forward pass."""
     return network(inputs)
 
 
 def whole_network(network: nn.Module) -> Sequence[nn.Module]:
-    """The network itself."""
+    """The whole network as the only module to compile."""
     return (network,)
 
 
@@ -96,7 +96,7 @@ class ModelFunctions:
 
 
 def load_functions(module: str) -> ModelFunctions:
-    """The functions of an importable module; those that it does not define have their defaults."""
+    """Load the functions of an importable module; missing ones get their defaults."""
     source = importlib.import_module(module)
     names = ModelFunctions.__dataclass_fields__
     return ModelFunctions(**{name: getattr(source, name) for name in names if hasattr(source, name)})

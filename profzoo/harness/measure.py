@@ -1,4 +1,4 @@
-"""Runs a resolved cell: its network, its steps, what watches them, and what a reader of the numbers wants to know."""
+"""Measures a resolved cell: runs its steps under a recorder and collects the facts for its sidecar."""
 
 import argparse
 import importlib
@@ -36,8 +36,8 @@ def fit_batch(cell: "CellSettings") -> "CellSettings":
     return batch_size.fit_batch(cell, lambda smaller: step_loop.rehearse(smaller, model, device))
 
 
-def run_cell(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any]:
-    """Run the cell and return what a reader of its numbers wants to know; only the first rank says it, and writes."""
+def run_cell(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    """Run the cell and return its facts; only the first rank prints and writes."""
     # Here, so that a mistyped command line is answered without the seconds that importing torch takes.
     if cell["threads"]:
         torch.set_num_threads(cell["threads"])
@@ -87,8 +87,8 @@ def run_cell(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any
     }
 
 
-def _machine(cell: "CellSettings", device: torch.device) -> dict[str, Any]:
-    """What a run was on."""
+def _machine(cell: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
+    """Facts about the machine that ran the cell."""
     cuda = device.type == "cuda"
     return {
         "device": torch.cuda.get_device_name(device) if cuda else f"CPU, {torch.get_num_threads()} threads",
@@ -135,7 +135,7 @@ def _stock(
 def _watching(
     cell: "CellSettings", options: argparse.Namespace, rank: int, device: torch.device
 ) -> tuple[recorders.Recorder | None, recorders.Recorder]:
-    """What watches the baseline, where that comes before the window, and what watches the window."""
+    """Recorder of a baseline timed before the window, if any, and recorder of the window."""
     if options.trace:
         baseline = bool(cell["profiler"].get("baseline"))
         timer = recorders.Recorder(device) if baseline else None
@@ -150,7 +150,7 @@ def _watching(
 
 
 def _window(recorder: recorders.Recorder) -> dict[str, Any]:
-    """The times of a window, and of one without a profiler the part of it that others had its CPU for."""
+    """Time of the window and, without a profiler, the share of CPU time that other programs took."""
     names = ("step_ns", "window_began_ns", "window_wall_ns", "cpu_taken_share", "shifts")
     return {name: getattr(recorder, name) for name in names if hasattr(recorder, name)}
 

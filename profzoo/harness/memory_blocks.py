@@ -1,4 +1,4 @@
-"""Follows blocks of memory through a step that torch.profiler traced: what is held in each range, and for what."""
+"""Follows memory blocks through a traced step: how much each range holds, by purpose."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -60,13 +60,13 @@ def memory_rows(
 
 
 def _ranges(events: Sequence[Event]) -> list[Event]:
-    """The project's ranges, by when they began, those that hold others before these."""
+    """Ranges of the project, sorted by start; an enclosing range precedes the ranges inside it."""
     found = [one for one in events if one["name"].startswith(f"{DOMAIN}:") and one.get("cat") == "user_annotation"]
     return sorted(found, key=lambda one: (one["ts"], -one["dur"]))
 
 
 def _blocks(moves: Sequence[Event]) -> tuple[list[MemoryBlock], dict[int, int]]:
-    """What was allocated, and by event the size of what was given back that had been there before."""
+    """Blocks allocated in the step; and, by index of the freeing event, sizes of blocks from before the step."""
     alive: dict[int, MemoryBlock] = {}
     found: list[MemoryBlock] = []
     earlier: dict[int, int] = {}
@@ -89,7 +89,7 @@ def _classify(
     events: Sequence[Event],
     known: Sequence[KnownAddresses],
 ) -> None:
-    """Say of each block what it is held for."""
+    """Assign each block the purpose that it is held for."""
     until = _ends_of_operators(moves, events)
     optimizing = [span for span in spans if span["name"] == f"{DOMAIN}:optimizer"]
     for block in blocks:
@@ -107,7 +107,7 @@ def _classify(
 
 
 def _ends_of_operators(moves: Sequence[Event], events: Sequence[Event]) -> list[float | None]:
-    """Of each event of memory, when the operator ends that it happened in; None where there was none."""
+    """For each memory event the end time of the operator around it; None outside of any operator."""
     operators: dict[object, list[Event]] = {}
     for one in sorted(events, key=lambda one: (one.get("ts", 0), -one.get("dur", 0))):
         if one.get("cat") == "cpu_op":
@@ -139,7 +139,7 @@ def _followed(
     freed: Mapping[int, int],
     before: Mapping[str, int],
 ) -> list[dict]:
-    """The rows, by walking through the events."""
+    """Compute the rows by replaying the memory events in order."""
     changes: list[tuple[str, int]] = [("other", 0)] * len(moves)
     for block in blocks:
         changes[block.begin] = (block.held, block.size)
@@ -161,7 +161,7 @@ def _followed(
 def _states(
     moves: Sequence[Event], changes: Sequence[tuple[str, int]], span: Event, before: Mapping[str, int]
 ) -> Iterator[dict[str, int]]:
-    """What is held as a range begins, and after each event in it."""
+    """Yield the held bytes by purpose at the start of a range and after each event in it."""
     state = {held: before.get(held, 0) for held in HELD}
     begun = False
     for move, (held, size) in zip(moves, changes, strict=True):

@@ -1,4 +1,4 @@
-"""Ranges around what the modules of a network do, by path and type, so that whatever is launched in one has an owner.
+"""Opens a range around each call of a network's modules, so that every launch has an owning layer.
 
 A module is marked by hooks, which leave its forward as it is. Exceptions are those that hooks would change: what
 torch.compile compiles gets one range around all of it, and in inference torch's encoder layers, whose fused path hooks
@@ -26,7 +26,7 @@ WRAPPED = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 
 
 def torch_range(name: str, inputs: tuple[Any, ...]) -> Callable[[], Any]:
-    """A range of torch.profiler, with the shapes of the inputs where the profiler records shapes."""
+    """Open a torch.profiler range, with input shapes if the profiler records shapes."""
     tensors = [value for value in inputs if isinstance(value, Tensor)]
     # Costs a third of what torch.profiler.record_function does, of which there may be thousands in a step.
     record = torch._C._profiler._RecordFunctionFast(_kept(name), tensors)
@@ -40,7 +40,7 @@ def _kept(name: str) -> str:
 
 
 def nvtx_range(name: str, inputs: tuple[Any, ...]) -> Callable[[], Any]:
-    """A range of the project's NVTX domain."""
+    """Open a range in the project's NVTX domain."""
     domain = nvtx.get_domain(DOMAIN)
     domain.push_range(_attributes(name))
     return domain.pop_range
@@ -69,7 +69,7 @@ def mark_modules(network: nn.Module, opener: Opener, prefix: str = "") -> None:
 
 
 def _walk(module: nn.Module, path: str, seen: set[nn.Module]) -> Iterator[tuple[str, nn.Module, Callable[..., None]]]:
-    """Every module with its path and how it is marked, a module that holds others before these."""
+    """Yield every module with its path and its marking function, a parent before its children."""
     if module in seen:
         return
     seen.add(module)
@@ -95,7 +95,7 @@ def _walk(module: nn.Module, path: str, seen: set[nn.Module]) -> Iterator[tuple[
 
 
 def _by_hooks(module: nn.Module, open_range: Callable[[Any], Callable[[], Any]], opened: threading.local) -> None:
-    """Hooks that open the range before all others and close it behind them, also where the forward raises."""
+    """Add hooks that open the range before all others and close it after them, also if forward raises."""
 
     def before(module: nn.Module, inputs: Any) -> None:
         # Dynamo, where a model compiles parts of itself, leaves out what it knows to be never run.
@@ -113,13 +113,13 @@ def _by_hooks(module: nn.Module, open_range: Callable[[Any], Callable[[], Any]],
 
 
 def _around_compiled(module: nn.Module, open_range: Callable[[Any], Callable[[], Any]], opened: Any) -> None:
-    """A range around all that was compiled of a module, which the compiler does not see."""
+    """Open one range around a compiled module, without the compiler seeing it."""
     name = "forward" if hasattr(module, "_orig_mod") else "_compiled_call_impl"
     setattr(module, name, _ranged(getattr(module, name), open_range))
 
 
 def _within_forward(module: nn.Module, open_range: Callable[[Any], Callable[[], Any]], opened: Any) -> None:
-    """A range within a module's call, around its forward, which a copy of the module takes along as its own."""
+    """Open a range around a module's forward; a copy of the module gets its own."""
 
     @functools.wraps(type(module).forward)
     def forward(self: nn.Module, *inputs: Any, **named: Any) -> Any:

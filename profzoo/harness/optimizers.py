@@ -1,4 +1,4 @@
-"""Makes a model's optimizers again by the implementation that a cell asks for, and such as a CUDA graph can hold."""
+"""Recreates a model's optimizers with the implementation that the cell requests, capturable in a CUDA graph."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
@@ -26,7 +26,7 @@ IMPLEMENTATIONS: Mapping[str, Mapping[str, bool]] = {
 def make_optimizers(
     network: nn.Module, optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 ) -> list[torch.optim.Optimizer]:
-    """Optimizers of all of a network's parameters: the model's own, or where it has none and Adam would refuse, two.
+    """Make optimizers for all parameters: the model's own, or Adam with SparseAdam for sparse embeddings.
 
     Adam takes no sparse gradients: those of embeddings with `sparse=True` get torch's SparseAdam, at the same rate.
     """
@@ -39,8 +39,8 @@ def make_optimizers(
     return [*([optimizer(dense)] if dense else []), torch.optim.SparseAdam(sparse, lr=interface.RATE)]
 
 
-def choose_implementation(optimizer: torch.optim.Optimizer, cell: "CellSettings") -> torch.optim.Optimizer:
-    """An optimizer that has made no step yet, by the cell's implementation; capturable where its step is captured.
+def choose_implementation(optimizer: torch.optim.Optimizer, cell: Mapping[str, Any]) -> torch.optim.Optimizer:
+    """Recreate a fresh optimizer with the cell's implementation; capturable if its step is captured.
 
     Raises:
         ConfigError: the optimizer has no such implementation.

@@ -1,4 +1,4 @@
-"""Takes some of the numbers that a network gave, by which it is told how far other settings change them."""
+"""Samples values of a network's outputs, to compare how much other settings change them."""
 
 import functools
 from typing import Any
@@ -13,7 +13,7 @@ SAMPLE = 64
 
 
 def sample_outputs(outputs: Any) -> list[float]:
-    """Values from all over the tensors of floating point numbers in a structure, always from the same places."""
+    """Values from fixed positions across all floating-point tensors in a structure."""
     tensors = [one.flatten() for one in _numbers(outputs) if one.numel() and not one.is_complex()]
     found: list[float] = []
     for tensor in tensors[:SAMPLE]:
@@ -24,7 +24,7 @@ def sample_outputs(outputs: Any) -> list[float]:
 
 
 def is_finite(outputs: Any) -> bool:
-    """Whether no number in a structure is NaN or infinite, of those that can be read."""
+    """Whether all readable numbers in a structure are finite."""
     return all(
         safe_inspection.attempt(
             f"an output of {one.dtype} was not searched for NaN", functools.partial(_finite, one), True
@@ -39,7 +39,7 @@ def _finite(tensor: Tensor) -> bool:
 
 
 def _numbers(outputs: Any) -> list[Tensor]:
-    """The dense tensors of floating point or complex numbers in a structure whose values can be read."""
+    """Readable dense floating-point or complex tensors in a structure."""
     found: list[Tensor] = []
     none: list[Tensor] = []
     for tensor in safe_inspection.attempt(

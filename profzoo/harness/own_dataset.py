@@ -1,4 +1,4 @@
-"""Reads a data set of the model's own: every sample when it is needed, so that what it takes is measured."""
+"""Reads a model's own data set: each sample is read when needed, so that reading is measured."""
 
 import itertools
 from collections.abc import Iterator
@@ -14,14 +14,13 @@ from profzoo.harness.interface import ModelFunctions
 if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
 
-
-def uses_own_dataset(cell: "CellSettings", model: ModelFunctions) -> bool:
-    """Whether the cell's samples are those of the model's own data set; not where the configuration names another."""
+def uses_own_dataset(cell: Mapping[str, Any], model: ModelFunctions) -> bool:
+    """Whether the cell uses the model's own data set; False if the configuration names another."""
     return model.dataset is not None and cell["data"]["source"] == "synthetic"
 
 
-def make_dataset(cell: "CellSettings", model: ModelFunctions) -> Any:
-    """The data set of a cell for which `used` is true.
+def make_dataset(cell: Mapping[str, Any], model: ModelFunctions) -> Any:
+    """Make the data set of a cell for which `used` is true.
 
     Raises:
         ConfigError: it is none, has no length, is too short for one batch, or cannot be split over the processes.
@@ -53,7 +52,7 @@ def make_dataset(cell: "CellSettings", model: ModelFunctions) -> Any:
 def repeat_batches(
     loader: DataLoader[Any], share: DistributedSampler[Any] | None, cell: "CellSettings"
 ) -> Iterator[Any]:
-    """The batches of a data set, again from its beginning where it ends; share: of this process among several.
+    """Yield batches and start over at the data set's end; share: sampler of this process among several.
 
     Raises:
         ConfigError: it ends before its first batch.

@@ -1,4 +1,4 @@
-"""Takes stock of memory in one step more, behind the window: what each range of it holds at most, and for what."""
+"""Measures memory in one extra step behind the window: the most that each range holds, by purpose."""
 
 import csv
 import functools
@@ -68,7 +68,7 @@ def measure_memory(batch: Any, repeated: StepParts, network: nn.Module, device: 
 def _before(
     networks: Iterable[nn.Module], optimizers: Iterable[torch.optim.Optimizer], batch: Any, device: torch.device
 ) -> dict[str, int]:
-    """Bytes held before the step, by what for."""
+    """Bytes held before the step, by purpose."""
     weights = [tensor for one in networks for tensor in (*one.parameters(), *one.buffers())]
     states = [state for one in optimizers for state in one.state.values()]
     held = {
@@ -84,7 +84,7 @@ def _before(
 
 
 def _sizes(tensors: Iterable[Tensor], device: torch.device) -> dict[int, int]:
-    """Bytes of what tensors are stored in on the device, by address, each once; what cannot be told is left out."""
+    """Bytes of the tensors' storages on the device, by address; unreadable ones are left out."""
     found: dict[int, int] = {}
     nothing: dict[int, int] = {}
     for tensor in tensors:
@@ -94,14 +94,14 @@ def _sizes(tensors: Iterable[Tensor], device: torch.device) -> dict[int, int]:
 
 
 def _stored(tensor: Tensor, device: torch.device) -> dict[int, int]:
-    """Bytes of what one tensor is stored in on the device, by address."""
+    """Bytes of one tensor's storages on the device, by address."""
     storages = [part.untyped_storage() for part in safe_inspection.strided_tensors(tensor)]
     # Of the storage, not of the tensor: FakeTensors name the device that they stand for.
     return {one.data_ptr(): one.nbytes() for one in storages if one.device.type == device.type}
 
 
 def write_rows(found: Iterable[Mapping[str, Any]], path: Path) -> None:
-    """The rows as a CSV."""
+    """Write the rows as CSV."""
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()

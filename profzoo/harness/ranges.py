@@ -1,4 +1,4 @@
-"""Named ranges of a step, in NVTX domain `profzoo` and, under torch.profiler, as its own ranges."""
+"""Opens named ranges of a step, in NVTX domain `profzoo` and as torch.profiler ranges."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -30,15 +30,15 @@ class Ranges:
         self.closed: Callable[[str], None] | None = None
 
     def open(self, name: str) -> None:
-        """Open a range of that name on the calling thread, to be ended by `close` on the same."""
+        """Open a range on the calling thread; `close` on the same thread ends it."""
         self._domain.push_range(self._attributes[name])
 
     def close(self) -> None:
-        """End the range that was opened last."""
+        """Close the range that was opened last."""
         self._domain.pop_range()
 
     def watch(self, torch_ranges: bool, torch_modules: bool) -> None:
-        """Have torch.profiler see ranges from here on, which cost microseconds, and those of modules, which stay."""
+        """Set whether step ranges also go to torch.profiler (microseconds each); module ranges, once on, stay on."""
         self._torch_ranges = torch_ranges
         if torch_modules and module_ranges.torch_range not in self._openers:
             self._openers.append(module_ranges.torch_range)
@@ -46,14 +46,14 @@ class Ranges:
                 module_ranges.mark_modules(network, module_ranges.torch_range, prefix)
 
     def mark(self, network: nn.Module, prefix: str = "") -> None:
-        """Have a range opened around each call of each of a network's modules, where such are wanted."""
+        """Open a range around each call of the network's modules, if module ranges are enabled."""
         self._networks.append((network, prefix))
         for opener in self._openers:
             module_ranges.mark_modules(network, opener, prefix)
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        """A range of that name around the body, on the calling thread."""
+        """Open a range of that name around the body, on the calling thread."""
         self.open(name)
         try:
             if self._torch_ranges:

@@ -1,4 +1,4 @@
-"""What watches the window: nothing but markers for ncu and nsys, a clock, or torch.profiler."""
+"""Recorders observe the window: markers alone for ncu and nsys, a clock, or torch.profiler."""
 
 import csv
 import resource
@@ -67,7 +67,7 @@ class Recorder:
         self.window_began_ns = self.clock.now()
 
     def step(self, items: int) -> None:
-        """One step of that many samples is over, as far as the host is concerned."""
+        """Note that the host has finished a step of this many samples."""
         self.steps += 1
         if self.steps == 1:
             self._first = self.clock.mark()
@@ -84,7 +84,7 @@ class Recorder:
         return self.clock.between(self._first, self._last) / (self.steps - 1)
 
     def stop(self) -> None:
-        """Close the window, once the device has caught up."""
+        """Close the window once the device has finished."""
         self._last = self.clock.mark()
         self.clock.wait()
         self.window_wall_ns = self.clock.now() - self.window_began_ns
@@ -92,7 +92,7 @@ class Recorder:
             torch.cuda.profiler.stop()
 
     def explain(self, step: Callable[[Any], Any]) -> None:
-        """Add to what was recorded, once nothing is measured any more, what only the step itself can tell."""
+        """After measuring, add to the recording what only the step itself can show."""
 
 
 class StepTimer(Recorder):
@@ -141,7 +141,7 @@ class StepTimer(Recorder):
 
     @property
     def shifts(self) -> int:
-        """By how many the process worked."""
+        """Number of shifts in which the process ran."""
         return len(self._begun)
 
     @property
@@ -204,7 +204,7 @@ class TorchProfiler(Recorder):
         self.window_began_ns = self._began = self.clock.now()
 
     def step(self, items: int) -> None:
-        """Tell the schedule that a step is over."""
+        """Tell the schedule that a step has ended."""
         self.clock.wait()
         if self._profiler.current_action in (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE):
             self._times.append(self.clock.now() - self._began)
@@ -227,7 +227,7 @@ class TorchProfiler(Recorder):
             writer.writerows(self._rows)
 
     def explain(self, step: Callable[[Any], Any]) -> None:
-        """Have the trace tell what launched the replays of a captured step."""
+        """Add to the trace what launched the kernels of a replayed step."""
         if isinstance(step, CapturedStep):
             cuda_graph_trace.attach_capture(self._trace, step.again, self._options["shapes"])
 

@@ -1,4 +1,4 @@
-"""Looks at what a run holds and has made without ever failing it: what cannot be read is a warning, the rest is read.
+"""Inspects a run without ever failing it: whatever cannot be read becomes a warning.
 
 A line that begins with `Warning:` is taken from the log into the sidecar (collect/failure_causes.py).
 """
@@ -25,7 +25,7 @@ COMPRESSED = {
 
 
 def attempt(what: str, look: Callable[[], T], otherwise: T) -> T:
-    """What `look` returns; where it raises, `otherwise`, and a warning of one line that begins with `what`."""
+    """Result of `look`; if it raises, print a one-line warning that begins with `what` and return `otherwise`."""
     try:
         return look()
     except Exception as error:
@@ -34,12 +34,12 @@ def attempt(what: str, look: Callable[[], T], otherwise: T) -> T:
 
 
 def print_warning(line: str) -> None:
-    """Print a warning, which the sidecar of a job keeps."""
+    """Print a warning, which is also kept in the job's sidecar."""
     print(f"Warning: {line}", file=sys.stderr, flush=True)
 
 
 def strided_tensors(tensor: Tensor) -> Iterator[Tensor]:
-    """The dense tensors that a tensor consists of: itself, or those of a sparse, nested or wrapping one.
+    """Yield the dense tensors inside a tensor: itself, or the parts of a sparse, nested or wrapper tensor.
 
     None of a parameter that no forward pass has given a shape yet.
     """

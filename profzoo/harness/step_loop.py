@@ -1,4 +1,4 @@
-"""The steps of a cell: warm-up, then the window, each step in its named ranges."""
+"""Runs the steps of a cell: warm-up, then the window, each step in named ranges."""
 
 import math
 import pickle
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class NotFiniteError(ArithmeticError):
-    """A loss, or an output, is NaN or infinite."""
+    """A loss or an output is NaN or infinite."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class RunOutcome:
     repeated: StepParts | None
 
 
-def choose_cell_device(cell: "CellSettings") -> torch.device:
-    """The device that the cell runs on; ConfigError where it is to be a GPU and torch sees none, or too few."""
+def choose_cell_device(cell: Mapping[str, Any]) -> torch.device:
+    """Device that the cell runs on; ConfigError if a GPU is requested but torch sees none, or too few."""
     number = distributed.read_local_rank(cell)
     device = devices.choose_device(cell["device"], number)
     if device.type == "cuda" and number >= torch.cuda.device_count():
@@ -82,12 +82,12 @@ def choose_cell_device(cell: "CellSettings") -> torch.device:
 def make_network(
     cell: "CellSettings", model: interface.ModelFunctions, device: torch.device, weights: Path | None
 ) -> nn.Module:
-    """The cell's network on the device, with weights loaded if given, in the cell's memory format."""
+    """Cell's network on its device, with weights loaded if given, in the cell's memory format."""
     return place_network(build_network(cell, model, weights), cell, device)
 
 
-def build_network(cell: "CellSettings", model: interface.ModelFunctions, weights: Path | None) -> nn.Module:
-    """The cell's network on the CPU, with weights loaded if given."""
+def build_network(cell: Mapping[str, Any], model: interface.ModelFunctions, weights: Path | None) -> nn.Module:
+    """Build the cell's network on the CPU, with weights loaded if given."""
     torch.manual_seed(cell["seed"])
     network = model.build(SimpleNamespace(**cell["shape"]))
     if weights:
@@ -103,8 +103,8 @@ def build_network(cell: "CellSettings", model: interface.ModelFunctions, weights
     return network
 
 
-def place_network(network: nn.Module, cell: "CellSettings", device: torch.device) -> nn.Module:
-    """A network that was built, on the device, in the cell's memory format."""
+def place_network(network: nn.Module, cell: Mapping[str, Any], device: torch.device) -> nn.Module:
+    """Move a built network to the device, in the cell's memory format."""
     network = training_step.place_network(network, cell, device)
     network.train(cell["phase"] == "train")
     prepare_network(network)
@@ -112,7 +112,7 @@ def place_network(network: nn.Module, cell: "CellSettings", device: torch.device
 
 
 def prepare_network(network: nn.Module) -> None:
-    """Call what the model's file wants done after its weights were moved, cast or loaded."""
+    """Call the `prepare` methods of modules, which a model needs after weights were moved, cast or loaded."""
     for module in network.modules():
         if callable(hook := getattr(module, "prepare", None)):
             hook()
@@ -125,7 +125,7 @@ def run_steps(
     recorder: Recorder,
     timer: Recorder | None = None,
 ) -> RunOutcome:
-    """All steps of the cell; the recorder sees those of the window, and a timer those of the baseline before it.
+    """Run all steps; the recorder observes the window, and a timer the baseline's steps before it.
 
     Raises:
         NotFiniteError: a loss or the last output was not finite.
@@ -186,7 +186,7 @@ def rehearse(cell: "CellSettings", model: interface.ModelFunctions, device: torc
 def make_step(
     cell: "CellSettings", model: interface.ModelFunctions, network: nn.Module, device: torch.device, ranges: Ranges
 ) -> StepParts:
-    """What the cell repeats with a network on the device; ranges: that its parts open."""
+    """Make the functions that each step repeats, for a network on the device."""
     training_step.set_arithmetic(cell)
     if cell.get("checkpoint"):
         activation_checkpointing.insert_checkpoints(network, cell["model"])
@@ -205,7 +205,7 @@ def make_step(
 
 
 def _training(model: interface.ModelFunctions, trainer: training_step.Trainer) -> Callable[[Any], Any]:
-    """From a batch to the loss of a step on it."""
+    """Function from a batch to the loss of one training step."""
     step = model.training_step or training_step.run_training_step
 
     def stepped(batch: Any) -> Any:
@@ -219,7 +219,7 @@ def _training(model: interface.ModelFunctions, trainer: training_step.Trainer) -
 def _inference(
     cell: "CellSettings", model: interface.ModelFunctions, network: nn.Module, device: torch.device, ranges: Ranges
 ) -> Callable[[Any], Any]:
-    """From a batch to the outputs."""
+    """Function from a batch to the outputs."""
     autocast = training_step.make_autocast(cell, device)
     plain = model.infer is interface.run_forward
 
@@ -231,8 +231,8 @@ def _inference(
     return inference
 
 
-def _begun(cell: "CellSettings", step: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A step whose beginning is told to the compiler, where that keeps graphs of the parts of each step."""
+def _begun(cell: Mapping[str, Any], step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Wrap a step so that torch.compile is told where it begins, if it keeps CUDA graphs per step."""
     if cell["compile"] != "reduce-overhead":
         return step
 
@@ -244,8 +244,8 @@ def _begun(cell: "CellSettings", step: Callable[[Any], Any]) -> Callable[[Any], 
     return begun
 
 
-def _finite(results: deque[Any], cell: "CellSettings") -> Sequence[float | None]:
-    """The losses, None in inference; looked at after the window, so that no step waits for it."""
+def _finite(results: deque[Any], cell: Mapping[str, Any]) -> Sequence[float | None]:
+    """Check losses after the window, so that no step waits for them; None in inference."""
     if cell["phase"] == "train":
         losses = torch.stack([loss.reshape(()) for loss in results]).float().tolist()
         for index, loss in enumerate(losses):

@@ -1,4 +1,4 @@
-"""Walks what models take and give: tensors in any nesting of sequences, mappings, dataclasses and other objects."""
+"""Traverses nested structures of tensors: sequences, mappings, dataclasses and other objects."""
 
 import array
 import copy
@@ -13,7 +13,7 @@ FLAT = (str, bytes, bytearray, array.array)
 
 
 def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
-    """The same structure with the function's result for each leaf; what went in is left as it is.
+    """Copy of a structure with the function applied to each leaf; the original stays unchanged.
 
     Sequences, named tuples, sets, mappings and dataclasses are taken apart and keep their types. Everything else is a
     leaf: tensors, and also what has a method `to` (such as torch's PackedSequence), which knows best how it is moved.
@@ -25,7 +25,7 @@ def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def find_tensors(value: Any) -> Iterator[Tensor]:
-    """Every tensor in a structure, once each, those that are attributes of objects of any kind as well."""
+    """Yield every tensor in a structure once, including attributes of any objects."""
     waiting, seen = [value], {}
     while waiting:
         part = waiting.pop()
@@ -42,12 +42,12 @@ def find_tensors(value: Any) -> Iterator[Tensor]:
 
 
 def has_to_method(value: Any) -> bool:
-    """Whether an object has a method `to`, as tensors do and what is made of them may."""
+    """Whether an object has a `to` method, as tensors and PackedSequence do."""
     return not isinstance(value, type) and callable(getattr(value, "to", None))
 
 
 def _parts(value: Any) -> dict[Any, Any] | None:
-    """What a structure is made of, by key, index or attribute; None for what is no structure."""
+    """Parts of a structure by key, index or attribute; None if the value is no structure."""
     if isinstance(value, (Tensor, type, *FLAT)):
         return None
     if isinstance(value, Mapping):
@@ -58,7 +58,7 @@ def _parts(value: Any) -> dict[Any, Any] | None:
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    """The attributes that an object itself holds, in slots as well."""
+    """Attributes of an object, including slots."""
     slots = [getattr(kind, "__slots__", ()) for kind in type(value).__mro__]
     names = [name for slot in slots for name in ([slot] if isinstance(slot, str) else slot)]
     held = {name: getattr(value, name) for name in names if name != "__dict__" and hasattr(value, name)}
@@ -66,7 +66,7 @@ def _attributes(value: Any) -> dict[str, Any]:
 
 
 def _rebuilt(value: Any, parts: dict[Any, Any]) -> Any:
-    """A structure of the same type with other parts."""
+    """Make a structure of the same type from other parts."""
     kind = type(value)
     if hasattr(value, "_make"):
         return value._make(parts.values())

@@ -1,4 +1,4 @@
-"""When a device is done with what it was given: by CUDA events, or by the host's clock where that is the device."""
+"""Measures when a device has finished its work: with CUDA events, or with the host's clock for a CPU."""
 
 import time
 from typing import Any, Protocol
@@ -7,34 +7,34 @@ import torch
 
 
 class Clock(Protocol):
-    """The clocks of a host and of the device that it gives work to, which may lag behind."""
+    """Host clock and device clock; the device may lag behind the host."""
 
     def now(self) -> int:
-        """The host's time in ns."""
+        """Host time in ns."""
 
     def mark(self) -> Any:
-        """Mark the moment at which the device will be done with all that it was given so far; does not wait for it."""
+        """Mark when the device will have finished all work submitted so far; does not wait."""
 
     def between(self, first: Any, last: Any) -> float:
-        """Time in ns from one mark to a later one, by the device's clock; both have come to pass."""
+        """Device time in ns between two marks; both must have completed."""
 
     def wait(self) -> None:
-        """Return once the device is done."""
+        """Wait until the device has finished."""
 
 
 class HostClock:
-    """Of a device that is the host itself."""
+    """Clock for the CPU, where host and device are the same."""
 
     def now(self) -> int:
-        """The host's time in ns."""
+        """Host time in ns."""
         return time.perf_counter_ns()
 
     def mark(self) -> int:
-        """Now."""
+        """Current host time in ns."""
         return self.now()
 
     def between(self, first: int, last: int) -> float:
-        """Time in ns from one mark to a later one."""
+        """Time in ns between two marks."""
         return float(last - first)
 
     def wait(self) -> None:
@@ -42,20 +42,20 @@ class HostClock:
 
 
 class CudaClock(HostClock):
-    """Of a GPU: marks are events on its current stream."""
+    """Clock for a GPU: marks are CUDA events on its current stream."""
 
     def __init__(self, device: torch.device) -> None:
         """device: a GPU."""
         self._device = device
 
     def mark(self) -> Any:
-        """An event behind all work of the current stream."""
+        """Record an event behind all work of the current stream."""
         event = torch.cuda.Event(enable_timing=True)
         event.record(torch.cuda.current_stream(self._device))
         return event
 
     def between(self, first: Any, last: Any) -> float:
-        """Time in ns from one event to a later one; the GPU counts in half microseconds."""
+        """Time in ns between two events, with the GPU's resolution of half a microsecond."""
         return first.elapsed_time(last) * 1e6
 
     def wait(self) -> None:
@@ -64,5 +64,5 @@ class CudaClock(HostClock):
 
 
 def timer_of(device: torch.device) -> Clock:
-    """The clock of a device."""
+    """Make the clock of a device."""
     return CudaClock(device) if device.type == "cuda" else HostClock()

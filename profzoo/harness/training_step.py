@@ -1,4 +1,4 @@
-"""What trains a network in a step: its optimizers, ranges around parts of the step, and torch's arithmetic."""
+"""Provides what a training step needs: optimizers, ranges, autocast and torch's global arithmetic settings."""
 
 import contextlib
 import os
@@ -49,19 +49,19 @@ class Trainer:
 
     @contextlib.contextmanager
     def forward(self) -> Iterator[None]:
-        """Around what makes outputs."""
+        """Range and autocast around the computation of outputs."""
         self._forward = True
         with self._ranges("forward"), self._autocast():
             yield
 
     @contextlib.contextmanager
     def loss(self) -> Iterator[None]:
-        """Around what makes a loss of them."""
+        """Range and autocast around the computation of the loss."""
         with self._ranges("loss"), self._autocast():
             yield
 
     def update(self, loss: torch.Tensor, *several: torch.optim.Optimizer) -> None:
-        """Gradients of a loss, and one step of the optimizer, or of each of several."""
+        """Compute gradients of a loss, and step the optimizer, or each of several."""
         self._updated = True
         with self._ranges("backward"):
             self._scaler.scale(loss).backward()
@@ -102,7 +102,7 @@ class Trainer:
 
 
 def run_training_step(trainer: Trainer, batch: Any) -> torch.Tensor:
-    """Forward, loss, backward and optimizer, once each; the loss."""
+    """Run forward, loss, backward and optimizer once each; returns the loss."""
     inputs, target = batch_structure.split_batch(batch, trainer.cell, trainer.model)
     with trainer.forward():
         outputs = batch_structure.call_network(trainer.network, batch, inputs)
@@ -112,13 +112,13 @@ def run_training_step(trainer: Trainer, batch: Any) -> torch.Tensor:
     return loss
 
 
-def choose_memory_format(cell: "CellSettings") -> torch.memory_format:
-    """How images and the weights of convolutions lie in memory."""
+def choose_memory_format(cell: Mapping[str, Any]) -> torch.memory_format:
+    """Memory layout of images and convolution weights."""
     return torch.channels_last if cell["channels_last"] else torch.contiguous_format
 
 
-def place_network(network: Any, cell: "CellSettings", device: torch.device) -> nn.Module:
-    """A network on the device, in the cell's memory format.
+def place_network(network: Any, cell: Mapping[str, Any], device: torch.device) -> nn.Module:
+    """Move a network to the device, in the cell's memory format.
 
     Raises:
         ConfigError: weights that get their shapes in the first step cannot be in another format than torch's own.
@@ -133,14 +133,14 @@ def place_network(network: Any, cell: "CellSettings", device: torch.device) -> n
     return network.to(device)
 
 
-def make_autocast(cell: "CellSettings", device: torch.device) -> Any:
-    """A function that makes the context in which the cell's operators choose their precision."""
+def make_autocast(cell: Mapping[str, Any], device: torch.device) -> Any:
+    """Make a function that creates the autocast context of the cell's precision."""
     dtype = AUTOCAST.get(cell["precision"])
     return lambda: torch.autocast(device.type, dtype) if dtype else contextlib.nullcontext()
 
 
-def set_arithmetic(cell: "CellSettings") -> None:
-    """Set what torch keeps globally: TensorFloat-32, which it would otherwise allow cuDNN, and choice of algorithms."""
+def set_arithmetic(cell: Mapping[str, Any]) -> None:
+    """Set torch's global state: TensorFloat-32 and the choice of cuDNN algorithms."""
     tf32 = cell["precision"] == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = tf32
     torch.backends.cudnn.allow_tf32 = tf32

@@ -1,4 +1,4 @@
-"""How many steps a window takes: those that it is to have, and as many more as it takes to last long enough."""
+"""Determines the length of a window: the configured steps, and more if it must last longer."""
 
 import math
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 ENDLESS = 10**9
 
 
-def extend_epochs(cell: "CellSettings", recorder: Recorder) -> "CellSettings":
-    """The cell with as many epochs as its window may take."""
+def extend_epochs(cell: Mapping[str, Any], recorder: Recorder) -> Mapping[str, Any]:
+    """Cell settings with as many epochs as its window may need."""
     return {**cell, "epochs": ENDLESS} if recorder.least_s else cell
 
 
-def step_indices(cell: "CellSettings", recorder: Recorder) -> Iterator[int]:
-    """The numbers of the cell's steps, and of those by which its window, which comes last, grows."""
+def step_indices(cell: Mapping[str, Any], recorder: Recorder) -> Iterator[int]:
+    """Yield step numbers, including those by which the window is extended."""
     index = cell["steps"]
     yield from range(index)
     while more := _more(cell, recorder):
@@ -29,8 +29,8 @@ def step_indices(cell: "CellSettings", recorder: Recorder) -> Iterator[int]:
         index += more
 
 
-def _more(cell: "CellSettings", recorder: Recorder) -> int:
-    """Steps that the window still takes, by the time of those so far; the same in all processes of the cell."""
+def _more(cell: Mapping[str, Any], recorder: Recorder) -> int:
+    """Number of further steps that the window needs, estimated from past steps; equal in all processes."""
     if not recorder.least_s:
         return 0
     # The host may be many steps ahead.

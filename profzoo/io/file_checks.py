@@ -1,4 +1,4 @@
-"""Tells damaged files from whole ones: by the record of what they held, and by checks of their kind.
+"""Detects damaged files, by their record and by checks for their file type.
 
 python -m profzoo.io.file_checks --log FILE INPUT ...
 
@@ -28,7 +28,7 @@ SQLITE_MAGIC = b"SQLite format 3\0"
 
 
 def find_flaw(path: Path) -> str | None:
-    """What is wrong with a file, or with one of a folder, as far as its kind lets one tell; None for nothing.
+    """Describe what is wrong with a file, or a file in a folder, as far as its type shows; None for nothing.
 
     Raises:
         OSError: it cannot be read, which says nothing about it.
@@ -42,7 +42,7 @@ def find_flaw(path: Path) -> str | None:
 
 
 def require_whole(paths: Sequence[str | Path]) -> dict[Path, str]:
-    """The digests of inputs that jobs made, all of which are as their records say and whole by their kind.
+    """Check that existing inputs match their records and types; returns their digests.
 
     What is not there is left out: the reader has more to say of it.
 
@@ -59,7 +59,7 @@ def require_whole(paths: Sequence[str | Path]) -> dict[Path, str]:
 
 
 def describe_remedy(path: str | Path) -> str:
-    """What to do about a damaged file.
+    """Advice on what to do about a damaged file.
 
     >>> describe_remedy("results/lstm/train.time.csv")
     '`snakemake --force results/lstm/train.time.csv` makes it again'
@@ -68,7 +68,7 @@ def describe_remedy(path: str | Path) -> str:
 
 
 def find_damage(path: Path) -> str | None:
-    """How a file or folder differs from its record, or what is wrong with one that has none; None for nothing.
+    """Describe how a file differs from its record or, without one, from its type; None for nothing.
 
     Raises:
         OSError: it cannot be read.
@@ -82,7 +82,7 @@ def find_damage(path: Path) -> str | None:
 
 
 def _object(path: Path) -> Mapping[str, Any]:
-    """The JSON object that a file holds; an empty one where it holds none."""
+    """JSON object in a file; empty if there is none."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
@@ -95,7 +95,7 @@ def _json(path: Path) -> str | None:
 
 
 def _csv(path: Path) -> str | None:
-    """A whole one has its header, and ends with its last line."""
+    """Check that a CSV has a header and ends with a line end."""
     with path.open("rb") as file:
         header = file.readline()
         file.seek(-1, 2)
@@ -103,7 +103,7 @@ def _csv(path: Path) -> str | None:
 
 
 def _zip(path: Path) -> str | None:
-    """torch's weights are an archive with a sum of each member."""
+    """Check the checksum of every member of torch's weights archive."""
     try:
         with zipfile.ZipFile(path) as archive:
             broken = archive.testzip()
@@ -113,7 +113,7 @@ def _zip(path: Path) -> str | None:
 
 
 def _gzip(path: Path) -> str | None:
-    """Members with a sum each, to the last byte."""
+    """Check the checksum of every gzip member up to the last byte."""
     with path.open("rb") as file:
         reader = zlib.decompressobj(wbits=31)
         try:
@@ -129,7 +129,7 @@ def _gzip(path: Path) -> str | None:
 
 
 def _trace(path: Path) -> str | None:
-    """Gzipped, or JSON as it is, which is read as well."""
+    """Check a trace that is gzipped or plain JSON."""
     with path.open("rb") as file:
         plain = file.read(CHUNK_BYTES).lstrip()[:1] == b"{"
         file.seek(max(path.stat().st_size - CHUNK_BYTES, 0))
@@ -140,7 +140,7 @@ def _trace(path: Path) -> str | None:
 
 
 def _sqlite(path: Path) -> str | None:
-    """What SQLite says of it; a disk that fails or a lock that is held says nothing about the file."""
+    """Run SQLite's own check; disk errors and locks do not count as damage."""
     with path.open("rb") as file:
         header = file.read(32)
     # Of pages, which its quick check takes for whole where the last one lacks only a few bytes.

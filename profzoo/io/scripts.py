@@ -1,4 +1,4 @@
-"""What every adapter of a script does: errors in one line, into the log and onto the console, and whole files.
+"""Shared by all scripts of rules: one-line errors in log and console, checked inputs, and complete outputs.
 
 Inputs are held against their records, outputs are made in a private folder, and a record of the job is left with them.
 """
@@ -31,13 +31,13 @@ class PrivateOutputs(list[str]):
         self._named = {name: places[str(path)] for name, path in given.items()}
 
     def __getattr__(self, name: str) -> str:
-        """The place of the output of that name."""
+        """Private path of the output with that name."""
         if name.startswith("_") or name not in self._named:
             raise AttributeError(f"the rule has no output {name}")
         return self._named[name]
 
     def items(self) -> ItemsView[str, str]:
-        """Names, each with its place."""
+        """Names of outputs, each with its private path."""
         return self._named.items()
 
 
@@ -58,7 +58,7 @@ class ScriptJob:
 
 @contextmanager
 def begin_script(snakemake: Any) -> Iterator[ScriptJob]:
-    """What one of the workflow's scripts is to do; its outputs come to their places, with a record, once it has ended.
+    """Yield a script's job; after the body, its outputs move into place with a record.
 
     snakemake: the object that Snakemake hands to a script. What is wrong with the data is one line, as by `reported`.
     """
@@ -102,7 +102,7 @@ def report_errors(log: str) -> Iterator[Callable[[object], None]]:
 
 
 def _fresh(log: Path) -> TextIO:
-    """A log to write, which takes the place of an earlier one; what a link there leads to is not written."""
+    """Open a new log in place of an earlier one; the target of a link is not written."""
     if log.is_symlink() or log.is_file():
         log.unlink()
     try:
@@ -113,7 +113,7 @@ def _fresh(log: Path) -> TextIO:
 
 
 def _say_of(say: Callable[[object], None], places: Mapping[str, str], line: object) -> None:
-    """Say a line of outputs by where they will be; places: that, by where they are now."""
+    """Print a line in which private paths are replaced by final ones."""
     text = str(line)
     for private, final in places.items():
         text = text.replace(private, final)
@@ -130,12 +130,12 @@ def write_csv(frame: pd.DataFrame, path: str | Path) -> None:
 
 
 def _distinct(column: pd.Series) -> pd.Series:
-    """What a column may hold: a categorical one, such as that of a million launches' names, holds each text once."""
+    """Distinct values of a column; fast for categorical ones, such as the names of a million launches."""
     return pd.Series(column.cat.categories) if isinstance(column.dtype, pd.CategoricalDtype) else column
 
 
 def read_json(path: str | Path, needs: sidecars.Needs = sidecars.NOTHING) -> dict[str, Any]:
-    """A sidecar, as sidecars.read_sidecar; needs: keys that it must have, with what they hold."""
+    """Read a sidecar; needs: required keys with their types."""
     return sidecars.read_sidecar(path, needs)
 
 
@@ -150,5 +150,5 @@ def write_text(content: str, path: str | Path) -> None:
 
 
 def as_list(files: str | Sequence[str]) -> list[str]:
-    """The files of an input that holds any number; Snakemake hands over a single one as such."""
+    """Normalise an input of any number of files to a list; Snakemake passes a single file as a text."""
     return [files] if isinstance(files, str) else list(files)

@@ -1,1 +1,1 @@
-"""What this machine has: GPUs, programs, processes, folders."""
+"""Query and control this machine: GPUs, programs, processes, folders and locks."""

@@ -1,4 +1,4 @@
-"""What a check of this machine found, what asks its Python, and the cause of a failure by what a program printed."""
+"""Results of doctor checks, queries to the Python that jobs use, and causes of failures found in printed text."""
 
 import os
 import re
@@ -29,7 +29,7 @@ ON_GPU = (
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found; advice: what to do, None where nothing is missing."""
+    """Result of one check; advice: what to do, None if nothing is missing."""
 
     name: str
     found: str
@@ -40,12 +40,12 @@ Check = Callable[[], Finding]
 
 
 def ask_job_python(code: str) -> subprocess.CompletedProcess[str]:
-    """The answer of the Python that jobs use."""
+    """Run code in the Python interpreter that jobs use, and return the finished process."""
     return external_programs.ask_program([sys.executable, "-c", code], PATIENCE_S)
 
 
 def find_usable_gpus() -> list[dict[str, str]]:
-    """The GPUs that a job may take; none where that cannot be told, which the check of GPUs says."""
+    """List the GPUs that a job may use; empty if they cannot be listed, which the check of GPUs reports."""
     try:
         return gpus.list_visible_gpus(os.environ)
     except ConfigError:
@@ -53,12 +53,12 @@ def find_usable_gpus() -> list[dict[str, str]]:
 
 
 def check_on_path(program: str, install: str) -> Finding:
-    """Whether a program is on PATH, and its version; install: what to do where it is not."""
+    """Check that a program is on PATH and find its version; install: advice if it is missing."""
     if shutil.which(program):
         return Finding(program, external_programs.read_version(program) or "no version")
     return Finding(program, "not on PATH", install)
 
 
 def match_cause(printed: str, causes: Sequence[tuple[str, str]]) -> str | None:
-    """What the first pattern that is found in a text stands for."""
+    """Explanation that belongs to the first pattern found in the text; None if no pattern is found."""
     return next((advice for pattern, advice in causes if re.search(pattern, printed)), None)

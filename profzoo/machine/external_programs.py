@@ -1,4 +1,4 @@
-"""Asks other programs for an answer: one that is missing, refuses to start or hangs is an answer too."""
+"""Runs other programs to ask for information; a missing or hanging program gives an answer as well."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ KILLED_S = 1.0
 def ask_program(
     command: Sequence[str], seconds: float = 60, cwd: str | None = None, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """What the command printed, and its exit code; MISSING or TIMED_OUT, with the reason as its stderr.
+    """Run the command and return output and exit code; MISSING or TIMED_OUT with the reason as stderr.
 
     env: what it sees of an environment; None for all of this process's. What takes longer is killed with all that it
     started, and not waited for: a driver may hold it for ever.
@@ -36,7 +36,7 @@ def ask_program(
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Kill what is left of it, if it has not answered."""
+    """Kill the process and its group if it is still running."""
     if process.returncode is not None:
         return
     with suppress(ProcessLookupError, PermissionError):
@@ -49,5 +49,5 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def read_version(program: str) -> str:
-    """The last line that `program --version` prints."""
+    """Last line printed by `program --version`."""
     return (ask_program([program, "--version"]).stdout.strip().splitlines() or [""])[-1]

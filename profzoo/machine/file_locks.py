@@ -28,12 +28,12 @@ KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
 
 
 class ForeignError(OSError):
-    """There is something that profzoo did not make; the message is one line that says what, and what to do."""
+    """A file that profzoo did not make; the message is one line that says which, and what to do."""
 
 
 @contextmanager
 def hold_lock(path: Path) -> Iterator[int]:
-    """A descriptor of the file, which is locked while the body runs; waits for whoever holds it.
+    """Lock the file while the body runs and yield its descriptor; waits for the current holder.
 
     Raises:
         FileNotFoundError: its folder is not there.
@@ -47,7 +47,7 @@ def hold_lock(path: Path) -> Iterator[int]:
 
 
 def acquire_lock(path: Path, wait: bool, create: bool = True) -> int:
-    """A descriptor of the file, which is locked until that is closed.
+    """Open and lock the file; the lock lasts until the returned descriptor is closed.
 
     create: whether the file is made where there is none.
 
@@ -66,7 +66,7 @@ def acquire_lock(path: Path, wait: bool, create: bool = True) -> int:
             if is_same_file(descriptor, path):
                 # Only now, as its holder may have been writing.
                 if not MARK.fullmatch(read_text(descriptor)):
-                    raise ForeignError(f"{path} holds something else than profzoo writes there: move it away")
+                    raise ForeignError(f"{path} has content that profzoo did not write: move it away")
                 return descriptor
         except BaseException:
             os.close(descriptor)
@@ -76,7 +76,7 @@ def acquire_lock(path: Path, wait: bool, create: bool = True) -> int:
 
 
 def open_lock(path: Path, create: bool = True, shared: bool = False) -> int:
-    """A descriptor of a lock's file, to read and write it; made where there is none, if it is to be.
+    """Open a lock file for reading and writing, and create it if it is missing and `create` is set.
 
     shared: whether every user may write what is made.
 
@@ -103,7 +103,7 @@ def open_lock(path: Path, create: bool = True, shared: bool = False) -> int:
 
 
 def _open(path: Path, how: int) -> int:
-    """A descriptor, which the programs that this process starts do not get, as they would hold the lock on."""
+    """Open the file with close-on-exec, so that programs started by this process do not keep the lock."""
     try:
         descriptor = os.open(path, how | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError as error:
@@ -119,13 +119,13 @@ def _open(path: Path, how: int) -> int:
 
 
 def _check(path: Path, found: os.stat_result) -> None:
-    """That it is a file, which has no other name by which it may be somebody's."""
+    """Check that this is a regular file with no other hard link, which could belong to somebody else."""
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
         raise ForeignError(_foreign(path, describe_file_kind(found)))
 
 
 def describe_file_kind(found: os.stat_result) -> str:
-    """What there is, in words."""
+    """Describe what kind of file this is, in words."""
     of_file = "a file with another name, too" if found.st_nlink > 1 else "a file"
     return next((words for test, words in KINDS if test(found.st_mode)), of_file)
 
@@ -135,7 +135,7 @@ def _foreign(path: Path, what: str) -> str:
 
 
 def _barred(path: Path, error: OSError) -> OSError:
-    """Why a file that may not be written cannot be locked: somebody holds it, or another user has left it."""
+    """Error that explains why a file without write permission cannot be locked: held, or left by another user."""
     try:
         descriptor = _open(path, os.O_RDONLY)
     except OSError:
@@ -162,7 +162,7 @@ def _barred(path: Path, error: OSError) -> OSError:
 
 
 def user_name(user: int) -> str:
-    """A user's name, as far as this machine knows it."""
+    """Name of a user, or the number if this machine knows no name."""
     try:
         return f"the user {pwd.getpwuid(user).pw_name}"
     except KeyError:
@@ -170,7 +170,7 @@ def user_name(user: int) -> str:
 
 
 def lock_descriptor(descriptor: int, wait: bool) -> None:
-    """Lock an open file, where its file system has locks.
+    """Lock an open file, if its file system supports locks.
 
     Raises:
         BlockingIOError: somebody else holds it, and this is not to wait.
@@ -183,7 +183,7 @@ def lock_descriptor(descriptor: int, wait: bool) -> None:
 
 
 def explain_missing_locks(descriptor: int) -> str | None:
-    """What the file system of a file that this process holds says of locks where it has none; None where it has."""
+    """Error text if the file system of this open file does not support locks; None if it does."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -192,7 +192,7 @@ def explain_missing_locks(descriptor: int) -> str | None:
 
 
 def is_unlocked(descriptor: int) -> bool | None:
-    """Whether nobody else holds the lock of a file that is open; None where the file system has no locks."""
+    """Whether no other process holds the lock of an open file; None if the file system has no locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -206,7 +206,7 @@ def is_unlocked(descriptor: int) -> bool | None:
 
 
 def is_same_file(descriptor: int, path: Path) -> bool:
-    """Whether the open file is the one that has this name."""
+    """Whether the open file is still the file at this path."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.lstat())
     except FileNotFoundError:
@@ -214,7 +214,7 @@ def is_same_file(descriptor: int, path: Path) -> bool:
 
 
 def read_lock(path: Path) -> str:
-    """What a lock's file says, which anybody may hold.
+    """Text of a lock file, whoever holds it.
 
     Raises:
         OSError: there is none, or it may not be read.
@@ -227,11 +227,11 @@ def read_lock(path: Path) -> str:
 
 
 def read_text(descriptor: int) -> str:
-    """What a file holds, as text, as far as anything of profzoo's goes."""
+    """Read an open file as text, up to the greatest size of profzoo's own lock files."""
     return os.pread(descriptor, LONGEST_BYTES, 0).decode(errors="replace")
 
 
 def replace_text(descriptor: int, text: str) -> None:
-    """Have a file hold this text alone."""
+    """Replace the content of an open file by this text."""
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, text.encode(), 0)

@@ -1,4 +1,4 @@
-"""Gives each job GPUs of its own: a lock file a GPU, which no two jobs on a machine hold, whoever started them.
+"""Gives each job exclusive GPUs: one lock file per GPU, which only one job on the machine can hold.
 
 Locks are the kernel's (flock): one is free once no process has its descriptor any more, however these ended. A lock
 file says who holds it.
@@ -28,7 +28,7 @@ LONGEST = 1000
 
 @dataclass(frozen=True)
 class HeldGpus:
-    """words: the GPUs that are held. descriptors: those of their locks, which processes that use them keep open."""
+    """GPUs that are held (words) and descriptors of their locks, which processes on these GPUs keep open."""
 
     words: list[str]
     descriptors: list[int]
@@ -36,7 +36,7 @@ class HeldGpus:
 
 @dataclass(frozen=True)
 class LockTerms:
-    """folder: of the lock files. wait_s: the longest to wait, None for ever. what: that a lock file says is done."""
+    """Lock folder, longest wait in seconds (wait_s; None: no limit), and the purpose written into lock files (what)."""
 
     folder: Path = Path(FOLDER)
     wait_s: float | None = None
@@ -91,7 +91,7 @@ def hold_gpus(
 
 @dataclass(frozen=True)
 class GpuLockFile:
-    """A GPU's lock file, open, and locked once `hold` says so; descriptor: for processes to keep open."""
+    """Lock file of one GPU, opened by this process; `hold` locks it. descriptor: for processes to keep open."""
 
     word: str
     path: Path
@@ -124,7 +124,7 @@ class GpuLockFile:
 
 @contextmanager
 def open_slot(word: str, terms: LockTerms) -> Iterator[GpuLockFile]:
-    """The lock file of a GPU, which is free again once the body has ended, and all who have its descriptor.
+    """Open the lock file of a GPU; its lock ends with the body and all processes that have its descriptor.
 
     Raises:
         CollectError: it cannot be used.
@@ -150,7 +150,7 @@ def _file(folder: Path, word: str) -> Path:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[int | None]:
-    """The descriptor of the file, locked until the body ends; None where another process has locked it."""
+    """Lock the file while the body runs and yield its descriptor; yield None if another process holds it."""
     descriptor = _opened(path)
     try:
         # A file that was replaced meanwhile is not the one that others lock.
@@ -160,7 +160,7 @@ def _locked(path: Path) -> Iterator[int | None]:
 
 
 def _held(descriptor: int, path: Path) -> bool:
-    """Lock the file; whether nobody else holds it.
+    """Try to lock the file; True if no other process holds it.
 
     Raises:
         CollectError: its file system has no locks, without which two jobs would spoil each other's numbers.
@@ -183,7 +183,7 @@ def _flocked(descriptor: int) -> bool:
 
 
 def _opened(path: Path) -> int:
-    """A descriptor of a file that everyone on the machine may lock.
+    """Open, or create, a lock file that every user of the machine may lock.
 
     Raises:
         CollectError: it cannot be used, or is another than this made.
@@ -198,7 +198,7 @@ def _opened(path: Path) -> int:
 
 
 def _make(folder: Path) -> None:
-    """Make the folder of the locks where there is none.
+    """Make the folder of the locks if it is missing.
 
     Raises:
         OSError: it cannot be made, or is another user's link to some folder.
@@ -224,7 +224,7 @@ def _make(folder: Path) -> None:
 
 
 def _sign(descriptor: int, what: str) -> None:
-    """Say in the lock file who holds it."""
+    """Write into the lock file which process holds it."""
     user = str(os.getuid())
     with suppress(KeyError):
         # Containers may have no name for it.
@@ -235,7 +235,7 @@ def _sign(descriptor: int, what: str) -> None:
 
 
 def _holders(folder: Path, words: Sequence[str]) -> str:
-    """Who says to hold those that are held, in brackets; nothing where nobody does."""
+    """Text in brackets that names the holders of locked GPUs; empty if no lock file names one."""
     said = []
     for word in words:
         path = _file(folder, word)

@@ -1,4 +1,4 @@
-"""Lets a program start up while another has the GPU: it says when it wants it, and goes on once it is its turn.
+"""Lets a program start up while another one uses the GPU: it asks for its turn when it needs the GPU.
 
 The lock's file of a GPU that its job waits for is opened, and its descriptor handed to all processes of the job, before
 the program starts. A lock is of the open file, so that one which is taken later is held exactly as long as one that was
@@ -29,10 +29,10 @@ QUIET_S = 60.0
 
 
 class TurnGate:
-    """Where one program waits for its turn: at a lock in a folder, so that it takes no time from those at work."""
+    """Waiting point of one program: a lock in a folder, so that waiting costs the running programs no time."""
 
     def __init__(self, folder: Path) -> None:
-        """folder: of this program alone."""
+        """folder: used by this program alone."""
         self._folder = folder
         self._file = (folder / HELD).open("w")
         file_locks.lock_descriptor(self._file.fileno(), wait=True)
@@ -40,7 +40,7 @@ class TurnGate:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What tells a program to wait here.
+        """Environment variables that make a program wait here.
 
         Raises:
             CollectError: it would not.
@@ -49,7 +49,7 @@ class TurnGate:
         return {TURN: str(self._folder)}
 
     def check(self) -> None:
-        """That a program would wait here, unlike in a folder without locks.
+        """Check that a program would wait here; it would not in a folder without locks.
 
         Raises:
             CollectError: it would not.
@@ -61,16 +61,16 @@ class TurnGate:
             )
 
     def wanted(self) -> bool:
-        """Whether the program waits."""
+        """Whether the program is waiting."""
         return (self._folder / WANTED).exists()
 
     def open(self, error: str = "") -> None:
-        """Let it go on, or end, if there is an error to tell it."""
+        """Let the program go on, or make it end with an error message."""
         json.dump({"error": error}, self._file)
         self.close()
 
     def close(self) -> None:
-        """End the wait; a program that was not let go on is told that nobody will."""
+        """End the wait; a program that is still waiting fails."""
         self._file.close()
 
 
@@ -86,7 +86,7 @@ class GpuTurn:
 
 @contextmanager
 def offer_gpu(word: str, folder: Path, waiting: Callable[[str], None], terms: LockTerms) -> Iterator[GpuTurn]:
-    """Hold a GPU as soon as the job's program wants it, until the body ends; folder: of the job.
+    """Hold a GPU from when the job's program wants it until the body ends; folder: the job's.
 
     A program that cannot have it is told why, and ends.
 
@@ -121,7 +121,7 @@ def offer_gpu(word: str, folder: Path, waiting: Callable[[str], None], terms: Lo
 
 
 def wait_for_turn(given: MutableMapping[str, str] = os.environ) -> None:
-    """In a program: return once it is its turn; at once where it was from the start.
+    """In a program: wait for its turn; returns at once if it has no gate.
 
     Raises:
         CollectError: it never will be.

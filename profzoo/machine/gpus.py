@@ -1,4 +1,4 @@
-"""Names the GPUs of the machine, those of them that a job may take, and the drivers that CUDA needs."""
+"""Lists the machine's GPUs, selects those that a job may use, and checks their driver against CUDA."""
 
 import re
 import shutil
@@ -20,7 +20,7 @@ OLDEST_DRIVER = {"11": 450, "12": 525, "13": 580}
 
 
 def query_nvidia_smi() -> tuple[list[dict[str, str]], str]:
-    """Name, driver, UUID and memory of each GPU by nvidia-smi, in the order of the PCI bus; if none, why.
+    """Query nvidia-smi for name, driver, UUID and memory of each GPU in PCI order; if none, also the reason.
 
     Raises:
         ConfigError: nvidia-smi hangs, so that nobody knows what there is.
@@ -39,12 +39,12 @@ def query_nvidia_smi() -> tuple[list[dict[str, str]], str]:
 
 
 def list_gpus() -> list[dict[str, str]]:
-    """Name, driver, UUID and memory of each GPU in nvidia-smi's order; empty without one."""
+    """List name, driver, UUID and memory of each GPU in nvidia-smi's order; empty without a GPU."""
     return query_nvidia_smi()[0]
 
 
 def read_compute_capabilities() -> set[float]:
-    """The compute capabilities of the GPUs here, such as 9.0; empty where nvidia-smi does not tell them."""
+    """Compute capabilities of this machine's GPUs, such as 9.0; empty if nvidia-smi does not report them."""
     answer = external_programs.ask_program(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"])
     lines = answer.stdout.split() if answer.returncode == 0 else []
     return {float(line) for line in lines if re.fullmatch(r"\d+\.\d+", line)}
@@ -85,7 +85,7 @@ def choose_candidates(given: Mapping[str, str], found: Sequence[Mapping[str, str
 
 
 def grants_gpu(given: Mapping[str, str]) -> bool:
-    """Whether CUDA_VISIBLE_DEVICES names a GPU, be it there or not; an empty one and -1 hide all.
+    """Whether CUDA_VISIBLE_DEVICES names a GPU, present or not; an empty value and -1 hide all GPUs.
 
     >>> [grants_gpu({"CUDA_VISIBLE_DEVICES": word}) for word in ("0", "GPU-a", "-1", "", "NoDevFiles")]
     [True, True, False, False, False]
@@ -95,7 +95,7 @@ def grants_gpu(given: Mapping[str, str]) -> bool:
 
 
 def _number(word: str) -> int:
-    """The number that a word begins with, as CUDA reads it; -1 without one."""
+    """Number at the beginning of a word, as CUDA parses it; -1 if there is none."""
     digits = re.match(r"[+-]?\d+", word)
     return int(digits[0]) if digits else -1
 
@@ -113,7 +113,7 @@ def _check_order(
 
 
 def describe_gpu(word: str, found: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """Name, driver, UUID and memory of a candidate; of a part of a GPU (MIG), what all GPUs here have in common.
+    """Name, driver, UUID and memory of a candidate; for a MIG instance, the values common to all GPUs here.
 
     >>> describe_gpu("MIG-7", [{"gpu": "A", "gpu_uuid": "GPU-a"}, {"gpu": "A", "gpu_uuid": "GPU-b"}])
     {'gpu': 'A', 'gpu_uuid': 'MIG-7'}
@@ -126,7 +126,7 @@ def describe_gpu(word: str, found: Sequence[Mapping[str, str]]) -> dict[str, str
 
 
 def describe_gpu_processes(words: Sequence[str]) -> list[str]:
-    """The processes that are at work on these GPUs, in words; none where nvidia-smi does not tell."""
+    """Text that lists the processes running on these GPUs; empty if nvidia-smi reports none."""
     if not words:
         return []
     answer = external_programs.ask_program(
@@ -145,13 +145,13 @@ def _complete(printed: str, fields: Collection[str], most: int = -1) -> list[dic
 
 
 def list_visible_gpus(given: Mapping[str, str]) -> list[dict[str, str]]:
-    """The GPUs that a job may take."""
+    """List the GPUs that a job may use."""
     found = list_gpus()
     return [describe_gpu(word, found) for word in choose_candidates(given, found)]
 
 
 def explain_old_driver(driver: str, cuda: str | None) -> str | None:
-    """Why a driver cannot run programs of a version of CUDA; None where it can, or where that is not known.
+    """Why a driver cannot run programs built for a CUDA version; None if it can, or if that is unknown.
 
     >>> explain_old_driver("535.183.01", "13.0")
     'driver 535.183.01 is too old for CUDA 13.0, which needs 580 or later'

@@ -1,4 +1,4 @@
-"""What jobs inherit from the process that starts them: where modules and programs are found, what spares HOME."""
+"""Sets the environment that jobs inherit: PYTHONPATH, PATH, and variables that keep tools out of HOME."""
 
 import hashlib
 import os
@@ -17,7 +17,7 @@ NO_DEPLOYMENT = "NV_COMPUTE_PROFILER_DISABLE_STOCK_FILE_DEPLOYMENT"
 
 
 def make_importable(folder: str) -> None:
-    """Put the folder, and the current one, on PYTHONPATH for all processes that this one starts.
+    """Put the folder, and the current one, on PYTHONPATH for all processes that this process starts.
 
     What is on it comes before Python's own modules, and `python -m` would put the current folder before all: a file
     called `profile.py` there must not take the place of Python's `profile`.
@@ -29,7 +29,7 @@ def make_importable(folder: str) -> None:
 
 
 def shield_folder(folder: Path) -> Path:
-    """A folder from which modules are imported; where one there has the name of one of Python's own, links to the rest.
+    """Folder to import modules from; links to the safe ones if some would hide Python's own modules.
 
     The links are in a folder below LINKS of the current one, which is made if need be; hidden files have none.
     """
@@ -53,19 +53,19 @@ def shield_folder(folder: Path) -> Path:
 
 
 def _hides(path: Path) -> bool:
-    """Whether a module there has the name of one of Python's own."""
+    """Whether a module at this path has the name of a standard-library module."""
     name, dot, suffix = path.name.partition(".")
     module = f"{dot}{suffix}" in all_suffixes() or (path / "__init__.py").exists()
     return module and name in sys.stdlib_module_names
 
 
 def put_first(folder: str) -> None:
-    """Put a folder of programs first in PATH, of this process and those that it starts."""
+    """Put a folder first in PATH, for this process and all that it starts."""
     os.environ["PATH"] = os.pathsep.join([folder, *os.environ.get("PATH", "").split(os.pathsep)])
 
 
 def use_own_python() -> None:
-    """Have `python` be the interpreter that runs this, for all processes that this one starts.
+    """Make `python` mean this interpreter for all processes that this process starts.
 
     So snakemake can be called by its path, without a virtual environment being active. Containers have a PATH and a
     Python of their own.
@@ -87,5 +87,5 @@ def use_own_python() -> None:
 
 
 def leave_home_alone() -> None:
-    """Have ncu, of all processes that this one starts, read its section files where it is installed."""
+    """Make ncu, started below this process, read its section files from its installation, not from HOME."""
     os.environ.setdefault(NO_DEPLOYMENT, "1")

@@ -1,4 +1,4 @@
-"""What a measured program does first where a job started it: it has the job's umask again, and ends with the job."""
+"""Prepares a measured program that a job started: it gets the job's umask, and ends when the job ends."""
 
 import os
 import sys
@@ -13,14 +13,14 @@ UMASK, NO_BYTECODE = "PROFZOO_UMASK", "PYTHONDONTWRITEBYTECODE"
 
 
 def job_variables(folder: Path) -> dict[str, str]:
-    """What tells a program of a job that has this folder for its temporary files."""
+    """Environment variables that tell a program its job; folder: the job's temporary folder."""
     mask = os.umask(0o077)
     os.umask(mask)
     return {scratch_folder.JOB: str(folder), UMASK: f"{mask:04o}", NO_BYTECODE: "1"}
 
 
 def enter_job(given: MutableMapping[str, str] = os.environ) -> None:
-    """Do what these variables say, if they are there; given: the environment of this process.
+    """Apply the job's environment variables, if they are set; given: the environment of this process.
 
     Raises:
         SystemExit: the job has ended meanwhile.

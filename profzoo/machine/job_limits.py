@@ -1,4 +1,4 @@
-"""What the configuration says of jobs that nothing is collected again for: how long they may take, where locks are.
+"""Settings that apply to jobs without making results out of date: time limits and the lock folder.
 
 It reaches jobs by the environment that they inherit, as what stands in a job's own words is what it is collected for.
 """
@@ -26,8 +26,7 @@ LIKE = {"train": "time", "peaks": "time", "probe": "time"}
 
 @dataclass(frozen=True)
 class Limits:
-    """locks: folder of the locks on GPUs. wait_s: the longest that a job waits for GPUs. overlap: whether its program
-    starts before that. time_s: by tool, as given."""
+    """Lock folder, longest wait for GPUs (wait_s), early start of programs (overlap), time limits by tool (time_s)."""
 
     locks: Path = Path(FOLDER)
     wait_s: float | None = None
@@ -35,7 +34,7 @@ class Limits:
     time_s: Mapping[str, float | str | None] | None = None
 
     def seconds(self, tool: str, planned_s: float | None) -> float | None:
-        """The most that a job of the tool may take; None for any. planned_s: what its plan estimates, if it has one."""
+        """Time limit in seconds for a job of the tool, None for no limit; planned_s: its plan's estimate, if any."""
         given = (self.time_s or {}).get(LIKE.get(tool, tool))
         if given == BY_PLAN:
             return UNPLANNED_S if planned_s is None else TIMES * planned_s + MORE_S
@@ -43,14 +42,14 @@ class Limits:
 
 
 def export_limits(config: Mapping[str, Any], tools: list[str]) -> None:
-    """Tell all jobs that this process starts.
+    """Export the limits to all jobs that this process starts.
 
     Raises:
         ConfigError: a time that is none, a folder of locks without a root.
     """
     folder, wait = config["locks"]["folder"], config["locks"]["wait"]
     if not Path(folder).is_absolute():
-        raise ConfigError(f"locks.folder = {folder!r} is another one in each working folder: begin it with /")
+        raise ConfigError(f"locks.folder = {folder!r} differs between working folders: give an absolute path")
     times = {tool: _seconds(config[tool]["time_limit"], f"{tool}.time_limit") for tool in tools}
     overlap = config["locks"]["overlap"]
     # Not passed on, but as good a time as others from the beginning.
@@ -60,13 +59,13 @@ def export_limits(config: Mapping[str, Any], tools: list[str]) -> None:
 
 
 def read_limits() -> Limits:
-    """What this process was told; the defaults where it is run by hand."""
+    """Limits that were exported to this process; the defaults if it is run by hand."""
     given = json.loads(os.environ.get(LIMITS, "{}"))
     return Limits(**given | {"locks": Path(given.get("locks", FOLDER))})
 
 
 def format_timeout(tool: str, seconds: float) -> str:
-    """What is said where the time is over."""
+    """Message for a job of the tool that exceeded its limit of `seconds`."""
     key = LIKE.get(tool, tool)
     return (
         f"{tool} took longer than {seconds:g} s and was ended: see why it hangs, or raise {key}.time_limit (null: none)"
@@ -78,7 +77,7 @@ def _seconds(given: str | float | None, key: str) -> float | str | None:
 
 
 def parse_seconds(given: str | float, key: str) -> float:
-    """A time in seconds; key: of the configuration.
+    """Parse a time in seconds; key: its name in the configuration.
 
     Raises:
         ConfigError: it is none.
@@ -88,7 +87,7 @@ def parse_seconds(given: str | float, key: str) -> float:
     """
     found = re.fullmatch(r"(\d{1,9}(?:\.\d{,9})?|\.\d{1,9})\s*([smh]?)", str(given).strip(), re.ASCII)
     if not found:
-        raise ConfigError(f"{key} = {given!r} is no time: give seconds, or such as 120s, 10m or 1h")
+        raise ConfigError(f"{key} = {given!r} is not a time: give seconds, or such as 120s, 10m or 1h")
     asked = float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
     if not 0 < asked <= LONGEST_S:
         raise ConfigError(f"{key} = {given!r} is {asked:g} s: give more than 0, at most {LONGEST_S} s (30 days)")

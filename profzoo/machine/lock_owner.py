@@ -1,4 +1,4 @@
-"""Says who holds a lock that is a plain file, and whether its owner still lives: on this host or on another one.
+"""Identifies the process that holds a lock file, on this host or another, and checks whether it is still alive.
 
 An owner keeps a file of its own beside such locks, which the kernel locks for it (flock) as long as it lives. Whatever
 cannot be known counts as alive, as to take a lock from a living owner is worse than to ask a user.
@@ -41,12 +41,12 @@ class Owner:
     since: str
 
     def __str__(self) -> str:
-        """It in words."""
+        """Describe the owner in words."""
         return f"process {self.process.partition(':')[0]} on {self.host} since {self.since}"
 
 
 def start_owner(folder: Path) -> tuple[Owner, int]:
-    """This process as an owner, and the descriptor of its file in the folder, which is locked until that is closed."""
+    """Register this process as a lock owner; returns it and the descriptor of its own locked file."""
     folder.mkdir(parents=True, exist_ok=True)
     name = f"{os.getpid()}-{secrets.token_hex(8)}"
     since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -59,12 +59,12 @@ def start_owner(folder: Path) -> tuple[Owner, int]:
 
 
 def format_owner(owner: Owner) -> str:
-    """It in one line of text."""
+    """Format the owner as one line of text."""
     return json.dumps(asdict(owner))
 
 
 def parse_owner(text: str) -> Owner | None:
-    """The owner of whom a line tells; None where it tells of none that could be asked after."""
+    """Parse an owner from one line; None if the line identifies no process that could be checked."""
     try:
         given: Any = json.loads(text)
         owner = Owner(**given)
@@ -75,7 +75,7 @@ def parse_owner(text: str) -> Owner | None:
 
 
 def is_gone(owner: Owner, folder: Path) -> bool:
-    """Whether an owner that had its file in this folder certainly holds nothing there any longer."""
+    """Whether an owner whose file was in this folder certainly holds no lock there any more."""
     free = _free(folder / owner.file)
     if free is False:
         return False
@@ -87,7 +87,7 @@ def is_gone(owner: Owner, folder: Path) -> bool:
 
 
 def remove_dead_owners(folder: Path) -> None:
-    """Remove from this folder the files of owners that are gone."""
+    """Remove the files of dead owners from this folder."""
     for path in folder.glob("*"):
         with contextlib.suppress(OSError):
             owner = parse_owner(path.read_text(errors="replace")) if FILE.fullmatch(path.name) else None
@@ -96,7 +96,7 @@ def remove_dead_owners(folder: Path) -> None:
 
 
 def is_on_this_host(owner: Owner) -> bool:
-    """Whether the same kernel runs it and this process, as far as kernels tell their boot; else, the same host."""
+    """Whether the owner runs under the same kernel boot as this process; if unknown, whether on the same host."""
     boot = _text(BOOT)
     return owner.boot == boot if owner.boot and boot else _here(owner)
 
@@ -106,7 +106,7 @@ def _here(owner: Owner) -> bool:
 
 
 def _free(path: Path) -> bool | None:
-    """Whether nobody holds a lock on that file; None where that cannot be told."""
+    """Whether nobody holds a lock on the file; None if that is unknown."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -118,7 +118,7 @@ def _free(path: Path) -> bool | None:
 
 
 def _ended(owner: Owner) -> bool:
-    """Whether a process of this kernel has ended, where this one would see it."""
+    """Whether a process of this kernel has ended, if this process can see it."""
     if owner.process.rpartition(":")[2] != process_tree.process_identity(os.getpid()).rpartition(":")[2]:
         return False
     try:
@@ -132,7 +132,7 @@ def _ended(owner: Owner) -> bool:
 
 
 def _works_here(owner: Owner) -> bool:
-    """Whether a process of this kernel lives and is at work in this folder: not in another, of which it is a copy."""
+    """Whether a process of this kernel is alive and works in this folder rather than in a copy of it."""
     if _ended(owner):
         return False
     process = owner.process.partition(":")[0]
@@ -146,7 +146,7 @@ def _works_here(owner: Owner) -> bool:
 
 
 def _kind(folder: Path) -> str:
-    """The kind of the file system that a folder is on; empty where that is not known."""
+    """File system type of a folder; empty if unknown."""
     place, longest, found = os.path.realpath(folder), 0, ""
     with contextlib.suppress(OSError):
         for line in MOUNTS.read_text(errors="surrogateescape").splitlines():

@@ -1,4 +1,4 @@
-"""Keeps the beginning and the end of what a job prints, so that no log fills a disk or takes long to read.
+"""Caps the size of a job's log: keeps the beginning and the end of the output, and drops the middle.
 
 The beginning is in the file at once; the end, of which only the last part is known, once the job has ended.
 """
@@ -17,7 +17,7 @@ LINE_BYTES = 4096
 
 
 class CappedLog:
-    """A pipe whose content goes to a file; given: the end of it that programs print to, source: the other.
+    """A pipe whose content goes to a file; programs print to `given`, this process reads from `source`.
 
     Args:
         target: descriptor of the file. limit: bytes that it gets at most, but for a line between beginning and end.
@@ -35,7 +35,7 @@ class CappedLog:
         self._came = 0
 
     def read(self) -> bool:
-        """Take some of what is there; False where nobody is left who could print more."""
+        """Read available output; False once no process can print any more."""
         try:
             if not self._first:
                 count = os.readv(self.source, [self._ring[self._came % len(self._ring) :]])
@@ -49,7 +49,7 @@ class CappedLog:
         return bool(part)
 
     def wait(self, seconds: float) -> None:
-        """Take what comes within that time: whoever waits for room in the pipe would not end."""
+        """Wait at most `seconds` for output and read it, so that no program blocks on a full pipe."""
         deadline = time.monotonic() + seconds
         waiting = select.poll()
         waiting.register(self.source, select.POLLIN)
@@ -58,7 +58,7 @@ class CappedLog:
                 time.sleep(max(deadline - time.monotonic(), 0))
 
     def close(self) -> None:
-        """Take what is in the pipe, and put the end into the file; who prints more is told that nobody reads it."""
+        """Read the rest of the pipe and write the end into the file; later writers get a broken pipe."""
         room, came = 2 * PIPE_BYTES, -1
         while room > 0 and came != self._came - self._first:
             came = self._came - self._first
@@ -76,7 +76,7 @@ class CappedLog:
         self._write(last[begin:])
 
     def _write(self, part: bytes | memoryview) -> None:
-        """Write to the file; where its disk is full, the program goes on without."""
+        """Write to the file; on a full disk, drop the output so that the program can go on."""
         with suppress(OSError):
             while part:
                 part = part[os.write(self._target, part) :]

@@ -1,4 +1,4 @@
-"""Runs a program among processes of its own, where the kernel allows that: it sees none of the machine's others.
+"""Runs a program in a PID namespace of its own, if the kernel allows it: no other process is visible to it.
 
 A profiler then records no other's name, command line or environment; and once the first of them ends, the kernel ends
 all.
@@ -24,7 +24,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def why_unavailable() -> str | None:
-    """Why there can be none here; None where there can."""
+    """Reason why no namespace can be created here; None if one can."""
     process = os.fork()
     if not process:
         os._exit(_tried())
@@ -33,7 +33,7 @@ def why_unavailable() -> str | None:
 
 
 def _tried() -> int:
-    """0, or the number of the error."""
+    """Try to create a namespace; returns 0 or the error number."""
     try:
         _unshare()
         inner = os.fork()
@@ -46,7 +46,7 @@ def _tried() -> int:
 
 
 def enter_namespace() -> None:
-    """Go on as a process of a namespace of its own, about to become another program; for a process without threads.
+    """Continue as a process of a new namespace; call it just before exec, in a process without threads.
 
     The one that called this stays behind and ends as the program does, with 128 and the signal's number if by one.
 
@@ -69,7 +69,7 @@ def enter_namespace() -> None:
 
 
 def _unshare() -> None:
-    """Have the next child be the first process of a namespace; as another user than root, by one of users as well."""
+    """Make the next child the first process of a new PID namespace; unless root, of a user namespace as well."""
     if not _libc.unshare(NEWPID | NEWNS):
         return
     user, group = os.getuid(), os.getgid()
@@ -80,7 +80,7 @@ def _unshare() -> None:
 
 
 def _mount() -> None:
-    """Have /proc be of this namespace, for its processes alone."""
+    """Mount /proc for this namespace and its processes alone."""
     _check(_libc.mount(b"none", b"/", None, REC | PRIVATE, None))
     _check(_libc.mount(b"proc", b"/proc", b"proc", NOSUID | NODEV | NOEXEC, None))
 
@@ -92,7 +92,7 @@ def _check(failed: int) -> None:
 
 
 def _die_with_parent(ended: int) -> None:
-    """ended: a pipe that the parent alone has the other end of, as its number means nothing here."""
+    """End with the parent; ended: a pipe whose other end the parent holds, as its PID is not visible here."""
     process_tree.die_with_parent()
     waiting = select.poll()
     waiting.register(ended)
@@ -102,7 +102,7 @@ def _die_with_parent(ended: int) -> None:
 
 
 def _stay_behind(but: int = -1) -> None:
-    """Let go of what is open: locks, and the pipe that says whether the program began."""
+    """Close inherited descriptors: locks, and the pipe that says whether the program began."""
     os.closerange(3, but)
     os.closerange(max(but + 1, 3), os.sysconf("SC_OPEN_MAX"))
     # What the caller does on signals is none of this process' business.
@@ -118,7 +118,7 @@ def _follow(first: int, alive: int) -> NoReturn:
 
 
 def _look_after(program: int) -> NoReturn:
-    """Be the first process: the parent of those without one, which go as this goes."""
+    """Act as init (PID 1) of the namespace: reap orphans; all of them end when this process ends."""
     _stay_behind()
     code, until = None, 0.0
     while code is None or time.monotonic() < until:

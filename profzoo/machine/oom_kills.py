@@ -1,4 +1,4 @@
-"""Tells whether the kernel killed processes for lack of memory."""
+"""Counts processes that the kernel killed for lack of memory."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ COUNTS = Path("/proc/vmstat")
 
 
 def count_oom_kills() -> int:
-    """How many it has killed so far on the whole machine, for lack of memory there or in one job's share; 0 if unknown.
+    """Number of out-of-memory kills on this machine since boot, in any memory group; 0 if unknown.
 
     The count is of all jobs, so that a rise tells little about one of which no process was killed.
     """

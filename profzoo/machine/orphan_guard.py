@@ -1,4 +1,4 @@
-"""Ends a job whose snakemake, or whose shell, was killed and so sends it no signal."""
+"""Ends a job when its snakemake or shell was killed and cannot send it a signal."""
 
 import os
 import signal
@@ -14,13 +14,13 @@ PAUSE_S = 0.5
 
 
 def export_owner() -> None:
-    """Have all jobs that this process starts end with it."""
+    """Export this process as the owner of all jobs that it starts, so that they end with it."""
     os.environ[OWNER] = process_tree.process_identity(os.getpid())
 
 
 @contextmanager
 def watch_parent() -> Iterator[None]:
-    """Around what this process does for snakemake: it gets a SIGTERM once that, or the shell in between, is gone.
+    """Send this process a SIGTERM if the snakemake or shell that owns it ends while the body runs.
 
     What is started by hand, or by a process that cannot be seen from here, such as from within a container, runs on.
     """

@@ -1,4 +1,4 @@
-"""Finds the processes below this one, whatever their session, and ends them."""
+"""Finds and ends the processes below this one, whatever their session."""
 
 import ctypes
 import os
@@ -19,17 +19,17 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def adopt_orphans(orphans: bool) -> None:
-    """Whether processes below this one whose parents end become its children, so that it finds them."""
+    """Set whether orphaned processes below this one become its children, so that it can find them."""
     _libc.prctl(CHILD_SUBREAPER, int(orphans))
 
 
 def die_with_parent() -> None:
-    """Have this process killed when its parent ends from now on."""
+    """Have the kernel kill this process when its parent ends."""
     _libc.prctl(PDEATHSIG, signal.SIGKILL)
 
 
 def die_with(parent: int) -> None:
-    """Have this process killed when that parent of its ends, also if it has ended already."""
+    """Have the kernel kill this process when the given parent ends, or now if it has ended already."""
     die_with_parent()
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -40,7 +40,7 @@ def end_processes(
     stages: Collection[tuple[float, int]],
     wait: Callable[[float], None] = time.sleep,
 ) -> list[int]:
-    """End the processes below this one but for those of before; those that are left all the same.
+    """End the processes below this one except those in `before`; returns the processes that remain.
 
     stages: one after the other, a signal for each of them, and the seconds that they get to end after it; 0 for none.
     wait: lets so many seconds pass meanwhile.
@@ -61,7 +61,7 @@ def end_processes(
 
 
 def list_alive(before: Collection[int]) -> list[int]:
-    """Processes below this one that are alive, but for those of before; those that ended are forgotten."""
+    """Living processes below this one, except those in `before`; reaps ended ones."""
     for _ in range(LOOKS):
         found = _seen(before)
         # One whose parent ends while /proc is read is missed, and the kernel alone knows that there is none.
@@ -71,7 +71,7 @@ def list_alive(before: Collection[int]) -> list[int]:
 
 
 def _has_children() -> bool:
-    """Whether this process has any, ended or not; adopting orphans, it has one as long as any is below it."""
+    """Whether this process has any child, ended or not; an adopting process has one while any descendant lives."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -93,7 +93,7 @@ def _seen(before: Collection[int]) -> list[int]:
 
 
 def list_descendants() -> dict[int, str]:
-    """Processes below this one, each with its state as in /proc."""
+    """Processes below this one with their state, as in /proc."""
     children: dict[int, list[int]] = {}
     states = {}
     for process in running_processes():
@@ -113,7 +113,7 @@ def list_descendants() -> dict[int, str]:
 
 
 def _adopted() -> set[int]:
-    """The children of this process, where the kernel lists them."""
+    """Children of this process, if the kernel lists them."""
     found = set[int]()
     for path in Path("/proc/self/task").glob("*/children"):
         with suppress(OSError):
@@ -122,12 +122,12 @@ def _adopted() -> set[int]:
 
 
 def running_processes() -> list[int]:
-    """All processes that can be seen from here."""
+    """All processes visible from here."""
     return [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit()]
 
 
 def read_stat(process: int) -> list[str]:
-    """What /proc says of a process behind its name: state, parent, and so on; empty where there is none."""
+    """Fields of /proc/PID/stat behind the name: state, parent, and so on; empty if there is no such process."""
     try:
         # A program's name, in brackets, may hold anything.
         return Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()
@@ -136,13 +136,13 @@ def read_stat(process: int) -> list[str]:
 
 
 def is_alive(process: int) -> bool:
-    """Whether there is such a process, and it has not ended."""
+    """Whether the process exists and has not ended."""
     fields = read_stat(process)
     return bool(fields) and fields[0] not in ENDED
 
 
 def process_identity(process: int) -> str:
-    """What tells a process from all others that had or will have its number: that, and when it began; empty if ended.
+    """Identity of a process that its reused number cannot share: number and start time; empty if it has ended.
 
     Only processes that see each other by the same numbers can compare it, so it names these, too.
     """

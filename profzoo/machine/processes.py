@@ -1,4 +1,4 @@
-"""Runs a command of which nothing outlives the call: what it started ends with it, however it or this process ends.
+"""Runs a command and ends everything that it started when the command, or this process, ends.
 
 A supervisor stands between this process and the command (`profzoo.machine.supervisor`): it ends them all if this
 process is killed, and this process ends them if the supervisor is.
@@ -25,7 +25,7 @@ NEEDED = ("PATH", "LD_LIBRARY_PATH", "PYTHONDONTWRITEBYTECODE", "PYTHONHOME")
 
 @dataclass(frozen=True)
 class ProcessLimits:
-    """What a job's processes hold, and when they end.
+    """Resources that a job's processes hold, and their time limit.
 
     held: descriptors that all of them keep open if they can, the locks of GPUs. kept: those that the supervisor alone
     does. scratch: the folder that goes with the job. seconds: the most that it may take, None for any; over: what is
@@ -46,7 +46,7 @@ NOTHING = ProcessLimits()
 def run_command(
     command: Sequence[str], output: BinaryIO, env: Mapping[str, str] | None, guard: ProcessLimits = NOTHING
 ) -> int:
-    """Run the command with what it prints in the file; its exit code, once no process that it started is left.
+    """Run the command with its output in a file; returns its exit code once all its processes have ended.
 
     A SIGTERM, SIGHUP or SIGINT ends them all too, and then this process with 128 and the signal's number; what does
     not heed a SIGTERM is killed.
@@ -77,7 +77,7 @@ def run_command(
                 process.terminate()
                 said = _answer(process, b"")
             if left := _left(said, before):
-                print(f"profzoo: processes {left} do not end; a GPU may still be in use", file=sys.stderr)
+                print(f"profzoo: processes {left} cannot be ended; they may still use a GPU", file=sys.stderr)
             _close(process, bool(left))
     if not said:
         output.write(b"profzoo: the job's supervisor was killed, and its processes with it\n")
@@ -96,7 +96,7 @@ def _supervisor(output: BinaryIO, descriptors: Sequence[int]) -> subprocess.Pope
 
 
 def _answer(process: subprocess.Popen[bytes], request: bytes) -> bytes:
-    """What the supervisor says in the end; nothing where it was killed."""
+    """Send the supervisor a request and read its final answer; empty if it was killed."""
     assert process.stdin and process.stdout
     # Not closed, as that would say that this process has ended.
     with suppress(BrokenPipeError):
@@ -106,14 +106,14 @@ def _answer(process: subprocess.Popen[bytes], request: bytes) -> bytes:
 
 
 def _left(said: bytes, before: set[int]) -> list[int]:
-    """The processes that do not end; without a supervisor they are ended here."""
+    """Processes that could not be ended; without a supervisor's answer, end them here first."""
     if said:
         return list(json.loads(said)["left"])
     return process_tree.end_processes(before, supervisor.STAGES["abandoned"])
 
 
 def _close(process: subprocess.Popen[bytes], busy: bool) -> None:
-    """Let go of the supervisor; busy: it waits for others, and holds the GPU until then."""
+    """Disconnect from the supervisor; busy: it still waits for processes, and holds the GPU until they end."""
     assert process.stdin and process.stdout
     process.stdin.close()
     process.stdout.close()
@@ -123,7 +123,7 @@ def _close(process: subprocess.Popen[bytes], busy: bool) -> None:
 
 @contextmanager
 def _adopting() -> Iterator[None]:
-    """Processes whose parents ended are children of this one, so that it can find them whatever their session."""
+    """Adopt orphaned processes below this one while the body runs, whatever their session."""
     process_tree.adopt_orphans(True)
     try:
         yield
@@ -133,7 +133,7 @@ def _adopting() -> Iterator[None]:
 
 @contextmanager
 def raise_on_signals() -> Iterator[None]:
-    """Signals that end this process raise SystemExit; those that it was told to ignore stay ignored."""
+    """Turn ending signals into SystemExit while the body runs; signals that were ignored stay ignored."""
 
     def stop(number: int, _: object) -> None:
         raise SystemExit(128 + number)

@@ -1,4 +1,4 @@
-"""Keeps a results folder to one run of snakemake at a time, whichever working folders and hosts they are started in.
+"""Locks a results folder for one run of snakemake at a time, across working folders and hosts.
 
 The run's main process alone holds it, so that jobs of any kind are free of it, and it ends with that process.
 """
@@ -24,14 +24,14 @@ ADVICE = "wait until it has ended or stop it, or give this run other results (pa
 
 @dataclass(frozen=True)
 class FolderState:
-    """A results folder when a run was planned: who held it, in words, and when files last came or went there."""
+    """State of a results folder when a run was planned: its holder in words, and its last change."""
 
     holder: str | None
     changed_ns: int | None
 
 
 def inspect_folder(results: Path) -> FolderState:
-    """The folder now; what was planned while another run changed it is of no use."""
+    """Inspect the folder now; a plan made while another run changed it is of no use."""
     path = results / NAME
     try:
         os.close(file_locks.acquire_lock(path, wait=False, create=False))
@@ -44,7 +44,7 @@ def inspect_folder(results: Path) -> FolderState:
 
 
 def lock_results(results: Path, planned: FolderState) -> str | None:
-    """Hold the folder until this process ends; what is to be said of that, if anything.
+    """Lock the folder until this process ends; returns a message for the user, or None.
 
     planned: the folder as this run was planned for.
 
@@ -74,7 +74,7 @@ def lock_results(results: Path, planned: FolderState) -> str | None:
 
 
 def _release(results: Path, descriptor: int, process: int) -> None:
-    """Remove the lock, and a folder that holds nothing else."""
+    """Remove the lock, and its folder if that is empty."""
     # A process that was forked from the holder ends too.
     if os.getpid() != process:
         return
@@ -87,14 +87,14 @@ def _release(results: Path, descriptor: int, process: int) -> None:
 
 
 def _holder(path: Path) -> str:
-    """Who holds a lock, by what the file says; that may not be written yet."""
+    """Text that says who holds a lock, read from the lock file, which may still be empty."""
     try:
         said = json.loads(file_locks.read_lock(path))
         words = f"process {said['pid']} on {said['host']} in {said['folder']}, since {said['since']}"
     except PermissionError:
-        return "which keeps to itself whose it is"
+        return "whose lock file names no process"
     except (OSError, ValueError, KeyError, TypeError):
-        return "which has only begun"
+        return "which has just started"
     # Anybody may have written it.
     return "".join(letter for letter in words[:LONGEST] if letter.isprintable())
 

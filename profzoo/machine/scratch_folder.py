@@ -1,4 +1,4 @@
-"""The folder of a job's temporary files, which tells whether the job is alive, and what a dead job left.
+"""Makes and cleans the folder of a job's temporary files; a lock on it says whether the job is alive.
 
 The job's processes find it in their environment (JOB). It is locked (flock) as long as the process that collects or its
 supervisor is there; a pipe in it ends the measured program where both are gone at once; and the next job ends what
@@ -34,7 +34,7 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 def make_scratch() -> tuple[Path, list[int]]:
-    """A new folder, and the descriptors that hold it: as long as any process has them, the job is alive."""
+    """Make a temporary folder; returns it and the descriptors that hold it: while they are open, the job is alive."""
     new = Path(tempfile.mkdtemp(prefix=NEW, dir=_places()[0]))
     lock = os.open(new, os.O_RDONLY | os.O_DIRECTORY)
     # Where there are no locks, the job runs all the same, and what it leaves if it is killed stays.
@@ -47,13 +47,13 @@ def make_scratch() -> tuple[Path, list[int]]:
 
 
 def _places() -> list[str]:
-    """Where folders of jobs are made, and where they may be: TMPDIR, if sockets in them have names that are allowed."""
+    """List where job folders may be made: TMPDIR first, if its path is short enough for sockets."""
     given = tempfile.gettempdir()
     return [given] if len(given) <= LONGEST else [SHORT, given]
 
 
 def shared_compile_cache() -> dict[str, str]:
-    """Where this user's jobs find what torch.compile made for others; nothing where anybody else could put it there."""
+    """Variables that share this user's torch.compile cache among jobs; empty if others could write there."""
     folder = Path(_places()[0]) / f"{OUTLASTING}-{os.getuid()}"
     with suppress(OSError):
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -64,7 +64,7 @@ def shared_compile_cache() -> dict[str, str]:
 
 
 def remove_scratch(folder: Path) -> None:
-    """Remove a folder and what belongs to it elsewhere, if they are there."""
+    """Remove a job's folder and its files elsewhere, if they exist."""
     for status in folder.glob(f"nvidia/nsight_systems/{TRACED}*"):
         with suppress(OSError):
             (SHARED_MEMORY / (SEMAPHORE + status.name.removeprefix(TRACED))).unlink()
@@ -72,7 +72,7 @@ def remove_scratch(folder: Path) -> None:
 
 
 def claim_abandoned(folder: Path) -> int | None:
-    """A descriptor that holds a folder which nobody held; None where somebody does, or it cannot be told."""
+    """Lock a folder that no job holds and return the descriptor; None if it is held, or if that is unknown."""
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
@@ -88,7 +88,7 @@ def claim_abandoned(folder: Path) -> int | None:
 
 
 def sweep_abandoned() -> list[int]:
-    """End the processes of this user's jobs that nobody looks after any more, and remove what they left; the former."""
+    """End processes left by this user's dead jobs, remove their files, and return the ended processes."""
     stale = {}
     for folder in [folder for place in _places() for folder in Path(place).glob(f"{PREFIX}*")]:
         if (lock := claim_abandoned(folder)) is not None:
@@ -109,7 +109,7 @@ def sweep_abandoned() -> list[int]:
 
 
 def _marked(folders: Sequence[Path]) -> list[int]:
-    """This user's processes that carry the name of one of these folders, whoever's children they have become."""
+    """This user's processes whose environment names one of these folders, whatever their parent."""
     words = {f"{JOB}={folder}".encode() for folder in folders}
     found = []
     for process in process_tree.running_processes() if words else ():
@@ -122,7 +122,7 @@ def _marked(folders: Sequence[Path]) -> list[int]:
 
 
 def die_with_folder(folder: Path) -> bool:
-    """Have this process, and those of its group, killed once nobody holds the folder; whether anybody does."""
+    """Have this process group killed once nobody holds the folder; False if nobody does already."""
     try:
         pipe = os.open(folder / PIPE, os.O_RDONLY | os.O_NONBLOCK)
         if not stat.S_ISFIFO(os.fstat(pipe).st_mode):

@@ -1,4 +1,4 @@
-"""Runs one command, and ends all that it started: when it has ended, when its time is over, or when nobody asks for it.
+"""Runs one command and ends all its processes: at its end, at its time limit, or when its caller is gone.
 
 Started by `profzoo.machine.processes`, which writes what to run to standard input, and keeps that open: its end is the
 end of whoever asked, however that came. What became of the command is the answer on standard output.
@@ -22,7 +22,7 @@ from profzoo.machine.log_cap import CappedLog
 ASKED, ANSWERED, LOG = 0, 1, 2
 HEEDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 LATE = 124
-TOLD_TO_END = "was told to end before it was done: with its run, or by a batch system whose time for it was over"
+TOLD_TO_END = "was told to end early: by its run, or by a batch system at its time limit"
 # Seconds that processes get, and the signal before: by how the command came to its end. All within five seconds, so
 # that the next job can have the GPU; what the kernel itself holds on to is waited for.
 STAGES: Mapping[str, tuple[tuple[float, int], ...]] = {
@@ -34,7 +34,7 @@ STAGES: Mapping[str, tuple[tuple[float, int], ...]] = {
 
 
 def main() -> int:
-    """Do what standard input says; returns 0."""
+    """Run the request from standard input; returns 0."""
     process_tree.adopt_orphans(True)
     wake, waker = os.pipe()
     os.set_blocking(waker, False)
@@ -71,7 +71,7 @@ def main() -> int:
 
 
 def _request() -> dict[str, Any]:
-    """What to run; empty where whoever asks has ended before saying so."""
+    """Read the request; empty if the caller ended before it sent one."""
     said = b""
     while not said.endswith(b"\n"):
         part = os.read(ASKED, 1 << 16)
@@ -82,7 +82,7 @@ def _request() -> dict[str, Any]:
 
 
 def _started(request: Mapping[str, Any], printed: CappedLog) -> subprocess.Popen[bytes] | None:
-    """The command, which dies with this process; None, with a line in the log, where it cannot be started."""
+    """Start the command, which dies with this process; None, with a line in the log, if it cannot start."""
     own = os.getpid()
     try:
         return subprocess.Popen(
@@ -98,20 +98,20 @@ def _started(request: Mapping[str, Any], printed: CappedLog) -> subprocess.Popen
 
 
 def _prepare(supervisor: int, apart: bool) -> None:
-    """What a process does before it becomes the command."""
+    """Set up a forked process before it executes the command."""
     process_tree.die_with(supervisor)
     if apart:
         namespace.enter_namespace()
 
 
 def _say(line: str) -> None:
-    """In the log, if its disk has room."""
+    """Write a line into the log, if its disk has room."""
     with suppress(OSError):
         os.write(LOG, f"profzoo: {line}\n".encode())
 
 
 def _watched(child: subprocess.Popen[bytes], seconds: float | None, wake: int, printed: CappedLog) -> tuple[str, int]:
-    """How the command came to its end, and its exit code where it ended by itself."""
+    """Wait for the command to end; returns how it ended, and its exit code if it ended by itself."""
     deadline = time.monotonic() + seconds if seconds is not None else None
     waiting = select.poll()
     for file in (ASKED, wake, printed.source):
@@ -135,7 +135,7 @@ def _watched(child: subprocess.Popen[bytes], seconds: float | None, wake: int, p
 
 
 def _ended(child: subprocess.Popen[bytes]) -> int | None:
-    """The command's exit code, if it has ended; other processes that ended below this one are forgotten."""
+    """Exit code of the command if it has ended; reaps other processes that ended."""
     while True:
         try:
             process, status = os.waitpid(-1, os.WNOHANG)

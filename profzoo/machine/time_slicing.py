@@ -1,4 +1,4 @@
-"""Lets programs work by shifts, a few steps each, so that what a machine does within seconds falls on all alike."""
+"""Time-slices programs by a few steps each, so that short disturbances of the machine affect all alike."""
 
 import os
 import select
@@ -16,19 +16,19 @@ PAUSE_S = 0.05
 
 
 class ShiftGiver:
-    """Gives one program its shifts. The first is the program's from the start, or once it has its turn."""
+    """Gives one program its shifts; the first begins at once, or when the program gets its turn."""
 
     def __init__(self) -> None:
         self._mine, self._theirs = socket.socketpair()
 
     @property
     def variables(self) -> dict[str, str]:
-        """What tells a program of it."""
+        """Environment variables that connect the program to this foreman."""
         return {SHIFT: str(self._theirs.fileno())}
 
     @property
     def descriptors(self) -> list[int]:
-        """What a program has to inherit for that."""
+        """Descriptors that the program has to inherit."""
         return [self._theirs.fileno()]
 
     def go(self) -> None:
@@ -37,7 +37,7 @@ class ShiftGiver:
             self._mine.send(GO)
 
     def over(self, process: subprocess.Popen[bytes]) -> bool:
-        """Wait until the shift is over; whether the program goes on to another, and has not ended."""
+        """Wait until the shift ends; True if the program waits for another, False if it has ended."""
         while not select.select([self._mine], [], [], PAUSE_S)[0]:
             if process.poll() is not None:
                 return False
@@ -47,13 +47,13 @@ class ShiftGiver:
             return False
 
     def close(self) -> None:
-        """Begin no more; a program that waits for one is told that nobody will."""
+        """Begin no more shifts; a waiting program is told so and fails."""
         self._mine.close()
         self._theirs.close()
 
 
 class ShiftWorker:
-    """A program that works by shifts."""
+    """The program's side: it runs in shifts."""
 
     def __init__(self, own: socket.socket) -> None:
         self._own = own
@@ -74,7 +74,7 @@ class ShiftWorker:
 
 
 def find_worker(given: MutableMapping[str, str] = os.environ) -> ShiftWorker | None:
-    """In a program: how it works by shifts; None where it works through."""
+    """Worker of this process, from its environment; None if it does not run in shifts."""
     if not (number := given.get(SHIFT)):
         return None
     own = socket.socket(fileno=os.dup(int(number)))

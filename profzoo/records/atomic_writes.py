@@ -1,4 +1,4 @@
-"""Puts whole files in their places: written apart, brought to the disk (fsync), and only then renamed.
+"""Replaces files safely: writes them elsewhere, syncs them to disk (fsync), and then renames them.
 
 Without the sync a file system may rename before it writes, and a power loss then leaves an empty file under the name.
 """
@@ -16,7 +16,7 @@ NO_SYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF)
 
 
 def write_synced(path: Path, text: str) -> None:
-    """Have a file hold this text, or be as it was.
+    """Replace a file's content by this text, completely or not at all.
 
     Raises:
         OSError: it cannot be written.
@@ -37,7 +37,7 @@ def write_synced(path: Path, text: str) -> None:
 
 
 def move_into_place(pairs: Iterable[tuple[Path, Path]]) -> None:
-    """Move files and folders to their places, in this order; a folder takes the place of one.
+    """Move files and folders into place in this order; a folder replaces an existing one.
 
     pairs: where each is now, and where it is to be, on the same file system. All are on the disk before the first is
     moved, and their places before this returns.
@@ -57,7 +57,7 @@ def move_into_place(pairs: Iterable[tuple[Path, Path]]) -> None:
 
 
 def sync_to_disk(path: Path) -> None:
-    """Have what a file or a folder holds reach the disk; a folder's files as well, but for those of its folders.
+    """Sync a file, or a folder and the files directly in it, to disk.
 
     Raises:
         OSError: the disk says that it failed.
@@ -67,7 +67,7 @@ def sync_to_disk(path: Path) -> None:
 
 
 def _sync_one(path: Path) -> None:
-    """Have the content of a file, or the names in a folder, reach the disk."""
+    """Sync one file's content, or a folder's list of names, to disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -79,7 +79,7 @@ def _sync_one(path: Path) -> None:
 
 
 def _umask() -> int:
-    """The mask of new files' modes; there is no way to read it but to set it, so threads read it from the kernel."""
+    """Current umask, read from /proc: the system call can only read it by changing it for all threads."""
     with suppress(OSError, StopIteration):
         lines = Path("/proc/self/status").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("Umask:")).split()[1], 8)

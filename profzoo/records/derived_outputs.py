@@ -1,4 +1,4 @@
-"""Makes the files of a job that collects nothing: in a private folder, from which they go to their places whole.
+"""Makes the outputs of post-processing jobs in a private folder, and moves complete files into place.
 
 Scripts use profzoo.io.scripts.begin_script; commands write `OUTPUT.partial` and end with
 `python -m profzoo.records.keep`.
@@ -25,7 +25,7 @@ IN_SHELL = "shell"
 
 
 def describe_job(rule: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """All that a job which collects nothing goes by, besides its inputs; params: by name, or by place.
+    """Job text of a post-processing job, apart from its inputs; params: by name or position.
 
     >>> describe_job("export_nsys", {"steps": 3})
     {'rule': 'export_nsys', 'params': {'steps': '3'}}
@@ -34,13 +34,13 @@ def describe_job(rule: str, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def collect_params(given: Any) -> dict[str, Any]:
-    """Parameters of a rule by name, and by place where they have none; given: Snakemake's list of them."""
+    """Parameters of a rule by name, or by position if unnamed; given: Snakemake's list of them."""
     named = dict(given.items())
     return {**{str(place): value for place, value in enumerate(given)}, **named} if len(named) < len(given) else named
 
 
 def split_inputs(inputs: Sequence[str], root: Path) -> tuple[list[Path], list[Path]]:
-    """The code among the inputs of such a job, and the files that it reads.
+    """Split a job's inputs into code and data files.
 
     root: the folder that holds the workflow.
     """
@@ -50,7 +50,7 @@ def split_inputs(inputs: Sequence[str], root: Path) -> tuple[list[Path], list[Pa
 
 
 def source_digests(paths: Sequence[Path], root: Path) -> dict[str, str]:
-    """The digests of sources, by what records call them.
+    """Digests of source files, by their keys in records.
 
     Raises:
         OSError: one cannot be read.
@@ -59,7 +59,7 @@ def source_digests(paths: Sequence[Path], root: Path) -> dict[str, str]:
 
 
 def relative_name(path: Path, output: Path) -> str:
-    """What the record of an output calls an input: the way to it from there, which a moved folder keeps.
+    """Path of an input relative to the output, as used in the output's record; a moved folder keeps it valid.
 
     >>> relative_name(Path("results/lstm/train.nsys.csv"), Path("results/tables/cells.csv"))
     '../lstm/train.nsys.csv'
@@ -68,13 +68,13 @@ def relative_name(path: Path, output: Path) -> str:
 
 
 def private_folders(outputs: Sequence[Path]) -> dict[Path, Path]:
-    """Of each folder that a job's outputs are in, the hidden one in which it makes them."""
+    """Map each folder with outputs to the hidden folder in which they are made."""
     return {path.parent: path.parent / f".{outputs[0].name}{PARTIAL}" for path in outputs}
 
 
 @contextmanager
 def make_privately(outputs: Sequence[Path]) -> Iterator[list[Path]]:
-    """Places for files to be made in while the body runs; they move to those of the outputs if it ends well.
+    """Yield private paths for the outputs, and move the files into place if the body succeeds.
 
     Raises:
         DataError: the private folder cannot be had, or the body made less than all outputs.
@@ -102,7 +102,7 @@ def keep_record(
     code: Mapping[str, str],
     passing: bool = False,
 ) -> None:
-    """Leave the record of outputs that are in their places.
+    """Write the record of outputs that are in place.
 
     job: as `described`. inputs: digests of the files that it read. code: digests of what it was run with, by key.
     passing: whether the outputs are removed once others are made of them.
@@ -116,7 +116,7 @@ def keep_record(
 
 
 def clear_private_folder(folder: Path) -> None:
-    """Remove a private folder that a job which was killed has left.
+    """Remove a private folder left by a killed job.
 
     Raises:
         DataError: something else is there, which is left alone.

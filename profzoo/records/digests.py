@@ -1,4 +1,4 @@
-"""Digests (SHA-256) of files and folders; a file that has not changed since is not read again.
+"""Computes SHA-256 digests of files and folders; unchanged files are not read again.
 
 A file is taken for unchanged while its size, its times of modification and of status change, and its inode are the
 same, and the machine has not been started anew: what a power loss leaves of a file may have the old size and times.
@@ -28,7 +28,7 @@ _kept: set[Key] = set()
 
 
 def compute_digest(path: Path) -> str:
-    """The digest of a file's bytes; of a folder, that of the names and digests of what is not hidden in it.
+    """Digest of a file's bytes, or of the names and digests of a folder's visible files.
 
     Raises:
         OSError: it cannot be read, or is neither a file nor a folder.
@@ -51,7 +51,7 @@ def compute_digest(path: Path) -> str:
 
 
 def text_digest(text: str) -> str:
-    """The digest of a text, and what kind of digest it is.
+    """Digest of a text, prefixed by the kind of digest.
 
     >>> text_digest("batch")[:17]
     'sha256:4bb24efc96'
@@ -60,7 +60,7 @@ def text_digest(text: str) -> str:
 
 
 def measure_size(path: Path) -> int:
-    """Bytes of a file, or of the files that are not hidden in a folder.
+    """Size in bytes of a file, or of a folder's visible files.
 
     Raises:
         OSError: it is not there.
@@ -69,12 +69,12 @@ def measure_size(path: Path) -> int:
 
 
 def list_members(folder: Path) -> list[Path]:
-    """What is not hidden in a folder, by name."""
+    """Visible files and folders in a folder, sorted by name."""
     return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 
 def load_digests(path: Path) -> None:
-    """Take over the digests that an earlier process of this boot has kept; damaged ones are computed anew."""
+    """Load digests kept by an earlier process since boot; invalid ones are computed again."""
     with suppress(OSError, ValueError, TypeError, KeyError):
         kept = json.loads(path.read_text(encoding="utf-8"))
         if kept["boot"] == _boot():
@@ -84,7 +84,7 @@ def load_digests(path: Path) -> None:
 
 
 def save_digests(path: Path) -> None:
-    """Keep the digests of larger files that were asked for, for later processes of this boot."""
+    """Save digests of larger files for later processes of this boot."""
     worth = {key: value for key, value in _known.items() if key in _asked and key[2] >= WORTH_KEEPING_BYTES}
     if worth.keys() <= _kept:
         return
@@ -97,7 +97,7 @@ def save_digests(path: Path) -> None:
 
 
 def forget_digests() -> None:
-    """Read every file again when it is next asked for."""
+    """Clear the cache, so that every file is read again."""
     _known.clear()
 
 
@@ -106,7 +106,7 @@ def _key(status: os.stat_result) -> Key:
 
 
 def _boot() -> str:
-    """What tells this start of the machine from others; nothing where the kernel does not say."""
+    """Identifier of the current boot; empty if the kernel provides none."""
     try:
         return BOOT.read_text().strip()
     except OSError:

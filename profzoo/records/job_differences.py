@@ -1,4 +1,4 @@
-"""What makes a job another than the one that left a record, and files others than those that it made."""
+"""Compares a job with a record, and files with the digests in it."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -15,14 +15,14 @@ SHOWN = 40
 
 @dataclass(frozen=True)
 class Difference:
-    """How a job differs from the one that left a record, in a few words; key: of the source that does, if one does."""
+    """One difference between a job and a record, in a few words; key: of the source that differs, if any."""
 
     words: str
     key: str = ""
 
 
 def find_differences(record: Record, job: Mapping[str, Any], sources: Mapping[str, str]) -> Iterator[Difference]:
-    """How a job that is to run differs from that of the record.
+    """Yield the differences between a job that is to run and the recorded job.
 
     job: all that it goes by, as JSON has it. sources: digests of its sources now, by their keys.
     """
@@ -38,7 +38,7 @@ def find_differences(record: Record, job: Mapping[str, Any], sources: Mapping[st
 
 
 def compare_settings(old: Any, new: Any, where: str = "") -> Iterator[str]:
-    """Where two values of JSON differ, by key.
+    """Yield the keys at which two JSON values differ.
 
     >>> list(compare_settings({"cell": {"batch": 4, "seed": 0}}, {"cell": {"batch": 7, "seed": 0}}))
     ['cell.batch was 4 and is 7']
@@ -59,7 +59,7 @@ def compare_settings(old: Any, new: Any, where: str = "") -> Iterator[str]:
 
 
 def find_flaw(path: Path, entry: Entry) -> str | None:
-    """How a file or folder differs from what its job made; None where it does not.
+    """Describe how a file or folder differs from its recorded entry; None if it does not.
 
     Raises:
         OSError: it cannot be read.
@@ -71,7 +71,7 @@ def find_flaw(path: Path, entry: Entry) -> str | None:
 
 
 def normalize_json(value: Any) -> Any:
-    """A value as JSON has it once it was written and read."""
+    """Normalise a value to what JSON returns after writing and reading it."""
     return json.loads(json.dumps(value, sort_keys=True, default=repr))
 
 

@@ -1,4 +1,4 @@
-"""Puts what a rule's shell command has made in its place, and leaves the record of it.
+"""Moves the outputs of a rule's shell command into place, and writes their record.
 
 python -m profzoo.records.keep --log FILE --input FILE ... --output FILE ...
 

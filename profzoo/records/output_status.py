@@ -1,4 +1,4 @@
-"""Judges by its record what is there of a job's outputs: its own and whole, another job's, damaged, or unknown."""
+"""Judges a job's existing outputs by their record: up to date, outdated, damaged, or unknown."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -62,7 +62,7 @@ class OutputVerdict:
 
 
 def judge_outputs(planned: PlannedJob, root: Path) -> OutputVerdict:
-    """What is there of a job's outputs; root: the folder that holds the workflow."""
+    """Judge a job's existing outputs; root: the folder that contains the workflow."""
     there = [path for path in planned.outputs if os.path.lexists(path)]
     try:
         known = (
@@ -95,7 +95,7 @@ def judge_outputs(planned: PlannedJob, root: Path) -> OutputVerdict:
 
 
 def find_differences(planned: PlannedJob, known: Record, root: Path) -> list[Difference]:
-    """How the job that a run plans differs from the one that left the record.
+    """Differences between a planned job and the recorded one.
 
     Raises:
         DamagedRecordError, OSError: what an input was cannot be known.
@@ -123,7 +123,7 @@ def find_differences(planned: PlannedJob, known: Record, root: Path) -> list[Dif
 
 
 def recorded_digest(path: Path) -> str | None:
-    """The digest of what a file held when it was made; without a record, of what it holds now; None where it is gone.
+    """Recorded digest of a file; without a record, digest of its present content; None if the file is gone.
 
     Raises:
         DamagedRecordError: its record is not as it was written.
@@ -136,7 +136,7 @@ def recorded_digest(path: Path) -> str | None:
 
 
 def _whole(planned: PlannedJob, known: Record, there: Sequence[Path]) -> OutputVerdict:
-    """Whether the files are what the job made."""
+    """Check that the files are what the job made."""
     for path in there:
         if path == planned.sidecar:
             continue

@@ -1,4 +1,4 @@
-"""The record of a job: what it was made of, and size and digest of each file that it made.
+"""Reads and writes job records: what a job used, and the size and digest of each file that it made.
 
 A job that collects has it in its sidecar. Of any other it is a JSON file of the first output's name in the folder
 `.records` beside that; the further files that a job of either kind made have a file there which names the record.
@@ -22,12 +22,12 @@ FILES, SOURCES, CHANGED, INPUTS, ITSELF = "files", "sources", "sources_changed",
 
 
 class DamagedRecordError(DataError):
-    """A record that cannot be read, or is not as it was written."""
+    """A record that cannot be read, or was changed after it was written."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What a file held when its job was done: how many bytes, and their digest."""
+    """Size in bytes and digest of a file when its job ended."""
 
     bytes: int
     sha256: str
@@ -52,7 +52,7 @@ class Record:
 
 
 def record_path(output: Path) -> Path:
-    """Where the record of an output is, or a file that names it.
+    """Path of the record of an output, or of a file that refers to it.
 
     >>> record_path(Path("results/tables/cells.csv")).as_posix()
     'results/tables/.records/cells.csv.json'
@@ -70,7 +70,7 @@ def make_entries(paths: Iterable[Path]) -> dict[str, Entry]:
 
 
 def read_output_record(output: Path) -> Record | None:
-    """The record of the job that made this output; None where there is none.
+    """Read the record of the job that made this output; None if there is none.
 
     Raises:
         DamagedRecordError: it is not as it was written.
@@ -89,7 +89,7 @@ def read_output_record(output: Path) -> Record | None:
 
 
 def read_sidecar_record(sidecar: Path) -> Record | None:
-    """The record that a sidecar of collected files holds; None where there is no sidecar, or one without a record.
+    """Read the record inside a sidecar; None without a sidecar, or if it contains no record.
 
     Raises:
         DamagedRecordError: it is not as it was written.
@@ -104,7 +104,7 @@ def read_sidecar_record(sidecar: Path) -> Record | None:
 
 
 def write_record(outputs: Iterable[Path], record: Record) -> None:
-    """Leave the record of a job that collects nothing, for all of its outputs; outputs: the first has the record.
+    """Write the record of a post-processing job for all its outputs; it is stored with the first.
 
     Raises:
         OSError: it cannot be written.
@@ -121,7 +121,7 @@ def write_record(outputs: Iterable[Path], record: Record) -> None:
 
 
 def refer_to_record(output: Path, first: Path, sidecar: bool = False) -> None:
-    """Leave word with an output which file beside it has the record; sidecar: whether that is in a sidecar."""
+    """Write a reference from an output to the file with its record; sidecar: whether that is a sidecar."""
     # Each in its own folder: the outputs of a job lie in one.
     home = record_path(output)
     home.parent.mkdir(exist_ok=True)
@@ -129,13 +129,13 @@ def refer_to_record(output: Path, first: Path, sidecar: bool = False) -> None:
 
 
 def seal(content: Mapping[str, Any]) -> str:
-    """The text of a record or sidecar, with a digest of the rest of it, by which damage to it is known."""
+    """Format a record or sidecar as text with a digest of its content, which reveals damage."""
     content = {key: value for key, value in content.items() if key != ITSELF}
     return json.dumps({**content, ITSELF: _seal(content)}, indent=1, sort_keys=True) + "\n"
 
 
 def sidecar_part(record: Record) -> dict[str, Any]:
-    """The part of a sidecar that is its record; what the job went by stands there by its own keys."""
+    """Part of a sidecar that forms its record; the job's settings have their own keys there."""
     return {
         "job_keys": sorted(record.job),
         INPUTS: record.inputs,
@@ -146,7 +146,7 @@ def sidecar_part(record: Record) -> dict[str, Any]:
 
 
 def source_key(path: Path, root: Path) -> str:
-    """What a source is called in records, wherever the checkout and the working folder are.
+    """Key of a source file in records, independent of where checkout and working folder are.
 
     root: the folder that holds the workflow.
     """
@@ -176,7 +176,7 @@ def _record(home: Path, content: Mapping[str, Any]) -> Record:
 
 
 def _object(home: Path) -> dict[str, Any]:
-    """The JSON object of a file, whose digest of itself is right if it has one."""
+    """Read a JSON object from a file, and verify its own digest if it has one."""
     try:
         content = json.loads(home.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
@@ -189,5 +189,5 @@ def _object(home: Path) -> dict[str, Any]:
 
 
 def _seal(content: Mapping[str, Any]) -> str:
-    """The digest of what a record holds, as JSON with sorted keys."""
+    """Digest of a record's content, as JSON with sorted keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -41,9 +41,12 @@ LEAVES = {
     "a pipe in its place": ("mkfifo {0}/out; echo '{{}}' > {0}/s.json", r"ended well but left no out"),
     "a link that leads nowhere": ("ln -s /none {0}/out; echo '{{}}' > {0}/s.json", r"ended well but left no out"),
     "no facts": ("echo x > {0}/out", r"ended well but left no s\.json"),
-    "half of its facts": ("echo x > {0}/out; printf '{{\"torch' > {0}/s.json", r"facts that are no JSON"),
-    "facts of another kind": ("echo x > {0}/out; echo '[1]' > {0}/s.json", r"facts that are no JSON object: '\[1\]'"),
-    "facts that are no text": (r"echo x > {0}/out; printf '\377\376' > {0}/s.json", r"facts that are no JSON"),
+    "half of its facts": ("echo x > {0}/out; printf '{{\"torch' > {0}/s.json", r"facts that are not JSON"),
+    "facts of another kind": (
+        "echo x > {0}/out; echo '[1]' > {0}/s.json",
+        r"facts that are not a JSON object: '\[1\]'",
+    ),
+    "facts that are no text": (r"echo x > {0}/out; printf '\377\376' > {0}/s.json", r"facts that are not JSON"),
     "all, and then fails": (GOOD + "; exit 3", r"sh ended with exit code 3"),
     "all, and is killed": (GOOD + "; kill -9 $$", r"sh was killed \(SIGKILL\)"),
 }
@@ -163,7 +166,7 @@ def test_a_program_that_removes_the_folder_of_temporary_files(harm: Harm) -> Non
 def test_a_program_without_enough_memory(harm: Harm) -> None:
     """Of addresses, as a batch system limits it."""
     code = "x = [bytes(10**8) for _ in range(10**4)]"
-    line = r"the memory of this machine, or what of it a job may have, does not suffice: .*--set-resources RULE:mem_mb"
+    line = r"the memory of this machine, or the job's limit of it, is not enough: .*--set-resources RULE:mem_mb"
     harm.fails(python(code), line, before=lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)))
     harm.goes_on()
 

@@ -123,7 +123,7 @@ def test_what_shares_the_gpu_is_said(tmp_path: Path) -> None:
     target = results / "fine" / FILES["time"]
     with beside(tmp_path):
         run = snakemake(tmp_path, words, [target])
-    assert run.returncode == 0 and "another process was at work on the GPU" in run.stderr
+    assert run.returncode == 0 and "another process used the GPU" in run.stderr
     assert any("another process" in line for line in json.loads(Path(f"{target}.json").read_text())["warnings"])
 
 

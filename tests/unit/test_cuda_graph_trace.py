@@ -123,7 +123,10 @@ def test_a_capture_that_fails_leaves_the_trace(
 
     before, after = explained(Full(), tmp_path / "trace.json.gz", monkeypatch)
     assert before == after
-    assert capsys.readouterr().err == "profzoo: launches of the graph have no layers: CUDA out of memory.\n"
+    assert (
+        capsys.readouterr().err
+        == "profzoo: launches of the CUDA graph cannot be assigned to layers: CUDA out of memory.\n"
+    )
 
 
 def test_a_step_that_is_not_captured_is_not_captured_again(tmp_path: Path) -> None:

@@ -168,4 +168,4 @@ def test_nodes_are_started_by_slurm() -> None:
 def test_nodes_without_slurm_are_refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     assert multi_node.main(["2", "1", "true"]) == 1
-    assert "nodes = 2 takes a Slurm job: --workflow-profile profiles/slurm" in capsys.readouterr().err
+    assert "nodes = 2 requires a Slurm job: use --workflow-profile profiles/slurm" in capsys.readouterr().err

@@ -102,7 +102,7 @@ def test_a_programs_success_is_known_as_one(capsys: pytest.CaptureFixture[str]) 
             "Job 7 completed successfully, but some output files are missing. Missing files after 5 seconds. This "
             "might be due to filesystem latency. If that is the case, consider to increase the wait time with "
             "--latency-wait:\nresults/a.csv (missing locally, parent dir contents: b)\nresults/c d.csv",
-            "it ended well, and yet left no results/a.csv, results/c d.csv",
+            "its program succeeded but left no results/a.csv, results/c d.csv",
         ),
         ("Output files\n  are odd\n", "Output files; are odd"),
     ],

@@ -52,8 +52,8 @@ KINDS: dict[str, tuple[Callable[[Path, Path], object], str]] = {
     "folder": (lambda path, mine: path.mkdir(), "is a folder, .*: remove it"),
     "socket": (bound, "is a socket, .*: remove it"),
     "device": (device, "is a device, .*: remove it"),
-    "text": (lambda path, mine: path.write_text(PRECIOUS), "holds something else than profzoo writes .*: move it away"),
-    "JSON": (lambda path, mine: path.write_text('{"mine": 1}'), "holds something else than profzoo writes"),
+    "text": (lambda path, mine: path.write_text(PRECIOUS), "has content that profzoo did not write: move it away"),
+    "JSON": (lambda path, mine: path.write_text('{"mine": 1}'), "has content that profzoo did not write"),
 }
 
 
@@ -177,7 +177,7 @@ def test_a_run_that_ends_leaves_the_lock_of_another(tmp_path: Path) -> None:
 def test_a_lock_that_says_nothing_of_its_holder_is_held_all_the_same(tmp_path: Path, text: str) -> None:
     with file_locks.hold_lock(tmp_path / results_lock.NAME) as descriptor:
         file_locks.replace_text(descriptor, text)
-        assert results_lock.inspect_folder(tmp_path).holder == "which has only begun"
+        assert results_lock.inspect_folder(tmp_path).holder == "which has just started"
 
 
 def test_what_a_lock_says_is_shown_without_controls(tmp_path: Path) -> None:

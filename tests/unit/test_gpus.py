@@ -149,10 +149,7 @@ def test_another_process_on_the_gpu_is_said(machine: Path, capsys: pytest.Captur
     apps = "GPU-a-1, 4242, python3, or so\nGPU-b-1, 4243, [Not Found]\nNo such thing"
     script = f"""#!/bin/sh\ncase "$1" in --query-compute-apps*) cat <<'EOF'\n{apps}\nEOF\n;; *) cat <<'EOF'\n{ROWS}\nEOF\n;; esac\n"""
     (machine / "nvidia-smi").write_text(script)
-    line = (
-        "another process was at work on the GPU, so that times and counters are not the cell's alone: "
-        "python3, or so (process 4242)"
-    )
+    line = "another process used the GPU, so that times and counters include its work: python3, or so (process 4242)"
     assert job(machine)["warnings"] == [line]
     assert capsys.readouterr().err == f"profzoo: {machine / 's'}: {line}\n"
     assert job(machine, "cpu")["warnings"] == []
@@ -170,7 +167,7 @@ def test_a_job_that_ran_on_another_gpu_fails(machine: Path, capsys: pytest.Captu
     # A part of a GPU has a UUID that nvidia-smi does not list among GPUs.
     assert job(machine, device_uuid="GPU-f")["device_uuid"] == "GPU-f"
     assert job(machine, code=1, device_uuid="GPU-b-1") == {}
-    assert "ran on GPU-b-1, and GPU-a-1 was held for it" in capsys.readouterr().err
+    assert "ran on GPU-b-1, but the job held GPU-a-1" in capsys.readouterr().err
     ranks = [{"device_uuid": "GPU-a-1"}, {"device_uuid": "GPU-c-1"}]
     assert job(machine, cell={"gpus": 2}, code=1, device_uuid="GPU-a-1", ranks=ranks) == {}
     assert "ran on GPU-c-1, and GPU-a-1, GPU-b-1 was held" in capsys.readouterr().err
@@ -179,7 +176,7 @@ def test_a_job_that_ran_on_another_gpu_fails(machine: Path, capsys: pytest.Captu
 def test_a_job_on_the_cpu_says_so(machine: Path, capsys: pytest.CaptureFixture) -> None:
     why = "device = cpu, though NVIDIA a is here"
     assert job(machine, "cpu", device_type="cpu", device_why=why)["device_why"] == why
-    assert capsys.readouterr().err == f"profzoo: {machine / 's'} is of the CPU: {why}\n"
+    assert capsys.readouterr().err == f"profzoo: {machine / 's'}: measured on the CPU: {why}\n"
     job(machine, device_type="cuda", device_why=None)
     assert capsys.readouterr().err == ""
 

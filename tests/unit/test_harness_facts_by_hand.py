@@ -464,7 +464,7 @@ def test_results_in_use_or_changed_since_are_refused(tmp_path: Path) -> None:
             results_lock.lock_results(results, planned)
     path = results / results_lock.NAME
     with file_locks.hold_lock(path) as descriptor:
-        assert results_lock.inspect_folder(results) == results_lock.FolderState("which has only begun", None)
+        assert results_lock.inspect_folder(results) == results_lock.FolderState("which has just started", None)
         file_locks.replace_text(descriptor, json.dumps({"pid": 7, "host": "h", "folder": "/f", "since": "now"}))
         assert results_lock.inspect_folder(results).holder == "process 7 on h in /f, since now"
         with pytest.raises(ConfigError, match="in use by another run, process 7 on h in /f"):

@@ -313,7 +313,7 @@ WHY = "step 1 of 3: 32 of 36 launch calls have no kernel"
 
 def test_a_job_whose_trace_lost_kernels_runs_once_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = job(tmp_path, capsys, LOSSY, WHOLE)
-    assert said["runs"] == 2 and said["repeated"] == WHY and f"runs once more: {WHY}" in said["err"]
+    assert said["runs"] == 2 and said["repeated"] == WHY and f"is run again: {WHY}" in said["err"]
     assert said["left"] == {"traceEvents": WHOLE} and "traced_steps" not in said and "lost" not in said
     # The log is that of the run whose trace it is.
     assert (tmp_path / "log").read_text().endswith("run 1\n")

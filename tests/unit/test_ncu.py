@@ -128,7 +128,7 @@ def test_budgets_are_times(budget: object, expected: float) -> None:
             "ncu.replay = 'app-range' measures whole ranges: set ncu.sets.mine.launches to all, not 2",
         ),
         ({"sets": {"mine": {"cache_control": "all"}}}, "ncu.sets.mine collects nothing"),
-        ({"budget": "soon"}, "ncu.budget = 'soon' is no time: give seconds, or such as 120s, 10m or 1h"),
+        ({"budget": "soon"}, "ncu.budget = 'soon' is not a time: give seconds, or such as 120s, 10m or 1h"),
         ({"budget": 60, "launches": "all"}, "ncu.budget chooses among launches: set the launches of "),
         (
             {"sets": {"mine": {"set": "full", "ranges": ["step"]}}},

@@ -251,4 +251,4 @@ def models(jobs: Iterable[Job]) -> set[str]:
 def said(run: subprocess.CompletedProcess[str]) -> list[str]:
     """The lines in which profzoo itself says why jobs failed; not those on a CPU, or on a wait for other tests' jobs."""
     lines = re.findall(r"^profzoo: (.*)$", run.stdout + run.stderr, re.MULTILINE)
-    return [line for line in lines if " is of the CPU: " not in line and not line.startswith("waiting for ")]
+    return [line for line in lines if ": measured on the CPU: " not in line and not line.startswith("waiting for ")]

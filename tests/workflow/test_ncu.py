@@ -471,7 +471,7 @@ def test_a_cell_on_the_cpu_says_so_everywhere(fresh: Project) -> None:
     fresh.draw_one()
     run = fresh.snakemake("report", "--config", "models=lstm", "phases=train", "tool=time")
     why = "device = cpu, though NVIDIA H200 is here"
-    assert f"profzoo: results/lstm/train.time.csv is of the CPU: {why}" in run.stdout + run.stderr
+    assert f"profzoo: results/lstm/train.time.csv: measured on the CPU: {why}" in run.stdout + run.stderr
     assert sidecar(fresh, "train.time.csv.json")["device_why"] == why
     page = fresh.read("results/report.html")
     assert "Measured on the CPU, not on a GPU.</b> 1 of 1 cells: device = cpu, though NVIDIA H200 is here." in page

@@ -26,7 +26,7 @@ def test_a_run_says_what_it_measured(fresh: Project, recorded: Path) -> None:
     )
     assert sum("samples/s" in line for line in measured) == 2
     # All five are of the CPU.
-    assert run.stderr.count(" is of the CPU: ") == 1
+    assert run.stderr.count(": measured on the CPU: ") == 1
     assert lines[-1] == "report  results/report.html"
     assert any(
         re.fullmatch(r"new +2 cells under torch and time; \d+ tables; 1 figure; in .* s", line) for line in lines
