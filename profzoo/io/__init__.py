@@ -1,1 +1,1 @@
-"""Reads files of tools and of this workflow: what each holds is declared, and what is damaged is named in one line."""
+"""Reads files of tools and of this workflow: expected contents are declared, and damage is reported in one line."""

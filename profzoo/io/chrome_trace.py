@@ -35,7 +35,7 @@ HEAD = re.compile(
 
 @contextmanager
 def open_trace(path: str | Path) -> Iterator[TextIO]:
-    """A trace's text, gzipped or not, whatever it is called; bytes that are no UTF-8 are replaced.
+    """Open a trace as text, gzipped or not, whatever its name; invalid UTF-8 is replaced.
 
     Raises:
         OSError, EOFError, zlib.error: it cannot be read, or what is gzipped is damaged; also as the body reads.
@@ -48,7 +48,7 @@ def open_trace(path: str | Path) -> Iterator[TextIO]:
 
 
 class CutOffError(ValueError):
-    """A trace ends before it is over."""
+    """A trace ends too early."""
 
 
 class Events:
@@ -115,13 +115,13 @@ class Events:
 
 
 def read_events(path: str | Path) -> list[Any]:
-    """All events of a trace; errors as of opened and Events."""
+    """Return all events of a trace; raises the errors of opened and Events."""
     with open_trace(path) as file:
         return list(Events(file))
 
 
 def rewrite_events(path: Path, change: Callable[[Sequence[Any]], Sequence[Any]]) -> None:
-    """Write a trace's events as changed, in JSON that every reader takes; gzipped where its name says so.
+    """Write the changed events of a trace as standard JSON, gzipped if the file name says so.
 
     Raises as opened and Events.
     """

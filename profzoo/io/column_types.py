@@ -1,4 +1,4 @@
-"""Kinds of columns: which texts a cell may hold, and what they are read as."""
+"""Defines kinds of columns: the permitted texts of a field, and the type to which they are converted."""
 
 import re
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ Column: TypeAlias = np.ndarray | ExtensionArray
 
 
 class CellError(ValueError):
-    """Cells that are not of their column's kind; the message says which row, counted from 1, and why."""
+    """Fields do not match their column's kind; the message names the row (from 1) and the reason."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ FLAG = Kind("True or False", "True|False")
 
 
 def or_missing(kind: Kind) -> Kind:
-    """The same, or nothing, which is then a missing value."""
+    """Return a kind that also permits an empty field, read as a missing value."""
     return replace(kind, name=f"{kind.name} or nothing", pattern=f"({kind.pattern})?")
 
 
@@ -51,7 +51,8 @@ MEASURED = replace(or_missing(NUMBER), mixed=True)
 
 
 def parse_column(cells: Sequence[str], kind: Kind) -> Column:
-    """A column: text as it is, flags as bool, numbers as int64 where all are whole and there, else as float64.
+    """Convert a column: text unchanged, flags to bool, numbers to int64 if all are integers and present, else to
+    float64.
 
     Raises:
         CellError: a cell is of another kind.
@@ -81,7 +82,7 @@ def _numbers(cells: Sequence[str]) -> np.ndarray:
 
 
 def _first_other(cells: Sequence[str], pattern: str) -> int | None:
-    """The first cell that does not match."""
+    """Return the index of the first field that does not match, or None."""
     # All in one, as a table may hold millions; a line break is in no number.
     together = "\n".join([*cells, ""])
     if together.count("\n") == len(cells) and re.fullmatch(f"(?:(?:{pattern})\n)*+", together):

@@ -1,4 +1,4 @@
-"""Escapes quotes and backslashes in the texts of JSON that was written without: a text ends where JSON can go on."""
+"""Escapes quotes and backslashes in JSON texts that were written unescaped: a text ends where JSON can continue."""
 
 import json
 import re
@@ -11,7 +11,7 @@ IN_LIST = re.compile(r'\s*(?:\]|,\s*(?:["\[{]|-?\d|true|false|null))')
 
 
 def decode_text(raw: str) -> str:
-    """What a text between its quotes stands for: as JSON where it is escaped, else as it is.
+    """Decode the text between quotes: as JSON if it is escaped, else unchanged.
 
     >>> decode_text('a"b'), decode_text('a\\\\"b'), decode_text('a\\\\d')
     ('a"b', 'a"b', 'a\\\\d')
@@ -23,7 +23,7 @@ def decode_text(raw: str) -> str:
 
 
 def escape_texts(text: str) -> str:
-    """JSON of a text that would be but for its quotes and backslashes.
+    """Escape a text that would be JSON except for its quotes and backslashes.
 
     text: may begin and end within objects. A quote that is followed by what JSON has behind a text ends it, so that
     one within a text is taken for its end where just this follows it there as well.

@@ -1,4 +1,4 @@
-"""Which range belongs to which number of a table: a number never lies outside of the range that is shown with it."""
+"""Finds the interval that belongs to each number of a table, and checks that the number lies inside it."""
 
 from collections.abc import Collection, Mapping
 
@@ -12,7 +12,7 @@ ROUNDING = 1e-9
 
 
 def interval_columns(names: Collection[str], declared: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
-    """By number the two columns between which it lies, of the columns of a table.
+    """Map each number's column to the columns of its lower and upper bound.
 
     declared: as Table.ranges. All others go by their names: `X_low` and `X_high` are the range of `X`.
 
@@ -29,7 +29,7 @@ def interval_columns(names: Collection[str], declared: Mapping[str, tuple[str, s
 
 
 def find_outside_interval(frame: pd.DataFrame, table: Table) -> str | None:
-    """The first number that lies outside of its range, in words; None where there is none. What is missing is not."""
+    """Describe the first number outside its interval, or return None; missing values are not checked."""
     for number, (low, high) in interval_columns(list(frame.columns), table.ranges).items():
         value, least, most = (frame[name].astype("float64") for name in (number, low, high))
         slack = ROUNDING * value.abs()

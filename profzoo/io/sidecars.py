@@ -1,4 +1,4 @@
-"""Reads sidecars by what is declared of them: keys that must be there, and what each holds."""
+"""Reads sidecars by declaration: which keys are required, and what values each key may have."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ AGAIN = "delete it and the file that it belongs to, and the next run makes both 
 
 @dataclass(frozen=True)
 class Fact:
-    """What a key may hold: its name for readers, and whether a value is one."""
+    """A permitted kind of value: its name for readers, and a function that checks a value."""
 
     name: str
     holds: Callable[[Any], bool]
@@ -45,7 +45,7 @@ PROCESSES = Fact(
 
 
 def or_null(fact: Fact) -> Fact:
-    """The same, or null."""
+    """Return a fact that also permits null."""
     return Fact(f"{fact.name} or null", lambda value: value is None or fact.holds(value))
 
 
@@ -55,7 +55,7 @@ NOTHING: Needs = {}
 
 
 def read_sidecar(path: str | Path, needs: Needs) -> dict[str, Any]:
-    """A sidecar.
+    """Read a sidecar and check its declared keys.
 
     Raises:
         DataError: it cannot be read, is no object of JSON, or lacks what is needed.

@@ -1,4 +1,4 @@
-"""Reads YAML that people write, and refuses what means something else than it looks like, in a line that says where.
+"""Reads YAML written by people, and rejects values that YAML reads differently than they look, naming the line.
 
 YAML itself takes the later of two equal keys, 010 for 8, 1:30 for 90, `no` for false, and lets a few lines stand for
 more values than any memory holds.
@@ -27,7 +27,7 @@ Flags = Callable[[tuple[str, ...]], bool]
 
 
 def load_yaml(path: Path) -> Any:
-    """What a file holds.
+    """Load a file.
 
     Raises:
         ConfigError: it cannot be read, or holds what looks like something else.
@@ -38,7 +38,7 @@ def load_yaml(path: Path) -> Any:
 
 
 def read_yaml_text(path: Path, where: str) -> str:
-    """The text of a file; where: that, for the message.
+    """Read the text of a YAML file; where: the file's name in messages.
 
     Raises:
         ConfigError: it cannot be read, or is no UTF-8.
@@ -53,7 +53,7 @@ def read_yaml_text(path: Path, where: str) -> str:
 
 
 def check_yaml(text: str, where: str, flags: Flags = lambda _: True) -> None:
-    """That YAML, or JSON, means what it looks like.
+    """Check that YAML or JSON text means what it looks like.
 
     Args:
         where: the file, for the message.
@@ -82,7 +82,7 @@ def check_yaml(text: str, where: str, flags: Flags = lambda _: True) -> None:
 
 
 def explain_surprising_value(text: str, boolean: bool = True) -> str:
-    """What a plain value means in YAML that it does not look like, and what to write; empty where it does.
+    """Explain what a plain value means in YAML if it looks different, and what to write; else return an empty text.
 
     boolean: whether one is meant.
 
@@ -172,7 +172,7 @@ def _unreadable(error: yaml.YAMLError, where: str) -> str:
 
 
 def allows_boolean(schema: Mapping[str, Any]) -> Flags:
-    """Tells where a JSON Schema has a boolean stand, or leaves that open."""
+    """Return a function that tells where a JSON Schema permits a boolean."""
 
     def flags(keys: tuple[str, ...]) -> bool:
         part: Any = schema

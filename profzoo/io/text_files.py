@@ -1,4 +1,4 @@
-"""What a file holds as text, and how a message quotes a part of it; apart from tables, whose library loads slowly."""
+"""Reads text files and quotes parts of them in messages; apart from tables, whose library (pandas) loads slowly."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ SAME = "; if the new one is refused as well, report it"
 
 
 def read_text(path: str | Path, again: str) -> str:
-    """A file's text; again: what to do about one that is damaged.
+    """Read a text file; again: what to do if it is damaged.
 
     Raises:
         DataError: it cannot be read, or is no UTF-8.
@@ -25,7 +25,7 @@ def read_text(path: str | Path, again: str) -> str:
 
 @contextmanager
 def open_file(path: str | Path) -> Iterator[BinaryIO]:
-    """A file to read; DataError where it cannot be."""
+    """Open a file for reading; raise DataError if that fails."""
     try:
         with Path(path).open("rb") as file:
             yield file
@@ -42,7 +42,7 @@ def decode(content: bytes, path: str | Path, again: str) -> str:
 
 
 def quote(cell: str) -> str:
-    """A cell as a message quotes it: on one line, and short.
+    """Quote a field for a message: on one line, and shortened.
 
     >>> quote("12,34"), quote("")
     ("'12,34'", 'nothing')

@@ -1,1 +1,1 @@
-"""What a run says in the terminal in place of Snakemake's own messages: its plan, a line a measurement, its end."""
+"""Prints a run's plan, one line per measurement and a summary, in place of Snakemake's own messages."""

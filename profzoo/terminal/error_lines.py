@@ -1,4 +1,4 @@
-"""Says a mistake of the command line or the configuration in one line, of what Snakemake makes of it in several."""
+"""Shortens Snakemake's messages about a wrong command line or configuration to one line."""
 
 import difflib
 import re

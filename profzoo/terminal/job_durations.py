@@ -1,4 +1,4 @@
-"""How long jobs should take: what they took when they last ran, else what others of their kind did."""
+"""Estimates the duration of jobs from their last run, or else from other jobs of the same kind."""
 
 import json
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ def shipped_durations() -> dict[str, dict[str, float]]:
 
 
 def read_benchmark(benchmark: Path) -> float | None:
-    """What a job took by the file that Snakemake has left of it; None where there is none."""
+    """Read a job's duration in seconds from Snakemake's benchmark file; None if there is none."""
     try:
         return float(benchmark.read_text().splitlines()[1].split("\t")[0])
     except (OSError, ValueError, IndexError):
@@ -40,7 +40,7 @@ def read_benchmark(benchmark: Path) -> float | None:
 
 
 def benchmark_kind(benchmark: str) -> str:
-    """What benchmarks of one kind have in common.
+    """Return the part of a benchmark's name that is common to its kind of job.
 
     >>> benchmark_kind("results/benchmarks/unet/train.deep.ncu.tsv"), benchmark_kind("results/benchmarks/unet/weights.tsv")
     ('train.deep.ncu', 'weights')
@@ -58,7 +58,7 @@ def read_benchmarks(folder: Path, gpu: bool) -> EarlierTimes:
 
 
 def expect_duration(task: Task, earlier: EarlierTimes) -> tuple[float, bool]:
-    """Seconds that a job should take, and whether that is known of this machine."""
+    """Return a job's expected seconds, and whether the estimate comes from this machine."""
     if not task.measures:
         return (
             (shipped_durations()["light"].get(task.rule.split("_")[0], UNKNOWN_LIGHT_S), True)

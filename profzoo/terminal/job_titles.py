@@ -24,7 +24,7 @@ EXPORTS = "exports"
 
 @dataclass(frozen=True)
 class Task:
-    """A job to a reader.
+    """Describes a job for readers.
 
     cell: what it is about, such as `unet train`; empty for what is about all of them. what: `nsys`, `ncu deep`, or the
     kind of what it makes. outputs: its files; sidecar: of a measurement; benchmark: what it took when it last ran.
@@ -76,5 +76,5 @@ def describe_job(job: Any) -> Task:
 
 
 def cell_folder(task: Task) -> Path:
-    """The folder of a measured cell's files."""
+    """Return the folder of a measured cell's files."""
     return Path(task.sidecar).parent

@@ -1,4 +1,4 @@
-"""Puts the messages of a run in the place of Snakemake's own, where its user has not asked for these.
+"""Replaces Snakemake's own messages by the messages of this package, unless the user has asked for Snakemake's.
 
 Snakemake finds logger plugins among installed packages only, and by then has read its command line; this one is part of
 a checkout, so it takes over once the Snakefile is read.
@@ -43,7 +43,7 @@ def take_over(workflow: Any) -> LogHandler | None:
 
 
 def typed_rules(workflow: Any) -> list[str]:
-    """Rules that a user may type."""
+    """Return the rules that a user may type."""
     return [rule.name for rule in workflow.rules if rule.name in rule_list.TYPED]
 
 
@@ -83,7 +83,7 @@ def plan_jobs(workflow: Any) -> tuple[Progress, Place, float, Mapping[int, Seque
 
 
 def job_reason(dag: Any, job: Any) -> list[str]:
-    """Why a job would run: by its content, else by Snakemake's own reasons."""
+    """Explain why a job would run: from changed content, else from Snakemake's own reasons."""
     known = snakemake_internals.reason(job)
     return [known] if known else describe_reason(dag.reason(job))
 
@@ -94,7 +94,7 @@ def describe_reason(reason: Any) -> list[str]:
 
 
 def find_place(workflow: Any) -> Place:
-    """On how many GPUs at a time jobs run."""
+    """Return the place where jobs run: how many GPUs at a time."""
     if not workflow.local_exec:
         return Place(0, True)
     here = unavailable_tools.count_gpus()

@@ -1,4 +1,4 @@
-"""What a finished measurement came to, in a few words: its step's time, how busy the GPU was, its rate."""
+"""Summarizes a finished measurement in a few words: time per step, GPU utilisation, rate."""
 
 import json
 import sqlite3

@@ -1,4 +1,4 @@
-"""Says what of the selected cells is not there, where nothing more is collected."""
+"""Lists missing results of the selected cells when nothing more is collected."""
 
 from collections.abc import Iterable, Mapping
 
@@ -9,7 +9,7 @@ SHOWN = 3
 
 
 def list_missing(missing: Iterable[Mapping[str, str]]) -> list[str]:
-    """A line a tool and reason; missing: model, phase, tool and why, as collect.left has them.
+    """Return one line per tool and reason; missing: model, phase, tool and reason, from collect.left.
 
     >>> list_missing([{"model": "lstm", "phase": "train", "tool": "ncu", "why": "not measured yet"}])
     ['nothing of ncu in 1 cell (lstm train): not measured yet']

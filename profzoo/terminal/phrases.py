@@ -1,10 +1,10 @@
-"""How spans of time, counts and lists are said in the terminal."""
+"""Formats durations, counts and lists for the terminal."""
 
 from collections.abc import Sequence
 
 
 def format_estimate(seconds: float) -> str:
-    """A span of time, as exactly as an estimate deserves.
+    """Format an estimated duration, as precisely as an estimate deserves.
 
     >>> format_estimate(7.2), format_estimate(43), format_estimate(260), format_estimate(5000), format_estimate(9000)
     ('7 s', '45 s', '4 min', '1 h 25 min', '2 h 30 min')
@@ -21,7 +21,7 @@ def format_estimate(seconds: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """A span of time that was measured.
+    """Format a measured duration.
 
     >>> format_duration(7.24), format_duration(224.09)
     ('7.2 s', '3 min 44 s')
@@ -33,7 +33,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_count(number: int, what: str) -> str:
-    """A number of things.
+    """Format a number of things.
 
     >>> format_count(1, "cell"), format_count(42, "cell")
     ('1 cell', '42 cells')
@@ -42,7 +42,7 @@ def format_count(number: int, what: str) -> str:
 
 
 def list_names(names: Sequence[str]) -> str:
-    """Names as a text has them.
+    """Join names as in a sentence.
 
     >>> list_names(["time"]), list_names(["time", "nsys", "torch"])
     ('time', 'time, nsys and torch')
@@ -51,7 +51,7 @@ def list_names(names: Sequence[str]) -> str:
 
 
 def join_first_names(names: Sequence[str], most: int) -> str:
-    """Names, so many of them at most.
+    """Join at most `most` names.
 
     >>> join_first_names(["a", "b", "c"], 2)
     'a, b and 1 more'

@@ -1,4 +1,4 @@
-"""How far a run is, and how long the rest should take, by what its own jobs take."""
+"""Tracks a run's progress and estimates its remaining time from the durations of its own jobs."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -28,23 +28,23 @@ class Progress:
     failed: list[int] = field(default_factory=list)
 
     def start(self, number: int, now: float) -> None:
-        """A job has begun."""
+        """Record that a job has started."""
         self.began[number] = now
 
     def finish(self, number: int, now: float) -> float:
-        """A job is done, at the second attempt perhaps; the seconds that it took."""
+        """Record that a job has finished, perhaps at its second attempt; return its duration in seconds."""
         if number in self.failed:
             self.failed.remove(number)
         self.took[number] = now - self.began.get(number, now)
         return self.took[number]
 
     def fail(self, number: int) -> None:
-        """A job has failed; one that fails again is still one."""
+        """Record that a job has failed; a job that fails twice counts once."""
         if number not in self.failed:
             self.failed.append(number)
 
     def lost(self) -> set[int]:
-        """The jobs that failed, and those that cannot run because of them."""
+        """Return the jobs that failed, and the jobs that cannot run because of them."""
         found: set[int] = set()
         ahead = list(self.failed)
         while ahead:
@@ -61,7 +61,7 @@ class Progress:
         return sum(number in self.took or number in lost for number in mine), len(mine)
 
     def left_s(self, now: float) -> float:
-        """Seconds until all is done."""
+        """Estimate the seconds until all jobs have finished."""
         measured, others = self._left_s(True, now), self._left_s(False, now)
         return max(measured / self.measured_at_once, (measured + others) / self.at_once)
 

@@ -1,4 +1,4 @@
-"""Lists the rules for `snakemake --list`: those that a user types, and apart from them what these consist of."""
+"""Lists the rules for `snakemake --list`: first the rules for users, then the rules behind them."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,4 +1,4 @@
-"""What a run ends with: what failed first, what is new, where the report is, and where there is most to be won."""
+"""Summarizes a finished run: first failure, new results, the report's place, and the largest expected gains."""
 
 import csv
 import textwrap
@@ -17,7 +17,7 @@ VERDICTS, CELLS = "verdicts.csv", "cells.csv"
 
 
 def format_run_end(progress: Progress, seconds: float, width: int, ended: bool = False) -> list[str]:
-    """The lines; of a run that made nothing worth telling, none.
+    """Return the summary lines; empty if the run made nothing worth reporting.
 
     seconds: of the whole run; width: characters that a line may have; ended: whether its user ended it.
     """
@@ -30,7 +30,7 @@ def format_run_end(progress: Progress, seconds: float, width: int, ended: bool =
         if task.rule == "tabulate_verdicts":
             lines += _best(Path(next(path for path in task.outputs if path.endswith(VERDICTS))))
     if ended:
-        lines.append(_row("ended", "by you: what was made is kept, and the same line goes on from here"))
+        lines.append(_row("ended", "by you: finished results are kept; the same command continues from here"))
     folded = [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent=" " * INDENT)]
     # Paths are there to be copied.
     return [*folded, *(_row("report", path) for path in pages)]
@@ -46,7 +46,7 @@ def _first(progress: Progress) -> str:
 
 
 def _new(done: Sequence[Task]) -> str:
-    """What was made, by tool and kind.
+    """Describe new results by tool and kind.
 
     >>> made = [Task("profile_nsys", "unet train", "nsys", True), Task("draw_figure", "", "figures", False, ("a",))]
     >>> _new(made)

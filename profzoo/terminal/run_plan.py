@@ -1,4 +1,4 @@
-"""What a run is going to make and how long that should take, before it starts: one line, or one screen of a dry run."""
+"""Prints what a run is going to make and its expected duration: one line, or one screen for a dry run."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -28,7 +28,7 @@ class Place:
     unable: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """In words.
+        """Describe the place in words.
 
         >>> str(Place(2, False))
         'on 2 GPUs'
@@ -37,9 +37,9 @@ class Place:
 
 
 def plan_headline(progress: Progress, place: Place, guessed: float) -> str:
-    """The plan in one line; empty where it is not worth one.
+    """Return the plan in one line; empty if it is not worth one.
 
-    guessed: the share of the time that goes by what other machines took.
+    guessed: the share of the time that goes estimated from other machines.
     """
     measuring = [task for task in progress.tasks.values() if task.measures]
     others = sum(not task.measures and bool(task.outputs) for task in progress.tasks.values())
@@ -47,13 +47,13 @@ def plan_headline(progress: Progress, place: Place, guessed: float) -> str:
         return ""
     time = phrases.format_estimate(progress.left_s(0.0))
     if not measuring:
-        return f"{phrases.format_count(others, 'job')}, none of which measures: about {time}"
+        return f"{phrases.format_count(others, 'job')}, none of them a measurement: about {time}"
     cells = phrases.format_count(len(cells_to_measure(measuring)), "cell")
     asked = list(dict.fromkeys(_tool(task) for task in measuring if task.what not in BESIDES))
     tools = phrases.format_count(len(asked), "tool") if len(asked) > 1 else (asked or [measuring[0].what])[0]
     if asked and {name.split()[0] for name in asked} <= set(place.unable):
         return f"{cells}, {tools}: cannot run here"
-    basis = ", by what other machines took" if guessed > 0.5 else ""
+    basis = ", estimated from other machines" if guessed > 0.5 else ""
     if place.remote:
         total = phrases.format_estimate(
             sum(progress.expected[number] for number, task in progress.tasks.items() if task.measures)
@@ -68,7 +68,7 @@ def _tool(task: Task) -> str:
 
 
 def cells_to_measure(measuring: Collection[Task]) -> list[str]:
-    """The cells that are measured, each once; weights are of none."""
+    """Return the measured cells, each once; weights are not counted."""
     cells = dict.fromkeys(task.cell for task in measuring if task.what not in ("weights", "peaks", "probe"))
     return list(cells or dict.fromkeys(task.cell for task in measuring))
 

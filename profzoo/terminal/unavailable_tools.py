@@ -1,4 +1,4 @@
-"""Says which tools of a run cannot run on this machine, and why, before any of their jobs fails."""
+"""Explains which tools of a run cannot run on this machine, before any of their jobs fails."""
 
 import shutil
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ DEVICES = Path("/dev")
 
 
 def count_gpus() -> int:
-    """How many GPUs the kernel shows."""
+    """Count the GPUs that the operating system's kernel shows."""
     return len(list(DEVICES.glob("nvidia[0-9]*")))
 
 
@@ -39,7 +39,7 @@ def _why(tool: str, no_gpu: str) -> str:
 
 
 def list_unable_tools(unable: Mapping[str, str]) -> list[str]:
-    """A line a tool.
+    """Return one line per tool.
 
     >>> list_unable_tools({"ncu": "it profiles GPUs only, and there is no GPU"})
     ['ncu cannot run here, as it profiles GPUs only, and there is no GPU (snakemake doctor says what can)']

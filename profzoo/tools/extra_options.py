@@ -16,7 +16,7 @@ def check(
 
     >>> check("ncu.extra", ["-k5"], {"-k": "ncu.kernel_name"}, {})
     Traceback (most recent call last):
-    profzoo.errors.ConfigError: ncu.extra holds -k, which the workflow gives itself: change ncu.kernel_name
+    profzoo.errors.ConfigError: ncu.extra holds -k, which the workflow sets itself: change ncu.kernel_name
 
     Raises:
         ConfigError: one of them is there.
@@ -25,7 +25,7 @@ def check(
         if word.partition("=")[0] in whole:
             continue
         if (option := _meant(word, own)) in own:
-            raise ConfigError(f"{key} holds {option}, which the workflow gives itself: change {own[option]}")
+            raise ConfigError(f"{key} holds {option}, which the workflow sets itself: change {own[option]}")
         if (option := _meant(word, refused)) in refused:
             raise ConfigError(f"{key} holds {option}, which {refused[option]}: remove it")
 

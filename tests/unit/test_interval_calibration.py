@@ -67,7 +67,9 @@ def test_the_line_before_a_run_says_when_it_holds() -> None:
         "set": "roofline", "replay": "kernel", "launches": 50, "runs": 1, "configurations": 8, "share": 1.0,
         "configurations_of_window": 8, "passes": 1, "basis": "measured", "estimate_s": 12.0, "error": 0.0424,
     }  # fmt: skip
-    assert ", totals within 4.2% if like times mean like work, 1 pass" in run_planning.describe_plan(plan)
+    assert ", totals within 4.2% if launches of similar times do similar work, 1 pass" in run_planning.describe_plan(
+        plan
+    )
     assert "totals" not in run_planning.describe_plan({**plan, "error": 0.0})
     assert "totals" not in run_planning.describe_plan({**plan, "error": None})
 

@@ -148,7 +148,7 @@ def test_budgets_are_times(budget: object, expected: float) -> None:
         ),
         (
             {"extra": ["--verbose", "-k", "x"]},
-            "ncu.extra holds -k, which the workflow gives itself: change ncu.kernel_",
+            "ncu.extra holds -k, which the workflow sets itself: change ncu.kernel_",
         ),
     ],
 )
@@ -160,7 +160,7 @@ def test_what_cannot_be_combined_is_refused(given: dict, line: str) -> None:
 
 @pytest.mark.parametrize("option", sorted(ncu.OWN_OPTIONS))
 def test_options_that_the_workflow_gives_itself(option: str) -> None:
-    with pytest.raises(ConfigError, match="which the workflow gives itself"):
+    with pytest.raises(ConfigError, match="which the workflow sets itself"):
         config.normalise_config({"ncu": {"extra": [f"{option}=x"]}})
 
 

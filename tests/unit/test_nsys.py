@@ -59,8 +59,8 @@ def test_the_window_does_not_end_the_program() -> None:
         ({"capture": "run", "traces": "cuda", "pytorch": "autograd-nvtx"}, "nsys.pytorch = 'autograd-nvtx' annotates"),
         ({"traces": "nvtx", "cuda_memory_usage": True}, "nsys.cuda_memory_usage needs the cuda trace"),
         ({"traces": "nvtx,cuda", "backtrace": "fp"}, "nsys.backtrace has nothing to unwind"),
-        ({"extra": ["-t", "cuda"]}, "nsys.extra holds -t, which the workflow gives itself: change nsys.traces"),
-        ({"extra": ["--export=json"]}, "nsys.extra holds --export, which the workflow gives itself"),
+        ({"extra": ["-t", "cuda"]}, "nsys.extra holds -t, which the workflow sets itself: change nsys.traces"),
+        ({"extra": ["--export=json"]}, "nsys.extra holds --export, which the workflow sets itself"),
     ],
 )
 def test_what_cannot_be_combined_is_refused(given: dict, line: str) -> None:

@@ -142,7 +142,7 @@ PLANNED = {
         ({"basis": PARTS}, "98.7% of GPU time, 1 pass, kernel replay: at most about 12 s"),
         (
             {"error": 0.0123},
-            "98.7% of GPU time, totals within 1.2% if like times mean like work, 1 pass, kernel replay: about 12 s",
+            "98.7% of GPU time, totals within 1.2% if launches of similar times do similar work, 1 pass, kernel replay: about 12 s",
         ),
         (
             {"instead_of": {"launches": 3, "runs": 1, "estimate_s": 11.6}},

@@ -81,7 +81,7 @@ def test_strings_of_the_command_line_become_what_they_mean(given: dict, key: str
         ({"settings": {"lsm": {}}}, "unknown model 'lsm': did you mean 'lstm'?"),
         ({"settings": {"mine": {"module": "no.such"}}}, "settings.mine.module = 'no.such' cannot be found"),
         ({"ncu": {"replay": "range"}}, "ncu.replay = 'range' measures whole ranges: set ncu.launches to all"),
-        ({"ncu": {"extra": ["--set=full"]}}, "ncu.extra holds --set, which the workflow gives itself"),
+        ({"ncu": {"extra": ["--set=full"]}}, "ncu.extra holds --set, which the workflow sets itself"),
         ({"ncu": {"sets": {"mine": {"launches": 3}}}}, "ncu.sets.mine collects nothing"),
         ({"nsys": {"delay": 3}}, "nsys.delay is for whole runs"),
         ({"nsys": {"traces": ["cuda"]}}, "nsys.capture = 'window' finds the window by NVTX"),

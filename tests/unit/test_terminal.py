@@ -212,7 +212,7 @@ def test_what_its_user_ends_has_not_failed() -> None:
     failed, _, *ended, last = told_by(progress, records, io.StringIO())
     assert "failed" in failed and [line.split()[-1] for line in ended] == ["ended", "ended"]
     assert progress.failed == [0] and last == (
-        "ended   by you: what was made is kept, and the same line goes on from here"
+        "ended   by you: finished results are kept; the same command continues from here"
     )
 
 
@@ -308,14 +308,14 @@ def test_a_headline_says_where_and_by_what() -> None:
              ("time", "nsys", "torch")]  # fmt: skip
     progress = run_of(*cells, task("weights"), seconds=100)
     assert run_plan.plan_headline(progress, Place(1, False), 0) == "4 cells, 2 tools: about 22 min on 1 GPU"
-    assert run_plan.plan_headline(progress, Place(0, False), 0.9).endswith("on this CPU, by what other machines took")
+    assert run_plan.plan_headline(progress, Place(0, False), 0.9).endswith("on this CPU, estimated from other machines")
     turns = run_of(*(task("in turn", cell, rule="time_in_turn") for cell in ("unet train", "lstm train")), seconds=60)
     assert run_plan.plan_headline(turns, Place(1, False), 0) == "2 cells, in turn: about 2 min on 1 GPU"
     remote = run_plan.plan_headline(progress, Place(0, True), 0)
     assert remote == "4 cells, 2 tools: about 22 min of GPU time, in jobs of the batch system"
     assert run_plan.plan_headline(run_of(other(), other()), Place(1, False), 0) == ""
     assert run_plan.plan_headline(run_of(*[other()] * 30, seconds=4), Place(0, False), 0) == (
-        "30 jobs, none of which measures: about 2 min"
+        "30 jobs, none of them a measurement: about 2 min"
     )
 
 

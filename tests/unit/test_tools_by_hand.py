@@ -71,7 +71,7 @@ REFUSED = {"-p": "cannot be", "--mode": "cannot be", "--model": "cannot be"}
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("-k", "holds -k, which the workflow gives itself: change ncu.kernel_name"), ("-kfoo", "holds -k, "),
+        ("-k", "holds -k, which the workflow sets itself: change ncu.kernel_name"), ("-kfoo", "holds -k, "),
         ("-k=foo", "holds -k, "), ("--set", "holds --set, "), ("--set=full", "holds --set, "), ("--se", "holds --set, "),
         ("--kernel=a", "holds --kernel-name, "), ("-p", "holds -p, which cannot be: remove it"), ("-p3", "holds -p, which"),
         ("--mode=x", "holds --mode, which"), ("--model", "holds --model, which"),

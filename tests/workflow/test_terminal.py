@@ -18,7 +18,7 @@ def test_a_run_says_what_it_measured(fresh: Project, recorded: Path) -> None:
     lines = run.stderr.splitlines()
     assert not re.search("[\r\033]", run.stdout + run.stderr)
     plan = next(line for line in lines if line.startswith("2 cells, torch: about "))
-    assert re.search(r" on this CPU, by what other machines took$", plan)
+    assert re.search(r" on this CPU, estimated from other machines$", plan)
     measured = [line for line in lines if re.search(r"  \d/5(  ~.* left)?$", line)]
     assert [line.rsplit("/5")[0][-1] for line in measured] == ["1", "2", "3", "4", "5"]
     assert re.match(

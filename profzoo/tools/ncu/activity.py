@@ -1,4 +1,4 @@
-"""What ncu's census says of kernels."""
+"""Summarizes kernels from ncu's census."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,15 +17,15 @@ COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {}
 
 
 def of_kernels(table: pd.DataFrame, facts: Mapping[str, Any]) -> pd.DataFrame:
-    """Launches, a row each."""
+    """Return one row per launch."""
     return table.assign(kind="kernel", name=table["kernel"], count=1, ns=table[GPU_TIME])
 
 
 def of_ranges(table: pd.DataFrame, facts: Mapping[str, Any]) -> None:
-    """None: launches that run alone take other times than those of a step."""
+    """Return None: ncu runs launches one at a time, so their durations differ from durations in a step."""
     return
 
 
 def of_cell(table: pd.DataFrame, facts: Mapping[str, Any]) -> Mapping[str, float]:
-    """Nothing."""
+    """Return nothing: ncu has no values for the whole cell."""
     return {}

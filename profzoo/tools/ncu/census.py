@@ -1,4 +1,5 @@
-"""Where the launches of a window come from, by which some are chosen, matched and weighed: ncu's own run, or nsys."""
+"""Finds the census, the list of a window's launches used to choose, match and weight profiled launches: by ncu or
+nsys."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,7 +39,7 @@ def census_source(config: Mapping[str, Any]) -> str:
 
 
 def _unlike(own: Mapping[str, Any], nsys: Mapping[str, Any]) -> str:
-    """Why nsys traces other launches than ncu would profile; empty where it does not."""
+    """Explain why nsys traces other launches than ncu would profile; empty if both see the same launches."""
     for key, usual in (("devices", []), ("target_processes", "all"), ("target_processes_filter", None), ("extra", [])):
         if own[key] != usual:
             return f"ncu.{key} may leave out launches that nsys traces"
@@ -49,7 +50,7 @@ def _unlike(own: Mapping[str, Any], nsys: Mapping[str, Any]) -> str:
 
 
 def read_untold_reason(sidecar: str | Path) -> str | None:
-    """Why a trace does not tell the launches of a cell, by the sidecar of those that it has; None where it does.
+    """Explain why a trace does not list the launches of a cell, from the sidecar of its launches; None if it does.
 
     Tables made before there was a sidecar are of traces that do.
     """
@@ -60,10 +61,10 @@ def read_untold_reason(sidecar: str | Path) -> str | None:
 
 
 def census_csv_name(by_ncu: bool) -> str:
-    """The file of a cell's launches, after the phase; by_ncu: whether ncu counts them itself."""
+    """Return the CSV name of a cell's launches, after the phase; by_ncu: whether ncu counts the launches itself."""
     return f".ncu.{ncu.CENSUS}.csv" if by_ncu else OF_NSYS
 
 
 def census_sidecar_name(by_ncu: bool) -> str:
-    """The sidecar of the report that they come from, likewise."""
+    """Return the sidecar name of the report from which the launches come; by_ncu: as in `csv`."""
     return f".{ncu.CENSUS}.ncu-rep.json" if by_ncu else ".nsys-rep.json"

@@ -1,4 +1,4 @@
-"""Finds what was profiled among the launches of the census, and says how many of these each stands for."""
+"""Matches profiled launches with the census and computes how many launches each one stands for."""
 
 from collections.abc import Mapping, Sequence
 
@@ -61,7 +61,7 @@ def _functions(
 
 
 def _weighed(table: pd.DataFrame, window: Window) -> pd.DataFrame:
-    """The rows with what they stand for."""
+    """Return the rows with stratum and multiplicity."""
     known = table["launch"].notna()
     found = Estimates(window, table.loc[known, "launch"].to_numpy(dtype=int), pd.DataFrame(index=table.index[known]))
     labels = found.labels()
@@ -80,7 +80,7 @@ def _in_front(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _among(table: pd.DataFrame, configurations: pd.MultiIndex) -> pd.Series:
-    """Which rows are of these configurations."""
+    """Return a mask of the rows that have one of these launch configurations."""
     return pd.Series(pd.MultiIndex.from_frame(table[KEYS]).isin(configurations), table.index)
 
 
@@ -93,8 +93,8 @@ def _places(taken: pd.DataFrame, launches: pd.DataFrame) -> pd.Series:
 
 
 def estimate_totals(table: pd.DataFrame, window: Window, metrics: Sequence[str]) -> dict[str, list[float]]:
-    """Of each metric that adds up over launches, its total over the window, and the interval that holds it nine times
-    in ten; table: as `matched` has it."""
+    """Estimate, for each additive metric, its total over the window and the 90% confidence interval; table: from
+    `matched`."""
     known = table["launch"].notna()
     summed = [name for name in metrics if name.endswith(".sum") and pd.api.types.is_numeric_dtype(table[name])]
     values = table.loc[known, summed].astype("float64").dropna(axis=1)

@@ -1,4 +1,4 @@
-"""Nsight Compute's command line from the configuration, and what cannot be combined in it."""
+"""Builds the command line of Nsight Compute and rejects settings that it cannot combine."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -39,8 +39,8 @@ RANGE_REPLAY = ("range", "app-range")
 LEAST_ERROR = 0.001
 
 
-def adapt_to_cell(ncu: Mapping[str, Any], name: str, cell: CellSettings) -> Mapping[str, Any]:
-    """The configuration for a section set of a cell.
+def adapt_to_cell(ncu: Mapping[str, Any], name: str, cell: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return ncu's configuration for one section set of a cell.
 
     Of several processes, kernels that communicate are counted, not replayed. Of a step in CUDA graphs,
     each kernel is a launch.
@@ -63,12 +63,12 @@ def adapt_to_cell(ncu: Mapping[str, Any], name: str, cell: CellSettings) -> Mapp
 
 
 def launch_selection(ncu: Mapping[str, Any], name: str) -> str | int:
-    """The launch selection of a section set: its own, else ncu.launches."""
+    """Return the launch selection of a section set: its own, or else `ncu.launches`."""
     return ncu["sets"][name].get("launches", ncu["launches"])
 
 
 def replay_mode(ncu: Mapping[str, Any], name: str) -> str:
-    """The replay mode of a section set: its own, else ncu.replay.
+    """Return the replay mode of a section set: its own, or else `ncu.replay`.
 
     The census is of launches, whatever the other sets measure.
     """
@@ -77,12 +77,12 @@ def replay_mode(ncu: Mapping[str, Any], name: str) -> str:
 
 
 def measures_ranges(ncu: Mapping[str, Any], name: str) -> bool:
-    """Whether a section set measures whole ranges instead of launches."""
+    """Return whether a section set measures whole ranges instead of launches."""
     return replay_mode(ncu, name) in RANGE_REPLAY
 
 
 def launch_sets(ncu: Mapping[str, Any]) -> list[str]:
-    """The section sets that tables of kernels are made of, the one that counts first: the default one and the census.
+    """List the section sets for tables of kernels, by priority: the default set, then the census.
 
     A default set that measures ranges has no launches to go into them, and a census that nsys traced no counters.
     Cells whose trace tells no launches have the census besides.
@@ -92,17 +92,17 @@ def launch_sets(ncu: Mapping[str, Any]) -> list[str]:
 
 
 def needs_plan(ncu: Mapping[str, Any], name: str) -> bool:
-    """Whether a plan made from the census decides a section set's replay mode and launches."""
+    """Return whether a plan, made from the census, decides the replay mode and launches of a section set."""
     return name != CENSUS and not measures_ranges(ncu, name)
 
 
 def samples_launches(ncu: Mapping[str, Any], name: str) -> bool:
-    """Whether a plan chooses launches of a section set for an error, which may take several runs."""
+    """Return whether a plan samples launches of a section set to reach a target error, possibly in several runs."""
     return needs_plan(ncu, name) and launch_selection(ncu, name) == SAMPLED
 
 
 def parse_percent(percent: str) -> float:
-    """A part that is given in percent.
+    """Convert a percentage such as "2%" to a fraction.
 
     >>> parse_percent("2%"), parse_percent("0.5%")
     (0.02, 0.005)
@@ -111,7 +111,7 @@ def parse_percent(percent: str) -> float:
 
 
 def parse_budget(budget: str | float) -> float:
-    """A budget in seconds.
+    """Convert a budget to seconds.
 
     >>> parse_budget("2m"), parse_budget("90s"), parse_budget(30)
     (120.0, 90.0, 30.0)
@@ -120,7 +120,7 @@ def parse_budget(budget: str | float) -> float:
 
 
 def selection_options(ncu: Mapping[str, Any], name: str) -> list[str]:
-    """Options of ncu that select the launches that a section set's configuration asks for."""
+    """Return ncu's options that select the launches that the section set is configured to profile."""
     chosen, words = launch_selection(ncu, name), []
     if chosen in (SAMPLED, DISTINCT):
         # Without mangled names, instances of one template count as one configuration and all but one are lost.
@@ -133,7 +133,7 @@ def selection_options(ncu: Mapping[str, Any], name: str) -> list[str]:
 
 
 def options(ncu: Mapping[str, Any], name: str) -> list[str]:
-    """Options of ncu that collect the section set of that name, but for the report's name and what a plan decides."""
+    """Return ncu's options for the named section set, except the report's name and the options that a plan decides."""
     chosen = ncu["sets"][name]
     words = ["--force-overwrite", "--target-processes", ncu["target_processes"]]
     if measures_ranges(ncu, name):
@@ -159,7 +159,7 @@ def options(ncu: Mapping[str, Any], name: str) -> list[str]:
 
 
 def section_options(chosen: Mapping[str, Any], also: Sequence[str] = ()) -> list[str]:
-    """Options of ncu that collect a section set's sections and metrics, and also these metrics."""
+    """Return ncu's options that collect the sections and metrics of a section set and the metrics `also`."""
     words = ["--set", chosen["set"]] if "set" in chosen else []
     sections = chosen.get("sections", [])
     for section in [sections] if isinstance(sections, str) else sections:
@@ -169,8 +169,9 @@ def section_options(chosen: Mapping[str, Any], also: Sequence[str] = ()) -> list
 
 
 def around(options: Sequence[str], made: Mapping[str, Path], processes: int) -> list[str]:
-    """ncu with its options and its report: of the first process, or where `ranks` are to be made of each, named by
-    host and rank. Of several runs, the reports after the first go into the folder `more`.
+    """Return the ncu command with its options and report. With several processes, ncu reports on the first one only, or
+    on each one, named by host and rank, if `ranks` is an output. With several runs, later reports go into the folder
+    `more`.
 
     >>> around(["--set", "full"], {"report": Path("x.ncu-rep")}, 1)
     ['ncu', '--set', 'full', '--export', 'x.ncu-rep']
@@ -185,7 +186,7 @@ def around(options: Sequence[str], made: Mapping[str, Path], processes: int) -> 
 
 
 def run_options(options: Sequence[str]) -> list[list[str]]:
-    """The words that each run of a plan has for itself, by its options.
+    """Split the options of a plan into the options of each run.
 
     >>> run_options(["--launch-count", "1", "--then", "--launch-count", "2", "--in-all", "--replay-mode", "kernel"])
     [['--launch-count', '1'], ['--launch-count', '2']]
@@ -196,23 +197,23 @@ def run_options(options: Sequence[str]) -> list[list[str]]:
 
 
 def inside(made: Mapping[str, Path]) -> list[str]:
-    """Nothing: the program marks the window by itself."""
+    """Return no options: the program marks the window by itself."""
     return []
 
 
 def leaves(made: Mapping[str, Path]) -> list[Path]:
-    """The report; how many there are of several processes is known when they are read."""
+    """Return the report; with several processes, the number of reports is known only when they are read."""
     return [] if "ranks" in made else [made["report"]]
 
 
 def settle(made: Mapping[str, Path]) -> None:
-    """Have the folder of further runs there, even where there was none."""
+    """Create the folder of further runs, even if there were none."""
     if more := made.get("more"):
         more.mkdir(exist_ok=True)
 
 
 def prepared(command: Sequence[str], gpu: bool) -> list[str]:
-    """The command with the names that the GPU here has for metrics; gpu: whether the cell will run on one.
+    """Return the command with metric names that this GPU knows; gpu: whether the cell will run on a GPU.
 
     Raises:
         CollectError: it will not.
@@ -223,7 +224,7 @@ def prepared(command: Sequence[str], gpu: bool) -> list[str]:
 
 
 def checked(ncu: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The configuration of ncu, without what ncu would refuse, or silently do otherwise, only once it runs.
+    """Check the configuration of ncu before it runs: reject what ncu would refuse or silently do differently.
 
     Raises:
         ConfigError: an unknown default set, a combination that ncu does not support, an option given twice.

@@ -1,4 +1,4 @@
-"""What collecting section sets has cost on a GPU so far, by the plans and wall times that reports' sidecars hold."""
+"""Reads what section sets have cost on a GPU so far, from the plans and wall times in the sidecars of reports."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ class Outcome:
 
 
 def collection_key(options: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """What ncu collects by these options, in one order.
+    """Return the options that decide what ncu collects, in a fixed order.
 
     >>> collection_key(["--metrics", "b,a", "--cache-control", "none", "--section", "X"])
     (('--metrics', 'a'), ('--metrics', 'b'), ('--section', 'X'))
@@ -38,7 +38,7 @@ def collection_key(options: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 
 def read_history(results: Path, gpu: str) -> list[Outcome]:
-    """The outcomes of plans on a GPU of that name, of all cells under results/; what cannot be read is passed over."""
+    """Read the outcomes of plans on GPUs of this name, from all cells under results/; unreadable files are skipped."""
     found = []
     for path in sorted(results.glob("*/*.ncu-rep.json")):
         try:
@@ -67,8 +67,8 @@ def _of(facts: Mapping[str, Any]) -> Outcome | None:
 def estimate_price(
     chosen: Mapping[str, Any], shipped: Cost, known: Sequence[Outcome], probed: Cost | None = None
 ) -> Cost:
-    """What a launch of a section set costs: what it did; else what a probe says; else as shipped, times what other sets
-    took by their own costs as shipped."""
+    """Estimate the cost of a launch under a section set: from its own earlier runs; else from a probe; else the
+    shipped cost, scaled by how much other sets exceeded their shipped costs."""
     asked = collection_key(ncu.section_options(chosen, ncu.SHARED_MEMORY))
     if same := [one for one in known if one.collected == asked]:
         return Cost(

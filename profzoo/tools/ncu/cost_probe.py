@@ -1,4 +1,4 @@
-"""What a launch of a section set costs on a GPU, by a few launches of other kernels that ncu profiled there."""
+"""Reads the cost of a launch under a section set from a probe: a few other kernels that ncu profiled on this GPU."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ PASSES = "profiler__replayer_passes"
 
 
 def read_probe_cost(page: str | Path, sidecar: str | Path, gpu: str | None) -> Cost | None:
-    """The cost by a probe's raw page and sidecar; None where it was of another GPU than this one.
+    """Return the cost measured by a probe, from its raw page and sidecar; None if it ran on another GPU.
 
     Raises:
         DataError: the page has no launch, or does not say how many passes it took.

@@ -1,4 +1,4 @@
-"""What collecting a section set costs under ncu, by what was measured of it or of its parts (costs.yaml)."""
+"""Estimates the cost of collecting a section set with ncu, from measured costs of it or of its parts (costs.yaml)."""
 
 import functools
 import re
@@ -28,12 +28,12 @@ class Cost:
 
 @functools.cache
 def load_costs() -> Mapping[str, Any]:
-    """The measured costs."""
+    """Load the measured costs."""
     return strict_yaml.load_yaml(COSTS_FILE)
 
 
 def estimate_cost(chosen: Mapping[str, Any], costs: Mapping[str, Any]) -> Cost:
-    """The cost of a launch under a section set.
+    """Estimate the cost of one launch under a section set.
 
     Args:
         costs: as `table` has them. A set that is defined as shipped, or one of ncu's own, is looked up as a whole.
@@ -63,7 +63,7 @@ def estimate_cost(chosen: Mapping[str, Any], costs: Mapping[str, Any]) -> Cost:
 
 
 def lacks_cost(chosen: Mapping[str, Any], costs: Mapping[str, Any]) -> bool:
-    """Whether a section set holds metrics or sections of which nobody measured what they cost.
+    """Return whether a section set contains metrics or sections without a measured cost.
 
     >>> costs = load_costs()
     >>> lacks_cost({"metrics": ["gpu__time_duration.sum"]}, costs), lacks_cost({"metrics": ["smsp__inst_issued.sum"]}, costs)
@@ -79,7 +79,7 @@ def lacks_cost(chosen: Mapping[str, Any], costs: Mapping[str, Any]) -> bool:
 
 
 def probe_options(own: Mapping[str, Any], name: str) -> list[str]:
-    """Options of ncu that collect a section set of a probe's few launches, by the configuration's `ncu`.
+    """Return ncu's options that collect a section set for the few launches of a probe; own: the configuration's `ncu`.
 
     >>> from profzoo.config import configuration
     >>> words = probe_options(configuration.normalise_config({"ncu": {"launches": "all"}})["ncu"], "traffic")
@@ -102,7 +102,7 @@ def _together(parts: Sequence[Mapping[str, Any]], shared: float) -> Cost:
 
 
 def _sections(chosen: Mapping[str, Any], costs: Mapping[str, Any]) -> list[str]:
-    """The sections of a set whose cost is known, each once; those of ncu's `full` are left out."""
+    """List the sections of a set that have a known cost, without duplicates and without sections of ncu's `full`."""
     wanted = chosen.get("sections", [])
     if isinstance(wanted, str):
         expression = re.compile(wanted.removeprefix("regex:"))

@@ -1,4 +1,4 @@
-"""Reads ncu's details page, on which it prints metrics and what its rules advise."""
+"""Reads ncu's details page, which holds metrics and the advice of ncu's rules."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ METRIC = "Metric Value"
 
 
 def read_details(path: str | Path) -> pd.DataFrame:
-    """A row a metric or piece of advice, all columns as text but ID, a whole number, and SPEEDUP, in %.
+    """Return one row per metric or piece of advice; columns are text, except ID (integer) and SPEEDUP (percent).
 
     A page of a report without rules has no column of advice.
 
@@ -47,12 +47,12 @@ def read_details(path: str | Path) -> pd.DataFrame:
 
 
 def _short(printed: str) -> int:
-    """How many cells rows about metrics have."""
+    """Return the number of fields in rows about metrics."""
     heading = printed.partition("\n")[0].replace('"', "").rstrip("\r").split(",")
     return heading.index(METRIC) + 2 if METRIC in heading else len(heading)
 
 
 def _percent(column: pd.Series) -> pd.Series:
-    """Estimates as numbers; those from 1,000 up are printed with separators."""
+    """Convert estimated speedups to numbers; ncu prints values from 1,000 up with separators."""
     text, _ = ncu_values.normalize_column(SPEEDUP, column, "%")
     return ncu_values.parse_numbers(text).astype("float64")

@@ -1,4 +1,4 @@
-"""Whether ncu can profile here."""
+"""Checks whether ncu can profile on this machine."""
 
 import shutil
 import sys
@@ -16,22 +16,22 @@ RESTRICTED = Path("/proc/driver/nvidia/params")
 
 
 def checks() -> Sequence[Check]:
-    """The program, and whether it may read counters."""
+    """List the checks: the program is installed and may read counters."""
     return (check_program, check_counters)
 
 
 def able(lacking: frozenset[str]) -> str | None:
-    """On a GPU that torch can use."""
+    """Return `ncu` if it can profile here, else None; it needs a GPU that torch can use, and access to counters."""
     return None if lacking & {"GPU", "torch CUDA", "torch", PROGRAM, "counters"} else "ncu"
 
 
 def check_program() -> Finding:
-    """Whether it is on PATH."""
+    """Check whether ncu is on PATH."""
     return doctor_checks.check_on_path(PROGRAM, INSTALL)
 
 
 def check_counters() -> Finding:
-    """Whether ncu may read performance counters, by profiling one small kernel."""
+    """Check whether ncu may read performance counters, by profiling one small kernel."""
     name = "counters"
     if not shutil.which("ncu") or not doctor_checks.find_usable_gpus():
         return Finding(name, "not checked, which takes ncu and a GPU", "see ncu and GPU above")

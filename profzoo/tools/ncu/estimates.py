@@ -49,7 +49,7 @@ def guess_spread(quantity: str) -> Spread:
 
 
 class Estimates:
-    """What launches that were profiled say of all launches of a window."""
+    """Estimates totals over all launches of a window from the profiled launches."""
 
     def __init__(self, window: Window, launches: np.ndarray, values: pd.DataFrame) -> None:
         """launches: those that were profiled, by place in the window; values: a quantity a column, a row each."""
@@ -72,12 +72,13 @@ class Estimates:
         self.moved = window.moved[self.strata]
 
     def weights(self) -> np.ndarray:
-        """How many launches each of those that were profiled stands for."""
+        """Return the multiplicity of each profiled launch: the number of launches that it stands for."""
         place = np.searchsorted(self.strata, self.cell)
         return self.size[place] / self.samples[self.cell]
 
     def labels(self) -> np.ndarray:
-        """The stratum of each launch of the window, by place among `strata`; -1 where nothing stands for it."""
+        """Return the stratum of each launch of the window, as an index into `strata`; -1 if no profiled launch
+        stands for it."""
         of_cell = np.where(self.stratum < 0, -1, np.searchsorted(self.strata, np.maximum(self.stratum, 0)))
         return of_cell[self.window.cells]
 
@@ -185,7 +186,7 @@ def _off(
 
 
 def interval_half_width(error: np.ndarray, freedom: np.ndarray) -> np.ndarray:
-    """Half of the interval that holds the truth nine times in ten, of standard errors and their degrees of freedom.
+    """Return half the width of the 90% confidence interval, from standard errors and their degrees of freedom.
 
     The quantile of Student's t by its expansion (Abramowitz and Stegun 1964, 26.7.5), for 2 degrees and more.
 

@@ -55,7 +55,7 @@ class Exported:
     expected: float | None = None
 
     def notes(self) -> list[str]:
-        """What there is to say of it, a line each."""
+        """List the notes to print about this export, one line each."""
         found = ((OTHER_CHOICES, self.other_choices), (NOT_AS_PLANNED, self.not_as_planned))
         cure = OWN_CENSUS if self.by_nsys else ""
         told = [f"{what}{cure}: {'; '.join(functions)}" for what, functions in found if functions]
@@ -97,7 +97,7 @@ def tabulate_report(
 
 
 def _launches(pages: Sequence[str], counts: pd.Series | None) -> tuple[pd.DataFrame, dict[str, str], bool]:
-    """The launches of one run, the units of their metrics, and whether one is in a step.
+    """Return the launches of one run, the units of their metrics, and whether any launch is in a step.
 
     Raises:
         DataError: the two pages are not of one report.
@@ -111,7 +111,7 @@ def _launches(pages: Sequence[str], counts: pd.Series | None) -> tuple[pd.DataFr
 
 
 def count_missing_values(table: pd.DataFrame, asked: Collection[str]) -> dict[str, int]:
-    """Launches without a value of each metric that others have, or that was asked for."""
+    """Count, per metric, the launches without a value although other launches have one or the metric was requested."""
     counts = {name: int(table[name].isna().sum()) for name in table if "__" in name}
     return {name: count for name, count in counts.items() if count and (count < len(table) or name in asked)}
 
@@ -158,7 +158,7 @@ def read_runs(pages: str) -> dict[int, Path]:
 
 
 def page_pair(page: Path) -> list[str]:
-    """The page by mangled names and that by demangled ones, which lies beside it."""
+    """Return the page with mangled names and the page with demangled names, which lies beside it."""
     return [str(page), str(page).removesuffix(ENDING) + ".demangled.csv"]
 
 

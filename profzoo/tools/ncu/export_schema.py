@@ -1,4 +1,4 @@
-"""What exported tables of ncu hold: names and kinds of their columns, and what holds of the census of all launches."""
+"""Declares the columns of exported ncu tables and checks the census of all launches."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -53,7 +53,7 @@ CENSUS = replace(
 
 
 def read_census(path: str | Path) -> pd.DataFrame:
-    """Every launch of a cell's window, in order, as ncu counted them, or as nsys traced them, with its times.
+    """Read all launches of a cell's window, in order: counted by ncu, or traced by nsys with their durations.
 
     Raises:
         DataError: as of reading.read, and where launches are missing.
@@ -66,5 +66,5 @@ def read_census(path: str | Path) -> pd.DataFrame:
 
 
 def is_nsys_census(path: str | Path) -> bool:
-    """Whether a census is of launches that nsys traced."""
+    """Return whether nsys traced the launches of a census."""
     return str(path).endswith(OF_NSYS)

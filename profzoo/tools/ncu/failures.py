@@ -1,4 +1,4 @@
-"""What ncu prints when it fails, and what to do about each."""
+"""Lists the error messages of ncu, each with its remedy."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What ncu leaves under results/."""
+"""Names the files that ncu leaves under results/."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

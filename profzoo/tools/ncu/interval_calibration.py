@@ -1,4 +1,4 @@
-"""Says how sure totals came out, against what was expected of them before anything was counted."""
+"""Compares the intervals of totals with the error that was planned."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,7 +13,7 @@ CLEARLY = 1.5
 
 
 def relative_half_widths(totals: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Half of the interval of each total, relative, by quantity.
+    """Return half the width of each total's interval, relative to the total, by quantity.
 
     totals: of each metric its total, and both ends of the interval.
 
@@ -38,7 +38,7 @@ def _of_quantity(name: str, totals: Mapping[str, Sequence[float]]) -> tuple[floa
 
 
 def describe_wider_intervals(totals: Mapping[str, Sequence[float]], expected: float | None) -> str | None:
-    """What there is to say where totals came out clearly less sure than expected; None for nothing.
+    """Return a note if totals are clearly less certain than expected, else None.
 
     expected: the error that was planned, 0 where every launch was to be counted. Nothing is said of what one and the
     same launch differs by when it is counted again.

@@ -47,7 +47,7 @@ class RunPrices:
     seconds: float = float("inf")
 
     def of(self, launches: int, runs: int) -> float:
-        """Seconds of so many launches in so many runs."""
+        """Return the seconds for so many launches in so many runs."""
         return runs * self.start_s + launches * self.launch_s
 
 
@@ -80,7 +80,7 @@ class LaunchSampling:
         return np.bincount(self.window.cells[taken], minlength=len(self.window.sizes))
 
     def takes(self, run: Run) -> np.ndarray:
-        """Which launches a run profiles."""
+        """Return a mask of the launches that a run profiles."""
         if run.kernels is None:
             return np.isin(self.of_configuration, list(run.numbers))
         named = np.array([kernel in run.kernels for kernel in self.kernels])
@@ -128,14 +128,14 @@ class LaunchSampling:
 
 
 def relative_half_width(variance: np.ndarray) -> float:
-    """Half the width of an interval of nine in ten, for the worse of two totals."""
+    """Return half the width of the 90% interval, for the less certain one of two totals."""
     return float(NINE_IN_TEN * np.sqrt(variance.max()))
 
 
 def choose_launches(
     census: pd.DataFrame, wanted: float, prices: RunPrices, several: bool = True, wider: bool = True
 ) -> LaunchSample:
-    """Launches to profile, and runs of ncu that do so.
+    """Choose the launches to profile, and the ncu runs that profile them.
 
     Args:
         census: every launch that may be taken, in order, with KEYS, `range` and time. wanted: the error of totals to

@@ -1,4 +1,4 @@
-"""Which launches of a cell ncu is to profile: all that is asked for, or what of it a number of launches pays for."""
+"""Selects the launches of a cell that ncu profiles: all configured ones, or as many as a budget pays for."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -31,14 +31,14 @@ class Selection:
 
 
 def select_candidates(options: Mapping[str, Any], name: str, census: pd.DataFrame) -> pd.DataFrame:
-    """The launches of the window that a section set may take: of the kernels asked for, where names are mangled."""
+    """Return the launches that a section set may profile: only kernels that match `kernel_name`, if that is set."""
     if not options["kernel_name"] or ncu.launch_selection(options, name) not in (ncu.SAMPLED, ncu.DISTINCT):
         return census
     return _named(census, options["kernel_name"])
 
 
 def select_configured(options: Mapping[str, Any], name: str, launches: pd.DataFrame, census: pd.DataFrame) -> Selection:
-    """What the configuration asks for, without regard to a budget.
+    """Select the launches that the configuration requests, regardless of the budget.
 
     options: the configuration's `ncu`; name: of the section set; launches: those that it may take, of the census.
 
@@ -62,7 +62,7 @@ def select_configured(options: Mapping[str, Any], name: str, launches: pd.DataFr
 
 
 def select_within_budget(launches: pd.DataFrame, census: pd.DataFrame, affordable: int) -> Selection:
-    """The configurations with the largest share of GPU time whose profiling takes at most so many launches.
+    """Select the configurations with the most GPU time that can be profiled in at most `affordable` launches.
 
     ncu takes one `--kernel-id`, a pattern of names and one of invocations: it profiles every chosen kernel at every
     chosen invocation. So a configuration costs what it adds to that product, and the next in the order of their time
@@ -109,7 +109,7 @@ def select_sample(
     prices: launch_sampling.RunPrices,
     one_run: bool,
 ) -> Selection:
-    """One launch of each configuration, and those besides that bring the expected error of totals to what is wanted.
+    """Select one launch per configuration, and more launches until the expected error is as small as requested.
 
     options, name, launches, census: as of whole. prices: what a run and a launch take, and may take in all. one_run:
     whether there may be no more than one.
@@ -130,7 +130,7 @@ def select_sample(
 
 
 def select_all(options: Mapping[str, Any], launches: pd.DataFrame, census: pd.DataFrame) -> Selection:
-    """All launches of the window, or those of the kernels asked for, in one run; arguments as of sample."""
+    """Select all launches of the window, or of the requested kernels, in one run; arguments as in `sample`."""
     named = [] if not options["kernel_name"] else ["--kernel-name", f"regex:{options['kernel_name']}"]
     share = launches[GPU_TIME].sum() / census[GPU_TIME].sum()
     words = ["--kernel-name-base", "mangled", *named]
@@ -160,7 +160,7 @@ def _kernel_id(names: Collection[str], numbers: Collection[int]) -> list[str]:
 
 
 def profiled_launches(census: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
-    """The launches of a window, of which the census has all in order, that ncu profiles by the words it is given.
+    """Return the launches of the census that ncu profiles when it is given these options.
 
     They are launches of each configuration, or those of some kernels and invocations.
     """
@@ -183,7 +183,7 @@ def _named(census: pd.DataFrame, expression: str) -> pd.DataFrame:
 
 
 def differing_configurations(taken: pd.DataFrame, expected: pd.DataFrame) -> pd.MultiIndex:
-    """The launch configurations, as KEYS, that are not as often among the launches taken as among those expected."""
+    """Return the launch configurations (KEYS) that occur in `taken` and in `expected` with different counts."""
     counts = [frame.groupby(KEYS, dropna=False).size() for frame in (taken, expected)]
     both = pd.concat(counts, axis=1, keys=["taken", "expected"]).fillna(0)
     return pd.MultiIndex.from_tuples(both.index[both["taken"] != both["expected"]], names=KEYS)

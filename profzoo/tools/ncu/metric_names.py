@@ -1,4 +1,4 @@
-"""Asks ncu for metrics by the names that the GPU has for them."""
+"""Replaces metric names in a command by the names that the GPU uses."""
 
 from collections.abc import Collection, Sequence
 
@@ -8,7 +8,7 @@ METRICS = "--metrics"
 
 
 def translate_metrics(command: Sequence[str], capabilities: Collection[float]) -> list[str]:
-    """The command with the metrics of GPUs of these compute capabilities; as it is, where none is known.
+    """Return the command with metric names for GPUs of these compute capabilities; unchanged if none is known.
 
     >>> translate_metrics(["ncu", "--metrics", "dram__bytes_read.sum", "run"], [12.0])
     ['ncu', '--metrics', 'dram__bytes_op_read.sum,dram__bytes_op_write.sum', 'run']

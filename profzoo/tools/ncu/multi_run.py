@@ -1,4 +1,4 @@
-"""Runs ncu several times around one program, each time for other launches, as it takes one choice of them a run.
+"""Runs ncu several times on one program, because one run of ncu accepts only one selection of launches.
 
 python -m profzoo.tools.ncu.multi_run FOLDER OPTION ... --then OPTION ... --in-all ncu OPTION ... REPORT -- PROGRAM ...
 
@@ -15,7 +15,7 @@ from profzoo.tools.ncu.command import IN_ALL, run_options
 
 
 def split_commands(arguments: Sequence[str]) -> list[list[str]]:
-    """The command of each run.
+    """Return the command of each run.
 
     >>> words = "more -c 1 --then -c 2 --in-all ncu --set full --export x -- run"
     >>> for command in split_commands(words.split()):

@@ -1,4 +1,4 @@
-"""Reads the values that ncu prints: numbers with separators, in units that it scales by, and what stands for none."""
+"""Parses the values that ncu prints: separators, scaled units, and marks for missing values."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -40,7 +40,7 @@ class ValueFormatError(ValueError):
 
 
 def base_unit(unit: str) -> tuple[str, int]:
-    """The unit without prefixes that a unit of ncu's is a multiple of, and how many.
+    """Return the unit without prefix, and the factor to it.
 
     Times are in ns, and what is by time is by second. A unit that is not known is its own, as long as it does not look
     like a multiple.
@@ -151,7 +151,7 @@ def _scaled(value: str, factor: int) -> str:
 
 
 def parse_numbers(column: pd.Series) -> pd.Series:
-    """A column of text as numbers: whole ones exactly, where all are; unchanged where it holds anything else."""
+    """Parse a text column: integers exactly if all are integers; unchanged if any value is not a number."""
     given = column[column != ""]
     parsed: Mapping[str, int | float] | None = _parsed(list(given.unique()))
     if parsed is None:

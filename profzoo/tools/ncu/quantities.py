@@ -1,4 +1,4 @@
-"""The quantities that tables speak of, each from NVIDIA's metrics: the one place that knows these by name."""
+"""Defines the quantities in tables by NVIDIA's metrics; only this module knows metric names."""
 
 from collections.abc import Collection, Sequence
 
@@ -196,7 +196,7 @@ NUMBERS = {name for quantity in QUANTITIES.values() for one in quantity.sums for
 
 
 def metrics_to_ask(names: Sequence[str], capability: float) -> list[str]:
-    """The metrics to ask of ncu on a GPU of this compute capability, by these names: its own in place of others'.
+    """Return the metrics to request from ncu on a GPU of this compute capability, replacing names of other GPUs.
 
     >>> metrics_to_ask(["gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum"], 12.0)
     ['gpu__time_duration.sum', 'dram__bytes_op_read.sum', 'dram__bytes_op_write.sum']
@@ -212,7 +212,7 @@ def metrics_to_ask(names: Sequence[str], capability: float) -> list[str]:
 
 
 def has_metric(name: str, columns: Collection[str]) -> bool:
-    """Whether these columns have a metric, or others that tell its quantity on other GPUs.
+    """Return whether these columns contain a metric, or other metrics for its quantity on other GPUs.
 
     >>> has_metric("dram__bytes_read.sum", ["dram__bytes_op_read.sum", "dram__bytes_op_write.sum"])
     True

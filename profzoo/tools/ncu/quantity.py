@@ -1,4 +1,4 @@
-"""What a quantity is: sums of metrics that tell it, and how its values of several launches come to one."""
+"""Defines a quantity: the sums of metrics that give its value, and how to combine its values over launches."""
 
 import enum
 import math
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 class Kind(enum.Enum):
-    """How values of launches come to one of several.
+    """States how to combine the values of several launches.
 
     SUM: they add up. RATIO: of two metrics that do, by the second. OF_TIME: a part of the elapsed time, by that.
     OF_LAUNCH: the same in every launch of a configuration, and of several configurations together it says nothing.
@@ -21,7 +21,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True)
 class Sum:
-    """A sum of metrics times factors, each by its full name.
+    """A sum of metrics (full names), each times a factor.
 
     since, before: compute capabilities of the GPUs that have these metrics, as far as is known.
     """
@@ -32,11 +32,11 @@ class Sum:
 
     @property
     def limited(self) -> bool:
-        """Whether it is known that some GPUs lack the metrics."""
+        """Return whether some GPUs are known to lack the metrics."""
         return self.since > 0 or self.before < math.inf
 
     def on(self, capability: float) -> bool:
-        """Whether GPUs of a compute capability have the metrics, as far as is known."""
+        """Return whether GPUs of a compute capability have the metrics, as far as is known."""
         return self.since <= capability < self.before
 
 

@@ -1,4 +1,4 @@
-"""Makes ncu's raw page tidy: no units row, plain numbers in base units, names and ranges in columns of their own."""
+"""Tidies ncu's raw page: no units row, plain numbers in base units, names and ranges in their own columns."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -116,7 +116,7 @@ def _metrics(raw: pd.DataFrame) -> list[str]:
 def tidy_launches(
     mangled: pd.DataFrame, units: Mapping[str, str], demangled: pd.DataFrame, counts: pd.Series | None
 ) -> tuple[pd.DataFrame, dict[str, str]]:
-    """The exported table of one section set.
+    """Make the exported table of one section set.
 
     Args:
         mangled: raw page with mangled kernel names; units: its units.
@@ -147,7 +147,7 @@ def tidy_launches(
 
 
 def tidy_ranges(raw: pd.DataFrame, units: Mapping[str, str]) -> tuple[pd.DataFrame, dict[str, str]]:
-    """The exported table of a section set under range replay: a row a range and step, of the window alone.
+    """Make the exported table of a section set under range replay: one row per range and step of the window.
 
     Returns: `id`, `range`, `step` (from 0, of the window), then every metric as a number in base units; their units.
     """
@@ -165,7 +165,7 @@ def tidy_ranges(raw: pd.DataFrame, units: Mapping[str, str]) -> tuple[pd.DataFra
 
 
 def count_configurations(census: pd.DataFrame) -> pd.Series:
-    """Launches of each launch configuration among the rows, indexed by CONFIGURATION."""
+    """Count the launches per launch configuration, indexed by CONFIGURATION."""
     return census.groupby(CONFIGURATION, dropna=False).size()
 
 
@@ -179,7 +179,7 @@ def find_other_kernels(table: pd.DataFrame, census: pd.DataFrame) -> list[str]:
 
 
 def read_ranges(raw: pd.DataFrame) -> pd.Series:
-    """The step's part (forward, backward, ...) that each launch is in, empty where in none.
+    """Return the range (forward, backward, ...) of each launch; empty if it is in none.
 
     ncu prints the stack of open push/pop ranges, outermost first, each as "domain:name:..." in quotes.
     """
@@ -187,7 +187,7 @@ def read_ranges(raw: pd.DataFrame) -> pd.Series:
 
 
 def any_in_step(raw: pd.DataFrame) -> bool:
-    """Whether one of the launches is in a step of the window."""
+    """Return whether any launch is in a step of the window."""
     return bool(_opened(raw, (STEP,)).astype(bool).any())
 
 

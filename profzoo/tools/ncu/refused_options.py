@@ -1,4 +1,4 @@
-"""Options that `ncu.extra` may not hold: those that the workflow gives itself, and those that it cannot do with."""
+"""Lists options that `ncu.extra` may not contain: options that the workflow sets itself, or that break it."""
 
 # What the workflow passes itself, with the key to change instead.
 OWN_OPTIONS = {

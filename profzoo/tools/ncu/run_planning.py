@@ -29,7 +29,7 @@ REFERENCE_ERROR = 0.02
 
 @dataclass(frozen=True)
 class _Estimate:
-    """What a process that ncu profiles takes.
+    """Estimates the duration of one process under ncu.
 
     start_s: without any launch profiled; window: launches in all; price: of one that is; passed_over_s: of one that is
     not; application_pass_s: of one in each pass of application replay.
@@ -54,7 +54,7 @@ class _Estimate:
         return self.price.passes * (process + launches * self.application_pass_s)
 
     def cheaper(self, launches: int) -> str:
-        """The replay mode for so many launches: kernel's, unless the application's is clearly cheaper."""
+        """Choose the replay mode for so many launches: kernel replay, unless application replay is clearly cheaper."""
         kernel, application = self.seconds("kernel", launches), self.seconds("application", launches)
         return "application" if application < CLEARLY_CHEAPER * kernel else "kernel"
 
@@ -63,12 +63,12 @@ class _Estimate:
         return RunPrices(self.seconds(replay, 0), self.each(replay), launches, budget_s)
 
     def affordable(self, replay: str, budget_s: float) -> int:
-        """The launches that a budget pays for; fewer than one where it does not pay for one."""
+        """Return how many launches the budget pays for; less than one if it does not pay for any."""
         paid = self.seconds(replay, 0)
         return int((budget_s - paid) / self.each(replay))
 
     def each(self, replay: str) -> float:
-        """Seconds that one more launch takes."""
+        """Return the seconds that one more launch takes."""
         return max(self.seconds(replay, 1) - self.seconds(replay, 0), 1e-6)
 
 
@@ -80,7 +80,7 @@ def plan_collection(
     price: Cost,
     costs: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """How a section set of a cell is to be collected, and what that should take.
+    """Plan how to collect a section set of a cell, and estimate how long that takes.
 
     Args:
         options: the configuration's `ncu`, and `one_run`, where ncu may run only once; name: of the section set.
@@ -159,7 +159,7 @@ def _chosen(
 
 
 def _words(replay: str, chosen: Selection) -> list[str]:
-    """ncu's words for what was chosen, as ncu.of_runs and ncu.around take them."""
+    """Return ncu's options for the chosen launches, in the form that `ncu.of_runs` and `ncu.around` take."""
     shared = ["--replay-mode", replay]
     if not chosen.further:
         return [*shared, *chosen.options]
@@ -168,7 +168,7 @@ def _words(replay: str, chosen: Selection) -> list[str]:
 
 
 def most_launches(configurations: int, error: float) -> int:
-    """The most launches to profile for an error.
+    """Return the largest number of launches to profile for a target error.
 
     >>> most_launches(100, 0.02), most_launches(100, 0.05), most_launches(100, 0.01), most_launches(10, 0.02)
     (150, 150, 300, 50)
@@ -178,7 +178,7 @@ def most_launches(configurations: int, error: float) -> int:
 
 
 def _affordable(estimate: _Estimate, replay: str, limit: float, options: Mapping[str, Any], name: str) -> int:
-    """The launches that the budget pays for; DataError where that is none. name: of the section set."""
+    """Return how many launches the budget pays for, or raise DataError if none; name: of the section set."""
     launches = estimate.affordable(replay, limit)
     if launches < 1:
         paid, each = estimate.seconds(replay, 0), estimate.each(replay)
@@ -190,14 +190,18 @@ def _affordable(estimate: _Estimate, replay: str, limit: float, options: Mapping
 
 
 def describe_plan(planned: Mapping[str, Any]) -> str:
-    """The plan in one line."""
+    """Describe the plan in one line."""
     of = planned["configurations_of_window"]
     what = f"{planned['launches']} launches, {planned['configurations']} of {of} configurations"
     passes = "1 pass" if planned["passes"] == 1 else f"{planned['passes']} passes"
     limit = "at most about" if planned["basis"] == ncu_costs.PARTS else "about"
     runs = f" in {planned['runs']} runs" if planned["runs"] > 1 else ""
     # Times are all that is known before anything is counted.
-    error = f", totals within {planned['error']:.1%} if like times mean like work" if planned["error"] else ""
+    error = (
+        f", totals within {planned['error']:.1%} if launches of similar times do similar work"
+        if planned["error"]
+        else ""
+    )
     return (
         f"ncu {planned['set']}: {what}, {planned['share']:.1%} of GPU time{error}, {passes}, {planned['replay']} "
         f"replay{runs}: {limit} {planned['estimate_s']:.0f} s{_instead(planned)}"
@@ -205,7 +209,7 @@ def describe_plan(planned: Mapping[str, Any]) -> str:
 
 
 def _instead(planned: Mapping[str, Any]) -> str:
-    """Why all launches are profiled, where a sample would do."""
+    """Explain why all launches are profiled although a sample was requested."""
     if not (sample := planned.get("instead_of")):
         return ""
     runs = "one run" if sample["runs"] == 1 else f"{sample['runs']} runs"
@@ -213,7 +217,7 @@ def _instead(planned: Mapping[str, Any]) -> str:
 
 
 def _start_s(wall_s: float, launches: int, of_nsys: bool, costs: Mapping[str, Any]) -> float:
-    """What a process under ncu takes without any launch profiled, by the wall time of the one that took the census.
+    """Estimate the seconds of a process under ncu without profiled launches, from the wall time of the census run.
 
     >>> costs = {"sets": {"launch": {"seconds": 0.004}}, "nsys_more_s": 4.4}
     >>> _start_s(7.0, 500, False, costs), _start_s(10.0, 500, True, costs)

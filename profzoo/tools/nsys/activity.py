@@ -1,4 +1,4 @@
-"""What an exported nsys trace says of kernels and of parts of the step."""
+"""Summarizes kernels and ranges from an exported nsys trace."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,18 +16,18 @@ COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {}
 
 
 def of_kernels(table: pd.DataFrame, facts: Mapping[str, Any]) -> pd.DataFrame:
-    """Launches of the window's steps."""
+    """Return the launches of the window's steps."""
     kept = tables.launches_in_steps(table)
     return kept.assign(kind="kernel", name=kept["kernel"], count=kept["launches"], ns=kept["total_ns"])
 
 
 def of_ranges(table: pd.DataFrame, facts: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    """GPU time and launches of the kernels that each part launched; those outside every part have an empty name."""
+    """Return GPU time and launches by launching range; kernels launched outside all ranges have an empty name."""
     kept = tables.launches_in_steps(table)
     grouped = kept.assign(range=kept["range"].fillna("")).groupby("range")[["total_ns", "launches"]].sum()
     return "gpu", {name: tuple(values) for name, values in zip(grouped.index, grouped.to_numpy(), strict=True)}
 
 
 def of_cell(table: pd.DataFrame, facts: Mapping[str, Any]) -> Mapping[str, float]:
-    """Nothing that the table of steps does not say."""
+    """Return nothing: the table of steps already has the values of a cell."""
     return {}

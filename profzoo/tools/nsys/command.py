@@ -1,4 +1,4 @@
-"""Nsight Systems' command line from the configuration, its report names, and what cannot be combined."""
+"""Builds the command line of Nsight Systems, names its reports, and rejects settings that it cannot combine."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -78,7 +78,7 @@ OWN_OPTIONS = {
 
 
 def options(nsys: Mapping[str, Any]) -> list[str]:
-    """Options of `nsys profile`, but for the report's name, in the words of the present release."""
+    """Return the options of `nsys profile`, except the report's name, as the current release spells them."""
     words = [
         "--force-overwrite=true",
         "--export=sqlite",
@@ -108,7 +108,7 @@ def options(nsys: Mapping[str, Any]) -> list[str]:
 
 
 def around(options: Sequence[str], made: Mapping[str, Path], processes: int) -> list[str]:
-    """nsys with its options and its report; of several processes a report each, named by host and rank.
+    """Return the nsys command with its options and report; several processes get a report each, named by host and rank.
 
     >>> around(["--sample=none"], {"report": Path("x.nsys-rep")}, 1)
     ['nsys', 'profile', '--sample=none', '--output', 'x.nsys-rep']
@@ -118,7 +118,7 @@ def around(options: Sequence[str], made: Mapping[str, Path], processes: int) -> 
 
 
 def inside(made: Mapping[str, Path]) -> list[str]:
-    """Nothing: the program marks the window by itself."""
+    """Return no options: the program marks the window by itself."""
     return []
 
 
@@ -144,7 +144,7 @@ def _exported(made: Mapping[str, Path]) -> Path:
 
 
 def prepared(command: Sequence[str], gpu: bool) -> list[str]:
-    """The command in the words of the nsys that is here; gpu: whether the cell will run on one.
+    """Return the command as the installed nsys spells it; gpu: whether the cell will run on a GPU.
 
     Raises:
         ConfigError: an option that this nsys does not offer under any name.
@@ -178,7 +178,7 @@ def adapt_options(words: Sequence[str], help_text: str, gpu: bool) -> list[str]:
 
 
 def current_names(reports: Sequence[str]) -> list[str]:
-    """The reports under their present names.
+    """Return the reports under their current names.
 
     >>> current_names(["gpukernsum", "osrt_sum"])
     ['cuda_gpu_kern_sum', 'osrt_sum']

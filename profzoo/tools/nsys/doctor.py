@@ -1,4 +1,4 @@
-"""Whether nsys can trace here."""
+"""Checks whether nsys can trace on this machine."""
 
 import importlib.metadata
 import shutil
@@ -29,17 +29,17 @@ def checks() -> Sequence[Check]:
 
 
 def able(lacking: frozenset[str]) -> str | None:
-    """With or without a GPU."""
+    """Return `nsys` if it can trace here, with or without a GPU, else None."""
     return None if lacking & {PROGRAM, "nsys importer", "nvtx", "torch"} else "nsys"
 
 
 def check_program() -> Finding:
-    """Whether it is on PATH."""
+    """Check whether nsys is on PATH."""
     return doctor_checks.check_on_path(PROGRAM, INSTALL)
 
 
 def check_importer() -> Finding:
-    """Whether nsys can make a report of what it traced, by tracing nothing."""
+    """Check whether nsys can write a report, by tracing a program that does nothing."""
     name = "nsys importer"
     if not shutil.which(PROGRAM):
         return Finding(name, "not checked, which takes nsys", "see nsys above")
@@ -53,7 +53,7 @@ def check_importer() -> Finding:
 
 
 def check_nvtx() -> Finding:
-    """Which nvtx the ranges come from, and whether nsys sees these, where it is."""
+    """Check which nvtx package opens ranges, and whether nsys, if installed, records them."""
     version = importlib.metadata.version("nvtx")
     if not shutil.which(PROGRAM):
         return Finding("nvtx", version)
@@ -68,7 +68,7 @@ def check_nvtx() -> Finding:
 
 
 def _failed(answer: subprocess.CompletedProcess[str]) -> str:
-    """Why nsys itself failed to trace a program, in a line."""
+    """Explain in one line why nsys failed to trace a program."""
     printed = answer.stdout + answer.stderr
     if known := doctor_checks.match_cause(printed, FAILURES):
         return known

@@ -1,4 +1,4 @@
-"""Exports an nsys trace: a row a launch configuration and range, and where the window's time goes."""
+"""Exports an nsys trace: one row per launch configuration and range, and how the window's time was spent."""
 
 from collections.abc import Callable, Iterator
 

@@ -1,4 +1,4 @@
-"""Looks whether an nsys export (SQLite) is whole, and its numbers are numbers: SQLite itself takes text for 0."""
+"""Checks that an nsys export (SQLite) is complete and its numbers are numbers: SQLite itself reads text as 0."""
 
 import functools
 import sqlite3
@@ -26,7 +26,7 @@ def _damage(path: Path, changed_ns: int, size: int) -> str | None:
 
 
 def find_damage(path: Path) -> str | None:
-    """What is wrong with the file and what to do, None where nothing is; looked at once as long as the file stays.
+    """Describe damage to the file and its remedy, or return None; cached as long as the file is unchanged.
 
     Raises:
         sqlite3.Error, OSError: it cannot be read at all.
@@ -36,7 +36,7 @@ def find_damage(path: Path) -> str | None:
 
 
 def exporting_version(database: sqlite3.Connection) -> str:
-    """Which nsys wrote an export, as far as it says."""
+    """Return the version of nsys that wrote an export, if it is recorded."""
     try:
         rows = database.execute("SELECT name, value FROM META_DATA_EXPORT").fetchall()
     except sqlite3.Error:

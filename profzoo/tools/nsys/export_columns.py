@@ -88,7 +88,7 @@ TEXTS: Mapping[str, Mapping[str, bool]] = {"StringIds": {"value": False}, "NVTX_
 
 
 def existing_columns(database: sqlite3.Connection, table: str) -> set[str]:
-    """The names of the columns that an export's table has; none of a table that is not there."""
+    """Return the column names of an export's table; empty if the table is missing."""
     return {name for _, name, *_ in database.execute(f"PRAGMA table_info({table})")}
 
 

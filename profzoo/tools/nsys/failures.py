@@ -1,4 +1,4 @@
-"""What nsys prints when it fails, and what to do about each."""
+"""Lists the error messages of nsys, each with its remedy."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What nsys leaves under results/."""
+"""Names the files that nsys leaves under results/."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -4,7 +4,7 @@ import numpy as np
 
 
 def union(*parts: np.ndarray) -> np.ndarray:
-    """What any of them covers; parts: arrays (n, 2) in any order, overlapping or empty."""
+    """Return the time covered by any part; parts: arrays (n, 2) in any order, overlapping or empty."""
     spans = np.concatenate([np.asarray(part, dtype=np.int64).reshape(-1, 2) for part in parts])
     spans = spans[spans[:, 1] > spans[:, 0]]
     if not len(spans):
@@ -16,19 +16,19 @@ def union(*parts: np.ndarray) -> np.ndarray:
 
 
 def total(spans: np.ndarray) -> int:
-    """Length in ns."""
+    """Return the total length in ns."""
     return int((spans[:, 1] - spans[:, 0]).sum())
 
 
 def subtract(spans: np.ndarray, away: np.ndarray) -> np.ndarray:
-    """What the first set covers and the second does not."""
+    """Return the time that the first set covers and the second does not."""
     if not len(spans) or not len(away):
         return spans
     return intersect(spans, _complement(away, int(spans[0, 0]), int(spans[-1, 1])))
 
 
 def intersect(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """What both cover."""
+    """Return the time that both sets cover."""
     if not len(first) or not len(second):
         return np.empty((0, 2), dtype=np.int64)
     # Each of `first` meets those of `second` that end after it begins and begin before it ends.

@@ -25,7 +25,7 @@ PACKS = [f"pack{index}" for index in range(len(PACKED))]
 def read_launches(
     database: sqlite3.Connection, tables: set[str], placed: bool = False, began: bool = False
 ) -> pd.DataFrame:
-    """A row a launch of a kernel, or of a CUDA graph that was traced whole.
+    """Return one row per kernel launch or launch of a CUDA graph that was traced as a whole.
 
     Returns: PACKS, the packed launch configuration; `launched`, when it was made, in ns; `process`; `ns`, its time on
     the GPU; `graph`, the number of the graph, -1 for a kernel. A launch whose call was not traced was made before it
@@ -112,7 +112,7 @@ def _of_graphs(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
 
 
 def unpack_configurations(table: pd.DataFrame) -> dict[str, np.ndarray]:
-    """Launch configurations by column, of PACKS.
+    """Unpack the PACKS columns to launch configurations, by column.
 
     >>> grid = {"grid_y": 3, "grid_z": 1, "block_x": 256, "block_y": 1, "block_z": 1}
     >>> packed = 0
@@ -153,24 +153,24 @@ def kernel_names(database: sqlite3.Connection, tables: set[str]) -> dict[int, tu
 
 
 def find_ranges(launches: pd.DataFrame, parts: pd.DataFrame) -> np.ndarray:
-    """Of each launch, 1 + the index in LAUNCHING of the range that was open when it was made, 0 where none was."""
+    """Return, per launch, 1 + the index in LAUNCHING of the range open at the launching call; 0 if none was open."""
     codes = np.append(parts["name"].map(LAUNCHING.index).to_numpy(dtype=np.int8) + 1, 0)
     # The last is what an index of -1 finds.
     return codes[_open_at(launches["launched"].to_numpy(), launches["process"].to_numpy(), parts)]
 
 
 def is_outside_steps(launches: pd.DataFrame, steps: pd.DataFrame) -> np.ndarray:
-    """Of each launch, whether it was made in none of these steps."""
+    """Return, per launch, whether it was made outside all of these steps."""
     return step_positions(launches, steps) < 0
 
 
 def step_positions(launches: pd.DataFrame, steps: pd.DataFrame) -> np.ndarray:
-    """Of each launch, the position of the step that it was made in, -1 for none of these."""
+    """Return, per launch, the position of the step in which it was made; -1 if in none."""
     return _open_at(launch_times(launches), launches["process"].to_numpy(), steps)
 
 
 def launch_times(launches: pd.DataFrame) -> np.ndarray:
-    """When each launch was made, in ns, or when it began, where its call was not traced."""
+    """Return the time of each launching call, in ns, or the kernel's start if the call was not traced."""
     launched = launches["launched"].to_numpy()
     return np.where(launched < 0, -1 - launched, launched)
 

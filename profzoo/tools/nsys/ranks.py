@@ -1,4 +1,4 @@
-"""What each process of a cell on several GPUs did in a step, from its trace."""
+"""Measures what each process of a cell on several GPUs did per step, from its trace."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,7 +24,7 @@ TABLE = Table(
 
 
 def tabulate_ranks(paths: Iterable[Path], processes: int, whole_run: bool = False) -> pd.DataFrame:
-    """A row a process of one cell, times and launches per step, by rank.
+    """Return one row per process of a cell, by rank, with times and launches per step.
 
     Args:
         paths: traces as SQLite, each named `{host}.{rank}.sqlite`; processes: that the cell has.

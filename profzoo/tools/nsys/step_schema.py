@@ -1,4 +1,4 @@
-"""What the table of a step's launches holds, as sequence.py makes it of a trace."""
+"""Declares the columns of the table of a step's launches, which sequence.py makes from a trace."""
 
 import pandas as pd
 

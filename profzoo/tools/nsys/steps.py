@@ -61,7 +61,7 @@ WAITS_NS = 100_000
 
 
 def where_time_goes(path: str | Path, whole_run: bool = False) -> pd.DataFrame:
-    """A row a process that ran steps, all times and counts per step.
+    """Return one row per process that ran steps; all times and counts are per step.
 
     The window's first step is left out where there are more, because profilers start up in it. Time counts from when
     CPU and GPU were done with it, to when they were done with the last. `kernel_ns` is time in which a kernel ran,

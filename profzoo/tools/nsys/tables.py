@@ -1,4 +1,4 @@
-"""Makes the table of an nsys export: a row a launch configuration and range."""
+"""Makes the table of an nsys export: one row per launch configuration and range."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ ROUNDING = 1e-6
 
 
 def _whole(table: pd.DataFrame) -> str | None:
-    """What is wrong with a table of which rows are missing, or of which numbers were changed."""
+    """Explain why a table is damaged (rows missing, or numbers changed), or return None."""
     shares, total = table["share"].dropna(), table.loc[table["share"].notna(), "total_ns"]
     if len(shares) and (abs(shares.sum() - 1) > ROUNDING or (shares - total / total.sum()).abs().gt(ROUNDING).any()):
         return f"shares of GPU time, which add up to {shares.sum():.6f}, are not those of total_ns: rows are missing"
@@ -99,10 +99,10 @@ def _grouped(launches: pd.DataFrame) -> pd.DataFrame:
 
 
 def launches_in_steps(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of launches in steps: of a whole run, the others are none of a step's."""
+    """Return the launches inside steps; a whole-run trace also holds launches outside."""
     return table[table["range"] != OUTSIDE]
 
 
 def graph_share(table: pd.DataFrame) -> float:
-    """The share of GPU time in CUDA graphs that were traced whole."""
+    """Return the share of GPU time in CUDA graphs that were traced as a whole."""
     return float(table.loc[table["function"] == GRAPH, "share"].sum())

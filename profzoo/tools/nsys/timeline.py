@@ -1,4 +1,4 @@
-"""Reads from an nsys export (SQLite) what the GPU did and which CUDA calls the CPU made, when."""
+"""Reads from an nsys export (SQLite) when the GPU was active and when the CPU made CUDA calls."""
 
 import sqlite3
 

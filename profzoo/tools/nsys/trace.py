@@ -46,7 +46,7 @@ class DamagedError(ValueError):
 
 @contextmanager
 def open_export(path: str | Path) -> Iterator[tuple[sqlite3.Connection, set[str]]]:
-    """An export for reading, and the names of its tables.
+    """Open an export for reading; yields the connection and the table names.
 
     Raises:
         DataError: it is none, or damaged; also where that shows only as the body reads it.
@@ -72,7 +72,7 @@ def open_export(path: str | Path) -> Iterator[tuple[sqlite3.Connection, set[str]
 
 
 def _unread(database: sqlite3.Connection, error: Exception) -> str:
-    """Why an export that is whole could not be read, and what to do."""
+    """Explain why an undamaged export could not be read, and what to do."""
     if "no such column" in str(error):
         writer = export_checks.exporting_version(database)
         return f"has another layout ({_line(error)}): {writer} writes it so, {export_checks.OTHER}"
@@ -108,7 +108,7 @@ def count_traced_steps(path: str | Path, whole_run: bool) -> tuple[int, bool]:
 
 
 def explain_no_steps(path: str | Path, whole_run: bool) -> str | None:
-    """Why a trace holds no step that counts, and what to do, to follow its name; None where it holds one."""
+    """Explain why a trace contains no complete step, as text to follow its name, or return None."""
     with open_export(path) as (database, tables):
         if len(read_window_steps(database, tables, whole_run)):
             return None
@@ -118,7 +118,7 @@ def explain_no_steps(path: str | Path, whole_run: bool) -> str | None:
 
 
 def read_window_steps(database: sqlite3.Connection, tables: set[str], whole_run: bool) -> pd.DataFrame:
-    """The steps that count, as ranges_of has them.
+    """Return the complete steps of the window, with columns as in ranges_of.
 
     Of a trace of the window they are all. Of a whole run they are those after the window's beginning, or all where the
     trace does not have that, but for those that the trace's end cut off, or the work that they launched.

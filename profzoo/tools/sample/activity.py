@@ -1,4 +1,4 @@
-"""What samples say of a cell; of kernels and parts of the step they say nothing."""
+"""Summarizes NVML samples of a cell; NVML has no values for kernels or ranges."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -31,12 +31,12 @@ COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
 
 
 def of_kernels(table: pd.DataFrame, facts: Mapping[str, Any]) -> None:
-    """None."""
+    """Return None: NVML has no values for kernels."""
     return
 
 
 def of_ranges(table: pd.DataFrame, facts: Mapping[str, Any]) -> None:
-    """None."""
+    """Return None: NVML has no values for ranges."""
     return
 
 

@@ -1,4 +1,4 @@
-"""Whether NVML answers here."""
+"""Checks whether NVML answers on this machine."""
 
 from collections.abc import Sequence
 
@@ -16,12 +16,12 @@ def checks() -> Sequence[Check]:
 
 
 def able(lacking: frozenset[str]) -> str | None:
-    """On a GPU that torch can use."""
+    """Return `sample` if NVML can be sampled here, else None; it needs a GPU that torch can use."""
     return None if lacking & {"GPU", "torch CUDA", "torch", NAME} else "sample"
 
 
 def check_nvml() -> Finding:
-    """What the first GPU tells."""
+    """Check which values the first GPU reports through NVML."""
     try:
         with nvml.open_library() as library:
             found = library.present()

@@ -34,7 +34,7 @@ def main(samples: str, samples_sidecar: str, csv: str, sidecar: str, say: Callab
     facts, raw = read_json(samples_sidecar, NEEDS), reading.read(samples, tables.SAMPLES)
     windows = tables.process_windows(facts)
     if not all("window_began_ns" in window for window in windows):
-        raise DataError(f"{samples} holds nothing that can be told from the rest of the run: collect it again")
+        raise DataError(f"{samples} does not tell which samples are of the window: collect it again")
     parts = [
         tables.select_window(raw, window["window_began_ns"], window["window_wall_ns"], process)
         for process, window in enumerate(windows)
@@ -59,7 +59,7 @@ def main(samples: str, samples_sidecar: str, csv: str, sidecar: str, say: Callab
 
 
 def why_unsampled(facts: Mapping[str, Any]) -> str:
-    """Why there is no sample at all."""
+    """Explain why there are no samples."""
     if facts.get("device_type") == "cpu":
         return "the cell ran on the CPU, of whose power and energy NVML knows nothing"
     return "NVML (libnvidia-ml.so.1) could not be loaded, so that nothing was sampled: see the log of the sampling job"

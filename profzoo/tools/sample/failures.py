@@ -1,4 +1,4 @@
-"""What NVML says when it fails, and what to do about each."""
+"""Lists the error messages of NVML, each with its remedy."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What sampling a cell leaves under results/."""
+"""Names the files that sampling a cell leaves under results/."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""NVML by ctypes: the few calls that sampling takes, from the library that comes with the driver.
+"""Calls NVML by ctypes: only the functions needed for sampling, from the driver's library.
 
 Numbers of fields, clocks and structures are those of nvml.h.
 """
@@ -32,11 +32,11 @@ INSTANT, MEAN = "instant", "mean of the last second"
 
 
 class NvmlError(RuntimeError):
-    """NVML is not there, or refuses; the message begins with `NVML: `."""
+    """NVML is missing or refuses a call; the message begins with `NVML: `."""
 
 
 class NoNvmlError(NvmlError):
-    """NVML is not there."""
+    """NVML is missing."""
 
 
 class Utilisation(ctypes.Structure):
@@ -89,12 +89,12 @@ class Nvml:
         return function(*arguments) if function else NOT_THERE
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a function; NvmlError where it does not go well."""
+        """Call a function; raise NvmlError if it fails."""
         if code := self.try_call(name, *arguments):
             raise NvmlError(f"NVML: {name}: {self._library.nvmlErrorString(code).decode()}")
 
     def driver(self) -> str:
-        """The driver's version."""
+        """Return the driver's version."""
         return self._text("nvmlSystemGetDriverVersion")
 
     def present(self) -> list[dict[str, str]]:
@@ -122,7 +122,7 @@ class Nvml:
 
 
 class Device:
-    """A GPU of which is read what it tells; None for what it does not."""
+    """Reads the state of one GPU; values that the GPU does not report are None."""
 
     def __init__(self, library: Nvml, uuid: str, handle: ctypes.c_void_p) -> None:
         """handle: as the library gave it."""
@@ -133,7 +133,7 @@ class Device:
         self.power_limit_mw = self._number("nvmlDeviceGetEnforcedPowerLimit")
 
     def reading(self) -> dict[str, int | None]:
-        """What it tells now, in NVML's own units."""
+        """Return the current values in NVML's own units."""
         instant = self.power_is == INSTANT
         used, memory = Utilisation(), Memory()
         utilised = self._told("nvmlDeviceGetUtilizationRates", used)
@@ -164,7 +164,7 @@ class Device:
 
 @contextmanager
 def open_library() -> Iterator[Nvml]:
-    """The library while the body runs.
+    """Load NVML while the body runs.
 
     Raises:
         NvmlError: it is not there, or finds no driver.

@@ -50,14 +50,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_unsampled(program: Sequence[str], out: Path, interval_ns: int, why: str) -> int:
-    """Run the program and leave a file without rows; its exit code."""
+    """Run the program, write a file without rows, and return the program's exit code."""
     print(f"nothing is sampled: {why}", file=sys.stderr)
     out.write_text(",".join([*HEADING, *nvml.READ]) + "\n")
     return run_and_sample(program, lambda: None, interval_ns)
 
 
 def visible_gpus(library: nvml.Nvml) -> list[nvml.Device]:
-    """The GPUs of the job, which are those that CUDA may see.
+    """Return the GPUs of the job: the GPUs that CUDA may see.
 
     Raises:
         NvmlError: there is none. ConfigError: nobody knows which.
@@ -69,7 +69,7 @@ def visible_gpus(library: nvml.Nvml) -> list[nvml.Device]:
 
 
 def make_writer(devices: Sequence[nvml.Device], write: Callable[[Sequence[Any]], object]) -> Callable[[], None]:
-    """What takes a sample of each GPU and writes its row; the heading is written at once."""
+    """Write the heading, and return a function that samples each GPU and writes its row."""
     write([*HEADING, *nvml.READ])
 
     def note() -> None:
@@ -81,7 +81,7 @@ def make_writer(devices: Sequence[nvml.Device], write: Callable[[Sequence[Any]],
 
 
 def run_and_sample(program: Sequence[str], note: Callable[[], None], interval_ns: int) -> int:
-    """Run the program, calling `note` at the interval; its exit code."""
+    """Run the program, call `note` at each interval, and return the exit code."""
     # Blocked, signals wait until the sampler looks for them, between two samples.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*PASSED_ON, signal.SIGCHLD})
     process = subprocess.Popen(program, preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before))
@@ -101,7 +101,7 @@ def run_and_sample(program: Sequence[str], note: Callable[[], None], interval_ns
 
 
 def _wait(process: subprocess.Popen[bytes], due: int) -> None:
-    """Until the time has come or the program has ended, passing signals on."""
+    """Wait until the time has come or the program has ended; pass signals on."""
     while process.poll() is None:
         left = max(due - time.perf_counter_ns(), 0)
         caught = signal.sigtimedwait({*PASSED_ON, signal.SIGCHLD}, left / 1e9)

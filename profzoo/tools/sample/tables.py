@@ -52,7 +52,7 @@ SAMPLES = Table(
 
 
 def process_windows(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What a sidecar says of each window: of each process where the cell ran in several, one after the other."""
+    """Return the description of each window in a sidecar: one per process."""
     return facts.get("processes") or [facts]
 
 
@@ -71,7 +71,7 @@ def select_window(raw: pd.DataFrame, began_ns: int, wall_ns: int, process: int =
 
 
 def find_gaps(table: pd.DataFrame, of_windows: Sequence[Mapping[str, Any]], ran_on: Sequence[str]) -> list[str]:
-    """Why the samples say nothing of the cell, a line each; none where they do. ran_on: UUIDs of GPUs that it took."""
+    """Explain why the samples do not describe the cell, one line each; empty if they do. ran_on: UUIDs of its GPUs."""
     counts = table.groupby(["process", "gpu_uuid"]).size().unstack("process").reindex(columns=range(len(of_windows)))
     found, wall_ns = [], min(window["window_wall_ns"] for window in of_windows)
     if (fewest := int(counts.fillna(0).min().min()) if len(counts) else 0) < LEAST:
@@ -85,7 +85,7 @@ def find_gaps(table: pd.DataFrame, of_windows: Sequence[Mapping[str, Any]], ran_
 
 
 def mean_interval_ms(table: pd.DataFrame) -> float | None:
-    """The mean time from a GPU's sample to its next."""
+    """Return the mean time between two samples of a GPU, in ms."""
     apart = table.groupby(["process", "gpu_uuid"])["t_ns"].diff().dropna()
     return round(float(apart.mean()) / 1e6, 3) if len(apart) else None
 
@@ -135,7 +135,7 @@ def _slowed(table: pd.DataFrame, bits: int = sum(REASONS)) -> pd.Series:
 
 
 def describe_clocks(table: pd.DataFrame) -> str:
-    """In words, how far the clock moved within a window and what held it back; empty where it was steady.
+    """Describe how far the clock moved within a window and what limited it; empty if it was steady.
 
     >>> describe_clocks(pd.DataFrame({"process": 0, "gpu_uuid": "a", "sm_clock_hz": [2e9, 1.5e9], "throttle_reasons": [0, 4]}))
     'SM clock from 1,525 to 1,975 MHz; power cap in 50% of samples'

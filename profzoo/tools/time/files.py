@@ -1,4 +1,4 @@
-"""What timing a cell leaves under results/."""
+"""Names the files that timing a cell leaves under results/."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
-"""Declares the tables of the baseline, one row per step.
-
-harness/recorders.py and experiments/interleaved_runs.py write them.
-"""
+"""Declares the columns of the baseline's tables, one row per step, written by harness/recorders.py and
+experiments/interleaved_runs.py."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What torch.profiler's exported table says of kernels or operators, and of parts of the step."""
+"""Summarizes kernels, operators and ranges from torch.profiler's exported table."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,7 +17,7 @@ COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {}
 
 
 def of_kernels(table: pd.DataFrame, facts: Mapping[str, Any]) -> pd.DataFrame:
-    """Kernels; on a CPU operators, with their own time, without what they call."""
+    """Return kernels; for a CPU run, operators with their self time."""
     gpu = facts["device_type"] == "cuda"
     rows = table[table["kind"] == ("kernel" if gpu else "operator")]
     return rows.assign(ns=rows["device_ns" if gpu else "self_cpu_ns"])

@@ -1,4 +1,4 @@
-"""Which operator each node of autograd is the backward of, by autograd's sequence numbers."""
+"""Finds the forward operator of each autograd node, by autograd's sequence numbers."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from profzoo.tools.torch.trace import Trace
 
 
 def find_forward_operators(trace: Trace) -> np.ndarray:
-    """Of each operator that is a node of autograd, the index of the one that it is the backward of; -1 for others.
+    """Return, per operator, the index of its forward operator if it is an autograd node; -1 for other operators.
 
     A node has the number that the sequence of its forward's thread had when it was made, and operators have the number
     that it had when they began: of those alike, the last one made the node.

@@ -1,4 +1,4 @@
-"""Whether torch, and so its profiler, can use the GPU."""
+"""Checks whether torch, and so torch.profiler, can use the GPU."""
 
 import subprocess
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ def checks() -> Sequence[Check]:
 
 
 def able(lacking: frozenset[str]) -> str | None:
-    """Anywhere that torch imports."""
+    """Return how torch.profiler can run here, else None; it runs wherever torch can be imported."""
     if "torch" in lacking:
         return None
     if "GPU" in lacking:
@@ -27,12 +27,12 @@ def able(lacking: frozenset[str]) -> str | None:
 
 
 def read_torch_versions() -> subprocess.CompletedProcess[str]:
-    """What torch says of itself: its version, CUDA's, whether it can use a GPU, and how many."""
+    """Ask torch for its version, CUDA's version, whether it can use a GPU, and the number of GPUs."""
     return doctor_checks.ask_job_python(VERSIONS)
 
 
 def check_torch() -> Finding:
-    """Whether torch can use the GPU."""
+    """Check whether torch can use the GPU."""
     answer = read_torch_versions()
     if answer.returncode:
         last = (answer.stderr.strip().splitlines() or ["no output"])[-1]

@@ -1,4 +1,4 @@
-"""What torch.profiler leaves under results/."""
+"""Names the files that torch.profiler leaves under results/."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which operators launched what a CUDA graph replays: those that were captured, in their order."""
+"""Finds the operators behind launches of a CUDA graph: the operators that were captured, in order."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ LAUNCHING = ("LaunchKernel", "LaunchCooperativeKernel", "Memcpy", "Memset")
 
 
 def find_replayed(trace: Trace) -> np.ndarray:
-    """Of each launch, whether a graph made it, all of whose launches have the one call."""
+    """Return, per launch, whether a CUDA graph made it; all launches of a graph share one launching call."""
     made = np.array([text.startswith(REPLAYS) for text in trace.texts] + [False])
     return made[np.append(trace.calls["name"], -1)[launching_calls(trace)]]
 

@@ -1,4 +1,4 @@
-"""When and where the launches of a trace were made: the host's call, the part of the step, and the step."""
+"""Finds the launching call, the range and the step of each launch in a trace."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from profzoo.tools.torch.trace import Trace
 
 
 def launching_calls(trace: Trace) -> np.ndarray:
-    """Of each launch, the index of the call that made it; -1 where the trace has none."""
+    """Return, per launch, the index of its launching call; -1 if the trace has none."""
     calls, launches = trace.calls, trace.launches
     # A runtime call may share its ID with the driver's that it makes.
     order = np.lexsort((calls["start"], calls["correlation"]))
@@ -18,7 +18,7 @@ def launching_calls(trace: Trace) -> np.ndarray:
 
 
 def look_up(wanted: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """The value of each wanted key, that of the first of several alike; -1 for a key that is not there.
+    """Return the value for each wanted key: the first one if a key repeats, -1 if it is missing.
 
     keys: in ascending order.
     """
@@ -29,28 +29,28 @@ def look_up(wanted: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndar
 
 
 def launch_times(trace: Trace) -> np.ndarray:
-    """Of each launch, when the host made it, in ns; -1 where that is not known."""
+    """Return the time of each launching call in ns; -1 if unknown."""
     return np.append(trace.calls["start"], -1)[launching_calls(trace)]
 
 
 def find_ranges(times: np.ndarray, trace: Trace) -> np.ndarray:
-    """Of each moment, 1 + the index in LAUNCHING of the range that was open, on whatever thread; 0 where none was."""
+    """Return, per time, 1 + the index in LAUNCHING of the range open on any thread; 0 if none was."""
     codes, begins = _open_at(times, trace, LAUNCHING)
     return np.where(begins >= 0, codes + 1, 0)
 
 
 def find_steps(times: np.ndarray, trace: Trace) -> np.ndarray:
-    """Of each moment, the step that it was in, counted from 0; -1 outside of all."""
+    """Return, per time, the index of its step, from 0; -1 outside all steps."""
     return _open_at(times, trace, (STEP,))[1]
 
 
 def count_steps(trace: Trace) -> int:
-    """How many of the project's steps a trace holds."""
+    """Count the project's steps in a trace."""
     return len(range_spans(trace, (STEP,))[0])
 
 
 def range_spans(trace: Trace, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Start and end of each of the project's ranges of these names, and the index of its name, by start."""
+    """Return start, end and name index of the project's ranges of these names, sorted by start."""
     known = {text: code for code, text in enumerate(trace.texts)}
     # A program may have ranges of its own by the plain names.
     code_of = {known[make_torch_name(one)]: index for index, one in enumerate(names) if make_torch_name(one) in known}

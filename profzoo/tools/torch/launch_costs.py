@@ -1,4 +1,4 @@
-"""What the launches of a trace need at least, by the inputs of the operators that made them."""
+"""Computes the cost of the launches of a trace from the inputs of the operators that made them."""
 
 import numpy as np
 
@@ -7,8 +7,8 @@ from profzoo.tools.torch.trace import Trace
 
 
 def known_operator_costs(trace: Trace, parents: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which operators it is known of what they need; (those, COLUMNS) what that is, but for what each calls; and of all
-    the holder, the nearest known one that it is part of, itself included, -1 where there is none.
+    """Return (indices of operators with a known cost, their exclusive costs (n, COLUMNS), and for every operator the
+    nearest enclosing known one, itself included, -1 for none).
 
     parents: the operator that each ran in.
     """
@@ -27,7 +27,8 @@ def known_operator_costs(trace: Trace, parents: np.ndarray) -> tuple[np.ndarray,
 
 
 def launch_costs(trace: Trace, parents: np.ndarray, operators: np.ndarray, replays: np.ndarray) -> np.ndarray:
-    """(launches, COLUMNS) what each needs: with the first of an operator what this needs, 0 with its others.
+    """Return the cost of each launch, shape (launches, COLUMNS): an operator's first launch has its whole cost, its
+    other launches 0.
 
     Args:
         operators: by launch, in order, the innermost operator that made it, -1 for none. replays: by launch, which

@@ -1,4 +1,4 @@
-"""What a trace lacks of the GPU's work although the host's part of it is there, and times that no work can have had.
+"""Finds GPU work that a trace lost although its launching call is recorded, and impossible times.
 
 The profiler may lose records of the GPU, those of a session's first kernels most of all (torch 2.10 and later; pytorch
 issue 192021: CUPTI gives them times from outside the session, and the profiler drops them). Their launch calls are in
@@ -41,13 +41,13 @@ class Losses:
     outside: str = ""
 
     def told(self) -> list[str]:
-        """A line for each step that lacks something."""
+        """Return one line for each step that lacks records."""
         found = [f"step {step + 1} of {self.steps}: {why}" for step, why in sorted(self.lacking.items())]
         return [*found, *([self.outside] if self.outside else [])]
 
 
 def find_losses(found: Trace) -> Losses:
-    """Of each step the launch calls without a kernel, but for those that were captured into a graph."""
+    """Find, per step, launching calls without a kernel, except calls that were captured into a CUDA graph."""
     calls = found.calls
     made = _launch_calls(found)
     ran = np.isin(calls["correlation"][made], found.launches["correlation"])
@@ -102,7 +102,7 @@ def _cut_replays(found: Trace, made: np.ndarray, ran: np.ndarray) -> np.ndarray:
 
 
 def drop_steps(found: Trace, steps: Sequence[int]) -> Trace:
-    """The trace without these steps, counted from 0: what the host did in them, and what it launched."""
+    """Return the trace without these steps (indices from 0): neither their host events nor their launches."""
     starts, ends, _ = range_spans(found, (STEP,))
     places = [(starts[step], ends[step]) for step in steps]
 
@@ -123,7 +123,7 @@ def _rows(table: Columns, chosen: np.ndarray) -> Columns:
 
 
 def find_impossible(found: Trace) -> str | None:
-    """What a launch cannot be, in words; None where all can."""
+    """Describe the first impossible launch, or return None."""
     launches = found.launches
     start, ns = launches["start"], launches["ns"].astype(np.int64)
     host = [(part["start"], part["start"] + part["ns"]) for part in (found.calls, found.ranges, found.operators)]

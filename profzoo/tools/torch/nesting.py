@@ -1,4 +1,5 @@
-"""What each operator of a trace ran in: a module, a node of autograd, another operator, a forward pass made again."""
+"""Finds what encloses each operator of a trace: a module, an autograd node, another operator, or a recomputed
+forward pass."""
 
 from dataclasses import dataclass
 
@@ -52,7 +53,7 @@ def nest_operators(trace: Trace) -> Nesting:
 
 
 def exclusive_ns(trace: Trace, parent: np.ndarray) -> np.ndarray:
-    """The time of each operator without that of what it called, in ns; parent: the operator that each ran in."""
+    """Return the self time of each operator in ns; parent: the index of the enclosing operator."""
     whole = trace.operators["ns"].astype(np.int64)
     inner = parent >= 0
     called = np.bincount(parent[inner], weights=whole[inner], minlength=len(whole)).astype(np.int64)

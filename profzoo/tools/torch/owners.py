@@ -1,4 +1,4 @@
-"""Makes the table of owners: which operator and which module each launch is of, forward or backward."""
+"""Makes the table of owners: the operator, module and direction of each launch."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -47,7 +47,7 @@ DEEPEST = 8
 
 
 def tabulate_launches(trace: Trace) -> pd.DataFrame:
-    """A row a launch, in the order in which the host made them.
+    """Return one row per launch, in the order of the launching calls.
 
     Columns: `step`, counted from 0 and empty outside of all, and `order` in it; `kind`: kernel, memcpy or memset;
     `name`; `stream`; grid, block and its shared memory; `start_ns` and `ns` on the device; `range`: the part of the
@@ -87,7 +87,7 @@ def tabulate_launches(trace: Trace) -> pd.DataFrame:
 
 
 def tabulate_operators(trace: Trace) -> pd.DataFrame:
-    """The same of a run on the CPU: a row a call of an operator, with its own time, without what it calls."""
+    """Return the same table for a run on the CPU: one row per operator call, with its self time."""
     nesting = nest_operators(trace)
     operators = np.flatnonzero(kinds_of(trace) != MARK)
     operators = operators[np.argsort(trace.operators["start"][operators], kind="stable")]
@@ -154,7 +154,7 @@ def _owned(
 
 
 def tabulate_modules(trace: Trace) -> pd.DataFrame:
-    """A row a module that was called, in order of its first call.
+    """Return one row per called module, in order of the first call.
 
     `inputs` are the shapes of the tensors that it was called with, each once; `calls` in the forward pass, `repeated`
     ones again within the backward pass.
@@ -184,7 +184,7 @@ def _places(times: np.ndarray, trace: Trace) -> np.ndarray:
 
 
 def fused_name(name: str) -> str:
-    """An operator's name; of what inductor fused, that of all that is in it.
+    """Return an operator's name; for an operator fused by inductor, the names of the operators in it.
 
     >>> fused_name("triton_poi_fused_add_relu_3"), fused_name("aten::add")
     ('fused add_relu', 'aten::add')

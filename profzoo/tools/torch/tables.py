@@ -39,7 +39,7 @@ RUNTIME = re.compile(r"cuda[A-Z]|cu[A-Z]")
 def tidy_operators(
     operators: pd.DataFrame, trace: Trace, profiler: Mapping[str, Any], gpu: bool, lacking: bool = False
 ) -> pd.DataFrame:
-    """A row an operator, range, runtime call, kernel, memcpy or memset, by kind and then by time.
+    """Return one row per operator, range, runtime call, kernel, memcpy or memset, sorted by kind and time.
 
     Args:
         operators: torch.profiler's table as the recorder leaves it.
@@ -76,7 +76,7 @@ def tidy_operators(
 
 
 def device_events(trace: Trace) -> pd.DataFrame:
-    """Kernels, copies and memsets of a trace: kind, name, device_ns, start_ns, and the range they were launched in."""
+    """Return kernels, copies and memsets of a trace: kind, name, device_ns, start_ns, and launching range."""
     launches = trace.launches
     return pd.DataFrame(
         {

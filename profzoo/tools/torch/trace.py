@@ -1,4 +1,4 @@
-"""Reads a trace of torch.profiler into columns, event by event, so that one of a million launches fits into memory."""
+"""Reads a torch.profiler trace into columns, event by event, so that a million launches fit into memory."""
 
 import gzip
 import json
@@ -49,7 +49,7 @@ Inputs = tuple[Sequence[Any], Sequence[Any], Sequence[Any]]
 
 
 class TimesError(DataError):
-    """An event has times that it cannot have had."""
+    """An event has impossible times."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Trace:
 
 
 def read_trace(path: str | Path, say: Callable[[str], object] = print) -> Trace:
-    """The events of a Chrome trace, gzipped or plain; says how many were not written as they were meant.
+    """Read a Chrome trace, gzipped or plain; report how many events had to be repaired.
 
     Raises:
         DataError: the file is none, is cut off, or has events without what they are read for; TimesError where these
@@ -105,7 +105,7 @@ def read_trace(path: str | Path, say: Callable[[str], object] = print) -> Trace:
 
 
 def make_trace(events: Iterable[Any]) -> Trace:
-    """As read, of events that are sound."""
+    """Make a trace from undamaged events."""
     reader = _Reader()
     for event in events:
         if not reader.took(event):
