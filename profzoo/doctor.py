@@ -1,4 +1,4 @@
-"""Says what this machine can profile: a line a thing, what was found, and what to do where it is missing."""
+"""Print what this machine can profile: one line per requirement, what was found, and what to do if it is missing."""
 
 import os
 import platform
@@ -14,7 +14,7 @@ FILES = ("tools/*/doctor.py",)
 
 
 def check_gpu() -> Finding:
-    """Whether the driver shows a GPU."""
+    """Check whether the driver shows a GPU."""
     advice = "run on a machine with an NVIDIA GPU, or profile on the CPU with tool=torch"
     try:
         found, none = gpus.query_nvidia_smi()
@@ -26,26 +26,26 @@ def check_gpu() -> Finding:
         return Finding("GPU", "; ".join(described))
     if found:
         hidden = f"{gpus.VISIBLE} = '{os.environ.get(gpus.VISIBLE)}' hides {len(found)}"
-        return Finding("GPU", f"none ({hidden})", f"unset {gpus.VISIBLE}, or have it name one")
+        return Finding("GPU", f"none ({hidden})", f"unset {gpus.VISIBLE}, or let it name a GPU")
     return Finding("GPU", f"none ({none})", advice)
 
 
 def check_driver() -> Finding:
-    """The driver's version, and whether it is new enough for torch's CUDA."""
+    """Check the driver's version, and whether it is new enough for the CUDA version of torch."""
     visible = doctor_checks.find_usable_gpus()
     if not visible:
         return Finding("driver", "none", "install the NVIDIA driver where there is a GPU")
     driver = visible[0]["driver"]
     _, cuda, available, _ = (torch_doctor.read_torch_versions().stdout.split() + [""] * 4)[:4]
-    # NVIDIA's packages for forward compatibility let some GPUs do with an older one.
+    # NVIDIA's packages for forward compatibility let some GPUs work with an older driver.
     old = None if available == "True" else gpus.explain_old_driver(driver, cuda)
     return Finding("driver", driver, f"{old}: update the driver" if old else None)
 
 
 def main() -> int:
-    """Print the findings and what can be profiled; exit code 0: a report of lacks is a result."""
-    # Where a batch system runs this, nobody has chosen the node.
-    print(f"Of {platform.node()}:")
+    """Print the findings and what can be profiled; the exit code is 0 even if something is missing."""
+    # A batch system chooses the node, so the user may not know it.
+    print(f"Checks on {platform.node()}:")
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     doctors = tools.doctors().values()
     lacking = set()

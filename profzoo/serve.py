@@ -1,4 +1,7 @@
-"""Serves the report and what it links to, to whoever has the address: its page can then hand traces to Perfetto."""
+"""Serve the report and the files it links to on this machine, so that its page can hand traces to Perfetto.
+
+Only a user who has the address, which contains a random token, gets an answer.
+"""
 
 import argparse
 import errno
@@ -26,59 +29,60 @@ from profzoo.report.served_files import PAGES, is_served
 
 HOST = "127.0.0.1"
 PAGE, TRACE = PAGES[0], ".trace.json.gz"
-# Of the token, which stands in the address as a folder, so that the page's own links lead on within it. A cookie would
-# be sent to whatever else listens on this machine's address too, as browsers heed no ports there.
+# The token's length. It is a folder in the address, so that the page's own links keep it. A cookie would be sent to
+# every other server on this machine's address too, because browsers ignore ports there.
 TOKEN_BYTES = 24
-# What a browser of this machine calls it. Any other name in a request is one that somebody else has pointed here, whose
-# pages could then read what is served.
+# The names that a browser on this machine uses. Another name in a request is one that somebody else points to this
+# machine (DNS rebinding); pages of that site could then read the results.
 OWN_NAMES = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.IGNORECASE)
-# A trace is sent as the compressed file that it is, without a Content-Encoding: Perfetto unpacks it itself.
+# A trace is sent compressed, without a Content-Encoding: Perfetto unpacks it itself.
 CONTENT_TYPES = {
     ".html": "text/html; charset=utf-8", ".csv": "text/csv; charset=utf-8", ".txt": "text/plain; charset=utf-8",
     ".log": "text/plain; charset=utf-8", ".json": "application/json", ".svg": "image/svg+xml", ".png": "image/png",
     ".gz": "application/gzip",
 }  # fmt: skip
 UNKNOWN_TYPE = "application/octet-stream"
-# Of every answer. No Cross-Origin-Opener-Policy, with which the page could not talk to the window that it opens.
+# Headers of every answer. No Cross-Origin-Opener-Policy: with it the page could not talk to Perfetto's window.
 COMMON_HEADERS = {
     "Cache-Control": "no-cache",
     "X-Content-Type-Options": "nosniff",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
 }
-# What a page may load and run: its own script, which it names by its hash itself, styles, traces, and no other site's.
+# A page may load and run its own script (limited further by the hash in the page), styles and traces, nothing of other
+# sites.
 PAGE_POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-# Of any other file, such as a figure that is opened by itself: nothing is run.
+# Any other file, such as a figure that is opened by itself, may run nothing.
 FILE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; frame-ancestors 'none'"
 LARGEST_PORT = 65535
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Server(ThreadingHTTPServer):
-    """Answers as many requests at a time as there are, and ends without waiting for them."""
+    """Server that answers requests in parallel and ends without waiting for unfinished ones."""
 
     daemon_threads = True
-    # Without it nothing is answered. It is in no file and no command line, which others may read.
+    # Requests without it are refused. It is in no file and no command line, which other users could read.
     token = ""
 
     @property
     def address(self) -> str:
-        """Where the page is."""
+        """Address of the page, with the token."""
         return f"http://{HOST}:{self.server_port}/{self.token}/"
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing of a browser that went away in the middle of an answer."""
+        """Print errors, except those of a browser that closed the connection during an answer."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers one request for a file of the results; whatever is no such request is refused."""
+    """Handler that answers a request for a file of the results and refuses all other requests."""
 
-    # Seconds, after which a browser that asks nothing is let go of.
+    # Seconds until an idle connection is closed.
     timeout = 30
 
     def __init__(self, results: Path, perfetto: str, token: str, *arguments: object) -> None:
@@ -92,31 +96,31 @@ class Handler(BaseHTTPRequestHandler):
                 shutil.copyfileobj(file, self.wfile)
 
     def do_HEAD(self) -> None:
-        """Say what the file would be sent as."""
+        """Send the headers of the file."""
         if file := self._opened():
             file.close()
 
     def version_string(self) -> str:
-        """What it calls itself."""
+        """Return the server's name for the header `Server`."""
         return "profzoo"
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Say nothing of requests."""
+        """Print nothing about requests."""
 
     def _opened(self) -> BinaryIO | None:
-        """The file that is asked for, once its head is sent; None where the request was refused."""
+        """Send the headers and return the opened file; None if the request was refused."""
         names = self.headers.get_all("Host", [])
         if len(names) != 1 or not OWN_NAMES.fullmatch(names[0].strip()):
-            self._refuse(HTTPStatus.FORBIDDEN, f"This is served to {HOST} and localhost alone.")
+            self._refuse(HTTPStatus.FORBIDDEN, f"Only requests to {HOST} or localhost are answered.")
             return None
         token, slash, target = re.split("[?#]", self.path, maxsplit=1)[0].removeprefix("/").partition("/")
         if not hmac.compare_digest(token.encode(), self.token.encode()):
-            self._refuse(HTTPStatus.FORBIDDEN, "This needs the address with the token that `snakemake serve` printed.")
+            self._refuse(HTTPStatus.FORBIDDEN, "Use the address with the token that `snakemake serve` printed.")
             return None
         path = find_file(self.results, target) if slash else None
         file = open_regular_file(path) if path else None
         if not path or not file:
-            why = "The page links to no such file." if slash else "The page's address ends with a /."
+            why = "The report page does not link to this file." if slash else "The address must end with a /."
             self._refuse(HTTPStatus.NOT_FOUND, why)
             return None
         self._head(HTTPStatus.OK, CONTENT_TYPES.get(path.suffix, UNKNOWN_TYPE), os.fstat(file.fileno()).st_size)
@@ -143,9 +147,10 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def find_file(results: Path, target: str) -> Path | None:
-    """The file of the results that a request's target names behind the token, the page where that is empty.
+    """Return the file that a request's target names after the token, the report page if that is empty.
 
-    None where it is none that the pages show, one of a hidden folder or file, or one outside that links lead to.
+    None if the pages do not link to the file, if it or its folder is hidden, or if a symbolic link leads outside
+    `results`.
     """
     name = requested_path(target) or PAGE
     parts = name.split("/")
@@ -160,7 +165,7 @@ def find_file(results: Path, target: str) -> Path | None:
 
 
 def open_regular_file(path: Path) -> BinaryIO | None:
-    """The file, if it can be read and is no pipe or link by now; None else."""
+    """Open a file for reading; None if it cannot be read or is a pipe or symbolic link."""
     try:
         file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
     except OSError:
@@ -172,7 +177,7 @@ def open_regular_file(path: Path) -> BinaryIO | None:
 
 
 def requested_path(target: str) -> str:
-    """The path that a request's target names.
+    """Return the path in a request's target, decoded and without query.
 
     >>> requested_path("/tables/odd%20name.csv?again=1")
     '/tables/odd name.csv'
@@ -181,7 +186,7 @@ def requested_path(target: str) -> str:
 
 
 def parse_origin(address: str) -> str:
-    """What a browser calls the site of an address.
+    """Return the origin of an address, as browsers send it.
 
     >>> parse_origin("https://ui.perfetto.dev/#!/viewer")
     'https://ui.perfetto.dev'
@@ -191,23 +196,26 @@ def parse_origin(address: str) -> str:
 
 
 def make_server(results: Path, port: int, perfetto: str) -> Server:
-    """A server of the results on this machine's own address, with a token of its own.
+    """Return a server of the results on 127.0.0.1 with a new random token.
 
-    port: 0 takes a free one; perfetto: the address of Perfetto's page.
+    Args:
+        results: folder that holds report.html.
+        port: 0 takes a free port.
+        perfetto: address of Perfetto's page, which may fetch traces.
 
     Raises:
-        ConfigError: there is no report, or the port cannot be had.
+        ConfigError: there is no report, or the port is not available.
     """
     if not (results / PAGE).is_file():
-        raise ConfigError(f"{results / PAGE} is not there: `snakemake report` makes it")
+        raise ConfigError(f"{results / PAGE} does not exist: `snakemake report` makes it")
     token = secrets.token_hex(TOKEN_BYTES)
     try:
         served = Server((HOST, port), partial(Handler, results, perfetto, token))
     except OSError as error:
         taken = error.errno == errno.EADDRINUSE
-        why = "is taken by another program" if taken else f"cannot be had ({error.strerror})"
+        why = "is used by another program" if taken else f"is not available ({error.strerror})"
         near = find_free_port(port if taken else 1023)
-        advice = f"snakemake serve --config serve='{{port: {near}}}'" if near else "end a program that holds one"
+        advice = f"snakemake serve --config serve='{{port: {near}}}'" if near else "end a program that uses one"
         told = f", and {near} is free" if near else ", and none is free"
         raise ConfigError(f"port {port} of {HOST} {why}{told}: {advice}") from None
     served.token = token
@@ -215,7 +223,7 @@ def make_server(results: Path, port: int, perfetto: str) -> Server:
 
 
 def find_free_port(port: int) -> int | None:
-    """The nearest port above this one that is free, else the nearest below that any user may take."""
+    """Return the nearest free port above `port`, else the nearest free one below it that needs no privileges."""
     for near in (*range(port + 1, LARGEST_PORT + 1), *range(port - 1, 1023, -1)):
         with socket.socket() as one:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -228,9 +236,9 @@ def find_free_port(port: int) -> int | None:
 
 
 def serve_results(served: Server, results: Path) -> None:
-    """Say where the page is, and answer requests until a signal ends it (Ctrl-C, or SIGTERM)."""
+    """Print the page's address and answer requests until Ctrl-C or SIGTERM."""
     for number in END_SIGNALS:
-        # Where one is ignored, such as in the background of a script, it stays so.
+        # A signal that is ignored, as in the background of a script, stays ignored.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
     try:

@@ -1,9 +1,9 @@
-"""Packs what of the results may be given away: `python -m profzoo.share [--reports] RESULTS ARCHIVE`.
+"""Pack the shareable part of the results: `python -m profzoo.share [--reports] RESULTS ARCHIVE`.
 
-That is what people read and compare: tables, figures, the report, exported CSV and its sidecars, without secrets and
-names of hosts, users and folders, and what they come from. It is not what tools recorded (reports, traces), as that
-holds the environment and command lines, unless --reports asks for it, and never logs, records or weights. WITHHELD in
-the archive lists what was taken out or left out because of a secret.
+The archive holds tables, figures, the report page, exported CSV and their sidecars, without secrets and names of hosts,
+users and folders, and ORIGIN.json, which says how they were measured. Reports and traces of the tools hold the
+environment and command lines, so they are packed only with --reports. Logs, records and weights are never packed. The
+file WITHHELD in the archive lists everything that was removed or left out because of a secret.
 """
 
 import argparse
@@ -31,22 +31,22 @@ from profzoo.records import job_differences, record
 SHARED = re.compile(r"(report|compare)\.html|tables/[\w-]+\.csv|figures/[\w-]+\.(svg|png)|peaks/[\w-]+\.csv(\.json)?")
 OF_CELL = re.compile(r"(train|inference)(\.[\w-]+)*(\.csv|\.json)|(train|inference)\.nsys/\w+\.csv|weights\.pt\.json")
 REPORT = re.compile(r"(train|inference)(\.[\w-]+)*\.(ncu-rep|nsys-rep|sqlite|trace\.json\.gz)")
-# The folder that an archive unpacks into, and what in it says where the rest comes from.
+# The folder that an archive unpacks into, and the file in it that says how the results were measured.
 ROOT, ORIGIN = "profzoo-results", "ORIGIN.json"
-# What was withheld, and why: a line a file.
+# The file that lists what was withheld, and why: one line per file.
 WITHHELD = "WITHHELD"
-# Of sidecars, what is told of all of them.
+# Keys of sidecars whose values ORIGIN.json lists.
 FACTS = ("commit", "commit_changed", "device", "gpu", "driver", "torch", "cuda", "cudnn", "python", "started")
 
 
 def list_shareable(results: Path, reports: bool = False) -> list[Path]:
-    """The files that may be given away, by their paths from the folder of results, sorted; reports: also those."""
+    """Return the sorted paths of shareable files, relative to the results folder; `reports` includes tools' reports."""
     found = [path.relative_to(results) for path in results.rglob("*") if path.is_file() and not path.is_symlink()]
     return sorted(path for path in found if _is_shareable(path.as_posix(), reports))
 
 
 def _is_shareable(path: str, reports: bool = False) -> bool:
-    """Whether a path names what may be given away.
+    """Whether the file of this path may be shared.
 
     >>> [_is_shareable(path) for path in ("tables/cells.csv", "lstm@bf16+graph/train.nsys.csv.json", "lstm/train.trace.json.gz")]
     [True, True, False]
@@ -64,17 +64,21 @@ def _is_shareable(path: str, reports: bool = False) -> bool:
 def collect_contents(
     results: Path, environment: Mapping[str, str], config: Mapping[str, Any], reports: bool = False
 ) -> tuple[dict[str, bytes | Path], list[str]]:
-    """What goes into the archive, by path from the folder of results, and lines on what was withheld and why.
+    """Return the archive's contents by path relative to the results folder, and lines on what was withheld and why.
 
-    Files that go in as they are stand for themselves by their own paths. environment: variables that may hold secrets.
-    config: the configuration, which ORIGIN tells. reports: whether what tools recorded goes along.
+    A content is bytes, or the path of a file that is packed unchanged.
+
+    Args:
+        environment: variables that may hold secrets.
+        config: the configuration, which ORIGIN.json contains.
+        reports: whether the tools' reports are packed too.
 
     Raises:
-        CollectError: a file cannot be read, or there is none.
+        CollectError: a file cannot be read, or there is nothing to share.
     """
     files = list_shareable(results, reports)
     if not files:
-        raise CollectError(f"{results} holds nothing that may be given away: `snakemake report` makes it")
+        raise CollectError(f"{results} holds no files to share: `snakemake report` makes them")
     sidecars = list(_sidecars(results, files))
     # Of cells; a host may have the name of a model.
     models = {part for path in files for part in re.split("[@+]", path.parts[0])} | set(PHASES)
@@ -103,10 +107,10 @@ def collect_contents(
 
 
 def _seal_sidecar(results: Path, sidecar: Path, found: Mapping[str, bytes | Path]) -> bytes:
-    """A sidecar that is packed, with the record of its files as these are packed, for whoever verifies them.
+    """Return a sidecar with digests of its files as they are packed, so that recipients can verify them.
 
     Raises:
-        CollectError: it, or one of its files, was damaged before.
+        CollectError: the sidecar or one of its files is damaged in the results folder.
     """
     content = found[sidecar.as_posix()]
     assert isinstance(content, bytes)
@@ -129,7 +133,7 @@ def _seal_sidecar(results: Path, sidecar: Path, found: Mapping[str, bytes | Path
 
 
 def _is_binary(path: Path) -> bool:
-    """Whether a file is no text."""
+    """Whether a file is binary, so that it is packed unchanged."""
     return bool(REPORT.fullmatch(path.name)) or path.suffix == ".png"
 
 
@@ -159,7 +163,7 @@ def describe_origin(sidecars: Iterable[Mapping[str, Any]], config: Mapping[str, 
 
 
 def _sidecars(results: Path, files: Iterable[Path]) -> Iterator[Mapping[str, Any]]:
-    """The sidecars among the files; what is damaged is said where it would be packed."""
+    """Yield the sidecars among the files; damaged ones are reported later, when they are packed."""
     for path in files:
         with suppress(OSError, ValueError):
             if path.suffix == ".json" and isinstance(facts := json.loads((results / path).read_bytes()), dict):
@@ -167,13 +171,16 @@ def _sidecars(results: Path, files: Iterable[Path]) -> Iterator[Mapping[str, Any
 
 
 def write_archive(files: Mapping[str, bytes | Path], archive: Path) -> str:
-    """Write the archive, whose first file, MANIFEST, has a line a file: SHA-256, bytes, path. In words, what it is."""
+    """Write the archive and return a line that describes it.
+
+    Its first file, MANIFEST, has one line per file: SHA-256, size in bytes, path.
+    """
     lines = []
     for path, content in sorted(files.items()):
         with _open_content(content) as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
         lines.append(f"{digest} {_content_size(content)} {path}\n")
-    # Of a name that nobody knows beforehand, who could have put a link there.
+    # A random name, so that nobody can place a link there beforehand.
     partial = archive.with_name(f".{archive.name}.{os.urandom(6).hex()}.partial")
     try:
         _write_tar({"MANIFEST": "".join(lines).encode(), **dict(sorted(files.items()))}, partial)
@@ -211,7 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m profzoo.share", description=__doc__)
     parser.add_argument("results", type=Path)
     parser.add_argument("archive", type=Path)
-    parser.add_argument("--reports", action="store_true", help="with what tools recorded")
+    parser.add_argument("--reports", action="store_true", help="pack the tools' reports and traces too")
     parser.add_argument("--config", type=json.loads, default={}, metavar="JSON", help="the configuration")
     options = parser.parse_args(arguments)
     try:

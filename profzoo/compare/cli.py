@@ -1,6 +1,6 @@
-"""Says a comparison in a terminal: `python -m profzoo.compare.cli TABLE [--fail-on slower]`, a line a cell.
+"""Print a comparison: `python -m profzoo.compare.cli TABLE [--fail-on slower]`, one line per cell.
 
-Exit code 3 where a candidate is slower and that is to fail.
+The exit code is 3 if a candidate is slower and `--fail-on slower` is given.
 """
 
 import argparse
@@ -17,20 +17,20 @@ from profzoo.kernels import short_names
 from profzoo.statistics import speedup
 from profzoo.tables.schemas import CELL
 
-# Of what is slower, for continuous integration.
+# Exit code if a candidate is slower, for continuous integration.
 EXIT_SLOWER = 3
 # How many parts, and kernels, are named.
 SHOWN = 3
 
 
 def format_comparison(table: pd.DataFrame, seen: pd.DataFrame | None = None) -> list[str]:
-    """What differs besides the times, then each cell with both times, ratio, interval and verdict.
+    """Return lines: differences besides the times, then each cell with both times, outcome, speedup and interval.
 
-    seen: the table of parts, of which the largest stand below what is faster or slower.
+    seen: the table of parts; the largest ones stand below cells that are faster or slower.
     """
     said = []
     for (baseline, candidate), rows in table.groupby(["baseline", "candidate"], sort=False):
-        said.append(f"{candidate} against {baseline}, {describe_method(rows)}")
+        said.append(f"{candidate} against {baseline}: {describe_method(rows)}")
         said += [f"  differs: {text}" for text in describe_differences(rows)]
         said += [f"  {text}" for text in note_times_per_sample(rows)]
         names = [f"{row.model} {row.phase}" for row in rows.itertuples()]
@@ -42,34 +42,34 @@ def format_comparison(table: pd.DataFrame, seen: pd.DataFrame | None = None) -> 
 
 
 def describe_method(rows: pd.DataFrame) -> str:
-    """In how many processes two sides ran, whether side by side in time, and what their times are of.
+    """Describe how two sides were measured: number of processes, unit of the times, whether they alternated.
 
-    rows: of the table, of the two sides.
+    rows: rows of the comparison table with these two sides.
     """
-    turn = "in turn" if rows["in_turn"].all() else "not side by side in time: what drifts counts as a difference"
+    turn = "alternating" if rows["in_turn"].all() else "measured at different times, so drift counts as a difference"
     per = " or ".join(f"per {one}" for one in dict.fromkeys(rows["per"]))
-    return f"{_format_counts(rows['processes'])} processes each, {per}, {turn}"
+    return f"{_format_counts(rows['processes'])} processes each, times {per}, {turn}"
 
 
 def note_times_per_sample(rows: pd.DataFrame) -> list[str]:
-    """Which cells are compared by the time of a sample, and why."""
+    """Return lines that name the cells compared by time per sample, and why."""
     cells = rows[rows["per"] == comparison_table.SAMPLE]
     return [
-        f"times are per sample, as a step has {one:g} of them in the baseline and {other:g} in the candidate"
+        f"times are per sample, because a step has {one:g} samples on the reference side and {other:g} in the candidate"
         + _name_cells(mine, rows)
         for (one, other), mine in cells.groupby(["baseline_items", "candidate_items"], sort=False)
     ]
 
 
 def describe_differences(rows: pd.DataFrame) -> list[str]:
-    """What differs between two sides besides their times, and of which cells where not of all."""
+    """Return lines on differences between two sides besides their times, with the cells if not all differ."""
     return [
-        f"{text or 'nothing known'}{_name_cells(cells, rows)}" for text, cells in rows.groupby("differs", sort=False)
+        f"{text or 'no known setting'}{_name_cells(cells, rows)}" for text, cells in rows.groupby("differs", sort=False)
     ]
 
 
 def count_outcomes(rows: pd.DataFrame) -> str:
-    """How many cells have each verdict."""
+    """Return the number of cells with each outcome."""
     return ", ".join(f"{count} {verdict}" for verdict, count in rows["verdict"].value_counts().items())
 
 
@@ -79,7 +79,7 @@ def _format_counts(counts: pd.Series) -> str:
 
 
 def _name_cells(cells: pd.DataFrame, rows: pd.DataFrame) -> str:
-    """Of which cells that is so, where it is not of all."""
+    """Name the cells in brackets, unless they are all cells."""
     if len(cells) == len(rows):
         return ""
     names = [f"{row.model} {row.phase}" for row in cells.itertuples()]
@@ -89,18 +89,18 @@ def _name_cells(cells: pd.DataFrame, rows: pd.DataFrame) -> str:
 def _format_cell(name: str, row: dict) -> str:
     times = f"{duration(row['baseline_ns']):>9} -> {duration(row['candidate_ns']):>9}"
     times += " per sample" if row["per"] == comparison_table.SAMPLE else ""
-    off, interval = ratio(row["ratio"], row["ratio_low"], row["ratio_high"])
-    times_as_fast = f", {1 / row['ratio']:.2f} times as fast" if row["verdict"] == speedup.FASTER else ""
+    speedup, interval = ratio(1 / row["ratio"], 1 / row["ratio_high"], 1 / row["ratio_low"])
     energy = ""
     if pd.notna(row["energy_ratio"]):
-        energy = "  energy x " + " ".join(ratio(row["energy_ratio"], row["energy_low"], row["energy_high"])).rstrip()
-    unsteady = f"  unsteady: {row['unsteady']}" if row["unsteady"] else ""
-    interval = interval or "one process: no interval"
-    return f"  {name}  {times}  x {off} {interval}  {row['verdict']}{times_as_fast}{energy}{unsteady}"
+        used = " ".join(ratio(row["energy_ratio"], row["energy_low"], row["energy_high"])).rstrip()
+        energy = f", energy per sample x {used}"
+    unsteady = f"; unsteady: {row['unsteady']}" if row["unsteady"] else ""
+    interval = interval or "(one process, so no interval)"
+    return f"  {name}  {times}  {row['verdict']}, {speedup} times as fast {interval}{energy}{unsteady}"
 
 
 def _format_largest_parts(row: dict, seen: pd.DataFrame | None) -> list[str]:
-    """Where most of a difference lies: the largest parts of the step, layers, and kernels, as far as they were seen."""
+    """Return lines on the largest differences by part of the step, layer and kernel, as far as these were traced."""
     if seen is None or row["verdict"] not in (speedup.FASTER, speedup.SLOWER):
         return []
     mine = seen[
@@ -114,7 +114,7 @@ def _format_largest_parts(row: dict, seen: pd.DataFrame | None) -> list[str]:
 
 
 def part_names(rows: pd.DataFrame) -> dict[str, str]:
-    """What to call what is in a table of parts, by its name there, where that is not it: short, and in words."""
+    """Return short, readable names of parts and kernels by their names in the table of parts."""
     kernels = rows.loc[rows["level"] == contributions.KERNEL_LEVEL, "name"]
     own = rows.loc[rows["level"] == contributions.PART_LEVEL, "name"]
     return {name: name.replace("_", " ") for name in own} | short_names.shorten_names(kernels)
@@ -131,8 +131,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m profzoo.compare.cli", description=__doc__)
     parser.add_argument("table", metavar="CSV", help="the table of a comparison")
     parser.add_argument("--parts", metavar="CSV", help="the table of where differences lie")
-    parser.add_argument("--page", metavar="HTML", help="what shows more, to be named")
-    parser.add_argument("--fail-on", choices=[speedup.SLOWER], help="fail where any cell is so")
+    parser.add_argument("--page", metavar="HTML", help="the page with more details, which the last line names")
+    parser.add_argument("--fail-on", choices=[speedup.SLOWER], help="exit with 3 where any cell has this outcome")
     options = parser.parse_args(arguments)
     try:
         table = reading.read(options.table, comparison_table.COMPARISON_TABLE)

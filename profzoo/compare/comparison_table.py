@@ -1,4 +1,4 @@
-"""Makes the table of a comparison, a row a cell and candidate, from steps of processes that ran in turn or apart."""
+"""Make the table of a comparison, a row per cell and candidate, from processes that alternated or ran separately."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -75,7 +75,7 @@ ComparedCell = tuple[Mapping[str, str], MeasuredSides, bool]
 
 
 def read_interleaved(path: str | Path, sidecar: str | Path, sides: Sequence[str]) -> MeasuredSides:
-    """What processes that ran in turn showed, by side; sides: their names, the baseline first.
+    """Read what alternating processes measured, by side; sides: their names, the reference side first.
 
     Any of them may have been the first to run.
     """
@@ -98,19 +98,19 @@ def read_interleaved(path: str | Path, sidecar: str | Path, sides: Sequence[str]
 
 
 def _items_per_step(steps: pd.DataFrame, facts: Mapping[str, Any]) -> float:
-    """Samples of the data in a step: each of a cell's GPUs has a batch of its own."""
-    cell = cast(CellSettings, {"gpus": 1, "nodes": 1, **facts.get("cell", {})})
-    return float(steps["items"].median()) * process_count.process_count(cell)
+    """Return data samples per step over all of a cell's GPUs, each of which has its own batch."""
+    cell = facts.get("cell", {})
+    return float(steps["items"].median()) * process_count.process_count({"gpus": 1, "nodes": 1, **cell})
 
 
 def read_baseline(path: str | Path, sidecar: str | Path) -> MeasuredSide:
-    """What the baseline of a cell showed, in however many processes it ran."""
+    """Read what the unprofiled runs of a cell measured, in one or several processes."""
     ((_, steps, facts),) = baseline_steps.read([str(path)], [str(sidecar)])
     return MeasuredSide(process_repeats.processes(steps), facts, {}, _items_per_step(steps, facts))
 
 
 def tabulate_comparison(compared: Iterable[ComparedCell], margin: float, confidence: float = 0.95) -> pd.DataFrame:
-    """A row a cell and candidate, columns as declared.
+    """Return the table, a row per cell and candidate.
 
     compared: cell, its sides with the baseline first, whether they ran in turn. margin: what counts as no difference.
 
@@ -173,7 +173,7 @@ def _compare_sides(
 
 
 def _join_facts(baseline: MeasuredSide, candidate: MeasuredSide, key: str, length: int | None = None) -> str:
-    """A fact of both sides, in so many characters: once where it is the same."""
+    """Return a fact of both sides, once if it is the same, each cut to `length` characters."""
     return " -> ".join(dict.fromkeys(str(side.facts.get(key, ""))[:length] for side in (baseline, candidate)))
 
 
@@ -212,6 +212,6 @@ def main(
 
 
 def _cell_without_variant(path: str) -> dict[str, str]:
-    """The cell that a file belongs to, without the variant."""
+    """Return the cell of a file, without its variant."""
     cell = cell_of(path)
     return {**cell, "model": cell["model"].partition("@")[0]}

@@ -1,4 +1,4 @@
-"""Makes the table of where differences lie, from what nsys and torch saw of every cell on each side."""
+"""Make the table of parts: contributions to each difference, from traces of every cell on each side."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,7 +24,7 @@ FILES_OF = ("kernels", "steps", "layers")
 
 
 def read_side(files: Mapping[str, str], time_ns: float, items: float = 1.0) -> TracedCell:
-    """A cell on one side.
+    """Read a traced cell on one side.
 
     files: nsys' CSV of `kernels` and `steps`, and that of `layers`, as far as there are any.
     time_ns: what it took unprofiled, which its parts are scaled to: a step, or one of its `items`.
@@ -47,7 +47,7 @@ def _read_nsys(kernels: str, steps: str, step_ns: float) -> tuple[pd.DataFrame, 
 def tabulate_contributions(
     compared: pd.DataFrame, seen: Mapping[str, Mapping[Cell, Mapping[str, str]]]
 ) -> pd.DataFrame:
-    """The rows of all comparisons, columns as contributions.COLUMNS.
+    """Return the rows of all comparisons, columns contributions.COLUMNS.
 
     compared: the table of comparisons. seen: of each side, the files of a cell.
     """

@@ -135,7 +135,7 @@ def _compare_groups(rows: Mapping[str, pd.DataFrame], level: str, by: list[str])
 
 
 def _compare_kernels(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """Of each kernel, the configurations that it is launched by, and how often a step."""
+    """Return per kernel its launch configurations and its launches per step."""
     rows = rows.fillna({"range": ""})
     # Of no rows, as of a CPU, groups would have no sets.
     keys = pd.Series(list(rows[KEYS].itertuples(index=False, name=None)), rows.index, dtype="object")
@@ -144,12 +144,12 @@ def _compare_kernels(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 
 
 def _find_retyped(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """Of each layer, its type."""
+    """Return the type of each layer."""
     return rows.groupby(by)[["type"]].first().set_axis([RETYPED], axis=1)
 
 
 def _describe_changes(told: Mapping[str, pd.DataFrame]) -> pd.Series:
-    """What is different of each kernel or layer, the first column that differs; numbers do from half a launch on."""
+    """Describe the first differing column of each kernel or layer; numbers differ from half a launch on."""
     one, other = told["baseline"].align(told["candidate"], join="outer")
     said = pd.Series("", index=one.index)
     for name in reversed(one.columns):

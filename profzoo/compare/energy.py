@@ -1,4 +1,4 @@
-"""What a sample of the data costs on each side of a comparison, in joules, where NVML was sampled beside both."""
+"""Compare the energy per data sample of two sides, in joules, where NVML was sampled for both."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,21 +9,21 @@ from profzoo.io.scripts import read_json
 from profzoo.statistics import speedup
 from profzoo.tools.sample import activity, tables
 
-# The ways in which energy is known, the one to go by first.
+# Methods to measure energy, the preferred one first.
 ENERGY_METHODS = ("item_energy_counter_j", "item_energy_power_j")
 Energies = Mapping[str, Sequence[float]]
 COLUMNS = ("baseline_item_j", "candidate_item_j", "energy_ratio", "energy_low", "energy_high")
 
 
 def energy_per_sample(csv: str, sidecar: str) -> Energies:
-    """Joules a sample of the data by way, of each process; of a way that is not known in all of them nothing."""
+    """Return joules per data sample of each process, by method; only methods that all processes have."""
     table, facts = reading.read(csv, activity.TABLE), read_json(sidecar, activity.FACTS)
     each = [] if facts["gaps"] else tables.summarise_processes(table, facts)
     return {way: [one[way] for one in each] for way in ENERGY_METHODS if each and all(way in one for one in each)}
 
 
 def compare_energies(baseline: Energies, candidate: Energies) -> dict[str, float]:
-    """COLUMNS of the table, medians over processes; not a number where both sides do not know it in one way.
+    """Return COLUMNS of the comparison table, medians over processes; nan if the sides share no method.
 
     The interval is over processes, which ran apart, and there from two a side on.
     """

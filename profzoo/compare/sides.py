@@ -1,4 +1,4 @@
-"""What is compared: a baseline and one or several candidates, each a variant, a run or a folder of results."""
+"""The sides of a comparison: a reference side and candidates, each a variant, a run or a folder of results."""
 
 import os
 import random
@@ -32,7 +32,7 @@ class Side:
     folder: Path | None = None
 
     def of(self, model: str) -> str:
-        """The model, with the side's variant.
+        """Return the model's name with the side's variant.
 
         >>> Side("bf16").of("lstm"), Side("plain").of("lstm")
         ('lstm@bf16', 'lstm')
@@ -41,7 +41,7 @@ class Side:
 
 
 def sides_of(config: Mapping[str, Any]) -> list[Side]:
-    """The sides of a comparison, the baseline first; none where the configuration names no candidate.
+    """Return the sides of a comparison, the reference side first; none if the configuration names no candidate.
 
     Raises:
         ConfigError: a side is neither a variant nor a folder, or stands on both sides.
@@ -68,7 +68,7 @@ def _side(name: str, key: str, config: Mapping[str, Any]) -> Side:
 
 
 def interleave(sides: Sequence[str], repeats: int, seed: str) -> list[str]:
-    """The order in which processes run: each round the sides in turn, every second round backwards.
+    """Return the order in which processes run: each round all sides, every second round backwards.
 
     A drift that is linear in time then falls on all sides alike (ABBA), where the rounds are even in number. The order
     of the first round is drawn by `seed`: what is special about the process that runs first, such as cold caches, would
@@ -82,7 +82,7 @@ def interleave(sides: Sequence[str], repeats: int, seed: str) -> list[str]:
 
 
 def check_comparable(sides: Sequence[Side], cells: Sequence[tuple[str, str]], config: Mapping[str, Any]) -> None:
-    """That every selected cell can be compared; cells: model and phase.
+    """Check that every selected cell can be compared; cells: model and phase.
 
     Raises:
         ConfigError: there is no candidate, a model bears a variant itself, a side's settings do not fit it, or a folder
@@ -105,12 +105,12 @@ def check_comparable(sides: Sequence[Side], cells: Sequence[tuple[str, str]], co
 
 
 def runs_in_turn(sides: Sequence[Side]) -> bool:
-    """Whether all sides can run here side by side in time, as none is a folder of what has been measured."""
+    """Whether all sides can alternate here, because none is a folder of existing results."""
     return bool(sides) and not any(side.folder for side in sides)
 
 
 def name_sides(sides: Sequence[Side]) -> str:
-    """What names the files of sides that ran in turn.
+    """Return the part of file names that names sides that alternate.
 
     >>> name_sides([Side("plain"), Side("bf16")])
     'plain-vs-bf16'

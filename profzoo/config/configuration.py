@@ -1,4 +1,4 @@
-"""Turns what the user wrote into the checked, complete configuration, and names the cells that it selects."""
+"""Complete and check the user's configuration, and list the cells that it selects."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -14,7 +14,7 @@ from profzoo.tools.ncu import census
 def normalise_config(
     given: Mapping[str, Any], told: Mapping[str, Any] | None = None, planned: bool = False
 ) -> dict[str, Any]:
-    """The configuration with strings coerced, shorthands resolved, defaults filled, and everything checked.
+    """Return the complete configuration: strings coerced, shorthands resolved, defaults filled, everything checked.
 
     Idempotent, so that a remote job which gets the result as its configuration arrives at the same.
 
@@ -69,12 +69,12 @@ def _check_variants(config: Mapping[str, Any]) -> None:
 
 
 def list_models(config: Mapping[str, Any]) -> dict[str, registry.Model]:
-    """All models that the configuration knows and that can be used, by name: the zoo's and the user's own."""
+    """Return all usable models by name: the zoo's and the user's own."""
     return _find_models(config)[0]
 
 
 def explain_unusable_models(config: Mapping[str, Any]) -> dict[str, str]:
-    """What is wrong with models whose files cannot be used, in a line each, by name."""
+    """Return, by name, one line on what is wrong with each model whose file cannot be used."""
     return _find_models(config)[1]
 
 
@@ -100,7 +100,7 @@ def _find_models(config: Mapping[str, Any]) -> tuple[dict[str, registry.Model], 
 
 
 def list_multi_gpu_cells(config: Mapping[str, Any], words: Iterable[str] = ()) -> list[str]:
-    """Names (model or model@variant) of the cells that train on several GPUs.
+    """Return the names (model or model@variant) of cells that train on several GPUs.
 
     words: of the command line; the combinations of variants that are known are those in them, `models` and sides of
     comparisons.
@@ -121,7 +121,7 @@ def _uses_several_gpus(name: str, config: Mapping[str, Any]) -> bool:
 
 
 def select_models(config: Mapping[str, Any]) -> list[str]:
-    """Names (model or model@variant) that the key `models` selects, in order and without repeats.
+    """Return the names (model or model@variant) that the key `models` selects, in order, without repeats.
 
     Raises:
         ConfigError: there is no such model, group or variant, or the file of a model that is named cannot be used.
@@ -149,7 +149,7 @@ def select_models(config: Mapping[str, Any]) -> list[str]:
 
 
 def select_cells(config: Mapping[str, Any], planned: bool = False) -> list[tuple[str, str]]:
-    """The cells that the configuration selects: model (or model@variant) and phase, of those that the models declare.
+    """Return the selected cells: model (or model@variant) and phase, as far as models declare the phase.
 
     planned: as for `normalise`; a model that is named and cannot be used any more keeps its cells, which were looked
     at when they were planned.
@@ -174,7 +174,7 @@ def select_cells(config: Mapping[str, Any], planned: bool = False) -> list[tuple
 
 
 def _unknown_selections(config: Mapping[str, Any]) -> list[str]:
-    """What is selected by a name of which there is no model that can be used, nor a group."""
+    """Return selected names that are neither a usable model nor a group."""
     known, wrong = _find_models(config)
     groups = {"all"}.union(*(model.groups for model in known.values()))
     names = {word: settings.split_variant(word)[0] for word in config["models"]}
@@ -182,7 +182,7 @@ def _unknown_selections(config: Mapping[str, Any]) -> list[str]:
 
 
 def describe_left_out(config: Mapping[str, Any]) -> list[str]:
-    """What `models` would select by `all` or a group, and does not: in a line each, which model and why."""
+    """Return one line per model that `all` or a group leaves out, with the reason."""
     every = any(settings.split_variant(word)[0] == "all" for word in config["models"])
     lines = [
         f"models = all leaves out {name}: {wrong}" for name, wrong in explain_unusable_models(config).items() if every
@@ -194,7 +194,7 @@ def describe_left_out(config: Mapping[str, Any]) -> list[str]:
 
 
 def unusable_cells(config: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Model, phase and why of the cells that `models` would select if their model's file could be used."""
+    """Return model, phase and reason (`why`) of cells that are not selected because their model's file is unusable."""
     every = any(settings.split_variant(word)[0] == "all" for word in config["models"])
     broken = explain_unusable_models(config).items() if every else ()
     return [{"model": name, "phase": phase, "why": wrong} for name, wrong in broken for phase in config["phases"]]

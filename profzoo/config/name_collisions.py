@@ -1,4 +1,4 @@
-"""Refuses names that are one where a disk does not tell case apart: results of two would be taken for each other's."""
+"""Refuse names that differ only in case, because some disks would mix up their results."""
 
 import unicodedata
 from collections.abc import Iterable, Mapping
@@ -9,7 +9,7 @@ from profzoo.errors import ConfigError
 
 
 def check_collisions(config: Mapping[str, Any]) -> None:
-    """That models, variants and section sets have folders and files of their own on every disk.
+    """Check that models, variants and section sets have separate folders and files on every disk.
 
     Raises:
         ConfigError: two of a kind would share them.
@@ -31,7 +31,7 @@ def _check_names(kind: str, where: str, names: Iterable[str]) -> None:
 
 
 def _fold_name(name: str) -> str:
-    """What a name is on a disk that tells neither case nor ways to write a letter apart.
+    """Return a name as a disk compares it that ignores case and Unicode forms.
 
     >>> _fold_name("UNet") == _fold_name("unet"), _fold_name("e\\u0301") == _fold_name("\\u00c9")
     (True, True)

@@ -1,4 +1,4 @@
-"""Explains target files that nothing makes: which part of the name is wrong, and what would be right."""
+"""Explain target files that no rule makes: the wrong part of the name, and the nearest valid one."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -39,7 +39,7 @@ def check_targets(words: Sequence[str], results: str, config: Mapping[str, Any])
 
 
 def _cell_files(words: Sequence[str], results: str) -> Iterator[tuple[str, str, str]]:
-    """The words that are files of a model under results/: as given, and the names of model folder and file.
+    """Yield the words that are files of a model under results/: the word, and the names of folder and file.
 
     >>> list(_cell_files(["-s", "results/a/b", "all", "./results/lstm/train.nsys/osrt_sum.csv"], "results"))
     [('./results/lstm/train.nsys/osrt_sum.csv', 'lstm', 'train.nsys')]
@@ -52,7 +52,7 @@ def _cell_files(words: Sequence[str], results: str) -> Iterator[tuple[str, str, 
 
 
 def _check_peaks(words: Sequence[str], results: str) -> None:
-    """That a file of a GPU's peaks bears a name that such a one may have."""
+    """Check that the file of a GPU's peaks has a valid name."""
     folder = f"{results}/peaks/"
     for before, word in zip(["", *words], words, strict=False):
         path = word.removeprefix("./")
@@ -64,7 +64,7 @@ def _check_peaks(words: Sequence[str], results: str) -> None:
 
 
 def _check_model(where: str, folder: str, config: Mapping[str, Any]) -> None:
-    """That a folder is named after a model and, after an `@`, variants; where: the target, for the message."""
+    """Check that a folder is named after a model and, after an `@`, variants; where: the target, for the message."""
     name, variant = settings.split_variant(folder)
     unusable = configuration.explain_unusable_models(config)
     if name in unusable:

@@ -1,4 +1,4 @@
-"""Looks at configuration files as they are written, which Snakemake reads by YAML's own rules."""
+"""Check configuration files as they are written for mistakes that YAML's rules hide."""
 
 import os
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ TEMPLATE = "__use_yte__"
 
 
 def check_files(files: Iterable[Path]) -> None:
-    """That these files mean what they look like.
+    """Check that these files mean what they look like.
 
     Raises:
         ConfigError: which file, line and key does not, and what to write.
@@ -30,6 +30,6 @@ def check_files(files: Iterable[Path]) -> None:
 
 
 def _format_path(path: Path) -> str:
-    """A file as its user may have named it: from here, where it lies here."""
+    """Return a path as its user may have written it: relative, if it is below the current folder."""
     near = os.path.relpath(path)
     return str(path) if near.startswith("..") else near

@@ -1,1 +1,1 @@
-"""Pages of the documentation that are made from what they describe."""
+"""Generated pages of the documentation."""

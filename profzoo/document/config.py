@@ -1,4 +1,4 @@
-"""Writes config/README.md from the schema: every key, its type, its default, what it does."""
+"""Write config/README.md from the schema: every key with type, default and description."""
 
 import json
 import sys
@@ -64,7 +64,7 @@ settings:
 
 
 def list_keys(part: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str, str, str]]:
-    """Key, type, default and description of each key, nested ones after a dot.
+    """Yield key, type, default and description of each key; nested keys are joined by dots.
 
     Raises:
         ConfigError: one has no description, or no default.
@@ -86,7 +86,7 @@ def list_keys(part: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def write_config_page(rules: Mapping[str, Any]) -> str:
-    """The whole page in Markdown."""
+    """Return the page in Markdown."""
     table = ["| key | type | default | what it does |", "|---|---|---|---|"]
     table += [f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in list_keys(rules)]
     sets = ["", "## Section sets of ncu", "", "| set | collects |", "|---|---|"]
@@ -101,7 +101,7 @@ def _list_values(value: Any) -> list[str]:
 
 
 def _format_default(value: Any) -> str:
-    """The default as the table shows it; of a mapping of named entries, the names."""
+    """Format a default for the table; a mapping of named entries is shown by its names."""
     if isinstance(value, dict) and value:
         return ", ".join(f"`{name}`" for name in value)
     if isinstance(value, list) and len(value) > 4:
@@ -119,7 +119,7 @@ def _format_type(value: Mapping[str, Any]) -> str:
 
 
 def main(path: Path) -> None:
-    """Write the page of the schema; what is missing in it ends in one line."""
+    """Write the page of the schema; a gap in the schema ends in a one-line error."""
     try:
         path.write_text(write_config_page(schema.load_schema()), encoding="utf-8")
     except ConfigError as error:

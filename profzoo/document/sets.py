@@ -1,4 +1,4 @@
-"""Writes docs/sections.md: the section sets that are shipped, what each answers and what it costs."""
+"""Write docs/sections.md: the shipped section sets, the questions they answer, and their costs."""
 
 import sys
 from collections.abc import Mapping

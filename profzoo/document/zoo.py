@@ -1,4 +1,4 @@
-"""Writes docs/zoo.md: what the models' files declare, and the parameters of the networks that they build."""
+"""Write docs/zoo.md: the declarations of the models' files, and their networks' parameter counts."""
 
 import sys
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ MISSING = "–"
 
 
 def count_parameters(model: registry.Model) -> int:
-    """Parameters of the network that the model's file builds, on torch's meta device, which holds no numbers."""
+    """Count the parameters of a model's network, built on torch's meta device without memory."""
     import torch
 
     from profzoo.harness import interface

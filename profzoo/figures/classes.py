@@ -1,4 +1,4 @@
-"""Draws what kinds of kernels take the GPU's time: shares by class, stacked, train beside inference."""
+"""Draw what kinds of kernels take the GPU's time: shares by class, stacked, train beside inference."""
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -12,13 +12,13 @@ TITLE = "kernel classes"
 INPUTS = ("kernels",)
 NEEDS = ("nsys",)
 CAPTION = (
-    "GPU time of a step by class of kernel, training beside inference, by nsys. A kernel's class follows from its "
-    "name, by the rules in profzoo/kernels/kernel_classes.yaml."
+    "GPU time per step by kernel class, training beside inference, by nsys. The class follows from the kernel's name, "
+    "by the rules in profzoo/kernels/kernel_classes.yaml."
 )
 
 
 def draw(kernels: pd.DataFrame) -> Figure:
-    """From the kernel table: a bar a cell, training left of inference, of models with the most time first."""
+    """Draw the kernel table: a bar per cell, training left of inference, of models with the most time first."""
     plots.set_style()
     if kernels["total_ns"].sum() == 0:
         return plots.draw_nothing("No kernel was traced: nsys sees them on a GPU")

@@ -1,4 +1,4 @@
-"""Draws which cells a candidate makes faster or slower: ratio with its interval by cell, sorted, in colours."""
+"""Draw which cells a candidate makes faster or slower: ratio with its interval by cell, sorted, in colours."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -16,10 +16,10 @@ TITLE = "comparison"
 INPUTS = ("compare",)
 NEEDS = ("compare",)
 CAPTION = (
-    "Time of a step of each candidate over that of the baseline (of a sample, where steps of the sides have different "
-    "numbers of them), with the interval that holds the truth in 95 of 100 "
-    "cases, over processes. Left of the band the candidate is faster; within it no difference counts. A hollow point "
-    "is undecided, one without a line is of a single process."
+    "Each candidate's time per step over the reference side's (per sample where steps of the two sides have different "
+    "numbers of samples), with its 95 % confidence interval over processes. Left of the band the candidate is faster; "
+    "within the band the two are equivalent. A hollow point is undecided; a point without a line was measured in one "
+    "process."
 )
 
 # Verdicts in the order of the legend: colour, marker. Lightness and shape tell them apart as well.

@@ -1,4 +1,4 @@
-"""Draws a figure by its name, from the tables that its module declares."""
+"""Draw a figure by its name, from the tables that its module declares."""
 
 import importlib
 from collections.abc import Mapping, Sequence
@@ -19,6 +19,6 @@ def main(name: str, tables: Mapping[str, str], options: Mapping[str, Any], outpu
 
 
 def draw_figure(name: str, tables: Sequence[pd.DataFrame], options: Mapping[str, Any]) -> Figure:
-    """The figure of that name, of the tables that its module declares, in their order."""
+    """Draw the figure of that name from the tables that its module declares, in their order."""
     made: Figure = importlib.import_module(f"profzoo.figures.{name}").draw(*tables, **options)
     return made

@@ -1,4 +1,4 @@
-"""Draws how many kernels a step launches, and what share of it the GPU waits for launches."""
+"""Draw how many kernels a step launches, and what share of it the GPU waits for launches."""
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -12,7 +12,7 @@ TITLE = "launches"
 INPUTS = ("steps",)
 NEEDS = ("nsys",)
 CAPTION = (
-    "Kernel launches of a step, and the share of the step in which the GPU waits for launches (latency, launching "
+    "Kernel launches per step, and the share of the step in which the GPU waits for launches (latency, launching "
     "calls, other code on the CPU). The cells that wait most are named."
 )
 
@@ -21,7 +21,7 @@ NAMED = 12
 
 
 def draw(steps: pd.DataFrame) -> Figure:
-    """From the table of steps: a point a cell, launches against the share of the step that launching idles the GPU."""
+    """Draw the table of steps: a point per cell, launches against the share of the step spent waiting for them."""
     plots.set_style()
     if steps.empty or steps["launches"].sum() == 0:
         return plots.draw_nothing("No kernel was traced: nsys sees them on a GPU")

@@ -1,4 +1,4 @@
-"""Draws the step as a tree of layers: as wide as their time, forward and backward, coloured by what bounds them."""
+"""Draw the step as a tree of layers: as wide as their time, forward and backward, coloured by what bounds them."""
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -16,13 +16,14 @@ TITLE = "layers of the step"
 INPUTS = ("layers",)
 NEEDS = ("torch",)
 CAPTION = (
-    "The GPU time of a step by module: each box is as wide as its share, and stands below the module that holds it, "
-    "forward and backward apart (on a CPU, the operators' own time). Colours say what bounds the counted work; layers "
-    "without counters are pale. Of many cells those whose steps take longest."
+    "GPU time per step by module, forward and backward separately (on a CPU, the operators' own time). The width of a "
+    "box is its share of the time, and it stands below the module that contains it. Colours show which roof limits the "
+    "counted work; layers without counters are pale. If there are many cells, those with the longest steps are shown."
 )
 CPU_CAPTION = (
-    "The operators' own time of a step by module: each box is as wide as its share, and stands below the module that "
-    "holds it, forward and backward apart. Of many cells those whose steps take longest."
+    "The operators' own time per step by module, forward and backward separately. The width of a box is its share of "
+    "the time, and it stands below the module that contains it. If there are many cells, those with the longest steps "
+    "are shown."
 )
 
 BOUND_NAMES = {"dram": "DRAM", "l2": "L2", "simt": "SIMT arithmetic", "tensor": "tensor cores", "": "not counted"}
@@ -38,7 +39,7 @@ FRAMED, CHARACTER = 0.002, 0.0085
 
 
 def draw(layers: pd.DataFrame) -> Figure:
-    """From the table of layers: a tree a cell, the step's parts on top."""
+    """Draw the table of layers: a tree per cell, the step's parts on top."""
     plots.set_style()
     totals = layers[layers["module"] == STEP].groupby(["model", "phase"], sort=False)["total_ns"].sum()
     if not totals.sum() > 0:

@@ -1,4 +1,4 @@
-"""Draws counted against needed operations, by type of layer: where padding, FFT, Winograd or rework lives."""
+"""Draw counted against needed operations, by type of layer: where padding, FFT, Winograd or rework lives."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -12,9 +12,10 @@ TITLE = "counted against needed work"
 INPUTS = ("layers",)
 NEEDS = ("layer_counters",)
 CAPTION = (
-    "Floating point operations that ncu counted, over those that the shapes of the operators' inputs call for, a point "
-    "a layer, its area by its time. Right of 1, tiles are padded or work is done again; left of it, a convolution is "
-    "made with fewer operations, by FFT or Winograd's method. Layers whose operators are all known and counted."
+    "Floating point operations counted by ncu over those that the operators' input shapes call for. Each point "
+    "is a layer, and its area shows the layer's time. Right of 1, tiles are padded or work is repeated; left of 1, a "
+    "convolution needs fewer operations, by FFT or Winograd's method. Only layers whose operators are all known and "
+    "counted are shown."
 )
 
 # Types of layers, those first that take longest.

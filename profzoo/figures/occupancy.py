@@ -1,4 +1,4 @@
-"""Draws how many warps were resident against how many could have been, by cell and class of kernel."""
+"""Draw how many warps were resident against how many could have been, by cell and class of kernel."""
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -11,15 +11,15 @@ TITLE = "occupancy"
 INPUTS = ("kernels",)
 NEEDS = ("roofline",)
 CAPTION = (
-    "Warps resident on the multiprocessors against those that the launch's resources allow, by cell and class of "
-    "kernel. Points far below the line have too few blocks, or blocks of unequal length."
+    "Achieved occupancy against the occupancy that the launches' resources allow, by cell and kernel class. Points far "
+    "below the line have too few blocks, or blocks of unequal length."
 )
 
 LEAST_SHARE = 0.05
 
 
 def draw(kernels: pd.DataFrame) -> Figure:
-    """From the kernel table: a point a cell and class, as large as its share of the time, from LEAST_SHARE on."""
+    """Draw the kernel table: a point per cell and class, as large as its share of the time, from LEAST_SHARE on."""
     plots.set_style()
     wanted = ["occupancy_pct", "occupancy_limit_pct"]
     known = kernels.reindex(columns=[*kernels.columns, *(name for name in wanted if name not in kernels)])

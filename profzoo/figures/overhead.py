@@ -1,4 +1,4 @@
-"""Draws how much each profiler slows a step down against the unprofiled baseline."""
+"""Draw how much each profiler slows a step down against the unprofiled baseline."""
 
 from itertools import cycle
 
@@ -14,7 +14,7 @@ ORDER = 100
 TITLE = "profiler overhead"
 INPUTS = ("agreement",)
 NEEDS = ("nsys", "torch")
-CAPTION = "Time of a step under each profiler over the unprofiled time."
+CAPTION = "Time per step under each profiler over the unprofiled time."
 
 FILES = ("../tools/*/activity.py",)
 # In the order of the tools.
@@ -22,7 +22,7 @@ MARKERS = tuple(zip("oD^s", TOOL_COLOURS, strict=True))
 
 
 def draw(agreement: pd.DataFrame) -> Figure:
-    """From the table of agreement: a point a cell and tool, step time under the tool over that without."""
+    """Draw the table of agreement: a point per cell and tool, step time under the tool over that without."""
     plots.set_style()
     cells = plots.label_cells(agreement)
     figure, axis = plt.subplots(figsize=(8, plots.figure_height(len(cells))))

@@ -1,4 +1,4 @@
-"""The look that all figures share, and how one is written."""
+"""Common style and helpers of all figures."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,12 +33,12 @@ def set_style() -> None:
 
 
 def label_cells(cell: pd.DataFrame) -> pd.Series:
-    """The cells' names as figures show them."""
+    """Return the cells' names as figures show them."""
     return cell["model"] + " · " + cell["phase"].replace("inference", "infer")
 
 
 def figure_height(rows: int, least: float = 2.6) -> float:
-    """Inches that a figure of that many rows needs."""
+    """Return the height in inches of a figure with that many rows."""
     return max(least, 1.5 + ROW_HEIGHT * rows)
 
 
@@ -80,7 +80,7 @@ def draw_stacked_bars(axis: Axes, shares: pd.DataFrame, colours: Mapping[str, st
 
 
 def text_colour(colour: str) -> str:
-    """The colour of text on a colour."""
+    """Return a readable text colour for a background colour."""
     red, green, blue = to_rgb(colour)
     return "white" if 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.45 else "black"
 
@@ -104,13 +104,13 @@ def save_figure(figure: Figure, outputs: Sequence[str], note: str) -> None:
 
 
 def make_note(table: pd.DataFrame) -> str:
-    """What a figure says of where and when its numbers come from; table: of cells."""
+    """Return the note on devices and dates of measurement; table: a table with `device` and `date`."""
     devices, days = (", ".join(sorted(set(table[column]))) for column in ("device", "date"))
     return f"{devices}; measured {days}; profzoo"
 
 
 def draw_points_by_phase(axis: Axes, cells: pd.DataFrame, x: pd.Series, y: pd.Series, size: float) -> None:
-    """Draw a point a cell, in the colour and with the marker of its phase."""
+    """Draw a point per cell, with the colour and marker of its phase."""
     for phase, colour in palette.PHASE_COLOURS.items():
         mine = cells["phase"] == phase
         points = axis.scatter(
@@ -129,7 +129,7 @@ def weighted_means(table: pd.DataFrame, column: str, by: str | list[str]) -> pd.
 
 
 def draw_nothing(why: str) -> Figure:
-    """A figure that says why it shows nothing."""
+    """Return an empty figure that says why it shows nothing."""
     figure, axis = plt.subplots(figsize=(8, 1.6))
     axis.text(0.5, 0.5, why, ha="center", va="center", color="#666666", transform=axis.transAxes)
     axis.set_axis_off()

@@ -1,4 +1,4 @@
-"""Draws where the step goes: time by part of the step, stacked, cell by cell."""
+"""Draw where the step goes: time by part of the step, stacked, cell by cell."""
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -14,14 +14,14 @@ TITLE = "parts of the step"
 INPUTS = ("ranges",)
 NEEDS = ("nsys", "torch")
 CAPTION = (
-    "Time by part of the step. On a GPU, the time of the kernels that each part launched, on whatever thread; on a "
-    "CPU, the time the part took. What is in no part is `other`."
+    "Time per step by range. On a GPU, the time of the kernels that were launched within each range, on any thread; on "
+    "a CPU, the time that the range took. Time outside all ranges is `other`."
 )
-CPU_CAPTION = "Time by part of the step."
+CPU_CAPTION = "Time per step by range. Time outside all ranges is `other`."
 
 
 def draw(ranges: pd.DataFrame) -> Figure:
-    """From the table of ranges: a bar a cell, each part's share of its time."""
+    """Draw the table of ranges: a bar per cell, each part's share of its time."""
     plots.set_style()
     chosen = prefer_tool(ranges)
     chosen = chosen.assign(cell=plots.label_cells(chosen), range=chosen["range"].replace("", REST))

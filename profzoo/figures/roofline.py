@@ -1,4 +1,4 @@
-"""Draws the roofline of the zoo: work a byte against rate, below the roofs measured on that GPU."""
+"""Draw the roofline of the zoo: work a byte against rate, below the roofs measured on that GPU."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -13,9 +13,10 @@ TITLE = "roofline"
 INPUTS = ("roofline", "peaks")
 NEEDS = ("roofline",)
 CAPTION = (
-    "Counted operations a byte of DRAM traffic, against the rate while the GPU is busy, below what torch's own copies "
-    "and products reach on the same GPU. Crosses are what estimates of counters leave open, nine times in ten. The "
-    "cells furthest below their roof are named."
+    "Arithmetic intensity (counted operations per byte of DRAM traffic) against the rate while the GPU is busy. The "
+    "roofs are the rates that PyTorch's own copies and matrix products reach on this GPU. Crosses are the intervals "
+    "of estimated counters, which hold the true value in nine of ten cases. The cells furthest below their roof are "
+    "named."
 )
 
 # Roofs of arithmetic that are drawn, where they were measured.
@@ -25,7 +26,7 @@ FARTHEST, NEAREST = 12, 6
 
 
 def draw(roofline: pd.DataFrame, peaks: pd.DataFrame) -> Figure:
-    """From the table of the roofline: a point a cell, with all of its operations; peaks: as measured."""
+    """Draw the table of the roofline: a point per cell, with all of its operations; peaks: as measured."""
     plots.set_style()
     rates = peaks.set_index("peak")["rate"]
     cells = roofline[(roofline["level"] == "cell") & (roofline["intensity"] > 0)].reset_index(drop=True)

@@ -1,4 +1,4 @@
-"""Draws how near each cell's kernels come to the GPU's limits: a heat map of cells and metrics."""
+"""Draw how near each cell's kernels come to the GPU's limits: a heat map of cells and metrics."""
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -12,7 +12,7 @@ TITLE = "speed of light"
 INPUTS = ("kernels",)
 NEEDS = ("roofline",)
 CAPTION = (
-    "How near the kernels of each cell come to the limits of the GPU, by ncu's throughput metrics; means over "
+    "How close the kernels of each cell come to the limits of the GPU, by ncu's throughput metrics; means over "
     "launches, weighted by their time."
 )
 

@@ -1,4 +1,4 @@
-"""Draws the unprofiled time of a step and the throughput, cell by cell."""
+"""Draw the unprofiled time of a step and the throughput, cell by cell."""
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -13,7 +13,7 @@ ORDER = 10
 TITLE = "step time"
 INPUTS = ("cells",)
 NEEDS = ()
-CAPTION = "Unprofiled time of a step and throughput of each cell, train beside inference."
+CAPTION = "Unprofiled time per step and throughput of each cell, training beside inference."
 
 
 def draw(cells: pd.DataFrame) -> Figure:

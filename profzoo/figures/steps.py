@@ -1,4 +1,4 @@
-"""Draws where an unprofiled step goes: GPU busy, copying, communicating, or idle and waiting for what."""
+"""Draw where an unprofiled step goes: GPU busy, copying, communicating, or idle and waiting for what."""
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -13,15 +13,15 @@ TITLE = "where the step goes"
 INPUTS = ("steps",)
 NEEDS = ("nsys",)
 CAPTION = (
-    "Where an unprofiled step goes. How long the GPU works is measured, with kernels, copies within it, transfers "
-    "between it and the host, or communication; what it waits for is split as nsys saw it: other processes, the input "
-    "pipeline, a synchronisation and what that leaves to catch up on, a launch that is on its way, the CPU in a "
-    "launching call, or other code on the CPU."
+    "Where the time of an unprofiled step goes. Busy time is measured: kernels, copies within the GPU, transfers to "
+    "and from the host, communication. Waiting and idle time is split by the causes that nsys saw: other processes, "
+    "the input pipeline, a synchronisation and the empty queue after it, launch latency, the CPU in a launching call, "
+    "or other code on the CPU."
 )
 
 
 def draw(steps: pd.DataFrame) -> Figure:
-    """From the table of steps: a bar a cell, the idlest first. Where it ran in several processes, the mean of them."""
+    """Draw the table of steps: a bar per cell (the mean over its processes), the idlest first."""
     plots.set_style()
     if steps.empty:
         return plots.draw_nothing("No step was traced by nsys")

@@ -1,4 +1,4 @@
-"""Gives marks of a figure what a reader sees who points at them, as titles in its SVG."""
+"""Add hover texts to marks of a figure, as titles in its SVG."""
 
 import re
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ FONT, FONTS = "'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif"
 
 
 def attach_titles(artist: Artist, texts: Sequence[str]) -> None:
-    """Have an artist's marks say these, in their order; of a single one, the whole artist."""
+    """Attach hover texts to an artist's marks, in their order; a single text is for the whole artist."""
     if texts:
         artist.set_gid(TITLE_PREFIX + TITLE_SEPARATOR.join(text.replace(TITLE_SEPARATOR, " ") for text in texts))
 
 
 def add_titles(svg: str) -> str:
-    """The SVG with titles where identifiers of groups said what marks are, and fonts that every browser has.
+    """Return the SVG with the attached hover texts as titles, and with fonts that every browser has.
 
     >>> add_titles('<g id="told:a ¦ b"><use x="1"/><use x="2"/></g>')
     '<g><use x="1"><title>a</title></use><use x="2"><title>b</title></use></g>'
@@ -36,7 +36,7 @@ def add_titles(svg: str) -> str:
 
 
 def _title_points(texts: Sequence[str], body: str) -> str:
-    """The body, its first points with these titles."""
+    """Return the group's body with a title for each of its points."""
     left = iter(texts)
 
     def point(use: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""The tables that figures and the page are made of, read by name."""
+"""Read the tables for figures and the page by name."""
 
 from pathlib import Path
 
@@ -20,5 +20,5 @@ TABLES = {
 
 
 def read_table(name: str, path: str | Path) -> pd.DataFrame:
-    """A table by its name; DataError where the file is not what is declared of it."""
+    """Read a table by its name; raises DataError if the file does not match the table's declaration."""
     return reading.read(path, TABLES[name])

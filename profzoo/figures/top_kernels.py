@@ -1,4 +1,4 @@
-"""Draws the kernels (on a CPU: operators) that take most of the time, each split by phase."""
+"""Draw the kernels (on a CPU: operators) that take most of the time, each split by phase."""
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -15,7 +15,7 @@ NEEDS = ("ncu", "nsys", "torch")
 OPTIONS = ("top",)
 CAPTION = "Kernels (on a CPU, operators) by their mean share of a cell's time."
 CPU_TITLE = "top operators"
-CPU_CAPTION = "Operators by their mean share of a cell's time, each by its own time, without what it calls."
+CPU_CAPTION = "Operators by their mean share of a cell's time, by own time, without the operators that they call."
 
 
 def draw(activity: pd.DataFrame, top: int) -> Figure:

@@ -1,4 +1,4 @@
-"""Draws how the baseline's step becomes the candidate's: what each class of kernels and wait adds or takes away."""
+"""Draw how the baseline's step becomes the candidate's: what each class of kernels and wait adds or takes away."""
 
 from itertools import pairwise
 from typing import Any
@@ -21,9 +21,9 @@ TITLE = "where a difference lies"
 INPUTS = ("compare", "compare_parts")
 NEEDS = ("compare_parts",)
 CAPTION = (
-    "How the baseline's step becomes the candidate's, in the cells that differ most: what each class of kernels and "
-    "each wait of the GPU adds or takes away, which together is the difference; beside it the kernels that changed "
-    "most."
+    "How the step time of the reference side becomes the candidate's, in the cells that differ most. Each kernel class "
+    "and each cause of idle time adds or removes time, and together they make up the difference. The kernels that "
+    "changed most are on the right."
 )
 
 LESS, MORE, REST = palette.LESS, palette.MORE, "#999999"

@@ -1,1 +1,1 @@
-"""The page that shows everything."""
+"""The report page, results/report.html."""

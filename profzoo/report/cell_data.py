@@ -1,4 +1,4 @@
-"""The compact data that a cell's roofline, tables, tree and timeline are drawn from in the browser."""
+"""Compact JSON data from which the browser draws a cell's roofline, tables, tree and timeline."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,9 +12,9 @@ from profzoo.figures.palette import CLASS_COLOURS, PART_COLOURS, STEP_COLOURS
 from profzoo.kernels import kernel_classes, short_names
 from profzoo.tools.nsys.steps import CAUSES
 
-# Digits that are kept of a number.
+# Significant digits of numbers in the page.
 DIGITS = 4
-# Rows of a cell's tables that go into the page, those that take longest first.
+# The most rows of a cell's table in the page, the longest times first.
 MAX_ROWS = 10_000
 FLOP_COLUMNS = ("fp64_flop", "fp32_flop", "fp16_flop", "tensor_bf16_flop", "tensor_fp16_flop", "tensor_tf32_flop",
         "tensor_fp64_flop")  # fmt: skip
@@ -38,7 +38,7 @@ CLASS, LEVEL = "class", "level"
 
 
 def page_data(peaks: pd.DataFrame | None, perfetto: Mapping[str, str]) -> Markup:
-    """What the blocks of all cells share: colours by what they mean, measured roofs, and where Perfetto's page is."""
+    """Return the data that all cells share: colours by meaning, measured peaks, and the address of Perfetto's page."""
     rates = {} if peaks is None else dict(zip(peaks["peak"], peaks["rate"], strict=True))
     causes = [f"idle: {cause}" for cause in CAUSES]
     return pack_json({"classes": CLASS_COLOURS, "parts": PART_COLOURS, "step": STEP_COLOURS, "causes": causes,
@@ -49,7 +49,7 @@ def page_data(peaks: pd.DataFrame | None, perfetto: Mapping[str, str]) -> Markup
 def cell_block(
     tables: Mapping[str, pd.DataFrame], timeline: Mapping[str, Any] | None, on_cpu: bool = False
 ) -> Markup | None:
-    """The block of a cell, None where there is nothing to draw.
+    """Return the JSON data of a cell; None if there is nothing to draw.
 
     tables: the cell's rows of kernels, roofline and layers, of those that there are; on_cpu: whether it ran there.
     """
@@ -74,19 +74,19 @@ def cell_block(
 
 
 def pack_json(block: Mapping[str, Any]) -> Markup:
-    """The block as JSON that nothing in a page ends before its end."""
+    """Return JSON text that is safe within a script element of the page."""
     text = json.dumps(block, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
 
 
 def _gpu_names(timeline: Mapping[str, Any]) -> list[str]:
-    """The names of what ran on the GPU."""
+    """Return the names of the GPU operations in a timeline."""
     places = {row[2] for rows in timeline["streams"].values() for row in rows}
     return [timeline["names"][place] for place in sorted(places)]
 
 
 def _kernel_columns(kernels: pd.DataFrame, roofline: pd.DataFrame | None, short: Mapping[str, str]) -> dict[str, Any]:
-    """A row a launch configuration and range, longest first."""
+    """Return columns with a row per launch configuration and range, longest first."""
     table = kernels.sort_values("total_ns", ascending=False, kind="stable").head(MAX_ROWS)
     given = table.reindex(columns=[*table.columns, *(name for name in FLOP_COLUMNS if name not in table)])
     counted = given[list(FLOP_COLUMNS)].notna().any(axis=1)
@@ -113,7 +113,7 @@ def _kernel_columns(kernels: pd.DataFrame, roofline: pd.DataFrame | None, short:
 
 
 def _bounds_and_efficiencies(kernels: pd.DataFrame, roofline: pd.DataFrame | None) -> np.ndarray:
-    """Bound and efficiency of each row, by the table of the roofline."""
+    """Return bound and efficiency of each row, by the roofline table: an object array (rows, 2)."""
     keys = ["mangled", "range", "grid_x", "grid_y", "grid_z"]
     none = np.full((len(kernels), 2), None, dtype=object)
     if roofline is None or not set(keys) <= set(kernels):
@@ -127,7 +127,7 @@ def _bounds_and_efficiencies(kernels: pd.DataFrame, roofline: pd.DataFrame | Non
 
 
 def _layer_columns(layers: pd.DataFrame) -> dict[str, Any]:
-    """A row a module that launches kernels itself and direction, by that time."""
+    """Return columns with a row per direction and module that launches kernels itself, longest own time first."""
     own = layers[layers["self_ns"] > 0].sort_values("self_ns", ascending=False, kind="stable").head(MAX_ROWS)
     made = own.assign(name=own["module"], ns=own["self_ns"], share=own["share"] * own["self_ns"] / own["total_ns"])
     whole = made["self_ns"] >= 0.99 * made["total_ns"]
@@ -141,7 +141,7 @@ def _column(table: pd.DataFrame, name: str) -> pd.Series:
 
 
 def _format_dimensions(table: pd.DataFrame, what: str) -> pd.Series:
-    """Three dimensions as a text, without the last that are 1.
+    """Format three dimensions as text, without trailing ones.
 
     >>> _format_dimensions(pd.DataFrame({"grid_x": [8, 8], "grid_y": [1, 1], "grid_z": [1, 4]}), "grid").to_list()
     ['8', '8×1×4']
@@ -153,7 +153,7 @@ def _format_dimensions(table: pd.DataFrame, what: str) -> pd.Series:
 
 
 def _table(columns: Sequence[str], table: pd.DataFrame) -> dict[str, Any]:
-    """Columns of values, texts as places in a list of all of them."""
+    """Return columns of values; texts become indices into a list of distinct texts."""
     found: dict[str, Any] = {}
     for name in columns:
         values = table[name] if name in table else pd.Series(None, index=table.index, dtype=object)
@@ -167,7 +167,7 @@ def _table(columns: Sequence[str], table: pd.DataFrame) -> dict[str, Any]:
 
 
 def _round_number(value: float) -> float:
-    """The number with DIGITS digits, whole where that loses none.
+    """Round a number to DIGITS significant digits; an int if it is whole.
 
     >>> _round_number(123456.7), _round_number(0.0123456)
     (123500, 0.01235)

@@ -1,4 +1,4 @@
-"""The report's section of a cell: what holds it back, where its step goes, its processes, kernels and files."""
+"""The report's section on a cell: its bottlenecks, step by parts, processes, kernels and files."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,14 +16,14 @@ from profzoo.verdicts.other_settings import SETTING_LEVEL
 from profzoo.verdicts.rule_evaluation import CELL_LEVEL
 from profzoo.verdicts.verdicts import BY_PROFZOO
 
-# So many kernels are shown of a cell.
+# Kernels shown per cell.
 TOP = 10
-# What the roofline, the tables and the tree of a cell are made of.
+# Tables from which a cell's roofline, tables and tree are drawn.
 DRAWN_TABLES = ("kernels", "roofline", "layers")
 
 
 def make_anchor(row: pd.Series) -> str:
-    """The cell's place in the page."""
+    """Return the HTML id of the cell's section."""
     return f"{row['model']}-{row['phase']}"
 
 
@@ -33,7 +33,7 @@ def describe_cell(
     timelines: Mapping[tuple[str, ...], Mapping[str, Any]],
     results: Path,
 ) -> dict[str, Any]:
-    """The section of a cell.
+    """Return the template's variables of a cell's section.
 
     row: of the table of cells; tables: activity, steps, verdicts and ranks, and of DRAWN what there is, of all cells;
     timelines: of typical steps, by cell; results: where its files are.
@@ -59,16 +59,16 @@ def describe_cell(
 
 
 def _group_advice(verdicts: pd.DataFrame, step_ns: float, cpu: bool) -> list[dict[str, Any]]:
-    """The verdicts of a cell, its kernels and its layers as the page shows them, those of each source apart."""
+    """Group the verdicts on a cell, its kernels and its layers by source, formatted for the page."""
     ours, of_cell, untold = (
         verdicts["by"] == BY_PROFZOO,
         verdicts["level"] == CELL_LEVEL,
         verdicts["level"] == SETTING_LEVEL,
     )
     groups = {
-        "What holds it back": verdicts[ours & of_cell],
-        f"Of its {'operators' if cpu else 'kernels'} and layers": verdicts[ours & ~of_cell & ~untold],
-        "What other settings would come to": verdicts[untold],
+        "Bottlenecks": verdicts[ours & of_cell],
+        f"Bottlenecks of {'operators' if cpu else 'kernels'} and layers": verdicts[ours & ~of_cell & ~untold],
+        "Expected gains of other settings": verdicts[untold],
     }
     others = verdicts[~ours].groupby("by", sort=False)
     groups |= {f"Advice of {source}, verbatim": rows for source, rows in others}
@@ -96,18 +96,18 @@ def _format_verdict(row: Any, step_ns: float) -> dict[str, str]:
 
 
 def _name_subject(row: Any) -> str:
-    """What of the cell a verdict is on."""
+    """Name what a verdict is about: a kernel, a layer or the step."""
     names = {"kernel": format_value(row.function, str), "layer": f"{row.module} {row.direction}"}
     return names.get(row.level, "the step")
 
 
 def _format_processes(ranks: pd.DataFrame) -> list[list[str]]:
-    """The processes of a cell on several GPUs, each as the fields of PROCESS_COLUMNS."""
+    """Return the processes of a cell on several GPUs, a row of PROCESS_COLUMNS each."""
     return [[format_value(row[name], form) for name, form in PROCESS_COLUMNS.values()] for _, row in ranks.iterrows()]
 
 
 def _largest_kernels(activity: pd.DataFrame) -> dict[str, Any]:
-    """The cell's TOP kernels (or operators) by one tool."""
+    """Return the cell's TOP kernels (or operators) as one tool measured them."""
     chosen = prefer_tool(activity).head(TOP)
     names = short_names.shorten_names(chosen["name"])
     return {
@@ -128,6 +128,6 @@ def _largest_kernels(activity: pd.DataFrame) -> dict[str, Any]:
 
 
 def _list_files(row: pd.Series, results: Path) -> list[str]:
-    """What the cell's folder holds of its phase, but for sidecars, relative to the page."""
+    """List the files of the cell without sidecars, by path relative to the page."""
     found = (results / row["model"]).glob(f"{row['phase']}.*")
     return sorted(f"{row['model']}/{path.name}" for path in found if path.suffix != ".json" and path.is_file())

@@ -1,4 +1,4 @@
-"""The report's section of a comparison: what differs besides times, every cell's verdict, and where most of it lies."""
+"""The report's section on a comparison: differences besides times, each cell's outcome, and the largest parts."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from profzoo.report.value_formats import Formatter, make_field
 from profzoo.statistics import speedup
 from profzoo.tables.schemas import CELL
 
-# So many are shown of a cell at each of these levels, but for those that are less of the baseline's step.
+# At each level the TOP parts of a cell are shown, unless they are less than LEAST of the reference side's step.
 LEAST_SHOWN_SHARE = 0.001
 TOP, LEVELS = 3, (contributions.PART_LEVEL, contributions.LAYER_LEVEL, contributions.KERNEL_LEVEL)
 # As in the figure.
@@ -22,22 +22,22 @@ def _format_interval(row: Mapping[str, Any], off: str, of: str) -> str:
     return ratio(row[off], row[f"{of}_low"], row[f"{of}_high"])[1]
 
 
-# What the page calls a column, how its value follows from a row, and the form of that.
+# Heading of each column, how its value follows from a row, and how it is formatted.
 COLUMNS: dict[str, tuple[Callable[[Mapping[str, Any]], Any], Formatter]] = {
     "model": (lambda row: row["model"], str),
     "phase": (lambda row: row["phase"], str),
     "candidate": (lambda row: row["candidate"], str),
-    "verdict": (lambda row: row["verdict"], lambda verdict: f"{MARKS[verdict]} {verdict}"),
+    "outcome": (lambda row: row["verdict"], lambda verdict: f"{MARKS[verdict]} {verdict}"),
     "ratio": (lambda row: row["ratio"], "× {:.3f}".format),
     "95 % interval": (lambda row: _format_interval(row, "ratio", "ratio"), str),
-    "time, baseline": (lambda row: row["baseline_ns"], duration),
+    "time, reference side": (lambda row: row["baseline_ns"], duration),
     "time, candidate": (lambda row: row["candidate_ns"], duration),
-    "times of": (lambda row: f"a {comparison_table.SAMPLE}" if row["per"] == comparison_table.SAMPLE else "", str),
+    "times": (lambda row: f"per {comparison_table.SAMPLE}" if row["per"] == comparison_table.SAMPLE else "", str),
     "processes": (lambda row: row["processes"], "{:.0f}".format),
     "energy ratio": (lambda row: row["energy_ratio"], "× {:.3f}".format),
-    "its interval": (lambda row: _format_interval(row, "energy_ratio", "energy"), str),
-    "J a sample, baseline": (lambda row: row["baseline_item_j"], "{:.3g}".format),
-    "J a sample, candidate": (lambda row: row["candidate_item_j"], "{:.3g}".format),
+    "energy interval": (lambda row: _format_interval(row, "energy_ratio", "energy"), str),
+    "J per sample, reference side": (lambda row: row["baseline_item_j"], "{:.3g}".format),
+    "J per sample, candidate": (lambda row: row["candidate_item_j"], "{:.3g}".format),
     "unsteady": (lambda row: row["unsteady"], str),
 }
 PART_COLUMNS: dict[str, tuple[str, Formatter]] = {
@@ -52,12 +52,12 @@ PART_COLUMNS: dict[str, tuple[str, Formatter]] = {
     "launches": ("change", str),
 }
 # Left, and such as may take several lines.
-TEXT_COLUMNS = ("model", "phase", "candidate", "verdict", "unsteady", "level", "range", "name", "launches")
+TEXT_COLUMNS = ("model", "phase", "candidate", "outcome", "unsteady", "level", "range", "name", "launches")
 LONG_TEXT_COLUMNS = ("unsteady", "name")
 
 
 def comparison_context(tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
-    """What the template shows of a comparison; nothing where there is none.
+    """Return the template's variables of a comparison; `comparison` is None if there is none.
 
     tables: `compare`, and `compare_parts` where the differences were put down to parts.
     """
@@ -91,7 +91,7 @@ def _describe_sides(pair: tuple[str, str], rows: pd.DataFrame) -> dict[str, Any]
 
 
 def _drop_empty_columns(names: list[str], rows: list[list[dict[str, Any]]], heading: str, body: str) -> dict[str, Any]:
-    """A table's columns that hold anything, without that of a single candidate, and which of them are texts."""
+    """Drop empty columns and the column of a single candidate; return headings, rows and which columns are texts."""
     values = [{row[index]["value"] for row in rows} for index in range(len(names))]
     kept = [index for index, name in enumerate(names) if values[index] - {""} and
             not (name == "candidate" and len(values[index]) == 1)]  # fmt: skip
@@ -104,7 +104,7 @@ def _drop_empty_columns(names: list[str], rows: list[list[dict[str, Any]]], head
 
 
 def _largest_changes(table: pd.DataFrame, seen: pd.DataFrame | None) -> list[list[dict[str, Any]]]:
-    """The TOP changes at each level of all that is faster or slower, in the order of the table."""
+    """Return the TOP changes per level of each cell that is faster or slower, in the order of the table."""
     if seen is None:
         return []
     identity = [*CELL, *contributions.SIDES]

@@ -1,4 +1,4 @@
-"""The words of the page and what they mean, from the one place that says so."""
+"""The page's glossary: words and their meanings, from words.yaml."""
 
 import functools
 import re
@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 
 @functools.cache
 def load_groups(on_cpu: bool = False) -> dict[str, list[dict[str, Any]]]:
-    """The words by group, each with `word`, `means`, `also`, and `anchor`, its place in the page.
+    """Return the words by group, each with `word`, `means`, `also`, and `anchor` (its HTML id).
 
     on_cpu: whether all cells of the page ran on a CPU: words that are of GPUs alone are then left out.
     """
@@ -29,7 +29,7 @@ def _make_entry(entry: dict[str, Any], on_cpu: bool) -> dict[str, Any]:
 
 @functools.cache
 def load_meanings(on_cpu: bool = False) -> dict[str, dict[str, str]]:
-    """Of each word in every form: `means`, and the `anchor` of its entry; on_cpu: as above.
+    """Return `means` and `anchor` for every form of each word; on_cpu: whether all cells ran on a CPU.
 
     >>> load_meanings()["launch-bound"]["anchor"], load_meanings()["compute-bound (SIMT)"]["anchor"]
     ('word-launch-bound', 'word-compute-bound')

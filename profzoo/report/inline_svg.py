@@ -1,4 +1,4 @@
-"""Makes a figure's SVG part of a page: with ids of its own, said in words, and in the page's colours, dark ones too."""
+"""Inline a figure's SVG into a page: unique ids, a description for screen readers, and theme colours."""
 
 import html
 import re
@@ -14,7 +14,7 @@ ELEMENTS = re.compile(r"<(?:text|g|use)\b[^>]*>|<path\b[^>]*fill: none[^>]*>")
 
 
 def inline_figure(svg: str, name: str, told: str) -> str:
-    """The markup without XML header; name: of the figure; told: what is said of it to those who do not see it.
+    """Return the SVG element for a page; name: the figure's; told: its description for screen readers.
 
     Raises:
         DataError: it holds what a browser would run or load.

@@ -1,4 +1,4 @@
-"""Says where the cells of a page were measured with different versions of torch, the driver or a profiler."""
+"""Find cells that were measured with different versions of torch, the driver or a profiler."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,12 +7,12 @@ import pandas as pd
 
 from profzoo.tables.schemas import VERSION, VERSIONS
 
-# So many cells are named of each version.
+# Cells named per version.
 SHOWN = 4
 
 
 def most_common_versions(cells: pd.DataFrame) -> dict[str, str]:
-    """The version that most cells have, by column of the table of cells, of columns in which there are several."""
+    """Return the most common version by column of the table of cells, for columns with several versions."""
     found = {}
     for name in (name for name in VERSIONS if name in cells):
         counts = cells.loc[_is_known(cells[name]), name].value_counts()
@@ -22,7 +22,7 @@ def most_common_versions(cells: pd.DataFrame) -> dict[str, str]:
 
 
 def format_versions(cells: pd.DataFrame) -> list[str]:
-    """A line a version of each thing of which there are several, with its cells."""
+    """Return a line per version with its cells, for each program that has several versions."""
     said = []
     for name in most_common_versions(cells):
         known = cells[_is_known(cells[name])]
@@ -34,7 +34,7 @@ def format_versions(cells: pd.DataFrame) -> list[str]:
 
 
 def name_unusual_versions(row: Mapping[str, Any], usual: Mapping[str, str]) -> str:
-    """What of a cell was measured with other versions than most; empty where nothing was.
+    """Name the versions of a cell that differ from the most common ones; empty if none do.
 
     >>> name_unusual_versions({"torch_version": "2.8.0", "nsys_version": ""}, {"torch_version": "2.9.0", "nsys_version": "2025.3"})
     'torch 2.8.0'

@@ -1,4 +1,4 @@
-"""What the report says of all cells at once: their table, how far the tools agree, what they were measured on."""
+"""The report's tables of all cells: overview, agreement of the tools, and how they were measured."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,15 +24,15 @@ from profzoo.verdicts.verdicts import BY_PROFZOO
 
 FILES = ("../tools/*/activity.py",)
 AGREEMENT_TEXTS = (*CELL, "flag", "cause")
-# Columns that take more than a value, in their place before those of CELL_COLUMNS.
-LEADING_COLUMNS = ("model", "phase", "step by part", "held back by", "could save", "next step", "step")
+# Columns with more than a plain value, in order; they stand before those of CELL_COLUMNS.
+LEADING_COLUMNS = ("model", "phase", "step by part", "bottleneck", "could save", "next step", "step")
 NOT_MEASURED = "not measured"
 
 
 def cells_context(
     tables: Mapping[str, pd.DataFrame], promises: Sequence[Saving], missing: Sequence[Mapping[str, str]]
 ) -> dict[str, Any]:
-    """The table of cells, for the template: its columns that hold anything, and a row a cell, most to be won first.
+    """Return the table of cells for the template: non-empty columns, and a row per cell, the largest saving first.
 
     missing: model, phase and why of the cells that failed, or were not made, and `tool` where that of one did; `part`
     and why of what is missing across them.
@@ -71,7 +71,7 @@ def cells_context(
 
 
 def _group_by_reason(missing: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
-    """What is missing for the same reason, the most first: tool (empty for the whole cell), why, cells in words."""
+    """Group missing cells by reason, the largest group first: `tool` (empty for the whole cell), `why`, `cells`."""
     together: dict[tuple[str, str], list[str]] = {}
     for one in missing:
         together.setdefault((one.get("tool", ""), one["why"]), []).append(f"{one['model']} {one['phase']}")
@@ -85,7 +85,7 @@ def _make_row(
     promise: Saving | None,
     columns: Mapping[str, tuple[str, Any]],
 ) -> dict[str, Any]:
-    """What the template shows of a cell."""
+    """Return the template's row of a cell."""
     strip = step_bars.step_parts(tables, row["model"], row["phase"])
     return {
         "anchor": make_anchor(row),
@@ -110,7 +110,7 @@ def _make_row(
 
 
 def _format_interval(row: pd.Series) -> str:
-    """The interval of the mean step, and the number of the steps that it is of."""
+    """Format the confidence interval of the mean step and the number of steps."""
     ends = format_interval(row.get("step_low_ns"), row.get("step_high_ns"), duration)
     processes = row.get("processes")
     runs = f" × {processes:.0f}" if pd.notna(processes) and processes > 1 else ""
@@ -122,7 +122,7 @@ def _has_values(column: pd.Series) -> bool:
 
 
 def _join_cells(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """The cells with what holds each back most, how busy they keep the GPU, and their launches."""
+    """Return the table of cells with each cell's first verdict, GPU busy share and launches."""
     steps, verdicts = tables["steps"], tables["verdicts"]
     first = verdicts[(verdicts["level"] == "cell") & (verdicts["rank"] == 1) & (verdicts["by"] == BY_PROFZOO)]
     busiest = steps.sort_values("busy_share", ascending=False).drop_duplicates(CELL) if len(steps) else steps
@@ -131,8 +131,8 @@ def _join_cells(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 
 def agreement_context(agreement: pd.DataFrame, tools: Sequence[str]) -> dict[str, Any]:
-    """The table of agreement, for the template; no rows where there is no tool to agree."""
-    # A column of nothing but gaps is of a tool that was not asked for.
+    """Return the agreement table for the template; no rows without tools."""
+    # An empty column belongs to a tool that was not selected.
     known = agreement.loc[:, (agreement.notna() & agreement.ne("")).any()]
     rows = [
         [make_field(row[column], choose_agreement_format(column)) for column in known] for _, row in known.iterrows()
@@ -147,10 +147,10 @@ def agreement_context(agreement: pd.DataFrame, tools: Sequence[str]) -> dict[str
 def measurement_context(
     cells: pd.DataFrame, sidecars: Sequence[Mapping[str, Any]], tools: Sequence[str]
 ) -> dict[str, Any]:
-    """What was measured when, on what and with what, for the template; sidecars: of the cells' unprofiled runs."""
+    """Return devices, dates, versions and tools for the template; sidecars: those of the cells' unprofiled runs."""
     return {
         "tools": tools,
-        # What profiles GPUs is missed by none that has no GPU.
+        # On a CPU no GPU profiler is missing.
         "missing": [] if all_on_cpu(cells) else sorted(set(registry.compared_activities()) - set(tools)),
         "models": cells["model"].nunique(),
         "devices": sorted(set(cells["device"])),
@@ -163,13 +163,13 @@ def measurement_context(
 
 
 def _unsteady_clocks(cells: pd.DataFrame) -> list[str]:
-    """The cells whose clocks moved or were held back, as far as they were sampled, and how."""
+    """Return lines on sampled cells whose SM clocks varied or were throttled."""
     known = cells[cells["clocks"].notna() & cells["clocks"].ne("")] if "clocks" in cells else cells.iloc[:0]
     return [f"{row.model} {row.phase}: {row.clocks}" for row in known.itertuples()]
 
 
 def _format_versions(sidecar: Mapping[str, Any]) -> str:
-    """Versions that a cell was measured with."""
+    """Format the versions of torch, CUDA and driver that a cell was measured with."""
     gpu = f", CUDA {sidecar['cuda']}, driver {sidecar['driver']}" if sidecar["cuda"] and "driver" in sidecar else ""
     return f"torch {sidecar['torch']}{gpu}"
 
@@ -180,6 +180,6 @@ def all_on_cpu(cells: pd.DataFrame) -> bool:
 
 
 def _cpu_reasons(sidecars: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Why cells were measured on the CPU, each reason with how many of them it is of."""
+    """Return why cells were measured on the CPU: each reason with its number of cells."""
     reasons = Counter(why for sidecar in sidecars if (why := sidecar.get("device_why")))
     return [f"{count} of {len(sidecars)} cells: {why}" for why, count in reasons.most_common()]

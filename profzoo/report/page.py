@@ -1,4 +1,4 @@
-"""Writes the report: one HTML page, figures inlined, that opens offline."""
+"""Write the report: one HTML page with inlined figures, which opens offline."""
 
 import base64
 import hashlib
@@ -75,7 +75,7 @@ def render_page(
     timelines: Mapping[tuple[str, ...], Mapping[str, Any]] = MappingProxyType({}),
     perfetto: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """The page.
+    """Return the page's HTML.
 
     Args:
         tables: TABLES and `ranks`, and what there is of OPTIONAL and `trials`, by name; sidecars: of the cells'
@@ -104,7 +104,7 @@ def render_page(
 
 
 def write_comparison_page(tables: Mapping[str, str], figures: Sequence[str], html: str) -> None:
-    """Read the tables of a comparison (by name, their paths) and its figures; write a page of nothing else."""
+    """Read the tables (paths by name) and figures of a comparison, and write a page of the comparison alone."""
     read, drawn = (
         {name: table_inputs.read_table(name, path) for name, path in tables.items()},
         [read_figure(path) for path in figures],
@@ -134,13 +134,13 @@ def _render_template(all_on_cpu: bool, **given: Any) -> str:
 
 
 def _read_assets(ending: str) -> Markup:
-    """The files of a kind in assets/, in the order of their names, as they are."""
+    """Return the joined content of all files in assets/ with this ending, in order of their names."""
     paths = sorted((HERE / "assets").glob(f"*.{ending}"))
     return Markup("\n".join(path.read_text(encoding="utf-8") for path in paths))
 
 
 def read_figure(path: str, on_cpu: bool = False) -> dict[str, Any]:
-    """A figure's markup as a page holds it, its name, and its caption; on_cpu: whether all cells ran on a CPU.
+    """Return a figure's name, title, inlined SVG and caption; on_cpu: whether all cells ran on a CPU.
 
     Raises:
         DataError: the file is none that profzoo drew, as it holds what a browser would run or load.

@@ -1,4 +1,4 @@
-"""What there is to be won: the time of a step that each piece of advice would save, how sure that is, what to type."""
+"""Savings: the time per step that each piece of advice would save, how it is known, and the command to type."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -14,13 +14,13 @@ from profzoo.verdicts.gain_models import SIMULATED
 
 MEASURED, REPLAYED, AT_MOST = "measured", "replayed", "at most"
 LEVELS = ("cell", "layer")
-# So many are shown first.
+# Savings shown in the first section.
 FIRST_COUNT = 5
 
 
 @dataclass(frozen=True)
 class Saving:
-    """Advice on a cell, or on one of its layers (about, empty for the cell): times in ns a step.
+    """Saving by one piece of advice on a cell, or on its layer `about` (empty for the cell); times in ns per step.
 
     saved_ns: of the step, with low_ns and high_ns; how: MEASURED, REPLAYED or AT_MOST. typed: the line to type;
     score: how right such advice has been, where that is recorded; unsteady: why the cell's times are not to be relied
@@ -42,12 +42,12 @@ class Saving:
 
     @property
     def cell(self) -> tuple[str, str]:
-        """Its cell."""
+        """Model and phase."""
         return self.model, self.phase
 
 
 def list_savings(tables: Mapping[str, pd.DataFrame]) -> list[Saving]:
-    """What every piece of advice on cells and layers would save, most first, but for cells whose times are unsteady.
+    """Return the savings by all advice on cells and layers, the largest first, unsteady cells last.
 
     These come after all others, as times that others disturbed are the longest. tables: cells and verdicts, and trials
     where there are any.
@@ -71,12 +71,12 @@ def list_savings(tables: Mapping[str, pd.DataFrame]) -> list[Saving]:
 
 
 def unsteady_reason(cell: Mapping[str, Any]) -> str:
-    """Why the times of a row of the table of cells are not to be relied on; empty where they are."""
+    """Return why the times of a row of the table of cells are unsteady; empty if they are steady."""
     return said if isinstance(said := cell.get("unsteady"), str) else ""
 
 
 def list_run_arguments(cells: pd.DataFrame) -> dict[tuple[str, str], str]:
-    """The words behind `python -m models.run` that run each cell again, by cell; cells: the table of that name."""
+    """Return, by cell, the arguments of `python -m models.run` that run it again; cells: the table of that name."""
     told = cells["arguments"] if "arguments" in cells else pd.Series("", cells.index)
     # Of a table that an earlier version made there are none.
     return {
@@ -86,7 +86,7 @@ def list_run_arguments(cells: pd.DataFrame) -> dict[tuple[str, str], str]:
 
 
 def largest_savings(promises: list[Saving], count: int = FIRST_COUNT) -> list[Saving]:
-    """The largest, of each cell one, before more of the same cells."""
+    """Return the largest savings: first one per cell, then more of the same cells."""
     best: dict[tuple[str, str], Saving] = {}
     for one in promises:
         best.setdefault(one.cell, one)
@@ -112,12 +112,12 @@ def _make_saving(
 
 
 def _make_command(arguments: str, words: str) -> str:
-    """The line that shows what the advice is worth: with its settings, or all that may help."""
+    """Return the command that tests the advice: a run with its settings, or trials of all settings."""
     return command.format_run(arguments, words) if words else command.trials_command(arguments)
 
 
 def _saved_ns(step_ns: float, gain: float) -> float:
-    """Ns of a step that goes; nan where the gain is not known.
+    """Return the time saved per step, in ns; nan if the gain is unknown.
 
     >>> _saved_ns(10.0, 2.0)
     5.0
@@ -126,7 +126,7 @@ def _saved_ns(step_ns: float, gain: float) -> float:
 
 
 def _measured_trials(table: pd.DataFrame | None) -> dict[tuple[str, str, str], dict[str, Any]]:
-    """Trials that ran, by cell and the words of their settings."""
+    """Return trials that ran, by model, phase and setting words."""
     if table is None:
         return {}
     ran = table[table["gain"].notna()]
@@ -139,7 +139,7 @@ def _savings_by_trials_only(
     arguments: Mapping[tuple[str, str], str],
     known: set[tuple[str, str, str]],
 ) -> Iterator[Saving]:
-    """Settings that no advice names, and that were measured to be faster."""
+    """Yield savings by settings that no advice names and that trials measured as faster."""
     for (model, phase, words), row in trials.items():
         if row["verdict"] != speedup.FASTER or (model, phase) not in step_ns:
             continue
@@ -147,5 +147,5 @@ def _savings_by_trials_only(
         if (model, phase, typed) in known:
             continue
         saved, low, high = (_saved_ns(step_ns[model, phase], row[name]) for name in ("gain", "gain_low", "gain_high"))
-        said = f"{row['settings']} was tried, and is faster"
+        said = f"use {row['settings']}: a trial measured it as faster"
         yield Saving(model, phase, "", "faster with a setting", said, saved, low, high, MEASURED, typed)

@@ -1,4 +1,4 @@
-"""The first section of the page: what to optimise, each with what it would save; and trials that were measured."""
+"""The page's first section: what to optimise and what it would save; and the measured trials."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from profzoo.trials.best_setting import best_row
 
 
 def saving_context(promise: Saving) -> dict[str, str]:
-    """What the template shows of a promise: what is saved, between what, and how that is known."""
+    """Format a saving for the template."""
     ends = (promise.low_ns, promise.high_ns)
     between = "" if any(map(pd.isna, ends)) else f"{_format_time(ends[0])} – {_format_time(ends[1])}"
     return {
@@ -32,7 +32,7 @@ def saving_context(promise: Saving) -> dict[str, str]:
 
 
 def make_first_section(promises: Sequence[Saving], tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
-    """For the template: the promises to begin with, and trials, each best setting that is surely faster first."""
+    """Return the template's variables: the first savings, and trials, those with a clearly faster setting first."""
     cards = [
         {**saving_context(one), "model": one.model, "phase": one.phase, "anchor": f"{one.model}-{one.phase}",
          "strip": step_bars.step_parts(tables, one.model, one.phase)}
@@ -47,7 +47,7 @@ def _format_time(ns: float) -> str:
 
 
 def _format_trials(table: pd.DataFrame | None, arguments: Mapping[tuple[str, str], str]) -> list[dict[str, Any]]:
-    """Of each cell what was tried: the best in words, and every setting with what came of it.
+    """Return each cell's trials: the best one, and every setting with its outcome.
 
     arguments: the words that run each cell again, by cell.
     """
@@ -72,7 +72,7 @@ def _format_best(row: Mapping[str, Any], arguments: str) -> dict[str, Any]:
     return {
         "gain": row["gain"],
         "times": f"{row['gain']:.2f} ×",
-        "times_say": f"{duration(row['base_ns'])} → {duration(row['ns'])} a step",
+        "times_say": f"{duration(row['base_ns'])} → {duration(row['ns'])} per step",
         "words": row["words"],
         "typed": command.format_run(arguments, row["words"]),
     }

@@ -1,4 +1,4 @@
-"""Knows what of a folder of results its pages show: themselves, and what a reader gets by their links and buttons."""
+"""Decide which files of a results folder may be served: its pages, and files that they link to."""
 
 import functools
 import html
@@ -16,7 +16,7 @@ LINK = re.compile(r'<(?:a|button)\b[^<>]*?\s(?:href|data-trace)="([^"#]+)"')
 
 
 def is_served(results: Path, name: str) -> bool:
-    """Whether the pages show the file of that name, relative to the folder; logs, weights and sidecars they do not."""
+    """Whether the file of that name (relative to the folder) may be served; logs, weights and sidecars may not."""
     return (
         name in PAGES
         or bool(NAMED.fullmatch(name))
@@ -25,7 +25,7 @@ def is_served(results: Path, name: str) -> bool:
 
 
 def linked_files(page: str) -> frozenset[str]:
-    """The files that a page's text links to, by their paths from it.
+    """Return the files that a page's HTML links to, by path relative to it.
 
     >>> sorted(linked_files('<a class="x" href="a/odd%20%26.csv">1</a><a href="#b">2</a><button data-trace="a/t.gz">'))
     ['a/odd &.csv', 'a/t.gz']

@@ -1,4 +1,4 @@
-"""A step as a strip: its parts, each as wide as its share, in its colour."""
+"""Make a cell's strip: a bar of the step's parts, each as wide as its share."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ NO_ROWS = pd.DataFrame(columns=schemas.CELL)
 
 
 def step_parts(tables: Mapping[str, pd.DataFrame], model: str, phase: str) -> list[dict[str, Any]]:
-    """The parts with their share in % and their colour: of a cell on the CPU its ranges, on a GPU what nsys traced.
+    """Return the parts with share in % and colour: ranges of a cell on a CPU, parts by nsys of a cell on a GPU.
 
     Empty where there is neither. tables: steps, and ranges where there are any, of all cells.
     """
@@ -37,5 +37,5 @@ def step_parts(tables: Mapping[str, pd.DataFrame], model: str, phase: str) -> li
 
 
 def describe_parts(strip: list[dict[str, Any]]) -> str:
-    """The strip in words, for those who do not see it."""
+    """Describe the strip in words, for screen readers."""
     return ", ".join(f"{part['part']} {part['percent']:.0f} %" for part in strip)

@@ -1,4 +1,4 @@
-"""Reads an SVG that is to be part of a page, and lets nothing through that a browser would run, load or go to."""
+"""Sanitise an SVG for a page: refuse everything that a browser would run, load or open."""
 
 import re
 from xml.etree import ElementTree
@@ -30,7 +30,7 @@ UNSAYABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
 def sanitise_svg(svg: str) -> str:
-    """The markup, written anew from what it was read as, so that a browser reads the same; without metadata.
+    """Parse the SVG and write it anew without metadata, so that browsers read it as it was checked.
 
     Raises:
         DataError: it is no SVG, or holds what no figure does; the message says which of these.

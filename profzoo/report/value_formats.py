@@ -1,4 +1,4 @@
-"""How the report shows values: the columns of its tables, each with the form of its values, and a dash for none."""
+"""Formats of the report's values: the columns of its tables, and a dash for missing values."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from profzoo.formatting import duration
 
 MISSING_TEXT = "–"
 Formatter = Callable[[Any], str]
-# What the page calls a column of plain values, its name in the table, and its form.
+# Heading of each column of plain values, its name in the table, and its format.
 CELL_COLUMNS: dict[str, tuple[str, Formatter]] = {
     "samples/s": ("items_per_s", "{:,.1f}".format),
     "GPU busy": ("busy_share", "{:.0%}".format),
@@ -21,23 +21,23 @@ CELL_COLUMNS: dict[str, tuple[str, Formatter]] = {
     "peak GPU memory": ("peak_memory_bytes", lambda value: f"{value / 2**20:,.0f} MiB"),
     "loss": ("loss", "{:.4f}".format),
 }
-# Those that are shown before a reader chooses.
+# Columns that are visible by default.
 DEFAULT_COLUMNS = ("samples/s", "GPU busy")
-# Of a cell on several GPUs, a row a process.
+# Columns of the table of a cell's processes, one row per process.
 PROCESS_COLUMNS: dict[str, tuple[str, Formatter]] = {
     "host": ("host", str),
     "rank": ("rank", "{:.0f}".format),
     "step under nsys": ("wall_ns", duration),
     "computing": ("compute_ns", duration),
     "communicating": ("communication_ns", duration),
-    "of it waiting": ("waiting_ns", duration),
-    "beside computing": ("overlap_share", "{:.0%}".format),
+    "waiting for others": ("waiting_ns", duration),
+    "overlapped by computing": ("overlap_share", "{:.0%}".format),
     "imbalance": ("imbalance", "{:+.1%}".format),
 }
 
 
 def choose_agreement_format(column: str) -> Formatter:
-    """The form of a column of the table of agreement, by how its name ends."""
+    """Return the format of a column of the agreement table, by the end of its name."""
     if column.endswith("_ns"):
         return duration
     if column.endswith("_spread"):
@@ -48,7 +48,7 @@ def choose_agreement_format(column: str) -> Formatter:
 
 
 def is_cpu_device(device: Any) -> bool:
-    """Whether a cell's device is no GPU.
+    """Whether a cell's device is a CPU.
 
     >>> is_cpu_device("CPU, 2 threads"), is_cpu_device("NVIDIA H200")
     (True, False)
@@ -57,7 +57,7 @@ def is_cpu_device(device: Any) -> bool:
 
 
 def format_value(value: Any, form: Formatter) -> str:
-    """The value in its form, a dash where there is none.
+    """Format a value; a dash if it is missing.
 
     >>> format_value(0.314, "{:.0%}".format), format_value(None, str)
     ('31%', '–')
@@ -66,7 +66,7 @@ def format_value(value: Any, form: Formatter) -> str:
 
 
 def format_interval(low: Any, high: Any, form: Formatter) -> str:
-    """The range that a number lies in, in its form; empty where an end is not known.
+    """Format an interval; empty if an end is unknown.
 
     >>> format_interval(0.31, 0.4, "{:.0%}".format), format_interval(None, 0.4, "{:.0%}".format)
     ('31% – 40%', '')
@@ -75,7 +75,7 @@ def format_interval(low: Any, high: Any, form: Formatter) -> str:
 
 
 def make_field(value: Any, form: Formatter, ends: Sequence[Any] = ()) -> dict[str, Any]:
-    """A field of a table: what is shown, in which range, and what it is sorted by; ends: of that, where it has one."""
+    """Return a table field: text, interval and sort key; ends: the interval's two ends, if there is one."""
     low, high = ends or (None, None)
     told = format_interval(low, high, form)
     return {"text": format_value(value, form), "between": told, "value": "" if pd.isna(value) else value}

@@ -1,4 +1,4 @@
-"""Exact rank tests of a shift between two sides, which one process that is far off cannot upset.
+"""Exact rank tests of a shift between two sides, which are robust against single outliers.
 
 All numbers are logarithms of times. Ranks know only which of two is larger, so that a process of 30 % more counts as
 much as one of 3 % more. Probabilities are exact whatever processes are distributed like, if both sides are alike.
@@ -17,7 +17,7 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class Test:
-    """What ranks say of how much longer the candidate takes.
+    """Result of a rank test: how much longer the candidate takes, as a logarithm.
 
     middle: the estimate of the shift. below, above: its least and largest difference; beyond them no rank can be more
     extreme. ends: the interval, where ranks can have the confidence asked for, else None. p: the one-sided probability
@@ -34,7 +34,7 @@ class Test:
 def confidence_level(
     one: np.ndarray, other: np.ndarray, places: Sequence[int], others: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Both sides without the drift of the machine, the median slope between processes of one side (Theil 1950).
+    """Remove the machine's drift from both sides: the median slope between processes of one side (Theil 1950).
 
     places: where each process ran among all. Slopes between sides are left out, as they hold what sides differ by.
     """

@@ -1,4 +1,4 @@
-"""Scores verdicts by trials: how far expected gains are off, and how often advice slows a cell down."""
+"""Score verdicts by trials: errors of expected gains, and how often advice slows a cell down."""
 
 from collections.abc import Hashable, Mapping
 from pathlib import Path
@@ -23,13 +23,13 @@ NINE_OF_TEN, NINETEEN_OF_TWENTY = 0.9, 0.95
 
 
 def model_halves() -> Mapping[str, list[str]]:
-    """The models of each half of the zoo."""
+    """Return the models of each half of the zoo."""
     found: Mapping[str, list[str]] = yaml.safe_load(HALVES_FILE.read_text(encoding="utf-8"))
     return found
 
 
 def find_half(model: str) -> str:
-    """Which half a model, with or without a variant, belongs to; OTHERS for one that is not of the zoo.
+    """Return the half of the zoo that a model or variant belongs to; OTHERS for a model of your own.
 
     >>> find_half("bert@bf16"), find_half("gpt"), find_half("mine")
     ('fitted', 'held_out', 'others')
@@ -39,7 +39,7 @@ def find_half(model: str) -> str:
 
 
 def score_verdicts(trials: pd.DataFrame) -> pd.DataFrame:
-    """A row a half and verdict, and one of all verdicts: of gains that were expected and measured.
+    """Return a row of scores per half and verdict, and one for all verdicts, from expected and measured gains.
 
     trials: the table of that name. `error` is what nine of ten gains are off by at most, either way: of one that was
     1.5 instead of 1, or 1 instead of 1.5, 0.5 (the largest, where there are too few to tell); `over` by how much 19 of
@@ -91,7 +91,7 @@ def score_verdicts(trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def _error_bound(errors: np.ndarray, share: float) -> float:
-    """What such a share of errors like these is at most (split conformal prediction, Vovk et al. 2005).
+    """Return the bound that this share of future errors stays below (split conformal prediction, Vovk et al. 2005).
 
     The quantile of the errors themselves holds fewer of the next ones: 72 % in place of 90 where there are three.
 
@@ -103,14 +103,14 @@ def _error_bound(errors: np.ndarray, share: float) -> float:
 
 
 def _mean_or_zero(those: pd.Series) -> float:
-    """Of none, 0."""
+    """Return the mean of booleans; 0 if there are none."""
     return float(those.mean()) if len(those) else 0.0
 
 
 def update_scores_text(scored: pd.DataFrame, text: str) -> str:
-    """The file of scores with these of both halves in place of those that it has; text: of the file as it is.
+    """Return scores.yaml `text` with the scores of both halves replaced.
 
-    What abstained was not advised since: its advice keeps the score by which it did.
+    A verdict that abstains has not been advised since, so its advice keeps its score.
     """
     known = advice_scores.check_scores(yaml.safe_load(text))
     halves = {
@@ -133,7 +133,7 @@ def _row_measures(row: Mapping[Hashable, Any]) -> dict[str, float]:
 
 
 def largest_misses(trials: pd.DataFrame) -> pd.DataFrame:
-    """The trials whose gains were not as expected, those farthest off first."""
+    """Return the trials whose gains were not as expected, the largest error first."""
     wrong = trials[trials["outcome"].ne("") & trials["outcome"].ne(HIT)]
     order = (wrong["expected"] / wrong["gain"] - 1).abs().sort_values(ascending=False).index
     return wrong.loc[order, [*CELL, "settings", "advised_by", "expected", "gain", "gain_low", "gain_high", "outcome"]]

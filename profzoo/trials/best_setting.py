@@ -1,4 +1,4 @@
-"""Says which of the settings that were tried on a cell to type."""
+"""Choose the best of the settings that were tried on a cell."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from profzoo.statistics import speedup
 
 
 def best_row(rows: pd.DataFrame) -> dict[str, Any] | None:
-    """What trials chose, else the fastest, of a cell's settings that are surely faster and never failed; None of none.
+    """Return the chosen, else the fastest trial of a cell that is clearly faster and never failed; None if none is.
 
     rows: of the table of trials.
     """

@@ -1,4 +1,4 @@
-"""Says which settings to try on a cell: a panel of variants, and those that the advice of verdicts names."""
+"""List the settings to try on a cell: a panel of variants, and the settings that verdicts advise."""
 
 from collections.abc import Mapping
 from typing import Any, TypedDict
@@ -27,9 +27,9 @@ class ExpectedGain(TypedDict):
     advised: bool
 
 
-# Of the panel, what no variant says: twice as many samples a batch.
+# A name of the panel that is not a variant: it doubles the batch.
 DOUBLE_BATCH = "double_batch"
-# The name of what is tried, as a variant.
+# The name of a candidate's settings as a temporary variant.
 TRIAL_VARIANT = "tried"
 # A device of cells, which by default is a GPU only where there is one.
 GPU = "cuda"
@@ -38,12 +38,12 @@ GPU = "cuda"
 def candidate_words(
     cell_model: str, phase: str, config: Mapping[str, Any]
 ) -> tuple[dict[str, SettingWords], dict[str, str]]:
-    """The words by which each candidate changes a cell, by its name; and why others cannot be tried, by name.
+    """Return each candidate's setting words by name, and why other candidates cannot be tried, by name.
 
-    What changes nothing of the cell is neither.
+    Candidates that change nothing of the cell are in neither.
 
     Raises:
-        ConfigError: the panel names what is no variant.
+        ConfigError: the panel names an unknown variant.
     """
     resolved = settings.resolve_cell(cell_model, phase, "time", config)
     base = settings.setting_words(resolved)
@@ -64,8 +64,8 @@ def candidate_words(
     return found, refused
 
 
-def _name_candidates(config: Mapping[str, Any], cell: CellSettings) -> dict[str, Mapping[str, Any]]:
-    """The settings of every candidate by name, advice that no variant follows by its words; cell: its settings."""
+def _name_candidates(config: Mapping[str, Any], cell: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the settings of every candidate by name; advice that no variant follows is named by its words."""
     known = _panel_settings(config, cell["batch"])
     rules = verdict_rules.load_rules()["rules"]
     of_cpus = [rule for rule in rules if rule["of"] == cpu_verdicts.CPU]
@@ -79,7 +79,7 @@ def _name_candidates(config: Mapping[str, Any], cell: CellSettings) -> dict[str,
 
 
 def _panel_settings(config: Mapping[str, Any], batch: int | None) -> dict[str, Mapping[str, Any]]:
-    """What the panel names, where a batch has so many samples; DOUBLE only where that is known."""
+    """Return the settings of each name of the panel; batch: items per batch, or None if unknown (then no DOUBLE)."""
     known = {**config["variants"], DOUBLE_BATCH: {"batch": 2 * batch} if batch else {}}
     for name in config["trials"]["panel"]:
         if unknown := variant_settings.find_unknown(name, known):
@@ -90,8 +90,8 @@ def _panel_settings(config: Mapping[str, Any], batch: int | None) -> dict[str, M
     }
 
 
-def _advice_words(advice: Mapping[str, Any], cell: CellSettings) -> str:
-    """The words of an advice to that cell; none where it has none."""
+def _advice_words(advice: Mapping[str, Any], cell: Mapping[str, Any]) -> str:
+    """Return the setting words of an advice for a cell; empty if it has none."""
     if doubled := advice.get("doubled"):
         own: Mapping[str, Any] = cell
         return f"{doubled}={2 * own[doubled]}"
@@ -99,7 +99,7 @@ def _advice_words(advice: Mapping[str, Any], cell: CellSettings) -> str:
 
 
 def name_candidate(words: str, config: Mapping[str, Any], batch: int | None = None) -> str:
-    """The name of the candidate that has these settings: of what the panel names, else the words themselves.
+    """Return the name of the panel's candidate with these settings, else the words themselves.
 
     batch: samples in a batch of the cell, if that is known.
     """
@@ -112,14 +112,14 @@ def _find_name(words: str, panel: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _as_texts(given: Mapping[str, Any]) -> dict[str, str]:
-    """Settings as texts, as words and YAML have other types."""
+    """Return settings as texts, because words and YAML have different types."""
     return {key: str(value).lower() for key, value in settings.flatten(given).items()}
 
 
 def expected_gains(
     verdicts: pd.DataFrame, config: Mapping[str, Any], batches: Mapping[str, int]
 ) -> dict[str, dict[str, ExpectedGain]]:
-    """The gain that is expected of each candidate, advised or not, by cell (`lstm train`) and name.
+    """Return the expected gain of each candidate, advised or not, by cell (`lstm train`) and name.
 
     verdicts: the table of that name; batches: samples in a batch, by cell.
     """

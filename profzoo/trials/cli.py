@@ -1,4 +1,4 @@
-"""Says trials in a terminal: `python -m profzoo.trials.cli TABLE`, a cell's best settings and what was expected."""
+"""Print trials: `python -m profzoo.trials.cli TABLE`, each cell's best settings and all settings tried."""
 
 import argparse
 import sys
@@ -15,17 +15,17 @@ from profzoo.trials.best_setting import best_row
 
 
 def format_trials(table: pd.DataFrame) -> list[str]:
-    """Each cell with the settings that are fastest, and below it what else was tried."""
+    """Return lines: each cell with its fastest settings, and below it all settings that were tried."""
     said = []
     for (model, phase), rows in table.groupby(CELL, sort=False):
         if row := best_row(rows):
             interval = f"({row['gain_low']:.2f} to {row['gain_high']:.2f})"
-            steps = f"{duration(row['base_ns'])} -> {duration(row['ns'])} a step, measured"
+            steps = f"{duration(row['base_ns'])} -> {duration(row['ns'])} per step, measured"
             said.append(
                 f"{model} {phase} runs {row['gain']:.2f} times as fast {interval} with `{row['words']}`: {steps}"
             )
         else:
-            said.append(f"{model} {phase}: nothing that was tried is surely faster")
+            said.append(f"{model} {phase}: no setting is clearly faster")
         said += [f"  {_format_trial(row)}" for row in rows.to_dict("records")]
     known = table[table["outcome"] != ""]
     if len(known):
@@ -40,12 +40,12 @@ def _format_trial(row: dict) -> str:
     lead = f"{row['settings']:<24} "
     if pd.isna(row["gain"]):
         # What ran may have had nothing beside it.
-        alone = "no gain, as the cell as it is ran in none of its rounds" if row["processes"] else ""
+        alone = "no gain, because the unchanged cell failed in every round with it" if row["processes"] else ""
         return lead + ": ".join(filter(None, [row["verdict"], row["why"] or alone]))
     interval = f" [{row['gain_low']:.2f}, {row['gain_high']:.2f}]" if pd.notna(row["gain_low"]) else ""
     expected = f", expected {row['expected']:.2f}: {row['outcome']}" if row["outcome"] else ""
     later = f", {row['why']}" if row["why"] else ""
-    return f"{lead}x {row['gain']:.2f}{interval}  {row['verdict']}{expected}{later}"
+    return f"{lead}{row['gain']:.2f} times as fast{interval}  {row['verdict']}{expected}{later}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""Writes what the table of verdicts expects of settings, for trials to begin with what is expected to help most."""
+"""Write the gains that verdicts expect of settings, so that trials begin with the largest expected gain."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a score leaves out: how wide intervals are, what no expectation at all would come to, what trials left open."""
+"""Measures beside a score: widths of intervals, errors of a constant prediction, undecided trials."""
 
 import numpy as np
 import pandas as pd
@@ -9,9 +9,9 @@ from profzoo.tables.schemas import CELL
 
 
 def constant_forecasts(trials: pd.DataFrame, half: pd.Series, fitted_to: str) -> pd.Series:
-    """Of each trial of the other halves, the median gain that its settings had on that one; nan where they had none.
+    """Return for each trial of the other halves its settings' median gain on the half `fitted_to`; nan if unknown.
 
-    What expects that of every cell knows nothing of the cell, and is what an expectation has to be better than.
+    This constant prediction knows nothing about the cell, so a useful prediction has to be better.
     half: of each row, which it belongs to.
     """
     alike = _order_free_names(trials)
@@ -20,27 +20,27 @@ def constant_forecasts(trials: pd.DataFrame, half: pd.Series, fitted_to: str) ->
 
 
 def _order_free_names(trials: pd.DataFrame) -> pd.Series:
-    """The settings, in whichever order they were put together."""
+    """Return names of joined settings in a fixed order, so that equal combinations have equal names."""
     return trials["settings"].map(lambda name: TOGETHER.join(sorted(name.split(TOGETHER))))
 
 
 def interval_widths(trials: pd.DataFrame) -> pd.Series:
-    """How many times the upper end of what was expected is its lower end."""
+    """Return the upper end of each expected interval over its lower end."""
     return trials["expected_high"] / trials["expected_low"]
 
 
 def excludes_no_gain(trials: pd.DataFrame) -> pd.Series:
-    """Whether what was expected says if the settings help at all: 1 is not in the interval."""
+    """Whether each expected interval excludes 1, so that it predicts if the settings help at all."""
     return ~((trials["expected_low"] <= 1) & (trials["expected_high"] >= 1))
 
 
 def is_undecided(trials: pd.DataFrame) -> pd.Series:
-    """Whether the trials themselves leave open if the settings help: too few processes, or too far apart."""
+    """Whether each trial is undecided: too few processes, or too different ones."""
     return trials["verdict"].eq(speedup.UNDECIDED)
 
 
 def policy_gains(trials: pd.DataFrame) -> pd.DataFrame:
-    """What one gains by choosing a cell's settings: `choice`, `gain` (geometric mean over cells), `cells`.
+    """Return the gain of ways to choose a cell's settings: `choice`, `gain` (geometric mean over cells), `cells`.
 
     By the largest of what was expected, by the same settings in all cells, and by the best of what was measured; of the
     settings that all cells tried.

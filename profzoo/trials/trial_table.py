@@ -1,4 +1,4 @@
-"""Makes the table of trials, a row a cell and settings: what was expected, what was measured, whether that is a hit."""
+"""Make the table of trials, a row per cell and settings: expected gain, measured gain, hit or miss."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -46,7 +46,7 @@ Cell = tuple[Mapping[str, str], pd.DataFrame, Mapping[str, Any]]
 def tabulate_trials(
     cells: Iterable[Cell], expected: Mapping[str, Mapping[str, Mapping[str, Any]]], margin: float
 ) -> pd.DataFrame:
-    """COLUMNS, each cell's settings from the largest gain to the least, then those that failed or were not tried.
+    """Return the table (COLUMNS): each cell's settings from the largest gain on, then failed and untried ones.
 
     Args:
         cells: cell, steps of all processes, and their sidecar; expected: by cell and name; margin:
@@ -114,7 +114,7 @@ def _measured_rows(steps: pd.DataFrame, facts: Mapping[str, Any], margin: float)
 
 
 def _unmeasured_rows(facts: Mapping[str, Any], measured: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What failed at once, cannot be tried, or was left out as trials ended before."""
+    """Yield rows of settings that failed at once, cannot be tried, or were left out because trials ended."""
     ran = {row["settings"] for row in measured}
     done = ran | set(facts["failed"])
     why = "the budget ended before: raise trials.budget"
@@ -144,7 +144,7 @@ def _compare_losses(facts: Mapping[str, Any]) -> list[float]:
 
 
 def _output_distance(given: Sequence[float] | None, others: Sequence[float] | None) -> float:
-    """The largest difference of values, relative to the largest of them; empty where there are none, or other ones."""
+    """Return the largest difference relative to the largest value; nan if values are missing or do not correspond."""
     one, other = np.array(given or [], dtype=float), np.array(others or [], dtype=float)
     if not len(one) or one.shape != other.shape or not np.abs(one).max():
         return float("nan")
@@ -152,7 +152,7 @@ def _output_distance(given: Sequence[float] | None, others: Sequence[float] | No
 
 
 def _expected_of(row: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """What is expected of a row's settings, which may have been put together in another order."""
+    """Return the expected gain of a row's settings, whatever order they were combined in."""
     mine = {frozenset(row["settings"].split(TOGETHER)), frozenset(row["words"].split())}
     found = (one for name, one in known.items() if mine & {frozenset(name.split(TOGETHER)), frozenset(name.split())})
     return next(found, {})

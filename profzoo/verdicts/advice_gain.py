@@ -1,4 +1,4 @@
-"""Gives a verdict its expected gain: what to ask of the replay, how that is told, and which advice is not given."""
+"""Give a verdict its expected gain, by what-if simulation or Amdahl's law, and withdraw advice that does not pay."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,16 +17,16 @@ from profzoo.verdicts.gain_models import (
 )
 from profzoo.what_if.predicted_gains import Gain
 
-# Of a verdict that waits for its gain: what to ask, and what its next step begins with.
+# Keys of a verdict whose gain is still to be predicted: the change to simulate, and the beginning of its next step.
 CHANGE_KEY, LEAD_KEY = "asked", "lead"
-LAUNCH_LESS = "launch less first, as the CPU would hold the step back: a larger batch, CUDA graphs; then "
-NO_GAIN = "the traced steps, run again so, gain nothing by it: "
-# Shorter kernels that gain less than this part of what Amdahl's law promises are held back by the CPU.
+LAUNCH_LESS = "first reduce launches (a larger batch, CUDA graphs), as the CPU would otherwise limit the step; then "
+NO_GAIN = "the what-if simulation of the traced steps shows no gain from this: "
+# The CPU limits the step if shorter kernels gain less than this part of the gain by Amdahl's law.
 CPU_LIMITED_PART = 0.5
 SLOWER = "not advised: expected to be slower"
-DOUBTED = "not advised: such gains were less than expected by more than this one is"
-TOGETHER = "together: snakemake trials measures it"
-UNSURE = "no settings, as such gains were less than expected by more than this one is: "
+DOUBTED = "not advised: the expected gain is below the usual error of such predictions in trials"
+TOGETHER = "only together: run snakemake trials to measure it"
+UNSURE = "no setting is advised, as the expected gain is below the usual error of such predictions in trials: "
 
 
 def ask_simulation(
@@ -38,10 +38,15 @@ def ask_simulation(
     peaks: Mapping[str, float],
     ran_with: Mapping[str, Any],
 ) -> RequestedChange | None:
-    """What to ask of a cell's replay for a rule that holds; None where it has no such change.
+    """Choose the change to simulate for a rule that applies; None if the rule names none.
 
-    traits: the launches that the rule is about, None for a rule about the step; cured: the part of their time that
-    would go; whole: whether they are all of the cell's; ran_with: its settings.
+    Args:
+        rule, advice: the rule, and its advice for the cell.
+        traits: launches that the rule is about; None for a rule about the step.
+        cured: share of their time that the advice saves.
+        whole: whether these are all launches of the cell.
+        peaks: measured rates by name, in flop/s.
+        ran_with: the cell's settings.
     """
     change = advice["replay"]
     if change is None or change in STEP_CHANGES:
@@ -64,10 +69,11 @@ def ask_simulation(
 def add_expected_gain(
     row: dict[str, Any], replayed: CellSimulation | None, step: Mapping[str, Any], scored: advice_scores.Scores
 ) -> dict[str, Any]:
-    """The verdict with its gain by the replay, where that has an answer, else by Amdahl's law as it is.
+    """Return the verdict with its expected gain, interval and score.
 
-    With its interval, and the score of its advice. What gains nothing loses its settings, and what may as well lose, by
-    how far off such gains were in trials; what helped no more often than a coin would, its gain.
+    The gain is by what-if simulation where possible, else by Amdahl's law. The verdict loses its settings if it gains
+    nothing, or if its gain is below the usual error of such predictions in trials. It loses its gain if such advice
+    made at most half of the cells in trials faster.
     """
     known: RequestedChange | None = row.pop(CHANGE_KEY, None)
     lead = row.pop(LEAD_KEY, "")
@@ -90,7 +96,7 @@ def add_expected_gain(
 
 
 def _adjust_texts(row: Mapping[str, Any], gain: float, known: RequestedChange | None) -> dict[str, Any]:
-    """What the replay changes of a verdict's words: by its gain, where Amdahl's law has another."""
+    """Return the changes to a verdict's texts if the simulated gain differs from the one by Amdahl's law."""
     told: dict[str, Any] = {"limit": None}
     of_launches = known is not None and known.change not in STEP_CHANGES
     if (
@@ -105,7 +111,7 @@ def _adjust_texts(row: Mapping[str, Any], gain: float, known: RequestedChange | 
 
 
 def why_not_advised(verdict: str, gain: Gain, scored: advice_scores.Scores, otherwise: str) -> str:
-    """Why a verdict does not advise its settings, which would have that gain; otherwise: if not for the gain."""
+    """Explain why no verdict advises these settings; otherwise: the explanation if it is not the gain."""
     if gain.gain < 1:
         return SLOWER
     return DOUBTED if scored.doubts(verdict, gain.gain) else otherwise

@@ -1,4 +1,4 @@
-"""Reads how right each kind of advice has been, and says so beside it."""
+"""Read scores of past advice: how well each kind of verdict predicted measured gains."""
 
 import functools
 from collections.abc import Mapping
@@ -62,14 +62,14 @@ class Scores:
     held_out: Mapping[str, Score]
 
     def error(self, verdict: str) -> float:
-        """What nine of ten expected gains of a verdict were off by at most, on the models that rules are fitted to."""
+        """Return the relative error of nine of ten expected gains, on the models that rules were fitted to."""
         known = self._fitted(verdict)
         return known.error if known else self.unscored_error
 
     def doubts(self, verdict: str, gain: float | None) -> bool:
-        """Whether a gain is no more than such gains were less than expected, where trials tell: it may as well be none.
+        """Whether a gain is below the usual error of such predictions in trials, so that it may be no gain at all.
 
-        Of a verdict without trials of its own nothing is doubted, as others say little of it.
+        A verdict without trials of its own is never doubted, because other verdicts say little about it.
 
         >>> known = Score(9, 9, 0.1, 0.5, over=0.2, covered=0.9, helped=1.0, slowed_down=0.0)
         >>> [Scores(3, 0.5, 0.61, 0.2, {"launch-bound": known}, {}).doubts("launch-bound", gain) for gain in (1.2, 1.3)]
@@ -79,17 +79,17 @@ class Scores:
         return bool(known and known.trials >= FEWEST_TRIALS and gain is not None and gain <= 1 + known.over)
 
     def _fitted(self, verdict: str) -> Score | None:
-        """The score of a verdict on the models that rules are fitted to, else of all together, where that is enough."""
+        """Return the verdict's score on the models that rules were fitted to, else that of all verdicts together."""
         known = (self.fitted.get(name) for name in (verdict, ALL_VERDICTS))
         return next((score for score in known if score and score.trials >= FEWEST_TRIALS), None)
 
     def abstains(self, verdict: str) -> bool:
-        """Whether the advice of a verdict did no better than a coin, on models that no rule was fitted to."""
+        """Whether the verdict's advice helped no more often than chance, on models that no rule was fitted to."""
         known = self.held_out.get(verdict)
         return bool(known and known.advised >= self.enough and known.helped <= self.coin)
 
     def columns(self, verdict: str) -> dict[str, Any]:
-        """What stands beside a verdict's gain."""
+        """Return the columns about a verdict's score."""
         known = self.held_out.get(verdict)
         if not known or not known.trials:
             return {"trials": 0, "score": UNSCORED}
@@ -111,15 +111,15 @@ class Scores:
 
 @functools.cache
 def load_scores() -> Scores:
-    """The checked scores."""
+    """Read and check the recorded scores."""
     return check_scores(yaml.safe_load(FILE.read_text(encoding="utf-8")))
 
 
 def check_scores(content: Mapping[str, Any]) -> Scores:
-    """The scores that a file holds.
+    """Check the content of a file of scores and return the scores.
 
     Raises:
-        ConfigError: a key that there is not, one that is missing, or a value that is no number.
+        ConfigError: a key is unknown or missing, or a value is not a number.
     """
     _check_keys("scores.yaml", content, (*NUMBERS, *HALVES))
     for name in NUMBERS:

@@ -72,7 +72,7 @@ class CpuStep:
         self.overhead = self._overhead(inside[~loading], brief[~loading])
 
     def _overhead(self, own: pd.DataFrame, brief: pd.Series) -> StepPart:
-        """Calls that take hardly longer than one that does nothing, and the time between calls where it is as short.
+        """Return the time of calls hardly longer than one that does nothing, and of equally short gaps between calls.
 
         What is between calls is Python, dispatch and autograd, a little before each; where it is more than that, it is
         something else that a larger batch may not spread.
@@ -83,31 +83,31 @@ class CpuStep:
         return StepPart(float(chosen["total_ns"].sum()) + between, float(chosen["launches"].sum()))
 
     def longest(self) -> pd.DataFrame:
-        """A row an operator that works longer than a call costs, longest first: SUMS a step."""
+        """Return a row per operator whose calls are longer than call overhead, longest first: SUMS per step."""
         return _longest(self.working, ["operator"])
 
     def places(self, operator: str) -> pd.DataFrame:
-        """The same of one operator, by layer and direction."""
+        """Return the rows of one operator by layer and direction, longest first: SUMS per step."""
         return _longest(self.working[self.working["operator"] == operator], NODE)
 
     @property
     def a_call_ns(self) -> float:
-        """What the profiler takes of each call: its part of what a step is longer, no more than the shortest calls."""
+        """Profiler overhead per call in ns: the step's slowdown over its calls, at most the time of an empty call."""
         longer = max(self.ns - self.step_ns, 0.0) / max(self.calls, 1.0)
         return min(longer, self.floor_ns) if self.floor_ns > 0 else 0.0
 
     @property
     def longer(self) -> float:
-        """How many times as long a step takes under the profiler, but for its calls, as without."""
+        """Step time under the profiler, without its overhead per call, over the unprofiled step time."""
         return (self.ns - self.calls * self.a_call_ns) / self.step_ns
 
     @property
     def apart(self) -> float:
-        """The same, or the other way: how many times as long without as under the profiler."""
+        """Ratio of the longer to the shorter of the step times with and without the profiler; at least 1."""
         return max(self.longer, 1 / self.longer)
 
     def share(self, part: StepPart) -> ShareInterval:
-        """What a part has of the unprofiled step.
+        """Return a part's share of the unprofiled step, with its interval.
 
         A profiler takes time at each call, no more than a call that does nothing takes under it: by what it slows the
         step down calls get shorter, each alike. What else the step takes longer is the machine's, and all is slower
@@ -132,7 +132,7 @@ class CpuStep:
         return ShareInterval(_part(kept, others), *self._disturbed(min(ends), max(ends)))
 
     def _disturbed(self, least: float, most: float) -> tuple[float, float]:
-        """The ends of a share, with what else than the program may be in the steps.
+        """Widen the interval of a share by the time that other programs may have added to the steps.
 
         Of a step of 10 ms others may have taken 4; a part of 7 ms then has 3 of 6 ms, or 7 of 6, which is all of it:
 
@@ -161,7 +161,7 @@ def _part(ns: float, others: float) -> float:
 
 
 def _median(rows: pd.DataFrame) -> float:
-    """The median call's own time in ns; nan where there is none."""
+    """Return the own time of the median call in ns; nan if there are no calls."""
     if rows.empty:
         return float("nan")
     mean = (rows["total_ns"] / rows["launches"]).to_numpy()

@@ -1,4 +1,4 @@
-"""Says what holds cells on a CPU back, by rules about what torch.profiler saw of their steps, with the evidence."""
+"""Judge cells on a CPU by rules about the steps that torch.profiler traced."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -20,11 +20,11 @@ from profzoo.verdicts.verdicts import BY_PROFZOO, NOTHING, CellKey
 
 TOOL, CLOCK = "torch", "cpu"
 CPU, INPUT, OPERATOR, OVERHEAD = "cpu", "data", "operator", "overhead"
-MEASURE_AGAIN = "quiet the machine and measure again, with more steps: time.window, torch.window"
+MEASURE_AGAIN = "stop other programs and measure again with more steps (time.window, torch.window)"
 
 
 def cpu_cells(ranges: pd.DataFrame) -> list[CellKey]:
-    """The cells that torch.profiler saw run on a CPU; ranges: the table of that name."""
+    """Return the cells that torch.profiler traced on a CPU; ranges: the table of that name."""
     mine = ranges[(ranges["tool"] == TOOL) & (ranges["clock"] == CLOCK)]
     return [(model, phase) for model, phase in mine[CELL].drop_duplicates().itertuples(index=False)]
 
@@ -36,14 +36,17 @@ def tabulate_cpu_verdicts(
     ran_with: Mapping[CellKey, Mapping[str, Any]],
     given: Mapping[str, Any],
 ) -> pd.DataFrame:
-    """COLUMNS: the verdicts of each cell on a CPU, the largest gain first, then those of its layers.
+    """Return the table of verdicts (COLUMNS) on each cell on a CPU, the largest gain first, then on its layers.
 
     Args:
-        timed, ranges: the tables of cells and ranges; operators: rows of operators.csv, by cell; ran_with: settings of
-            each cell; given: rules as rules.load_rules has them.
+        timed, ranges: the tables of cells and ranges.
+        operators: rows of operators.csv, by cell.
+        ran_with: settings, by cell.
+        given: rules, as `rules.load_rules` returns them.
 
-    Gains are by Amdahl's law, and of no score, as scores are of trials on GPUs. A rule holds where it does at both ends
-    of the interval of its share, which is wider where steps are not steady; what that leaves open is UNDECIDED.
+    Gains are by Amdahl's law and have no score, because scores come from trials on GPUs. A rule applies if it does so
+    at both ends of the interval of its share, which is wider where steps are unsteady; if it applies at one end only,
+    the verdict is UNDECIDED.
     """
     rows: list[dict[str, Any]] = []
     for cell in cpu_cells(ranges):
@@ -63,7 +66,7 @@ def tabulate_cpu_verdicts(
 
 
 class CpuCellJudge:
-    """One cell on a CPU, held against the rules."""
+    """Judge of one cell on a CPU by the rules."""
 
     def __init__(
         self,
@@ -72,7 +75,7 @@ class CpuCellJudge:
         ran_with: Mapping[str, Any],
         given: Mapping[str, Any],
     ) -> None:
-        """One cell; cell: its row of the table of cells; step: taken apart; the others as table has them."""
+        """Take a cell's row of the table of cells, its step by parts, its settings, and the rules."""
         self.cell, self.step, self.ran_with = cell, step, ran_with
         self.floors = given["floors"]
         self.rules = [rule for rule in given["rules"] if rule["of"] == CPU]
@@ -80,11 +83,11 @@ class CpuCellJudge:
         self.found = list(self._found())
 
     def of_cell(self) -> list[dict[str, Any]]:
-        """Verdicts on the cell, the largest gain first, then what is left open."""
+        """Return verdicts on the cell, the largest gain first, then undecided ones."""
         rows, left_open = [], dict[str, dict[str, Any]]()
         said = self._unsteady()
-        why = f"but {said}" if said else "which its steps leave open"
-        # Of what is left open the largest says enough: of each rule, and of all where steps are not steady.
+        why = f"undecided because {said}" if said else "undecided because its steps vary"
+        # One undecided verdict per rule is enough, that of the largest share; one for all rules if steps are unsteady.
         for rule, share, told in sorted(self.found, key=lambda one: -one[1].value):
             if share.least >= rule["at_least"]:
                 rows.append(self._row(rule, share, told))
@@ -93,12 +96,12 @@ class CpuCellJudge:
                     "" if said else rule["share"], self._undecided(rule, share, told, f"{why}: {MEASURE_AGAIN}")
                 )
         rows = sorted(rows, key=lambda row: -row["gain"])
-        # What holds comes first, as that can be acted on.
+        # Verdicts that apply come first, because one can act on them.
         rows += sorted(left_open.values(), key=lambda row: -row.pop("potential"))
         return rows or [self._nothing()]
 
     def of_layers(self) -> list[dict[str, Any]]:
-        """The layers in which an operator that the cell is bound by takes longest, forward and backward apart."""
+        """Return verdicts on the layers in which a limiting operator takes longest, forward and backward separately."""
         rows, floor = [], self.floors["layer"]
         for rule, share, told in self.found:
             if rule["share"] != OPERATOR or share.least < rule["at_least"]:
@@ -112,20 +115,20 @@ class CpuCellJudge:
         return sorted(rows, key=lambda row: -row["gain"])
 
     def _found(self) -> Iterator[tuple[Mapping[str, Any], ShareInterval, dict[str, Any]]]:
-        """Each rule with a share that it is about, and what is to be said of that."""
+        """Yield each rule with a share of the step that it is about, and the texts for that share."""
         about = {INPUT: self._input, OVERHEAD: self._overhead, OPERATOR: self._operators}
         for rule in self.rules:
             for part, said in about[rule["share"]]():
                 yield rule, self.step.share(part), said
 
     def _input(self) -> Iterator[tuple[StepPart, dict[str, Any]]]:
-        lead = f"making a batch takes {duration(self.step.input.ns)}: "
+        lead = f"making one batch takes {duration(self.step.input.ns)}: "
         yield self.step.input, {"evidence": "ranges.csv: data", "lead": lead}
 
     def _overhead(self) -> Iterator[tuple[StepPart, dict[str, Any]]]:
         if self.step.overhead.ns:
             least = duration(self.step.floor_ns)
-            lead = f"{self.step.calls:,.0f} calls of operators, of which one that does nothing takes {least}: "
+            lead = f"{self.step.calls:,.0f} operator calls per step (a call that does nothing takes {least}): "
             evidence = f"{self.file}: calls below {duration(self.step.brief_ns)}"
             yield self.step.overhead, {"evidence": evidence, "lead": lead}
 
@@ -133,7 +136,7 @@ class CpuCellJudge:
         one: dict[str, Any]
         for one in self.step.longest().to_dict("records"):
             name, first = one["operator"], self.step.places(one["operator"]).iloc[0]
-            most = f"{first['total_ns'] / one['total_ns']:.0%} of it in {first['module']} {first['direction']}"
+            most = f"{first['total_ns'] / one['total_ns']:.0%} of its time in {first['module']} {first['direction']}"
             said = {
                 "function": name,
                 "evidence": f"{self.file}: {name}",
@@ -142,7 +145,7 @@ class CpuCellJudge:
             yield StepPart(one["total_ns"], one["launches"]), said
 
     def _unsteady(self) -> str:
-        """Why the steps are not to be relied on; empty where they are."""
+        """Return why the steps are unsteady; empty if they are steady."""
         if isinstance(said := self.cell.get("unsteady"), str) and said:
             return said
         apart = self.cell["step_ns"] / self.cell["step_median_ns"]
@@ -150,10 +153,10 @@ class CpuCellJudge:
             return f"the mean step is {apart:.1f} times the median"
         times = f"{self.step.apart:.1f} times apart"
         off = self.step.apart > self.floors["stretch"]
-        return f"steps with and without the profiler are {times}, more than its calls take" if off else ""
+        return f"step times with and without the profiler are {times}, more than its overhead explains" if off else ""
 
     def _row(self, rule: Mapping[str, Any], share: ShareInterval, told: Mapping[str, Any]) -> dict[str, Any]:
-        """A rule that holds, with its gain by Amdahl's law, from none to that of the most that the share may be."""
+        """Return the verdict of a rule that applies; the gain's interval is from 1 to that of the largest share."""
         advice = verdict_rules.choose_advice(rule, {"cpu_data_ns": self.step.input.ns}, self.ran_with)
         cured = advice["cured"]
         own = {key: value for key, value in told.items() if key != "lead"}
@@ -169,17 +172,17 @@ class CpuCellJudge:
     def _undecided(
         self, rule: Mapping[str, Any], share: ShareInterval, told: Mapping[str, Any], why: str
     ) -> dict[str, Any]:
-        """That a rule may hold or not, and what would tell."""
+        """Return an undecided verdict with advice on how to decide it."""
         return {
             "level": "cell", "verdict": UNDECIDED, "metric": f"share of the step: {rule['share']}",
             "value": share.value, "threshold": rule["at_least"], "share": share.value, "share_low": share.least,
             "share_high": share.most, "evidence": told["evidence"], "gain": None,
             "potential": amdahl(share.most, rule["cured"]),
-            "next_step": f"{rule['verdict']}: {share.least:.0%} to {share.most:.0%} of the step, {why}",
+            "next_step": f"{rule['verdict']}: between {share.least:.0%} and {share.most:.0%} of the step, {why}",
         }  # fmt: skip
 
     def _nothing(self) -> dict[str, Any]:
-        """That no rule holds, with the operator that takes longest."""
+        """Return the row for a cell to which no rule applies, with the operator that takes longest."""
         longest = self.step.longest().head(1).to_dict("records")
         one: dict[str, Any] = longest[0] if longest else {"operator": "none", "total_ns": 0.0, "launches": 0.0}
         share = self.step.share(StepPart(one["total_ns"], one["launches"]))
@@ -192,11 +195,11 @@ class CpuCellJudge:
 
 
 def _describe_operator(operator: str, sums: Mapping[str, Any]) -> str:
-    """An operator with its calls of a step, and how fast it computes where that is known.
+    """Describe an operator: its calls per step, and its rate in Gflop/s where that is known.
 
     >>> _describe_operator("aten::mm", {"launches": 2.0, "needed_ns": 1e6, "needed_flop": 5e7})
-    'aten::mm, 2 calls, 50 Gflop/s'
+    'aten::mm, 2 calls per step, 50 Gflop/s'
     """
-    calls = "1 call" if sums["launches"] == 1 else f"{sums['launches']:,.4g} calls"
+    calls = "1 call per step" if sums["launches"] == 1 else f"{sums['launches']:,.4g} calls per step"
     rate = f", {sums['needed_flop'] / sums['needed_ns']:.3g} Gflop/s" if sums["needed_flop"] > 0 else ""
     return f"{operator}, {calls}{rate}"

@@ -1,4 +1,4 @@
-"""Says what advice is expected to gain: by running a cell's traced steps again with it, else by Amdahl's law."""
+"""Predict the gain of advice by a what-if simulation of the cell's traced steps."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,16 +14,20 @@ from profzoo.what_if.program import Program
 from profzoo.what_if.trace_events import COPY, SET
 
 SIMULATED, AMDAHL, GRAPH = "replay", "Amdahl", "graph"
-# A trace in which less of the launches' time is found than this says nothing of them.
+# The least share of the launches' time that must be found in the trace for a prediction.
 LEAST_FOUND_SHARE = 0.8
 
 
 @dataclass(frozen=True)
 class RequestedChange:
-    """A change to ask for: its name, the launches that it is about, and the part of each one's time that goes.
+    """A change to simulate.
 
-    saved: nan where nothing is known of it; of narrower operands, 1 of launches that go. added: launches that come with
-    each, by operators of their own and within its call.
+    Attributes:
+        change: its name, a key of `OF_STEP` or one of `OF_LAUNCHES`.
+        rows: launches that it is about, a row per launch configuration.
+        saved: share of each row's time that it saves, nan where unknown; for reduced precision, 1 for launches that
+            disappear.
+        added: launches that it adds per launch, by operators of their own and within the launch's own operator.
     """
 
     change: str
@@ -40,12 +44,12 @@ def _remove_copies(program: Program, crossing: bool) -> Program:
 
 
 def _remove_waiting(program: Program, step: Mapping[str, Any]) -> Program:
-    """With communication that takes what it does beside waiting for other processes."""
+    """Shorten communication by the time in which it waits for other processes."""
     rest = 1 - min(step["waiting_ns"] / max(step["communication_ns"], 1.0), 1.0)
     return changes.speed_up_kernels(program, program.gpu["talking"].to_numpy(dtype=bool), 1 / max(rest, 1e-3))
 
 
-# What rules about the step ask for, by name, of a program and the cell's row of the table of steps.
+# Changes of rules about the step, by name: functions of a program and the cell's row of the table of steps.
 STEP_CHANGES: Mapping[str, Callable[[Program, Mapping[str, Any]], Program]] = {
     "input_ready": lambda program, _: changes.prefetch_input(program),
     "waits_removed": lambda program, _: changes.remove_waits(program),
@@ -58,16 +62,19 @@ STEP_CHANGES: Mapping[str, Callable[[Program, Mapping[str, Any]], Program]] = {
     "allocations_removed": lambda program, _: changes.remove_allocations(program),
     "unrepeated_removed": lambda program, _: changes.fuse(program, changes.find_unrepeated(program)),
 }
-# And rules about launches: these faster, these gone with their calls, or operands narrower.
+# Changes of rules about launches: make them faster, remove them with their calls, or reduce precision.
 FASTER, FUSED = "faster", "fused"
 LAUNCH_CHANGES = (FASTER, FUSED, *reduced_precision.TARGET_PRECISIONS)
 
 
 class CellSimulation:
-    """A cell's steps, to be run again with what a verdict advises."""
+    """What-if simulation of a cell's traced steps."""
 
     def __init__(self, program: Program, unrepeated: float = 0.0) -> None:
-        """unrepeated: by how much the step may be another one in other processes, where the program does not know."""
+        """Simulate the unchanged steps.
+
+        unrepeated: relative difference between processes to assume if the program has only one process.
+        """
         self.program, self.operations = program, Operations(program)
         self.apart = program.apart or unrepeated
         self.before = simulator.step_times(program, simulator.run(program))
@@ -75,10 +82,13 @@ class CellSimulation:
     def gain(
         self, asked: RequestedChange, step: Mapping[str, Any], error: float, graph: bool = False
     ) -> predicted_gains.Gain | None:
-        """What a change is worth; None where the trace lacks the launches that it is about.
+        """Return the gain of a change; None if the trace lacks the launches that it is about.
 
-        step: the cell's row of the table of steps; error: what such gains were off by, relative, nine times in ten;
-        graph: whether what is left is launched as one.
+        Args:
+            asked: the change.
+            step: the cell's row of the table of steps.
+            error: relative error that nine of ten such predictions stayed below in trials.
+            graph: whether to simulate the changed step as one CUDA graph.
         """
         after = self._changed(asked, step)
         if after is None:
@@ -87,7 +97,7 @@ class CellSimulation:
             after = changes.capture_as_graph(after)
         error = float(np.expm1(np.hypot(np.log1p(error), self.apart)))
         found = predicted_gains.gain_of_steps(self.before, simulator.step_times(after, simulator.run(after)), error)
-        # Of one step alone there is no spread.
+        # A single step has no spread.
         low, high = error_interval(found.gain, error) if np.isnan(found.low) else (found.low, found.high)
         return predicted_gains.Gain(found.step_ns, found.predicted_ns, found.gain, low, high)
 
@@ -106,7 +116,7 @@ class CellSimulation:
             return None
         saved = np.where(chosen, saved[places], 0.0)
         if asked.change == FUSED:
-            # What goes in part goes with its launch, and leaves the rest of its time to what is before it.
+            # A launch that is fused disappears; the unsaved rest of its time goes to the launch before it.
             return changes.fuse(self.program, chosen & (saved > 0), float(saved[chosen].max(initial=0.0)))
         after = changes.speed_up_kernels(self.program, chosen, 1 / np.maximum(1 - saved, 1e-9))
         if asked.added is None:
@@ -118,7 +128,7 @@ class CellSimulation:
 
 
 def error_interval(gain: float, error: float) -> tuple[float, float]:
-    """The ends of the interval of a gain that may be off by so much, relative.
+    """Return the interval of a gain with a relative error.
 
     >>> tuple(round(end, 2) for end in error_interval(2.0, 0.25))
     (1.6, 2.5)

@@ -1,4 +1,4 @@
-"""Marks the launches that have a cause of rules.yaml: by quantities, shares of them, classes and names of kernels."""
+"""Find the launches that match a cause of rules.yaml: by counters, their shares, kernel classes and kernel names."""
 
 import functools
 import re
@@ -22,15 +22,15 @@ def _share(table: pd.DataFrame, part: str, whole: str, factor: float = 1.0) -> p
 
 
 def _tail(table: pd.DataFrame) -> pd.Series:
-    """What of the rounds of blocks has no block to run: a launch of 1.2 waves takes 2."""
+    """Return the idle share of a launch's waves: 1.2 waves of blocks take the time of 2."""
     waves = _column(table, "waves")
     return 1 - waves / np.ceil(waves).where(waves > 1)
 
 
 def _unused(table: pd.DataFrame) -> pd.Series:
-    """Of the sectors that a kernel moves, those that it could do without if neighbouring threads asked for neighbours.
+    """Return the share of sectors that a kernel would not move if neighbouring threads read neighbouring addresses.
 
-    A warp that asks for one number moves a sector, and can do with no less.
+    Each request needs one sector at least.
     """
     without = [
         _column(table, f"{way}_sectors")
@@ -44,7 +44,7 @@ def _unused(table: pd.DataFrame) -> pd.Series:
 
 
 def _off_tensor_cores(table: pd.DataFrame) -> pd.Series:
-    """1 of launches with arithmetic of which none is on tensor cores, 0 of others."""
+    """Return 1 for launches that compute, but not on tensor cores, and 0 for other launches."""
     tensor = sum(_column(table, name) for name in QUANTITIES if name.startswith("tensor_") and name in table)
     flop = _column(table, "fp32_flop") + _column(table, "fp16_flop").fillna(0)
     known = flop.notna() & (pd.Series(tensor, table.index).notna() if "tensor_tf32_flop" in table else False)
@@ -68,7 +68,7 @@ CAUSE_KEYS = ("when", "classes", "match")
 
 
 def mark_causes(table: pd.DataFrame, causes: Mapping[str, Any]) -> pd.DataFrame:
-    """The rows with the time of those that have each cause, and what of that goes with it.
+    """Add, per cause, the GPU time of matching launches and the time that removing the cause would save, in ns.
 
     Columns added: `{cause}_ns`, `_least_ns` and `_most_ns`, which are the same, `_launches`, and `_saved_ns` where the
     first condition is about a share: that share of the time. What is not known of a launch does not hold.

@@ -1,4 +1,4 @@
-"""Marks the launches of a cell by what is wrong with them: too short, too small a grid, at a roof, far from one."""
+"""Add the traits of a cell's launches: too short, too small a grid, close to a roof, far from every roof."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,9 +17,9 @@ ROOFLINE_COLUMNS = ("bound", "efficiency", *reduced_precision.ROOFS)
 def mark_traits(
     kernels: pd.DataFrame, roofline: pd.DataFrame | None, traits: Mapping[str, Any], peaks: Mapping[str, float]
 ) -> pd.DataFrame:
-    """The rows of one cell's kernel table, with the time that has each trait, and the part of it that a cure saves.
+    """Return a cell's kernel table with the time that has each trait and the time that its cure would save, in ns.
 
-    Kernels that communicate are left out: they wait for other processes, and ncu cannot replay them.
+    Communication kernels are left out: they wait for other processes, and ncu cannot replay them.
 
     Args:
         kernels: the kernel table of a cell; roofline: the table of that name, None without counters; traits: as
@@ -67,7 +67,7 @@ def mark_traits(
 
 
 def _blocks_per_multiprocessor(table: pd.DataFrame) -> pd.Series:
-    """Blocks that each multiprocessor gets; not known without ncu."""
+    """Return blocks per multiprocessor; nan without ncu."""
     multiprocessors = table.reindex(columns=["multiprocessors"])["multiprocessors"]
     return table["grid_x"] * table["grid_y"] * table["grid_z"] / multiprocessors
 
@@ -75,7 +75,7 @@ def _blocks_per_multiprocessor(table: pd.DataFrame) -> pd.Series:
 def _add_interval_traits(
     table: pd.DataFrame, blocks: pd.Series, bound: pd.Series, efficiency: pd.Series, traits: Mapping[str, Any]
 ) -> dict[str, pd.Series]:
-    """Which launches have each trait; none has two.
+    """Return by trait which launches have it, as booleans; no launch has two traits.
 
     What is short is nothing else. What is near a roof has that trait, however few its blocks; of the rest, few blocks
     come before being far from every roof, which they explain.
@@ -95,7 +95,7 @@ def _add_interval_traits(
 
 
 def _add_roofline_traits(kernels: pd.DataFrame, roofline: pd.DataFrame | None) -> pd.DataFrame:
-    """Bound, efficiency and its interval of each row of the kernel table; that of the roofline has a row for each."""
+    """Return bound, efficiency and its interval for each row of the kernel table, by the roofline table."""
     if roofline is None or not len(roofline):
         nothing = dict.fromkeys(("efficiency", *ENDS, *reduced_precision.ROOFS), float("nan"))
         return pd.DataFrame({"bound": "", **nothing}, kernels.index)

@@ -1,4 +1,4 @@
-"""Says which layers hold a cell back, and what would help each, by its own kernels and by what it needs."""
+"""Judge the layers of a cell by their own kernels and by the operations that their shapes call for."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +20,7 @@ TILED = ("convolution", "gemm")
 def judge_top_layers(
     judged: CellRules, kernels: pd.DataFrame, tree: pd.DataFrame, peaks: Mapping[str, float]
 ) -> list[dict[str, Any]]:
-    """The verdicts on the TOP layers of a cell, forward and backward apart, the largest gain first, one each.
+    """Return one verdict for each of the TOP layers of a cell, forward and backward separately, largest gain first.
 
     Args:
         kernels: rows of its layer-kernels.csv; tree: rows of its layers.csv; peaks: rates by name, flop/s.
@@ -57,7 +57,7 @@ def _gain(row: Mapping[str, Any]) -> float:
 
 
 def _work(tree: pd.DataFrame) -> dict[tuple[str, str], float]:
-    """By module and direction, operations counted over those needed, where all of both are known and are its own."""
+    """Return counted over needed operations by module and direction, where both are completely known."""
     own = tree[(tree["self_ns"] >= 0.99 * tree["total_ns"]) & (tree["needed_share"] > 0.99) & (tree["needed_flop"] > 0)]
     own = own[own["counted_share"] > 0.99].set_index(NODE)
     return ((own["simt_flop"] + own["tensor_flop"]) / own["needed_flop"]).to_dict()
@@ -66,7 +66,7 @@ def _work(tree: pd.DataFrame) -> dict[tuple[str, str], float]:
 def _padded_share(
     judged: CellRules, own: pd.DataFrame, total: float, ratio: float
 ) -> list[tuple[Mapping[str, Any], dict[str, Any]]]:
-    """That a layer computes more than it needs, where that is what its time goes into."""
+    """Return the verdict that a layer computes more than its shapes call for; empty if that is not its problem."""
     least = judged.given["traits"][PADDED]["flop_at_least"]
     if ratio < least or (tiled := _is_tiled(own)).empty:
         return []
@@ -84,7 +84,7 @@ def _is_tiled(own: pd.DataFrame) -> pd.DataFrame:
 def _describe_layer(
     rule: Mapping[str, Any], row: dict[str, Any], node: tuple[str, str], own: pd.DataFrame
 ) -> dict[str, Any]:
-    """The verdict with where it is and what is to be seen of the layer."""
+    """Add the layer's name and a description of it to its verdict."""
     largest = own.iloc[own["total_ns"].argmax()]
     where = {"module": node[0], "direction": node[1], "class": largest["class"], "function": largest["function"]}
     return where | row | {advice_gain.LEAD_KEY: f"{_counted_rows(rule, row, own)}: "}
@@ -111,7 +111,7 @@ def _counted_rows(rule: Mapping[str, Any], row: Mapping[str, Any], own: pd.DataF
 
 
 def _shapes(rows: pd.DataFrame) -> str:
-    """Shapes of the first two inputs of the operator that takes longest."""
+    """Format the shapes of the first two inputs of the operator that takes longest."""
     shapes = rows.groupby("shapes", sort=False)["total_ns"].sum().idxmax()
     first = shapes.removeprefix("[").split("]")[:2]
     return " and ".join(part.strip(", ").removeprefix("[").replace(", ", "x") for part in first if part.strip(", []"))

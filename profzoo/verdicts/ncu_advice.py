@@ -1,4 +1,4 @@
-"""What ncu's own rules advise of a cell's kernels, by what it is worth to the whole step."""
+"""Select the advice of ncu's own rules on a cell's kernels, by its value for the whole step."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from profzoo.tables.step_shares import amdahl
 from profzoo.tools.ncu.details_page import SPEEDUP
 from profzoo.tools.ncu.raw_page import function_name
 
-# So many rows a cell.
+# Rows per cell.
 MAX_ROWS = 5
 NCU = "ncu"
 # ncu's word for a speed-up of the whole launch; a `local` one is of the unit that the rule looks at.
@@ -20,7 +20,7 @@ WHOLE = "global"
 def tabulate_ncu_advice(
     details: pd.DataFrame, launches: pd.DataFrame, kernels: pd.DataFrame, share: float
 ) -> list[dict[str, Any]]:
-    """Verdicts, the largest saving first, at most MOST and one a function and rule.
+    """Return verdicts, the largest saving first, at most MOST, one per function and rule.
 
     Args:
         details: ncu's details page; launches: id and launch configuration of each launch on it.

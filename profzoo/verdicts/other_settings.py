@@ -1,4 +1,4 @@
-"""Says what settings would come to that no verdict advises, by the traced steps run again: alone, and as a graph."""
+"""Predict the gains of settings that no verdict advises, by what-if simulation: alone, and within a CUDA graph."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ SETTING_LEVEL, UNCOUNTED, AND = "setting", ", without counters", " + "
 
 @dataclass(frozen=True)
 class AdvisableSetting:
-    """Settings that a rule advises: their words, the change that they are replayed by, and what to ask of it."""
+    """Settings that a rule could advise: the setting words, the change's name, and the change to simulate."""
 
     verdict: str
     words: str
@@ -29,12 +29,15 @@ class AdvisableSetting:
 def other_setting_rows(
     judged: CellRules, traits: pd.DataFrame, verdicts: Iterable[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Rows of settings that no verdict advises, and of narrower operands in a graph; largest gain first.
+    """Return rows of settings that no verdict advises, and of reduced precision in a CUDA graph; largest gain first.
 
-    Where the CPU is the limit narrower operands gain nothing until its launches are a graph, and a graph little where
-    the GPU is, so that their gains say nothing of both together.
+    The gain of both together does not follow from their single gains: if the CPU limits the step, reduced precision
+    gains nothing without a graph; if the GPU limits it, a graph gains little without reduced precision.
 
-    traits: of all launches of the cell; verdicts: on the cell.
+    Args:
+        judged: the cell's judge.
+        traits: rows of all launches of the cell.
+        verdicts: the verdicts on the cell.
     """
     if not judged.replayed:
         return []
@@ -50,7 +53,10 @@ def other_setting_rows(
             continue
         gain = judged.replayed.gain(one.asked, judged.step, judged.scored.error(one.verdict))
         if gain:
-            why = f"not advised: {one.verdict} {'abstains' if one.verdict in abstaining else 'does not hold'}"
+            if one.verdict in abstaining:
+                why = f"not advised: in trials, advice on {one.verdict} made at most half of the cells faster"
+            else:
+                why = f"not advised: {one.verdict} does not apply here"
             found.append(_row(judged, one, gain, why, counted))
     graph = next((one for one in known if one.change == GRAPH), None)
     for one in known:
@@ -66,7 +72,7 @@ def other_setting_rows(
 
 
 def _list_settings(judged: CellRules, traits: pd.DataFrame) -> Iterator[AdvisableSetting]:
-    """The settings that rules would advise to the cell, each once."""
+    """Yield the settings that rules could advise for the cell, each once."""
     seen = set[str]()
     for rule in judged.given["rules"]:
         of_kernels = rule["of"] == "kernels"
@@ -84,7 +90,7 @@ def _list_settings(judged: CellRules, traits: pd.DataFrame) -> Iterator[Advisabl
 
 
 def _row(judged: CellRules, one: AdvisableSetting, gain: Gain, why: str, counted: bool) -> dict[str, Any]:
-    """why: it is not advised, if not for its gain."""
+    """Return the row of a setting; why: the reason why it is not advised, if it is not the gain."""
     guessed = not counted and any(to in one.change.split(AND) for to in reduced_precision.TARGET_PRECISIONS)
     return {
         "level": SETTING_LEVEL, "verdict": one.verdict, "metric": f"replay: {one.change}{UNCOUNTED if guessed else ''}",

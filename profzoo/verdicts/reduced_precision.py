@@ -1,6 +1,6 @@
-"""Says what of each launch's time goes with narrower operands: tf32 or bf16, by the roofs that it is held against.
+"""Predict which part of each launch's time tf32 or bf16 would save, by measured roofs.
 
-Products then run by other kernels, on tensor cores; all else runs by the same ones on fewer bytes.
+Matrix products then run in other kernels, on tensor cores; everything else runs in the same kernels on fewer bytes.
 """
 
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ TARGET_PRECISIONS = ("tf32", "bf16")
 
 
 def saved_share(rows: pd.DataFrame, peaks: Mapping[str, float], to: str, now: str, nchw: bool = True) -> pd.Series:
-    """The part of each row's time that goes.
+    """Return the share of each row's time that reduced precision saves.
 
     Of a product, what is beyond its operations or bytes at the rates that such kernels reach. Anything else gets
     shorter by as much as its nearest roof is lowered, and what keeps it from that roof stays.

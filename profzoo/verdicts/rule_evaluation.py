@@ -1,4 +1,4 @@
-"""Holds one cell against the rules of rules.yaml: its step, its kernels as one, and each of them."""
+"""Apply the rules of rules.yaml to one cell on a GPU: to its step, to its kernels together, and to each kernel."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,21 +13,25 @@ from profzoo.verdicts.gain_models import FASTER, FUSED, CellSimulation, Requeste
 
 UNDECIDED = "undecided"
 STRETCH = "step under nsys / unprofiled"
+QUIETER = "raise nsys.window, or stop other programs"
 KERNEL_KEYS = ["class", "function"]
-# A kernel has the trait that so much of its time has.
+# Share of a kernel's time that must have a trait for the kernel to have it.
 KERNEL_TRAIT_SHARE = 0.5
 CELL_LEVEL, LAYER_LEVEL = "cell", "layer"
-# What has a trait by the intervals of counters, at both of their ends and at one of them.
+# Suffixes of columns: launches that have a trait at both ends of a counter's interval, and at one end at least.
 INTERVAL_SUFFIXES = ("_least", "_most")
 
 
 def cpu_limited_gain(step: Mapping[str, Any], most: float, removed: float = 0.0) -> float:
-    """How many times as fast a step gets by shorter kernels, before it waits for the CPU all the time; at least 1.
+    """Return the largest gain by shorter kernels, at which the step waits for the CPU all the time; at least 1.
 
-    removed: the part of its launches that the CPU no longer makes, each of which takes it as long as any other.
+    Args:
+        step: the cell's row of the table of steps.
+        most: slowdown under nsys beyond which the limit is unknown.
+        removed: share of the launches that the CPU no longer makes; all launches count as equally long.
 
-    Under nsys, which slows the CPU down, so that this errs on the low side. Infinite where it is not known: beyond so
-    many times the unprofiled step, or where `host_ns` is empty.
+    The limit is from times under nsys, which slows the CPU down, so it is rather too low. It is infinite where it is
+    not known: where nsys slows the step down by more than `most`, or where `host_ns` is empty.
     """
     if not step["host_ns"] > 0 or removed >= 1 or _stretch(step) > most:
         return float("inf")
@@ -35,12 +39,12 @@ def cpu_limited_gain(step: Mapping[str, Any], most: float, removed: float = 0.0)
 
 
 def _stretch(step: Mapping[str, Any]) -> float:
-    """A step under nsys over the unprofiled one."""
+    """Return the time of a step under nsys over the unprofiled time."""
     return float(step["wall_ns"] / step["step_ns"])
 
 
 class CellRules:
-    """One cell, held against the rules."""
+    """Judge of one cell on a GPU by the rules."""
 
     def __init__(
         self,
@@ -51,11 +55,12 @@ class CellRules:
         replayed: CellSimulation | None = None,
         scored: advice_scores.Scores | None = None,
     ) -> None:
-        """One cell.
+        """Prepare the shares of the cell's step.
 
         Args:
-            step: its row of the table of steps; ran_with: its settings; given: rules, floors and traits; peaks: rates
-                by name, flop/s; replayed: its steps, where there is a trace; scored: how right advice has been.
+            step: the cell's row of the table of steps; ran_with: its settings; given: rules, floors and traits.
+            peaks: measured rates by name, in flop/s; replayed: the cell's what-if simulation, if there is a trace;
+            scored: scores of past advice.
         """
         self.step, self.ran_with, self.given = step, ran_with, given
         self.peaks, self.replayed, self.scored = peaks or {}, replayed, scored or advice_scores.load_scores()
@@ -68,7 +73,7 @@ class CellRules:
         }
 
     def of_step(self) -> Iterator[dict[str, Any]]:
-        """Verdicts on what the GPU does besides kernels, and what it waits for."""
+        """Yield verdicts on the step: GPU work other than kernels, and idle time by cause."""
         evidence = f"steps.csv: process {self.step['process']:.0f}"
         untold = sum(share for name, share in self.shares.items() if name in step_shares.IDLE)
         here = [rule for rule in self.given["rules"] if rule["of"] == "step"]
@@ -83,12 +88,11 @@ class CellRules:
             yield {
                 "level": CELL_LEVEL, "verdict": UNDECIDED, **measured, "evidence": evidence, "gain": None,
                 "potential": step_shares.amdahl(untold, 1),
-                "next_step": f"the GPU idles {untold:.0%} of the step, but {why}, so what it waits for is not told: "
-                f"{advice}",
+                "next_step": f"the GPU is idle for {untold:.0%} of the step; the cause is unknown, as {why}: {advice}",
             }  # fmt: skip
 
     def of_trace(self) -> Iterator[dict[str, Any]]:
-        """Verdicts on what of the step goes as its traced steps are run again without it."""
+        """Yield verdicts by what-if simulation: the share of the step that each rule's change saves."""
         if not self.replayed:
             return
         for rule in self.given["rules"]:
@@ -98,9 +102,9 @@ class CellRules:
                     yield self.row({**rule, "replay": rule["share"]}, share, None, CELL_LEVEL, "program.npz: run again")
 
     def _told(self, name: str) -> tuple[float, bool]:
-        """A share of the step and whether it is exact; in doubt what it is at least.
+        """Return a share of the step and whether it is exact; if in doubt, the least that the share may be.
 
-        Of a step that is longer by others' doing all of that may be in this share.
+        Where other programs made the step longer, all of the additional time may be in this share.
         """
         if not self.doubt or name in step_shares.WORK:
             return self.shares[name], True
@@ -113,10 +117,10 @@ class CellRules:
         return share, False
 
     def of_kernels(self, traits: pd.DataFrame) -> Iterator[dict[str, Any]]:
-        """Verdicts on the cell, by rules whose trait launches have that take so much of the step.
+        """Yield verdicts on the cell by rules about kernels: the launches with a trait take enough of the step.
 
-        Where kernels run for 80 % of the step, and launches that are short take 30 of their 100 ms, the trait takes
-        24 % of the step, which a rule of `at_least: 0.1` is met by.
+        Example: kernels run for 80 % of the step, and short launches take 30 of their 100 ms. The trait then takes 24 %
+        of the step, and a rule with `at_least: 0.1` applies.
         """
         for rule, share, least, most in self._shared(self.summed(traits), traits["total_ns"].sum()):
             if least >= rule["at_least"]:
@@ -125,9 +129,10 @@ class CellRules:
                 yield _undecided_row(rule, share, least, most) | {"potential": self._potential(rule, most, traits)}
 
     def of_each(self, traits: pd.DataFrame) -> list[dict[str, Any]]:
-        """Verdicts on each kernel that takes long enough, by the traits that half of its time has; largest gain first.
+        """Return verdicts on each kernel that takes long enough, the largest gain first.
 
-        In that cell, a kernel of 20 ms takes 16 % of the step, and is short where its short launches take 8 % or more.
+        A kernel has a trait if half of its time has it. In the example of `of_kernels`, a kernel of 20 ms takes 16 % of
+        the step, and it is short if its short launches take 8 % or more.
         """
         total = traits["total_ns"].sum()
         found: list[dict[str, Any]] = []
@@ -140,9 +145,10 @@ class CellRules:
     def of_some(
         self, own: pd.DataFrame, total: float, level: str, summed: Mapping[str, float] | None = None
     ) -> Iterator[tuple[Mapping[str, Any], dict[str, Any]]]:
-        """Rules whose trait half of the time of some launches has, each with its verdict on them.
+        """Yield each rule whose trait half of some launches' time has, with its verdict on these launches.
 
-        own: their rows, with traits; total: GPU time of the cell's kernels, in ns; summed: of them, where it is known.
+        own: rows of the launches, with traits; total: GPU time of the cell's kernels, in ns; summed: sums of `own`, if
+        these are known already.
         """
         half = KERNEL_TRAIT_SHARE * self.share_of(own, total)
         for rule, share, least, _ in self._shared(self.summed(own) if summed is None else summed, total):
@@ -150,9 +156,9 @@ class CellRules:
                 yield rule, self.row(rule, share, own, level, _name_evidence(rule)) | {"threshold": half}
 
     def most(self, launches: pd.DataFrame, total: float) -> pd.Series:
-        """What is gained at most by Amdahl's law if launches take no time and nothing waits for their being launched.
+        """Return per row the largest gain, by Amdahl's law, if its launches took neither GPU time nor launch time.
 
-        launches: `total_ns` and `launches` of some, a row each; total: GPU time of the cell's kernels, in ns.
+        launches: columns `total_ns` and `launches`; total: GPU time of the cell's kernels, in ns.
         """
         waits, _ = self._told(verdict_rules.LAUNCH_IDLE_SHARE)
         gone = launches["total_ns"] * self._step_per_ns(total)
@@ -160,13 +166,13 @@ class CellRules:
         return 1 / (1 - gone.clip(upper=1)).clip(lower=1e-9)
 
     def share_of(self, own: pd.DataFrame, total: float) -> float:
-        """The share of the unprofiled step that launches take; total: GPU time of the cell's kernels, in ns."""
+        """Return the share of the unprofiled step that launches take; total: GPU time of the cell's kernels, in ns."""
         return own["total_ns"].sum() * self._step_per_ns(total)
 
     def summed(self, traits: Any) -> Any:
-        """The time of launches with each trait of the rules about kernels, also at either end of intervals, in ns.
+        """Return the time in ns of launches with each trait of the rules about kernels, also by ends of intervals.
 
-        traits: launches, or groups of them, each of which then has a row.
+        traits: a frame of launches, or a grouped frame; the result then has a row per group.
         """
         names = dict.fromkeys(rule["share"] for rule in self.given["rules"] if rule["of"] == "kernels")
         return traits[
@@ -176,10 +182,11 @@ class CellRules:
     def _shared(
         self, summed: Mapping[str, float], total: float
     ) -> Iterator[tuple[Mapping[str, Any], float, float, float]]:
-        """Rules about kernels, each with the share of the step that launches with its trait take, and the least and the
-        most that it may be by the intervals of counters; of those by which it may be any.
+        """Yield rules about kernels, each with its share of the step: estimate, least, and most by counters' intervals.
 
-        summed: of launches, of the whole cell or of one kernel; total: GPU time of the cell's kernels, in ns.
+        Rules whose share is surely zero are left out.
+
+        summed: times by trait, of the whole cell or of one kernel; total: GPU time of the cell's kernels, in ns.
         """
         for rule in self.given["rules"]:
             if rule["of"] == "kernels":
@@ -189,9 +196,10 @@ class CellRules:
                     yield rule, share, least, most
 
     def _potential(self, rule: Mapping[str, Any], most: float, traits: pd.DataFrame) -> float:
-        """What is gained at most if a rule holds: what it says goes of its launches, which take so much of the step.
+        """Return the largest gain if an undecided rule applies.
 
-        All of their time, where it says that by launch. traits: of all launches of the cell.
+        It saves the part `cured` of the launches' time, or all of it where that is given per launch. most: the largest
+        share of the step that the launches may take; traits: rows of all launches of the cell.
         """
         cured = verdict_rules.choose_advice(rule, self.step, self.ran_with)["cured"]
         part = 1.0 if isinstance(cured, str) else float(cured)
@@ -203,18 +211,18 @@ class CellRules:
         return min(step_shares.amdahl(most, part), limit)
 
     def _step_per_ns(self, total: float) -> float:
-        """The share of the unprofiled step that a ns of GPU time is; total: that of the cell's kernels, in ns."""
+        """Return the share of the unprofiled step per ns of GPU time; total: GPU time of the cell's kernels, in ns."""
         return self.shares["kernels"] / total if total else 0.0
 
     def row(
         self, rule: Mapping[str, Any], share: float, traits: pd.DataFrame | None, level: str, evidence: str
     ) -> dict[str, Any]:
-        """A rule that holds; traits: of the launches that it is about, None for a rule about the step."""
+        """Return the verdict of a rule that applies; traits: rows of its launches, None for a rule about the step."""
         advice = verdict_rules.choose_advice(rule, self.step, self.ran_with)
         cured = advice["cured"]
         if isinstance(cured, str) and traits is not None:
             saved = f"{rule['share']}_saved_ns"
-            # Not known without the peaks that it follows from.
+            # Unknown without measured peaks.
             cured = traits[saved].sum() / traits[f"{rule['share']}_ns"].sum() if saved in traits else None
         row: dict[str, Any] = {
             "level": level, "verdict": rule["verdict"], "metric": f"share of the step: {rule['share']}",
@@ -232,16 +240,16 @@ class CellRules:
         )
 
     def expect(self, row: dict[str, Any]) -> dict[str, Any]:
-        """A verdict with what its advice is expected to gain, how that is known, and how right such advice has been."""
+        """Return a verdict with the expected gain of its advice, the method behind it, and the advice's score."""
         return advice_gain.add_expected_gain(row, self.replayed, self.step, self.scored)
 
     def _limited(self, rule: Mapping[str, Any], row: Mapping[str, Any], traits: pd.DataFrame) -> dict[str, Any]:
-        """What the CPU, which has launches to make, lets through of the gain by Amdahl's law."""
+        """Return the changes to a verdict's gain by the CPU's limit: it needs time for the launches that remain."""
         share, cured, found = row["share"], row["cured"] or 0, {}
         removed = 0.0
         if rule["launches"] == "removed":
             removed = cured * min(traits[f"{rule['share']}_launches"].sum() / max(self.step["launches"], 1), 1.0)
-            # The GPU no longer waits for them either, as far as that is told.
+            # The GPU no longer waits for these launches either, as far as that share is known.
             waits, _ = self._told(verdict_rules.LAUNCH_IDLE_SHARE)
             found["gain"] = step_shares.amdahl(share * cured + waits * removed, 1)
         limit = cpu_limited_gain(self.step, self.floors["stretch"], removed)
@@ -251,13 +259,13 @@ class CellRules:
 
 
 def _cpu_taken_share(step: Mapping[str, Any]) -> float:
-    """The part of the unprofiled time for which others had the CPU; 0 where the system does not tell."""
+    """Return the share of the unprofiled time in which other programs used the CPU; 0 where it is unknown."""
     taken = step.get("cpu_taken_share")
     return float(taken) if taken is not None and taken > 0 else 0.0
 
 
 def _disturbed_share(step: Mapping[str, Any], floors: Mapping[str, float]) -> float:
-    """What of the mean unprofiled step may be others' doing: what they took, or what few steps are longer by.
+    """Return the share of the mean unprofiled step that other programs, or a few long steps, may have added.
 
     >>> round(_disturbed_share({"cpu_taken_share": 0.2, "step_ns": 2.0, "step_median_ns": 1.0}, {"steady": 1.3}), 3)
     0.6
@@ -268,34 +276,34 @@ def _disturbed_share(step: Mapping[str, Any], floors: Mapping[str, float]) -> fl
 
 
 def _find_doubt(step: pd.Series, floors: Mapping[str, float]) -> tuple[dict[str, Any], str, str] | None:
-    """Why a step's idle time may be another's doing: metric, value and threshold; in words; and what to do."""
+    """Return why a step's idle time may have an outside cause: measured columns, the reason, advice; None if not."""
     stretch, unsteady, taken = _stretch(step), step["step_ns"] / step["step_median_ns"], _cpu_taken_share(step)
     if stretch > floors["stretch"]:
         measured = {"metric": STRETCH, "value": stretch, "threshold": floors["stretch"]}
-        return measured, f"nsys stretches it {stretch:.1f} times", "raise nsys.window, or quiet the machine"
+        return measured, f"the step takes {stretch:.1f} times as long under nsys", QUIETER
     if taken > TAKEN:
         measured = {"metric": "CPU time that others took", "value": taken, "threshold": TAKEN}
-        said = f"without a profiler others had the CPU for up to {taken:.0%} of the time"
-        return measured, said, "quiet the machine and measure again"
+        said = f"other programs used the CPU for up to {taken:.0%} of the time of the unprofiled run"
+        return measured, said, "stop other programs and measure again"
     if unsteady > floors["steady"]:
         measured = {"metric": "unprofiled step, mean / median", "value": unsteady, "threshold": floors["steady"]}
-        advice = "quiet the machine and measure again; data that comes in bursts looks the same"
-        return measured, f"without a profiler its mean is {unsteady:.1f} times its median", advice
+        advice = "stop other programs and measure again; data that arrives in bursts looks the same"
+        return measured, f"the mean of the unprofiled steps is {unsteady:.1f} times their median", advice
     return None
 
 
 def _undecided_row(rule: Mapping[str, Any], share: float, least: float, most: float) -> dict[str, Any]:
-    """That a rule may hold or not, by the intervals of counters."""
+    """Return an undecided verdict: by the intervals of counters the rule may apply or not."""
     return {
         "level": CELL_LEVEL, "verdict": UNDECIDED, "metric": f"share of the step: {rule['share']}", "value": share,
         "threshold": rule["at_least"], "evidence": _name_evidence(rule), "gain": None,
-        "next_step": f"{rule['verdict']}: {least:.0%} to {most:.0%} of the step, as counters are estimated: lower "
-        "ncu.error, or set ncu.launches to all",
+        "next_step": f"{rule['verdict']}: between {least:.0%} and {most:.0%} of the step, because counters are "
+        "estimated from a sample of launches: lower ncu.error, or set ncu.launches to all",
     }  # fmt: skip
 
 
 def _name_evidence(rule: Mapping[str, Any]) -> str:
-    """The table and columns that a rule about kernels goes by."""
+    """Name the table and columns that a rule about kernels uses."""
     columns = {"short": "kernels.csv: mean_ns, class", "small_grid": "kernels.csv: grid, multiprocessors"}
     ours = rule["share"] in verdict_rules.SHARES["kernels"]
     return columns.get(rule["share"], "roofline.csv: bound, efficiency" if ours else "kernels.csv: kernel, counters")

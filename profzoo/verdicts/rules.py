@@ -1,4 +1,4 @@
-"""Reads the rules of rules.yaml, explains what is wrong with them, and picks the advice that fits a cell."""
+"""Read the rules of rules.yaml, report errors in them, and choose the advice that fits a cell."""
 
 import functools
 import re
@@ -59,7 +59,7 @@ OPTIONAL_RULE_KEYS = ("replay", "launches")
 
 @functools.cache
 def load_rules() -> Mapping[str, Any]:
-    """The checked rules with their floors and traits."""
+    """Read and check the rules with their floors and traits."""
     return check_rules(strict_yaml.load_yaml(RULES_FILE))
 
 
@@ -87,7 +87,7 @@ def check_rules(content: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def choose_advice(rule: Mapping[str, Any], step: Mapping[str, Any], cell: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`next`, `settings`, `cured` and `replay` of the first advice of a rule that fits.
+    """Return `next`, `settings`, `cured` and `replay` of a rule's first advice that fits the cell.
 
     Args:
         step: columns of the table of steps; cell: the settings that the cell ran with. Advice whose settings the cell
@@ -122,7 +122,7 @@ def _is_followed(words: str | None, cell: Mapping[str, Any]) -> bool:
 
 
 def _parse_settings(words: str) -> dict[str, Any]:
-    """Settings of a cell in words, as values of their types."""
+    """Parse the setting words of a cell into typed values."""
     known, given = schema.cell_properties(), settings.parse_words(words.split())
     return {key: schema.coerce_value(value, known.get(key, {})) for key, value in given.items()}
 

@@ -1,4 +1,4 @@
-"""Judges every cell and its top kernels by the tables across the zoo."""
+"""Make tables/verdicts.csv: verdicts on every cell, its top kernels and layers, from the tables of all cells."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -59,7 +59,7 @@ def main(
 def _judge_cpu_cells(
     cells: str, ranges: str, operators: Sequence[str], ran_with: Mapping[verdicts.CellKey, Mapping[str, Any]]
 ) -> pd.DataFrame:
-    """The verdicts on cells that ran on a CPU, whose operators alone are read."""
+    """Return the verdicts on cells that ran on a CPU; only their operators are read."""
     timed, parts = schemas.read_table("cells", cells), schemas.read_table("ranges", ranges)
     chosen = cpu_verdicts.cpu_cells(parts)
     own = {

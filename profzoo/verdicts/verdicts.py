@@ -1,4 +1,4 @@
-"""Says what holds each cell and its top kernels back, by the rules of rules.yaml, with the evidence."""
+"""Judge each cell, its top kernels and its layers by the rules of rules.yaml, with the evidence."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -32,7 +32,7 @@ def tabulate_verdicts(
     programs: Mapping[CellKey, Mapping[int, Program]] | None = None,
     scored: advice_scores.Scores | None = None,
 ) -> pd.DataFrame:
-    """Tabulate verdicts (COLUMNS) on each cell, then its kernels, its layers and other settings, largest gain first.
+    """Return the table of verdicts (COLUMNS) on each cell, largest gain first, its kernels, layers and other settings.
 
     Args:
         steps, kernels, roofline: the tables of these names; verdicts that need counters are not given without roofline.
@@ -40,14 +40,15 @@ def tabulate_verdicts(
         ran_with: settings of each cell. given: rules, of rules.load_rules. layers: kernels by owning layer and the tree of
         layers, by cell. programs: traced steps of each cell, by process. scored: records of advice.
 
-    `share` is the part of the unprofiled step that a row is about. A cell to which no rule applies has NOTHING; a cell
-    whose evidence is below a floor has UNDECIDED. `limit` is the gain at which the CPU's launches limit the step.
-    `method` says whether the gain was simulated or follows Amdahl's law; `score` says how right such advice has been
-    on models that no rule was fitted to. `settings` are words for models.run.
+    `share` is the share of the unprofiled step that a row is about, empty if there is none. A cell to which no rule
+    applies gets the verdict NOTHING; one with too little evidence gets UNDECIDED with the reason. `limit` is the
+    gain at which the CPU limits the step. `method`: by what-if simulation or by Amdahl's law.
+    `score` and the columns before it say how right such advice was on models that no rule was fitted to. `settings`
+    are arguments of models.run that put the advice into practice.
     """
     rows = []
     for cell, step in steps.groupby(CELL, sort=False):
-        # Of several processes the one that keeps its GPU busiest says what the cell is like.
+        # Of several processes, the one with the busiest GPU represents the cell.
         where = step.loc[step["busy_ns"].idxmax()]
         program = (programs or {}).get(cell, {}).get(int(where["process"]))
         replayed = CellSimulation(program, (scored or advice_scores.load_scores()).unrepeated) if program else None
@@ -55,13 +56,14 @@ def tabulate_verdicts(
         launches = schemas.rows_of_cell(kernels, *cell)
         mine = None if roofline is None else schemas.rows_of_cell(roofline, *cell)
         traits = mark_traits(launches, mine, given["traits"], peaks)
-        counted = _undecided_without_counters(traits, given["floors"]["counted"])
-        found = [*judged.of_step(), *judged.of_trace(), *judged.of_kernels(traits), *counted]
-        # What cannot be told comes before what is worth less than it may be.
-        found.sort(key=lambda row: -(row["gain"] or row.pop("potential", 1.0)))
-        everything = found or [_nothing_row(where, roofline is not None)]
-        own = judged.shares["kernels"]
-        said = ncu_advice.tabulate_ncu_advice(*advice[cell], launches, own) if cell in advice else []
+        found = [*judged.of_step(), *judged.of_trace(), *judged.of_kernels(traits)]
+        found += _undecided_without_counters(traits, given["floors"]["counted"])
+        # An undecided verdict is sorted by the largest gain that it may have.
+        everything = sorted(found, key=lambda row: -(row["gain"] or row.pop("potential", 1.0)))
+        everything = everything or [_nothing_row(where, roofline is not None)]
+        said = (
+            ncu_advice.tabulate_ncu_advice(*advice[cell], launches, judged.shares["kernels"]) if cell in advice else []
+        )
         of_layers = layer_verdicts.judge_top_layers(judged, *layers[cell], peaks) if layers and cell in layers else []
         others = other_setting_rows(judged, traits, everything)
         for group in (everything, judged.of_each(traits), of_layers, others, said):
@@ -73,20 +75,20 @@ def tabulate_verdicts(
 
 
 def _undecided_without_counters(traits: pd.DataFrame, floor: float) -> Iterator[dict[str, Any]]:
-    """That verdicts which need counters are not given, where some were collected but too few."""
+    """Yield an undecided verdict if some launches have counters, but too few for verdicts that need them."""
     total = traits["total_ns"].sum()
     share = traits["counted_ns"].sum() / total if total else 1.0
     if 0 < share < floor:
         yield {
             "level": "cell", "verdict": UNDECIDED, "metric": "share of GPU time with counters", "value": share,
             "threshold": floor, "evidence": "roofline.csv: counted_share", "gain": None,
-            "next_step": f"counters cover {share:.0%} of GPU time: raise ncu.budget or collect ncu.set roofline of all "
-            "configurations",
+            "next_step": f"counters cover {share:.0%} of GPU time: raise ncu.budget, or measure the section set "
+            "roofline for all configurations",
         }  # fmt: skip
 
 
 def _nothing_row(step: pd.Series, counted: bool) -> dict[str, Any]:
-    more = "" if counted else ": collect ncu.set roofline to tell what bounds its kernels"
+    more = "" if counted else ": measure the section set roofline (ncu.set) to find what limits its kernels"
     return {"level": "cell", "verdict": NOTHING, "metric": "share of the step: busy", "value": step["busy_share"],
             "share": step["busy_share"], "evidence": "steps.csv: busy_share", "gain": 1.0,
             "next_step": f"the GPU is busy {step['busy_share']:.0%} of the step{more}"}  # fmt: skip

@@ -84,15 +84,15 @@ def test_sides_of_other_batches_are_compared_per_sample(tmp_path: Path) -> None:
         1e6, rel=0.01
     )
     said = "\n".join(cli.format_comparison(table))
-    assert "wide against plain, 6 processes each, per sample, in turn" in said
-    assert "times are per sample, as a step has 4 of them in the baseline and 8 in the candidate\n" in said
+    assert "wide against plain: 6 processes each, times per sample, alternating" in said
+    assert "times are per sample, because a step has 4 samples on the reference side and 8 in the candidate\n" in said
     assert (
-        re.search(r"2\d\d µs -> +\d+ µs per sample  x 0\.", said)
-        and "bf16 against plain, 6 processes each, per step, in turn" in said
+        re.search(r"2\d\d µs -> +\d+ µs per sample  faster, \d", said)
+        and "bf16 against plain: 6 processes each, times per step, alternating" in said
     )
     page = comparison_section.comparison_context({"compare": table})["comparison"]
-    of = page["columns"].index("times of")
-    assert [row[of]["value"] for row in page["rows"]] == ["a sample", ""]
+    of = page["columns"].index("times")
+    assert [row[of]["value"] for row in page["rows"]] == ["per sample", ""]
     assert any("times are per sample" in line for line in page["sides"][0]["differs"])
 
 
@@ -165,7 +165,7 @@ def test_energy_is_compared_where_both_sides_were_sampled(tmp_path: Path) -> Non
         assert (row["baseline_item_j"], row["candidate_item_j"]) == (pytest.approx(10), pytest.approx(5))
         assert row["energy_ratio"] == pytest.approx(0.5, rel=1e-3)
         assert (row["energy_low"] < 0.5 < row["energy_high"]) == (len(watts) > 1) == pd.notna(row["energy_low"])
-        assert "energy x 0.500" in "\n".join(cli.format_comparison(table))
+        assert "energy per sample x 0.500" in "\n".join(cli.format_comparison(table))
     comparison_table.main(["plain", "bf16"], [str(path)], {}, {"plain": [one]}, 0.02, str(tmp_path / "compare.csv"))
     table = reading.read(tmp_path / "compare.csv", comparison_table.COMPARISON_TABLE)
     assert table["energy_ratio"].isna().all() and "energy" not in "\n".join(cli.format_comparison(table))
@@ -264,9 +264,9 @@ def test_a_terminal_shows_each_cell_and_where_most_of_it_lies(tmp_path: Path, ca
     assert cli.main([*words, "--fail-on", "slower"]) == cli.EXIT_SLOWER
     printed = capsys.readouterr().out.splitlines()
     assert printed[:2] == [
-        f"bf16 against plain, {PROCESSES} processes each, per step, in turn",
+        f"bf16 against plain: {PROCESSES} processes each, times per step, alternating",
         "  differs: precision fp32 -> bf16",
     ]
-    assert printed[2].startswith("  unet train") and " slower" in printed[2] and "x 1.3" in printed[2]
+    assert printed[2].startswith("  unet train") and " slower" in printed[2] and "0.7" in printed[2]
     assert printed[3:] == ["      idle host +300 µs", "      forward gemm +300 µs (appeared)", "  1 slower"]
     assert cli.main(words) == 0 and cli.main([str(tmp_path / "none.csv")]) == 1

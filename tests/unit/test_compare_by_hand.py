@@ -300,18 +300,17 @@ def compared(*rows: dict[str, Any]) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("row", "right"),
     [
-        ({}, "100 ms ->     80 ms  x 0.800 [0.790, 0.810]  faster, 1.25 times as fast"),
-        ({"verdict": UNDECIDED}, "100 ms ->     80 ms  x 0.800 [0.790, 0.810]  undecided"),
+        ({}, "100 ms ->     80 ms  faster, 1.25 times as fast [1.23, 1.27]"),
+        ({"verdict": UNDECIDED}, "100 ms ->     80 ms  undecided, 1.25 times as fast [1.23, 1.27]"),
         ({"verdict": SLOWER, "ratio": 1.25, "ratio_low": 1.2, "ratio_high": 1.3, "candidate_ns": 1.25e8},
-         "100 ms ->    125 ms  x 1.25 [1.20, 1.30]  slower"),
-        ({"per": "sample"}, "100 ms ->     80 ms per sample  x 0.800 [0.790, 0.810]  faster, 1.25 times as fast"),
+         "100 ms ->    125 ms  slower, 0.800 times as fast [0.769, 0.833]"),
+        ({"per": "sample"}, "100 ms ->     80 ms per sample  faster, 1.25 times as fast [1.23, 1.27]"),
         ({"verdict": UNDECIDED, "ratio_low": np.nan, "ratio_high": np.nan},
-         "100 ms ->     80 ms  x 0.800 one process: no interval  undecided"),
+         "100 ms ->     80 ms  undecided, 1.25 times as fast (one process, so no interval)"),
         ({"energy_ratio": 0.5, "energy_low": 0.4, "energy_high": 0.6, "unsteady": "candidate: it drifts"},
-         "100 ms ->     80 ms  x 0.800 [0.790, 0.810]  faster, 1.25 times as fast  energy x 0.500 [0.400, 0.600]"
-         "  unsteady: candidate: it drifts"),
-        ({"energy_ratio": 0.5}, "100 ms ->     80 ms  x 0.800 [0.790, 0.810]  faster, 1.25 times as fast"
-         "  energy x 0.500"),
+         "100 ms ->     80 ms  faster, 1.25 times as fast [1.23, 1.27], energy per sample x 0.500 [0.400, 0.600]"
+         "; unsteady: candidate: it drifts"),
+        ({"energy_ratio": 0.5}, "100 ms ->     80 ms  faster, 1.25 times as fast [1.23, 1.27], energy per sample x 0.500"),
     ],
 )  # fmt: skip
 def test_a_cell_in_a_line(row: dict[str, Any], right: str) -> None:
@@ -326,21 +325,21 @@ def test_what_is_said_of_several_cells() -> None:
           for name in names)
     )  # fmt: skip
     said = cli.format_comparison(table)
-    assert said[0] == "bf16 against plain, 4 to 5 processes each, per sample or per step, in turn"
+    assert said[0] == "bf16 against plain: 4 to 5 processes each, times per sample or per step, alternating"
     where = " (a train, b train, c train and 1 more)"
     assert said[1:4] == [
         f"  differs: batch 4 -> 8{where}",
-        "  differs: nothing known (e train)",
-        f"  times are per sample, as a step has 4 of them in the baseline and 8 in the candidate{where}",
+        "  differs: no known setting (e train)",
+        f"  times are per sample, because a step has 4 samples on the reference side and 8 in the candidate{where}",
     ]
     assert said[-1] == "  4 faster, 1 slower"
     apart = cli.describe_method(table.assign(in_turn=[True, True, False, True, True], processes=5))
     assert apart.startswith("5 processes each, ") and apart.endswith(
-        "not side by side in time: what drifts counts as a difference"
+        "measured at different times, so drift counts as a difference"
     )
     assert cli.describe_differences(table[:3]) == ["batch 4 -> 8"]
     two = compared({"model": "a"}, {"model": "b"}, {"model": "c"}, {"model": "d", "differs": "x"})
-    assert cli.describe_differences(two)[0] == "nothing known (a train, b train, c train)"
+    assert cli.describe_differences(two)[0] == "no known setting (a train, b train, c train)"
 
 
 def test_the_three_largest_parts_are_named_where_there_is_a_difference() -> None:
@@ -421,7 +420,7 @@ def test_pairs_are_of_rounds_that_both_sides_worked_by_shifts() -> None:
 
 def test_candidates_are_told_in_the_order_of_the_table() -> None:
     said = cli.format_comparison(compared({"candidate": "tf32"}, {"candidate": "bf16"}))
-    assert [line.split(",")[0] for line in said if " against " in line] == ["tf32 against plain", "bf16 against plain"]
+    assert [line.split(":")[0] for line in said if " against " in line] == ["tf32 against plain", "bf16 against plain"]
 
 
 def test_a_cell_that_no_tool_saw_has_its_time_alone() -> None:

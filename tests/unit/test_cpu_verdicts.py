@@ -61,7 +61,9 @@ def test_an_operator_and_its_layers_are_named_with_share_gain_and_evidence() -> 
     assert (cell["verdict"], cell["function"], cell["method"]) == ("operator-bound", "aten::mm", "Amdahl")
     assert cell["share"] == cell["value"] == pytest.approx(0.85) and cell["gain"] == pytest.approx(1 / (1 - 0.425))
     assert cell["evidence"] == "train.operators.csv: aten::mm" and (cell["trials"], cell["score"]) == (0, "not scored")
-    assert cell["next_step"].startswith("aten::mm, 4 calls, 47% of it in head forward: ") and pd.isna(cell["settings"])
+    assert cell["next_step"].startswith("aten::mm, 4 calls per step, 47% of its time in head forward: ") and pd.isna(
+        cell["settings"]
+    )
     of_layers = table[table["level"] == "layer"]
     assert of_layers[["module", "direction"]].to_numpy().tolist() == [["head", "forward"], ["head", "backward"]]
     assert (
@@ -72,7 +74,7 @@ def test_an_operator_and_its_layers_are_named_with_share_gain_and_evidence() -> 
 
 def test_how_fast_an_operator_computes_is_of_calls_whose_needs_are_known() -> None:
     known = BIG.assign(needed_flop=[np.nan, 4e8, np.nan, np.nan, np.nan], needed_share=[0, 1, 0, 0, 0])
-    assert ", 4 calls, 100 Gflop/s, " in judged(cells(), ranges(), known)["next_step"].iloc[0]
+    assert ", 4 calls per step, 100 Gflop/s, " in judged(cells(), ranges(), known)["next_step"].iloc[0]
 
 
 def test_a_gain_is_between_none_and_that_of_the_most_that_the_spread_of_steps_allows() -> None:
@@ -90,9 +92,9 @@ def test_a_gain_is_between_none_and_that_of_the_most_that_the_spread_of_steps_al
 @pytest.mark.parametrize(
     ("data_ns", "ran_with", "settings", "says"),
     [
-        (5 * MS, {"workers": 0}, "workers=2", "load beside the step"),
+        (5 * MS, {"workers": 0}, "workers=2", "load batches in parallel to the step"),
         (5 * MS, {"workers": 2}, None, "more worker processes"),
-        (1.5 * MS, {"workers": 0}, None, "than worker processes would take to hand it over"),
+        (1.5 * MS, {"workers": 0}, None, "a worker process would need longer to hand it over"),
     ],
 )
 def test_input_that_a_step_waits_for(data_ns: float, ran_with: dict, settings: str | None, says: str) -> None:
@@ -111,7 +113,7 @@ def test_calls_that_cost_what_a_call_costs_make_a_larger_batch_nearly_free() -> 
     (found,) = judged(cells(), ranges(), own, batch=4).to_dict("records")
     assert (found["verdict"], found["settings"]) == ("overhead-bound", "batch=8") and pd.isna(found["function"])
     assert found["share"] == pytest.approx(0.81) and found["gain"] == pytest.approx(1 / (1 - 0.405))
-    assert "1,005 calls of operators, of which one that does nothing takes 1 µs" in found["next_step"]
+    assert "1,005 operator calls per step (a call that does nothing takes 1 µs)" in found["next_step"]
     assert found["evidence"] == "train.operators.csv: calls below 6 µs"
     compiled = judged(cells(), ranges(), own, batch=4, compile=True).iloc[0]
     assert "or try compile" in found["next_step"] and "or try compile" not in compiled["next_step"]
@@ -208,20 +210,24 @@ def test_seventy_percent_of_a_step_whose_times_spread_by_twelve_is_more_than_a_q
     ("given", "why", "between"),
     [
         # 1.6 of 9 ms, or 2.6.
-        ({"unsteady": "others", "cpu_taken_share": 0.1}, "but others", "18% to 29%"),
-        ({"unsteady": "processes differ", "step_upper_quartile_ns": 11 * MS}, "but processes differ", "24% to 28%"),
-        ({"step_median_ns": 7 * MS}, "but the mean step is 1.4 times the median", "20% to 33%"),
+        ({"unsteady": "others", "cpu_taken_share": 0.1}, "undecided because others", "18% and 29%"),
+        (
+            {"unsteady": "processes differ", "step_upper_quartile_ns": 11 * MS},
+            "undecided because processes differ",
+            "24% and 28%",
+        ),
+        ({"step_median_ns": 7 * MS}, "undecided because the mean step is 1.4 times the median", "20% and 33%"),
         (
             dict.fromkeys(("step_ns", "step_median_ns", *schemas.QUARTILES), 25 * MS),
-            "but steps with and without the profiler are 2.5 times apart",
-            "10% to 70%",
+            "undecided because step times with and without the profiler are 2.5 times apart",
+            "10% and 70%",
         ),
     ],
 )
 def test_what_steps_that_are_not_steady_leave_open_is_undecided(given: dict, why: str, between: str) -> None:
     (found,) = judged(cells(**given), ranges(), NEAR).to_dict("records")
     assert found["verdict"] == UNDECIDED and pd.isna(found["gain"]) and pd.isna(found["settings"])
-    assert found["next_step"].startswith(f"operator-bound: {between} of the step, {why}")
+    assert found["next_step"].startswith(f"operator-bound: between {between} of the step, {why}")
 
 
 def test_where_no_rule_could_hold_nothing_is_left_open() -> None:
@@ -240,7 +246,7 @@ def test_a_profiler_that_doubles_a_step_by_its_calls_alone_leaves_no_doubt() -> 
     # As many times as long, of which calls take little.
     few = operators(VIEW, ("aten::add", "a", "forward", 80, 6 * MS))
     other = judged(cells(4 * MS), ranges(), few, batch=1).iloc[0]
-    assert other["verdict"] == UNDECIDED and "2.5 times apart, more than its calls take" in other["next_step"]
+    assert other["verdict"] == UNDECIDED and "2.5 times apart, more than its overhead explains" in other["next_step"]
 
 
 def test_a_share_that_steps_leave_on_both_sides_of_its_threshold_is_undecided() -> None:
@@ -248,7 +254,9 @@ def test_a_share_that_steps_leave_on_both_sides_of_its_threshold_is_undecided() 
     own = operators(VIEW, ("aten::mm", "a", "forward", 1, 2.6 * MS), *even)
     assert judged(cells(), ranges(), own)["verdict"].tolist() == ["operator-bound", "operator-bound"]
     (found,) = judged(cells(step_upper_quartile_ns=11 * MS), ranges(), own).to_dict("records")
-    assert found["verdict"] == UNDECIDED and found["next_step"].startswith("operator-bound: 24% to 28% of the step")
+    assert found["verdict"] == UNDECIDED and found["next_step"].startswith(
+        "operator-bound: between 24% and 28% of the step"
+    )
     assert found["value"] == pytest.approx(0.26) and pd.isna(found["gain"])
 
 

@@ -134,9 +134,9 @@ def test_a_part_is_no_more_than_the_step() -> None:
 @pytest.mark.parametrize(
     ("sums", "said"),
     [
-        ({"launches": 1.0, "needed_ns": 0.0, "needed_flop": 0.0}, "op, 1 call"),
-        ({"launches": 2.5, "needed_ns": 4.0, "needed_flop": 2.0}, "op, 2.5 calls, 0.5 Gflop/s"),
-        ({"launches": 0.5, "needed_ns": 0.0, "needed_flop": np.nan}, "op, 0.5 calls"),
+        ({"launches": 1.0, "needed_ns": 0.0, "needed_flop": 0.0}, "op, 1 call per step"),
+        ({"launches": 2.5, "needed_ns": 4.0, "needed_flop": 2.0}, "op, 2.5 calls per step, 0.5 Gflop/s"),
+        ({"launches": 0.5, "needed_ns": 0.0, "needed_flop": np.nan}, "op, 0.5 calls per step"),
     ],
 )
 def test_an_operator_in_words(sums: dict[str, float], said: str) -> None:
@@ -182,11 +182,14 @@ def test_what_is_left_open_comes_last_and_once_a_rule() -> None:
     assert (
         found["next_step"]
         .iloc[1]
-        .startswith("operator-bound: 22% to 31% of the step, which its steps leave open: quiet the machine")
+        .startswith("operator-bound: between 22% and 31% of the step, undecided because its steps vary: stop other")
     )
     # Where steps are not steady one line says so of all.
     unsteady = judged(cells(step_lower_quartile_ns=2 * MS, unsteady="it drifts"), ranges(2 * MS, 8 * MS), own)
-    assert unsteady["verdict"].tolist() == [UNDECIDED] and "but it drifts: quiet" in unsteady["next_step"].iloc[0]
+    assert (
+        unsteady["verdict"].tolist() == [UNDECIDED]
+        and "undecided because it drifts: stop" in unsteady["next_step"].iloc[0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -210,7 +213,9 @@ def test_steps_that_the_profiler_changes_by_more_than_twice(traced: float, doubt
     step = CpuStep(cell, {"forward": traced * MS}, operators(("aten::mm", "a", "forward", 1, MS)), FLOOR, 2.0)
     said = cpu_verdicts.CpuCellJudge(cell, step, {}, RULES)._unsteady()
     assert said == (
-        "steps with and without the profiler are 2.0 times apart, more than its calls take" if doubted else ""
+        "step times with and without the profiler are 2.0 times apart, more than its overhead explains"
+        if doubted
+        else ""
     )
 
 

@@ -93,10 +93,10 @@ def test_links_lead_to_files_of_any_name(tmp_path: Path, name: str) -> None:
 
 
 def test_cells_whose_clocks_moved_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "Clocks moved" not in Seen(rendered(tmp_path, ["f"])).text
+    assert "SM clocks varied" not in Seen(rendered(tmp_path, ["f"])).text
     monkeypatch.setitem(CELL, "clocks", "power cap in 40% of samples")
     text = Seen(rendered(tmp_path, ["f"])).text
-    assert "Clocks moved or were held back in 1 of 1 cells" in text
+    assert "SM clocks varied or were throttled in 1 of 1 cells" in text
     assert "unet train: power cap in 40% of samples" in text and text.count("power cap in 40%") == 2
 
 
@@ -106,11 +106,11 @@ def test_a_comparison_is_shown_where_there_is_one(tmp_path: Path) -> None:
     shown = Seen(rendered(tmp_path, ["f"], compare=table, compare_parts=seen))
     text = " ".join(shown.text.split())
     assert (
-        "bf16 against plain, 5 processes each, per step, in turn: " in text
+        "bf16 against plain: 5 processes each, times per step, alternating. " in text
         and "driver 1 -> <2> (lstm inference)" in text
     )
     # What differs is said before any number.
-    assert text.index("What differs besides the times") < text.index(f"× {table['ratio'].iloc[0]:#.3g}")
+    assert text.index("Differences besides the times") < text.index(f"× {table['ratio'].iloc[0]:#.3g}")
     (largest, *_) = seen[(seen["model"] == "unet") & (seen["level"] == "kernel")].to_dict("records")
     (short,) = short_names.shorten_names([largest["name"]]).values()
     assert f"{largest['delta_share']:+.1%}" in text and short in text

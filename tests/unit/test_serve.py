@@ -220,7 +220,7 @@ def test_whoever_has_no_token_gets_one_line(served: serve.Server, before: str, t
     token = served.token
     wrong = before.format(port=served.server_port, token=token, short=token[:-1], other=f"{token[:-1]}é")
     status, head, content = asked(served.server_port, quote(wrong, safe="/?=%") + target, Origin=PERFETTO)
-    assert (status, content) == (403, b"This needs the address with the token that `snakemake serve` printed.\n")
+    assert (status, content) == (403, b"Use the address with the token that `snakemake serve` printed.\n")
     assert "Access-Control-Allow-Origin" not in head
     assert asked(served.server_port, quote(wrong, safe="/?=%") + target, "HEAD")[::2] == (403, b"")
 
@@ -235,7 +235,7 @@ def test_a_token_is_of_one_server_and_cannot_be_guessed(results: Path) -> None:
 
 
 def test_the_page_is_asked_for_with_a_slash_as_its_links_go_by_that(port: int) -> None:
-    assert asked(port, "")[::2] == (404, b"The page's address ends with a /.\n")
+    assert asked(port, "")[::2] == (404, b"The address must end with a /.\n")
 
 
 def test_what_a_new_page_links_to_is_served_at_once(results: Path, port: int) -> None:
@@ -315,7 +315,7 @@ def test_a_port_that_is_taken_is_said_in_one_line_with_the_nearest_free_one(
 ) -> None:
     assert serve.main([str(results), "--port", str(port)]) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"profzoo: port {port} of 127.0.0.1 is taken by another program, and ")
+    assert line.startswith(f"profzoo: port {port} of 127.0.0.1 is used by another program, and ")
     near = re.search(r"--config serve='\{port: (\d+)\}'", line)
     assert near and f"{near[1]} is free" in line
     with running(other := serve.make_server(results, int(near[1]), PERFETTO)):
@@ -324,7 +324,7 @@ def test_a_port_that_is_taken_is_said_in_one_line_with_the_nearest_free_one(
 
 def test_a_missing_report_is_said_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert serve.main([str(tmp_path)]) == 1
-    assert capsys.readouterr().err == f"profzoo: {tmp_path}/report.html is not there: `snakemake report` makes it\n"
+    assert capsys.readouterr().err == f"profzoo: {tmp_path}/report.html does not exist: `snakemake report` makes it\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

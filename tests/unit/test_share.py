@@ -263,7 +263,7 @@ def test_what_is_damaged_is_named(
 
 def test_nothing_to_share(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert share.main([str(tmp_path), str(tmp_path / "a.tar.gz")]) == 1
-    assert "holds nothing that may be given away: `snakemake report` makes it" in capsys.readouterr().err
+    assert "holds no files to share: `snakemake report` makes them" in capsys.readouterr().err
 
 
 def test_nobody_can_put_a_link_where_the_archive_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,7 +138,7 @@ def test_trials_become_a_table_of_gains(tmp_path: Path) -> None:
     assert table.loc["graph", "why"] == "it cannot be captured"
     assert (one["expected_low"], one["expected_high"]) == (1.15, 4.6) and np.isnan(table.loc["graph", "expected_low"])
     said = cli.format_trials(reading.read(tmp_path / "trials.csv", trial_table.TRIALS_TABLE))
-    assert said[0].startswith("lstm train runs 2.0") and "with `precision=bf16`: 10 ms -> 5 ms a step" in said[0]
+    assert said[0].startswith("lstm train runs 2.0") and "with `precision=bf16`: 10 ms -> 5 ms per step" in said[0]
     assert said[-1] == "of 3 expected gains: 1 hit, 1 miss, 1 slowed down"
     # What nobody advised has not misled anybody.
     expected["slow"] |= {"advised": False, "gain": 0.85}
@@ -170,7 +170,7 @@ def test_one_process_a_side_has_no_interval(tmp_path: Path) -> None:
         [({"model": "lstm", "phase": "train"}, rows[rows["process"] < 2], few)], {}, 0.02
     )
     assert table.loc[0, "verdict"] == "undecided" and np.isnan(table.loc[0, "gain_low"])
-    assert "nothing that was tried is surely faster" in cli.format_trials(table)[0]
+    assert "no setting is clearly faster" in cli.format_trials(table)[0]
 
 
 def test_what_failed_in_a_later_round_has_one_row(tmp_path: Path) -> None:
@@ -182,7 +182,9 @@ def test_what_failed_in_a_later_round_has_one_row(tmp_path: Path) -> None:
     # Its gain is told, but nobody is told to take it.
     said = cli.format_trials(table)
     assert (
-        "with `batch=8`" in said[0] and "x 1.99" in said[1] and said[1].endswith("failed in a later round: no memory")
+        "with `batch=8`" in said[0]
+        and "1.99 times as fast" in said[1]
+        and said[1].endswith("failed in a later round: no memory")
     )
     assert (cli.best_row(table) or {})["settings"] == "double"
     assert savings_section.make_first_section([], {"trials": table})["trials"][0]["best"]["words"] == "batch=8"
@@ -208,7 +210,7 @@ def test_the_fastest_that_is_sure_is_told_where_what_was_chosen_is_not(tmp_path:
     assert said[0].startswith("lstm train runs 1.99") and "with `precision=bf16`" in said[0]
     assert not any("nan" in line for line in said)
     (line,) = [line for line in said if "bf16+double" in line]
-    assert line.endswith("undecided: no gain, as the cell as it is ran in none of its rounds")
+    assert line.endswith("undecided: no gain, because the unchanged cell failed in every round with it")
     assert savings_section.make_first_section([], {"trials": table})["trials"][0]["best"]["words"] == "precision=bf16"
 
 

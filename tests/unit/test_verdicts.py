@@ -212,7 +212,10 @@ def test_causes_that_the_profiler_stretched_are_not_told() -> None:
     step = made({"idle_input": 0.25, "idle_host": 0.25}, stretch=3)
     table = verdicts.tabulate_verdicts(step, kernel_rows(total_ns=[1.0]), None, {}, {}, {}, RULES)
     assert table["verdict"].tolist() == [judged_cell.UNDECIDED] and table["gain"].isna().all()
-    assert "idles 50% of the step, but nsys stretches it 3.0 times" in table["next_step"].iloc[0]
+    assert (
+        "idle for 50% of the step; the cause is unknown, as the step takes 3.0 times as long under nsys"
+        in table["next_step"].iloc[0]
+    )
 
 
 def test_a_cause_that_holds_whatever_the_profiler_added_is_told() -> None:
@@ -222,14 +225,14 @@ def test_a_cause_that_holds_whatever_the_profiler_added_is_told() -> None:
     # The input's eighth may be it all, or nothing: what remains of the half is 0.3 for sure.
     assert table["verdict"].tolist() == ["launch-bound", judged_cell.UNDECIDED]
     assert table["share"].iloc[0] == pytest.approx(0.5 - 1.6 / 8) and table["metric"].iloc[0].endswith("at least")
-    assert table["gain"].iloc[0] == pytest.approx(1 / 0.7) and "idles 20% of the step" in table["next_step"].iloc[1]
+    assert table["gain"].iloc[0] == pytest.approx(1 / 0.7) and "idle for 20% of the step" in table["next_step"].iloc[1]
 
 
 def test_causes_of_steps_that_were_disturbed_are_not_told() -> None:
     step = made({"idle_input": 0.5}).assign(step_median_ns=0.5e6)
     table = verdicts.tabulate_verdicts(step, kernel_rows(total_ns=[1.0]), None, {}, {}, {}, RULES)
     assert table["verdict"].tolist() == [judged_cell.UNDECIDED] and table["value"].tolist() == [2]
-    assert "without a profiler its mean is 2.0 times its median" in table["next_step"].iloc[0]
+    assert "the mean of the unprofiled steps is 2.0 times their median" in table["next_step"].iloc[0]
 
 
 def test_a_cause_that_holds_whatever_was_disturbed_is_told() -> None:
@@ -260,7 +263,7 @@ def test_what_others_took_of_the_cpu_may_be_all_that_the_gpu_waited_for(taken: f
     assert first["verdict"] == told
     if share is None:
         assert (first["metric"], first["value"]) == ("CPU time that others took", taken)
-        assert f"others had the CPU for up to {taken:.0%} of the time" in first["next_step"]
+        assert f"other programs used the CPU for up to {taken:.0%} of the time" in first["next_step"]
     else:
         assert first["share"] == pytest.approx(share)
 
@@ -301,7 +304,7 @@ def test_a_roof_within_the_interval_is_not_told(low: float, high: float, verdict
     # No kernel is told to be bound by what it may not be.
     assert (table["level"] == "kernel").any() == (verdict == "memory-bound")
     if verdict == judged_cell.UNDECIDED:
-        assert cell["next_step"].startswith("memory-bound: 0% to 60% of the step") and pd.isna(cell["gain"])
+        assert cell["next_step"].startswith("memory-bound: between 0% and 60% of the step") and pd.isna(cell["gain"])
 
 
 def test_what_cannot_be_told_comes_by_what_it_may_gain_at_most() -> None:
@@ -468,13 +471,13 @@ def test_workers_are_advised_where_they_hand_batches_over_faster(
         ({}, "dram", {"precision": "fp32"}, "precision=bf16", "bf16 halves them"),
         ({}, "dram", {"precision": "bf16"}, None, "compile: true fuses"),
         ({}, "simt", {"precision": "fp32"}, "precision=tf32", "use tensor cores"),
-        ({}, "simt", {"precision": "tf32"}, None, "stay off tensor cores"),
+        ({}, "simt", {"precision": "tf32"}, None, "do not use tensor cores"),
         ({}, "tensor", {"precision": "tf32"}, "precision=bf16", "narrower operands"),
-        ({}, "tensor", {"precision": "bf16"}, None, "as fast as the GPU goes"),
+        ({}, "tensor", {"precision": "bf16"}, None, "limit for 16-bit operands"),
         ({"idle_input": 0.5}, "", {"workers": 0}, "workers=4 pin_memory=true", "workers: 2"),
         ({"idle_input": 0.5}, "", {"workers": 4, "pin_memory": True}, None, "more worker processes"),
         ({"transfer": 0.5}, "", {"pin_memory": False}, "pin_memory=true", "from pinned memory"),
-        ({"transfer": 0.5}, "", {"pin_memory": True}, None, "move less between host and GPU"),
+        ({"transfer": 0.5}, "", {"pin_memory": True}, None, "move less data between host and GPU"),
         ({"idle_host": 0.5}, "", {"compile": False}, "graph=true", "as one CUDA graph"),
         ({"idle_host": 0.5}, "", {"compile": False, "graph": True}, None, "or try compile: true"),
         ({"idle_host": 0.5}, "", {"compile": True}, None, "without compile"),
@@ -487,7 +490,7 @@ def test_a_cell_is_not_advised_what_it_does(
     rows, roofs = kernel_rows(total_ns=[100.0]), held([0.8 if bound else float("nan")], [bound])
     found = verdicts.tabulate_verdicts(step, rows, roofs, ROOFS, {}, {("m", "train"): ran_with}, RULES).iloc[0]
     assert found["settings"] == settings and says in found["next_step"]
-    assert (found["gain"] == 1) == ("as fast as the GPU goes" in says)
+    assert (found["gain"] == 1) == ("limit for 16-bit operands" in says)
 
 
 def test_traits_exclude_each_other(kernels: pd.DataFrame) -> None:

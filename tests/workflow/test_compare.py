@@ -23,7 +23,7 @@ TURNS = "results/lstm/train.plain-vs-bf16.rounds.csv"
 
 def test_sides_take_turns_and_the_verdict_is_said(pretending: Project) -> None:
     run = pretending.snakemake(*BF16, "-j2")
-    assert "bf16 against plain, 3 processes each, per step, in turn" in run.stdout + run.stderr
+    assert "bf16 against plain: 3 processes each, times per step, alternating" in run.stdout + run.stderr
     assert "1.25 times as fast" in run.stdout + run.stderr and "4 faster" in run.stdout + run.stderr
     sidecar = json.loads(pretending.read(f"{TURNS}.json"))
     order = ["plain", "bf16", "bf16", "plain", "plain", "bf16"]
@@ -76,7 +76,7 @@ def test_folders_of_results_are_compared_as_they_are(pretending: Project) -> Non
     run = pretending.snakemake("compare", "--config", "phases=train", "repeats=2", *sides)
     printed = run.stdout + run.stderr
     assert (
-        "plain against profzoo-results, 2 processes each, per step, not side by side in time" in printed
+        "plain against profzoo-results: 2 processes each, times per step, measured at different times" in printed
         and "2 equivalent" in printed
     )
 

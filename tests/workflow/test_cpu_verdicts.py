@@ -81,7 +81,7 @@ def test_an_overwhelming_product_is_named_with_its_layer(found: pd.DataFrame) ->
 def test_hundreds_of_tiny_operators_call_for_a_larger_batch(found: pd.DataFrame) -> None:
     first, verdicts_on_it = of(found, planted.TINY).iloc[0], set(of(found, planted.TINY)["verdict"])
     assert (first["verdict"], first["settings"]) == ("overhead-bound", "batch=8") and first["share"] > 0.6
-    assert "a larger batch, which is nearly free" in first["next_step"] and "operator-bound" not in verdicts_on_it
+    assert "a larger batch, which costs almost nothing" in first["next_step"] and "operator-bound" not in verdicts_on_it
 
 
 def test_of_many_operators_that_take_about_as_long_none_is_named(found: pd.DataFrame) -> None:

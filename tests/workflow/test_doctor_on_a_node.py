@@ -11,7 +11,7 @@ def test_doctor_looks_at_a_node_and_answers_in_the_terminal(tmp_path: Path, reco
     site = sited(tmp_path, "lsf", recorded)
     code, output = site.ended("doctor")
     assert code == 0, output
-    assert f"Of {platform.node()}:" in output.splitlines()
+    assert f"Checks on {platform.node()}:" in output.splitlines()
     assert "This machine can profile with: torch (on the CPU)." in output
     (words,) = site.submitted().values()
     assert "num=1" in words

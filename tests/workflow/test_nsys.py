@@ -245,7 +245,7 @@ def test_every_process_of_a_cell_on_several_gpus_is_traced(nsys_built: Project) 
     nsys_built.draw_one()
     nsys_built.snakemake("-j1", "report", "--config", *chosen, "phases=train")
     page = nsys_built.read("results/report.html")
-    assert ">Its processes, a GPU each<" in page and page.count(f'<td class="text">{host}</td>') == 2
+    assert ">Processes, one per GPU<" in page and page.count(f'<td class="text">{host}</td>') == 2
     nsys_built.snakemake("clean", "--config", *chosen)
     assert not (nsys_built.root / "results" / "lstm@ddp").exists()
 

@@ -16,7 +16,7 @@ def test_trials_of_a_cell_end_with_their_budget(fresh: Project) -> None:
     small = "trials={panel: [fused, bf16], budget: 1s, repeats: 2}"
     assert rules(fresh.dry(*TRIALS, small)) == {"try_settings", "tabulate_trials", "trials"}
     run = fresh.snakemake(*TRIALS, small)
-    assert "lstm train: nothing that was tried is surely faster" in run.stdout + run.stderr
+    assert "lstm train: no setting is clearly faster" in run.stdout + run.stderr
     facts = json.loads(fresh.read("results/lstm/train.trials.csv.json"))
     assert facts["ended"] == "budget" and [one["side"] for one in facts["processes"]] == [""]
     # Without expectations in the order of the panel.
