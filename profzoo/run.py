@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def resolve_words(cell_model: str, phase: str, tool: str, words: Sequence[str]) -> dict[str, Any]:
+def resolve_words(cell_model: str, phase: str, tool: str, words: Sequence[str]) -> CellSettings:
     """Resolve the cell that the command line asks for, over the schema's defaults."""
     given = settings.parse_words(words)
     config = schema.fill_defaults({}, schema.load_schema())

@@ -48,7 +48,8 @@ def list_shareable(results: Path, reports: bool = False) -> list[Path]:
 def _is_shareable(path: str, reports: bool = False) -> bool:
     """Whether the file of this path may be shared.
 
-    >>> [_is_shareable(path) for path in ("tables/cells.csv", "lstm@bf16+graph/train.nsys.csv.json", "lstm/train.trace.json.gz")]
+    >>> paths = ("tables/cells.csv", "lstm@bf16+graph/train.nsys.csv.json", "lstm/train.trace.json.gz")
+    >>> [_is_shareable(path) for path in paths]
     [True, True, False]
     """
     model, _, file = path.partition("/")

@@ -15,7 +15,7 @@ from profzoo.errors import ConfigError
 WITHOUT_FILES = "FakeData"
 
 
-def data_set_folder(cell: Mapping[str, Any]) -> str | None:
+def data_set_folder(cell: CellSettings) -> str | None:
     """Folder of the cell's data set; None if its samples are synthetic.
 
     Raises:
@@ -32,13 +32,13 @@ def data_set_folder(cell: Mapping[str, Any]) -> str | None:
     return found
 
 
-def summarise_data_set(cell: Mapping[str, Any]) -> dict[str, Any]:
+def summarise_data_set(cell: CellSettings) -> dict[str, Any]:
     """File count, bytes and digest of the cell's data set, for the job text; empty for synthetic samples."""
     folder = data_set_folder(cell)
     return {"data_files": _summed(folder)} if folder else {}
 
 
-def summarise_model_files(cell: Mapping[str, Any]) -> dict[str, Any]:
+def summarise_model_files(cell: CellSettings) -> dict[str, Any]:
     """The same summary of the files that the cell's model declares; detects an older replacement as well.
 
     Raises:
@@ -48,7 +48,7 @@ def summarise_model_files(cell: Mapping[str, Any]) -> dict[str, Any]:
     return {"model_files": _digest(_facts(path) for path in declared)} if declared else {}
 
 
-def _own_module(cell: Mapping[str, Any]) -> str | None:
+def _own_module(cell: CellSettings) -> str | None:
     """Module of a model from outside the zoo; None for a model of the zoo."""
     return None if cell["module"] == f"models.{cell['model']}" else cell["module"]
 

@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from profzoo import schema
 from profzoo.cell import settings, variant_settings
@@ -24,7 +24,9 @@ def run_arguments(cell_model: str, cell: Mapping[str, Any]) -> str:
     known = schema.fill_defaults({}, schema.load_schema())["variants"]
     name = cell["model"] if variant_settings.find_unknown(settings.split_variant(cell_model)[1], known) else cell_model
     implied = _implied(name, cell)
-    given = [word for word in settings.setting_words({**cell, "fit": False})[2:] if word not in implied]
+    given = [
+        word for word in settings.setting_words(cast(CellSettings, {**cell, "fit": False}))[2:] if word not in implied
+    ]
     kept = [word for word in given if word.partition("=")[0] not in LENGTH and not word.startswith("profiler.")]
     return shlex.join([name, cell["phase"], *kept])
 
@@ -92,7 +94,9 @@ def merge_words(given: Iterable[str], changes: Iterable[str]) -> list[str]:
 
 def can_be_typed(cell: Mapping[str, Any]) -> bool:
     """Whether a sidecar describes the cell completely; older versions wrote less."""
-    return {"model", "module", "phase", "shape", "gpus", "nodes"} <= set(cell) and process_count(cell) >= 1
+    return {"model", "module", "phase", "shape", "gpus", "nodes"} <= set(cell) and process_count(
+        cast(CellSettings, cell)
+    ) >= 1
 
 
 def _nested(given: Iterable[str]) -> dict[str, Any]:

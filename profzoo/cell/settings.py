@@ -29,7 +29,7 @@ def split_variant(cell_model: str) -> tuple[str, str | None]:
     return name, variant or None
 
 
-def resolve_cell(cell_model: str, phase: str, tool: str, config: Mapping[str, Any]) -> dict[str, Any]:
+def resolve_cell(cell_model: str, phase: str, tool: str, config: Mapping[str, Any]) -> CellSettings:
     """Resolve all settings of a cell under a tool, as plain values sorted by key.
 
     Precedence, lowest first: the schema's defaults, the model's workload, the configuration's top level, its
@@ -174,9 +174,10 @@ def parse_words(words: Sequence[str]) -> dict[str, Any]:
     return settings
 
 
-def setting_words(cell: Mapping[str, Any]) -> list[str]:
+def setting_words(cell: CellSettings) -> list[str]:
     """Words of `python -m models.run` that resolve to this cell again: model, phase, settings."""
-    settings = {key: cell[key] for key in (*schema.cell_properties(), "profiler") if key in cell} | cell["shape"]
+    own: Mapping[str, Any] = cell
+    settings = {key: own[key] for key in (*schema.cell_properties(), "profiler") if key in cell} | dict(cell["shape"])
     if cell["fit"]:
         settings["batch"] = "auto"
     if cell["module"] != f"models.{cell['model']}":

@@ -67,7 +67,8 @@ def combine_changes(names: Sequence[str], variants: Mapping[str, Mapping[str, An
                 other = setter.setdefault(where, name)
                 if (before := _at(variants[other], where)) != item:
                     raise ConfigError(
-                        f"variants {other} and {name} cannot be combined: {where} is {schema.format_choice(before)} in the "
+                        f"variants {other} and {name} cannot be combined: {where} is {schema.format_choice(before)} in "
+                        "the "
                         f"one and {schema.format_choice(item)} in the other"
                     )
             found[key] = {**found.get(key, {}), **value} if nested else value

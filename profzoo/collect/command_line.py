@@ -40,7 +40,7 @@ class Command:
     leaves: Sequence[Path] = ()
 
 
-def build_command(job: Mapping[str, Any], made: Made, planned: Sequence[str] = (), load: Path | None = None) -> Command:
+def build_command(job: Job, made: Made, planned: Sequence[str] = (), load: Path | None = None) -> Command:
     """Build the command of a job.
 
     Args:
@@ -84,12 +84,12 @@ def build_command(job: Mapping[str, Any], made: Made, planned: Sequence[str] = (
     return Command(torchrun_words(cell), profiler, program, sidecar, tool, made, own.leaves(made))
 
 
-def cell_words(cell: Mapping[str, Any], load: str | Path | None) -> list[str]:
+def cell_words(cell: CellSettings, load: str | Path | None) -> list[str]:
     """Words that run a cell in one process."""
     return ["python", "-m", "models.run", *settings.setting_words(cell), *(["--load", str(load)] if load else [])]
 
 
-def process_words(job: Mapping[str, Any], load: Path | None) -> list[tuple[str, list[str]]]:
+def process_words(job: Job, load: Path | None) -> list[tuple[str, list[str]]]:
     """Side and words of each process of a job that runs several in turn; empty for any other job."""
     sides, weights = job.get("sides", {"": job["cell"]}), job.get("weights", {"": load})
     order = job.get("order") or [""] * job.get("repeats", 0)
@@ -97,7 +97,7 @@ def process_words(job: Mapping[str, Any], load: Path | None) -> list[tuple[str, 
     return [(side, words[side]) for side in order]
 
 
-def trial_words(given: Mapping[str, Any], cell: Mapping[str, Any], load: Path | None) -> list[str]:
+def trial_words(given: Mapping[str, Any], cell: CellSettings, load: Path | None) -> list[str]:
     """Words that run trials of settings on a cell.
 
     given: `candidates`, words of settings by name, and their `order`; `expected`, a file of expected gains, if there is
@@ -117,7 +117,7 @@ def trial_words(given: Mapping[str, Any], cell: Mapping[str, Any], load: Path | 
     return [*words, *expected, *limits, *parallel_words([cell])]
 
 
-def parallel_words(cells: Collection[Mapping[str, Any]], compared: bool = False) -> list[str]:
+def parallel_words(cells: Collection[CellSettings], compared: bool = False) -> list[str]:
     """Words that let processes of these cells start side by side; empty if a cell already has several.
 
     compared: whether a round has one of each, which may then work by shifts, if there is memory for that many.
@@ -128,7 +128,7 @@ def parallel_words(cells: Collection[Mapping[str, Any]], compared: bool = False)
     return ["--at-once", str(AT_ONCE), *own]
 
 
-def torchrun_words(cell: Mapping[str, Any]) -> list[str]:
+def torchrun_words(cell: CellSettings) -> list[str]:
     """Words that start one process per GPU of the cell; empty for one GPU.
 
     >>> torchrun_words({"gpus": 2, "nodes": 1})[3:]

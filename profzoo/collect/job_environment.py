@@ -90,7 +90,7 @@ def _terms(what: str) -> LockTerms:
     return LockTerms(told.locks, told.wait_s, what)
 
 
-def overlaps_start(job: Mapping[str, Any], words: Sequence[str]) -> bool:
+def overlaps_start(job: "Job", words: Sequence[str]) -> bool:
     """Whether the job's program may start first and wait for the only GPU by itself.
 
     What is sampled beside a cell is of the GPU from the start, and what runs no cell has next to nothing to start. Of
@@ -103,7 +103,7 @@ def overlaps_start(job: Mapping[str, Any], words: Sequence[str]) -> bool:
     )
 
 
-def uses_compile(job: Mapping[str, Any]) -> bool:
+def uses_compile(job: "Job") -> bool:
     """Whether any program of the job uses torch.compile for its steps.
 
     >>> uses_compile({"cell": {"compile": False}, "trials": {"candidates": {"fast": ["compile=default"]}}})

@@ -81,9 +81,7 @@ def unheld_gpus(facts: Mapping[str, Any], mine: Sequence[str], found: Sequence[M
     return sorted({uuid for uuid in said if uuid in here and uuid not in mine}) if mine else []
 
 
-def collect_files(
-    job: Mapping[str, Any], made: Made, log: Path, load: Path | None, plan: Path | None, build: Build
-) -> None:
+def collect_files(job: Job, made: Made, log: Path, load: Path | None, plan: Path | None, build: Build) -> None:
     """Run a job's command in a private folder; move complete outputs into place, and write a sidecar.
 
     Raises:
@@ -133,7 +131,7 @@ def _leave(asked: Command, work: Transaction, sidecar: dict[str, Any], made_of: 
     )
 
 
-def _measured(job: Mapping[str, Any], asked: Command, log: Path, planned: Mapping[str, Any]) -> dict[str, Any]:
+def _measured(job: Job, asked: Command, log: Path, planned: Mapping[str, Any]) -> dict[str, Any]:
     """Run a command that writes its files where it is told to; returns the content of its sidecar."""
     cell, own = job["cell"], tools.commands().get(asked.tool)
     found = gpus.list_gpus() if cell["device"] != "cpu" else []
@@ -198,7 +196,7 @@ def _once(
     return printed
 
 
-def _exposed(cell: Mapping[str, Any]) -> str | None:
+def _exposed(cell: CellSettings) -> str | None:
     """Warning that recorded data of other processes cannot be kept out, and why; None if it can."""
     # Processes of other nodes cannot be in one namespace with these.
     why = namespace.why_unavailable() if cell.get("nodes", 1) == 1 else "the cell runs on several nodes"

@@ -23,7 +23,7 @@ def read_program_facts(path: Path) -> dict[str, Any]:
     return said
 
 
-def check_outputs(job: Mapping[str, Any], made: Mapping[str, Path], run: str) -> None:
+def check_outputs(job: Job, made: Mapping[str, Path], run: str) -> None:
     """Check that the files exist and are complete, and that sidecar and table agree with this job and run.
 
     Raises:

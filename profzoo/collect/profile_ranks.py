@@ -54,7 +54,9 @@ def rank_folder(rank: int) -> str:
 
 
 def _over(process: str) -> bool:
-    """Whether the process (as from process_tree.process_identity) has ended; False for one that is not visible from here.
+    """Return whether a process has ended; False for one that is not visible from here.
+
+    process: its identity, of process_tree.process_identity.
 
     >>> _over(process_tree.process_identity(os.getpid())), _over("1:2:3"), _over("")
     (False, False, False)

@@ -38,7 +38,7 @@ def is_first_time(line: str) -> bool:
     return True
 
 
-def note_failure(job: Mapping[str, Any], sidecar: Path, why: str) -> None:
+def note_failure(job: Job, sidecar: Path, why: str) -> None:
     """Note that a job failed because of its model, which would fail again under any tool.
 
     sidecar: what the job was to leave, whose folder is the model's; why: in a line.
@@ -51,7 +51,7 @@ def note_failure(job: Mapping[str, Any], sidecar: Path, why: str) -> None:
             place.write_text(json.dumps({"tool": job["tool"], "why": why}))
 
 
-def find_known_failure(job: Mapping[str, Any], sidecar: Path) -> str | None:
+def find_known_failure(job: Job, sidecar: Path) -> str | None:
     """Message that the job's model already failed in this run under another tool, and why; None if not."""
     place = _place(job, sidecar)
     try:
@@ -79,7 +79,7 @@ def forget_run(others: bool = False) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _place(job: Mapping[str, Any], sidecar: Path) -> Path | None:
+def _place(job: Job, sidecar: Path) -> Path | None:
     """Path of the failure note of this job's cell; None for jobs that run several cells, or none."""
     folder, phase = _folder(), job["cell"].get("phase")
     alone = "sides" not in job and "trials" not in job

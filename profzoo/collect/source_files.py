@@ -16,7 +16,7 @@ IN_TURN, TRIALS = "profzoo/experiments/interleaved_runs.py", "profzoo/experiment
 SAMPLER = "profzoo/tools/sample/sampler.py"
 
 
-def job_sources(job: Mapping[str, Any]) -> list[Path]:
+def job_sources(job: Job) -> list[Path]:
     """Source files of a job, sorted; its rule lists the same files as inputs.
 
     job: as a collecting command takes it.
@@ -37,7 +37,7 @@ def job_sources(job: Mapping[str, Any]) -> list[Path]:
     return sorted(found)
 
 
-def current_digests(job: Mapping[str, Any]) -> dict[str, str]:
+def current_digests(job: Job) -> dict[str, str]:
     """Current digests of these files, by their record keys; empty if the job's model has no file.
 
     Raises:

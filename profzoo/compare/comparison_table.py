@@ -99,8 +99,8 @@ def read_interleaved(path: str | Path, sidecar: str | Path, sides: Sequence[str]
 
 def _items_per_step(steps: pd.DataFrame, facts: Mapping[str, Any]) -> float:
     """Return data samples per step over all of a cell's GPUs, each of which has its own batch."""
-    cell = facts.get("cell", {})
-    return float(steps["items"].median()) * process_count.process_count({"gpus": 1, "nodes": 1, **cell})
+    cell = cast(CellSettings, {"gpus": 1, "nodes": 1, **facts.get("cell", {})})
+    return float(steps["items"].median()) * process_count.process_count(cell)
 
 
 def read_baseline(path: str | Path, sidecar: str | Path) -> MeasuredSide:

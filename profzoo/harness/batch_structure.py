@@ -12,10 +12,14 @@ if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
 
 
+if TYPE_CHECKING:
+    pass
+
+
 FORMS = "a pair (input, target), or a mapping of the network's arguments"
 
 
-def split_batch(batch: Any, cell: Mapping[str, Any], model: ModelFunctions) -> tuple[Any, Any]:
+def split_batch(batch: Any, cell: "CellSettings", model: ModelFunctions) -> tuple[Any, Any]:
     """Input and target of a batch; a mapping is returned as both.
 
     Raises:
@@ -26,12 +30,13 @@ def split_batch(batch: Any, cell: Mapping[str, Any], model: ModelFunctions) -> t
     if isinstance(batch, tuple | list) and len(batch) == 2:
         return batch[0], batch[1]
     raise ConfigError(
-        f"{cell['model']}: a batch is {_described(batch)}, where {FORMS} is needed: have {name_batch_maker(cell, model)} of "
+        f"{cell['model']}: a batch is {_described(batch)}, where {FORMS} is needed: "
+        f"have {name_batch_maker(cell, model)} of "
         f"{cell['module']} {'return that' if model.collate else 'give one'}"
     )
 
 
-def name_batch_maker(cell: Mapping[str, Any], model: ModelFunctions) -> str:
+def name_batch_maker(cell: "CellSettings", model: ModelFunctions) -> str:
     """Name of the function in the model's file that determines the form of batches or samples."""
     if model.collate:
         return "collate(samples)"

@@ -68,7 +68,7 @@ class AdaptedDataset(Dataset[Sample]):
         return self._adapt(self._dataset[index], self._shape)
 
 
-def iterate_batches(cell: Mapping[str, Any], model: ModelFunctions) -> Iterator[Any]:
+def iterate_batches(cell: "CellSettings", model: ModelFunctions) -> Iterator[Any]:
     """Yield the cell's batches from one DataLoader, for its number of epochs; endless for a model's own data set.
 
     Raises:
@@ -95,7 +95,7 @@ def iterate_batches(cell: Mapping[str, Any], model: ModelFunctions) -> Iterator[
     return itertools.chain.from_iterable(itertools.repeat(loader, cell["epochs"]))
 
 
-def describe_source(cell: Mapping[str, Any], model: ModelFunctions) -> dict[str, Any]:
+def describe_source(cell: "CellSettings", model: ModelFunctions) -> dict[str, Any]:
     """Source of the samples (`from`) and number made beforehand (`pool`; None if each is read when needed)."""
     if own_dataset.uses_own_dataset(cell, model):
         return {"from": "dataset", "pool": None}

@@ -18,7 +18,12 @@ from profzoo.harness.interface import ModelFunctions, no_others
 if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
 
-def read_rank(cell: Mapping[str, Any]) -> int:
+
+if TYPE_CHECKING:
+    pass
+
+
+def read_rank(cell: "CellSettings") -> int:
     """Rank of this process within the cell; 0 if there is only one process.
 
     Raises:
@@ -34,14 +39,14 @@ def read_rank(cell: Mapping[str, Any]) -> int:
     return int(os.environ.get("RANK", "0"))
 
 
-def read_local_rank(cell: Mapping[str, Any]) -> int:
+def read_local_rank(cell: "CellSettings") -> int:
     """Local rank of this process on its node, which is the index of its GPU."""
     read_rank(cell)
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 
 @contextlib.contextmanager
-def join_group(cell: Mapping[str, Any], device: torch.device) -> Iterator[None]:
+def join_group(cell: "CellSettings", device: torch.device) -> Iterator[None]:
     """Hold the process group while the body runs; after an error torchrun ends all processes."""
     if process_count(cell) == 1:
         yield
@@ -54,13 +59,13 @@ def join_group(cell: Mapping[str, Any], device: torch.device) -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def wait_for_all(cell: Mapping[str, Any]) -> None:
+def wait_for_all(cell: "CellSettings") -> None:
     """Wait until all processes have arrived (barrier)."""
     if process_count(cell) > 1:
         dist.barrier()
 
 
-def wrap_network(network: nn.Module, cell: Mapping[str, Any], model: ModelFunctions, device: torch.device) -> nn.Module:
+def wrap_network(network: nn.Module, cell: "CellSettings", model: ModelFunctions, device: torch.device) -> nn.Module:
     """Wrap the network so that gradients are averaged over processes; unchanged for one process.
 
     Raises:
@@ -75,7 +80,7 @@ def wrap_network(network: nn.Module, cell: Mapping[str, Any], model: ModelFuncti
     return DistributedDataParallel(network, device_ids=[device] if device.type == "cuda" else None)
 
 
-def make_sampler(dataset: Dataset[Any], cell: Mapping[str, Any]) -> DistributedSampler[Any] | None:
+def make_sampler(dataset: Dataset[Any], cell: "CellSettings") -> DistributedSampler[Any] | None:
     """Sampler for this process's share of the samples; None for one process."""
     if process_count(cell) == 1:
         return None
@@ -84,7 +89,7 @@ def make_sampler(dataset: Dataset[Any], cell: Mapping[str, Any]) -> DistributedS
     )
 
 
-def gather_facts(cell: Mapping[str, Any], facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def gather_facts(cell: "CellSettings", facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Facts of all processes, in order of rank."""
     if process_count(cell) == 1:
         return [facts]

@@ -36,7 +36,7 @@ def fit_batch(cell: "CellSettings") -> "CellSettings":
     return batch_size.fit_batch(cell, lambda smaller: step_loop.rehearse(smaller, model, device))
 
 
-def run_cell(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+def run_cell(cell: "CellSettings", options: argparse.Namespace) -> dict[str, Any]:
     """Run the cell and return its facts; only the first rank prints and writes."""
     # Here, so that a mistyped command line is answered without the seconds that importing torch takes.
     if cell["threads"]:
@@ -87,7 +87,7 @@ def run_cell(cell: Mapping[str, Any], options: argparse.Namespace) -> dict[str, 
     }
 
 
-def _machine(cell: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
+def _machine(cell: "CellSettings", device: torch.device) -> dict[str, Any]:
     """Facts about the machine that ran the cell."""
     cuda = device.type == "cuda"
     return {

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
 
 
+if TYPE_CHECKING:
+    pass
+
+
 # What torch's optimizers take for each; `auto` leaves it to them.
 IMPLEMENTATIONS: Mapping[str, Mapping[str, bool]] = {
     "auto": {},
@@ -39,7 +43,7 @@ def make_optimizers(
     return [*([optimizer(dense)] if dense else []), torch.optim.SparseAdam(sparse, lr=interface.RATE)]
 
 
-def choose_implementation(optimizer: torch.optim.Optimizer, cell: Mapping[str, Any]) -> torch.optim.Optimizer:
+def choose_implementation(optimizer: torch.optim.Optimizer, cell: "CellSettings") -> torch.optim.Optimizer:
     """Recreate a fresh optimizer with the cell's implementation; capturable if its step is captured.
 
     Raises:

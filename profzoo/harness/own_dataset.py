@@ -14,12 +14,13 @@ from profzoo.harness.interface import ModelFunctions
 if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
 
-def uses_own_dataset(cell: Mapping[str, Any], model: ModelFunctions) -> bool:
+
+def uses_own_dataset(cell: "CellSettings", model: ModelFunctions) -> bool:
     """Whether the cell uses the model's own data set; False if the configuration names another."""
     return model.dataset is not None and cell["data"]["source"] == "synthetic"
 
 
-def make_dataset(cell: Mapping[str, Any], model: ModelFunctions) -> Any:
+def make_dataset(cell: "CellSettings", model: ModelFunctions) -> Any:
     """Make the data set of a cell for which `used` is true.
 
     Raises:

@@ -70,7 +70,7 @@ class RunOutcome:
     repeated: StepParts | None
 
 
-def choose_cell_device(cell: Mapping[str, Any]) -> torch.device:
+def choose_cell_device(cell: "CellSettings") -> torch.device:
     """Device that the cell runs on; ConfigError if a GPU is requested but torch sees none, or too few."""
     number = distributed.read_local_rank(cell)
     device = devices.choose_device(cell["device"], number)
@@ -86,7 +86,7 @@ def make_network(
     return place_network(build_network(cell, model, weights), cell, device)
 
 
-def build_network(cell: Mapping[str, Any], model: interface.ModelFunctions, weights: Path | None) -> nn.Module:
+def build_network(cell: "CellSettings", model: interface.ModelFunctions, weights: Path | None) -> nn.Module:
     """Build the cell's network on the CPU, with weights loaded if given."""
     torch.manual_seed(cell["seed"])
     network = model.build(SimpleNamespace(**cell["shape"]))
@@ -103,7 +103,7 @@ def build_network(cell: Mapping[str, Any], model: interface.ModelFunctions, weig
     return network
 
 
-def place_network(network: nn.Module, cell: Mapping[str, Any], device: torch.device) -> nn.Module:
+def place_network(network: nn.Module, cell: "CellSettings", device: torch.device) -> nn.Module:
     """Move a built network to the device, in the cell's memory format."""
     network = training_step.place_network(network, cell, device)
     network.train(cell["phase"] == "train")
@@ -231,7 +231,7 @@ def _inference(
     return inference
 
 
-def _begun(cell: Mapping[str, Any], step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _begun(cell: "CellSettings", step: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Wrap a step so that torch.compile is told where it begins, if it keeps CUDA graphs per step."""
     if cell["compile"] != "reduce-overhead":
         return step
@@ -244,7 +244,7 @@ def _begun(cell: Mapping[str, Any], step: Callable[[Any], Any]) -> Callable[[Any
     return begun
 
 
-def _finite(results: deque[Any], cell: Mapping[str, Any]) -> Sequence[float | None]:
+def _finite(results: deque[Any], cell: "CellSettings") -> Sequence[float | None]:
     """Check losses after the window, so that no step waits for them; None in inference."""
     if cell["phase"] == "train":
         losses = torch.stack([loss.reshape(()) for loss in results]).float().tolist()

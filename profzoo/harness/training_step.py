@@ -112,12 +112,12 @@ def run_training_step(trainer: Trainer, batch: Any) -> torch.Tensor:
     return loss
 
 
-def choose_memory_format(cell: Mapping[str, Any]) -> torch.memory_format:
+def choose_memory_format(cell: "CellSettings") -> torch.memory_format:
     """Memory layout of images and convolution weights."""
     return torch.channels_last if cell["channels_last"] else torch.contiguous_format
 
 
-def place_network(network: Any, cell: Mapping[str, Any], device: torch.device) -> nn.Module:
+def place_network(network: Any, cell: "CellSettings", device: torch.device) -> nn.Module:
     """Move a network to the device, in the cell's memory format.
 
     Raises:
@@ -133,13 +133,13 @@ def place_network(network: Any, cell: Mapping[str, Any], device: torch.device) -
     return network.to(device)
 
 
-def make_autocast(cell: Mapping[str, Any], device: torch.device) -> Any:
+def make_autocast(cell: "CellSettings", device: torch.device) -> Any:
     """Make a function that creates the autocast context of the cell's precision."""
     dtype = AUTOCAST.get(cell["precision"])
     return lambda: torch.autocast(device.type, dtype) if dtype else contextlib.nullcontext()
 
 
-def set_arithmetic(cell: Mapping[str, Any]) -> None:
+def set_arithmetic(cell: "CellSettings") -> None:
     """Set torch's global state: TensorFloat-32 and the choice of cuDNN algorithms."""
     tf32 = cell["precision"] == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = tf32

@@ -11,16 +11,20 @@ if TYPE_CHECKING:
     from profzoo.cell.cell_types import CellSettings
 
 
+if TYPE_CHECKING:
+    pass
+
+
 # Of a data set that is gone through for as long as there are steps.
 ENDLESS = 10**9
 
 
-def extend_epochs(cell: Mapping[str, Any], recorder: Recorder) -> Mapping[str, Any]:
+def extend_epochs(cell: "CellSettings", recorder: Recorder) -> "CellSettings":
     """Cell settings with as many epochs as its window may need."""
     return {**cell, "epochs": ENDLESS} if recorder.least_s else cell
 
 
-def step_indices(cell: Mapping[str, Any], recorder: Recorder) -> Iterator[int]:
+def step_indices(cell: "CellSettings", recorder: Recorder) -> Iterator[int]:
     """Yield step numbers, including those by which the window is extended."""
     index = cell["steps"]
     yield from range(index)
@@ -29,7 +33,7 @@ def step_indices(cell: Mapping[str, Any], recorder: Recorder) -> Iterator[int]:
         index += more
 
 
-def _more(cell: Mapping[str, Any], recorder: Recorder) -> int:
+def _more(cell: "CellSettings", recorder: Recorder) -> int:
     """Number of further steps that the window needs, estimated from past steps; equal in all processes."""
     if not recorder.least_s:
         return 0

@@ -1,1 +1,1 @@
-"""What a kernel is: its short name, its class, and its counters."""
+"""Names, classes and counters of kernels."""

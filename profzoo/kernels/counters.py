@@ -1,4 +1,4 @@
-"""What a section set counted, of the mean launch of each configuration and range, with intervals of what is estimated.
+"""Computes the counters of the mean launch by configuration and range, with intervals where they are estimated.
 
 Every mean is a total over the launches of a group by another: what adds up by their number, a ratio by what it is
 relative to, a part of the time by time, as tools/ncu/derived_metrics.py says of each quantity. Where some launches were
@@ -26,7 +26,7 @@ INTERVALS = [*(f"{name}{side}" for name in ESTIMATED for side in (LOW, HIGH)), F
 
 
 def mean_counters(table: pd.DataFrame, window: Window | None) -> pd.DataFrame:
-    """A row a configuration that a section set saw, by KEYS: the quantities of its mean launch, and INTERVALS.
+    """Return one row per configuration of a section set, by KEYS: quantities of its mean launch, and INTERVALS.
 
     table: rows of an ncu.{set}.csv; window: of all launches. Without weights, as in a set that has every launch, the
     mean is that of the rows, and intervals are empty.
@@ -35,12 +35,12 @@ def mean_counters(table: pd.DataFrame, window: Window | None) -> pd.DataFrame:
 
 
 def mean_counters_by_range(table: pd.DataFrame, window: Window | None) -> pd.DataFrame:
-    """The same by KEYS and range; without weights, of the ranges in which the set has launches."""
+    """Return the same by KEYS and range; without multiplicities, only ranges that the set profiled."""
     return _means(table.assign(range=table["range"].fillna("")), window, [*KEYS, "range"])
 
 
 def mean_counters_by_group(table: pd.DataFrame, launches: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """The same by these columns of the launches, which are all of the census, in order.
+    """Return the same by these columns of the launches, which are the whole census, in order.
 
     Of a set without weights it is what was counted of each launch, without intervals, where it has all, else nothing.
     What is of the launch itself is left out, as groups may hold several configurations.
@@ -60,14 +60,14 @@ def _weighed(table: pd.DataFrame) -> bool:
 
 
 def _means(table: pd.DataFrame, window: Window | None, by: list[str]) -> pd.DataFrame:
-    """The quantities of the mean launch of each group by these columns, of the census where launches have weights."""
+    """Return quantities of each group's mean launch, over the census where launches have multiplicities."""
     if window is not None and _weighed(table):
         return _estimated(table[table["launch"].notna()], window, by)
     return _counted(table, [table[name] for name in by], None)
 
 
 def _counted(table: pd.DataFrame, keys: list[pd.Series], otherwise: pd.Series | None) -> pd.DataFrame:
-    """The same of the rows themselves, by these keys; otherwise: their times where the set has none."""
+    """Return the same over the rows themselves, by these keys; otherwise: their times where the set has none."""
     values = derived_metrics.derive_quantities(table)
     summed = values[[name for name in values if name in derived_metrics.ADDITIVE]]
     parts, weights = derived_metrics.split_into_sums(table, values, _times(table, otherwise))
@@ -78,7 +78,7 @@ def _counted(table: pd.DataFrame, keys: list[pd.Series], otherwise: pd.Series | 
 
 
 def _times(table: pd.DataFrame, otherwise: pd.Series | None) -> pd.Series:
-    """The time of each row, by which parts of time are weighed: the set's own, else these, else all the same."""
+    """Return the time of each row, the weight of shares of time: the set's own, else these, else all equal."""
     given = pd.Series(1.0, table.index) if otherwise is None else otherwise.astype("float64")
     return table[GPU_TIME].astype("float64").fillna(given) if GPU_TIME in table else given
 
@@ -88,7 +88,7 @@ def _ratios(parts: pd.DataFrame, weights: pd.DataFrame) -> pd.DataFrame:
 
 
 def _estimated(table: pd.DataFrame, window: Window, by: list[str]) -> pd.DataFrame:
-    """The same of all launches of the window, by those that were profiled, and columns of the census."""
+    """Return the same over all launches of the window, estimated from the profiled launches and the census."""
     values, places = derived_metrics.derive_quantities(table), table["launch"].to_numpy(dtype=int)
     summed = values[[name for name in values if name in derived_metrics.ADDITIVE]]
     estimates = Estimates(window, places, summed)
@@ -111,14 +111,14 @@ def _estimated(table: pd.DataFrame, window: Window, by: list[str]) -> pd.DataFra
 
 
 def errors(table: pd.DataFrame, name: str) -> pd.Series:
-    """The standard errors that the intervals of a quantity follow from, one column of a table; empty without any."""
+    """Return the standard errors behind a quantity's interval, one column of a table; empty without any."""
     known = table.reindex(columns=[name, f"{name}{HIGH}", FREEDOM]).astype("float64")
     one = interval_half_width(np.ones(len(known)), known[FREEDOM].to_numpy())
     return (known[f"{name}{HIGH}"] - known[name]) / one
 
 
 def freedom_of_sums(variances: pd.DataFrame, freedom: pd.Series, groups: list[pd.Series]) -> pd.Series:
-    """Degrees of freedom of sums of variances over groups of rows, the fewest of any column (Satterthwaite 1946)."""
+    """Return the degrees of freedom of sums of variances by group, the fewest of any column (Satterthwaite 1946)."""
     squares = variances.pow(2).div(freedom, axis=0).groupby(groups, sort=False, dropna=False).sum()
     sums = variances.groupby(groups, sort=False, dropna=False).sum()
     return (sums.pow(2) / squares.where(squares > 0)).min(axis=1)

@@ -1,4 +1,4 @@
-"""Demangles names of kernels as the C++ library does, and so torch.profiler, which calls it."""
+"""Demangles kernel names with the C++ library, as torch.profiler does."""
 
 import ctypes
 from functools import cache
@@ -8,7 +8,7 @@ LIBRARY = "libstdc++.so.6"
 
 @cache
 def _library() -> tuple[ctypes.CDLL, ctypes.CDLL] | None:
-    """The C++ library and the C library, None where there is none of that name."""
+    """Load the C++ library and the C library; None where one is missing."""
     try:
         own, c = ctypes.CDLL(LIBRARY), ctypes.CDLL(None)
         own.__cxa_demangle.restype = ctypes.c_void_p
@@ -19,12 +19,12 @@ def _library() -> tuple[ctypes.CDLL, ctypes.CDLL] | None:
 
 
 def available() -> bool:
-    """Whether names can be demangled here."""
+    """Return whether names can be demangled here."""
     return _library() is not None
 
 
 def demangle(name: str) -> str:
-    """The name as source has it; what is no mangled name stays as it is.
+    """Return the name as in the source; a name that is not mangled stays as it is.
 
     >>> demangle("_ZN2at6native4copyIfEEvPT_"), demangle("sm80_xmma_gemm")
     ('void at::native::copy<float>(float*)', 'sm80_xmma_gemm')

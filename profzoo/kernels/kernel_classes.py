@@ -22,21 +22,21 @@ KEYS = {"class", "match", "why", "arguments"}
 
 @dataclass(frozen=True)
 class Rule:
-    """A class for functions whose path the expression is found in, and rules for their template arguments."""
+    """A class for functions whose path matches an expression, and rules for their template arguments."""
 
     name: str
     expression: re.Pattern[str]
     arguments: tuple["Rule", ...] = ()
 
     def decides(self, path: str, arguments: str) -> str | None:
-        """The class of a function with these template arguments; None where the rule is not about it."""
+        """Return the class of a function with these template arguments; None where the rule does not apply."""
         if not self.expression.search(path):
             return None
         return next((rule.name for rule in self.arguments if rule.expression.search(arguments)), self.name)
 
 
 def parse_rules(content: Mapping[str, Any]) -> tuple[Rule, ...]:
-    """The rules in order.
+    """Return the rules in order.
 
     Raises:
         ConfigError: a rule names a class that is not listed, gives no reason, or is no regular expression.
@@ -68,7 +68,7 @@ def _parsed(rules: Sequence[Mapping[str, Any]], classes: Mapping[str, str]) -> t
 
 @functools.cache
 def content() -> dict[str, Any]:
-    """The file of the rules: `classes`, each with what it holds, and `rules`."""
+    """Return the file of rules: `classes`, each with a description, and `rules`."""
     return strict_yaml.load_yaml(RULES_FILE)
 
 
@@ -79,7 +79,7 @@ def _rules() -> tuple[Rule, ...]:
 
 @functools.cache
 def classify(kernel: str) -> str:
-    """The class of a kernel by its name, as nsys, ncu or torch.profiler gives it, or mangled.
+    """Return the class of a kernel by its name, as nsys, ncu or torch.profiler gives it, or mangled.
 
     The function decides; where it does what a template argument says, that does. Parameters do not count.
 
@@ -96,5 +96,5 @@ def classify(kernel: str) -> str:
 
 
 def classify_all(kernels: Iterable[str]) -> dict[str, str]:
-    """The class of each kernel by its name."""
+    """Return the class of each kernel by its name."""
     return {kernel: classify(kernel) for kernel in kernels}

@@ -1,4 +1,4 @@
-"""Shortens the names of kernels so that they tell what the kernel does, and stay distinct within a table."""
+"""Shortens kernel names so that they say what the kernel does, and stay distinct within a table."""
 
 import re
 from collections.abc import Collection, Iterable
@@ -42,7 +42,7 @@ ENDINGS = re.compile(
 
 
 def shorten_names(kernels: Collection[str]) -> dict[str, str]:
-    """The short name of each kernel, by its demangled one: distinct, and at most LONGEST characters.
+    """Return the short name of each kernel by its demangled name: distinct, at most LONGEST characters.
 
     >>> shorten_names(["void cutlass::Kernel2<cutlass_80_simt_sgemm_128x32_8x5_nn_align1>(T1::Params)"]).values()
     dict_values(['cutlass sgemm 128x32 nn'])
@@ -58,7 +58,7 @@ def shorten_names(kernels: Collection[str]) -> dict[str, str]:
 
 
 def _short(kernel: str) -> str:
-    """What the kernel does, by its name alone."""
+    """Return what the kernel does, by its name alone."""
     kernel = CASTS.sub("", kernel)
     if "::" in kernel and not re.search(r"[<(]", kernel):
         # An operator's.
@@ -75,7 +75,7 @@ def _short(kernel: str) -> str:
 
 
 def _of_library(name: str) -> str:
-    """Library or generation, operation, types, tile and layout, of those that the name holds."""
+    """Return library or generation, operation, types, tile and layout, as far as the name holds them."""
     first = "cutlass" if name.startswith("cutlass") else ""
     operation = next((found.expand(put) for form, put in OPERATIONS if (found := re.search(form, name))), "")
     # The types of what is multiplied come third where there are more: results and accumulators are f32 nearly always.
@@ -97,7 +97,7 @@ def _foreach(kernel: str) -> str:
 
 
 def _functor(kernel: str, function: str) -> str:
-    """The operation that a kernel for all of a kind is made for, with the type of its elements."""
+    """Return the operation of a generic kernel, with its element type."""
     inside = kernel[kernel.find(function) + len(function) :]
     inside = inside.replace("(anonymous namespace)", "<unnamed>")
     done = ""
@@ -114,7 +114,7 @@ def _functor(kernel: str, function: str) -> str:
 
 
 def _told_apart(short: str, alike: list[str]) -> list[str]:
-    """Names for kernels that have the same one, by what differs in their full names, in the order of these."""
+    """Return distinct names for kernels with equal short ones, by the differences of their full names."""
     words = [re.findall(r"[A-Za-z0-9]+", CASTS.sub("", kernel)) for kernel in alike]
     common = set(words[0]).intersection(*words)
     for take in (1, 2, 3):
@@ -127,5 +127,5 @@ def _told_apart(short: str, alike: list[str]) -> list[str]:
 
 
 def _first(words: Iterable[str]) -> list[str]:
-    """Each word once, in order."""
+    """Return each word once, in order."""
     return list(dict.fromkeys(words))

@@ -1,4 +1,4 @@
-"""Aligns two sequences of launches: which launch of one run is which of the other, and of which that cannot be said.
+"""Aligns two sequences of launches: which launch of one run corresponds to which of the other.
 
 The alignments with the fewest gaps count, and seldom is there but one of them: of three equal launches in a row where
 the other run made two, any may be the one too many. So a pair is said only where all of these alignments have it, and
@@ -19,7 +19,7 @@ CHANCE = 0.01
 
 @dataclass(frozen=True)
 class Alignment:
-    """Which launch of the second sequence each launch of the first is, and the other way round.
+    """The launch of the second sequence for each launch of the first, and the reverse.
 
     partner, of_second: by launch of either sequence, the place of its like in the other, or NONE. ambiguous,
     second_ambiguous: whether it has likes of which none is certain; a launch that is neither aligned nor ambiguous is
@@ -35,7 +35,7 @@ class Alignment:
 
     @property
     def gaps(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of each launch of either sequence, how many aligned pairs come before it.
+        """Return for each launch of either sequence how many aligned pairs come before it.
 
         What is not aligned, and has the same number in both, stands between the same pairs.
         """
@@ -44,7 +44,7 @@ class Alignment:
 
 
 def align(first: np.ndarray, second: np.ndarray, most_edits: int = MOST_EDITS) -> Alignment:
-    """The alignment of two sequences of whole numbers, equal where launches may be the same.
+    """Align two sequences of whole numbers; equal numbers may be the same launch.
 
     >>> align(np.array([1, 2, 3, 4]), np.array([1, 3, 4, 5])).partner.tolist()
     [0, -1, 1, 2]
@@ -80,7 +80,7 @@ def align(first: np.ndarray, second: np.ndarray, most_edits: int = MOST_EDITS) -
 
 
 def _chance(partner: np.ndarray, before: np.ndarray, edits: int, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Launches of the first sequence whose pairs chance would bring about; before: edits before each pair.
+    """Return launches of the first sequence whose pairs may be due to chance; before: edits before each pair.
 
     That is asked of runs between two gaps that have more edits in them than the run has pairs. Such a run could be
     elsewhere among the unpaired launches beside it: at as many places as their numbers in either sequence multiply to,
@@ -105,7 +105,7 @@ def _chance(partner: np.ndarray, before: np.ndarray, edits: int, first: np.ndarr
 
 
 class _Counts:
-    """What best alignments pass on each antidiagonal, where x + y is the same, and which launches they pair.
+    """Counts of best alignments by antidiagonal (constant x + y), and of the launches that they pair.
 
     Each alignment crosses an antidiagonal once, at a point or amid a pair. So a pair that is all that is passed on its
     antidiagonal is in every one of them. Stretches are kept as where they begin and end, a sum along them is the rest.
@@ -130,7 +130,7 @@ class _Counts:
             np.add.at(counts, start + length, -1)
 
     def certain(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of each launch of the first sequence, the one that all pair it with, or NONE; and the edits before it."""
+        """Return for each launch of the first sequence its partner in all alignments, or NONE, and edits before it."""
         passed, paired = _along(self._passed), _along(self._paired)
         # x + y + 1 of the pairs.
         sums = np.flatnonzero((paired == 1) & (passed == 0))
@@ -140,12 +140,12 @@ class _Counts:
         return partner, before
 
     def some(self) -> list[np.ndarray]:
-        """Of each launch of either sequence, whether any alignment pairs it."""
+        """Return for each launch of either sequence whether any alignment pairs it."""
         return [np.cumsum(counts)[:-1] > 0 for counts in self._of]
 
 
 def _along(changes: np.ndarray) -> np.ndarray:
-    """Sums of every other number up to each."""
+    """Return sums of every other number up to each."""
     sums = changes.copy()
     for parity in (0, 1):
         sums[parity::2] = np.cumsum(changes[parity::2])

@@ -1,4 +1,4 @@
-"""Says which launch of one tool's step is which of another's: names are made alike, and streams paired."""
+"""Matches the launches of one tool's step to those of another's: names are normalised, and streams paired."""
 
 from collections import Counter
 
@@ -15,7 +15,7 @@ PARTS_OF_SMEM = ["smem_static_bytes", "smem_dynamic_bytes"]
 
 
 def align_launches(first: pd.DataFrame, second: pd.DataFrame) -> Alignment:
-    """Which launch of the second step each of the first is.
+    """Return the launch of the second step for each launch of the first.
 
     Args:
         first, second: a row a launch, in the order in which the CPU made them where that is known, else in which they
@@ -45,7 +45,7 @@ def align_launches(first: pd.DataFrame, second: pd.DataFrame) -> Alignment:
 
 
 def keys(first: pd.DataFrame, second: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Of each launch of both frames a number, equal where kernel and launch configuration are.
+    """Return numbers for the launches of both frames, equal where kernel and launch configuration are.
 
     Kernels go by mangled names where both frames have them, else by demangled ones, which torch has; where names cannot
     be demangled here, by functions. Shared memory counts where every launch has it.
@@ -78,7 +78,7 @@ def _names(first: pd.DataFrame, second: pd.DataFrame) -> tuple[np.ndarray, np.nd
 
 
 def _shared_memory(frame: pd.DataFrame) -> np.ndarray | None:
-    """Bytes of a block by launch, None where any is unknown."""
+    """Return the shared memory in bytes per block of each launch, None where any is unknown."""
     if "smem_bytes" in frame:
         known = frame["smem_bytes"]
     elif set(PARTS_OF_SMEM) <= set(frame):
@@ -89,7 +89,7 @@ def _shared_memory(frame: pd.DataFrame) -> np.ndarray | None:
 
 
 def _numbered(codes: tuple[np.ndarray, np.ndarray], streams: list[np.ndarray]) -> list[np.ndarray]:
-    """Numbers of streams from 0, the same in both steps for those that are taken to be one.
+    """Number streams from 0, with equal numbers for streams of both steps that are taken to be one.
 
     These have the most launches in common, each with the other; a like sequence, and then a like number, decides where
     several have as many. Streams without a like have numbers that the other step has not.
@@ -125,7 +125,7 @@ def _numbered(codes: tuple[np.ndarray, np.ndarray], streams: list[np.ndarray]) -
 def _together(
     found: list[Alignment], parts: list[tuple[np.ndarray, np.ndarray]], sizes: tuple[int, int], edits: int
 ) -> Alignment:
-    """One alignment of those of parts, each of which holds these launches of both steps."""
+    """Merge per-stream alignments into one of the whole step."""
     partner, of_second = (np.full(size, NONE) for size in sizes)
     ambiguous, second_ambiguous = (np.zeros(size, dtype=bool) for size in sizes)
     for part, (mine, its) in zip(found, parts, strict=True):
@@ -137,7 +137,7 @@ def _together(
 
 
 def match_steps(steps: pd.DataFrame, step: pd.DataFrame) -> pd.DataFrame:
-    """Which launch of the one step each launch of several steps is.
+    """Return for each launch of several steps which launch of the one step it is.
 
     Args:
         steps: as align_launches has it, with `step`, by which each is aligned for itself; step: the one.
@@ -155,7 +155,7 @@ def match_steps(steps: pd.DataFrame, step: pd.DataFrame) -> pd.DataFrame:
 
 
 def coverage(aligned: pd.Series, ns: pd.Series) -> tuple[float, float]:
-    """The shares of launches, and of GPU time, that are aligned; aligned: whether each is; NaN where there is nothing.
+    """Return the aligned shares of launches and of GPU time; aligned: flag per launch; NaN without launches.
 
     >>> coverage(pd.Series([True, True, False, True]), pd.Series([10, 20, 60, 10]))
     (0.75, 0.4)

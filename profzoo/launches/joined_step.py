@@ -88,7 +88,7 @@ def copies(owners: pd.DataFrame) -> pd.DataFrame:
 
 
 def totals(joined: Joined, by: Sequence[str]) -> pd.DataFrame:
-    """A row a group of launches, per step: MEASURED, and ncu's quantities of the mean launch, with intervals."""
+    """Return one row per group of launches, per step: MEASURED, and quantities of the mean launch with intervals."""
     found = step_joining.totals(joined.launches, by, joined.sets)
     found["mean_ns"] = found["total_ns"] / found["launches"]
     found[["launches", "total_ns"]] /= joined.steps

@@ -1,4 +1,4 @@
-"""Finds the alignments of two sequences with the fewest gaps, all of them, as stretches of the grid that they pass.
+"""Finds all alignments of two sequences with the fewest gaps, as stretches of the edit grid (Myers 1986).
 
 Furthest points by diagonals, layer by layer of edits (Myers 1986, doi:10.1007/BF01840446), from either end: a point is
 passed by a best alignment where the edits up to it and those behind it are no more than there have to be. Runs of equal
@@ -19,7 +19,7 @@ Runs = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class Search:
-    """The grid of two sequences: point (x, y) is where x launches of the first and y of the second are passed.
+    """The edit grid: point (x, y) means that x launches of the first and y of the second sequence are consumed.
 
     A diagonal is the points with the same x - y. A layer d is an array over the diagonals -d, -d + 2, ... d.
     """
@@ -32,7 +32,7 @@ class Search:
             self.ranks.append(_doubled(*self.ranks[-1], 1 << (len(self.ranks) - 1)))
 
     def edits(self, most: int) -> int:
-        """The fewest edits, NONE where they are more than `most`."""
+        """Return the fewest edits, NONE where they are more than `most`."""
         size, other = self.sizes
         if abs(size - other) > most:
             return NONE
@@ -43,7 +43,7 @@ class Search:
         return NONE
 
     def layers(self, backward: bool = False, after: tuple[int, np.ndarray] | None = None) -> Iterator[np.ndarray]:
-        """Of each layer of edits, how far along each diagonal paths come that make no more of them.
+        """Yield per number of edits how far paths reach along each diagonal.
 
         backward: paths begin at the end, and diagonals and ways are counted from there. after: number of a layer and
         that layer, behind which to begin; else with the first.
@@ -63,7 +63,7 @@ class Search:
             yield layer
 
     def best(self, edits: int) -> Iterator[Runs]:
-        """The points that best alignments pass, layer by layer: diagonals, and on each the first and last x."""
+        """Yield the points of best alignments, layer by layer: diagonals, and on each the first and last x."""
         size, other = self.sizes
         shift = size - other
         for number, (layer, rest) in enumerate(zip(self.layers(), self._backwards(edits), strict=False)):
@@ -77,7 +77,7 @@ class Search:
             yield diagonals[known][kept], begin[kept], end[kept]
 
     def _backwards(self, edits: int) -> Iterator[np.ndarray]:
-        """The layers from the end of the sequences, the last first: few are kept, those between are made twice."""
+        """Yield the layers from the sequences' end; few are kept, those between are computed twice."""
         stride = max(1, math.isqrt(edits))
         kept = {number: layer for number, layer in zip(range(edits + 1), self.layers(True), strict=False)
                 if number % stride == 0}  # fmt: skip
@@ -86,7 +86,7 @@ class Search:
             yield from reversed([kept[start], *between])
 
     def matches(self, diagonals: np.ndarray, begin: np.ndarray, end: np.ndarray) -> Iterator[Runs]:
-        """Runs of equal launches on stretches of diagonals: diagonals, first x, and length of each."""
+        """Return runs of equal launches on stretches of diagonals: diagonals, first x, and length of each."""
         while len(diagonals):
             length = np.minimum(self._alike(begin, begin - diagonals, False), end - begin)
             yield diagonals[length > 0], begin[length > 0], length[length > 0]
@@ -96,14 +96,14 @@ class Search:
             diagonals, begin, end = diagonals[more], begin[more], end[more]
 
     def _slid(self, layer: np.ndarray, diagonals: np.ndarray, backward: bool) -> np.ndarray:
-        """The layer with each point moved along its diagonal as far as launches are alike."""
+        """Move each point of a layer along its diagonal as far as launches are equal."""
         there = layer >= 0
         x = layer[there]
         layer[there] = x + self._alike(x, x - diagonals[there], backward)
         return layer
 
     def _alike(self, x: np.ndarray, y: np.ndarray, backward: bool) -> np.ndarray:
-        """How many launches from x of the first and y of the second on are alike, one by one."""
+        """Return how many launches from x of the first and y of the second sequence on are equal, one by one."""
         ways = np.zeros(len(x), dtype=np.int64)
         going = self._same(0, x, y, backward)
         for power in reversed(range(len(self.ranks))):
@@ -114,7 +114,7 @@ class Search:
         return ways
 
     def _same(self, power: int, x: np.ndarray, y: np.ndarray, backward: bool) -> np.ndarray:
-        """Which of these points the next 2 ** power launches of both sequences are alike at."""
+        """Return at which points the next 2 ** power launches of both sequences are equal."""
         first, second = self.ranks[power]
         if backward:
             first, second = first[::-1], second[::-1]
@@ -123,7 +123,7 @@ class Search:
 
 
 def _doubled(first: np.ndarray, second: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers of the stretches of twice the length, from those of the length, equal where they hold the same."""
+    """Return numbers of stretches of twice the length, equal where they hold the same."""
     highest = 1 + max(int(first.max()), int(second.max()))
     pairs = [ranks[:-length] * np.int64(highest) + ranks[length:] for ranks in (first, second)]
     _, numbers = np.unique(np.concatenate(pairs), return_inverse=True)

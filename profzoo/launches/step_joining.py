@@ -1,4 +1,4 @@
-"""Joins what the tools say of the launches of a step: owners of torch.profiler, times of nsys, counters of ncu."""
+"""Joins the launches of ncu's step with owners from torch.profiler and times from nsys."""
 
 from collections.abc import Iterator, Sequence
 
@@ -22,7 +22,7 @@ def join_launches(
     columns: Sequence[str] = (),
     nsys: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    """A row a launch of ncu's step, in order: `launch`, its place, `ncu_ns`, `ns`, with owners and times where given.
+    """Return one row per launch of ncu's step: `launch` (position), `ncu_ns`, `ns`, owners and times if given.
 
     Args:
         census: rows of a cell's ncu.launch.csv. owners: launches of several steps under torch.profiler, as
@@ -43,7 +43,7 @@ def join_launches(
 
 
 def owners_of(census: pd.DataFrame, owners: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """These columns of each launch of ncu's step, and BY.
+    """Return these columns for each launch of ncu's step, and BY.
 
     An owner is that of the launch's like in each step that has one. A launch without a like, such as of a convolution
     for which ncu's run chose another kernel, has the owner of all that stand between the same pairs, if these have but
@@ -65,7 +65,7 @@ def owners_of(census: pd.DataFrame, owners: pd.DataFrame, columns: Sequence[str]
 
 
 def _between(codes: np.ndarray, found: Alignment) -> np.ndarray:
-    """Of each launch of ncu's step that has no like, the code of all launches of the other step in its gap, or NONE."""
+    """Return for launches without a match the common code of the other step's launches in the gap, or NONE."""
     gaps, others = found.gaps
     free = found.partner == NONE
     count = int(max(gaps.max(initial=0), others.max(initial=0))) + 1
@@ -76,7 +76,7 @@ def _between(codes: np.ndarray, found: Alignment) -> np.ndarray:
 
 
 def _agreed(codes: list[np.ndarray], size: int) -> np.ndarray:
-    """The code of each launch, of those that steps say, where all that say one say the same."""
+    """Return the code of each launch where all steps that say one agree."""
     if not codes:
         return np.full(size, NONE)
     said = np.stack(codes)
@@ -85,7 +85,7 @@ def _agreed(codes: list[np.ndarray], size: int) -> np.ndarray:
 
 
 def times_of(census: pd.DataFrame, nsys: pd.DataFrame) -> pd.DataFrame:
-    """Of each launch of ncu's step `nsys_ns`, the mean of its likes, and `nsys_steps`, how many steps have one."""
+    """Return for each launch of ncu's step `nsys_ns`, the mean of its matches, and `nsys_steps`, their number."""
     total, steps = np.zeros(len(census)), np.zeros(len(census), dtype=np.int64)
     for rows, found in _aligned(nsys, census):
         paired = found.of_second != NONE
@@ -96,7 +96,7 @@ def times_of(census: pd.DataFrame, nsys: pd.DataFrame) -> pd.DataFrame:
 
 
 def totals(table: pd.DataFrame, by: Sequence[str], sets: Sequence[pd.DataFrame] = ()) -> pd.DataFrame:
-    """A row a group of launches with the same in these columns, in order of their first.
+    """Return one row per group of launches with equal values in these columns, by first appearance.
 
     Args:
         table: as joined has it; sets: rows of the cell's ncu.{set}.csv, the first that holds a quantity counts.
@@ -118,7 +118,7 @@ def totals(table: pd.DataFrame, by: Sequence[str], sets: Sequence[pd.DataFrame] 
 
 
 def _aligned(steps: pd.DataFrame, census: pd.DataFrame) -> Iterator[tuple[np.ndarray, Alignment]]:
-    """Positions of each step's rows, and its alignment with ncu's step."""
+    """Yield positions of each step's rows, and its alignment with ncu's step."""
     by = [name for name in ("process", "step") if name in steps]
     for rows in steps.groupby(by, sort=False, dropna=True).indices.values():
         yield rows, align_launches(steps.iloc[rows], census)

@@ -1,4 +1,4 @@
-"""What operators need at least, by the shapes of their inputs: floating point operations, and bytes to and from memory.
+"""Computes the minimum cost of operators from their input shapes: floating-point operations, and bytes moved.
 
 Needed are additions, multiplications, divisions and elementary functions, one each; a fused multiply-add is two, as in
 counters. Products and convolutions are counted as torch's FlopCounterMode does, padding included. Comparing, choosing

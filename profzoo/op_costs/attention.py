@@ -1,4 +1,4 @@
-"""What attention needs: products of queries with keys, and of their weights with values (torch.utils.flop_counter).
+"""Costs of attention: products of queries with keys, and of their weights with values (torch.utils.flop_counter).
 
 A mask that leaves out half of the products, as of texts that are read in order, is not looked at, as there. Backward
 the first product is made again, and each of both has two gradients.
@@ -32,12 +32,12 @@ SIGNATURES = HEADS_FIRST | HEADS_BEHIND
 
 
 def heads_first(call: Call) -> Needed:
-    """Of (batch, heads, places, width)."""
+    """Return the cost for inputs (batch, heads, positions, width)."""
     return _attention(call, 2)
 
 
 def heads_behind(call: Call) -> Needed:
-    """Of (batch, places, heads, width); of batches of unlike lengths, one behind the other, lengths are not known."""
+    """Return the cost for inputs (batch, positions, heads, width); packed batches of unequal lengths are unknown."""
     if any(call.has(name) for name in call.names if name.startswith("cu")):
         raise UnknownError("lengths are data")
     return _attention(call, 1)

@@ -1,4 +1,4 @@
-"""What convolutions need, forward and backward, grouped and transposed.
+"""Costs of convolutions, forward and backward, grouped and transposed.
 
 Each result is a sum over the channels of its group and the kernel: 2 N C_out O C_in/g K operations, O and K being the
 points of the result and of the kernel; of a transposed one O are those of the input. Either gradient takes as many, as
@@ -33,7 +33,7 @@ BACKWARD = {
 
 
 def forward(call: Call) -> Needed:
-    """By its input and weights; each bias takes an addition an element of the result."""
+    """Return the cost by input and weights; a bias costs one addition per element of the result."""
     name = call.names[0]
     given, weight, result = call.shape(name), call.shape("weight"), _result(call)
     added = prod(result) if call.has("bias") else 0
@@ -44,7 +44,7 @@ def forward(call: Call) -> Needed:
 
 
 def backward(call: Call) -> Needed:
-    """By the gradient of the result; output_mask says which of the gradients of input, weight and bias are made."""
+    """Return the cost by the gradient of the result; output_mask selects the gradients of input, weight and bias."""
     grad, given, weight = (call.shape(name) for name in ("grad_output", "input", "weight"))
     of_input, of_weight, of_bias = call.value("output_mask")
     once = _products(given, weight, grad, call.value("transposed"))
@@ -65,7 +65,7 @@ def _transposed(call: Call) -> bool:
 
 
 def _result(call: Call) -> Shape:
-    """The shape of the result: batch, channels and points."""
+    """Return the shape of the result: batch, channels and points."""
     given, weight = call.shape(call.names[0]), call.shape("weight")
     dimensions = len(weight) - 2
     stride, padding, dilation, more = (
@@ -84,7 +84,7 @@ def _result(call: Call) -> Shape:
 
 
 def _each(values: list[int], dimensions: int) -> list[int]:
-    """A number for each dimension, where one stands for all."""
+    """Return one number per dimension, where a single one stands for all."""
     return list(values) * dimensions if len(values) == 1 else list(values)
 
 

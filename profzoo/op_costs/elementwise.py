@@ -1,4 +1,4 @@
-"""What operators need that go through their inputs element by element: arithmetic, normalisation, pooling, optimizers.
+"""Costs of elementwise operators: arithmetic, normalisation, pooling, losses, embeddings, optimizers.
 
 Numbers of operations are those of the formulas that torch documents, of an element and without what is the same for
 many: they tell orders of magnitude, and a kernel that makes an exponential by a polynomial counts more. Squashing,
@@ -84,7 +84,7 @@ MOVING = {
 
 
 def pointwise(call: Call, operations: int) -> Needed:
-    """Of the result, broadcast from all inputs; a tensor behind these is where it is written to."""
+    """Return the cost of an operation on broadcast inputs; a further tensor is where the result is written."""
     inputs = call.tensors()[: 1 if call.operator in ONE else 3 if call.operator in THREE else 2]
     if not inputs:
         raise UnknownError("no tensor")
@@ -94,34 +94,34 @@ def pointwise(call: Call, operations: int) -> Needed:
 
 
 def alike(call: Call, operations: int) -> Needed:
-    """Of the first input, which the result is as large as."""
+    """Return the cost of an operation whose result is as large as its first input."""
     size = prod(call.tensors()[0][0])
     return Needed(0, operations * size, call.every_bytes() + size * call.widest())
 
 
 def reduction_cost(call: Call, operations: int) -> Needed:
-    """Of the first input; the result is left out."""
+    """Return the cost of a reduction of the first input; the result counts as nothing."""
     return Needed(0, operations * prod(call.tensors()[0][0]), call.every_bytes())
 
 
 def copy_cost(call: Call, times: int) -> Needed:
-    """Nothing but bytes: so many times those that are given."""
+    """Return the cost of a copy: no operations, `times` the bytes of the inputs."""
     return Needed(0, 0, times * call.every_bytes())
 
 
 def batch_norm(call: Call) -> Needed:
-    """By whether statistics are made of the batch."""
+    """Return the cost of batch normalisation, which depends on whether statistics are computed."""
     return alike(call, NORMALISED if call.value("training") else KNOWN)
 
 
 def lists(call: Call, operations: int) -> Needed:
-    """Of each element of the first list; all are read, and the first is written."""
+    """Return the cost of an operation on lists of tensors, per element of the first list, which is also written."""
     size = sum(prod(shape) for shape in call.shapes_of("self"))
     return Needed(0, operations * size, call.every_bytes() + size * call.item_bytes("self"))
 
 
 def resize_cost(call: Call, operations: int) -> Needed:
-    """Images made larger or smaller, or the gradients of these, of an element of the larger side's image."""
+    """Return the cost of resizing images or their gradients, per element of the larger image."""
     given, points = call.shape(call.names[0]), call.value(call.names[-1])
     backward = call.names[0] == "grad_output"
     made = prod(points) if backward else prod(given[:2]) * prod(points)
@@ -130,26 +130,26 @@ def resize_cost(call: Call, operations: int) -> Needed:
 
 
 def class_loss_cost(call: Call) -> Needed:
-    """A loss by classes: of the scores of each place, that of its class, read or written."""
+    """Return the cost of a loss that picks one class score per position."""
     target = prod(call.shape("target"))
     return Needed(0, 0, call.bytes_of("target") + target * call.item_bytes("self"))
 
 
 def embedding_cost(call: Call) -> Needed:
-    """Rows of a table, read and written."""
+    """Return the cost of reading rows of a table and writing them."""
     rows = prod(call.shape("indices")) * call.shape("weight")[-1] * call.item_bytes("weight")
     return Needed(0, 0, call.bytes_of("indices") + 2 * rows)
 
 
 def embedding_backward_cost(call: Call) -> Needed:
-    """Gradients of rows, each added to its own of a whole table."""
+    """Return the cost of adding gradients of rows to those of a whole table."""
     given = call.shape("grad_output")
     table = call.value("num_weights") * given[-1] * call.item_bytes("grad_output")
     return Needed(0, prod(given), call.bytes_of("grad_output", "indices") + table)
 
 
 def broadcast(shapes: list[Shape]) -> Shape:
-    """The shape that these have together, by the rules of NumPy.
+    """Return the broadcast shape of several shapes, by the rules of NumPy.
 
     >>> broadcast([(4, 1, 3), (5, 1), ()])
     (4, 5, 3)

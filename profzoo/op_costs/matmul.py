@@ -1,4 +1,4 @@
-"""What products of matrices and vectors need: 2 m n k operations, as in torch.utils.flop_counter."""
+"""Costs of products of matrices and vectors: 2 m n k operations, as in torch.utils.flop_counter."""
 
 from math import prod
 
@@ -21,14 +21,14 @@ SUMMED = "aten::addbmm"
 
 
 def product(call: Call) -> Needed:
-    """(..., m, k) times (..., k, n), or a vector where m or n is left out."""
+    """Return the cost of (..., m, k) times (..., k, n), or of a vector where m or n is missing."""
     first, second = call.names[:2]
     found, result = _product(call, first, second)
     return Needed(found, 0, call.bytes_of(first, second) + result * call.item_bytes(first))
 
 
 def addmm_cost(call: Call) -> Needed:
-    """The same added to the first input, one operation an element of each product."""
+    """Return the cost of a product that is added to the first input, one operation per element."""
     first, second = call.names[1:3]
     found, made = _product(call, first, second)
     # Of a batch whose products are summed up there is one result.
@@ -37,7 +37,7 @@ def addmm_cost(call: Call) -> Needed:
 
 
 def _product(call: Call, first: str, second: str) -> tuple[int, int]:
-    """Operations, and elements of the result."""
+    """Return operations and elements of the result."""
     one, other = call.shape(first), call.shape(second)
     made = prod((*one[:-1], *(() if len(other) == 1 else other[-1:])))
     return 2 * made * one[-1], made

@@ -1,4 +1,4 @@
-"""Reads what a trace of torch.profiler says of the inputs of an operator's call."""
+"""Reads what a torch.profiler trace says of the inputs of an operator's call."""
 
 import ast
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ Shape = tuple[int, ...]
 
 
 class Needed(NamedTuple):
-    """What a call needs: operations of products (matrices, convolutions, attention), other operations, and bytes."""
+    """The cost of a call: operations of products (matrices, convolutions, attention), other operations, and bytes."""
 
     product_flop: int
     other_flop: int
@@ -24,17 +24,17 @@ class Needed(NamedTuple):
 
     @property
     def flop(self) -> int:
-        """All operations."""
+        """Return all operations."""
         return self.product_flop + self.other_flop
 
 
 class UnknownError(ValueError):
-    """The trace does not say what a formula asks for."""
+    """The trace lacks something that a formula needs."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """A call of an operator.
+    """One call of an operator, with its inputs.
 
     operator: its name, as `aten::mm`. names: of its inputs, as torch has them. shapes, types, values: by input,
     as in a trace: `Input Dims`, `Input type`, `Concrete Inputs`.
@@ -47,26 +47,26 @@ class Call:
     values: Sequence[str]
 
     def shape(self, name: str) -> Shape:
-        """The shape of a tensor, which has to be there."""
+        """Return the shape of a tensor; UnknownError without one."""
         index = self._index(name)
         if index is None or not self._is_tensor(index):
             raise UnknownError(f"no tensor {name}")
         return tuple(self.shapes[index])
 
     def has(self, name: str) -> bool:
-        """Whether a tensor was given for this input."""
+        """Return whether a tensor was given for this input."""
         index = self._index(name)
         return index is not None and self._is_tensor(index)
 
     def shapes_of(self, name: str) -> list[Shape]:
-        """The shapes of a list of tensors; a trace leaves out those of long ones."""
+        """Return the shapes of a list of tensors; a trace leaves out those of long lists."""
         index = self._index(name)
         if index is None or self.types[index] != "TensorList" or not self.shapes[index]:
             raise UnknownError(f"no shapes of {name}")
         return [tuple(shape) for shape in self.shapes[index]]
 
     def value(self, name: str, default: Any = None) -> Any:
-        """A number, flag or list of these; the default where it was left out."""
+        """Return a number, a flag or a list of these; the default where it was left out."""
         index = self._index(name)
         if index is None or index >= len(self.values) or not self.values[index]:
             if default is None:
@@ -78,17 +78,17 @@ class Call:
             raise UnknownError(f"{name} is {self.values[index]}") from None
 
     def item_bytes(self, name: str) -> int:
-        """Bytes of an element of a tensor, or of the tensors of a list, taken for float32 there: it is not recorded."""
+        """Return the bytes per element of a tensor; of a list of tensors, whose type is not recorded, float32's."""
         index = self._index(name)
         kind = "" if index is None else self.types[index]
         return ITEM_BYTES.get("float" if kind == "TensorList" else kind, 0)
 
     def bytes_of(self, *names: str) -> int:
-        """Bytes of these inputs, of those that were given."""
+        """Return the bytes of those of these inputs that were given."""
         return sum(prod(self.shape(name)) * self.item_bytes(name) for name in names if self.has(name))
 
     def every_bytes(self) -> int:
-        """Bytes of all tensors among the inputs."""
+        """Return the bytes of all tensors among the inputs."""
         total = 0
         for kind, shape in zip(self.types, self.shapes, strict=False):
             lists = shape if kind == "TensorList" else [shape]
@@ -97,12 +97,12 @@ class Call:
         return total
 
     def tensors(self) -> list[tuple[Shape, int]]:
-        """Shape, and bytes of an element, of each tensor among the inputs, without those in lists."""
+        """Return shape and bytes per element of each tensor among the inputs, without those in lists."""
         return [(tuple(shape), ITEM_BYTES[kind]) for kind, shape in zip(self.types, self.shapes, strict=False)
                 if kind in ITEM_BYTES]  # fmt: skip
 
     def widest(self) -> int:
-        """The most bytes that an element of any tensor has, which those of results have."""
+        """Return the most bytes per element of any tensor, which results have too."""
         return max((ITEM_BYTES[kind] for kind in self.types if kind in ITEM_BYTES), default=0)
 
     def _index(self, name: str) -> int | None:

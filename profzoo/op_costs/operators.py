@@ -1,4 +1,4 @@
-"""Says what operators need: of a call, of the calls of a trace without what these call, and of launches."""
+"""Computes the costs of operators: of one call, of a trace's calls without nested ones, and of launches."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ INPUTS = ["operator", "dims", "types", "values"]
 
 
 def operator_cost(operator: str, dims: Sequence[Any], types: Sequence[str], values: Sequence[str]) -> Needed | None:
-    """What a call needs, with all that it calls; None for operators without a formula, or where inputs are not told.
+    """Return the cost of a call with all nested calls; None without a formula, or where inputs are unknown.
 
     Args:
         operator: its name, as `aten::mm`; dims, types, values: of its inputs as torch.profiler's trace has them, under
@@ -41,7 +41,7 @@ def operator_cost(operator: str, dims: Sequence[Any], types: Sequence[str], valu
 
 
 def call_costs(calls: pd.DataFrame) -> pd.DataFrame:
-    """COLUMNS of each call: what it needs but for what the operators need that it calls; empty where that is unknown.
+    """Return COLUMNS of each call: its cost without that of nested calls; empty where it is unknown.
 
     Args:
         calls: INPUTS, of which all but `operator` are lists, or texts of them in JSON; `parent`, the position of the
@@ -57,7 +57,7 @@ def call_costs(calls: pd.DataFrame) -> pd.DataFrame:
 
 
 def exclusive_costs(wholes: np.ndarray, known: np.ndarray, parents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What calls need but for what those need that they call, and of each the nearest known one that it is part of.
+    """Return each call's cost without nested ones, and the nearest enclosing call whose cost is known.
 
     Args:
         wholes: (known, COLUMNS) what those calls need with all that they call of which that is known; known: their
@@ -82,7 +82,7 @@ def exclusive_costs(wholes: np.ndarray, known: np.ndarray, parents: np.ndarray) 
 
 
 def _wholes(calls: pd.DataFrame) -> np.ndarray:
-    """(calls, COLUMNS): what each needs with all that it calls, NaN where unknown."""
+    """Return (calls, COLUMNS): the cost of each with all nested calls, NaN where it is unknown."""
     texts = [[value if isinstance(value, str) else json.dumps(value) for value in calls[name]] for name in INPUTS[1:]]
     found = [_of_text(*call) for call in zip(calls["operator"], *texts, strict=True)]
     return np.array(found, dtype=np.float64).reshape(len(calls), len(COLUMNS))

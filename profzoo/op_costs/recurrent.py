@@ -1,4 +1,4 @@
-"""What recurrent layers need: LSTM, GRU and plain ones, by the equations in torch.nn.LSTM, GRU and RNN.
+"""Costs of recurrent layers (LSTM, GRU, plain), by the equations in torch.nn.LSTM, GRU and RNN.
 
 At each place every weight is multiplied once for each sequence: 2 operations a weight, and as many for the gradient of
 weights and for that of what they are multiplied with. The input's gradient is left out where it is not asked for.
@@ -29,7 +29,7 @@ LSTM, GRU = 2, 3
 
 
 def cudnn(call: Call) -> Needed:
-    """All layers and directions at once, forward."""
+    """Return the cost of all layers and directions, forward."""
     places, weights, _, units = _sizes(call)
     # Results of the last layer are written, and of those between read again.
     size = call.item_bytes("input")
@@ -38,7 +38,7 @@ def cudnn(call: Call) -> Needed:
 
 
 def cudnn_backward(call: Call) -> Needed:
-    """The same backward; the last of output_mask asks for the gradient of weights, the first for that of the input."""
+    """Return the backward cost; the last of output_mask asks for weight gradients, the first for the input's."""
     places, weights, of_input, units = _sizes(call)
     input_too, *_, weights_too = call.value("output_mask")
     products = 2 * places * (weights - (0 if input_too else of_input) + (weights if weights_too else 0))
@@ -49,7 +49,7 @@ def cudnn_backward(call: Call) -> Needed:
 
 
 def _sizes(call: Call) -> tuple[int, int, int, int]:
-    """Places of all sequences, weights, those of them on the layer's input, and units of all layers."""
+    """Return positions of all sequences, weights, weights on the layer's input, and units of all layers."""
     given, mode, hidden = call.shape("input"), call.value("mode"), call.value("hidden_size")
     directions = 2 if call.value("bidirectional") else 1
     layers, narrow = call.value("num_layers"), call.value("proj_size", 0)
@@ -64,13 +64,13 @@ def _sizes(call: Call) -> tuple[int, int, int, int]:
 
 
 def layer(call: Call) -> Needed:
-    """One layer and direction on the CPU, forward."""
+    """Return the cost of one layer and direction on the CPU, forward."""
     products, others, moved = _layer(call, "weight0", "weight1")
     return Needed(products, others, moved)
 
 
 def layer_backward(call: Call) -> Needed:
-    """The same backward: gradients of weights, and of what they are multiplied with."""
+    """Return the backward cost: gradients of weights and of their factors."""
     products, others, moved = _layer(call, "weight1", "weight2")
     return Needed(2 * products, others, 2 * moved)
 
@@ -84,12 +84,12 @@ def _layer(call: Call, of_input: str, of_state: str) -> tuple[int, int, int]:
 
 
 def lstm_cell(call: Call) -> Needed:
-    """What comes after a cell's products; its gates lie side by side."""
+    """Return the cost behind the products of an LSTM cell, whose gates lie side by side."""
     return Needed(0, prod(call.shape("cx")) * PER_UNIT[LSTM], call.every_bytes() + 2 * call.bytes_of("cx"))
 
 
 def gru_cell(call: Call) -> Needed:
-    """The same of a GRU's."""
+    """Return the cost behind the products of a GRU cell."""
     return Needed(0, prod(call.shape("hx")) * PER_UNIT[GRU], call.every_bytes() + call.bytes_of("hx"))
 
 

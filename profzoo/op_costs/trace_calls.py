@@ -1,4 +1,4 @@
-"""Lists the calls of operators in a trace of torch.profiler, each behind the one that made it."""
+"""Lists the calls of operators in a torch.profiler trace, each after the call that made it."""
 
 import json
 from typing import Any
@@ -12,7 +12,7 @@ FIELDS = {"dims": "Input Dims", "types": "Input type", "values": "Concrete Input
 
 
 def calls(events: list[dict[str, Any]]) -> pd.DataFrame:
-    """A row a call of an operator, by thread and then by time.
+    """Return one row per call of an operator, by thread and then by time.
 
     Columns: INPUTS of op_costs/operators.py, as JSON; `parent`, the position of the row that called it, -1 for none;
     `call`, the trace's own number of it (`External id`), by which kernels are linked to it; `start` in us.

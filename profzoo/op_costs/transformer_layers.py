@@ -21,7 +21,7 @@ def attention(call: Call) -> Needed:
 
 
 def layer(call: Call) -> Needed:
-    """Attention and two products with a nonlinearity between; either with a sum and a normalisation (Vaswani 2017)."""
+    """Return the cost of attention and two products, each with sum and normalisation (Vaswani 2017)."""
     found = _attention(call, "src", "num_heads")
     source, wide = call.shape("src"), call.shape("ffn_weight_1")[0]
     places = prod(source[:-1])

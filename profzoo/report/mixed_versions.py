@@ -36,7 +36,8 @@ def format_versions(cells: pd.DataFrame) -> list[str]:
 def name_unusual_versions(row: Mapping[str, Any], usual: Mapping[str, str]) -> str:
     """Name the versions of a cell that differ from the most common ones; empty if none do.
 
-    >>> name_unusual_versions({"torch_version": "2.8.0", "nsys_version": ""}, {"torch_version": "2.9.0", "nsys_version": "2025.3"})
+    >>> usual = {"torch_version": "2.9.0", "nsys_version": "2025.3"}
+    >>> name_unusual_versions({"torch_version": "2.8.0", "nsys_version": ""}, usual)
     'torch 2.8.0'
     """
     others = [

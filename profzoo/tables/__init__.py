@@ -1,1 +1,1 @@
-"""Tables across tools and cells, from exported CSV."""
+"""Makes the tables of a cell and across all cells from exported CSV."""

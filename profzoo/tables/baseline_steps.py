@@ -1,4 +1,4 @@
-"""Reads what runs without a profiler left: steps of one process or several, with their sidecars."""
+"""Reads the unprofiled baseline: steps of one process or several, with their sidecars."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,7 +27,7 @@ OF_RUN: fact.Needs = {
 
 
 def read(tables: Sequence[str], sidecars: Sequence[str]) -> Timed:
-    """The tables of unprofiled runs with the cell and the sidecar of each; DataError where steps are missing."""
+    """Return the baseline tables with cell and sidecar of each; DataError where steps are missing."""
     found: Timed = []
     for path, sidecar in zip(tables, sidecars, strict=True):
         facts: Mapping[str, Any] = read_json(sidecar, OF_RUN)

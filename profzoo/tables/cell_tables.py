@@ -1,4 +1,4 @@
-"""Tables across cells, from exported CSV and their sidecars; everything per step, so that windows may differ."""
+"""Makes tables across cells from exported CSV and sidecars; all numbers are per step, so that windows may differ."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ FILES = ("../tools/*/activity.py",)
 
 
 def cell_of(path: str | Path) -> dict[str, str]:
-    """Model (with variant) and phase that a file under results/ belongs to.
+    """Return the model (with variant) and phase that a file under results/ belongs to.
 
     >>> cell_of("results/lstm@bf16/train.ncu.launch.csv")
     {'model': 'lstm@bf16', 'phase': 'train'}
@@ -29,7 +29,7 @@ def cell_of(path: str | Path) -> dict[str, str]:
 
 
 def check_sidecars(sidecar: str | Path, facts: Mapping[str, Any]) -> None:
-    """Raises DataError where a sidecar is of another cell than the one in whose place it is."""
+    """Raise DataError where a sidecar belongs to another cell than its path says."""
     place, told = cell_of(sidecar), facts.get("cell")
     if not isinstance(told, Mapping) or not {"model", "phase"} <= set(told):
         return
@@ -42,12 +42,12 @@ def check_sidecars(sidecar: str | Path, facts: Mapping[str, Any]) -> None:
 
 
 def read(paths: Sequence[str], table: reading.Table) -> list[tuple[Mapping[str, str], pd.DataFrame]]:
-    """Tables of cells, each with its cell; table: what is declared of them."""
+    """Read tables of cells, each with its cell; table: their declaration."""
     return [(cell_of(path), reading.read(path, table)) for path in paths]
 
 
 def cells(timed: Iterable[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, Any]]]) -> pd.DataFrame:
-    """A row a cell of the unprofiled baseline: what ran, time a step, throughput, peak memory.
+    """Return one row per cell from the baseline: what ran, time per step, throughput, peak memory.
 
     timed: cell, rows of its time.csv, sidecar. `step_ns` is the mean of settled steps, over all processes, between
     `step_low_ns` and `step_high_ns` in 95 of 100 cases; `step_median_ns` is their median, between their quartiles
@@ -96,7 +96,7 @@ def cells(timed: Iterable[tuple[Mapping[str, str], pd.DataFrame, Mapping[str, An
 def add_tool_columns(
     baseline: pd.DataFrame, exported: Iterable[tuple[str, Mapping[str, str], pd.DataFrame, Mapping[str, Any]]]
 ) -> pd.DataFrame:
-    """The table of cells with the columns that tools add to it; exported: tool, cell, rows of its CSV, sidecar."""
+    """Add the columns of tools to the table of cells; exported: tool, cell, rows of its CSV, sidecar."""
     found: dict[tuple[str, ...], dict[str, Any]] = {}
     for tool, cell, table, facts in exported:
         if columns := tools.activities()[tool].of_cell(table, facts):
@@ -110,7 +110,7 @@ def add_tool_columns(
 def activity(
     exported: Iterable[tuple[str, Mapping[str, str], pd.DataFrame, Mapping[str, Any]]],
 ) -> pd.DataFrame:
-    """A row a cell, tool, range and kernel (on a CPU: operator), per step, the longest first within a cell and tool.
+    """Return one row per cell, tool, range and kernel (on a CPU: operator), per step, longest first.
 
     exported: tool, cell, rows of its CSV, sidecar. `share` is of the time that the tool saw in the cell. Operators of
     torch count with their own time, without what they call.
@@ -132,7 +132,7 @@ def activity(
 def ranges(
     exported: Iterable[tuple[str, Mapping[str, str], pd.DataFrame, Mapping[str, Any]]],
 ) -> pd.DataFrame:
-    """A row a cell, tool and part of the step, per step: GPU time of the kernels launched in it, or CPU time.
+    """Return one row per cell, tool and range, per step: GPU time of the kernels launched in it, or CPU time.
 
     `clock` says which: gpu, or cpu where the cell ran on one. Launches outside every part have an empty range; what of
     a CPU's step is in no part has the range `other`, so that the parts of a cell add up to its step.
@@ -151,7 +151,7 @@ def ranges(
 
 
 def kernels(joined: Iterable[tuple[Mapping[str, str], pd.DataFrame]]) -> pd.DataFrame:
-    """The kernel tables of all cells, as tables/kernel_table makes each, one below the other."""
+    """Concatenate the kernel tables of all cells, which tables/kernel_table makes."""
     frames = [table.assign(**cell) for cell, table in joined]
     table = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=kernel_table.COLUMNS)
     return table.reindex(columns=[*CELL, *kernel_table.COLUMNS])
@@ -160,7 +160,7 @@ def kernels(joined: Iterable[tuple[Mapping[str, str], pd.DataFrame]]) -> pd.Data
 def steps(
     baseline: pd.DataFrame, traced: Iterable[tuple[Mapping[str, str], pd.DataFrame]], ranks: pd.DataFrame
 ) -> pd.DataFrame:
-    """A row a cell and process that nsys saw: where a step's time goes, as tools/nsys/steps says.
+    """Return one row per cell and process that nsys traced: where the time of a step goes.
 
     baseline: the table of cells; traced: cell, rows of its nsys-steps.csv, which are of the first process where there
     are several; ranks: the table of these. `waiting_ns` is what of `busy_ns` and `communication_ns` is no more than
@@ -185,7 +185,7 @@ def steps(
 
 
 def coverages(compared: Iterable[tuple[Mapping[str, str], str, pd.DataFrame]]) -> pd.DataFrame:
-    """A row a cell and section set: how much of what nsys traced ncu profiled, as tables/coverage says.
+    """Return one row per cell and section set: how much of nsys' launches ncu profiled.
 
     compared: cell, name of the section set, rows of its coverage.csv.
     """
@@ -198,7 +198,7 @@ def agreement(
     activities: pd.DataFrame,
     walls: Iterable[tuple[str, Mapping[str, str], float]],
 ) -> pd.DataFrame:
-    """A row a cell: launches and GPU time a step as each tool sees them, and how much each slows the step down.
+    """Return one row per cell: launches and GPU time per step by tool, and each tool's slowdown.
 
     baseline: the table of cells; activities: that of activity. walls: tool, cell, wall ns a step under the tool (not
     of one that runs launches alone).

@@ -1,4 +1,4 @@
-"""Flags cells on which the tools disagree, and says why where that is known."""
+"""Flags cells on which tools disagree, with the cause where it is known."""
 
 import pandas as pd
 
@@ -15,7 +15,7 @@ UNKNOWN = "unknown: compare the tools' rows of the cell in activity.csv"
 
 
 def explain_disagreements(agreement: pd.DataFrame, coverage: pd.DataFrame) -> pd.DataFrame:
-    """The table of agreement with `flag` (launches, time, both or empty) and `cause`.
+    """Return the table of agreement with `flag` (launches, time, both or empty) and `cause`.
 
     coverage: the table of coverage, in which it shows where runs launched different kernels.
     """
@@ -42,7 +42,7 @@ def explain_disagreements(agreement: pd.DataFrame, coverage: pd.DataFrame) -> pd
 
 
 def _alone(row: pd.Series) -> str | None:
-    """Whether what ncu has more is what every launch takes longer under it."""
+    """Return whether ncu's longer time is what every launch takes longer when it runs alone."""
     beside = [f"{name}_gpu_ns" for name, activity in tools.compared_activities().items() if not activity.ALONE]
     others = [row[column] for column in beside if pd.notna(row.get(column))]
     if not others or pd.isna(row.get("ncu_gpu_ns")) or not row.get("ncu_launches"):

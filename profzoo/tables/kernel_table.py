@@ -1,4 +1,4 @@
-"""The one kernel table of a cell: time from nsys, counters from ncu, joined by launch configuration."""
+"""Makes the kernel table of a cell: time from nsys, counters from ncu, joined by launch configuration."""
 
 from collections.abc import Mapping, Sequence
 
@@ -42,7 +42,7 @@ def join(
     classes: Mapping[str, str],
     census: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    """A row a launch configuration and range, the longest total first; what either tool alone saw has rows of its own.
+    """Return one row per launch configuration and range, longest total first; unmatched rows of either tool stay.
 
     Args:
         nsys: rows of the cell's nsys.csv; steps: that they are of.
@@ -76,12 +76,12 @@ def join(
 
 
 def time_with(table: pd.DataFrame, quantities: Sequence[str]) -> float:
-    """The share of GPU time in rows that have all these quantities."""
+    """Return the share of GPU time in rows that have all these quantities."""
     return float(table.loc[table[list(quantities)].notna().all(axis=1), "share"].sum())
 
 
 def _of_own_range(table: pd.DataFrame, ranged: pd.DataFrame) -> pd.DataFrame:
-    """The rows with what was counted in their own range, where that is known."""
+    """Prefer, in each row, what was counted in its own range."""
     if ranged.empty:
         return table
     keys = pd.MultiIndex.from_frame(table[[*KEYS, "range"]])
@@ -91,7 +91,7 @@ def _of_own_range(table: pd.DataFrame, ranged: pd.DataFrame) -> pd.DataFrame:
 
 
 def _counted(sets: Sequence[pd.DataFrame], census: pd.DataFrame | None) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """A row a configuration that ncu saw: names, range of its first launch, and the quantities; and those by range."""
+    """Return one row per configuration that ncu saw: names, range of its first launch, quantities; and by range."""
     names = ["kernel", "function", "range"]
     window = None if census is None else Window(census)
     frames = [
@@ -110,7 +110,7 @@ def _counted(sets: Sequence[pd.DataFrame], census: pd.DataFrame | None) -> tuple
 
 
 def main(nsys: str, sidecar: str, sets: Sequence[str], census: str | None, csv: str) -> None:
-    """Read a cell's exported CSV and write its table.
+    """Read a cell's exported CSV and write its kernel table.
 
     sets: of ncu, the one that counts first; census: by which these stand for all launches, where they do.
     """

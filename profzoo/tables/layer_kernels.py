@@ -1,4 +1,4 @@
-"""Makes a cell's table of kernels by owner: module, operator, launch configuration, time and counters in one row."""
+"""Makes a cell's table of kernels by owning layer: module, operator, launch configuration, time and counters."""
 
 from collections.abc import Mapping
 
@@ -31,7 +31,7 @@ TABLE = Table(
 
 
 def table(rows: pd.DataFrame, peaks: Mapping[str, float]) -> pd.DataFrame:
-    """COLUMNS, the longest first, per step; `share` is of all kernels, bound and efficiency are of the mean launch.
+    """Return COLUMNS per step, longest first; `share` is of all kernels, bound and efficiency of the mean launch.
 
     Args:
         rows: of joined_step.totals by joined_step.GROUPS, or of joined_step.sum_torch_launches; peaks: rates by name,

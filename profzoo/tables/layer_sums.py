@@ -1,4 +1,4 @@
-"""Adds up a cell's launches by layer, operator and kernel, from what torch, nsys and ncu say of them."""
+"""Sums a cell's launches by layer, operator and kernel, from torch, nsys and ncu."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ ALIGNED = ["step", "order", "kind", "name", "stream", "grid_x", "grid_y", "grid_
 
 @dataclass(frozen=True)
 class Others:
-    """Files of other tools than torch, empty where they were not chosen.
+    """Files of other tools than torch; empty where those were not chosen.
 
     census: all launches of ncu's window, of so many steps; sets: what it counted, the first that counts first. nsys:
     its export, with the sidecar of its report. peaks: the GPU's measured ones.
@@ -39,7 +39,7 @@ class Others:
 
 
 def main(launches: str, modules: str, sidecar: str, others: Others, outputs: Mapping[str, str]) -> None:
-    """Read the tables of owners and of modules and what others say, write `layers`, `operators`, `kernels`, `coverage`.
+    """Read owners, modules and the other tools' files; write `layers`, `operators`, `kernels`, `coverage`.
 
     sidecar: of torch's trace.
     """
@@ -65,7 +65,7 @@ def main(launches: str, modules: str, sidecar: str, others: Others, outputs: Map
 
 
 def _traced(others: Others) -> pd.DataFrame | None:
-    """The launches that nsys traced, step by step; None without it, and on a CPU."""
+    """Return the launches that nsys traced, step by step; None without a trace, and on a CPU."""
     if not others.nsys:
         return None
     facts = read_json(others.sidecar, OF_SIDECAR)
@@ -74,7 +74,7 @@ def _traced(others: Others) -> pd.DataFrame | None:
 
 
 def _joined(others: Others, own: pd.DataFrame, nsys: pd.DataFrame | None) -> Joined:
-    """The launches of ncu's window, else of a step of nsys; own: rows of the table of owners."""
+    """Return the launches of ncu's window, else of a step of nsys; own: rows of the table of owners."""
     if not others.census:
         assert nsys is not None
         return joined_step.join_nsys_launches(nsys, own)
@@ -83,7 +83,7 @@ def _joined(others: Others, own: pd.DataFrame, nsys: pd.DataFrame | None) -> Joi
 
 
 def _of_torch(launches: str, steps: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """What was called, and its kernels, by torch alone, whose launches may not fit into memory all at once."""
+    """Return sums by owner and kernels from torch alone, read in parts, as launches may not fit into memory."""
     called, kernels = [], []
     for part in _parts(launches):
         called.append(layers.sum_by_owner([part], 1))
@@ -96,5 +96,5 @@ def _of_torch(launches: str, steps: int) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def _parts(path: str) -> Iterator[pd.DataFrame]:
-    """What is taken of the table of owners, of which there may be more rows than fit into memory with all."""
+    """Read the needed columns of the table of owners in parts that fit into memory."""
     return (part[[*ALIGNED, *OWNER, *NEEDS]] for part in reading.parts(path, owners.TABLE))

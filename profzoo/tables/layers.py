@@ -1,4 +1,4 @@
-"""Makes a cell's tables of layers and of operators: where a step's time goes, by module and by what it calls."""
+"""Makes a cell's tables of layers and of operators: where a step's time goes, by module and by operator."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -33,7 +33,7 @@ ROUNDING = 1e-6
 
 
 def _adds_up(table: pd.DataFrame) -> str | None:
-    """What is wrong with a tree whose children are not all that their parents hold besides their own."""
+    """Return what is wrong with a tree whose children exceed their parents."""
     rows = table.set_index(NODE)
     below = table.groupby(["parent", "direction"])["total_ns"].sum().reindex(rows.index).fillna(0)
     wrong = (rows["self_ns"] + below - rows["total_ns"]).abs() > ROUNDING * table["total_ns"].max()
@@ -64,7 +64,7 @@ OPERATORS_TABLE = Table(
 
 
 def parent(module: str) -> str:
-    """What holds a module; of the root nothing.
+    """Return the module that holds a module; empty for the root.
 
     >>> [parent(one) for one in ("layer1.0.conv2", "layer1", "(root)", "(loss)", "(compiled)", "(step)")]
     ['layer1.0', '(root)', '(step)', '(step)', '(root)', '']
@@ -78,7 +78,7 @@ def parent(module: str) -> str:
 
 
 def path(module: str) -> list[str]:
-    """All that holds a module, from the root of the tree on, and itself.
+    """Return all modules that hold a module, from the root on, and itself.
 
     >>> path("layer1.0")
     ['(step)', '(root)', 'layer1', 'layer1.0']
@@ -87,7 +87,7 @@ def path(module: str) -> list[str]:
 
 
 def sum_by_owner(parts: Iterable[pd.DataFrame], steps: int) -> pd.DataFrame:
-    """A row an owner, per step: SUMS, of which `needed_ns` is the time of launches whose needs are known.
+    """Return one row per owner, per step: SUMS; `needed_ns` is the time of launches with known costs.
 
     On a CPU a launch is a call, and its time that of the operator without what it calls.
 
@@ -105,13 +105,13 @@ def sum_by_owner(parts: Iterable[pd.DataFrame], steps: int) -> pd.DataFrame:
 
 
 def mean_over_steps(parts: Sequence[pd.DataFrame], steps: int) -> pd.DataFrame:
-    """The same of parts, each as called has it of one step."""
+    """Return the mean per step of frames that sum_by_owner made for one step each."""
     table = _summed(pd.concat(parts, ignore_index=True), OWNER)
     return table.assign(**table[SUMS] / steps)
 
 
 def apply_other_times(by_torch: pd.DataFrame, joined: Joined, copies: pd.DataFrame) -> pd.DataFrame:
-    """The same with times and launches of other tools.
+    """Return the same rows with times and launches of other tools.
 
     Args:
         by_torch: as called has it, of all launches; joined: those of kernels; copies: as by_torch, of others.
@@ -130,12 +130,12 @@ def apply_other_times(by_torch: pd.DataFrame, joined: Joined, copies: pd.DataFra
 
 
 def _summed(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Sums of all other columns by these; what is known of no row is empty."""
+    """Return sums of all other columns by these; empty where no row has a value."""
     return table.groupby(list(by), sort=False, observed=True).sum(min_count=1).reset_index()
 
 
 def operators(called: pd.DataFrame, joined: Joined, peaks: Mapping[str, float]) -> pd.DataFrame:
-    """A row an operator with its shapes, what called it, module and direction, the longest first, per step.
+    """Return one row per operator with its shapes, caller, module and direction, longest first, per step.
 
     called: as of this name, or carried; joined: its launches, by which it is held against peaks, byte/s and flop/s.
     """
@@ -147,7 +147,7 @@ def operators(called: pd.DataFrame, joined: Joined, peaks: Mapping[str, float]) 
 def layers(
     called: pd.DataFrame, modules: pd.DataFrame, steps: int, joined: Joined, peaks: Mapping[str, float]
 ) -> pd.DataFrame:
-    """A row a module and direction, in the order of calls, each behind what holds it, per step.
+    """Return one row per module and direction, in call order, children after parents, per step.
 
     Args: as operators has them, and modules: those that were called, in so many steps. All but `self_ns` includes what
     is below a module in the tree, whose root is STEP; `share` is of all.
@@ -168,20 +168,20 @@ def layers(
 
 
 def _nodes(own: pd.DataFrame, sums: Sequence[str]) -> pd.DataFrame:
-    """Sums over all that is below each module, itself included."""
+    """Return sums over each module and all modules below it."""
     paths = own["module"].map(path)
     parts = [own.assign(module=paths.str[depth])[paths.str.len() > depth] for depth in range(paths.str.len().max())]
     return _summed(pd.concat([part[[*NODE, *sums]] for part in parts], ignore_index=True), NODE)
 
 
 def _shared(table: pd.DataFrame, total: float) -> pd.DataFrame:
-    """The table with shares of all time, and the share of a row's own whose needs are known."""
+    """Add shares of all time, and the share of a row's own time with known costs."""
     whole = table["total_ns"]
     return table.assign(share=whole / max(total, 1), needed_share=table["needed_ns"] / whole.where(whole > 0))
 
 
 def _in_order(table: pd.DataFrame, modules: Iterable[str]) -> pd.DataFrame:
-    """The network's modules in order of their calls, then others, and what is of none, each behind what holds it."""
+    """Return modules in call order, then others, and rows without module, children after parents."""
     rank: dict[str, int] = {}
     for place, name in enumerate(dict.fromkeys(modules)):
         for above in path(name):
@@ -195,7 +195,7 @@ def _in_order(table: pd.DataFrame, modules: Iterable[str]) -> pd.DataFrame:
 
 
 def _tree(joined: Joined, peaks: Mapping[str, float]) -> pd.DataFrame:
-    """COUNTED of each module and direction, with what is below it."""
+    """Return COUNTED of each module and direction, including all modules below it."""
     if not joined.sets:
         return _counted(joined, NODE, peaks)
     paths = joined.launches["module"].map(path)
@@ -207,7 +207,7 @@ def _tree(joined: Joined, peaks: Mapping[str, float]) -> pd.DataFrame:
 
 
 def _counted(joined: Joined, by: Sequence[str], peaks: Mapping[str, float]) -> pd.DataFrame:
-    """COUNTED of each group of launches: by rows of one launch configuration, each of which has its own bound."""
+    """Return COUNTED of each group of launches, from rows of one launch configuration, each with its own bound."""
     if not joined.sets:
         return pd.DataFrame(columns=[*by, *COUNTED])
     rows = joined_step.totals(joined, [*by, *CONFIGURATION])

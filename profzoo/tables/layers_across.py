@@ -1,4 +1,4 @@
-"""Makes the tables across the zoo of layers, and of how much of each cell's time has an owner."""
+"""Makes the tables across cells of layers, and of how much of each cell's time has an owning layer."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,13 +11,13 @@ from profzoo.tables.schemas import CELL
 
 
 def main(paths: Sequence[str], coverage: Sequence[str], outputs: Mapping[str, str]) -> None:
-    """Read the cells' tables of layers and of coverage, write `layers` and `owners`, in the order of the cells' own."""
+    """Read the cells' tables of layers and of coverage; write `layers` and `owners`."""
     write_csv(concatenate_cells(paths, layers.TABLE), outputs["layers"])
     write_csv(concatenate_cells(coverage, owner_coverage.TABLE), outputs["owners"])
 
 
 def concatenate_cells(paths: Sequence[str], table: Table) -> pd.DataFrame:
-    """The rows of several cells' tables, each with its cell; table: what is declared of them."""
+    """Return the rows of several cells' tables, each with its cell; table: their declaration."""
     frames = [rows.assign(**cell) for cell, rows in cell_tables.read(paths, table)]
     columns = [*CELL, *table.columns]
     return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)

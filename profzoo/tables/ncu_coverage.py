@@ -1,4 +1,4 @@
-"""Holds what ncu profiled against what nsys traced of the same cell: launch configurations, and share of time."""
+"""Compares the launches that ncu profiled with those that nsys traced: configurations, and share of time."""
 
 import pandas as pd
 
@@ -27,7 +27,7 @@ COVERED, MISSING, EXTRA = "covered", "missing", "extra"
 
 
 def shares_whole(table: pd.DataFrame) -> str | None:
-    """What is wrong with a cell's table whose rows do not have all of its GPU time; None for nothing."""
+    """Return what is wrong with a cell's table whose rows do not add up to all of its GPU time; None for nothing."""
     shares = table["share"].dropna()
     if len(shares) and abs(shares.sum() - 1) > nsys_tables.ROUNDING:
         return f"shares of GPU time add up to {shares.sum():.6f}: rows are missing"
@@ -45,7 +45,7 @@ TABLE = reading.Table(
 
 
 def compare(nsys: pd.DataFrame, ncu: pd.DataFrame, census: pd.DataFrame | None = None) -> pd.DataFrame:
-    """A row a launch configuration that either tool saw, those that ncu missed first, the longest first.
+    """Return one row per configuration that either tool saw, those that ncu missed first, longest first.
 
     Args:
         nsys: rows of a cell's nsys.csv; ncu: rows of an ncu.{set}.csv of the same cell.
@@ -91,7 +91,7 @@ def compare(nsys: pd.DataFrame, ncu: pd.DataFrame, census: pd.DataFrame | None =
 
 
 def summary(compared: pd.DataFrame) -> dict[str, float | int | str]:
-    """Configurations that nsys traced, those that ncu profiled of them, their share of GPU time, and what is missing.
+    """Return numbers of configurations that nsys traced and ncu profiled, their share of GPU time, and what is missing.
 
     `uneven_time` is the share of GPU time in configurations of which one launch stands for some that take unlike times,
     so that its counters say less about these, `other_launches` of those of which other launches were profiled than
@@ -127,7 +127,7 @@ def _cause(status: str, kernel_seen: bool) -> str:
 
 
 def main(nsys: str, ncu: str, census: str | None, csv: str) -> None:
-    """Read a cell's exported CSV and write the comparison; DataError where ncu's is of ranges."""
+    """Read a cell's exported CSV and write the comparison; DataError where ncu measured ranges."""
     if "mangled" not in reading.rows(ncu)[0]:
         raise DataError(f"{ncu} measures ranges, which hold no launches to compare: take a section set of launches")
     traced, profiled = reading.read(nsys, nsys_tables.TABLE), reading.read(ncu, export_schema.TABLE)

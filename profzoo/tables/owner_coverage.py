@@ -1,4 +1,4 @@
-"""Says how much of a step's GPU time has an owner, and how much of it other tools saw launch by launch."""
+"""Tells how much of a step's GPU time has an owning layer, and how much other tools saw launch by launch."""
 
 import pandas as pd
 

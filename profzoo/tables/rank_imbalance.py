@@ -1,4 +1,4 @@
-"""How unlike the processes of cells on several GPUs are: a row a process, over all cells."""
+"""Makes the table of the processes of cells on several GPUs: how much they differ, one row per process."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -10,7 +10,7 @@ from profzoo.tools.nsys.ranks import COLUMNS, TABLE
 
 
 def across_cells(tables: Iterable[tuple[Mapping[str, str], pd.DataFrame]]) -> pd.DataFrame:
-    """The rows of all cells, with shares of the step and how far each process's computing is from the cell's mean.
+    """Return the rows of all cells, with shares of the step and each process's deviation from the cell's mean.
 
     `waiting_ns` is the process's communication beyond the shortest in its cell, which waits for nobody: time that it
     spent on waiting for the others. `communication_share` and `exposed_share` are of the step's wall time,
@@ -31,10 +31,10 @@ def across_cells(tables: Iterable[tuple[Mapping[str, str], pd.DataFrame]]) -> pd
 
 
 def tabulate_ranks(paths: Sequence[str]) -> pd.DataFrame:
-    """The same, of the cells' files."""
+    """Return the same table from the cells' files."""
     return across_cells(cell_tables.read(paths, TABLE))
 
 
 def read(paths: Sequence[str]) -> pd.DataFrame:
-    """The table across cells at the one path; without rows where there is no path."""
+    """Read the table across cells, if there is a path; else return it without rows."""
     return schemas.read_table("ranks", paths[0]) if paths else across_cells([])

@@ -1,4 +1,4 @@
-"""Makes the tables across the zoo of what changes would be worth, and of what the CPU's time went to."""
+"""Makes the tables across cells of predicted gains and of host time."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,6 +8,6 @@ from profzoo.what_if.tables import GAINS, TAX
 
 
 def main(changes: Sequence[str], host: Sequence[str], outputs: Mapping[str, str]) -> None:
-    """Read the cells' tables of both, write `changes` and `host`, in the order of the cells' own."""
+    """Read the cells' tables of both; write `changes` and `host`."""
     write_csv(concatenate_cells(changes, GAINS), outputs["changes"])
     write_csv(concatenate_cells(host, TAX), outputs["host"])

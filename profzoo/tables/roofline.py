@@ -1,4 +1,4 @@
-"""Holds counted work against measured peaks: what bounds a launch, a class of kernels or a cell, and how near it comes.
+"""Compares counted work with measured peaks: what bounds a launch, class of kernels or cell, and how closely.
 
 A kernel takes at least as long as its DRAM traffic at the DRAM's peak, its L2 traffic at L2's, and its operations at
 the peak of each arithmetic, those of SIMT units and of tensor cores apart, as they may run side by side. The longest of
@@ -61,12 +61,12 @@ PEAKS = reading.Table(
 
 
 def read_peaks(path: str | Path) -> dict[str, float]:
-    """Rates by name, byte/s and flop/s, of a file of measured peaks."""
+    """Return rates by name, byte/s and flop/s, from a file of measured peaks."""
     return reading.read(path, PEAKS).set_index("peak")["rate"].to_dict()
 
 
 def bound_launches(kernels: pd.DataFrame, peaks: Mapping[str, float]) -> pd.DataFrame:
-    """COLUMNS for each row of a kernel table, one launch each; what needs counts or times that are not there is empty.
+    """Return COLUMNS for each row of a kernel table, one launch each; empty where counts or times are missing.
 
     peaks: rates by name, byte/s and flop/s. `intensity` is flop a byte of DRAM.
     """
@@ -79,7 +79,7 @@ def bound_launches(kernels: pd.DataFrame, peaks: Mapping[str, float]) -> pd.Data
 
 
 def bound_groups(kernels: pd.DataFrame, by: list[str], peaks: Mapping[str, float]) -> pd.DataFrame:
-    """COLUMNS for each group of a kernel table's rows, per step, with the share of the group's time that they are of.
+    """Return COLUMNS for each group of rows, per step, with the share of its time that they cover.
 
     Only rows with time and counts go in: `counted_share` says how much of the group's GPU time these take. The least
     times of the group are the sums of those of its launches, each of which has its own bound.
@@ -119,7 +119,7 @@ def sums(kernels: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 
 
 def _unsure(kernels: pd.DataFrame, peaks: Mapping[str, float]) -> pd.DataFrame:
-    """Standard errors of SUMMED, of a launch of each row, and `bounded`, that of the time of the bound."""
+    """Return standard errors of SUMMED per launch of each row, and `bounded`, that of the bound's time."""
     errors = {name: counters.errors(kernels, name) for name in COUNTED}
     found = {name: errors[name] for name in MEMORY}
     for units, arithmetic in (("simt", SIMT), ("tensor", TENSOR)):
@@ -133,7 +133,7 @@ def _unsure(kernels: pd.DataFrame, peaks: Mapping[str, float]) -> pd.DataFrame:
 
 
 def _told(table: pd.DataFrame, errors: pd.DataFrame, freedom: pd.Series) -> pd.DataFrame:
-    """The table with the ends of intervals, by standard errors of SUMMED and of efficiency."""
+    """Return the table with interval ends, from standard errors of SUMMED and of efficiency."""
     relative = {name: errors[name] / table[name].where(table[name] > 0) for name in SUMMED}
     flop = table[["simt_flop", "tensor_flop"]].sum(axis=1, min_count=1)
     of_flop = errors[["simt_flop", "tensor_flop"]].sum(axis=1, min_count=1) / flop.where(flop > 0)
@@ -148,7 +148,7 @@ def _told(table: pd.DataFrame, errors: pd.DataFrame, freedom: pd.Series) -> pd.D
 
 
 def _ends(table: pd.DataFrame, errors: Mapping[str, pd.Series], freedom: pd.Series) -> dict[str, pd.Series]:
-    """Both ends of the intervals of these columns, by their standard errors and degrees of freedom."""
+    """Return both interval ends of these columns, from standard errors and degrees of freedom."""
     ends = {}
     for name, error in errors.items():
         wide = interval_half_width(error.to_numpy(dtype=float), freedom.to_numpy(dtype=float))
@@ -157,7 +157,7 @@ def _ends(table: pd.DataFrame, errors: Mapping[str, pd.Series], freedom: pd.Seri
 
 
 def _counted(kernels: pd.DataFrame) -> pd.Series:
-    """Rows with a time, DRAM traffic, and operations of both kinds: without one of these, a bound may go unseen."""
+    """Return rows with time, DRAM traffic, and both kinds of operations; without one, a bound may be missed."""
     counted = kernels["mean_ns"].notna() & kernels["dram_bytes"].notna()
     for operations in (SIMT, TENSOR):
         counted &= kernels.reindex(columns=list(operations)).notna().any(axis=1)
@@ -181,7 +181,7 @@ def _held(ns: pd.Series, work: pd.DataFrame, peaks: Mapping[str, float]) -> pd.D
 
 
 def _rates(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with intensity, rates and the bound."""
+    """Return the table with intensity, rates and the bound."""
     flop = table[["simt_flop", "tensor_flop"]].sum(axis=1, min_count=1)
     table["intensity"] = flop / table["dram_bytes"].where(table["dram_bytes"] > 0)
     table["flop_per_s"] = flop / table["ns"] * 1e9

@@ -1,4 +1,4 @@
-"""The tables across the zoo: what each is declared to hold, for those who write it and those who read it."""
+"""Declares the tables across cells, for those who write them and those who read them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -32,12 +32,12 @@ def _numbers(names: Sequence[str], kind: Kind = column_types.NUMBER) -> dict[str
 
 
 def _of_tools(name: str) -> Kind | None:
-    """Columns that tools add."""
+    """Return the type of a column that a tool adds."""
     return NUMBER
 
 
 def _compared(name: str) -> Kind | None:
-    """Columns that the table of agreement has of each tool."""
+    """Return the type of a column that the table of agreement has per tool."""
     return NUMBER if name.endswith(("_launches", "_gpu_ns", "_spread", "_slowdown")) else None
 
 
@@ -126,10 +126,10 @@ TABLES: Mapping[str, Table] = {
 
 
 def read_table(name: str, path: str | Path) -> pd.DataFrame:
-    """A table across the zoo, by its name; DataError where the file is not what is declared of it."""
+    """Read a table across cells by its name; DataError where the file does not fit the declaration."""
     return reading.read(path, TABLES[name])
 
 
 def rows_of_cell(table: pd.DataFrame, model: str, phase: str) -> pd.DataFrame:
-    """The rows of a cell."""
+    """Return the rows of one cell."""
     return table[(table["model"] == model) & (table["phase"] == phase)]

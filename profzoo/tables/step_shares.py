@@ -1,4 +1,4 @@
-"""Shares of an unprofiled step: what the GPU works at, waiting for other processes, and each cause of idleness."""
+"""Computes shares of an unprofiled step: GPU work, waiting for other processes, and each cause of idle time."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ LAUNCHING = tuple(f"idle_{cause}" for cause in FEEDING)
 
 
 def step_shares(steps: pd.DataFrame) -> pd.DataFrame:
-    """PARTS of each row of the table of steps, which add up to one.
+    """Return PARTS of each row of the table of steps; they add up to one.
 
     How long the GPU works follows from its time under nsys and the unprofiled step; with what, and what it waits for
     the rest of the time, from the proportions under nsys. `kernels` is time with a kernel that does not communicate,
@@ -45,12 +45,12 @@ def step_shares(steps: pd.DataFrame) -> pd.DataFrame:
 
 
 def launch_wait_share(shares: pd.DataFrame) -> pd.Series:
-    """The share of the step in which the GPU waits for launches: what fewer or larger launches, or a graph, cure."""
+    """Return the share of the step in which the GPU waits for launches, which fewer launches or a graph cure."""
     return shares[list(LAUNCHING)].sum(axis=1)
 
 
 def least(step: Mapping[str, Any], shares: Mapping[str, float], names: Sequence[str]) -> float:
-    """The share of the unprofiled step that the GPU idles or waits for these causes at least, down to 0.
+    """Return a lower bound of the step's share that the GPU idles or waits for these causes, at least 0.
 
     A profiler only adds to what the GPU waits for, so that the other causes together take no more time of the
     unprofiled step than they took under it; what idleness remains is that of these.
@@ -72,7 +72,7 @@ def least(step: Mapping[str, Any], shares: Mapping[str, float], names: Sequence[
 
 
 def amdahl(share: float, cured: float) -> float:
-    """How many times as fast the whole gets, when the cured part of a share of its time goes (Amdahl 1967).
+    """Return the speedup when the cured part of a share of the time goes (Amdahl 1967).
 
     >>> amdahl(0.5, 1)
     2.0

@@ -1,4 +1,4 @@
-"""Writes the timeline of one typical step of a cell, small enough for the page to hold."""
+"""Writes the timeline of one typical step of a cell, small enough for the page."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from profzoo.tools.nsys.trace import explain_no_steps
 
 
 def main(sqlite: str, report_sidecar: str, output: str) -> None:
-    """Read the export and the sidecar of its report, write the timeline; an empty object of a trace without steps."""
+    """Read the export and its report's sidecar; write the timeline, an empty object for a trace without steps."""
     whole_run = read_json(report_sidecar, {"capture": fact.TEXT})["capture"] == "run"
     found = median_step.read_typical_step(sqlite, whole_run)
     if found is None:

@@ -1,4 +1,4 @@
-"""Of how many steps the numbers of a tool's export are sums."""
+"""Counts the steps over which the numbers of a tool's export are summed."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ NEEDS: fact.Needs = {
 
 
 def count_profiled_steps(sidecar: Mapping[str, Any]) -> int:
-    """Steps that an export's numbers are sums over; of a trace that lost some, or of a whole run, those that it holds.
+    """Return the number of steps in an export's sums; of a damaged or whole-run trace, the steps in it.
 
     Raises:
         DataError: it holds none.

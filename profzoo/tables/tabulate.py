@@ -1,4 +1,4 @@
-"""Makes the tables across the zoo from every exported cell."""
+"""Makes the tables across cells from every exported cell."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -29,7 +29,7 @@ OF_TOOL: fact.Needs = {"step_ns": fact.POSITIVE, **steps_per_export.NEEDS}
 
 
 def read(tool: str, tables: Sequence[str], sidecars: Sequence[str]) -> Exported:
-    """A tool's exported tables with the cell and the sidecar of each."""
+    """Read a tool's exported tables with the cell and sidecar of each."""
     activity = tools.activities()[tool]
     found: Exported = []
     for exported, sidecar in zip(cell_tables.read(tables, activity.TABLE), sidecars, strict=True):
@@ -42,7 +42,7 @@ def read(tool: str, tables: Sequence[str], sidecars: Sequence[str]) -> Exported:
 def _measured(
     timed: baseline_steps.Timed, exported: Exported, counted: Sequence[str]
 ) -> list[tuple[str, Mapping[str, str], Mapping[str, Any]]]:
-    """Tool, cell and sidecar of all that tables are made of; counted: ncu's where it has no table of its own."""
+    """Return tool, cell and sidecar of all inputs; counted: ncu's where it has no table of its own."""
     found = [(tools.BASELINE, cell, facts) for cell, _, facts in timed]
     found += [(tool, cell, facts) for tool, cell, _, facts in exported]
     return found + [("ncu", cell_tables.cell_of(path), read_json(path)) for path in counted]

@@ -1,4 +1,4 @@
-"""Holds the kernel tables of all cells against the peaks of the GPU that they ran on."""
+"""Compares the kernel tables of all cells with the peaks of the GPU that they ran on."""
 
 import pandas as pd
 
@@ -18,7 +18,7 @@ LEADING = ["level", *CELL, *LEVELS["launch"]]
 
 
 def table(kernels: pd.DataFrame, peaks: dict[str, float]) -> pd.DataFrame:
-    """A row a cell, then a row each of its classes, its ranges, and its launch configurations by range.
+    """Return one row per cell, then per class, range, and launch configuration by range.
 
     Times and counts of a launch are those of one launch, of the others per step; `counted_share` is the share of GPU
     time that has counters.
@@ -34,7 +34,7 @@ def table(kernels: pd.DataFrame, peaks: dict[str, float]) -> pd.DataFrame:
 
 
 def main(kernels: str, cells: str, peaks: str, csv: str) -> None:
-    """Read the tables, write the CSV; DataError where cells ran on another device than the peaks are of."""
+    """Read the tables and write the CSV; DataError where cells ran on another device than the peaks."""
     measured, ran = (
         read_json(f"{peaks}.json", {"device": fact.TEXT})["device"],
         set(schemas.read_table("cells", cells)["device"]),

@@ -1,4 +1,4 @@
-"""Which tool's numbers of a cell to show, where there are several."""
+"""Chooses which tool's numbers of a cell to show."""
 
 import pandas as pd
 
@@ -8,7 +8,7 @@ FILES = ("../tools/*/activity.py",)
 
 
 def prefer_tool(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of one tool a cell: of those that have any, the one to go by first."""
+    """Return the rows of one tool per cell: the preferred one among those that have any."""
     place = {name: number for number, name in enumerate(tools.activities())}
     rank = table["tool"].map(place)
     return table[rank == rank.groupby([table["model"], table["phase"]]).transform("min")]

@@ -1,4 +1,4 @@
-"""The versions that each cell was measured with, as columns of the table of cells."""
+"""Adds the versions that each cell was measured with to the table of cells."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from profzoo.tools import tool_versions
 
 
 def columns(cells: pd.DataFrame, measured: Iterable[tuple[str, Mapping[str, str], Mapping[str, Any]]]) -> pd.DataFrame:
-    """The table of cells with VERSIONS: of torch, of the GPU's driver, and of the profilers; empty where there is none.
+    """Return the table of cells with VERSIONS: torch, GPU driver and profilers; empty where there is none.
 
     measured: tool, cell and sidecar of all that the cells' rows and other tables are made of. Where the tools of a cell
     were run with several versions, all of them are named, with who had which.

@@ -42,7 +42,7 @@ def read_benchmark(benchmark: Path) -> float | None:
 def benchmark_kind(benchmark: str) -> str:
     """Return the part of a benchmark's name that is common to its kind of job.
 
-    >>> benchmark_kind("results/benchmarks/unet/train.deep.ncu.tsv"), benchmark_kind("results/benchmarks/unet/weights.tsv")
+    >>> tuple(benchmark_kind(f"results/benchmarks/unet/{name}.tsv") for name in ("train.deep.ncu", "weights"))
     ('train.deep.ncu', 'weights')
     """
     return Path(benchmark).stem

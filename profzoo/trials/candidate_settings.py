@@ -64,7 +64,7 @@ def candidate_words(
     return found, refused
 
 
-def _name_candidates(config: Mapping[str, Any], cell: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def _name_candidates(config: Mapping[str, Any], cell: CellSettings) -> dict[str, Mapping[str, Any]]:
     """Return the settings of every candidate by name; advice that no variant follows is named by its words."""
     known = _panel_settings(config, cell["batch"])
     rules = verdict_rules.load_rules()["rules"]
@@ -90,7 +90,7 @@ def _panel_settings(config: Mapping[str, Any], batch: int | None) -> dict[str, M
     }
 
 
-def _advice_words(advice: Mapping[str, Any], cell: Mapping[str, Any]) -> str:
+def _advice_words(advice: Mapping[str, Any], cell: CellSettings) -> str:
     """Return the setting words of an advice for a cell; empty if it has none."""
     if doubled := advice.get("doubled"):
         own: Mapping[str, Any] = cell

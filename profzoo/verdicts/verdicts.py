@@ -37,7 +37,7 @@ def tabulate_verdicts(
     Args:
         steps, kernels, roofline: the tables of these names; verdicts that need counters are not given without roofline.
         peaks: rates by name, flop/s. advice: ncu's details page and the launches on it, by cell.
-        ran_with: settings of each cell. given: rules, of rules.load_rules. layers: kernels by owning layer and the tree of
+        ran_with: settings of each cell. given: rules. layers: kernels by owning layer and the tree of
         layers, by cell. programs: traced steps of each cell, by process. scored: records of advice.
 
     `share` is the share of the unprofiled step that a row is about, empty if there is none. A cell to which no rule

@@ -1,4 +1,4 @@
-"""Replays the steps of an nsys trace, to say what a change would be worth.
+"""Simulates the steps of an nsys trace with one change, and so predicts what the change would gain.
 
 As Daydream does (Zhu et al., USENIX ATC 2020): what the CPU called and what the GPU ran for it become a program of
 durations and of what waits for what; a change is made to the program, and the program is run again.

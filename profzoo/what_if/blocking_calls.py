@@ -1,4 +1,4 @@
-"""Finds which calls waited, for what, and what of their time was their own."""
+"""Finds which calls waited, for what, and how much of their time was their own."""
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ CALL_NS = 5_000.0
 
 
 def add_waits(host: pd.DataFrame, gpu: pd.DataFrame, events: Events) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Both tables of a program with what is known of waits.
+    """Return both tables of a program with the waits of its calls.
 
     The CPU's gets `wait`, `target`, `tail`, `own`, and `waited`, what of the call was wait; the GPU's `room`, and
     `issued`, when each operation's call had found room for it.
@@ -47,7 +47,7 @@ def add_waits(host: pd.DataFrame, gpu: pd.DataFrame, events: Events) -> tuple[pd
 
 
 def _queue(host: pd.DataFrame, gpu: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For each operation how many launches its stream's queue takes, and when it found room; which calls waited for it.
+    """Return per operation the queue length of its stream and when it found room, and the calls that waited for room.
 
     A queue has room for so many bytes, of which launches with many arguments take more, and room comes back for several
     at a time. So where a call waited the queue took as many as were there then, elsewhere as many as the next place
@@ -87,7 +87,7 @@ def _queue(host: pd.DataFrame, gpu: pd.DataFrame) -> tuple[np.ndarray, np.ndarra
 
 
 def _staged(host: pd.DataFrame, gpu: pd.DataFrame, issued: np.ndarray, wait: np.ndarray, target: np.ndarray) -> None:
-    """Copies from pageable memory whose calls waited for the buffer that they go through. Sets when they were issued.
+    """Find copies from pageable memory whose calls waited for the staging buffer; set when they were issued.
 
     Such a call returns before its copy is done, and that is on the GPU behind what was launched before (CUDA driver
     API, "API synchronization behavior", memcpy). So the next one waits until the one before has left the buffer; and
@@ -109,14 +109,14 @@ def _staged(host: pd.DataFrame, gpu: pd.DataFrame, issued: np.ndarray, wait: np.
 
 
 def _copies(host: pd.DataFrame, gpu: pd.DataFrame, wait: np.ndarray, target: np.ndarray) -> None:
-    """Copies that were done when their call returned, as those to and from pageable memory may be."""
+    """Return copies that had ended when their call returned, as copies to and from pageable memory may have."""
     calls = gpu["host"].to_numpy()
     done = host["copies"].to_numpy()[calls] & (gpu["end"].to_numpy() <= host["end"].to_numpy()[calls])
     wait[calls[done]], target[calls[done]] = OPERATION, np.flatnonzero(done)
 
 
 def _synchronising(host: pd.DataFrame, gpu: pd.DataFrame, events: Events, wait: np.ndarray, target: np.ndarray) -> None:
-    """Calls that synchronise, by what the trace says of them, else by what ended last before they did."""
+    """Return calls that synchronise, as the trace says, else by what ended last before they returned."""
     if gpu.empty:
         return
     columns = [events.waits[name] for name in ("kind", "stream", "event", "record")]
@@ -153,7 +153,7 @@ def _synchronising(host: pd.DataFrame, gpu: pd.DataFrame, events: Events, wait: 
 
 
 def _until(host: pd.DataFrame, gpu: pd.DataFrame, wait: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """When each call's wait was over, by what it waited for; -inf of those that wait for nothing."""
+    """Return the end of each call's wait; -inf for calls that wait for nothing."""
     ends, launched = gpu["end"].to_numpy(dtype=float), gpu["host"].to_numpy()
     before = np.searchsorted(launched, np.arange(len(host)))
     until = np.full(len(host), -np.inf)
@@ -169,6 +169,6 @@ def _until(host: pd.DataFrame, gpu: pd.DataFrame, wait: np.ndarray, target: np.n
 
 
 def _typical(host: pd.DataFrame, own: np.ndarray, waits: np.ndarray) -> np.ndarray:
-    """Of each call the median time of those of its name that waited for nothing, CALL_NS where there are none."""
+    """Return the median time of calls of the same name that waited for nothing; CALL_NS where there are none."""
     free = pd.Series(own[~waits]).groupby(host["name"].to_numpy()[~waits]).median()
     return host["name"].map(free).fillna(CALL_NS).to_numpy(dtype=float)

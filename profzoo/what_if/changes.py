@@ -1,4 +1,4 @@
-"""What could be changed, each a pure function from a program to the changed one; they can be made one after another."""
+"""Changes a program: pure functions from a program to the changed one, which can be chained."""
 
 from dataclasses import replace
 
@@ -39,7 +39,7 @@ def speed_up_kernels(program: Program, chosen: np.ndarray, times: float | np.nda
 
 
 def fuse(program: Program, chosen: np.ndarray, share: float = 1.0) -> Program:
-    """With these operations part of what is before each: its call goes, and the CPU's time since the call before.
+    """Fuse operations into those before them: their calls go, with the CPU's time since the call before.
 
     Of that what is longer than an operator takes stays, as it is other work.
 
@@ -73,7 +73,7 @@ def fuse(program: Program, chosen: np.ndarray, share: float = 1.0) -> Program:
 
 
 def capture_as_graph(program: Program, node_gap_ns: float | None = None) -> Program:
-    """With what each step launches, but for its input, replayed as one graph.
+    """Replay everything that each step launches, except for its input, as one CUDA graph.
 
     One call a step launches it, in the place of the first launch after the input, and the CPU's time for all others
     goes, with its own between them; waits stay. Nodes follow each other as on their streams, `node_gap_ns` apart: by
@@ -102,13 +102,13 @@ def capture_as_graph(program: Program, node_gap_ns: float | None = None) -> Prog
 
 
 def _first_of(moved: np.ndarray, nodes: np.ndarray) -> np.ndarray:
-    """The first operation of each call among these."""
+    """Return the first operation of each call among these."""
     rows = np.flatnonzero(nodes)
     return rows[np.unique(moved[rows], return_index=True)[1]]
 
 
 def node_gap(program: Program) -> float:
-    """Ns from node to node, the median of the graphs in the trace; NODE_GAP_NS where it has none."""
+    """Return the ns from node to node: the median of the graphs in the trace; NODE_GAP_NS where it has none."""
     gpu = program.gpu
     follows = gpu["node"] & (gpu["dep"] >= 0) & np.isneginf(gpu["gap"])
     gaps = gpu.loc[follows & (gpu["dep_gap"] >= 0), "dep_gap"]
@@ -116,7 +116,7 @@ def node_gap(program: Program) -> float:
 
 
 def prefetch_input(program: Program) -> Program:
-    """With the input on the GPU when a step begins: what CPU and GPU do in the ranges data and transfer goes."""
+    """Have the input on the GPU when a step begins: the work of the ranges data and transfer goes."""
     host, gpu = program.host, program.gpu
     calls = host["part"].isin(IN_INPUT).to_numpy() & (host["kind"] == CALL).to_numpy()
     gone = gpu["gone"].to_numpy() | calls[gpu["host"].to_numpy()]
@@ -131,12 +131,12 @@ def prefetch_input(program: Program) -> Program:
 
 
 def remove_waits(program: Program) -> Program:
-    """With no call that waits for the GPU, but for room in its queue."""
+    """Remove all waits for the GPU except those for room in its queue."""
     return replace_tables(program, host={"wait": np.full(len(program.host), blocking_calls.NOTHING)})
 
 
 def add_launches(program: Program, more: np.ndarray, ns: float, within: bool = False) -> Program:
-    """With so many other launches before each operation, of `ns` each on the GPU.
+    """Add so many launches before each operation, each of `ns` on the GPU.
 
     Each takes the CPU as long as those that are there do in the mean. By the median an operator more would be too
     cheap: many launches are the second of theirs. Within an operator it takes what the call alone does, by the median.
@@ -155,7 +155,7 @@ def add_launches(program: Program, more: np.ndarray, ns: float, within: bool = F
 
 
 def remove_allocations(program: Program) -> Program:
-    """With no call that takes memory from the driver or gives it back, nor its waiting."""
+    """Remove all calls that take memory from the driver or give it back, with their waits."""
     host = program.host
     going = host["allocates"].to_numpy(dtype=bool)
     return replace_tables(
@@ -169,7 +169,7 @@ def remove_allocations(program: Program) -> Program:
 
 
 def find_unrepeated(program: Program) -> np.ndarray:
-    """Which operations are kernels of a launch configuration that less than half of the steps have.
+    """Return which operations are kernels of a configuration that fewer than half of the steps have.
 
     None of a program of fewer than four steps.
     """
@@ -181,7 +181,7 @@ def find_unrepeated(program: Program) -> np.ndarray:
 
 
 def overlap_communication(program: Program) -> Program:
-    """With kernels that communicate beside all others.
+    """Run kernels that communicate beside all others.
 
     Nothing waits for them, and they wait for what they did and each other.
     """
@@ -202,7 +202,7 @@ def overlap_communication(program: Program) -> Program:
 
 
 def speed_up_host(program: Program, times: float) -> Program:
-    """With a CPU so many times as fast, in Python and in CUDA calls alike; not with a shorter way to the GPU."""
+    """Make the CPU so many times as fast, in Python and in CUDA calls; the latency to the GPU stays."""
     host, gpu = program.host, program.gpu
     own = host["own"].to_numpy(dtype=float)
     latency = gpu["latency"].to_numpy(dtype=float)
@@ -215,7 +215,7 @@ def speed_up_host(program: Program, times: float) -> Program:
 
 
 def _following(program: Program) -> np.ndarray:
-    """Of each row the next launch, or edge of a step: itself, if it is one; the number of rows, where none follows."""
+    """Return for each row the next launch or edge of a step, itself included; the number of rows where none follows."""
     host = program.host
     marks = host["launches"].to_numpy() | (host["kind"] != CALL).to_numpy()
     upcoming = np.where(marks, np.arange(len(host)), len(host))
@@ -223,14 +223,14 @@ def _following(program: Program) -> np.ndarray:
 
 
 def _belonging(program: Program, going: np.ndarray) -> np.ndarray:
-    """The rows of calls that go, with those of calls that launch nothing and come before them, since another launch."""
+    """Return the rows of removed calls, with the calls before them that launch nothing, since the last launch."""
     host = program.host
     found = np.append(going, False)[_following(program)]
     return found & (going | ((host["wait"] == blocking_calls.NOTHING) & (host["kind"] == CALL)).to_numpy())
 
 
 def _of_operators(program: Program) -> np.ndarray:
-    """What of the CPU's time before each row the operator takes whose launch follows, from 0 to 1.
+    """Return the share of the CPU's time before each row that the operator takes whose launch follows, 0 to 1.
 
     The time from one launch to the next is an operator's, up to where it is far out among all of these (Tukey,
     Exploratory Data Analysis, 1977: three times the middle half beyond it); and up to OPERATOR_NS in any case, as most
@@ -249,7 +249,7 @@ def _of_operators(program: Program) -> np.ndarray:
 
 
 def _without(program: Program, rows: np.ndarray, share: float | np.ndarray = 1.0) -> Program:
-    """Without the CPU's time in these rows, and that share of the time before them.
+    """Remove the CPU's time in these rows, and that share of the time before them.
 
     What of it prepares the input stays, and so do waits.
     """
@@ -265,7 +265,7 @@ def _without(program: Program, rows: np.ndarray, share: float | np.ndarray = 1.0
 
 
 def _reordered(program: Program) -> Program:
-    """With operations in the order of their calls again; what would wait for a later one does not."""
+    """Sort operations by their calls again; dependencies on later ones are dropped."""
     gpu = program.gpu
     order = np.argsort(gpu["host"].to_numpy(), kind="stable")
     if (np.diff(order) == 1).all():

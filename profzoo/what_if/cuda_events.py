@@ -1,4 +1,4 @@
-"""Finds what a CUDA event stands for: the last operation on its stream when it was recorded."""
+"""Resolves CUDA events: each stands for the last operation on its stream when it was recorded."""
 
 import bisect
 from collections import defaultdict
@@ -10,7 +10,7 @@ from profzoo.what_if.trace_events import NONE, Events
 
 
 class Records:
-    """The records of events in a program's calls, by event and, where a trace tells them apart, one by one."""
+    """The recorded events of a program's calls, by event and, where a trace tells them apart, one by one."""
 
     def __init__(self, events: Events, host: pd.DataFrame, gpu: pd.DataFrame):
         """host, gpu: of a program, of which correlations, streams and the rows of calls are needed."""
@@ -26,14 +26,14 @@ class Records:
                 self._operation[key].append(int(operation))
 
     def meant(self, event: int, record: int, row: int) -> int:
-        """The operation that a call in this row of the host waits for by an event or a record; -1 if not known."""
+        """Return the operation that a call waits for by an event or a record; -1 if unknown."""
         key = ("event", event) if record in (0, NONE) else ("record", record)
         place = bisect.bisect_left(self._made.get(key, []), row)
         return self._operation[key][place - 1] if place else -1
 
 
 def last_before(gpu: pd.DataFrame, streams: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Of each stream with a row of the host, the last operation on it that was launched before that row, or -1."""
+    """Return for each stream the last operation that was launched on it before that row of the host, or -1."""
     last, launched = np.full(len(streams), -1), gpu["host"].to_numpy()
     for stream, at in gpu.groupby("stream").indices.items():
         mine = streams == stream

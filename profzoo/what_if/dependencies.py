@@ -1,4 +1,4 @@
-"""Finds what each operation on the GPU waited for: its call, what was before it on its stream, or another stream."""
+"""Finds what each GPU operation waited for: its call, the operation before it on its stream, or another stream."""
 
 import bisect
 
@@ -24,7 +24,7 @@ FEW = 5
 
 
 def add_dependencies(host: pd.DataFrame, gpu: pd.DataFrame, events: Events) -> tuple[pd.DataFrame, float]:
-    """The GPU's table of a program with `latency`, `gap`, `dep` and `dep_gap`, and the median of launches' `after`.
+    """Return the GPU table with `latency`, `gap`, `dep` and `dep_gap`, and the median `after` of launches.
 
     Each is what was measured where that bound held, so that the program begins each operation when it began. Where
     another held it is the median of its kind, or what was measured if that is less.
@@ -66,7 +66,7 @@ def _after(
     kinds: np.ndarray,
     node: np.ndarray,
 ) -> np.ndarray:
-    """From a call's end until the GPU begins, the median of each kind, of operations that found it idle."""
+    """Return the median time from a call's end to the GPU's start, by kind, of operations that found the GPU idle."""
     busy = np.concatenate(([-np.inf], np.maximum.accumulate(ends)[:-1]))
     idle = ~node & (before <= issued)
     alone = idle & (busy <= issued)
@@ -76,7 +76,7 @@ def _after(
 def _gaps(
     begins: np.ndarray, before: np.ndarray, by_call: np.ndarray, kinds: np.ndarray, node: np.ndarray
 ) -> np.ndarray:
-    """From the end of what is before on the stream, the median of each kind, of operations that were in the queue."""
+    """Return the median gap behind the operation before on the stream, by kind, of operations that were queued."""
     gaps = begins - np.where(np.isfinite(before), before, 0)
     # A longer one is a wait for something else.
     queued = ~node & np.isfinite(before) & (before > by_call + EXPLAINED_NS) & (gaps <= DEPENDS_NS)
@@ -86,7 +86,7 @@ def _gaps(
 def _medians(
     values: np.ndarray, kinds: np.ndarray, surely: np.ndarray, perhaps: np.ndarray, otherwise: float
 ) -> np.ndarray:
-    """Of each operation the median of its kind, of those that tell surely, else low ones of those that may tell."""
+    """Return a typical value per kind: the median of certain observations, else a low quantile of possible ones."""
     result = np.full(len(values), otherwise)
     for kind in np.unique(kinds):
         mine = kinds == kind
@@ -98,7 +98,7 @@ def _medians(
 
 
 def _lag(dep_gap: np.ndarray, late: np.ndarray) -> float:
-    """From the end of what is waited for on another stream, the median of operations that nothing else explains."""
+    """Return the median time behind the end of an operation of another stream that nothing else explains."""
     tells = late & (dep_gap >= 0) & (dep_gap <= DEPENDS_NS)
     return float(np.median(dep_gap[tells])) if tells.sum() >= FEW else LAG_NS
 
@@ -106,7 +106,7 @@ def _lag(dep_gap: np.ndarray, late: np.ndarray) -> float:
 def _elsewhere(
     gpu: pd.DataFrame, events: Events, host: pd.DataFrame, node: np.ndarray, expected: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The operation that each waits for beside its call and its stream, -1 for none, and whether the trace says so."""
+    """Return the operation on another stream that each waits for, -1 for none, and whether the trace says so."""
     begins, ends = gpu["start"].to_numpy(dtype=float), gpu["end"].to_numpy(dtype=float)
     dep = _by_events(gpu, events, host)
     certain = dep >= 0
@@ -120,7 +120,7 @@ def _elsewhere(
 
 
 def _inferred(gpu: pd.DataFrame, late: np.ndarray, node: np.ndarray) -> np.ndarray:
-    """What these operations waited for, -1 for nothing that is known: in a graph what ended last before they began.
+    """Return what these operations waited for, -1 if unknown: in a graph, what ended last before they began.
 
     Of others it is what ended last on another stream, if shortly before; else what ran there and was next to end, as
     it left no room on the GPU until it ran out.
@@ -149,7 +149,7 @@ def _inferred(gpu: pd.DataFrame, late: np.ndarray, node: np.ndarray) -> np.ndarr
 
 
 def _by_events(gpu: pd.DataFrame, events: Events, host: pd.DataFrame) -> np.ndarray:
-    """What each operation waits for by calls that have its stream wait for an event."""
+    """Return what each operation waits for by calls that make its stream wait for an event."""
     dep = np.full(len(gpu), -1)
     waits = events.waits[events.waits["kind"] == STREAM_WAIT]
     if waits.empty or events.records.empty:

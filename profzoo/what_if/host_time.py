@@ -1,4 +1,4 @@
-"""Takes the CPU's time of a step apart (as TaxBreak, ISPASS 2026, does), and holds it against the GPU's."""
+"""Splits the host time of a step by cause (as TaxBreak, ISPASS 2026, does), and compares it with the GPU's time."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ NOTHING_HELPS = "none"
 
 
 def host_time_parts(program: Program) -> dict[str, float]:
-    """Ns a step of what the CPU does in the steps that count, as measured, and what the GPU does.
+    """Return the ns per step of each part of the CPU's time, as measured, and of the GPU's work.
 
     `framework_ns` is Python and the framework, between calls; of the same `input_ns` in the ranges data and transfer,
     and `library_ns` in cuDNN or cuBLAS, where the trace has these, with the calls that give the GPU nothing to do.
@@ -43,7 +43,7 @@ def host_time_parts(program: Program) -> dict[str, float]:
 
 
 def _split(program: Program, first: int) -> Mapping[str, np.ndarray]:
-    """Ns of each row of the host by part: every moment from the first row on is in one of them."""
+    """Return the ns of each row of the host by part; every moment from the first row on is in one part."""
     host = program.host
     starts, ends = host["start"].to_numpy(dtype=float), host["end"].to_numpy(dtype=float)
     # What began before these steps and lasts is none of theirs.
@@ -66,7 +66,7 @@ def _split(program: Program, first: int) -> Mapping[str, np.ndarray]:
 
 
 def _of_gpu(program: Program, first: int, steps: int, working: float) -> dict[str, float]:
-    """What the GPU does in the steps from a row of the host on, of so many; working: the CPU's ns without waiting."""
+    """Return the GPU's work per step from a row of the host on; working: the CPU's ns without waiting."""
     host, gpu = program.host, program.gpu
     mine = gpu[gpu["host"] > first]
     busy = intervals.total(intervals.union(mine[["start", "end"]].to_numpy(dtype=np.int64))) / steps
@@ -87,7 +87,7 @@ def _of_gpu(program: Program, first: int, steps: int, working: float) -> dict[st
 
 
 def best_host_change(gains: Mapping[str, float]) -> str:
-    """Of the changes that spare the CPU the one that gains most; NOTHING_HELPS where none is WORTH it.
+    """Return the change to the CPU's work that gains most; NOTHING_HELPS where none is WORTH it.
 
     >>> best_host_change({"host_2x": 1.4, "half_the_operators": 1.3, "short_kernels_fused": 1.1, "graph": 2.5})
     'graph'

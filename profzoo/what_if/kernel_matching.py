@@ -1,4 +1,4 @@
-"""Finds the operations of a program that rows of a table of kernels are about."""
+"""Finds the operations of a program that correspond to rows of a kernel table."""
 
 from functools import cached_property
 
@@ -20,7 +20,7 @@ class Operations:
 
     @cached_property
     def keys(self) -> pd.DataFrame:
-        """Launch configuration and range of each operation."""
+        """Return launch configuration and range of each operation."""
         gpu = self.program.gpu
         columns = unpack_configurations(gpu)
         names = pd.Series(columns["mangled"]).map(self.program.kernels).fillna("")
@@ -29,12 +29,12 @@ class Operations:
 
     @cached_property
     def kernels(self) -> np.ndarray:
-        """Which operations are kernels that do not communicate."""
+        """Return which operations are kernels that do not communicate."""
         gpu = self.program.gpu
         return (gpu["kind"] == KERNEL).to_numpy() & ~gpu["talking"].to_numpy(dtype=bool)
 
     def of(self, rows: pd.DataFrame) -> np.ndarray:
-        """The place of each operation's row, -1 of those that no row is about.
+        """Return the index of each operation's row, -1 where no row matches.
 
         rows: of a table of kernels, with CONFIGURATION, `launches` a step and, where the table has it, `range`. Of a
         configuration that was launched more often than the rows say, as many are taken, spread evenly.
@@ -52,12 +52,12 @@ class Operations:
         return np.where(_spread(found, wanted), found, -1)
 
     def _have(self, rows: pd.DataFrame) -> bool:
-        """Whether the trace has ranges as the rows do: within a graph it has none."""
+        """Return whether the trace has ranges as the rows do; within a graph it has none."""
         return bool(rows["range"].isin(self.keys["range"][self.kernels].unique()).all())
 
 
 def _spread(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Of the operations of each row so many, evenly.
+    """Select so many of each row's operations, evenly spread.
 
     >>> _spread(np.array([0, 0, 1, 0, 0]), np.array([2.0, 9.0]))
     array([False,  True,  True, False,  True])

@@ -1,4 +1,4 @@
-"""What a change to a program would be worth: the step's time before over after, with an interval."""
+"""Predicts what a change to a program gains: the step's time before over after, with an interval."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ SHORT_NS = 5_000
 
 @dataclass(frozen=True)
 class Gain:
-    """A step's ns before and after a change, and the one over the other with its interval, nan of a single step."""
+    """A step's ns before and after a change, and their ratio with its interval, NaN for a single step."""
 
     step_ns: float
     predicted_ns: float
@@ -30,7 +30,7 @@ class Gain:
 
 
 def predict_gain(before: Program, after: Program, error: float = 0.0, confidence: float = 0.9) -> Gain:
-    """How many times as fast the steps are after a change.
+    """Return how many times as fast the steps are after a change.
 
     The interval is that of a ratio of sums over steps (Cochran, Sampling Techniques, 1977, 6.3) by Student's t.
 
@@ -42,7 +42,7 @@ def predict_gain(before: Program, after: Program, error: float = 0.0, confidence
 
 
 def gain_of_steps(before: np.ndarray, after: np.ndarray, error: float = 0.0, confidence: float = 0.9) -> Gain:
-    """As gain, of the steps' times in ns.
+    """Return the gain from the steps' times in ns.
 
     >>> found = gain_of_steps(np.array([30.0, 32.0, 28.0]), np.array([20.0, 21.0, 19.0]))
     >>> found.gain, round(found.low, 2), round(found.high, 2)
@@ -63,7 +63,7 @@ def gain_of_steps(before: np.ndarray, after: np.ndarray, error: float = 0.0, con
 
 
 def remove_tracing(program: Program, step_ns: float, slowdown: float = 1.0) -> tuple[Program, float]:
-    """The program as it is without a tracer, by how long a step takes then; and how much slower tracing made the CPU.
+    """Return the program without the tracer's overhead, by the unprofiled step, and the CPU's slowdown under it.
 
     A tracer makes calls take longer, and what runs on the GPU hardly. So the CPU is made as much faster as it takes
     to come to that step; as little as leaves the step within AS_FAST of the fastest, where the GPU alone is slower.
@@ -98,7 +98,7 @@ def _short(program: Program) -> np.ndarray:
 
 
 def _second(program: Program) -> np.ndarray:
-    """Every second of the launches, of what is launched one by one."""
+    """Return every second launch of those that are launched one by one."""
     single = program.gpu["kind"].isin([KERNEL, COPY, SET]).to_numpy() & ~program.gpu["node"].to_numpy()
     return single & (np.cumsum(single) % 2 == 0) & ~program.gpu["talking"].to_numpy(dtype=bool)
 

@@ -1,4 +1,4 @@
-"""What a program is that can be run again, and how one is made of a process's events."""
+"""Makes a program that can be simulated from the events of a traced process."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ ALLOCATING = ("cudaMalloc", "cuMemAlloc", "cudaHostAlloc", "cudaFree", "cuMemFre
 
 @dataclass(frozen=True)
 class Program:
-    """The steps of one process as a program for a CPU and a GPU, times in ns.
+    """The steps of one process as a program for a CPU and a GPU; times in ns.
 
     host: a row a call, and one where each step begins and ends, in order of their starts, whatever the thread, as
     PyTorch's main thread waits while autograd's runs. `gap` is the CPU's own time before it, since the row before ended
@@ -53,12 +53,12 @@ class Program:
 
     @property
     def steps(self) -> int:
-        """How many there are."""
+        """Return the number of steps."""
         return int((self.host["kind"] == BEGIN).sum())
 
 
 def program_of(events: Events) -> Program | None:
-    """The program of a process; None where none of its calls gave the GPU work."""
+    """Return the program of a process; None where none of its calls gave the GPU work."""
     calls, owner = _outermost(events)
     operations = _launched(events.operations, calls, owner)
     if operations.empty:
@@ -77,7 +77,7 @@ def program_of(events: Events) -> Program | None:
 
 
 def _outermost(events: Events) -> tuple[pd.DataFrame, pd.Series]:
-    """Calls of the steps that no other of their thread contains, and by correlation the row of the outermost."""
+    """Return calls of the steps that no other call of their thread contains, and their rows by correlation."""
     begin, end = int(events.steps["start"].iloc[0]), int(events.steps["end"].iloc[-1])
     calls = events.calls[events.calls["start"].between(begin, end)]
     calls = calls.sort_values(["start", "end"], ascending=[True, False], kind="stable", ignore_index=True)
@@ -90,14 +90,14 @@ def _outermost(events: Events) -> tuple[pd.DataFrame, pd.Series]:
 
 
 def _launched(operations: pd.DataFrame, calls: pd.DataFrame, owner: pd.Series) -> pd.DataFrame:
-    """The operations that calls of the steps gave the GPU, with the call's row as `host`."""
+    """Return the operations that calls of the steps launched, with the call's row as `host`."""
     host = operations["correlation"].map(owner)
     known = host.isin(calls.index)
     return operations[known].assign(host=host[known].astype(np.int64))
 
 
 def _ordered(calls: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
-    """Calls and the beginnings and ends of steps, by start; `row` is the call's, -1 for others."""
+    """Return calls and the edges of steps by start; `row` is the call's, -1 for others."""
     nothing = {"correlation": -1, "thread": -1, "row": -1}
     marks = [
         pd.DataFrame({"start": steps[column], "end": steps[column], "kind": kind}).assign(**nothing)
@@ -111,7 +111,7 @@ def _ordered(calls: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
 
 
 def _described(host: pd.DataFrame, gpu: pd.DataFrame, events: Events) -> pd.DataFrame:
-    """With gaps, what kinds of calls they are, and in which step and part."""
+    """Add gaps, kinds of calls, step and part of the step."""
     starts, ends = host["start"].to_numpy(), host["end"].to_numpy()
     free = np.concatenate(([starts[0]], np.maximum.accumulate(ends)[:-1]))
     overlaps = starts < free
@@ -138,7 +138,7 @@ def _described(host: pd.DataFrame, gpu: pd.DataFrame, events: Events) -> pd.Data
 
 
 def covered_ns(spans: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Of each interval how many ns spans cover, in any order, overlapping or not; 0 where it ends before it starts.
+    """Return the ns of each interval that spans cover; the spans may overlap and have any order.
 
     >>> covered_ns(np.array([[10, 20], [15, 30]]), np.array([0, 25]), np.array([12, 100]))
     array([2, 5])
@@ -153,14 +153,14 @@ def covered_ns(spans: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.nd
 
 
 def _in_one_stream(gpu: pd.DataFrame, host: pd.DataFrame) -> pd.DataFrame:
-    """What a graph launches has one stream, that of its first node: what comes next there waits for all of it."""
+    """Put what a graph launches on one stream, that of its first node: what follows waits for all of it."""
     of_graph = host["graphs"].to_numpy()[gpu["host"]]
     first = gpu.groupby("host")["stream"].transform("first")
     return gpu.assign(stream=np.where(of_graph, first, gpu["stream"]), node=of_graph)
 
 
 def choose_operations(program: Program, packs: pd.DataFrame, part: str | None = None) -> np.ndarray:
-    """Which operations are kernels of these launch configurations (PACKS), of those launched in a part, if named."""
+    """Return which operations are kernels of these configurations (PACKS), launched in one part if given."""
     wanted = pd.MultiIndex.from_frame(packs[PACKS])
     found = pd.MultiIndex.from_frame(program.gpu[PACKS]).isin(wanted) & (program.gpu["kind"] == 0).to_numpy()
     if part is None:
@@ -170,5 +170,5 @@ def choose_operations(program: Program, packs: pd.DataFrame, part: str | None = 
 
 
 def replace_tables(program: Program, host: dict | None = None, gpu: dict | None = None) -> Program:
-    """The same with other columns."""
+    """Return the program with other tables."""
     return replace(program, host=program.host.assign(**host or {}), gpu=program.gpu.assign(**gpu or {}))

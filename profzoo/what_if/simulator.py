@@ -1,4 +1,4 @@
-"""Runs a program: when each call and each operation begins and ends, and how long each step takes."""
+"""Simulates a program: when each call and operation begins and ends, and how long each step takes."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,7 +11,7 @@ from profzoo.what_if.program import BEGIN, END, Program
 
 @dataclass(frozen=True)
 class Ran:
-    """When rows of a program's host, and its operations, began and ended, in ns from where the first row began."""
+    """Begin and end of a program's host rows and operations, in ns since the first row began."""
 
     host_starts: np.ndarray
     host_ends: np.ndarray
@@ -26,7 +26,7 @@ NEVER = float("-inf")
 
 
 class _Gpu:
-    """The GPU in a run: streams that take operations in order, each as soon as what it waits for is known."""
+    """The simulated GPU: streams that run operations in order, each as soon as its dependencies are met."""
 
     def __init__(self, program: Program):
         gpu = program.gpu
@@ -65,7 +65,7 @@ class _Gpu:
                 self.release(other_stream)
 
     def release(self, stream: int, at_all: bool = False) -> None:
-        """Place what a stream holds, until one waits for what has not been issued; at_all: those as well."""
+        """Run a stream's operations until one depends on something not issued; at_all: those as well."""
         held = self.held.get(stream, [])
         while held:
             index, issued = held[0]
@@ -77,7 +77,7 @@ class _Gpu:
             self.place(index, issued)
 
     def settle(self) -> None:
-        """Place everything that was issued, as the CPU waits for it, and launches nothing meanwhile."""
+        """Run everything that was issued, as the CPU waits for it and launches nothing meanwhile."""
         for stream in [stream for stream, held in self.held.items() if held]:
             self.release(stream, at_all=True)
 
@@ -88,7 +88,7 @@ class _Gpu:
 
 
 def run(program: Program) -> Ran:
-    """One run, row by row as the CPU comes to it."""
+    """Simulate once, row by row as the CPU reaches them."""
     host, device = program.host, _Gpu(program)
     rooms = program.gpu["room"].to_list()
     bounds = np.searchsorted(program.gpu["host"].to_numpy(), np.arange(len(host) + 1)).tolist()
@@ -120,7 +120,7 @@ def run(program: Program) -> Ran:
 
 
 def _until(device: _Gpu, wait: int, target: int) -> float:
-    """When a call's wait is over."""
+    """Return the end of a call's wait."""
     if wait == blocking_calls.OPERATION:
         return device.end(target)
     device.settle()
@@ -128,14 +128,14 @@ def _until(device: _Gpu, wait: int, target: int) -> float:
 
 
 def measured_times(program: Program) -> Ran:
-    """What the trace has, as if it had been run."""
+    """Return the times in the trace, in the form of a simulation."""
     origin = int(program.host["start"].iloc[0])
     tables = (program.host["start"], program.host["end"], program.gpu["start"], program.gpu["end"])
     return Ran(*((table.to_numpy() - origin).astype(float) for table in tables))
 
 
 def step_times(program: Program, ran: Ran) -> np.ndarray:
-    """Ns of each step that counts: all but the first, where there are more.
+    """Return the ns of each counted step: all but the first, where there are more.
 
     A step lasts from when CPU and GPU were done with what came before, to when they are done with it, as in
     profzoo.tools.nsys.steps.where_time_goes.
@@ -151,7 +151,7 @@ def step_times(program: Program, ran: Ran) -> np.ndarray:
 
 
 def simulation_error(program: Program) -> tuple[float, float]:
-    """How far a run is from what was measured: of the step's time, relative, and of operations' starts, median ns."""
+    """Return how far a simulation is from the trace: relative step time, and median ns of operations' starts."""
     true, again = measured_times(program), run(program)
     step, replayed = step_times(program, true).sum(), step_times(program, again).sum()
     return float(replayed / step - 1), float(np.median(np.abs(again.gpu_starts - true.gpu_starts)))

@@ -1,4 +1,4 @@
-"""Keeps the programs of a cell in a file, as they are without a tracer, for what asks later what a change is worth."""
+"""Stores the programs of a cell without tracing overhead, so that changes can be simulated later."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ FACTS = "facts"
 
 
 def shorten(program: Program) -> Program:
-    """The first steps of a program, as many as are kept."""
+    """Return the first steps of a program, as many as are stored."""
     ends = np.flatnonzero(program.host["kind"] == END)
     rows = int(ends[min(KEPT, len(ends)) - 1]) + 1
     gpu = program.gpu[program.gpu["host"] < rows]
@@ -33,7 +33,7 @@ def shorten(program: Program) -> Program:
 
 
 def write(programs: Sequence[Program], path: str | Path) -> None:
-    """Write what of these is needed to run them, shortened, as arrays."""
+    """Write what a simulation needs, shortened, as arrays."""
     arrays: dict[str, np.ndarray] = {}
     facts = []
     for place, one in enumerate(map(shorten, programs)):
@@ -47,7 +47,7 @@ def write(programs: Sequence[Program], path: str | Path) -> None:
 
 
 def read(path: str | Path) -> dict[int, Program]:
-    """The programs by the numbers of their processes, as the tables of changes have these.
+    """Read the programs by process number, as the tables of changes number processes.
 
     Raises:
         DataError: the file holds none, or is damaged.
@@ -63,7 +63,7 @@ def read(path: str | Path) -> dict[int, Program]:
 
 
 def process_number(process: int) -> int:
-    """A process's number by nsys's global one.
+    """Return a process's number from nsys's global one.
 
     >>> process_number(1082 << 24)
     1082

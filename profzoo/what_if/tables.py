@@ -1,4 +1,4 @@
-"""Makes a cell's tables of what changes would be worth, and of what the CPU's time went to."""
+"""Makes a cell's tables of predicted gains and of host time."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -56,7 +56,7 @@ TAX = Table(
 
 
 def read_programs(path: str | Path, whole_run: bool = False) -> Iterator[program.Program]:
-    """The programs of a trace's processes; none where nothing was launched, as on a CPU.
+    """Return the programs of a trace's processes; none where nothing was launched, as on a CPU.
 
     whole_run: whether more was traced than the window.
 
@@ -72,7 +72,7 @@ def read_programs(path: str | Path, whole_run: bool = False) -> Iterator[program
 def make_tables(
     path: str | Path, step_ns: float, whole_run: bool = False, host_ns: float | None = None
 ) -> tuple[pd.DataFrame, pd.DataFrame, list[program.Program]]:
-    """What each change would be worth (a row a process and change), and the CPU's time (a row a process), per step.
+    """Return gains (a row per process and change) and host time (a row per process), per step.
 
     Beside these the programs as they are without a tracer.
 
@@ -114,7 +114,7 @@ def make_tables(
 
 
 def host_step_ns(steps: pd.DataFrame) -> float | None:
-    """What the CPU takes for a step, in ns, by the one that waited least; median of processes. None of too few steps.
+    """Return the CPU's ns per step, by the step that waited least; median of processes. None for too few steps.
 
     Before a window the GPU has done all, so that the CPU runs ahead of it until the queue is full or something is
     waited for. The last step holds the wait for the window's end.
@@ -128,7 +128,7 @@ def host_step_ns(steps: pd.DataFrame) -> float | None:
 
 
 def unprofiled_step_ns(timed: Mapping[str, Any]) -> float:
-    """The unprofiled step of a cell in ns, of several processes the median of theirs; timed: its sidecar.
+    """Return the unprofiled step in ns, the median of several processes; timed: the baseline's sidecar.
 
     >>> unprofiled_step_ns({"step_ns": 9.0, "processes": [{"step_ns": 9.0}, {"step_ns": 5.0}, {"step_ns": 6.0}]})
     6.0
@@ -137,7 +137,7 @@ def unprofiled_step_ns(timed: Mapping[str, Any]) -> float:
 
 
 def process_spread(timed: Mapping[str, Any]) -> float:
-    """By how much the mean of as many other processes may differ, as Program.apart; timed: as above.
+    """Return how far the mean of as many other processes may differ, relative; timed: the baseline's sidecar.
 
     >>> several = {"processes": [{"step_ns": ns} for ns in (9.0, 10.0, 11.0)]}
     >>> round(process_spread(several), 2), process_spread({"step_ns": 9.0})
@@ -153,7 +153,7 @@ def process_spread(timed: Mapping[str, Any]) -> float:
 
 
 def main(sqlite: str, report_sidecar: str, time: str, time_sidecar: str, outputs: Mapping[str, str]) -> None:
-    """Read the trace and the sidecar of its report, the steps without a tracer and theirs.
+    """Read the trace and its sidecar, the baseline's steps and sidecar; write the tables and the programs.
 
     outputs: where to write the tables `changes` and `host`, and the `program`.
     """

@@ -1,4 +1,4 @@
-"""Reads an nsys export (SQLite) into the events of each process: calls, what the GPU did, events and waits."""
+"""Reads an nsys export (SQLite) into the events of each process: calls, GPU operations, CUDA events and waits."""
 
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ SYNCHRONISATIONS, RECORDS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUPTI_ACTIVI
 
 @dataclass(frozen=True)
 class Events:
-    """What a trace has of one process that ran steps; times in ns.
+    """The traced events of one process that ran steps; times in ns.
 
     steps: start, end, in order. parts: name, start, end of the step's parts on the CPU. calls: CUDA calls of all
     threads, by start: start, end, correlation, thread, name. operations: what the GPU did: start, end, correlation,
@@ -49,7 +49,7 @@ class Events:
 
 
 def read(path: str | Path, whole_run: bool = False) -> list[Events]:
-    """The events of each process that ran steps, by process; none of a trace without calls, such as one on a CPU.
+    """Return the events of each process that ran steps; none where the trace has no calls, such as on a CPU.
 
     whole_run: whether more was traced than the window, of which only whole steps count.
 
@@ -133,7 +133,7 @@ def _library(database: sqlite3.Connection, tables: set[str]) -> pd.DataFrame:
 
 
 def _rows(database: sqlite3.Connection, tables: set[str], table: str, columns: Sequence[str]) -> pd.DataFrame:
-    """Whole numbers of a table, as its columns are declared; none where there is no table."""
+    """Read whole numbers of a table, by its declared columns; none where there is no such table."""
     rows: Sequence[tuple] | sqlite3.Cursor = ()
     if table in tables:
         taken = nsys_columns.sql_for_numbers(database, table, columns)

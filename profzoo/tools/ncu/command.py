@@ -39,7 +39,7 @@ RANGE_REPLAY = ("range", "app-range")
 LEAST_ERROR = 0.001
 
 
-def adapt_to_cell(ncu: Mapping[str, Any], name: str, cell: Mapping[str, Any]) -> Mapping[str, Any]:
+def adapt_to_cell(ncu: Mapping[str, Any], name: str, cell: CellSettings) -> Mapping[str, Any]:
     """Return ncu's configuration for one section set of a cell.
 
     Of several processes, kernels that communicate are counted, not replayed. Of a step in CUDA graphs,

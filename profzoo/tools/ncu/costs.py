@@ -66,7 +66,7 @@ def lacks_cost(chosen: Mapping[str, Any], costs: Mapping[str, Any]) -> bool:
     """Return whether a section set contains metrics or sections without a measured cost.
 
     >>> costs = load_costs()
-    >>> lacks_cost({"metrics": ["gpu__time_duration.sum"]}, costs), lacks_cost({"metrics": ["smsp__inst_issued.sum"]}, costs)
+    >>> tuple(lacks_cost({"metrics": [name]}, costs) for name in ("gpu__time_duration.sum", "smsp__inst_issued.sum"))
     (False, True)
     """
     if estimate_cost(chosen, costs).basis == MEASURED:

@@ -102,7 +102,8 @@ def find_foreign_number(printed: Iterable[str]) -> str | None:
 
     Of 1.234 alone nobody can say what it is. Where other numbers of the page are English, it is.
 
-    >>> find_foreign_number(["7", "1.234"]), find_foreign_number(["1,980,000", "1.234"]), find_foreign_number(["1.980.000", "7"])
+    >>> pages = (["7", "1.234"], ["1,980,000", "1.234"], ["1.980.000", "7"])
+    >>> tuple(map(find_foreign_number, pages))
     ('1.234', None, '1.980.000')
     """
     values = set(printed)

@@ -137,7 +137,8 @@ def _slowed(table: pd.DataFrame, bits: int = sum(REASONS)) -> pd.Series:
 def describe_clocks(table: pd.DataFrame) -> str:
     """Describe how far the clock moved within a window and what limited it; empty if it was steady.
 
-    >>> describe_clocks(pd.DataFrame({"process": 0, "gpu_uuid": "a", "sm_clock_hz": [2e9, 1.5e9], "throttle_reasons": [0, 4]}))
+    >>> samples = {"process": 0, "gpu_uuid": "a", "sm_clock_hz": [2e9, 1.5e9], "throttle_reasons": [0, 4]}
+    >>> describe_clocks(pd.DataFrame(samples))
     'SM clock from 1,525 to 1,975 MHz; power cap in 50% of samples'
     """
     quantiles = table.groupby(["process", "gpu_uuid"])["sm_clock_hz"].quantile([0.05, 0.95]).unstack()
